@@ -1,9 +1,9 @@
-//! What an inode allocation costs among many inodes, with the free inode tree and without:
-//! `cargo run --release -p xebec-ag --example refill -- [INODES [HOLES]]`.
+//! Cost of inode allocation among many inodes, with and without the finobt: `cargo run --release -p xebec-ag --example
+//! refill -- [INODES [HOLES]]`.
 //!
-//! One AG in memory is filled with INODES inodes, HOLES of them are freed here and there, and as many are allocated
-//! anew near one parent: the experiment of the free inode tree's first announcement, without files. There is no journal
-//! below.
+//! One AG in memory is filled with INODES inodes, HOLES of them are freed at scattered positions, and as many are
+//! allocated again near one parent: the experiment of the finobt's first announcement, without files and without a
+//! journal.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use journal::engine::NoJournal;
 use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
 use xebec_ag::{AgLogCosts, Groups, InodeAllocRequest};
 
-struct Volume {
+struct MemoryVolume {
     groups: Arc<Groups>,
     cache: Arc<BufferCache>,
     target: Arc<dyn CommitTarget>,
     reservation: LogReservation,
 }
 
-impl Volume {
+impl MemoryVolume {
     fn new(inodes: u64, finobt: bool) -> Result<Self, Box<dyn std::error::Error>> {
         let device = Arc::new(MemoryDevice::new((inodes * 512).next_multiple_of(1 << 20) * 2 + (256 << 20)));
         let options =
@@ -64,12 +64,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let holes = args.next().transpose()?.unwrap_or(inodes / 100);
     println!("finobt | fill, ns per inode | free, ns per inode | refill, ns per inode");
     for finobt in [true, false] {
-        let volume = Volume::new(inodes as u64, finobt)?;
+        let volume = MemoryVolume::new(inodes as u64, finobt)?;
         let root = volume.groups.geometry().root;
         let begun = Instant::now();
         let all = (0..inodes).map(|_| volume.alloc(root)).collect::<Result<Vec<_>, _>>()?;
         let filled = begun.elapsed();
-        // A permutation of the inodes by a step that shares no factor with their number.
+        // A permutation of the inodes: the step is coprime to their number.
         let step = (inodes * 618 / 1000..).find(|step| gcd(*step, inodes) == 1).unwrap_or(1);
         let begun = Instant::now();
         for n in 0..holes {

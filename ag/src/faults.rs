@@ -1,29 +1,30 @@
-//! Allocations that fail on command, for tests of what happens above. A build without debug
-//! assertions has nothing of it but an empty function: a feature would build the engine once more for each package.
+//! Injected allocation failures, for tests of the layers above. Without debug assertions only an empty function is
+//! left; a feature would need another build of the engine for each package.
 
 use journal::engine::Error;
 
-/// Which allocations of a volume fail.
+/// Injected allocation failures of a volume.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Armed: how many succeed before all others fail, and two; otherwise 0. One says that some have failed.
+    /// If armed: the number of attempts that still succeed, plus 2; otherwise 0. The value 1 means that attempts have
+    /// failed.
     #[cfg(debug_assertions)]
     left: std::sync::atomic::AtomicU64,
 }
 
 #[cfg(debug_assertions)]
 impl Faults {
-    /// All attempts to allocate or claim blocks fail, but for the next `most`.
+    /// From now on all attempts to allocate or claim blocks fail, except the next `most`.
     pub fn fail_from(&self, most: u64) {
         self.left.store(most + 2, std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// Nothing fails any more; whether something has.
+    /// Ends the failures; returns whether any attempt has failed.
     pub fn disarm(&self) -> bool {
         self.left.swap(0, std::sync::atomic::Ordering::SeqCst) == 1
     }
 
-    /// An attempt begins.
+    /// Counts an attempt, which may fail.
     pub(crate) fn strike(&self) -> Result<(), Error> {
         use std::sync::atomic::Ordering::SeqCst;
         let next = |left: u64| left.checked_sub(1).filter(|less| *less > 0);
@@ -39,7 +40,7 @@ impl Faults {
     #[expect(
         clippy::unused_self,
         clippy::unnecessary_wraps,
-        reason = "with debug assertions it does something"
+        reason = "the function with debug assertions uses them"
     )]
     pub(crate) fn strike(&self) -> Result<(), Error> {
         Ok(())

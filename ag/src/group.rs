@@ -1,14 +1,14 @@
-//! What is kept in memory of each allocation group, and its locked headers.
+//! In-core state of the allocation groups, and their locked headers.
 //!
 //! # Invariants
-//! - The counters of a [`Group`] are those of its AGF and AGI as of the last change under their locks. Read without
-//!   those locks they are hints.
-//! - `Groups::free` is what users may still reserve: what all groups promise ([`promise`](crate::space::promise)), less
-//!   what is reserved already.
+//! - The counters of a [`Group`] are those of its AGF and AGI after the last change under their locks. Read without
+//!   these locks they are hints.
+//! - `Groups::free` holds the blocks that users may still reserve: the contributions of all groups
+//!   ([`contribution`](crate::space::contribution)), less what is reserved.
 //!
 //! # Locking
-//! An [`LockedAg`] is proof that the transaction holds the AGF. BusyExtents and claimed blocks have a lock of their
-//! own, of rank `Group`, held for a lookup.
+//! A [`LockedAg`] is proof that the transaction holds the AGF. Busy and claimed extents have a lock of rank `Group`,
+//! which is held for a lookup.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::space::block_reservation::{AgReservation, BlockReservation};
 use crate::space::busy::UnusableBlocks;
 use crate::space::contribution::WorstCase;
 
-/// The offset of a field of the AGF.
+/// Offset of a field of the AGF.
 macro_rules! agf {
     ($field:ident) => {
         std::mem::offset_of!(format::agf::RawAgf, $field)
@@ -38,45 +38,45 @@ macro_rules! agf {
 }
 pub(crate) use agf;
 
-/// One allocation group.
+/// In-core state of an allocation group.
 #[derive(Debug)]
 pub struct Group {
-    /// Its number.
+    /// AG number.
     pub ag: AgNumber,
-    /// The volume's shape.
+    /// Geometry of the volume.
     pub geometry: Arc<Geometry>,
-    /// The volume's free blocks.
+    /// The volume's counter of free blocks.
     pub(crate) free: Arc<Counter>,
     pub(crate) freeblks: AtomicU32,
     pub(crate) longest: AtomicU32,
     pub(crate) flcount: AtomicU32,
     pub(crate) btreeblks: AtomicU32,
-    /// Its inodes.
+    /// In-core inode state.
     pub(crate) inodes: AgInodeState,
-    /// For trees whose blocks come from free space: free inodes and reference counts.
-    pub(crate) metadata: AgReservation,
-    /// For the reverse-mapping tree, whose blocks come from the AGFL.
-    pub(crate) mappings: AgReservation,
-    /// What its trees may come to need.
+    /// Reservation for the finobt and refcountbt, whose blocks come from free space.
+    pub(crate) metadata_reservation: AgReservation,
+    /// Reservation for the rmapbt, whose blocks come from the AGFL.
+    pub(crate) rmap_reservation: AgReservation,
+    /// Worst-case sizes of the AG's trees.
     pub(crate) worst: WorstCase,
-    /// Blocks that the volume's counter has of this group, or that are reserved. Changed under the AGF alone.
-    pub(crate) promised: AtomicU32,
-    /// Free blocks that came with a new length of the group and are for nobody yet.
+    /// The AG's contribution to the volume's counter, reserved blocks included. Changed only under the AGF.
+    pub(crate) contributed: AtomicU32,
+    /// Free blocks of a longer AG that are not yet available.
     pub(crate) withheld: AtomicU32,
-    /// Blocks that left the AGFL, and that a deferred operation is about to free.
+    /// Blocks that left the AGFL and that a deferred operation is about to free.
     pub(crate) trimmed: AtomicU32,
-    /// BusyExtents and claimed blocks.
+    /// Busy and claimed extents.
     pub(crate) unusable: Mutex<UnusableBlocks>,
-    /// How many busy extents there are: a look without the lock.
+    /// Number of busy extents, readable without the lock.
     pub(crate) busy_count: AtomicU32,
-    /// How many blocks are claimed: the same. It is no smaller than what the claims hold.
+    /// Number of claimed blocks, readable without the lock; never less than the claims hold.
     pub(crate) claimed: AtomicU32,
-    /// How often some of either ceased to be.
+    /// Number of times that busy or claimed extents were released.
     pub(crate) released: AtomicU64,
     pub(crate) faults: Arc<Faults>,
 }
 
-/// Every allocation group of a volume.
+/// The allocation groups of a volume.
 #[derive(Debug)]
 pub struct Groups {
     pub(crate) geometry: Arc<Geometry>,
@@ -86,30 +86,30 @@ pub struct Groups {
     pub(crate) faults: Arc<Faults>,
 }
 
-/// An allocation group whose AGF and AGFL a transaction has locked.
+/// An allocation group whose AGF and AGFL are locked by a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct LockedAg<'g> {
-    /// The group.
+    /// Allocation group.
     pub group: &'g Arc<Group>,
-    /// The AGF's buffer.
+    /// Buffer of the AGF.
     pub agf: BufferId,
-    /// The AGFL's buffer.
+    /// Buffer of the AGFL.
     pub agfl: BufferId,
 }
 
 impl Groups {
-    /// Reads the headers of every group. The transaction changes nothing and holds no buffer afterwards.
+    /// Reads the headers of every AG. The transaction changes nothing and holds no buffer afterwards.
     ///
     /// # Errors
-    /// What reading meets, and damaged headers.
+    /// I/O errors; damaged headers.
     pub fn open(tx: &mut Transaction, geometry: &Geometry) -> Result<Self, Error> {
         Self::open_with(tx, geometry, &InodeOptions::default())
     }
 
-    /// The same, with options for inodes.
+    /// [`open`](Self::open) with options for inodes.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// See [`open`](Self::open).
     pub fn open_with(
         tx: &mut Transaction,
         geometry: &Geometry,
@@ -129,41 +129,41 @@ impl Groups {
         Ok(Self { groups: AppendList::new(groups), geometry, free, inodes, faults })
     }
 
-    /// The volume's shape.
+    /// Geometry of the volume.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// A group by its number.
+    /// The group of an AG number.
     pub fn get(&self, ag: AgNumber) -> Option<&Arc<Group>> {
         self.groups.get(ag.get() as usize)
     }
 
-    /// Every group, in order.
+    /// All groups, in ascending order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Group>> {
         self.groups.iter()
     }
 
-    /// How many there are.
+    /// Number of groups.
     pub fn count(&self) -> u32 {
         self.groups.len() as u32 // AGs have 32 bits
     }
 
-    /// The group of a packed block, and the block within.
+    /// The group of a file system block, and the block's number in the AG.
     ///
     /// # Errors
-    /// Damage: the block lies outside of the volume, or in a group's headers.
+    /// Damage: the extent is outside of the volume, or overlaps an AG's headers.
     pub fn of_block(&self, block: FsBlock, count: u32) -> Result<(&Arc<Group>, AgBlock), Error> {
         let found = self.geometry.split_fs_block(block).and_then(|(ag, at)| Some((self.get(ag)?, at)));
         let usable = |(group, at): &(&Arc<Group>, AgBlock)| group.holds(*at, count);
         found.filter(usable).ok_or_else(|| {
-            let expected = "blocks within one AG, behind its header";
+            let expected = "blocks within one AG, after its headers";
             let found = format_args!("{block:#x} for {count} blocks");
             Error::damaged(Place::default(), Damage::new("extent", "startblock", expected, found))
         })
     }
 
-    /// Reserves blocks of the volume, wherever they may lie.
+    /// Reserves blocks of the volume, in any AG.
     ///
     /// # Errors
     /// No space.
@@ -171,7 +171,7 @@ impl Groups {
         BlockReservation::take(&self.free, count)
     }
 
-    /// A reservation of blocks that another one has given.
+    /// A reservation of blocks that were detached from another one with [`BlockReservation::give`].
     pub fn given_blocks(&self, count: u32) -> BlockReservation<'_> {
         BlockReservation::of_given(&self.free, count)
     }
@@ -181,25 +181,25 @@ impl Groups {
         self.free.sum()
     }
 
-    /// Free blocks as the superblock counts them (`fdblocks`): those of the AGFLs and of the trees of free space are
-    /// among them. Exact while nobody changes the volume.
+    /// Free blocks as the superblock counts them (`fdblocks`): they include the AGFLs and the blocks of the free-space
+    /// trees. Exact while the volume does not change.
     pub fn free_blocks(&self) -> u64 {
         self.groups.iter().map(|group| group.free_blocks()).sum()
     }
 
-    /// Allocated inodes and free ones among them, as the superblock counts them.
+    /// Allocated inodes, and the free ones among them, as the superblock counts them.
     pub fn inode_counts(&self) -> (u64, u64) {
         let sum =
             |of: fn(&AgInodeState) -> u32| self.groups.iter().map(|group| u64::from(of(&group.inodes))).sum();
         (sum(AgInodeState::count), sum(AgInodeState::free))
     }
 
-    /// Which allocation fails, for tests.
+    /// Injected allocation failures, for tests.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// The volume's inodes: their counts, and the shape of chunks.
+    /// Inode counts and inode geometry of the volume.
     pub fn inodes(&self) -> &VolumeInodes {
         &self.inodes
     }
@@ -209,7 +209,7 @@ impl BusyExtentHook for Groups {
     fn clear_busy(&self, extents: &[BusyExtent]) {
         for extent in extents {
             if let Ok((group, at)) = self.of_block(extent.start, extent.blocks) {
-                group.not_busy(at, extent.blocks);
+                group.clear_busy(at, extent.blocks);
             }
         }
     }
@@ -230,10 +230,10 @@ impl Group {
             flcount: AtomicU32::new(0),
             btreeblks: AtomicU32::new(0),
             inodes: AgInodeState::default(),
-            metadata: AgReservation::default(),
-            mappings: AgReservation::default(),
+            metadata_reservation: AgReservation::default(),
+            rmap_reservation: AgReservation::default(),
             worst: WorstCase::of(geometry),
-            promised: AtomicU32::new(0),
+            contributed: AtomicU32::new(0),
             withheld: AtomicU32::new(0),
             trimmed: AtomicU32::new(0),
             unusable: Mutex::new(Rank::Group, UnusableBlocks::default()),
@@ -244,7 +244,7 @@ impl Group {
         }
     }
 
-    /// Whether blocks lie within this group, behind its header.
+    /// Whether an extent lies within this AG, after its headers.
     pub fn holds(&self, at: AgBlock, count: u32) -> bool {
         let end = u64::from(at.get()) + u64::from(count);
         self.geometry.ag_block_is_usable(self.ag, at) && end <= u64::from(self.geometry.ag_length(self.ag))
@@ -255,15 +255,15 @@ impl Group {
         [&self.freeblks, &self.flcount, &self.btreeblks].iter().map(|n| u64::from(n.load(Relaxed))).sum()
     }
 
-    /// The packed form of a block of this group.
+    /// The file system block number of a block in this AG.
     pub fn fs_block(&self, at: AgBlock) -> FsBlock {
         self.geometry.fs_block(self.ag, at)
     }
 
-    /// Locks AGF and AGFL; waits for them. The transaction holds no AGF of this or a higher number.
+    /// Locks the AGF and AGFL, and waits for them. The transaction holds no AGF of this or a higher AG.
     ///
     /// # Errors
-    /// What reading meets, and damage of either.
+    /// I/O errors; damage of either header.
     #[track_caller]
     pub fn lock<'g>(self: &'g Arc<Self>, tx: &mut Transaction) -> Result<LockedAg<'g>, Error> {
         let geometry = &*self.geometry;
@@ -273,10 +273,10 @@ impl Group {
         self.open(tx, agf)
     }
 
-    /// The same if nobody else holds the AGF.
+    /// Locks the AGF and AGFL; `None` if another transaction holds the AGF.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// See [`lock`](Self::lock).
     pub fn try_lock<'g>(self: &'g Arc<Self>, tx: &mut Transaction) -> Result<Option<LockedAg<'g>>, Error> {
         let geometry = &*self.geometry;
         let agf = tx.try_read(self.sector(1), Rank::Agf(self.ag.get()), |bytes| {
@@ -285,13 +285,13 @@ impl Group {
         agf.map(|agf| self.open(tx, agf)).transpose()
     }
 
-    /// The same for a deferred operation. In its first turn it only tries, as operations before it may hold the AGF of
-    /// a higher group; where that is in vain, its second turn is the first in a transaction of its own, and `waits`.
+    /// Locks the AGF and AGFL for a deferred operation. The first attempt is a trylock, as earlier operations may hold
+    /// the AGF of a higher AG. If it fails, the second attempt comes first in a new transaction, and `waits`.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// See [`lock`](Self::lock).
     #[track_caller]
-    pub fn lock_in_turn<'g>(
+    pub fn lock_for_deferred<'g>(
         self: &'g Arc<Self>,
         tx: &mut Transaction,
         waits: bool,
@@ -300,7 +300,7 @@ impl Group {
             return self.lock(tx).map(Some);
         }
         if tx.buffers() == 0 {
-            // As it will be in the second turn.
+            // The second attempt may wait here.
             might_lock(Rank::Agf(self.ag.get()));
         }
         self.try_lock(tx)
@@ -313,12 +313,12 @@ impl Group {
         Ok(LockedAg { group: self, agf, agfl })
     }
 
-    /// Where a sector of the header lies: 1 AGF, 2 AGI, 3 AGFL.
+    /// Disk extent of a header sector: 1 AGF, 2 AGI, 3 AGFL.
     pub fn sector(&self, sector: u32) -> DiskExtent {
         DiskExtent { daddr: self.geometry.ag_header_daddr(self.ag, sector), bytes: self.geometry.sector_size }
     }
 
-    /// Damage in this group.
+    /// An error for damage in this AG.
     #[cold]
     pub(crate) fn damage(
         &self,
@@ -332,7 +332,7 @@ impl Group {
 }
 
 impl LockedAg<'_> {
-    /// A 32-bit field of the AGF, by its offset.
+    /// Reads a 32-bit field of the AGF.
     #[inline]
     pub(crate) fn get(&self, tx: &Transaction, field: usize) -> u32 {
         tx.bytes(self.agf).get(field..).and_then(U32::view).map_or(0, |number| number.get())
@@ -344,16 +344,16 @@ impl LockedAg<'_> {
         tx.bytes_mut(self.agf, field..field + 4).copy_from_slice(&value.to_be_bytes());
     }
 
-    /// Adds to a counter of the AGF, and to the same in memory.
-    pub(crate) fn count(&self, tx: &mut Transaction, field: usize, by: i64) {
+    /// Adds to a counter of the AGF, in memory too.
+    pub(crate) fn adjust_counter(&self, tx: &mut Transaction, field: usize, by: i64) {
         let value = i64::from(self.get(tx, field)) + by;
-        // A damaged counter stops at its ends; the checker tells.
+        // A damaged counter saturates; the checker reports it.
         self.set(tx, field, value.clamp(0, u32::MAX.into()) as u32);
-        self.note(tx);
+        self.refresh_counters(tx);
     }
 
-    /// Brings what memory holds up to date with the AGF.
-    pub(crate) fn note(&self, tx: &Transaction) {
+    /// Updates the in-core counters from the AGF.
+    pub(crate) fn refresh_counters(&self, tx: &Transaction) {
         let fields = [
             (&self.group.freeblks, agf!(freeblks)),
             (&self.group.longest, agf!(longest)),
@@ -365,27 +365,27 @@ impl LockedAg<'_> {
         }
     }
 
-    /// Unlocks what was not changed of this group, and of all others that were locked since; `kept`, the last one,
-    /// stays locked. Blocks of the trees go with the headers: a transaction that has one of them and not its AGF would
-    /// wait for an AGF whose holder waits for the block.
+    /// Unlocks the unchanged buffers of this AG and of all AGs locked after it, except `kept`, the last one. Tree
+    /// blocks are unlocked with their headers: a transaction that holds a tree block without its AGF would wait for an
+    /// AGF whose holder waits for the block.
     ///
-    /// Since this group was locked the transaction has joined nothing but blocks of groups.
+    /// Since this AG was locked, the transaction has joined only blocks of AGs.
     pub(crate) fn release(&self, tx: &mut Transaction, kept: Option<&Self>) {
         tx.release_joined(self.agf, kept.map(|kept| kept.agf));
     }
 
-    /// Slots of the AGFL.
+    /// Number of slots of the AGFL.
     pub(crate) fn slots(&self) -> u32 {
         agfl::slots(&self.group.geometry).max(1)
     }
 
-    /// The block in a slot of the AGFL.
+    /// Reads a slot of the AGFL.
     pub(crate) fn slot(&self, tx: &Transaction, slot: u32) -> u32 {
         let at = RawAgfl::SIZE + 4 * slot as usize;
         tx.bytes(self.agfl).get(at..).and_then(U32::view).map_or(u32::MAX, |block| block.get())
     }
 
-    /// Stores a block in a slot of the AGFL.
+    /// Stores a slot of the AGFL.
     pub(crate) fn set_slot(&self, tx: &mut Transaction, slot: u32, block: u32) {
         let at = RawAgfl::SIZE + 4 * (slot % self.slots()) as usize;
         tx.bytes_mut(self.agfl, at..at + 4).copy_from_slice(&block.to_be_bytes());

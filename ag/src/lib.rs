@@ -1,26 +1,26 @@
-//! Space inside one allocation group.
+//! Space management inside an allocation group (AG).
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`btree`] | one B+tree for all, with cursors over a transaction's buffers |
-//! | [`group`] | [`Groups`] and [`Group`]: what is kept in memory of each allocation group |
+//! | [`btree`] | the generic B+tree, with cursors over a transaction's buffers |
+//! | [`group`] | [`Groups`] and [`Group`]: in-core state of the AGs |
 //! | [`space`] | free space: allocation, freeing, the AGFL, reservations, busy extents |
-//! | [`inodes`] | inodes: which exist, which are free, how they come and go |
-//! | [`rmap`] | reverse mappings: who owns each block |
-//! | [`refcount`] | how often blocks are shared, and copy-on-write staging |
-//! | [`resize`] | a volume that becomes larger or smaller while it is used |
-//! | [`upgrade`] | what a new feature needs in each group |
-//! | [`owner`] | [`ExtentOwner`] |
-//! | [`reservation`] | how much log space a change may take |
+//! | [`inodes`] | allocating and freeing inodes and inode chunks |
+//! | [`rmap`] | reverse mappings: the owner of each extent |
+//! | [`refcount`] | reference counts of shared extents, and CoW staging extents |
+//! | [`resize`] | growing and shrinking a mounted volume |
+//! | [`upgrade`] | structures that a new feature adds to each AG |
+//! | [`owner`] | [`ExtentOwner`]: extent owners in the rmapbt |
+//! | [`log_costs`] | upper bounds of the log space of a change |
 //!
 //! # Invariants
-//! - Whoever holds an AGF's buffer in a transaction may change all that hangs from it: both trees of free space, the
-//!   AGFL, reverse mappings, reference counts. What hangs from an AGI goes with that buffer.
-//! - What memory holds of a group follows its AGF within the same transaction.
+//! - A transaction that holds an AGF's buffer may change everything below the AGF: both free-space trees, the AGFL,
+//!   reverse mappings and reference counts. Everything below an AGI goes with the AGI's buffer.
+//! - The in-core counters of an AG change in the same transaction as its AGF.
 //!
 //! # Locking
-//! AGI before AGF; AGFs in ascending order, or only tried. Everything below a header is locked under it, in any order.
-//! A group's in-core state is a leaf lock below all buffers.
+//! An AGI is locked before an AGF. AGFs are locked in ascending order, or with a trylock. Blocks below a header are
+//! locked under it, in any order. The in-core state of an AG is a leaf lock below all buffers.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 

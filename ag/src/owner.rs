@@ -1,36 +1,36 @@
-//! Who owns blocks, as reverse mappings say.
+//! Owners of extents, as recorded in the rmapbt.
 
 use base::Ino;
 use format::btree::rmap;
 
-/// The owner of an extent that is allocated or freed.
+/// Owner of an extent that is allocated or freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentOwner {
-    /// The AG's own: trees of free space and reverse mappings, and the AGFL.
+    /// AG metadata: the free-space trees, the rmapbt and the AGFL.
     Ag,
-    /// An inode tree.
+    /// The inobt or finobt.
     InodeTree,
     /// Inode chunks.
     Inodes,
-    /// The reference-count tree.
+    /// The refcountbt.
     RefcountTree,
-    /// Copy-on-write staging.
+    /// CoW staging extents.
     Cow,
-    /// A block of a fork's extent map.
+    /// A bmbt block of a fork.
     BmapBlock {
-        /// Whose.
+        /// Inode number.
         ino: Ino,
-        /// Of its attribute fork.
+        /// Attribute fork instead of data fork.
         attr: bool,
     },
-    /// A fork's extent: its reverse mapping goes with the extent map, in an operation of its own.
+    /// File data: the reverse mapping changes with the extent map, in an operation of its own.
     Mapped,
-    /// Not known, in recovery: whatever reverse mapping there is, is removed.
+    /// Unknown, in recovery: any reverse mapping of the extent is removed.
     Unknown,
 }
 
 impl ExtentOwner {
-    /// ExtentOwner and offset of the reverse mapping; `None` where it is not kept together with the extent.
+    /// Owner and offset of the reverse mapping; `None` if it does not change together with the extent.
     pub(crate) fn mapping(self) -> Option<(u64, u64)> {
         let special = |owner: i64| Some((owner as u64, 0));
         match self {

@@ -1,20 +1,19 @@
-//! A volume becomes larger or smaller while it is in use: its last group becomes longer or shorter, and groups come.
+//! Online grow and shrink: the last AG becomes longer or shorter, and AGs are added.
 //!
-//! | step of growing | what |
+//! | step of growing | what it does |
 //! |---|---|
-//! | [`Groups::extend_last`] | in the transaction that makes the volume larger: the last group's headers and free space |
-//! | [`Groups::adopt_new`] | when that is home: new groups are for everybody, and so is what the last one gained |
+//! | [`Groups::extend_last`] | extends the last AG's headers and free space, in the transaction that grows the superblock |
+//! | [`Groups::adopt_new`] | after that superblock is written back: makes the new AGs and the longer last AG available |
 //!
-//! Shrinking is one step, [`Groups::shorten_last`]: what it takes away has to be free.
+//! Shrinking is one step, [`Groups::shorten_last`]; the blocks that it removes must be free.
 //!
 //! # Invariants
-//! - No block beyond the old end is given to anybody before the superblock that knows of it is at home. Who replays the
-//!   log over the old superblock thus finds nothing in it that lies beyond the end, but for the last group's own
-//!   length.
-//! - A group that is there stays: threads keep references to it.
+//! - No block beyond the old end is available before the superblock with the new size is written back. So if the log is
+//!   replayed over the old superblock, it contains nothing beyond the old end except the last AG's length.
+//! - Groups are never removed: threads keep references to them.
 //!
 //! # Locking
-//! One caller at a time; AGI before AGF of the last group.
+//! One caller at a time. The last AG's AGI is locked before its AGF.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -32,32 +31,32 @@ use crate::group::{Group, Groups, LockedAg, agf};
 use crate::space::claim::Claim;
 use crate::space::contribution::Payer;
 
-/// Fewest blocks that a group can be shortened to, beyond which its headers do not verify (`XFS_MIN_AG_BLOCKS`).
+/// Minimum length of an AG (`XFS_MIN_AG_BLOCKS`): headers with less do not verify.
 const LEAST_BLOCKS: u32 = 64;
 
-/// What a group gained: free in its trees, and nobody's yet.
+/// Blocks that a longer AG has gained: free in its trees, but not yet available.
 #[derive(Debug)]
 pub struct GainedBlocks {
     claim: Claim,
 }
 
-/// What is free at the end of a group.
+/// Free space at the end of an AG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeTail {
-    /// The first block of the free extent at its end; its length, where the last block is in use.
+    /// First block of the free extent at the end of the AG; the AG's length if its last block is in use.
     pub used_end: u32,
-    /// How short it can become: its trees and its list keep some blocks, though they are free.
+    /// Minimum length of the AG: its trees and AGFL keep some of the free blocks.
     pub least: u32,
-    /// Whether nothing of it is in use but the headers and the trees' first blocks.
+    /// Whether only the headers and the root blocks of the trees are in use.
     pub is_empty: bool,
 }
 
 impl Groups {
-    /// The volume gets `blocks` blocks: in this transaction the last group becomes as long as it then is. The new size
-    /// is told to `tell` while nobody else can look at the group's headers.
+    /// Grows the volume to `blocks` blocks: extends the last AG in this transaction. `tell` is called with the new size
+    /// in effect, while the AG's headers are locked.
     ///
     /// # Errors
-    /// What changing the trees meets.
+    /// Damage; I/O errors.
     pub fn extend_last(
         &self,
         tx: &mut Transaction,
@@ -66,8 +65,8 @@ impl Groups {
     ) -> Result<Option<GainedBlocks>, Error> {
         let Some(group) = self.iter().next_back() else { return Ok(None) };
         let (agi, open) = group.lock_headers(tx)?;
-        // What the group promises follows from its length: the list is filled while that is the old one.
-        open.fix_list(tx)?;
+        // The AG's contribution depends on its length: fill the AGFL while the length is the old one.
+        open.fix_freelist(tx)?;
         let before = self.geometry.ag_length(group.ag);
         self.geometry.resize(blocks);
         tell();
@@ -76,32 +75,33 @@ impl Groups {
             return Ok(None);
         }
         group.set_length(tx, agi, open, before + count);
-        // First: the claim is of blocks that are not promised.
+        // First: the claim is of blocks that are not contributed.
         group.withheld.fetch_add(count, Relaxed);
         let claim = Claim::of(group, before, count);
-        open.put_in(tx, AgBlock(before), count)?;
+        open.insert_free(tx, AgBlock(before), count)?;
         Ok(Some(GainedBlocks { claim }))
     }
 
-    /// What came with the volume's new size is for everybody now. The headers of new groups are on the device.
+    /// Makes the blocks of the volume's new size available. The headers of new AGs are on the device.
     ///
     /// # Errors
-    /// What reading them meets; what was adopted until then stays.
+    /// I/O errors. Groups that were added before the error stay.
     pub fn adopt_new(&self, tx: &mut Transaction, gained: Option<GainedBlocks>) -> Result<(), Error> {
         if let Some(GainedBlocks { claim }) = gained {
             let group = Arc::clone(claim.group());
             let open = group.lock(tx)?;
             let count = claim.count();
-            // In this order: what is claimed is never more than what is reserved. Nobody takes them before the AGF.
+            // In this order, so that claimed blocks never exceed reserved ones. Nobody can allocate them without the
+            // AGF.
             drop(claim);
             group.withheld.fetch_sub(count, Relaxed);
-            let before = group.usual_reserves();
+            let before = group.base_reservations();
             group.reserve_for_length();
-            // A few blocks may be fewer than the larger trees ask for. What the group has promised is reserved already.
-            if open.promise(tx) < group.promised.load(Relaxed) {
-                group.set_usual_reserves(before);
+            // A small gain may be less than the larger trees require. What the AG has contributed is already reserved.
+            if open.contribution(tx) < group.contributed.load(Relaxed) {
+                group.set_base_reservations(before);
             }
-            open.settle(tx, 0);
+            open.update_contribution(tx, 0);
             tx.release_clean();
         }
         for ag in self.count()..self.geometry.ag_count() {
@@ -119,7 +119,7 @@ impl Groups {
         Ok(())
     }
 
-    /// What is free at the end of a group. Exact while nobody changes it.
+    /// Free space at the end of an AG. Exact while the AG does not change.
     ///
     /// # Errors
     /// What reading meets.
@@ -130,7 +130,7 @@ impl Groups {
         let last = open.last_free(tx)?.filter(|(start, count)| start + count == length);
         let used_end = last.map_or(length, |last| last.0);
         let free = open.get(tx, agf!(freeblks));
-        let spare = open.room(tx, Payer::Reservation).min(free);
+        let spare = open.allocatable(tx, Payer::Reservation).min(free);
         let roots = VolumeShape::of(&self.geometry).roots().end;
         let inodes = tx.bytes(agi).get(offset_of!(RawAgi, count)..).and_then(be32).unwrap_or(u32::MAX);
         let tail = FreeTail {
@@ -142,13 +142,13 @@ impl Groups {
         Ok(Some(tail))
     }
 
-    /// The volume loses its end: it has `blocks` blocks from now on, and as many groups as before. In this transaction
-    /// the last group becomes shorter; `tell` as with [`extend_last`](Self::extend_last).
+    /// Shrinks the volume to `blocks` blocks, with the same number of AGs: shortens the last AG in this transaction.
+    /// `tell` as in [`extend_last`](Self::extend_last).
     ///
     /// # Errors
-    /// `ENOSPC`, with nothing changed, where the end is not free, or its blocks are not to be had.
+    /// `ENOSPC`, with nothing changed, if the end is not free or its blocks are reserved.
     pub fn shorten_last(&self, tx: &mut Transaction, blocks: u64, tell: impl FnOnce()) -> Result<(), Error> {
-        let in_use = Error::NoSpace { what: "a shorter volume: its end is in use" };
+        let in_use = Error::NoSpace { what: "shrinking the volume: blocks at its end are in use" };
         let Some(group) = self.iter().next_back() else { return Err(in_use) };
         let (agi, open) = group.lock_headers(tx)?;
         let before = self.geometry.ag_length(group.ag);
@@ -160,21 +160,21 @@ impl Groups {
         if tail.is_none() || !group.is_clear(after, count) {
             return Err(in_use);
         }
-        let promised = Error::NoSpace { what: "a shorter volume: the blocks at its end are promised" };
-        if open.room(tx, Payer::Reservation) < count {
+        let promised = Error::NoSpace { what: "shrinking the volume: the blocks at its end are reserved" };
+        if open.allocatable(tx, Payer::Reservation) < count {
             return Err(promised);
         }
-        // Given back where anything fails before the end is taken.
+        // Released if anything fails before the end is removed.
         let mut reserved = self.reserve_blocks(count).map_err(|_| promised)?;
-        // Nor must the list be filled from it.
+        // Keeps the AGFL from being filled with these blocks.
         let claim = Claim::of(group, after, count);
-        open.fix_list(tx)?;
+        open.fix_freelist(tx)?;
         let Some(free) =
             open.last_free(tx)?.filter(|(from, length)| *from <= after && from + length == before)
         else {
             return Err(in_use);
         };
-        open.take_out(tx, free, after, count)?;
+        open.remove_free(tx, free, after, count)?;
         group.set_length(tx, agi, open, after);
         group.forget_newest(tx, agi, after);
         self.geometry.resize(blocks);
@@ -182,7 +182,7 @@ impl Groups {
         drop(claim);
         reserved.give(count);
         group.reserve_for_length();
-        open.settle(tx, count);
+        open.update_contribution(tx, count);
         self.inodes.resize(&self.geometry, self.count());
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Group {
         open.set(tx, offset_of!(RawAgf, length), length);
     }
 
-    /// The AGI's hint at the newest inodes may be at some that are gone: they must not lie behind the end.
+    /// The AGI's `newino` hint may point at a removed chunk: it must not lie beyond the end.
     fn forget_newest(&self, tx: &mut Transaction, agi: BufferId, length: u32) {
         let at = offset_of!(RawAgi, newino);
         let newest = tx.bytes(agi).get(at..).and_then(be32).unwrap_or(NULL_AG_INO);
@@ -218,16 +218,16 @@ impl Group {
         }
     }
 
-    /// Whether a free range is nobody's: neither busy nor claimed.
+    /// Whether a free range is neither busy nor claimed.
     fn is_clear(&self, start: u32, count: u32) -> bool {
         let mut clear = false;
-        self.clear_parts((start, count), false, &mut |at, length| clear |= (at, length) == (start, count));
+        self.usable_parts((start, count), false, &mut |at, length| clear |= (at, length) == (start, count));
         clear
     }
 }
 
 impl LockedAg<'_> {
-    /// The free extent that ends last.
+    /// The last free extent of the AG.
     fn last_free(&self, tx: &mut Transaction) -> Result<Option<(u32, u32)>, Error> {
         let last = self.cursor::<BnoBt>().last(tx)?;
         Ok(last.map(|last| (last.startblock.get(), last.blockcount.get())))

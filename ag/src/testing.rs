@@ -1,4 +1,4 @@
-//! What the tests of this crate share: volumes that `mkfs.xfs` made, in memory, with transactions that need no journal.
+//! Shared by the tests of this crate: volumes made by `mkfs.xfs`, in memory, with transactions that need no journal.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,7 +18,7 @@ use journal::engine::{BufferCache, BusyExtent, CommitTarget, Error, LogReservati
 use crate::ExtentOwner;
 use crate::group::{Groups, LockedAg, agf};
 
-/// Tells freed blocks as usable at once, or when the test says so.
+/// Reports freed blocks as stable at once, or when the test calls [`release`](Self::release).
 #[derive(Debug)]
 pub struct LateHook {
     groups: OnceLock<Arc<Groups>>,
@@ -27,7 +27,7 @@ pub struct LateHook {
 }
 
 impl LateHook {
-    /// Everything that was freed so far is stable.
+    /// Reports everything that was freed so far as stable.
     pub fn release(&self) {
         let waiting = std::mem::take(&mut *self.waiting.lock());
         self.groups.get().unwrap().clear_busy(&waiting);
@@ -43,7 +43,7 @@ impl BusyExtentHook for LateHook {
     }
 }
 
-/// A volume that `mkfs.xfs` made.
+/// A volume made by `mkfs.xfs`.
 pub struct Volume {
     pub device: Arc<MemoryDevice>,
     pub geometry: Geometry,
@@ -54,29 +54,29 @@ pub struct Volume {
     cache: Arc<BufferCache>,
 }
 
-/// What one transaction may log here. A deferred batch frees four extents.
+/// Log space of one transaction. A deferred batch frees four extents.
 pub const LOG_BYTES: u32 = 256 << 10;
 
 impl Volume {
-    /// Runs `mkfs.xfs`; `None` where there is none: the test is skipped.
+    /// Runs `mkfs.xfs`; `None` if it is not installed: the test is skipped.
     pub fn make(megabytes: u64, options: &str) -> Option<Self> {
         let mut mkfs = needs::met(needs::newest("mkfs.xfs"))?;
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(megabytes << 20).unwrap();
-        // With these, mkfs.xfs makes volumes that are smaller than it likes.
+        // With these, mkfs.xfs accepts sizes below its minimum.
         mkfs.envs([("TEST_DIR", "x"), ("TEST_DEV", "x"), ("QA_CHECK_FS", "x")]);
         let done = mkfs.arg("-q").args(options.split_whitespace()).arg(&image).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         Some(Self::open(MemoryDevice::from_bytes(&std::fs::read(&image).unwrap())))
     }
 
-    /// Opens what a device holds.
+    /// Opens the volume on a device.
     pub fn open(device: MemoryDevice) -> Self {
         Self::try_open(device).unwrap()
     }
 
-    /// Opens what a device holds, which may be damaged.
+    /// Opens the volume on a device, which may be damaged.
     pub fn try_open(device: MemoryDevice) -> Result<Self, Error> {
         let device = Arc::new(device);
         let mut sector = [0; 4096];
@@ -107,7 +107,7 @@ impl Volume {
         Transaction::begin(&self.target, &self.cache, reservation)
     }
 
-    /// Does something in a transaction of its own. No space is no reason not to commit.
+    /// Runs `change` in a transaction of its own, which is committed even if there was no space.
     pub fn run<R>(&self, change: impl FnOnce(&mut Transaction) -> Result<R, Error>) -> Result<R, Error> {
         let mut tx = self.begin();
         let done = change(&mut tx);
@@ -116,7 +116,7 @@ impl Volume {
         done
     }
 
-    /// The free extents of a group, the same in both trees.
+    /// The free extents of an AG, which must be equal in both trees.
     pub fn free_extents(&self, ag: AgNumber) -> BTreeSet<(u32, u32)> {
         let mut tx = self.begin();
         let open = self.groups.get(ag).unwrap().lock(&mut tx).unwrap();
@@ -137,16 +137,16 @@ impl Volume {
         by_block
     }
 
-    /// A field of a group's AGF.
+    /// A field of an AGF.
     pub fn agf(&self, ag: AgNumber, field: usize) -> u32 {
         let mut tx = self.begin();
         let open: LockedAg<'_> = self.groups.get(ag).unwrap().lock(&mut tx).unwrap();
         open.get(&tx, field)
     }
 
-    /// Writes everything home, the superblock's counters too.
-    pub fn write_home(&self) {
-        // What is left are intents, which wait for their done items and have no home.
+    /// Writes all metadata back, with the superblock's counters.
+    pub fn write_back(&self) {
+        // Only intents are left: they wait for their done items and have no place on disk.
         self.unlogged.write_back(&*self.device).unwrap();
         let mut sector = vec![0; self.geometry.sector_size as usize];
         self.device.read_at(0, &mut sector).unwrap();
@@ -156,9 +156,9 @@ impl Volume {
         self.device.write_at(0, &sector, Durability::Buffered).unwrap();
     }
 
-    /// What our checker finds, apart from the extents that the test holds and nobody owns.
+    /// Runs the checker, which must find nothing but the extents that the test holds.
     pub fn check(&self, held: &[(FsBlock, u32)]) {
-        self.write_home();
+        self.write_back();
         let listener = Listener { findings: std::sync::Mutex::default() };
         check::check(&*self.device, &Options { threads: 1, ..Options::default() }, &listener).unwrap();
         let held = held.iter().flat_map(|(start, count)| {
@@ -171,9 +171,9 @@ impl Volume {
         assert!(findings.is_empty(), "{}", findings.iter().map(|f| format!("{f}\n")).collect::<String>());
     }
 
-    /// What `xfs_repair -n` finds: nothing. Skipped where there is none.
+    /// Runs `xfs_repair -n`, which must find nothing. Skipped if it is not installed.
     pub fn repair(&self) {
-        self.write_home();
+        self.write_back();
         let Some(mut repair) = needs::met(needs::newest("xfs_repair")) else { return };
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
@@ -185,7 +185,7 @@ impl Volume {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&said));
     }
 
-    /// All of the volume's blocks that are free, in AGFLs or in trees of free space, and those that are held.
+    /// All blocks that are free, in AGFLs or in free-space trees, and those that the test holds.
     pub fn total(&self, held: &[(FsBlock, u32)]) -> u64 {
         let fields = [agf!(freeblks), agf!(flcount), agf!(btreeblks)];
         let ags = self.geometry.ags().flat_map(|ag| fields.map(|field| u64::from(self.agf(ag, field))));
@@ -205,10 +205,10 @@ impl Observer for Listener {
     }
 }
 
-/// Whose the extents of tests are: the checker tells them from all others.
+/// Owner of the extents that tests allocate, by which the checker recognizes them.
 pub const OWNER: ExtentOwner = ExtentOwner::BmapBlock { ino: Ino(12345), attr: false };
 
-/// Numbers that look random and are the same in each run.
+/// Pseudorandom numbers, the same in each run.
 pub struct Numbers(pub u64);
 
 impl Numbers {

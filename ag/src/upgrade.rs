@@ -1,4 +1,4 @@
-//! What a feature needs in each group before the superblock may say that the volume has it.
+//! Per-AG structures that a feature needs before the superblock may set its flag.
 
 use std::marker::PhantomData;
 use std::mem::offset_of;
@@ -20,10 +20,10 @@ use crate::space::alloc::{AllocRequest, AllocTarget};
 use crate::space::block_reservation::BlockReservation;
 
 impl Groups {
-    /// Counts the blocks of a group's inode trees into its AGI, as the feature `inobtcount` keeps them.
+    /// Stores the block counts of an AG's inode trees in its AGI, for the feature `inobtcount`.
     ///
     /// # Errors
-    /// What reading meets.
+    /// I/O errors; damage.
     pub fn count_inode_trees(&self, tx: &mut Transaction, ag: AgNumber) -> Result<(), Error> {
         let Some(group) = self.get(ag) else { return Ok(()) };
         let agi = tx.read(group.sector(2), Rank::Agi(ag.get()), |bytes| {
@@ -43,11 +43,11 @@ impl Groups {
         Ok(())
     }
 
-    /// Gives a group an empty tree of reference counts, as the feature `reflink` has one. The transaction holds AGFs
-    /// of lower groups alone, all by this.
+    /// Creates an empty refcountbt in an AG, for the feature `reflink`. The transaction holds only AGFs of lower AGs,
+    /// all locked through `reservation`.
     ///
     /// # Errors
-    /// No space in the group; what changing its trees meets.
+    /// No space in the AG; damage; I/O errors.
     pub fn plant_refcounts(
         &self,
         tx: &mut Transaction,
@@ -77,7 +77,7 @@ impl Groups {
     }
 }
 
-/// A tree that is to be counted, whatever the volume's features say of it.
+/// A tree that is only read, whatever the volume's features are.
 #[derive(Debug)]
 pub(crate) struct ReadOnlyBtree<'g, K> {
     group: &'g Group,
@@ -86,12 +86,12 @@ pub(crate) struct ReadOnlyBtree<'g, K> {
 }
 
 impl<'g, K: BtreeType> ReadOnlyBtree<'g, K> {
-    /// The tree below this root.
+    /// The tree with this root.
     pub fn of(group: &'g Group, root: BtreeRoot) -> Self {
         Self { group, root, btree: PhantomData }
     }
 
-    /// Its blocks.
+    /// Counts the tree's blocks.
     pub fn count(self, tx: &mut Transaction) -> Result<u32, Error> {
         BtreeCursor::new(self).count_blocks(tx)
     }
@@ -113,7 +113,7 @@ impl<K: BtreeType> BtreeOps for ReadOnlyBtree<'_, K> {
         self.root = BtreeRoot::Block { block, levels };
     }
     fn alloc_block(&mut self, _: &mut Transaction, _: u64) -> Result<u64, Error> {
-        Err(Error::NoSpace { what: "a tree that is only counted" })
+        Err(Error::NoSpace { what: "a tree that is only read" })
     }
     fn free_block(&mut self, _: &mut Transaction, _: u64) -> Result<(), Error> {
         Ok(())

@@ -217,7 +217,10 @@ pub fn shrink(device: &Arc<dyn Device>, options: &Options, blocks: Option<u64>) 
     let refused = if wanted > before {
         Some(Error::refused(errno::EINVAL, "the volume is smaller than that: grow it"))
     } else if volume.geometry.fit(wanted).is_ok_and(|fit| fit < least) {
-        Some(journal::engine::Error::NoSpace { what: "a shorter volume: its end is in use" }.into())
+        Some(
+            journal::engine::Error::NoSpace { what: "shrinking the volume: blocks at its end are in use" }
+                .into(),
+        )
     } else {
         None
     };

@@ -1,9 +1,9 @@
-//! Changes of the bytes of one block, or of two neighbours: pure functions, which touch (and so log) no byte more
-//! than they change.
+//! Byte edits within one block or between two neighbours: pure functions. They touch, and so log, only the bytes that
+//! change.
 //!
 //! # Invariants
-//! A [`BlockLayout`] fits the bytes that it is used with, and counts are read through [`BlockLayout::count`], which
-//! never exceeds what fits: so no function here can reach outside of the bytes, whatever they say.
+//! A [`BlockLayout`] fits the bytes that it is used with. Counts are read through [`BlockLayout::count`], which is at
+//! most the capacity, so no function here reaches beyond the bytes, whatever they contain.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use format::btree::Btree;
 use format::geometry::Geometry;
 use format::ondisk::{OnDisk, U16};
 
-/// Bytes that record which ranges of them are changed.
+/// Bytes that record which ranges were changed.
 pub trait EditBytes {
-    /// All of them.
+    /// All bytes.
     fn bytes(&self) -> &[u8];
-    /// A range that is about to change.
+    /// A range that the caller is about to change.
     fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8];
 }
 
@@ -28,30 +28,30 @@ impl EditBytes for journal::engine::JoinedBuffer {
     }
 }
 
-/// Where a block keeps what.
+/// Offsets and sizes within a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLayout {
-    /// Where the count of entries lies.
+    /// Offset of the entry count.
     count_at: usize,
-    /// Where records or keys begin.
+    /// Offset of the first record or key.
     entries: usize,
-    /// Bytes of one.
+    /// Size of a record or key.
     width: usize,
-    /// Where pointers begin; unused in a leaf.
+    /// Offset of the first pointer; unused in a leaf.
     pointers: usize,
-    /// Bytes of a pointer; 0 in a leaf.
+    /// Size of a pointer; 0 in a leaf.
     pointer_width: usize,
-    /// Most entries.
+    /// Maximum number of entries.
     max: usize,
 }
 
-/// Where every block's header has its count.
+/// Offset of the entry count in a block header.
 const COUNT_AT: usize = 6;
-/// Where the siblings begin, left and then right.
+/// Offset of the sibling pointers, left then right.
 const SIBLINGS_AT: usize = 8;
 
 impl BlockLayout {
-    /// A leaf.
+    /// Layout of a leaf.
     pub fn leaf<B: Btree>(geometry: &Geometry) -> Self {
         Self {
             count_at: COUNT_AT,
@@ -63,7 +63,7 @@ impl BlockLayout {
         }
     }
 
-    /// A node.
+    /// Layout of a node.
     pub fn node<B: Btree>(geometry: &Geometry) -> Self {
         let max = B::max_keys(geometry);
         Self {
@@ -76,7 +76,7 @@ impl BlockLayout {
         }
     }
 
-    /// A root in an inode's fork of `bytes` bytes: level and count, then keys and pointers.
+    /// Layout of a root in an inode's fork of `bytes` bytes: level and count, then keys and pointers.
     pub fn inline<B: Btree>(bytes: usize) -> Self {
         const HEAD: usize = format::btree::BmapRoot::SIZE;
         let max = bytes.saturating_sub(HEAD) / (B::Key::SIZE + B::Pointer::SIZE);
@@ -90,42 +90,42 @@ impl BlockLayout {
         }
     }
 
-    /// Most entries.
+    /// Maximum number of entries.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// Least entries of a block that is not a root.
+    /// Minimum number of entries of a block that is not the root.
     pub fn min(&self) -> usize {
         self.max / 2
     }
 
-    /// Entries in use, as the block says, but never more than fit.
+    /// Entries in use, at most [`max`](Self::max).
     #[inline]
     pub fn count(&self, bytes: &[u8]) -> usize {
         let count = bytes.get(self.count_at..).and_then(U16::view).map_or(0, |count| count.get().into());
         self.max.min(count)
     }
 
-    /// The bytes of some entries.
+    /// Byte range of entries.
     #[inline]
     pub fn entries(&self, slots: Range<usize>) -> Range<usize> {
         self.entries + slots.start * self.width..self.entries + slots.end * self.width
     }
 
-    /// The bytes of some pointers.
+    /// Byte range of pointers.
     #[inline]
     pub fn pointers(&self, slots: Range<usize>) -> Range<usize> {
         self.pointers + slots.start * self.pointer_width..self.pointers + slots.end * self.pointer_width
     }
 
-    /// The entries in use, as structures.
+    /// Records or keys in use.
     #[inline]
     pub fn view<'a, T: OnDisk>(&self, bytes: &'a [u8]) -> &'a [T] {
         bytes.get(self.entries..).and_then(|rest| T::view_array(rest, self.count(bytes))).unwrap_or_default()
     }
 
-    /// The pointers in use.
+    /// Pointers in use.
     #[inline]
     pub fn view_pointers<'a, T: OnDisk>(&self, bytes: &'a [u8]) -> &'a [T] {
         let rest = bytes.get(self.pointers..);
@@ -133,22 +133,22 @@ impl BlockLayout {
     }
 }
 
-/// BufferEdit entry as bytes: a record, or a key with its pointer.
+/// Bytes of one entry: a record, or a key with its pointer.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockEntry<'a> {
     /// Record or key.
     pub body: &'a [u8],
-    /// The pointer; empty in a leaf.
+    /// Pointer; empty in a leaf.
     pub pointer: &'a [u8],
 }
 
-/// Stores the count.
-pub fn set_count(edit: &mut dyn EditBytes, shape: &BlockLayout, count: usize) {
-    let at = shape.count_at;
+/// Stores the entry count.
+pub fn set_count(edit: &mut dyn EditBytes, layout: &BlockLayout, count: usize) {
+    let at = layout.count_at;
     put(edit, at, &(count as u16).to_be_bytes());
 }
 
-/// Stores bytes, if they differ from what is there.
+/// Stores bytes if they differ from the old ones.
 fn put(edit: &mut dyn EditBytes, at: usize, new: &[u8]) {
     let range = at..at + new.len();
     if edit.bytes().get(range.clone()) != Some(new) {
@@ -156,37 +156,37 @@ fn put(edit: &mut dyn EditBytes, at: usize, new: &[u8]) {
     }
 }
 
-/// Makes room for one thing at the start of a run of bytes and puts it there.
+/// Inserts `new` at the start of `run`, which loses its end.
 fn push_front(run: &mut [u8], new: &[u8]) {
     let rest = run.len() - new.len();
     run.copy_within(..rest, new.len());
     run.split_at_mut(new.len()).0.copy_from_slice(new);
 }
 
-/// Puts an entry before the one at `slot`. The block is not full, and `slot` is at most its count.
-pub fn insert(edit: &mut dyn EditBytes, shape: &BlockLayout, slot: usize, entry: BlockEntry<'_>) {
-    let count = shape.count(edit.bytes());
-    debug_assert!(slot <= count && count < shape.max, "an entry at {slot} of {count}");
-    push_front(edit.bytes_mut(shape.entries(slot..count + 1)), entry.body);
-    if shape.pointer_width > 0 {
-        push_front(edit.bytes_mut(shape.pointers(slot..count + 1)), entry.pointer);
+/// Inserts an entry before `slot`. The block is not full, and `slot` is at most its count.
+pub fn insert(edit: &mut dyn EditBytes, layout: &BlockLayout, slot: usize, entry: BlockEntry<'_>) {
+    let count = layout.count(edit.bytes());
+    debug_assert!(slot <= count && count < layout.max, "an entry at {slot} of {count}");
+    push_front(edit.bytes_mut(layout.entries(slot..count + 1)), entry.body);
+    if layout.pointer_width > 0 {
+        push_front(edit.bytes_mut(layout.pointers(slot..count + 1)), entry.pointer);
     }
-    set_count(edit, shape, count + 1);
+    set_count(edit, layout, count + 1);
 }
 
-/// Takes the entry at `slot` out.
-pub fn remove(edit: &mut dyn EditBytes, shape: &BlockLayout, slot: usize) {
-    let count = shape.count(edit.bytes());
+/// Removes the entry at `slot`.
+pub fn remove(edit: &mut dyn EditBytes, layout: &BlockLayout, slot: usize) {
+    let count = layout.count(edit.bytes());
     debug_assert!(slot < count, "the entry {slot} of {count}");
     let last = count.saturating_sub(1);
-    pull(edit, shape.entries(slot..last), shape.width);
-    if shape.pointer_width > 0 {
-        pull(edit, shape.pointers(slot..last), shape.pointer_width);
+    pull(edit, layout.entries(slot..last), layout.width);
+    if layout.pointer_width > 0 {
+        pull(edit, layout.pointers(slot..last), layout.pointer_width);
     }
-    set_count(edit, shape, last);
+    set_count(edit, layout, last);
 }
 
-/// Overwrites a range with what lies `by` bytes behind. What lies behind the range is read, but not touched.
+/// Overwrites `range` with the bytes `by` bytes further on. Bytes beyond the range are read, but not written.
 fn pull(edit: &mut dyn EditBytes, range: Range<usize>, by: usize) {
     let mut piece = [0; 512];
     for start in range.clone().step_by(piece.len()) {
@@ -198,12 +198,12 @@ fn pull(edit: &mut dyn EditBytes, range: Range<usize>, by: usize) {
     }
 }
 
-/// Replaces the record or key at `slot`; only the words from the first that differs to the last are touched.
+/// Replaces the record or key at `slot`; writes only the words from the first to the last that differ.
 #[inline]
-pub fn replace(edit: &mut (impl EditBytes + ?Sized), shape: &BlockLayout, slot: usize, body: &[u8]) {
-    let range = shape.entries(slot..slot + 1);
+pub fn replace(edit: &mut (impl EditBytes + ?Sized), layout: &BlockLayout, slot: usize, body: &[u8]) {
+    let range = layout.entries(slot..slot + 1);
     let Some(old) = edit.bytes().get(range.clone()) else { return };
-    // The parts of all records and keys are multiples of four bytes.
+    // All fields of records and keys are multiples of four bytes.
     let mut words = old.as_chunks::<4>().0.iter().zip(body.as_chunks::<4>().0);
     let Some(first) = words.position(|(old, new)| old != new) else { return };
     let last = words.rposition(|(old, new)| old != new).map_or(first, |behind| first + 1 + behind);
@@ -213,88 +213,88 @@ pub fn replace(edit: &mut (impl EditBytes + ?Sized), shape: &BlockLayout, slot: 
 }
 
 /// Replaces the pointer at `slot`.
-pub fn replace_pointer(edit: &mut dyn EditBytes, shape: &BlockLayout, slot: usize, pointer: &[u8]) {
-    put(edit, shape.pointers(slot..slot + 1).start, pointer);
+pub fn replace_pointer(edit: &mut dyn EditBytes, layout: &BlockLayout, slot: usize, pointer: &[u8]) {
+    put(edit, layout.pointers(slot..slot + 1).start, pointer);
 }
 
-/// Moves the last `count` entries of `left` to the front of `right`, which has room for them.
-pub fn move_right(left: &mut dyn EditBytes, right: &mut dyn EditBytes, shape: &BlockLayout, count: usize) {
-    let (have, there) = (shape.count(left.bytes()), shape.count(right.bytes()));
-    let count = count.min(have).min(shape.max - there);
+/// Moves the last `count` entries of `left` to the front of `right`, which has space for them.
+pub fn move_right(left: &mut dyn EditBytes, right: &mut dyn EditBytes, layout: &BlockLayout, count: usize) {
+    let (have, there) = (layout.count(left.bytes()), layout.count(right.bytes()));
+    let count = count.min(have).min(layout.max - there);
     let (from, to) = (have - count..have, 0..there + count);
-    if let Some(run) = left.bytes().get(shape.entries(from.clone())) {
-        push_front(right.bytes_mut(shape.entries(to.clone())), run);
+    if let Some(run) = left.bytes().get(layout.entries(from.clone())) {
+        push_front(right.bytes_mut(layout.entries(to.clone())), run);
     }
-    if shape.pointer_width > 0
-        && let Some(run) = left.bytes().get(shape.pointers(from))
+    if layout.pointer_width > 0
+        && let Some(run) = left.bytes().get(layout.pointers(from))
     {
-        push_front(right.bytes_mut(shape.pointers(to)), run);
+        push_front(right.bytes_mut(layout.pointers(to)), run);
     }
-    set_count(left, shape, have - count);
-    set_count(right, shape, there + count);
+    set_count(left, layout, have - count);
+    set_count(right, layout, there + count);
 }
 
-/// Moves the first `count` entries of `right` behind those of `left`, which has room for them.
-pub fn move_left(left: &mut dyn EditBytes, right: &mut dyn EditBytes, shape: &BlockLayout, count: usize) {
-    let (have, there) = (shape.count(left.bytes()), shape.count(right.bytes()));
-    let count = count.min(there).min(shape.max - have);
+/// Moves the first `count` entries of `right` to the end of `left`, which has space for them.
+pub fn move_left(left: &mut dyn EditBytes, right: &mut dyn EditBytes, layout: &BlockLayout, count: usize) {
+    let (have, there) = (layout.count(left.bytes()), layout.count(right.bytes()));
+    let count = count.min(there).min(layout.max - have);
     let (from, to) = (0..count, have..have + count);
-    if let Some(run) = right.bytes().get(shape.entries(from.clone())) {
-        left.bytes_mut(shape.entries(to.clone())).copy_from_slice(run);
+    if let Some(run) = right.bytes().get(layout.entries(from.clone())) {
+        left.bytes_mut(layout.entries(to.clone())).copy_from_slice(run);
     }
-    if shape.pointer_width > 0
-        && let Some(run) = right.bytes().get(shape.pointers(from))
+    if layout.pointer_width > 0
+        && let Some(run) = right.bytes().get(layout.pointers(from))
     {
-        left.bytes_mut(shape.pointers(to)).copy_from_slice(run);
+        left.bytes_mut(layout.pointers(to)).copy_from_slice(run);
     }
     let keep = 0..there - count;
-    pull(right, shape.entries(keep.clone()), count * shape.width);
-    if shape.pointer_width > 0 {
-        pull(right, shape.pointers(keep), count * shape.pointer_width);
+    pull(right, layout.entries(keep.clone()), count * layout.width);
+    if layout.pointer_width > 0 {
+        pull(right, layout.pointers(keep), count * layout.pointer_width);
     }
-    set_count(left, shape, have + count);
-    set_count(right, shape, there - count);
+    set_count(left, layout, have + count);
+    set_count(right, layout, there - count);
 }
 
-/// Copies all entries of `right`, which is about to go, behind those of `left`, which has room for them.
-pub fn append_all(left: &mut dyn EditBytes, right: &dyn EditBytes, shape: &BlockLayout) {
-    let (have, there) = (shape.count(left.bytes()), shape.count(right.bytes()));
-    let count = there.min(shape.max - have);
-    if let Some(run) = right.bytes().get(shape.entries(0..count)) {
-        left.bytes_mut(shape.entries(have..have + count)).copy_from_slice(run);
+/// Copies all entries of `right`, which is about to be freed, to the end of `left`, which has space for them.
+pub fn append_all(left: &mut dyn EditBytes, right: &dyn EditBytes, layout: &BlockLayout) {
+    let (have, there) = (layout.count(left.bytes()), layout.count(right.bytes()));
+    let count = there.min(layout.max - have);
+    if let Some(run) = right.bytes().get(layout.entries(0..count)) {
+        left.bytes_mut(layout.entries(have..have + count)).copy_from_slice(run);
     }
-    if shape.pointer_width > 0
-        && let Some(run) = right.bytes().get(shape.pointers(0..count))
+    if layout.pointer_width > 0
+        && let Some(run) = right.bytes().get(layout.pointers(0..count))
     {
-        left.bytes_mut(shape.pointers(have..have + count)).copy_from_slice(run);
+        left.bytes_mut(layout.pointers(have..have + count)).copy_from_slice(run);
     }
-    set_count(left, shape, have + count);
+    set_count(left, layout, have + count);
 }
 
-/// Copies all entries of `from`, laid out by `from_shape`, into the empty block `to`, which has room for them.
-pub fn copy_all(from: &[u8], from_shape: &BlockLayout, to: &mut dyn EditBytes, to_shape: &BlockLayout) {
-    let count = from_shape.count(from).min(to_shape.max);
-    if let Some(run) = from.get(from_shape.entries(0..count)) {
-        to.bytes_mut(to_shape.entries(0..count)).copy_from_slice(run);
+/// Copies all entries of `from`, with layout `from_layout`, into the empty block `to`, which has space for them.
+pub fn copy_all(from: &[u8], from_layout: &BlockLayout, to: &mut dyn EditBytes, to_layout: &BlockLayout) {
+    let count = from_layout.count(from).min(to_layout.max);
+    if let Some(run) = from.get(from_layout.entries(0..count)) {
+        to.bytes_mut(to_layout.entries(0..count)).copy_from_slice(run);
     }
-    if to_shape.pointer_width > 0
-        && let Some(run) = from.get(from_shape.pointers(0..count))
+    if to_layout.pointer_width > 0
+        && let Some(run) = from.get(from_layout.pointers(0..count))
     {
-        to.bytes_mut(to_shape.pointers(0..count)).copy_from_slice(run);
+        to.bytes_mut(to_layout.pointers(0..count)).copy_from_slice(run);
     }
-    set_count(to, to_shape, count);
+    set_count(to, to_layout, count);
 }
 
-/// A side of a block.
+/// Direction of a sibling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Towards lower records.
+    /// Lower records.
     Left,
-    /// Towards higher records.
+    /// Higher records.
     Right,
 }
 
-/// Where a header has the pointer to a sibling; `width` is that of the tree's pointers.
+/// Offset of a sibling pointer; `width` is the size of the tree's pointers.
 fn sibling_at(side: Side, width: usize) -> usize {
     match side {
         Side::Left => SIBLINGS_AT,
@@ -302,12 +302,12 @@ fn sibling_at(side: Side, width: usize) -> usize {
     }
 }
 
-/// The sibling on a side, as a pointer; all ones where there is none.
+/// The sibling pointer; all ones if there is none.
 pub fn sibling<P: OnDisk>(bytes: &[u8], side: Side) -> Option<&P> {
     bytes.get(sibling_at(side, P::SIZE)..).and_then(P::view)
 }
 
-/// Stores the sibling on a side.
+/// Stores a sibling pointer.
 pub fn set_sibling(edit: &mut dyn EditBytes, side: Side, pointer: &[u8]) {
     put(edit, sibling_at(side, pointer.len()), pointer);
 }

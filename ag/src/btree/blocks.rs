@@ -1,4 +1,4 @@
-//! Blocks of a tree: reading and verifying them, new ones, and changing them.
+//! Btree blocks: reading and verifying, initializing, editing.
 
 use base::lock::Rank;
 use base::{AgBlock, AgNumber, FsBlock};
@@ -13,7 +13,7 @@ use super::cursor::{LookupKeyOf, PathLevel, PtrOf};
 use super::{BtreeCursor, BtreeOps, BtreeOwner, RawPointer};
 
 impl<T: BtreeOps> BtreeCursor<T> {
-    /// Reads a block of the tree, verified as one of that level.
+    /// Reads a block of the tree and verifies it, with this level.
     pub(super) fn read(&self, tx: &mut Transaction, level: usize, block: u64) -> Result<BufferId, Error> {
         let geometry = self.tree.geometry();
         let (ag, ino) = match self.tree.owner() {
@@ -29,7 +29,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
         let id = tx.read(extent, Rank::Fork, |bytes| {
             BtreeBlock::<T::Type>::verify(bytes, geometry, identity, level).map(drop)
         })?;
-        // A block in memory was verified as whatever it was read as: magic, level and owner must be asked again.
+        // The buffer may have been verified as another type of block: check magic, level and owner again.
         let Some(header) = <T::Type as Btree>::Header::view(tx.bytes(id)) else {
             return Err(self.damage(block, "length", "a header", "less"));
         };
@@ -43,7 +43,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
         Ok(id)
     }
 
-    /// A new, empty block of the tree.
+    /// Allocates and initializes an empty block.
     pub(super) fn new_block(
         &mut self,
         tx: &mut Transaction,
@@ -71,7 +71,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
         Ok(PathLevel { id: Some(id), block, slot: 0 })
     }
 
-    /// Damage of a block of this tree, with its place.
+    /// An error for damage in a block of this tree.
     #[cold]
     pub(super) fn damage(
         &self,
@@ -91,21 +91,21 @@ impl<T: BtreeOps> BtreeCursor<T> {
         Error::Damaged { place, damage: Damage::new(T::Type::NAME, field, expected, found) }
     }
 
-    /// A record that cannot stand where the cursor is.
+    /// An error for a record that is out of order at the cursor's position.
     #[cold]
     pub(super) fn out_of_order(&self, at: LookupKeyOf<T>) -> Error {
-        let expected = format_args!("a place in order for {at:?}");
+        let expected = format_args!("a record in order at {at:?}");
         self.damage(
-            self.step(0).block,
+            self.path_level(0).block,
             "record",
             expected,
-            "a record that is equal, or neighbours out of order",
+            "an equal record, or neighbours out of order",
         )
     }
 }
 
-/// Changes two different blocks at once.
-pub(super) fn pair<R>(
+/// Edits two different blocks at once.
+pub(super) fn edit_pair<R>(
     tx: &mut Transaction,
     left: PathLevel,
     right: PathLevel,
@@ -116,7 +116,7 @@ pub(super) fn pair<R>(
     Some(change(left, right))
 }
 
-/// BufferEdit buffer, to change it.
+/// Edits one buffer.
 pub(super) struct BufferEdit<'a> {
     pub tx: &'a mut Transaction,
     pub id: BufferId,
@@ -131,7 +131,7 @@ impl EditBytes for BufferEdit<'_> {
     }
 }
 
-/// A root in an inode, to change it.
+/// Edits the root in an inode.
 pub(super) struct InlineRootEdit<'a, T: BtreeOps>(pub &'a mut T);
 
 impl<T: BtreeOps> EditBytes for InlineRootEdit<'_, T> {

@@ -1,5 +1,5 @@
-//! What a cursor must know of a kind of tree beyond its layout: how records and keys are searched, and which key
-//! stands for which record.
+//! What a cursor needs to know about a btree type besides its layout: how records and keys compare, and which key
+//! describes a record.
 
 use base::Daddr;
 use format::btree::{
@@ -10,30 +10,31 @@ use format::extent::{Extent, RawExtent};
 use format::ondisk::{LeU32, U16, U32, U64};
 use zerocopy::IntoBytes;
 
-/// What a new block's header says.
+/// Header fields of a new block.
 #[derive(Clone, Copy, Debug)]
 pub struct NewBlockHeader {
-    /// The tree's magic.
+    /// Magic number of the btree type.
     pub magic: u32,
-    /// 0 for a leaf.
+    /// Level; 0 for a leaf.
     pub level: u16,
-    /// Where the block lies.
+    /// Disk address of the block.
     pub daddr: Daddr,
-    /// The volume's metadata UUID.
+    /// Metadata UUID of the volume.
     pub uuid: [u8; 16],
-    /// AG or inode.
+    /// AG number or inode number.
     pub owner: u64,
 }
 
-/// A pointer as a number: an AG block, or a packed block. Its width goes with the shape of the header.
+/// A block pointer: an AG block number (short form) or a file system block number (long form).
 pub trait RawPointer: BtreePointer + Copy + IntoBytes {
-    /// The number of "none".
+    /// The null pointer.
     const NULL: u64;
-    /// The pointer of a number. Numbers above the pointer's width do not occur: they come from such pointers.
+    /// Encodes a block number. Callers pass numbers that were decoded from pointers of the same width, so none is
+    /// truncated.
     fn of(number: u64) -> Self;
-    /// The number of a pointer.
+    /// The block number.
     fn number(&self) -> u64;
-    /// Writes the header of an empty block without siblings to bytes of its size.
+    /// Writes the header of an empty block without siblings; `to` has the header's size.
     fn write_header(header: &NewBlockHeader, to: &mut [u8]);
 }
 
@@ -90,56 +91,55 @@ impl RawPointer for U64 {
     }
 }
 
-/// How a kind of tree is searched.
+/// Order and keys of a btree type.
 ///
 /// # Invariants
-/// The order of [`LookupKey`](Self::LookupKey) values is the order of records and of keys, and no two records of a tree
-/// have the same one.
+/// [`LookupKey`](Self::LookupKey) values order records and keys, and no two records of a tree have equal ones.
 pub trait BtreeType: Btree<Record: Copy + IntoBytes, Key: Copy + IntoBytes, Pointer: RawPointer> {
-    /// What is compared in a search.
+    /// The part of a record or key that lookups compare.
     type LookupKey: Copy + Ord + std::fmt::Debug;
 
-    /// Records may overlap: a key tells the highest place below it, too.
+    /// Records may overlap, so keys also hold the highest key of the subtree.
     const OVERLAPPING: bool = false;
 
-    /// Where a record stands in the order.
-    fn of_record(record: &Self::Record) -> Self::LookupKey;
+    /// The lookup key of a record.
+    fn record_lookup_key(record: &Self::Record) -> Self::LookupKey;
 
-    /// Where the first record below a key stands in the order.
-    fn of_key(key: &Self::Key) -> Self::LookupKey;
+    /// The lookup key of a node key: that of the first record below it.
+    fn key_lookup_key(key: &Self::Key) -> Self::LookupKey;
 
-    /// The key of a block that holds this record alone.
-    fn key(record: &Self::Record) -> Self::Key;
+    /// The key of a block with this single record.
+    fn init_key(record: &Self::Record) -> Self::Key;
 
-    /// Makes a key tell of what `other` tells, which stands behind it. Nothing to do but where records overlap.
-    fn widen(_key: &mut Self::Key, _other: &Self::Key) {}
+    /// Extends a key to cover `other`, which follows it in order. Only overlapping trees need it.
+    fn widen_key(_key: &mut Self::Key, _other: &Self::Key) {}
 }
 
 impl BtreeType for btree::BnoBt {
     type LookupKey = u32;
 
-    fn of_record(record: &FreeExtent) -> u32 {
+    fn record_lookup_key(record: &FreeExtent) -> u32 {
         record.startblock.get()
     }
-    fn of_key(key: &FreeExtent) -> u32 {
+    fn key_lookup_key(key: &FreeExtent) -> u32 {
         key.startblock.get()
     }
-    fn key(record: &FreeExtent) -> FreeExtent {
+    fn init_key(record: &FreeExtent) -> FreeExtent {
         *record
     }
 }
 
 impl BtreeType for btree::CntBt {
-    /// Blocks, first block.
+    /// Block count, first block.
     type LookupKey = (u32, u32);
 
-    fn of_record(record: &FreeExtent) -> (u32, u32) {
+    fn record_lookup_key(record: &FreeExtent) -> (u32, u32) {
         (record.blockcount.get(), record.startblock.get())
     }
-    fn of_key(key: &FreeExtent) -> (u32, u32) {
-        Self::of_record(key)
+    fn key_lookup_key(key: &FreeExtent) -> (u32, u32) {
+        Self::record_lookup_key(key)
     }
-    fn key(record: &FreeExtent) -> FreeExtent {
+    fn init_key(record: &FreeExtent) -> FreeExtent {
         *record
     }
 }
@@ -147,16 +147,16 @@ impl BtreeType for btree::CntBt {
 macro_rules! inode_trees {
     ($($tree:ident),*) => {$(
         impl BtreeType for btree::$tree {
-            /// First AG inode.
+            /// First inode of the chunk, relative to the AG.
             type LookupKey = u32;
 
-            fn of_record(record: &InodeChunk) -> u32 {
+            fn record_lookup_key(record: &InodeChunk) -> u32 {
                 record.startino.get()
             }
-            fn of_key(key: &InodeChunkKey) -> u32 {
+            fn key_lookup_key(key: &InodeChunkKey) -> u32 {
                 key.startino.get()
             }
-            fn key(record: &InodeChunk) -> InodeChunkKey {
+            fn init_key(record: &InodeChunk) -> InodeChunkKey {
                 InodeChunkKey { startino: record.startino }
             }
         }
@@ -165,16 +165,16 @@ macro_rules! inode_trees {
 inode_trees!(InoBt, FinoBt);
 
 impl BtreeType for btree::RefcountBt {
-    /// First block; the highest bit marks staging, so that those stand behind all others.
+    /// First block. CoW staging extents have the highest bit set, so they follow all others.
     type LookupKey = u32;
 
-    fn of_record(record: &RefcountExtent) -> u32 {
+    fn record_lookup_key(record: &RefcountExtent) -> u32 {
         record.startblock.get()
     }
-    fn of_key(key: &RefcountKey) -> u32 {
+    fn key_lookup_key(key: &RefcountKey) -> u32 {
         key.startblock.get()
     }
-    fn key(record: &RefcountExtent) -> RefcountKey {
+    fn init_key(record: &RefcountExtent) -> RefcountKey {
         RefcountKey { startblock: record.startblock }
     }
 }
@@ -183,18 +183,18 @@ impl BtreeType for btree::BmBt {
     /// First logical block.
     type LookupKey = u64;
 
-    fn of_record(record: &RawExtent) -> u64 {
+    fn record_lookup_key(record: &RawExtent) -> u64 {
         Extent::decode(record).offset.get()
     }
-    fn of_key(key: &BmapKey) -> u64 {
+    fn key_lookup_key(key: &BmapKey) -> u64 {
         key.startoff.get()
     }
-    fn key(record: &RawExtent) -> BmapKey {
-        BmapKey { startoff: U64::new(Self::of_record(record)) }
+    fn init_key(record: &RawExtent) -> BmapKey {
+        BmapKey { startoff: U64::new(Self::record_lookup_key(record)) }
     }
 }
 
-/// Where a reverse mapping stands: block, owner, offset with its fork bits but without the unwritten one.
+/// Lookup key of a reverse mapping: first block, owner, offset with the fork flags but without the unwritten flag.
 pub type RmapLookupKey = (u32, u64, u64);
 
 impl BtreeType for btree::RmapBt {
@@ -202,16 +202,16 @@ impl BtreeType for btree::RmapBt {
 
     const OVERLAPPING: bool = true;
 
-    fn of_record(record: &Rmap) -> RmapLookupKey {
+    fn record_lookup_key(record: &Rmap) -> RmapLookupKey {
         (record.startblock.get(), record.owner.get(), record.offset.get() & !rmap::UNWRITTEN)
     }
-    fn of_key(key: &RmapKey) -> RmapLookupKey {
+    fn key_lookup_key(key: &RmapKey) -> RmapLookupKey {
         (key.startblock.get(), key.owner.get(), key.offset.get() & !rmap::UNWRITTEN)
     }
-    fn key(record: &Rmap) -> RmapKey {
+    fn init_key(record: &Rmap) -> RmapKey {
         let last = record.blockcount.get().saturating_sub(1);
         let (owner, offset) = (record.owner.get(), record.offset.get() & !rmap::UNWRITTEN);
-        // Only a file's own blocks have offsets that run along with the blocks.
+        // Only the offsets of file data advance with the blocks.
         let runs = owner >> 63 == 0 && offset & rmap::BMBT_BLOCK == 0;
         let offset_hi = if runs { offset.saturating_add(last.into()) } else { offset };
         RmapKey {
@@ -223,7 +223,7 @@ impl BtreeType for btree::RmapBt {
             offset_hi: U64::new(offset_hi),
         }
     }
-    fn widen(key: &mut RmapKey, other: &RmapKey) {
+    fn widen_key(key: &mut RmapKey, other: &RmapKey) {
         let high = |key: &RmapKey| (key.startblock_hi.get(), key.owner_hi.get(), key.offset_hi.get());
         if high(other) > high(key) {
             (key.startblock_hi, key.owner_hi, key.offset_hi) =

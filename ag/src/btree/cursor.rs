@@ -1,4 +1,4 @@
-//! A position in a tree, and how it moves.
+//! Btree cursor: lookups, steps and updates in place.
 
 use format::btree::{Btree, MAX_LEVELS};
 use format::ondisk::{OnDisk, U16};
@@ -8,13 +8,13 @@ use super::block::{self, BlockLayout, EditBytes, Side};
 use super::blocks::{BufferEdit, InlineRootEdit};
 use super::{BtreeOps, BtreeRoot, BtreeType, RawPointer};
 
-/// The record of a tree.
+/// Record type of a tree.
 pub(super) type RecordOf<T> = <<T as BtreeOps>::Type as Btree>::Record;
-/// The key of a tree.
+/// Key type of a tree.
 pub(super) type KeyOf<T> = <<T as BtreeOps>::Type as Btree>::Key;
-/// The pointer of a tree.
+/// Pointer type of a tree.
 pub(super) type PtrOf<T> = <<T as BtreeOps>::Type as Btree>::Pointer;
-/// What is searched for in a tree.
+/// Lookup key type of a tree.
 pub(super) type LookupKeyOf<T> = <<T as BtreeOps>::Type as BtreeType>::LookupKey;
 
 const HEIGHT_MAX: usize = MAX_LEVELS as usize;
@@ -22,17 +22,17 @@ const HEIGHT_MAX: usize = MAX_LEVELS as usize;
 /// The block that a cursor has open at one level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PathLevel {
-    /// `None` for a root in an inode.
+    /// Buffer; `None` for a root in an inode.
     pub id: Option<BufferId>,
-    /// Its number, as the tree's pointers are; 0 for a root in an inode.
+    /// Block number, in the form of the tree's pointers; 0 for a root in an inode.
     pub block: u64,
-    /// The entry that the path goes through. In a leaf it may be one behind the last.
+    /// The entry on the path. In a leaf it may be one beyond the last.
     pub slot: usize,
 }
 
 const UNOPENED: PathLevel = PathLevel { id: None, block: 0, slot: 0 };
 
-/// Which way down.
+/// Target of a descent.
 #[derive(Clone, Copy)]
 pub(super) enum Descent<S> {
     To(S),
@@ -40,17 +40,17 @@ pub(super) enum Descent<S> {
     Last,
 }
 
-/// A position in a tree: on a record, or in a gap before or behind one.
+/// A position in a btree: on a record, or in a gap before or after one.
 ///
-/// A cursor is valid as long as nobody else changes the tree; it does not notice. Its calls take the transaction that
-/// read its blocks.
+/// A cursor is valid as long as nothing else changes the tree; it does not notice such changes. Its calls take the
+/// transaction that read its blocks.
 #[derive(Clone, Debug)]
 pub struct BtreeCursor<T: BtreeOps> {
     pub(super) tree: T,
     pub(super) path: [PathLevel; HEIGHT_MAX],
-    /// Levels of the tree; 0 where the cursor has no position.
+    /// Number of levels; 0 if the cursor has no position.
     pub(super) levels: usize,
-    /// The position is before the record at the leaf's slot, not on it.
+    /// The position is the gap before the record at the leaf's slot.
     pub(super) gap: bool,
     leaf: BlockLayout,
     node: BlockLayout,
@@ -64,45 +64,49 @@ impl<T: BtreeOps> BtreeCursor<T> {
         Self { tree, path: [UNOPENED; HEIGHT_MAX], levels: 0, gap: true, leaf, node }
     }
 
-    /// The tree.
+    /// The btree instance.
     pub fn tree(&self) -> &T {
         &self.tree
     }
 
-    /// The tree, to change what its implementation keeps.
+    /// The btree instance, mutable.
     pub fn tree_mut(&mut self) -> &mut T {
         &mut self.tree
     }
 
-    /// Gives the tree back.
+    /// Returns the btree instance.
     pub fn into_tree(self) -> T {
         self.tree
     }
 
-    /// Goes to the record with this key and returns it; without one, to the gap where it would stand.
+    /// Lookup EQ: moves to the record with this key and returns it. If there is none, moves to the gap where it would
+    /// be.
     pub fn lookup_eq(
         &mut self,
         tx: &mut Transaction,
         at: LookupKeyOf<T>,
     ) -> Result<Option<RecordOf<T>>, Error> {
         self.seek(tx, Descent::To(at))?;
-        let found = self.records(tx).get(self.step(0).slot).filter(|record| T::Type::of_record(record) == at);
+        let found = self
+            .records(tx)
+            .get(self.path_level(0).slot)
+            .filter(|record| T::Type::record_lookup_key(record) == at);
         let found = found.copied();
         self.gap = found.is_none();
         Ok(found)
     }
 
-    /// Goes to the last record that does not stand behind this key and returns it; without one, to the gap before the
-    /// first record.
+    /// Lookup LE: moves to the last record at or before this key and returns it. If there is none, moves to the gap
+    /// before the first record.
     pub fn lookup_le(
         &mut self,
         tx: &mut Transaction,
         at: LookupKeyOf<T>,
     ) -> Result<Option<RecordOf<T>>, Error> {
         self.seek(tx, Descent::To(at))?;
-        let slot = self.step(0).slot;
+        let slot = self.path_level(0).slot;
         let records = self.records(tx);
-        let equal = records.get(slot).filter(|record| T::Type::of_record(record) == at);
+        let equal = records.get(slot).filter(|record| T::Type::record_lookup_key(record) == at);
         let (slot, found) = match (equal, slot.checked_sub(1)) {
             (Some(record), _) => (slot, Some(*record)),
             (None, Some(before)) => (before, records.get(before).copied()),
@@ -113,8 +117,8 @@ impl<T: BtreeOps> BtreeCursor<T> {
         Ok(found)
     }
 
-    /// Goes to the first record that does not stand before this key and returns it; without one, to the gap behind
-    /// the last record.
+    /// Lookup GE: moves to the first record at or after this key and returns it. If there is none, moves to the gap
+    /// after the last record.
     pub fn lookup_ge(
         &mut self,
         tx: &mut Transaction,
@@ -125,29 +129,29 @@ impl<T: BtreeOps> BtreeCursor<T> {
         self.next(tx)
     }
 
-    /// Goes to the first record.
+    /// Moves to the first record.
     pub fn first(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>, Error> {
         self.seek(tx, Descent::First)?;
         self.gap = true;
         self.next(tx)
     }
 
-    /// Goes to the last record.
+    /// Moves to the last record.
     pub fn last(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>, Error> {
         self.seek(tx, Descent::Last)?;
-        let slot = self.step(0).slot;
+        let slot = self.path_level(0).slot;
         let found = self.records(tx).get(slot).copied();
         self.gap = found.is_none();
         Ok(found)
     }
 
-    /// How many blocks the tree has, by walking all of it. The cursor has no position afterwards.
+    /// Counts the blocks of the tree by walking all of it. The cursor has no position afterwards.
     pub fn count_blocks(&mut self, tx: &mut Transaction) -> Result<u32, Error> {
         self.seek(tx, Descent::First)?;
         let mut blocks = self.levels as u32;
         loop {
             let before = self.path;
-            if !self.neighbour(tx, Side::Right)? {
+            if !self.step_to_sibling(tx, Side::Right)? {
                 self.levels = 0;
                 return Ok(blocks);
             }
@@ -166,66 +170,66 @@ impl<T: BtreeOps> BtreeCursor<T> {
         if self.gap || self.levels == 0 {
             return None;
         }
-        self.records(tx).get(self.step(0).slot).copied()
+        self.records(tx).get(self.path_level(0).slot).copied()
     }
 
-    /// Goes to the next record: from a gap, to the one behind it. `None`, and the gap behind the last record, where
-    /// there is none.
+    /// Moves to the next record; from a gap, to the record after it. If there is none, returns `None` and moves to the
+    /// gap after the last record.
     pub fn next(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>, Error> {
         if self.levels == 0 {
             return Ok(None);
         }
-        let slot = self.step(0).slot + usize::from(!self.gap);
+        let slot = self.path_level(0).slot + usize::from(!self.gap);
         let count = self.records(tx).len();
         self.gap = false;
         if slot < count {
             self.set_slot(0, slot);
-        } else if !self.neighbour(tx, Side::Right)? {
+        } else if !self.step_to_sibling(tx, Side::Right)? {
             self.set_slot(0, count);
             self.gap = true;
         }
         Ok(self.get(tx))
     }
 
-    /// Goes to the previous record. `None`, and the gap before the first record, where there is none.
+    /// Moves to the previous record. If there is none, returns `None` and moves to the gap before the first record.
     pub fn prev(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>, Error> {
         if self.levels == 0 {
             return Ok(None);
         }
         self.gap = false;
-        match self.step(0).slot.checked_sub(1) {
+        match self.path_level(0).slot.checked_sub(1) {
             Some(slot) => self.set_slot(0, slot),
-            None => self.gap = !self.neighbour(tx, Side::Left)?,
+            None => self.gap = !self.step_to_sibling(tx, Side::Left)?,
         }
         Ok(self.get(tx))
     }
 
-    /// Replaces the record at the position by one that stands between the same neighbours.
+    /// Replaces the record at the position. The new record must belong between the same neighbours.
     ///
     /// # Errors
-    /// Damage, where it does not: then records of the tree overlap or are out of order.
+    /// Damage if it does not: records of the tree overlap or are out of order.
     pub fn update(&mut self, tx: &mut Transaction, record: &RecordOf<T>) -> Result<(), Error> {
-        let slot = self.step(0).slot;
+        let slot = self.path_level(0).slot;
         let records = self.records(tx);
-        let at = T::Type::of_record(record);
-        let old = records.get(slot).map(T::Type::key);
+        let at = T::Type::record_lookup_key(record);
+        let old = records.get(slot).map(T::Type::init_key);
         let after = slot.checked_sub(1).and_then(|before| records.get(before));
         let fits = !self.gap
             && slot < records.len()
-            && after.is_none_or(|before| T::Type::of_record(before) < at)
-            && records.get(slot + 1).is_none_or(|behind| at < T::Type::of_record(behind));
+            && after.is_none_or(|before| T::Type::record_lookup_key(before) < at)
+            && records.get(slot + 1).is_none_or(|behind| at < T::Type::record_lookup_key(behind));
         if !fits {
             return Err(self.out_of_order(at));
         }
-        self.edit(tx, 0, |edit, shape| {
-            block::replace(edit, shape, slot, zerocopy::IntoBytes::as_bytes(record));
+        self.edit(tx, 0, |edit, layout| {
+            block::replace(edit, layout, slot, zerocopy::IntoBytes::as_bytes(record));
         });
-        let new = T::Type::key(record);
+        let new = T::Type::init_key(record);
         match old {
-            // Where records overlap: does it reach as high as before?
+            // Overlapping records: is the high key still as high as before?
             Some(old) if T::Type::OVERLAPPING => {
                 let mut of_new = new;
-                T::Type::widen(&mut of_new, &old);
+                T::Type::widen_key(&mut of_new, &old);
                 if zerocopy::IntoBytes::as_bytes(&of_new) == zerocopy::IntoBytes::as_bytes(&new) {
                     self.grow_keys(tx, &new);
                 } else {
@@ -237,23 +241,24 @@ impl<T: BtreeOps> BtreeCursor<T> {
         Ok(())
     }
 
-    /// Replaces the record at the position if the new one surely stands between the same neighbours: where those are in
-    /// the same leaf, or there are none. `false`, with nothing changed, where it may not: then delete and insert.
+    /// Replaces the record at the position if the new one certainly belongs between the same neighbours: they are in
+    /// the same leaf, or do not exist. Otherwise returns `false`, with nothing changed; the caller must delete and
+    /// insert.
     pub fn update_in_order(&mut self, tx: &mut Transaction, record: &RecordOf<T>) -> Result<bool, Error> {
-        let slot = self.step(0).slot;
+        let slot = self.path_level(0).slot;
         let bytes = self.bytes(tx, 0);
         let records = self.leaf.view::<RecordOf<T>>(bytes);
-        let at = T::Type::of_record(record);
+        let at = T::Type::record_lookup_key(record);
         let is_end = |side| {
             block::sibling::<PtrOf<T>>(bytes, side)
                 .is_some_and(|sibling| sibling.number() == PtrOf::<T>::NULL)
         };
         let behind_left = match slot.checked_sub(1).and_then(|before| records.get(before)) {
-            Some(before) => T::Type::of_record(before) < at,
+            Some(before) => T::Type::record_lookup_key(before) < at,
             None => is_end(Side::Left),
         };
         let before_right = match records.get(slot + 1) {
-            Some(behind) => at < T::Type::of_record(behind),
+            Some(behind) => at < T::Type::record_lookup_key(behind),
             None => is_end(Side::Right),
         };
         if !behind_left || !before_right {
@@ -264,12 +269,12 @@ impl<T: BtreeOps> BtreeCursor<T> {
 
     /// The open block of a level.
     #[inline]
-    pub(super) fn step(&self, level: usize) -> PathLevel {
+    pub(super) fn path_level(&self, level: usize) -> PathLevel {
         self.path.get(level).copied().unwrap_or(UNOPENED)
     }
 
     #[inline]
-    pub(super) fn set_step(&mut self, level: usize, step: PathLevel) {
+    pub(super) fn set_path_level(&mut self, level: usize, step: PathLevel) {
         if let Some(place) = self.path.get_mut(level) {
             *place = step;
         }
@@ -282,20 +287,20 @@ impl<T: BtreeOps> BtreeCursor<T> {
         }
     }
 
-    /// The layout of the open block of a level.
+    /// Layout of the open block of a level.
     #[inline]
-    pub(super) fn shape(&self, level: usize) -> BlockLayout {
-        match (level, self.step(level).id) {
+    pub(super) fn layout(&self, level: usize) -> BlockLayout {
+        match (level, self.path_level(level).id) {
             (0, _) => self.leaf,
             (_, Some(_)) => self.node,
             (_, None) => BlockLayout::inline::<T::Type>(self.tree.inline().len()),
         }
     }
 
-    /// The bytes of the open block of a level.
+    /// Bytes of the open block of a level.
     #[inline]
     pub(super) fn bytes<'a>(&'a self, tx: &'a Transaction, level: usize) -> &'a [u8] {
-        match self.step(level).id {
+        match self.path_level(level).id {
             Some(id) => tx.bytes(id),
             None => self.tree.inline(),
         }
@@ -303,7 +308,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
 
     #[inline]
     pub(super) fn count(&self, tx: &Transaction, level: usize) -> usize {
-        self.shape(level).count(self.bytes(tx, level))
+        self.layout(level).count(self.bytes(tx, level))
     }
 
     #[inline]
@@ -314,11 +319,11 @@ impl<T: BtreeOps> BtreeCursor<T> {
     /// The child at a slot of the open block of a level.
     #[inline]
     pub(super) fn child(&self, tx: &Transaction, level: usize, slot: usize) -> Option<u64> {
-        let pointers = self.shape(level).view_pointers::<PtrOf<T>>(self.bytes(tx, level));
+        let pointers = self.layout(level).view_pointers::<PtrOf<T>>(self.bytes(tx, level));
         pointers.get(slot).map(RawPointer::number)
     }
 
-    /// The bytes of any block.
+    /// Bytes of a block.
     #[inline]
     pub(super) fn bytes_of<'a>(&'a self, tx: &'a Transaction, step: PathLevel) -> &'a [u8] {
         step.id.map_or(&[], |id| tx.bytes(id))
@@ -331,7 +336,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
         level: usize,
         side: Side,
     ) -> Result<Option<PathLevel>, Error> {
-        let (own, slot) = (self.step(level), self.step(level + 1).slot);
+        let (own, slot) = (self.path_level(level), self.path_level(level + 1).slot);
         let slot = match side {
             Side::Left => slot.checked_sub(1),
             Side::Right => slot.checked_add(1),
@@ -345,7 +350,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
         Ok(Some(found))
     }
 
-    /// Changes any block.
+    /// Edits a block.
     pub(super) fn edit_block<R>(
         &mut self,
         tx: &mut Transaction,
@@ -358,27 +363,27 @@ impl<T: BtreeOps> BtreeCursor<T> {
         }
     }
 
-    /// Changes the root in the inode.
+    /// Edits the root in the inode.
     pub(super) fn edit_inline<R>(&mut self, change: impl FnOnce(&mut dyn EditBytes) -> R) -> R {
         change(&mut InlineRootEdit(&mut self.tree))
     }
 
-    /// Changes the open block of a level.
+    /// Edits the open block of a level.
     pub(super) fn edit<R>(
         &mut self,
         tx: &mut Transaction,
         level: usize,
         change: impl FnOnce(&mut dyn EditBytes, &BlockLayout) -> R,
     ) -> R {
-        let shape = self.shape(level);
-        match self.step(level).id {
-            Some(id) => change(&mut BufferEdit { tx, id }, &shape),
-            None => change(&mut InlineRootEdit(&mut self.tree), &shape),
+        let layout = self.layout(level);
+        match self.path_level(level).id {
+            Some(id) => change(&mut BufferEdit { tx, id }, &layout),
+            None => change(&mut InlineRootEdit(&mut self.tree), &layout),
         }
     }
 
-    /// Goes down from the root. In the leaf, the slot is that of the first record not before the key, or of the first
-    /// or last record.
+    /// Descends from the root. In the leaf, the slot becomes that of the first record at or after the key, or of the
+    /// first or last record.
     pub(super) fn seek(&mut self, tx: &mut Transaction, way: Descent<LookupKeyOf<T>>) -> Result<(), Error> {
         self.levels = 0;
         let mut level = self.open_root(tx)?;
@@ -388,8 +393,8 @@ impl<T: BtreeOps> BtreeCursor<T> {
                 Descent::First => 0,
                 Descent::Last => self.count(tx, level).saturating_sub(1),
                 Descent::To(at) => {
-                    let keys = self.shape(level).view::<KeyOf<T>>(self.bytes(tx, level));
-                    keys.partition_point(|key| T::Type::of_key(key) <= at).saturating_sub(1)
+                    let keys = self.layout(level).view::<KeyOf<T>>(self.bytes(tx, level));
+                    keys.partition_point(|key| T::Type::key_lookup_key(key) <= at).saturating_sub(1)
                 }
             };
             self.set_slot(level, slot);
@@ -399,7 +404,9 @@ impl<T: BtreeOps> BtreeCursor<T> {
         let slot = match way {
             Descent::First => 0,
             Descent::Last => self.records(tx).len().saturating_sub(1),
-            Descent::To(at) => self.records(tx).partition_point(|record| T::Type::of_record(record) < at),
+            Descent::To(at) => {
+                self.records(tx).partition_point(|record| T::Type::record_lookup_key(record) < at)
+            }
         };
         self.set_slot(0, slot);
         self.levels = levels;
@@ -415,7 +422,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
                     return Err(self.damage(0, "level", format_args!("1 to {HEIGHT_MAX} levels"), levels));
                 }
                 let id = self.read(tx, level, block)?;
-                self.set_step(level, PathLevel { id: Some(id), block, slot: 0 });
+                self.set_path_level(level, PathLevel { id: Some(id), block, slot: 0 });
                 Ok(level)
             }
             BtreeRoot::Inline => {
@@ -426,53 +433,55 @@ impl<T: BtreeOps> BtreeCursor<T> {
                     let found = format_args!("level {level} with {count} children");
                     return Err(self.damage(0, "level", "a root with a level and children", found));
                 }
-                self.set_step(level, UNOPENED);
+                self.set_path_level(level, UNOPENED);
                 Ok(level)
             }
         }
     }
 
-    /// Opens, at `level`, the child that the path above goes through.
+    /// Opens the child on the path at `level`.
     pub(super) fn enter_child(&mut self, tx: &mut Transaction, level: usize) -> Result<(), Error> {
-        let slot = self.step(level + 1).slot;
+        let slot = self.path_level(level + 1).slot;
         let Some(block) = self.child(tx, level + 1, slot) else {
-            return Err(self.damage(self.step(level + 1).block, "numrecs", "a child", "none"));
+            return Err(self.damage(self.path_level(level + 1).block, "numrecs", "a child", "none"));
         };
         let id = self.read(tx, level, block)?;
-        // A fork that lost its last extent is left with an empty leaf below its root.
-        let may_be_empty = self.step(level + 1).id.is_none() && self.count(tx, level + 1) == 1;
-        if self.shape_of_block(level).count(tx.bytes(id)) == 0 && !may_be_empty {
+        // A fork that lost its last extent has an empty leaf below its root.
+        let may_be_empty = self.path_level(level + 1).id.is_none() && self.count(tx, level + 1) == 1;
+        if self.layout_of_level(level).count(tx.bytes(id)) == 0 && !may_be_empty {
             return Err(self.damage(block, "numrecs", "at least 1", 0));
         }
-        self.set_step(level, PathLevel { id: Some(id), block, slot: 0 });
+        self.set_path_level(level, PathLevel { id: Some(id), block, slot: 0 });
         Ok(())
     }
 
-    /// The layout of any block of a level that is no root in an inode.
+    /// Layout of a block of a level, other than a root in an inode.
     #[inline]
-    pub(super) fn shape_of_block(&self, level: usize) -> BlockLayout {
+    pub(super) fn layout_of_level(&self, level: usize) -> BlockLayout {
         if level == 0 { self.leaf } else { self.node }
     }
 
-    /// Goes to the neighbouring leaf: to its record next to where the cursor was. `false`, without moving, where
-    /// there is none.
-    fn neighbour(&mut self, tx: &mut Transaction, side: Side) -> Result<bool, Error> {
+    /// Moves to the nearest record of the sibling leaf. If there is none, returns `false` without moving.
+    fn step_to_sibling(&mut self, tx: &mut Transaction, side: Side) -> Result<bool, Error> {
         let stepped = |cursor: &Self, tx: &Transaction, level| match side {
-            Side::Left => cursor.step(level).slot.checked_sub(1),
-            Side::Right => Some(cursor.step(level).slot + 1).filter(|slot| *slot < cursor.count(tx, level)),
+            Side::Left => cursor.path_level(level).slot.checked_sub(1),
+            Side::Right => {
+                Some(cursor.path_level(level).slot + 1).filter(|slot| *slot < cursor.count(tx, level))
+            }
         };
         let mut above = 1..self.levels;
         let Some((level, slot)) = above.find_map(|level| Some((level, stepped(self, tx, level)?))) else {
             return Ok(false);
         };
         let levels = std::mem::take(&mut self.levels);
-        let first = |cursor: &Self, tx: &Transaction| cursor.records(tx).first().map(T::Type::of_record);
+        let first =
+            |cursor: &Self, tx: &Transaction| cursor.records(tx).first().map(T::Type::record_lookup_key);
         let before = first(self, tx);
         self.set_slot(level, slot);
         for level in (0..level).rev() {
-            let from = self.step(level);
+            let from = self.path_level(level);
             self.enter_child(tx, level)?;
-            let to = self.step(level);
+            let to = self.path_level(level);
             match side {
                 Side::Left => self.check_siblings(tx, to, from)?,
                 Side::Right => self.check_siblings(tx, from, to)?,
@@ -481,18 +490,18 @@ impl<T: BtreeOps> BtreeCursor<T> {
                 self.set_slot(level, self.count(tx, level).saturating_sub(1));
             }
         }
-        // Leaves that name each other in a ring would be walked for ever.
+        // Leaves that name each other in a cycle would be walked forever.
         let after = first(self, tx);
         let in_order = if side == Side::Left { after < before } else { before < after };
         if !in_order {
             let expected = format_args!("records on the other side of {before:?}");
-            return Err(self.damage(self.step(0).block, "record", expected, format_args!("{after:?}")));
+            return Err(self.damage(self.path_level(0).block, "record", expected, format_args!("{after:?}")));
         }
         self.levels = levels;
         Ok(true)
     }
 
-    /// Two blocks that the parents say are neighbours must say so themselves.
+    /// Verifies that two blocks, which are neighbours by their parents, name each other as siblings.
     pub(super) fn check_siblings(
         &self,
         tx: &Transaction,

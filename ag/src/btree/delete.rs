@@ -1,97 +1,98 @@
-//! Deletion: evening out with a sibling, joining, and a lower root.
+//! Deletion: rebalancing with a sibling, merging, and removing a root level.
 
 use zerocopy::IntoBytes;
 
 use super::block::{self, BlockLayout, Side};
-use super::blocks::pair;
+use super::blocks::edit_pair;
 use super::cursor::{Descent, PathLevel, PtrOf};
 use super::{BtreeCursor, BtreeOps, BtreeType, RawPointer};
 use journal::engine::{Error, Transaction};
 
 impl<T: BtreeOps> BtreeCursor<T> {
-    /// Takes out the record at the position, and leaves the cursor in the gap: `next` goes to the record that stood
-    /// behind it.
+    /// Deletes the record at the position and leaves the cursor in the gap: `next` moves to the record after it.
     ///
     /// # Errors
-    /// Damage, where the cursor is not on a record.
+    /// Damage: the cursor is not on a record.
     pub fn delete(&mut self, tx: &mut Transaction) -> Result<(), Error> {
         let Some(record) = self.get(tx) else {
-            return Err(self.damage(self.step(0).block, "record", "a record to delete", "none"));
+            return Err(self.damage(self.path_level(0).block, "record", "a record to delete", "none"));
         };
         let moved = self.remove_entry(tx, 0).inspect_err(|_| self.levels = 0)?;
         if moved {
-            self.seek(tx, Descent::To(T::Type::of_record(&record)))?;
+            self.seek(tx, Descent::To(T::Type::record_lookup_key(&record)))?;
         }
         self.gap = true;
         Ok(())
     }
 
-    /// Takes the entry at the slot of a level's open block out. Returns whether entries or blocks moved, so that the
-    /// path leads elsewhere.
+    /// Removes the entry at the slot of a level's open block. Returns whether entries or blocks moved: then the path
+    /// leads elsewhere.
     fn remove_entry(&mut self, tx: &mut Transaction, level: usize) -> Result<bool, Error> {
-        let slot = self.step(level).slot;
-        let old = self.records(tx).get(slot).map(T::Type::key).filter(|_| level == 0);
-        self.edit(tx, level, |edit, shape| block::remove(edit, shape, slot));
+        let slot = self.path_level(level).slot;
+        let old = self.records(tx).get(slot).map(T::Type::init_key).filter(|_| level == 0);
+        self.edit(tx, level, |edit, layout| block::remove(edit, layout, slot));
         let count = self.count(tx, level);
         if level + 1 == self.levels {
             return self.lower_root(tx, level, count);
         }
-        if count >= self.shape(level).min() {
+        if count >= self.layout(level).min() {
             match old {
                 Some(old) => self.shrink_keys(tx, &old),
                 None => self.update_keys(tx, level),
             }
             return Ok(false);
         }
-        let parent_slot = self.step(level + 1).slot;
-        let own = self.step(level);
+        let parent_slot = self.path_level(level + 1).slot;
+        let own = self.path_level(level);
         if let Some(left) = self.sibling(tx, level, Side::Left)? {
-            return self.even_out(tx, level, (left, own), parent_slot - 1);
+            return self.rebalance(tx, level, left, own, parent_slot - 1);
         }
         if let Some(right) = self.sibling(tx, level, Side::Right)? {
-            return self.even_out(tx, level, (own, right), parent_slot);
+            return self.rebalance(tx, level, own, right, parent_slot);
         }
-        // A single child, which only a root in an inode may have. (Or the tree was damaged: it is no worse now.)
+        // Only a root in an inode may have a single child. (Otherwise the tree was damaged before: it is no worse now.)
         self.update_keys(tx, level);
-        if self.step(level + 1).id.is_none() { self.lower_root(tx, level + 1, 1) } else { Ok(false) }
+        if self.path_level(level + 1).id.is_none() { self.lower_root(tx, level + 1, 1) } else { Ok(false) }
     }
 
-    /// BufferEdit of two siblings is less than half full: they share evenly, or join.
-    fn even_out(
+    /// Balances two siblings of which one is less than half full: divides the entries evenly, or merges the blocks.
+    fn rebalance(
         &mut self,
         tx: &mut Transaction,
         level: usize,
-        (left, right): (PathLevel, PathLevel),
+        left: PathLevel,
+        right: PathLevel,
         left_slot: usize,
     ) -> Result<bool, Error> {
-        let shape = self.shape_of_block(level);
-        let counts = (shape.count(self.bytes_of(tx, left)), shape.count(self.bytes_of(tx, right)));
+        let layout = self.layout_of_level(level);
+        let counts = (layout.count(self.bytes_of(tx, left)), layout.count(self.bytes_of(tx, right)));
         let total = counts.0 + counts.1;
-        if total >= 2 * shape.min() && total > shape.min() {
+        if total >= 2 * layout.min() && total > layout.min() {
             let half = total / 2;
-            pair(tx, left, right, |a, b| match counts.0.checked_sub(half) {
-                Some(many) => block::move_right(a, b, &shape, many),
-                None => block::move_left(a, b, &shape, half - counts.0),
+            edit_pair(tx, left, right, |a, b| match counts.0.checked_sub(half) {
+                Some(many) => block::move_right(a, b, &layout, many),
+                None => block::move_left(a, b, &layout, half - counts.0),
             });
             for (step, slot) in [(left, left_slot), (right, left_slot + 1)] {
-                self.set_step(level, step);
+                self.set_path_level(level, step);
                 self.set_slot(level + 1, slot);
                 self.update_keys(tx, level);
             }
             return Ok(true);
         }
-        self.join(tx, level, (left, right), left_slot, &shape)?;
+        self.merge(tx, level, left, right, left_slot, &layout)?;
         Ok(true)
     }
 
-    /// Moves all of the right block to the left one, which has room, and frees the right one.
-    fn join(
+    /// Moves all entries of the right block to the left one, which has space for them, and frees the right one.
+    fn merge(
         &mut self,
         tx: &mut Transaction,
         level: usize,
-        (left, right): (PathLevel, PathLevel),
+        left: PathLevel,
+        right: PathLevel,
         left_slot: usize,
-        shape: &BlockLayout,
+        layout: &BlockLayout,
     ) -> Result<(), Error> {
         let far = block::sibling::<PtrOf<T>>(self.bytes_of(tx, right), Side::Right);
         let far = far.map_or(PtrOf::<T>::NULL, RawPointer::number);
@@ -102,40 +103,40 @@ impl<T: BtreeOps> BtreeCursor<T> {
             self.edit_block(tx, far.id, |edit| block::set_sibling(edit, Side::Left, pointer.as_bytes()));
         }
         let pointer = PtrOf::<T>::of(far);
-        pair(tx, left, right, |a, b| {
-            block::append_all(a, b, shape);
+        edit_pair(tx, left, right, |a, b| {
+            block::append_all(a, b, layout);
             block::set_sibling(a, Side::Right, pointer.as_bytes());
         });
-        self.set_step(level, left);
+        self.set_path_level(level, left);
         self.set_slot(level + 1, left_slot);
         self.update_keys(tx, level);
-        self.drop_block(tx, right)?;
+        self.release_block(tx, right)?;
         self.set_slot(level + 1, left_slot + 1);
         self.remove_entry(tx, level + 1)?;
         Ok(())
     }
 
-    /// After the root has lost an entry and has `count` left: where a single child is left, it becomes the root.
+    /// Lowers the tree after the root lost an entry and has `count` left: a single child becomes the root.
     fn lower_root(&mut self, tx: &mut Transaction, level: usize, count: usize) -> Result<bool, Error> {
         if level == 0 || count > 1 {
             return Ok(false);
         }
-        let root = self.step(level);
+        let root = self.path_level(level);
         let Some(child) = self.child(tx, level, 0) else {
             return Err(self.damage(root.block, "numrecs", "at least 1", count));
         };
         if root.id.is_some() {
             self.levels -= 1;
             self.tree.set_root(tx, child, self.levels as u32);
-            self.drop_block(tx, root)?;
+            self.release_block(tx, root)?;
             return Ok(true);
         }
-        // A leaf's records do not fit a root of keys: the fork goes back to a list of extents instead.
+        // A root in an inode cannot hold records: the fork changes to a list of extents instead.
         if level == 1 {
             return Ok(false);
         }
         let child = PathLevel { id: Some(self.read(tx, level - 1, child)?), block: child, slot: 0 };
-        let (from, to) = (self.shape_of_block(level - 1), self.shape(level));
+        let (from, to) = (self.layout_of_level(level - 1), self.layout(level));
         let Some(id) = child.id.filter(|id| from.count(tx.bytes(*id)) <= to.max()) else { return Ok(false) };
         let bytes = tx.bytes(id);
         self.edit_inline(|edit| {
@@ -143,13 +144,13 @@ impl<T: BtreeOps> BtreeCursor<T> {
             block::copy_all(bytes, &from, edit, &to);
         });
         self.levels -= 1;
-        self.set_step(level - 1, PathLevel { id: None, block: 0, slot: 0 });
-        self.drop_block(tx, child)?;
+        self.set_path_level(level - 1, PathLevel { id: None, block: 0, slot: 0 });
+        self.release_block(tx, child)?;
         Ok(true)
     }
 
-    /// Gives a block back that the tree no longer has.
-    fn drop_block(&mut self, tx: &mut Transaction, step: PathLevel) -> Result<(), Error> {
+    /// Frees a block that is no longer in the tree.
+    fn release_block(&mut self, tx: &mut Transaction, step: PathLevel) -> Result<(), Error> {
         self.tree.free_block(tx, step.block)?;
         if let Some(id) = step.id {
             tx.invalidate(id);

@@ -1,16 +1,16 @@
-//! BufferEdit B+tree for all: free space by block and by size, inodes, free inodes, reverse mappings, reference counts,
-//! and the extent maps of forks, whose root lies in the inode.
+//! The generic B+tree of XFS, with cursors over a transaction's buffers. It serves the free-space trees (bnobt, cntbt),
+//! the inode trees (inobt, finobt), rmapbt, refcountbt, and the bmbt of a fork, whose root lies in the inode.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`BtreeType`] | how one kind of tree is searched and keyed, beside its layout in `format::btree` |
-//! | [`BtreeOps`] | one tree at work: where its root lies, where blocks come from and go to |
-//! | [`BtreeCursor`] | a position in a tree: lookups and steps (`cursor`), `insert`, `delete` |
-//! | `blocks` | reading, verifying and making the blocks of a tree |
-//! | [`RecordHint`] | where a record stands, to come back to it without a search |
-//! | `keys` | a parent's keys after a child has changed |
-//! | [`overlap`] | all records that touch a range, where records may overlap |
-//! | [`page`] | changes of bytes within one block or between two |
+//! | [`BtreeType`] | keys and record order of one btree type; its layout is in `format::btree` |
+//! | [`BtreeOps`] | one btree instance: root, block allocation and freeing |
+//! | [`BtreeCursor`] | a position in a btree: lookups and steps (`cursor`), `insert`, `delete` |
+//! | `blocks` | reading, verifying and initializing btree blocks |
+//! | [`RecordHint`] | where a record was last found, to update it without a lookup |
+//! | `keys` | updating parent keys after a child has changed |
+//! | [`overlap`] | all records that intersect a range, where records may overlap |
+//! | [`block`] | byte edits within one block or between two |
 //!
 //! # Use
 //! ```text
@@ -21,22 +21,22 @@
 //! ```
 //!
 //! # Invariants
-//! - A descent ends: a block's level is what its parent promised, whatever the disk says. A step to a neighbour goes
-//!   through the parents, and both blocks must name each other as siblings.
-//! - No block but a root is less than half full after an insertion or deletion, as long as none was before; the single
+//! - A descent terminates: a child's level must be its parent's level minus one, whatever the disk says. A step to a
+//!   sibling goes through the parents, and both blocks must name each other as siblings.
+//! - After an insertion or deletion every block but the root is at least half full, if all were before. The single
 //!   child of a root in an inode is exempt.
-//! - Blocks shift and join only with a sibling under the same parent, which therefore is on the cursor's path.
-//! - An edit logs the bytes that it changes, and no others.
+//! - Entries move only between siblings under the same parent, which is on the cursor's path.
+//! - An edit logs only the bytes that it changes.
 //!
 //! # Locking
-//! The caller holds what guards the tree: the AGF or AGI buffer in the same transaction, or the inode. Blocks are
-//! locked by the transaction as they are read, and stay so until it ends. Only who holds that guard waits for them, so
-//! they may be taken in any order, which is what `Rank::Fork` stands for.
+//! The caller holds the lock that protects the tree: the AGF or AGI buffer in the same transaction, or the inode. The
+//! transaction locks each block when it reads it and keeps it locked until it ends. Only the holder of the tree's lock
+//! takes block locks, so their order is free; they have `Rank::Fork`.
 //!
 //! # Errors
-//! An error in the middle of a change leaves the tree half changed in the transaction, which must then be cancelled:
-//! that shuts the volume down. Blocks for growth are therefore reserved before. After any error the cursor has no
-//! position.
+//! An error in the middle of a change leaves the tree half changed in the transaction. The transaction must then be
+//! cancelled, which shuts the volume down. Blocks for growth must therefore be reserved before the change. After any
+//! error the cursor has no position.
 
 pub mod block;
 mod blocks;

@@ -1,4 +1,4 @@
-//! BufferEdit tree at work: what differs between trees but is no business of their kind's layout.
+//! One btree instance: root, block allocation and freeing.
 
 use base::{AgNumber, Ino};
 use format::geometry::Geometry;
@@ -6,67 +6,67 @@ use format::geometry::Geometry;
 use super::BtreeType;
 use journal::engine::{Error, Transaction};
 
-/// Whose tree it is: its blocks say so in their headers.
+/// Owner of a btree; every block header names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BtreeOwner {
-    /// All blocks lie in this AG.
+    /// A per-AG btree: all blocks lie in this AG.
     Ag(AgNumber),
-    /// Blocks lie anywhere.
+    /// The bmbt of an inode: blocks may lie in any AG.
     Inode(Ino),
 }
 
-/// Where a tree begins.
+/// Root of a btree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BtreeRoot {
-    /// In a block of its own, which a header names.
+    /// A block that a header names.
     Block {
-        /// The block, as the tree's pointers are.
+        /// Block number, in the form of the tree's pointers.
         block: u64,
-        /// Levels, at least 1.
+        /// Number of levels, at least 1.
         levels: u32,
     },
-    /// In the inode: see [`BtreeOps::inline`].
+    /// In the inode's fork: see [`BtreeOps::inline`].
     Inline,
 }
 
-/// A tree at work. Implementations are small: references to geometry and in-core state, and the ids of the buffers
+/// A btree instance. Implementations are small: references to geometry and in-core state, and the ids of the buffers
 /// that hold the root and the counters.
 pub trait BtreeOps {
-    /// Its kind.
+    /// Btree type.
     type Type: BtreeType;
 
-    /// The volume's shape.
+    /// Geometry of the volume.
     fn geometry(&self) -> &Geometry;
 
-    /// Whose it is.
+    /// Owner of the tree.
     fn owner(&self) -> BtreeOwner;
 
-    /// Where it begins at this moment.
+    /// Current root.
     fn root(&self, tx: &Transaction) -> BtreeRoot;
 
-    /// Stores that it begins in another block, or has another height. Never called for an inline root.
+    /// Stores a new root block or height. Never called for an inline root.
     fn set_root(&mut self, tx: &mut Transaction, block: u64, levels: u32);
 
-    /// The root in the inode's fork as it lies on disk: `BmapRoot`, then room for keys, then room for pointers, both
-    /// as much as the fork's size gives.
+    /// The root in the inode's fork, as on disk: `BmapRoot`, then space for keys, then space for pointers, as much as
+    /// the fork's size gives.
     fn inline(&self) -> &[u8] {
         &[]
     }
 
-    /// The same, to change it: the inode has to be logged.
+    /// The inline root, to change it. The implementation logs the inode.
     fn inline_mut(&mut self) -> &mut [u8] {
         &mut []
     }
 
-    /// Takes a block for the tree and counts it, near another block of it where that can be chosen.
+    /// Allocates a block for the tree, near another block of the tree if possible, and counts it.
     ///
     /// # Errors
-    /// No space: which cannot happen where blocks were reserved.
+    /// No space. This cannot happen if blocks were reserved.
     fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error>;
 
-    /// Gives a block back and uncounts it. The cursor invalidates its buffer afterwards.
+    /// Frees a block and uncounts it. The cursor invalidates its buffer afterwards.
     ///
     /// # Errors
-    /// What freeing needs to read may be damaged.
+    /// Damage in a structure that freeing reads.
     fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<(), Error>;
 }

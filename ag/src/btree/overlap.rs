@@ -1,7 +1,7 @@
-//! All records that touch a range of blocks, in the tree whose records may overlap: reverse mappings.
+//! Range query over the rmapbt, whose records may overlap.
 //!
-//! Low keys alone do not find them: a long mapping may begin far before the range. So the walk enters every block
-//! whose high key reaches the range, and leaves each level where low keys are behind it.
+//! Low keys alone are not enough: a long mapping may start far before the range. The walk enters every block whose high
+//! key reaches the range, and leaves each level at the first low key beyond it.
 
 use std::ops::{ControlFlow, RangeInclusive};
 
@@ -12,8 +12,8 @@ use super::{BtreeCursor, BtreeOps};
 use journal::engine::{Error, Transaction};
 
 impl<T: BtreeOps<Type = RmapBt>> BtreeCursor<T> {
-    /// Hands each mapping that has a block in the range to `each`, in order, until that breaks. The cursor has no
-    /// position afterwards.
+    /// Calls `each` for every mapping that intersects the range, in order, until it breaks. The cursor has no position
+    /// afterwards.
     pub fn overlapping(
         &mut self,
         tx: &mut Transaction,
@@ -22,14 +22,14 @@ impl<T: BtreeOps<Type = RmapBt>> BtreeCursor<T> {
     ) -> Result<(), Error> {
         self.seek(tx, Descent::First)?;
         let levels = std::mem::take(&mut self.levels);
-        // Damaged pointers could lead through the same blocks again and again: no tree has more than its AG.
+        // Damaged pointers could form a cycle: limit the walk to the number of blocks in the AG.
         let mut budget = self.tree().geometry().ag_blocks;
-        // The first descent was only to open the root: start there.
+        // The first descent only opened the root: start there.
         let mut level = levels - 1;
         self.set_slot(level, 0);
         loop {
             let next = if level == 0 {
-                if self.hand_over(tx, &blocks, &mut each).is_break() {
+                if self.visit_records(tx, &blocks, &mut each).is_break() {
                     return Ok(());
                 }
                 None
@@ -39,7 +39,12 @@ impl<T: BtreeOps<Type = RmapBt>> BtreeCursor<T> {
             match next {
                 Some(slot) => {
                     let Some(rest) = budget.checked_sub(1) else {
-                        return Err(self.damage(self.step(level).block, "ptr", "a tree", "blocks met twice"));
+                        return Err(self.damage(
+                            self.path_level(level).block,
+                            "ptr",
+                            "a tree without cycles",
+                            "a block seen twice",
+                        ));
                     };
                     budget = rest;
                     self.set_slot(level, slot);
@@ -49,16 +54,16 @@ impl<T: BtreeOps<Type = RmapBt>> BtreeCursor<T> {
                 None if level + 1 == levels => return Ok(()),
                 None => {
                     level += 1;
-                    self.set_slot(level, self.step(level).slot + 1);
+                    self.set_slot(level, self.path_level(level).slot + 1);
                 }
             }
         }
     }
 
-    /// The first child from the level's slot on that reaches the range.
+    /// The first child at or after the level's slot that reaches the range.
     fn next_child(&self, tx: &Transaction, level: usize, blocks: &RangeInclusive<u32>) -> Option<usize> {
-        let keys = self.shape(level).view::<RmapKey>(self.bytes(tx, level));
-        let from = self.step(level).slot;
+        let keys = self.layout(level).view::<RmapKey>(self.bytes(tx, level));
+        let from = self.path_level(level).slot;
         let ahead = keys.iter().enumerate().skip(from);
         ahead
             .take_while(|(_, key)| key.startblock.get() <= *blocks.end())
@@ -66,7 +71,7 @@ impl<T: BtreeOps<Type = RmapBt>> BtreeCursor<T> {
             .map(|(slot, _)| slot)
     }
 
-    fn hand_over(
+    fn visit_records(
         &self,
         tx: &Transaction,
         blocks: &RangeInclusive<u32>,

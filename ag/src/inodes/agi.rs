@@ -1,4 +1,4 @@
-//! The AGI as a transaction holds it.
+//! The AGI, locked by a transaction.
 
 use std::mem::offset_of;
 
@@ -15,13 +15,13 @@ use crate::Groups;
 /// A locked AGI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agi {
-    /// The AG.
+    /// AG number.
     pub ag: AgNumber,
-    /// Its buffer in the transaction.
+    /// Buffer in the transaction.
     pub id: BufferId,
 }
 
-/// The third sector of an AG.
+/// Header sector of the AGI.
 const SECTOR: u32 = 2;
 
 fn place_of(geometry: &Geometry, ag: AgNumber) -> DiskExtent {
@@ -29,7 +29,7 @@ fn place_of(geometry: &Geometry, ag: AgNumber) -> DiskExtent {
 }
 
 impl Groups {
-    /// Waits for the lock of an AGI, which mostly is where it was the last time.
+    /// Locks an AGI, and waits for it. Tries the known buffer first.
     #[track_caller]
     pub(super) fn lock_agi(&self, tx: &mut Transaction, ag: AgNumber) -> Result<Agi, Error> {
         let known = self.get(ag).and_then(|group| group.inodes.header()).and_then(|buffer| tx.rejoin(buffer));
@@ -45,10 +45,10 @@ impl Groups {
 }
 
 impl Agi {
-    /// Waits for the AGI's lock.
+    /// Locks the AGI, and waits for it.
     ///
     /// # Errors
-    /// The AGI cannot be read, or is damaged.
+    /// I/O errors; a damaged AGI.
     #[track_caller]
     pub fn read(tx: &mut Transaction, geometry: &Geometry, ag: AgNumber) -> Result<Self, Error> {
         let verify = |bytes: &[u8]| RawAgi::verify(bytes, geometry, ag).map(drop);
@@ -56,42 +56,42 @@ impl Agi {
         Ok(Self { ag, id })
     }
 
-    /// The same, unless somebody holds the lock.
+    /// Locks the AGI; `None` if another transaction holds it.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// See [`read`](Self::read).
     pub fn try_read(tx: &mut Transaction, geometry: &Geometry, ag: AgNumber) -> Result<Option<Self>, Error> {
         let verify = |bytes: &[u8]| RawAgi::verify(bytes, geometry, ag).map(drop);
         let id = tx.try_read(place_of(geometry, ag), Rank::Agi(ag.get()), verify)?;
         Ok(id.map(|id| Self { ag, id }))
     }
 
-    /// Its fields as they are now.
+    /// The current fields.
     ///
     /// # Errors
-    /// None for a buffer that [`read`](Self::read) gave: it is a sector long.
+    /// None for a buffer from [`read`](Self::read): it is a sector long.
     pub fn raw<'a>(&self, tx: &'a Transaction) -> Result<&'a RawAgi, Error> {
         let bytes = tx.bytes(self.id);
         RawAgi::view(bytes).ok_or_else(|| self.damage(Damage::short("AGI", RawAgi::SIZE, bytes.len())))
     }
 
-    /// The chunk that was allocated last, if it is known.
+    /// The chunk that was allocated last (`newino`), if it is known.
     pub fn newest(raw: &RawAgi) -> Option<AgIno> {
         Some(raw.newino.get()).filter(|newest| *newest != NULL_AG_INO).map(AgIno)
     }
 
-    /// Changes the counts of inodes.
+    /// Stores the inode counts.
     pub(super) fn set_counts(&self, tx: &mut Transaction, count: u32, free: u32) {
         self.put(tx, offset_of!(RawAgi, count), count);
         self.put(tx, offset_of!(RawAgi, freecount), free);
     }
 
-    /// Notes the chunk that was allocated last.
+    /// Stores the chunk that was allocated last (`newino`).
     pub(super) fn set_newest(&self, tx: &mut Transaction, start: AgIno) {
         self.put(tx, offset_of!(RawAgi, newino), start.get());
     }
 
-    /// Stores one field of four bytes at its offset in [`RawAgi`], if it changes.
+    /// Stores a 32-bit field at its offset in [`RawAgi`], if it changes.
     pub(crate) fn put(&self, tx: &mut Transaction, at: usize, value: u32) {
         let (range, new) = (at..at + size_of::<u32>(), value.to_be_bytes());
         if tx.bytes(self.id).get(range.clone()) != Some(&new) {
@@ -99,7 +99,7 @@ impl Agi {
         }
     }
 
-    /// Damage of this AG.
+    /// An error for damage in this AG.
     #[cold]
     pub(crate) fn damage(&self, damage: Damage) -> Error {
         Error::damaged(Place::ag(self.ag), damage)

@@ -1,4 +1,4 @@
-//! Allocating an inode: an AG, a chunk with a free inode, and that inode.
+//! Allocating an inode: selects an AG, a chunk with a free inode, and that inode.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,37 +18,37 @@ use super::select_ag::{AgSummary, InodeNeeds, SelectPass};
 use super::tree::{InodeBtreeCursor, InodeBtreeType, update_at};
 use crate::{BlockReservation, Groups};
 
-/// An inode that is wanted.
+/// An inode allocation request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeAllocRequest {
-    /// The directory that it will be in.
+    /// Parent directory.
     pub parent: Ino,
-    /// Whether it becomes a directory itself.
+    /// Whether the inode is for a directory.
     pub is_dir: bool,
-    /// Blocks that it will soon want, such as those of a directory: 0 for a device node.
+    /// Blocks that it will soon need, such as those of a directory: 0 for a device node.
     pub blocks: u32,
 }
 
-/// How one AG is asked for an inode.
+/// One attempt to allocate from an AG.
 #[derive(Clone, Copy)]
 struct AgAttempt {
     /// The parent, if it lies in this AG.
     parent: Option<AgIno>,
-    /// Whether to wait for the AG's lock.
+    /// Whether to wait for the AGI's lock.
     wait: bool,
-    /// How hard is tried: whether a new chunk may be allocated.
+    /// The pass, which decides whether a new chunk may be allocated.
     pass: SelectPass,
 }
 
 impl Groups {
     /// Allocates an inode: it is no longer free in the trees and in all counts. Its slot still holds a free inode.
     ///
-    /// May roll the transaction, so that the space header of an AG in which a chunk was allocated is unlocked before
-    /// the inode is filled: what the transaction joined before is then committed, and unlocked unless it is held. Best
+    /// May roll the transaction, to unlock the AGF of an AG in which a chunk was allocated before the inode is
+    /// initialized: earlier changes of the transaction are then committed, and their buffers unlocked unless held. Best
     /// called first. `reservation` must hold [`blocks_for_inode`](Self::blocks_for_inode) blocks.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] where no AG has a free inode or room for more, or inodes may take no more of the volume.
+    /// [`Error::NoSpace`] if no AG has a free inode or space for a chunk, or the volume may have no more inodes.
     /// [`Error::Damaged`].
     pub fn alloc_inode(
         &self,
@@ -60,9 +60,10 @@ impl Groups {
         let inodes = self.inodes();
         let home = self.geometry().split_ino(wanted.parent);
         let (home_ag, parent) = home.unwrap_or((AgNumber(0), AgIno(0)));
-        let turn = if wanted.is_dir { inodes.rotor.turn() } else { inodes.rotor.near(home_ag) };
+        let order =
+            if wanted.is_dir { inodes.rotor.next_directory() } else { inodes.rotor.for_file(home_ag) };
         let mut growth = ChunkAllocPolicy::default();
-        // What nearly always happens: a file goes to its directory's AG, which has free inodes.
+        // The common case: a file goes to its directory's AG, which has free inodes.
         let near = AgAttempt { parent: Some(parent), wait: true, pass: SelectPass::Any };
         if !wanted.is_dir
             && home.is_some()
@@ -77,7 +78,7 @@ impl Groups {
             }
             let average =
                 if pass == SelectPass::Preferred { inodes.average(|| self.average_free()) } else { 0 };
-            for ag in turn.ags(pass) {
+            for ag in order.ags(pass) {
                 let offer = self.offer(ag);
                 let may_grow = offer.free_inodes == 0 && growth.allowed(self, pass);
                 let need = InodeNeeds { may_grow, ..self.need(wanted.blocks) };
@@ -85,7 +86,7 @@ impl Groups {
                     continue;
                 }
                 let parent = (ag == home_ag && home.is_some()).then_some(parent);
-                // A file waits for its directory's AG rather than go elsewhere: it will be read with its neighbours.
+                // A file waits for its directory's AG rather than go elsewhere, for locality.
                 let wait = pass == SelectPass::Last || (parent.is_some() && !wanted.is_dir);
                 if let Some(ino) =
                     self.alloc_inode_in(tx, reservation, ag, AgAttempt { parent, wait, pass }, &mut growth)?
@@ -97,28 +98,28 @@ impl Groups {
         Err(Error::NoSpace { what: "inodes" })
     }
 
-    /// What an AG can give, as far as it is known without its locks.
+    /// In-core summary of an AG, read without its locks.
     fn offer(&self, ag: AgNumber) -> AgSummary {
         self.get(ag).map_or(AgSummary::default(), |group| AgSummary {
             free_inodes: group.inodes.free(),
-            free_blocks: group.unclaimed_promise(),
+            free_blocks: group.unclaimed_contribution(),
             longest: group.longest.load(Relaxed),
         })
     }
 
-    /// Free blocks of an AG on average.
+    /// Average number of free blocks per AG.
     fn average_free(&self) -> u32 {
-        let sum: u64 = self.iter().map(|group| u64::from(group.unclaimed_promise())).sum();
+        let sum: u64 = self.iter().map(|group| u64::from(group.unclaimed_contribution())).sum();
         (sum / u64::from(self.count().max(1))) as u32 // no more than those of the largest
     }
 
     fn need(&self, file: u32) -> InodeNeeds {
-        let shape = self.inodes().shape();
+        let shape = self.inodes().geometry();
         let chunk = shape.least_blocks();
         InodeNeeds { chunk, slack: if chunk > 1 { shape.align } else { 0 }, file, may_grow: false }
     }
 
-    /// Tries one AG; `None` where it has no inode after all.
+    /// Tries one AG; `None` if it has no inode after all.
     fn alloc_inode_in(
         &self,
         tx: &mut Transaction,
@@ -136,21 +137,21 @@ impl Groups {
             }
         };
         if agi.raw(tx)?.freecount.get() == 0 {
-            // What was known without the lock may be old: the last free inodes may be others' by now.
+            // The count read without the lock may be stale: others may have taken the last free inodes.
             if !growth.allowed(self, attempt.pass) {
                 tx.release(agi.id);
                 return Ok(None);
             }
             let grown = self.grow_inodes(tx, reservation, agi)?;
             if grown {
-                // Unlocks the space header for others.
+                // Unlock the AGF.
                 tx.hold(agi.id);
                 tx.roll(&mut [])?;
                 tx.unhold(agi.id);
             } else if tx.is_dirty() {
                 tx.roll(&mut [])?;
             } else {
-                // The next AG's inode header comes before this AG's space header in the order of locks.
+                // In lock order the next AG's AGI comes before this AG's AGF.
                 tx.release_clean();
             }
             reservation.rolled();
@@ -162,13 +163,13 @@ impl Groups {
         Ok(Some(self.geometry().ino(ag, ino)))
     }
 
-    /// Takes an inode of an AG that has a free one.
+    /// Allocates an inode of an AG that has a free one.
     fn take_inode(&self, tx: &mut Transaction, agi: Agi, parent: Option<AgIno>) -> Result<AgIno, Error> {
         let raw = agi.raw(tx)?;
         let (count, free) = (raw.count.get(), raw.freecount.get());
         let wanted = ChunkTarget { parent, newest: Agi::newest(raw) };
         let ino = if self.geometry().features.finobt() {
-            match self.take_of_current(tx, agi, parent)? {
+            match self.take_from_cached_chunk(tx, agi, parent)? {
                 Some(ino) => ino,
                 None => self.take_by_free_tree(tx, agi, wanted)?,
             }
@@ -187,7 +188,7 @@ impl Groups {
         let mut free = InodeBtreeCursor::<FinoBt>::new(self, agi);
         let chunk = search::in_free_tree(&mut free, tx, wanted)?;
         let (ino, rest) = take_from(agi, chunk)?;
-        let used_up = rest.takable() == 0;
+        let used_up = rest.free_mask() == 0;
         if used_up {
             free.delete(tx)?;
         } else {
@@ -195,14 +196,14 @@ impl Groups {
         }
         let inodes = &self.group_of(agi)?.inodes;
         let sparse = self.geometry().features.sparse_inodes();
-        // Mostly in the leaf of the last chunk that a search has found.
+        // Usually in the leaf of the last search.
         let mut all = inodes.take_leaf();
         let record = rest.encode(sparse);
-        update_at::<InoBt>((self, agi), tx, &mut all, (&chunk.encode(sparse), &record))?;
+        update_at::<InoBt>(self, tx, agi, &mut all, &chunk.encode(sparse), &record)?;
         inodes.put_leaf(all.clone());
-        if let (false, Some(free)) = (used_up, free.spot(tx)) {
-            let current = CachedChunk { parent: wanted.parent, chunk: rest, record, spots: (all, free) };
-            inodes.put_current(current);
+        if let (false, Some(free)) = (used_up, free.hint(tx)) {
+            let current = CachedChunk { parent: wanted.parent, chunk: rest, record, hints: (all, free) };
+            inodes.put_cached_chunk(current);
         }
         Ok(ino)
     }
@@ -229,7 +230,7 @@ pub(super) fn take_from(agi: Agi, mut chunk: ChunkRecord) -> Result<(AgIno, Chun
     Ok((ino.ok_or_else(none)?, chunk))
 }
 
-/// Both trees must say the same of a chunk.
+/// Verifies that both trees have the same record of a chunk.
 pub(super) fn expect_equal(
     agi: Agi,
     found: Option<ChunkRecord>,
@@ -249,18 +250,18 @@ pub(super) fn expect_equal(
 }
 
 impl Groups {
-    /// The inodes of the chunk that a number lies in; `None` where it lies in none. The AGI stays locked in `tx`, and
-    /// as long as it does, so the chunk stays.
+    /// The inodes of the chunk that contains an inode number; `None` if there is none. The AGI stays locked in `tx`,
+    /// and as long as it does, the chunk stays.
     ///
     /// # Errors
-    /// Damage of the inode tree; what reading meets.
+    /// Damage in the inobt; I/O errors.
     pub fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>, Error> {
         let Some((ag, within)) = self.geometry().split_ino(ino) else { return Ok(None) };
         let agi = self.lock_agi(tx, ag)?;
         let chunk = chunk_of(&mut InodeBtreeCursor::<InoBt>::new(self, agi), tx, within)?;
         Ok(chunk.map(|chunk| ChunkInodes {
             first: self.geometry().ino(ag, chunk.start),
-            present: chunk.present(),
+            present: chunk.present_mask(),
         }))
     }
 }

@@ -1,12 +1,11 @@
-//! The chunk that gave an AG's last inode. The next is taken from it without a search, as long as it has one.
+//! The chunk of an AG's last inode. The next inode is allocated from it without a search, as long as it has a free one.
 //!
 //! # Invariants
-//! - It is the chunk that a search would find: the free inode tree has got no other since, and it is asked for by the
-//!   same parent.
-//! - `chunk` is what both trees say of it. Whoever changes chunks in the trees otherwise forgets it.
+//! - It is the chunk that a search would find: no chunk was added to the finobt since, and the parent is the same.
+//! - `chunk` equals its record in both trees. Code that changes a chunk in the trees in another way drops the cache.
 //!
 //! # Locking
-//! Taken by who holds the AGI, and put back.
+//! The holder of the AGI takes it out and puts it back.
 
 use base::AgIno;
 use format::btree::{FinoBt, InoBt, InodeChunk};
@@ -19,54 +18,54 @@ use super::tree::update_at;
 use crate::Groups;
 use crate::btree::RecordHint;
 
-/// See the module.
+/// A cached chunk; see the module documentation.
 #[derive(Debug)]
 pub struct CachedChunk {
-    /// For whom it was searched.
+    /// The parent for which it was searched.
     pub parent: Option<AgIno>,
-    /// The chunk, with an inode that is free.
+    /// The chunk, with a free inode.
     pub chunk: ChunkRecord,
-    /// The same as both trees have it.
+    /// Its record in both trees.
     pub record: InodeChunk,
-    /// Where its records stand: in the inode tree, and in the free inode tree.
-    pub spots: (RecordHint, RecordHint),
+    /// Locations of its records: inobt, finobt.
+    pub hints: (RecordHint, RecordHint),
 }
 
 impl Groups {
-    /// Takes an inode of the current chunk; `None` where a search has to find another chunk, or that chunk is used up
-    /// with this inode and must leave the free inode tree.
-    pub(super) fn take_of_current(
+    /// Allocates an inode of the cached chunk. Returns `None` if a search must find another chunk, or if this inode is
+    /// the last of the chunk, which must then leave the finobt.
+    pub(super) fn take_from_cached_chunk(
         &self,
         tx: &mut Transaction,
         agi: Agi,
         parent: Option<AgIno>,
     ) -> Result<Option<AgIno>, Error> {
         let inodes = &self.group_of(agi)?.inodes;
-        let Some(mut current) = inodes.take_current() else { return Ok(None) };
+        let Some(mut current) = inodes.take_cached_chunk() else { return Ok(None) };
         if current.parent != parent {
             return Ok(None);
         }
         let (ino, rest) = take_from(agi, current.chunk)?;
-        if rest.takable() == 0 {
+        if rest.free_mask() == 0 {
             return Ok(None);
         }
-        self.update_current(tx, agi, &mut current, rest)?;
-        inodes.put_current(current);
+        self.update_cached_chunk(tx, agi, &mut current, rest)?;
+        inodes.put_cached_chunk(current);
         Ok(Some(ino))
     }
 
-    /// Tells both trees what the current chunk is now: at its spots, or where a search finds its records.
-    pub(super) fn update_current(
+    /// Updates the cached chunk's records in both trees.
+    pub(super) fn update_cached_chunk(
         &self,
         tx: &mut Transaction,
         agi: Agi,
         current: &mut CachedChunk,
         to: ChunkRecord,
     ) -> Result<(), Error> {
-        let CachedChunk { chunk, record, spots: (all, free), .. } = current;
+        let CachedChunk { chunk, record, hints: (all, free), .. } = current;
         let new = to.encode(self.geometry().features.sparse_inodes());
-        update_at::<FinoBt>((self, agi), tx, free, (record, &new))?;
-        update_at::<InoBt>((self, agi), tx, all, (record, &new))?;
+        update_at::<FinoBt>(self, tx, agi, free, record, &new)?;
+        update_at::<InoBt>(self, tx, agi, all, record, &new)?;
         (*chunk, *record) = (to, new);
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! A record of the inode trees, taken apart: which of a chunk's 64 inodes exist, and which are free.
+//! A decoded record of the inode trees: which of a chunk's 64 inodes exist, and which are free.
 //!
 //! # Invariants
-//! A hole is free, too: its bits are set in `free`, as on disk. At least one inode exists.
+//! Inodes in holes count as free: their bits are set in `free`, as on disk. At least one inode exists.
 
 use base::AgIno;
 use format::btree::InodeChunk;
@@ -9,24 +9,25 @@ use format::geometry::INODES_PER_CHUNK;
 use format::ondisk::{U16, U32, U64};
 use format::{Damage, ensure};
 
-/// Inodes that one bit of the hole mask stands for.
+/// Number of inodes for each bit of the hole mask.
 pub const INODES_PER_HOLE: u32 = 4;
 const NAME: &str = "inode chunk";
 
-/// One chunk of 64 inode numbers.
+/// A chunk of 64 inode numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRecord {
-    /// The first inode: a multiple of the alignment of chunks. It may itself lie in a hole.
+    /// First inode: a multiple of the chunk alignment. It may itself lie in a hole.
     pub start: AgIno,
-    /// A bit for each four inodes that do not exist.
+    /// Hole mask: a bit for each four inodes that do not exist.
     pub holes: u16,
-    /// A bit for each inode that is free or does not exist.
+    /// Free mask: a bit for each inode that is free or does not exist.
     pub free: u64,
 }
 
-/// Bits of the inodes that a hole mask leaves.
+/// A bit for each inode outside of holes.
 fn present(holes: u16) -> u64 {
-    // Each of the 16 bits is spread to its nibble's lowest bit by halves, then multiplied to the whole nibble.
+    // Each of the 16 bits is moved to the lowest bit of its nibble in halving steps, then multiplied to the whole
+    // nibble.
     let mut bits = u64::from(!holes);
     bits = (bits | bits << 24) & 0x0000_00ff_0000_00ff;
     bits = (bits | bits << 12) & 0x000f_000f_000f_000f;
@@ -46,13 +47,13 @@ impl ChunkRecord {
         Self { start, holes: 0, free: u64::MAX }
     }
 
-    /// A chunk of which only `count` inodes exist, from the `skip`th on, all free. Both are multiples of four.
+    /// A sparse chunk: only `count` inodes exist, from the `skip`th on, all free. Both are multiples of four.
     pub fn part(start: AgIno, skip: u32, count: u32) -> Self {
         let bits = low_bits(count / INODES_PER_HOLE) << (skip / INODES_PER_HOLE).min(63);
         Self { start, holes: !(bits as u16), free: u64::MAX }
     }
 
-    /// Decodes a record and verifies what it says of itself.
+    /// Decodes a record and verifies its consistency.
     pub fn decode(raw: &InodeChunk, sparse: bool) -> Result<Self, Damage> {
         let holes = if sparse { raw.holemask.get() } else { 0 };
         let chunk = Self { start: AgIno(raw.startino.get()), holes, free: raw.free.get() };
@@ -61,7 +62,7 @@ impl ChunkRecord {
         ensure!(!sparse || u32::from(raw.count) == count, NAME, "count", count, raw.count);
         let stored = raw.free_count(sparse);
         ensure!(stored == free, NAME, "freecount", free, stored);
-        let covered = chunk.free | chunk.present() == u64::MAX;
+        let covered = chunk.free | chunk.present_mask() == u64::MAX;
         ensure!(
             covered,
             NAME,
@@ -72,7 +73,7 @@ impl ChunkRecord {
         Ok(chunk)
     }
 
-    /// The record on disk.
+    /// The on-disk record.
     pub fn encode(&self, sparse: bool) -> InodeChunk {
         let free = self.free_count() as u8;
         InodeChunk {
@@ -85,49 +86,49 @@ impl ChunkRecord {
     }
 
     /// A bit for each inode that exists.
-    pub fn present(&self) -> u64 {
+    pub fn present_mask(&self) -> u64 {
         present(self.holes)
     }
 
     /// A bit for each inode that exists and is free.
-    pub fn takable(&self) -> u64 {
-        self.free & self.present()
+    pub fn free_mask(&self) -> u64 {
+        self.free & self.present_mask()
     }
 
-    /// Inodes that exist: 4 to 64.
+    /// Number of inodes that exist: 4 to 64.
     pub fn count(&self) -> u32 {
         INODES_PER_CHUNK - INODES_PER_HOLE * self.holes.count_ones()
     }
 
-    /// Free inodes.
+    /// Number of free inodes.
     pub fn free_count(&self) -> u32 {
-        self.takable().count_ones()
+        self.free_mask().count_ones()
     }
 
-    /// Whether no inode of it is in use.
+    /// Whether no inode is in use.
     pub fn is_unused(&self) -> bool {
         self.free == u64::MAX
     }
 
-    /// Which of the 64 an inode is; `None` for another chunk's.
+    /// Index of an inode in the chunk; `None` if it is not in the chunk.
     pub fn index_of(&self, ino: AgIno) -> Option<u32> {
         ino.get().checked_sub(self.start.get()).filter(|index| *index < INODES_PER_CHUNK)
     }
 
-    /// Takes the first free inode; `None` where there is none.
+    /// Allocates the first free inode; `None` if there is none.
     pub fn take(&mut self) -> Option<AgIno> {
-        let index = self.takable().trailing_zeros();
+        let index = self.free_mask().trailing_zeros();
         let ino = self.start.checked_add(index).filter(|_| index < INODES_PER_CHUNK)?;
         self.free &= !(1 << index);
         Some(ino)
     }
 
-    /// Gives an inode back.
+    /// Frees an inode.
     ///
     /// # Errors
-    /// It is not of this chunk, does not exist, or is free already.
+    /// The inode is not in this chunk, does not exist, or is free already.
     pub fn put(&mut self, ino: AgIno) -> Result<(), Damage> {
-        let index = self.index_of(ino).filter(|index| self.present() & 1 << index != 0);
+        let index = self.index_of(ino).filter(|index| self.present_mask() & 1 << index != 0);
         let Some(index) = index else {
             return Err(Damage::new(NAME, "startino", format_args!("a chunk with inode {ino}"), self.start));
         };
@@ -136,21 +137,21 @@ impl ChunkRecord {
         Ok(())
     }
 
-    /// Both parts of one chunk together.
+    /// Merges both parts of one chunk.
     ///
     /// # Errors
     /// They are not parts of one chunk, or they overlap.
     pub fn merge(&self, other: &Self) -> Result<Self, Damage> {
         ensure!(self.start == other.start, NAME, "startino", self.start, other.start);
-        let apart = self.present() & other.present() == 0;
-        let holes = format_args!("none of the inodes {:#x}", other.present()).to_string();
-        ensure!(apart, NAME, "holemask", holes, format_args!("{:#x}", self.present()));
+        let apart = self.present_mask() & other.present_mask() == 0;
+        let holes = format_args!("none of the inodes {:#x}", other.present_mask()).to_string();
+        ensure!(apart, NAME, "holemask", holes, format_args!("{:#x}", self.present_mask()));
         Ok(Self { start: self.start, holes: self.holes & other.holes, free: self.free & other.free })
     }
 
-    /// The runs of inodes that exist: index of the first, and how many.
+    /// Runs of inodes that exist: index of the first, and length.
     pub fn runs(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
-        let mut rest = self.present();
+        let mut rest = self.present_mask();
         std::iter::from_fn(move || {
             let skip = rest.trailing_zeros();
             let count = (rest.checked_shr(skip)?).trailing_ones();
@@ -159,7 +160,7 @@ impl ChunkRecord {
         })
     }
 
-    /// How far `ino` is from the nearest inode of this chunk; 0 inside.
+    /// Distance of `ino` from the nearest inode number of this chunk; 0 inside.
     pub fn distance(&self, ino: AgIno) -> u32 {
         let last = self.start.get().saturating_add(INODES_PER_CHUNK - 1);
         self.start.get().saturating_sub(ino.get()).max(ino.get().saturating_sub(last))
@@ -173,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_hole_stands_for_four_inodes(holes: u16) {
+        fn a_hole_bit_covers_four_inodes(holes: u16) {
             let slow = (0..64).filter(|n| holes & 1 << (n / 4) == 0).fold(0, |bits, n| bits | 1u64 << n);
             prop_assert_eq!(present(holes), slow);
         }
@@ -184,11 +185,11 @@ mod tests {
             let chunk = ChunkRecord { start: AgIno(start), holes, free: free | !present(holes) };
             prop_assert_eq!(ChunkRecord::decode(&chunk.encode(sparse), sparse), Ok(chunk));
             let runs: u64 = chunk.runs().map(|(skip, count)| low_bits(count) << skip).sum();
-            prop_assert_eq!(runs, chunk.present());
+            prop_assert_eq!(runs, chunk.present_mask());
         }
 
         #[test]
-        fn damaged_records_are_refused(start: u32, holemask: u16, count: u8, freecount: u8, free: u64) {
+        fn damaged_records_are_rejected(start: u32, holemask: u16, count: u8, freecount: u8, free: u64) {
             let raw = InodeChunk {
                 startino: U32::new(start),
                 holemask: U16::new(holemask),
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn inodes_are_taken_from_the_lowest_and_never_from_a_hole() {
+    fn the_lowest_free_inode_outside_of_holes_is_allocated() {
         let mut chunk = ChunkRecord::part(AgIno(128), 32, 32);
         assert_eq!((chunk.count(), chunk.free_count(), chunk.holes), (32, 32, 0x00ff));
         for n in 160..192 {
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_make_a_whole_and_do_not_overlap() {
+    fn parts_merge_and_must_not_overlap() {
         let (mut low, high) = (ChunkRecord::part(AgIno(0), 0, 32), ChunkRecord::part(AgIno(0), 32, 32));
         assert_eq!(low.take(), Some(AgIno(0)));
         let whole = low.merge(&high).unwrap();
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn distance_counts_from_the_nearest_end() {
+    fn distance_is_to_the_nearest_end() {
         let chunk = ChunkRecord::whole(AgIno(128));
         for (ino, distance) in [(0, 128), (127, 1), (128, 0), (191, 0), (192, 1), (u32::MAX, u32::MAX - 191)]
         {

@@ -1,10 +1,10 @@
-//! More inodes for an AG: blocks, free inodes in them, and a record in both trees.
+//! Allocating inode chunks: blocks, free inodes in them, and a record in both trees.
 //!
-//! Tried in turn: a whole chunk, behind the newest one where there is room, best aligned to the stripe; then, where the
-//! volume may have them, a part of a chunk, which fills up the record of its chunk's other part if there is one.
+//! In this order: a whole chunk after the newest one, aligned to the stripe if possible; then, if the volume has sparse
+//! inodes, a sparse chunk, which is merged into the record of its chunk's other part if there is one.
 //!
-//! The new inodes' buffers are *ordered*: nothing of them is in the log but one small item from which recovery can
-//! write them all, and they must be home before the log passes that item.
+//! The buffers of new inodes are *ordered*: only a small item is logged, from which recovery can write them, and they
+//! must be written back before the log tail passes that item.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ use super::space::{InodeBlocks, InodeBlocksRequest, TreeBlockReserve};
 use super::tree::InodeBtreeCursor;
 use crate::{BlockReservation, Groups};
 
-/// Whether new chunks may be allocated: asked once in a search for an AG, and only if it comes to that.
+/// Whether new chunks may be allocated: computed at most once in a search for an AG.
 #[derive(Debug, Default)]
 pub(super) struct ChunkAllocPolicy {
     nearly_full: Option<bool>,
 }
 
-/// A volume with less free space than one part in this many is nearly full: it uses up free inodes first.
+/// A volume with less free space than one part in this many is nearly full: free inodes are used up first.
 const NEARLY_FULL: u64 = 100;
 
 impl ChunkAllocPolicy {
@@ -46,7 +46,7 @@ impl ChunkAllocPolicy {
     }
 }
 
-/// The creation of inodes, in the log. The buffers of the inodes hold the log back until they are home; this item need
+/// The inode creation item. The buffers of the inodes pin the log tail until they are written back, so this item need
 /// not.
 #[derive(Debug, Default)]
 struct InodeCreateItem {
@@ -66,14 +66,14 @@ impl LogItem for InodeCreateItem {
 }
 
 impl Groups {
-    /// Gives an AG more inodes, all free; `false` where there is no room for them, or the volume may have no more.
+    /// Allocates a chunk; `false` if the AG has no space for it, or the volume may have no more inodes.
     pub(super) fn grow_inodes(
         &self,
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         agi: Agi,
     ) -> Result<bool, Error> {
-        let (inodes, most) = (self.inodes(), self.inodes().shape().chunk_inodes);
+        let (inodes, most) = (self.inodes(), self.inodes().geometry().chunk_inodes);
         if !inodes.claim(most) {
             return Ok(false);
         }
@@ -83,7 +83,7 @@ impl Groups {
         inodes.unclaim(most.saturating_sub(made));
         let Some((run, spare)) = run? else { return Ok(false) };
         self.create_inodes(tx, agi, run)?;
-        let start = if run.blocks < inodes.shape().chunk_blocks {
+        let start = if run.blocks < inodes.geometry().chunk_blocks {
             self.add_part(tx, (agi, &spare), run)?
         } else {
             self.add_whole(tx, (agi, &spare), run)?
@@ -92,12 +92,12 @@ impl Groups {
         let raw = agi.raw(tx)?;
         let counts = (raw.count.get().checked_add(made), raw.freecount.get().checked_add(made));
         let (Some(count), Some(free)) = counts else {
-            return Err(agi.damage(Damage::new("AGI", "count", "room for more inodes", raw.count)));
+            return Err(agi.damage(Damage::new("AGI", "count", "fewer inodes", raw.count)));
         };
         agi.set_counts(tx, count, free);
         agi.set_newest(tx, start);
         let known = &self.group_of(agi)?.inodes;
-        known.forget_current();
+        known.forget_cached_chunk();
         known.set(count, free);
         inodes.add_free(made);
         Ok(true)
@@ -131,7 +131,7 @@ impl Groups {
         reservation: &mut BlockReservation<'_>,
         agi: Agi,
     ) -> Result<Option<InodeBlocks>, Error> {
-        let shape = *self.inodes().shape();
+        let shape = *self.inodes().geometry();
         let raw = agi.raw(tx)?;
         let behind = |newest: AgIno| {
             AgBlock((newest.get() >> self.per_block_log()).saturating_add(shape.chunk_blocks))
@@ -141,7 +141,7 @@ impl Groups {
         let whole =
             InodeBlocksRequest { blocks: shape.chunk_blocks, align: shape.align, near, within: (0, end) };
         for align in shape.stripe_align.into_iter().chain([shape.align]) {
-            let run = self.take_run(tx, reservation, agi, InodeBlocksRequest { align, ..whole })?;
+            let run = self.alloc_inode_blocks(tx, reservation, agi, InodeBlocksRequest { align, ..whole })?;
             if run.is_some() {
                 return Ok(run);
             }
@@ -150,12 +150,12 @@ impl Groups {
         // The whole chunk of a part lies within the AG, and does not begin with the AG's headers.
         let within = (shape.align, end / shape.align * shape.align);
         let part = InodeBlocksRequest { blocks: sparse.blocks, align: sparse.align, near, within };
-        self.take_run(tx, reservation, agi, part)
+        self.alloc_inode_blocks(tx, reservation, agi, part)
     }
 
-    /// Fills blocks with free inodes.
+    /// Initializes free inodes in new blocks.
     fn create_inodes(&self, tx: &mut Transaction, agi: Agi, run: InodeBlocks) -> Result<(), Error> {
-        let (geometry, shape) = (self.geometry(), self.inodes().shape());
+        let (geometry, shape) = (self.geometry(), self.inodes().geometry());
         let generation = self.inodes().random.next_u32();
         let mut regions = LogRegions::default();
         regions.push(create_item(geometry, agi.ag, run.block, run.blocks, generation).as_bytes());
@@ -176,7 +176,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Records a chunk, or several where a block holds more than one.
+    /// Inserts the records of a chunk, or of several if a block holds more than one.
     fn add_whole(
         &self,
         tx: &mut Transaction,
@@ -200,14 +200,14 @@ impl Groups {
         Ok(first)
     }
 
-    /// Records a part of a chunk, together with the other part if there is one. Returns the chunk's first inode.
+    /// Inserts the record of a sparse chunk, or merges it with the other part. Returns the chunk's first inode.
     fn add_part(
         &self,
         tx: &mut Transaction,
         (agi, spare): (Agi, &TreeBlockReserve),
         run: InodeBlocks,
     ) -> Result<AgIno, Error> {
-        let (start, skip) = self.inodes().shape().chunk_of_part(run.block);
+        let (start, skip) = self.inodes().geometry().chunk_of_part(run.block);
         let part = ChunkRecord::part(start, skip, run.blocks << self.per_block_log());
         let mut all = InodeBtreeCursor::<InoBt>::growing(self, agi, spare);
         let other = all.eq(tx, start)?;
@@ -222,7 +222,7 @@ impl Groups {
         if self.geometry().features.finobt() {
             let mut free = InodeBtreeCursor::<FinoBt>::growing(self, agi, spare);
             let before = free.eq(tx, start)?;
-            expect_equal(agi, before, other.filter(|other| other.takable() != 0).as_ref())?;
+            expect_equal(agi, before, other.filter(|other| other.free_mask() != 0).as_ref())?;
             match before {
                 Some(_) => free.update(tx, &chunk)?,
                 None => free.insert(tx, &chunk)?,
@@ -232,7 +232,7 @@ impl Groups {
     }
 }
 
-/// A new chunk overlaps none that the tree has.
+/// Verifies that a new chunk does not overlap an existing one.
 fn ensure_apart(before: Option<ChunkRecord>, chunk: &ChunkRecord) -> Result<(), Damage> {
     let Some(before) = before else { return Ok(()) };
     let apart = chunk.start.get().checked_sub(before.start.get()).is_some_and(|gap| gap >= INODES_PER_CHUNK);
@@ -240,7 +240,7 @@ fn ensure_apart(before: Option<ChunkRecord>, chunk: &ChunkRecord) -> Result<(), 
         apart,
         "inode chunk",
         "startino",
-        format_args!("none near the free inode {}", chunk.start),
+        format_args!("no chunk near the free inode {}", chunk.start),
         before.start
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! Freeing inodes of a chunk, and the chunk if they were the last of it in use.
+//! Freeing inodes of a chunk, and the chunk if no inode of it is in use.
 
 use base::lock::Rank;
 use base::{AgIno, Ino};
@@ -15,19 +15,19 @@ use super::tree::InodeBtreeCursor;
 use crate::Groups;
 use crate::space::contribution::Payer;
 
-/// What was freed.
+/// Result of freeing inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreedInodes {
-    /// How many of the inodes that were asked for: the first of them, and those behind it that are of its chunk.
+    /// Number of freed inodes: the first of the request, and those after it that are in its chunk.
     pub count: usize,
-    /// The chunk that was removed, if it was.
+    /// The chunk that was removed, if any.
     pub removed: Option<ChunkInodes>,
 }
 
-/// The inodes of a chunk. Of one that was removed, none may be written again: its blocks are about to be free.
+/// The inodes of a chunk. The inodes of a removed chunk must not be written any more: its blocks are about to be freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkInodes {
-    /// The first inode number of the chunk.
+    /// First inode number of the chunk.
     pub first: Ino,
     /// A bit for each inode that exists, the lowest for `first`.
     pub present: u64,
@@ -47,13 +47,13 @@ impl ChunkInodes {
 }
 
 impl Groups {
-    /// Frees inodes in the trees and in all counts: the first, and those behind it that are of its chunk, so that each
-    /// tree changes at one place. The caller marks their slots free; where the chunk goes, the slots' buffers are
-    /// cancelled here, and the caller forgets their inodes.
+    /// Frees inodes in the trees and in all counts: the first, and those after it that are in its chunk, so that each
+    /// tree changes in one place. The caller marks their slots free. If the chunk is removed, its buffers are cancelled
+    /// here, and the caller drops its inodes.
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the trees know no such inodes in use. [`Error::NoSpace`] where the free inode tree may
-    /// have to grow and there is nothing that it could grow into: nothing was changed then.
+    /// [`Error::Damaged`] if the trees have no such inodes in use. [`Error::NoSpace`], with nothing changed, if the
+    /// finobt may have to grow and the AG has no block for it.
     pub fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes, Error> {
         let geometry = self.geometry();
         let Some(ino) = inos.first().copied() else { return Ok(FreedInodes { count: 0, removed: None }) };
@@ -62,7 +62,7 @@ impl Groups {
         let split = geometry.split_ino(ino);
         let (ag, within) = split.ok_or_else(|| Error::damaged(place, damage()))?;
         let agi = self.lock_agi(tx, ag)?;
-        if let Some(count) = self.free_in_current(tx, agi, (within, inos))? {
+        if let Some(count) = self.free_in_cached_chunk(tx, agi, (within, inos))? {
             return Ok(FreedInodes { count, removed: None });
         }
         let mut all = InodeBtreeCursor::<InoBt>::new(self, agi);
@@ -71,13 +71,13 @@ impl Groups {
         let before = chunk_of(&mut all, tx, within)?.ok_or_else(|| Error::damaged(place, missing()))?;
         let (after, count) = self.put_back(agi, before, inos)?;
         let goes = self.goes(&after);
-        // A full chunk comes into the free inode tree, which may have to grow: for this there must be blocks before
-        // anything changes.
-        if geometry.features.finobt() && before.takable() == 0 {
+        // A full chunk is inserted into the finobt, which may have to grow: ensure blocks for this before anything
+        // changes.
+        if geometry.features.finobt() && before.free_mask() == 0 {
             if !goes {
-                self.expect_room_for_insertion(tx, agi, &before)?;
+                self.ensure_blocks_for_insertion(tx, agi, &before)?;
             }
-            self.group_of(agi)?.inodes.forget_current();
+            self.group_of(agi)?.inodes.forget_cached_chunk();
         }
         if goes {
             all.delete(tx)?;
@@ -92,11 +92,11 @@ impl Groups {
         if goes {
             self.remove_chunk(tx, agi, &after)?;
         }
-        let removed = ChunkInodes { first: geometry.ino(ag, after.start), present: after.present() };
+        let removed = ChunkInodes { first: geometry.ino(ag, after.start), present: after.present_mask() };
         Ok(FreedInodes { count, removed: goes.then_some(removed) })
     }
 
-    /// Gives inodes back to a chunk, as many from the first on as are of it; how many: at most 64.
+    /// Frees inodes of a chunk, from the first on as long as they are in it; returns how many: at most 64.
     fn put_back(
         &self,
         agi: Agi,
@@ -115,36 +115,36 @@ impl Groups {
         Ok((chunk, count))
     }
 
-    /// Whether a chunk is removed, as none of its inodes is in use.
+    /// Whether a chunk is removed because none of its inodes is in use.
     fn goes(&self, chunk: &ChunkRecord) -> bool {
         chunk.is_unused() && !self.inodes().keep_chunks && self.geometry().inodes_per_block_log <= 6
     }
 
-    /// Frees inodes of the current chunk, which stays; how many. `None`, with nothing changed, where the first is of
-    /// another.
-    fn free_in_current(
+    /// Frees inodes of the cached chunk, which stays; returns how many. `None`, with nothing changed, if the first is
+    /// in another chunk.
+    fn free_in_cached_chunk(
         &self,
         tx: &mut Transaction,
         agi: Agi,
         (first, inos): (AgIno, &[Ino]),
     ) -> Result<Option<usize>, Error> {
         let inodes = &self.group_of(agi)?.inodes;
-        let Some(mut current) = inodes.take_current() else { return Ok(None) };
+        let Some(mut current) = inodes.take_cached_chunk() else { return Ok(None) };
         if current.chunk.index_of(first).is_none() {
-            inodes.put_current(current);
+            inodes.put_cached_chunk(current);
             return Ok(None);
         }
         let (after, count) = self.put_back(agi, current.chunk, inos)?;
         if self.goes(&after) {
             return Ok(None);
         }
-        self.update_current(tx, agi, &mut current, after)?;
-        inodes.put_current(current);
+        self.update_cached_chunk(tx, agi, &mut current, after)?;
+        inodes.put_cached_chunk(current);
         self.count_freed(tx, agi, (count as u32, 0))?;
         Ok(Some(count))
     }
 
-    /// Brings the free inode tree up to date; without `after`, the chunk goes.
+    /// Updates the finobt; without `after`, the chunk is removed.
     fn free_in_free_tree(
         &self,
         tx: &mut Transaction,
@@ -154,7 +154,7 @@ impl Groups {
     ) -> Result<(), Error> {
         let mut free = InodeBtreeCursor::<FinoBt>::new(self, agi);
         let found = free.eq(tx, before.start)?;
-        expect_equal(agi, found, (before.takable() != 0).then_some(before))?;
+        expect_equal(agi, found, (before.free_mask() != 0).then_some(before))?;
         match (found, after) {
             (Some(_), Some(after)) => free.update(tx, after),
             (Some(_), None) => free.delete(tx),
@@ -163,23 +163,23 @@ impl Groups {
         }
     }
 
-    /// Refuses to insert a chunk into the free inode tree where it has to grow, and its AG has no block left. What is
-    /// set aside for the tree is enough for all chunks that there can be; an AG that others filled may lack it, and
-    /// then gives what is kept for its other trees.
-    fn expect_room_for_insertion(
+    /// Fails if inserting a chunk into the finobt needs blocks and the AG has none. The tree's reservation is enough
+    /// for all possible chunks; an AG that another writer filled may lack it, and then gives blocks that are reserved
+    /// for its other trees.
+    fn ensure_blocks_for_insertion(
         &self,
         tx: &mut Transaction,
         agi: Agi,
         chunk: &ChunkRecord,
     ) -> Result<(), Error> {
         let blocks = InodeBtreeCursor::<FinoBt>::new(self, agi).blocks_for(tx, chunk.start)?;
-        if blocks > 0 && self.group_of(agi)?.lock(tx)?.room(tx, Payer::Group) < blocks {
+        if blocks > 0 && self.group_of(agi)?.lock(tx)?.allocatable(tx, Payer::Group) < blocks {
             return Err(Error::NoSpace { what: "the free inode tree" });
         }
         Ok(())
     }
 
-    /// So many inodes more are free, and `gone` inodes, all free, are no more.
+    /// Updates the counts: `freed` inodes became free, and `gone` free inodes were removed.
     fn count_freed(&self, tx: &mut Transaction, agi: Agi, (freed, gone): (u32, u32)) -> Result<(), Error> {
         let raw = agi.raw(tx)?;
         let (count, free) = (raw.count.get(), raw.freecount.get());
@@ -202,9 +202,9 @@ impl Groups {
         Ok(())
     }
 
-    /// Frees a chunk's blocks and cancels what lies in them.
+    /// Frees a chunk's blocks and cancels its buffers.
     fn remove_chunk(&self, tx: &mut Transaction, agi: Agi, chunk: &ChunkRecord) -> Result<(), Error> {
-        let (geometry, shape) = (self.geometry(), self.inodes().shape());
+        let (geometry, shape) = (self.geometry(), self.inodes().geometry());
         for (block, blocks) in shape.blocks_of(chunk) {
             for cluster in shape.clusters(block, blocks) {
                 let at = DiskExtent { daddr: shape.daddr(geometry, agi.ag, &cluster), bytes: cluster.bytes };
@@ -212,7 +212,7 @@ impl Groups {
                 tx.inode_buffer(id);
                 tx.invalidate(id);
             }
-            self.free_run(tx, agi, InodeBlocks { block, blocks })?;
+            self.free_inode_blocks(tx, agi, InodeBlocks { block, blocks })?;
         }
         Ok(())
     }

@@ -1,9 +1,8 @@
-//! What follows from a volume's shape for its inodes: how many blocks a chunk takes, where chunks may begin, which
-//! blocks are read and written together, how many inodes there may be.
+//! Inode geometry: blocks and alignment of chunks, inode clusters, and the maximum number of inodes.
 //!
-//! The rules are those of the format document ("Inode Allocation", "SparseChunks Inodes") and, for clusters, which the
-//! document does not mention, what Linux does: an inode's buffer must begin and end where the kernel's does, as a log
-//! names buffers by their address and length.
+//! The rules are those of the format document ("Inode Allocation", "Sparse Inodes"). It does not mention clusters;
+//! these follow Linux: an inode buffer must start and end where the kernel's does, as the log names buffers by address
+//! and length.
 
 use base::{AgBlock, AgIno, AgNumber, Daddr};
 use format::geometry::{Geometry, INODES_PER_CHUNK};
@@ -13,57 +12,57 @@ use super::chunk::{ChunkRecord, INODES_PER_HOLE};
 
 const NAME: &str = "superblock";
 
-/// Where a part of a chunk may lie.
+/// Size and alignment of sparse chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SparseChunks {
-    /// Its first block is a multiple of this.
+    /// Alignment in blocks.
     pub align: u32,
-    /// Its blocks.
+    /// Length in blocks.
     pub blocks: u32,
 }
 
-/// The shape of a volume's inodes. All sizes in blocks, unless they are inodes.
+/// Inode geometry of a volume. Sizes are in blocks unless noted.
 ///
 /// # Invariants
-/// `chunk_blocks`, `cluster_blocks` and `align` are powers of two, but for an `align` that comes from a stripe.
-/// Clusters divide chunks, and `align` is a multiple of `cluster_blocks`.
+/// `chunk_blocks`, `cluster_blocks` and `align` are powers of two, except an `align` that comes from a stripe. Clusters
+/// divide chunks, and `align` is a multiple of `cluster_blocks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeGeometry {
-    /// Blocks that are allocated for inodes at a time.
+    /// Blocks of a chunk allocation.
     pub chunk_blocks: u32,
-    /// Inodes in them: 64, or more where a block has more.
+    /// Inodes of a chunk allocation: 64, or more if a block has more.
     pub chunk_inodes: u32,
-    /// The first block of a chunk is a multiple of this.
+    /// Chunk alignment.
     pub align: u32,
-    /// Where possible, it is a multiple of this, too: a stripe unit.
+    /// Preferred chunk alignment: a stripe unit.
     pub stripe_align: Option<u32>,
-    /// Parts of chunks, where the volume has them.
+    /// Sparse chunks, if the volume has them.
     pub sparse: Option<SparseChunks>,
-    /// Blocks of inodes that are read and written together.
+    /// Blocks of an inode cluster, which is read and written as a unit.
     pub cluster_blocks: u32,
-    /// log2 of the inodes of a block.
+    /// log2 of the inodes per block.
     per_block_log: u8,
-    /// log2 of the bytes of a block.
+    /// log2 of the block size.
     block_log: u8,
-    /// log2 of the bytes of an inode.
+    /// log2 of the inode size.
     inode_log: u8,
 }
 
-/// A run of inodes that are read and written together.
+/// An inode cluster: inodes that are read and written as a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeCluster {
-    /// The first block.
+    /// First block.
     pub block: AgBlock,
-    /// The first inode.
+    /// First inode.
     pub first: AgIno,
-    /// Inodes.
+    /// Number of inodes.
     pub inodes: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u32,
 }
 
 impl InodeGeometry {
-    /// Derives it, and refuses alignments that no inode could be found with.
+    /// Derives the inode geometry, and refuses invalid alignments.
     pub fn derive(geometry: &Geometry) -> Result<Self, Damage> {
         let per_block = 1u32 << geometry.inodes_per_block_log;
         let chunk_blocks = geometry.blocks_per_chunk();
@@ -101,14 +100,14 @@ impl InodeGeometry {
         })
     }
 
-    /// The same on a stripe: chunks begin at multiples of `unit` blocks where they can, if those are proper places for
-    /// chunks at all.
+    /// This geometry on a stripe: chunks start at multiples of `unit` blocks if possible, provided that these are valid
+    /// chunk positions.
     pub fn on_stripe(self, unit: u32) -> Self {
         let stripe_align = (unit > self.align && unit.is_multiple_of(self.align)).then_some(unit);
         Self { stripe_align, ..self }
     }
 
-    /// The fewest blocks with which an AG can get more inodes.
+    /// Minimum number of blocks of a chunk allocation.
     pub fn least_blocks(&self) -> u32 {
         self.sparse.map_or(self.chunk_blocks, |sparse| sparse.blocks)
     }
@@ -125,21 +124,20 @@ impl InodeGeometry {
         }
     }
 
-    /// Where an inode's bytes begin within its cluster.
+    /// Offset of an inode in its cluster.
     pub fn offset_in_cluster(&self, ino: AgIno) -> usize {
         ((ino.get() - self.cluster_of(ino).first.get()) << self.inode_log) as usize
     }
 
     /// The clusters of a run of blocks that consists of whole clusters.
     pub fn clusters(&self, block: AgBlock, blocks: u32) -> impl Iterator<Item = InodeCluster> + use<> {
-        let (shape, step) = (*self, self.cluster_blocks);
+        let (geom, step) = (*self, self.cluster_blocks);
         (0..blocks / step)
             .filter_map(move |n| block.checked_add(n * step))
-            .map(move |block| shape.cluster_of(AgIno(block.get() << shape.per_block_log)))
+            .map(move |block| geom.cluster_of(AgIno(block.get() << geom.per_block_log)))
     }
 
-    /// The runs of blocks that a chunk's inodes take: first block, and how many. A block that holds several chunks is
-    /// not among them.
+    /// Block runs of a chunk's inodes: first block and length. Empty if a block holds several chunks.
     pub fn blocks_of(&self, chunk: &ChunkRecord) -> impl Iterator<Item = (AgBlock, u32)> + use<> {
         let (start, log) = (chunk.start.get(), self.per_block_log);
         chunk
@@ -148,7 +146,7 @@ impl InodeGeometry {
             .map(move |(skip, count)| (AgBlock((start + skip) >> log), count >> log))
     }
 
-    /// Verifies that a chunk lies where chunks may: aligned, in whole blocks, within the AG and behind its headers.
+    /// Verifies the position of a chunk: aligned, in whole blocks, within the AG and after its headers.
     pub fn verify(&self, geometry: &Geometry, ag: AgNumber, chunk: &ChunkRecord) -> Result<(), Damage> {
         const NAME: &str = "inode chunk";
         let per_block = 1u32 << self.per_block_log;
@@ -174,20 +172,20 @@ impl InodeGeometry {
         Ok(())
     }
 
-    /// Where a part of a chunk that begins at `block` belongs: the chunk's first inode, and how many of its inodes lie
-    /// before the part.
+    /// The chunk of a sparse allocation at `block`: the chunk's first inode, and the number of its inodes before the
+    /// allocation.
     pub fn chunk_of_part(&self, block: AgBlock) -> (AgIno, u32) {
         let skip = block.get() % self.align;
         (AgIno((block.get() - skip) << self.per_block_log), skip << self.per_block_log)
     }
 
-    /// Where an inode buffer lies.
+    /// Disk address of a cluster.
     pub fn daddr(&self, geometry: &Geometry, ag: AgNumber, cluster: &InodeCluster) -> Daddr {
         geometry.ag_block_daddr(ag, cluster.block)
     }
 }
 
-/// The most inodes of a volume of which `percent` of the space may hold inodes; 0 means all of it.
+/// Maximum number of inodes if they may take `percent` of the volume; 0 means all of it.
 pub fn most_inodes(geometry: &Geometry, percent: u8) -> u64 {
     let chunk_blocks = u64::from(geometry.blocks_per_chunk());
     let share = match percent {
@@ -203,7 +201,7 @@ mod tests {
     use crate::inodes::testing;
 
     /// Block size, inode size, and both alignments as `mkfs.xfs` makes them: with parts of chunks, and without.
-    fn shape(block_log: u8, inode_log: u8, align: u32, sparse: u32) -> Result<InodeGeometry, Damage> {
+    fn geom(block_log: u8, inode_log: u8, align: u32, sparse: u32) -> Result<InodeGeometry, Damage> {
         InodeGeometry::derive(&Geometry {
             block_size: 1 << block_log,
             block_log,
@@ -217,8 +215,8 @@ mod tests {
     }
 
     #[test]
-    fn clusters_are_those_of_the_kernel() {
-        let usual = shape(12, 9, 8, 4).unwrap();
+    fn clusters_match_the_kernels() {
+        let usual = geom(12, 9, 8, 4).unwrap();
         assert_eq!((usual.chunk_blocks, usual.chunk_inodes, usual.cluster_blocks), (8, 64, 4));
         assert_eq!(
             usual.cluster_of(AgIno(100)),
@@ -226,42 +224,41 @@ mod tests {
         );
         assert_eq!(usual.offset_in_cluster(AgIno(100)), 4 * 512);
         // Without parts of chunks, a chunk is aligned to a cluster only.
-        assert_eq!(shape(12, 9, 4, 0).unwrap().cluster_blocks, 4);
-        assert_eq!(shape(10, 9, 32, 16).unwrap().cluster_blocks, 16);
-        assert_eq!(shape(12, 11, 32, 16).unwrap().cluster_blocks, 16);
+        assert_eq!(geom(12, 9, 4, 0).unwrap().cluster_blocks, 4);
+        assert_eq!(geom(10, 9, 32, 16).unwrap().cluster_blocks, 16);
+        assert_eq!(geom(12, 11, 32, 16).unwrap().cluster_blocks, 16);
         // An alignment to the smaller cluster of old.
-        assert_eq!(shape(12, 9, 2, 0).unwrap().cluster_blocks, 2);
-        let large = shape(16, 9, 1, 0).unwrap();
+        assert_eq!(geom(12, 9, 2, 0).unwrap().cluster_blocks, 2);
+        let large = geom(16, 9, 1, 0).unwrap();
         assert_eq!((large.chunk_blocks, large.chunk_inodes, large.cluster_blocks), (1, 128, 1));
     }
 
     #[test]
-    fn alignments_that_lose_inodes_are_refused() {
-        assert_eq!(shape(12, 9, 1, 0).unwrap_err().field(), "inoalignmt");
-        assert_eq!(shape(12, 9, 6, 0).unwrap_err().field(), "inoalignmt");
-        assert_eq!(shape(12, 9, 8, 3).unwrap_err().field(), "spino_align");
-        assert_eq!(shape(12, 9, 8, 16).unwrap_err().field(), "spino_align");
-        assert_eq!(shape(12, 9, 4, 4).unwrap_err().field(), "inoalignmt");
+    fn invalid_alignments_are_rejected() {
+        assert_eq!(geom(12, 9, 1, 0).unwrap_err().field(), "inoalignmt");
+        assert_eq!(geom(12, 9, 6, 0).unwrap_err().field(), "inoalignmt");
+        assert_eq!(geom(12, 9, 8, 3).unwrap_err().field(), "spino_align");
+        assert_eq!(geom(12, 9, 8, 16).unwrap_err().field(), "spino_align");
+        assert_eq!(geom(12, 9, 4, 4).unwrap_err().field(), "inoalignmt");
     }
 
     #[test]
-    fn parts_find_their_chunk_and_a_chunk_its_blocks() {
-        let shape = shape(12, 9, 8, 4).unwrap();
-        assert_eq!(shape.chunk_of_part(AgBlock(28)), (AgIno(192), 32));
+    fn parts_map_to_chunks_and_chunks_to_blocks() {
+        let geom = geom(12, 9, 8, 4).unwrap();
+        assert_eq!(geom.chunk_of_part(AgBlock(28)), (AgIno(192), 32));
         let chunk = ChunkRecord::part(AgIno(192), 32, 32);
-        assert_eq!(shape.blocks_of(&chunk).collect::<Vec<_>>(), [(AgBlock(28), 4)]);
-        assert_eq!(shape.blocks_of(&ChunkRecord::whole(AgIno(192))).collect::<Vec<_>>(), [(AgBlock(24), 8)]);
-        let clusters: Vec<_> = shape.clusters(AgBlock(24), 8).map(|cluster| cluster.first.get()).collect();
+        assert_eq!(geom.blocks_of(&chunk).collect::<Vec<_>>(), [(AgBlock(28), 4)]);
+        assert_eq!(geom.blocks_of(&ChunkRecord::whole(AgIno(192))).collect::<Vec<_>>(), [(AgBlock(24), 8)]);
+        let clusters: Vec<_> = geom.clusters(AgBlock(24), 8).map(|cluster| cluster.first.get()).collect();
         assert_eq!(clusters, [192, 224]);
     }
 
     #[test]
     fn misplaced_chunks_are_damage() {
         let geometry = testing::geometry();
-        let shape = InodeGeometry::derive(&geometry).unwrap();
-        let verify = |chunk: ChunkRecord| {
-            shape.verify(&geometry, AgNumber(0), &chunk).map_err(|damage| damage.field())
-        };
+        let geom = InodeGeometry::derive(&geometry).unwrap();
+        let verify =
+            |chunk: ChunkRecord| geom.verify(&geometry, AgNumber(0), &chunk).map_err(|damage| damage.field());
         let end = geometry.ag_length(AgNumber(0)) << geometry.inodes_per_block_log;
         assert_eq!(verify(ChunkRecord::whole(AgIno(64))), Ok(()));
         assert_eq!(verify(ChunkRecord::whole(AgIno(0))), Err("startino"));
@@ -273,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_of_inodes_is_whole_chunks() {
+    fn the_share_of_inodes_is_rounded_to_chunks() {
         let geometry = testing::geometry();
         assert_eq!(most_inodes(&geometry, 25), (geometry.blocks() / 4 / 8 * 8) * 8);
         assert_eq!(most_inodes(&geometry, 0), geometry.blocks() / 8 * 64);

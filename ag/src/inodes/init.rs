@@ -1,4 +1,4 @@
-//! How new inodes begin: all of a run at once, each free.
+//! Contents of new inodes: a whole cluster is initialized at once, each inode free.
 
 use std::mem::offset_of;
 
@@ -11,12 +11,13 @@ use format::log::item::ItemType;
 use format::ondisk::{LeU16, U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// The lower half of an inode's own number: all in which the inodes of a new cluster differ.
+/// The lower half of an inode's own number: the only field in which the inodes of a new cluster differ.
 pub fn number_field(geometry: &Geometry) -> ChecksummedField {
     ChecksummedField::new(geometry.inode_size as usize, offset_of!(RawInode, ino) + 4, CRC_OFFSET)
 }
 
-/// Writes free inodes into `bytes`, zeros so far: the whole slots of a cluster, of which the first is that of `first`.
+/// Writes free inodes into `bytes`, which are zero: the whole slots of a cluster, of which the first is for inode
+/// `first`.
 pub fn write_free_inodes(
     bytes: &mut [u8],
     geometry: &Geometry,
@@ -41,7 +42,7 @@ pub fn write_free_inodes(
     }
     format::checksum::store(model, CRC_OFFSET);
     let head = model.get(..HEAD).unwrap_or_default();
-    // A cluster is aligned: the upper half of its numbers is the same.
+    // A cluster is aligned, so the upper half of its inode numbers is the same.
     let mut numbered = numbers.counting(head);
     for (ino, slot) in (first.get() + 1..).zip(rest.chunks_exact_mut(size)) {
         if let Some(place) = slot.get_mut(..head.len()) {
@@ -51,7 +52,7 @@ pub fn write_free_inodes(
     }
 }
 
-/// The log item that lets recovery write the same inodes: its only region.
+/// The inode creation log item, from which recovery can write the same inodes: its only region.
 pub fn create_item(
     geometry: &Geometry,
     ag: AgNumber,
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn recovery_reads_the_item_as_it_was_meant() {
+    fn recovery_parses_the_create_item() {
         let geometry = testing::geometry();
         let item = create_item(&geometry, AgNumber(1), AgBlock(8), 8, 5);
         let read = InodeCreate::parse(item.as_bytes()).unwrap();

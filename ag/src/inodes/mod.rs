@@ -1,34 +1,34 @@
-//! Inodes of an allocation group: which exist, which are free, and how they come and go.
+//! Allocating and freeing the inodes of an AG.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`chunk`] | a record of the inode trees: 64 inodes, some of which may not exist, some free |
-//! | [`shape`] | how many blocks a chunk takes, where it may begin, which inodes share a buffer |
+//! | [`chunk`] | a record of the inode trees: 64 inodes, of which some may not exist (sparse) and some are free |
+//! | [`geometry`] | inode geometry: blocks and alignment of chunks, inode clusters |
 //! | [`agi`] | the AGI in a transaction |
-//! | `tree` | both inode trees, on the one B+tree cursor |
-//! | [`choose`] | which AG a new inode goes to |
-//! | [`search`] | which chunk of that AG |
-//! | `current` | the chunk that gave the last inode, to give the next |
-//! | [`take`] | allocating an inode: [`Groups::alloc_inode`](crate::Groups::alloc_inode) |
-//! | `grow` | more inodes for an AG: whole chunks, or parts |
-//! | [`fresh`] | the bytes of new inodes, and the log item that stands for them |
-//! | [`free`] | freeing inodes, and their chunk: [`Groups::free_inodes`](crate::Groups::free_inodes) |
-//! | `space` | where blocks for inodes and their trees come from |
-//! | [`state`] | counts in memory, per AG and per volume; options |
+//! | `tree` | the inobt and finobt, on the btree cursor |
+//! | [`select_ag`] | selecting the AG of a new inode |
+//! | [`search`] | selecting the chunk in that AG |
+//! | `cached_chunk` | the chunk of the last inode, to allocate the next one without a search |
+//! | [`alloc`] | allocating an inode: [`Groups::alloc_inode`](crate::Groups::alloc_inode) |
+//! | `chunk_alloc` | allocating chunks, whole or sparse |
+//! | [`init`] | contents of new inodes, and the inode creation log item |
+//! | [`free`] | freeing inodes and chunks: [`Groups::free_inodes`](crate::Groups::free_inodes) |
+//! | `space` | allocating and freeing blocks for inodes and the inode trees |
+//! | [`state`] | in-core counts, per AG and per volume; options |
 //!
-//! The free inode tree holds the chunks that have a free inode, and only these. With it, an allocation is a search in a
-//! small tree and one in the large one; without it, a search through the large one, past all chunks that are full.
-//! (Brian Foster, "xfs: introduce the free inode btree", linux-xfs, November 2013, has the figures.)
+//! The finobt holds the chunks that have a free inode, and only these. With it, an allocation is a lookup in a small
+//! tree and one in a large tree; without it, a walk through the inobt past all full chunks. (Brian Foster, "xfs:
+//! introduce the free inode btree", linux-xfs, November 2013, has measurements.)
 //!
 //! # Invariants
-//! - The trees of an AG and the counts in its AGI change together, under the AGI's lock, in one transaction.
-//! - A record's blocks are the AG's: allocated before it comes, freed (by a deferred operation) after it went.
-//! - New inodes are on the disk before the log passes the item that made them.
+//! - The inode trees of an AG and the counts in its AGI change together, under the AGI's lock, in one transaction.
+//! - The blocks of a chunk are allocated before its record is inserted, and freed (by a deferred operation) after its
+//!   record was removed.
+//! - New inodes are written back before the log tail passes their creation item.
 //!
 //! # Locking
-//! The AGI, then the AGF if blocks are needed, then blocks of the trees, then buffers of inodes. An AGI is waited for
-//! only while no AGF is held: after a chunk was allocated in vain the transaction rolls. AGs share nothing here but
-//! per-CPU counters.
+//! The AGI, then the AGF if blocks are needed, then tree blocks, then inode buffers. A thread waits for an AGI only
+//! while it holds no AGF: after a failed chunk allocation the transaction rolls. AGs share only per-CPU counters here.
 
 pub mod agi;
 pub mod alloc;

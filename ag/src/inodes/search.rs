@@ -1,74 +1,76 @@
-//! Which chunk of an AG gives the next inode.
+//! Selecting the chunk of an AG that gives the next inode.
 //!
 //! | tree | near the parent | else |
 //! |---|---|---|
-//! | finobt | the chunk with free inodes that is nearest, on either side | the newest chunk, then the lowest |
-//! | inobt | up to ten chunks on both sides; the next search goes on there | the newest chunk, then all from the lowest |
+//! | finobt | the nearest chunk with free inodes, on either side | the newest chunk, then the lowest |
+//! | inobt | up to ten chunks on both sides; the next search continues there | the newest chunk, then all from the lowest |
 //!
-//! The second row is what an AG without a free inode tree costs: the search passes over all chunks that are full, and
-//! their number grows with the files of the volume. It looks where Linux looks, so that both can be compared.
+//! The second row is the cost of an AG without a finobt: the search passes all full chunks, and their number grows with
+//! the files of the volume. It searches in the same order as Linux, so that both can be compared.
 //!
 //! # Invariants
-//! A search ends: it moves strictly outwards, then strictly upwards, and goes on from remembered places once.
+//! A search terminates: it moves strictly outwards, then strictly upwards, and resumes from a remembered position only
+//! once.
 
 use base::AgIno;
 use format::Damage;
 
 use super::chunk::ChunkRecord;
 
-/// A position in a tree of chunks; `Store` is what it reads the tree through.
+/// A cursor in a tree of chunks; `Store` is what it reads the tree through.
 pub trait ChunkCursor: Clone {
     /// What the tree is read through.
     type Store;
-    /// What may go wrong with it.
+    /// Error of a read.
     type Error;
 
-    /// Damage of the tree.
+    /// An error for damage in the tree.
     fn damaged(&self, damage: Damage) -> Self::Error;
 
-    /// Goes to the chunk that begins at this inode.
+    /// Lookup EQ: moves to the chunk that starts at this inode.
     fn eq(&mut self, store: &mut Self::Store, start: AgIno) -> Result<Option<ChunkRecord>, Self::Error>;
-    /// Goes to the last chunk that begins at this inode or before it; without one, to before the first chunk.
+    /// Lookup LE: moves to the last chunk that starts at or before this inode; if there is none, before the first
+    /// chunk.
     fn le(&mut self, store: &mut Self::Store, start: AgIno) -> Result<Option<ChunkRecord>, Self::Error>;
-    /// Goes to the next chunk.
+    /// Moves to the next chunk.
     fn next(&mut self, store: &mut Self::Store) -> Result<Option<ChunkRecord>, Self::Error>;
-    /// Goes to the previous chunk.
+    /// Moves to the previous chunk.
     fn prev(&mut self, store: &mut Self::Store) -> Result<Option<ChunkRecord>, Self::Error>;
 }
 
-/// Where an inode is wanted.
+/// Target of an inode allocation in an AG.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkTarget {
-    /// AllocTarget this one, if it lies in the same AG.
+    /// The parent, if it lies in the same AG: allocate near it.
     pub parent: Option<AgIno>,
-    /// Else in the chunk that was allocated last, if it is known.
+    /// Otherwise the chunk that was allocated last, if it is known.
     pub newest: Option<AgIno>,
 }
 
-/// How far a search around a parent came when it gave up.
+/// Position at which a search around a parent gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchResume {
-    /// The parent.
+    /// Parent inode.
     parent: AgIno,
-    /// The next chunks to look at, to the left and to the right; `None` where there is none.
+    /// Next chunks to check, to the left and to the right; `None` if there is none.
     left: Option<AgIno>,
     right: Option<AgIno>,
 }
 
-/// A chunk with a free inode, and the position on it.
+/// A chunk with a free inode, and the cursor on it.
 pub type FoundChunk<W> = (W, ChunkRecord);
 
-/// InodeBtreeCursor that a search around the parent looks at before it gives up, as Linux has it.
+/// Maximum number of chunks that a search around the parent checks, as in Linux.
 const STEPS: u32 = 10;
 
 fn none_found(tree: &'static str) -> Damage {
     Damage::new(tree, "freecount", "a chunk with free inodes, as the AGI counts some", "none")
 }
 
-/// Finds a chunk in the tree of chunks that have free inodes.
+/// Finds a chunk in the finobt.
 ///
 /// # Errors
-/// Damage, where there is none: the AGI told that there is.
+/// Damage: there is none, though the AGI counts free inodes.
 pub fn in_free_tree<W: ChunkCursor>(
     walk: &mut W,
     store: &mut W::Store,
@@ -81,7 +83,7 @@ pub fn in_free_tree<W: ChunkCursor>(
             None => first(walk, store)?,
         },
     };
-    found.filter(|chunk| chunk.takable() != 0).ok_or_else(|| walk.damaged(none_found("finobt")))
+    found.filter(|chunk| chunk.free_mask() != 0).ok_or_else(|| walk.damaged(none_found("finobt")))
 }
 
 /// The newest chunk, if it has a free inode.
@@ -91,7 +93,7 @@ fn newest<W: ChunkCursor>(
     wanted: ChunkTarget,
 ) -> Result<Option<ChunkRecord>, W::Error> {
     let Some(newest) = wanted.newest else { return Ok(None) };
-    Ok(walk.eq(store, newest)?.filter(|chunk| chunk.takable() != 0))
+    Ok(walk.eq(store, newest)?.filter(|chunk| chunk.free_mask() != 0))
 }
 
 fn first<W: ChunkCursor>(walk: &mut W, store: &mut W::Store) -> Result<Option<ChunkRecord>, W::Error> {
@@ -117,10 +119,10 @@ fn nearest<W: ChunkCursor>(
     }
 }
 
-/// Finds a chunk with a free inode in the tree of all chunks. `memory` is what the AG remembers from search to search.
+/// Finds a chunk with a free inode in the inobt. `memory` is kept by the AG from search to search.
 ///
 /// # Errors
-/// Damage, where there is none: the AGI told that there is.
+/// Damage: there is none, though the AGI counts free inodes.
 pub fn in_inode_tree<W: ChunkCursor>(
     mut walk: W,
     store: &mut W::Store,
@@ -137,7 +139,7 @@ pub fn in_inode_tree<W: ChunkCursor>(
     }
     let mut next = first(&mut walk, store)?;
     while let Some(chunk) = next {
-        if chunk.takable() != 0 {
+        if chunk.free_mask() != 0 {
             return Ok((walk, chunk));
         }
         next = walk.next(store)?;
@@ -145,10 +147,10 @@ pub fn in_inode_tree<W: ChunkCursor>(
     Err(walk.damaged(none_found("inobt")))
 }
 
-/// One side of a search: a position, and the chunk there.
+/// One side of a search: a cursor, and the chunk there.
 type SearchSide<W> = Option<(W, ChunkRecord)>;
 
-/// Looks around the parent; `None` where nothing was found within the allowed steps.
+/// Searches around the parent; `None` if the maximum number of chunks has no free inode.
 fn around<W: ChunkCursor>(
     walk: &W,
     store: &mut W::Store,
@@ -158,7 +160,7 @@ fn around<W: ChunkCursor>(
     let mut here = walk.clone();
     let own = here.le(store, parent)?;
     if let Some(chunk) = own
-        && chunk.takable() != 0
+        && chunk.free_mask() != 0
     {
         return Ok(Some((here, chunk)));
     }
@@ -171,7 +173,7 @@ fn around<W: ChunkCursor>(
                 *memory = Some(gave_up);
                 return Ok(None);
             }
-            // What became free since then is nearer than all that was looked at: once more, from the parent on.
+            // Inodes that were freed since then are nearer than all that was checked: search again from the parent.
             SearchOutcome::Exhausted => (),
         }
     }
@@ -195,18 +197,18 @@ fn resume<W: ChunkCursor>(
 ) -> Result<SearchSide<W>, W::Error> {
     let Some(start) = start else { return Ok(None) };
     let mut walk = walk.clone();
-    // Where that chunk was removed since, the one before it will do.
+    // If that chunk was removed since, take the one before it.
     Ok(walk.le(store, start)?.map(|chunk| (walk, chunk)))
 }
 
 enum SearchOutcome<W> {
     Found(FoundChunk<W>),
     SearchResume(SearchResume),
-    /// Every chunk was looked at.
+    /// Every chunk was checked.
     Exhausted,
 }
 
-/// Steps outwards on both sides, the nearer first.
+/// Moves outwards on both sides, the nearer side first.
 fn outwards<W: ChunkCursor>(
     store: &mut W::Store,
     parent: AgIno,
@@ -218,7 +220,7 @@ fn outwards<W: ChunkCursor>(
         let go_left = left.is_some() && distance(&left) < distance(&right);
         let side = if go_left { &mut left } else { &mut right };
         let Some((mut walk, chunk)) = side.take() else { return Ok(SearchOutcome::Exhausted) };
-        if chunk.takable() != 0 {
+        if chunk.free_mask() != 0 {
             return Ok(SearchOutcome::Found((walk, chunk)));
         }
         let next = if go_left { walk.prev(store)? } else { walk.next(store)? };
@@ -233,13 +235,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A list of chunks as a tree; `steps` counts how often one was looked at.
+    /// A list of chunks as a tree; `steps` counts the reads.
     struct List {
         chunks: Vec<ChunkRecord>,
         steps: u32,
     }
 
-    /// One more than the index; 0 is before the first.
+    /// The index plus 1; 0 is before the first.
     #[derive(Clone)]
     struct Position(usize);
 
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_free_tree_gives_the_nearest_chunk() {
+    fn the_finobt_gives_the_nearest_chunk() {
         let mut all = list(100, &[10, 40, 47]);
         all.chunks.retain(|chunk| chunk.free != 0);
         let mut find = |wanted| in_free_tree(&mut Position(0), &mut all, wanted).unwrap().start.get() / 64;
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn without_it_the_search_gives_up_after_ten_steps_and_goes_on_from_there() {
+    fn without_finobt_the_search_gives_up_after_ten_steps_and_resumes_there() {
         let mut all = list(1000, &[700]);
         let mut memory = None;
         let parent = near(500 * 64);
@@ -323,7 +325,7 @@ mod tests {
         let (found, steps) = find(&mut all);
         assert_eq!(found, 700);
         assert!(steps > 700);
-        // InodeBtreeCursor that the first search passed over are not looked at again, until it has been everywhere.
+        // Chunks that the first search passed are not checked again, until it has checked all.
         all.chunks[500].free = 1;
         assert_eq!(find(&mut all).0, 501, "once, by the search of the whole AG");
         all.chunks[509].free = 1;
@@ -347,7 +349,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_free_is_found(
+        fn any_free_inode_is_found(
             free in proptest::collection::vec(1u32..60, 1..4),
             parent in 0u32..70 * 64,
             rounds in 1usize..8,

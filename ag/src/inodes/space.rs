@@ -1,14 +1,14 @@
-//! Where blocks for inodes and for their trees come from, and where they go.
+//! Allocating and freeing blocks for inodes and the inode trees.
 //!
 //! | blocks of | come from | go to |
 //! |---|---|---|
 //! | chunks | the change's reservation | free space |
-//! | the inode tree | the same, put aside before the change begins | free space |
-//! | the free inode tree | what the AG has set aside; beyond that, as the inode tree's, or any that is free there | what is set aside |
+//! | the inobt | the change's reservation, set aside before the change begins | free space |
+//! | the finobt | the per-AG reservation; beyond that, as for the inobt, or any free block of the AG | the per-AG reservation |
 //!
 //! # Invariants
-//! Once an inode tree begins to change, blocks for it are at hand: a change that ran out of them half way would shut
-//! the volume down.
+//! Before an inode tree changes, blocks for its growth are ensured: running out of them in the middle of a change would
+//! shut the volume down.
 
 use std::cell::Cell;
 
@@ -21,38 +21,38 @@ use crate::space::alloc::AgAllocArgs;
 use crate::space::contribution::Payer;
 use crate::{BlockReservation, ExtentOwner, Groups};
 
-/// A run of blocks.
+/// Blocks of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InodeBlocks {
     pub block: AgBlock,
     pub blocks: u32,
 }
 
-/// A run of blocks that is wanted, in one AG.
+/// A request for the blocks of a chunk in one AG.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InodeBlocksRequest {
     pub blocks: u32,
     pub align: u32,
     pub near: AgBlock,
-    /// It lies between these blocks.
+    /// Range of AG blocks that must contain it.
     pub within: (u32, u32),
 }
 
-/// Blocks that were put aside for trees, to be allocated when they are needed.
+/// Blocks set aside for the inode trees, to be allocated as needed.
 #[derive(Debug, Default)]
 pub(super) struct TreeBlockReserve {
     blocks: Cell<u32>,
 }
 
 impl TreeBlockReserve {
-    /// Puts blocks aside; `None` where there are none to be had.
+    /// Sets blocks aside; `None` if the reservation cannot cover them.
     pub fn take(reservation: &mut BlockReservation<'_>, blocks: u32) -> Option<Self> {
         reservation.cover(blocks).ok()?;
         reservation.spend(blocks);
         Some(Self { blocks: Cell::new(blocks) })
     }
 
-    /// Gives back what was not used.
+    /// Returns the unused blocks to the reservation.
     pub fn give_back(self, reservation: &mut BlockReservation<'_>) {
         reservation.refund(self.blocks.get());
     }
@@ -67,42 +67,42 @@ impl TreeBlockReserve {
 }
 
 impl Groups {
-    /// Takes a run of blocks for inodes; `None` where the AG has none.
-    pub(super) fn take_run(
+    /// Allocates the blocks of a chunk; `None` if the AG has none.
+    pub(super) fn alloc_inode_blocks(
         &self,
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         agi: Agi,
-        place: InodeBlocksRequest,
+        request: InodeBlocksRequest,
     ) -> Result<Option<InodeBlocks>, Error> {
         let group = self.group_of(agi)?;
         let open = group.lock(tx)?;
-        reservation.hold(agi.ag);
-        // The trees grow after the inodes were made: nothing may run out then.
-        if open.room(tx, Payer::Reservation) < place.blocks + self.blocks_for_trees() {
+        reservation.note_locked(agi.ag);
+        // The trees grow after the inodes were initialized: they must not run out of blocks then.
+        if open.allocatable(tx, Payer::Reservation) < request.blocks + self.blocks_for_trees() {
             return Ok(None);
         }
-        let want = AgAllocArgs {
-            near: Some(place.near.get()),
+        let args = AgAllocArgs {
+            near: Some(request.near.get()),
             exact: false,
-            min: place.blocks,
-            max: place.blocks,
-            align: place.align,
-            within: Some(place.within),
+            min: request.blocks,
+            max: request.blocks,
+            align: request.align,
+            within: Some(request.within),
             reuse_busy: true,
         };
-        if reservation.cover(place.blocks).is_err() {
+        if reservation.cover(request.blocks).is_err() {
             return Ok(None);
         }
-        let Some((block, blocks)) = open.alloc(tx, &want, ExtentOwner::Inodes, Payer::Reservation)? else {
+        let Some((block, blocks)) = open.alloc(tx, &args, ExtentOwner::Inodes, Payer::Reservation)? else {
             return Ok(None);
         };
         reservation.spend(blocks);
         Ok(Some(InodeBlocks { block, blocks }))
     }
 
-    /// Takes a block for an inode tree. `reserved` says that the AG sets blocks aside for it.
-    pub(super) fn take_tree_block(
+    /// Allocates a block for an inode tree. `reserved` says that the tree has a per-AG reservation.
+    pub(super) fn alloc_inode_tree_block(
         &self,
         tx: &mut Transaction,
         agi: Agi,
@@ -111,7 +111,8 @@ impl Groups {
     ) -> Result<AgBlock, Error> {
         let group = self.group_of(agi)?;
         let open = group.lock(tx)?;
-        let is_paid = (!reserved || group.metadata.left() == 0) && spare.is_some_and(TreeBlockReserve::spend);
+        let is_paid = (!reserved || group.metadata_reservation.left() == 0)
+            && spare.is_some_and(TreeBlockReserve::spend);
         if reserved && !is_paid {
             return open.alloc_tree_block(tx, near, ExtentOwner::InodeTree);
         }
@@ -120,17 +121,17 @@ impl Groups {
             return Err(none);
         }
         if reserved {
-            // So that its freeing finds it where it counts.
-            group.metadata.draw(1);
+            // Counts it as used, as its freeing will subtract it.
+            group.metadata_reservation.draw(1);
         }
         let near = Some(near.get());
-        let want =
+        let args =
             AgAllocArgs { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
-        let block = open.alloc(tx, &want, ExtentOwner::InodeTree, Payer::Reservation)?;
+        let block = open.alloc(tx, &args, ExtentOwner::InodeTree, Payer::Reservation)?;
         block.map(|(block, _)| block).ok_or(none)
     }
 
-    /// Gives a block of an inode tree back, after this transaction.
+    /// Frees a block of an inode tree after this transaction.
     pub(super) fn free_tree_block(
         &self,
         tx: &mut Transaction,
@@ -142,8 +143,13 @@ impl Groups {
         Ok(())
     }
 
-    /// Gives a run of blocks that held inodes back, after this transaction.
-    pub(super) fn free_run(&self, tx: &mut Transaction, agi: Agi, run: InodeBlocks) -> Result<(), Error> {
+    /// Frees the blocks of a chunk after this transaction.
+    pub(super) fn free_inode_blocks(
+        &self,
+        tx: &mut Transaction,
+        agi: Agi,
+        run: InodeBlocks,
+    ) -> Result<(), Error> {
         self.free_extent_later(
             tx,
             self.geometry().fs_block(agi.ag, run.block),
@@ -152,7 +158,7 @@ impl Groups {
         )
     }
 
-    /// The in-core state of an AG whose AGI is at hand.
+    /// The in-core state of an AG whose AGI is locked.
     pub(super) fn group_of(&self, agi: Agi) -> Result<&std::sync::Arc<Group>, Error> {
         self.get(agi.ag).ok_or_else(|| {
             let most = format_args!("less than {}", self.count()).to_string();

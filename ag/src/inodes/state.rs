@@ -1,9 +1,9 @@
-//! What is kept in memory about inodes: per AG, and per volume.
+//! In-core inode counts, per AG and per volume.
 //!
 //! # Invariants
-//! The counts of an AG are those of its AGI, as of the last holder of the AGI's lock; the volume's are the sums of all
-//! AGs while nobody changes them. Both change together with the AGI's bytes, before the commit: a change that is given
-//! up afterwards shuts the volume down.
+//! The counts of an AG are those of its AGI, as of the last holder of the AGI's lock; the volume's are the sums over
+//! all AGs while nothing changes. Both change together with the AGI's bytes, before the commit: cancelling the change
+//! afterwards shuts the volume down.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -25,23 +25,23 @@ use super::select_ag::AgRotor;
 use crate::btree::RecordHint;
 use crate::log_costs::MaxBtreeSizes;
 
-/// How inodes are allocated and freed.
+/// Options of inode allocation.
 #[derive(Clone, Debug)]
 pub struct InodeOptions {
-    /// The share of the volume that inodes may take, in percent; 0 for all of it.
+    /// Maximum share of the volume for inodes, in percent (`imax_pct`); 0 for all of it.
     pub percent: u8,
-    /// The stripe unit in blocks; 0 without one.
+    /// Stripe unit in blocks; 0 without one.
     pub stripe_unit: u32,
-    /// InodeBtreeCursor stay when their last inode is freed: the option `ikeep`.
+    /// Keep chunks without inodes in use (mount option `ikeep`).
     pub keep_chunks: bool,
-    /// How many CPUs are told apart.
+    /// Number of CPUs for per-CPU state.
     pub cpus: usize,
-    /// Where generations come from.
+    /// Random source of inode generations.
     pub random: Arc<Random>,
 }
 
 impl InodeOptions {
-    /// What the superblock says; the rest as by default.
+    /// The superblock's options; the rest are defaults.
     pub fn of(superblock: &RawSuperblock) -> Self {
         Self { percent: superblock.imax_pct, stripe_unit: superblock.unit.get(), ..Self::default() }
     }
@@ -59,25 +59,25 @@ impl Default for InodeOptions {
     }
 }
 
-/// One AG's inodes. Lies on cache lines of its own.
+/// In-core inode state of one AG, on cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct AgInodeState {
     count: AtomicU32,
     free: AtomicU32,
-    /// Where the last search without a free inode tree gave up. Taken by who holds the AGI.
+    /// Where the last search without a finobt gave up. Used by the holder of the AGI.
     memory: SpinLock<Option<SearchResume>>,
-    /// The chunk that gave the last inode.
+    /// The chunk of the last inode.
     current: SpinLock<Option<CachedChunk>>,
-    /// Where the last chunk that was searched for stands in the inode tree: the next mostly stands in the same leaf.
-    /// Taken by who holds the AGI.
+    /// Location of the last record that a search found in the inobt: the next is usually in the same leaf. Used by the
+    /// holder of the AGI.
     leaf: SpinLock<RecordHint>,
-    /// The AGI's buffer, as it was last found.
+    /// The AGI's buffer.
     header: SpinLock<Weak<Buffer>>,
 }
 
 impl Default for AgInodeState {
-    /// As before the AGI was read.
+    /// The state before the AGI is read.
     fn default() -> Self {
         Self {
             count: AtomicU32::new(0),
@@ -91,7 +91,7 @@ impl Default for AgInodeState {
 }
 
 impl AgInodeState {
-    /// Inodes that exist, free or in use.
+    /// Allocated inodes, free or in use.
     pub fn count(&self) -> u32 {
         self.count.load(Relaxed)
     }
@@ -101,7 +101,7 @@ impl AgInodeState {
         self.free.load(Relaxed)
     }
 
-    /// Takes over what the AGI says now; the caller holds its lock.
+    /// Copies the AGI's counts; the caller holds its lock.
     pub(crate) fn set(&self, count: u32, free: u32) {
         self.count.store(count, Relaxed);
         self.free.store(free, Relaxed);
@@ -115,17 +115,17 @@ impl AgInodeState {
         *self.memory.lock() = memory;
     }
 
-    /// Takes the current chunk out: it is forgotten unless it is put back.
-    pub(super) fn take_current(&self) -> Option<CachedChunk> {
+    /// Takes the cached chunk out; it is dropped unless it is put back.
+    pub(super) fn take_cached_chunk(&self) -> Option<CachedChunk> {
         self.current.lock().take()
     }
 
-    /// Another chunk may be the one that a search finds.
-    pub(super) fn forget_current(&self) {
-        self.take_current();
+    /// Drops the cached chunk: a search may find another one.
+    pub(super) fn forget_cached_chunk(&self) {
+        self.take_cached_chunk();
     }
 
-    pub(super) fn put_current(&self, current: CachedChunk) {
+    pub(super) fn put_cached_chunk(&self, current: CachedChunk) {
         *self.current.lock() = Some(current);
     }
 
@@ -146,7 +146,7 @@ impl AgInodeState {
     }
 }
 
-/// The inodes of a volume.
+/// Inode state of a volume.
 #[derive(Debug)]
 pub struct VolumeInodes {
     pub(super) shape: InodeGeometry,
@@ -154,59 +154,59 @@ pub struct VolumeInodes {
     pub(super) random: Arc<Random>,
     pub(super) keep_chunks: bool,
     pub(super) numbers: ChecksummedField,
-    /// The most levels of an inode tree.
+    /// Maximum levels of an inode tree.
     tree_levels: u32,
-    /// The share of the volume that inodes may take, in percent; 0 for all of it.
+    /// Maximum share of the volume for inodes, in percent (`imax_pct`); 0 for all of it.
     percent: u8,
-    /// The most that there may be; more, if there were more when the volume was opened.
+    /// Maximum number of inodes; more if there were more when the volume was opened.
     most: AtomicU64,
-    /// Inodes that may still come into being. Kept instead of those that exist, so that a CPU that makes a chunk need
-    /// not ask all others how many there are.
-    room: Counter,
+    /// Inodes that may still be created. Counted instead of the existing ones, so that a CPU that allocates a chunk
+    /// need not sum over all others.
+    creatable: Counter,
     free: Counter,
-    /// What an AG has of free blocks on average, as each CPU last found it.
+    /// Average number of free blocks per AG, as cached by each CPU.
     averages: PerCpu<AverageFree>,
 }
 
 #[derive(Debug, Default)]
 struct AverageFree {
     blocks: AtomicU32,
-    /// How often it may still be used.
+    /// Remaining uses.
     uses: AtomicU32,
 }
 
-/// An average is found anew after so many directories: finding it looks at every AG.
+/// Number of directories after which the average is computed again: that reads every AG.
 const AVERAGE_USES: u32 = 64;
 
-/// The inodes of a volume in numbers: for `statfs` and people.
+/// Inode counts of a volume, for `statfs` and display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeCounts {
-    /// Inodes that exist, free or in use.
+    /// Allocated inodes, free or in use.
     pub allocated: u64,
     /// Free inodes.
     pub free: u64,
-    /// The most there may be.
+    /// Maximum number of inodes.
     pub most: u64,
 }
 
 impl InodeCounts {
-    /// How many files the volume could hold with `free_blocks` free blocks: `f_files` of `statfs`.
+    /// Number of files that the volume can hold with `free_blocks` free blocks: `f_files` of `statfs`.
     pub fn files(&self, geometry: &Geometry, free_blocks: u64) -> u64 {
         let possible = free_blocks << geometry.inodes_per_block_log;
         self.allocated.saturating_add(possible).min(self.most).max(self.allocated)
     }
 
-    /// How many of these are still free: `f_ffree` of `statfs`.
+    /// Number of these that are free: `f_ffree` of `statfs`.
     pub fn files_free(&self, geometry: &Geometry, free_blocks: u64) -> u64 {
         self.files(geometry, free_blocks) - self.allocated.saturating_sub(self.free)
     }
 }
 
 impl VolumeInodes {
-    /// The inodes of a volume with these AGs.
+    /// Inode state of a volume with these AGs.
     ///
     /// # Errors
-    /// Damage, where no inode could be found with the alignments in the superblock.
+    /// Damage: the alignments in the superblock are invalid.
     pub fn new<'a>(
         geometry: &Geometry,
         options: &InodeOptions,
@@ -225,66 +225,66 @@ impl VolumeInodes {
             tree_levels: MaxBtreeSizes::derive(geometry).inodes.levels,
             percent: options.percent,
             most: most.into(),
-            room: Counter::new(most - allocated),
+            creatable: Counter::new(most - allocated),
             free: Counter::new(free),
             averages: PerCpu::new(options.cpus, |_| AverageFree::default()),
         })
     }
 
-    /// The shape of chunks and clusters.
-    pub fn shape(&self) -> &InodeGeometry {
+    /// Inode geometry.
+    pub fn geometry(&self) -> &InodeGeometry {
         &self.shape
     }
 
-    /// The most levels that an inode tree can have.
+    /// Maximum levels of an inode tree.
     pub(super) fn tree_levels(&self) -> u32 {
         self.tree_levels
     }
 
-    /// The volume's counts now; exact while nobody changes them.
+    /// Current counts; exact while nothing changes.
     pub fn counts(&self) -> InodeCounts {
         let most = self.most.load(Relaxed);
-        InodeCounts { allocated: most - self.room.sum().min(most), free: self.free.sum(), most }
+        InodeCounts { allocated: most - self.creatable.sum().min(most), free: self.free.sum(), most }
     }
 
-    /// The volume has the size now that `geometry` says, and AGs as many as `ag_count`; one caller at a time.
+    /// Adjusts to the size in `geometry` and to `ag_count` AGs; one caller at a time.
     pub(crate) fn resize(&self, geometry: &Geometry, ag_count: u32) {
         let (before, now) = (self.most.load(Relaxed), most_inodes(geometry, self.percent));
-        // What there is already may be more than there should be: then there is no room, as when a volume is opened.
+        // There may be more inodes than the new maximum: then no more can be created, as when such a volume is opened.
         if let Some(more) = now.checked_sub(before) {
             self.most.store(now, Relaxed);
-            self.room.add(more);
+            self.creatable.add(more);
         } else {
-            let less = (before - now).min(self.room.sum());
-            if self.room.try_sub(less) {
+            let less = (before - now).min(self.creatable.sum());
+            if self.creatable.try_sub(less) {
                 self.most.store(before - less, Relaxed);
             }
         }
         self.rotor.grow(ag_count);
     }
 
-    /// Takes from the number of inodes that may still come into being, if it is so large.
+    /// Claims `count` of the inodes that may still be created; `false` if there are fewer.
     pub(super) fn claim(&self, count: u32) -> bool {
-        self.room.try_sub(count.into())
+        self.creatable.try_sub(count.into())
     }
 
-    /// Inodes went, or did not come into being.
+    /// Returns claimed inodes that were not created, or were removed.
     pub(super) fn unclaim(&self, count: u32) {
-        self.room.add(count.into());
+        self.creatable.add(count.into());
     }
 
-    /// More inodes are free.
+    /// Adds free inodes.
     pub(super) fn add_free(&self, count: u32) {
         self.free.add(count.into());
     }
 
-    /// Fewer inodes are free. An AGI had them, and the counter is the sum of all AGIs: so it has them, too.
+    /// Subtracts free inodes. An AGI had them, and the counter is the sum over all AGIs, so it has them too.
     pub(super) fn sub_free(&self, count: u32) {
         let had = self.free.try_sub(count.into());
         debug_assert!(had, "more inodes taken than were free");
     }
 
-    /// The free blocks of an AG on average: as this CPU knows it, or by `find`.
+    /// Average number of free blocks per AG: this CPU's cached value, or computed by `find`.
     pub(super) fn average(&self, find: impl FnOnce() -> u32) -> u32 {
         let (_, average) = self.averages.local();
         match average.uses.load(Relaxed).checked_sub(1) {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_follow_changes_and_know_the_limit() {
+    fn counts_follow_changes_up_to_the_limit() {
         let geometry = testing::geometry();
         let options = InodeOptions { percent: 50, ..InodeOptions::default() };
         let volume = VolumeInodes::new(&geometry, &options, [ag(64, 10), ag(128, 5)].iter()).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_has_more_than_it_may_has_no_room() {
+    fn a_volume_above_its_maximum_can_create_none() {
         let geometry = testing::geometry();
         let options = InodeOptions { percent: 1, ..InodeOptions::default() };
         let volume = VolumeInodes::new(&geometry, &options, [ag(6400, 1)].iter()).unwrap();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn statfs_counts_what_could_be_but_never_less_than_what_is() {
+    fn statfs_counts_possible_inodes_and_at_least_existing_ones() {
         let geometry = testing::geometry();
         let counts = InodeCounts { allocated: 640, free: 40, most: 1000 };
         assert_eq!(counts.files(&geometry, 10), 720);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_average_is_kept_for_a_while() {
+    fn an_average_is_cached_for_a_number_of_uses() {
         let geometry = testing::geometry();
         let volume =
             VolumeInodes::new(&geometry, &InodeOptions { cpus: 1, ..Default::default() }, [].iter()).unwrap();

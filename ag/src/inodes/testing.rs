@@ -1,10 +1,10 @@
-//! What the tests of this folder share.
+//! Shared by the tests of this module.
 
 use base::{FsBlock, Ino};
 use format::features::{Features, incompat, ro_compat};
 use format::geometry::Geometry;
 
-/// A volume of two AGs of 4,096 blocks of 4 KiB, with all that concerns inodes.
+/// A volume of two AGs of 4,096 blocks of 4 KiB, with all inode features.
 pub fn geometry() -> Geometry {
     Geometry {
         block_size: 4096,

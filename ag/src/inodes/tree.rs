@@ -1,4 +1,4 @@
-//! Both inode trees of an AG as trees at work: their roots lie in the AGI, their blocks come from the AG.
+//! The inobt and finobt of an AG: their roots are in the AGI, their blocks come from the AG.
 
 use std::marker::PhantomData;
 use std::mem::offset_of;
@@ -18,13 +18,13 @@ use super::space::TreeBlockReserve;
 use crate::Groups;
 use crate::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot, BtreeType, RecordHint};
 
-/// What differs between the inode tree and the free inode tree: where the AGI keeps their roots and sizes.
+/// Differences between the inobt and finobt.
 pub(super) trait InodeBtreeType: BtreeType<Record = InodeChunk, LookupKey = u32> + 'static {
-    /// It keeps a reserve of blocks in the AG.
+    /// Whether the tree has a per-AG reservation.
     const RESERVED: bool;
     /// Offsets in the AGI: root, levels, blocks.
     const FIELDS: [usize; 3];
-    /// BtreeRoot, levels and blocks.
+    /// Root, levels and blocks.
     fn fields(agi: &RawAgi) -> (u32, u32, u32);
 }
 
@@ -50,7 +50,7 @@ impl InodeBtreeType for FinoBt {
 pub(super) struct InodeBtree<'a, K> {
     groups: &'a Groups,
     agi: Agi,
-    /// Blocks for its growth, where it may have to grow.
+    /// Blocks for its growth, if it may have to grow.
     spare: Option<&'a TreeBlockReserve>,
     btree: PhantomData<K>,
 }
@@ -64,11 +64,11 @@ impl<K> Copy for InodeBtree<'_, K> {}
 
 impl<'a, K: InodeBtreeType> InodeBtree<'a, K> {
     fn fields(&self, tx: &Transaction) -> (u32, u32, u32) {
-        // A buffer that was read as an AGI is long enough for one; no tree has a root in block 0 or no levels.
+        // A buffer that was read as an AGI is long enough for one; a root in block 0 or with no levels is damage.
         self.agi.raw(tx).map_or((0, 0, 0), K::fields)
     }
 
-    /// Counts the tree's blocks, where the volume does.
+    /// Updates the tree's block count, if the volume has one.
     fn count(&self, tx: &mut Transaction, change: impl FnOnce(u32) -> u32) {
         if self.groups.geometry().features.inobtcount() {
             let [_, _, at] = K::FIELDS;
@@ -102,7 +102,7 @@ impl<K: InodeBtreeType> BtreeOps for InodeBtree<'_, K> {
 
     fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error> {
         let source = (K::RESERVED, self.spare);
-        let block = self.groups.take_tree_block(tx, self.agi, AgBlock(near as u32), source)?;
+        let block = self.groups.alloc_inode_tree_block(tx, self.agi, AgBlock(near as u32), source)?;
         self.count(tx, |blocks| blocks.saturating_add(1));
         Ok(block.get().into())
     }
@@ -147,7 +147,7 @@ impl<'a, K: InodeBtreeType> InodeBtreeCursor<'a, K> {
         let Some(record) = record else { return Ok(None) };
         let geometry = self.groups.geometry();
         let chunk = ChunkRecord::decode(&record, self.sparse).and_then(|chunk| {
-            self.groups.inodes().shape().verify(geometry, self.agi.ag, &chunk).map(|()| chunk)
+            self.groups.inodes().geometry().verify(geometry, self.agi.ag, &chunk).map(|()| chunk)
         });
         let start = AgIno(record.startino.get());
         let place = format::Place::block(self.agi.ag, geometry.ag_ino_block(start));
@@ -159,46 +159,48 @@ impl<'a, K: InodeBtreeType> InodeBtreeCursor<'a, K> {
         self.cursor.update(tx, &chunk.encode(self.sparse))
     }
 
-    /// Inserts a record where it belongs.
+    /// Inserts a record.
     pub fn insert(&mut self, tx: &mut Transaction, chunk: &ChunkRecord) -> Result<(), Error> {
         self.cursor.insert(tx, &chunk.encode(self.sparse))
     }
 
-    /// Where the record at the position stands.
-    pub fn spot(&self, tx: &mut Transaction) -> Option<RecordHint> {
-        self.cursor.spot(tx)
+    /// Location of the record at the position.
+    pub fn hint(&self, tx: &mut Transaction) -> Option<RecordHint> {
+        self.cursor.hint(tx)
     }
 
-    /// Removes the record at the position.
+    /// Deletes the record at the position.
     pub fn delete(&mut self, tx: &mut Transaction) -> Result<(), Error> {
         self.cursor.delete(tx)
     }
 }
 
-/// Replaces a chunk's record where it stands; or, if it does not stand there any more, where a search finds it, which
-/// then is the spot.
+/// Replaces a chunk's record at the hint, or, if it is no longer there, where a lookup finds it, which becomes the
+/// hint.
 pub(super) fn update_at<K: InodeBtreeType>(
-    (groups, agi): (&Groups, Agi),
+    groups: &Groups,
     tx: &mut Transaction,
-    spot: &mut RecordHint,
-    (from, to): (&InodeChunk, &InodeChunk),
+    agi: Agi,
+    hint: &mut RecordHint,
+    from: &InodeChunk,
+    to: &InodeChunk,
 ) -> Result<(), Error> {
     let tree = InodeBtree::<K> { groups, agi, spare: None, btree: PhantomData };
-    if spot.update(&tree, tx, (from, to)) {
+    if hint.update(&tree, tx, from, to) {
         return Ok(());
     }
     let mut walk = InodeBtreeCursor::<K>::new(groups, agi);
     let (found, expected) = (walk.eq(tx, AgIno(from.startino.get()))?, walk.decode(Some(*from))?);
     expect_equal(agi, found, expected.as_ref())?;
     walk.cursor.update(tx, to)?;
-    if let Some(found) = walk.spot(tx) {
-        *spot = found;
+    if let Some(found) = walk.hint(tx) {
+        *hint = found;
     }
     Ok(())
 }
 
 impl<K: InodeBtreeType> InodeBtreeCursor<'_, K> {
-    /// Blocks that the tree takes, at most, where a chunk is inserted.
+    /// Maximum number of blocks that inserting a chunk takes.
     pub fn blocks_for(&mut self, tx: &mut Transaction, start: AgIno) -> Result<u32, Error> {
         self.cursor.lookup_eq(tx, start.get())?;
         Ok(self.cursor.blocks_to_insert(tx))
@@ -235,8 +237,8 @@ impl<K: InodeBtreeType> ChunkCursor for InodeBtreeCursor<'_, K> {
 }
 
 impl Groups {
-    /// The first chunk of an AG that begins at an inode or behind it: for walks over all inodes. The AGI stays locked
-    /// until the transaction ends.
+    /// The first chunk of an AG that starts at or after an inode: for walks over all inodes. The AGI stays locked until
+    /// the transaction ends.
     ///
     /// # Errors
     /// [`Error::Damaged`].
@@ -252,13 +254,12 @@ impl Groups {
         chunks.decode(record)
     }
 
-    /// Blocks that must be reserved for allocating an inode: those of a chunk, and of both trees if they grow at every
-    /// level.
+    /// Blocks to reserve for an inode allocation: those of a chunk, and of both trees if they grow at every level.
     pub fn blocks_for_inode(&self) -> u32 {
-        self.inodes().shape().chunk_blocks + self.blocks_for_trees()
+        self.inodes().geometry().chunk_blocks + self.blocks_for_trees()
     }
 
-    /// Blocks by which both trees may grow, if they split at every level.
+    /// Growth of both trees in blocks, if they split at every level.
     pub(super) fn blocks_for_trees(&self) -> u32 {
         let trees = if self.geometry().features.finobt() { 2 } else { 1 };
         trees * self.inodes().tree_levels()

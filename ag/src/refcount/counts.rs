@@ -1,51 +1,52 @@
-//! What a change of counts makes of the records around it: a pure function.
+//! The records after an adjustment of reference counts: a pure function.
 
 use std::ops::Range;
 
-/// A record: blocks that have equally many owners.
+/// A decoded refcount record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefcountRecord {
     /// First block.
     pub start: u32,
     /// Blocks.
     pub blocks: u32,
-    /// Owners.
+    /// Number of owners.
     pub count: u32,
 }
 
 impl RefcountRecord {
-    /// The block behind the last.
+    /// End: the block after the last.
     pub fn end(&self) -> u32 {
         self.start.saturating_add(self.blocks)
     }
 }
 
-/// By one, up or down.
+/// Direction of an adjustment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefcountAdjustment {
-    /// Another owner.
+    /// Adds an owner.
     Increase,
-    /// One owner less.
+    /// Removes an owner.
     Decrease,
 }
 
-/// The records as they will be, and what nobody owns any more.
+/// The adjusted records, and blocks that lost their owners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdjustedRefcounts {
     /// In order.
     pub records: Vec<RefcountRecord>,
-    /// First block and blocks.
+    /// Extents without an owner: first block and length.
     pub freed: Vec<(u32, u32)>,
-    /// What was shared and has one owner left: first block and blocks.
+    /// Extents that were shared and have one owner left: first block and length.
     pub alone: Vec<(u32, u32)>,
 }
 
-/// Counts `range` by one. `old` holds the records in it and those that touch it, in order; blocks without a record
-/// count `base`. `None` where that cannot be: staging that is counted twice, or taken away where there is none.
+/// Adjusts the counts of `range` by one. `old` holds the records that intersect or touch it, in order; blocks without a
+/// record have the count `base`. Returns `None` if the adjustment is invalid: staging extents that exist already, or
+/// are missing.
 pub fn change(
     old: &[RefcountRecord],
     range: Range<u32>,
-    step: RefcountAdjustment,
+    adjustment: RefcountAdjustment,
     base: u32,
 ) -> Option<AdjustedRefcounts> {
     let mut new = AdjustedRefcounts::default();
@@ -54,12 +55,12 @@ pub fn change(
         // Before the range.
         let before = record.end().min(range.start).saturating_sub(record.start);
         push(&mut new.records, RefcountRecord { blocks: before, ..*record });
-        // A gap in the range, then what of the record is in it.
+        // The gap before the record, then the part of the record in the range.
         let inside = record.start.clamp(range.start, range.end)..record.end().clamp(range.start, range.end);
-        count(&mut new, at..inside.start.max(at), base, step, base)?;
-        count(&mut new, inside.clone(), record.count, step, base)?;
+        count(&mut new, at..inside.start.max(at), base, adjustment, base)?;
+        count(&mut new, inside.clone(), record.count, adjustment, base)?;
         at = at.max(inside.end);
-        // Behind the range.
+        // After the range.
         let start = record.start.max(range.end);
         push(
             &mut new.records,
@@ -69,23 +70,23 @@ pub fn change(
             at = range.end;
         }
     }
-    count(&mut new, at..range.end, base, step, base)?;
+    count(&mut new, at..range.end, base, adjustment, base)?;
     Some(new)
 }
 
-/// Counts blocks that have `count` owners.
+/// Adjusts blocks that have `count` owners.
 fn count(
     new: &mut AdjustedRefcounts,
     blocks: Range<u32>,
     count: u32,
-    step: RefcountAdjustment,
+    adjustment: RefcountAdjustment,
     base: u32,
 ) -> Option<()> {
     if blocks.is_empty() {
         return Some(());
     }
-    let now = match step {
-        // What is shared so often is shared for ever.
+    let now = match adjustment {
+        // A count at its maximum stays there.
         RefcountAdjustment::Increase | RefcountAdjustment::Decrease if count == u32::MAX => count,
         RefcountAdjustment::Increase => count + 1,
         RefcountAdjustment::Decrease => count.checked_sub(1)?,
@@ -98,13 +99,13 @@ fn count(
         push(&mut new.records, RefcountRecord { start: blocks.start, blocks: length, count: now });
     } else if now == 0 && base > 0 {
         new.freed.push((blocks.start, length));
-    } else if base > 0 && step == RefcountAdjustment::Decrease {
+    } else if base > 0 && adjustment == RefcountAdjustment::Decrease {
         new.alone.push((blocks.start, length));
     }
     Some(())
 }
 
-/// Appends a record, joined with the one before if they touch and count the same.
+/// Appends a record, merged with the previous one if they touch and have equal counts.
 fn push(records: &mut Vec<RefcountRecord>, record: RefcountRecord) {
     if record.blocks == 0 {
         return;

@@ -1,4 +1,4 @@
-//! Counts changed after the transaction that changed a file's extent map: behind an intent (CUI) with its done item
+//! Refcount adjustments after the transaction that changed a file's extent map: an intent (CUI) with its done item
 //! (CUD).
 
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use super::counts::RefcountAdjustment;
 use crate::group::{Group, Groups};
 use crate::owner::ExtentOwner;
 
-/// What is done to the counts of an extent. The numbers are those of the log.
+/// Type of a refcount update; the numbers are those of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefcountIntentType {
-    /// Another file shares it.
+    /// Another file shares the extent.
     Increase = 1,
-    /// A file gives it up. Where that was the last, the extent is freed.
+    /// A file releases the extent. It is freed if this was the last owner.
     Decrease = 2,
-    /// It becomes copy-on-write staging.
+    /// The extent becomes a CoW staging extent.
     AllocCow = 3,
-    /// It is staging no more. It is not freed by that: either a file has it now, or the caller frees it.
+    /// The extent is no longer a CoW staging extent. This does not free it: either a file has it now, or the caller
+    /// frees it.
     FreeCow = 4,
 }
 
@@ -44,7 +45,7 @@ impl RefcountIntentType {
     }
 }
 
-/// A change of the counts of one extent.
+/// Deferred update of the refcounts of one extent.
 #[derive(Debug)]
 struct RefcountUpdate {
     group: Arc<Group>,
@@ -55,10 +56,10 @@ struct RefcountUpdate {
 }
 
 impl Groups {
-    /// Changes the counts of an extent after this transaction.
+    /// Updates the refcounts of an extent after this transaction.
     ///
     /// # Errors
-    /// Damage: the extent cannot be one.
+    /// Damage: the extent is outside of the AG.
     pub fn refcount_later(
         &self,
         tx: &mut Transaction,
@@ -72,11 +73,11 @@ impl Groups {
         Ok(())
     }
 
-    /// A file gives an extent up, after this transaction: it is freed, unless others share it. Its reverse mapping is
-    /// removed by an operation of its own.
+    /// Releases a file's extent after this transaction: it is freed unless it is shared. Its reverse mapping is removed
+    /// by an operation of its own.
     ///
     /// # Errors
-    /// Damage: the extent cannot be one.
+    /// Damage: the extent is outside of the AG.
     pub fn release_extent_later(
         &self,
         tx: &mut Transaction,
@@ -90,15 +91,14 @@ impl Groups {
         }
     }
 
-    /// The operation that a reference-count intent asks for which recovery found unanswered.
+    /// The operation of a refcount intent that recovery found without its done item.
     ///
     /// # Errors
-    /// Damage: the extent cannot be one, or nobody knows such an operation.
+    /// Damage: the extent is outside of the AG, or the operation is unknown.
     pub fn recovered_refcount(&self, target: &CountTarget) -> Result<Box<dyn DeferredOperation>, Error> {
         let (group, at) = self.of_block(target.start, target.blocks)?;
         let Some(change) = RefcountIntentType::of(target.operation()) else {
-            let damage =
-                Damage::new("reference count to change", "flags", "an operation", target.operation());
+            let damage = Damage::new("refcount update", "flags", "a known operation", target.operation());
             return Err(Error::damaged(Place::block(group.ag, at), damage));
         };
         let group = Arc::clone(group);
@@ -130,14 +130,14 @@ impl DeferredOperation for RefcountUpdate {
         tx: &mut Transaction,
         _: &mut [&mut dyn Loggable],
     ) -> Result<DeferredProgress, Error> {
-        let Some(open) = self.group.lock_in_turn(tx, self.waits)? else {
+        let Some(open) = self.group.lock_for_deferred(tx, self.waits)? else {
             self.waits = true;
             return Ok(DeferredProgress::Again);
         };
-        // The next turn is the first in its transaction.
+        // The next attempt comes first in its transaction.
         self.waits = true;
-        let (domain, step) = self.change.parts();
-        let changed = open.count_owners(tx, domain, step, (self.at, self.count))?;
+        let (domain, adjustment) = self.change.parts();
+        let changed = open.adjust_refcounts(tx, domain, adjustment, (self.at, self.count))?;
         for (start, count) in changed.freed {
             self.group.free_mapped_later(tx, AgBlock(start), count);
         }

@@ -1,19 +1,18 @@
-//! Reference counts: for each run of blocks that several files share, how many they are; and copy-on-write staging,
-//! which nobody owns yet.
+//! Reference counts: the number of owners of each shared extent, and CoW staging extents, which no file owns yet.
 //!
 //! | part | subject |
 //! |---|---|
-//! | this file | changing the counts of a range under an AGF |
-//! | [`counts`] | what a change makes of the records: a pure function |
-//! | [`deferred`] | the same after a transaction, behind an intent (CUI) with its done item (CUD) |
-//! | [`sharing`] | which blocks are shared |
-//! | `staging` | freeing what a crash left of copy-on-write staging |
+//! | this file | adjusting the counts of a range under an AGF |
+//! | [`counts`] | the records after an adjustment: a pure function |
+//! | [`deferred`] | adjustments after a transaction, with an intent (CUI) and its done item (CUD) |
+//! | [`sharing`] | finding shared blocks |
+//! | `staging` | freeing CoW staging extents after a crash |
 //!
-//! A block without a record is owned once, or free. Staging has records of its own, with a count of 1 and the highest
-//! bit of the block set, so that they stand behind all others.
+//! A block without a record has one owner, or is free. CoW staging extents have records of their own, with a count of 1
+//! and the highest bit of the block set, so that they follow all others.
 //!
 //! # Invariants
-//! Records of equal counts that touch are one record.
+//! Adjacent records with equal counts are merged.
 
 pub mod counts;
 pub mod deferred;
@@ -32,45 +31,45 @@ use crate::btree::BtreeCursor;
 use crate::group::LockedAg;
 use crate::space::trees::AgfTree;
 
-/// How many records one transaction changes at most.
+/// Maximum number of records that one transaction changes.
 const RECORDS_MAX: usize = 8;
 
-/// What is counted.
+/// Domain of refcount records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefcountDomain {
-    /// Owners of blocks.
+    /// Shared extents.
     Shared,
-    /// Copy-on-write staging.
+    /// CoW staging extents.
     Staging,
 }
 
 impl RefcountDomain {
-    /// What is set in the block numbers of its records.
+    /// Flag in the block numbers of its records.
     fn bit(self) -> u32 {
         if self == Self::Staging { REFCOUNT_COW } else { 0 }
     }
 
-    /// The count of blocks without a record.
+    /// Count of blocks without a record.
     fn base(self) -> u32 {
         u32::from(self == Self::Shared)
     }
 }
 
-/// How far a change came.
+/// Progress of an adjustment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefcountProgress {
-    /// Blocks from the start of the range that are done.
+    /// Blocks that are done, from the start of the range.
     pub blocks: u32,
-    /// Extents that nobody owns any more: first block and blocks.
+    /// Extents without an owner: first block and length.
     pub freed: Vec<(u32, u32)>,
 }
 
 impl LockedAg<'_> {
-    /// Counts the blocks of a range up or down by one; as far as one transaction may go.
+    /// Adjusts the counts of a range by one, as far as one transaction may go.
     ///
     /// # Errors
-    /// Damage: records that cannot be; staging that is not there, or is there already.
-    pub fn count_owners(
+    /// Damage: invalid records; staging extents that are missing, or exist already.
+    pub fn adjust_refcounts(
         &self,
         tx: &mut Transaction,
         domain: RefcountDomain,
@@ -81,19 +80,18 @@ impl LockedAg<'_> {
         let (start, end) = (at.get(), at.get() + count);
         let (old, end) = self.records_near(tx, &mut cursor, domain, start, end)?;
         let Some(new) = counts::change(&old, start..end, step, domain.base()) else {
-            let expected =
-                format_args!("{} blocks from {start:#x} that can be counted {step:?}", end - start);
+            let expected = format_args!("{} blocks from {start:#x} that allow: {step:?}", end - start);
             return Err(self.group.damage(at, (RefcountBt::NAME, "record"), expected, "others"));
         };
         self.replace_counts(tx, &mut cursor, domain, &old, &new.records)?;
         // Until this is stable, the other owner may still be found after a power cut: its blocks must not be written.
         for (start, count) in &new.alone {
-            self.group.busy(tx, AgBlock(*start), *count);
+            self.group.mark_busy(tx, AgBlock(*start), *count);
         }
         Ok(RefcountProgress { blocks: end - start, freed: new.freed })
     }
 
-    /// The records that lie in a range or touch it, and how much of the range they allow to change at once.
+    /// The records that intersect or touch a range, and the end of the range that may change at once.
     fn records_near(
         &self,
         tx: &mut Transaction,
@@ -112,19 +110,19 @@ impl LockedAg<'_> {
         while let Some(record) = next {
             match (record.startblock.get() & REFCOUNT_COW, bit) {
                 (own, bit) if own == bit => {
-                    let counted = self.counted(&record, domain, found.last())?;
-                    if counted.start > end {
+                    let refcount = self.check_record(&record, domain, found.last())?;
+                    if refcount.start > end {
                         break;
                     }
-                    // One that only touches the end may still join what is done now.
-                    if found.len() == RECORDS_MAX && counted.start < end {
-                        return Ok((found, counted.start));
+                    // A record that only touches the end may still be merged.
+                    if found.len() == RECORDS_MAX && refcount.start < end {
+                        return Ok((found, refcount.start));
                     }
-                    if counted.end() >= start {
-                        found.push(counted);
+                    if refcount.end() >= start {
+                        found.push(refcount);
                     }
                 }
-                // Staging stands behind all others.
+                // Staging extents follow all others.
                 (_, 0) => break,
                 _ => {}
             }
@@ -133,24 +131,25 @@ impl LockedAg<'_> {
         Ok((found, end))
     }
 
-    /// A record as it must be: within the group, behind the one before, with a count that needs a record.
-    pub(super) fn counted(
+    /// Verifies a record: within the AG, after the previous one, with a count that needs a record.
+    pub(super) fn check_record(
         &self,
         record: &RefcountExtent,
         domain: RefcountDomain,
         before: Option<&RefcountRecord>,
     ) -> Result<RefcountRecord, Error> {
         let start = record.startblock.get() & !REFCOUNT_COW;
-        let counted = RefcountRecord { start, blocks: record.blockcount.get(), count: record.refcount.get() };
-        let possible = counted.blocks > 0
-            && self.group.holds(AgBlock(start), counted.blocks)
-            && counted.count > domain.base()
+        let refcount =
+            RefcountRecord { start, blocks: record.blockcount.get(), count: record.refcount.get() };
+        let possible = refcount.blocks > 0
+            && self.group.holds(AgBlock(start), refcount.blocks)
+            && refcount.count > domain.base()
             && before.is_none_or(|before| before.end() <= start);
         if possible {
-            return Ok(counted);
+            return Ok(refcount);
         }
-        let expected = "blocks within the AG, behind the record before, shared or staging";
-        let found = format_args!("{} blocks from {start:#x}, {} owners", counted.blocks, counted.count);
+        let expected = "blocks within the AG, after the previous record, shared or staging";
+        let found = format_args!("{} blocks from {start:#x}, {} owners", refcount.blocks, refcount.count);
         Err(self.group.damage(AgBlock(start), (RefcountBt::NAME, "record"), expected, found))
     }
 
@@ -162,7 +161,7 @@ impl LockedAg<'_> {
         old: &[RefcountRecord],
         new: &[RefcountRecord],
     ) -> Result<(), Error> {
-        let starts = |list: &[RefcountRecord], start| list.iter().any(|counted| counted.start == start);
+        let starts = |list: &[RefcountRecord], start| list.iter().any(|refcount| refcount.start == start);
         for gone in old.iter().filter(|gone| !starts(new, gone.start)) {
             cursor.lookup_eq(tx, gone.start | domain.bit())?;
             cursor.delete(tx)?;

@@ -1,4 +1,4 @@
-//! Which blocks are shared.
+//! Finding shared blocks.
 
 use base::{AgBlock, FsBlock};
 use format::btree::{REFCOUNT_COW, RefcountBt};
@@ -8,27 +8,27 @@ use super::RefcountDomain;
 use super::counts::RefcountRecord;
 use crate::group::{Groups, LockedAg};
 
-/// A part of an extent of which all blocks are shared, or none.
+/// A part of an extent whose blocks are all shared, or all not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedPart {
-    /// Blocks of the extent before it.
+    /// Offset in the extent, in blocks.
     pub skip: u32,
     /// Blocks.
     pub count: u32,
-    /// Whether several files, or one in several places, have them; or had them, and that they do not is not stable yet.
-    /// Then they must not be written.
+    /// Whether the blocks are shared, by several files or within one; or were shared, and it is not yet stable that
+    /// they no longer are. Such blocks must not be overwritten.
     pub shared: bool,
 }
 
 impl Groups {
-    /// Cuts an extent into parts that are shared and parts that are not, in order. All that `tx`, a reader, joins is
-    /// released again.
+    /// Divides an extent into shared and unshared parts, in order. All buffers that `tx`, a reader, joins are released
+    /// again.
     ///
     /// # Errors
-    /// Damage; what reading meets.
+    /// Damage; I/O errors.
     ///
     /// # Locking
-    /// The AGF of the extent's group.
+    /// The AGF of the extent.
     pub fn shared_parts(
         &self,
         tx: &mut Transaction,
@@ -64,14 +64,14 @@ impl LockedAg<'_> {
         };
         let mut before: Option<RefcountRecord> = None;
         while let Some(record) = next.filter(|record| record.startblock.get() & REFCOUNT_COW == 0) {
-            // Each record lies behind the one before, so this ends.
-            let counted = self.counted(&record, RefcountDomain::Shared, before.as_ref())?;
-            if counted.start >= end {
+            // Each record follows the previous one, so this terminates.
+            let refcount = self.check_record(&record, RefcountDomain::Shared, before.as_ref())?;
+            if refcount.start >= end {
                 break;
             }
-            put(&mut done, counted.start.max(first), false);
-            put(&mut done, counted.end().min(end), true);
-            before = Some(counted);
+            put(&mut done, refcount.start.max(first), false);
+            put(&mut done, refcount.end().min(end), true);
+            before = Some(refcount);
             next = cursor.next(tx)?;
         }
         put(&mut done, end, false);
@@ -80,7 +80,7 @@ impl LockedAg<'_> {
 }
 
 impl LockedAg<'_> {
-    /// Blocks that have one owner are busy as long as it is not stable that they have no other.
+    /// Marks busy blocks as shared: they have one owner, but it is not yet stable that they have no other.
     fn lately_shared(&self, first: u32, parts: Vec<SharedPart>) -> Vec<SharedPart> {
         let mut all = Vec::with_capacity(parts.len());
         for part in parts {
@@ -96,7 +96,7 @@ impl LockedAg<'_> {
                     done = to;
                 }
             };
-            self.group.clear_parts((first + part.skip, part.count), false, &mut |start, count| {
+            self.group.usable_parts((first + part.skip, part.count), false, &mut |start, count| {
                 put(start - first, true);
                 put(start - first + count, false);
             });
@@ -106,7 +106,7 @@ impl LockedAg<'_> {
     }
 }
 
-/// Neighbours that are both shared, by different numbers of files, are one part.
+/// Merges adjacent shared parts, which may differ in their refcounts.
 fn join(parts: Vec<SharedPart>) -> Vec<SharedPart> {
     let mut joined: Vec<SharedPart> = Vec::with_capacity(parts.len());
     for part in parts {

@@ -1,7 +1,7 @@
-//! Copy-on-write staging that a crash left: no file knows of it any more.
+//! Freeing CoW staging extents after a crash.
 //!
-//! Who copies on write keeps in memory what it has allocated for the copies; on the disk only the records of staging
-//! tell of it. After a crash nobody will ever use these blocks, so they are freed when the volume is opened.
+//! The blocks allocated for copy-on-write are known to their writer in memory; on disk only the staging records show
+//! them. After a crash nothing can use these blocks, so they are freed when the volume is opened.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::group::{Group, Groups};
 use crate::owner::ExtentOwner;
 
 impl Groups {
-    /// Frees all staging, each run by a transaction of its own, which `begin` begins; how many blocks. Nobody uses the
-    /// volume yet.
+    /// Frees all staging extents, each in a transaction of its own from `begin`; returns the number of blocks. The
+    /// volume is not in use yet.
     ///
     /// # Errors
-    /// Damage; what `begin` and commits meet.
+    /// Damage; errors of `begin` and of commits.
     pub fn free_staging(&self, begin: impl Fn() -> Result<Transaction, Error>) -> Result<u64, Error> {
         let mut freed = 0;
         if !self.geometry().features.reflink() {
@@ -30,12 +30,12 @@ impl Groups {
             let mut from = 0;
             loop {
                 let mut tx = begin()?;
-                let Some(run) = group.staging_from(&mut tx, from)? else { break };
-                let start = group.fs_block(AgBlock(run.start));
-                self.free_staging_run(&mut tx, start, run.blocks)?;
+                let Some(extent) = group.staging_from(&mut tx, from)? else { break };
+                let start = group.fs_block(AgBlock(extent.start));
+                self.free_staging_run(&mut tx, start, extent.blocks)?;
                 tx.commit(&mut [])?;
-                freed += u64::from(run.blocks);
-                from = run.end();
+                freed += u64::from(extent.blocks);
+                from = extent.end();
             }
         }
         Ok(freed)
@@ -48,7 +48,7 @@ impl Groups {
 }
 
 impl Group {
-    /// The first run of staging at or behind a block. The group is unlocked again.
+    /// The first staging extent at or after a block. Unlocks the AG.
     fn staging_from(
         self: &Arc<Self>,
         tx: &mut Transaction,
@@ -56,9 +56,10 @@ impl Group {
     ) -> Result<Option<RefcountRecord>, Error> {
         let open = self.lock(tx)?;
         let record = open.cursor::<RefcountBt>().lookup_ge(tx, from | REFCOUNT_COW)?;
-        let run = record.map(|record| open.counted(&record, RefcountDomain::Staging, None)).transpose()?;
+        let extent =
+            record.map(|record| open.check_record(&record, RefcountDomain::Staging, None)).transpose()?;
         tx.release_clean();
-        // Whatever the tree says, the search goes on.
-        Ok(run.filter(|run| run.start >= from))
+        // The search always advances, even in a damaged tree.
+        Ok(extent.filter(|extent| extent.start >= from))
     }
 }

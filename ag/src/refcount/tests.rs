@@ -1,4 +1,4 @@
-//! Counts against a number for each block, as a pure function and on a volume.
+//! Refcounts, compared with a number for each block: the pure function, and on a volume.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::deferred::RefcountIntentType;
 use crate::testing::{Numbers, Volume};
 use crate::{AllocRequest, AllocTarget, ExtentOwner};
 
-/// The records of a number for each block.
+/// The records for the numbers of each block.
 fn records(counts: &[u32], base: u32) -> Vec<RefcountRecord> {
     let mut records: Vec<RefcountRecord> = Vec::new();
     for (block, count) in (0..).zip(counts).filter(|(_, count)| **count > base) {
@@ -28,7 +28,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn each_block_of_the_range_counts_by_one(
+    fn each_block_of_the_range_is_adjusted_by_one(
         counts in prop::collection::vec(1..4u32, 40),
         start in 0..40u32,
         length in 1..40u32,
@@ -51,7 +51,7 @@ proptest! {
         let alone: u32 = new.alone.iter().map(|(_, count)| *count).sum();
         let lost = (start as usize..end as usize).filter(|block| (counts[*block], expected[*block]) == (2, 1));
         prop_assert_eq!(alone as usize, lost.count());
-        // What was not near is as it was.
+        // Records that do not touch the range are unchanged.
         let far = records(&counts, 1).into_iter().filter(|r| !target.contains(r));
         let mut all: Vec<RefcountRecord> = far.chain(new.records).collect();
         all.sort_unstable_by_key(|record| record.start);
@@ -59,7 +59,7 @@ proptest! {
     }
 
     #[test]
-    fn staging_comes_and_goes_once(
+    fn staging_is_added_and_removed_once(
         staging in prop::collection::vec(0..2u32, 30),
         start in 0..30u32,
         length in 1..30u32,
@@ -85,7 +85,7 @@ proptest! {
     }
 }
 
-/// The records of a group's tree: blocks with the staging bit, and owners.
+/// The records of an AG's refcountbt: blocks with the staging bit, and owners.
 fn tree(volume: &Volume) -> BTreeMap<u32, u32> {
     let mut tx = volume.begin();
     let open = volume.groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
@@ -104,7 +104,7 @@ fn tree(volume: &Volume) -> BTreeMap<u32, u32> {
 }
 
 #[test]
-fn owners_come_and_go_and_the_last_one_frees() {
+fn the_last_owner_frees_the_blocks() {
     let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=0,reflink=1") else { return };
     let total = volume.total(&[]);
     const BLOCKS: u32 = 6000;
@@ -142,7 +142,7 @@ fn owners_come_and_go_and_the_last_one_frees() {
             .unwrap();
         owners.values_mut().for_each(|count| *count -= 1);
     }
-    // Now some are free: give up the others one by one.
+    // Now some are free: release the others one by one.
     owners.retain(|_, count| *count > 0);
     while let Some((&block, &count)) = owners.first_key_value() {
         let run =
@@ -185,7 +185,7 @@ fn staging_has_records_of_its_own() {
 }
 
 #[test]
-fn what_a_crash_left_of_staging_is_freed() {
+fn staging_extents_of_a_crash_are_freed() {
     let Some(volume) = Volume::make(64, "-d agcount=2 -b size=1024 -m rmapbt=1,reflink=1") else { return };
     let total = volume.total(&[]);
     let mut reservation = volume.groups.reserve_blocks(600).unwrap();
@@ -201,7 +201,7 @@ fn what_a_crash_left_of_staging_is_freed() {
         let (start, count) =
             volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
         reservation.rolled();
-        // Every third run was remapped to a file, which gave it up.
+        // Every third run was remapped to a file, which released it.
         volume
             .run(|tx| volume.groups.refcount_later(tx, RefcountIntentType::AllocCow, start, count))
             .unwrap();

@@ -1,5 +1,5 @@
-//! Reverse mappings of files, changed after the transaction that changed the file's extent map: behind an intent (RUI)
-//! with its done item (RUD).
+//! Changes of files' reverse mappings after the transaction that changed the extent map: an intent (RUI) with its done
+//! item (RUD).
 
 use std::sync::Arc;
 
@@ -13,54 +13,54 @@ use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Tran
 use super::ReverseMapping;
 use crate::group::{Group, Groups};
 
-/// What is done to a mapping. The numbers are those of the log.
+/// Type of a reverse-mapping update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RmapIntentType {
-    /// Added; other owners may share its blocks.
+    /// Adds a mapping; other owners may share its blocks.
     Map,
-    /// Removed.
+    /// Removes a mapping.
     Unmap,
-    /// From unwritten to written, or back: `unwritten` is what it becomes.
+    /// Converts between unwritten and written: `unwritten` is the new state.
     Convert,
 }
 
 /// An extent of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileExtent {
-    /// Whose.
+    /// Inode number.
     pub ino: Ino,
-    /// Of the attribute fork.
+    /// Attribute fork instead of data fork.
     pub attr: bool,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: FileBlock,
-    /// Where on the disk.
+    /// First block on disk.
     pub start: FsBlock,
     /// Blocks.
     pub count: u32,
-    /// Not written yet.
+    /// Whether the extent is unwritten.
     pub unwritten: bool,
 }
 
-/// Flags of the log.
+/// Flags of the log format.
 const ATTR_FORK: u32 = 1 << 31;
 const BMBT_BLOCK: u32 = 1 << 30;
 const UNWRITTEN: u32 = 1 << 29;
 
-/// A change of one mapping.
+/// Deferred update of one mapping.
 #[derive(Debug)]
 struct RmapUpdate {
     group: Arc<Group>,
     at: AgBlock,
-    /// As the log has it.
+    /// The mapping in log format.
     target: MapTarget,
     waits: bool,
 }
 
 impl Groups {
-    /// Changes the reverse mapping of a file's extent after this transaction.
+    /// Updates the reverse mapping of a file's extent after this transaction.
     ///
     /// # Errors
-    /// Damage: the extent cannot be one.
+    /// Damage: the extent is outside of the AG.
     pub fn rmap_later(
         &self,
         tx: &mut Transaction,
@@ -70,7 +70,7 @@ impl Groups {
         if !self.geometry().features.rmapbt() {
             return Ok(());
         }
-        // Where blocks can be shared, the log asks for the careful way.
+        // With reflink the log uses the operations for shared blocks.
         let shared = u32::from(self.geometry().features.reflink() && !extent.attr);
         let code = match change {
             RmapIntentType::Map => 1 + shared,
@@ -91,15 +91,15 @@ impl Groups {
         Ok(())
     }
 
-    /// The operation that a reverse-mapping intent asks for which recovery found unanswered.
+    /// The operation of a reverse-mapping intent that recovery found without its done item.
     ///
     /// # Errors
-    /// Damage: the extent cannot be one, or nobody knows such an operation.
+    /// Damage: the extent is outside of the AG, or the operation is unknown.
     pub fn recovered_rmap(&self, target: &MapTarget) -> Result<Box<dyn DeferredOperation>, Error> {
         let (group, at) = self.of_block(target.start, target.blocks)?;
         if !(1..=8).contains(&target.operation()) {
             let damage =
-                Damage::new("reverse mapping to change", "flags", "an operation", target.operation());
+                Damage::new("reverse-mapping update", "flags", "a known operation", target.operation());
             return Err(Error::damaged(Place::block(group.ag, at), damage));
         }
         Ok(Box::new(RmapUpdate { group: Arc::clone(group), at, target: *target, waits: false }))
@@ -141,11 +141,11 @@ impl DeferredOperation for RmapUpdate {
         tx: &mut Transaction,
         _: &mut [&mut dyn Loggable],
     ) -> Result<DeferredProgress, Error> {
-        let Some(open) = self.group.lock_in_turn(tx, self.waits)? else {
+        let Some(open) = self.group.lock_for_deferred(tx, self.waits)? else {
             self.waits = true;
             return Ok(DeferredProgress::Again);
         };
-        open.fix_list(tx)?;
+        open.fix_freelist(tx)?;
         let mapping = self.mapping();
         match self.target.operation() {
             1 | 2 | 7 => open.map(tx, mapping)?,
@@ -155,7 +155,7 @@ impl DeferredOperation for RmapUpdate {
                 open.map(tx, mapping)?;
             }
         }
-        open.settle(tx, 0);
+        open.update_contribution(tx, 0);
         Ok(DeferredProgress::Done)
     }
 }

@@ -1,15 +1,15 @@
-//! Reverse mappings: for each run of blocks of a group, who owns it, and where in the owner it lies.
+//! Reverse mappings: the owner of each extent of an AG, and its offset in the owner.
 //!
 //! | part | subject |
 //! |---|---|
 //! | this file | adding and removing a mapping under an AGF |
-//! | [`deferred`] | the same after a transaction, behind an intent (RUI) with its done item (RUD) |
+//! | [`deferred`] | changes after a transaction, with an intent (RUI) and its done item (RUD) |
 //!
-//! A volume without the tree has none of this: every call is then a no-op.
+//! On a volume without an rmapbt every call is a no-op.
 //!
 //! # Invariants
-//! - Two mappings of one owner that continue each other, in blocks and in the file, with equal flags, are one record.
-//! - Blocks of files may have several owners, where they are shared: then their records overlap.
+//! - Two mappings of one owner that are adjacent in blocks and in the file, with equal flags, are one record.
+//! - Shared blocks of files have several owners: their records overlap.
 
 pub mod deferred;
 #[cfg(test)]
@@ -27,16 +27,16 @@ use crate::group::LockedAg;
 use crate::owner::ExtentOwner;
 use crate::space::trees::AgfTree;
 
-/// A mapping, decoded.
+/// A decoded rmapbt record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReverseMapping {
     /// First block.
     pub start: u32,
     /// Blocks.
     pub count: u32,
-    /// The inode, or a negative number for metadata.
+    /// Inode number, or a negative number for metadata.
     pub owner: u64,
-    /// Logical block, with the flags above it.
+    /// Logical block, with the flags in the high bits.
     pub offset: u64,
 }
 
@@ -63,17 +63,17 @@ impl ReverseMapping {
         u64::from(self.start) + u64::from(self.count)
     }
 
-    /// Whether the offset runs along with the blocks: those of a file's own blocks do.
+    /// Whether the offset advances with the blocks: true of file data.
     fn runs(&self) -> bool {
         self.owner >> 63 == 0 && self.offset & rmap::BMBT_BLOCK == 0
     }
 
-    /// The offset, with flags, that many blocks on.
+    /// The offset, with flags, after `blocks` blocks.
     fn offset_after(&self, blocks: u32) -> u64 {
         if self.runs() { self.offset.wrapping_add(blocks.into()) } else { self.offset }
     }
 
-    /// Whether `next` continues this one.
+    /// Whether `next` continues this mapping.
     fn continues(&self, next: &Self) -> bool {
         self.owner == next.owner
             && self.end() == u64::from(next.start)
@@ -81,7 +81,7 @@ impl ReverseMapping {
             && self.count.checked_add(next.count).is_some()
     }
 
-    /// Whether the other one is a part of this one.
+    /// Whether `part` is a part of this mapping.
     fn covers(&self, part: &Self) -> bool {
         let within = self.start <= part.start && part.end() <= self.end();
         within
@@ -89,7 +89,7 @@ impl ReverseMapping {
             && self.offset_after(part.start.wrapping_sub(self.start)) == part.offset
     }
 
-    /// What remains on both sides of a part.
+    /// The remainders on both sides of a part.
     fn without(&self, part: &Self) -> [Self; 2] {
         let before = part.start - self.start;
         let behind = before + part.count;
@@ -108,7 +108,7 @@ impl ReverseMapping {
 type RmapCursor<'g> = BtreeCursor<AgfTree<'g, RmapBt>>;
 
 impl LockedAg<'_> {
-    /// Writes down the owner of blocks that were just allocated, where that goes together.
+    /// Adds the reverse mapping of allocated blocks, if it belongs to the same transaction.
     pub(crate) fn map_owner(
         &self,
         tx: &mut Transaction,
@@ -122,7 +122,7 @@ impl LockedAg<'_> {
         }
     }
 
-    /// Removes the owner of blocks that are being freed.
+    /// Removes the reverse mapping of blocks that are being freed.
     pub(crate) fn unmap_owner(
         &self,
         tx: &mut Transaction,
@@ -140,7 +140,7 @@ impl LockedAg<'_> {
     /// Adds a mapping, joined with those of the same owner that it continues or that continue it.
     ///
     /// # Errors
-    /// Damage: there is such a mapping already.
+    /// Damage: the mapping exists already.
     pub fn map(&self, tx: &mut Transaction, new: ReverseMapping) -> Result<(), Error> {
         if !self.group.geometry.features.rmapbt() {
             return Ok(());
@@ -148,7 +148,7 @@ impl LockedAg<'_> {
         let mut cursor = self.cursor::<RmapBt>();
         let left = self.left_of(tx, &mut cursor, &new)?;
         let end = new.start.wrapping_add(new.count);
-        let key = RmapBt::of_record(
+        let key = RmapBt::record_lookup_key(
             &ReverseMapping { start: end, offset: new.offset_after(new.count), ..new }.record(),
         );
         let right = cursor.lookup_eq(tx, key)?.map(|record| ReverseMapping::of(&record));
@@ -162,11 +162,11 @@ impl LockedAg<'_> {
             self.find_mapping(tx, &mut cursor, &left)?;
             return cursor.update(tx, &whole.record());
         }
-        cursor.lookup_eq(tx, RmapBt::of_record(&whole.record()))?;
+        cursor.lookup_eq(tx, RmapBt::record_lookup_key(&whole.record()))?;
         cursor.insert(tx, &whole.record())
     }
 
-    /// Removes a mapping, which is all or a part of a record.
+    /// Removes a mapping, which is a whole record or a part of one.
     ///
     /// # Errors
     /// Damage: there is no such mapping.
@@ -186,14 +186,14 @@ impl LockedAg<'_> {
             cursor.delete(tx)?;
         }
         if behind.count > 0 {
-            cursor.lookup_eq(tx, RmapBt::of_record(&behind.record()))?;
+            cursor.lookup_eq(tx, RmapBt::record_lookup_key(&behind.record()))?;
             cursor.insert(tx, &behind.record())?;
         }
         Ok(())
     }
 
-    /// In recovery nobody knows whose blocks an extent-free intent names. If their mapping is still there, it covers
-    /// all of them; if an earlier operation has removed it, nothing touches them.
+    /// The owner of blocks in a recovered extent-free intent is unknown. If their mapping still exists, it covers all
+    /// of them; if an earlier operation has removed it, no mapping touches them.
     fn unmap_unknown(&self, tx: &mut Transaction, start: u32, count: u32) -> Result<(), Error> {
         if !self.group.geometry.features.rmapbt() {
             return Ok(());
@@ -222,7 +222,7 @@ impl LockedAg<'_> {
         new: &ReverseMapping,
     ) -> Result<Option<ReverseMapping>, Error> {
         if !self.may_overlap(new) {
-            let left = cursor.lookup_le(tx, RmapBt::of_record(&new.record()))?;
+            let left = cursor.lookup_le(tx, RmapBt::record_lookup_key(&new.record()))?;
             let left = left.map(|record| ReverseMapping::of(&record));
             if let Some(left) = left.filter(|left| left.end() > new.start.into()) {
                 let found =
@@ -241,14 +241,14 @@ impl LockedAg<'_> {
         Ok(found)
     }
 
-    /// The record that a mapping is a part of.
+    /// The record that contains a mapping.
     fn covering(
         &self,
         tx: &mut Transaction,
         cursor: &mut RmapCursor<'_>,
         part: &ReverseMapping,
     ) -> Result<Option<ReverseMapping>, Error> {
-        let nearest = cursor.lookup_le(tx, RmapBt::of_record(&part.record()))?;
+        let nearest = cursor.lookup_le(tx, RmapBt::record_lookup_key(&part.record()))?;
         let nearest = nearest.map(|record| ReverseMapping::of(&record)).filter(|whole| whole.covers(part));
         if nearest.is_some() || !self.may_overlap(part) {
             return Ok(nearest);
@@ -262,7 +262,7 @@ impl LockedAg<'_> {
         Ok(found)
     }
 
-    /// Blocks may have several owners only where extents can be shared, and only files' own.
+    /// Blocks may have several owners only on a volume with reflink, and only file data.
     fn may_overlap(&self, mapping: &ReverseMapping) -> bool {
         self.group.geometry.features.reflink() && mapping.runs()
     }
@@ -273,7 +273,7 @@ impl LockedAg<'_> {
         cursor: &mut RmapCursor<'_>,
         mapping: &ReverseMapping,
     ) -> Result<(), Error> {
-        match cursor.lookup_eq(tx, RmapBt::of_record(&mapping.record()))? {
+        match cursor.lookup_eq(tx, RmapBt::record_lookup_key(&mapping.record()))? {
             Some(_) => Ok(()),
             None => Err(self.no_mapping(mapping, "none")),
         }

@@ -1,4 +1,4 @@
-//! Mappings of files against a list of single blocks, on volumes whose extents can be shared and on others.
+//! Mappings of files, compared with a list of single blocks, on volumes with and without reflink.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use super::deferred::{FileExtent, RmapIntentType};
 use crate::testing::{Numbers, Volume};
 use crate::{AllocRequest, AllocTarget, ExtentOwner};
 
-/// A file's block: where it lies, whose it is, which one, flags.
+/// A file's block: AG block, inode, offset, flags.
 type Single = (u32, u64, u64);
 
-/// What the tree says of files, block by block; and that records which continue each other are one.
+/// The tree's mappings of files, block by block. Verifies that adjacent mappings are one record.
 fn tree(volume: &Volume) -> BTreeSet<Single> {
     let mut tx = volume.begin();
     let open = volume.groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
@@ -62,7 +62,7 @@ fn run(options: &str, files: u32) {
         let extent = FileExtent {
             ino: Ino(200 + u64::from(file)),
             attr: file % 4 == 3,
-            // Blocks and offsets run along, so that neighbours join.
+            // Blocks and offsets advance together, so that neighbours merge.
             offset: FileBlock(u64::from(start + file * 1000)),
             start: FsBlock(first.get() + u64::from(start)),
             count: 1 + numbers.below(8),
@@ -89,7 +89,7 @@ fn run(options: &str, files: u32) {
         }
     }
     assert!(model.len() > 30, "{} blocks are mapped", model.len());
-    // Everything is given up, block by block.
+    // Everything is released, block by block.
     for (block, ino, offset) in model {
         let extent = FileExtent {
             ino: Ino(ino),
@@ -109,17 +109,17 @@ fn run(options: &str, files: u32) {
 }
 
 #[test]
-fn files_that_share_blocks() {
+fn with_reflink() {
     run("-d agcount=1 -b size=1024 -m rmapbt=1,reflink=1", 40);
 }
 
 #[test]
-fn files_that_share_nothing() {
+fn without_reflink() {
     run("-d agcount=1 -b size=1024 -m rmapbt=1,reflink=0", 4);
 }
 
 #[test]
-fn recovery_removes_whatever_mapping_there_is() {
+fn recovery_removes_the_mapping_of_an_unknown_owner() {
     let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=1") else { return };
     let total = volume.total(&[]);
     let mut reservation = volume.groups.reserve_blocks(10).unwrap();
@@ -133,7 +133,7 @@ fn recovery_removes_whatever_mapping_there_is() {
         tx.commit(&mut [])
     };
     free(first.get() + 4, 6).unwrap();
-    // The mapping of the rest is gone already.
+    // The mapping of the rest is already removed.
     let mapping = volume.geometry.split_fs_block(first).unwrap().1.get();
     let mapping = ReverseMapping { start: mapping, count: 4, owner: rmap::OWNER_INOBT as u64, offset: 0 };
     volume.run(|tx| volume.groups.get(AgNumber(0)).unwrap().lock(tx)?.unmap(tx, mapping)).unwrap();
@@ -143,10 +143,10 @@ fn recovery_removes_whatever_mapping_there_is() {
     assert!(matches!(free(first.get(), 4), Err(Error::Damaged { .. })), "freed twice");
 }
 
-/// What recovery found was waited for at once, operation after operation: an intent that lists an extent of a higher
-/// group before one of a lower group made recovery wait for AGFs in the wrong order.
+/// Recovery waited for AGFs at once, operation after operation: an intent that lists an extent of a higher AG before
+/// one of a lower AG made it lock AGFs in the wrong order.
 #[test]
-fn a_recovered_intent_may_list_groups_in_any_order() {
+fn a_recovered_intent_may_list_ags_in_any_order() {
     let Some(volume) = Volume::make(64, "-d agcount=2 -b size=1024 -m rmapbt=1") else { return };
     let total = volume.total(&[]);
     let mut reservation = volume.groups.reserve_blocks(20).unwrap();

@@ -1,9 +1,9 @@
-//! Whether the accounts of free blocks and inodes agree.
+//! Checks that the counters of free blocks and inodes agree.
 //!
-//! | question | debug builds ask |
+//! | check | debug builds run it |
 //! |---|---|
-//! | [`Groups::unreturned`]: has every reservation been returned? | when a volume is unmounted |
-//! | [`Groups::overclaimed`]: are more blocks claimed than are reserved? | in a simulation, at each claim |
+//! | [`Groups::unreturned`]: was every reservation released? | when a volume is unmounted |
+//! | [`Groups::overclaimed`]: are more blocks claimed than reserved? | in a simulation, at each claim |
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,37 +15,37 @@ use journal::engine::{Error, Transaction};
 use crate::group::{Group, Groups};
 
 impl Groups {
-    /// The first account that has not returned to what the headers of the groups say, in words. The caller knows that
-    /// no change is in progress, and that no file holds reserved or claimed blocks.
+    /// Describes the first counter that does not match the AG headers. The caller knows that no change is in progress
+    /// and that no file holds reserved or claimed blocks.
     ///
     /// # Errors
-    /// What reading meets.
+    /// I/O errors; damage.
     pub fn unreturned(&self, tx: &mut Transaction) -> Result<Option<String>, Error> {
-        let mut promised = 0;
+        let mut contributed = 0;
         for group in self.iter() {
             if let Some(what) = group.unreturned(tx)? {
                 return Ok(Some(format!("AG {}: {what}", group.ag)));
             }
-            promised += u64::from(group.promised.load(Relaxed));
+            contributed += u64::from(group.contributed.load(Relaxed));
         }
         let free = self.available();
-        if free != promised {
-            return Ok(Some(format!("{free} blocks may be reserved, and the groups promise {promised}")));
+        if free != contributed {
+            return Ok(Some(format!("{free} blocks may be reserved, and the AGs contribute {contributed}")));
         }
         let (counted, sums) = (self.inodes().counts(), self.inode_counts());
         let differs = (counted.allocated, counted.free) != sums;
-        Ok(differs.then(|| format!("the counters of inodes are {counted:?}, and the groups have {sums:?}")))
+        Ok(differs.then(|| format!("the inode counters are {counted:?}, and the AGs have {sums:?}")))
     }
 
-    /// How many blocks are claimed beyond those that are reserved. Exact if no other thread runs, and none was stopped
-    /// within a change of the counters: the threads of a simulation stop only at locks and waits.
+    /// Number of blocks claimed beyond those that are reserved. Exact if no other thread runs and none was stopped
+    /// while it changed the counters: the threads of a simulation stop only at locks and waits.
     pub fn overclaimed(&self) -> u64 {
-        // Asked first: it takes a lock. What follows takes none.
+        // Read first: it takes a lock. The rest takes none.
         let free = self.available();
         let sum = |of: fn(&Group) -> u32| -> u64 { self.iter().map(|group| u64::from(of(group))).sum() };
-        let promised = sum(|group| group.promised.load(Relaxed));
-        let claimed = sum(|group| group.claimed_of_promised());
-        (free + claimed).saturating_sub(promised)
+        let contributed = sum(|group| group.contributed.load(Relaxed));
+        let claimed = sum(|group| group.claimed_of_contribution());
+        (free + claimed).saturating_sub(contributed)
     }
 }
 
@@ -58,30 +58,31 @@ impl Group {
         let free_inode_tree = self.free_inode_tree_blocks(tx, agi)?;
         let open = self.lock(tx)?;
         let in_trees = free_inode_tree.saturating_add(open.refcount_tree_blocks(tx));
-        let (noted, promise) = (self.promised.load(Relaxed), open.promise(tx));
-        let in_mappings = open.mapping_tree_blocks(tx);
+        let (noted, contribution) = (self.contributed.load(Relaxed), open.contribution(tx));
+        let in_mappings = open.rmap_tree_blocks(tx);
         tx.release_clean();
         let (claimed, trimmed) = (self.claimed.load(Relaxed), self.trimmed.load(Relaxed));
         if claimed > 0 || trimmed > 0 {
-            return Ok(Some(format!("{claimed} blocks are claimed, {trimmed} on their way from the AGFL")));
+            return Ok(Some(format!("{claimed} blocks are claimed, {trimmed} are leaving the AGFL")));
         }
-        let changes = self.mappings.changes();
+        let changes = self.rmap_reservation.changes();
         if changes > 0 {
             return Ok(Some(format!("space for {changes} changes of reverse mappings is reserved")));
         }
-        let used = self.metadata.used();
+        let used = self.metadata_reservation.used();
         if used != in_trees {
-            return Ok(Some(format!("{used} blocks set aside are used, by trees of {in_trees} blocks")));
+            return Ok(Some(format!("{used} reserved blocks are used, by trees of {in_trees} blocks")));
         }
-        // A tree that outgrew what is set aside for it leaves a debt, where no free blocks were left to pay; and where
-        // it has more levels by that, the AGFL may hold more.
-        let debts = [(used, &self.metadata), (in_mappings, &self.mappings)];
+        // A tree that outgrew its reservation leaves a debt if no free blocks were left to pay for it; and if it has
+        // more levels by that, the AGFL may hold more.
+        let debts = [(used, &self.metadata_reservation), (in_mappings, &self.rmap_reservation)];
         let debts = debts.map(|(used, reserve)| used.saturating_sub(reserve.asked()));
-        let higher = self.worst.list(in_mappings.max(self.mappings.asked()));
-        let higher = higher - self.worst.list(self.mappings.asked());
+        let higher = self.worst.max_freelist(in_mappings.max(self.rmap_reservation.asked()));
+        let higher = higher - self.worst.max_freelist(self.rmap_reservation.asked());
         let debt = debts.into_iter().fold(higher, u32::saturating_add);
-        let agrees = (promise..=promise.saturating_add(debt)).contains(&noted);
-        Ok((!agrees)
-            .then(|| format!("{noted} blocks are promised, and there are {promise}; debts of {debt}")))
+        let agrees = (contribution..=contribution.saturating_add(debt)).contains(&noted);
+        Ok((!agrees).then(|| {
+            format!("{noted} blocks are contributed, and {contribution} are free for users; debts of {debt}")
+        }))
     }
 }

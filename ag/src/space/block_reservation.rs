@@ -1,4 +1,4 @@
-//! Blocks that are promised: to users' changes, and to the growth of trees.
+//! Block reservations: of users' changes, and per AG for the growth of trees.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
@@ -18,13 +18,13 @@ use crate::btree::BtreeRoot;
 use crate::group::{Group, LockedAg, agf};
 use crate::upgrade::ReadOnlyBtree;
 
-/// Blocks of a volume that a change may allocate. What it does not is given back when this is dropped.
+/// Blocks that a change may allocate. Blocks that it does not allocate are released when this is dropped.
 #[derive(Debug)]
 pub struct BlockReservation<'g> {
     free: &'g Counter,
     left: u32,
-    /// The groups whose AGFs the transaction has locked to take blocks of, ascending: see [`Groups::alloc_extent`].
-    pub(crate) held: SmallVec<[AgNumber; 2]>,
+    /// AGs whose AGFs the transaction has locked for allocation, ascending: see [`Groups::alloc_extent`].
+    pub(crate) locked_ags: SmallVec<[AgNumber; 2]>,
 }
 
 impl<'g> BlockReservation<'g> {
@@ -40,7 +40,7 @@ impl<'g> BlockReservation<'g> {
         self.left
     }
 
-    /// Takes up to so many blocks out of it; how many. They belong to the caller, who hands them to
+    /// Detaches up to `count` blocks; returns how many. The caller owns them and passes them to
     /// [`Groups::given_blocks`](crate::Groups::given_blocks).
     pub fn give(&mut self, count: u32) -> u32 {
         let given = count.min(self.left);
@@ -48,23 +48,24 @@ impl<'g> BlockReservation<'g> {
         given
     }
 
-    /// Parts up to so many blocks from it.
-    #[must_use = "what is parted is given back when it is dropped"]
+    /// Splits off up to `count` blocks.
+    #[must_use = "the blocks are released when the result is dropped"]
     pub fn split(&mut self, count: u32) -> Self {
         Self::of_given(self.free, self.give(count))
     }
 
-    /// Takes in what was parted from it.
+    /// Merges a reservation that was split off.
     pub fn join(&mut self, mut other: Self) {
         self.left += other.give(u32::MAX);
     }
 
-    /// Of blocks that another reservation gave.
+    /// A reservation of blocks that were detached from another one.
     pub(crate) fn of_given(free: &'g Counter, count: u32) -> Self {
-        Self { free, left: count, held: SmallVec::new() }
+        Self { free, left: count, locked_ags: SmallVec::new() }
     }
 
-    /// Takes more, so that at least so many are left. `false`, with nothing changed, where there are not so many.
+    /// Reserves more, so that at least `least` blocks are left. Returns `false`, with nothing changed, if the volume
+    /// has not as many.
     pub fn top_up(&mut self, least: u32) -> bool {
         let missing = least.saturating_sub(self.left);
         let has = missing == 0 || self.free.try_sub(missing.into());
@@ -74,22 +75,22 @@ impl<'g> BlockReservation<'g> {
         has
     }
 
-    /// The transaction rolled, or ended, and holds no AGF any more.
+    /// The transaction rolled or ended, and holds no AGF any more.
     pub fn rolled(&mut self) {
-        self.held.clear();
+        self.locked_ags.clear();
     }
 
-    /// The transaction has locked the AGF of a group to take blocks of it.
-    pub(crate) fn hold(&mut self, ag: AgNumber) {
-        if let Err(at) = self.held.binary_search(&ag) {
-            self.held.insert(at, ag);
+    /// Records that the transaction has locked the AGF of an AG.
+    pub(crate) fn note_locked(&mut self, ag: AgNumber) {
+        if let Err(at) = self.locked_ags.binary_search(&ag) {
+            self.locked_ags.insert(at, ag);
         }
     }
 
-    /// Asked before blocks are allocated: so many are left.
+    /// Ensures that `count` blocks are left, before they are allocated.
     ///
     /// # Errors
-    /// No space: more than was reserved, and nothing more in the counter.
+    /// No space: more is needed than was reserved, and the volume has no more.
     pub(crate) fn cover(&mut self, count: u32) -> Result<(), Error> {
         debug_assert!(
             count <= self.left,
@@ -102,7 +103,7 @@ impl<'g> BlockReservation<'g> {
         }
     }
 
-    /// Blocks were allocated for which [`cover`](Self::cover) was asked.
+    /// Records the allocation of blocks that [`cover`](Self::cover) has ensured.
     pub(crate) fn spend(&mut self, count: u32) {
         debug_assert!(count <= self.left, "{count} blocks are taken, and {} are left", self.left);
         self.left = self.left.saturating_sub(count);
@@ -110,7 +111,7 @@ impl<'g> BlockReservation<'g> {
 }
 
 impl BlockReservation<'_> {
-    /// Blocks that were spent are not needed after all.
+    /// Returns spent blocks that were not allocated.
     pub(crate) fn refund(&mut self, count: u32) {
         self.left += count;
     }
@@ -124,86 +125,86 @@ impl Drop for BlockReservation<'_> {
     }
 }
 
-/// Blocks set aside in one group for trees that must be able to grow. Changed under the AGF.
+/// Blocks reserved in one AG for trees that must be able to grow (per-AG reservation). Changed under the AGF.
 #[derive(Debug, Default)]
 pub struct AgReservation {
-    /// From the group's length.
-    usual: AtomicU32,
-    /// Beyond that.
+    /// Size by the AG's length.
+    base: AtomicU32,
+    /// Size beyond `base`.
     raised: AtomicU32,
     used: AtomicU32,
-    /// Changes that may make the trees grow, in progress or about to be made. It changes without the AGF. A new change
-    /// adds to it, then reads `raised`. Lowering stores `raised`, then reads this. So one of both sees the other.
+    /// Changes in progress or about to begin that may make the trees grow. Changes without the AGF: a new change adds
+    /// to it, then reads `raised`; lowering stores `raised`, then reads this. So one of both sees the other.
     changes: AtomicU32,
 }
 
 impl AgReservation {
-    /// Sets `usual` blocks aside for trees that have `used` already.
-    fn set(&self, usual: u32, used: u32) {
-        self.usual.store(usual, Relaxed);
+    /// Reserves `base` blocks for trees that have `used` already.
+    fn set(&self, base: u32, used: u32) {
+        self.base.store(base, Relaxed);
         self.used.store(used, Relaxed);
     }
 
-    /// Blocks that are set aside, used or not.
+    /// Reserved blocks, used or not.
     pub(crate) fn asked(&self) -> u32 {
-        self.usual().saturating_add(self.raised())
+        self.base().saturating_add(self.raised())
     }
 
-    /// Blocks that a group of this length sets aside.
-    pub(crate) fn usual(&self) -> u32 {
-        self.usual.load(Relaxed)
+    /// Blocks reserved by the AG's length.
+    pub(crate) fn base(&self) -> u32 {
+        self.base.load(Relaxed)
     }
 
-    /// Blocks that are set aside beyond that.
+    /// Blocks reserved beyond that.
     pub(crate) fn raised(&self) -> u32 {
         self.raised.load(SeqCst)
     }
 
-    /// Blocks that the trees have.
+    /// Blocks of the trees.
     pub(crate) fn used(&self) -> u32 {
         self.used.load(Relaxed)
     }
 
-    /// Blocks that are set aside and not yet used.
+    /// Reserved blocks that are not used.
     pub fn left(&self) -> u32 {
         self.asked().saturating_sub(self.used())
     }
 
-    /// Sets so many aside beyond what is usual.
+    /// Sets the number of blocks reserved beyond `base`.
     pub(crate) fn raise(&self, blocks: u32) {
         self.raised.store(blocks, SeqCst);
     }
 
-    /// Changes that may make the trees grow, in progress or about to be made.
+    /// Changes in progress or about to begin.
     pub(crate) fn changes(&self) -> u32 {
         self.changes.load(SeqCst)
     }
 
-    /// So many changes are about to be made.
+    /// Adds changes that are about to begin.
     pub(crate) fn begin_changes(&self, changes: u32) {
         self.changes.fetch_add(changes, SeqCst);
     }
 
-    /// They have ended, or will not be made.
+    /// Removes changes that have ended or will not begin.
     pub(crate) fn end_changes(&self, changes: u32) {
         self.changes.fetch_sub(changes, SeqCst);
     }
 
-    /// Trees have grown.
+    /// Records that trees have grown.
     pub(crate) fn draw(&self, count: u32) {
         self.used.fetch_add(count, Relaxed);
     }
 
-    /// Trees have shrunk.
+    /// Records that trees have shrunk.
     pub(crate) fn restore(&self, count: u32) {
         self.used.store(self.used.load(Relaxed).saturating_sub(count), Relaxed);
     }
 }
 
-/// Blocks that are set aside at least for reverse mappings, where blocks can have several owners.
+/// Minimum reservation for the rmapbt if blocks can have several owners.
 const LEAST_MAPPINGS: u64 = 8;
 
-/// Blocks of a tree with `records` records, if each block is only as full as it must be.
+/// Blocks of a tree with `records` records, if each block is at its minimum fill.
 pub(crate) fn tree_size<B: Btree>(geometry: &Geometry, records: u64) -> u64 {
     let (leaf, node) = (B::max_records(geometry) / 2, B::max_keys(geometry) / 2);
     let mut blocks = records.div_ceil(leaf.max(1) as u64);
@@ -216,10 +217,10 @@ pub(crate) fn tree_size<B: Btree>(geometry: &Geometry, records: u64) -> u64 {
 }
 
 impl Group {
-    /// Reads the headers, and sets blocks aside for the trees. Returns what users may reserve here.
+    /// Reads the headers and sets the reservations for the trees. Returns the blocks that users may reserve in this AG.
     ///
-    /// The sizes are those that the kernel sets aside: the largest that the trees can get, whatever happens, but for
-    /// reverse mappings, where a hundredth of the group has to do.
+    /// The sizes are those of the kernel: the maximum that the trees can have, except for reverse mappings, for which
+    /// at least a hundredth of the AG is reserved.
     pub(crate) fn load(self: &Arc<Self>, tx: &mut Transaction) -> Result<u64, Error> {
         let geometry = &*self.geometry;
         let agi = tx.read(self.sector(2), Rank::Agi(self.ag.get()), |bytes| {
@@ -231,15 +232,15 @@ impl Group {
         let finobt_blocks = self.free_inode_tree_blocks(tx, agi)?;
         tx.release(agi);
         let open = self.lock(tx)?;
-        open.note(tx);
+        open.refresh_counters(tx);
         let used_mappings = open.get(tx, agf!(rmapblocks));
-        self.set_reserves((open.refcount_tree_blocks(tx).saturating_add(finobt_blocks), used_mappings));
-        let usable = open.first_promise(tx);
+        self.set_reservations((open.refcount_tree_blocks(tx).saturating_add(finobt_blocks), used_mappings));
+        let usable = open.publish_contribution(tx);
         open.release(tx, None);
         Ok(usable)
     }
 
-    /// Blocks of the free inode tree. The transaction holds the AGI.
+    /// Number of finobt blocks. The transaction holds the AGI.
     pub(crate) fn free_inode_tree_blocks(&self, tx: &mut Transaction, agi: BufferId) -> Result<u32, Error> {
         let features = self.geometry.features;
         let Some(raw) = RawAgi::view(tx.bytes(agi)).copied() else { return Ok(0) };
@@ -250,24 +251,23 @@ impl Group {
         Ok(raw.fblocks.get())
     }
 
-    /// Sets blocks aside for the trees of a group whose length changed: what they use is known. The caller holds the
-    /// AGF.
+    /// Updates the reservations for the AG's new length; the used blocks are known. The caller holds the AGF.
     pub(crate) fn reserve_for_length(&self) {
-        self.set_reserves((self.metadata.used(), self.mappings.used()));
+        self.set_reservations((self.metadata_reservation.used(), self.rmap_reservation.used()));
     }
 
-    /// How many blocks are set aside for the metadata trees and for the reverse-mapping btree, by the group's length.
-    pub(crate) fn usual_reserves(&self) -> (u32, u32) {
-        (self.metadata.usual(), self.mappings.usual())
+    /// Sizes of both reservations by the AG's length.
+    pub(crate) fn base_reservations(&self) -> (u32, u32) {
+        (self.metadata_reservation.base(), self.rmap_reservation.base())
     }
 
-    /// Restores what [`usual_reserves`](Self::usual_reserves) returned before the group grew.
-    pub(crate) fn set_usual_reserves(&self, (metadata, mappings): (u32, u32)) {
-        self.metadata.set(metadata, self.metadata.used());
-        self.mappings.set(mappings, self.mappings.used());
+    /// Restores the sizes that [`base_reservations`](Self::base_reservations) returned before the AG grew.
+    pub(crate) fn set_base_reservations(&self, (metadata, mappings): (u32, u32)) {
+        self.metadata_reservation.set(metadata, self.metadata_reservation.used());
+        self.rmap_reservation.set(mappings, self.rmap_reservation.used());
     }
 
-    fn set_reserves(&self, (used, used_mappings): (u32, u32)) {
+    fn set_reservations(&self, (used, used_mappings): (u32, u32)) {
         let geometry = &*self.geometry;
         let log_here = geometry.log_start.and_then(|start| geometry.split_fs_block(start));
         let log_here = log_here.filter(|(ag, _)| *ag == self.ag).map_or(0, |_| geometry.log_blocks);
@@ -281,18 +281,18 @@ impl Group {
         if geometry.features.reflink() {
             asked += tree_size::<RefcountBt>(geometry, blocks);
         }
-        self.metadata.set(small(asked), used);
+        self.metadata_reservation.set(small(asked), used);
         if geometry.features.rmapbt() {
-            // Shared blocks have several records: some room for these in the smallest groups, too.
+            // Shared blocks have several records: reserve some blocks in the smallest AGs, too.
             let shared = if geometry.features.reflink() { LEAST_MAPPINGS } else { 0 };
-            let usual = tree_size::<RmapBt>(geometry, blocks).max(blocks / 100).max(shared);
-            self.mappings.set(small(usual), used_mappings);
+            let base = tree_size::<RmapBt>(geometry, blocks).max(blocks / 100).max(shared);
+            self.rmap_reservation.set(small(base), used_mappings);
         }
     }
 }
 
 impl LockedAg<'_> {
-    /// Blocks of the tree of reference counts.
+    /// Number of refcountbt blocks.
     pub(crate) fn refcount_tree_blocks(&self, tx: &Transaction) -> u32 {
         if self.group.geometry.features.reflink() { self.get(tx, agf!(refcntblocks)) } else { 0 }
     }
@@ -303,13 +303,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserve_gives_what_is_left_and_takes_back_what_it_gave() {
+    fn a_reservation_counts_used_and_returned_blocks() {
         let reserve = AgReservation::default();
         reserve.set(10, 4);
         reserve.draw(5);
         assert_eq!(reserve.left(), 1);
         reserve.draw(3);
-        // Two were used beyond it: giving these back restores nothing.
+        // Two blocks were used beyond the reservation: returning these restores nothing.
         reserve.restore(2);
         assert_eq!(reserve.left(), 0);
         reserve.restore(3);

@@ -1,12 +1,12 @@
-//! Blocks that were freed, and must not be used again before the freeing is stable and no write over them is in flight:
-//! until then the old contents belong to whoever is found after a power cut, and a late write would land on the new
-//! ones. The journal tells when both are so ([`BusyExtentHook`](journal::engine::BusyExtentHook)).
+//! Busy extents: freed blocks that must not be reused before the freeing is stable in the log and no write to them is
+//! in flight. After a power cut the old owner may still be found, and a late write would overwrite the new contents.
+//! The journal reports when both hold ([`BusyExtentHook`](journal::engine::BusyExtentHook)).
 //!
-//! Metadata may use them at once where nothing else is left: its new contents come to the disk through the log, behind
-//! the freeing, and by a later batch of writeback.
+//! Metadata may reuse them at once if nothing else is left: its new contents reach the disk through the log, after the
+//! freeing, and by a later round of writeback.
 //!
-//! Blocks that files shared, and that have one owner left, are busy in the same sense: the other owner may still be
-//! found after a power cut, and must not show what the one that is left writes to them meanwhile.
+//! Blocks that were shared and have one owner left are busy too: after a power cut the other owner may still be found,
+//! and must not see what the remaining owner has written to them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -17,19 +17,19 @@ use journal::engine::{BusyExtent, Transaction};
 use super::claim::ClaimedExtents;
 use crate::group::Group;
 
-/// Free blocks of one group that are not for everybody.
+/// Free blocks of one AG that cannot be allocated freely.
 #[derive(Debug, Default)]
 pub struct UnusableBlocks {
     pub(crate) busy: BusyExtents,
     pub(crate) claims: ClaimedExtents,
 }
 
-/// The busy extents of one group. The same blocks can be freed more than once before the first freeing is stable.
+/// Busy extents of one AG. Blocks can be freed again before the first freeing is stable.
 #[derive(Debug, Default)]
 pub struct BusyExtents {
-    /// By first block and length: how many times.
+    /// Number of freeings, by first block and length.
     extents: BTreeMap<(u32, u32), u32>,
-    /// Longest extent that was busy since there were none.
+    /// Length of the longest busy extent since there were none.
     longest: u32,
 }
 
@@ -51,7 +51,7 @@ impl BusyExtents {
         }
     }
 
-    /// Hands every part of a range that is not busy to `each`, in order.
+    /// Calls `each` for every part of a range that is not busy, in order.
     fn clear(&self, start: u32, end: u32, each: &mut dyn FnMut(u32, u32)) {
         let mut at = start;
         let from = start.saturating_sub(self.longest);
@@ -68,24 +68,23 @@ impl BusyExtents {
 }
 
 impl Group {
-    /// Blocks of this group were freed by the transaction, or lost their last owner but one.
-    pub(crate) fn busy(&self, tx: &mut Transaction, at: AgBlock, count: u32) {
+    /// Marks blocks busy that the transaction frees, or that lose their last owner but one.
+    pub(crate) fn mark_busy(&self, tx: &mut Transaction, at: AgBlock, count: u32) {
         tx.busy(BusyExtent { start: self.fs_block(at), blocks: count });
         self.unusable.lock().busy.insert(at.get(), count);
         self.busy_count.fetch_add(1, Relaxed);
     }
 
-    /// The freeing of these blocks is stable, and no write over them is in flight: they can be used again.
-    pub(crate) fn not_busy(&self, at: AgBlock, count: u32) {
+    /// Clears blocks whose freeing is stable and that no write in flight can reach.
+    pub(crate) fn clear_busy(&self, at: AgBlock, count: u32) {
         self.unusable.lock().busy.remove(at.get(), count);
         self.released.fetch_add(1, Relaxed);
-        // Whoever sees that nothing is busy sees that something was released.
+        // A thread that sees no busy extents must also see the release.
         self.busy_count.fetch_sub(1, Release);
     }
 
-    /// Hands every part of an extent that nobody has claimed, and that is not busy unless such blocks will do, to
-    /// `each`, in order.
-    pub(crate) fn clear_parts(
+    /// Calls `each` for every part of an extent that is not claimed, and not busy unless `busy_too`, in order.
+    pub(crate) fn usable_parts(
         &self,
         (start, count): (u32, u32),
         busy_too: bool,
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_busy_twice_is_free_after_both() {
+    fn an_extent_freed_twice_is_busy_until_both_are_stable() {
         let mut busy = BusyExtents::default();
         busy.insert(10, 5);
         busy.insert(10, 5);

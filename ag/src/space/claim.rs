@@ -1,24 +1,24 @@
-//! Free blocks that are kept for somebody, in memory alone: data is on its way to them.
+//! Claims on free extents, in memory only: file data is being written to them.
 //!
-//! Whoever writes new blocks of a file claims them first, writes, and takes them out of free space last, in the
-//! transaction that maps them: see docs/contents.md. After a power cut a claim never was.
+//! A writer of new file blocks claims them first, writes the data, and then allocates them in the transaction that maps
+//! them: see docs/contents.md. A power cut ends all claims.
 //!
-//! | part | is |
+//! | part | subject |
 //! |---|---|
-//! | [`ClaimedExtents`] | what is claimed in one group, as runs that do not touch |
-//! | [`Claim`] | the proof that a run is claimed, by whom it is given back |
-//! | [`Groups::claim`] | finding and keeping |
-//! | [`Groups::take_claimed`] | out of free space, for good |
+//! | [`ClaimedExtents`] | the claimed extents of one AG, merged where they touch |
+//! | [`Claim`] | a claimed extent; it is released when this is dropped |
+//! | [`Groups::claim`] | finding and claiming an extent |
+//! | [`Groups::take_claimed`] | allocating claimed extents |
 //!
 //! # Invariants
-//! - A claimed block is free in both trees, and no search finds it, whether that may reuse busy blocks or not; the AGFL
+//! - A claimed block is free in both trees. No search returns it, not even one that may reuse busy blocks, and the AGFL
 //!   is not refilled from it.
-//! - No block is claimed twice. ClaimedExtents of a group grow under its AGF alone; they may shrink at any time.
-//! - Claimed blocks count as used in what a group may still give. The volume's counter of blocks that may be reserved
-//!   knows nothing of them: who claims has reserved as many, or claims no more than are free beside all reservations.
+//! - No block is claimed twice. An AG's claims grow only under its AGF; they may shrink at any time.
+//! - Claimed blocks count as used in an AG's allocatable blocks. The volume's counter does not know of them: the
+//!   claimant has reserved as many, or claims no more than are free beyond all reservations.
 //!
 //! # Locking
-//! With the busy extents, under their lock of rank `Group`.
+//! Together with the busy extents, under their lock of rank `Group`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,27 +37,27 @@ use super::contribution::Payer;
 use crate::group::{Group, Groups, LockedAg};
 use crate::owner::ExtentOwner;
 
-/// What is to be claimed. Lengths are in blocks.
+/// A request for a claim. Lengths are in blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimRequest {
-    /// Where.
+    /// Target.
     pub target: AllocTarget,
-    /// Shortest run that will do, at least 1.
+    /// Minimum length, at least 1.
     pub min: u32,
-    /// Longest run that is of use; no more than an extent of a file can have is claimed.
+    /// Maximum length; a claim is at most as long as a file extent can be.
     pub max: u32,
-    /// The run begins at a multiple of this AG block; 1 for any.
+    /// Alignment: the first AG block is a multiple of it; 1 for none.
     pub align: u32,
 }
 
-/// What is claimed in one group: by its first block, the block behind the run.
+/// The claimed extents of one AG: end block by first block.
 #[derive(Debug, Default)]
 pub struct ClaimedExtents {
     runs: BTreeMap<u32, u32>,
 }
 
 impl ClaimedExtents {
-    /// The run before or at a block.
+    /// The extent that starts at or before a block.
     fn before(&self, at: u32) -> Option<(u32, u32)> {
         self.runs.range(..=at).next_back().map(|(start, end)| (*start, *end))
     }
@@ -89,7 +89,7 @@ impl ClaimedExtents {
         }
     }
 
-    /// Hands every part of a range that is not claimed to `each`, in order.
+    /// Calls `each` for every part of a range that is not claimed, in order.
     pub(crate) fn clear(&self, start: u32, end: u32, each: &mut dyn FnMut(u32, u32)) {
         let mut at = start;
         let from = self.before(start).map_or(start, |(first, _)| first);
@@ -105,7 +105,7 @@ impl ClaimedExtents {
     }
 }
 
-/// A run of free blocks that nobody else gets. Dropped, they are free for all again.
+/// A claimed free extent. Dropping it releases the blocks.
 #[derive(Debug)]
 pub struct Claim {
     group: Arc<Group>,
@@ -114,35 +114,35 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The first block.
+    /// First block.
     pub fn start(&self) -> FsBlock {
         self.group.fs_block(AgBlock(self.at))
     }
 
-    /// Blocks.
+    /// Number of blocks.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// ClaimedExtents a range of which the caller, who holds the AGF, knows that it is free and nobody's.
+    /// Claims a range. The caller holds the AGF, and the range is free, not busy and not claimed.
     pub(crate) fn of(group: &Arc<Group>, at: u32, count: u32) -> Self {
         group.claimed.fetch_add(count, Relaxed);
         group.unusable.lock().claims.insert(at, count);
         Self { group: Arc::clone(group), at, count }
     }
 
-    /// The group itself.
+    /// Allocation group.
     pub(crate) fn group(&self) -> &Arc<Group> {
         &self.group
     }
 
-    /// The group in which they lie.
+    /// AG number.
     pub fn ag(&self) -> AgNumber {
         self.group.ag
     }
 
-    /// Splits so many blocks off at the front, or all there are: so that one run serves several small files.
-    #[must_use = "what is split off is given back when it is dropped"]
+    /// Splits off the first `count` blocks, or all if there are fewer. So one extent can serve several small files.
+    #[must_use = "the blocks are released when the result is dropped"]
     pub fn take_front(&mut self, count: u32) -> Self {
         let front = Self { group: Arc::clone(&self.group), at: self.at, count: count.min(self.count) };
         self.at += front.count;
@@ -150,7 +150,7 @@ impl Claim {
         front
     }
 
-    /// Whether `next` begins where this one ends.
+    /// Whether `next` starts where this one ends.
     fn touches(&self, next: &Self) -> bool {
         self.group.ag == next.group.ag && self.at + self.count == next.at
     }
@@ -173,15 +173,15 @@ impl Group {
 }
 
 impl Groups {
-    /// Keeps free blocks for somebody. Nothing is changed on the disk, nor logged; all that `tx`, a reader, joins is
+    /// Claims a free extent. Nothing changes on the disk or in the log; all buffers that `tx`, a reader, joins are
     /// released again.
     ///
     /// # Errors
-    /// No space: nowhere a run of the shortest length. [`has_busy`](Self::has_busy) tells whether forcing the log may
-    /// help. Damage; what reading meets.
+    /// No space: no AG has an extent of the minimum length. [`has_busy`](Self::has_busy) says whether forcing the log
+    /// may help. Damage; I/O errors.
     ///
     /// # Locking
-    /// One AGF at a time: first those that nobody holds, in the order in which they are wanted, then waiting.
+    /// One AGF at a time: first those that are not locked, in order of preference, then with waiting.
     pub fn claim(self: &Arc<Self>, tx: &mut Transaction, request: &ClaimRequest) -> Result<Claim, Error> {
         self.faults.strike()?;
         let (first, only, near, exact) = self.first_group(request.target)?;
@@ -199,7 +199,7 @@ impl Groups {
             reuse_busy: false,
         };
         if request.min > max {
-            return Err(Error::NoSpace { what: "a run of blocks that is longer than an extent can be" });
+            return Err(Error::NoSpace { what: "a run of blocks longer than the maximum extent" });
         }
         for waits in [false, true] {
             for ag in (0..count).map(|n| (first.get() + n) % total) {
@@ -212,44 +212,39 @@ impl Groups {
                 tx.release_clean();
                 if let Some(claim) = found?.flatten() {
                     if base::simulation::is_simulated() {
-                        debug_assert_eq!(
-                            self.overclaimed(),
-                            0,
-                            "blocks are claimed that nobody has reserved"
-                        );
+                        debug_assert_eq!(self.overclaimed(), 0, "blocks are claimed that are not reserved");
                     }
                     return Ok(claim);
                 }
             }
         }
-        Err(Error::NoSpace { what: "data that is about to be written" })
+        Err(Error::NoSpace { what: "file data" })
     }
 
-    /// Whether there are blocks that are free and wait for the log: forcing it makes them usable for data.
+    /// Whether there are busy extents: forcing the log makes them usable for data.
     pub fn has_busy(&self) -> bool {
         self.iter().any(|group| group.busy_count.load(Acquire) > 0)
     }
 
-    /// How often blocks that were busy or claimed ceased to be: the same number twice says that none did in between.
+    /// Number of releases of busy and claimed extents: if it has not changed, nothing was released in between.
     pub fn released(&self) -> u64 {
         self.iter().map(|group| group.released.load(Relaxed)).sum()
     }
 
-    /// Blocks that are claimed.
+    /// Number of claimed blocks.
     pub fn claimed(&self) -> u64 {
         self.iter().map(|group| u64::from(group.claimed.load(Relaxed))).sum()
     }
 
-    /// Takes claimed blocks out of free space, and writes down their owner; the claims end. Those that touch are taken
-    /// at once, so they are best handed over in order.
+    /// Allocates claimed extents and records their owner; the claims end. Adjacent claims are allocated together, so
+    /// pass them in order.
     ///
-    /// ClaimedExtents of several groups come in ascending order. The first call of a transaction locks all these
-    /// groups, and others where they lack room for what the transaction may take besides: what is left of
-    /// `reservation`, for the tree of a map. What is reserved for other claims, which need no room, is split off
-    /// before.
+    /// Claims of several AGs come in ascending order. The first call of a transaction locks all these AGs, and others
+    /// if they lack space for the rest of `reservation`, which the transaction may allocate for the tree of a map.
+    /// Split off beforehand what is reserved for other claims, as these need no space.
     ///
     /// # Errors
-    /// Damage; no space, where less was reserved, and there is no more to be had.
+    /// Damage; no space, if less was reserved and the volume has no more.
     pub fn take_claimed(
         &self,
         tx: &mut Transaction,
@@ -260,9 +255,9 @@ impl Groups {
         let claims: SmallVec<[Claim; 8]> = claims.into_iter().collect();
         let count = claims.iter().map(|claim| claim.count).sum();
         reservation.cover(count)?;
-        if reservation.held.is_empty() {
+        if reservation.locked_ags.is_empty() {
             let groups: SmallVec<[AgNumber; 2]> = claims.iter().map(Claim::ag).collect();
-            self.hold_with(tx, reservation, groups, reservation.left() - count)?;
+            self.lock_claimed_groups(tx, reservation, groups, reservation.left() - count)?;
         }
         let mut run: Option<Claim> = None;
         for mut claim in claims {
@@ -281,7 +276,7 @@ impl Groups {
     }
 }
 
-/// Takes one run of claimed blocks.
+/// Allocates one claimed extent.
 fn take_run(
     tx: &mut Transaction,
     reservation: &mut BlockReservation<'_>,
@@ -293,8 +288,8 @@ fn take_run(
     }
     let group = Arc::clone(&run.group);
     let open = group.lock(tx)?;
-    reservation.hold(group.ag);
-    open.fix_list(tx)?;
+    reservation.note_locked(group.ag);
+    open.fix_freelist(tx)?;
     let free = open.cursor::<BnoBt>().lookup_le(tx, run.at)?;
     let free = free.map(|free| (free.startblock.get(), free.blockcount.get()));
     let end = u64::from(run.at) + u64::from(run.count);
@@ -304,24 +299,24 @@ fn take_run(
         let found = format_args!("{free:x?}");
         return Err(group.damage(AgBlock(run.at), (BnoBt::NAME, "record"), expected, found));
     };
-    open.take_out(tx, free, run.at, run.count)?;
+    open.remove_free(tx, free, run.at, run.count)?;
     open.map_owner(tx, AgBlock(run.at), run.count, owner)?;
     reservation.spend(run.count);
-    // They are not free any more: nobody finds them in between.
+    // They are no longer free: no search finds them in between.
     let count = run.count;
     drop(run);
-    open.settle(tx, count);
+    open.update_contribution(tx, count);
     Ok(())
 }
 
 impl LockedAg<'_> {
-    /// ClaimedExtents blocks of this group; `None` where it has no such run.
+    /// Claims blocks of this AG; `None` if it has no such extent.
     fn claim(&self, tx: &mut Transaction, want: &AgAllocArgs) -> Result<Option<Claim>, Error> {
-        let room = self.room(tx, Payer::Reservation);
-        if room < want.min {
+        let allocatable = self.allocatable(tx, Payer::Reservation);
+        if allocatable < want.min {
             return Ok(None);
         }
-        let want = AgAllocArgs { max: want.max.min(room), ..*want };
+        let want = AgAllocArgs { max: want.max.min(allocatable), ..*want };
         let Some(found) = self.find(tx, &want)? else { return Ok(None) };
         Ok(Some(Claim::of(self.group, found.at, found.count)))
     }
@@ -338,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_join_split_and_are_left_out() {
+    fn claimed_extents_merge_split_and_are_skipped() {
         let mut claims = ClaimedExtents::default();
         claims.insert(10, 5);
         claims.insert(20, 5);

@@ -1,5 +1,5 @@
-//! Freeing: deferred, because the trees of free space must not change in the transaction that gave the blocks up, whose
-//! groups may be in any order.
+//! Freeing extents. It is deferred, because the transaction that gave up the blocks may hold AGFs in any order and must
+//! not change the free-space trees.
 //!
 //! An extent-free intent (EFI) lists extents; the done item (EFD) lists them again.
 
@@ -13,10 +13,10 @@ use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Tran
 use crate::group::{Group, Groups, LockedAg};
 use crate::owner::ExtentOwner;
 
-/// How many extents are freed in one transaction at most.
+/// Maximum number of extents freed in one transaction.
 const BATCH: usize = 4;
 
-/// An extent that is to be freed.
+/// Deferred freeing of one extent.
 #[derive(Debug)]
 struct ExtentFree {
     group: Arc<Group>,
@@ -24,26 +24,26 @@ struct ExtentFree {
     count: u32,
     owner: ExtentOwner,
     source: BlockOrigin,
-    /// The first turn only tried the lock: other operations before may hold that of a higher group.
+    /// The first trylock failed: earlier operations may hold the AGF of a higher AG.
     waits: bool,
 }
 
-/// What kind of blocks they were, for the counters.
+/// Origin of the blocks, for the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockOrigin {
-    /// Nobody's.
-    Users,
-    /// Of a tree that has blocks set aside.
+    /// Blocks of users.
+    User,
+    /// Blocks of a tree with a per-AG reservation.
     Reserved,
-    /// Of the AGFL, which counts as free.
-    List,
+    /// Blocks of the AGFL, which count as free.
+    Agfl,
 }
 
 impl Groups {
-    /// Frees an extent after this transaction. `owner` says whose reverse mapping goes with it.
+    /// Frees an extent after this transaction. `owner` is the owner in its reverse mapping.
     ///
     /// # Errors
-    /// Damage: the extent cannot be one.
+    /// Damage: the extent is outside of the AG.
     pub fn free_extent_later(
         &self,
         tx: &mut Transaction,
@@ -52,24 +52,24 @@ impl Groups {
         owner: ExtentOwner,
     ) -> Result<(), Error> {
         let (group, at) = self.of_block(start, count)?;
-        group.defer_free(tx, at, count, owner, BlockOrigin::Users);
+        group.defer_free(tx, at, count, owner, BlockOrigin::User);
         Ok(())
     }
 
-    /// The operation that an extent-free intent asks for which recovery found unanswered.
+    /// The operation of an extent-free intent that recovery found without its done item.
     ///
     /// # Errors
-    /// Damage: the extent cannot be one.
+    /// Damage: the extent is outside of the AG.
     pub fn recovered_free(&self, start: FsBlock, count: u32) -> Result<Box<dyn DeferredOperation>, Error> {
         let (group, at) = self.of_block(start, count)?;
-        let (group, source) = (Arc::clone(group), BlockOrigin::Users);
+        let (group, source) = (Arc::clone(group), BlockOrigin::User);
         Ok(Box::new(ExtentFree { group, at, count, owner: ExtentOwner::Unknown, source, waits: false }))
     }
 }
 
 impl Group {
-    /// Frees a block of a tree after this transaction. `reserved` tells that the tree has blocks set aside, as those
-    /// of free inodes and of reference counts have.
+    /// Frees a tree block after this transaction. `reserved` says that the tree has a per-AG reservation, as the finobt
+    /// and refcountbt have.
     pub fn free_tree_block_later(
         self: &Arc<Self>,
         tx: &mut Transaction,
@@ -77,18 +77,18 @@ impl Group {
         owner: ExtentOwner,
         reserved: bool,
     ) {
-        let source = if reserved { BlockOrigin::Reserved } else { BlockOrigin::Users };
+        let source = if reserved { BlockOrigin::Reserved } else { BlockOrigin::User };
         self.defer_free(tx, at, 1, owner, source);
     }
 
-    /// Frees blocks whose last owner gave them up. Their reverse mapping is removed by an operation of its own.
+    /// Frees blocks after their last owner released them. Their reverse mapping is removed by an operation of its own.
     pub(crate) fn free_mapped_later(self: &Arc<Self>, tx: &mut Transaction, at: AgBlock, count: u32) {
-        self.defer_free(tx, at, count, ExtentOwner::Mapped, BlockOrigin::Users);
+        self.defer_free(tx, at, count, ExtentOwner::Mapped, BlockOrigin::User);
     }
 
-    /// Frees a block that was taken off the AGFL.
+    /// Frees a block that was removed from the AGFL.
     pub(crate) fn free_from_list_later(self: &Arc<Self>, tx: &mut Transaction, at: AgBlock) {
-        self.defer_free(tx, at, 1, ExtentOwner::Ag, BlockOrigin::List);
+        self.defer_free(tx, at, 1, ExtentOwner::Ag, BlockOrigin::Agfl);
     }
 
     fn defer_free(
@@ -132,18 +132,18 @@ impl DeferredOperation for ExtentFree {
         tx: &mut Transaction,
         _: &mut [&mut dyn Loggable],
     ) -> Result<DeferredProgress, Error> {
-        let Some(open) = self.group.lock_in_turn(tx, self.waits)? else {
+        let Some(open) = self.group.lock_for_deferred(tx, self.waits)? else {
             self.waits = true;
             return Ok(DeferredProgress::Again);
         };
-        open.fix_list(tx)?;
+        open.fix_freelist(tx)?;
         open.free(tx, self.at, self.count, self.owner)?;
         match self.source {
-            BlockOrigin::Users => {}
-            BlockOrigin::Reserved => self.group.metadata.restore(self.count),
-            BlockOrigin::List => drop(self.group.trimmed.fetch_sub(self.count, Relaxed)),
+            BlockOrigin::User => {}
+            BlockOrigin::Reserved => self.group.metadata_reservation.restore(self.count),
+            BlockOrigin::Agfl => drop(self.group.trimmed.fetch_sub(self.count, Relaxed)),
         }
-        open.settle(tx, 0);
+        open.update_contribution(tx, 0);
         Ok(DeferredProgress::Done)
     }
 }
@@ -152,8 +152,8 @@ impl LockedAg<'_> {
     /// Frees blocks at once. The AGFL has been brought up to what the trees may need.
     fn free(&self, tx: &mut Transaction, at: AgBlock, count: u32, owner: ExtentOwner) -> Result<(), Error> {
         self.unmap_owner(tx, at, count, owner)?;
-        self.put_in(tx, at, count)?;
-        self.group.busy(tx, at, count);
+        self.insert_free(tx, at, count)?;
+        self.group.mark_busy(tx, at, count);
         Ok(())
     }
 }

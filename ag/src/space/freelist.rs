@@ -1,8 +1,8 @@
-//! The AGFL: a ring of blocks from which the trees of free space and reverse mappings grow.
+//! The AGFL: a ring of blocks for the free-space trees and the rmapbt.
 //!
 //! # Invariants
-//! Every change of free space begins with `LockedAg::fix_list`: the list then holds what all three trees need if each
-//! of them splits at every level for that change, and again for refilling the list.
+//! Every change of free space begins with `LockedAg::fix_freelist`: afterwards the list holds the blocks that all three
+//! trees need if each of them splits at every level for that change, and again for refilling the list.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,31 +16,32 @@ use super::alloc::AgAllocArgs;
 use crate::group::{LockedAg, agf};
 use crate::owner::ExtentOwner;
 
-/// How many blocks above the need the list may keep: trees that grow and shrink by turns do not move blocks each time.
+/// Number of blocks that the list may keep beyond its minimum, so that trees that grow and shrink in turn do not move
+/// blocks each time.
 pub(super) const SLACK: u32 = 8;
-/// How many blocks leave the list in one transaction at most.
+/// Maximum number of blocks that leave the list in one transaction.
 const TRIM_MAX: u32 = 4;
 
-/// What the list must hold for trees of these heights.
+/// Minimum length of the list for trees of these heights.
 ///
 /// A change may split every level and add one; refilling the list may then split every level below the root again.
-pub fn needed(levels: impl IntoIterator<Item = u32>) -> u32 {
+pub fn min_freelist_for(levels: impl IntoIterator<Item = u32>) -> u32 {
     levels.into_iter().map(|levels| 2 * (levels + 1).min(MAX_LEVELS) - 2).sum()
 }
 
 impl LockedAg<'_> {
-    /// What the list must hold before free space changes.
-    pub(crate) fn list_need(&self, tx: &Transaction) -> u32 {
+    /// Minimum length of the list before free space changes.
+    pub(crate) fn min_freelist(&self, tx: &Transaction) -> u32 {
         let rmap = self.group.geometry.features.rmapbt();
         let trees = [agf!(bnolevel), agf!(cntlevel)].into_iter().chain(rmap.then_some(agf!(rmaplevel)));
-        needed(trees.map(|field| self.get(tx, field)))
+        min_freelist_for(trees.map(|field| self.get(tx, field)))
     }
 
-    /// Takes the first block off the list.
+    /// Removes the first block from the list.
     ///
     /// # Errors
-    /// No space: the list is empty, which its upkeep prevents. Damage: the list names a block that cannot be.
-    pub(crate) fn take_from_list(&self, tx: &mut Transaction) -> Result<AgBlock, Error> {
+    /// No space: the list is empty, which `fix_freelist` prevents. Damage: the block is not in the AG.
+    pub(crate) fn get_freelist_block(&self, tx: &mut Transaction) -> Result<AgBlock, Error> {
         let (first, count) = (self.get(tx, agf!(flfirst)), self.get(tx, agf!(flcount)));
         if count == 0 {
             return Err(Error::NoSpace { what: "the trees of an allocation group" });
@@ -51,38 +52,38 @@ impl LockedAg<'_> {
             return Err(self.group.damage(block, (RawAgfl::NAME, "bno"), "a block of the AG", found));
         }
         self.set(tx, agf!(flfirst), (first + 1) % self.slots());
-        self.count(tx, agf!(flcount), -1);
+        self.adjust_counter(tx, agf!(flcount), -1);
         Ok(block)
     }
 
-    /// Puts a block on the list.
+    /// Appends a block to the list.
     ///
     /// # Errors
-    /// Damage: the list is full, which its upkeep prevents.
-    pub(crate) fn give_to_list(&self, tx: &mut Transaction, block: AgBlock) -> Result<(), Error> {
+    /// Damage: the list is full, which `fix_freelist` prevents.
+    pub(crate) fn put_freelist_block(&self, tx: &mut Transaction, block: AgBlock) -> Result<(), Error> {
         let (last, count) = (self.get(tx, agf!(fllast)), self.get(tx, agf!(flcount)));
         if count >= self.slots() {
             let at = (RawAgfl::NAME, "flcount");
-            return Err(self.group.damage(block, at, "room for another block", "a full list"));
+            return Err(self.group.damage(block, at, "space for another block", "a full list"));
         }
         let last = (last + 1) % self.slots();
         self.set_slot(tx, last, block.get());
         self.set(tx, agf!(fllast), last);
-        self.count(tx, agf!(flcount), 1);
+        self.adjust_counter(tx, agf!(flcount), 1);
         Ok(())
     }
 
-    /// Brings the list to what the trees may need. What is far too much goes back to free space in later transactions.
+    /// Refills the list to its minimum length. Excess blocks return to free space in later transactions.
     ///
     /// # Errors
-    /// What changing the trees meets. That there is no space for all of it is none: the list then holds what it can.
-    pub(crate) fn fix_list(&self, tx: &mut Transaction) -> Result<(), Error> {
-        let need = self.list_need(tx);
+    /// Damage; I/O errors. A lack of free space is no error: the list then holds what there is.
+    pub(crate) fn fix_freelist(&self, tx: &mut Transaction) -> Result<(), Error> {
+        let need = self.min_freelist(tx);
         self.refill(tx, need)?;
         let extra = self.get(tx, agf!(flcount)).saturating_sub(need);
         if extra > SLACK {
             for _ in 0..(extra - SLACK / 2).min(TRIM_MAX) {
-                let block = self.take_from_list(tx)?;
+                let block = self.get_freelist_block(tx)?;
                 self.group.trimmed.fetch_add(1, Relaxed);
                 self.group.free_from_list_later(tx, block);
             }
@@ -96,7 +97,7 @@ impl LockedAg<'_> {
             if missing == 0 {
                 return Ok(());
             }
-            // The smallest extents will do: best fit keeps long ones whole.
+            // Best fit: the smallest extents keep long ones whole.
             let want = AgAllocArgs {
                 near: None,
                 exact: false,
@@ -107,9 +108,9 @@ impl LockedAg<'_> {
                 reuse_busy: true,
             };
             let Some(found) = self.find(tx, &want)? else { return Ok(()) };
-            self.take_out(tx, found.free, found.at, found.count)?;
+            self.remove_free(tx, found.free, found.at, found.count)?;
             for block in found.at..found.at + found.count {
-                self.give_to_list(tx, AgBlock(block))?;
+                self.put_freelist_block(tx, AgBlock(block))?;
             }
             self.map_owner(tx, AgBlock(found.at), found.count, ExtentOwner::Ag)?;
         }
@@ -121,11 +122,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_need_grows_with_the_trees_up_to_the_highest() {
-        assert_eq!(needed([1, 1]), 4);
-        assert_eq!(needed([1, 1, 1]), 6);
-        assert_eq!(needed([2, 3]), 4 + 6);
-        assert_eq!(needed([MAX_LEVELS, MAX_LEVELS]), 2 * (2 * MAX_LEVELS - 2));
-        assert_eq!(needed([u32::MAX - 1]), 2 * MAX_LEVELS - 2);
+    fn the_minimum_grows_with_the_trees() {
+        assert_eq!(min_freelist_for([1, 1]), 4);
+        assert_eq!(min_freelist_for([1, 1, 1]), 6);
+        assert_eq!(min_freelist_for([2, 3]), 4 + 6);
+        assert_eq!(min_freelist_for([MAX_LEVELS, MAX_LEVELS]), 2 * (2 * MAX_LEVELS - 2));
+        assert_eq!(min_freelist_for([u32::MAX - 1]), 2 * MAX_LEVELS - 2);
     }
 }

@@ -1,14 +1,14 @@
-//! Reserving space in the reverse-mapping btree before a change adds records to it.
+//! Reserving space in the rmapbt before a change adds records to it.
 //!
-//! Each group sets as many blocks aside for the btree as one record for each of its blocks needs. Shared blocks have a
-//! record for each owner, and a record that is split adds one without freeing a block. So a change that adds an owner,
-//! or splits a record, reserves space in the btree first ([`RmapReservation`]). The reservation of the group grows for
-//! that while the group has unclaimed free blocks and nobody else has reserved them.
+//! Each AG reserves as many blocks for the rmapbt as one record for each of its blocks needs. Shared blocks have a
+//! record for each owner, and splitting a record adds one without freeing a block. So a change that adds an owner or
+//! splits a record reserves space in the rmapbt first ([`RmapReservation`]). For this the AG's reservation grows, as
+//! long as the AG has free blocks that are neither claimed nor reserved.
 //!
 //! # Invariants
-//! While a [`RmapReservation`] is held, the reservation of its group covers the btree, one record for each free block,
-//! and what all changes that hold one may add: an allocation never finds that shared blocks have taken its part. Blocks
-//! that become free meanwhile raise the reservation, by as many blocks as the group gains.
+//! While a [`RmapReservation`] is held, the reservation of its AG covers the rmapbt, one record for each free block,
+//! and the records that all holders may add: so shared blocks never take the space that an allocation needs. Blocks
+//! that become free meanwhile raise the reservation by as many blocks as the AG gains.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,29 +20,29 @@ use journal::engine::{Error, Transaction};
 use super::block_reservation::tree_size;
 use crate::group::{Group, Groups, LockedAg};
 
-/// Blocks that the tree of reference counts may take while several changes count at once.
+/// Blocks that the refcountbt may take while several changes adjust counts at once.
 const COUNTS_AT_ONCE: u32 = 16;
-/// Blocks that are set aside beyond the need, so that the next changes find room without the AGF.
+/// Blocks reserved beyond the need, so that the next changes need no AGF.
 const AHEAD: u32 = 16;
 const NO_MAPPING: Error =
     Error::NoSpace { what: "another record in the reverse-mapping btree of an allocation group" };
 const NO_COUNT: Error =
     Error::NoSpace { what: "another record in the reference-count btree of an allocation group" };
-/// Records that come to one place of the btree when an extent is converted in its middle.
+/// Records that are added in one place of the rmapbt if an extent is converted in its middle.
 const RECORDS: u64 = 2;
 
-/// Why a change adds a record to the reverse-mapping btree.
+/// Why a change adds a record to the rmapbt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RmapChange {
-    /// The blocks get another owner. The caller could copy them instead, so this is refused first.
+    /// The blocks get another owner. The caller can copy them instead, so this is refused first.
     AddOwner,
-    /// A part of the blocks is unmapped.
+    /// A part of the extent is unmapped.
     Unmap,
-    /// A part of the blocks is converted between written and unwritten, or comes to another place of its file.
+    /// A part of the extent is converted between written and unwritten, or moves within its file.
     Convert,
 }
 
-/// Space in the reverse-mapping btree of a group for some changes. Dropped when these have been committed, or given up.
+/// Space in the rmapbt of one AG for a number of changes. Drop it when these are committed or abandoned.
 #[derive(Debug)]
 pub struct RmapReservation {
     group: Arc<Group>,
@@ -50,11 +50,11 @@ pub struct RmapReservation {
 }
 
 impl RmapReservation {
-    /// Keeps the space for so many changes at most.
+    /// Releases the space for all but `most` changes.
     fn limit(&mut self, most: u32) {
         let over = self.changes.saturating_sub(most);
         if over > 0 {
-            self.group.mappings.end_changes(over);
+            self.group.rmap_reservation.end_changes(over);
             self.changes -= over;
         }
     }
@@ -66,52 +66,55 @@ impl Drop for RmapReservation {
     }
 }
 
-/// [`RmapReservation`]s of several groups, one for each group.
+/// [`RmapReservation`]s of several AGs, one for each.
 #[derive(Debug, Default)]
 pub struct RmapReservations(Vec<RmapReservation>);
 
 impl RmapReservations {
-    /// Adds space for more changes.
-    pub fn add(&mut self, mut room: RmapReservation) {
-        match self.0.iter_mut().find(|known| Arc::ptr_eq(&known.group, &room.group)) {
-            Some(known) => known.changes += std::mem::take(&mut room.changes),
-            None => self.0.push(room),
+    /// Adds a reservation.
+    pub fn add(&mut self, mut reservation: RmapReservation) {
+        match self.0.iter_mut().find(|known| Arc::ptr_eq(&known.group, &reservation.group)) {
+            Some(known) => known.changes += std::mem::take(&mut reservation.changes),
+            None => self.0.push(reservation),
         }
     }
 
-    /// Adds what others have.
+    /// Adds all reservations of `others`.
     pub fn join(&mut self, others: Self) {
         if !others.0.is_empty() {
-            others.0.into_iter().for_each(|room| self.add(room));
+            others.0.into_iter().for_each(|reservation| self.add(reservation));
         }
     }
 
-    /// Takes the space for one change in a group out, if there is some.
+    /// Takes out the space for one change in an AG, if there is some.
     fn take_one(&mut self, group: &Arc<Group>) -> Option<RmapReservation> {
-        let room = self.0.iter_mut().find(|room| room.changes > 0 && Arc::ptr_eq(&room.group, group))?;
-        room.changes -= 1;
+        let reservation = self
+            .0
+            .iter_mut()
+            .find(|reservation| reservation.changes > 0 && Arc::ptr_eq(&reservation.group, group))?;
+        reservation.changes -= 1;
         Some(RmapReservation { group: Arc::clone(group), changes: 1 })
     }
 
-    /// Keeps the space for so many changes in each group at most.
+    /// Releases the space for all but `most` changes in each AG.
     pub fn limit(&mut self, most: u32) {
         if !self.0.is_empty() {
-            self.0.iter_mut().for_each(|room| room.limit(most));
-            self.0.retain(|room| room.changes > 0);
+            self.0.iter_mut().for_each(|reservation| reservation.limit(most));
+            self.0.retain(|reservation| reservation.changes > 0);
         }
     }
 }
 
 impl Groups {
-    /// Reserves space in the reverse-mapping btree of the group in which `start` lies, for so many changes; `None` if
-    /// nothing needs to be reserved. The transaction of the changes has locked no AGF yet. `tx` is a reader: every
-    /// buffer that it locks here is released before this returns.
+    /// Reserves space for `changes` changes in the rmapbt of the AG that holds `start`; `None` if nothing needs to be
+    /// reserved. The transaction of the changes has locked no AGF yet. `tx` is a reader: every buffer that it locks
+    /// here is released before this returns.
     ///
     /// # Errors
-    /// No space. Damage; what reading meets.
+    /// No space. Damage; I/O errors.
     ///
     /// # Locking
-    /// The AGF of the extent's group, where more must be set aside.
+    /// The AGF of the extent, if the reservation must grow.
     pub fn reserve_rmap(
         &self,
         tx: &mut Transaction,
@@ -121,58 +124,58 @@ impl Groups {
     ) -> Result<Option<RmapReservation>, Error> {
         let (group, _) = self.of_block(start, 1)?;
         let features = self.geometry().features;
-        // Without shared blocks, there is no more than one record for each block, and what is usual is enough.
+        // Without shared blocks there is at most one record for each block, and the base reservation suffices.
         if !features.reflink() || !features.rmapbt() && change == RmapChange::Convert {
             return Ok(None);
         }
         if !features.rmapbt() {
-            return if group.backs_owners() { Ok(None) } else { Err(NO_COUNT) };
+            return if group.backs_growth() { Ok(None) } else { Err(NO_COUNT) };
         }
-        group.mappings.begin_changes(changes);
-        let room = RmapReservation { group: Arc::clone(group), changes };
-        if !group.backs_owners() || change == RmapChange::AddOwner && group.has_many_owners() {
+        group.rmap_reservation.begin_changes(changes);
+        let reservation = RmapReservation { group: Arc::clone(group), changes };
+        if !group.backs_growth() || change == RmapChange::AddOwner && group.rmap_nearly_full() {
             return Err(NO_MAPPING);
         }
-        if group.covers_mappings() {
-            return Ok(Some(room));
+        if group.covers_pending_changes() {
+            return Ok(Some(reservation));
         }
         let open = group.lock(tx)?;
-        let raised = open.raise_mappings(tx);
+        let raised = open.raise_rmap_reservation(tx);
         tx.release_clean();
-        if raised { Ok(Some(room)) } else { Err(NO_MAPPING) }
+        if raised { Ok(Some(reservation)) } else { Err(NO_MAPPING) }
     }
 
-    /// Takes the space for one change to the extent at `start` out of what is kept already.
+    /// Takes the space for one change to the extent at `start` out of `reservations`.
     ///
     /// # Errors
-    /// The volume has no such block.
+    /// Damage: the volume has no such block.
     pub fn take_rmap_reservation(
         &self,
-        rooms: &mut RmapReservations,
+        reservations: &mut RmapReservations,
         start: FsBlock,
     ) -> Result<Option<RmapReservation>, Error> {
         let (group, _) = self.of_block(start, 1)?;
-        Ok(rooms.take_one(group))
+        Ok(reservations.take_one(group))
     }
 
-    /// Gives back what was reserved for changes that were not made. `tx` is a reader, as with
+    /// Releases what AGs reserved for changes that did not happen. `tx` is a reader, as in
     /// [`reserve_rmap`](Self::reserve_rmap).
     ///
     /// # Errors
-    /// Damage; what reading meets.
+    /// Damage; I/O errors.
     pub fn shrink_rmap_reservations(&self, tx: &mut Transaction) -> Result<(), Error> {
-        for group in self.iter().filter(|group| group.mappings.raised() > 0) {
-            group.lock(tx)?.settle(tx, 0);
+        for group in self.iter().filter(|group| group.rmap_reservation.raised() > 0) {
+            group.lock(tx)?.update_contribution(tx, 0);
             tx.release_clean();
         }
         Ok(())
     }
 }
 
-/// Blocks by which so many changes may make a btree of `blocks` blocks and `levels` levels grow, where each change adds
-/// [`RECORDS`] records side by side. `most` are the records of a full leaf and the keys of a full node. At worst, each
-/// change splits a block of each level. With more changes than blocks, not every change does: a block that was split
-/// must receive half a block of records before it is split again.
+/// Maximum growth, in blocks, of a btree of `blocks` blocks and `levels` levels by `changes` changes, each of which
+/// adds [`RECORDS`] adjacent records. `most` are the maximum records of a leaf and keys of a node. In the worst case
+/// each change splits a block of each level. With more changes than blocks not every change does: a block that was
+/// split must receive half a block of records before it splits again.
 fn growth(changes: u64, (mut blocks, levels): (u64, u32), most: (u64, u64)) -> u64 {
     let (mut splits, mut growth, mut added) = (changes, 0, RECORDS * changes);
     for level in 0..levels {
@@ -192,89 +195,89 @@ fn growth(changes: u64, (mut blocks, levels): (u64, u32), most: (u64, u64)) -> u
 }
 
 impl Group {
-    /// Blocks that the reservation must have: see the invariant of the module. Records of free blocks may go to leaves
-    /// that are full, and split more of them than is counted here; then only the blocks that the group has set aside
-    /// for reference counts are left.
-    fn mappings_needed(&self) -> u32 {
+    /// Required size of the reservation: see the invariant of the module. Records of free blocks may go to full leaves,
+    /// and split more of them than is counted here; then only the blocks reserved for reference counts are left.
+    fn rmap_blocks_needed(&self) -> u32 {
         // In this order: a change that ends in between is counted in one of both.
-        let growth = u64::from(self.mapping_growth());
-        let used = u64::from(self.mappings.used());
+        let growth = u64::from(self.rmap_growth());
+        let used = u64::from(self.rmap_reservation.used());
         let free = self.freeblks.load(Relaxed).saturating_sub(self.withheld.load(Relaxed)).into();
         let most = growth + used + tree_size::<RmapBt>(&self.geometry, free);
         u32::try_from(most).unwrap_or(u32::MAX)
     }
 
-    /// Blocks by which the changes in progress may make the btree grow.
-    fn mapping_growth(&self) -> u32 {
-        let (most, mappings) = (&self.geometry, &self.mappings);
+    /// Maximum growth of the rmapbt by the changes in progress.
+    fn rmap_growth(&self) -> u32 {
+        let (most, mappings) = (&self.geometry, &self.rmap_reservation);
         let levels = self.worst.rmap_levels(mappings.asked().max(mappings.used()));
         let most = (RmapBt::max_records(most) as u64, RmapBt::max_keys(most) as u64);
         let growth = growth(mappings.changes().into(), (mappings.used().into(), levels), most);
         u32::try_from(growth).unwrap_or(u32::MAX)
     }
 
-    fn covers_mappings(&self) -> bool {
-        self.mappings_needed() <= self.mappings.asked()
+    fn covers_pending_changes(&self) -> bool {
+        self.rmap_blocks_needed() <= self.rmap_reservation.asked()
     }
 
-    /// Whether there are free blocks for the trees of owners. The counts say what is kept for the trees; whoever wrote
-    /// the volume before may have filled the group all the same.
-    fn backs_owners(&self) -> bool {
+    /// Whether free blocks back the growth of the trees. The counters say what is reserved for the trees, but an
+    /// earlier writer of the volume may have filled the AG all the same.
+    fn backs_growth(&self) -> bool {
         let free = self.freeblks.load(Relaxed).saturating_sub(self.claimed.load(Relaxed));
-        let counts = self.metadata.left().min(COUNTS_AT_ONCE);
-        free >= self.mapping_growth().saturating_add(counts)
+        let counts = self.metadata_reservation.left().min(COUNTS_AT_ONCE);
+        free >= self.rmap_growth().saturating_add(counts)
     }
 
-    /// Whether owners have taken most of what a volume of this size sets aside. The last tenth is reserved for changes
-    /// that split records: a new owner can have copies instead.
-    fn has_many_owners(&self) -> bool {
-        let usual = self.mappings.usual();
+    /// Whether extra owners use most of the base reservation. The last tenth is kept for changes that split records: a
+    /// new owner can have a copy instead.
+    fn rmap_nearly_full(&self) -> bool {
+        let usual = self.rmap_reservation.base();
         let kept = usual / 10 + 2 * self.worst.rmap_levels(usual);
-        self.mappings.used().saturating_add(self.mapping_growth()).saturating_add(kept) > usual
+        self.rmap_reservation.used().saturating_add(self.rmap_growth()).saturating_add(kept) > usual
     }
 
-    /// Gives back what the reservation has beyond its usual size and no longer needs. The caller holds the AGF, and
-    /// updates the volume's counter of free blocks afterwards.
-    pub(crate) fn lower_mappings(&self) {
-        let raised = self.mappings.raised();
+    /// Releases blocks beyond the base reservation that are no longer needed. The caller holds the AGF, and updates the
+    /// volume's counter afterwards.
+    pub(crate) fn lower_rmap_reservation(&self) {
+        let raised = self.rmap_reservation.raised();
         if raised > 0 {
-            let needed = self.mappings_needed().saturating_add(AHEAD).saturating_sub(self.mappings.usual());
-            self.mappings.raise(raised.min(needed));
-            // A change may have begun after the need was read, and relied on the larger reservation.
-            if !self.covers_mappings() {
-                self.mappings.raise(raised);
+            let needed =
+                self.rmap_blocks_needed().saturating_add(AHEAD).saturating_sub(self.rmap_reservation.base());
+            self.rmap_reservation.raise(raised.min(needed));
+            // A change may have begun after the need was read, relying on the larger reservation.
+            if !self.covers_pending_changes() {
+                self.rmap_reservation.raise(raised);
             }
         }
     }
 }
 
 impl LockedAg<'_> {
-    /// Raises the reservation after blocks have become free: allocating them adds records, and what changes in progress
-    /// have reserved must stay theirs. Takes at most the `gained` blocks.
+    /// Raises the reservation after blocks became free: allocating them adds records, and changes in progress must keep
+    /// what they reserved. Takes at most the `gained` blocks.
     pub(crate) fn raise_from(&self, gained: u32) {
-        let mappings = &self.group.mappings;
-        let lacking = self.group.mappings_needed().saturating_sub(mappings.asked());
+        let mappings = &self.group.rmap_reservation;
+        let lacking = self.group.rmap_blocks_needed().saturating_sub(mappings.asked());
         mappings.raise(mappings.raised() + lacking.min(gained));
     }
 
-    /// Sets as many blocks aside as the changes in progress need; `false`, with nothing changed, where there are not so
-    /// many.
-    fn raise_mappings(&self, tx: &Transaction) -> bool {
-        // Others may have done so meanwhile.
-        self.group.covers_mappings() || [AHEAD, 0].into_iter().any(|ahead| self.raise_by(tx, ahead))
+    /// Raises the reservation to what the changes in progress need; `false`, with nothing changed, if the AG has not as
+    /// many blocks.
+    fn raise_rmap_reservation(&self, tx: &Transaction) -> bool {
+        // Another thread may have raised it meanwhile.
+        self.group.covers_pending_changes() || [AHEAD, 0].into_iter().any(|ahead| self.raise_by(tx, ahead))
     }
 
     fn raise_by(&self, tx: &Transaction, ahead: u32) -> bool {
         let group = self.group;
-        let needed = group.mappings_needed().saturating_add(ahead).max(group.mappings.asked());
-        let (noted, promise) = (group.promised.load(Relaxed), self.promise_with(tx, needed));
-        // At 0 it cannot be told whether the group has as many.
+        let needed = group.rmap_blocks_needed().saturating_add(ahead).max(group.rmap_reservation.asked());
+        let (noted, promise) = (group.contributed.load(Relaxed), self.contribution_with(tx, needed));
+        // A contribution of 0 does not say whether the AG has as many.
         let has = promise > 0
-            && promise >= group.claimed_of_promised()
+            && promise >= group.claimed_of_contribution()
             && group.free.try_sub(noted.saturating_sub(promise).into());
         if has {
-            group.promised.store(promise.min(noted), Relaxed);
-            group.mappings.raise(needed - group.mappings.usual().min(needed));
+            group.contributed.store(promise.min(noted), Relaxed);
+            group.rmap_reservation.raise(needed - group.rmap_reservation.base().min(needed));
         }
         has
     }
@@ -286,11 +289,11 @@ mod tests {
 
     use super::*;
 
-    /// How full the blocks of each level of a btree are, from the leaves on.
+    /// Number of entries of each block of a btree, by level from the leaves up.
     struct Levels(Vec<Vec<u64>>);
 
     impl Levels {
-        /// All blocks have as many records or keys, but for the last of each level.
+        /// All blocks have the same number of records or keys, except the last of each level.
         fn of(leaves: usize, (records, keys): (u64, u64)) -> Self {
             let mut levels = vec![vec![records; leaves]];
             while let Some(below) = levels.last().map(Vec::len).filter(|below| *below > 1) {
@@ -316,7 +319,7 @@ mod tests {
                 self.0.push(vec![2]);
                 return;
             }
-            // The parent of a block is the one with its key.
+            // The parent of a block is the node with its key.
             let mut keys = 0;
             let parent = self.0[level + 1].iter().position(|count| {
                 keys += count;
@@ -331,8 +334,8 @@ mod tests {
     }
 
     #[test]
-    fn no_order_of_changes_makes_a_tree_grow_by_more_than_is_counted() {
-        // The smallest, odd ones, and those of blocks of 1 and 4 KiB.
+    fn growth_is_an_upper_bound_for_any_order_of_changes() {
+        // The smallest blocks, odd ones, and those of 1 and 4 KiB.
         for (seed, most) in (0..1000u64).zip([(6, 4), (7, 5), (40, 22), (168, 91)].into_iter().cycle()) {
             let dice = |n: u64, below: usize| (mix(seed << 20 | n) % below.max(1) as u64) as usize;
             let filled = if seed / 4 % 2 == 0 { most } else { (most.0 / 2, most.1 / 2) };
@@ -340,7 +343,7 @@ mod tests {
             let (before, levels) = (tree.blocks(), tree.0.len() as u32);
             for n in 0..1 + dice(1, 1500) as u64 {
                 let leaves = tree.0[0].len();
-                // Here and there, in one place, or where it splits a block.
+                // At random, in one place, or where it splits a block.
                 let full = tree.0[0].iter().position(|count| *count + 1 >= most.0);
                 let at = match seed / 8 % 3 {
                     0 => dice(2 + n, leaves),
@@ -359,7 +362,7 @@ mod tests {
     fn one_change_splits_a_block_at_each_level() {
         assert_eq!(growth(1, (500, 4), (168, 91)), 5);
         assert_eq!(growth(0, (500, 4), (168, 91)), 0);
-        // Many split hardly more than there are blocks.
+        // Many changes split hardly more blocks than there are.
         assert!(growth(100_000, (500, 3), (168, 91)) < 4000);
     }
 }

@@ -1,7 +1,7 @@
-//! The trees that hang from an AGF, as the cursor sees them.
+//! The trees below an AGF, as the btree cursor uses them.
 //!
-//! Blocks of the trees of free space and of reverse mappings come from the AGFL and go back there: taking them from
-//! free space would change the tree that is being changed. Those of reference counts come from free space.
+//! Blocks of the free-space trees and the rmapbt come from the AGFL and go back there: allocating them from free space
+//! would change the tree that is being changed. Blocks of the refcountbt come from free space.
 
 use std::marker::PhantomData;
 
@@ -14,15 +14,15 @@ use crate::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot, BtreeType};
 use crate::group::{LockedAg, agf};
 use crate::owner::ExtentOwner;
 
-/// A kind of tree whose root the AGF names.
+/// A btree type whose root is in the AGF.
 pub trait AgfBtreeType: BtreeType {
     /// Offset of the root in the AGF.
     const ROOT: usize;
-    /// Offset of the levels.
+    /// Offset of the number of levels.
     const LEVELS: usize;
-    /// Offset of the count of its blocks, where it has one of its own.
+    /// Offset of the tree's block count, if it has its own.
     const BLOCKS: Option<usize>;
-    /// Whether its blocks come from the AGFL, and count as free.
+    /// Whether its blocks come from the AGFL and count as free.
     const FROM_LIST: bool;
 }
 
@@ -54,7 +54,7 @@ impl AgfBtreeType for RefcountBt {
     const FROM_LIST: bool = false;
 }
 
-/// A tree under an AGF that the transaction holds.
+/// A tree below a locked AGF.
 #[derive(Clone, Copy, Debug)]
 pub struct AgfTree<'g, K> {
     open: LockedAg<'g>,
@@ -62,7 +62,7 @@ pub struct AgfTree<'g, K> {
 }
 
 impl<'g> LockedAg<'g> {
-    /// A cursor in one of the trees.
+    /// A cursor for one of the trees.
     pub fn cursor<K: AgfBtreeType>(&self) -> BtreeCursor<AgfTree<'g, K>> {
         BtreeCursor::new(AgfTree { open: *self, btree: PhantomData })
     }
@@ -91,17 +91,17 @@ impl<K: AgfBtreeType> BtreeOps for AgfTree<'_, K> {
 
     fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error> {
         let block = if K::FROM_LIST {
-            let block = self.open.take_from_list(tx)?;
-            self.open.count(tx, agf!(btreeblks), 1);
+            let block = self.open.get_freelist_block(tx)?;
+            self.open.adjust_counter(tx, agf!(btreeblks), 1);
             block
         } else {
             self.open.alloc_tree_block(tx, AgBlock(near as u32), ExtentOwner::RefcountTree)?
         };
         if let Some(blocks) = K::BLOCKS {
-            self.open.count(tx, blocks, 1);
+            self.open.adjust_counter(tx, blocks, 1);
         }
         if K::FROM_LIST && K::BLOCKS.is_some() {
-            self.open.group.mappings.draw(1);
+            self.open.group.rmap_reservation.draw(1);
         }
         Ok(block.get().into())
     }
@@ -109,17 +109,17 @@ impl<K: AgfBtreeType> BtreeOps for AgfTree<'_, K> {
     fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<(), Error> {
         let block = AgBlock(block as u32);
         if K::FROM_LIST {
-            self.open.give_to_list(tx, block)?;
-            self.open.count(tx, agf!(btreeblks), -1);
-            self.open.group.busy(tx, block, 1);
+            self.open.put_freelist_block(tx, block)?;
+            self.open.adjust_counter(tx, agf!(btreeblks), -1);
+            self.open.group.mark_busy(tx, block, 1);
         } else {
             self.open.group.free_tree_block_later(tx, block, ExtentOwner::RefcountTree, true);
         }
         if let Some(blocks) = K::BLOCKS {
-            self.open.count(tx, blocks, -1);
+            self.open.adjust_counter(tx, blocks, -1);
         }
         if K::FROM_LIST && K::BLOCKS.is_some() {
-            self.open.group.mappings.restore(1);
+            self.open.group.rmap_reservation.restore(1);
         }
         Ok(())
     }

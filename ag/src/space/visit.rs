@@ -1,4 +1,4 @@
-//! Free extents, shown to somebody while nobody can take them.
+//! Listing free extents while nobody can allocate them.
 
 use base::{AgBlock, AgNumber, FsBlock};
 use format::btree::BnoBt;
@@ -7,16 +7,14 @@ use journal::engine::{Error, Transaction};
 use crate::group::Groups;
 
 impl Groups {
-    /// Hands free extents of a group to `each`, from a block on, at most `max`: what nobody has claimed, and whose
-    /// freeing is stable. They stay free until it returns. Gives the block to go on from; `None` at the end of the
-    /// group.
+    /// Calls `each` for free extents of an AG from block `from` on, at most `max`, without claimed and busy blocks.
+    /// They stay free until this returns. Returns the block to continue from; `None` at the end of the AG.
     ///
     /// # Errors
-    /// What reading meets, damage, and what `each` returns.
+    /// I/O errors, damage, and errors of `each`.
     ///
     /// # Locking
-    /// `each` is called under the AGF: who allocates in this group waits for it. `tx`, a reader, holds nothing
-    /// afterwards.
+    /// `each` is called under the AGF, so allocations in this AG wait for it. `tx`, a reader, holds nothing afterwards.
     pub fn visit_free(
         &self,
         tx: &mut Transaction,
@@ -42,7 +40,7 @@ impl Groups {
                 let at = ("free space by block", "record");
                 return Err(group.damage(AgBlock(start), at, "ascending extents within the AG", found));
             }
-            group.clear_parts((start, count), false, &mut |at, length| {
+            group.usable_parts((start, count), false, &mut |at, length| {
                 if failed.is_ok() {
                     failed = each(group.fs_block(AgBlock(at)), length);
                 }

@@ -1,4 +1,4 @@
-//! Damaged trees: an error, never a panic or a walk without end.
+//! Damaged trees: an error, never a panic or an endless walk.
 
 use format::btree::{BnoBt, FreeExtent, RmapBt};
 use format::ondisk::U32;
@@ -32,7 +32,7 @@ fn field(error: &Error) -> &'static str {
 }
 
 #[test]
-fn a_block_of_another_level_is_refused() {
+fn a_block_of_another_level_is_rejected() {
     let (mut tx, mut cursor) = tree();
     let BtreeRoot::Block { block, levels } = cursor.tree().root else { panic!() };
     for wrong in [levels - 1, levels + 1] {
@@ -48,7 +48,7 @@ fn a_block_of_another_level_is_refused() {
 }
 
 #[test]
-fn a_pointer_outside_of_the_group_is_refused() {
+fn a_pointer_outside_of_the_ag_is_rejected() {
     let (mut tx, mut cursor) = tree();
     let levels = 3;
     for block in [0, 1, 100_000, u64::from(u32::MAX)] {
@@ -58,10 +58,10 @@ fn a_pointer_outside_of_the_group_is_refused() {
 }
 
 #[test]
-fn neighbours_that_do_not_name_each_other_stop_a_walk() {
+fn siblings_that_do_not_name_each_other_end_a_walk() {
     let (mut tx, mut cursor) = tree();
     cursor.first(&mut tx).unwrap();
-    let first = cursor.step(0).block;
+    let first = cursor.path_level(0).block;
     let id = open(&mut tx, cursor.tree(), first);
     tx.bytes_mut(id, 12..16).copy_from_slice(&(first as u32).to_be_bytes());
     cursor.first(&mut tx).unwrap();
@@ -75,7 +75,7 @@ fn neighbours_that_do_not_name_each_other_stop_a_walk() {
     };
     assert_eq!(field(&error), "rightsib");
     assert!(steps < 57);
-    // The same where an insertion would move records to that neighbour.
+    // Also if an insertion would move records to that neighbour.
     cursor.lookup_eq(&mut tx, 6).unwrap();
     let mut fill = || {
         for at in (0..300).filter(|at| at % 4 != 0) {
@@ -89,7 +89,7 @@ fn neighbours_that_do_not_name_each_other_stop_a_walk() {
 }
 
 #[test]
-fn any_flipped_byte_ends_in_an_answer() {
+fn any_flipped_byte_is_handled() {
     let (mut tx, mut cursor) = tree();
     let blocks: Vec<u64> = cursor.tree().used.iter().copied().collect();
     let mut seed = 12345u64;
@@ -102,7 +102,7 @@ fn any_flipped_byte_ends_in_an_answer() {
         let at = if random() % 2 == 0 { random() % 64 } else { random() % 512 };
         tx.bytes_mut(id, at..at + 1)[0] ^= 1 << (random() % 8);
         let key = (random() % 20_000) as u32;
-        // Whatever comes: no panic, no endless walk. The blocks that are freed or met twice are the test's own.
+        // In any case no panic and no endless walk. Blocks that are freed or seen twice belong to the test.
         if cursor.lookup_le(&mut tx, key).is_ok() {
             for _ in 0..200 {
                 if !matches!(cursor.next(&mut tx), Ok(Some(_))) {
@@ -118,7 +118,7 @@ fn any_flipped_byte_ends_in_an_answer() {
 }
 
 #[test]
-fn no_block_for_a_split_is_an_error() {
+fn a_split_without_a_free_block_is_an_error() {
     let bench = Bench::new();
     let mut tx = bench.begin();
     let mut cursor = empty::<RmapBt>(&mut tx, 0);

@@ -1,11 +1,11 @@
-//! Tests of the tree. A new one belongs to
+//! Tests of the btree, by module:
 //!
 //! | module | subject |
 //! |---|---|
-//! | `pages` | changes of bytes within a block and between two |
-//! | `model` | random insertions, updates and deletions against a sorted map, with every invariant checked |
-//! | `speed` | how long single operations take, by hand |
-//! | `hostile` | damaged blocks: an error, never a panic or a walk without end |
+//! | `blocks` | byte edits within a block and between two |
+//! | `model` | random insertions, updates and deletions, compared with a sorted map; every invariant is checked |
+//! | `speed` | duration of single operations, run by hand |
+//! | `hostile` | damaged blocks: an error, never a panic or an endless walk |
 
 mod blocks;
 mod hostile;

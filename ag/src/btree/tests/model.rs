@@ -1,4 +1,4 @@
-//! Random changes of every kind of tree against a sorted map.
+//! Random changes of every btree type, compared with a sorted map.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use super::support::{Bench, TestTree, empty, judge};
 use crate::btree::{BtreeCursor, BtreeType};
 use journal::engine::Transaction;
 
-/// A record for any number, unlike those of other numbers; `variant` changes what does not decide the order.
+/// A record for a number, different from those of other numbers; `variant` changes fields that do not affect the order.
 trait Make: BtreeType + Clone {
     fn make(number: u32, variant: u32) -> Self::Record;
 }
@@ -67,7 +67,7 @@ impl Make for RmapBt {
     fn make(number: u32, variant: u32) -> Rmap {
         let owner =
             if number.is_multiple_of(5) { rmap::OWNER_AG as u64 } else { u64::from(100 + number % 3) };
-        // Long ones in between, so that high keys are not those of the last record.
+        // Some long ones, so that high keys are not those of the last record.
         let count = if variant.is_multiple_of(16) { 500 + variant } else { 1 + variant % 9 };
         let offset = if number.is_multiple_of(5) { 0 } else { u64::from(number % 3) << 62 };
         let unwritten = if variant.is_multiple_of(2) { rmap::UNWRITTEN } else { 0 };
@@ -87,13 +87,13 @@ impl Make for BmBt {
     }
 }
 
-/// A change at some number.
+/// A change at a number.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Insert(u32, u32),
     Update(u32, u32),
     Delete(u32),
-    /// Deletes this many records one after the other, stepping over every second one if the flag is set.
+    /// Deletes this many records in sequence, skipping every second one if the flag is set.
     Sweep(u32, u8, bool),
     Look(u32),
 }
@@ -160,14 +160,14 @@ impl<K: Make> Run<K> {
         match change {
             Change::Insert(number, variant) => {
                 let record = K::make(number, variant);
-                let at = K::of_record(&record);
+                let at = K::record_lookup_key(&record);
                 // All three lookups leave a gap in which a record may be inserted.
                 let found = match variant % 4 {
                     0 => cursor.lookup_ge(tx, at).unwrap(),
                     1 => cursor.lookup_le(tx, at).unwrap(),
                     _ => cursor.lookup_eq(tx, at).unwrap(),
                 };
-                if found.is_none_or(|found| K::of_record(&found) != at) {
+                if found.is_none_or(|found| K::record_lookup_key(&found) != at) {
                     cursor.insert(tx, &record).unwrap();
                     map.insert(at, record);
                     same::<K>(cursor.get(tx), Some(&record));
@@ -177,7 +177,7 @@ impl<K: Make> Run<K> {
             }
             Change::Update(number, variant) => {
                 let record = K::make(number, variant);
-                let at = K::of_record(&record);
+                let at = K::record_lookup_key(&record);
                 if cursor.lookup_eq(tx, at).unwrap().is_some() {
                     cursor.update(tx, &record).unwrap();
                     map.insert(at, record);
@@ -191,11 +191,11 @@ impl<K: Make> Run<K> {
 
     fn sweep(&mut self, number: u32, count: u8, every_second: bool) {
         let (tx, cursor, map) = (&mut self.tx, &mut self.cursor, &mut self.map);
-        let at = K::of_record(&K::make(number, 0));
+        let at = K::record_lookup_key(&K::make(number, 0));
         let mut found = cursor.lookup_ge(tx, at).unwrap();
         for _ in 0..count {
             let Some(record) = found else { break };
-            let at = K::of_record(&record);
+            let at = K::record_lookup_key(&record);
             cursor.delete(tx).unwrap();
             same::<K>(Some(record), map.remove(&at).as_ref());
             assert!(cursor.get(tx).is_none());
@@ -209,7 +209,7 @@ impl<K: Make> Run<K> {
 
     fn look(&mut self, number: u32) {
         let (tx, cursor, map) = (&mut self.tx, &mut self.cursor, &self.map);
-        let at = K::of_record(&K::make(number, 1));
+        let at = K::record_lookup_key(&K::make(number, 1));
         same::<K>(cursor.lookup_eq(tx, at).unwrap(), map.get(&at));
         same::<K>(cursor.lookup_ge(tx, at).unwrap(), map.range(at..).next().map(|(_, r)| r));
         let mut back = map.range(..=at).rev();
@@ -249,7 +249,7 @@ fn run<K: Make>(inline: usize, start: Fill, changes: &[Change]) {
         run.apply(*change);
         run.judge();
     }
-    // Down to nothing, from somewhere in the middle.
+    // Delete everything, from a position in the middle.
     for number in (0..1300).map(|n| (n * 37 + 500) % 1300) {
         run.apply(Change::Sweep(number, 3, false));
         if number % 64 == 0 {
@@ -289,7 +289,7 @@ trees! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn all_mappings_that_touch_a_range_are_found(
+    fn all_mappings_in_a_range_are_found(
         changes in prop::collection::vec(change(1300), 0..200),
         ranges in prop::collection::vec((0..400u32, 0..30u32), 20),
     ) {
@@ -300,21 +300,21 @@ proptest! {
             let mut found = Vec::new();
             run.cursor
                 .overlapping(&mut run.tx, start..=start + length, |record| {
-                    found.push(RmapBt::of_record(record));
+                    found.push(RmapBt::record_lookup_key(record));
                     ControlFlow::Continue(())
                 })
                 .unwrap();
             let touches = |r: &Rmap| {
                 r.startblock.get() <= start + length && r.startblock.get() + r.blockcount.get() > start
             };
-            let expected: Vec<_> = run.map.values().filter(|r| touches(r)).map(RmapBt::of_record).collect();
+            let expected: Vec<_> = run.map.values().filter(|r| touches(r)).map(RmapBt::record_lookup_key).collect();
             prop_assert_eq!(found, expected);
         }
     }
 }
 
 #[test]
-fn insertion_in_ascending_order_fills_blocks() {
+fn ascending_insertions_fill_blocks() {
     let mut run = Run::<BnoBt>::new(0);
     run.fill(Fill::Ascending(5000));
     run.judge();

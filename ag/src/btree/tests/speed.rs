@@ -1,5 +1,5 @@
-//! How long single operations take. By hand, in a release build:
-//! `cargo test --release -p xebec-ag speed -- --ignored --nocapture`.
+//! Duration of single operations. By hand, in a release build: `cargo test --release -p xebec-ag speed -- --ignored
+//! --nocapture`.
 
 use std::time::Instant;
 
@@ -27,10 +27,10 @@ fn mapping(number: u32, count: u32) -> Rmap {
     }
 }
 
-/// BufferEdit operation: its number, and what it works on.
+/// One operation: its number and its arguments.
 type Each<'a, K> = dyn FnMut(u32, &mut Transaction, &mut BtreeCursor<TestTree<K>>) + 'a;
 
-/// Transactions of ten operations each, as a change of a volume has.
+/// Transactions of ten operations each, as in a change of a volume.
 fn measure<K: BtreeType + Clone>(name: &str, make: fn(u32, u32) -> K::Record) {
     let bench = Bench::new();
     let mut tx = bench.begin();
@@ -52,26 +52,26 @@ fn measure<K: BtreeType + Clone>(name: &str, make: fn(u32, u32) -> K::Record) {
         println!("{name}: {what}: {took} ns");
     };
     timed("insert, ascending", &mut |n, tx, cursor| {
-        cursor.lookup_eq(tx, K::of_record(&make(2 * n, 1))).unwrap();
+        cursor.lookup_eq(tx, K::record_lookup_key(&make(2 * n, 1))).unwrap();
         cursor.insert(tx, &make(2 * n, 1)).unwrap();
     });
     let mut numbers = Numbers(3);
     timed("look up, at random", &mut |_, tx, cursor| {
         let at = 2 * numbers.below(RECORDS);
-        assert!(cursor.lookup_eq(tx, K::of_record(&make(at, 1))).unwrap().is_some());
+        assert!(cursor.lookup_eq(tx, K::record_lookup_key(&make(at, 1))).unwrap().is_some());
     });
     timed("look up and update, at random", &mut |n, tx, cursor| {
         let at = 2 * numbers.below(RECORDS);
-        cursor.lookup_eq(tx, K::of_record(&make(at, 1))).unwrap();
+        cursor.lookup_eq(tx, K::record_lookup_key(&make(at, 1))).unwrap();
         cursor.update(tx, &make(at, 2 + n % 3)).unwrap();
     });
     timed("look up and update, in one leaf", &mut |n, tx, cursor| {
-        cursor.lookup_eq(tx, K::of_record(&make(100 + 2 * (n % 10), 1))).unwrap();
+        cursor.lookup_eq(tx, K::record_lookup_key(&make(100 + 2 * (n % 10), 1))).unwrap();
         cursor.update(tx, &make(100 + 2 * (n % 10), 2 + n % 3)).unwrap();
     });
     timed("insert, delete, at random", &mut |_, tx, cursor| {
         let at = 1 + 2 * numbers.below(RECORDS);
-        if cursor.lookup_eq(tx, K::of_record(&make(at, 1))).unwrap().is_some() {
+        if cursor.lookup_eq(tx, K::record_lookup_key(&make(at, 1))).unwrap().is_some() {
             cursor.delete(tx).unwrap();
         } else {
             cursor.insert(tx, &make(at, 1)).unwrap();
@@ -81,7 +81,7 @@ fn measure<K: BtreeType + Clone>(name: &str, make: fn(u32, u32) -> K::Record) {
 
 #[test]
 #[ignore = "prints times"]
-fn of_single_operations() {
+fn single_operations() {
     measure::<BnoBt>("free space", free);
     measure::<RmapBt>("reverse mappings", mapping);
 }

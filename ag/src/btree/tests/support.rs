@@ -1,4 +1,4 @@
-//! A tree on blocks that only tests have, and its independent judge.
+//! A btree on blocks of the test, and an independent checker for it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use block::MemoryDevice;
 use journal::engine::NoJournal;
 use journal::engine::{BufferCache, BufferId, CommitTarget, DiskExtent, Error, LogReservation, Transaction};
 
-/// Blocks of 512 bytes: the smallest that a test volume may have, so that trees grow high soon.
+/// Blocks of 512 bytes: small, so that trees soon grow high.
 pub fn geometry() -> Geometry {
     Geometry {
         block_size: 512,
@@ -63,13 +63,13 @@ impl Bench {
         Transaction::begin(&self.target, &self.cache, reservation).unwrap()
     }
 
-    /// Commits what there is and goes on.
+    /// Commits the transaction and begins the next.
     pub fn next(&self, tx: &mut Transaction) {
         std::mem::replace(tx, self.begin()).commit(&mut []).unwrap();
     }
 }
 
-/// A tree whose root lies in the test, and whose blocks come from a counter.
+/// A btree with its root in the test and its blocks from a counter.
 #[derive(Clone, Debug)]
 pub struct TestTree<K> {
     pub geometry: Geometry,
@@ -77,7 +77,7 @@ pub struct TestTree<K> {
     pub inline: Vec<u8>,
     pub used: HashSet<u64>,
     pub free: Vec<u64>,
-    /// Blocks that may still be taken.
+    /// Blocks that may still be allocated.
     pub budget: usize,
     kind: std::marker::PhantomData<K>,
 }
@@ -132,9 +132,9 @@ pub fn empty<K: BtreeType>(tx: &mut Transaction, inline: usize) -> BtreeCursor<T
     let leaf = cursor.new_block(tx, 0, 0).unwrap();
     cursor.tree.root = BtreeRoot::Block { block: leaf.block, levels: 1 };
     if inline > 0 {
-        let shape = BlockLayout::inline::<K>(inline);
+        let layout = BlockLayout::inline::<K>(inline);
         cursor.tree.inline[..4].copy_from_slice(&[0, 1, 0, 1]);
-        let pointers = shape.pointers(0..1);
+        let pointers = layout.pointers(0..1);
         cursor.tree.inline[pointers].copy_from_slice(K::Pointer::of(leaf.block).as_bytes());
         cursor.tree.root = BtreeRoot::Inline;
     }
@@ -142,14 +142,14 @@ pub fn empty<K: BtreeType>(tx: &mut Transaction, inline: usize) -> BtreeCursor<T
 }
 
 impl<K: BtreeType> BtreeCursor<TestTree<K>> {
-    /// Starts over with an empty leaf.
+    /// Resets the tree to an empty leaf.
     pub fn make_empty(&mut self, tx: &mut Transaction) {
         let leaf = self.new_block(tx, 0, 0).unwrap();
         self.tree.root = BtreeRoot::Block { block: leaf.block, levels: 1 };
     }
 }
 
-/// What a walk from the root finds, judged without any of the cursor's code.
+/// Walks the tree from the root and checks it, without the cursor's code.
 pub fn judge<K: BtreeType>(tx: &mut Transaction, tree: &TestTree<K>) -> Vec<K::Record> {
     let mut blocks = HashSet::new();
     let mut records = Vec::new();
@@ -161,9 +161,9 @@ pub fn judge<K: BtreeType>(tx: &mut Transaction, tree: &TestTree<K>) -> Vec<K::R
         BtreeRoot::Inline => {
             let (level, count) = (tree.inline[1], usize::from(tree.inline[3]));
             assert!(count > 0);
-            let shape = BlockLayout::inline::<K>(tree.inline.len());
-            let keys: Vec<_> = shape.view::<KeyOf<TestTree<K>>>(&tree.inline).to_vec();
-            let children: Vec<_> = shape.view_pointers::<K::Pointer>(&tree.inline).to_vec();
+            let layout = BlockLayout::inline::<K>(tree.inline.len());
+            let keys: Vec<_> = layout.view::<KeyOf<TestTree<K>>>(&tree.inline).to_vec();
+            let children: Vec<_> = layout.view_pointers::<K::Pointer>(&tree.inline).to_vec();
             for (key, child) in keys.iter().zip(children) {
                 let child = (u32::from(level) - 1, child.number(), count == 1);
                 let found = visit::<K>(tx, tree, child, &mut last, &mut blocks, &mut records);
@@ -199,25 +199,29 @@ fn visit<K: BtreeType>(
     assert_eq!(left, before.map(|(before, _)| before), "left sibling");
     assert!(before.is_none_or(|(_, right)| right == Some(block)), "right sibling");
     let geometry = &tree.geometry;
-    let shape = if level == 0 { BlockLayout::leaf::<K>(geometry) } else { BlockLayout::node::<K>(geometry) };
+    let layout = if level == 0 { BlockLayout::leaf::<K>(geometry) } else { BlockLayout::node::<K>(geometry) };
     let count = usize::from(header.numrecs());
-    assert!(count <= shape.max() && (is_root || count >= shape.min()), "{count} at level {level}");
+    assert!(count <= layout.max() && (is_root || count >= layout.min()), "{count} at level {level}");
     let mut widest: Option<K::Key> = None;
     let mut join = |key: K::Key| match &mut widest {
         None => widest = Some(key),
-        Some(widest) => K::widen(widest, &key),
+        Some(widest) => K::widen_key(widest, &key),
     };
     if level == 0 {
-        for record in shape.view::<RecordOf<TestTree<K>>>(&bytes) {
-            assert!(records.last().is_none_or(|before| K::of_record(before) < K::of_record(record)));
+        for record in layout.view::<RecordOf<TestTree<K>>>(&bytes) {
+            assert!(
+                records
+                    .last()
+                    .is_none_or(|before| K::record_lookup_key(before) < K::record_lookup_key(record))
+            );
             records.push(*record);
-            join(K::key(record));
+            join(K::init_key(record));
         }
         return widest;
     }
     assert!(count > usize::from(is_root && tree.inline.is_empty()), "{count} children");
-    let keys: Vec<_> = shape.view::<KeyOf<TestTree<K>>>(&bytes).to_vec();
-    let pointers: Vec<_> = shape.view_pointers::<K::Pointer>(&bytes).to_vec();
+    let keys: Vec<_> = layout.view::<KeyOf<TestTree<K>>>(&bytes).to_vec();
+    let pointers: Vec<_> = layout.view_pointers::<K::Pointer>(&bytes).to_vec();
     for (key, pointer) in keys.iter().zip(pointers) {
         let child = (level - 1, pointer.number(), false);
         let found = visit::<K>(tx, tree, child, last, blocks, records).unwrap();
@@ -227,14 +231,14 @@ fn visit<K: BtreeType>(
     widest
 }
 
-/// Where a block of the test's tree lies.
+/// Disk address of a block of the test's tree.
 pub fn daddr<K: BtreeType>(tree: &TestTree<K>, block: u64) -> Daddr {
     let (ag, at) = K::Pointer::of(block).locate(&tree.geometry, Some(AgNumber(0))).unwrap();
     assert_eq!(tree.geometry.fs_block(ag, at), FsBlock(block));
     tree.geometry.ag_block_daddr(ag, AgBlock(at.get()))
 }
 
-/// The buffer of a block of the test's tree.
+/// Buffer of a block of the test's tree.
 pub fn open<K: BtreeType>(tx: &mut Transaction, tree: &TestTree<K>, block: u64) -> BufferId {
     let extent = DiskExtent { daddr: daddr::<K>(tree, block), bytes: tree.geometry.block_size };
     tx.read(extent, Rank::Fork, |_| Ok(())).unwrap()

@@ -1,13 +1,13 @@
-//! What an allocation touches and logs: the experiment of the free inode tree's first announcement in small (one AG,
-//! many inodes, few of them free at random, then a new directory's files), counted in buffers, not in seconds.
+//! Buffers that an allocation touches: the experiment of the finobt's first announcement on a small scale (one AG, many
+//! inodes, few of them free at random positions, then the files of a new directory).
 
 use base::Ino;
 
-use super::fixture::Bed;
+use super::fixture::Fixture;
 use super::random::Dice;
 
-/// Fills one AG with `count` inodes, frees `holes` of them at random, and allocates as many anew. Returns how many
-/// buffers these allocations touched together, and the most that one did.
+/// Fills one AG with `count` inodes, frees `holes` of them at random, and allocates as many again. Returns the number
+/// of buffers that these allocations touched together, and the maximum of one.
 fn refill(finobt: bool, count: usize, holes: usize) -> (usize, usize) {
     let options = mkfs::Options {
         block_size: 1024,
@@ -16,7 +16,7 @@ fn refill(finobt: bool, count: usize, holes: usize) -> (usize, usize) {
         inobtcount: finobt,
         ..mkfs::Options::default()
     };
-    let mut bed = Bed::new(64 << 20, &options);
+    let mut bed = Fixture::new(64 << 20, &options);
     let root = bed.geometry().root;
     for _ in 0..count {
         bed.alloc(root, false).unwrap();
@@ -31,27 +31,27 @@ fn refill(finobt: bool, count: usize, holes: usize) -> (usize, usize) {
             bed.free(ino);
         }
     }
-    // A clean remount: nothing is remembered.
+    // A clean remount: nothing is cached.
     bed.reopen();
     let parent = *bed.used.last().unwrap();
     let touched: Vec<usize> =
         (bed.used.len()..count).map(|_| bed.alloc_counting(parent).unwrap().1).collect();
     assert_eq!(bed.used.len(), count);
-    bed.judge();
+    bed.check();
     (touched.iter().sum(), touched.iter().copied().max().unwrap_or(0))
 }
 
 #[test]
-fn with_the_free_inode_tree_an_allocation_touches_as_few_blocks_among_many_inodes() {
+fn with_finobt_buffers_per_allocation_do_not_grow_with_inodes() {
     let (few, most_of_few) = refill(true, 6_000, 40);
     let (many, most_of_many) = refill(true, 40_000, 40);
-    // Both trees have two levels, whichever the number: the AGI, two blocks of each, and at most a neighbour.
+    // Both trees have two levels for either number: the AGI, two blocks of each, and at most one sibling.
     assert!(most_of_few <= 7 && most_of_many <= 7, "{most_of_few} and {most_of_many} buffers");
     assert!(many <= few * 13 / 10, "{many} buffers for many inodes, {few} for few");
 }
 
 #[test]
-fn without_it_the_search_grows_with_the_number_of_inodes() {
+fn without_finobt_the_search_grows_with_inodes() {
     let (few, _) = refill(false, 6_000, 40);
     let (many, _) = refill(false, 40_000, 40);
     assert!(many > few * 2, "{many} buffers for many inodes, {few} for few");

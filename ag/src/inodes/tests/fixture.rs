@@ -1,8 +1,8 @@
-//! A volume under test: made by `mkfs` in memory, changed by transactions that are written home when the test says so,
-//! judged by `check`.
+//! A test volume: formatted by `mkfs` in memory, changed by transactions that are written back when the test calls for
+//! it, and checked by `check`.
 //!
-//! Inodes that the test allocates have no names. On the copy that is judged they are put on the lists of unlinked
-//! inodes, where inodes without names belong.
+//! The inodes that the test allocates have no names. In the copy that is checked they are put on the unlinked lists,
+//! where inodes without names belong.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -22,20 +22,20 @@ use zerocopy::FromBytes;
 use crate::inodes::{ChunkRecord, FreedInodes, InodeAllocRequest, InodeOptions};
 use crate::{AgLogCosts, AllocRequest, AllocTarget, BlockReservation, ExtentOwner, Groups};
 
-/// A volume under test.
-pub struct Bed {
+/// A test volume.
+pub struct Fixture {
     pub device: Arc<MemoryDevice>,
     pub target: Arc<NoJournal>,
     pub cache: Arc<BufferCache>,
     pub groups: Arc<Groups>,
     /// Inodes that the test has allocated and not freed.
     pub used: BTreeSet<Ino>,
-    /// Inodes that `mkfs` made.
+    /// Inodes that `mkfs` created.
     pub first: BTreeSet<Ino>,
     options: InodeOptions,
 }
 
-/// What the checker finds.
+/// Collects the checker's findings.
 #[derive(Default)]
 struct Findings(Mutex<Vec<String>>);
 
@@ -45,8 +45,8 @@ impl check::Observer for Findings {
     }
 }
 
-impl Bed {
-    /// A volume of `size` bytes, of which one CPU makes use and all may hold inodes.
+impl Fixture {
+    /// A volume of `size` bytes, used by one CPU, all of which may hold inodes.
     pub fn new(size: u64, options: &mkfs::Options) -> Self {
         Self::with(size, options, InodeOptions { cpus: 1, ..InodeOptions::default() })
     }
@@ -71,16 +71,16 @@ impl Bed {
         bed
     }
 
-    /// Unmounts and mounts again: nothing in memory stays.
+    /// Unmounts and mounts again: no in-core state is left.
     pub fn reopen(&mut self) {
-        self.write_home();
+        self.write_back();
         let geometry = self.geometry().clone();
         let again = Self::open(self.device.clone(), geometry, self.options.clone());
         let kept = std::mem::take(&mut self.used);
         *self = Self { first: &again.first - &kept, used: kept, ..again };
     }
 
-    /// A transaction that may log as much as creating an inode may.
+    /// A transaction that may log as much as creating an inode.
     pub fn begin(&self) -> Transaction {
         let reservation =
             LogReservation { bytes: AgLogCosts::derive(self.geometry()).largest(), transactions: 3 };
@@ -92,7 +92,7 @@ impl Bed {
         self.groups.geometry()
     }
 
-    /// Allocates an inode in a transaction of its own, and counts the buffers that it touched.
+    /// Allocates an inode in a transaction of its own; returns the number of buffers it touched.
     pub fn alloc_counting(&mut self, parent: Ino) -> Result<(Ino, usize), Error> {
         let mut blocks = self.groups.reserve_blocks(self.groups.blocks_for_inode())?;
         let mut tx = self.begin();
@@ -104,7 +104,7 @@ impl Bed {
         Ok((ino, touched))
     }
 
-    /// Takes blocks away from the volume, at most `count` of them in one extent.
+    /// Allocates blocks of the volume, at most `count` of them in one extent.
     pub fn take_blocks_near(&self, target: AllocTarget, count: u32) -> Option<(FsBlock, u32)> {
         let mut blocks = self.groups.reserve_blocks(count).or_else(|_| self.groups.reserve_blocks(1)).ok()?;
         let mut tx = self.begin();
@@ -115,7 +115,7 @@ impl Bed {
         found
     }
 
-    /// Takes a run of that many blocks away, if there is one.
+    /// Allocates a run of `count` blocks, if there is one.
     pub fn take_run_of(&self, count: u32) -> Option<(FsBlock, u32)> {
         let mut blocks = self.groups.reserve_blocks(count).ok()?;
         let mut tx = self.begin();
@@ -126,24 +126,24 @@ impl Bed {
         found
     }
 
-    /// Takes blocks away from an AG.
+    /// Allocates blocks of an AG.
     pub fn take_blocks_in(&self, ag: AgNumber, count: u32) -> Option<(FsBlock, u32)> {
         self.take_blocks_near(AllocTarget::OnlyAg(ag), count)
     }
 
-    /// Takes all free blocks away.
+    /// Allocates all free blocks.
     pub fn take_all(&self) -> Vec<(FsBlock, u32)> {
         std::iter::from_fn(|| self.take_blocks_near(AllocTarget::Ag(AgNumber(0)), 1024)).collect()
     }
 
-    /// Gives blocks back that were taken.
+    /// Frees blocks that were allocated.
     pub fn give_blocks(&self, (start, count): (FsBlock, u32)) {
         let mut tx = self.begin();
         self.groups.free_extent_later(&mut tx, start, count, ExtentOwner::Mapped).unwrap();
         tx.commit(&mut []).unwrap();
     }
 
-    /// Uses up the inodes that are free now.
+    /// Allocates all inodes that are free now.
     pub fn drain_free_inodes(&mut self) {
         let root = self.geometry().root;
         for _ in 0..self.groups.inodes().counts().free {
@@ -151,7 +151,7 @@ impl Bed {
         }
     }
 
-    /// Blocks for an inode; where there are not so many, it can still come from a chunk that has one.
+    /// Reserves blocks for an inode. If there are fewer, the inode can still come from an existing chunk.
     fn reserve(&self) -> BlockReservation<'_> {
         let blocks = self.groups.reserve_blocks(self.groups.blocks_for_inode());
         blocks.or_else(|_| self.groups.reserve_blocks(0)).unwrap()
@@ -164,7 +164,7 @@ impl Bed {
         Ok(ino)
     }
 
-    /// The same, without noting it.
+    /// Does the same without recording the inode in the test.
     pub fn alloc_shared(&self, parent: Ino, is_dir: bool) -> Result<Ino, Error> {
         let mut blocks = self.reserve();
         let mut tx = self.begin();
@@ -180,7 +180,7 @@ impl Bed {
         self.free_shared(ino).unwrap()
     }
 
-    /// The same, without noting it.
+    /// Does the same without recording the inode in the test.
     pub fn free_shared(&self, ino: Ino) -> Result<FreedInodes, Error> {
         let mut tx = self.begin();
         let freed = self.groups.free_inodes(&mut tx, &[ino])?;
@@ -188,7 +188,7 @@ impl Bed {
         Ok(freed)
     }
 
-    /// Every chunk of the volume, as the inode trees have them.
+    /// All chunks of the volume, from the inode trees.
     pub fn chunks(&self) -> Vec<(AgNumber, ChunkRecord)> {
         let mut found = Vec::new();
         for ag in self.geometry().ags() {
@@ -202,36 +202,36 @@ impl Bed {
         found
     }
 
-    /// Inodes in use, as the trees have them.
+    /// Inodes in use, from the inode trees.
     pub fn in_use(&self) -> BTreeSet<Ino> {
         let of = |(ag, chunk): (AgNumber, ChunkRecord)| {
-            let used = chunk.present() & !chunk.free;
+            let used = chunk.present_mask() & !chunk.free;
             let bits = (0..64).filter(move |n| used & 1 << n != 0);
             bits.map(move |n| (ag, AgIno(chunk.start.get() + n))).collect::<Vec<_>>()
         };
         self.chunks().into_iter().flat_map(of).map(|(ag, ino)| self.geometry().ino(ag, ino)).collect()
     }
 
-    /// Writes everything home, and asks the checker about the whole volume.
-    pub fn judge(&self) {
+    /// Writes all metadata back and runs the checker on the whole volume.
+    pub fn check(&self) {
         let found = self.findings();
         assert!(found.is_empty(), "{found:#?}");
     }
 
-    /// The same for a volume from which the test took blocks, which nobody owns.
-    pub fn judge_without_owners(&self) {
+    /// Does the same for a volume with blocks that the test has allocated without an owner.
+    pub fn check_without_owners(&self) {
         let mut found = self.findings();
         found.retain(|finding| !finding.contains("blocks free or owned"));
         assert!(found.is_empty(), "{found:#?}");
     }
 
-    /// Buffers of blocks that were freed and used again stay behind: others stand for them now.
-    fn write_home(&self) {
+    /// Ignores stale buffers of blocks that were freed and reused.
+    fn write_back(&self) {
         self.target.write_back(&*self.device).unwrap();
     }
 
     fn findings(&self) -> Vec<String> {
-        self.write_home();
+        self.write_back();
         let copy = MemoryDevice::new(self.device.size());
         let mut bytes = vec![0; 1 << 20];
         for at in (0..self.device.size()).step_by(bytes.len()) {
@@ -244,12 +244,12 @@ impl Bed {
         let findings = Findings::default();
         check::check(&copy, &check::Options { threads: 1, ..Default::default() }, &findings).unwrap();
         let mut found = findings.0.into_inner().unwrap();
-        // That is where the test put them.
+        // The test has put them there.
         found.retain(|finding| !finding.contains("unlinked list: members"));
         found
     }
 
-    /// Makes a volume of what lies on the device: counters, and names for the inodes in use.
+    /// Completes the device's metadata: counters, and unlinked lists for the inodes in use.
     fn settle(&self, copy: &MemoryDevice) {
         let counts = self.groups.inodes().counts();
         let free = self.groups.free_blocks();
@@ -276,7 +276,7 @@ impl Bed {
         }
     }
 
-    /// Makes a file of a free inode, without links.
+    /// Turns a free inode into a file without links.
     fn fill(&self, copy: &MemoryDevice, ino: Ino, next: u32) {
         let geometry = self.geometry();
         let (ag, within) = geometry.split_ino(ino).unwrap();
@@ -294,7 +294,7 @@ impl Bed {
     }
 }
 
-/// Changes a block that has a stamp.
+/// Changes a block that has a checksum.
 fn patch(device: &MemoryDevice, at: u64, len: usize, change: impl FnOnce(&mut [u8])) {
     let mut bytes = vec![0; len];
     device.read_at(at, &mut bytes).unwrap();

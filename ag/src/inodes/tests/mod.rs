@@ -1,11 +1,11 @@
-//! Tests of inode allocation on whole volumes in memory, which `mkfs` made and `check` judges.
+//! Tests of inode allocation on whole volumes in memory, formatted by `mkfs` and checked by `check`.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `bed` | a volume under test: operations, and what must hold after them |
-//! | `random` | random allocations and frees on tiny volumes, against a list of the inodes in use |
-//! | `places` | where inodes go: near the parent, lanes of CPUs, parts of chunks, limits |
-//! | `costs` | what an allocation touches and logs, with and without the free inode tree |
+//! | `fixture` | a test volume: operations and checks |
+//! | `random` | random allocations and frees on tiny volumes, compared with a list of the inodes in use |
+//! | `places` | placement of inodes: near the parent, lanes of CPUs, sparse chunks, limits |
+//! | `costs` | buffers that an allocation touches, with and without the finobt |
 //! | `threads` | several threads on one volume |
 
 mod costs;

@@ -1,20 +1,20 @@
-//! Where inodes go.
+//! Placement of inodes.
 
 use base::percpu::override_current;
 use base::{AgNumber, FsBlock, Ino};
 use journal::engine::Error;
 
-use super::fixture::Bed;
+use super::fixture::Fixture;
 use crate::inodes::state::InodeOptions;
 
-/// Without reverse mappings: some tests take blocks that nobody owns.
+/// Without reverse mappings: some tests allocate blocks without an owner.
 fn options(ag_count: u64) -> mkfs::Options {
     mkfs::Options { ag_count: Some(ag_count), rmapbt: false, reflink: false, ..mkfs::Options::default() }
 }
 
-/// Takes all free blocks and inodes, but for the second half of an aligned chunk, and pieces that are too short for
-/// inodes. Returns the chunk's first block; its first half can be given back.
-fn fill_but_half_a_chunk(bed: &mut Bed) -> u64 {
+/// Allocates all free blocks and inodes, except the second half of an aligned chunk, and pieces that are too short for
+/// inodes. Returns the chunk's first block; its first half can be freed.
+fn fill_but_half_a_chunk(bed: &mut Fixture) -> u64 {
     let taken = bed.take_all();
     let (start, _) =
         taken.iter().find(|(start, blocks)| *blocks >= 1024 && start.get() > 64).copied().unwrap();
@@ -22,20 +22,20 @@ fn fill_but_half_a_chunk(bed: &mut Bed) -> u64 {
     for piece in 1..60 {
         bed.give_blocks((FsBlock(chunk + piece * 16 + 1), 3));
     }
-    // What is set aside for trees lay in long runs; now the pieces can stand for it.
+    // The reservations for trees were backed by long runs; now the pieces can back them.
     while bed.take_run_of(4).is_some() {}
     bed.give_blocks((FsBlock(chunk + 4), 4));
     bed.drain_free_inodes();
     chunk
 }
 
-fn ag_of(bed: &Bed, ino: Ino) -> u32 {
+fn ag_of(bed: &Fixture, ino: Ino) -> u32 {
     bed.geometry().split_ino(ino).unwrap().0.get()
 }
 
 #[test]
-fn a_file_lies_in_its_parents_chunk_or_the_nearest_one() {
-    let mut bed = Bed::new(64 << 20, &options(1));
+fn a_file_is_in_its_parents_chunk_or_the_nearest() {
+    let mut bed = Fixture::new(64 << 20, &options(1));
     let root = bed.geometry().root;
     let all: Vec<Ino> = (0..640).map(|_| bed.alloc(root, false).unwrap()).collect();
     let parent = all[320];
@@ -45,15 +45,15 @@ fn a_file_lies_in_its_parents_chunk_or_the_nearest_one() {
     for expected in [340, 200, 100, 600] {
         assert_eq!(bed.alloc(parent, false).unwrap(), all[expected]);
     }
-    bed.judge();
+    bed.check();
 }
 
 #[test]
-fn directories_of_different_cpus_lie_in_different_ags_and_files_with_them() {
+fn directories_of_different_cpus_and_their_files_are_in_different_ags() {
     let inodes = InodeOptions { cpus: 2, ..InodeOptions::default() };
-    // The AG that holds the log has no less room than the others by much.
+    // The AG with the log has nearly as much free space as the others.
     let log = mkfs::LogOptions { size: Some(16 << 20), ..mkfs::LogOptions::default() };
-    let mut bed = Bed::with(1 << 30, &mkfs::Options { log, ..options(4) }, inodes);
+    let mut bed = Fixture::with(1 << 30, &mkfs::Options { log, ..options(4) }, inodes);
     let root = bed.geometry().root;
     let mut seen = [Vec::new(), Vec::new()];
     for round in 0..40 {
@@ -70,12 +70,12 @@ fn directories_of_different_cpus_lie_in_different_ags_and_files_with_them() {
         ags.dedup();
         assert_eq!(*ags, [cpu as u32, cpu as u32 + 2]);
     }
-    bed.judge();
+    bed.check();
 }
 
 #[test]
-fn where_no_whole_chunk_fits_parts_come_and_grow_together() {
-    let mut bed = Bed::new(64 << 20, &options(1));
+fn sparse_chunks_are_allocated_and_merged() {
+    let mut bed = Fixture::new(64 << 20, &options(1));
     let root = bed.geometry().root;
     let chunk = fill_but_half_a_chunk(&mut bed);
     let before = bed.groups.inodes().counts().allocated;
@@ -86,37 +86,37 @@ fn where_no_whole_chunk_fits_parts_come_and_grow_together() {
         bed.alloc(root, false).unwrap();
     }
     assert!(matches!(bed.alloc(root, false), Err(Error::NoSpace { .. })));
-    bed.judge_without_owners();
+    bed.check_without_owners();
     bed.give_blocks((FsBlock(chunk), 4));
     assert_eq!(bed.alloc(root, false).unwrap().get(), chunk * 8);
     let chunks = bed.chunks();
     let (_, whole) = chunks.iter().find(|(_, found)| u64::from(found.start.get()) == chunk * 8).unwrap();
     assert_eq!((whole.holes, whole.count(), whole.free_count()), (0, 64, 31));
-    bed.judge_without_owners();
-    // The whole goes at once, in one run.
+    bed.check_without_owners();
+    // The whole chunk is freed at once, as one run.
     let inos: Vec<Ino> = bed.used.range(Ino(chunk * 8)..Ino(chunk * 8 + 64)).copied().collect();
     let removed: Vec<_> = inos.into_iter().filter_map(|ino| bed.free(ino).removed).collect();
     assert_eq!(removed.len(), 1);
     assert_eq!((removed[0].first, removed[0].present), (Ino(chunk * 8), u64::MAX));
-    bed.judge_without_owners();
+    bed.check_without_owners();
 }
 
 #[test]
-fn a_part_that_is_unused_goes_alone() {
-    let mut bed = Bed::new(64 << 20, &options(1));
+fn an_unused_sparse_chunk_is_freed_alone() {
+    let mut bed = Fixture::new(64 << 20, &options(1));
     let root = bed.geometry().root;
     let chunk = fill_but_half_a_chunk(&mut bed);
     let ino = bed.alloc(root, false).unwrap();
     let removed = bed.free(ino).removed.unwrap();
     assert_eq!(removed.inodes().count(), 32);
     assert_eq!(removed.inodes().next(), Some(Ino((chunk + 4) * 8)));
-    bed.judge_without_owners();
+    bed.check_without_owners();
 }
 
 #[test]
-fn inodes_take_no_more_than_their_share() {
+fn inodes_are_limited_to_their_share() {
     let inodes = InodeOptions { percent: 1, cpus: 1, ..InodeOptions::default() };
-    let mut bed = Bed::with(64 << 20, &options(2), inodes);
+    let mut bed = Fixture::with(64 << 20, &options(2), inodes);
     let root = bed.geometry().root;
     let most = bed.groups.inodes().counts().most;
     assert_eq!(most, (64 << 20) / 4096 / 100 / 8 * 64);
@@ -124,43 +124,43 @@ fn inodes_take_no_more_than_their_share() {
     let counts = bed.groups.inodes().counts();
     assert_eq!((counts.allocated, counts.free), (most, 0));
     assert!(bed.groups.free_blocks() > 1000);
-    bed.judge();
+    bed.check();
 }
 
 #[test]
-fn chunks_stay_where_they_are_to_be_kept() {
+fn ikeep_keeps_chunks() {
     let inodes = InodeOptions { keep_chunks: true, cpus: 1, ..InodeOptions::default() };
-    let mut bed = Bed::with(64 << 20, &options(1), inodes);
+    let mut bed = Fixture::with(64 << 20, &options(1), inodes);
     let root = bed.geometry().root;
     let all: Vec<Ino> = (0..200).map(|_| bed.alloc(root, false).unwrap()).collect();
     let before = bed.groups.inodes().counts().allocated;
     assert!(all.into_iter().all(|ino| bed.free(ino).removed.is_none()));
     assert_eq!(bed.groups.inodes().counts().allocated, before);
-    bed.judge();
+    bed.check();
 }
 
 #[test]
-fn blocks_that_hold_several_chunks_are_recorded_by_chunk_and_stay() {
+fn blocks_of_several_chunks_have_a_record_each_and_are_kept() {
     let options = mkfs::Options { block_size: 65536, sparse: false, ..options(1) };
-    let mut bed = Bed::new(256 << 20, &options);
+    let mut bed = Fixture::new(256 << 20, &options);
     let root = bed.geometry().root;
-    bed.judge();
+    bed.check();
     let chunks = bed.chunks().len();
     let all: Vec<Ino> = (0..300).map(|_| bed.alloc(root, false).unwrap()).collect();
     assert!(bed.chunks().len() > chunks);
-    bed.judge();
+    bed.check();
     assert!(all.into_iter().all(|ino| bed.free(ino).removed.is_none()));
-    bed.judge();
+    bed.check();
 }
 
-/// A full volume of large blocks could not free inodes: the free inode tree was to have as many blocks at hand as it
-/// can have levels, also where its one leaf has room for every chunk of the group. Removed files stayed on their lists,
-/// and every mount and unmount returned the error.
+/// A full volume of large blocks could not free inodes: the finobt required as many free blocks as it can have levels,
+/// even if its single leaf had slots for every chunk of the AG. Removed files stayed on their unlinked lists, and every
+/// mount and unmount returned the error.
 #[test]
 fn a_full_volume_frees_inodes() {
     for (block_size, size) in [(1024, 64 << 20), (4096, 64 << 20), (16384, 128 << 20), (65536, 300 << 20)] {
         let options = mkfs::Options { block_size, ..options(2) };
-        let mut bed = Bed::new(size, &options);
+        let mut bed = Fixture::new(size, &options);
         let root = bed.geometry().root;
         let all: Vec<Ino> = (0..3000).map(|_| bed.alloc(root, false).unwrap()).collect();
         bed.drain_free_inodes();
@@ -170,15 +170,15 @@ fn a_full_volume_frees_inodes() {
             bed.used.remove(ino);
             bed.free_shared(*ino).unwrap();
         }
-        bed.judge_without_owners();
+        bed.check_without_owners();
         held.into_iter().for_each(|blocks| bed.give_blocks(blocks));
-        bed.judge();
+        bed.check();
     }
 }
 
 #[test]
-fn a_full_ag_sends_files_elsewhere() {
-    let mut bed = Bed::new(64 << 20, &options(2));
+fn files_of_a_full_ag_go_to_other_ags() {
+    let mut bed = Fixture::new(64 << 20, &options(2));
     let root = bed.geometry().root;
     assert_eq!(ag_of(&bed, root), 0);
     while bed.take_blocks_in(AgNumber(0), 8).is_some() {}
@@ -189,12 +189,12 @@ fn a_full_ag_sends_files_elsewhere() {
     }
     assert!(ags.is_sorted());
     assert_eq!(ags.last(), Some(&1));
-    bed.judge_without_owners();
+    bed.check_without_owners();
 }
 
 #[test]
 fn trees_that_disagree_are_damage_not_a_panic() {
-    let mut bed = Bed::new(64 << 20, &options(1));
+    let mut bed = Fixture::new(64 << 20, &options(1));
     let root = bed.geometry().root;
     let ino = bed.alloc(root, false).unwrap();
     assert!(bed.free_shared(Ino(ino.get() + 1)).is_err(), "it is free");
@@ -204,15 +204,15 @@ fn trees_that_disagree_are_damage_not_a_panic() {
 }
 
 #[test]
-fn a_count_that_is_old_by_the_time_of_the_lock_is_no_reason_to_give_up() {
+fn a_stale_count_does_not_end_the_search() {
     let options = mkfs::Options { block_size: 1024, ag_count: Some(1), ..mkfs::Options::default() };
-    let mut bed = Bed::new(64 << 20, &options);
+    let mut bed = Fixture::new(64 << 20, &options);
     let root = bed.geometry().root;
-    let inodes = |bed: &Bed| bed.groups.get(AgNumber(0)).unwrap().inodes.free();
+    let inodes = |bed: &Fixture| bed.groups.get(AgNumber(0)).unwrap().inodes.free();
     while inodes(&bed) > 0 {
         bed.alloc_counting(root).unwrap();
     }
-    // As another thread sees it that looked just before the last one was taken.
+    // As seen by another thread that read it before the last one was allocated.
     let group = bed.groups.get(AgNumber(0)).unwrap();
     group.inodes.set(group.inodes.count(), 1);
     bed.alloc_counting(root).unwrap();

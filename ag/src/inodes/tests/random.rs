@@ -1,11 +1,10 @@
-//! Random allocations and frees on tiny volumes: every few steps the trees must hold what the test believes, and the
-//! checker must find nothing. The volumes are so small that space runs out, trees grow and shrink, and chunks come in
-//! parts.
+//! Random allocations and frees on tiny volumes: every few steps the trees must match the test's model, and the checker
+//! must find nothing. The volumes are so small that space runs out, trees grow and shrink, and chunks are sparse.
 
 use base::{FsBlock, Ino};
 use journal::engine::Error;
 
-use super::fixture::Bed;
+use super::fixture::Fixture;
 
 /// A sequence of numbers from a seed.
 pub struct Dice(u64);
@@ -22,8 +21,8 @@ impl Dice {
     }
 }
 
-/// Takes blocks so that what is free lies in pieces: most of them too short for a chunk. Returns what was taken.
-fn cut_up(bed: &Bed, dice: &mut Dice) -> Vec<(FsBlock, u32)> {
+/// Allocates blocks so that free space lies in pieces, most of them too short for a chunk. Returns what was allocated.
+fn cut_up(bed: &Fixture, dice: &mut Dice) -> Vec<(FsBlock, u32)> {
     let mut taken = Vec::new();
     for (start, mut count) in bed.take_all() {
         let mut at = start.get();
@@ -33,7 +32,7 @@ fn cut_up(bed: &Bed, dice: &mut Dice) -> Vec<(FsBlock, u32)> {
             (at, count) = (at + u64::from(piece), count - piece);
         }
     }
-    // A few runs are given back.
+    // Free a few runs again.
     let mut kept = Vec::new();
     for (n, run) in taken.into_iter().enumerate() {
         if n % 20 == 0 { bed.give_blocks(run) } else { kept.push(run) }
@@ -41,8 +40,8 @@ fn cut_up(bed: &Bed, dice: &mut Dice) -> Vec<(FsBlock, u32)> {
     kept
 }
 
-/// Takes blocks until little is free, in both AGs. Returns what was taken.
-fn fill_up(bed: &Bed) -> Vec<(FsBlock, u32)> {
+/// Allocates blocks until little is free in both AGs. Returns what was allocated.
+fn fill_up(bed: &Fixture) -> Vec<(FsBlock, u32)> {
     let mut taken = bed.take_all();
     for ag in bed.geometry().ags() {
         let of_ag = |run: &(FsBlock, u32)| bed.geometry().split_fs_block(run.0).is_some_and(|at| at.0 == ag);
@@ -61,7 +60,7 @@ fn fill_up(bed: &Bed) -> Vec<(FsBlock, u32)> {
 }
 
 fn play(options: &mkfs::Options, seed: u64, steps: usize, pieces: bool) {
-    let mut bed = Bed::new(34 << 20, options);
+    let mut bed = Fixture::new(34 << 20, options);
     let mut dice = Dice::new(seed);
     let root = bed.geometry().root;
     let taken = if pieces { cut_up(&bed, &mut dice) } else { fill_up(&bed) };
@@ -91,7 +90,7 @@ fn play(options: &mkfs::Options, seed: u64, steps: usize, pieces: bool) {
         }
         if step % (steps / 8) == 0 {
             assert_eq!(&bed.in_use() - &bed.first, bed.used, "seed {seed}, step {step}");
-            bed.judge_without_owners();
+            bed.check_without_owners();
         }
     }
     assert!(removed > 0, "seed {seed}: no chunk was removed in {steps} steps ({full} times full)");
@@ -101,7 +100,7 @@ fn play(options: &mkfs::Options, seed: u64, steps: usize, pieces: bool) {
     for run in taken {
         bed.give_blocks(run);
     }
-    bed.judge();
+    bed.check();
     let counts = bed.groups.inodes().counts();
     assert_eq!(counts.allocated - counts.free, bed.first.len() as u64);
 }
@@ -117,22 +116,22 @@ fn with_all_features() {
 }
 
 #[test]
-fn without_a_free_inode_tree() {
+fn without_finobt() {
     play(&mkfs::Options { finobt: false, inobtcount: false, ..small_blocks() }, 2, 3000, false);
 }
 
 #[test]
-fn without_parts_and_counts_of_blocks() {
+fn without_sparse_chunks_and_inobtcount() {
     play(&mkfs::Options { sparse: false, inobtcount: false, ..small_blocks() }, 3, 3000, false);
 }
 
 #[test]
-fn in_pieces_of_free_space() {
+fn in_fragmented_space() {
     play(&mkfs::Options { rmapbt: false, reflink: false, ..small_blocks() }, 4, 4000, true);
 }
 
 #[test]
-fn in_pieces_without_a_free_inode_tree() {
+fn in_fragmented_space_without_finobt() {
     let options =
         mkfs::Options { rmapbt: false, reflink: false, finobt: false, inobtcount: false, ..small_blocks() };
     play(&options, 5, 3000, true);

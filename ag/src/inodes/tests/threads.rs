@@ -6,16 +6,16 @@ use std::sync::Mutex;
 use base::Ino;
 use base::percpu::override_current;
 
-use super::fixture::Bed;
+use super::fixture::Fixture;
 use super::random::Dice;
 use crate::inodes::state::InodeOptions;
 
 #[test]
-fn threads_in_directories_of_their_own_lose_and_share_nothing() {
+fn threads_in_separate_directories_get_distinct_inodes() {
     const THREADS: usize = 4;
     let inodes = InodeOptions { cpus: THREADS, ..InodeOptions::default() };
     let options = mkfs::Options { ag_count: Some(4), ..mkfs::Options::default() };
-    let mut bed = Bed::with(128 << 20, &options, inodes);
+    let mut bed = Fixture::with(128 << 20, &options, inodes);
     let root = bed.geometry().root;
     let all = Mutex::new(BTreeSet::new());
     std::thread::scope(|scope| {
@@ -43,13 +43,13 @@ fn threads_in_directories_of_their_own_lose_and_share_nothing() {
         }
     });
     bed.used = all.into_inner().unwrap();
-    bed.judge();
+    bed.check();
 }
 
 #[test]
-fn threads_in_one_directory_lose_and_share_nothing() {
+fn threads_in_one_directory_get_distinct_inodes() {
     let options = mkfs::Options { ag_count: Some(2), ..mkfs::Options::default() };
-    let mut bed = Bed::with(64 << 20, &options, InodeOptions::default());
+    let mut bed = Fixture::with(64 << 20, &options, InodeOptions::default());
     let root = bed.geometry().root;
     let all = Mutex::new(BTreeSet::new());
     std::thread::scope(|scope| {
@@ -73,5 +73,5 @@ fn threads_in_one_directory_lose_and_share_nothing() {
         }
     });
     bed.used = all.into_inner().unwrap();
-    bed.judge();
+    bed.check();
 }

@@ -1,4 +1,4 @@
-//! ClaimedExtents, allocations and frees together: no block has two owners, and space adds up.
+//! Claims, allocations and frees together: no block has two owners, and the counters agree.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -8,7 +8,7 @@ use journal::engine::Error;
 use crate::testing::{Numbers, OWNER, Volume};
 use crate::{AllocRequest, AllocTarget, Claim, ClaimRequest};
 
-/// For each block of the volume, who owns it as far as the test knows; 0 for nobody.
+/// The owner of each block of the volume in the test's model; 0 for none.
 struct Owners(Vec<AtomicU32>);
 
 impl Owners {
@@ -33,7 +33,7 @@ impl Owners {
     }
 }
 
-/// What one thread has.
+/// Claims and blocks of one thread.
 struct Party<'v> {
     volume: &'v Volume,
     owners: &'v Owners,
@@ -89,7 +89,7 @@ impl Party<'_> {
     fn take(&mut self) {
         let Some(mut claim) = Self::pick(&mut self.numbers, &mut self.claims) else { return };
         let whole = (claim.start(), claim.count());
-        // Parts in order, as small files take them.
+        // Parts in order, as small files allocate them.
         let mut parts = Vec::new();
         while claim.count() > 0 {
             parts.push(claim.take_front(1 + self.numbers.below(20)));
@@ -122,7 +122,7 @@ impl Party<'_> {
         self.volume.run(|tx| self.volume.groups.free_extent_later(tx, start, count, OWNER)).unwrap();
     }
 
-    /// `weights`: of claims, of giving them back, of taking them, of allocations, of frees.
+    /// `weights` of: claims, releasing them, allocating them, allocations, frees.
     fn go(&mut self, steps: u32, weights: [u32; 5]) {
         for _ in 0..steps {
             let mut at = self.numbers.below(weights.iter().sum());
@@ -167,7 +167,7 @@ fn run(megabytes: u64, options: &str, threads: u32, steps: u32) {
         held.sort_unstable_by_key(|(start, _)| start.get());
         let claimed: u64 = parties.iter().flat_map(|p| &p.claims).map(|claim| u64::from(claim.count())).sum();
         assert_eq!((volume.total(&held), volume.groups.claimed()), (total, claimed));
-        // ClaimedExtents are nothing on the disk.
+        // Claims are not on the disk.
         volume.check(&held);
     }
     for party in &mut parties {
@@ -182,12 +182,12 @@ fn run(megabytes: u64, options: &str, threads: u32, steps: u32) {
 }
 
 #[test]
-fn one_thread_with_every_tree() {
+fn one_thread_all_trees() {
     run(64, "-d agcount=4 -b size=1024 -m rmapbt=1,reflink=1", 1, 900);
 }
 
 #[test]
-fn one_thread_without_the_newer_trees() {
+fn one_thread_without_rmapbt_and_refcountbt() {
     run(64, "-d agcount=2 -b size=1024 -m rmapbt=0,reflink=0", 1, 900);
 }
 
@@ -197,12 +197,12 @@ fn threads_that_fill_a_small_volume() {
 }
 
 #[test]
-fn threads_with_usual_blocks() {
+fn threads_4k_blocks() {
     run(64, "-d agcount=2 -m rmapbt=1,reflink=1", 4, 500);
 }
 
 #[test]
-fn a_claim_waits_for_freed_blocks_and_hides_its_own_from_all() {
+fn a_claim_avoids_busy_blocks_and_excludes_others() {
     let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=0,reflink=0") else { return };
     let request = |target, min| ClaimRequest { target, min, max: 50, align: 1 };
     let claim = |request| volume.groups.claim(&mut volume.begin(), &request);
@@ -230,7 +230,7 @@ fn a_claim_waits_for_freed_blocks_and_hides_its_own_from_all() {
 }
 
 #[test]
-fn claims_leave_what_a_group_keeps_back() {
+fn claims_leave_the_ags_reservations() {
     let Some(volume) = Volume::make(64, "-d agcount=4 -b size=1024 -m rmapbt=1,reflink=1") else { return };
     let mut claims = Vec::new();
     let request = ClaimRequest { target: AllocTarget::Ag(AgNumber(0)), min: 1, max: 1000, align: 1 };
@@ -240,7 +240,7 @@ fn claims_leave_what_a_group_keeps_back() {
     let claimed = volume.groups.claimed();
     let available = volume.groups.available();
     assert!(claimed.abs_diff(available) < 100, "{claimed} are claimed of {available} for users");
-    // Everything else that still takes blocks gets what is kept for it: the trees.
+    // What may still allocate blocks gets those that are kept for it: the trees.
     let mut reservation = volume.groups.reserve_blocks(claimed.min(available) as u32).unwrap();
     for claim in claims {
         if claim.count() > reservation.left() {
@@ -251,8 +251,8 @@ fn claims_leave_what_a_group_keeps_back() {
     }
 }
 
-/// Free space lay in single blocks, of which a search looks at a few: when these were claimed, there was no space, and
-/// none for the trees of maps, for want of which a volume is shut down.
+/// Free space was in single blocks, of which a search checks only some. When these were claimed, there was no space,
+/// not even for the trees of maps, so the volume was shut down.
 #[test]
 fn the_last_of_many_single_blocks_is_found() {
     let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=0,reflink=0") else { return };

@@ -1,4 +1,4 @@
-//! What the counter of free blocks promises can be allocated, however free space lies.
+//! What the counter of free blocks contains can be allocated, however free space is fragmented.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::space::trees::AgfBtreeType;
 use crate::testing::{OWNER, Volume};
 use crate::{AllocRequest, AllocTarget, Claim, ClaimRequest};
 
-/// Fills the volume block by block, then frees every second block of it: the trees of free space are as large as they
-/// can be.
+/// Fills the volume block by block, then frees every second block, so that the free-space trees are as large as
+/// possible.
 fn fill_and_fragment(volume: &Volume) -> Vec<(FsBlock, u32)> {
     let mut held = Vec::new();
     for ag in volume.geometry.ags() {
@@ -47,16 +47,16 @@ fn fill_and_fragment(volume: &Volume) -> Vec<(FsBlock, u32)> {
     kept
 }
 
-/// Free space in single blocks makes the trees of free space grow by blocks that the counter had promised to users: who
-/// had reserved the last of them, and had been told that a write went well, found none when the data was written back.
-fn all_that_is_promised_is_there(megabytes: u64, options: &str) {
+/// Free space in single blocks made the free-space trees grow by blocks that the counter had contributed to users. A
+/// writer that had reserved the last of them, and whose write had succeeded, found none at writeback.
+fn check_contribution(megabytes: u64, options: &str) {
     let Some(volume) = Volume::make(megabytes, options) else { return };
     let total = volume.total(&[]);
     let mut held = fill_and_fragment(&volume);
     assert_eq!(volume.total(&held), total);
     let promised = u32::try_from(volume.groups.available()).unwrap();
     let mut reservation = volume.groups.reserve_blocks(promised).unwrap();
-    // Writeback claims the blocks of all data before it takes the first one out of free space.
+    // Writeback claims the blocks of all data before it allocates the first.
     let mut claims: Vec<Claim> = Vec::new();
     for n in 0..promised {
         let target =
@@ -74,7 +74,7 @@ fn all_that_is_promised_is_there(megabytes: u64, options: &str) {
     }
     assert_eq!((reservation.left(), volume.total(&held)), (0, total));
     drop(reservation);
-    // What the trees gave back as they shrank is promised to the last block, too.
+    // The blocks that the trees freed as they shrank are contributed to the last block, too.
     while let Ok(mut reservation) = volume.groups.reserve_blocks(1) {
         let target = AllocTarget::Ag(AgNumber(0));
         let request = AllocRequest { target, min: 1, max: 1, align: 1, owner: OWNER, data: true };
@@ -91,27 +91,27 @@ fn all_that_is_promised_is_there(megabytes: u64, options: &str) {
 }
 
 #[test]
-fn of_fragmented_space_with_small_blocks_and_every_tree() {
-    all_that_is_promised_is_there(32, "-d agcount=2 -b size=1024 -m rmapbt=1,reflink=1");
+fn fragmented_space_small_blocks_all_trees() {
+    check_contribution(32, "-d agcount=2 -b size=1024 -m rmapbt=1,reflink=1");
 }
 
 #[test]
-fn of_fragmented_space_with_small_blocks_and_few_trees() {
-    all_that_is_promised_is_there(32, "-d agcount=2 -b size=1024 -m rmapbt=0,reflink=0");
+fn fragmented_space_small_blocks_few_trees() {
+    check_contribution(32, "-d agcount=2 -b size=1024 -m rmapbt=0,reflink=0");
 }
 
 #[test]
-fn of_fragmented_space_with_usual_blocks() {
-    all_that_is_promised_is_there(128, "-d agcount=2 -m rmapbt=0,reflink=1");
+fn fragmented_space_4k_blocks() {
+    check_contribution(128, "-d agcount=2 -m rmapbt=0,reflink=1");
 }
 
 #[test]
-fn of_fragmented_space_in_the_smallest_groups() {
-    all_that_is_promised_is_there(64, "-d agcount=4 -m rmapbt=1,reflink=1");
+fn fragmented_space_smallest_ags() {
+    check_contribution(64, "-d agcount=4 -m rmapbt=1,reflink=1");
 }
 
 #[test]
-fn a_reservation_and_a_claim_that_are_not_returned_are_found() {
+fn leaked_reservations_and_claims_are_found() {
     let Some(volume) = Volume::make(64, "-d agcount=4 -m rmapbt=1,reflink=1") else { return };
     let groups = &volume.groups;
     let unreturned = || groups.unreturned(&mut volume.begin()).unwrap();
@@ -123,18 +123,17 @@ fn a_reservation_and_a_claim_that_are_not_returned_are_found() {
     let claim = groups.claim(&mut volume.begin(), &request).unwrap();
     assert!(unreturned().is_some_and(|what| what.starts_with("AG 2: 1 blocks are claimed")));
     drop(claim);
-    groups.get(AgNumber(1)).unwrap().metadata.draw(1);
+    groups.get(AgNumber(1)).unwrap().metadata_reservation.draw(1);
     assert!(unreturned().is_some_and(|what| what.starts_with("AG 1: ")));
-    groups.get(AgNumber(1)).unwrap().metadata.restore(1);
+    groups.get(AgNumber(1)).unwrap().metadata_reservation.restore(1);
     assert_eq!(unreturned(), None);
 }
 
 #[test]
-fn growing_takes_nothing_from_what_the_last_group_has_promised() {
-    // While a volume grows, the new blocks of its last group are free and claimed, and the group does not promise them
-    // yet. They were taken off twice, as blocks that are not promised and as claimed ones: as many that others had
-    // reserved were out of reach until the growth was over. A volume grows because it is full, and then these are all
-    // there are.
+fn growing_keeps_the_last_ags_contribution() {
+    // While a volume grows, the new blocks of its last AG are free and claimed, but not yet contributed. They were
+    // subtracted twice, as blocks that are not contributed and as claimed ones: as many blocks that others had reserved
+    // could not be allocated until the grow was complete. A volume grows because it is full, and then these may be all.
     let Some(volume) = Volume::make(80, "-d agsize=32m -b size=1024 -m rmapbt=1,reflink=1") else { return };
     let groups = &volume.groups;
     let last = AgNumber(groups.count() - 1);
@@ -159,10 +158,10 @@ fn growing_takes_nothing_from_what_the_last_group_has_promised() {
     assert!(groups.available() > available);
 }
 
-/// A larger group sets more blocks aside for its trees. Where it had grown by one block, it could set two aside: others
-/// had reserved all that it promised, one of them found no block, and the volume was shut down.
+/// A larger AG reserves more blocks for its trees. An AG that had grown by one block could reserve two: others had
+/// reserved all that it contributed, one of them found no block, and the volume was shut down.
 #[test]
-fn a_group_that_grows_by_a_block_has_what_it_promised() {
+fn an_ag_that_grows_by_a_block_keeps_its_contribution() {
     let Some(volume) = Volume::make(80, "-d agsize=32m -b size=1024 -m rmapbt=1,reflink=1") else { return };
     let groups = &volume.groups;
     let group = groups.get(AgNumber(groups.count() - 1)).unwrap();
@@ -173,9 +172,9 @@ fn a_group_that_grows_by_a_block_has_what_it_promised() {
         let gained = volume.run(|tx| groups.extend_last(tx, blocks + n, || ())).unwrap();
         groups.adopt_new(&mut volume.begin(), gained).unwrap();
         let mut tx = volume.begin();
-        let promise = group.lock(&mut tx).unwrap().promise(&tx);
+        let promise = group.lock(&mut tx).unwrap().contribution(&tx);
         tx.release_clean();
-        let promised = group.promised.load(std::sync::atomic::Ordering::Relaxed);
+        let promised = group.contributed.load(std::sync::atomic::Ordering::Relaxed);
         assert!(
             promise >= promised,
             "{promised} blocks are promised after {n} more, and there are {promise}"
@@ -184,11 +183,11 @@ fn a_group_that_grows_by_a_block_has_what_it_promised() {
 }
 
 #[test]
-fn room_that_ended_claims_give_to_a_group_already_looked_at_is_found() {
-    // The blocks that a change had reserved lay in group 0, where a file had claimed all there was. The change
-    // looked at group 0, found no room there, and went on to group 1. Before it got there, the file gave its claims
-    // and its reservation back, and another change reserved as many blocks and took them of group 1. The change
-    // failed for lack of space, though group 0 had what it had reserved.
+fn space_released_in_an_ag_already_checked_is_found() {
+    // The blocks that a change had reserved were in AG 0, where a file had claimed everything. The change checked AG 0,
+    // found no space, and moved on to AG 1. Meanwhile the file released its claims and its reservation, and another
+    // change reserved as many blocks and allocated them in AG 1. The first change failed with ENOSPC, though AG 0 had
+    // the blocks that it had reserved.
     let Some(volume) = Volume::make(32, "-d agcount=2 -b size=1024 -m rmapbt=1,reflink=1") else {
         return;
     };
@@ -201,7 +200,7 @@ fn room_that_ended_claims_give_to_a_group_already_looked_at_is_found() {
     let mut file = Some((claims, ahead));
     let mut seen = Vec::new();
     let mut tx = volume.begin();
-    let held = groups.hold_from_lowest(&mut tx, &mut mine, 20, &mut |_, open| {
+    let held = groups.lock_from_lowest(&mut tx, &mut mine, 20, &mut |_, open| {
         seen.push(open.group.ag.get());
         if let Some((claims, ahead)) = file.take() {
             drop(claims);
@@ -226,7 +225,7 @@ fn room_that_ended_claims_give_to_a_group_already_looked_at_is_found() {
     tx.commit(&mut []).unwrap();
 }
 
-/// Allocates all that can be reserved, and lies in one group.
+/// Allocates everything that can be reserved, in one AG.
 fn take_all(volume: &Volume, ag: AgNumber) {
     let groups = &volume.groups;
     let mut all = groups.reserve_blocks(u32::try_from(groups.available()).unwrap()).unwrap();
@@ -243,11 +242,11 @@ fn take_all(volume: &Volume, ag: AgNumber) {
     }
 }
 
-/// A search for room locked group after group and looked at their trees. Where it found no room, it released the
-/// headers and kept the blocks of the trees. Another transaction then locked the headers and waited for a block of a
-/// tree, while the first one, in its next search, waited for these headers. Only the simulation met that deadlock.
+/// A search for space locked AG after AG and read their trees. If it found no space, it released the headers and kept
+/// the tree blocks. Another transaction then locked the headers and waited for a tree block, while the first one, in
+/// its next search, waited for these headers. Only the simulation has reached that deadlock.
 #[test]
-fn a_search_that_finds_no_room_keeps_no_block_of_a_tree() {
+fn a_failed_search_holds_no_tree_block() {
     let Some(volume) = Volume::make(32, "-d agcount=2 -b size=1024 -m rmapbt=1,reflink=1") else {
         return;
     };
@@ -272,12 +271,12 @@ fn a_search_that_finds_no_room_keeps_no_block_of_a_tree() {
         within: None,
         reuse_busy: false,
     };
-    assert!(first.unclaimed_promise() < second.unclaimed_promise());
-    // First the search finds room in the second group alone; then no group has room.
-    for (need, found) in [(second.unclaimed_promise(), true), (u32::MAX, false)] {
+    assert!(first.unclaimed_contribution() < second.unclaimed_contribution());
+    // First the search finds space in the second AG alone; then no AG has space.
+    for (need, found) in [(second.unclaimed_contribution(), true), (u32::MAX, false)] {
         let mut mine = groups.reserve_blocks(1).unwrap();
         let mut tx = volume.begin();
-        let done = groups.hold_from_lowest(&mut tx, &mut mine, need, &mut |tx, open| {
+        let done = groups.lock_from_lowest(&mut tx, &mut mine, need, &mut |tx, open| {
             open.cursor::<CntBt>().last(tx)?;
             Ok(if open.find(tx, &want)?.is_some() { Suitability::Alone } else { Suitability::NotYet })
         });
@@ -287,7 +286,7 @@ fn a_search_that_finds_no_room_keeps_no_block_of_a_tree() {
     }
 }
 
-/// Whether no transaction has the headers of a group or the roots of its trees of free space.
+/// Whether no transaction holds the headers of an AG or the roots of its free-space trees.
 fn is_free(volume: &Volume, group: &Arc<Group>) -> bool {
     let mut tx = volume.begin();
     let Some(open) = group.try_lock(&mut tx).unwrap() else { return false };

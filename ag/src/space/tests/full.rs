@@ -1,4 +1,4 @@
-//! Volumes without space, busy blocks, reservations.
+//! Full volumes, busy blocks, reservations.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,7 +12,7 @@ fn request(target: AllocTarget, count: u32) -> AllocRequest {
     AllocRequest { target, min: 1, max: count, align: 1, owner: OWNER, data: false }
 }
 
-/// Takes everything there is, in pieces of `piece` blocks, frees it in another order, and looks at each stage.
+/// Allocates everything in pieces of `piece` blocks, frees it in another order, and checks each stage.
 fn fill_and_empty(options: &str, piece: u32) {
     let Some(volume) = Volume::make(64, options) else { return };
     let total = volume.total(&[]);
@@ -28,7 +28,7 @@ fn fill_and_empty(options: &str, piece: u32) {
             }
         }
     }
-    // What users could reserve they have got.
+    // Users have received everything that they could reserve.
     assert!(volume.groups.available() < u64::from(piece), "{} blocks left", volume.groups.available());
     assert_eq!(volume.total(&held), total);
     volume.check(&held);
@@ -46,7 +46,7 @@ fn fill_and_empty(options: &str, piece: u32) {
 }
 
 #[test]
-fn a_full_volume_gives_all_that_was_reserved() {
+fn a_full_volume_provides_all_reserved_blocks() {
     fill_and_empty("-d agcount=4 -b size=1024 -m rmapbt=1,reflink=1", 3);
 }
 
@@ -56,7 +56,7 @@ fn a_volume_filled_block_by_block() {
 }
 
 #[test]
-fn freed_blocks_are_not_for_data_before_that_is_stable() {
+fn freed_blocks_are_not_reused_for_data_before_the_freeing_is_stable() {
     let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=0,reflink=0") else { return };
     let mut reservation = volume.groups.reserve_blocks(200).unwrap();
     let target = request(AllocTarget::OnlyAg(AgNumber(0)), 50);
@@ -69,7 +69,7 @@ fn freed_blocks_are_not_for_data_before_that_is_stable() {
     assert!(matches!(again(exact), Err(Error::NoSpace { .. })));
     let (elsewhere, _) = again(AllocRequest { target: AllocTarget::OnlyNear(start), ..exact }).unwrap();
     assert!(elsewhere.get() >= start.get() + 50 || elsewhere.get() + 50 <= start.get());
-    // Metadata comes through the log, behind the freeing.
+    // Metadata goes through the log, after the freeing.
     let (reused, _) = again(AllocRequest { data: false, max: 10, ..exact }).unwrap();
     assert_eq!(reused, start);
     volume.hook.release();
@@ -79,7 +79,7 @@ fn freed_blocks_are_not_for_data_before_that_is_stable() {
 }
 
 #[test]
-fn what_is_reserved_and_not_used_is_given_back() {
+fn unused_reservations_are_released() {
     let Some(volume) = Volume::make(64, "-d agcount=2") else { return };
     let before = volume.groups.available();
     let mut reservation = volume.groups.reserve_blocks(20).unwrap();

@@ -1,4 +1,4 @@
-//! Damaged headers, lists and trees, with right checksums: every call ends with an answer, and nothing panics.
+//! Damaged headers, AGFLs and trees with correct checksums: every call returns, and nothing panics.
 
 use base::{AgBlock, AgNumber, FsBlock, Lsn};
 use block::{Device, Durability, MemoryDevice};
@@ -9,15 +9,15 @@ use crate::group::Groups;
 use crate::testing::{Numbers, OWNER, Volume};
 use crate::{AllocRequest, AllocTarget};
 
-/// Bytes of the volume: two groups, with the log in the second.
+/// Bytes of the volume: two AGs, with the log in the second.
 fn image(volume: &Volume) -> Vec<u8> {
-    volume.write_home();
+    volume.write_back();
     let mut bytes = vec![0; volume.device.size() as usize];
     volume.device.read_at(0, &mut bytes).unwrap();
     bytes
 }
 
-/// Flips some bits of a header or of a block of a tree, and makes its checksum right again.
+/// Flips some bits of a header or of a tree block, and corrects its checksum.
 fn damage(device: &MemoryDevice, volume: &Volume, numbers: &mut Numbers) {
     let size = volume.geometry.block_size as usize;
     let (at, length) = match numbers.below(3) {
@@ -28,7 +28,7 @@ fn damage(device: &MemoryDevice, volume: &Volume, numbers: &mut Numbers) {
     device.read_at(at, &mut bytes).unwrap();
     let Some(stamp) = HeaderLayout::of(&bytes) else { return };
     for _ in 0..1 + numbers.below(3) {
-        // The numbers of a header are small: small changes are the mean ones.
+        // The numbers of a header are small: small changes are the most harmful.
         let bit = numbers.below(8);
         let byte = if numbers.below(2) == 0 { numbers.below(96) } else { numbers.below(length as u32) };
         bytes[byte as usize] ^= 1 << bit;
@@ -39,7 +39,7 @@ fn damage(device: &MemoryDevice, volume: &Volume, numbers: &mut Numbers) {
     device.write_at(at, &bytes, Durability::Buffered).unwrap();
 }
 
-/// Some changes, until one fails.
+/// Makes changes until one fails.
 fn try_changes(volume: &Volume, numbers: &mut Numbers) {
     let mut held = Vec::new();
     let fail = |change: &mut dyn FnMut(&mut Transaction, &Groups) -> Option<()>| {
@@ -76,7 +76,7 @@ fn try_changes(volume: &Volume, numbers: &mut Numbers) {
 fn run(options: &str, seed: u64) {
     let Some(volume) = Volume::make(34, options) else { return };
     let mut numbers = Numbers(seed);
-    // Trees of some height, and a list that has wrapped.
+    // Trees of several levels, and an AGFL that has wrapped.
     let mut held = Vec::new();
     let mut reservation = volume.groups.reserve_blocks(3000).unwrap();
     let request = AllocRequest {
@@ -109,11 +109,11 @@ fn run(options: &str, seed: u64) {
 }
 
 #[test]
-fn damage_ends_in_an_answer() {
+fn damage_is_reported() {
     run("-d agcount=2 -b size=1024 -m rmapbt=1,reflink=1", 1);
 }
 
 #[test]
-fn damage_ends_in_an_answer_without_the_newer_trees() {
+fn damage_is_reported_without_rmapbt_and_refcountbt() {
     run("-d agcount=2 -b size=1024 -m rmapbt=0,reflink=0", 2);
 }

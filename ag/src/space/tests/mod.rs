@@ -1,12 +1,12 @@
-//! Tests of free space on volumes that `mkfs.xfs` made. A new one belongs to
+//! Tests of free space on volumes made by `mkfs.xfs`, by module:
 //!
 //! | module | subject |
 //! |---|---|
-//! | `random` | random allocations and frees, with both trees, the counters, the checker and `xfs_repair` as judges |
-//! | `hostile` | damaged headers, lists and trees |
-//! | `full` | volumes without space, busy blocks, reservations |
-//! | `claims` | blocks that are kept for data on its way, with a model of who owns which block |
-//! | `promises` | what the counter of free blocks promises can be allocated |
+//! | `random` | random allocations and frees; checks both trees, the counters, the checker and `xfs_repair` |
+//! | `hostile` | damaged headers, AGFLs and trees |
+//! | `full` | full volumes, busy blocks, reservations |
+//! | `claims` | claimed extents, with a model of the owner of each block |
+//! | `contributions` | what the counter of free blocks contains can be allocated |
 //! | `threads` | many threads on one volume |
 
 mod claims;

@@ -41,7 +41,7 @@ fn overlaps(held: &Held, start: FsBlock, count: u32) -> bool {
     held.iter().any(|(s, c)| s.get() < end && start.get() < s.get() + u64::from(*c))
 }
 
-/// Allocates; checks what was promised.
+/// Allocates; checks the result.
 fn alloc(volume: &Volume, numbers: &mut Numbers, held: &mut Held) -> bool {
     let request = request(volume, numbers, held);
     let Ok(mut reservation) = volume.groups.reserve_blocks(request.max) else { return false };
@@ -66,7 +66,7 @@ fn free(volume: &Volume, numbers: &mut Numbers, held: &mut Held) {
         return;
     }
     let (start, count) = held.swap_remove(numbers.below(held.len() as u32) as usize);
-    // Now and then only a part of it.
+    // Sometimes only a part of it.
     let part = if numbers.below(4) == 0 { 1 + numbers.below(count) } else { count };
     if part < count {
         held.push((FsBlock(start.get() + u64::from(part)), count - part));
@@ -118,27 +118,27 @@ fn run(megabytes: u64, options: &str, seed: u64, changes: u32) {
 }
 
 #[test]
-fn small_blocks_with_every_tree() {
+fn small_blocks_all_trees() {
     run(64, "-d agcount=4 -b size=1024 -m rmapbt=1,reflink=1,finobt=1", 1, 700);
 }
 
 #[test]
-fn small_blocks_without_the_newer_trees() {
+fn small_blocks_without_rmapbt_and_refcountbt() {
     run(64, "-d agcount=2 -b size=1024 -m rmapbt=0,reflink=0,finobt=0,inobtcount=0", 2, 700);
 }
 
 #[test]
-fn usual_blocks() {
+fn blocks_of_4k() {
     run(300, "-d agcount=4 -m rmapbt=1,reflink=1", 3, 700);
 }
 
 #[test]
-fn one_group_whose_trees_grow_high() {
+fn one_ag_with_high_trees() {
     run(128, "-d agcount=1 -b size=1024 -m rmapbt=1", 4, 6000);
 }
 
 #[test]
-fn sectors_of_four_kilobytes() {
+fn sectors_of_4k() {
     run(64, "-d agcount=2 -s size=4096 -m rmapbt=1", 5, 400);
 }
 

@@ -9,7 +9,7 @@ use crate::testing::{Numbers, OWNER, Volume};
 use crate::{AllocRequest, AllocTarget, ClaimRequest};
 
 #[test]
-fn threads_never_get_the_same_blocks() {
+fn threads_get_distinct_blocks() {
     let Some(volume) = Volume::make(64, "-d agcount=4 -b size=1024 -m rmapbt=1,reflink=1") else { return };
     let total = volume.total(&[]);
     let work = |seed: u32| {
@@ -19,14 +19,14 @@ fn threads_never_get_the_same_blocks() {
             if numbers.below(5) < 3 || held.is_empty() {
                 let max = 1 + numbers.below(40);
                 let Ok(mut reservation) = volume.groups.reserve_blocks(max) else { continue };
-                // All begin with the same group, so that they meet.
+                // All begin with the same AG, to contend for it.
                 let target = AllocTarget::Ag(AgNumber(numbers.below(2)));
                 let request = AllocRequest { target, min: 1, max, align: 1, owner: OWNER, data: false };
                 let done = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request));
                 held.extend(done.ok());
             } else {
                 let (start, count) = held.swap_remove(numbers.below(held.len() as u32) as usize);
-                // Two groups in one transaction, in any order.
+                // Two AGs in one transaction, in any order.
                 let other = held.pop();
                 volume
                     .run(|tx| {
@@ -57,11 +57,11 @@ fn threads_never_get_the_same_blocks() {
     volume.repair();
 }
 
-/// A change took the last blocks of its group, which it had claimed, and needed one more, which a lower group had, but
-/// another thread held that group. It was tried for 50 ms, and then there was no space; as the change had begun, the
-/// volume was shut down.
+/// A change allocated the last blocks of its AG, which it had claimed, and needed one more. A lower AG had it, but
+/// another thread held that AG. The change tried for 50 ms and then failed with ENOSPC; as it had begun, the volume was
+/// shut down.
 #[test]
-fn what_a_lower_group_has_is_found_however_long_somebody_works_there() {
+fn space_of_a_lower_ag_is_found_while_it_is_locked_for_long() {
     let Some(volume) = Volume::make(64, "-d agcount=4 -b size=1024 -m rmapbt=1,reflink=1") else { return };
     let groups = &volume.groups;
     let take = |tx: &mut _, ag| {
@@ -85,7 +85,7 @@ fn what_a_lower_group_has_is_found_however_long_somebody_works_there() {
             let mut tx = volume.begin();
             groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
             held.send(()).unwrap();
-            // Longer than anybody would try.
+            // Longer than any thread would try.
             std::thread::sleep(Duration::from_millis(200));
             tx.commit(&mut []).unwrap();
         });
@@ -94,7 +94,7 @@ fn what_a_lower_group_has_is_found_however_long_somebody_works_there() {
             .run(|tx| {
                 let mut reservation = groups.reserve_blocks(claimed + 1)?;
                 groups.take_claimed(tx, &mut reservation, claims, OWNER)?;
-                assert_eq!(reservation.held[..], [AgNumber(0), AgNumber(1)]);
+                assert_eq!(reservation.locked_ags[..], [AgNumber(0), AgNumber(1)]);
                 let target = AllocTarget::Ag(AgNumber(1));
                 let request = AllocRequest { target, min: 1, max: 1, align: 1, owner: OWNER, data: false };
                 groups.alloc_extent(tx, &mut reservation, &request)

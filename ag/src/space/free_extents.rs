@@ -1,4 +1,4 @@
-//! Free extents in both trees, and what follows in the AGF.
+//! Free extents in both free-space trees, and the AGF's counters.
 
 use base::AgBlock;
 use format::btree::{BnoBt, Btree, CntBt, FreeExtent};
@@ -9,7 +9,7 @@ use crate::btree::BtreeCursor;
 use crate::group::{LockedAg, agf};
 use crate::space::trees::AgfTree;
 
-/// A free extent: first block and blocks.
+/// A free extent: first block and length.
 pub type Free = (u32, u32);
 
 fn record((start, count): Free) -> FreeExtent {
@@ -21,11 +21,11 @@ fn numbers(record: &FreeExtent) -> Free {
 }
 
 impl LockedAg<'_> {
-    /// Takes `count` blocks from `at` out of the free extent that holds them.
+    /// Removes `count` blocks at `at` from the free extent that holds them.
     ///
     /// # Errors
-    /// Damage: a tree does not know that extent.
-    pub(crate) fn take_out(
+    /// Damage: a tree does not have that extent.
+    pub(crate) fn remove_free(
         &self,
         tx: &mut Transaction,
         free: Free,
@@ -54,11 +54,11 @@ impl LockedAg<'_> {
         self.count_free(tx, -i64::from(count), free.1)
     }
 
-    /// Puts blocks that nobody owns any more in, joined with their neighbours.
+    /// Adds blocks without an owner to free space, merged with their neighbours.
     ///
     /// # Errors
-    /// Damage: some of them are free already, or a tree does not know a neighbour.
-    pub(crate) fn put_in(&self, tx: &mut Transaction, at: AgBlock, count: u32) -> Result<(), Error> {
+    /// Damage: some of them are free already, or a tree does not have a neighbour.
+    pub(crate) fn insert_free(&self, tx: &mut Transaction, at: AgBlock, count: u32) -> Result<(), Error> {
         let (start, end) = (at.get(), at.get() + count);
         let mut bno = self.cursor::<BnoBt>();
         let before = bno.lookup_le(tx, start)?.map(|found| numbers(&found));
@@ -79,7 +79,7 @@ impl LockedAg<'_> {
         let behind = behind.filter(|(s, _)| *s == end);
         let whole_start = before.map_or(start, |(s, _)| s);
         let whole = (whole_start, behind.map_or(end, |(s, c)| s + c) - whole_start);
-        // The cursor is on the extent behind, or in the gap at the end.
+        // The cursor is on the extent after the range, or in the gap at the end.
         match (before, behind) {
             (Some(_), Some(_)) => {
                 bno.delete(tx)?;
@@ -98,7 +98,7 @@ impl LockedAg<'_> {
         self.count_free(tx, count.into(), whole.1)
     }
 
-    /// Replaces extents in the tree by size: one by one in place, where the order allows it.
+    /// Replaces extents in the cntbt, in place where the order allows it.
     fn replace_by_size(
         &self,
         tx: &mut Transaction,
@@ -130,7 +130,7 @@ impl LockedAg<'_> {
         }
     }
 
-    /// Counts in the AGF after an extent of `changed` blocks came or went.
+    /// Updates the AGF's counters after an extent of `changed` blocks was added or removed.
     fn count_free(&self, tx: &mut Transaction, by: i64, changed: u32) -> Result<(), Error> {
         let longest = self.get(tx, agf!(longest));
         if by > 0 {
@@ -141,7 +141,7 @@ impl LockedAg<'_> {
             let last = self.cursor::<CntBt>().last(tx)?;
             self.set(tx, agf!(longest), last.map_or(0, |last| last.blockcount.get()));
         }
-        self.count(tx, agf!(freeblks), by);
+        self.adjust_counter(tx, agf!(freeblks), by);
         Ok(())
     }
 
