@@ -1,31 +1,25 @@
-//! The command line: commands and the options that all of them share.
+//! The command line: options of all commands, and the spellings of other programs.
 
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 
-use crate::commands::edit::{
-    self, Chattr, Chmod, Chown, Copy, Cowextsize, Extsize, Fallocate, Ln, Mkdir, Mknod, Mv, Project, Reflink,
-    Rm, Rmdir, Setfacl, Setfattr, TarIn, Touch, Truncate, Write,
-};
 use crate::commands::find::expression;
-use crate::commands::{
-    On, cat, check, create, dump, extract, filefrag, find, generate, getfacl, getfattr, info, life, log, ls,
-    lsattr, manifest, mkfs, mount, stat, tree,
-};
+use crate::commands::table::{self, Command};
 use crate::output::{self, Level, exit_code};
 use crate::sizes;
 
 /// The whole command line.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(
     name = "xebec",
     version,
+    help_template = table::help_template(),
     about = "XFS images without root: inspect, check, extract, change",
     long_about = "Opens any XFS v5 image or block device without root, without mounting it and without a kernel \
     module.\n\n\
@@ -54,183 +48,6 @@ pub struct Cli {
     /// Options that all commands share.
     #[command(flatten)]
     pub global: Global,
-}
-
-/// One command each; its arguments are declared in its own file.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Show geometry, features, usage and the state of the log.
-    Info(info::Arguments),
-    /// List directories.
-    Ls(On<ls::Arguments>),
-    /// Draw a directory tree.
-    Tree(tree::Arguments),
-    /// Show what is known of files.
-    Stat(On<stat::Arguments>),
-    /// Write the contents of files to standard output.
-    Cat(On<cat::Arguments>),
-    /// Find files by name, type, size and more.
-    Find(Box<find::Arguments>),
-    /// Take files out, into a directory or a tar archive.
-    Extract(extract::Arguments),
-    /// Verify everything, and say what is damaged.
-    Check(check::Arguments),
-    /// Show the log: records, transactions, items.
-    Log(log::Arguments),
-    /// Show any structure, every field by name.
-    Dump(dump::Arguments),
-    /// Show where the blocks of files lie.
-    Filefrag(On<filefrag::Arguments>),
-    /// Show access control lists.
-    Getfacl(On<getfacl::Arguments>),
-    /// Show extended attributes.
-    Getfattr(On<getfattr::Arguments>),
-    /// Show flags and projects.
-    Lsattr(On<lsattr::Arguments>),
-    /// Write one line of JSON per file, for comparison.
-    Manifest(manifest::Arguments),
-    /// Make directories.
-    Mkdir(On<Mkdir>),
-    /// Make files, or set the times of those that exist.
-    Touch(On<Touch>),
-    /// Make hard and symbolic links.
-    Ln(On<Ln>),
-    /// Move and rename.
-    Mv(On<Mv>),
-    /// Remove files, and directories with everything in them.
-    Rm(On<Rm>),
-    /// Remove empty directories.
-    Rmdir(On<Rmdir>),
-    /// Change permissions.
-    Chmod(On<Chmod>),
-    /// Change owners and groups.
-    Chown(On<Chown>),
-    /// Write contents of a file.
-    Write(On<Write>),
-    /// Copy files into an image, out of it, or within it.
-    Cp(Copy),
-    /// Take an archive into the volume.
-    TarIn(On<TarIn>),
-    /// Write a directory as a tar stream to standard output.
-    TarOut(extract::TarOut),
-    /// Cut files off, or make them longer.
-    Truncate(On<Truncate>),
-    /// Reserve blocks for files, take them away, shift what is behind.
-    Fallocate(On<Fallocate>),
-    /// Make files share their blocks.
-    Reflink(On<Reflink>),
-    /// Change access control lists.
-    Setfacl(Box<On<Setfacl>>),
-    /// Set and remove extended attributes.
-    Setfattr(On<Setfattr>),
-    /// Change flags: immutable, append only and others.
-    Chattr(On<Chattr>),
-    /// Give files a project.
-    Project(On<Project>),
-    /// Set the unit in which space is allocated.
-    Extsize(On<Extsize>),
-    /// Set the unit in which is allocated what is copied on write.
-    Cowextsize(On<Cowextsize>),
-    /// Make device nodes, named pipes and sockets.
-    Mknod(On<Mknod>),
-    /// Run many commands that change a volume in one session.
-    Sh(edit::shell::Arguments),
-    /// Replay a dirty log in place, and leave the volume clean.
-    Replay(edit::replay::Arguments),
-    /// Make a volume a directory of this machine, for any program.
-    Mount(mount::Arguments),
-    /// Unmount a volume.
-    Umount(mount::umount::Arguments),
-    /// Show what a mount has done so far.
-    Status(mount::status::Arguments),
-    /// Make a volume larger.
-    Grow(life::size::Grow),
-    /// Make a volume smaller, by the free space at its end.
-    Shrink(life::size::Shrink),
-    /// Make a volume as small as it can be.
-    Minimize(life::size::Minimize),
-    /// Make holes in an image file where space is free.
-    Trim(life::trim::Trim),
-    /// Show the label, or set it.
-    Label(life::identity::Label),
-    /// Show the UUID, or set it.
-    Uuid(life::identity::Uuid),
-    /// Show features, or add some.
-    Features(life::identity::Features),
-    /// Copy an image, with a UUID of its own.
-    Clone(life::clone::Clone),
-    /// Make a tree in an image equal to a directory, by what differs alone.
-    Sync(Box<life::sync::Arguments>),
-    /// Make an image from directories and archives.
-    Create(Box<create::Arguments>),
-    /// Make a new volume, as mkfs.xfs does.
-    Mkfs(Box<mkfs::Arguments>),
-    /// Write completions for a shell.
-    Completions(generate::Completions),
-    /// Write manual pages.
-    Man(generate::Man),
-}
-
-impl Command {
-    /// The image that it works on, if it works on one.
-    pub fn image(&self) -> Option<&Path> {
-        Some(match self {
-            Self::Info(arguments) => &arguments.image,
-            Self::Ls(on) => &on.image,
-            Self::Tree(arguments) => &arguments.image,
-            Self::Stat(on) => &on.image,
-            Self::Cat(on) => &on.image,
-            Self::Find(arguments) => &arguments.image,
-            Self::Extract(arguments) => &arguments.image,
-            Self::Check(arguments) => &arguments.image,
-            Self::Log(arguments) => &arguments.image,
-            Self::Dump(arguments) => &arguments.image,
-            Self::Filefrag(on) => &on.image,
-            Self::Getfacl(on) => &on.image,
-            Self::Getfattr(on) => &on.image,
-            Self::Lsattr(on) => &on.image,
-            Self::Manifest(arguments) => &arguments.image,
-            Self::Mkdir(on) => &on.image,
-            Self::Touch(on) => &on.image,
-            Self::Ln(on) => &on.image,
-            Self::Mv(on) => &on.image,
-            Self::Rm(on) => &on.image,
-            Self::Rmdir(on) => &on.image,
-            Self::Chmod(on) => &on.image,
-            Self::Chown(on) => &on.image,
-            Self::Write(on) => &on.image,
-            Self::TarIn(on) => &on.image,
-            Self::TarOut(arguments) => &arguments.image,
-            Self::Truncate(on) => &on.image,
-            Self::Fallocate(on) => &on.image,
-            Self::Reflink(on) => &on.image,
-            Self::Setfacl(on) => &on.image,
-            Self::Setfattr(on) => &on.image,
-            Self::Chattr(on) => &on.image,
-            Self::Project(on) => &on.image,
-            Self::Extsize(on) => &on.image,
-            Self::Cowextsize(on) => &on.image,
-            Self::Mknod(on) => &on.image,
-            Self::Sh(arguments) => &arguments.image,
-            Self::Replay(arguments) => &arguments.image,
-            Self::Mount(arguments) => &arguments.image,
-            Self::Grow(arguments) => &arguments.image,
-            Self::Shrink(arguments) => &arguments.image,
-            Self::Minimize(arguments) => &arguments.image,
-            Self::Trim(arguments) => &arguments.image,
-            Self::Label(arguments) => &arguments.image,
-            Self::Uuid(arguments) => &arguments.image,
-            Self::Features(arguments) => &arguments.image,
-            Self::Clone(arguments) => &arguments.image,
-            Self::Sync(arguments) => &arguments.target.image,
-            Self::Create(arguments) => &arguments.image,
-            Self::Mkfs(arguments) => &arguments.image,
-            Self::Umount(arguments) => &arguments.directory,
-            Self::Status(arguments) => &arguments.directory,
-            // `cp` works on two sides, and each of its messages names the image it is about.
-            Self::Cp(_) | Self::Completions(_) | Self::Man(_) => return None,
-        })
-    }
 }
 
 /// Options that all commands share.

@@ -12,42 +12,8 @@ use clap::error::ErrorKind;
 use clap::{Arg, Command, CommandFactory as _};
 
 use crate::args::Cli;
+use crate::commands::table::takes_paths;
 use crate::open::image_and_path;
-
-/// Commands whose operands are the image and paths in it.
-const ON_PATHS: &[&str] = &[
-    "ls",
-    "tree",
-    "stat",
-    "cat",
-    "find",
-    "extract",
-    "filefrag",
-    "getfacl",
-    "getfattr",
-    "lsattr",
-    "mkdir",
-    "touch",
-    "ln",
-    "mv",
-    "rm",
-    "rmdir",
-    "chmod",
-    "chown",
-    "write",
-    "tar-in",
-    "tar-out",
-    "truncate",
-    "fallocate",
-    "reflink",
-    "setfacl",
-    "setfattr",
-    "chattr",
-    "project",
-    "extsize",
-    "cowextsize",
-    "mknod",
-];
 
 /// Rewrites `IMAGE:PATH ...` to `IMAGE PATH ...`.
 ///
@@ -105,7 +71,7 @@ fn operands(root: &Command, words: &[OsString]) -> Option<(usize, Vec<usize>)> {
         } else if command.is_some() {
             found.push(at);
         } else {
-            let known = root.find_subcommand(word).filter(|known| ON_PATHS.contains(&known.get_name()))?;
+            let known = root.find_subcommand(word).filter(|known| takes_paths(known.get_name()))?;
             command = Some((at, known));
         }
     }

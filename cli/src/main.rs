@@ -12,7 +12,7 @@
 //! | `listing`, `walk` | a directory in memory, and a whole tree through `base::pipeline` |
 //! | `interrupt` | signals while a file is made |
 //! | `geometry` | a volume's sizes and features |
-//! | `commands` | one file per command, its arguments in it |
+//! | `commands` | one file per command with its arguments, and the table of them all |
 //!
 //! # Invariants
 //! Nothing here knows the disk format: it is asked of the crates below. An error of theirs becomes one line on
@@ -63,6 +63,6 @@ fn main() -> ExitCode {
     if arguments.global.json {
         output::say_in_json();
     }
-    let image = arguments.command.image().map(|image| image.display().to_string());
-    output::exit(commands::run(arguments), image.as_deref())
+    let args::Cli { command, global } = arguments;
+    output::exit((command.run)(&global), command.image.as_deref())
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -48,7 +49,7 @@ impl Display for Coded {
 impl std::error::Error for Coded {}
 
 /// Ends a command: says what failed with which image, unless it was that nobody listens any more.
-pub fn exit(result: anyhow::Result<u8>, image: Option<&str>) -> ExitCode {
+pub fn exit(result: anyhow::Result<u8>, image: Option<&Path>) -> ExitCode {
     let error = match result {
         Ok(code) => return ExitCode::from(code),
         Err(error) => error,
@@ -56,7 +57,8 @@ pub fn exit(result: anyhow::Result<u8>, image: Option<&str>) -> ExitCode {
     if is_closed_pipe(&error) {
         return ExitCode::from(exit_code::CLOSED_PIPE);
     }
-    say(Level::Error, image.unwrap_or_default(), Failure::from(&error).with_text(chain(&error)));
+    let image = image.map(|image| image.display().to_string()).unwrap_or_default();
+    say(Level::Error, &image, Failure::from(&error).with_text(chain(&error)));
     ExitCode::from(error.downcast_ref::<Coded>().map_or(exit_code::FAILED, |coded| coded.code))
 }
 

@@ -51,14 +51,13 @@ impl Edit for Write {
             tell(error.context(At(path.to_vec())));
         }
     }
+
+    fn reads_standard_input(&self) -> bool {
+        self.from.is_none() && self.text.is_none()
+    }
 }
 
 impl Write {
-    /// Whether it takes its contents from standard input, which a session reads its commands from.
-    pub fn reads_standard_input(&self) -> bool {
-        self.from.is_none() && self.text.is_none()
-    }
-
     fn write(&self, volume: &Volume, path: &[u8]) -> anyhow::Result<()> {
         // What cannot be read must not cost what is there.
         let mut source = self.source()?;

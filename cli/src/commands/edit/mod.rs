@@ -64,6 +64,11 @@ use crate::{open, operands};
 pub trait Edit {
     /// Does it. What it could not do is told by `tell`, one message each; the rest is done all the same.
     fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error));
+
+    /// Whether it reads standard input, from which a session reads its commands.
+    fn reads_standard_input(&self) -> bool {
+        false
+    }
 }
 
 /// Runs one command on its image.

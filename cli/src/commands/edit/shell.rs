@@ -8,25 +8,21 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use xebec::Volume;
 
-use super::{
-    Chattr, Chmod, Chown, Cowextsize, Cp, Edit, Extsize, Fallocate, Ln, Mkdir, Mknod, Mv, Project, Reflink,
-    Rm, Rmdir, Setfacl, Setfattr, TarIn, Touch, Truncate, Write,
-};
 use crate::args::{Global, usage_line, with_setfattr_spelling};
-use crate::commands::{Show, cat, filefrag, getfacl, getfattr, ls, lsattr, stat};
+use crate::commands::Show;
+use crate::commands::table::{SessionCommand, session_names};
 use crate::failure::Failure;
 use crate::open::{self, Image, Writable};
 
 /// Arguments of `sh`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Each line is a command without `xebec` and without the image. Those that change: mkdir, touch, ln, \
-    mv, rm, rmdir, chmod, chown, write, cp, tar-in, truncate, fallocate, reflink, setfacl, setfattr, chattr, project, \
-    extsize, cowextsize, mknod. Those that show, what was done so far among it: ls, stat, cat, getfacl, getfattr, \
-    lsattr, filefrag. And sync, exit. Words are split and quoted as a shell does; # begins a comment. \
-    Patterns in paths are expanded as on the command line, with or without quotes; '\\*' is a star.\n\n\
+    after_help = format!("Each line is a command without `xebec` and without the image. Commands that change files: \
+    {}. Commands that show files, including changes made so far: {}. `sync` writes all changes to stable storage; \
+    `exit` ends the session. Words are split and quoted as in a shell; # starts a comment. Patterns in paths are \
+    expanded as on the command line, quoted or not; '\\*' is a literal star.\n\n\
     Examples:\n  xebec sh disk.xfs -c 'mkdir /etc' -c 'touch /etc/motd'\n  xebec sh disk.xfs < commands.txt\n\n\
-    Exit codes: 0 all done; 1 something failed; 2 wrong usage."
+    Exit codes: 0 all done; 1 something failed; 2 wrong usage.", session_names(false), session_names(true))
 )]
 pub struct Arguments {
     /// The image.
@@ -40,72 +36,18 @@ pub struct Arguments {
 }
 
 /// A line of a session.
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(name = "", no_binary_name = true, disable_help_flag = true)]
 struct Line {
     #[command(subcommand)]
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
+#[derive(Subcommand)]
 enum Command {
-    /// Make directories.
-    Mkdir(Mkdir),
-    /// Make files, or stamp them.
-    Touch(Touch),
-    /// Make links.
-    Ln(Ln),
-    /// Move.
-    Mv(Mv),
-    /// Remove.
-    Rm(Rm),
-    /// Remove empty directories.
-    Rmdir(Rmdir),
-    /// Change permissions.
-    Chmod(Chmod),
-    /// Change owners.
-    Chown(Chown),
-    /// Write contents of a file.
-    Write(Write),
-    /// Copy files into the volume, or within it.
-    Cp(Cp),
-    /// Take an archive in.
-    TarIn(TarIn),
-    /// Cut files off, or make them longer.
-    Truncate(Truncate),
-    /// Reserve blocks for files, take them away, shift what is behind.
-    Fallocate(Fallocate),
-    /// Make files share their blocks.
-    Reflink(Reflink),
-    /// Change access control lists.
-    Setfacl(Box<Setfacl>),
-    /// Set and remove extended attributes.
-    Setfattr(Setfattr),
-    /// Change flags.
-    Chattr(Chattr),
-    /// Give files a project.
-    Project(Project),
-    /// Set the unit in which space is allocated.
-    Extsize(Extsize),
-    /// The same for what is copied on write.
-    Cowextsize(Cowextsize),
-    /// Make device nodes, pipes and sockets.
-    Mknod(Mknod),
-    /// List directories.
-    Ls(ls::Arguments),
-    /// Show what is known of files.
-    Stat(stat::Arguments),
-    /// Write the contents of files to standard output.
-    Cat(cat::Arguments),
-    /// Show access control lists.
-    Getfacl(getfacl::Arguments),
-    /// Show extended attributes.
-    Getfattr(getfattr::Arguments),
-    /// Show flags and projects.
-    Lsattr(lsattr::Arguments),
-    /// Show where the blocks of files lie.
-    Filefrag(filefrag::Arguments),
-    /// Make everything so far survive a power cut.
+    #[command(flatten)]
+    OfTable(SessionCommand),
+    /// Write all changes to stable storage.
     Sync,
     /// End the session.
     #[command(alias = "quit")]
@@ -186,40 +128,13 @@ impl Session<'_> {
         }
         let volume = &opened.volume;
         match Line::try_parse_from(&words).map(|line| line.command) {
-            Ok(Command::Mkdir(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Touch(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Ln(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Mv(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Rm(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Rmdir(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Chmod(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Chown(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Write(edit)) if edit.reads_standard_input() => {
-                tell(anyhow::anyhow!("in a session `write` takes contents from --text or --from"));
+            Ok(Command::OfTable(SessionCommand::Show(command))) => {
+                shows.show(volume, &*command, &mut tell)?
             }
-            Ok(Command::Write(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Cp(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::TarIn(edit)) if edit.reads_standard_input() => {
-                tell(anyhow::anyhow!("in a session `tar-in` takes an archive by its name"));
-            }
-            Ok(Command::TarIn(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Truncate(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Fallocate(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Reflink(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Setfacl(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Setfattr(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Chattr(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Project(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Extsize(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Cowextsize(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Mknod(edit)) => edit.perform(volume, &mut tell),
-            Ok(Command::Ls(what)) => shows.show(volume, &what, &mut tell)?,
-            Ok(Command::Stat(what)) => shows.show(volume, &what, &mut tell)?,
-            Ok(Command::Cat(what)) => shows.show(volume, &what, &mut tell)?,
-            Ok(Command::Getfacl(what)) => shows.show(volume, &what, &mut tell)?,
-            Ok(Command::Getfattr(what)) => shows.show(volume, &what, &mut tell)?,
-            Ok(Command::Lsattr(what)) => shows.show(volume, &what, &mut tell)?,
-            Ok(Command::Filefrag(what)) => shows.show(volume, &what, &mut tell)?,
+            Ok(Command::OfTable(SessionCommand::Edit(command))) => match command.reads_standard_input() {
+                true => tell(anyhow::anyhow!("standard input is not available in a session: name a file")),
+                false => command.perform(volume, &mut tell),
+            },
             Ok(Command::Sync) => volume.sync().unwrap_or_else(|error| tell(error.into())),
             Ok(Command::Exit) => *ended = true,
             Err(error) if !error.use_stderr() => error.print()?,

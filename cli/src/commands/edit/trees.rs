@@ -50,14 +50,13 @@ impl Edit for TarIn {
             tell(error);
         }
     }
+
+    fn reads_standard_input(&self) -> bool {
+        self.archive == "-"
+    }
 }
 
 impl TarIn {
-    /// Whether it takes the archive from standard input, which a session reads its commands from.
-    pub fn reads_standard_input(&self) -> bool {
-        self.archive == "-"
-    }
-
     fn take_in(&self, volume: &Volume) -> anyhow::Result<()> {
         let archive = match self.reads_standard_input() {
             false => Archive::new(Path::new(&self.archive)),

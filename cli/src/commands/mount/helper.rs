@@ -11,7 +11,7 @@ use fuse::mount::Wanted;
 use rustix::fs::StatVfsMountFlags;
 
 use crate::args::Cli;
-use crate::{commands, output};
+use crate::output;
 use fuse::options::{self, Wishes};
 
 /// The names by which it is called.
@@ -76,11 +76,11 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let image = cli.command.image().map(|image| image.display().to_string());
-    exit(commands::run(cli), image.as_deref())
+    let Cli { command, global } = cli;
+    exit((command.run)(&global), command.image.as_deref())
 }
 
-fn exit(done: anyhow::Result<u8>, image: Option<&str>) -> ExitCode {
+fn exit(done: anyhow::Result<u8>, image: Option<&Path>) -> ExitCode {
     let mounted = matches!(done, Ok(0));
     output::exit(done, image);
     if mounted { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
