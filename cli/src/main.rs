@@ -10,6 +10,7 @@
 //! | `acl`, `flags` | access control lists and flags, as text |
 //! | `names`, `times`, `owners`, `sizes` | how names, times, owners and sizes are written |
 //! | `listing`, `walk` | a directory in memory, and a whole tree through `base::pipeline` |
+//! | `json` | the envelope of JSON documents, arrays, messages |
 //! | `interrupt` | signals while a file is made |
 //! | `geometry` | a volume's sizes and features |
 //! | `commands` | one file per command with its arguments, and the table of them all |
@@ -23,13 +24,13 @@ mod acl;
 mod args;
 mod commands;
 mod excludes;
-mod facts;
 mod failure;
 mod flags;
 mod geometry;
 mod glob;
 mod image_operand;
 mod interrupt;
+mod json;
 mod listing;
 mod names;
 mod open;

@@ -6,12 +6,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use serde::Serialize;
-
 use crate::args::{Global, When};
 use crate::excludes::{count_left_out, left_out};
 use crate::failure::Failure;
-use crate::names::{self, JsonName};
+use crate::json;
+use crate::names;
 
 /// What the process returns.
 pub mod exit_code {
@@ -108,42 +107,19 @@ pub fn says_json() -> bool {
     JSON.load(Ordering::Relaxed)
 }
 
-/// A message as an object.
-#[derive(Serialize)]
-struct JsonMessage<'m> {
-    message: &'m str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    image: &'m str,
-    #[serde(flatten)]
-    path: Option<JsonName<'m>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    errno: Option<i32>,
-}
-
 /// One line on standard error, about an image where it has a name. Control characters, which may come from an image,
 /// are escaped. Errors of a device or a refused volume begin with the image's name already.
 pub fn say(level: Level, image: &str, what: impl Into<Failure>) {
-    let Failure { text, path, errno } = what.into();
-    // What is quoted may begin with the image's name, too.
-    let names_image = |text: &str| text.strip_prefix('\'').unwrap_or(text).starts_with(image);
-    let about = |text: &str| match image.is_empty() || names_image(text) {
-        true => text.to_owned(),
-        false => format!("{image}: {text}"),
-    };
+    let failure = what.into();
     let line = if says_json() {
-        let message = text.strip_prefix(image).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&text);
-        let message = JsonMessage { message, image, path: path.as_deref().map(JsonName::path), errno };
-        let level = match level {
-            Level::Error => "error",
-            Level::Warning => "warning",
-            Level::Note => "note",
-        };
-        serde_json::json!({ level: message }).to_string()
+        json::message(level, image, &failure)
     } else {
+        let text = failure.text;
+        // What is quoted may begin with the image's name, too.
+        let names_image = image.is_empty() || text.strip_prefix('\'').unwrap_or(&text).starts_with(image);
+        let about = if names_image { String::new() } else { format!("{image}: ") };
         let mark = if level == Level::Warning { "warning: " } else { "" };
-        // A warning stands behind the image's name.
-        let text = if mark.is_empty() { about(&text) } else { about(&format!("{mark}{text}")) };
-        format!("xebec: {}", names::printable(text.as_bytes()))
+        format!("xebec: {}", names::printable(format!("{about}{mark}{text}").as_bytes()))
     };
     // Where standard error is closed there is nobody to tell.
     let _ = writeln!(io::stderr().lock(), "{line}");
@@ -339,16 +315,4 @@ impl Write for Stdout {
 /// A number and what it counts: `1 record`, `2 records`.
 pub fn counted(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
-}
-
-/// The version of every JSON document: it changes when a field changes its meaning or goes away.
-pub const JSON_VERSION: u32 = 1;
-
-/// Writes one JSON document, indented, and a line's end.
-pub fn write_json(document: &impl serde::Serialize) -> anyhow::Result<()> {
-    let mut out = Stdout::buffered();
-    serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
-    out.write_all(b"\n")?;
-    out.flush()?;
-    Ok(())
 }

@@ -14,7 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::args::Global;
-use crate::facts::SEPARATOR;
+use crate::json;
 use crate::names;
 use crate::open::{self, Log, Opened};
 use crate::output::{Coded, Messages, Stdout, exit_code};
@@ -160,7 +160,7 @@ impl Listener {
         bar.set_style(ProgressStyle::with_template("{msg:20} {bar:30} {percent} %")?);
         let mut out = Out { out: Stdout::buffered(), any: false, failed: None };
         if global.json {
-            out.write(&crate::facts::head("check", image, "findings"));
+            out.write(&json::begin("check", image, json::Empty {}, "findings"));
         }
         Ok(Self { out: Mutex::new(out), json: global.json, bar })
     }
@@ -168,7 +168,7 @@ impl Listener {
     fn write(&self, line: &[u8]) {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         if self.json && out.any {
-            out.write(SEPARATOR);
+            out.write(json::SEPARATOR);
         }
         out.any = true;
         self.bar.suspend(|| {
@@ -188,9 +188,11 @@ impl Listener {
     ) -> io::Result<()> {
         let mut out = self.out.into_inner().unwrap_or_else(PoisonError::into_inner);
         if self.json {
-            let summary = JsonSummary::of(summary, is_clean);
-            let text = serde_json::to_string(&summary).map_err(io::Error::from)?;
-            out.write(format!("\n],\"summary\":{text}}}\n").as_bytes());
+            #[derive(Serialize)]
+            struct Tail {
+                summary: JsonSummary,
+            }
+            out.write(&json::end(Tail { summary: JsonSummary::of(summary, is_clean) }));
         } else if !global.quiet {
             let Summary { findings, ags, inodes, directories, entries, extents, .. } = summary;
             let verdict = if is_clean { "clean" } else { "damaged" };
@@ -216,8 +218,7 @@ impl Listener {
 impl Observer for Listener {
     fn finding(&self, finding: &Finding) {
         if self.json {
-            // Every field can be written.
-            return self.write(&serde_json::to_vec(&JsonFinding::of(finding)).unwrap_or_default());
+            return self.write(json::object(&JsonFinding::of(finding)).as_bytes());
         }
         // Damage may quote names from the disk.
         self.write(format!("{}\n", names::printable(finding.to_string().as_bytes())).as_bytes());
@@ -227,7 +228,7 @@ impl Observer for Listener {
         let Suppressed { severity, structure, field, count } = suppressed;
         if self.json {
             let more = JsonSuppressed { severity: severity.to_string(), structure, field, more: *count };
-            return self.write(&serde_json::to_vec(&more).unwrap_or_default());
+            return self.write(json::object(&more).as_bytes());
         }
         self.write(
             format!("{severity}: {structure}: {field}: {count} more (--per-kind shows them)\n").as_bytes(),

@@ -9,9 +9,10 @@ use dump::request::Target;
 use dump::{GRAMMAR, Request};
 
 use crate::args::Global;
+use crate::json;
 use crate::names;
 use crate::open;
-use crate::output::{Coded, Messages, Stdout, exit_code, write_json};
+use crate::output::{Coded, Messages, Stdout, exit_code};
 
 /// Arguments of `dump`.
 #[derive(Clone, Debug, Args)]
@@ -45,7 +46,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     };
     let dumped = dump::dump_device(device, &request)?;
     if global.json {
-        write_json(&dumped.to_json())?;
+        json::write("dump", messages.image(), dumped.to_json())?;
         return Ok(exit_code::OK);
     }
     let mut out = Stdout::buffered();

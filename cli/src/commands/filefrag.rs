@@ -11,9 +11,10 @@ use serde::Serialize;
 use crate::args::Global;
 use crate::commands::Show;
 use crate::failure::Failure;
+use crate::json;
 use crate::names::{self, JsonName};
 use crate::open::{Files, Image};
-use crate::output::{JSON_VERSION, Stdout, counted, write_json};
+use crate::output::{Stdout, counted};
 
 /// Arguments of `filefrag`.
 #[derive(Clone, Debug, Args)]
@@ -53,13 +54,14 @@ impl Show for Arguments {
             }
         }
         if global.json {
-            write_json(&Document {
-                version: JSON_VERSION,
-                command: "filefrag",
-                image: image.messages.image(),
-                block_bytes: image.volume.geometry().block_size,
-                files: files.iter().map(File::json).collect(),
-            })?;
+            json::write(
+                "filefrag",
+                image.messages.image(),
+                Document {
+                    block_bytes: image.volume.geometry().block_size,
+                    files: files.iter().map(File::json).collect(),
+                },
+            )?;
         } else {
             let mut out = Stdout::buffered();
             for file in &files {
@@ -140,9 +142,6 @@ struct JsonFile<'f> {
 
 #[derive(Serialize)]
 struct Document<'d> {
-    version: u32,
-    command: &'static str,
-    image: &'d str,
     block_bytes: u32,
     files: Vec<JsonFile<'d>>,
 }

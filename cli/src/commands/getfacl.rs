@@ -14,10 +14,11 @@ use crate::acl::{List, letters, word};
 use crate::args::Global;
 use crate::commands::Show;
 use crate::failure::Failure;
+use crate::json;
 use crate::listing::Listing;
 use crate::names::{self, JsonName};
 use crate::open::{Files, Image};
-use crate::output::{JSON_VERSION, Stdout, write_json};
+use crate::output::Stdout;
 use crate::owners::{Names, Owners};
 use crate::walk::{Visited, join};
 
@@ -90,8 +91,7 @@ impl Show for Arguments {
         out.flush()?;
         if global.json {
             let files = files.iter().map(|file| file.json(self, &owners)).collect();
-            let image = image.messages.image();
-            write_json(&Document { version: JSON_VERSION, command: "getfacl", image, files })?;
+            json::write("getfacl", image.messages.image(), json::Files { files })?;
         }
         Ok(())
     }
@@ -256,14 +256,6 @@ fn whom(entry: &LinuxEntry, owners: &Owners) -> String {
 fn flags(permissions: u16) -> String {
     let flag = |bit, letter| if permissions & bit != 0 { letter } else { '-' };
     [flag(0o4000, 's'), flag(0o2000, 's'), flag(0o1000, 't')].iter().collect()
-}
-
-#[derive(Serialize)]
-struct Document<'d> {
-    version: u32,
-    command: &'static str,
-    image: &'d str,
-    files: Vec<JsonFile<'d>>,
 }
 
 #[derive(Serialize)]

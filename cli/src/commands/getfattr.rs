@@ -13,9 +13,10 @@ use serde::Serialize;
 use crate::args::Global;
 use crate::commands::Show;
 use crate::failure::Failure;
+use crate::json;
 use crate::names::{self, JsonName};
 use crate::open::{Files, Image};
-use crate::output::{JSON_VERSION, Stdout, write_json};
+use crate::output::Stdout;
 use crate::values;
 
 /// Arguments of `getfattr`.
@@ -64,20 +65,12 @@ impl Show for Arguments {
                 path: JsonName::path(path),
                 xattrs: json_attributes(attributes),
             });
-            let (image, files) = (image.messages.image(), files.collect());
-            write_json(&Document { version: JSON_VERSION, command: "getfattr", image, files })?;
+            let files = files.collect();
+            json::write("getfattr", image.messages.image(), json::Files { files })?;
         }
         out.flush()?;
         Ok(())
     }
-}
-
-#[derive(Serialize)]
-struct Document<'d> {
-    version: u32,
-    command: &'static str,
-    image: &'d str,
-    files: Vec<JsonFile<'d>>,
 }
 
 #[derive(Serialize)]

@@ -19,9 +19,10 @@ use serde::Serialize;
 
 use crate::args::Global;
 use crate::geometry::{self, Shape};
+use crate::json;
 use crate::names::{self, JsonName};
 use crate::open::{self, Image, Log};
-use crate::output::{Stdout, counted, write_json};
+use crate::output::{Stdout, counted};
 use crate::sizes::spoken;
 
 /// Arguments of `info`.
@@ -39,22 +40,19 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let image = open::open(&arguments.image, global)?;
     let name = arguments.image.display().to_string();
     if global.json {
-        write_json(&Document::of(&image, &name)?)?;
+        json::write("info", &name, Document::of(&image)?)?;
     } else {
         let mut out = Stdout::buffered();
         out.write_all(geometry::text(image.volume.superblock(), &name).as_bytes())?;
-        out.write_all(summary_text(&Document::of(&image, &name)?).as_bytes())?;
+        out.write_all(summary_text(&Document::of(&image)?).as_bytes())?;
         out.flush()?;
     }
     Ok(image.messages.finish())
 }
 
-/// All that is told, in the order of docs/json.md.
+/// The JSON payload, in the order of docs/json.md.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
-    version: u32,
-    command: &'static str,
-    image: &'a str,
     #[serde(flatten)]
     label: JsonName<'a>,
     uuid: String,
@@ -209,13 +207,10 @@ struct Writing {
 }
 
 impl<'a> Document<'a> {
-    fn of(image: &'a Image, name: &'a str) -> anyhow::Result<Self> {
+    fn of(image: &'a Image) -> anyhow::Result<Self> {
         let volume = &image.volume;
         let raw = &volume.superblock().raw;
         Ok(Self {
-            version: crate::output::JSON_VERSION,
-            command: "info",
-            image: name,
             label: JsonName { key: "label", hex_key: "label_hex", name: raw.label() },
             uuid: raw.uuid_text().to_string(),
             meta_uuid: UuidText(raw.stamp_uuid()).to_string(),

@@ -16,7 +16,7 @@ use journal::{Dirty, Journal, OnDamage, RecoveryReport, ReplayRegistry, State};
 use serde::Serialize;
 
 use crate::args::Global;
-use crate::facts;
+use crate::json;
 use crate::names;
 use crate::open;
 use crate::output::{Messages, Stdout};
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         json: global.json,
         verbose: global.verbose,
         messages: &messages,
-        separator: Some(b"\n"),
+        separator: b"",
     };
     let array = if arguments.records { "records" } else { "transactions" };
     show.head(&journal, array)?;
@@ -90,7 +90,7 @@ struct Show<'s> {
     verbose: bool,
     messages: &'s Messages,
     /// What stands before the first element of the JSON array.
-    separator: Option<&'static [u8]>,
+    separator: &'static [u8],
 }
 
 fn lsn(lsn: Lsn) -> String {
@@ -111,10 +111,7 @@ fn discarded_text(discarded: &DiscardedRecords) -> String {
 
 /// The head of the JSON document.
 #[derive(Serialize)]
-struct JsonHead<'h> {
-    version: u32,
-    command: &'static str,
-    image: &'h str,
+struct JsonHead {
     state: &'static str,
     head: String,
     #[serde(flatten)]
@@ -175,15 +172,11 @@ impl Show<'_> {
         let dirty = journal.dirty();
         if self.json {
             let head = JsonHead {
-                version: crate::output::JSON_VERSION,
-                command: "log",
-                image: self.messages.image(),
                 state: if dirty.is_some() { "dirty" } else { "clean" },
                 head: lsn(journal.head()),
                 dirty: dirty.map(JsonDirty::of),
             };
-            let text = serde_json::to_string(&head)?;
-            write!(self.out, "{},\"{array}\":[", text.trim_end_matches('}'))?;
+            self.out.write_all(&json::begin("log", self.messages.image(), head, array))?;
             return Ok(());
         }
         match dirty {
@@ -207,7 +200,7 @@ impl Show<'_> {
 
     /// One element of the JSON array.
     fn element(&mut self, element: &impl Serialize) -> anyhow::Result<()> {
-        self.out.write_all(self.separator.take().unwrap_or(facts::SEPARATOR))?;
+        self.out.write_all(std::mem::replace(&mut self.separator, json::SEPARATOR))?;
         serde_json::to_writer(&mut self.out, element)?;
         Ok(())
     }
@@ -277,8 +270,7 @@ impl Show<'_> {
                 unfinished_files: files,
                 items_not_replayed: report.problems.iter().map(ToString::to_string).collect(),
             };
-            let text = serde_json::to_string(&tail)?;
-            writeln!(self.out, "\n],{}", text.trim_start_matches('{'))?;
+            self.out.write_all(&json::end(tail))?;
         } else {
             self.tail_text(report, &files)?;
         }

@@ -11,10 +11,11 @@ use crate::args::Global;
 use crate::commands::Show;
 use crate::failure::Failure;
 use crate::flags;
+use crate::json;
 use crate::listing::Listing;
 use crate::names::{self, JsonName};
 use crate::open::{Files, Image};
-use crate::output::{JSON_VERSION, Stdout, write_json};
+use crate::output::Stdout;
 use crate::walk::{Visited, join};
 
 /// Arguments of `lsattr`.
@@ -75,8 +76,7 @@ impl Show for Arguments {
         }
         if global.json {
             let files = rows.iter().filter_map(Part::file).map(Row::json).collect();
-            let name = image.messages.image();
-            write_json(&Document { version: JSON_VERSION, command: "lsattr", image: name, files })?;
+            json::write("lsattr", image.messages.image(), json::Files { files })?;
             rows.clear();
         }
         let headed = self.recursive;
@@ -181,14 +181,6 @@ impl Row {
             cowextsize: self.cowextsize,
         }
     }
-}
-
-#[derive(Serialize)]
-struct Document<'d> {
-    version: u32,
-    command: &'static str,
-    image: &'d str,
-    files: Vec<JsonRow<'d>>,
 }
 
 #[derive(Serialize)]

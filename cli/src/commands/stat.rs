@@ -14,11 +14,12 @@ use serde::Serialize;
 use crate::args::Global;
 use crate::commands::Show;
 use crate::commands::getfattr::json_attributes;
-use crate::facts::Facts;
+
 use crate::failure::Failure;
+use crate::json::{self, FileJson};
 use crate::names::{self, JsonName};
 use crate::open::{Files, Image};
-use crate::output::{JSON_VERSION, Stdout, write_json};
+use crate::output::Stdout;
 use crate::owners::{Names, Owners};
 use crate::sizes::spoken;
 use crate::times::Clock;
@@ -51,12 +52,7 @@ impl Show for Arguments {
         }
         if global.json {
             let files = files.iter().map(File::json).collect();
-            write_json(&Document {
-                version: JSON_VERSION,
-                command: "stat",
-                image: image.messages.image(),
-                files,
-            })?;
+            json::write("stat", image.messages.image(), json::Files { files })?;
         } else {
             let (owners, mut clock) = (image.owners(), Clock::new());
             let mut out = Stdout::buffered();
@@ -220,7 +216,7 @@ impl File {
 
     fn json(&self) -> JsonFile<'_> {
         JsonFile {
-            facts: Facts::new(&self.name, &self.metadata, self.target.as_deref()),
+            file: FileJson::new(&self.name, &self.metadata, self.target.as_deref()),
             xattrs: json_attributes(&self.xattrs),
             extents: self.extents.iter().map(JsonExtent::of).collect(),
             parents: self.parents.iter().map(JsonParent::of).collect(),
@@ -247,17 +243,9 @@ fn spoken_type(metadata: &Metadata) -> &'static str {
 }
 
 #[derive(Debug, Serialize)]
-struct Document<'d> {
-    version: u32,
-    command: &'static str,
-    image: &'d str,
-    files: Vec<JsonFile<'d>>,
-}
-
-#[derive(Debug, Serialize)]
 struct JsonFile<'f> {
     #[serde(flatten)]
-    facts: Facts<'f>,
+    file: FileJson<'f>,
     xattrs: BTreeMap<String, String>,
     extents: Vec<JsonExtent>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -8,10 +8,9 @@ use base::Ino;
 use clap::Args;
 use format::inode::FileType;
 use read::{InodeReader, Last, Volume, read_link, resolve};
-use serde::Serialize as _;
 
 use crate::args::Global;
-use crate::facts;
+use crate::json;
 use crate::listing::Listing;
 use crate::names::{JsonName, Quoting};
 use crate::output::Stdout;
@@ -56,7 +55,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let mut sink = Counting { sink: TextSink::new(&image.messages, 0), directories: 0, files: 0 };
     let mut head = Vec::new();
     if global.json {
-        head.extend_from_slice(&facts::head("tree", image.messages.image(), "tree"));
+        head.extend_from_slice(&json::begin("tree", image.messages.image(), json::Empty {}, "tree"));
         work.push_json_head(&mut head, &path, inode.ino(), Some(FileType::Directory), None);
         head.extend_from_slice(b",\"contents\":[");
     } else {
@@ -67,7 +66,13 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let task = Task { ino: inode.ino(), prefix: Vec::new(), depth: 0 };
     pipeline::run(&work, vec![task], &mut sink, global.thread_count())?;
     let tail = if global.json {
-        format!("]}}\n],\"directories\":{},\"files\":{}}}\n", sink.directories, sink.files)
+        #[derive(serde::Serialize)]
+        struct Counts {
+            directories: u64,
+            files: u64,
+        }
+        let counts = Counts { directories: sink.directories, files: sink.files };
+        [b"]}", json::end(counts).as_slice()].concat()
     } else {
         let plural =
             |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
@@ -76,8 +81,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
             true => format!("\n{directories}\n"),
             false => format!("\n{directories}, {}\n", plural(sink.files, "file", "files")),
         }
+        .into_bytes()
     };
-    sink.sink.write(tail.as_bytes())?;
+    sink.sink.write(&tail)?;
     sink.sink.flush()?;
     Ok(image.messages.finish())
 }
@@ -190,7 +196,7 @@ impl<'b> Branches<'b> {
                 _ => None,
             };
             if self.json {
-                out.extend_from_slice(if first { b"\n" } else { facts::SEPARATOR });
+                out.extend_from_slice(if first { b"\n" } else { json::SEPARATOR });
                 self.push_json_head(&mut out, name, item.ino, *file_type, target.as_deref());
             } else {
                 out.extend_from_slice(&task.prefix);
@@ -270,11 +276,10 @@ impl<'b> Branches<'b> {
             #[serde(flatten)]
             target: Option<JsonName<'h>>,
         }
-        let kind = file_type.map(facts::kind);
+        let kind = file_type.map(json::type_name);
         let head =
             Head { name: JsonName::name(name), ino: ino.get(), kind, target: target.map(JsonName::target) };
-        // Writing to memory cannot fail, and every field can be written.
-        let _ = head.serialize(&mut serde_json::Serializer::new(&mut *out));
-        out.pop();
+        let head = json::object(&head);
+        out.extend_from_slice(head.strip_suffix('}').unwrap_or(&head).as_bytes());
     }
 }

@@ -152,8 +152,9 @@ fn what_shows_facts_writes_one_document() {
     let scene = Scene::new(Sample::Clean);
     for (name, arguments) in SHOWING {
         let document = scene.json(name, arguments);
-        assert!(document.is_object(), "{name}");
         assert_eq!(document["version"], 1, "{name}");
+        assert_eq!(document["command"], *name);
+        assert_eq!(document["image"], scene.image().to_str().unwrap(), "{name}");
     }
     let document = scene.json("getfattr", &["/home/ada/notes.txt"]);
     assert_eq!(document["files"][0]["path"], "/home/ada/notes.txt");

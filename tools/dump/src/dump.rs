@@ -17,9 +17,6 @@ use crate::types::Type;
 use crate::value::{Struct, Value};
 use crate::{attr, btree, byaddress, dir, dquot, headers, inode, json, listing, logblock, text};
 
-/// The version of the JSON form; it rises when a field changes its meaning or goes.
-pub const JSON_VERSION: u32 = 1;
-
 /// One structure, or one listing, taken apart.
 #[derive(Clone, Debug)]
 pub struct Dumped {
@@ -46,11 +43,10 @@ impl Dumped {
         out
     }
 
-    /// The same as JSON: `version`, `type`, `place`, `objections`, `fields`.
+    /// The fields of a JSON object: `type`, `place`, `objections`, `fields`.
     pub fn to_json(&self) -> Json {
         let Place { ag, block, daddr, ino, file_block } = self.place;
         json!({
-            "version": JSON_VERSION,
             "type": self.shown.kind.name(),
             "place": {
                 "ag": ag.map(AgNumber::get),

@@ -40,7 +40,7 @@ pub mod types;
 pub mod value;
 mod walk;
 
-pub use dump::{Dumped, JSON_VERSION, dump, dump_device};
+pub use dump::{Dumped, dump, dump_device};
 pub use read::Error;
 pub use request::{GRAMMAR, Request, Usage};
 pub use shown::Shown;

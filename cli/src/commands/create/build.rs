@@ -19,7 +19,8 @@ use crate::args::Global;
 use crate::commands::edit::directories;
 use crate::commands::mkfs::{self as mkfs_command, wrong};
 use crate::excludes::left_out;
-use crate::output::{JSON_VERSION, Messages, write_json};
+use crate::json;
+use crate::output::Messages;
 use crate::sizes::spoken;
 
 /// Blocks that are added to a volume that was too small, the first time; twice as many each time after that.
@@ -32,13 +33,7 @@ const MOST_SPARES: u32 = 10;
 pub fn build(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<()> {
     let (size, summary) = make(arguments, global, messages)?;
     if global.json {
-        write_json(&Document {
-            version: JSON_VERSION,
-            command: "create",
-            image: messages.image(),
-            size,
-            summary,
-        })?;
+        json::write("create", messages.image(), Document { size, summary })?;
     } else {
         messages.detail(format_args!("{} in all", spoken(size)));
     }
@@ -150,10 +145,7 @@ impl Making<'_> {
 }
 
 #[derive(Serialize)]
-struct Document<'d> {
-    version: u32,
-    command: &'static str,
-    image: &'d str,
+struct Document {
     size: u64,
     #[serde(flatten)]
     summary: Summary,

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::DONE;
 use crate::args::Global;
+use crate::json;
 use crate::open;
-use crate::output::{JSON_VERSION, write_json};
 
 /// Arguments of `replay`.
 #[derive(Clone, Debug, Args)]
@@ -23,12 +23,9 @@ pub struct Arguments {
     pub image: PathBuf,
 }
 
-/// What was done, in the order of docs/json.md.
+/// The JSON payload, in the order of docs/json.md.
 #[derive(Serialize)]
-struct Document<'d> {
-    version: u32,
-    command: &'static str,
-    image: &'d str,
+struct Document {
     replayed: bool,
     items: u64,
     operations: usize,
@@ -40,15 +37,16 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let opened = open::writable(&arguments.image, global)?;
     let recovered = opened.volume.recovered();
     if global.json {
-        write_json(&Document {
-            version: JSON_VERSION,
-            command: "replay",
-            image: opened.messages.image(),
-            replayed: recovered.is_some(),
-            items: recovered.map_or(0, |recovery| recovery.report.items_total()),
-            operations: recovered.map_or(0, |recovery| recovery.report.unfinished.len()),
-            freed_files: recovered.map_or(0, |recovery| recovery.unlinked),
-        })?;
+        json::write(
+            "replay",
+            opened.messages.image(),
+            Document {
+                replayed: recovered.is_some(),
+                items: recovered.map_or(0, |recovery| recovery.report.items_total()),
+                operations: recovered.map_or(0, |recovery| recovery.report.unfinished.len()),
+                freed_files: recovered.map_or(0, |recovery| recovery.unlinked),
+            },
+        )?;
     }
     match recovered {
         Some(recovery) => opened.messages.note(format_args!("{recovery}")),

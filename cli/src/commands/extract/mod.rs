@@ -37,10 +37,11 @@ use transfer::Excludes;
 
 use crate::args::Global;
 use crate::excludes::Exclude;
+use crate::json;
 use crate::names::quoted;
 use crate::open::{self, Image};
 use crate::operands;
-use crate::output::{JSON_VERSION, Stdout, write_json};
+use crate::output::Stdout;
 use crate::walk::Visited;
 use archive::{Archive, ArchiveSink, Buffers};
 use base::pipeline;
@@ -154,20 +155,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         job.directory(to, arguments.overwrite)?
     };
     if global.json && !to_stdout {
-        #[derive(serde::Serialize)]
-        struct Document<'d> {
-            version: u32,
-            command: &'static str,
-            image: &'d str,
-            #[serde(flatten)]
-            summary: Summary,
-        }
-        write_json(&Document {
-            version: JSON_VERSION,
-            command: "extract",
-            image: image.messages.image(),
-            summary,
-        })?;
+        json::write("extract", image.messages.image(), summary)?;
     }
     Ok(image.messages.finish())
 }

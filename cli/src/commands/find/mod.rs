@@ -23,8 +23,8 @@ use read::{InodeReader, Last, Metadata, Volume, read_link, resolve};
 
 use crate::args::Global;
 use crate::commands::ls::mode_text;
-use crate::facts::{self, Facts};
 use crate::failure::Failure;
+use crate::json::{self, FileJson};
 use crate::listing::{Listing, visit_inodes};
 use crate::names::Quoting;
 use crate::open::{self, Image};
@@ -76,14 +76,14 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
             Err(error) => image.messages.fail(Failure::naming(&path, &error)),
         }
     }
-    let skip = if global.json { facts::SEPARATOR.len() } else { 0 };
+    let skip = if global.json { json::SEPARATOR.len() } else { 0 };
     let mut sink = TextSink::new(&image.messages, skip);
     if global.json {
-        sink.write(&facts::head("find", image.messages.image(), "entries"))?;
+        sink.write(&json::begin("find", image.messages.image(), json::Empty {}, "entries"))?;
     }
     pipeline::run(&work, tasks, &mut sink, global.thread_count())?;
     if global.json {
-        sink.write(facts::TAIL)?;
+        sink.write(&json::end(json::Empty {}))?;
     }
     sink.flush()?;
     Ok(image.messages.finish())
@@ -245,7 +245,7 @@ impl<'f> Find<'f> {
         let Effects { out, clock, .. } = effects;
         match (self.form, action, candidate.row) {
             (Form::Json, _, Some(row)) => {
-                Facts::new(candidate.path, &row.metadata, row.target.as_deref()).push(out);
+                FileJson::new(candidate.path, &row.metadata, row.target.as_deref()).push(out);
             }
             (Form::Text(quoting), Action::Long, Some(row)) => {
                 self.push_long(out, clock, candidate, row, quoting);

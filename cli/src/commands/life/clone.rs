@@ -18,8 +18,8 @@ use xebec::identity::set_uuid;
 use super::identity::generate;
 use crate::args::Global;
 use crate::commands::edit::DONE;
+use crate::json;
 use crate::open::{self, ForChanges, unless_ending};
-use crate::output::{JSON_VERSION, write_json};
 
 /// Arguments of `clone`.
 #[derive(Clone, Debug, Args)]
@@ -46,12 +46,9 @@ pub struct Clone {
     pub same_uuid: bool,
 }
 
-/// What was done, in the order of docs/json.md.
+/// The JSON payload, in the order of docs/json.md.
 #[derive(Debug, Serialize)]
 struct Document {
-    version: u32,
-    command: &'static str,
-    image: String,
     copy: String,
     uuid: String,
     /// The copy shares blocks with the source on this machine.
@@ -89,16 +86,17 @@ pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
     new.publish()?;
     if global.json {
         let copied = std::fs::metadata(copy)?;
-        write_json(&Document {
-            version: JSON_VERSION,
-            command: "clone",
-            image: image.display().to_string(),
-            copy: copy.display().to_string(),
-            uuid: UuidText(uuid).to_string(),
-            shared,
-            bytes: copied.len(),
-            file_bytes: copied.blocks() * 512,
-        })?;
+        json::write(
+            "clone",
+            &image.display().to_string(),
+            Document {
+                copy: copy.display().to_string(),
+                uuid: UuidText(uuid).to_string(),
+                shared,
+                bytes: copied.len(),
+                file_bytes: copied.blocks() * 512,
+            },
+        )?;
     }
     Ok(DONE)
 }

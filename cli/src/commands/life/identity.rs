@@ -16,9 +16,10 @@ use xebec::identity::{NewUuid, set_uuid};
 
 use crate::args::Global;
 use crate::commands::edit::DONE;
+use crate::json;
 use crate::names::{JsonName, printable};
 use crate::open::{self, ForChanges};
-use crate::output::{JSON_VERSION, Stdout, write_json};
+use crate::output::Stdout;
 
 /// Arguments of `label`.
 #[derive(Clone, Debug, Args)]
@@ -129,12 +130,9 @@ pub fn generate() -> anyhow::Result<NewUuid> {
     Ok(NewUuid::Is(uuid::of_random(bytes)))
 }
 
-/// What a volume is called, in the order of docs/json.md.
+/// The JSON payload, in the order of docs/json.md.
 #[derive(Debug, Serialize)]
 struct Document<'a> {
-    version: u32,
-    command: &'static str,
-    image: String,
     #[serde(flatten)]
     label: JsonName<'a>,
     uuid: String,
@@ -151,16 +149,17 @@ fn show(
     global: &Global,
 ) -> anyhow::Result<u8> {
     if global.json {
-        write_json(&Document {
-            version: JSON_VERSION,
+        json::write(
             command,
-            image: image.display().to_string(),
-            label: JsonName { key: "label", hex_key: "label_hex", name: raw.label() },
-            uuid: raw.uuid_text().to_string(),
-            meta_uuid: UuidText(raw.stamp_uuid()).to_string(),
-            features: list(raw),
-            changed,
-        })?;
+            &image.display().to_string(),
+            Document {
+                label: JsonName { key: "label", hex_key: "label_hex", name: raw.label() },
+                uuid: raw.uuid_text().to_string(),
+                meta_uuid: UuidText(raw.stamp_uuid()).to_string(),
+                features: list(raw),
+                changed,
+            },
+        )?;
     } else {
         let mut out = Stdout::buffered();
         writeln!(out, "{}", printable(&text))?;

@@ -14,8 +14,9 @@ use xebec::resize::{FEWEST_AGS, FreeEnd, Shrunk};
 
 use crate::args::Global;
 use crate::commands::edit::DONE;
+use crate::json;
 use crate::open::{self, ForChanges};
-use crate::output::{JSON_VERSION, Stdout, write_json};
+use crate::output::Stdout;
 use crate::sizes::{self, spoken};
 
 /// Arguments of `grow`.
@@ -109,12 +110,9 @@ fn parse_size(text: &str) -> Result<Size, String> {
     }
 }
 
-/// What changed, in the order of docs/json.md.
+/// The JSON payload, in the order of docs/json.md.
 #[derive(Debug, Serialize)]
-struct Document<'a> {
-    version: u32,
-    command: &'a str,
-    image: String,
+struct Document {
     block_size: u32,
     before_blocks: u64,
     before_bytes: u64,
@@ -148,20 +146,21 @@ impl Done<'_> {
     pub fn tell(&self, global: &Global) -> anyhow::Result<()> {
         let bytes = |blocks: u64| blocks * u64::from(self.block);
         if global.json {
-            return write_json(&Document {
-                version: JSON_VERSION,
-                command: self.command,
-                image: self.image.display().to_string(),
-                block_size: self.block,
-                before_blocks: self.before,
-                before_bytes: bytes(self.before),
-                after_blocks: self.after,
-                after_bytes: bytes(self.after),
-                ag_count: self.ag_count,
-                device_bytes: self.device_bytes,
-                least_blocks: self.end.map(|end| end.least),
-                used_bytes: self.end.map(|end| bytes(end.used)),
-            });
+            return json::write(
+                self.command,
+                &self.image.display().to_string(),
+                Document {
+                    block_size: self.block,
+                    before_blocks: self.before,
+                    before_bytes: bytes(self.before),
+                    after_blocks: self.after,
+                    after_bytes: bytes(self.after),
+                    ag_count: self.ag_count,
+                    device_bytes: self.device_bytes,
+                    least_blocks: self.end.map(|end| end.least),
+                    used_bytes: self.end.map(|end| bytes(end.used)),
+                },
+            );
         }
         let mut out = Stdout::buffered();
         let (before, after) = (spoken(bytes(self.before)), spoken(bytes(self.after)));

@@ -23,9 +23,10 @@ use crate::commands::create;
 use crate::commands::create::wishes::Wishes;
 use crate::commands::edit::{DONE, directories};
 use crate::excludes::{Exclude, count_left_out, left_out};
+use crate::json;
 use crate::names::{printable, quoted};
 use crate::open::{self, image_and_path};
-use crate::output::{JSON_VERSION, Messages, Stdout, write_json};
+use crate::output::{Messages, Stdout};
 use crate::sizes::spoken;
 
 /// Arguments of `sync`.
@@ -92,12 +93,9 @@ impl Target {
     }
 }
 
-/// What was done, in the order of docs/json.md.
+/// The JSON payload, in the order of docs/json.md.
 #[derive(Debug, Serialize)]
-struct Document<'d> {
-    version: u32,
-    command: &'static str,
-    image: &'d str,
+struct Document {
     dry_run: bool,
     created: u64,
     replaced: u64,
@@ -145,21 +143,22 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let seconds = began.elapsed().as_secs_f64();
     let Done { created, replaced, amended, removed, unchanged, bytes, .. } = done;
     if global.json {
-        write_json(&Document {
-            version: JSON_VERSION,
-            command: "sync",
-            image: messages.image(),
-            dry_run: arguments.dry_run,
-            created,
-            replaced,
-            amended,
-            removed,
-            unchanged,
-            bytes,
-            seconds,
-            not_kept: done.lost.iter().map(|(lost, count)| (lost.name(), *count)).collect(),
-            unreadable: done.unreadable,
-        })?;
+        json::write(
+            "sync",
+            messages.image(),
+            Document {
+                dry_run: arguments.dry_run,
+                created,
+                replaced,
+                amended,
+                removed,
+                unchanged,
+                bytes,
+                seconds,
+                not_kept: done.lost.iter().map(|(lost, count)| (lost.name(), *count)).collect(),
+                unreadable: done.unreadable,
+            },
+        )?;
         return Ok(DONE);
     }
     messages.detail(format_args!(
@@ -180,21 +179,22 @@ fn create(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow
     );
     let summary = create::make(&making, global, messages)?;
     if global.json {
-        write_json(&Document {
-            version: JSON_VERSION,
-            command: "sync",
-            image: messages.image(),
-            dry_run: false,
-            created: summary.files,
-            replaced: 0,
-            amended: 0,
-            removed: 0,
-            unchanged: 0,
-            bytes: summary.bytes,
-            seconds: summary.seconds,
-            not_kept: summary.not_kept,
-            unreadable: summary.unreadable,
-        })?;
+        json::write(
+            "sync",
+            messages.image(),
+            Document {
+                dry_run: false,
+                created: summary.files,
+                replaced: 0,
+                amended: 0,
+                removed: 0,
+                unchanged: 0,
+                bytes: summary.bytes,
+                seconds: summary.seconds,
+                not_kept: summary.not_kept,
+                unreadable: summary.unreadable,
+            },
+        )?;
     }
     Ok(DONE)
 }

@@ -10,8 +10,9 @@ use serde::Serialize;
 
 use crate::args::Global;
 use crate::commands::edit::DONE;
+use crate::json;
 use crate::open;
-use crate::output::{JSON_VERSION, Stdout, counted, write_json};
+use crate::output::{Stdout, counted};
 use crate::sizes::{self, spoken};
 
 /// Arguments of `trim`.
@@ -33,12 +34,9 @@ pub struct Trim {
     pub minimum: u64,
 }
 
-/// What was done, in the order of docs/json.md.
+/// The JSON payload, in the order of docs/json.md.
 #[derive(Debug, Serialize)]
 struct Document {
-    version: u32,
-    command: &'static str,
-    image: String,
     /// Bytes in free extents that are long enough.
     free_bytes: u64,
     free_extents: u64,
@@ -62,17 +60,18 @@ pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
     let done = done?;
     let after = allocated(&arguments.image);
     if global.json {
-        write_json(&Document {
-            version: JSON_VERSION,
-            command: "trim",
-            image: arguments.image.display().to_string(),
-            free_bytes: done.bytes,
-            free_extents: done.extents,
-            trimmed_bytes: done.taken,
-            short_extents: done.short,
-            file_bytes_before: before,
-            file_bytes_after: after,
-        })?;
+        json::write(
+            "trim",
+            &arguments.image.display().to_string(),
+            Document {
+                free_bytes: done.bytes,
+                free_extents: done.extents,
+                trimmed_bytes: done.taken,
+                short_extents: done.short,
+                file_bytes_before: before,
+                file_bytes_after: after,
+            },
+        )?;
         return Ok(DONE);
     }
     if global.verbose {

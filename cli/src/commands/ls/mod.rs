@@ -5,9 +5,8 @@
 //! | this file | arguments, and what is listed in which order |
 //! | [`tree`] | directories through the pipeline |
 //! | [`row`] | the facts of one file |
-//! | [`text`], [`json`] | how they are written |
+//! | [`text`] | how they are written |
 
-mod json;
 mod row;
 mod text;
 mod tree;

@@ -12,9 +12,9 @@ use read::{InodeReader, Volume};
 
 use super::row::Row;
 use super::text::{self, Line, Widths};
-use super::{Form, Hidden, Operands, Options, json};
-use crate::facts;
+use super::{Form, Hidden, Operands, Options};
 use crate::failure::Failure;
+use crate::json::{self, FileJson};
 use crate::listing::{Item, Listing, visit_inodes};
 use crate::open::Image;
 use crate::owners::Owners;
@@ -47,18 +47,18 @@ pub fn list(
     let work = List { volume: &image.volume, options, owners, headed, visited: Visited::default() };
     let is_json = options.form == Form::Json;
     // An element is preceded by a comma, a headed directory by an empty line; but for the first.
-    let skip = if is_json { facts::SEPARATOR.len() } else { usize::from(headed) };
+    let skip = if is_json { json::SEPARATOR.len() } else { usize::from(headed) };
     let text_first = !operands.files.is_empty() && !is_json;
     let mut sink = TextSink::new(&image.messages, if text_first { 0 } else { skip });
     if is_json {
-        sink.write(&facts::head("ls", image.messages.image(), "entries"))?;
+        sink.write(&json::begin("ls", image.messages.image(), json::Empty {}, "entries"))?;
     }
     sink.show(Shown::Text(work.files(&mut Clock::new(), &operands)))?;
     let tasks =
         operands.directories.into_iter().map(|operand| Task::Directory { operand, depth: 0 }).collect();
     pipeline::run(&work, tasks, &mut Turns(&mut sink), threads)?;
     if is_json {
-        sink.write(facts::TAIL)?;
+        sink.write(&json::end(json::Empty {}))?;
     }
     Ok(sink.flush()?)
 }
@@ -332,7 +332,13 @@ impl<'l> List<'l> {
         widths: &Widths,
     ) {
         match self.options.form {
-            Form::Json => json::push(out, directory, lines),
+            // Files that cannot be read are left out: standard error has named them.
+            Form::Json => lines.for_each(|line| {
+                let Some(metadata) = &line.row.metadata else { return };
+                let path =
+                    directory.map_or_else(|| line.name.to_vec(), |directory| join(directory, line.name));
+                FileJson::new(&path, metadata, line.row.target.as_deref()).push(out);
+            }),
             Form::Long => lines.for_each(|line| {
                 text::push_long(out, line, widths, self.options, self.owners, clock);
             }),

@@ -26,8 +26,9 @@ use xebec::Volume;
 
 use crate::args::Global;
 use crate::geometry::{self, Shape};
+use crate::json;
 use crate::names::JsonName;
-use crate::output::{Coded, Stdout, exit_code, write_json};
+use crate::output::{Coded, Stdout, exit_code};
 use crate::sizes;
 pub use choose::{Chosen, derived, seed, time};
 use target::Target;
@@ -242,9 +243,6 @@ pub fn refused(error: MkfsError) -> anyhow::Error {
 
 #[derive(Serialize)]
 struct Document<'a> {
-    version: u32,
-    command: &'static str,
-    image: &'a str,
     #[serde(flatten)]
     label: JsonName<'a>,
     uuid: String,
@@ -258,16 +256,17 @@ fn show(superblock: &Superblock, arguments: &Arguments, global: &Global) -> anyh
     let image = arguments.image.display().to_string();
     if global.json {
         let raw = &superblock.raw;
-        write_json(&Document {
-            version: crate::output::JSON_VERSION,
-            command: "mkfs",
-            image: &image,
-            label: JsonName { key: "label", hex_key: "label_hex", name: raw.label() },
-            uuid: raw.uuid_text().to_string(),
-            geometry: Shape::of(superblock),
-            features: geometry::feature_names(raw),
-            written: !arguments.dry_run,
-        })?;
+        json::write(
+            "mkfs",
+            &image,
+            Document {
+                label: JsonName { key: "label", hex_key: "label_hex", name: raw.label() },
+                uuid: raw.uuid_text().to_string(),
+                geometry: Shape::of(superblock),
+                features: geometry::feature_names(raw),
+                written: !arguments.dry_run,
+            },
+        )?;
     } else if !global.quiet || arguments.dry_run {
         use std::io::Write as _;
         let mut out = Stdout::buffered();

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use xebec::Volume;
 
 use crate::args::Global;
-use crate::output::{JSON_VERSION, Stdout, exit_code};
+use crate::json::{self, Envelope};
+use crate::output::{Stdout, exit_code};
 use crate::sizes::spoken;
 
 /// Arguments of `status`.
@@ -27,11 +28,9 @@ pub struct Arguments {
     pub directory: PathBuf,
 }
 
-/// What a mount tells, in the order of docs/json.md.
+/// The JSON payload, in the order of docs/json.md.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Document {
-    version: u32,
-    command: String,
     /// The process that serves the mount.
     process: u32,
     /// Threads of it that do.
@@ -104,7 +103,7 @@ pub struct Sources<'v> {
 
 /// What the mount tells through itself.
 pub fn text(sources: &Sources<'_>) -> String {
-    serde_json::to_string(&document(sources)).unwrap_or_default()
+    json::object(&Envelope::new("status", "", document(sources)))
 }
 
 /// What the mount tells.
@@ -121,8 +120,6 @@ pub fn document(sources: &Sources<'_>) -> Document {
     let block = u64::from(now.block_size);
     let bytes = now.blocks * block;
     Document {
-        version: JSON_VERSION,
-        command: "status".into(),
         process: std::process::id(),
         threads: counts.threads().len(),
         shut_down: now.shut_down.as_deref().map(str::to_owned),

@@ -1,4 +1,4 @@
-//! What is known of a file, in JSON: the same keys in `ls`, `find` and `stat`, and those of the manifest.
+//! Metadata of a file in JSON, for `ls`, `find` and `stat`. The keys are those of the manifest.
 
 use format::inode::FileType;
 use format::timestamp::Timestamp;
@@ -7,13 +7,11 @@ use serde::Serialize;
 
 use crate::names::JsonName;
 
-/// One file. A field that does not apply is left out.
+/// A file. Fields that do not apply are omitted.
 #[derive(Debug, Serialize)]
-pub struct Facts<'f> {
-    /// Where it is.
+pub struct FileJson<'f> {
     #[serde(flatten)]
     path: JsonName<'f>,
-    /// What it is.
     #[serde(rename = "type")]
     kind: &'static str,
     /// Permission bits in octal, four digits.
@@ -38,14 +36,14 @@ pub struct Facts<'f> {
     generation: u32,
 }
 
-impl<'f> Facts<'f> {
-    /// Of the file at a path.
+impl<'f> FileJson<'f> {
+    /// The file at a path.
     pub fn new(path: &'f [u8], metadata: &Metadata, target: Option<&'f [u8]>) -> Self {
         let is_device = matches!(metadata.file_type, FileType::BlockDevice | FileType::CharDevice);
         let times = &metadata.times;
         Self {
             path: JsonName::path(path),
-            kind: kind(metadata.file_type),
+            kind: type_name(metadata.file_type),
             mode: format!("{:04o}", metadata.permissions),
             uid: metadata.uid,
             gid: metadata.gid,
@@ -65,30 +63,15 @@ impl<'f> Facts<'f> {
         }
     }
 
-    /// Appends it as one element of an array: what separates it from the one before, and the object.
+    /// Appends it as an element of an array: the separator, and the object.
     pub fn push(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(SEPARATOR);
-        // Writing to memory cannot fail, and every field can be written.
-        let _ = serde_json::to_writer(out, self);
+        out.extend_from_slice(super::SEPARATOR);
+        out.extend_from_slice(super::object(self).as_bytes());
     }
 }
 
-/// What separates the elements of an array that is written as it comes.
-pub const SEPARATOR: &[u8] = b",\n";
-
-/// The head of a document whose elements are written as they come.
-pub fn head(command: &str, image: &str, array: &str) -> Vec<u8> {
-    let image = serde_json::Value::from(image);
-    let version = crate::output::JSON_VERSION;
-    format!("{{\"version\":{version},\"command\":\"{command}\",\"image\":{image},\"{array}\":[\n")
-        .into_bytes()
-}
-
-/// What closes such a document.
-pub const TAIL: &[u8] = b"\n]}\n";
-
 /// A file type as the manifest names it.
-pub fn kind(file_type: FileType) -> &'static str {
+pub fn type_name(file_type: FileType) -> &'static str {
     match file_type {
         FileType::Regular => "file",
         FileType::Directory => "dir",
@@ -100,7 +83,7 @@ pub fn kind(file_type: FileType) -> &'static str {
     }
 }
 
-/// Seconds since 1970, a dot, nine digits that count forward from that second.
+/// `SECONDS.NANOSECONDS` since 1970, with nine digits of nanoseconds.
 fn time(time: Timestamp) -> String {
     format!("{}.{:09}", time.seconds, time.nanoseconds)
 }
