@@ -81,6 +81,8 @@ impl From<read::Error> for Failure {
 fn errno_of(error: &(dyn Error + 'static)) -> Option<i32> {
     if let Some(error) = error.downcast_ref::<xebec::Error>() {
         Some(error.errno())
+    } else if let Some(error) = error.downcast_ref::<xebec::ImageError>() {
+        Some(error.errno())
     } else if let Some(error) = error.downcast_ref::<read::Error>() {
         Some(error.errno())
     } else if let Some(error) = error.downcast_ref::<block::OpenError>() {

@@ -45,7 +45,7 @@ pub use error::LogError;
 pub use fields::{LogFields, LogValue};
 pub use journal::{Dirty, Journal, State};
 pub use locate::DiscardedRecords;
-pub use overlay::{Replayed, replay_in_memory};
+pub use overlay::replay_in_memory;
 pub use record::LogRecord;
 pub use recovery::{OnDamage, Options, RecoveryReport, ReplayRegistry, recover};
 pub use restamp::restamp;

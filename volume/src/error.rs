@@ -7,6 +7,8 @@ use block::DeviceError;
 use journal::LogError;
 use journal::engine;
 
+use crate::image::ImageError;
+
 /// Why something was refused or failed.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -15,7 +17,9 @@ pub enum Error {
     Change(engine::Error),
     /// The journal cannot be read or replayed.
     Journal(LogError),
-    /// The superblock says that this volume cannot be written, or cannot be opened at all.
+    /// The image cannot be opened.
+    Image(Box<ImageError>),
+    /// This volume or its device cannot be written.
     Unwritable {
         /// Why, and what to do.
         why: String,
@@ -38,6 +42,7 @@ impl Error {
         match self {
             Self::Change(error) => error.errno(),
             Self::Journal(error) => error.errno(),
+            Self::Image(error) => error.errno(),
             Self::Unwritable { .. } => errno::EROFS,
         }
     }
@@ -55,6 +60,12 @@ impl From<LogError> for Error {
     }
 }
 
+impl From<ImageError> for Error {
+    fn from(error: ImageError) -> Self {
+        Self::Image(error.into())
+    }
+}
+
 impl From<DeviceError> for Error {
     fn from(error: DeviceError) -> Self {
         Self::Change(error.into())
@@ -66,6 +77,7 @@ impl fmt::Display for Error {
         match self {
             Self::Change(error) => error.fmt(f),
             Self::Journal(error) => error.fmt(f),
+            Self::Image(error) => error.fmt(f),
             Self::Unwritable { why } => f.write_str(why),
         }
     }

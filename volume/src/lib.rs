@@ -3,7 +3,8 @@
 //! | part | subject |
 //! |---|---|
 //! | [`Volume`] | an open volume: opening, syncing, unmounting |
-//! | [`finish`] | what readers show of a volume that was not unmounted |
+//! | [`image`] | from a path to a volume: container, partition, lock, log |
+//! | [`finish`] | unfinished operations of a dirty log, finished in memory for readers |
 //! | [`options`] | how to open it |
 //! | [`namespace`] | names: looking up, creating, linking, removing, renaming |
 //! | [`new`], [`metadata`] | what a new file shall be, and what is known of one |
@@ -49,6 +50,7 @@ pub mod finish;
 pub mod glance;
 mod guards;
 pub mod identity;
+pub mod image;
 pub mod metadata;
 pub mod namespace;
 pub mod new;
@@ -74,6 +76,7 @@ pub use error::Error;
 pub use file::{File, OpenOptions};
 pub use filling::Filling;
 pub use glance::Glance;
+pub use image::{Access, ImageError, ImageOptions, open_image, open_image_on};
 pub use metadata::{Metadata, SetMetadata};
 pub use namespace::handle::Handle;
 pub use namespace::listing::{Cookie, Entry};

@@ -28,6 +28,7 @@ use journal::recovery::Intent;
 use journal::{Journal, RecoveryReport};
 
 use crate::contents::Below;
+use crate::image::expect_replayable;
 use crate::options::Options;
 use crate::recover::Unanswered;
 use crate::reservations::Reservations;
@@ -199,6 +200,7 @@ fn replay(
     if journal.dirty().is_none() {
         return Ok((superblock, None, ends));
     }
+    expect_replayable(&superblock)?;
     let (registry, options) = (journal::ReplayRegistry::default(), journal::Options::default());
     let report = journal::recover(&journal, &superblock, &**device, &registry, &options)?;
     let superblock = if report.superblock_replayed { read_superblock(&**device)? } else { superblock };

@@ -17,23 +17,24 @@ use format::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, Superblock, Superbloc
 use format::{Geometry, checksum};
 use journal::engine::{BufferId, DiskExtent, Transaction};
 
+use crate::image::ImageError;
 use crate::{Error, Result, Volume};
 
 /// The largest sector that a superblock may fill.
 const LARGEST_SECTOR: u64 = 32768;
 
-pub(crate) fn read_superblock(device: &dyn Device) -> Result<Superblock> {
+/// Reads and verifies the primary superblock, and that the device holds all blocks of the volume.
+pub(crate) fn read_superblock(device: &dyn Device) -> std::result::Result<Superblock, ImageError> {
     let mut sector = vec![0; device.size().min(LARGEST_SECTOR) as usize];
     device.read_at(0, &mut sector)?;
-    let refuse = |refusal| Error::Unwritable { why: format!("{}: {refusal}", device.describe()) };
+    let refuse = |reason| ImageError::Superblock { device: device.describe(), reason };
+    if sector.len() < RawSuperblock::SIZE {
+        return Err(refuse(SuperblockError::NotXfs));
+    }
     let superblock = Superblock::parse(&sector).map_err(refuse)?;
     let (need, have) = (superblock.geometry.bytes(), device.size());
     if have < need {
-        let why = format!(
-            "{}: the volume has {need} bytes and the device only {have} (the image is cut short)",
-            device.describe()
-        );
-        return Err(Error::Unwritable { why });
+        return Err(ImageError::Truncated { device: device.describe(), need, have });
     }
     Ok(superblock)
 }

@@ -12,11 +12,12 @@ use format::superblock::SuperblockError;
 use format::{Damage, Place};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use xebec::image::{LogStatus, OpenedImage, superblock};
 
 use crate::args::Global;
 use crate::json;
 use crate::names;
-use crate::open::{self, Log, Opened};
+use crate::open::{self, reason};
 use crate::output::{Coded, Messages, Stdout, exit_code};
 use crate::sizes;
 
@@ -58,7 +59,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let messages = Messages::new(global, arguments.image.display().to_string());
     let opened = open::open_damaged(&arguments.image, global, &messages)?;
-    if let Log::Replayed(replay) = &opened.log {
+    if let LogStatus::Replayed(replay) = &opened.log {
         let unfinished = replay.left.len();
         if unfinished > 0 {
             messages.note(format_args!(
@@ -72,7 +73,7 @@ fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         memory_budget: usize::try_from(arguments.memory).unwrap_or(usize::MAX),
         findings_per_kind: arguments.per_kind,
         external_log: opened.log_device.as_deref(),
-        replayed: matches!(opened.log, Log::Replayed(..)),
+        replayed: matches!(opened.log, LogStatus::Replayed(..)),
     };
     let listener = Listener::new(global, messages.image())?;
     let of_log = if global.no_replay { 0 } else { judge_log(&opened, arguments.per_kind, &listener) };
@@ -97,18 +98,18 @@ fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 
 /// What is wrong with the log itself: Linux would not mount the volume, or what it shows may lack what the log holds.
 /// How many findings there are.
-fn judge_log(opened: &Opened, per_kind: usize, listener: &Listener) -> u64 {
+fn judge_log(opened: &OpenedImage, per_kind: usize, listener: &Listener) -> u64 {
     let tell = |place, field, expected, found: String| {
         let damage = Damage::new("log", field, expected, found);
         listener.finding(&Finding { severity: Severity::Error, place, damage });
     };
     match &opened.log {
         // A superblock that cannot be read is a finding of its own.
-        Log::Unread(reason) if open::superblock(&opened.device).is_ok() => {
-            tell(Place::default(), "state", "a log that can be replayed", reason.clone());
+        LogStatus::Unreadable(error) if superblock(&opened.device).is_ok() => {
+            tell(Place::default(), "state", "a log that can be replayed", reason(error));
             1
         }
-        Log::Replayed(replay) => {
+        LogStatus::Replayed(replay) => {
             let (problems, total) = (&replay.report.problems, replay.report.problems_total);
             let shown = problems.iter().take(per_kind);
             let before = shown.len() as u64;

@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let messages = Messages::new(global, arguments.image.display().to_string());
     // The log itself is shown as it lies: what was unfinished in it is finished in memory through the same blocks.
     let device = match request.target {
-        Target::Log(_) => open::device(&arguments.image, global)?,
+        Target::Log(_) => open::device(&arguments.image, global)?.device,
         _ => open::open_damaged(&arguments.image, global, &messages)?.device,
     };
     let dumped = dump::dump_device(device, &request)?;

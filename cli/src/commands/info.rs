@@ -16,12 +16,13 @@ use format::uuid::UuidText;
 use journal::Dirty;
 use read::Volume;
 use serde::Serialize;
+use xebec::image::LogStatus;
 
 use crate::args::Global;
 use crate::geometry::{self, Shape};
 use crate::json;
 use crate::names::{self, JsonName};
-use crate::open::{self, Image, Log};
+use crate::open::{self, Image, reason};
 use crate::output::{Stdout, counted};
 use crate::sizes::spoken;
 
@@ -137,14 +138,16 @@ struct DirtyLog {
 }
 
 impl LogState {
-    fn of(log: &Log) -> Self {
+    fn of(log: &LogStatus) -> Self {
         match log {
-            Log::Clean => Self { state: "clean", ..Self::default() },
-            Log::Unread(reason) => Self { state: "unread", reason: Some(reason.clone()), ..Self::default() },
-            Log::Ignored(dirty) => {
+            LogStatus::Clean | LogStatus::NotExamined => Self { state: "clean", ..Self::default() },
+            LogStatus::Unreadable(error) => {
+                Self { state: "unread", reason: Some(reason(error)), ..Self::default() }
+            }
+            LogStatus::Ignored(dirty) => {
                 Self { state: "ignored", dirty: Some(DirtyLog::of(dirty)), ..Self::default() }
             }
-            Log::Replayed(replay) => Self {
+            LogStatus::Replayed(replay) => Self {
                 state: "replayed",
                 reason: replay.failure.clone(),
                 dirty: Some(DirtyLog::of(&replay.dirty)),
@@ -245,7 +248,7 @@ fn usage(image: &Image) -> anyhow::Result<Usage> {
     let volume = &image.volume;
     let (raw, geometry) = (&volume.superblock().raw, volume.geometry());
     let totals = match &image.log {
-        Log::Replayed(..) => Totals::of_ags(volume)?,
+        LogStatus::Replayed(..) => Totals::of_ags(volume)?,
         _ => {
             Totals { free_blocks: raw.fdblocks.get(), inodes: raw.icount.get(), free_inodes: raw.ifree.get() }
         }

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use base::{Ino, Lsn};
-use block::OverlayDevice;
 use clap::Args;
 use journal::DiscardedRecords;
 use journal::LogFields;
 use journal::LogRecord;
 use journal::RecoveredTransaction;
 use journal::describe;
-use journal::{Dirty, Journal, OnDamage, RecoveryReport, ReplayRegistry, State};
+use journal::{Dirty, Journal, RecoveryReport, State};
 use serde::Serialize;
+use xebec::image::{OpenedImage, superblock};
 
 use crate::args::Global;
 use crate::json;
@@ -47,18 +47,15 @@ pub struct Arguments {
 /// Runs `log`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let messages = Messages::new(global, arguments.image.display().to_string());
-    let device = open::device(&arguments.image, global)?;
-    let superblock = open::superblock(&device)?;
-    let log_device = open::log_device(&superblock, global)?;
+    let OpenedImage { device, log_device, .. } = open::device(&arguments.image, global)?;
+    let superblock = superblock(&device)?;
     let journal =
         Journal::open(&superblock, &device, log_device.as_deref()).context("the log cannot be read")?;
     let report = match journal.state() {
         State::Clean { .. } => None,
         State::Dirty(_) => {
             // What stays unfinished is only known when everything else has been replayed.
-            let overlay = OverlayDevice::new(device.clone());
-            let options = journal::Options { on_damage: OnDamage::Note, ..journal::Options::default() };
-            Some(journal::recover(&journal, &superblock, &overlay, &ReplayRegistry::default(), &options)?)
+            Some(journal::replay_in_memory(&journal, &superblock, device.clone())?.1)
         }
     };
     let mut show = Show {

@@ -11,9 +11,8 @@ use base::Ino;
 use block::Device;
 use check::{Finding, Observer};
 use format::inode::FileType;
-use format::superblock::Superblock;
 use model::{Answer, Change, Facts, Failure, How, Kind, Name, New, Seen, Subject, Times, clock};
-use volume::{Cookie, Handle, Metadata, Rename, SetMetadata, Volume};
+use volume::{Access, Cookie, Handle, ImageOptions, Metadata, Rename, SetMetadata, Volume, open_image_on};
 
 use crate::image::{Image, ImageDevice};
 use crate::shape::Shape;
@@ -61,28 +60,27 @@ pub fn check(device: &dyn Device) -> Result<(), String> {
     if findings.is_empty() { Ok(()) } else { Err(format!("the checker finds:\n{}", findings.join("\n"))) }
 }
 
-/// Takes a volume as a power cut would leave it now, replays its log in memory, checks it and reads its tree: without
-/// any help by the engine, which may have it open. Files that are held without a name are left to the next mount.
+/// Takes a volume as a power cut would leave it now, replays its log in memory as a read-only open does, checks it and
+/// reads its tree. The volume may be open meanwhile. Files without a name are left to the next mount.
 ///
 /// # Errors
 /// What is wrong with it, in words.
 pub fn check_now(image: Image, home: u64) -> Result<Seen, String> {
-    let device: Arc<dyn Device> = Arc::new(ImageDevice::new(image));
-    let mut sector = vec![0; 512];
-    device.read_at(0, &mut sector).map_err(|error| error.to_string())?;
-    let superblock = Superblock::parse(&sector).map_err(|refusal| refusal.to_string())?;
-    let replayed = journal::replay_in_memory(&superblock, device, None).map_err(|error| error.to_string())?;
+    let device = Arc::new(ImageDevice::new(image));
+    let opened = open_image_on(device, &ImageOptions::new(Access::ReadOnly));
+    let opened = opened.map_err(|error| error.to_string())?;
+    if opened.log.is_partial() {
+        return Err(format!("replayed in part: {:?}", opened.log));
+    }
     let findings = Findings::default();
     let options = check::Options { threads: 1, replayed: true, ..check::Options::default() };
-    let summary = check::check(&replayed.device, &options, &findings);
+    let summary = check::check(&opened.device, &options, &findings);
     let summary = summary.map_err(|error| format!("the checker: {error}"))?;
-    // What an intent has left to do is left to the next opening, and the checker would miss it.
-    let finished = replayed.report.as_ref().is_none_or(|report| report.unfinished.is_empty());
-    if finished && !summary.is_clean() {
+    if !summary.is_clean() {
         let findings = findings.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         return Err(format!("the checker finds:\n{}", findings.join("\n")));
     }
-    let mut trees = read_trees(replayed.device, &[home], true)?;
+    let mut trees = read_trees(opened.device, &[home], true)?;
     trees.pop().ok_or_else(|| "no tree was read".into())
 }
 
@@ -114,6 +112,12 @@ impl Engine {
     }
 }
 
+/// Opens a volume for changes as the command line does.
+fn open(device: Arc<dyn Device>, options: volume::Options) -> Result<Open, String> {
+    let image = open_image_on(device, &ImageOptions::default()).map_err(|error| error.to_string())?;
+    image.open_volume(options).map(Open::new).map_err(|error| error.to_string())
+}
+
 impl Target for Engine {
     type Volume = Open;
 
@@ -124,13 +128,12 @@ impl Target for Engine {
     }
 
     fn open(&self, device: Arc<dyn Device>) -> Result<Open, String> {
-        let volume = Volume::open(device, self.options()).map_err(|error| error.to_string())?;
-        Ok(Open::new(volume))
+        open(device, self.options())
     }
 
     fn recover(&self, device: Arc<dyn Device>) -> Result<Open, String> {
         let options = volume::Options { background: false, ..self.options() };
-        Volume::open(device, options).map(Open::new).map_err(|error| error.to_string())
+        open(device, options)
     }
 
     fn unmount(&self, volume: Open) -> Result<(), String> {

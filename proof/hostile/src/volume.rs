@@ -8,6 +8,8 @@ use dump::request::{AgTree, At, File, QuotaKind, Target};
 use format::inode::{FileType, ForkKind};
 use journal::{Journal, describe};
 use read::{AclNames, ExtentWalk, Last, Metadata, Segments, Volume};
+use volume::image::{LogStatus, OpenedImage};
+use volume::{Access, ImageOptions, open_image_on};
 
 use crate::damage::{self, Damaged};
 use crate::images;
@@ -80,9 +82,12 @@ pub fn volume_log(data: &[u8]) {
     let Some(damaged) = damage::apply(&mut Input::new(data), dirty, |image| &image.records) else { return };
     let Ok(volume) = Volume::open(damaged.device.clone()) else { return };
     journal(&volume, &damaged);
-    let Ok(replayed) = journal::replay_in_memory(volume.superblock(), damaged.device, None) else { return };
-    let _ = replayed.report.as_ref().map(describe::report);
-    let Ok(volume) = Volume::open(replayed.device) else { return };
+    let opened = open_image_on(damaged.device, &ImageOptions::new(Access::ReadOnly));
+    let Ok(OpenedImage { device, log, .. }) = opened else { return };
+    if let LogStatus::Replayed(replay) = &log {
+        describe::report(&replay.report);
+    }
+    let Ok(volume) = Volume::open(device) else { return };
     read_inode(&volume, volume.root());
     for site in damaged.image.sites.iter().filter(|site| site.ino.is_some()).take(32) {
         site.ino.into_iter().for_each(|ino| read_inode(&volume, ino));
@@ -187,12 +192,12 @@ mod tests {
     #[test]
     fn the_dirty_volumes_replay_to_clean_ones() {
         for image in (images::FIRST_DIRTY..images::COUNT).filter_map(images::image) {
-            let superblock = format::superblock::Superblock::parse(&image.bytes).expect("a superblock");
-            let replayed =
-                journal::replay_in_memory(&superblock, image.device.clone(), None).expect("a journal");
-            assert!(replayed.report.is_some(), "{} is not dirty", image.name);
+            let opened = open_image_on(image.device.clone(), &ImageOptions::new(Access::ReadOnly));
+            let opened = opened.expect("an image");
+            let LogStatus::Replayed(_) = &opened.log else { panic!("{} is not dirty", image.name) };
+            assert!(!opened.log.is_partial(), "{}", image.name);
             let options = check::Options { replayed: true, ..check_options() };
-            let summary = check::check(&replayed.device, &options, &Loud(image.name)).expect("a volume");
+            let summary = check::check(&opened.device, &options, &Loud(image.name)).expect("a volume");
             assert!(summary.is_clean(), "{}: {summary:?}", image.name);
         }
     }

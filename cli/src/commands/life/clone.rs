@@ -14,6 +14,7 @@ use format::uuid::UuidText;
 use rustix::fs::{Mode, SeekFrom, fchmod, ioctl_ficlone, seek};
 use serde::Serialize;
 use xebec::identity::set_uuid;
+use xebec::image::{LogStatus, superblock};
 
 use super::identity::generate;
 use crate::args::Global;
@@ -118,7 +119,7 @@ fn new_file(arguments: &Clone, size: u64, global: &Global) -> anyhow::Result<New
 
 /// Gives the copy a UUID of its own, which it returns. A dirty log is replayed first.
 fn change_uuid(new: &NewFile, arguments: &Clone, global: &Global) -> anyhow::Result<[u8; 16]> {
-    expect_own_log(&open::device(&arguments.image, global)?)?;
+    expect_own_log(&open::device(&arguments.image, global)?.device)?;
     let ForChanges { device, options, .. } = open::new_for_changes(new, &arguments.copy, global)?;
     Ok(set_uuid(&device, &options, generate()?)?.uuid)
 }
@@ -126,12 +127,16 @@ fn change_uuid(new: &NewFile, arguments: &Clone, global: &Global) -> anyhow::Res
 /// Replays the log in the copy where it is dirty, unless that is to stay as it is; the UUID that both have.
 fn settle(new: &NewFile, arguments: &Clone, global: &Global) -> anyhow::Result<[u8; 16]> {
     let source = open::device(&arguments.image, global)?;
-    let superblock = open::superblock(&source)?;
+    let superblock = superblock(&source.device)?;
     if !global.no_replay {
-        expect_own_log(&source)?;
-        if open::is_dirty(&superblock, &source)? {
-            let ForChanges { device, options, .. } = open::new_for_changes(new, &arguments.copy, global)?;
-            xebec::Volume::open(device, options)?.unmount()?;
+        expect_own_log(&source.device)?;
+        match source.log {
+            LogStatus::Clean => {}
+            LogStatus::Unreadable(error) => return Err(error.into()),
+            _ => {
+                let ForChanges { device, options, .. } = open::new_for_changes(new, &arguments.copy, global)?;
+                xebec::Volume::open(device, options)?.unmount()?;
+            }
         }
     }
     Ok(superblock.raw.uuid)
@@ -139,7 +144,7 @@ fn settle(new: &NewFile, arguments: &Clone, global: &Global) -> anyhow::Result<[
 
 /// A log on another device belongs to one volume: replayed in the copy, it would be gone for the source.
 fn expect_own_log(source: &Arc<dyn Device>) -> anyhow::Result<()> {
-    match open::superblock(source)?.geometry.log_start {
+    match superblock(source)?.geometry.log_start {
         Some(_) => Ok(()),
         None => bail!("its log lies on another device, which no copy can share"),
     }

@@ -177,7 +177,7 @@ fn list(raw: &RawSuperblock) -> Vec<String> {
 
 /// The superblock as it is now.
 fn superblock(image: &Path, global: &Global) -> anyhow::Result<RawSuperblock> {
-    Ok(open::superblock(&open::device(image, global)?)?.raw)
+    Ok(xebec::image::superblock(&open::device(image, global)?.device)?.raw)
 }
 
 /// Runs `label`.

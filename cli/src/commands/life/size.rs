@@ -248,7 +248,7 @@ pub fn minimize(arguments: &Minimize, global: &Global) -> anyhow::Result<u8> {
 
 fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> anyhow::Result<u8> {
     let ForChanges { device, options, messages } = open::for_changes(image, global)?;
-    let geometry = open::superblock(&device)?.geometry;
+    let geometry = xebec::image::superblock(&device)?.geometry;
     let block = geometry.block_size;
     let blocks = size.map(|bytes| bytes / u64::from(block));
     let shrunk = match xebec::resize::shrink(&device, &options, blocks) {
@@ -263,7 +263,7 @@ fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> a
              lvreduce or `qemu-img resize --shrink`)",
         );
     }
-    let ag_count = open::superblock(&device)?.geometry.ag_count();
+    let ag_count = xebec::image::superblock(&device)?.geometry.ag_count();
     let device_bytes = device.size();
     Done { command, image, device_bytes, block, ag_count, before, after, end: Some(end) }.tell(global)?;
     if size.is_none() {

@@ -16,6 +16,8 @@ use crashsim::{
 use format::superblock::Superblock;
 use model::Rng;
 use model::Seen;
+use xebec::image::LogStatus;
+use xebec::{Access, ImageOptions, open_image_on};
 
 use crate::kernel::{self, Files};
 
@@ -76,10 +78,11 @@ fn begun(run: &Run, all: &[State]) -> Vec<State> {
         all.iter().filter(|state| state.fate == Fate::Kept && state.moment.is_multiple_of(step.max(1)));
     let mut builder = Builder::new(&run.before, &run.recording);
     let unfinished = |state: &&State| {
-        let image = builder.build(state);
-        let superblock = superblock(&image);
-        let replayed = journal::replay_in_memory(&superblock, Arc::new(ImageDevice::new(image)), None);
-        replayed.is_ok_and(|replayed| replayed.report.is_some_and(|report| !report.unfinished.is_empty()))
+        let device = Arc::new(ImageDevice::new(builder.build(state)));
+        let opened = open_image_on(device, &ImageOptions::new(Access::ReadOnly));
+        opened.is_ok_and(|opened| {
+            matches!(opened.log, LogStatus::Replayed(replay) if !replay.report.unfinished.is_empty())
+        })
     };
     let moments: Vec<usize> = looked.filter(unfinished).map(|state| state.moment).take(4).collect();
     all.iter().filter(|state| moments.contains(&state.moment)).copied().collect()

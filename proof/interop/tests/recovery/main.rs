@@ -19,7 +19,7 @@ use std::sync::Arc;
 use block::{Device, FileDevice, OpenOptions};
 use format::superblock::Superblock;
 use interop::built;
-use journal::replay_in_memory;
+use journal::{Journal, replay_in_memory};
 
 fn open(path: &Path) -> Arc<dyn Device> {
     Arc::new(FileDevice::open(path, &OpenOptions::default()).unwrap())
@@ -38,14 +38,15 @@ fn compare(image: &Path) -> Vec<String> {
     let external = by_kernel.log.as_ref().map(|_| open(&image.with_extension("log")));
     let device = open(image);
     let before = superblock(&device);
-    let replayed = replay_in_memory(&before, device, external.as_deref()).unwrap();
-    let report = replayed.report.unwrap_or_else(|| panic!("{name} is not dirty"));
-    println!("{name}: {}; {}", replayed.state, journal::describe::report(&report));
-    let geometry = superblock(&replayed.device).geometry;
+    let journal = Journal::open(&before, &device, external.as_deref()).unwrap();
+    assert!(journal.dirty().is_some(), "{name} is not dirty");
+    let (replayed, report) = replay_in_memory(&journal, &before, device.clone()).unwrap();
+    println!("{name}: {}; {}", journal.state(), journal::describe::report(&report));
+    let geometry = superblock(&replayed).geometry;
     let comparison = blocks::Comparison {
         name: &name,
         geometry: &geometry,
-        ours: &*replayed.device,
+        ours: &*replayed,
         theirs: &*open(&by_kernel.image),
         concerned: report.files_concerned(),
     };
