@@ -1,41 +1,41 @@
-//! One directory in memory, and the facts of its files.
+//! The entries of one directory, and visits to their inodes.
 
 use base::Ino;
 use format::inode::{Dinode, FileType};
 use read::{DirWalk, Error, InodeReader, Volume};
 
-/// The entries of a directory, `.` and `..` left out.
+/// The entries of a directory without `.` and `..`.
 #[derive(Debug, Default)]
 pub struct Listing {
     names: Vec<u8>,
     items: Vec<Item>,
-    /// Where `..` leads.
+    /// Inode number of the parent directory (`..`).
     pub parent: Option<Ino>,
 }
 
-/// One entry. Its name lies in the listing.
+/// One entry. Its name is stored in the listing.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     start: usize,
     length: u8,
-    /// The type, where the entry tells it.
+    /// File type, if the volume stores it in entries (ftype).
     pub file_type: Option<FileType>,
-    /// The inode.
+    /// Inode number.
     pub ino: Ino,
 }
 
 impl Item {
-    /// An inode that the command line named: its name stays with whoever holds it.
+    /// An inode of the command line, without a name.
     pub fn of_operand(ino: Ino) -> Self {
         Self { start: 0, length: 0, file_type: None, ino }
     }
 }
 
-/// The smallest entry takes so many bytes of a directory block.
+/// Minimum size of an entry in a directory block, in bytes.
 const ENTRY_BYTES_MIN: u64 = 16;
 
 impl Listing {
-    /// Reads a directory in the order of the disk. What is damaged goes to `complain`, and the rest is read.
+    /// Reads a directory in disk order. Damage is passed to `complain`, and the rest is read.
     pub fn read(volume: &Volume, inode: &Dinode<'_>, mut complain: impl FnMut(Error)) -> Self {
         let mut listing = Self::default();
         let mut walk = match DirWalk::new(volume, inode) {
@@ -45,7 +45,7 @@ impl Listing {
                 return listing;
             }
         };
-        // Only blocks that are mapped over and over could hold more entries than the volume has room for.
+        // More entries than the volume has space for: blocks are mapped repeatedly.
         let most = volume.geometry().bytes() / ENTRY_BYTES_MIN;
         loop {
             let batch = match walk.next_batch() {
@@ -76,7 +76,7 @@ impl Listing {
     }
 
     fn push(&mut self, name: &[u8], file_type: Option<FileType>, ino: Ino) {
-        // Names have at most 255 bytes: whoever verified the entry made sure.
+        // A verified name has at most 255 bytes.
         let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
         let start = self.names.len();
         self.names.extend_from_slice(name.get(..length.into()).unwrap_or(name));
@@ -90,17 +90,17 @@ impl Listing {
         self.push(b"..", Some(FileType::Directory), parent);
     }
 
-    /// Keeps the entries that `keep` wants, by name.
+    /// Keeps the entries whose names `keep` accepts.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
         let names = std::mem::take(&mut self.names);
         self.items.retain(|item| keep(name_in(&names, item)));
         self.names = names;
     }
 
-    /// Sorts by the bytes of the names.
+    /// Sorts entries by the bytes of their names.
     pub fn sort(&mut self) {
         let names = &self.names;
-        // Stable sorting is linear where the names already come in order, as they often do.
+        // The stable sort is linear for sorted names, which are frequent.
         self.items.sort_by(|a, b| name_in(names, a).cmp(name_in(names, b)));
     }
 
@@ -119,8 +119,8 @@ fn name_in<'n>(names: &'n [u8], item: &Item) -> &'n [u8] {
     names.get(item.start..item.start + usize::from(item.length)).unwrap_or(&[])
 }
 
-/// Visits the inodes of entries in the order in which they lie on disk, so that each chunk of inodes is read once.
-/// `visit` gets the index of the entry in `items`.
+/// Visits the inodes of entries in disk order, so that each chunk of inodes is read once. `visit` gets the index of the
+/// entry in `items`.
 pub fn visit_inodes(
     reader: &mut InodeReader<'_>,
     items: &[Item],

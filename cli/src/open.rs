@@ -18,17 +18,17 @@ use crate::output::{Messages, counted};
 use crate::owners::{Names, Numbers, Owners};
 use crate::{names, operands};
 
-/// An opened image whose volume can be read.
+/// An image that is open for reading.
 pub struct Image {
-    /// The volume as the user wants it: with the log replayed in memory, or as it lies.
+    /// The volume, with the log replayed in memory unless `--no-replay` was given.
     pub volume: Volume,
-    /// The state of its log.
+    /// State of the log.
     pub log: LogStatus,
-    /// What a command has to say about it.
+    /// Messages of the command.
     pub messages: Messages,
 }
 
-/// Files that a command line names: by path, or by number.
+/// Files on a command line, by path or by inode number.
 #[derive(Clone, Debug, Args)]
 pub struct Files {
     /// Paths in the image.
@@ -45,8 +45,7 @@ fn parse_inode(text: &str) -> Result<u64, std::num::ParseIntError> {
 }
 
 impl Image {
-    /// What a log does not give back may be missing anywhere: no script must take a tree that was `taken` out for a
-    /// whole one.
+    /// Fails the command if the log was replayed in part: a script must not take what was `taken` for complete.
     pub fn expect_whole(&self, taken: &str) {
         if self.log.is_partial() {
             let lacks = "may lack its newest changes";
@@ -54,7 +53,7 @@ impl Image {
         }
     }
 
-    /// The paths that operands name, patterns expanded; what cannot be expanded is counted as a failure.
+    /// Expands operands; those that cannot be expanded are counted as failures.
     pub fn paths(&self, operands: &[OsString]) -> Vec<Vec<u8>> {
         let operands = operands.iter().map(|operand| operand.as_bytes());
         operands::paths(&self.volume, operands, &mut |path, error| {
@@ -62,8 +61,8 @@ impl Image {
         })
     }
 
-    /// Finds the files of a command line; those that cannot be found are counted as failures. A file that was named
-    /// by number is called by it.
+    /// Finds the files of a command line; those that cannot be found are counted as failures. The name of a file given
+    /// by number is that number.
     pub fn find_files(&self, files: &Files, last: Last) -> Vec<(Vec<u8>, Inode)> {
         let by_path = self.paths(&files.paths).into_iter().map(|path| {
             let inode = resolve(&self.volume, &path, last);
@@ -91,12 +90,12 @@ impl Image {
         found
     }
 
-    /// The names of owners in the image's own `/etc/passwd` and `/etc/group`; none where they cannot be read.
+    /// User and group names from the image's `/etc/passwd` and `/etc/group`; none where they cannot be read.
     pub fn owners(&self) -> Owners {
         Owners { users: self.names_of(b"/etc/passwd"), groups: self.names_of(b"/etc/group") }
     }
 
-    /// The numbers of the names in its `/etc/passwd` or `/etc/group`.
+    /// IDs by name, from the image's `/etc/passwd` or `/etc/group`.
     pub fn numbers_of(&self, path: &[u8]) -> Numbers {
         Numbers::parse(&self.text_of(path))
     }
@@ -105,7 +104,7 @@ impl Image {
         Names::parse(&self.text_of(path))
     }
 
-    /// A file of names; empty where it cannot be read.
+    /// The contents of a file; empty where it cannot be read.
     fn text_of(&self, path: &[u8]) -> Vec<u8> {
         let Ok(inode) = resolve(&self.volume, path, Last::Follow) else { return Vec::new() };
         let dinode = inode.dinode();
@@ -170,7 +169,7 @@ fn open_volume(path: &Path, access: Access, global: &Global) -> anyhow::Result<W
     Ok(Writable { volume, device, messages: Messages::new(global, path.display().to_string()) })
 }
 
-/// The image and the path in it that `IMAGE:PATH` names. A colon is a part of a file's name where there is such a file.
+/// Splits `IMAGE:PATH`. `None` if a file has this whole name.
 pub fn image_and_path(text: &OsStr) -> Option<(&Path, &OsStr)> {
     if Path::new(text).exists() {
         return None;
@@ -261,7 +260,7 @@ pub fn is_foreign(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ImageError::NotXfs { .. }))
 }
 
-/// So many inodes are named in a message.
+/// Maximum number of inodes named in a message.
 const NAMED_MAX: usize = 20;
 
 /// Why a log was not read.

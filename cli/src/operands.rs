@@ -1,16 +1,16 @@
-//! Operands that name existing files of a volume: paths, and patterns as a shell has them.
+//! Operands that name existing files of a volume: paths and shell patterns.
 //!
 //! | in a pattern | matches |
 //! |---|---|
-//! | `*`, `?`, `[...]` | what [`glob`](crate::glob) says, within one name: never a slash |
-//! | `\` | makes the next character stand for itself |
+//! | `*`, `?`, `[...]` | see [`glob`](crate::glob); never a slash |
+//! | `\` | quotes the next character |
 //!
 //! # Invariants
-//! - A path that exists as it is written is that path, also where it holds `*`, `?`, `[` or `\`. The same holds for
-//!   each name within a pattern.
+//! - A path that exists literally is not expanded, also if it contains `*`, `?`, `[` or `\`; neither is such a name
+//!   within a pattern.
 //! - `*`, `?` and `[...]` do not match a dot at the start of a name.
 //! - All operands of a command are expanded before its first change.
-//! - Names of files that a command makes are never expanded: these operands do not come here.
+//! - Names of files that a command creates are never expanded.
 
 use std::fmt;
 
@@ -22,12 +22,12 @@ use crate::glob::{Pattern, is_pattern};
 use crate::listing::Listing;
 use crate::names::quoted;
 
-/// A tree of names that patterns are matched with.
+/// A directory tree to match patterns with.
 pub trait Tree {
-    /// Whether a path exists. A symbolic link at its end need not lead anywhere.
+    /// Whether a path exists. A symbolic link at its end may be dangling.
     fn has(&self, path: &[u8]) -> bool;
 
-    /// The names in a directory, without `.` and `..`; none if the path is no directory.
+    /// Passes the names in a directory to `give`, except `.` and `..`; none if the path is not a directory.
     fn names(&self, dir: &[u8], give: &mut dyn FnMut(&[u8])) -> anyhow::Result<()>;
 }
 
@@ -72,12 +72,12 @@ impl Tree for xebec::Volume {
     }
 }
 
-/// Whether an error says that there is no such directory. Anything else is damage, which is reported.
+/// Whether an errno means that there is no such directory. Other errors are reported.
 fn is_absent(errno: i32) -> bool {
     matches!(errno, errno::ENOENT | errno::ENOTDIR | errno::ELOOP | errno::ENAMETOOLONG)
 }
 
-/// A pattern that no file matches.
+/// No file matches a pattern.
 #[derive(Clone, Copy, Debug)]
 pub struct NoMatch;
 
@@ -89,9 +89,8 @@ impl fmt::Display for NoMatch {
 
 impl std::error::Error for NoMatch {}
 
-/// The paths that operands name, in the order of the operands; those of one pattern are sorted by their bytes. What
-/// cannot be expanded goes to `fail` with its operand. A path that is no pattern is passed on, even if it does not
-/// exist.
+/// Expands operands, in their order; the paths of one pattern are sorted by their bytes. Operands that cannot be
+/// expanded are passed to `fail`. A path that is not a pattern is returned even if it does not exist.
 pub fn paths<'o, T: Tree>(
     tree: &T,
     operands: impl IntoIterator<Item = &'o [u8]>,
@@ -107,7 +106,7 @@ pub fn paths<'o, T: Tree>(
     all
 }
 
-/// The one path that an operand names.
+/// Expands an operand that must name one path.
 ///
 /// # Errors
 /// A pattern that no file matches, or several; a directory that cannot be read.
@@ -158,7 +157,7 @@ fn expand<T: Tree>(tree: &T, operand: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
     } else if operand.iter().any(|byte| b"*?[".contains(byte)) {
         Err(NoMatch.into())
     } else {
-        // A backslash alone: the name as it is written is what does not exist.
+        // Only a backslash: the literal name does not exist.
         Ok(vec![operand.to_vec()])
     }
 }

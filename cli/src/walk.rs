@@ -1,4 +1,4 @@
-//! What walks over a whole tree have in common: where text and failures go, and that every walk ends.
+//! Walks over a whole tree: output of text and failures, and protection against cycles.
 
 use std::collections::HashSet;
 use std::io::{self, Write as _};
@@ -10,16 +10,15 @@ use crate::failure::Failure;
 use crate::output::{Messages, Stdout};
 use base::pipeline::{PipelineItemOf, PipelineSink, PipelineWork};
 
-/// How deep directories may be nested. A deeper one is named and left out: its path alone would be longer than what
-/// any program can open.
+/// Maximum depth of directories. A deeper one is reported and left out: no program could open its path.
 pub const DEPTH_MAX: usize = 4096;
 
-/// The directories that a walk has been in, so that a damaged tree, which may bend back on itself, still ends.
+/// The directories that a walk has visited. A damaged tree may contain a cycle.
 #[derive(Debug, Default)]
 pub struct Visited(Mutex<HashSet<Ino>>);
 
 impl Visited {
-    /// Enters a directory; refuses one that was entered before, or that lies too deep.
+    /// Enters a directory; refuses one that was entered before, or that is too deep.
     pub fn enter(&self, ino: Ino, depth: usize) -> Result<(), &'static str> {
         if depth > DEPTH_MAX {
             return Err("directories are nested too deep here; look at this one by its own path");
@@ -33,7 +32,7 @@ impl Visited {
     }
 }
 
-/// A path and a name below it.
+/// Joins a path and a name.
 pub fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     let mut joined = Vec::with_capacity(path.len() + 1 + name.len());
     joined.extend_from_slice(path);
@@ -44,7 +43,7 @@ pub fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     joined
 }
 
-/// What a walk that only shows gives out.
+/// Output of a walk.
 #[derive(Debug)]
 pub enum Shown {
     /// For standard output.
@@ -59,7 +58,7 @@ impl Shown {
         Self::Failure(Failure::at(path, error))
     }
 
-    /// How many bytes wait with it.
+    /// Its size in memory, in bytes.
     pub fn weight(&self) -> usize {
         match self {
             Self::Text(text) => text.capacity(),
@@ -68,26 +67,26 @@ impl Shown {
     }
 }
 
-/// Gathers text into big writes to standard output.
+/// Standard output, buffered.
 #[derive(Debug)]
 pub struct TextSink<'m> {
     out: Stdout,
     buffer: Vec<u8>,
     messages: &'m Messages,
-    /// Bytes at the start of the whole output that separate an element from one before it, and so are left out.
+    /// Bytes at the start of the output to leave out: a separator before the first element.
     skip: usize,
 }
 
-/// Text is written when so much of it has come together.
+/// Size of the buffer in bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
 impl<'m> TextSink<'m> {
-    /// Standard output, from which the first `skip` bytes of all text are left out.
+    /// Standard output; the first `skip` bytes are left out.
     pub fn new(messages: &'m Messages, skip: usize) -> Self {
         Self { out: Stdout::raw(), buffer: Vec::with_capacity(WRITE_BYTES), messages, skip }
     }
 
-    /// Writes text as it is, and skips nothing.
+    /// Writes text without skipping.
     pub fn write(&mut self, text: &[u8]) -> io::Result<()> {
         if self.buffer.len() + text.len() > WRITE_BYTES {
             self.flush()?;
@@ -99,14 +98,14 @@ impl<'m> TextSink<'m> {
         Ok(())
     }
 
-    /// Writes what has come together.
+    /// Flushes the buffer.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.write_all(&self.buffer)?;
         self.buffer.clear();
         Ok(())
     }
 
-    /// Takes one thing that a walk gives out.
+    /// Writes text, or reports a failure.
     pub fn show(&mut self, shown: Shown) -> io::Result<()> {
         match shown {
             Shown::Text(text) => {
@@ -115,7 +114,7 @@ impl<'m> TextSink<'m> {
                 self.write(text.get(skip..).unwrap_or_default())
             }
             Shown::Failure(failure) => {
-                // What stands before the failure is shown before it.
+                // The text before the failure is shown first.
                 if Stdout::is_terminal() {
                     self.flush()?;
                 }

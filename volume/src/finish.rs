@@ -1,9 +1,9 @@
-//! What a reader shows of a volume that was not unmounted: as Linux would, had it just been mounted.
+//! Finishing the intents of a dirty log in memory, so that a reader sees the volume as Linux would after a mount.
 //!
-//! The log has been replayed into an overlay. What its transactions had left to do is done in one more overlay, by the
-//! same code that recovers a volume in place; if that fails, the overlay below still is what the replay left.
+//! The log has been replayed into an overlay. Intents are finished in a second overlay, by the code that recovers a
+//! volume in place; if that fails, the first overlay still holds the replayed volume.
 //!
-//! Unlinked inodes stay as they are: nobody sees them by name.
+//! Unlinked inodes are left, because no name leads to them.
 
 use std::sync::Arc;
 
@@ -17,25 +17,24 @@ use crate::options::Options;
 use crate::superblock::read_superblock;
 use crate::{Error, Result, Volume};
 
-/// A volume whose unfinished operations are finished in memory.
+/// A volume whose intents were finished in memory.
 #[derive(Debug)]
 pub struct Finished {
-    /// What to read.
+    /// The device to read.
     pub device: Arc<dyn Device>,
-    /// The external log that belongs to it, where there is one.
+    /// The external log that belongs to it, if any.
     pub log_device: Option<Arc<dyn Device>>,
-    /// How many were finished.
+    /// Number of finished intents.
     pub finished: usize,
 }
 
-/// Metadata that is kept in memory meanwhile, in bytes.
+/// Size of the buffer cache in bytes.
 const BUFFER_BYTES: usize = 32 << 20;
 
-/// Finishes what `unfinished` asks for, which a replay of the log onto `device` has found. Nothing is written to either
-/// device.
+/// Finishes the intents that replay of the log onto `device` has found. Nothing is written to either device.
 ///
 /// # Errors
-/// [`Error::Unwritable`] for a volume with unknown features; damage: an intent asks for what cannot be.
+/// [`Error::Unwritable`] for a volume with unknown features; damage where an intent cannot be finished.
 pub fn finish_in_memory(
     device: Arc<dyn Device>,
     external: Option<Arc<dyn Device>>,
@@ -54,7 +53,7 @@ pub fn finish_in_memory(
     }
     let top = Arc::new(OverlayDevice::new(device));
     let external = external.map(|log| Arc::new(OverlayDevice::new(log)) as Arc<dyn Device>);
-    // One thread works, and what it chooses by chance is the same each time.
+    // One thread and a fixed seed: the result is reproducible.
     let options = Options {
         seed: Some(0),
         cil_shards: Some(1),

@@ -1,13 +1,13 @@
 //! From a device to an open volume.
 //!
-//! | step | what |
+//! | step | |
 //! |---|---|
-//! | 1 | the superblock: is it one that can be written? |
-//! | 2 | the log's changes are put in their places (recovery), if it is dirty |
-//! | 3 | the journal runs; the allocation groups and the inodes stand on it |
-//! | 4 | what the log's transactions had left to do is done: unfinished intents, then staging and unlinked inodes |
+//! | 1 | verify the superblock, and that this version can write the volume |
+//! | 2 | recover a dirty log: write its changes to their blocks |
+//! | 3 | start the journal, then the allocation groups and the inode cache |
+//! | 4 | finish unfinished intents, free copy-on-write staging extents and unlinked inodes |
 //!
-//! Each step may be interrupted by a power cut: the next opening begins anew.
+//! A power cut may interrupt each step: the next open starts again.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -30,21 +30,21 @@ use journal::{Journal, RecoveryReport};
 use crate::contents::Below;
 use crate::image::expect_replayable;
 use crate::options::Options;
-use crate::recover::Unanswered;
+use crate::recover::UnfinishedIntent;
 use crate::reservations::Reservations;
 use crate::superblock::{bring_up_copies, read_superblock};
 use crate::{Error, Result, Volume, recover};
 
-/// What opening had to put in order.
+/// What recovery did when the volume was opened.
 #[derive(Debug)]
 pub struct Recovery {
-    /// What was replayed from the log.
+    /// Log replay.
     pub report: RecoveryReport,
-    /// Blocks of copy-on-write staging that were freed.
+    /// Number of copy-on-write staging blocks that were freed.
     pub staging: u64,
-    /// Unlinked inodes that were freed.
+    /// Number of unlinked inodes that were freed.
     pub unlinked: u64,
-    /// Lists of unlinked inodes that made no sense: what hung on them is lost until a repair.
+    /// Damaged unlinked lists: their inodes are lost until a repair.
     pub damaged: Vec<(AgNumber, Damage)>,
 }
 
@@ -60,11 +60,11 @@ impl fmt::Display for Recovery {
     }
 }
 
-/// Where the journal tells of freed blocks: the groups, which come to be after it.
+/// Passes busy extents that the journal clears to the allocation groups, which are opened after it.
 #[derive(Debug, Default)]
-struct Freed(OnceLock<Arc<Groups>>);
+struct BusyExtentsHook(OnceLock<Arc<Groups>>);
 
-impl BusyExtentHook for Freed {
+impl BusyExtentHook for BusyExtentsHook {
     fn clear_busy(&self, extents: &[BusyExtent]) {
         if let Some(groups) = self.0.get() {
             groups.clear_busy(extents);
@@ -73,7 +73,7 @@ impl BusyExtentHook for Freed {
 }
 
 impl Volume {
-    /// Opens the volume at the start of a device, and recovers it first if it was not cleanly unmounted.
+    /// Opens the volume at the start of a device. Recovers it first if it was not cleanly unmounted.
     ///
     /// # Errors
     /// [`Error::Unwritable`] where the superblock forbids it, [`Error::Journal`] where the log cannot be replayed,
@@ -85,11 +85,11 @@ impl Volume {
         let (superblock, report, ends) = replay(superblock, &device, external.as_deref())?;
         bring_up_copies(&*device, &superblock)?;
         let intents = report.as_ref().map_or(&[][..], |report| &report.unfinished);
-        let ends = ends.keeping(recover::places(intents));
-        let (mut volume, unanswered) = Self::start(&superblock, (device, external), ends, intents, &options)?;
-        volume.finish_intents(unanswered)?;
+        let ends = ends.keeping(recover::intent_lsns(intents));
+        let (mut volume, unfinished) = Self::start(&superblock, (device, external), ends, intents, &options)?;
+        volume.finish_intents(unfinished)?;
         let staging = if report.is_some() { volume.free_staging()? } else { 0 };
-        // A clean volume has none, unless it was unmounted by somebody in a hurry.
+        // A clean volume has none, unless it was unmounted without freeing them.
         let loaded = inode::unlinked::load(&volume.table)?;
         volume.recovered = report.map(|report| Recovery {
             report,
@@ -100,7 +100,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// The same without writing to the device: what changes lives in memory, and is gone with the volume.
+    /// Opens a volume without writing to the device: changes are kept in memory and are lost with the volume.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -108,25 +108,25 @@ impl Volume {
         Self::open(Arc::new(OverlayDevice::new(device)), options)
     }
 
-    /// The volume whose log's changes are in their places, with the records of these intents kept in the log.
+    /// Starts a volume whose log was replayed. The records of these intents are kept in the log.
     pub(crate) fn start(
         superblock: &Superblock,
         (device, external): (Arc<dyn Device>, Option<Arc<dyn Device>>),
         ends: LogBounds,
         intents: &[Intent],
         options: &Options,
-    ) -> Result<(Self, Vec<Unanswered>)> {
-        let hook = Arc::new(Freed::default());
+    ) -> Result<(Self, Vec<UnfinishedIntent>)> {
+        let hook = Arc::new(BusyExtentsHook::default());
         let freed = Some(hook.clone() as Arc<dyn BusyExtentHook>);
         let log = Log::start(superblock, Arc::clone(&device), external, ends, freed, &options.log())?;
-        let unanswered = Self::adopt(&log, intents);
-        Ok((Self::stand(superblock, (log, device), &hook, options)?, unanswered))
+        let unfinished = Self::adopt(&log, intents);
+        Ok((Self::assemble(superblock, (log, device), &hook, options)?, unfinished))
     }
 
-    fn stand(
+    fn assemble(
         superblock: &Superblock,
         (log, device): (Arc<Log>, Arc<dyn Device>),
-        hook: &Freed,
+        hook: &BusyExtentsHook,
         options: &Options,
     ) -> Result<Self> {
         let geometry = superblock.geometry.clone();
@@ -135,7 +135,7 @@ impl Volume {
         let mut look = Transaction::reader(&target, &buffers);
         let groups = Arc::new(Groups::open_with(&mut look, &geometry, &options.for_inodes(&superblock.raw))?);
         drop(look);
-        // Nobody else sets it.
+        // It is set only here.
         let _ = hook.0.set(Arc::clone(&groups));
         let shared = inode::Shared::new(
             geometry.clone(),
@@ -174,7 +174,7 @@ impl Volume {
     }
 }
 
-/// Refuses what this version must not write to, by name.
+/// Refuses a read-only device and unknown read-only-compatible features, by name.
 fn expect_writable(superblock: &Superblock, device: &dyn Device) -> Result<()> {
     let features = superblock.raw.features();
     let unknown = features.ro_compat & !features::RO_COMPAT_KNOWN;
@@ -189,7 +189,7 @@ fn expect_writable(superblock: &Superblock, device: &dyn Device) -> Result<()> {
     Err(Error::Unwritable { why: format!("{}: {why}", device.describe()) })
 }
 
-/// Recovers a dirty log in place, and tells where it ends: recovery does not change that.
+/// Recovers a dirty log in place. Returns the bounds of the log, which recovery does not change.
 fn replay(
     superblock: Superblock,
     device: &Arc<dyn Device>,

@@ -1,5 +1,5 @@
-//! The same by path. Paths are absolute, with or without the first slash; symbolic links on the way are followed within
-//! the volume, and never lead out of it.
+//! Operations by path. Paths are absolute, with or without a leading slash; symbolic links are resolved within the
+//! volume.
 
 use std::collections::HashSet;
 
@@ -12,13 +12,12 @@ use crate::new::New;
 use crate::recover::damaged;
 use crate::{Error, Handle, Result, Volume};
 
-/// How many symbolic links a path may go through, as in Linux.
+/// Maximum number of symbolic links followed, as in Linux.
 const MAX_LINKS_FOLLOWED: u32 = 40;
 
 impl Volume {
-    /// What a path stands for; a symbolic link at its end is followed if `follow`. Another thread may remove the file
-    /// at any time, and its number may then become another file's: [`resolve_handle`](Self::resolve_handle) keeps the
-    /// file.
+    /// Resolves a path; a symbolic link at its end is followed if `follow`. Another thread may remove the file at any
+    /// time, and its inode number may be reused: [`resolve_handle`](Self::resolve_handle) keeps a reference.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`; damage.
@@ -26,8 +25,8 @@ impl Volume {
         Ok(self.resolve_handle(path, follow)?.ino())
     }
 
-    /// The same with a reference: the file stays while the handle exists. Each directory on the way is referenced until
-    /// the next name was looked up in it.
+    /// Resolves a path to a handle, which keeps the file. Each directory on the way is referenced until the next name
+    /// was looked up in it.
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve).
@@ -35,7 +34,7 @@ impl Volume {
         self.walk(self.root(), path, follow, &mut 0)
     }
 
-    /// What a path stands for that begins in a directory, unless it has a slash in front. The link at its end is
+    /// Resolves a path relative to a directory, or to the root if it has a leading slash. A symbolic link at its end is
     /// followed.
     ///
     /// # Errors
@@ -44,7 +43,7 @@ impl Volume {
         Ok(self.walk(dir, path, true, &mut 0)?.ino())
     }
 
-    /// The directory that a path's last name is in, and that name.
+    /// The parent directory of a path, and the path's last name.
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve); `EINVAL` where the path has no name at its end.
@@ -53,12 +52,12 @@ impl Volume {
         Ok((dir.ino(), name))
     }
 
-    /// The same with a reference to the directory.
+    /// The parent directory of a path as a handle, and the path's last name.
     ///
     /// # Errors
     /// As [`resolve_parent`](Self::resolve_parent).
     pub fn resolve_parent_handle<'p>(&self, path: &'p [u8]) -> Result<(Handle, &'p [u8])> {
-        let trimmed = path.trim_suffix_slashes();
+        let trimmed = without_trailing_slashes(path);
         let at = trimmed.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         let (dir, name) = trimmed.split_at_checked(at).unwrap_or((&[], trimmed));
         if name.is_empty() {
@@ -92,10 +91,10 @@ impl Volume {
         self.walk(dir.ino(), &target, true, followed)
     }
 
-    /// Makes a directory, and those above it that are missing.
+    /// Creates a directory and its missing parents.
     ///
     /// # Errors
-    /// `ENOTDIR` where something else has one of the names; as [`create`](Self::create).
+    /// `ENOTDIR` where another file has one of the names; as [`create`](Self::create).
     pub fn create_dir_all(&self, path: &[u8], new: &New<'_>) -> Result<Ino> {
         let mut at = self.open_ino(self.root())?;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
@@ -110,7 +109,7 @@ impl Volume {
         Ok(at.ino())
     }
 
-    /// Removes a name with everything below it.
+    /// Removes a file, or a directory with everything in it.
     ///
     /// # Errors
     /// As [`unlink`](Self::unlink) and [`rmdir`](Self::rmdir); what was removed before stays removed.
@@ -120,18 +119,18 @@ impl Volume {
             done => return done,
         }
         // Depth first, with a list of directories instead of recursion: a tree may be deeper than a stack.
-        let mut met = Met::default();
-        let mut path = vec![self.emptied(dir, name.to_vec(), &mut met)?];
+        let mut visited = Visited::default();
+        let mut path = vec![self.emptied(dir, name.to_vec(), &mut visited)?];
         while let Some(level) = path.last_mut() {
             match level.below.pop() {
                 Some(name) => {
                     let parent = level.dir.ino();
-                    path.push(self.emptied(parent, name, &mut met)?);
+                    path.push(self.emptied(parent, name, &mut visited)?);
                 }
                 None => {
                     self.rmdir(level.parent, &level.name)?;
-                    // Its number may be another's from now on.
-                    met.leave(level.dir.ino());
+                    // Its inode number may be reused from now on.
+                    visited.leave(level.dir.ino());
                     path.pop();
                 }
             }
@@ -139,20 +138,20 @@ impl Volume {
         Ok(())
     }
 
-    /// Shows a file, and what is below it, by number: a directory before what is in it, and a file for each name. Each
-    /// is referenced while it is shown. What is removed meanwhile may not be shown.
+    /// Calls `see` with the inode number of a file and of everything below it: a directory before its entries, a file
+    /// once for each name. Each is referenced during the call. A file that is removed meanwhile may be left out.
     ///
     /// # Errors
     /// What `see` returns; damage, also where a directory has two names.
     pub fn each_below(&self, top: Ino, mut see: impl FnMut(Ino) -> Result<()>) -> Result<()> {
-        let (mut left, mut met) = (Vec::new(), Met::default());
+        let (mut left, mut visited) = (Vec::new(), Visited::default());
         let mut next = Some(self.open_ino(top)?);
         loop {
             if let Some(file) = next {
                 see(file.ino())?;
                 // What the entry says of the type is not trusted: in a damaged volume it may be wrong.
                 if file.is(FileType::Directory) {
-                    met.meet(file.ino())?;
+                    visited.enter(file.ino())?;
                     self.each_in(file.ino(), |entry| left.push((file.clone(), entry.name.to_vec())))?;
                 }
             }
@@ -164,7 +163,7 @@ impl Volume {
         }
     }
 
-    /// Shows what a directory has, but for itself and its parent.
+    /// Calls `see` with each entry of a directory except `.` and `..`.
     fn each_in(&self, dir: Ino, mut see: impl FnMut(Entry<'_>)) -> Result<()> {
         self.read_dir(dir, Cookie::default(), &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
@@ -174,10 +173,10 @@ impl Volume {
         })
     }
 
-    /// Removes everything in a directory but directories.
-    fn emptied(&self, parent: Ino, name: Vec<u8>, met: &mut Met) -> Result<Level> {
+    /// Removes everything in a directory except directories.
+    fn emptied(&self, parent: Ino, name: Vec<u8>, visited: &mut Visited) -> Result<Level> {
         let dir = self.lookup_handle(parent, &name)?;
-        met.meet(dir.ino())?;
+        visited.enter(dir.ino())?;
         let mut names = Vec::new();
         self.each_in(dir.ino(), |entry| names.push(entry.name.to_vec()))?;
         let mut below = Vec::new();
@@ -191,12 +190,12 @@ impl Volume {
     }
 }
 
-/// Directories on a walk. In a damaged volume one may be below itself: a walk that did not look would never end.
+/// The directories of a walk. In a damaged volume a directory may be below itself, and the walk must end.
 #[derive(Default)]
-struct Met(HashSet<Ino>);
+struct Visited(HashSet<Ino>);
 
-impl Met {
-    fn meet(&mut self, dir: Ino) -> Result<()> {
+impl Visited {
+    fn enter(&mut self, dir: Ino) -> Result<()> {
         if self.0.insert(dir) {
             return Ok(());
         }
@@ -213,17 +212,12 @@ struct Level {
     parent: Ino,
     name: Vec<u8>,
     dir: Handle,
-    /// Directories in it that are left.
+    /// Directories in it that are still to be removed.
     below: Vec<Vec<u8>>,
 }
 
-trait Slashes {
-    fn trim_suffix_slashes(&self) -> &Self;
-}
-
-impl Slashes for [u8] {
-    fn trim_suffix_slashes(&self) -> &Self {
-        let end = self.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-        self.get(..end).unwrap_or(self)
-    }
+/// A path without slashes at its end.
+fn without_trailing_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    path.get(..end).unwrap_or(path)
 }

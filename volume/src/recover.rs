@@ -1,7 +1,7 @@
-//! What recovery leaves to be done: intents in the log that no done item answers.
+//! Finishing recovered intents: those in the log without a done item.
 //!
-//! The log's tail stays at the oldest of them until all are answered; a power cut in between begins anew with those
-//! that are left. In memory, for readers, there is no power cut: there each is logged anew, and nothing keeps the tail.
+//! The log's tail stays at the oldest of them until all are done; after a power cut the next recovery finds those that
+//! are left. For readers, in memory, each intent is logged again, and nothing pins the tail.
 
 use base::{Ino, Lsn, errno};
 use format::damage::{Damage, Place};
@@ -12,36 +12,36 @@ use journal::recovery::{Intent, IntentOperation};
 
 use crate::{Error, Result, Volume};
 
-/// An unanswered intent, kept in the log.
-pub(crate) struct Unanswered {
+/// An intent without a done item, whose record is kept in the log.
+pub(crate) struct UnfinishedIntent {
     intent: Intent,
     adopted: RecoveredIntent,
 }
 
-/// The places of the intents' records, which must stay.
-pub(crate) fn places(intents: &[Intent]) -> impl Iterator<Item = Lsn> {
+/// LSNs of the intents' records, which pin the tail.
+pub(crate) fn intent_lsns(intents: &[Intent]) -> impl Iterator<Item = Lsn> {
     intents.iter().map(|intent| intent.lsn)
 }
 
 impl Volume {
-    /// Keeps the intents' records in the log. Before the first transaction.
-    pub(crate) fn adopt(log: &journal::engine::Log, intents: &[Intent]) -> Vec<Unanswered> {
-        let adopt = |intent: &Intent| Unanswered {
+    /// Keeps the intents' records in the log. To be called before the first transaction.
+    pub(crate) fn adopt(log: &journal::engine::Log, intents: &[Intent]) -> Vec<UnfinishedIntent> {
+        let adopt = |intent: &Intent| UnfinishedIntent {
             intent: intent.clone(),
             adopted: log.add_recovered_intent(intent.lsn, intent.id),
         };
         intents.iter().map(adopt).collect()
     }
 
-    /// Does what the intents ask for, in the order of the log.
-    pub(crate) fn finish_intents(&self, intents: Vec<Unanswered>) -> Result<()> {
+    /// Finishes intents in log order.
+    pub(crate) fn finish_intents(&self, intents: Vec<UnfinishedIntent>) -> Result<()> {
         let mut intents = intents.into_iter();
-        intents.try_for_each(|Unanswered { intent, adopted }| self.finish(&intent, Some(adopted)))?;
+        intents.try_for_each(|UnfinishedIntent { intent, adopted }| self.finish(&intent, Some(adopted)))?;
         self.log.intents_finished();
         Ok(())
     }
 
-    /// Does what one intent asks for. The log begins a new one where the old one's record is not kept.
+    /// Finishes one intent. A new intent is logged if the record of the old one is not kept.
     pub(crate) fn finish(&self, intent: &Intent, adopted: Option<RecoveredIntent>) -> Result<()> {
         if let IntentOperation::Attr(change) = &intent.body {
             let file = self.file(change.ino)?;
@@ -59,7 +59,7 @@ impl Volume {
         change.commit(&mut locked)
     }
 
-    /// Frees what a crash left of copy-on-write staging; how many blocks.
+    /// Frees the copy-on-write staging extents that a crash left. Returns the number of blocks.
     pub(crate) fn free_staging(&self) -> Result<u64> {
         let begin = || self.table.shared().begin(self.reservations.intent);
         Ok(self.groups.free_staging(begin)?)
@@ -89,7 +89,7 @@ impl Volume {
         Ok(operations?)
     }
 
-    /// The files whose maps an intent changes, each once, in the order in which they are locked.
+    /// The files whose extent maps an intent changes, each once, in lock order.
     fn files(&self, intent: &Intent) -> Result<Vec<InodeRef>> {
         let mut numbers = intent.files_changed();
         numbers.sort_unstable();

@@ -1,4 +1,4 @@
-//! What can go wrong while reading a volume.
+//! Errors of reading a volume.
 
 use std::fmt;
 
@@ -7,41 +7,41 @@ use block::DeviceError;
 use format::superblock::SuperblockError;
 use format::{Damage, Place};
 
-/// A result of reading.
+/// Result of reading.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why something could not be read. Displays what, where, and what to do.
+/// Why something could not be read. The message gives the place and what to do.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The device failed.
     Device(DeviceError),
-    /// The volume cannot be opened.
+    /// The superblock is damaged or not supported.
     Refused {
         /// The device, as it describes itself.
         device: String,
-        /// The reason.
+        /// The cause.
         reason: SuperblockError,
     },
     /// The image is shorter than its superblock says, in bytes.
     Truncated {
         /// The device, as it describes itself.
         device: String,
-        /// Bytes that the volume needs.
+        /// Bytes of the volume.
         need: u64,
-        /// Bytes that there are.
+        /// Bytes of the device.
         have: u64,
     },
     /// A structure is damaged.
     Damaged {
-        /// Where it lies.
+        /// Place of the structure.
         place: Place,
-        /// What is wrong with it.
+        /// The damage.
         damage: Damage,
     },
     /// An inode number that the volume cannot have, or whose inode is free.
     NoSuchInode(Ino),
-    /// The operation does not fit the kind of object; carries the errno and the object.
+    /// The operation does not apply to this object.
     Unfit {
         /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EINVAL`, `ELOOP`, `ENAMETOOLONG`, `ENODATA`, `EOPNOTSUPP`.
         errno: i32,
@@ -56,12 +56,12 @@ impl Error {
         Self::Damaged { place, damage }
     }
 
-    /// An operation that does not fit.
+    /// An operation that does not apply.
     pub fn unfit(errno: i32, message: impl Into<String>) -> Self {
         Self::Unfit { errno, message: message.into() }
     }
 
-    /// The POSIX error number.
+    /// The errno that a system call would return.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Device(error) => error.errno(),

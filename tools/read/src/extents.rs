@@ -1,4 +1,4 @@
-//! The extents of a fork, in logical order, whether they lie in the inode or in a tree.
+//! The extents of a fork in logical order, from the inode or from the bmap B+tree.
 
 use base::{AgBlock, AgNumber, FileBlock, FsBlock, Ino};
 use format::btree::{BmBt, BmapKey, Btree, BtreeBlock, BtreeBlockBody, BtreeBlockIdentity, BtreePointer};
@@ -9,20 +9,20 @@ use format::{Damage, Place};
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 
-/// Walks the extents of a fork forward from any logical block. An iterator that ends after its first error.
+/// Iterator over the extents of a fork from a logical block on. Stops after the first error.
 ///
 /// # Invariants
-/// Each extent begins at or behind the end of the one before, so that the walk ends even in a damaged tree: every leaf
-/// must move it forward. One block per level is held.
+/// Each extent begins at or behind the end of the previous one, and each leaf must move the walk forward, so that it
+/// ends also in a damaged tree. One block per level is kept.
 pub struct ExtentWalk<'v> {
     volume: &'v Volume,
     ino: Ino,
-    /// Extents that lie in the inode or in the current leaf, and which of them is next.
+    /// The extents in the inode or in the current leaf, and the index of the next one.
     leaf: Vec<RawExtent>,
     next: usize,
-    /// The path from the root to the current leaf: the pointers of each node and which of them is next.
+    /// The path from the root to the current leaf: the pointers of each node and the index of the next one.
     path: Vec<Node>,
-    /// No extent may begin before this.
+    /// The lowest logical block where the next extent may begin.
     floor: FileBlock,
     failed: bool,
 }
@@ -36,8 +36,8 @@ struct Node {
 }
 
 impl<'v> ExtentWalk<'v> {
-    /// The extents of a fork from `from` on, the one that holds it included. A fork that is inline, a device, or absent
-    /// has none.
+    /// The extents of a fork from `from` on, including the one that contains it. A local, device or absent fork has
+    /// none.
     pub fn new(volume: &'v Volume, inode: &Dinode<'_>, kind: ForkKind, from: FileBlock) -> Result<Self> {
         let ino = inode.ino();
         let mut walk = Self {
@@ -60,7 +60,7 @@ impl<'v> ExtentWalk<'v> {
         Ok(walk)
     }
 
-    /// Skips to the extent that holds `from`, or the first behind it: descends once, then skips within the leaf.
+    /// Seeks to the extent that contains `from`, or to the first behind it.
     fn seek(&mut self, from: FileBlock) -> Result<()> {
         while let Some(node) = self.path.last_mut() {
             // The last child whose first key is not behind `from`; the first child where all are.
@@ -75,7 +75,7 @@ impl<'v> ExtentWalk<'v> {
         Ok(())
     }
 
-    /// Reads the next child of the lowest node: pushes a node, or replaces the leaf. `false` where there is none.
+    /// Reads the next child of the lowest node: pushes a node or replaces the leaf. `false` if there is none.
     fn descend(&mut self) -> Result<bool> {
         let Some(node) = self.path.last_mut() else { return Ok(false) };
         let (Some(pointer), Some(key)) = (node.pointers.get(node.next), node.keys.get(node.next)) else {

@@ -1,4 +1,4 @@
-//! File contents: runs of data and holes, or bytes at an offset.
+//! File contents: data and holes, or bytes at an offset.
 
 use base::{FileBlock, errno};
 use format::extent::Extent;
@@ -9,41 +9,41 @@ use crate::extents::ExtentWalk;
 use crate::inode::refuse_realtime;
 use crate::volume::Volume;
 
-/// A run of a file's bytes.
+/// A range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// Bytes on the device.
+    /// Data on the device.
     Data {
-        /// First byte in the file.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// First byte on the data device.
+        /// Offset on the data device, in bytes.
         device_offset: u64,
     },
-    /// Bytes that read as zeros: never written, or not there at all.
+    /// A hole or an unwritten extent: reads as zeros.
     Hole {
-        /// First byte in the file.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
 }
 
-/// Runs of a regular file from a byte on, up to its size, without gaps. Ends after its first error.
+/// The segments of a regular file from an offset up to its size, without gaps. Stops after the first error.
 ///
-/// Neighbouring extents are not joined; unwritten extents are holes, as they read as zeros.
+/// Adjacent extents are not merged; unwritten extents are holes.
 pub struct Segments<'v> {
     volume: &'v Volume,
     extents: ExtentWalk<'v>,
-    /// An extent that begins behind `at`.
+    /// The next extent, which begins behind `at`.
     pending: Option<Extent>,
     at: u64,
     size: u64,
 }
 
 impl<'v> Segments<'v> {
-    /// The runs of `inode` from byte `from` on. `EISDIR` or `EINVAL` for what is not a regular file.
+    /// The segments of `inode` from byte `from` on. `EISDIR` or `EINVAL` for what is not a regular file.
     pub fn new(volume: &'v Volume, inode: &Dinode<'_>, from: u64) -> Result<Self> {
         match inode.file_type() {
             Some(FileType::Regular) => {}
@@ -107,7 +107,7 @@ impl Iterator for Segments<'_> {
     }
 }
 
-/// Reads bytes of a regular file at an offset, as `pread` does: returns how many there were before the file's end.
+/// Reads bytes of a regular file at an offset like `pread`: returns the number of bytes up to the end of the file.
 pub fn read_at(volume: &Volume, inode: &Dinode<'_>, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let mut done = 0;
     for segment in Segments::new(volume, inode, offset)? {

@@ -1,4 +1,4 @@
-//! Blocks of a fork by their logical number: what directories and attributes are made of.
+//! Blocks of a fork by logical block number, for directories and attributes.
 
 use base::{Daddr, FileBlock, FsBlock};
 use format::extent::Extent;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::extents::ExtentWalk;
 use crate::volume::Volume;
 
-/// Reads runs of a fork's blocks, and remembers the last extent, since the next run is often in it.
+/// Reads blocks of a fork. It keeps the last extent, because the next block is often in it.
 pub(crate) struct ForkReader<'a> {
     volume: &'a Volume,
     inode: Dinode<'a>,
@@ -22,8 +22,8 @@ impl<'a> ForkReader<'a> {
         Self { volume, inode: *inode, kind, last: None }
     }
 
-    /// Reads `buf.len()` bytes, whole blocks, from a logical block on. They need not lie together on the disk, but
-    /// none may be missing.
+    /// Reads `buf.len()` bytes, whole blocks, from a logical block on. They need not be contiguous on
+    /// the disk, but a hole is an error.
     pub(crate) fn read(&mut self, block: FileBlock, buf: &mut [u8]) -> Result<ForkBlock> {
         let geometry = self.volume.geometry();
         let mut first = None;
@@ -43,7 +43,7 @@ impl<'a> ForkReader<'a> {
         Ok(self.identity(block, first.unwrap_or_default()))
     }
 
-    /// The extent that holds a logical block.
+    /// The extent that contains a logical block.
     pub(crate) fn extent(&mut self, block: FileBlock) -> Result<Extent> {
         let holds = |extent: &Extent| (extent.offset..extent.end()).contains(&block);
         if let Some(extent) = self.last.filter(holds) {
@@ -58,7 +58,7 @@ impl<'a> ForkReader<'a> {
         Ok(extent)
     }
 
-    /// Who the block that begins at `start` must say it is.
+    /// The identity (owner, address, UUID) that the block at `start` must have.
     pub(crate) fn identity(&self, file_block: FileBlock, start: FsBlock) -> ForkBlock {
         identity(self.volume, &self.inode, file_block, start)
     }
@@ -69,7 +69,7 @@ impl<'a> ForkReader<'a> {
     }
 }
 
-/// Who the block of a fork that begins at a disk block must say it is. The extent has been verified.
+/// The identity that the block of a fork at a disk block must have. The extent has been verified.
 pub(crate) fn identity(
     volume: &Volume,
     inode: &Dinode<'_>,
@@ -80,7 +80,7 @@ pub(crate) fn identity(
     ForkBlock { ino: inode.ino(), file_block, daddr: Daddr(offset >> 9) }
 }
 
-/// Damage of a block whose identity is known.
+/// Damage in a block with this identity.
 pub(crate) fn at(block: ForkBlock) -> impl FnOnce(Damage) -> Error {
     move |damage| Error::damaged(block.place(), damage)
 }

@@ -1,8 +1,8 @@
-//! Walks the tree of hashes of a directory or of attributes: down to a leaf, and on to the right.
+//! The hash B+tree (dabtree) of a directory or of attributes: descent to a leaf, and walk to the right.
 //!
 //! # Invariants
-//! A walk ends whatever the disk says: nodes descend strictly, and a leaf is entered from the left only if it names
-//! the leaf before as its left sibling and is not the first again, so that no leaf is met twice.
+//! A walk always ends: nodes descend strictly, and a leaf is entered from the left only if its left sibling is the
+//! previous leaf and it is not the first again, so that no leaf is visited twice.
 
 use base::FileBlock;
 use format::dabtree::{self, BlkInfo, DaNode, DaTree, NODE_MAGIC};
@@ -17,7 +17,7 @@ use crate::volume::Volume;
 
 const NAME: &str = "hash tree";
 
-/// One tree, with the block of it that was read last.
+/// A tree, with the last block that was read.
 pub(crate) struct HashTree<'a> {
     volume: &'a Volume,
     fork: ForkReader<'a>,
@@ -37,13 +37,12 @@ impl<'a> HashTree<'a> {
         Self { volume, fork, tree, bytes, first: FileBlock(0) }
     }
 
-    /// The bytes of the leaf that was reached; the caller verifies them as the kind of leaf that it must be.
+    /// The current leaf; the caller verifies its type.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Goes from the root to the first leaf that may have a hash; `None` where all hashes are lower. 0 leads to the
-    /// first leaf of all.
+    /// Descends to the first leaf that may contain a hash; `None` if all hashes are lower. 0 finds the first leaf.
     pub(crate) fn descend(&mut self, hash: u32) -> Result<Option<ForkBlock>> {
         let geometry = self.volume.geometry();
         let mut at = match self.tree {
@@ -67,8 +66,7 @@ impl<'a> HashTree<'a> {
         }
     }
 
-    /// Goes on from the leaf at `left`, which was reached last, to the one that it names as its right sibling; `None`
-    /// where it names none.
+    /// Moves from the current leaf, at `left`, to its right sibling; `None` if there is none.
     pub(crate) fn right(&mut self, left: ForkBlock) -> Result<Option<ForkBlock>> {
         let forw = BlkInfo::view(&self.bytes).map_or(0, |info| info.forw.get());
         if forw == 0 {

@@ -1,4 +1,4 @@
-//! Inodes by number, and what `stat` tells of them.
+//! Inodes by number, and their metadata.
 
 use base::{AgBlock, AgNumber, Ino, errno};
 use format::inode::{
@@ -9,7 +9,7 @@ use format::{Geometry, Place};
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 
-/// A verified inode with its own copy of the bytes.
+/// A verified inode that owns its bytes.
 #[derive(Clone, Debug)]
 pub struct Inode {
     core: RawInode,
@@ -17,12 +17,12 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// The view that everything else works on.
+    /// The parsed inode.
     pub fn dinode(&self) -> Dinode<'_> {
         Dinode::from_parts(&self.core, &self.literal)
     }
 
-    /// Its number.
+    /// Inode number.
     pub fn ino(&self) -> Ino {
         self.dinode().ino()
     }
@@ -35,7 +35,7 @@ impl From<Dinode<'_>> for Inode {
     }
 }
 
-/// Verifies the slot of an inode in use.
+/// Verifies the bytes of an inode in use.
 pub(crate) fn verify<'a>(bytes: &'a [u8], geometry: &Geometry, ino: Ino) -> Result<Dinode<'a>> {
     let inode =
         Dinode::verify(bytes, geometry, ino).map_err(|damage| Error::damaged(Place::ino(ino), damage))?;
@@ -45,11 +45,11 @@ pub(crate) fn verify<'a>(bytes: &'a [u8], geometry: &Geometry, ino: Ino) -> Resu
     Ok(inode)
 }
 
-/// Reads many inodes: a run of blocks at a time, so that neighbours cost one read.
+/// Reads many inodes, one chunk of blocks at a time.
 pub struct InodeReader<'v> {
     volume: &'v Volume,
     bytes: Vec<u8>,
-    /// What `bytes` hold: an AG, a first block; nothing where `held` is 0.
+    /// AG and first block of the contents of `bytes`, which are `held` blocks.
     ag: AgNumber,
     first: AgBlock,
     held: u32,
@@ -60,7 +60,7 @@ impl<'v> InodeReader<'v> {
         Self { volume, bytes: Vec::new(), ag: AgNumber(0), first: AgBlock(0), held: 0 }
     }
 
-    /// An inode in use. The view lives until the next call.
+    /// An inode in use. It is valid until the next call.
     pub fn get(&mut self, ino: Ino) -> Result<Dinode<'_>> {
         let geometry = self.volume.geometry();
         let (ag, within) = geometry.split_ino(ino).ok_or(Error::NoSuchInode(ino))?;
@@ -75,7 +75,7 @@ impl<'v> InodeReader<'v> {
         verify(slot, geometry, ino)
     }
 
-    /// Reads a run of blocks, clipped at the end of the AG.
+    /// Reads blocks, clipped at the end of the AG.
     fn fill(&mut self, ag: AgNumber, first: AgBlock, run: u32) -> Result<()> {
         let geometry = self.volume.geometry();
         let run = run.min(geometry.ag_length(ag) - first.get());
@@ -87,39 +87,39 @@ impl<'v> InodeReader<'v> {
     }
 }
 
-/// What `stat` tells of an inode.
+/// Metadata of an inode, as `stat` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Inode number.
     pub ino: Ino,
-    /// Generation: tells reuses of one number apart.
+    /// Generation: distinguishes reuses of one inode number.
     pub generation: u32,
     /// File type.
     pub file_type: FileType,
-    /// Permission bits with set-uid, set-gid and sticky.
+    /// Permission bits, including set-user-ID, set-group-ID and sticky.
     pub permissions: u16,
-    /// Hard links.
+    /// Number of hard links.
     pub links: u32,
-    /// Owner.
+    /// User ID of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group ID.
     pub gid: u32,
-    /// Project id.
+    /// Project ID.
     pub project: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// 512-byte units on disk, the forks' trees included.
+    /// Allocated space in units of 512 bytes, including the B+trees of the forks.
     pub sectors: u64,
-    /// Major and minor of a device, else zeros.
+    /// Major and minor number of a device file, else zeros.
     pub device: (u32, u32),
-    /// Access, modification, change, creation.
+    /// atime, mtime, ctime and crtime.
     pub times: InodeTimes,
-    /// The flags as the `FS_IOC_FSGETXATTR` call reports them.
+    /// Flags as `FS_IOC_FSGETXATTR` reports them.
     pub xflags: u32,
 }
 
 impl Metadata {
-    /// Gathers what a verified inode says.
+    /// Metadata of a verified inode.
     pub fn of(inode: &Dinode<'_>, geometry: &Geometry) -> Result<Self> {
         let core = inode.core;
         let file_type = inode.file_type().ok_or(Error::NoSuchInode(inode.ino()))?;
@@ -148,8 +148,8 @@ impl Metadata {
     }
 }
 
-/// Translates the on-disk flags to those of `FS_IOC_FSGETXATTR` (`linux/fs.h`): the low bits are the same but for two
-/// that never leave the disk.
+/// Translates on-disk flags to those of `FS_IOC_FSGETXATTR` (`linux/fs.h`): the low bits are the same, except two that
+/// are not reported.
 fn xflags(inode: &Dinode<'_>) -> u32 {
     use format::inode::flags2;
     const HAS_ATTR: u32 = 1 << 31;
@@ -169,7 +169,7 @@ fn xflags(inode: &Dinode<'_>) -> u32 {
     xflags
 }
 
-/// Refuses files whose contents lie on a realtime device.
+/// Refuses files whose contents are on a realtime device.
 pub(crate) fn refuse_realtime(inode: &Dinode<'_>) -> Result<()> {
     if inode.core.flags.get() & flags::REALTIME != 0 {
         return Err(Error::unfit(

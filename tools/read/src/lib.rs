@@ -1,22 +1,25 @@
-//! One XFS volume, read only: inodes, extents, file contents, directories, attributes.
+//! A read-only view of one XFS volume: inodes, extents, file contents, directories, attributes.
+//!
+//! It shares no code with the engine: it shows damaged volumes as far as they can be read, judges the engine in tests,
+//! and is faster for walks over whole trees (`docs/design/one-reader.md`).
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Volume`] | an opened volume: its superblock and its device |
-//! | [`Inode`], [`InodeReader`], [`Metadata`] | inodes by number, one at a time or many in a row |
-//! | [`ExtentWalk`] | the extents of a fork, inline or from its tree |
-//! | [`Segments`], [`read_at`] | file contents: runs of data and holes, or bytes at an offset |
+//! | [`Volume`] | a volume: its superblock and its device |
+//! | [`Inode`], [`InodeReader`], [`Metadata`] | inodes by number, one or many |
+//! | [`ExtentWalk`] | the extents of a fork, in the inode or in a B+tree |
+//! | [`Segments`], [`read_at`] | file contents: data and holes, or bytes at an offset |
 //! | [`manifest`] | one line per file, for comparison with what the kernel shows |
-//! | [`DirWalk`], [`entries`], [`lookup`] | directories: in the order of the disk, all at once, one by its name |
-//! | [`resolve`] | paths, through symlinks |
-//! | [`AttrWalk`], [`value`] | attributes as they lie |
-//! | [`for_each_xattr`], [`get_xattr`] | attributes as Linux shows them |
+//! | [`DirWalk`], [`entries`], [`lookup`] | directories: in disk order, all entries, one name |
+//! | [`resolve`] | path resolution |
+//! | [`AttrWalk`], [`value`] | attributes in their on-disk form |
+//! | [`for_each_xattr`], [`get_xattr`] | attributes as `listxattr` and `getxattr` return them |
 //! | [`parents`] | parent pointers |
-//! | [`read_link`] | targets of symlinks |
-//! | [`Error`] | what went wrong, where, and what to do |
+//! | [`read_link`] | symlink targets |
+//! | [`Error`] | errors, with place and advice |
 //!
 //! # Invariants
-//! Nothing is written. Whatever the disk says, every walk ends: trees descend strictly and yield extents strictly
+//! Nothing is written. Every walk ends, also on a damaged volume: trees descend strictly and yield extents strictly
 //! forward. Memory is bounded by the depth of trees, not by the size of files.
 //!
 //! # Locking

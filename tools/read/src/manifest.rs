@@ -15,51 +15,51 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// Files of more bytes than this carry no `sha256`: they are sparse, and hashing them would be a test of patience.
+/// Larger files have no `sha256`: they are sparse, and hashing them would take too long.
 pub const HASH_SIZE_MAX: u64 = 4 << 30;
 
 /// One file, of any type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Where it is, relative to the root of the tree.
+    /// Path relative to the root of the tree.
     #[serde(flatten)]
     pub path: PathKey,
-    /// What it is.
+    /// File type.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// The permission bits with set-uid, set-gid and sticky, in octal, four digits.
+    /// Permission bits, including set-user-ID, set-group-ID and sticky: four octal digits.
     pub mode: String,
-    /// The owner's user id.
+    /// User ID of the owner.
     pub uid: u32,
-    /// The owner's group id.
+    /// Group ID.
     pub gid: u32,
-    /// The number of links.
+    /// Number of hard links.
     pub nlink: u64,
-    /// The size in bytes as the inode has it (`di_size`); for a directory and a symlink too.
+    /// Size in bytes (`di_size`), also of a directory and a symlink.
     pub size: u64,
-    /// The inode number.
+    /// Inode number.
     pub ino: u64,
-    /// Last access, see [`time`].
+    /// Access time (atime), see [`time`].
     pub atime: String,
-    /// Last change of the content.
+    /// Modification time (mtime).
     pub mtime: String,
-    /// Last change of the inode.
+    /// Change time (ctime).
     pub ctime: String,
-    /// The birth of the inode.
+    /// Creation time (crtime).
     pub btime: String,
     /// Block and character devices: `major:minor`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rdev: Option<String>,
-    /// Symlinks: where they point.
+    /// Symlinks: the target.
     #[serde(flatten)]
     pub target: Option<TargetKey>,
-    /// Name to value in lowercase hex, as a privileged caller of `listxattr` sees them. See [`xattr_key`].
+    /// Extended attributes as root sees them: name to value in lowercase hex. See [`xattr_key`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub xattrs: BTreeMap<String, String>,
     /// Files of up to [`HASH_SIZE_MAX`] bytes: SHA-256 of the content in lowercase hex, holes read as zeros.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// Files and directories: the project id.
+    /// Files and directories: the project ID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub projid: Option<u32>,
     /// Files and directories: the `FS_XFLAG_*` bits.
@@ -73,7 +73,7 @@ pub enum PathKey {
     /// The path's bytes are UTF-8.
     #[serde(rename = "path")]
     Text(String),
-    /// They are not.
+    /// The bytes are not UTF-8.
     #[serde(rename = "path_hex")]
     Hex(String),
 }
@@ -84,12 +84,12 @@ pub enum TargetKey {
     /// The target's bytes are UTF-8.
     #[serde(rename = "target")]
     Text(String),
-    /// They are not.
+    /// The bytes are not UTF-8.
     #[serde(rename = "target_hex")]
     Hex(String),
 }
 
-/// What a file is.
+/// File type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -165,18 +165,18 @@ impl Record {
     }
 }
 
-/// The permission bits of a mode as [`Record::mode`] has them.
+/// The permission bits of a mode in the format of [`Record::mode`].
 pub fn mode(mode: u32) -> String {
     format!("{:04o}", mode & 0o7777)
 }
 
-/// A time as the records have it: seconds since 1970 (negative before), a dot, nine digits of nanoseconds that count
-/// forward from that second. Half a second before 1970 is `-1.500000000`.
+/// A time in the format of the records: seconds since 1970 (negative before), a dot, nine digits of nanoseconds that
+/// count forward from that second. Half a second before 1970 is `-1.500000000`.
 pub fn time(sec: i64, nsec: u32) -> String {
     format!("{sec}.{nsec:09}")
 }
 
-/// A device number as [`Record::rdev`] has it.
+/// A device number in the format of [`Record::rdev`].
 pub fn rdev(major: u32, minor: u32) -> String {
     format!("{major}:{minor}")
 }

@@ -1,4 +1,4 @@
-//! Paths within a volume.
+//! Path resolution within a volume.
 
 use base::{Ino, errno};
 use format::inode::FileType;
@@ -9,22 +9,22 @@ use crate::inode::Inode;
 use crate::symlink::read_link;
 use crate::volume::Volume;
 
-/// Symlinks that one walk follows at most, as in Linux.
+/// Maximum number of symlinks followed, as in Linux.
 const MAX_LINKS: u32 = 40;
-/// Bytes of a path at most, as in Linux.
+/// Maximum length of a path in bytes, as in Linux.
 const MAX_PATH: usize = 4096;
 
-/// Whether a symlink at the end of a path stands for itself or for its target.
+/// Whether a symlink at the end of a path is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Last {
-    /// For its target.
+    /// It is followed.
     Follow,
-    /// For itself, unless the path ends with a slash.
+    /// It is not, unless the path ends with a slash.
     Keep,
 }
 
-/// Finds what a path names, from the root of the volume. A leading slash makes no difference; `..` at the root is the
-/// root; absolute symlinks begin at the root of the volume, so that no path leads out of it.
+/// Resolves a path from the root of the volume. A leading slash is optional; `..` at the root is the root; absolute
+/// symlinks are resolved from the root of the volume, so that no path leads out of it.
 ///
 /// # Errors
 /// `ENOENT`, `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`, damage, and what the device reports.
@@ -36,9 +36,9 @@ pub fn resolve(volume: &Volume, path: &[u8], last: Last) -> Result<Inode> {
 
 struct Walk<'w> {
     volume: &'w Volume,
-    /// As the caller wrote it, for messages.
+    /// The path of the caller, for messages.
     path: &'w [u8],
-    /// The directories above `at`, as the walk came through them.
+    /// The directories above `at`, in the order of the walk.
     trail: Vec<Ino>,
     at: Inode,
     links: u32,
@@ -76,7 +76,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// One component. Returns the target of a symlink that is to be followed.
+    /// Resolves one component. Returns the target of a symlink that must be followed.
     fn step(&mut self, component: &[u8], keep_link: bool) -> Result<Option<Vec<u8>>> {
         self.ensure_directory()?;
         match component {

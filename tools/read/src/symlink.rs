@@ -1,4 +1,4 @@
-//! Targets of symlinks.
+//! Symlink targets.
 
 use base::{FileBlock, FsBlock, errno};
 use format::inode::{Dinode, FileType, Fork, ForkKind};
@@ -13,7 +13,7 @@ use crate::volume::Volume;
 /// The target of a symlink: 1 to 1024 bytes without NUL.
 ///
 /// # Errors
-/// `EINVAL` for what is no symlink, damage, and what the device reports.
+/// `EINVAL` for an inode that is not a symlink, damage, and what the device reports.
 pub fn read_link(volume: &Volume, inode: &Dinode<'_>) -> Result<Vec<u8>> {
     if inode.file_type() != Some(FileType::Symlink) {
         return Err(Error::unfit(errno::EINVAL, format!("inode {} is not a symbolic link", inode.ino())));

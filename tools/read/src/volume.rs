@@ -1,4 +1,4 @@
-//! An opened volume.
+//! A volume that is open for reading.
 
 use std::sync::Arc;
 
@@ -10,22 +10,21 @@ use format::{Damage, Geometry, Place};
 use crate::error::{Error, Result};
 use crate::inode::{Inode, InodeReader};
 
-/// A volume that can be read from any number of threads.
+/// A volume, shared by any number of threads.
 #[derive(Clone)]
 pub struct Volume {
     device: Arc<dyn Device>,
     superblock: Arc<Superblock>,
 }
 
-/// The largest sector that a superblock may fill.
+/// Maximum sector size in bytes.
 const LARGEST_SECTOR: u64 = 32768;
 
 impl Volume {
-    /// Opens the volume at the start of a device: reads and verifies the first superblock, and that the device holds
-    /// all the blocks that it promises.
+    /// Opens the volume at the start of a device: verifies the primary superblock, and that the device holds all blocks
+    /// of the volume.
     ///
-    /// The log is not looked at: whoever wants a dirty volume as the kernel would show it replays the log into an
-    /// overlay first, and opens that.
+    /// The log is not read: to see a dirty volume as the kernel would show it, replay the log into an overlay first.
     pub fn open(device: Arc<dyn Device>) -> Result<Self> {
         let refuse = |reason| Error::Refused { device: device.describe(), reason };
         let mut sector = vec![0; device.size().min(LARGEST_SECTOR) as usize];
@@ -41,8 +40,8 @@ impl Volume {
         Ok(Self { device, superblock: Arc::new(superblock) })
     }
 
-    /// Opens a volume in order to show what is wrong with it: its superblock's checksum is not verified, and the device
-    /// may be shorter than the volume. What a geometry needs must hold all the same.
+    /// Opens a volume to examine damage: the superblock's checksum is not verified, and the device may be shorter than
+    /// the volume. The geometry must be valid.
     pub fn open_unverified(device: Arc<dyn Device>) -> Result<Self> {
         let mut sector = vec![0; device.size().min(LARGEST_SECTOR) as usize];
         device.read_at(0, &mut sector)?;
@@ -61,12 +60,12 @@ impl Volume {
         &self.superblock
     }
 
-    /// The volume's shape.
+    /// Geometry of the volume.
     pub fn geometry(&self) -> &Geometry {
         &self.superblock.geometry
     }
 
-    /// The root directory's inode number.
+    /// Inode number of the root directory.
     pub fn root(&self) -> Ino {
         self.geometry().root
     }
@@ -82,12 +81,12 @@ impl Volume {
         Ok(Inode::from(crate::inode::verify(&bytes, geometry, ino)?))
     }
 
-    /// A reader of many inodes, which reads whole chunks and remembers the last.
+    /// A reader of many inodes, which reads whole chunks and keeps the last one.
     pub fn inodes(&self) -> InodeReader<'_> {
         InodeReader::new(self)
     }
 
-    /// Reads blocks that lie together, at a packed block number. `buf` holds whole blocks.
+    /// Reads contiguous blocks. `buf` holds whole blocks.
     pub fn read_blocks(&self, start: FsBlock, buf: &mut [u8]) -> Result<()> {
         let geometry = self.geometry();
         let count = (buf.len() as u64).div_ceil(u64::from(geometry.block_size));

@@ -1,10 +1,10 @@
-//! Extended attributes: as they lie, and as Linux programs know them.
+//! Extended attributes: in their on-disk form, and as Linux shows them.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`AttrWalk`] | every attribute, parent pointers and incomplete ones among them, in batches |
-//! | [`value`] | an attribute's value, wherever it is |
-//! | [`for_each_xattr`], [`get_xattr`] | the names and values that `listxattr` and `getxattr` give |
+//! | [`AttrWalk`] | all attributes in batches, including parent pointers and incomplete ones |
+//! | [`value`] | an attribute's value, local or remote |
+//! | [`for_each_xattr`], [`get_xattr`] | names and values as `listxattr` and `getxattr` return them |
 //! | [`parents`] | parent pointers |
 
 mod walk;
@@ -58,18 +58,18 @@ fn read_remote(volume: &Volume, inode: &Dinode<'_>, first: FileBlock, length: u3
     Ok(bytes)
 }
 
-/// One name of a file, as the file itself remembers it.
+/// A parent pointer: one name of a file, stored in the file itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParentLink {
-    /// The directory.
+    /// Inode number of the directory.
     pub ino: Ino,
-    /// The directory's generation.
+    /// Generation of the directory.
     pub generation: u32,
-    /// The entry's name in it.
+    /// Name of the entry.
     pub name: Box<[u8]>,
 }
 
-/// The parent pointers of an inode, on volumes that have them.
+/// The parent pointers of an inode, on volumes with that feature.
 ///
 /// # Errors
 /// Damage, and what the device reports.

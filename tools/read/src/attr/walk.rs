@@ -12,8 +12,8 @@ use crate::fork;
 use crate::hashtree::HashTree;
 use crate::volume::Volume;
 
-/// Walks attributes in the order of the disk: those in the inode as they lie, those in leaves by hash. Ends whatever
-/// the disk says, and after its first error.
+/// Walks attributes in disk order: those in the inode by offset, those in leaves by hash. The walk always ends, and
+/// stops after the first error.
 pub struct AttrWalk<'a> {
     volume: &'a Volume,
     inode: Dinode<'a>,
@@ -23,7 +23,7 @@ pub struct AttrWalk<'a> {
 }
 
 impl<'a> AttrWalk<'a> {
-    /// Begins a walk.
+    /// Starts a walk.
     ///
     /// # Errors
     /// Damage of the attribute fork.
@@ -61,9 +61,9 @@ impl<'a> AttrWalk<'a> {
     }
 }
 
-/// How an inode holds its attributes.
+/// Where the attributes of an inode are stored.
 pub(super) enum AttrFork<'a> {
-    /// Not at all.
+    /// There are none.
     None,
     /// In the inode.
     Inline(&'a [u8]),
@@ -83,7 +83,7 @@ pub(super) fn attr_fork<'a>(volume: &Volume, inode: &Dinode<'a>) -> Result<AttrF
     })
 }
 
-/// Attributes that lie together.
+/// Attributes of one inode or leaf.
 pub struct AttrBatch<'b> {
     body: Body<'b>,
     place: Place,
@@ -95,7 +95,8 @@ enum Body<'b> {
 }
 
 impl<'b> AttrBatch<'b> {
-    /// The attributes. A damaged one yields an error, and the walk goes on behind it as far as lengths can be trusted.
+    /// The attributes. A damaged one yields an error, and the walk continues behind it as long as lengths are
+    /// valid.
     pub fn attrs(&self) -> impl Iterator<Item = Result<Attr<'b>>> + use<'b> {
         let place = self.place;
         let (inline, leaf) = match &self.body {
@@ -106,7 +107,7 @@ impl<'b> AttrBatch<'b> {
         all.map(move |attr| attr.map_err(|damage| Error::damaged(place, damage)))
     }
 
-    /// Where they lie.
+    /// Their place, for messages.
     pub fn place(&self) -> Place {
         self.place
     }

@@ -1,4 +1,4 @@
-//! Attributes as Linux programs know them: with their namespace as a prefix, and access control lists in Linux's form.
+//! Attributes as Linux shows them: with a namespace prefix, and access control lists in the Linux encoding.
 
 use std::ops::ControlFlow;
 
@@ -18,30 +18,29 @@ use crate::fork;
 use crate::hashtree::HashTree;
 use crate::volume::Volume;
 
-/// An attribute as Linux programs know it.
+/// An attribute as `getxattr` returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Xattr<'a> {
-    /// The name with its prefix. Need not be UTF-8.
+    /// Name with prefix; not necessarily UTF-8.
     pub name: &'a [u8],
-    /// The value: at most 64 KiB.
+    /// Value, at most 64 KiB.
     pub value: &'a [u8],
 }
 
-/// Under which names access control lists are shown.
+/// The names under which access control lists are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AclNames {
-    /// As `system.posix_acl_*` alone: what another file system can take.
+    /// Only `system.posix_acl_*`, which other file systems accept.
     Portable,
-    /// Also as they lie on the disk, `trusted.SGI_ACL_*`: what the kernel shows to root.
+    /// Also `trusted.SGI_ACL_*`, the on-disk form, as the kernel shows to root.
     AsRoot,
 }
 
-/// Calls `visit` with each attribute that is for users to see: no parent pointers, no incomplete ones. Values are
-/// read one at a time. An attribute that is damaged or cannot be read comes as an error, and the walk goes on where
-/// it can.
+/// Calls `visit` for each attribute that users see: not for parent pointers and incomplete attributes. Values are
+/// read one at a time. A damaged or unreadable attribute is passed as an error, and the walk continues if it can.
 ///
 /// # Errors
-/// Only what keeps the walk from beginning or going on; `visit` has seen all that came before.
+/// What prevents the walk from starting or continuing; `visit` has seen all attributes before that.
 pub fn for_each_xattr(
     volume: &Volume,
     inode: &Dinode<'_>,
@@ -65,7 +64,7 @@ pub fn for_each_xattr(
     Ok(())
 }
 
-/// Shows one attribute under its names.
+/// Passes one attribute to `visit` under each of its names.
 fn show(
     volume: &Volume,
     inode: &Dinode<'_>,
@@ -94,7 +93,7 @@ fn show(
     visit(Ok(Xattr { name, value: &bytes }))
 }
 
-/// The value of the attribute that Linux programs know by `name`.
+/// The value of the attribute with this Linux name.
 ///
 /// # Errors
 /// `ENODATA` where there is none, `EOPNOTSUPP` for a prefix that XFS does not store, damage, and what the device
@@ -111,12 +110,12 @@ pub fn get_xattr(volume: &Volume, inode: &Dinode<'_>, name: &[u8]) -> Result<Vec
     acl::to_linux(&bytes).map_err(|damage| Error::damaged(Place::ino(inode.ino()), damage))
 }
 
-/// What a name for Linux programs stands for on disk.
+/// The on-disk attribute of a Linux name.
 #[derive(Clone, Copy)]
 struct Wanted<'n> {
     namespace: Namespace,
     name: &'n [u8],
-    /// To be given in Linux's form.
+    /// The value must be converted to the Linux encoding.
     is_list: bool,
 }
 
@@ -140,7 +139,7 @@ fn parse(name: &[u8]) -> Option<Wanted<'_>> {
     })
 }
 
-/// Finds an attribute through its hash, and reads its value.
+/// Looks up an attribute by its hash and reads its value.
 fn find(volume: &Volume, inode: &Dinode<'_>, wanted: Wanted<'_>) -> Result<Option<Vec<u8>>> {
     let geometry = volume.geometry();
     match attr_fork(volume, inode)? {

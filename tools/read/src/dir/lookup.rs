@@ -1,4 +1,4 @@
-//! One entry by its name.
+//! Lookup of a name in a directory.
 
 use base::{FileBlock, errno};
 use format::dabtree::DaTree;
@@ -15,7 +15,7 @@ use crate::fork::{self, ForkReader};
 use crate::hashtree::HashTree;
 use crate::volume::Volume;
 
-/// Looks a name up in a directory: `None` where there is no such entry. `.` is the directory itself.
+/// Looks up a name in a directory: `None` if there is no such entry. `.` is the directory itself.
 ///
 /// # Errors
 /// `ENOTDIR`, `ENAMETOOLONG`, damage, and what the device reports.
@@ -37,7 +37,7 @@ pub fn lookup(volume: &Volume, inode: &Dinode<'_>, name: &[u8]) -> Result<Option
     }
 }
 
-/// An entry that is no record on disk.
+/// An entry without a record on disk (`.` and `..` in shortform).
 fn own(name: &[u8], ino: base::Ino, pointer: DataPtr) -> OwnedEntry {
     DirEntry { name, ino, ftype: 2, pointer }.into()
 }
@@ -64,14 +64,14 @@ fn in_shortform(
     first_damage.map_or(Ok(None), Err)
 }
 
-/// A search through the hashes.
+/// A lookup by hash.
 struct Search<'s> {
     volume: &'s Volume,
     inode: Dinode<'s>,
     fork: ForkReader<'s>,
     name: &'s [u8],
     hash: u32,
-    /// The data block that was looked at last.
+    /// The last data block that was read.
     data: Vec<u8>,
     data_block: Option<ForkBlock>,
 }
@@ -113,7 +113,7 @@ impl<'s> Search<'s> {
         Ok(None)
     }
 
-    /// The entry of that name among addresses with its hash.
+    /// The entry with this name among the addresses of its hash.
     fn among(&mut self, pointers: &[DataPtr]) -> Result<Option<OwnedEntry>> {
         let geometry = self.volume.geometry();
         for pointer in pointers {

@@ -1,10 +1,10 @@
-//! Directories: all entries in the order of the disk, or one by its name.
+//! Directories: all entries in disk order, or one by name.
 //!
 //! | part | subject |
 //! |---|---|
 //! | [`DirWalk`] | batches of entries |
-//! | [`lookup`] | one name, through the hashes |
-//! | [`entries`] | all entries at once, for callers who sort |
+//! | [`lookup`] | one name, by hash |
+//! | [`entries`] | all entries at once |
 
 mod lookup;
 mod walk;
@@ -19,16 +19,16 @@ use format::inode::{Dinode, FileType};
 use crate::error::{Error, Result};
 use crate::volume::Volume;
 
-/// An entry with its own copy of the name.
+/// A directory entry that owns its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedEntry {
-    /// 1 to 255 bytes without `/` and NUL.
+    /// Name: 1 to 255 bytes without `/` and NUL.
     pub name: Box<[u8]>,
-    /// The inode.
+    /// Inode number.
     pub ino: Ino,
-    /// The type, where the entry tells it.
+    /// File type, if the volume stores it in entries (ftype).
     pub file_type: Option<FileType>,
-    /// The position in the directory, as `readdir` counts it.
+    /// Offset in the directory, as `readdir` reports it.
     pub cookie: u64,
 }
 
@@ -43,7 +43,7 @@ impl From<DirEntry<'_>> for OwnedEntry {
     }
 }
 
-/// All entries but `.` and `..`, in the order of the disk. Fails at the first damage; to go on behind it, use
+/// All entries except `.` and `..`, in disk order. Fails at the first damage; to continue behind it, use
 /// [`DirWalk`].
 ///
 /// # Errors
@@ -70,7 +70,7 @@ fn ensure_directory(inode: &Dinode<'_>) -> Result<()> {
     Err(Error::unfit(errno::ENOTDIR, format!("inode {} is not a directory", inode.ino())))
 }
 
-/// Blocks of a directory block.
+/// File system blocks per directory block.
 fn blocks_per_dir_block(volume: &Volume) -> u64 {
     1 << volume.geometry().dir_block_log
 }

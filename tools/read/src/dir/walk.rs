@@ -15,36 +15,36 @@ use crate::extents::ExtentWalk;
 use crate::fork;
 use crate::volume::Volume;
 
-/// Bytes that one batch of reads fetches at most; one directory block at least.
+/// Maximum bytes of one batch of reads, which is at least one directory block.
 const READ_BYTES: usize = 256 << 10;
 
-/// Walks a directory in the order of the disk, a block at a time.
+/// Walks a directory in disk order, one block at a time.
 ///
-/// After an error the walk may be continued: it goes on with the next block. It ends whatever the disk says, as extents
-/// run forward through the data space.
+/// After an error the walk can be continued with the next block. It always ends, because extents advance through the
+/// data space.
 pub struct DirWalk<'a> {
     volume: &'a Volume,
     inode: Dinode<'a>,
     shortform: Option<&'a [u8]>,
     extents: Extents<'a>,
-    /// Directory blocks that have been read together, and which of them is next.
+    /// Directory blocks of the last batch, and the index of the next one.
     bytes: Vec<u8>,
     blocks: Vec<ForkBlock>,
     next: usize,
 }
 
-/// The extents of the data space that have not been read yet.
+/// The unread extents of the data space.
 struct Extents<'a> {
-    /// `None` at their end.
+    /// `None` at the end.
     walk: Option<ExtentWalk<'a>>,
-    /// What is left of an extent that did not fit into the last batch.
+    /// The rest of an extent that did not fit into the last batch.
     rest: Option<Extent>,
-    /// What went wrong behind the blocks of the last batch.
+    /// The error behind the blocks of the last batch.
     error: Option<Error>,
 }
 
 impl<'a> DirWalk<'a> {
-    /// Begins a walk.
+    /// Starts a walk.
     ///
     /// # Errors
     /// `ENOTDIR`, damage of the fork, and what the device reports.
@@ -87,7 +87,7 @@ impl<'a> DirWalk<'a> {
         Ok(Some(Batch { body: Body::Block(data), place: block.place() }))
     }
 
-    /// Reads the next directory blocks, as many as one batch takes.
+    /// Reads the next batch of directory blocks.
     fn fill(&mut self) -> Result<()> {
         self.next = 0;
         self.blocks.clear();
@@ -108,8 +108,8 @@ impl<'a> DirWalk<'a> {
         Ok(())
     }
 
-    /// Takes extents until a batch is full. Notes whole directory blocks in `blocks`, and returns where their bytes
-    /// lie.
+    /// Takes extents until a batch is full. Adds whole directory blocks to `blocks` and returns the disk ranges to
+    /// read.
     fn gather(&mut self) -> Result<Vec<(u64, usize)>> {
         let volume = self.volume;
         let (geometry, per_block) = (volume.geometry(), blocks_per_dir_block(volume));
@@ -151,7 +151,7 @@ impl<'a> DirWalk<'a> {
         Ok(pieces)
     }
 
-    /// A directory block has a hole or begins amiss: gives the whole ones before it, and the damage next time.
+    /// A directory block has a hole or is misaligned: returns the whole ones before it, and the damage next time.
     fn broken_off(&mut self, gathered: u64, mut pieces: Vec<(u64, usize)>) -> Result<Vec<(u64, usize)>> {
         let geometry = self.volume.geometry();
         let whole = usize::try_from(gathered >> geometry.dir_block_log).unwrap_or(usize::MAX);
@@ -214,7 +214,7 @@ impl Extents<'_> {
     }
 }
 
-/// Entries that lie together.
+/// Entries of one block or of the inode.
 pub struct Batch<'b> {
     body: Body<'b>,
     place: Place,
@@ -226,8 +226,8 @@ enum Body<'b> {
 }
 
 impl<'b> Batch<'b> {
-    /// The entries, `.` and `..` among them in every form. A damaged entry yields an error; the walk goes on behind
-    /// it as far as lengths can be trusted.
+    /// The entries, including `.` and `..` in every format. A damaged entry yields an error; the walk continues behind
+    /// it as long as lengths are valid.
     pub fn entries(&self) -> impl Iterator<Item = Result<DirEntry<'b>>> + use<'b> {
         let place = self.place;
         let (inline, block) = match &self.body {
@@ -245,7 +245,7 @@ impl<'b> Batch<'b> {
             .map(move |entry| entry.map_err(|damage| Error::damaged(place, damage)))
     }
 
-    /// Where they lie.
+    /// Their place, for messages.
     pub fn place(&self) -> Place {
         self.place
     }
