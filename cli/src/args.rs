@@ -20,105 +20,103 @@ use crate::sizes;
     name = "xebec",
     version,
     help_template = table::help_template(),
-    about = "XFS images without root: inspect, check, extract, change",
+    about = "Create, inspect, check, extract and change XFS images without root",
     long_about = "Opens any XFS v5 image or block device without root, without mounting it and without a kernel \
     module.\n\n\
-        IMAGE is a raw image, a block device or a qcow2 file, read and changed in place; a partition in it is found \
-        by itself, or named by \
-        --partition or --offset. Commands that show only read: a dirty log is replayed in memory, so that a crashed \
-        volume reads as the kernel would show it, and the image stays untouched. Commands that change lock the \
-        image, replay a dirty log in place, and leave the volume cleanly unmounted.\n\n\
-        PATH is a path in the image; IMAGE PATH may also be written IMAGE:PATH. Paths of files that exist may hold \
-        patterns, which are expanded with the names in the image as a shell does it: `*`, `?` and `[...]` within a \
-        name, sorted; a dot at the start of a name only matches a dot. A path that exists as it is written is that \
-        path, and a backslash takes away the meaning of the character behind it. Names of files that a command makes \
-        are taken as they are: of mkdir, mknod, touch, write, truncate, fallocate (of touch and truncate not with -c), \
-        and the last operand of cp, mv, ln and reflink.",
-    after_help = "Exit codes: 0 done; 1 something failed, or part of it; 2 wrong usage. `xebec check` has those \
-    of fsck: see its --help.\n\
-        Every command has --help with examples.",
+        IMAGE is a raw image, a block device or a qcow2 file. If it is partitioned, the only partition with XFS is \
+        used; --partition or --offset select another. Commands that show a volume do not write to the image: a \
+        dirty log is replayed in memory. Commands that change a volume lock the image, replay a dirty log in \
+        place, and unmount the volume cleanly.\n\n\
+        PATH is a path in the image; IMAGE PATH may also be written IMAGE:PATH. Paths of existing files may \
+        contain shell patterns, which are expanded to names in the image, sorted: `*`, `?` and `[...]` within a \
+        name; a leading dot must be matched explicitly. A path that exists literally is not expanded, and a \
+        backslash quotes the next character. Names of files to be created are not expanded: operands of mkdir, \
+        mknod, touch, write, truncate and fallocate (touch and truncate expand them with -c), and the last operand \
+        of cp, mv, ln and reflink.",
+    after_help = "Exit codes: 0 success; 1 failure, also partial failure; 2 usage error. `xebec check` uses those \
+    of fsck.\n\
+        `xebec COMMAND --help` shows options and examples.",
     propagate_version = true,
     subcommand_required = true,
     arg_required_else_help = true
 )]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
-    /// Options that all commands share.
+    /// Options of all commands.
     #[command(flatten)]
     pub global: Global,
 }
 
-/// Options that all commands share.
+/// Options of all commands.
 #[derive(Clone, Debug, Args)]
 pub struct Global {
-    /// Use partition N, counted from 1 (found by itself where only one holds XFS).
+    /// Use partition N, counted from 1 (default: the only one with XFS).
     #[arg(long, value_name = "N", global = true, help_heading = "Image options")]
     pub partition: Option<u32>,
-    /// The volume begins this many bytes into the image or the partition; suffixes k, m, g, t, and s for sectors of
-    /// 512.
+    /// Byte offset of the volume in the image or partition; suffixes k, m, g, t, and s for 512-byte sectors.
     #[arg(long, value_name = "BYTES", global = true, help_heading = "Image options", value_parser = sizes::parse)]
     pub offset: Option<u64>,
-    /// The log lies on this device or in this file.
+    /// Device or file with the external log.
     #[arg(long, value_name = "PATH", global = true, help_heading = "Image options")]
     pub log_device: Option<PathBuf>,
-    /// Show the image as it lies: do not replay a dirty log.
+    /// Do not replay a dirty log: show the metadata on disk as it is.
     #[arg(long, global = true, help_heading = "Image options")]
     pub no_replay: bool,
-    /// Open the other files that a qcow2 image names: backing images, external data. They are only read.
+    /// Allow a qcow2 image to refer to other files: backing images, external data. They are opened read-only.
     #[arg(long, global = true, help_heading = "Image options")]
     pub backing: bool,
-    /// Bypass the page cache.
+    /// Use direct I/O, bypassing the page cache.
     #[arg(long, global = true, help_heading = "Image options")]
     pub direct: bool,
-    /// How the image is read.
+    /// I/O method for reading the image.
     #[arg(long, value_name = "HOW", global = true, help_heading = "Image options", default_value = "auto")]
     pub io: Io,
-    /// Wait so long for another program that has the image open for writing (commands that change it).
+    /// Wait up to this long if another program has locked the image (commands that change it).
     #[arg(long, value_name = "SECONDS", global = true, help_heading = "Image options")]
     pub wait: Option<u64>,
-    /// Threads to use (all processors).
+    /// Number of threads (default: number of processors).
     #[arg(long, value_name = "N", global = true, help_heading = "Image options")]
     pub threads: Option<NonZeroUsize>,
-    /// Write JSON, and messages as JSON objects on standard error (see docs/json.md).
+    /// Write output as JSON, and messages as JSON objects to standard error (see docs/json.md).
     #[arg(long, global = true, help_heading = "Output options")]
     pub json: bool,
-    /// Say less: no notes on standard error.
+    /// Do not print notes on standard error.
     #[arg(short, long, global = true, help_heading = "Output options", conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say more; create, extract, sync and trim say at the end how much they did.
+    /// Print more details; create, extract, sync and trim print a summary.
     #[arg(short, long, global = true, help_heading = "Output options")]
     pub verbose: bool,
-    /// Colours: on a terminal, unless NO_COLOR is set; always; or never.
+    /// Colorize the output: auto (on a terminal, unless NO_COLOR is set), always or never.
     #[arg(long, value_name = "WHEN", global = true, help_heading = "Output options", default_value = "auto")]
     pub color: When,
 }
 
 impl Global {
-    /// How long to wait for another program.
+    /// How long to wait for the lock of the image.
     pub fn wait(&self) -> Option<Duration> {
         self.wait.map(Duration::from_secs)
     }
 
-    /// How many threads to use: as asked, else one per processor.
+    /// Number of threads: `--threads`, or the number of processors.
     pub fn thread_count(&self) -> usize {
         self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
     }
 }
 
-/// How an image is read.
+/// I/O method for reading an image.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Io {
-    /// io_uring where the kernel allows it, else pread.
+    /// io_uring if available, else pread.
     Auto,
-    /// pread always.
+    /// Always pread.
     Pread,
-    /// io_uring, or an error.
+    /// io_uring; fail if it is not available.
     Uring,
 }
 
-/// When to do something that suits only terminals.
+/// When to colorize the output.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum When {
     /// On a terminal.
@@ -129,7 +127,7 @@ pub enum When {
     Never,
 }
 
-/// `find` as people write it: words of its expression with one dash (`-name`), operators, and parentheses become
+/// Rewrites an expression of find(1) for clap: words with one dash (`-name`), operators and parentheses become long
 /// options.
 pub fn with_find_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let Some(find) = arguments.iter().position(|argument| argument == "find") else { return arguments };
@@ -139,19 +137,19 @@ pub fn with_find_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
         let takes_value = expression::takes_value(word).unwrap_or(true);
         *argument = format!("--{word}").into();
         if takes_value {
-            // The value is left as it is, whatever it looks like.
+            // Its value may look like an option.
             rest.next();
         }
     }
     arguments
 }
 
-/// The options of `find` that are no part of the expression.
+/// The options of `find` outside of the expression.
 fn depth_word(argument: &OsStr) -> Option<&str> {
     argument.to_str()?.strip_prefix('-').filter(|word| matches!(*word, "maxdepth" | "mindepth"))
 }
 
-/// `setfattr` as people write it: its `-v` is not that of all commands, but the value.
+/// Rewrites `-v` of setfattr(1), which conflicts with `--verbose`, to `--value`.
 pub fn with_setfattr_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let Some(command) = arguments.iter().position(|argument| argument == "setfattr") else {
         return arguments;
@@ -162,14 +160,14 @@ pub fn with_setfattr_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// Prints what clap has to say: help on standard output, errors of usage on standard error.
+/// Prints help to standard output, or a usage error to standard error.
 pub fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     let in_json = arguments.iter().skip(1).take_while(|a| *a != "--").any(|a| a == "--json");
     if in_json && error.use_stderr() {
         output::say_in_json();
         output::say(Level::Error, "", usage_line(error));
     } else {
-        // A closed pipe is not worth another message.
+        // Errors of a closed pipe are ignored.
         let _ = error.print();
     }
     if !error.use_stderr() {
@@ -179,10 +177,10 @@ pub fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     ExitCode::from(if is_check { exit_code::CHECK_USAGE } else { exit_code::USAGE })
 }
 
-/// An error of usage in one line, without the usage itself.
+/// A usage error in one line, without the usage.
 pub fn usage_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is missing (see --help)".into();
+        return "missing command (see --help)".into();
     }
     let text = error.to_string();
     let is_said = |part: &&str| !part.starts_with("Usage:") && !part.starts_with("For more information");

@@ -1,4 +1,4 @@
-//! What is left out: `--exclude`, `--exclude-from` and `--ignore-unreadable`.
+//! `--exclude`, `--exclude-from` and `--ignore-unreadable`.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -11,38 +11,37 @@ use transfer::Excludes;
 use crate::commands::mkfs::wrong;
 use crate::output::counted;
 
-/// A warning about something that is left out.
+/// The warning about an unreadable file that is skipped.
 pub fn left_out(error: impl Display) -> String {
-    format!("{error}: left out, with what is in it or behind it")
+    format!("{error}: skipped, with everything in it or behind it")
 }
 
 /// What is said of all of them at the end.
 pub fn count_left_out(count: u64) -> String {
     format!(
-        "{} could not be read, and {} left out",
+        "{} could not be read and {} skipped",
         counted(count, "file"),
         if count == 1 { "was" } else { "were" }
     )
 }
 
-/// Patterns, and what is done with what cannot be read.
+/// Options of commands that skip files.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Exclude {
-    /// Leave out what matches, as in .gitignore: `*.o` and `cache/` at any depth, `/proc` at the top, `!keep.o` takes
-    /// back in. What is left out is not looked into. May be given several times.
+    /// Skip files that match a pattern, as in .gitignore: `*.o` and `cache/` at any depth, `/proc` at the top,
+    /// `!keep.o` to include again. Excluded directories are not entered. May be repeated.
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
-    /// A file with one such pattern a line.
+    /// Read patterns from a file, one per line.
     #[arg(long, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
-    /// Leave out what cannot be read, with a warning for each, and go on: that is no failure then. No part of such a
-    /// file is left in the result.
+    /// Skip unreadable files with a warning, without failing. No partial copy of such a file is kept.
     #[arg(long)]
     pub ignore_unreadable: bool,
 }
 
 impl Exclude {
-    /// All of them: those of files first, so that what the command line says decides.
+    /// All patterns: those of files first, as later patterns take precedence.
     pub fn patterns(&self) -> anyhow::Result<Arc<Excludes>> {
         let mut lists = Vec::new();
         for path in &self.exclude_from {

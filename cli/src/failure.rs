@@ -1,4 +1,4 @@
-//! A failure in words, with the path and the error number that belong to it.
+//! Error messages with their path and errno.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::io;
 use crate::names::quoted;
 use crate::operands::NoMatch;
 
-/// The path that an error belongs to: a context of `anyhow`.
+/// The path that an error is about, as a context of `anyhow`.
 #[derive(Clone, Debug)]
 pub struct At(pub Vec<u8>);
 
@@ -17,19 +17,19 @@ impl fmt::Display for At {
     }
 }
 
-/// What failed.
+/// An error message.
 #[derive(Clone, Debug, Default)]
 pub struct Failure {
-    /// In words, the path among them.
+    /// Text, including the path.
     pub text: String,
-    /// The path in the image or on this machine, where one is known.
+    /// Path in the image or on the host, if known.
     pub path: Option<Vec<u8>>,
-    /// The error number that a system call would return, where one is known.
+    /// Errno, if known.
     pub errno: Option<i32>,
 }
 
 impl Failure {
-    /// Something about a path.
+    /// An error about a path.
     pub fn at(path: &[u8], error: impl Into<Self>) -> Self {
         let Self { text, errno, .. } = error.into();
         Self { text: format!("{}: {text}", quoted(path)), path: Some(path.to_vec()), errno }
@@ -40,7 +40,7 @@ impl Failure {
         Self { text: error.to_string(), path: Some(path.to_vec()), errno: errno_of(error) }
     }
 
-    /// The same failure with other words.
+    /// Replaces the text.
     pub fn with_text(self, text: String) -> Self {
         Self { text, ..self }
     }
@@ -77,7 +77,7 @@ impl From<read::Error> for Failure {
     }
 }
 
-/// The error number of one of the errors that commands meet.
+/// Errno of an error, if its type has one.
 fn errno_of(error: &(dyn Error + 'static)) -> Option<i32> {
     if let Some(error) = error.downcast_ref::<xebec::Error>() {
         Some(error.errno())

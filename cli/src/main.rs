@@ -1,23 +1,23 @@
-//! `xebec`: XFS images without root: inspect, check, extract.
+//! `xebec`: the command line.
 //!
 //! | part | subject |
 //! |---|---|
-//! | `args` | the command line: commands and the options that all of them share |
+//! | `args` | the command line: options of all commands, spellings of other programs |
 //! | `open` | from a path on the command line to a volume: container, partition, journal |
 //! | `operands`, `glob` | paths of files in an image, patterns expanded |
 //! | `output` | standard output in big writes, messages on standard error, exit codes |
-//! | `failure` | what failed, with its path and error number |
-//! | `acl`, `flags` | access control lists and flags, as text |
-//! | `names`, `times`, `owners`, `sizes` | how names, times, owners and sizes are written |
-//! | `listing`, `walk` | a directory in memory, and a whole tree through `base::pipeline` |
+//! | `failure` | error messages with their path and errno |
+//! | `acl`, `flags` | access control lists and inode flags as text |
+//! | `names`, `times`, `owners`, `sizes` | formatting of names, times, owners and sizes |
+//! | `listing`, `walk` | a directory in memory; parallel walks of a tree |
 //! | `json` | the envelope of JSON documents, arrays, messages |
-//! | `interrupt` | signals while a file is made |
-//! | `geometry` | a volume's sizes and features |
+//! | `interrupt` | removal of unfinished files on signals |
+//! | `geometry` | geometry and features of a volume |
 //! | `commands` | one file per command with its arguments, and the table of them all |
 //!
 //! # Invariants
-//! Nothing here knows the disk format: it is asked of the crates below. An error of theirs becomes one line on
-//! standard error. Names from an image reach a terminal only escaped, and a directory on this machine only checked.
+//! Nothing here knows the disk format. An error becomes one line on standard error. Names from an image are escaped
+//! before they are written to a terminal, and checked before they are created on the host.
 #![forbid(unsafe_code)]
 
 mod acl;
@@ -46,7 +46,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-/// Snapshots of the journal are made by one thread and freed by another, which the C library's allocator pays for.
+/// Log snapshots are allocated by one thread and freed by another, which is slow in the C library's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,43 +1,41 @@
-//! Names of owners and groups, from the image's own `/etc/passwd` and `/etc/group`: this machine's names mean nothing
-//! in somebody else's image.
+//! Names of users and groups, from `/etc/passwd` and `/etc/group` of the image, not of the host.
 
 use std::str::FromStr;
 
 use anyhow::Context as _;
 
-/// The longest name that is believed.
+/// Maximum length of a name.
 const NAME_MAX: usize = 32;
-/// The largest `passwd` or `group` that is looked at, in bytes.
+/// Maximum size of `passwd` or `group`, in bytes.
 pub const BYTES_MAX: u64 = 4 << 20;
 
-/// Names by number, sorted: the few that a machine has are found faster than a hash is made of the number.
+/// Names by ID, sorted: for the few of them, a binary search is faster than a hash table.
 #[derive(Clone, Debug, Default)]
 pub struct Names(Vec<(u32, Box<[u8]>)>);
 
 impl Names {
-    /// Reads `passwd` or `group`: in both the name is the first field and the number the third. The first name of a
-    /// number counts; lines that make no sense, and names that no `useradd` makes, are passed over.
+    /// Parses `passwd` or `group`: the name is the first field, the ID the third. The first name of an ID is used;
+    /// invalid lines, and names that `useradd` would refuse, are ignored.
     pub fn parse(text: &[u8]) -> Self {
         let mut names: Vec<_> = lines(text).map(|(name, number)| (number, Box::from(name))).collect();
-        // Stable, so that the first of several names comes first.
+        // A stable sort keeps the first of several names first.
         names.sort_by_key(|(number, _)| *number);
         names.dedup_by_key(|(number, _)| *number);
         Self(names)
     }
 
-    /// The name of a number.
+    /// Name of an ID.
     pub fn get(&self, number: u32) -> Option<&[u8]> {
         let at = self.0.binary_search_by_key(&number, |(number, _)| *number).ok()?;
         self.0.get(at).map(|(_, name)| &**name)
     }
 
-    /// How wide a number is when written by name.
+    /// Width of an ID's name, or of the ID.
     pub fn width(&self, number: u32) -> usize {
         self.get(number).map_or_else(|| crate::sizes::digits(number.into()), <[u8]>::len)
     }
 
-    /// Appends the name of a number, or the number, in `width`: names are aligned to the left, numbers to the right,
-    /// as `ls` does.
+    /// Appends the name of an ID, or the ID, padded to `width`: names left-aligned, IDs right-aligned, as in `ls`.
     pub fn push(&self, out: &mut Vec<u8>, number: u32, width: usize) {
         match self.get(number) {
             Some(name) => {
@@ -49,7 +47,7 @@ impl Names {
     }
 }
 
-/// Names and numbers, in the order of the file.
+/// Names and IDs, in the order of the file.
 fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], u32)> {
     text.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b':');
@@ -64,12 +62,12 @@ fn is_ordinary(name: &[u8]) -> bool {
         && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-$".contains(byte))
 }
 
-/// Numbers by name, sorted.
+/// IDs by name, sorted.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers(Vec<(Box<[u8]>, u32)>);
 
 impl Numbers {
-    /// Reads `passwd` or `group`, as [`Names::parse`] does. The first number of a name counts.
+    /// Parses `passwd` or `group`; see [`Names::parse`]. The first ID of a name is used.
     pub fn parse(text: &[u8]) -> Self {
         let mut numbers: Vec<(Box<[u8]>, u32)> =
             lines(text).map(|(name, number)| (name.into(), number)).collect();
@@ -78,19 +76,19 @@ impl Numbers {
         Self(numbers)
     }
 
-    /// Those of a volume: what its file at this path says. None where it cannot be read.
+    /// Parses a file of a volume; empty if it cannot be read.
     pub fn of(volume: &xebec::Volume, path: &[u8]) -> Self {
         Self::parse(&text_of(volume, path))
     }
 
-    /// The number of a name.
+    /// ID of a name.
     pub fn get(&self, name: &str) -> Option<u32> {
         let at = self.0.binary_search_by(|(known, _)| (**known).cmp(name.as_bytes())).ok()?;
         self.0.get(at).map(|(_, number)| *number)
     }
 }
 
-/// What a volume's file of names holds; nothing where it cannot be read.
+/// Contents of a file of a volume; empty if it cannot be read.
 fn text_of(volume: &xebec::Volume, path: &[u8]) -> Vec<u8> {
     let file = xebec::OpenOptions::new().read(true).open(volume, path);
     let Ok(file) = file else { return Vec::new() };
@@ -100,10 +98,10 @@ fn text_of(volume: &xebec::Volume, path: &[u8]) -> Vec<u8> {
     text
 }
 
-/// A user or a group of the command line: by number, or by the name that the image's own files give it.
+/// A user or group on the command line, by ID or by a name in the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// By number.
+    /// By ID.
     Number(u32),
     /// By name.
     Name(String),
@@ -118,18 +116,18 @@ impl FromStr for Who {
             Err(_) if is_ordinary(text.as_bytes()) && !text.bytes().all(|byte| byte.is_ascii_digit()) => {
                 Ok(Self::Name(text.into()))
             }
-            Err(_) => Err(format!("{text:?} is neither a number nor a name")),
+            Err(_) => Err(format!("{text:?} is neither a numeric ID nor a name")),
         }
     }
 }
 
 impl Who {
-    /// The number of a user of the volume.
+    /// Looks up a user ID.
     pub fn user(&self, volume: &xebec::Volume) -> anyhow::Result<u32> {
         self.number(volume, "/etc/passwd", "user")
     }
 
-    /// The number of a group of the volume.
+    /// Looks up a group ID.
     pub fn group(&self, volume: &xebec::Volume) -> anyhow::Result<u32> {
         self.number(volume, "/etc/group", "group")
     }
@@ -137,14 +135,14 @@ impl Who {
     fn number(&self, volume: &xebec::Volume, path: &str, kind: &str) -> anyhow::Result<u32> {
         match self {
             Self::Number(number) => Ok(*number),
-            Self::Name(name) => Numbers::of(volume, path.as_bytes()).get(name).with_context(|| {
-                format!("the volume's own {path} has no {kind} \"{name}\" (a number always works)")
-            }),
+            Self::Name(name) => Numbers::of(volume, path.as_bytes())
+                .get(name)
+                .with_context(|| format!("no {kind} \"{name}\" in {path} of the volume (use a numeric ID)")),
         }
     }
 }
 
-/// The group that a user of the volume begins with: the fourth field of `/etc/passwd`.
+/// Login group of a user: the fourth field of `/etc/passwd`.
 pub fn login_group(volume: &xebec::Volume, uid: u32) -> anyhow::Result<u32> {
     let text = text_of(volume, b"/etc/passwd");
     let mut lines = text.split(|byte| *byte == b'\n');
@@ -153,15 +151,15 @@ pub fn login_group(volume: &xebec::Volume, uid: u32) -> anyhow::Result<u32> {
         let number: u32 = fields.next()?.parse().ok()?;
         (number == uid).then(|| fields.next()?.parse().ok()).flatten()
     });
-    group.with_context(|| format!("the volume's own /etc/passwd has no user {uid} with a group"))
+    group.with_context(|| format!("no user {uid} with a login group in /etc/passwd of the volume"))
 }
 
-/// Names of owners and of groups.
+/// Names of users and groups.
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
-    /// Of users.
+    /// User names.
     pub users: Names,
-    /// Of groups.
+    /// Group names.
     pub groups: Names,
 }
 

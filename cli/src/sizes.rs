@@ -1,8 +1,8 @@
-//! Sizes in bytes: read from the command line, written for people.
+//! Sizes in bytes: parsing and formatting.
 
 pub use base::sizes::parse;
 
-/// A size as `ls -h` writes it: at most three digits and a letter, rounded up.
+/// A size as in `ls -h`: at most three digits and a letter, rounded up.
 pub fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return bytes.to_string();
@@ -26,7 +26,7 @@ pub fn human(bytes: u64) -> String {
     }
 }
 
-/// A size with its unit for a sentence: `1.0 GiB`.
+/// A size with its unit: `1.0 GiB`.
 pub fn spoken(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut name = "bytes";
@@ -55,13 +55,13 @@ pub fn push_number(out: &mut Vec<u8>, number: u64, width: usize) {
             break;
         }
     }
-    // What lies before the digits is blank already: a column of usual width is one copy.
+    // The padding is there already: a column of usual width is one copy.
     let start = at.min(digits.len().saturating_sub(width));
     out.resize(out.len() + width.saturating_sub(digits.len()), b' ');
     out.extend_from_slice(digits.get(start..).unwrap_or_default());
 }
 
-/// How many digits a number has.
+/// Number of decimal digits.
 pub fn digits(number: u64) -> usize {
     number.checked_ilog10().unwrap_or(0) as usize + 1
 }

@@ -1,29 +1,28 @@
-//! Times as `ls` and `stat` write them, in local time, a million of them at a time.
+//! Formatting of times as in `ls` and `stat`, in local time, fast enough for millions of files.
 //!
-//! The time zone database is asked once per run of equal offsets, not once per time: a zone's offset is constant
-//! between two transitions, and the files of a volume fall into few such spans. The calendar is asked once per run of
-//! equal days: neighbours tend to be of one day.
+//! The UTC offset is constant between two transitions of a time zone, and the files of a volume fall into few such
+//! spans: the span and the day of the last time are cached.
 
 use format::timestamp::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
-/// How times are written in listings.
+/// Format of times in listings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimeStyle {
-    /// `Nov 21 05:54`, or `Nov 21  2025` where the time is not within the last six months.
+    /// `Nov 21 05:54`, or `Nov 21  2025` if older than six months or in the future.
     Locale,
     /// `2026-11-21 05:54:01.000000000 +0000`.
     FullIso,
     /// `2026-11-21 05:54`.
     LongIso,
-    /// `11-21 05:54`, or `2025-11-21 ` where the time is not within the last six months.
+    /// `11-21 05:54`, or `2025-11-21 ` if older than six months or in the future.
     Iso,
     /// A format of `strftime`.
     Format(String),
 }
 
 impl TimeStyle {
-    /// The value of `--time-style`.
+    /// Parses the value of `--time-style`.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "locale" => Ok(Self::Locale),
@@ -46,14 +45,14 @@ impl TimeStyle {
     }
 }
 
-/// A moment as GNU `touch -d` takes it: a date, with or without a time and a zone, `@` and seconds since 1970, or words
-/// as in `yesterday 10:00` and `2 days ago`. Without a zone it is local time.
+/// Parses a time as GNU `touch -d` does: a date with optional time and zone, `@` and seconds since 1970, or relative
+/// words such as `yesterday 10:00` and `2 days ago`. The default zone is local time.
 pub fn parse_moment(text: &str) -> Result<base::time::Time, String> {
-    // GNU: no words are the begin of this day.
+    // As in GNU, an empty text is the start of today.
     let words = if text.trim().is_empty() { "today 00:00" } else { text };
     let moment = parse_datetime::parse_datetime(words).map_err(|_| {
         format!(
-            "`{text}` is no time; examples: 2026-11-21, '2026-11-21 16:30:00.5 +0200', 2026-11-21T16:30:00Z, \
+            "invalid date `{text}`; examples: 2026-11-21, '2026-11-21 16:30:00.5 +0200', 2026-11-21T16:30:00Z, \
              @1234567890, 'yesterday 10:00', '2 days ago'"
         )
     })?;
@@ -63,21 +62,21 @@ pub fn parse_moment(text: &str) -> Result<base::time::Time, String> {
     Ok(base::time::Time { seconds, nanos: nanos.unsigned_abs() })
 }
 
-/// Half of the mean Gregorian year in seconds: what `ls` calls recent.
+/// Half of the mean Gregorian year in seconds: recent times, as in `ls`.
 const RECENT: i64 = 31_556_952 / 2;
 
-/// Writes times in the zone of the user. One per thread.
+/// Formats times in the user's time zone. One per thread.
 #[derive(Clone, Debug)]
 pub struct Clock {
     zone: TimeZone,
     now: i64,
-    /// Spans of constant offset that were met, the last one found in front.
+    /// Cached spans of constant offset, the last used one first.
     spans: Vec<Span>,
-    /// The last local day that was asked for.
+    /// The last local day.
     day: Day,
 }
 
-/// Seconds from `start` up to `end`, and the offset that holds in them.
+/// Seconds from `start` up to `end`, and their UTC offset.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: i64,
@@ -85,7 +84,7 @@ struct Span {
     offset: Offset,
 }
 
-/// A day of the calendar.
+/// A calendar day.
 #[derive(Clone, Copy, Debug)]
 struct Day {
     /// Days since 1970-01-01.
@@ -113,12 +112,12 @@ const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
 impl Clock {
-    /// The zone of `TZ` or of the system, and the present.
+    /// Uses the zone of `TZ` or of the system, and the current time.
     pub fn new() -> Self {
         Self::at(TimeZone::system(), jiff::Timestamp::now().as_second())
     }
 
-    /// A zone, and what counts as the present.
+    /// Uses the given zone and current time.
     pub fn at(zone: TimeZone, now: i64) -> Self {
         Self { zone, now, spans: Vec::new(), day: EPOCH }
     }
@@ -126,7 +125,7 @@ impl Clock {
     /// Appends a time.
     pub fn push(&mut self, out: &mut Vec<u8>, time: Timestamp, style: &TimeStyle) {
         let Some(local) = self.local(time.seconds) else {
-            // Beyond the years that a calendar here knows: seconds, as GNU tools write it then.
+            // Beyond the years that the calendar supports, seconds are written, as GNU tools do.
             out.extend_from_slice(time.seconds.to_string().as_bytes());
             return;
         };
@@ -154,7 +153,7 @@ impl Clock {
         }
     }
 
-    /// A time in the form of `stat`: `2026-11-21 05:54:01.000000000 +0000`.
+    /// A time as in `stat`: `2026-11-21 05:54:01.000000000 +0000`.
     pub fn full(&mut self, time: Timestamp) -> String {
         let mut out = Vec::with_capacity(35);
         self.push(&mut out, time, &TimeStyle::FullIso);
@@ -164,7 +163,7 @@ impl Clock {
     fn push_format(&self, out: &mut Vec<u8>, time: Timestamp, format: &str) {
         let stamp = jiff::Timestamp::new(time.seconds, time.nanoseconds as i32);
         let text = stamp.map(|stamp| jiff::fmt::strtime::format(format, &stamp.to_zoned(self.zone.clone())));
-        // The format was tried before; a directive that fails for this time alone leaves the seconds.
+        // The format was validated; if it fails for this time alone, seconds are written.
         let text = text.and_then(|text| text).unwrap_or_else(|_| time.seconds.to_string());
         out.extend_from_slice(text.as_bytes());
     }
@@ -196,10 +195,10 @@ impl Clock {
         self.spans.first().map(|span| span.offset)
     }
 
-    /// The span around a time. The transitions before and behind it bound it.
+    /// The span of constant offset around a time, between two transitions.
     fn span(&self, seconds: i64) -> Option<Span> {
         let stamp = jiff::Timestamp::from_second(seconds).ok()?;
-        // The transitions strictly before; a time that is one itself begins its span.
+        // `preceding` excludes the time itself, which may be a transition that starts its span.
         let after = stamp.checked_add(jiff::SignedDuration::from_secs(1)).ok()?;
         let start = self.zone.preceding(after).next().map_or(i64::MIN, |t| t.timestamp().as_second());
         let end = self.zone.following(stamp).next().map_or(i64::MAX, |t| t.timestamp().as_second());

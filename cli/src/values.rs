@@ -1,4 +1,4 @@
-//! Values of extended attributes as people write and read them: text, `0x` with hexadecimal digits, `0s` with base64.
+//! Values of extended attributes: text, `0x` and hexadecimal, `0s` and base64.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The bytes that a value on the command line stands for.
+/// Decodes a value of the command line.
 pub fn decode(text: &[u8]) -> anyhow::Result<Vec<u8>> {
     match text {
         [b'0', b'x' | b'X', digits @ ..] => hexadecimal(digits),
@@ -17,10 +17,14 @@ pub fn decode(text: &[u8]) -> anyhow::Result<Vec<u8>> {
 }
 
 fn hexadecimal(digits: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let digit =
-        |byte: &u8| char::from(*byte).to_digit(16).context("a value that begins with 0x has hex digits");
+    let digit = |byte: &u8| {
+        char::from(*byte).to_digit(16).context(
+            "invalid hexadecimal digit in a value that begins with \
+        0x",
+        )
+    };
     if !digits.len().is_multiple_of(2) {
-        bail!("a value that begins with 0x has two digits for each byte");
+        bail!("odd number of digits in a value that begins with 0x");
     }
     digits
         .chunks(2)
@@ -36,11 +40,11 @@ fn base64(letters: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut bits = 0u32;
         for letter in group {
             let value = BASE64.iter().position(|known| known == letter);
-            bits = bits << 6 | value.context("a value that begins with 0s is base64")? as u32; // below 64
+            bits = bits << 6 | value.context("invalid base64 in a value that begins with 0s")? as u32; // below 64
         }
         let missing = 4 - group.len() as u32; // at most 4
         if missing == 3 {
-            bail!("a value that begins with 0s is base64, which this is cut short");
+            bail!("truncated base64 in a value that begins with 0s");
         }
         bits <<= 6 * missing;
         let [_, whole @ ..] = bits.to_be_bytes();
@@ -49,7 +53,7 @@ fn base64(letters: &[u8]) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// `\ooo` is a byte in octal, another letter behind a backslash is itself.
+/// Decodes backslash escapes: `\ooo` is an octal byte; any other character stands for itself.
 fn unescape(text: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -68,7 +72,7 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A value for a person: as text where it is, else in base64, as getfattr has it.
+/// Encodes a value as `getfattr` does: as text if it is text, else in base64.
 pub fn encode(value: &[u8]) -> String {
     let printable = |byte: &u8| (b' '..=b'~').contains(byte) || matches!(byte, b'\n' | b'\t');
     if std::str::from_utf8(value).is_ok() && value.iter().all(|byte| printable(byte) || *byte >= 0x80) {

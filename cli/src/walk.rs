@@ -21,7 +21,7 @@ impl Visited {
     /// Enters a directory; refuses one that was entered before, or that is too deep.
     pub fn enter(&self, ino: Ino, depth: usize) -> Result<(), &'static str> {
         if depth > DEPTH_MAX {
-            return Err("directories are nested too deep here; look at this one by its own path");
+            return Err("directories are nested too deeply; name this one to list it");
         }
         match self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(ino) {
             true => Ok(()),

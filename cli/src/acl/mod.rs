@@ -1,12 +1,12 @@
-//! Access control lists as people write them.
+//! Access control lists in their text form.
 //!
 //! | part | subject |
 //! |---|---|
-//! | this file | [`List`]: the entries of one list, and what becomes of them |
-//! | [`spec`] | entries on a command line: `u:1000:rwX,d:g::r` |
+//! | this file | [`List`]: the entries of an ACL and changes to them |
+//! | [`spec`] | entries of the command line: `u:1000:rwX,d:g::r` |
 //!
 //! # Invariants
-//! Entries are sorted by whom they are for, each at most once.
+//! Entries are sorted by tag and ID, each at most once.
 
 pub mod spec;
 
@@ -15,29 +15,29 @@ use format::attr::acl::{LinuxEntry, linux_entries, tag, write_linux};
 
 use spec::{Permissions, Who};
 
-/// A list that governs access, or the one that new files of a directory take over.
+/// An access ACL or a default ACL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct List(Vec<LinuxEntry>);
 
-/// What becomes of the mask, the most that all but the owner and others may do, when a list is changed.
+/// How a change affects the mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
-    /// It allows what some entry below it allows, unless the change sets it itself.
+    /// Recalculate the mask unless the change sets it.
     Auto,
-    /// The same in every case.
+    /// Always recalculate the mask.
     Always,
-    /// It stays.
+    /// Keep the mask.
     Keep,
 }
 
 impl List {
-    /// The list that the permission bits are.
+    /// The minimal ACL of permission bits.
     pub fn of_mode(permissions: u16) -> Self {
         let entry = |tag, shift: u16| LinuxEntry { tag, perm: permissions >> shift & 7, id: u32::MAX };
         Self(vec![entry(tag::USER_OBJ, 6), entry(tag::GROUP_OBJ, 3), entry(tag::OTHER, 0)])
     }
 
-    /// From the value of an attribute, in the form of Linux.
+    /// Parses the value of the extended attribute in Linux's format.
     pub fn of_linux(value: &[u8]) -> Result<Self, format::damage::Damage> {
         let mut entries = linux_entries(value)?;
         entries.sort_by_key(LinuxEntry::key);
@@ -45,32 +45,32 @@ impl List {
         Ok(Self(entries))
     }
 
-    /// The form of Linux.
+    /// Encodes the value of the extended attribute in Linux's format.
     pub fn to_linux(&self) -> Vec<u8> {
         write_linux(self.0.iter().copied())
     }
 
-    /// Its entries.
+    /// The entries.
     pub fn entries(&self) -> &[LinuxEntry] {
         &self.0
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it has no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether it says more than permission bits do.
+    /// Whether it has more entries than permission bits can express.
     pub fn is_extended(&self) -> bool {
         self.0.len() > 3
     }
 
-    /// What an entry allows.
+    /// Permissions of an entry.
     pub fn perm(&self, tag: u32) -> Option<u16> {
         self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.perm)
     }
 
-    /// What is left of an entry behind the mask.
+    /// Permissions of an entry that the mask leaves.
     pub fn effective(&self, entry: &LinuxEntry) -> u16 {
         match entry.tag {
             tag::USER | tag::GROUP | tag::GROUP_OBJ => entry.perm & self.perm(tag::MASK).unwrap_or(7),
@@ -78,7 +78,7 @@ impl List {
         }
     }
 
-    /// Sets an entry. `execute_if_useful` is what the letter `X` adds.
+    /// Sets an entry. `execute_if_useful` is the letter `X`.
     pub fn set(&mut self, who: Who, permissions: Permissions, is_directory: bool) {
         let anybody = self.0.iter().any(|entry| entry.perm & 1 != 0);
         let perm = permissions.bits | u16::from(permissions.execute_if_useful && (is_directory || anybody));
@@ -94,13 +94,13 @@ impl List {
         }
     }
 
-    /// Takes an entry out, if it is there.
+    /// Removes an entry if it exists.
     pub fn remove(&mut self, (tag, id): Who) {
         let key = LinuxEntry { tag, perm: 0, id }.key();
         self.0.retain(|entry| entry.key() != key);
     }
 
-    /// Leaves what permission bits can say. What the mask took from the group stays taken.
+    /// Reduces the list to permission bits. The group keeps only the permissions that the mask allows.
     pub fn reduce(&mut self) {
         let mask = self.perm(tag::MASK).unwrap_or(7);
         self.0.retain(|entry| matches!(entry.tag, tag::USER_OBJ | tag::GROUP_OBJ | tag::OTHER));
@@ -109,7 +109,7 @@ impl List {
         }
     }
 
-    /// Adds what every list has, as `other` has it.
+    /// Adds missing base entries from `other`.
     pub fn complete(&mut self, other: &Self) {
         for tag in [tag::USER_OBJ, tag::GROUP_OBJ, tag::OTHER] {
             if let (None, Some(bits)) = (self.perm(tag), other.perm(tag)) {
@@ -118,7 +118,7 @@ impl List {
         }
     }
 
-    /// Fits the mask to the other entries; `given` tells that the change said something of it itself.
+    /// Recalculates the mask from the other entries; `given`: the change set the mask itself.
     pub fn fit_mask(&mut self, mask: Mask, given: bool) {
         let named = self.0.iter().any(|entry| matches!(entry.tag, tag::USER | tag::GROUP));
         let has = self.perm(tag::MASK).is_some();
@@ -133,22 +133,22 @@ impl List {
         self.set((tag::MASK, u32::MAX), Permissions { bits, execute_if_useful: false }, false);
     }
 
-    /// Refuses a list that lacks what every list has.
+    /// Fails if a required entry is missing.
     pub fn verify(&self, what: &str) -> anyhow::Result<()> {
         for (tag, name) in [(tag::USER_OBJ, "user::"), (tag::GROUP_OBJ, "group::"), (tag::OTHER, "other::")] {
             if self.perm(tag).is_none() {
-                bail!("the {what} list would have no entry {name}, which every list needs");
+                bail!("the {what} ACL would lack the required entry {name}");
             }
         }
         let named = self.0.iter().any(|entry| matches!(entry.tag, tag::USER | tag::GROUP));
         if named && self.perm(tag::MASK).is_none() {
-            bail!("the {what} list would have no mask::, which a list that names users or groups needs");
+            bail!("the {what} ACL would lack mask::, which is required with named users or groups");
         }
         Ok(())
     }
 }
 
-/// Permissions in letters.
+/// Permissions as letters.
 pub fn letters(perm: u16) -> String {
     [(4, 'r'), (2, 'w'), (1, 'x')]
         .map(|(bit, letter)| if perm & bit != 0 { letter } else { '-' })
@@ -156,7 +156,7 @@ pub fn letters(perm: u16) -> String {
         .collect()
 }
 
-/// The word for whom an entry is for.
+/// Name of an entry's tag.
 pub fn word(tag: u32) -> &'static str {
     match tag {
         tag::USER_OBJ | tag::USER => "user",

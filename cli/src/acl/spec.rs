@@ -1,7 +1,7 @@
-//! Entries of access control lists on a command line, or one a line in a file.
+//! ACL entries on the command line, or in a file with one per line.
 //!
 //! `[d[efault]:][u[ser]:]NAME:PERMS`, `g[roup]:NAME:PERMS`, `m[ask]::PERMS`, `o[ther]::PERMS`. Without a name, an entry
-//! is for the owner or the owning group. `PERMS` are letters of `rwxX-`, or one octal digit.
+//! applies to the owner or the owning group. `PERMS` are letters of `rwxX-`, or one octal digit.
 
 use std::str::FromStr;
 
@@ -9,7 +9,7 @@ use format::attr::acl::tag;
 
 use crate::owners::Numbers;
 
-/// Whom an entry is for: the tag, and the number of a user or a group where it names one.
+/// Tag of an entry, and the ID of a named user or group.
 pub type Who = (u32, u32);
 
 /// What an entry allows.
@@ -17,35 +17,35 @@ pub type Who = (u32, u32);
 pub struct Permissions {
     /// Read 4, write 2, execute 1.
     pub bits: u16,
-    /// Execute, for directories and what somebody can execute already.
+    /// Execute only for directories and for files that someone may execute.
     pub execute_if_useful: bool,
 }
 
-/// An entry as it was written.
+/// An unresolved entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Of the list that new files take over.
+    /// Whether it belongs to the default ACL.
     pub default: bool,
     tag: u32,
-    /// A user or group by name or number; none is the owner, the owning group, or nobody.
+    /// A user or group by name or ID; `None` is the owner, the owning group, the mask or others.
     name: Option<String>,
-    /// Absent where entries are to be removed.
+    /// Absent in entries to be removed.
     pub permissions: Permissions,
 }
 
-/// Entries with what they allow: `u:1000:rw,g::r`.
+/// Entries with permissions: `u:1000:rw,g::r`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants(pub Vec<Entry>);
 
-/// Entries without: `u:1000,mask`.
+/// Entries without permissions: `u:1000,mask`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removals(pub Vec<Entry>);
 
 impl Entry {
-    /// Whom it is for, in a volume where users and groups have these numbers.
+    /// Resolves the name with the users and groups of a volume.
     ///
     /// # Errors
-    /// There is nobody of the name.
+    /// The name does not exist.
     pub fn who(&self, users: &Numbers, groups: &Numbers) -> anyhow::Result<Who> {
         let (named, kind, numbers) = match self.tag {
             tag::USER_OBJ => (tag::USER, "user", users),
@@ -56,18 +56,18 @@ impl Entry {
         let number = name.parse().ok().filter(|number| *number != u32::MAX).or_else(|| numbers.get(name));
         let number = number.ok_or_else(|| {
             let file = if kind == "user" { "passwd" } else { "group" };
-            anyhow::anyhow!("the volume's own /etc/{file} has no {kind} {name:?} (a number always works)")
+            anyhow::anyhow!("no {kind} {name:?} in /etc/{file} of the volume (use a numeric ID)")
         })?;
         Ok((named, number))
     }
 
-    /// Whether it is about a mask.
+    /// Whether it is a mask.
     pub fn is_mask(&self) -> bool {
         self.tag == tag::MASK
     }
 
     fn parse(text: &str, grants: bool) -> Result<Self, String> {
-        let bad = |why: &str| format!("{text:?} is no entry: {why}");
+        let bad = |why: &str| format!("invalid ACL entry {text:?}: {why}");
         let mut fields: Vec<&str> = text.split(':').map(str::trim).collect();
         let takes = |fields: &mut Vec<&str>, words: &[&str]| {
             let first = fields.first().is_some_and(|field| words.contains(field)) && fields.len() > 1;
@@ -78,34 +78,34 @@ impl Entry {
         };
         let default = takes(&mut fields, &["d", "default"]);
         let permissions = match grants {
-            true if fields.len() < 2 => return Err(bad("it ends with :PERMS, as in u:1000:rw")),
+            true if fields.len() < 2 => return Err(bad("missing :PERMS, as in u:1000:rw")),
             true => fields.pop().and_then(Permissions::parse),
             false => Some(Permissions::default()),
         };
         let permissions =
-            permissions.ok_or_else(|| bad("permissions are letters of rwxX-, or a digit up to 7"))?;
+            permissions.ok_or_else(|| bad("permissions must be letters of rwxX- or an octal digit"))?;
         let (tag, rest) = match fields.as_slice() {
             ["u" | "user", rest @ ..] => (tag::USER_OBJ, rest),
             ["g" | "group", rest @ ..] => (tag::GROUP_OBJ, rest),
             ["m" | "mask", rest @ ..] => (tag::MASK, rest),
             ["o" | "other", rest @ ..] => (tag::OTHER, rest),
             [name] if !name.is_empty() => (tag::USER_OBJ, &[*name][..]),
-            _ => return Err(bad("it begins with user:, group:, mask: or other:")),
+            _ => return Err(bad("expected user:, group:, mask: or other:")),
         };
         let named = matches!(tag, tag::USER_OBJ | tag::GROUP_OBJ);
         let name = match rest {
-            [] if grants && named => return Err(bad("it ends with :PERMS, as in u:1000:rw")),
+            [] if grants && named => return Err(bad("missing :PERMS, as in u:1000:rw")),
             [] | [""] | ["", ""] if !grants || rest.len() < 2 => None,
             [name] if named => Some((*name).to_owned()),
             [name, ""] if !grants && named => Some((*name).to_owned()),
-            [_] => return Err(bad("a mask, and others, have no name")),
-            _ if !grants => return Err(bad("what is removed is named without permissions")),
-            _ => return Err(bad("there are too many colons")),
+            [_] => return Err(bad("mask and other take no name")),
+            _ if !grants => return Err(bad("entries to be removed have no permissions")),
+            _ => return Err(bad("too many colons")),
         };
         Ok(Self { default, tag, name, permissions })
     }
 
-    /// Entries between commas and line ends; what follows a `#` on a line is a comment.
+    /// Parses entries separated by commas and newlines; `#` starts a comment.
     fn parse_all(text: &str, grants: bool) -> Result<Vec<Self>, String> {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
         let parts = lines.flat_map(|line| line.split([',', ' ', '\t'])).map(str::trim);
@@ -134,7 +134,11 @@ impl Permissions {
 }
 
 fn some(entries: Vec<Entry>) -> Result<Vec<Entry>, String> {
-    if entries.is_empty() { Err("there is no entry (as in u:1000:rw)".into()) } else { Ok(entries) }
+    if entries.is_empty() {
+        Err("no ACL entry (expected, for example, u:1000:rw)".into())
+    } else {
+        Ok(entries)
+    }
 }
 
 impl FromStr for Grants {

@@ -1,4 +1,4 @@
-//! `xebec cat`: the contents of files, one after the other.
+//! `xebec cat`: writes file contents to standard output.
 
 use std::io::{self, Write as _};
 
@@ -15,14 +15,13 @@ use crate::output::Stdout;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Holes are written as zeros. Symbolic links are followed.\n\n\
     Examples:\n  xebec cat disk.xfs /etc/motd\n  xebec cat --inode 131 disk.xfs > found.bin\n\n\
-    Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
+    Exit codes: 0 success; 1 a file could not be read; 2 usage error.")]
 pub struct Arguments {
-    /// What to write.
     #[command(flatten)]
     files: Files,
 }
 
-/// How much is read and written at a time.
+/// Size of a read, in bytes.
 const PIECE: usize = 1 << 20;
 
 impl Show for Arguments {
@@ -45,7 +44,7 @@ struct Copy<'c> {
 }
 
 impl Copy<'_> {
-    /// The outer error is the output's, which ends everything; the inner one the file's.
+    /// The outer error is that of standard output, which ends the command; the inner one that of the file.
     fn file(&mut self, inode: &Inode) -> io::Result<Result<(), read::Error>> {
         let segments = match Segments::new(&self.image.volume, &inode.dinode(), 0) {
             Ok(segments) => segments,
@@ -85,7 +84,7 @@ impl Copy<'_> {
     }
 }
 
-/// Cuts a length into pieces: where each begins, and how long it is.
+/// Splits a length into pieces: start and length of each.
 fn pieces(length: u64) -> impl Iterator<Item = (u64, usize)> {
     (0..length.div_ceil(PIECE as u64)).map(move |n| {
         let start = n * PIECE as u64;

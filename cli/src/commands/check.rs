@@ -1,4 +1,4 @@
-//! `xebec check`: everything of a volume verified, and every cross-reference compared.
+//! `xebec check`: verifies all metadata and cross-references of a volume.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -24,23 +24,22 @@ use crate::sizes;
 /// Arguments of `check`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Nothing is changed. A dirty log is replayed in memory first, and what is then there is checked; with \
-    --no-replay the volume is checked as it lies, which a crash may have left inconsistent.\n\n\
-    Each finding is one line: severity, place, structure and field, what was found and what was expected. \
-    Errors are damage; \
-    warnings are legal, such as counters that the next mount puts right.\n\n\
+    after_help = "The image is not changed. A dirty log is replayed in memory before the check; with --no-replay \
+    the metadata on disk is checked as it is, which may be inconsistent after a crash.\n\n\
+    Each finding is one line: severity, location, structure, field, found and expected value. Errors are damage; \
+    warnings are valid states, such as counters that the next mount corrects.\n\n\
     Examples:\n  xebec check disk.xfs\n  xebec check --json disk.qcow2 | jq '.findings[] | select(.severity == \
     \"error\")'\n\n\
-    Exit codes, as fsck: 0 clean; 4 errors were found and left as they are; 8 the check could not be made; 16 \
-    wrong usage."
+    Exit codes, as fsck: 0 clean; 4 errors found and not corrected; 8 operational error; 16 \
+    usage error."
 )]
 pub struct Arguments {
     /// The image.
     pub image: PathBuf,
-    /// Memory for lists of owned blocks, beyond which they go to a temporary file; suffixes k, m, g.
+    /// Memory for lists of block owners; larger lists use a temporary file; suffixes k, m, g.
     #[arg(long, value_name = "BYTES", default_value = "64m", value_parser = sizes::parse)]
     memory: u64,
-    /// Show at most so many findings of one kind.
+    /// Maximum number of findings to show per kind.
     #[arg(long, value_name = "N", default_value = "100")]
     per_kind: usize,
 }
@@ -48,7 +47,7 @@ pub struct Arguments {
 /// Runs `check`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     judge(arguments, global).map_err(|error| {
-        // A closed pipe keeps its own code.
+        // A closed pipe has its own exit code.
         if error.downcast_ref::<io::Error>().is_some() {
             return error;
         }
@@ -63,8 +62,8 @@ fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         let unfinished = replay.left.len();
         if unfinished > 0 {
             messages.note(format_args!(
-                "{unfinished} operations were unfinished: a mount would finish them, and what they left half \
-                done shows below"
+                "{unfinished} unfinished operations in the log, which a mount would finish: their intermediate \
+                state is reported"
             ));
         }
     }
@@ -81,7 +80,7 @@ fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     listener.bar.finish_and_clear();
     let mut summary = match done {
         Ok(summary) => summary,
-        // A superblock that cannot be believed is a finding too: the gravest.
+        // A damaged superblock is a finding, too.
         Err(CheckError::Refused(SuperblockError::Damaged(damage))) => {
             listener.finding(&Finding { severity: Severity::Error, place: Place::default(), damage });
             let mut summary = Summary::default();
@@ -96,15 +95,14 @@ fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     Ok(if is_clean { exit_code::OK } else { exit_code::CHECK_UNCORRECTED })
 }
 
-/// What is wrong with the log itself: Linux would not mount the volume, or what it shows may lack what the log holds.
-/// How many findings there are.
+/// Reports damage of the log, for which Linux refuses the mount or loses changes, and returns the number of findings.
 fn judge_log(opened: &OpenedImage, per_kind: usize, listener: &Listener) -> u64 {
     let tell = |place, field, expected, found: String| {
         let damage = Damage::new("log", field, expected, found);
         listener.finding(&Finding { severity: Severity::Error, place, damage });
     };
     match &opened.log {
-        // A superblock that cannot be read is a finding of its own.
+        // An unreadable superblock is reported by the check.
         LogStatus::Unreadable(error) if superblock(&opened.device).is_ok() => {
             tell(Place::default(), "state", "a log that can be replayed", reason(error));
             1
@@ -128,7 +126,7 @@ fn judge_log(opened: &OpenedImage, per_kind: usize, listener: &Listener) -> u64 
     }
 }
 
-/// Writes findings as they come, and shows how far the check is.
+/// Writes findings and shows progress.
 struct Listener {
     out: Mutex<Out>,
     json: bool,
@@ -138,7 +136,7 @@ struct Listener {
 struct Out {
     out: io::BufWriter<Stdout>,
     any: bool,
-    /// The first error of standard output; the check itself goes on.
+    /// The first error of standard output; the check continues.
     failed: Option<io::Error>,
 }
 
@@ -221,7 +219,7 @@ impl Observer for Listener {
         if self.json {
             return self.write(json::object(&JsonFinding::of(finding)).as_bytes());
         }
-        // Damage may quote names from the disk.
+        // Findings may contain names from the disk.
         self.write(format!("{}\n", names::printable(finding.to_string().as_bytes())).as_bytes());
     }
 
@@ -270,7 +268,7 @@ impl<'f> JsonFinding<'f> {
     }
 }
 
-/// Where something lies; what is not known is left out.
+/// Location; unknown fields are omitted.
 #[derive(Serialize)]
 struct JsonPlace {
     #[serde(skip_serializing_if = "Option::is_none")]

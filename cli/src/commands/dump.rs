@@ -1,4 +1,4 @@
-//! `xebec dump`: any structure by address or path, every field by name.
+//! `xebec dump`: shows on-disk structures, selected by address or path.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -16,17 +16,16 @@ use crate::output::{Coded, Messages, Stdout, exit_code};
 
 /// Arguments of `dump`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = format!("What can be shown:\n{GRAMMAR}\n\n\
-    What is damaged is shown too: lines that begin with # say what is wrong with it. A dirty log is replayed in \
-    memory first, and shown itself as it is; \
-    with --no-replay what is shown is what lies on the disk.\n\n\
+#[command(after_help = format!("Structures:\n{GRAMMAR}\n\n\
+    Damaged structures are shown, too: lines that start with # describe the damage. A dirty log is replayed in \
+    memory first, except to show the log itself; --no-replay shows the metadata on disk as it is.\n\n\
     Examples:\n  xebec dump disk.xfs sb\n  xebec dump disk.xfs agf 0\n  xebec dump disk.xfs inode /etc/passwd\n  \
     xebec dump --json disk.xfs bnobt 2 1\n\n\
-    Exit codes: 0 done, whether or not it is damaged; 1 it cannot be found or read; 2 wrong usage."))]
+    Exit codes: 0 success, also for damaged structures; 1 not found or not readable; 2 usage error."))]
 pub struct Arguments {
     /// The image.
     pub image: PathBuf,
-    /// What to show.
+    /// Structure to show.
     #[arg(required = true, value_name = "WHAT")]
     words: Vec<OsString>,
 }
@@ -39,7 +38,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         error: anyhow::anyhow!("{error} (see `xebec dump --help`)"),
     })?;
     let messages = Messages::new(global, arguments.image.display().to_string());
-    // The log itself is shown as it lies: what was unfinished in it is finished in memory through the same blocks.
+    // Without replay: finishing operations in memory would write to the log.
     let device = match request.target {
         Target::Log(_) => open::device(&arguments.image, global)?.device,
         _ => open::open_damaged(&arguments.image, global, &messages)?.device,

@@ -1,4 +1,4 @@
-//! `xebec filefrag`: where the blocks of files lie.
+//! `xebec filefrag`: shows the extents of files.
 
 use std::io::{self, Write as _};
 
@@ -18,24 +18,25 @@ use crate::output::{Stdout, counted};
 
 /// Arguments of `filefrag`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Without --verbose only how many extents there are. Numbers are of blocks; physical \
-    ones count from its beginning.\n\n\
+#[command(
+    after_help = "Shows the number of extents; with --verbose, all of them, in blocks. Physical offsets \
+count from the start of the volume.\n\n\
     Examples:\n  xebec filefrag disk.xfs /var/log/messages\n  xebec filefrag -v disk.xfs /images/vm1.qcow2\n\n\
-    Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
+    Exit codes: 0 success; 1 a file could not be read; 2 usage error."
+)]
 pub struct Arguments {
-    /// Whose blocks.
     #[command(flatten)]
     files: Files,
 }
 
-/// The extents of one file.
+/// Extents of a file.
 struct File {
     name: Vec<u8>,
     size: u64,
     extents: Vec<Piece>,
 }
 
-/// An extent, in blocks of the file system.
+/// An extent, in file system blocks.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Piece {
     file_block: u64,
@@ -77,7 +78,7 @@ fn extents(image: &Image, inode: &Inode) -> Result<Vec<Piece>, read::Error> {
     let geometry = image.volume.geometry();
     let piece = |extent: Extent| Piece {
         file_block: extent.offset.get(),
-        // What does not lie within the volume was refused by the walk.
+        // The walk has verified that extents are within the volume.
         device_block: geometry.fs_block_offset(extent.start).unwrap_or(0) >> geometry.block_log,
         blocks: extent.count,
         unwritten: extent.unwritten,
@@ -87,7 +88,7 @@ fn extents(image: &Image, inode: &Inode) -> Result<Vec<Piece>, read::Error> {
 }
 
 impl File {
-    /// Extents that go on where the one before ends are one to the eye, as one record holds no more than 2^21 blocks.
+    /// Adjacent extents count as one: a record holds at most 2^21 blocks.
     fn count(&self) -> usize {
         let goes_on = |pair: &&[Piece]| match pair {
             [left, right] => left.device_block + left.blocks == right.device_block,

@@ -1,4 +1,4 @@
-//! `xebec completions` and `xebec man`: what a package installs beside the program.
+//! `xebec completions` and `xebec man`: files for packages.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::output::{Stdout, exit_code};
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Example:\n  xebec completions bash > /usr/share/bash-completion/completions/xebec")]
 pub struct Completions {
-    /// For which shell.
+    /// Shell.
     shell: Shell,
 }
 
@@ -22,9 +22,9 @@ pub struct Completions {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  xebec man | man -l -\n  xebec man --to /usr/share/man/man1")]
 pub struct Man {
-    /// A command; without one the page of the whole program.
+    /// Command; without one, the page of the program.
     command: Option<String>,
-    /// Write all pages into this directory instead.
+    /// Write all pages to this directory.
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     to: Option<PathBuf>,
 }
@@ -41,7 +41,7 @@ pub fn completions(arguments: &Completions) -> anyhow::Result<u8> {
 
 /// Runs `man`.
 pub fn man(arguments: &Man) -> anyhow::Result<u8> {
-    // `help` has what the pages have, and would double each of them.
+    // `help` would add a second page for each command.
     let mut program = Cli::command().disable_help_subcommand(true);
     program.build();
     if let Some(to) = &arguments.to {
@@ -52,7 +52,7 @@ pub fn man(arguments: &Man) -> anyhow::Result<u8> {
     let page = match &arguments.command {
         Some(name) => {
             let command =
-                program.find_subcommand(name).with_context(|| format!("there is no command `{name}`"))?;
+                program.find_subcommand(name).with_context(|| format!("no such command: `{name}`"))?;
             clap_mangen::Man::new(command.clone())
         }
         None => clap_mangen::Man::new(program),

@@ -1,4 +1,4 @@
-//! `xebec getfacl`: the access control lists of files.
+//! `xebec getfacl`: shows access control lists.
 
 use std::io::{self, Write};
 
@@ -25,45 +25,44 @@ use crate::walk::{Visited, join};
 /// Arguments of `getfacl`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "A file without a list shows its permission bits. Users and groups have their names of the image's \
-    own /etc/passwd and /etc/group. What is written can be given to setfacl --set-file.\n\n\
+    after_help = "For a file without an ACL, the permission bits are shown. Names of users and groups are those in \
+    /etc/passwd and /etc/group of the image. `xebec setfacl --set-file` and `--restore` accept the output.\n\n\
     Examples:\n  xebec getfacl disk.xfs /srv/file\n  xebec getfacl -Rn disk.xfs /srv\n\n\
-    Exit codes: 0 done; 1 something could not be read; 2 wrong usage."
+    Exit codes: 0 success; 1 a file could not be read; 2 usage error."
 )]
 pub struct Arguments {
-    /// Whose lists.
     #[command(flatten)]
     files: Files,
-    /// Only the list that governs access.
+    /// Show the access ACL only.
     #[arg(short, long, conflicts_with = "default")]
     access: bool,
-    /// Only the list that new files of a directory take over.
+    /// Show the default ACL only.
     #[arg(short, long)]
     default: bool,
-    /// Without file, owner and group.
+    /// Do not show the comment header.
     #[arg(short = 'c', long)]
     omit_header: bool,
-    /// What the mask leaves of every entry.
+    /// Show the effective rights of all entries.
     #[arg(short = 'e', long, conflicts_with = "no_effective")]
     all_effective: bool,
-    /// Nothing of what the mask leaves.
+    /// Do not show effective rights.
     #[arg(short = 'E', long)]
     no_effective: bool,
-    /// Only files whose lists say more than permission bits.
+    /// Skip files that have only base entries.
     #[arg(short, long)]
     skip_base: bool,
-    /// Everything below, too.
+    /// Show directories and their contents recursively.
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Users and groups as numbers.
+    /// Show numeric user and group IDs.
     #[arg(short, long)]
     numeric: bool,
-    /// Paths with their first slash.
+    /// Do not strip the leading slash of paths.
     #[arg(short = 'p', long)]
     absolute_names: bool,
 }
 
-/// A file and its lists.
+/// A file and its ACLs.
 struct File {
     name: Vec<u8>,
     metadata: Metadata,
@@ -97,7 +96,7 @@ impl Show for Arguments {
     }
 }
 
-/// Gives a file and, if asked, everything below it, by name.
+/// Visits a file and, if `recursive`, everything below it, by name.
 fn visit(
     image: &Image,
     recursive: bool,
@@ -119,7 +118,7 @@ fn visit(
             }
         };
         let file_type = file.metadata.file_type;
-        // A symbolic link has no list, and its bits mean nothing.
+        // Symbolic links have no ACL, and their permissions are not used.
         if file_type != FileType::Symlink {
             give(file)?;
         }
@@ -158,7 +157,7 @@ impl File {
         Ok(Self { name, metadata, access, default: list(LINUX_DEFAULT)?.unwrap_or_default() })
     }
 
-    /// The path as getfacl has it.
+    /// The path in the format of getfacl.
     fn path(&self, arguments: &Arguments) -> &[u8] {
         if arguments.absolute_names {
             return &self.name;
@@ -201,9 +200,9 @@ impl File {
         writeln!(out)
     }
 
-    /// The lists that are asked for.
+    /// The selected ACLs.
     fn lists(&self, arguments: &Arguments) -> impl Iterator<Item = (&'static str, &List)> {
-        // Where it comes alone, nothing need tell it apart.
+        // Shown alone, the default ACL needs no prefix.
         let prefix = if arguments.default { "" } else { "default:" };
         let access = (!arguments.default).then_some(("", &self.access));
         let default = (!arguments.access).then_some((prefix, &self.default));

@@ -1,4 +1,4 @@
-//! `xebec getfattr`: the extended attributes of files.
+//! `xebec getfattr`: shows extended attributes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -22,26 +22,25 @@ use crate::values;
 /// Arguments of `getfattr`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Without options the names are listed, of all namespaces. Values that are no text are written \
-    in base64, with 0s in front.\n\n\
+    after_help = "By default, names of all namespaces are listed. Values that are not text are shown in base64, \
+    prefixed with 0s.\n\n\
     Examples:\n  xebec getfattr disk.xfs -d /srv/file\n  xebec getfattr disk.xfs -n user.origin /srv/file\n  \
     xebec getfattr disk.xfs --only-values -n security.selinux /etc/passwd\n\n\
-    Exit codes: 0 done; 1 something could not be read; 2 wrong usage."
+    Exit codes: 0 success; 1 a file could not be read; 2 usage error."
 )]
 pub struct Arguments {
-    /// Only this attribute, with its value.
+    /// Show the value of this attribute.
     #[arg(short = 'n', long, value_name = "NAME")]
     name: Option<OsString>,
-    /// The values, too.
+    /// Show values of all attributes.
     #[arg(short, long)]
     dump: bool,
-    /// The bare values alone.
+    /// Show raw values only.
     #[arg(long)]
     only_values: bool,
-    /// Of a symbolic link itself, not of what it leads to.
+    /// Show attributes of symbolic links instead of their targets.
     #[arg(long)]
     no_dereference: bool,
-    /// Whose attributes.
     #[command(flatten)]
     files: Files,
 }
@@ -80,7 +79,7 @@ struct JsonFile<'f> {
     xattrs: BTreeMap<String, String>,
 }
 
-/// Attributes as `stat` and `getfattr` write them in JSON: names with values in hexadecimal.
+/// Attributes in the JSON of `stat` and `getfattr`: names to values in hexadecimal.
 pub fn json_attributes(attributes: &[(Vec<u8>, Vec<u8>)]) -> BTreeMap<String, String> {
     let key = |name: &[u8]| {
         let text = std::str::from_utf8(name).map(str::to_owned);
@@ -89,7 +88,7 @@ pub fn json_attributes(attributes: &[(Vec<u8>, Vec<u8>)]) -> BTreeMap<String, St
     attributes.iter().map(|(name, value)| (key(name), names::hex(value))).collect()
 }
 
-/// Names with values.
+/// Names and values.
 type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn read_all(image: &Image, inode: &Inode, arguments: &Arguments) -> (Attributes, Vec<read::Error>) {

@@ -1,4 +1,4 @@
-//! `xebec info`: geometry, features, usage, log, and whether the volume can be written.
+//! `xebec info`: shows geometry, features, usage and log state.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -28,9 +28,9 @@ use crate::sizes::spoken;
 
 /// Arguments of `info`.
 #[derive(Debug, Args)]
-#[command(after_help = "The first block is laid out as xfs_info prints it.\n\n\
+#[command(after_help = "The first part has the format of xfs_info.\n\n\
     Examples:\n  xebec info disk.xfs\n  xebec info --json disk.qcow2 | jq .usage.free_bytes\n\n\
-    Exit codes: 0 done; 1 the image cannot be opened or read; 2 wrong usage.")]
+    Exit codes: 0 success; 1 the image cannot be opened or read; 2 usage error.")]
 pub struct Arguments {
     /// The image.
     pub image: PathBuf,
@@ -66,7 +66,7 @@ struct Document<'a> {
     writing: Writing,
 }
 
-/// Which versions of a program can read the volume, as far as its features decide.
+/// Versions of a program that support the features of the volume.
 #[derive(Debug, Serialize)]
 struct ReaderJson {
     program: &'static str,
@@ -74,14 +74,14 @@ struct ReaderJson {
     writes: Option<SinceJson>,
 }
 
-/// The oldest version, and what of the volume it takes.
+/// The oldest version, and the features that require it.
 #[derive(Debug, Serialize)]
 struct SinceJson {
     since: String,
     because: Vec<String>,
 }
 
-/// Programs that read volumes, in the order in which they are shown.
+/// Programs in the order of the output.
 const PROGRAMS: [Program; 2] = [Program::Linux, Program::Grub];
 
 impl ReaderJson {
@@ -91,7 +91,7 @@ impl ReaderJson {
         Self { program: program.name(), reads: oldest.reading.map(json), writes: oldest.writing.map(json) }
     }
 
-    /// For a person: `Linux from 4.2 (sparse), for writing from 5.10 (inobtcount)`.
+    /// Text such as `Linux from 4.2 (sparse), for writing from 5.10 (inobtcount)`.
     fn text(&self, program: Program) -> String {
         let name = program.title();
         let since = |SinceJson { since, because }: &SinceJson| match because.is_empty() {
@@ -99,7 +99,7 @@ impl ReaderJson {
             false => format!("from {since} ({})", because.join(", ")),
         };
         match (&self.reads, &self.writes) {
-            (None, _) => format!("{name}: not known"),
+            (None, _) => format!("{name}: unknown"),
             (Some(reads), Some(writes)) if reads.since != writes.since => {
                 format!("{name} {}, for writing {}", since(reads), since(writes))
             }
@@ -109,7 +109,7 @@ impl ReaderJson {
     }
 }
 
-/// The state of the log. What does not apply is left out.
+/// State of the log. Fields that do not apply are omitted.
 #[derive(Debug, Default, Serialize)]
 struct LogState {
     /// `clean`, `replayed`, `ignored` or `unread`.
@@ -118,15 +118,15 @@ struct LogState {
     reason: Option<String>,
     #[serde(flatten)]
     dirty: Option<DirtyLog>,
-    /// Inodes whose contents or attributes unfinished operations could still change.
+    /// Inodes whose contents or attributes unfinished operations may still change.
     unfinished_files: Vec<u64>,
-    /// Operations that were unfinished, and that were finished in memory.
+    /// Unfinished operations that were finished in memory.
     finished_operations: usize,
     unfinished_operations: usize,
     items_not_replayed: u64,
 }
 
-/// What lies between the log's tail and head.
+/// The active part of the log, from tail to head.
 #[derive(Debug, Serialize)]
 struct DirtyLog {
     head: String,
@@ -169,8 +169,8 @@ impl LogState {
         let dirty = dirty.unwrap_or_default();
         match self.state {
             "clean" => "clean".into(),
-            "unread" => format!("not looked at: {}", self.reason.as_deref().unwrap_or_default()),
-            "ignored" => format!("dirty, and not replayed: {dirty}"),
+            "unread" => format!("not read: {}", self.reason.as_deref().unwrap_or_default()),
+            "ignored" => format!("dirty, not replayed: {dirty}"),
             _ => format!("dirty, replayed in memory: {dirty}"),
         }
     }
@@ -190,7 +190,7 @@ impl DirtyLog {
     }
 }
 
-/// How full the volume is. The size is without the internal log, as `df` has it.
+/// Usage of the volume. The size excludes an internal log, as in `df`.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Usage {
     size_bytes: u64,
@@ -232,18 +232,17 @@ fn oldest(volume: &Volume, program: Program) -> OldestVersions {
 }
 
 impl Writing {
-    /// As far as the volume decides: the image may be one that cannot be written.
+    /// Whether the features allow writing; the image itself may be read-only.
     fn of(raw: &RawSuperblock) -> Self {
         let features = raw.features();
         let unknown = features.ro_compat & !features::RO_COMPAT_KNOWN;
         let names = features::names(unknown, features::ro_compat::ALL);
-        let reason =
-            (!names.is_empty()).then(|| format!("it has features that only allow reading here: {names}"));
+        let reason = (!names.is_empty()).then(|| format!("features that are supported read-only: {names}"));
         Self { supported: reason.is_none(), reason }
     }
 }
 
-/// From the superblock, whose counters are exact after a clean unmount; from the headers of all AGs after a crash.
+/// After a clean unmount, the counters of the superblock are exact; after a crash, the AG headers are summed up.
 fn usage(image: &Image) -> anyhow::Result<Usage> {
     let volume = &image.volume;
     let (raw, geometry) = (&volume.superblock().raw, volume.geometry());
@@ -266,7 +265,7 @@ fn usage(image: &Image) -> anyhow::Result<Usage> {
     })
 }
 
-/// Counters of the whole volume.
+/// Counters of the volume.
 struct Totals {
     free_blocks: u64,
     inodes: u64,
@@ -274,7 +273,7 @@ struct Totals {
 }
 
 impl Totals {
-    /// Adds up the headers of all AGs: what a mount does after recovery, as the superblock's counters are kept lazily.
+    /// Sums up the AG headers, as a mount does after recovery, since superblock counters are updated lazily.
     fn of_ags(volume: &Volume) -> anyhow::Result<Self> {
         let geometry = volume.geometry();
         let mut totals = Self { free_blocks: 0, inodes: 0, free_inodes: 0 };

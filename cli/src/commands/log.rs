@@ -1,4 +1,4 @@
-//! `xebec log`: the journal, like `xfs_logprint -t` and more readable.
+//! `xebec log`: shows the contents of the log, like `xfs_logprint -t`.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -24,22 +24,20 @@ use crate::output::{Messages, Stdout};
 /// Arguments of `log`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Shows what lies between tail and head: each complete transaction with its items, in the order \
-    of their commits, \
-    and at the end what a mount would still have to finish. A clean log holds nothing that counts. Sequence \
-    numbers are \
-    CYCLE:BLOCK, in blocks of 512 bytes.\n\n\
+    after_help = "Shows the active part of the log, from tail to head: complete transactions with their items in \
+    commit order, and the intents that a mount would finish. A clean log has no active part. Log sequence numbers \
+    are CYCLE:BLOCK, in 512-byte blocks.\n\n\
     Examples:\n  xebec log disk.xfs\n  xebec log --records disk.xfs\n  xebec log --json disk.xfs | jq \
     '.transactions[].items[].type'\n\n\
-    Exit codes: 0 done; 1 the log cannot be read; 2 wrong usage."
+    Exit codes: 0 success; 1 the log cannot be read; 2 usage error."
 )]
 pub struct Arguments {
     /// The image.
     pub image: PathBuf,
-    /// The records, as they were written, instead of transactions.
+    /// Show log records instead of transactions.
     #[arg(long)]
     records: bool,
-    /// Head, tail and counts alone.
+    /// Show only head, tail and counts.
     #[arg(long, conflicts_with = "records")]
     summary: bool,
 }
@@ -50,11 +48,11 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let OpenedImage { device, log_device, .. } = open::device(&arguments.image, global)?;
     let superblock = superblock(&device)?;
     let journal =
-        Journal::open(&superblock, &device, log_device.as_deref()).context("the log cannot be read")?;
+        Journal::open(&superblock, &device, log_device.as_deref()).context("cannot read the log")?;
     let report = match journal.state() {
         State::Clean { .. } => None,
         State::Dirty(_) => {
-            // What stays unfinished is only known when everything else has been replayed.
+            // Unfinished intents are known after the replay only.
             Some(journal::replay_in_memory(&journal, &superblock, device.clone())?.1)
         }
     };
@@ -80,13 +78,13 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     Ok(messages.finish())
 }
 
-/// Writes the parts as they are read.
+/// Writes records and transactions as they are read.
 struct Show<'s> {
     out: io::BufWriter<Stdout>,
     json: bool,
     verbose: bool,
     messages: &'s Messages,
-    /// What stands before the first element of the JSON array.
+    /// Separator before the next element of the JSON array.
     separator: &'static [u8],
 }
 
@@ -94,16 +92,16 @@ fn lsn(lsn: Lsn) -> String {
     format!("{}:{}", lsn.cycle(), lsn.block())
 }
 
-/// An item in words: its type comes first, so that needs no name.
+/// Text of an item. It starts with the type, without the key.
 fn item_text(fields: &LogFields) -> String {
     let text = fields.to_string();
     names::printable(text.strip_prefix("type ").unwrap_or(&text).as_bytes())
 }
 
-/// Records that were never completed.
+/// Text about incomplete records.
 fn discarded_text(discarded: &DiscardedRecords) -> String {
     let DiscardedRecords { block, records, damage } = discarded;
-    format!("{records} incomplete records from block {block} on, which do not count ({damage})")
+    format!("{records} incomplete records from block {block} on, ignored ({damage})")
 }
 
 /// The head of the JSON document.
@@ -280,25 +278,25 @@ impl Show<'_> {
         if report.incomplete_transactions > 0 {
             writeln!(
                 out,
-                "\n{} transactions without a commit: not replayed",
+                "\n{} transactions without a commit record: not replayed",
                 report.incomplete_transactions
             )?;
         }
         if !report.unfinished.is_empty() {
-            writeln!(out, "\nunfinished: what a mount would still do")?;
+            writeln!(out, "\nunfinished intents, which a mount would finish:")?;
         }
         for intent in &report.unfinished {
             writeln!(out, "  {}", item_text(&describe::intent(intent)))?;
         }
         if !files.is_empty() {
             let files: Vec<String> = files.iter().map(u64::to_string).collect();
-            writeln!(out, "files that this concerns: inodes {}", files.join(", "))?;
+            writeln!(out, "inodes of unfinished intents: {}", files.join(", "))?;
         }
         for problem in &report.problems {
             writeln!(out, "not replayed: {}", names::printable(problem.to_string().as_bytes()))?;
         }
         if self.verbose && report.transactions > 0 {
-            writeln!(out, "\nitems: {} replayed or passed over", report.items_total())?;
+            writeln!(out, "\nitems: {} replayed or skipped", report.items_total())?;
             for (kind, tally) in &report.items {
                 writeln!(
                     out,

@@ -1,4 +1,4 @@
-//! `xebec lsattr`: flags and projects of files.
+//! `xebec lsattr`: shows inode flags and project IDs.
 
 use std::io::Write as _;
 
@@ -20,26 +20,25 @@ use crate::walk::{Visited, join};
 
 /// Arguments of `lsattr`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Letters are those of chattr. Of a directory, the files in it are shown.\n\n\
+#[command(after_help = "Letters are those of chattr. For directories, their files are listed.\n\n\
     Examples:\n  xebec lsattr disk.xfs /etc\n  xebec lsattr -Rp disk.xfs /srv\n\n\
-    Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
+    Exit codes: 0 success; 1 a file could not be read; 2 usage error.")]
 pub struct Arguments {
-    /// Whose flags.
     #[command(flatten)]
     files: Files,
-    /// Directories themselves, not what is in them.
+    /// List directories themselves, not their contents.
     #[arg(short, long)]
     directory: bool,
-    /// Everything below, directory by directory.
+    /// List directories recursively.
     #[arg(short = 'R', long, conflicts_with = "directory")]
     recursive: bool,
-    /// Also names that begin with a dot.
+    /// Include names that start with a dot.
     #[arg(short, long)]
     all: bool,
-    /// The project before the flags.
+    /// Show the project ID.
     #[arg(short, long)]
     project: bool,
-    /// Flags in words.
+    /// Show long flag names.
     #[arg(short, long)]
     long: bool,
 }
@@ -92,10 +91,10 @@ impl Show for Arguments {
     }
 }
 
-/// What is shown, in order.
+/// An element of the output.
 enum Part {
     File(Row),
-    /// What follows is in this directory.
+    /// The header of a directory.
     Directory(Vec<u8>),
 }
 
@@ -108,7 +107,7 @@ impl Part {
     }
 }
 
-/// Lists a directory; gives the directories in it.
+/// Lists a directory and returns its subdirectories.
 fn list(
     image: &Image,
     arguments: &Arguments,
@@ -142,7 +141,7 @@ fn list(
 }
 
 impl Row {
-    /// A file that cannot be read is told, and left out.
+    /// Reports and skips unreadable files.
     fn of(image: &Image, path: Vec<u8>, inode: &Inode) -> Option<Self> {
         let dinode = inode.dinode();
         let geometry = image.volume.geometry();

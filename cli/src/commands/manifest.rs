@@ -1,4 +1,4 @@
-//! `xebec manifest`: one line of JSON per file, for comparison with what the kernel shows (docs/manifest.md).
+//! `xebec manifest`: writes one line of JSON per file, to compare volumes (docs/manifest.md).
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -22,20 +22,19 @@ use base::pipeline::{self, PipelineItem, PipelineWork};
 /// Arguments of `manifest`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "One JSON object per file, sorted by the bytes of the paths: see docs/manifest.md. Equal lines \
-    mean equal files, \
-    contents and all metadata.\n\n\
+    after_help = "Writes one JSON object per file, sorted by the bytes of the paths: see docs/manifest.md. Equal \
+    lines mean equal contents and metadata.\n\n\
     Examples:\n  xebec manifest disk.xfs > disk.manifest\n  diff <(xebec manifest a.xfs) <(xebec manifest b.xfs)\n\n\
-    Exit codes: 0 done; 1 something could not be read, and is left out; 2 wrong usage."
+    Exit codes: 0 success; 1 a file could not be read and was skipped; 2 usage error."
 )]
 pub struct Arguments {
     /// The image.
     pub image: PathBuf,
 }
 
-/// Files of more bytes than this are tasks of their own.
+/// Size above which a file is a task of its own.
 const SMALL: u64 = 1 << 20;
-/// Bytes that are read and hashed at a time.
+/// Size of a read, in bytes.
 const PIECE: usize = 256 << 10;
 
 /// Runs `manifest`.
@@ -59,9 +58,9 @@ struct Manifest<'m> {
 }
 
 enum Task {
-    /// The line of one file.
+    /// Line of a file.
     File { path: Vec<u8>, ino: Ino },
-    /// The lines of what is in a directory.
+    /// Lines of the entries of a directory.
     Directory { path: Vec<u8>, ino: Ino, depth: usize },
 }
 
@@ -101,8 +100,8 @@ impl<'m> PipelineWork for Manifest<'m> {
 }
 
 impl<'m> Manifest<'m> {
-    /// Lines come in the order of whole paths: what is in a directory comes where its name with a slash does, which
-    /// is not always right behind its own line.
+    /// Lines are sorted by whole paths: the contents of a directory sort as its name with a slash, which is not always
+    /// directly after its own line.
     fn directory(&self, worker: &mut Worker<'m>, path: &[u8], ino: Ino, depth: usize, pieces: &mut Pieces) {
         let failure = |path: &[u8], error: Failure| PipelineItem::Result(Shown::failure(path, error));
         if let Err(reason) = self.visited.enter(ino, depth) {

@@ -1,4 +1,4 @@
-//! `xebec stat`: what is known of files, in the layout of GNU `stat`.
+//! `xebec stat`: shows file metadata in the format of GNU `stat`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,13 +26,10 @@ use crate::times::Clock;
 
 /// Arguments of `stat`.
 #[derive(Clone, Debug, Args)]
-#[command(
-    after_help = "With --verbose also extended attributes, extents, and the names that a file itself remembers.\n\n\
+#[command(after_help = "With --verbose, also shows extended attributes, extents and parent pointers.\n\n\
     Examples:\n  xebec stat disk.xfs /etc/passwd\n  xebec stat -v --inode 131 disk.xfs\n\n\
-    Exit codes: 0 done; 1 something could not be read; 2 wrong usage."
-)]
+    Exit codes: 0 success; 1 a file could not be read; 2 usage error.")]
 pub struct Arguments {
-    /// What to show.
     #[command(flatten)]
     files: Files,
     /// Follow symbolic links.
@@ -65,7 +62,7 @@ impl Show for Arguments {
     }
 }
 
-/// All that is known of one file.
+/// Metadata of a file.
 struct File {
     name: Vec<u8>,
     metadata: Metadata,
@@ -75,12 +72,11 @@ struct File {
     parents: Vec<ParentLink>,
 }
 
-/// More extents than this are not listed.
+/// Maximum number of extents in the output.
 const EXTENTS_MAX: usize = 100_000;
 
 impl File {
-    /// Gathers the facts; the rest is only read where `all` asks for it. An error comes with the name that it belongs
-    /// to.
+    /// Reads the metadata; with `all`, also attributes, extents and parents. Errors are returned with their path.
     fn of(image: &Image, name: Vec<u8>, inode: &Inode, all: bool) -> Result<Self, (Vec<u8>, read::Error)> {
         let volume = &image.volume;
         let dinode = inode.dinode();
@@ -102,7 +98,7 @@ impl File {
         Ok(file)
     }
 
-    /// What is damaged here is reported and left out.
+    /// Reports and skips damaged structures.
     fn gather_rest(&mut self, image: &Image, inode: &Inode) {
         let (volume, dinode) = (&image.volume, inode.dinode());
         let name = self.name.clone();
@@ -136,7 +132,7 @@ impl File {
         }
     }
 
-    /// The layout of GNU `stat`, without the number of a device, which an image has not.
+    /// The format of GNU `stat`, without the device number, which an image does not have.
     fn text(&self, image: &Image, owners: &Owners, clock: &mut Clock) -> String {
         let metadata = &self.metadata;
         let mut out = String::new();

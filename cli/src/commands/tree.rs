@@ -1,4 +1,4 @@
-//! `xebec tree`: a directory tree with branches, as `tree` draws it.
+//! `xebec tree`: lists a directory as a tree.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -21,20 +21,20 @@ use base::pipeline::{self, PipelineItem, PipelineItemOf, PipelineSink, PipelineW
 /// Arguments of `tree`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  xebec tree disk.xfs\n  xebec tree -L 2 -d disk.xfs /usr\n\n\
-    Exit codes: 0 done; 1 something could not be read; 2 wrong usage.")]
+    Exit codes: 0 success; 1 a file could not be read; 2 usage error.")]
 pub struct Arguments {
     /// The image.
     pub image: PathBuf,
-    /// Where to begin.
+    /// Directory to list.
     #[arg(default_value = "/")]
     path: OsString,
-    /// Also names that begin with a dot.
+    /// Include names that start with a dot.
     #[arg(short, long)]
     all: bool,
-    /// Only directories.
+    /// List directories only.
     #[arg(short, long)]
     directories: bool,
-    /// Descend at most so many levels.
+    /// Maximum depth.
     #[arg(short = 'L', long, value_name = "N")]
     level: Option<usize>,
 }
@@ -97,7 +97,7 @@ struct Branches<'b> {
     visited: Visited,
 }
 
-/// A directory whose contents are to be drawn behind a prefix.
+/// A directory to list, with the prefix of its lines.
 struct Task {
     ino: Ino,
     prefix: Vec<u8>,
@@ -106,7 +106,7 @@ struct Task {
 
 enum Drawn {
     Shown(Shown),
-    /// How many directories and other files a directory holds.
+    /// Number of directories and of other files in a directory.
     Count(u64, u64),
 }
 

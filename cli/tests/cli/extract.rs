@@ -220,9 +220,9 @@ fn what_is_damaged_can_be_left_out_everywhere() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(summary["unreadable"], 2, "{said}");
-    assert!(said.contains("2 files could not be read, and were left out"), "{said}");
+    assert!(said.contains("2 files could not be read and were skipped"), "{said}");
     let lines =
-        said.lines().filter(|line| line.contains("warning") && line.contains(": left out, with")).count();
+        said.lines().filter(|line| line.contains("warning") && line.contains(": skipped, with")).count();
     assert_eq!(lines, 2, "{said}");
     if is_root() {
         assert_eq!((output.status.code(), &summary["failures"]), (Some(0), &0.into()), "{said}");
@@ -266,7 +266,7 @@ fn nothing_is_left_of_a_file_that_cannot_be_read_to_its_end() {
         let output = command.args(arguments).current_dir(folder.path()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        assert_eq!(said.matches(": left out, with").count(), unreadable, "{arguments:?}: {said}");
+        assert_eq!(said.matches(": skipped, with").count(), unreadable, "{arguments:?}: {said}");
         output.stdout
     };
     let names = |path: &str| {

@@ -56,7 +56,7 @@ use wishes::Wishes;
     xebec create root.xfs --from layer1.tar --from layer2.tar --whiteouts oci --free 20%\n\n\
     With --ignore-unreadable, files and directories of this machine that cannot be read are left out, and so is what \
     lies behind the place where an archive is damaged or ends too early.\n\n\
-    Exit codes: 0 done; 1 the image could not be made; 2 wrong usage; 130 interrupted. Whatever it is, but for 0 \
+    Exit codes: 0 success; 1 the image could not be made; 2 usage error; 130 interrupted. Whatever it is, but for 0 \
     nothing is left behind."
 )]
 pub struct Arguments {

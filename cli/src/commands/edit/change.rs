@@ -13,23 +13,25 @@ use crate::owners::{self, Who};
 
 /// Arguments of `chmod`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Symbolic links are followed where they are named, and left alone below.\n\n\
-    Examples:\n  xebec chmod disk.xfs 600 /etc/shadow\n  xebec chmod -R disk.xfs u=rwX,go=rX /srv")]
+#[command(
+    after_help = "Symbolic links on the command line are followed; with -R, links below are not changed.\n\n\
+    Examples:\n  xebec chmod disk.xfs 600 /etc/shadow\n  xebec chmod -R disk.xfs u=rwX,go=rX /srv"
+)]
 pub struct Chmod {
-    /// Permissions: in octal, or in letters as u+x,go=rX.
+    /// File mode: octal, or symbolic such as u+x,go=rX.
     #[arg(allow_hyphen_values = true)]
     mode: Mode,
-    /// What to change.
+    /// Files to change.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Everything below, too.
+    /// Change directories and their contents recursively.
     #[arg(short = 'R', long)]
     recursive: bool,
 }
 
 impl Edit for Chmod {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        each(volume, &self.paths, tell, |path| {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+        each(volume, &self.paths, report, |path| {
             let top = volume.resolve(path, true)?;
             tree(volume, top, self.recursive, &mut |ino, file| {
                 if file.file_type == FileType::Symlink {
@@ -43,7 +45,7 @@ impl Edit for Chmod {
     }
 }
 
-/// Owner and group, as `OWNER`, `OWNER:GROUP`, `:GROUP`, or `OWNER:` with the owner's own group.
+/// Owner and group: `OWNER`, `OWNER:GROUP`, `:GROUP`, or `OWNER:` for the owner's login group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Owners {
     user: Option<Who>,
@@ -52,9 +54,9 @@ struct Owners {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Group {
-    /// It stays.
+    /// Unchanged.
     Same,
-    /// The one that the owner begins with.
+    /// The owner's login group.
     Login,
     Is(Who),
 }
@@ -77,7 +79,7 @@ impl FromStr for Owners {
 }
 
 impl Owners {
-    /// The numbers that they are in a volume.
+    /// Resolves the names to IDs.
     fn numbers(&self, volume: &Volume) -> anyhow::Result<(Option<u32>, Option<u32>)> {
         let uid = self.user.as_ref().map(|user| user.user(volume)).transpose()?;
         let gid = match (&self.group, uid) {
@@ -93,21 +95,21 @@ impl Owners {
 #[derive(Clone, Debug, Args)]
 #[command(
     disable_help_flag = true,
-    after_help = "Names are those of the image's own /etc/passwd and /etc/group. As with GNU chown, `alice:` gives the \
-    group that alice has in /etc/passwd, too.\n\n\
+    after_help = "Names are looked up in /etc/passwd and /etc/group of the image. As in GNU chown, `alice:` also \
+    sets the group to the login group of alice.\n\n\
     Examples:\n  xebec chown disk.xfs 1000:1000 /home/me\n  xebec chown -R disk.xfs alice: /home/alice\n  \
     xebec chown -R disk.xfs :www-data /srv/www"
 )]
 pub struct Chown {
-    /// OWNER, OWNER:GROUP, :GROUP or OWNER:, by number or by the image's own names.
+    /// OWNER, OWNER:GROUP, :GROUP or OWNER:, as IDs or as names in the image.
     owners: Owners,
-    /// What to change.
+    /// Files to change.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Everything below, too.
+    /// Change directories and their contents recursively.
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Change a symbolic link itself, not what it leads to.
+    /// Change symbolic links instead of their targets.
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// Print help.
@@ -116,12 +118,12 @@ pub struct Chown {
 }
 
 impl Edit for Chown {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let (uid, gid) = match self.owners.numbers(volume) {
             Ok(numbers) => numbers,
-            Err(error) => return tell(error),
+            Err(error) => return report(error),
         };
-        each(volume, &self.paths, tell, |path| {
+        each(volume, &self.paths, report, |path| {
             let top = volume.resolve(path, !(self.no_dereference || self.recursive))?;
             tree(volume, top, self.recursive, &mut |ino, _| {
                 volume.set_metadata(ino, &SetMetadata { uid, gid, ..SetMetadata::default() })

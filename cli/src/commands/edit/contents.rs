@@ -1,4 +1,4 @@
-//! What files hold: `write`, `truncate`, `fallocate`, `reflink`.
+//! `write`, `truncate`, `fallocate`, `reflink`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,41 +14,44 @@ use super::{Edit, at, bytes, each_name, names, paths, place};
 use crate::failure::At;
 use crate::{operands, sizes};
 
-/// Bytes that are copied at once.
+/// Size of a copy, in bytes.
 const AT_ONCE: usize = 1 << 20;
 
 /// Arguments of `write`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "The file is made if it does not exist. Without --at or --append it is replaced.\n\n\
+#[command(
+    after_help = "The file is created if it does not exist. Without --at or --append its contents are \
+replaced.\n\n\
     Examples:\n  echo example > hostname; xebec write disk.xfs /etc/hostname < hostname\n  \
     xebec write disk.xfs /etc/motd --append --text 'Welcome'\n  \
-    xebec write disk.xfs /boot.img --at 1m --from patch.bin")]
+    xebec write disk.xfs /boot.img --at 1m --from patch.bin"
+)]
 pub struct Write {
-    /// The file in the volume.
+    /// File to write.
     #[arg(value_name = "PATH")]
     path: OsString,
-    /// Read from this file of the machine instead of standard input.
+    /// Read from this host file instead of standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "text")]
     from: Option<PathBuf>,
     /// Write this text and a newline.
     #[arg(long, value_name = "TEXT")]
     text: Option<OsString>,
-    /// Write at this byte, and keep the rest; suffixes k, m, g, t.
+    /// Write at this byte offset and keep the rest; suffixes k, m, g, t.
     #[arg(long, value_name = "BYTES", value_parser = sizes::parse)]
     at: Option<u64>,
-    /// Write at the end.
+    /// Append to the file.
     #[arg(long, conflicts_with = "at")]
     append: bool,
-    /// Permissions of a file that is made, in octal or in letters.
+    /// Mode of a new file, as in chmod.
     #[arg(short, long, value_name = "MODE", default_value = "644")]
     mode: super::mode::Mode,
 }
 
 impl Edit for Write {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let path = bytes(&self.path);
         if let Err(error) = self.write(volume, path) {
-            tell(error.context(At(path.to_vec())));
+            report(error.context(At(path.to_vec())));
         }
     }
 
@@ -59,7 +62,7 @@ impl Edit for Write {
 
 impl Write {
     fn write(&self, volume: &Volume, path: &[u8]) -> anyhow::Result<()> {
-        // What cannot be read must not cost what is there.
+        // An unreadable source must not truncate the file.
         let mut source = self.source()?;
         let mut options = OpenOptions::new();
         options.write(true).create(true).append(self.append).mode(self.mode.apply(0o666, false));
@@ -79,7 +82,7 @@ impl Write {
     }
 }
 
-/// Writes all of a source; how many bytes.
+/// Copies a source to the file and returns the number of bytes.
 fn copy(source: &mut dyn io::Read, file: &File<'_>, start: u64) -> anyhow::Result<u64> {
     let (mut buffer, mut at) = (vec![0; AT_ONCE], start);
     loop {
@@ -87,7 +90,7 @@ fn copy(source: &mut dyn io::Read, file: &File<'_>, start: u64) -> anyhow::Resul
             Ok(0) => return Ok(at - start),
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error).context("the source cannot be read"),
+            Err(error) => return Err(error).context("cannot read the source"),
         };
         let mut rest = buffer.get(..read).unwrap_or_default();
         while !rest.is_empty() {
@@ -101,22 +104,22 @@ fn copy(source: &mut dyn io::Read, file: &File<'_>, start: u64) -> anyhow::Resul
 /// Arguments of `truncate`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "A size with + or - in front is relative to the size that the file has. Growing leaves a hole.\n\n\
+    after_help = "A size with + or - extends or reduces the file by that size. Extended files get a hole.\n\n\
     Examples:\n  xebec truncate -s 0 disk.xfs /var/log/messages\n  xebec truncate -s +1g disk.xfs /swap"
 )]
 pub struct Truncate {
-    /// The size: a number of bytes, with suffix k, m, g or t.
+    /// Size in bytes; suffixes k, m, g, t.
     #[arg(short, long, value_name = "SIZE", allow_hyphen_values = true)]
     size: Size,
-    /// Do not make files; patterns are expanded then.
+    /// Do not create files, and expand patterns.
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// Whose size.
+    /// Files to truncate or extend.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
-/// A size, or a change of one.
+/// An absolute or relative size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     Exact(u64),
@@ -137,12 +140,12 @@ impl std::str::FromStr for Size {
 }
 
 impl Edit for Truncate {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let paths = match self.no_create {
-            true => paths(volume, &self.paths, tell),
+            true => paths(volume, &self.paths, report),
             false => names(&self.paths),
         };
-        each_name(&paths, tell, |path| {
+        each_name(&paths, report, |path| {
             let mut options = OpenOptions::new();
             options.write(true).create(!self.no_create);
             let file = match place(volume, path).and_then(|_| options.open(volume, path)) {
@@ -160,22 +163,21 @@ impl Edit for Truncate {
 
 /// Arguments of `fallocate`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Without one of the options, blocks are reserved for the range.\n\n\
+#[command(after_help = "By default space is allocated to the range.\n\n\
     Examples:\n  xebec fallocate -l 1g disk.xfs /swap\n  xebec fallocate -p -o 1m -l 1m disk.xfs /sparse")]
 pub struct Fallocate {
-    /// The range's first byte; suffixes k, m, g, t.
+    /// Offset of the range; suffixes k, m, g, t.
     #[arg(short = 'o', long, value_name = "BYTES", default_value = "0", value_parser = sizes::parse)]
     at: u64,
-    /// The range's length; suffixes k, m, g, t.
+    /// Length of the range; suffixes k, m, g, t.
     #[arg(short, long, value_name = "BYTES", value_parser = sizes::parse)]
     length: u64,
-    /// Leave the size of the file as it is.
+    /// Do not change the file size.
     #[arg(short = 'n', long)]
     keep_size: bool,
-    /// What to do instead of reserving.
     #[command(flatten)]
     what: What,
-    /// Whose blocks.
+    /// Files to change.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
 }
@@ -183,27 +185,27 @@ pub struct Fallocate {
 #[derive(Clone, Copy, Debug, Args)]
 #[group(multiple = false)]
 struct What {
-    /// Take the blocks away: the range reads as zeros.
+    /// Deallocate the range; it reads as zeros.
     #[arg(short, long)]
     punch_hole: bool,
-    /// Make it read as zeros, and keep blocks for it.
+    /// Zero the range, keeping it allocated.
     #[arg(short, long)]
     zero_range: bool,
-    /// Take the range out: what is behind it moves there.
+    /// Remove the range; data after it moves down.
     #[arg(short, long)]
     collapse_range: bool,
-    /// Put a hole there: what is behind it moves up.
+    /// Insert a hole; data after it moves up.
     #[arg(short, long)]
     insert_range: bool,
-    /// Give it blocks that it shares with no other file.
+    /// Unshare the range from other files.
     #[arg(short, long)]
     unshare_range: bool,
 }
 
 impl Edit for Fallocate {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let Self { at, length, keep_size, what, .. } = *self;
-        each_name(&names(&self.paths), tell, |path| {
+        each_name(&names(&self.paths), report, |path| {
             let file = OpenOptions::new().write(true).create(true).open(volume, path)?;
             match what {
                 What { punch_hole: true, .. } => file.punch_hole(at, length),
@@ -220,33 +222,33 @@ impl Edit for Fallocate {
 /// Arguments of `reflink`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Both files are of the volume. Without --length, all of the source from its offset on is shared.\n\n\
+    after_help = "Both files are in the volume. Without --length, the range extends to the end of the source.\n\n\
     Examples:\n  xebec reflink disk.xfs /images/base.qcow2 /images/vm1.qcow2\n  \
     xebec reflink --dedupe disk.xfs /a /b"
 )]
 pub struct Reflink {
-    /// Whose blocks are shared.
+    /// Source file.
     #[arg(value_name = "SOURCE")]
     source: OsString,
-    /// Who gets them; it is made if it does not exist.
+    /// Target file; it is created if it does not exist.
     #[arg(value_name = "TARGET")]
     target: OsString,
-    /// First byte in the source; suffixes k, m, g, t.
+    /// Offset in the source; suffixes k, m, g, t.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = sizes::parse)]
     from: u64,
-    /// First byte in the target; suffixes k, m, g, t.
+    /// Offset in the target; suffixes k, m, g, t.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = sizes::parse)]
     to: u64,
-    /// Bytes to share; suffixes k, m, g, t.
+    /// Length of the range; suffixes k, m, g, t.
     #[arg(long, value_name = "BYTES", value_parser = sizes::parse)]
     length: Option<u64>,
-    /// Only where both hold the same bytes already.
+    /// Share only if both ranges are identical.
     #[arg(long)]
     dedupe: bool,
 }
 
 impl Edit for Reflink {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let shared = || -> anyhow::Result<()> {
             let source = operands::path(volume, bytes(&self.source))?;
             let source = OpenOptions::new().read(true).open(volume, &source).map_err(at(&source))?;
@@ -270,7 +272,7 @@ impl Edit for Reflink {
             shared.map_err(at(bytes(&self.target)))
         };
         if let Err(error) = shared() {
-            tell(error);
+            report(error);
         }
     }
 }

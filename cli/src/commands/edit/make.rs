@@ -16,32 +16,31 @@ use crate::owners::Who;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  xebec mkdir disk.xfs /etc\n  xebec mkdir -p -m 700 disk.xfs /root/.ssh")]
 pub struct Mkdir {
-    /// Directories to make.
+    /// Directories to create.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Make missing parents too; a directory that exists is no error.
+    /// Create parent directories as needed; do not fail if a directory exists.
     #[arg(short, long)]
     parents: bool,
-    /// Permissions, in octal or in letters (755, or what a default access control list says).
+    /// File mode, as in chmod (default: 755, or the default ACL of the parent).
     #[arg(short, long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// Who owns them.
     #[command(flatten)]
     owner: Owner,
 }
 
-/// Owner and group of what is made.
+/// Owner and group of new files.
 #[derive(Clone, Debug, Args)]
 pub struct Owner {
-    /// Owner, by number or by the image's own /etc/passwd.
+    /// Owner: an ID, or a name in /etc/passwd of the image.
     #[arg(long, value_name = "USER", default_value = "0")]
     uid: Who,
-    /// Group, by number or by the image's own /etc/group.
+    /// Group: an ID, or a name in /etc/group of the image.
     #[arg(long, value_name = "GROUP", default_value = "0")]
     gid: Who,
 }
 
-/// The numbers of owner and group.
+/// IDs of owner and group.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     uid: u32,
@@ -49,15 +48,15 @@ struct Numbers {
 }
 
 impl Owner {
-    /// What they are in a volume; where a name is not known, that is told.
-    fn numbers(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) -> Option<Numbers> {
+    /// Resolves the names; reports unknown ones.
+    fn numbers(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> Option<Numbers> {
         let found = self.uid.user(volume).and_then(|uid| Ok(Numbers { uid, gid: self.gid.group(volume)? }));
-        found.map_err(tell).ok()
+        found.map_err(report).ok()
     }
 }
 
 impl Numbers {
-    /// A new file; where no mode is asked for, the usual one.
+    /// A new file; the default mode is 777 or 666 with a umask of 022.
     fn of<'a>(&self, kind: Kind<'a>, mode: Option<&Mode>) -> New<'a> {
         let directory = matches!(kind, Kind::Directory);
         let all = if directory { 0o777 } else { 0o666 };
@@ -67,10 +66,10 @@ impl Numbers {
 }
 
 impl Edit for Mkdir {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        let Some(owner) = self.owner.numbers(volume, tell) else { return };
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+        let Some(owner) = self.owner.numbers(volume, report) else { return };
         let new = owner.of(Kind::Directory, self.mode.as_ref());
-        each_name(&names(&self.paths), tell, |path| {
+        each_name(&names(&self.paths), report, |path| {
             if self.parents {
                 let parents = owner.of(Kind::Directory, None);
                 if let Ok((_, name)) = volume.resolve_parent(path) {
@@ -87,7 +86,7 @@ impl Edit for Mkdir {
     }
 }
 
-/// Makes a directory unless there is one.
+/// Creates a directory unless it exists.
 fn make_in_existing(volume: &Volume, path: &[u8], name: &[u8], new: &New<'_>) -> xebec::Result<()> {
     let (dir, _) = volume.resolve_parent(path)?;
     match volume.create(dir, name, new) {
@@ -108,51 +107,50 @@ fn make_in_existing(volume: &Volume, path: &[u8], name: &[u8], new: &New<'_>) ->
     xebec touch -d '2026-11-21 16:30:00.5 +0200' disk.xfs /etc/hostname"
 )]
 pub struct Touch {
-    /// Files to make, or to stamp if they exist.
+    /// Files to create or to update.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Make no files; patterns are expanded then.
+    /// Do not create files, and expand patterns.
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// This time instead of now, as GNU touch takes it: a date, @SECONDS, or words; local time unless it has a zone.
+    /// Use this time instead of the current one, as in GNU touch: a date, @SECONDS, or a relative time.
     #[arg(short, long, value_name = "TIME", value_parser = crate::times::parse_moment, allow_hyphen_values = true)]
     date: Option<Time>,
-    /// The times of this file of the volume instead of now.
+    /// Use the times of this file in the volume.
     #[arg(short, long, value_name = "PATH", conflicts_with = "date")]
     reference: Option<OsString>,
-    /// Stamp a symbolic link itself, not what it leads to; make no files.
+    /// Change symbolic links instead of their targets, and do not create files.
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// Print help.
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
-    /// Permissions of files that are made (644, or what a default access control list says).
+    /// Mode of new files (default: 644, or the default ACL of the parent).
     #[arg(short, long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// Who owns them.
     #[command(flatten)]
     owner: Owner,
 }
 
 impl Edit for Touch {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        let Some(owner) = self.owner.numbers(volume, tell) else { return };
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+        let Some(owner) = self.owner.numbers(volume, report) else { return };
         let new = owner.of(Kind::File, self.mode.as_ref());
         let times = match self.times(volume) {
             Ok(times) => times,
-            Err(error) => return tell(error),
+            Err(error) => return report(error),
         };
         let paths = match self.no_create {
             true => paths(volume, &self.paths, &mut |error| {
                 if !error.is::<NoMatch>() {
-                    tell(error);
+                    report(error);
                 }
             }),
             false => names(&self.paths),
         };
-        each_name(&paths, tell, |path| {
+        each_name(&paths, report, |path| {
             let ino = match volume.resolve(path, !self.no_dereference) {
-                // A symbolic link itself is not made.
+                // With -h, no file is created.
                 Err(error) if error.errno() == errno::ENOENT && self.no_dereference => return Err(error),
                 Err(error) if error.errno() == errno::ENOENT && self.no_create => return Ok(()),
                 Err(error) if error.errno() == errno::ENOENT => {
@@ -173,7 +171,7 @@ impl Edit for Touch {
 }
 
 impl Touch {
-    /// Access and modification time, unless they are now.
+    /// Access and modification time; `None` for the current time.
     fn times(&self, volume: &Volume) -> anyhow::Result<Option<(Time, Time)>> {
         let Some(reference) = self.reference.as_ref().map(|path| bytes(path)) else {
             return Ok(self.date.map(|date| (date, date)));
@@ -184,7 +182,7 @@ impl Touch {
     }
 }
 
-/// What `mknod` makes.
+/// File type of `mknod`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Special {
     /// A block device.
@@ -207,9 +205,9 @@ enum Special {
     after_help = "Examples:\n  xebec mknod disk.xfs /dev/null c 1 3\n  xebec mknod -m 600 disk.xfs /run/pipe p"
 )]
 pub struct Mknod {
-    /// What to make.
+    /// File to create.
     path: OsString,
-    /// Its type.
+    /// File type.
     #[arg(value_enum)]
     kind: Special,
     /// Major number of a device.
@@ -218,16 +216,15 @@ pub struct Mknod {
     /// Minor number of a device.
     #[arg(required_if_eq_any = [("kind", "b"), ("kind", "c")])]
     minor: Option<u32>,
-    /// Permissions (644, or what a default access control list says).
+    /// Mode (default: 644, or the default ACL of the parent).
     #[arg(short, long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// Who owns it.
     #[command(flatten)]
     owner: Owner,
 }
 
 impl Edit for Mknod {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let device = Device { major: self.major.unwrap_or(0), minor: self.minor.unwrap_or(0) };
         let kind = match self.kind {
             Special::Block => Kind::BlockDevice(device),
@@ -235,9 +232,9 @@ impl Edit for Mknod {
             Special::Pipe => Kind::Fifo,
             Special::Socket => Kind::Socket,
         };
-        let Some(owner) = self.owner.numbers(volume, tell) else { return };
+        let Some(owner) = self.owner.numbers(volume, report) else { return };
         let new = owner.of(kind, self.mode.as_ref());
-        each_name(&[bytes(&self.path)], tell, |path| {
+        each_name(&[bytes(&self.path)], report, |path| {
             let (dir, name) = place(volume, path)?;
             volume.create(dir, name, &new).map(drop)
         });
@@ -249,40 +246,39 @@ impl Edit for Mknod {
 #[command(after_help = "Examples:\n  xebec ln disk.xfs /etc/motd /motd\n  \
     xebec ln -s disk.xfs ../usr/share/zoneinfo/UTC /etc/localtime")]
 pub struct Ln {
-    /// Files that exist, or with -s any texts; and at the end the new name, or a directory to put names in.
+    /// Existing files, or any text with -s; and the name of the link, or a directory for the links.
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Make a symbolic link.
+    /// Create symbolic links.
     #[arg(short, long)]
     symbolic: bool,
-    /// Remove what has the new name, unless it is a directory.
+    /// Remove existing files, except directories.
     #[arg(short, long)]
     force: bool,
-    /// A new name that is a symbolic link to a directory is a name, not that directory.
+    /// Treat the link name as a normal file if it is a symbolic link to a directory.
     #[arg(short = 'n', long)]
     no_dereference: bool,
-    /// Who owns a symbolic link.
     #[command(flatten)]
     owner: Owner,
 }
 
 impl Edit for Ln {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        let Some(owner) = self.owner.numbers(volume, tell) else { return };
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+        let Some(owner) = self.owner.numbers(volume, report) else { return };
         let Some((link, operands)) = self.paths.split_last() else { return };
         let link = bytes(link);
-        // The text of a symbolic link need not name anything.
+        // The target of a symbolic link need not exist.
         let targets = match self.symbolic {
             true => names(operands),
-            false => paths(volume, operands, tell),
+            false => paths(volume, operands, report),
         };
         let several = operands.len().max(targets.len()) > 1;
-        if let Err(error) = if several { super::move_::expect_directory(volume, link) } else { Ok(()) } {
-            return tell(error);
+        if let Err(error) = if several { super::rename::expect_directory(volume, link) } else { Ok(()) } {
+            return report(error);
         }
         for target in &targets {
             if let Err(error) = self.link(volume, target, link, owner) {
-                tell(error);
+                report(error);
             }
         }
     }
@@ -291,7 +287,7 @@ impl Edit for Ln {
 impl Ln {
     fn link(&self, volume: &Volume, target: &[u8], link: &[u8], owner: Numbers) -> anyhow::Result<()> {
         let (dir, name) =
-            super::move_::destination(volume, link, target, !self.no_dereference).map_err(at(link))?;
+            super::rename::destination(volume, link, target, !self.no_dereference).map_err(at(link))?;
         let existing = match self.symbolic {
             true => None,
             false => Some(volume.resolve(target, false).map_err(at(target))?),

@@ -1,32 +1,32 @@
-//! The modes of `chmod`: in numbers, and in letters as POSIX has them.
+//! File modes: octal, and symbolic as in POSIX.
 
 use std::str::FromStr;
 
-/// A change of permissions.
+/// A file mode of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// These bits.
+    /// An octal mode.
     Bits {
-        /// All twelve.
+        /// Twelve bits.
         bits: u16,
-        /// Directories keep set-user-ID and set-group-ID, as with GNU: unless there are five digits or more.
+        /// Directories keep set-user-ID and set-group-ID, unless the mode has five digits or more, as in GNU.
         keeps: bool,
     },
-    /// These steps, one after the other.
+    /// A symbolic mode: clauses, applied in order.
     Steps(Vec<Step>),
 }
 
-/// One step of a mode in letters: `go-w`.
+/// A clause of a symbolic mode: `go-w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Bits that the step may touch.
+    /// Bits that the clause may change.
     who: u16,
     action: Action,
-    /// Bits, as if for everybody.
+    /// Permission bits, as if for all.
     bits: u16,
-    /// `X`: execute, for directories and what somebody can execute already.
+    /// `X`: execute only for directories and files that someone may execute.
     execute_if_useful: bool,
-    /// Copied from these: `u`, `g` or `o`.
+    /// Copy the permissions of `u`, `g` or `o`.
     copy: Option<u16>,
 }
 
@@ -42,7 +42,7 @@ const GROUP: u16 = 0o2070;
 const OTHER: u16 = 0o1007;
 
 impl Mode {
-    /// The permissions that come of these.
+    /// Applies the mode to permissions.
     pub fn apply(&self, permissions: u16, directory: bool) -> u16 {
         match self {
             Self::Bits { bits, keeps } if *keeps && directory => bits | permissions & 0o6000,

@@ -14,29 +14,29 @@ use crate::operands::NoMatch;
 #[command(after_help = "Examples:\n  xebec rm disk.xfs /etc/motd\n  xebec rm disk.xfs '/var/log/*.gz'\n  \
     xebec rm -rf disk.xfs /var/cache /tmp/x")]
 pub struct Rm {
-    /// What to remove.
+    /// Files to remove.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Directories too, with everything in them.
+    /// Remove directories and their contents recursively.
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Directories that are empty, too.
+    /// Remove empty directories.
     #[arg(short, long)]
     dir: bool,
-    /// What does not exist is no error.
+    /// Ignore nonexistent files.
     #[arg(short, long)]
     force: bool,
 }
 
 impl Edit for Rm {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        // No file for a pattern is as no file of a name.
-        let mut told = |error: anyhow::Error| {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+        // A pattern without matches is a nonexistent file.
+        let mut filtered = |error: anyhow::Error| {
             if !(self.force && error.is::<NoMatch>()) {
-                tell(error);
+                report(error);
             }
         };
-        each(volume, &self.paths, &mut told, |path| {
+        each(volume, &self.paths, &mut filtered, |path| {
             let removed =
                 place_of_existing(volume, path).and_then(|(dir, name)| match volume.unlink(dir, name) {
                     Err(error) if error.errno() == errno::EISDIR && self.recursive => {
@@ -63,8 +63,8 @@ pub struct Rmdir {
 }
 
 impl Edit for Rmdir {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
-        each(volume, &self.paths, tell, |path| {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+        each(volume, &self.paths, report, |path| {
             let (dir, name) = volume.resolve_parent(path)?;
             volume.rmdir(dir, name)
         });

@@ -14,9 +14,8 @@ use crate::open;
 /// Arguments of `replay`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "What mounting and unmounting would do, without a mount: the changes in the log are put in \
-    place, unfinished operations are finished, files that were removed while open are freed, and the log is \
-    clean.\n\nExamples:\n  xebec replay disk.xfs"
+    after_help = "Does what mounting and unmounting would do: replays the log, finishes unfinished operations, and \
+    frees unlinked files that were open.\n\nExamples:\n  xebec replay disk.xfs"
 )]
 pub struct Arguments {
     /// The image.
@@ -50,7 +49,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     }
     match recovered {
         Some(recovery) => opened.messages.note(format_args!("{recovery}")),
-        None => opened.messages.note(format_args!("the log was clean: nothing to be done")),
+        None => opened.messages.note(format_args!("the log is clean: nothing to replay")),
     }
     opened.volume.unmount().context("the log was replayed, but the volume could not be unmounted")?;
     Ok(DONE)

@@ -1,13 +1,13 @@
-//! `xebec sh`: many commands in one session.
+//! `xebec sh`: runs commands in a session.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use xebec::Volume;
 
+use super::unmount;
 use crate::args::{Global, usage_line, with_setfattr_spelling};
 use crate::commands::Show;
 use crate::commands::table::{SessionCommand, session_names};
@@ -22,15 +22,15 @@ use crate::open::{self, Image, Writable};
     `exit` ends the session. Words are split and quoted as in a shell; # starts a comment. Patterns in paths are \
     expanded as on the command line, quoted or not; '\\*' is a literal star.\n\n\
     Examples:\n  xebec sh disk.xfs -c 'mkdir /etc' -c 'touch /etc/motd'\n  xebec sh disk.xfs < commands.txt\n\n\
-    Exit codes: 0 all done; 1 something failed; 2 wrong usage.", session_names(false), session_names(true))
+    Exit codes: 0 success; 1 a command failed; 2 usage error.", session_names(false), session_names(true))
 )]
 pub struct Arguments {
     /// The image.
     pub image: PathBuf,
-    /// A command to run instead of those on standard input; may be given several times.
+    /// Run this command instead of reading standard input; may be repeated.
     #[arg(short, long, value_name = "COMMAND")]
     command: Vec<String>,
-    /// Stop at the first command that fails.
+    /// Exit at the first command that fails.
     #[arg(short = 'e', long)]
     stop: bool,
 }
@@ -61,7 +61,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let mut session = Session { opened, shows, ended: false };
     let done = session.read(arguments);
     let failed = session.opened.messages.finish().max(session.shows.image.messages.finish());
-    session.opened.volume.unmount().context("the last changes may not be on the disk")?;
+    unmount(session.opened.volume)?;
     done?;
     Ok(failed)
 }
@@ -98,12 +98,12 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Runs one line; whether all went well. Fails where standard output does.
+    /// Runs one line and returns whether it succeeded. Fails if standard output does.
     fn line(&mut self, line: &str, number: Option<u64>) -> io::Result<bool> {
         let Self { opened, shows, ended } = self;
         let failed = shows.image.messages.failures();
         let mut well = true;
-        let mut tell = |error: anyhow::Error| {
+        let mut report = |error: anyhow::Error| {
             well = false;
             match number {
                 Some(number) => {
@@ -117,7 +117,7 @@ impl Session<'_> {
         let words = match shell_words::split(line) {
             Ok(words) => words,
             Err(error) => {
-                tell(error.into());
+                report(error.into());
                 return Ok(false);
             }
         };
@@ -129,38 +129,43 @@ impl Session<'_> {
         let volume = &opened.volume;
         match Line::try_parse_from(&words).map(|line| line.command) {
             Ok(Command::OfTable(SessionCommand::Show(command))) => {
-                shows.show(volume, &*command, &mut tell)?
+                shows.show(volume, &*command, &mut report)?
             }
             Ok(Command::OfTable(SessionCommand::Edit(command))) => match command.reads_standard_input() {
-                true => tell(anyhow::anyhow!("standard input is not available in a session: name a file")),
-                false => command.perform(volume, &mut tell),
+                true => report(anyhow::anyhow!("standard input is not available in a session: name a file")),
+                false => command.perform(volume, &mut report),
             },
-            Ok(Command::Sync) => volume.sync().unwrap_or_else(|error| tell(error.into())),
+            Ok(Command::Sync) => volume.sync().unwrap_or_else(|error| report(error.into())),
             Ok(Command::Exit) => *ended = true,
             Err(error) if !error.use_stderr() => error.print()?,
-            Err(error) => tell(anyhow::anyhow!("{}", usage_line(&error))),
+            Err(error) => report(anyhow::anyhow!("{}", usage_line(&error))),
         }
         Ok(well && shows.image.messages.failures() == failed)
     }
 }
 
-/// The volume of a session, for the commands that show it.
+/// The volume of a session, for commands that show files.
 struct Shows<'g> {
     image: Image,
     global: &'g Global,
 }
 
 impl Shows<'_> {
-    /// Shows what was done so far. The outer error is the output's.
-    fn show(&self, volume: &Volume, what: &dyn Show, tell: &mut dyn FnMut(anyhow::Error)) -> io::Result<()> {
+    /// Writes metadata back, so that the reader sees all changes, and shows them. Fails if standard output does.
+    fn show(
+        &self,
+        volume: &Volume,
+        what: &dyn Show,
+        report: &mut dyn FnMut(anyhow::Error),
+    ) -> io::Result<()> {
         if let Err(error) = volume.write_home() {
-            tell(error.into());
+            report(error.into());
             return Ok(());
         }
         match what.show(&self.image, self.global).map_err(anyhow::Error::downcast) {
             Err(Ok(error)) => Err(error),
             Err(Err(error)) => {
-                tell(error);
+                report(error);
                 Ok(())
             }
             Ok(()) => Ok(()),

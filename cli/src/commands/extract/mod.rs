@@ -70,8 +70,8 @@ use tree::{Tree, TreeSink};
     xebec extract disk.xfs --to out/ --exclude '*.o' --exclude /var/cache/\n  \
     xebec extract damaged.xfs --to rescued/ --ignore-unreadable\n\n\
     With --ignore-unreadable, files for an archive are read twice: what a header promises must follow.\n\n\
-    Exit codes: 0 done; 1 something could not be read (without --ignore-unreadable) or made, or the log was replayed \
-    in part; 2 wrong usage."
+    Exit codes: 0 success; 1 a file could not be read (without --ignore-unreadable) or made, or the log was replayed \
+    in part; 2 usage error."
 )]
 pub struct Arguments {
     /// The image.
@@ -96,8 +96,8 @@ pub struct Arguments {
     xebec tar-out disk.xfs /etc | tar t\n  \
     xebec tar-out disk.xfs --to disk.tar.xz\n  \
     xebec tar-out disk.xfs --exclude /proc --exclude /sys > disk.tar\n\n\
-    Exit codes: 0 done; 1 something could not be read (without --ignore-unreadable), or the log was replayed in part; \
-    2 wrong usage.")]
+    Exit codes: 0 success; 1 a file could not be read (without --ignore-unreadable), or the log was replayed in part; \
+    2 usage error.")]
 pub struct TarOut {
     /// The image.
     pub image: PathBuf,

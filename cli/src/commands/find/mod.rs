@@ -47,7 +47,7 @@ use tests::Bound;
     xebec find disk.xfs /home -mtime -2 -o -perm /6000\n  \
     xebec find disk.xfs / -path /proc -prune -o -user alice -print\n  \
     xebec find disk.xfs -name '*.tmp' -print0 | xargs -0 xebec rm disk.xfs\n\n\
-    Exit codes: 0 done, whether or not something was found; 1 something could not be read; 2 wrong usage."
+    Exit codes: 0 success, whether or not something was found; 1 a file could not be read; 2 usage error."
 )]
 pub struct Arguments {
     /// The image.

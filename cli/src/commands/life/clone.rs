@@ -1,6 +1,4 @@
-//! `xebec clone`: another image with the same files, and a UUID of its own.
-//!
-//! The copy gets its name when it is complete.
+//! `xebec clone`: copies an image and gives the copy a new UUID. It appears under its name when it is complete.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -25,24 +23,24 @@ use crate::open::{self, ForChanges, unless_ending};
 /// Arguments of `clone`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Both can be mounted at the same time. Where the host's file system can, the copy shares its blocks \
-    with the source and is made at once (XFS, Btrfs); else what the source holds is copied, and its holes stay holes. \
-    A dirty log is replayed in the copy (with --same-uuid --no-replay it stays as it is); the source is only read, and \
-    nobody may write to it meanwhile.\n\n\
+    after_help = "Both volumes can be mounted at the same time. If the host file system supports reflinks (XFS, \
+    Btrfs), the copy shares the blocks of the source; otherwise data is copied and holes are preserved. A dirty \
+    log is replayed in the copy, unless --same-uuid --no-replay is given. The source is not changed, and must not \
+    be written to during the copy.\n\n\
     Examples:\n  \
     xebec clone base.xfs machine-1.xfs\n  \
     xebec clone --same-uuid disk.xfs backup.xfs\n\n\
-    Exit codes: 0 done; 1 it failed, and there is no copy; 2 wrong usage."
+    Exit codes: 0 success; 1 failure, no copy was created; 2 usage error."
 )]
 pub struct Clone {
-    /// The image to copy: a file.
+    /// Image file to copy.
     pub image: PathBuf,
-    /// The new file.
+    /// New image file.
     pub copy: PathBuf,
-    /// Overwrite a file that exists.
+    /// Overwrite an existing file.
     #[arg(short, long)]
     pub force: bool,
-    /// Keep the UUID: Linux then mounts only one of them at a time, or with nouuid.
+    /// Keep the UUID. Linux mounts only one of the two at a time, unless nouuid is given.
     #[arg(long)]
     pub same_uuid: bool,
 }
@@ -52,7 +50,7 @@ pub struct Clone {
 struct Document {
     copy: String,
     uuid: String,
-    /// The copy shares blocks with the source on this machine.
+    /// Whether the copy shares blocks with the source on the host.
     shared: bool,
     bytes: u64,
     file_bytes: u64,
@@ -67,8 +65,8 @@ pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
     }
     let wait = global.wait();
     let (source, new) = match copy.symlink_metadata() {
-        Ok(_) if !force => bail!("{} exists already (--force overwrites it)", copy.display()),
-        _ if is_one_file(&found, copy) => bail!("{} is the same file", copy.display()),
+        Ok(_) if !force => bail!("{} exists (--force overwrites it)", copy.display()),
+        _ if is_one_file(&found, copy) => bail!("{} is the same file as the source", copy.display()),
         _ => {
             let source = unless_ending(image, global, || open_locked(image, Share::Readers, wait))?;
             (source, new_file(arguments, found.len(), global)?)
@@ -76,7 +74,7 @@ pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
     };
     let metadata = source.metadata()?;
     new.device().set_size(metadata.len())?;
-    let what = || format!("{}: it cannot be written", copy.display());
+    let what = || format!("cannot write {}", copy.display());
     let shared = ioctl_ficlone(new.device(), &source).is_ok();
     if !shared {
         copy_data(&source, new.device(), metadata.len()).with_context(what)?;
@@ -106,7 +104,7 @@ fn is_one_file(source: &Metadata, copy: &Path) -> bool {
     std::fs::metadata(copy).is_ok_and(|copy| (copy.dev(), copy.ino()) == (source.dev(), source.ino()))
 }
 
-/// What becomes the copy. What it replaces, nobody uses.
+/// Creates the temporary file of the copy, after locking a file that it replaces.
 fn new_file(arguments: &Clone, size: u64, global: &Global) -> anyhow::Result<NewFile> {
     let copy = &arguments.copy;
     let options = OpenOptions { writable: true, ..OpenOptions::default() };
@@ -117,14 +115,14 @@ fn new_file(arguments: &Clone, size: u64, global: &Global) -> anyhow::Result<New
     Ok(NewFile::replacing(&Arc::new(replaced), size, &options)?)
 }
 
-/// Gives the copy a UUID of its own, which it returns. A dirty log is replayed first.
+/// Sets a new UUID in the copy and returns it. A dirty log is replayed first.
 fn change_uuid(new: &NewFile, arguments: &Clone, global: &Global) -> anyhow::Result<[u8; 16]> {
     expect_own_log(&open::device(&arguments.image, global)?.device)?;
     let ForChanges { device, options, .. } = open::new_for_changes(new, &arguments.copy, global)?;
     Ok(set_uuid(&device, &options, generate()?)?.uuid)
 }
 
-/// Replays the log in the copy where it is dirty, unless that is to stay as it is; the UUID that both have.
+/// Replays a dirty log in the copy, unless `--no-replay` is given, and returns the UUID.
 fn settle(new: &NewFile, arguments: &Clone, global: &Global) -> anyhow::Result<[u8; 16]> {
     let source = open::device(&arguments.image, global)?;
     let superblock = superblock(&source.device)?;
@@ -142,23 +140,23 @@ fn settle(new: &NewFile, arguments: &Clone, global: &Global) -> anyhow::Result<[
     Ok(superblock.raw.uuid)
 }
 
-/// A log on another device belongs to one volume: replayed in the copy, it would be gone for the source.
+/// An external log belongs to one volume: replaying it in the copy would clear it for the source.
 fn expect_own_log(source: &Arc<dyn Device>) -> anyhow::Result<()> {
     match superblock(source)?.geometry.log_start {
         Some(_) => Ok(()),
-        None => bail!("its log lies on another device, which no copy can share"),
+        None => bail!("the volume has an external log, which a copy cannot share"),
     }
 }
 
-/// Bytes that are copied at once.
+/// Size of a copy, in bytes.
 const PIECE: usize = 1 << 20;
 
-/// Copies what the source holds, and leaves holes as they are.
+/// Copies data and preserves holes.
 fn copy_data(source: &File, target: &FileDevice, length: u64) -> anyhow::Result<()> {
     let mut piece = vec![0; PIECE];
     let mut at = 0;
     while at < length {
-        // Behind the last data there is a hole up to the end; a file system that knows no holes has data everywhere.
+        // After the last data there is a hole up to the end; on a file system without holes, all is data.
         at = match seek(source, SeekFrom::Data(at)) {
             Ok(data) => data,
             Err(rustix::io::Errno::NXIO) => return Ok(()),
@@ -169,7 +167,7 @@ fn copy_data(source: &File, target: &FileDevice, length: u64) -> anyhow::Result<
             let wanted = (end - at).min(PIECE as u64) as usize;
             let Some(bytes) = piece.get_mut(..wanted) else { return Ok(()) };
             source.read_exact_at(bytes, at)?;
-            // Zeros that the source has written down need not be.
+            // Zeros in the source become holes.
             if bytes.iter().any(|byte| *byte != 0) {
                 target.write_at(at, bytes, Durability::Buffered)?;
             }

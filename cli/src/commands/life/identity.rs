@@ -1,4 +1,4 @@
-//! `xebec label`, `xebec uuid`, `xebec features`: who a volume is, and what it can.
+//! `xebec label`, `xebec uuid`, `xebec features`.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use xebec::features::{self, Feature};
 use xebec::identity::{NewUuid, set_uuid};
 
 use crate::args::Global;
-use crate::commands::edit::DONE;
+use crate::commands::edit::{DONE, unmount};
 use crate::json;
 use crate::names::{JsonName, printable};
 use crate::open::{self, ForChanges};
@@ -23,36 +23,35 @@ use crate::output::Stdout;
 
 /// Arguments of `label`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Without NEW, the image is only read. A label has at most 12 bytes.\n\n\
+#[command(after_help = "Without NEW, the label is shown. A label has at most 12 bytes.\n\n\
     Examples:\n  \
     xebec label disk.xfs\n  \
     xebec label disk.xfs scratch\n  \
-    xebec label disk.xfs ''        # no label\n\n\
-    Exit codes: 0 done; 1 it failed; 2 wrong usage.")]
+    xebec label disk.xfs ''        # clears the label\n\n\
+    Exit codes: 0 success; 1 failure; 2 usage error.")]
 pub struct Label {
     /// The image.
     pub image: PathBuf,
-    /// The new label; an empty one for none.
+    /// New label; an empty one clears it.
     pub new: Option<OsString>,
 }
 
 /// Arguments of `uuid`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Without NEW, the image is only read. Metadata keeps the UUID that it was made with; a volume with \
-    another one has the feature meta_uuid, which Linux reads since 4.3. `restore` goes back to that of the \
-    metadata.\n\n\
+    after_help = "Without NEW, the UUID is shown. Metadata keeps its original UUID; a volume with a different one \
+    has the feature meta_uuid, supported since Linux 4.3. `restore` sets the UUID of the metadata again.\n\n\
     Examples:\n  \
     xebec uuid disk.xfs\n  \
     xebec uuid disk.xfs generate\n  \
     xebec uuid disk.xfs 01234567-89ab-4def-8123-456789abcdef\n  \
     xebec uuid disk.xfs restore\n\n\
-    Exit codes: 0 done; 1 it failed; 2 wrong usage."
+    Exit codes: 0 success; 1 failure; 2 usage error."
 )]
 pub struct Uuid {
     /// The image.
     pub image: PathBuf,
-    /// A UUID; `generate` for one by chance; `restore` for that of the metadata.
+    /// New UUID; `generate` for a random one; `restore` for that of the metadata.
     #[arg(value_parser = parse_uuid)]
     pub new: Option<Wanted>,
 }
@@ -60,18 +59,18 @@ pub struct Uuid {
 /// Arguments of `features`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Without --add, the image is only read. Features cannot be taken away. `finobt` and `rmapbt` describe \
-    what is there already by trees of their own, and can only be had from the beginning: see `xebec mkfs`.\n\n\
+    after_help = "Without --add, features are shown. Features cannot be removed. `finobt` and `rmapbt` can only be \
+    enabled by `xebec mkfs`.\n\n\
     Examples:\n  \
     xebec features disk.xfs\n  \
     xebec features disk.xfs --add bigtime,nrext64\n  \
     xebec features disk.xfs --add reflink\n\n\
-    Exit codes: 0 done, or it has them; 1 it failed; 2 wrong usage."
+    Exit codes: 0 success, or nothing to add; 1 failure; 2 usage error."
 )]
 pub struct Features {
     /// The image.
     pub image: PathBuf,
-    /// What to add, separated by commas.
+    /// Features to add, separated by commas.
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
     pub add: Vec<Added>,
 }
@@ -79,15 +78,15 @@ pub struct Features {
 /// A feature on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Added {
-    /// Times up to 2486 (Linux 5.10).
+    /// Timestamps up to the year 2486 (Linux 5.10).
     Bigtime,
-    /// More extents of a file than 32 bits count (Linux 5.19).
+    /// 64-bit extent counters (Linux 5.19).
     Nrext64,
-    /// Exchanging ranges of two files (Linux 6.10).
+    /// Exchange of file ranges (Linux 6.10).
     Exchange,
-    /// Counts of the inode trees' blocks, for a faster mount (Linux 5.10).
+    /// Block counters of the inode btrees, for faster mounts (Linux 5.10).
     Inobtcount,
-    /// Files that share blocks (Linux 4.9).
+    /// Shared file extents (Linux 4.9).
     Reflink,
 }
 
@@ -106,9 +105,9 @@ impl From<Added> for Feature {
 /// A UUID on the command line.
 #[derive(Clone, Copy, Debug)]
 pub enum Wanted {
-    /// By chance.
+    /// A random one.
     Generate,
-    /// As told.
+    /// The given one, or that of the metadata.
     Told(NewUuid),
 }
 
@@ -118,15 +117,15 @@ fn parse_uuid(text: &str) -> Result<Wanted, String> {
         "restore" => Ok(Wanted::Told(NewUuid::Restored)),
         _ => uuid::parse(text)
             .map(|uuid| Wanted::Told(NewUuid::Is(uuid)))
-            .ok_or_else(|| format!("`{text}` is neither a UUID nor `generate` nor `restore`")),
+            .ok_or_else(|| format!("`{text}` is not a UUID, `generate` or `restore`")),
     }
 }
 
-/// A UUID by chance.
+/// A random UUID.
 pub fn generate() -> anyhow::Result<NewUuid> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .context("the system gives no random numbers (name a UUID)")?;
+        .context("no random numbers from the system (name a UUID)")?;
     Ok(NewUuid::Is(uuid::of_random(bytes)))
 }
 
@@ -141,7 +140,7 @@ struct Document<'a> {
     changed: bool,
 }
 
-/// Shows the volume's names: one of them as text, all of them as JSON.
+/// Shows one property as text, or all of them as JSON.
 fn show(
     command: &'static str,
     (image, raw): (&Path, &RawSuperblock),
@@ -175,7 +174,7 @@ fn list(raw: &RawSuperblock) -> Vec<String> {
     named.flat_map(|names| names.split(", ").map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
-/// The superblock as it is now.
+/// Reads the superblock.
 fn superblock(image: &Path, global: &Global) -> anyhow::Result<RawSuperblock> {
     Ok(xebec::image::superblock(&open::device(image, global)?.device)?.raw)
 }
@@ -185,7 +184,7 @@ pub fn label(arguments: &Label, global: &Global) -> anyhow::Result<u8> {
     if let Some(new) = &arguments.new {
         let opened = open::writable(&arguments.image, global)?;
         let done = opened.volume.set_label(new.as_bytes());
-        opened.volume.unmount().context("the volume could not be unmounted")?;
+        unmount(opened.volume)?;
         done?;
     }
     let raw = superblock(&arguments.image, global)?;
@@ -215,7 +214,7 @@ pub fn features(arguments: &Features, global: &Global) -> anyhow::Result<u8> {
         let wanted: Vec<Feature> = arguments.add.iter().map(|added| (*added).into()).collect();
         let added = features::add(&device, &options, &wanted)?;
         for feature in wanted.iter().filter(|feature| !added.contains(feature)) {
-            messages.note(format_args!("it has {} already", feature.name()));
+            messages.note(format_args!("{} is already enabled", feature.name()));
         }
         changed = !added.is_empty();
     }

@@ -1,9 +1,9 @@
-//! The commands for a volume as a whole, when it exists already.
+//! Commands that administer an existing volume as a whole.
 //!
 //! | part | commands |
 //! |---|---|
 //! | `size` | `grow`, `shrink`, `minimize` |
-//! | `mounted` | `grow` of a volume that is mounted |
+//! | `online` | `grow` of a mounted volume |
 //! | `trim` | `trim` |
 //! | `identity` | `label`, `uuid`, `features` |
 //! | `clone` | `clone` |
@@ -11,7 +11,7 @@
 
 pub mod clone;
 pub mod identity;
-mod mounted;
+mod online;
 pub mod size;
 pub mod sync;
 pub mod trim;

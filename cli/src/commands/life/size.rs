@@ -1,11 +1,11 @@
-//! `xebec grow`, `xebec shrink`, `xebec minimize`: another size for a volume, and for the file that it lies in. One
-//! that is mounted grows by way of its mount ([`mounted`](super::mounted)).
+//! `xebec grow`, `xebec shrink`, `xebec minimize`: resize a volume and its image file. Mounted volumes: see
+//! [`online`](super::online).
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use base::errno;
 use block::Device;
 use clap::Args;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use xebec::resize::{FEWEST_AGS, FreeEnd, Shrunk};
 
 use crate::args::Global;
-use crate::commands::edit::DONE;
+use crate::commands::edit::{DONE, unmount};
 use crate::json;
 use crate::open::{self, ForChanges};
 use crate::output::Stdout;
@@ -22,23 +22,23 @@ use crate::sizes::{self, spoken};
 /// Arguments of `grow`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "An image file is made longer first; a block device or a partition must have the room already. New \
-    allocation groups are as large as those that there are. A last one that would be too small is left out, as with \
-    xfs_growfs, so the volume may come out a little smaller than asked for. A volume that `xebec mount` serves grows \
-    while it is in use: name the directory instead of the image, as who mounted it or as root.\n\n\
+    after_help = "An image file is extended first; a block device or partition must have the space already. New \
+    allocation groups have the size of the existing ones. As in xfs_growfs, a last AG that would be too small is \
+    not added, so that the volume may become slightly smaller than requested. A volume mounted by `xebec mount` \
+    can be grown online: name the mount point instead of the image, as the user who mounted it or as root.\n\n\
     Examples:\n  \
     xebec grow disk.xfs 20g\n  \
     xebec grow disk.xfs +512m\n  \
     truncate -s 1t disk.xfs && xebec grow disk.xfs\n  \
     xebec grow --json /dev/sdb1 max\n  \
     xebec grow mnt +10g\n\n\
-    Exit codes: 0 done, or nothing was to be done; 1 it failed; 2 wrong usage."
+    Exit codes: 0 success, or nothing to do; 1 failure; 2 usage error."
 )]
 pub struct Grow {
-    /// The image; or the directory on which it is mounted.
+    /// The image, or the mount point.
     pub image: PathBuf,
-    /// How large: bytes, with suffix k, m, g or t; how much larger, after a plus; or `max`: as large as its file,
-    /// device or partition.
+    /// New size in bytes; with +, an increment; or `max`: the size of the file, device or partition. Suffixes k, m, g,
+    /// t.
     #[arg(default_value = "max", value_parser = parse_size)]
     pub size: Size,
 }
@@ -46,21 +46,21 @@ pub struct Grow {
 /// Arguments of `shrink`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Only what is free at the end can go: empty allocation groups, and the free end of the last \
-    one that stays. Nothing is moved. An image file is cut off behind the volume; a block device or a partition keeps \
-    its size.\n\n\
+    after_help = "Only free space at the end of the volume can be removed: empty allocation groups, and the free \
+    end of the last remaining one. No files are moved. An image file is truncated to the volume; a block device or \
+    partition keeps its size.\n\n\
     Examples:\n  \
     xebec shrink disk.xfs 2g\n  \
     xebec shrink --minimum disk.xfs\n\n\
-    Exit codes: 0 done, or nothing was to be done; 1 it failed, or more is in use; 2 wrong usage."
+    Exit codes: 0 success, or nothing to do; 1 failure, or more space is in use; 2 usage error."
 )]
 pub struct Shrink {
     /// The image.
     pub image: PathBuf,
-    /// How large: bytes, with suffix k, m, g or t.
+    /// New size in bytes; suffixes k, m, g, t.
     #[arg(value_parser = sizes::parse, required_unless_present = "minimum", conflicts_with = "minimum")]
     pub size: Option<u64>,
-    /// As small as it can be.
+    /// Shrink to the minimum size.
     #[arg(long)]
     pub minimum: bool,
 }
@@ -68,31 +68,31 @@ pub struct Shrink {
 /// Arguments of `minimize`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "The same as `xebec shrink --minimum`, and says what keeps it from being smaller. Free space \
-    between files stays, but takes no room in a sparse file after `xebec trim`.\n\n\
+    after_help = "Same as `xebec shrink --minimum`, and reports what limits the size. Free space between files \
+    remains; `xebec trim` makes it sparse in an image file.\n\n\
     Examples:\n  \
     xebec minimize disk.xfs\n  \
     xebec minimize disk.xfs && xebec trim disk.xfs\n\n\
-    Exit codes: as `xebec shrink`."
+    Exit codes: those of `xebec shrink`."
 )]
 pub struct Minimize {
     /// The image.
     pub image: PathBuf,
 }
 
-/// A size for `grow`.
+/// Size argument of `grow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// That many bytes.
+    /// Absolute size.
     To(u64),
-    /// That many more.
+    /// Increment.
     By(u64),
-    /// What there is room for.
+    /// All available space.
     Max,
 }
 
 impl Size {
-    /// In bytes, of a volume that has so many and that could have so many.
+    /// New size in bytes, given the current and the maximum size.
     pub fn of(self, now: u64, most: u64) -> u64 {
         match self {
             Self::To(bytes) => bytes,
@@ -119,17 +119,17 @@ struct Document {
     after_blocks: u64,
     after_bytes: u64,
     ag_count: u32,
-    /// What the file, device or partition has now.
+    /// Size of the file, device or partition.
     device_bytes: u64,
-    /// The fewest blocks that the volume can have as it is; not of `grow`.
+    /// Minimum size in blocks; not for `grow`.
     #[serde(skip_serializing_if = "Option::is_none")]
     least_blocks: Option<u64>,
-    /// Bytes up to the last block that is in use; not of `grow`.
+    /// End of the last used block, in bytes; not for `grow`.
     #[serde(skip_serializing_if = "Option::is_none")]
     used_bytes: Option<u64>,
 }
 
-/// A change of size that was done.
+/// Result of a resize.
 pub struct Done<'a> {
     pub command: &'a str,
     pub image: &'a Path,
@@ -142,7 +142,7 @@ pub struct Done<'a> {
 }
 
 impl Done<'_> {
-    /// Says what changed.
+    /// Prints the result.
     pub fn tell(&self, global: &Global) -> anyhow::Result<()> {
         let bytes = |blocks: u64| blocks * u64::from(self.block);
         if global.json {
@@ -177,7 +177,7 @@ impl Done<'_> {
 /// Runs `grow`.
 pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
     if arguments.image.is_dir() {
-        return super::mounted::grow(&arguments.image, arguments.size, global);
+        return super::online::grow(&arguments.image, arguments.size, global);
     }
     let ForChanges { device, options, messages } = open::for_changes(&arguments.image, global)?;
     let mut before = None;
@@ -187,20 +187,20 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
         let (block, now) = (u64::from(geometry.block_size), geometry.bytes());
         let first = *before.get_or_insert(geometry.blocks());
         let wanted = arguments.size.of(first * block, device.size());
-        // An open volume is prepared for some growth; then it is opened anew.
+        // An open volume can grow by a limited factor; it is reopened for more.
         let step = (wanted / block).min(geometry.foreseen);
         let result = volume.grow(step).map_err(|error| {
             let errno = error.errno();
             why_not(error.into(), errno, wanted, (now, device.size()))
         });
         let (after, ag_count) = (volume.geometry().blocks(), volume.geometry().ag_count());
-        volume.unmount().context("the volume could not be unmounted")?;
+        unmount(volume)?;
         result?;
         if step < wanted / block && after > geometry.blocks() {
             continue;
         }
         if after == first {
-            messages.note("there is no room for more: nothing was changed");
+            messages.note("no room to grow: nothing was changed");
         }
         let (block, image) = (geometry.block_size, arguments.image.as_path());
         let done = Done {
@@ -218,17 +218,13 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
     }
 }
 
-/// Why a volume cannot grow, with what to do.
+/// Explains why a volume cannot grow.
 pub fn why_not(error: anyhow::Error, errno: i32, wanted: u64, (now, has): (u64, u64)) -> anyhow::Error {
     if wanted < now {
-        anyhow::anyhow!(
-            "the volume has {} already, and {} is less: see `xebec shrink`",
-            spoken(now),
-            spoken(wanted)
-        )
+        anyhow::anyhow!("the volume has {}, and {} is less: see `xebec shrink`", spoken(now), spoken(wanted))
     } else if has < wanted && errno != errno::ENOSPC && errno != errno::EFBIG {
         error.context(format!(
-            "there are only {}: make the partition or device larger first (growpart, sfdisk, lvextend)",
+            "only {} available: enlarge the partition or device first (growpart, sfdisk, lvextend)",
             spoken(has)
         ))
     } else {
@@ -259,8 +255,8 @@ fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> a
     let bytes = after * u64::from(block);
     if after < before && device.set_size(bytes).is_err() {
         messages.note(
-            "the device, the partition or the disk in a qcow2 image keeps its size (make it smaller with sfdisk, \
-             lvreduce or `qemu-img resize --shrink`)",
+            "the device, partition or qcow2 disk keeps its size (reduce it with sfdisk, lvreduce or `qemu-img \
+            resize --shrink`)",
         );
     }
     let ag_count = xebec::image::superblock(&device)?.geometry.ag_count();
@@ -272,23 +268,23 @@ fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> a
     Ok(DONE)
 }
 
-/// What keeps the volume from being smaller.
+/// What limits the size of the volume.
 fn limit(end: &FreeEnd, after: u64, (block, ag_count): (u32, u32)) -> String {
     let used = spoken(end.used * u64::from(block));
     if end.used >= after {
-        "it cannot be smaller: the last block is in use (files are not moved)".into()
+        "cannot shrink further: the last block is in use (files are not moved)".into()
     } else if ag_count <= FEWEST_AGS {
-        format!("it cannot be smaller: the trees of its last AG need what is free behind {used}")
+        format!("cannot shrink further: the btrees of the last AG need the free space after {used}")
     } else {
-        format!("it cannot be smaller: what is in use ends at {used}")
+        format!("cannot shrink further: used space ends at {used}")
     }
 }
 
 fn too_small(error: xebec::Error, device: &Arc<dyn Device>, options: &xebec::Options) -> anyhow::Error {
     let text = match error.errno() {
-        errno::EINVAL => "the volume is smaller than that already: see `xebec grow`".to_owned(),
+        errno::EINVAL => "the volume is already smaller than that: see `xebec grow`".to_owned(),
         errno::ENOSPC => match least(device, options) {
-            Ok(bytes) => format!("it cannot be smaller than {} ({bytes} bytes)", spoken(bytes)),
+            Ok(bytes) => format!("the minimum size is {} ({bytes} bytes)", spoken(bytes)),
             Err(_) => return error.into(),
         },
         _ => return error.into(),

@@ -1,4 +1,4 @@
-//! `xebec sync`: a tree in an image becomes equal to a directory, by what differs alone.
+//! `xebec sync`: synchronizes a directory to a tree in an image.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
@@ -21,7 +21,7 @@ use xebec::Volume;
 use crate::args::Global;
 use crate::commands::create;
 use crate::commands::create::wishes::Wishes;
-use crate::commands::edit::{DONE, directories};
+use crate::commands::edit::{DONE, directories, unmount};
 use crate::excludes::{Exclude, count_left_out, left_out};
 use crate::json;
 use crate::names::{printable, quoted};
@@ -32,37 +32,37 @@ use crate::sizes::spoken;
 /// Arguments of `sync`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "As rsync -aHAX --delete: files differ where their kind, size, time of change, owner, permissions, \
-    device, target, attributes, flags or links differ; contents are read where sizes are equal and times are not. What \
-    is new of contents takes its place when it is complete and stable: a power cut leaves the old file or the new \
-    one.\n\n\
-    An image that does not exist is made, as large as the directory needs; `xebec create --free` leaves room for more. \
-    So is a PATH in it, with the directories above.\n\n\
+    after_help = "Like rsync -aHAX --delete. Files are compared by type, size, mtime, owner, permissions, device, \
+    link target, attributes, flags and hard links; contents are compared if sizes are equal and times differ. New \
+    contents replace a file when they are complete and on stable storage: a power failure leaves the old file or \
+    the new one.\n\n\
+    An image that does not exist is created, with the size that the directory needs; `xebec create --free` leaves \
+    free space. A missing PATH is created with its parents.\n\n\
     Examples:\n  xebec create disk.xfs --from build/ --free 30%\n  \
     xebec sync build/ disk.xfs               # after the next build\n  \
     xebec sync -n build/ disk.xfs            # what would change\n  \
     xebec sync --no-delete site/ disk.xfs:/srv/www\n  \
     xebec sync --owner 0:0 --checksum build/ disk.xfs\n  \
     xebec sync --ignore-unreadable /etc disk.xfs:/etc\n\n\
-    With --ignore-unreadable, the image keeps what it has of files and directories that cannot be read.\n\n\
-    Exit codes: 0 done; 1 it failed, and what was done until then stays; 2 wrong usage."
+    With --ignore-unreadable, the image keeps its versions of unreadable files and directories.\n\n\
+    Exit codes: 0 success; 1 failure, changes made so far remain; 2 usage error."
 )]
 pub struct Arguments {
-    /// The directory.
+    /// Source directory.
     pub directory: PathBuf,
-    /// The image, and the directory in it that becomes equal (the root).
+    /// Image and target directory in it (default: the root).
     #[arg(value_name = "IMAGE[:PATH]", value_parser = OsStringValueParser::new().map(Target::of))]
     pub target: Target,
-    /// Leave what the directory does not have.
+    /// Do not delete files that the source does not have.
     #[arg(long)]
     no_delete: bool,
-    /// Compare contents where sizes and times are equal, too.
+    /// Compare contents even if sizes and times are equal.
     #[arg(short, long)]
     checksum: bool,
-    /// Only say what would be done.
+    /// Print what would be done, without changes.
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Stay in one file system: directories on which others are mounted are taken as empty.
+    /// Do not cross file system boundaries; mount points are copied as empty directories.
     #[arg(short = 'x', long)]
     one_file_system: bool,
     #[command(flatten)]
@@ -82,7 +82,7 @@ pub struct Target {
 impl Target {
     fn of(text: OsString) -> Self {
         let new = || {
-            // An image that is yet to be made: a path in it begins with a slash.
+            // In a new image, a path begins with a slash.
             let (bytes, exists) = (text.as_bytes(), Path::new(&text).exists());
             let at = bytes.windows(2).position(|two| two == b":/").filter(|at| *at > 0 && !exists)?;
             let (image, path) = bytes.split_at_checked(at)?;
@@ -113,12 +113,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let began = Instant::now();
     let image = &arguments.target.image;
     let messages = Messages::new(global, image.display().to_string());
-    // A directory that cannot be read must not cost a replay.
+    // Checked before the log is replayed.
     if !std::fs::metadata(&arguments.directory)
         .with_context(|| arguments.directory.display().to_string())?
         .is_dir()
     {
-        bail!("{}: this is not a directory", arguments.directory.display());
+        bail!("{}: not a directory", arguments.directory.display());
     }
     let is_there = image.symlink_metadata().is_ok();
     let volume = match arguments.dry_run {
@@ -131,7 +131,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     if arguments.dry_run {
         drop(volume);
     } else {
-        volume.unmount().context("the volume could not be unmounted")?;
+        unmount(volume)?;
     }
     let done = done?;
     for (lost, count) in &done.lost {
@@ -169,7 +169,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     Ok(DONE)
 }
 
-/// The image does not exist: it is made, as by `create`.
+/// Creates a new image, as `create` does.
 fn create(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<u8> {
     let Target { image, path } = &arguments.target;
     let making = create::Arguments::of_directory(image, path, &arguments.directory).with(
@@ -199,7 +199,7 @@ fn create(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow
     Ok(DONE)
 }
 
-/// An empty volume in memory, to say what would be made.
+/// An empty volume in memory, for a dry run.
 fn nothing() -> anyhow::Result<Volume> {
     const BYTES: u64 = 64 << 20;
     let device = Arc::new(block::MemoryDevice::new(BYTES));
@@ -219,7 +219,7 @@ fn update(
         found => found.with_context(|| quoted(path))?,
     };
     if volume.metadata(root)?.file_type != FileType::Directory {
-        bail!("{}: this is not a directory", quoted(path));
+        bail!("{}: not a directory", quoted(path));
     }
     let mut directory = Directory::new(&arguments.directory)
         .one_file_system(arguments.one_file_system)
@@ -241,7 +241,7 @@ fn update(
     let shows = (arguments.dry_run || global.verbose) && !global.json;
     let mut watch = |step: Option<(Step, &[u8])>, done: &Done| {
         if let Some((step, path)) = step.filter(|_| shows) {
-            // Told at the end, where nobody listens any more.
+            // Errors of standard output are reported at the end.
             let _ =
                 writeln!(out, "{:8} {}", name(step), printable(if path.is_empty() { b"." } else { path }));
         }
@@ -253,7 +253,7 @@ fn update(
     bar.finish_and_clear();
     out.flush()?;
     done.map_err(|error| match error.is_full() {
-        true => anyhow::anyhow!("the volume is full: give it more room with `xebec grow`, and run it again"),
+        true => anyhow::anyhow!("the volume is full: enlarge it with `xebec grow` and run the command again"),
         false => error.into(),
     })
 }

@@ -1,15 +1,14 @@
-//! `xebec trim`: holes in an image file where no file has blocks.
+//! `xebec trim`: discards free space.
 
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 
 use crate::args::Global;
-use crate::commands::edit::DONE;
+use crate::commands::edit::{DONE, unmount};
 use crate::json;
 use crate::open;
 use crate::output::{Stdout, counted};
@@ -18,18 +17,18 @@ use crate::sizes::{self, spoken};
 /// Arguments of `trim`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "As fstrim on a mounted volume: free space becomes holes in an image file, and is discarded on a \
-    block device. A dirty log is replayed first. What files hold stays as it is.\n\n\
+    after_help = "Like fstrim on a mounted volume: punches holes in an image file, or discards blocks of a device, \
+    where the volume has free space. A dirty log is replayed first.\n\n\
     Examples:\n  \
     xebec trim disk.xfs\n  \
     xebec trim --minimum 1m disk.xfs\n  \
     xebec trim --json disk.xfs | jq .file_bytes_after\n\n\
-    Exit codes: 0 done; 1 it failed; 2 wrong usage."
+    Exit codes: 0 success; 1 failure; 2 usage error."
 )]
 pub struct Trim {
     /// The image.
     pub image: PathBuf,
-    /// Leave free extents alone that are shorter than this; suffixes k, m, g.
+    /// Minimum length of free extents to discard; suffixes k, m, g.
     #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = sizes::parse)]
     pub minimum: u64,
 }
@@ -37,14 +36,14 @@ pub struct Trim {
 /// The JSON payload, in the order of docs/json.md.
 #[derive(Debug, Serialize)]
 struct Document {
-    /// Bytes in free extents that are long enough.
+    /// Bytes in free extents of the minimum length.
     free_bytes: u64,
     free_extents: u64,
-    /// Bytes of them that read as zeros now.
+    /// Bytes that read as zeros now.
     trimmed_bytes: u64,
-    /// Free extents that were left alone.
+    /// Free extents below the minimum length.
     short_extents: u64,
-    /// What the file takes on this machine; not of a block device.
+    /// Bytes allocated to the file on the host; not for a block device.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_bytes_before: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +55,7 @@ pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
     let before = allocated(&arguments.image);
     let opened = open::writable(&arguments.image, global)?;
     let done = opened.volume.trim(arguments.minimum);
-    opened.volume.unmount().context("the volume could not be unmounted")?;
+    unmount(opened.volume)?;
     let done = done?;
     let after = allocated(&arguments.image);
     if global.json {
@@ -87,15 +86,17 @@ pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
     }
     if done.taken < done.bytes && after.is_some() {
         opened.messages.note(match done.taken {
-            0 => "nothing became smaller: the file system that the image lies on makes no holes, or no free space \
-                  fills a cluster of the image",
+            0 => {
+                "nothing was freed: the host file system does not support holes, or no free extent covers a \
+            cluster of the image"
+            }
             _ => "some free space stays allocated: it shares clusters of the image with data",
         });
     }
     Ok(DONE)
 }
 
-/// Bytes that a file takes on this machine.
+/// Bytes allocated to a file on the host.
 fn allocated(path: &Path) -> Option<u64> {
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.blocks() * 512)
 }

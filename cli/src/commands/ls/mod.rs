@@ -39,7 +39,7 @@ use row::Row;
     columns; elsewhere they are written as they are, one a line.\n\n\
     Examples:\n  xebec ls -l disk.xfs /etc\n  xebec ls -lR disk.xfs\n  xebec ls -R --json disk.xfs | jq -r \
     '.entries[].path'\n\n\
-    Exit codes: 0 done; 1 something could not be read; 2 wrong usage."
+    Exit codes: 0 success; 1 a file could not be read; 2 usage error."
 )]
 pub struct Arguments {
     /// Files and directories in it.

@@ -48,7 +48,7 @@ use target::Target;
     xebec mkfs disk.xfs --size 4g --grow-to 1t\n  \
     xebec mkfs disk.xfs --size 1g -p build/\n  xebec mkfs -N disk.xfs --size 1t --json | jq .geometry\n  \
     SOURCE_DATE_EPOCH=0 xebec mkfs --seed mine disk.xfs --size 300m\n\n\
-    Exit codes: 0 done; 1 the image cannot be made or written; 2 wrong usage. See also docs/mkfs.md."
+    Exit codes: 0 success; 1 the image cannot be made or written; 2 usage error. See also docs/mkfs.md."
 )]
 pub struct Arguments {
     /// The image: a file, which need not exist, or a block device.

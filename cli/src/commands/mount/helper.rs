@@ -14,14 +14,14 @@ use crate::args::Cli;
 use crate::output;
 use fuse::options::{self, Wishes};
 
-/// The names by which it is called.
+/// Names of the helper program.
 const NAMES: [&str; 2] = ["mount.xebec", "mount.fuse.xebec"];
 
-/// Wrong usage, and a mount that failed.
+/// Exit codes for a usage error and a failed mount.
 const USAGE: u8 = 1;
 const FAILED: u8 = 32;
 
-/// What mount(8) asks for, as arguments of this program; `None` where it is not who calls.
+/// Translates the arguments of mount(8); `None` if this is not the helper.
 pub fn asked(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let (program, rest) = arguments.split_first()?;
     let name = Path::new(program).file_name()?;
@@ -33,10 +33,10 @@ fn translated(program: &OsStr, rest: &[OsString]) -> Vec<OsString> {
     let mut rest = rest.iter();
     while let Some(argument) = rest.next() {
         match argument.to_str() {
-            // The namespace and the type, which are this process's own already.
+            // Namespace and type are those of this process already.
             Some("-N" | "-t") => drop(rest.next()),
             Some("-o") => translated.extend(["-o".into(), rest.next().cloned().unwrap_or_default()]),
-            // Sloppiness, a fake mount and a table of mounts that is not written any more; words on what is done.
+            // Sloppy, fake, no mtab, verbose: ignored.
             Some(flags)
                 if flags.len() > 1
                     && flags.strip_prefix('-').is_some_and(|f| f.chars().all(|c| "sfnv".contains(c))) => {}
@@ -46,15 +46,15 @@ fn translated(program: &OsStr, rest: &[OsString]) -> Vec<OsString> {
     translated
 }
 
-/// What a mount that there is shall be, where that is asked for: of the options that it has and those that it gets,
-/// what is the kernel's business. The rest is the server's, which goes on as it began.
+/// Options of a remount that the kernel handles; `None` if it is not a remount. Options of the server cannot be
+/// changed.
 fn remounted(arguments: &[OsString]) -> Option<Wanted> {
     let [_, _, _image, directory, rest @ ..] = arguments else { return None };
     let given: Vec<_> =
         rest.iter().filter_map(|text| text.to_str()).flat_map(|text| text.split(',')).collect();
     let wishes: Vec<_> = given.iter().filter_map(|text| options::parse(text).ok()).collect();
     let mut wanted = Wanted { directory: directory.into(), ..Wishes::new(&wishes).ok()?.mount };
-    // What a mount refuses to programs may be implied (`idmap` implies nosuid): it is lifted by its own option alone.
+    // Restrictions may be implied (`idmap` implies nosuid): only their own option lifts them.
     let now = rustix::fs::statvfs(&wanted.directory).map(|mount| mount.f_flag);
     let has = |flag| now.is_ok_and(|flags| flags.contains(flag));
     wanted.no_suid |= has(StatVfsMountFlags::NOSUID) && !given.contains(&"suid");
@@ -62,7 +62,7 @@ fn remounted(arguments: &[OsString]) -> Option<Wanted> {
     given.contains(&"remount").then_some(wanted)
 }
 
-/// Does it.
+/// Mounts or remounts.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     if let Some(wanted) = remounted(&arguments) {
         let done = fuse::mount::remount(&wanted).map(|()| 0);
@@ -71,7 +71,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Where standard error is closed there is nobody to tell.
+            // Standard error may be closed.
             let _ = error.print();
             return ExitCode::from(USAGE);
         }

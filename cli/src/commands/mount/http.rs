@@ -1,9 +1,8 @@
 //! Answers `GET /metrics` over HTTP, and nothing else.
 //!
 //! # Invariants
-//! Nobody who asks disturbs the mount: a few threads with little memory each answer, a connection is given up after
-//! some seconds whatever it does, and who asks for more than there are threads waits in the kernel's queue. No thread
-//! waits longer than until the mount ends.
+//! Clients cannot disturb the mount: a few threads with little memory serve one connection each, every connection is
+//! closed after some seconds, and further ones wait in the kernel's queue. All threads stop when the mount ends.
 
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,37 +14,37 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-/// Threads that answer, one connection each.
+/// Number of threads, with one connection each.
 const THREADS: usize = 2;
 
-/// Bytes that a request may have.
+/// Maximum size of a request, in bytes.
 const LONGEST: usize = 8 << 10;
 
-/// How long a connection may take, and how long it may go on sending what nobody wants.
+/// Maximum duration of a connection, and of discarding data after the reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PARTING: Duration = Duration::from_millis(300);
 
-/// Puts the numbers into words.
+/// Writes the metrics as text.
 pub type Numbers<'s> = dyn Fn() -> String + Sync + 's;
 
-/// Where it answers.
+/// Listening socket.
 #[derive(Debug)]
 pub struct Endpoint {
     listener: TcpListener,
     address: SocketAddr,
     stopped: PipeReader,
-    /// All threads end when it is gone.
+    /// Threads stop when it is dropped.
     stop: Mutex<Option<PipeWriter>>,
 }
 
-/// What is answered: status, and text.
+/// Status and body of a reply.
 type Answer = (&'static str, String);
 
 impl Endpoint {
-    /// Takes the address. Nothing is answered before [`serve`](Self::serve).
+    /// Binds the address. Requests wait until [`serve`](Self::serve).
     pub fn new(address: SocketAddr) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address).map_err(|error| {
-            anyhow!("metrics cannot be told at {address}: {error} (another port after metrics=?)")
+            anyhow!("cannot listen at {address} for metrics: {error} (try another port after metrics=)")
         })?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -53,26 +52,26 @@ impl Endpoint {
         Ok(Self { listener, address, stopped, stop: Mutex::new(Some(stop)) })
     }
 
-    /// The address, with its port where any one was asked for.
+    /// The address, with the port that was chosen for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers from now on.
+    /// Starts serving requests.
     ///
     /// # Errors
-    /// `EAGAIN` where the system gives no thread.
+    /// `EAGAIN` if threads cannot be created.
     pub fn serve<'s>(&'s self, scope: &'s Scope<'s, '_>, numbers: &'s Numbers<'s>) -> io::Result<()> {
         for _ in 0..THREADS {
             let thread = std::thread::Builder::new().name("xebec-metrics".into());
             thread.spawn_scoped(scope, move || {
                 while self.wait(&self.listener, PollFlags::IN, None).is_ok() {
                     match self.listener.accept() {
-                        // Who went away needs no answer.
+                        // The client may have closed the connection.
                         Ok((connection, _)) => drop(self.talk(connection, numbers)),
-                        // Another thread has it.
+                        // Another thread has accepted it.
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                        // There may be too many descriptors, which does not change at once.
+                        // The process may be out of descriptors: wait before the next attempt.
                         Err(_) => std::thread::sleep(PARTING),
                     }
                 }
@@ -81,7 +80,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// No more answers.
+    /// Stops serving.
     pub fn stop(&self) {
         if let Ok(mut stop) = self.stop.lock() {
             *stop = None;
@@ -103,14 +102,14 @@ impl Endpoint {
             self.say(&mut connection, text.as_bytes(), until)?;
         }
         connection.shutdown(Shutdown::Write)?;
-        // What it still sends is taken, or the kernel would throw the answer away with the connection.
+        // Remaining data is read, or the kernel would reset the connection and lose the reply.
         let until = Instant::now() + PARTING;
         let mut unwanted = [0; 1024];
         while self.read(&mut connection, &mut unwanted, until)? > 0 {}
         Ok(())
     }
 
-    /// A request up to its empty line, or up to the most that is listened to.
+    /// Reads a request up to its empty line, or the maximum size.
     fn hear(&self, connection: &mut TcpStream, until: Instant) -> io::Result<Vec<u8>> {
         let mut request = Vec::new();
         let mut piece = [0; 1024];
@@ -144,7 +143,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Waits for a descriptor, until a moment or for ever; an error where the moment or the end of the mount comes.
+    /// Waits for a descriptor, optionally up to a deadline; fails at the deadline or when the mount ends.
     fn wait(&self, what: &impl AsFd, how: PollFlags, until: Option<Instant>) -> io::Result<()> {
         let mut both =
             [PollFd::new(&self.stopped, PollFlags::IN), PollFd::from_borrowed_fd(what.as_fd(), how)];
@@ -165,7 +164,7 @@ impl Endpoint {
     }
 }
 
-/// Whether the empty line behind the head has come.
+/// Whether the empty line after the headers was received.
 fn is_whole(request: &[u8]) -> bool {
     request.windows(4).any(|bytes| bytes == b"\r\n\r\n") || request.windows(2).any(|bytes| bytes == b"\n\n")
 }
@@ -180,10 +179,10 @@ fn answer(request: &[u8], numbers: &Numbers<'_>) -> Answer {
         _ if !is_whole(request) && request.len() >= LONGEST => {
             ("431 Request Header Fields Too Large", "the request is too long\n".into())
         }
-        _ if !is_http || !is_whole(request) => ("400 Bad Request", "this is no request of HTTP/1.1\n".into()),
+        _ if !is_http || !is_whole(request) => ("400 Bad Request", "not an HTTP/1.1 request\n".into()),
         (Some("GET" | "HEAD"), Some("/metrics")) => ("200 OK", numbers()),
-        (Some("GET" | "HEAD"), _) => ("404 Not Found", "the numbers are at /metrics\n".into()),
-        _ => ("405 Method Not Allowed", "there is only GET\n".into()),
+        (Some("GET" | "HEAD"), _) => ("404 Not Found", "metrics are at /metrics\n".into()),
+        _ => ("405 Method Not Allowed", "only GET is supported\n".into()),
     }
 }
 

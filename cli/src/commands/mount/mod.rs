@@ -1,21 +1,21 @@
-//! `xebec mount`, `umount`, `status`: a volume as a directory of this machine.
+//! `xebec mount`, `umount`, `status`: volumes mounted through FUSE.
 //!
 //! | part | subject |
 //! |---|---|
-//! | `serve` | the volume, from opening to unmounting |
-//! | `background` | a process of its own, once it is mounted |
-//! | `ending` | signals |
-//! | `status` | what a mount tells of itself |
-//! | `metrics`, `http` | the same for Prometheus |
-//! | `umount` | the other end |
-//! | `helper` | called as `mount.xebec`, by mount(8) |
+//! | `serve` | serving a volume, from mount to unmount |
+//! | `background` | the process in the background |
+//! | `signals` | signals |
+//! | `status` | statistics of a mount |
+//! | `metrics`, `http` | statistics for Prometheus |
+//! | `umount` | unmounting |
+//! | `helper` | `mount.xebec`, the helper of mount(8) |
 
 mod background;
-mod ending;
 pub mod helper;
 mod http;
 mod metrics;
 mod serve;
+mod signals;
 pub mod status;
 pub mod umount;
 
@@ -30,42 +30,42 @@ use fuse::options::{self, Wishes};
 /// Arguments of `mount`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Any program can use the volume then. An ordinary user needs fusermount3 (package fuse3), and is \
-    alone with the mount unless -o allow_other is given; root needs nothing. A dirty log is replayed first. The \
-    image is locked as long as it is mounted. When the command returns, the mount is there; a process in the \
-    background serves it until it is unmounted (xebec umount, umount, fusermount3 -u), or until SIGTERM.\n\n\
-    Options after -o, with commas between them:\n  \
-    ro, rw                       read only: the image is not touched, a dirty log is replayed in memory; or changed\n  \
-    allow_other                  other users, too (an ordinary user may need user_allow_other in /etc/fuse.conf)\n  \
-    suid, nosuid, dev, nodev     as in mount(8); off for root alone\n  \
+    after_help = "Unprivileged users need fusermount3 (package fuse3), and only they can access the mount unless \
+    -o allow_other is given. A dirty log is replayed first. The image is locked while it is mounted. The command \
+    returns when the volume is mounted; a background process serves it until it is unmounted (xebec umount, \
+    umount, fusermount3 -u) or receives SIGTERM.\n\n\
+    Options of -o, separated by commas:\n  \
+    ro, rw                       read-only (a dirty log is replayed in memory) or read-write\n  \
+    allow_other                  allow access by other users (may need user_allow_other in /etc/fuse.conf)\n  \
+    suid, nosuid, dev, nodev     as in mount(8); suid and dev for root only\n  \
     exec, noexec                 as in mount(8)\n  \
-    relatime, noatime            when reading leaves a time behind\n  \
-    logdev=PATH                  the log lies there\n  \
-    partition=N, offset=BYTES    where in the image the volume is\n  \
-    idmap=user                   what root owns in the volume is yours here, and the reverse\n  \
-    idmap=[u:|g:]IN:HERE[:N]     N owners (users, groups, both) of the volume have other numbers here\n  \
+    relatime, noatime            when access times are updated\n  \
+    logdev=PATH                  device or file with the external log\n  \
+    partition=N, offset=BYTES    location of the volume in the image\n  \
+    idmap=user                   map root of the volume to your user and group, and the reverse\n  \
+    idmap=[u:|g:]IN:HERE[:N]     map N user or group IDs (or both) of the volume to IDs of the host\n  \
     (idmap implies nosuid, unless suid is given)\n  \
-    writeback_cache              small writes cost less; no space is told at fsync and close, not at write\n  \
-    metrics=[ADDRESS:]PORT       Prometheus finds numbers at http://127.0.0.1:PORT/metrics (or ADDRESS)\n  \
-    threads=N                    that serve requests\n  \
-    cache=BYTES                  of contents and metadata in memory\n\n\
+    writeback_cache              cache writes in the kernel; ENOSPC is reported by fsync and close\n  \
+    metrics=[ADDRESS:]PORT       serve Prometheus metrics at http://127.0.0.1:PORT/metrics (or ADDRESS)\n  \
+    threads=N                    maximum number of worker threads\n  \
+    cache=BYTES                  memory for file data and metadata\n\n\
     Examples:\n  \
     xebec mount disk.xfs /mnt\n  \
-    xebec mount -o idmap=user disk.xfs mnt     # you may do all that root may\n  \
+    xebec mount -o idmap=user disk.xfs mnt     # files of root belong to you\n  \
     xebec mount -o ro,allow_other disk.xfs mnt && ls mnt\n  \
-    xebec mount --foreground disk.xfs mnt      # stays; ^C unmounts\n  \
+    xebec mount --foreground disk.xfs mnt      # ^C unmounts\n  \
     xebec umount mnt\n\n\
-    Exit codes: 0 mounted; 1 it failed; 2 wrong usage."
+    Exit codes: 0 mounted; 1 failure; 2 usage error."
 )]
 pub struct Arguments {
     /// The image.
     pub image: PathBuf,
-    /// The directory.
+    /// Mount point.
     pub directory: PathBuf,
-    /// How, as in mount(8).
+    /// Mount options, as in mount(8).
     #[arg(short, long, value_name = "OPTIONS", value_delimiter = ',', value_parser = options::parse)]
     pub options: Vec<options::Wish>,
-    /// Stay, instead of leaving a process in the background.
+    /// Do not run in the background.
     #[arg(short, long)]
     pub foreground: bool,
 }

@@ -1,4 +1,4 @@
-//! The volume, from opening to unmounting.
+//! Serves a volume, from mount to unmount.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,16 +12,17 @@ use fuse::served::Options;
 use fuse::{Served, Session};
 use xebec::{Cookie, SetMetadata, Volume};
 
-use super::ending::Ending;
 use super::http::Endpoint;
+use super::signals::SignalHandler;
 use super::status::Sources;
 use super::{Arguments, background, metrics as numbers, status};
 use crate::args::Global;
+use crate::commands::edit::unmount;
 use crate::open::{self, ForChanges, Writable};
 use crate::output::{Messages, exit_code};
 use fuse::options::Wishes;
 
-/// Threads that serve, at least: one that waits for the device must not hold up the others.
+/// Minimum number of threads: one that waits for the device must not block the others.
 const LEAST_THREADS: usize = 4;
 
 /// Serves the volume until it is unmounted.
@@ -31,10 +32,10 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
         .canonicalize()
         .map_err(|error| anyhow!("{}: {error}", arguments.directory.display()))?;
     if !directory.is_dir() {
-        bail!("{}: it is no directory: a volume is mounted on one", arguments.directory.display());
+        bail!("{}: mount point is not a directory", arguments.directory.display());
     }
     let image = arguments.image.canonicalize().unwrap_or_else(|_| arguments.image.clone());
-    // Declared first to be dropped last: who waits for it then finds the image free.
+    // Declared first to be dropped last: a waiting process then finds the image unlocked.
     let mut mark = None;
     let metrics = wishes.metrics.map(Endpoint::new).transpose()?;
     let opened = open_volume(&arguments.image, wishes, global)?;
@@ -44,21 +45,21 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
         wanted.source = image.display().to_string();
     }
     let threads = wishes.threads.unwrap_or_else(|| global.thread_count().max(LEAST_THREADS));
-    // Until here a signal ends the program: it may have waited for another one.
+    // Before this, signals terminate the program, which may have waited for a lock.
     let ready = expect_root(&opened.volume);
-    let served = ready.and_then(|()| Ending::new()).and_then(|ending| {
+    let served = ready.and_then(|()| SignalHandler::new()).and_then(|ending| {
         let (session, mounted) = mount(&wanted, (&opened, wishes), &image, &mut mark)?;
         let counts = Counts::new(threads);
         let serving = Serving { opened: &opened, wanted: &wanted, mounted, wishes, counts };
         serving.run(&session, ending, metrics.as_ref())
     });
-    // Also where mounting failed: opening has replayed the log.
-    let unmounted = opened.volume.unmount().context("the volume could not be unmounted");
+    // Also if mounting failed: opening has replayed the log.
+    let unmounted = unmount(opened.volume);
     served.and(unmounted)?;
     Ok(exit_code::OK)
 }
 
-/// Mounts, marks the image as mounted, and tells who waits for it.
+/// Mounts, marks the image as mounted, and notifies the waiting parent.
 fn mount(
     wanted: &Wanted,
     (opened, wishes): (&Opened, &Wishes),
@@ -75,9 +76,9 @@ fn mount(
     // For root alone, and nothing that others would miss.
     let _ = mounted.read_ahead();
     let begun = begun.and_then(|session| {
-        // Before anybody is served, and not where mounting was refused.
+        // Before the first request, and not if mounting failed.
         if let Err(error) = give_to_user(opened, wishes) {
-            opened.messages.warn(format_args!("the root directory stays as it is: {error:#}"));
+            opened.messages.warn(format_args!("the owner of the root directory was not changed: {error:#}"));
         }
         background::ready().map(|()| session)
     });
@@ -91,17 +92,17 @@ fn mount(
     }
 }
 
-/// Without a root directory there is nothing to be mounted.
+/// Verifies the root directory.
 fn expect_root(volume: &Volume) -> anyhow::Result<()> {
-    let root = volume.metadata(volume.root()).context("the root directory cannot be read")?;
+    let root = volume.metadata(volume.root()).context("cannot read the root directory")?;
     if root.file_type != FileType::Directory {
-        bail!("the root inode is no directory (xebec check tells more)");
+        bail!("the root inode is not a directory (run `xebec check`)");
     }
     Ok(())
 }
 
-/// A new volume belongs to root, and an ordinary user who mounts it could do nothing with it. He gets the root
-/// directory of a volume that nobody has used yet, unless `idmap` says whose root's files are here.
+/// The root directory of a new volume belongs to root, and an unprivileged user could not write to it. In a volume
+/// without files, its owner becomes the mounting user, unless `idmap` is given.
 fn give_to_user(opened: &Opened, wishes: &Wishes) -> anyhow::Result<()> {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     if uid.is_root() || wishes.mount.read_only || !wishes.owners.is_empty() {
@@ -110,7 +111,7 @@ fn give_to_user(opened: &Opened, wishes: &Wishes) -> anyhow::Result<()> {
     let volume = &opened.volume;
     let root = volume.metadata(volume.root())?;
     let is_new = root.modified == root.created && root.changed == root.created;
-    // Images that are reproducible have one time for everything.
+    // In reproducible images, all times are equal.
     let mut is_empty = true;
     volume.read_dir(root.ino, Cookie::default(), &mut |entry| {
         is_empty = matches!(entry.name, b"." | b"..");
@@ -121,13 +122,13 @@ fn give_to_user(opened: &Opened, wishes: &Wishes) -> anyhow::Result<()> {
     }
     let (uid, gid) = (Some(uid.as_raw()), Some(gid.as_raw()));
     volume.set_metadata(root.ino, &SetMetadata { uid, gid, ..SetMetadata::default() })?;
-    opened
-        .messages
-        .note("the volume is new: its root directory belongs to you now (-o ro or -o idmap=user keeps it)");
+    opened.messages.note(
+        "new volume: changed the owner of its root directory to you (-o ro or -o idmap=user prevents that)",
+    );
     Ok(())
 }
 
-/// What a mount is served by.
+/// The server of a mount.
 struct Serving<'s> {
     opened: &'s Opened,
     wanted: &'s Wanted,
@@ -138,7 +139,12 @@ struct Serving<'s> {
 
 impl Serving<'_> {
     /// Serves until the mount ends.
-    fn run(&self, session: &Session, ending: Ending, metrics: Option<&Endpoint>) -> anyhow::Result<()> {
+    fn run(
+        &self,
+        session: &Session,
+        ending: SignalHandler,
+        metrics: Option<&Endpoint>,
+    ) -> anyhow::Result<()> {
         let Self { opened: Opened { volume, device, messages }, wanted, mounted, wishes, counts } = self;
         let stop = ending.handle();
         let address = metrics.map(Endpoint::address);
@@ -166,10 +172,10 @@ impl Serving<'_> {
     }
 }
 
-/// A volume that is to be served.
+/// A volume to serve.
 struct Opened {
     volume: Volume,
-    /// What it lies on, unless it is changed in memory alone.
+    /// Its device, unless changes stay in memory.
     device: Option<Arc<dyn Device>>,
     messages: Messages,
 }

@@ -1,4 +1,4 @@
-//! `xebec status`: what a mount tells of itself, through the mount; for [`metrics`](super::metrics), too.
+//! `xebec status`: statistics of a mount, read through an extended attribute; also for [`metrics`](super::metrics).
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -22,9 +22,9 @@ use crate::sizes::spoken;
 #[command(after_help = "Examples:\n  \
     xebec status mnt\n  \
     xebec status --json mnt | jq .operations\n\n\
-    Exit codes: 0 done; 1 nothing of Xebec is mounted there; 2 wrong usage.")]
+    Exit codes: 0 success; 1 not a mount of Xebec; 2 usage error.")]
 pub struct Arguments {
-    /// The directory on which the volume is mounted.
+    /// Mount point.
     pub directory: PathBuf,
 }
 
@@ -33,17 +33,17 @@ pub struct Arguments {
 pub struct Document {
     /// The process that serves the mount.
     process: u32,
-    /// Threads of it that do.
+    /// Worker threads.
     pub threads: usize,
     /// Why the volume was shut down; absent while it works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shut_down: Option<String>,
-    /// Where it answers over HTTP.
+    /// URL of the metrics.
     metrics: Option<String>,
     pub block_size: u32,
     pub bytes: u64,
     pub bytes_free: u64,
-    /// What the volume lies on has.
+    /// Size of the device, partition or image file.
     pub device_bytes: u64,
     pub ag_count: u32,
     pub inodes: u64,
@@ -53,31 +53,31 @@ pub struct Document {
     pub log: Log,
 }
 
-/// Requests of one kind.
+/// FUSE requests of one type.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Operation {
     pub name: String,
     pub count: u64,
     pub failed: u64,
-    /// Of all of them, from request to reply.
+    /// Total time, from request to reply.
     pub nanoseconds: u64,
-    /// How many took at most as long as the class says, and longer than the one before; the last, longer than all.
+    /// Histogram: requests per class of duration; the last class has no limit.
     pub classes: Vec<u64>,
 }
 
-/// Contents in memory.
+/// File data in memory.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Cache {
     pub bytes: u64,
     pub dirty_bytes: u64,
-    /// Folios that had to be read, and transfers that read them.
+    /// Folios that were read, and transfers that read them.
     pub misses: u64,
     pub reads: u64,
-    /// Passes that wrote dirty contents back.
+    /// Writeback passes.
     pub passes: u64,
-    /// Times that a writer was held back.
+    /// Times that a writer was throttled.
     pub held_back: u64,
-    /// How long in all.
+    /// Total time of throttling.
     pub held_back_us: u64,
 }
 
@@ -88,25 +88,25 @@ pub struct Log {
     pub checkpoints: u64,
     pub forces: u64,
     pub written_bytes: u64,
-    /// Items that are in the log and not in their place.
+    /// Items in the AIL.
     pub items: u64,
 }
 
-/// Where a mount's numbers are.
+/// Sources of the statistics.
 pub struct Sources<'v> {
     pub volume: &'v Volume,
     pub counts: &'v Counts,
-    /// What the volume lies on; `None` where it is changed in memory.
+    /// Device of the volume; `None` if changes stay in memory.
     pub device: Option<&'v dyn Device>,
     pub metrics: Option<SocketAddr>,
 }
 
-/// What the mount tells through itself.
+/// The statistics as a JSON document.
 pub fn text(sources: &Sources<'_>) -> String {
     json::object(&Envelope::new("status", "", document(sources)))
 }
 
-/// What the mount tells.
+/// Collects the statistics.
 pub fn document(sources: &Sources<'_>) -> Document {
     let Sources { volume, counts, device, metrics } = sources;
     let now = volume.statistics();
@@ -127,7 +127,7 @@ pub fn document(sources: &Sources<'_>) -> Document {
         block_size: now.block_size,
         bytes,
         bytes_free: now.blocks_available * block,
-        // Where it cannot be seen now, it is as large as it was.
+        // If the current size cannot be read, the last known one is used.
         device_bytes: device.map_or(bytes, |device| device.look_again().unwrap_or_else(|_| device.size())),
         ag_count: volume.geometry().ag_count(),
         inodes: now.inodes.allocated,
@@ -155,17 +155,23 @@ pub fn document(sources: &Sources<'_>) -> Document {
 /// The process that serves a mount.
 pub fn process(directory: &Path) -> anyhow::Result<Pid> {
     let (_, known) = ask(directory)?;
-    i32::try_from(known.process).ok().and_then(Pid::from_raw).context("the mount names no process")
+    i32::try_from(known.process)
+        .ok()
+        .and_then(Pid::from_raw)
+        .context("invalid process ID in the status of the mount")
 }
 
-/// What a mount tells, as it is and understood.
+/// Reads the statistics of a mount: the JSON document, and parsed.
 pub fn ask(directory: &Path) -> anyhow::Result<(Vec<u8>, Document)> {
     let mut told = vec![0; 64 << 10];
     let name = std::str::from_utf8(fuse::served::STATUS).context("the attribute's name")?;
     let length = rustix::fs::getxattr(directory, name, &mut told)
-        .map_err(|_| anyhow!("no volume of xebec is mounted here (mount shows what is mounted where)"))?;
+        .map_err(|_| anyhow!("not a mount of xebec (findmnt lists mounts)"))?;
     told.truncate(length);
-    let known = serde_json::from_slice(&told).context("the mount tells what this version does not know")?;
+    let known = serde_json::from_slice(&told).context(
+        "unknown format of the mount's status (another version of \
+    xebec?)",
+    )?;
     Ok((told, known))
 }
 
@@ -185,7 +191,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     }
     if let Some(cause) = &known.shut_down {
         writeln!(out, "shut down  {cause}")?;
-        writeln!(out, "           (unmount it; mounting it anew recovers what was synced)")?;
+        writeln!(out, "           (unmount and mount it again to replay the log)")?;
     }
     writeln!(out, "space      {} of {} free", spoken(known.bytes_free), spoken(known.bytes))?;
     writeln!(
@@ -205,7 +211,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     Ok(exit_code::OK)
 }
 
-/// A time below which 99 of 100 are.
+/// The 99th percentile.
 fn most(operation: &Operation) -> String {
     let mut left = operation.count - operation.count / 100;
     for (count, bound) in operation.classes.iter().zip(BOUNDS) {

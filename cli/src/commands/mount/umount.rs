@@ -13,20 +13,20 @@ use crate::output::exit_code;
 
 /// Arguments of `umount`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Returns when everything is in the image and the image is free for others.\n\n\
+#[command(after_help = "Returns when all data is written and the image is unlocked.\n\n\
     Examples:\n  \
     xebec umount mnt\n  \
-    xebec umount --lazy mnt       # ends when nobody uses it any more\n\n\
-    Exit codes: 0 done; 1 it failed; 2 wrong usage.")]
+    xebec umount --lazy mnt       # detaches now; ends with the last use\n\n\
+    Exit codes: 0 success; 1 failure; 2 usage error.")]
 pub struct Arguments {
-    /// The directory on which the volume is mounted.
+    /// Mount point.
     pub directory: PathBuf,
-    /// Even if it is in use: nobody new gets in, and it ends with the last use.
+    /// Lazy unmount: detach the mount now, and end it when it is no longer busy.
     #[arg(short, long)]
     pub lazy: bool,
 }
 
-/// How long the process that serves the mount may take to write what is left.
+/// Time limit for the server to write dirty data.
 const PATIENCE: Timespec = Timespec { tv_sec: 600, tv_nsec: 0 };
 
 /// Runs `umount`.
@@ -35,23 +35,22 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let server = server(directory);
     fuse::mount::unmount(directory, arguments.lazy).map_err(|error| match error.raw_os_error() {
         Some(base::errno::EBUSY) => {
-            anyhow!("it is in use (fuser -vm shows by whom; --lazy does not wait for them)")
+            anyhow!("target is busy (fuser -vm shows users; --lazy detaches it)")
         }
-        Some(base::errno::EINVAL) => anyhow!("nothing is mounted here"),
+        Some(base::errno::EINVAL) => anyhow!("not mounted"),
         _ => anyhow!("{error}"),
     })?;
-    // Once the kernel has let the volume go, its server ends it, and has the image locked until then.
+    // After the kernel's unmount, the server still writes data and holds the lock.
     if let Some(server) = server.filter(|_| !arguments.lazy) {
         wait_for(&server)?;
     }
     Ok(exit_code::OK)
 }
 
-/// The directory that a path means, without symbolic links. Nobody looks at what is mounted there, which may have no
-/// server any more.
+/// Resolves symbolic links of a path without accessing the mount, whose server may be dead.
 fn place(directory: &Path) -> PathBuf {
     const LINKS_MAX: usize = 40;
-    // With a slash at its end, a link would be followed.
+    // With a trailing slash, a link would be followed.
     let bare = |path: &Path| path.components().collect::<PathBuf>();
     let mut path = bare(directory);
     for _ in 0..LINKS_MAX {
@@ -69,8 +68,7 @@ fn wait_for(server: &OwnedFd) -> anyhow::Result<()> {
     loop {
         match rustix::event::poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&PATIENCE)) {
             Ok(0) => bail!(
-                "it is unmounted, but what is left to be written is not in the image after {} minutes: the image stays \
-                 locked until it is",
+                "unmounted, but data is not completely written after {} minutes: the image stays locked until then",
                 PATIENCE.tv_sec / 60
             ),
             Err(rustix::io::Errno::INTR) => {}
@@ -79,7 +77,7 @@ fn wait_for(server: &OwnedFd) -> anyhow::Result<()> {
     }
 }
 
-/// The process that serves a mount, to wait for.
+/// A descriptor of the server's process, to wait for.
 fn server(directory: &Path) -> Option<OwnedFd> {
     let process = status::process(directory).ok()?;
     rustix::process::pidfd_open(process, PidfdFlags::empty()).ok()

@@ -379,7 +379,7 @@ judge a.img afterwards
 port=$("$xebec" status mnt | sed -n 's|^metrics *http://127.0.0.1:\([0-9]*\)/metrics$|\1|p')
 mkdir other
 if "$xebec" mount -o metrics=$port b.img other 2> said; then fail "two at one port"; fi
-grep -q 'metrics cannot be told' said || fail "two at one port"
+grep -q 'cannot listen at' said || fail "two at one port"
 if mountpoint -q other; then fail "mounted without metrics"; fi
 "$xebec" umount mnt
 "##;

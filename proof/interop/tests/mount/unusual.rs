@@ -113,7 +113,7 @@ const PATHS: &str = r#"
 "$xebec" mkfs -q image --size 300m
 touch file
 ! "$xebec" mount image file 2> said || fail "a volume is mounted on a file"
-grep -qi 'no directory' said || fail "what is wrong is not said"
+grep -qi 'not a directory' said || fail "what is wrong is not said"
 ln -s mnt link && mkdir deep && ln -s ../link deep/link
 for path in link link/ deep/link mnt/ ./mnt "$PWD/deep/../link"; do
     "$xebec" mount image mnt

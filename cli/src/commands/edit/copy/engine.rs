@@ -1,9 +1,8 @@
-//! What `cp` does with each file, as that of GNU does it: between two sides, of which neither knows the other.
+//! Copies files between two sides with the semantics of GNU cp.
 //!
 //! # Invariants
-//! - Trees are walked with a list of levels, as they may be deeper than a stack.
-//! - Of several files of one name none is written over another, and no directory is entered that is being copied
-//!   already.
+//! - Trees are walked without recursion: they may be deeper than the stack allows.
+//! - No file created by this run is overwritten by it, and no directory is entered while it is being copied.
 
 mod contents;
 
@@ -23,91 +22,91 @@ use super::side::{At, Id, Side, Stat, Target};
 use crate::failure;
 use crate::names::quoted;
 
-/// Bytes that are copied at once.
+/// Size of a copy, in bytes.
 const AT_ONCE: usize = 1 << 20;
 
-/// Which symbolic links are followed.
+/// Symbolic links to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// None: they are copied.
+    /// None: links are copied.
     Never,
-    /// Those that the user named.
+    /// Links on the command line.
     Arguments,
-    /// All.
+    /// All links.
     Always,
 }
 
-/// What files keep.
+/// Attributes to preserve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// Permission bits and access control lists.
+    /// Permissions and ACLs.
     pub mode: bool,
     /// Owner and group.
     pub ownership: bool,
-    /// Times of the last read and the last change.
+    /// Access and modification times.
     pub timestamps: bool,
-    /// Which names mean one file.
+    /// Hard links.
     pub links: bool,
     /// Extended attributes.
     pub attributes: bool,
-    /// An attribute that cannot be kept is an error.
+    /// Fail if an extended attribute cannot be preserved.
     pub attributes_or_fail: bool,
 }
 
-/// What the user wants.
+/// Options in effect.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     pub recursive: bool,
     pub follow: Follow,
     pub keep: Keep,
-    /// New files have the usual mode, whatever that of their source is.
+    /// Create files with the default mode instead of the source's.
     pub usual_mode: bool,
-    /// What exists stays.
+    /// Do not overwrite existing files.
     pub no_clobber: bool,
-    /// What exists stays, unless its source is newer.
+    /// Overwrite existing files only if the source is newer.
     pub update: bool,
-    /// What cannot be read is left out.
+    /// Skip unreadable files.
     pub ignore_unreadable: bool,
-    /// What cannot be opened is removed.
+    /// Remove existing files that cannot be opened.
     pub force: bool,
-    /// What exists is removed first.
+    /// Remove existing files first.
     pub remove_destination: bool,
 }
 
-/// What is told while it goes on.
+/// Events of a copy.
 pub enum Report {
-    /// Something was not copied.
+    /// A file was not copied.
     Failed(anyhow::Error),
-    /// Something cannot be read, and is left out.
+    /// An unreadable file was skipped.
     LeftOut(anyhow::Error),
-    /// Something is worth a warning.
+    /// A warning.
     Warned(String),
-    /// Something is copied.
+    /// A file is being copied.
     Copies { from: Vec<u8>, to: Vec<u8> },
 }
 
-/// See the module.
+/// Copies files from one side to another.
 pub struct Copier<'c, S: Side, T: Target> {
     from: &'c S,
     to: &'c T,
     rules: Rules,
     report: &'c mut dyn FnMut(Report),
-    /// Where files are now that have more names, and directories that the user named.
+    /// Copies of files with several links, and of directories on the command line.
     copied: HashMap<Id, At<T::Dir>>,
-    /// What this run has made, but for directories.
+    /// Files created by this run, except directories.
     made: HashSet<Id>,
-    /// The first directory that was made for the operand, and its source's and its own name.
+    /// First directory created for the operand, with the names of its source and its own.
     own: Option<(Id, Vec<u8>, Vec<u8>)>,
-    /// Directories of the source that are being copied.
+    /// Source directories being copied.
     within: HashSet<Id>,
-    /// The user named several files: two of them may have one name.
+    /// Several operands: their names may collide.
     several: bool,
     buffer: Vec<u8>,
-    /// Attributes that could not be kept.
+    /// Attributes that could not be preserved.
     lost: u64,
-    /// What is left out, by its path below the directory that the user named.
+    /// Exclude patterns, relative to the operand.
     excludes: Arc<Excludes>,
-    /// Bytes of the path that the user named.
+    /// Length of the operand's path.
     operand: usize,
 }
 
@@ -117,14 +116,14 @@ struct Level<S: Side, T: Side> {
     target: (Rc<T::Dir>, At<T::Dir>),
     stat: Stat,
     follow: bool,
-    /// Names that are still to be copied.
+    /// Remaining names.
     left: Vec<Vec<u8>>,
-    /// The mode that it has when all is in it, where it had to be widened.
+    /// Final mode, if the directory had to be made writable.
     narrow: Option<u16>,
 }
 
 impl<'c, S: Side, T: Target> Copier<'c, S, T> {
-    /// Between two sides; `several` says whether [`copy`](Self::copy) will be called more than once.
+    /// Creates a copier; `several`: [`copy`](Self::copy) is called more than once.
     pub fn new(
         (from, to): (&'c S, &'c T),
         (rules, excludes): (Rules, Arc<Excludes>),
@@ -148,7 +147,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         }
     }
 
-    /// Copies what the user named, with everything in it.
+    /// Copies an operand recursively.
     pub fn copy(&mut self, source: At<S::Dir>, target: At<T::Dir>) {
         self.own = None;
         self.operand = source.shown.len();
@@ -179,10 +178,10 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         }
     }
 
-    /// Tells at the end what is told once.
+    /// Reports the summary.
     pub fn finish(self) {
         if self.lost > 0 {
-            let text = format!("{} extended attributes or access control lists could not be kept", self.lost);
+            let text = format!("{} extended attributes or ACLs could not be preserved", self.lost);
             (self.report)(Report::Warned(text));
         }
     }
@@ -193,13 +192,13 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         (self.report)(if is_left_out { Report::LeftOut(error) } else { Report::Failed(error) });
     }
 
-    /// Whether a file is read through, and becomes a regular one.
+    /// Whether a special file is read and copied to a regular file.
     fn becomes_regular(&self, kind: FileType) -> bool {
         kind == FileType::Regular
             || !self.rules.recursive && !matches!(kind, FileType::Directory | FileType::Symlink)
     }
 
-    /// One file; a directory is to be walked then.
+    /// Copies one file; a directory is pushed for the walk.
     fn one(
         &mut self,
         source: &At<S::Dir>,
@@ -215,7 +214,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         let Some(stat) = found else { return Ok(None) };
         let is_directory = stat.kind == FileType::Directory;
         if is_directory && !self.rules.recursive {
-            bail!("is a directory: copy it with -r");
+            bail!("is a directory (-r not specified)");
         }
         let follow_target = self.becomes_regular(stat.kind) && !self.rules.remove_destination;
         let there = self.to.stat(target, follow_target);
@@ -253,14 +252,14 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         Ok(None)
     }
 
-    /// What is known of a file that is to be copied; `None` of one that is left out.
+    /// Metadata of a source; `None` if it is skipped.
     fn find(&self, source: &At<S::Dir>, follow: bool, is_operand: bool) -> Result<Option<Stat>> {
         let stat = || match read(self.from.stat(source, follow))? {
             Some(stat) => Ok(stat),
             None => bail!("no such file or directory"),
         };
         if is_operand {
-            // A directory that the user named is the root of the patterns. A file goes by its name.
+            // Patterns are relative to a directory operand. A file operand is matched by its name.
             let found = stat()?;
             let name = last_name(&source.shown).unwrap_or_default();
             let is_left_out = found.kind != FileType::Directory && self.excludes.matches(name, false);
@@ -275,7 +274,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         }
     }
 
-    /// Whether what is there stays as it is. What cannot be replaced is an error.
+    /// Whether to keep the existing target. Fails if it cannot be replaced.
     fn stays(&self, stat: &Stat, target: &At<T::Dir>, there: &Stat) -> Result<bool> {
         let (from_directory, to_directory) =
             (stat.kind == FileType::Directory, there.kind == FileType::Directory);
@@ -289,17 +288,21 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
             return Ok(true);
         }
         match (from_directory, to_directory) {
-            (true, false) => bail!("is a directory, and {} is none", quoted(&target.shown)),
-            (false, true) => bail!("is no directory, and {} is one", quoted(&target.shown)),
+            (true, false) => {
+                bail!("cannot overwrite non-directory {} with a directory", quoted(&target.shown))
+            }
+            (false, true) => {
+                bail!("cannot overwrite directory {} with a non-directory", quoted(&target.shown))
+            }
             (false, false) if self.made.contains(&there.id) => {
-                bail!("{} was made just now: it is not overwritten", quoted(&target.shown))
+                bail!("will not overwrite just-created {}", quoted(&target.shown))
             }
             _ => Ok(false),
         }
     }
 
-    /// Whether a name goes away before it is made anew: another name of its file must not get other contents where
-    /// links are kept, and what is no regular file is never written into.
+    /// Whether to remove the target first: with preserved links, other names of the file must keep its contents, and
+    /// only regular files are written to.
     fn is_in_the_way(&self, stat: &Stat, there: &Stat) -> bool {
         let Rules { remove_destination, keep, follow, .. } = self.rules;
         there.kind != FileType::Directory
@@ -308,7 +311,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
                 || follow == Follow::Never && stat.kind != FileType::Regular)
     }
 
-    /// Whether it was copied before: a further name of a file becomes that.
+    /// Creates a hard link if the file was copied before.
     fn is_earlier(
         &mut self,
         stat: &Stat,
@@ -326,7 +329,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
             if let Some((own, from, to)) = &self.own
                 && *own == stat.id
             {
-                bail!("a directory, {}, cannot be copied into itself, {}", quoted(from), quoted(to));
+                bail!("cannot copy a directory, {}, into itself, {}", quoted(from), quoted(to));
             }
             let Some(earlier) = self.copied.get(&stat.id) else {
                 if is_operand {
@@ -335,14 +338,14 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
                 return Ok(false);
             };
             if earlier.shown == target.shown {
-                let text = format!("{}: the directory was named more than once", quoted(&source.shown));
+                let text = format!("{}: source directory specified more than once", quoted(&source.shown));
                 (self.report)(Report::Warned(text));
                 return Ok(true);
             }
             if followed {
                 return Ok(false);
             }
-            bail!("is copied to {} already, and a directory has one name", quoted(&earlier.shown));
+            bail!("was copied to {} already; directories cannot have hard links", quoted(&earlier.shown));
         }
         if !self.rules.keep.links || (stat.links < 2 && !followed) {
             return Ok(false);
@@ -369,7 +372,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
     ) -> Result<Level<S, T>> {
         let id = stat.id;
         if !self.within.insert(id) {
-            bail!("a directory is within itself, by a symbolic link or by damage");
+            bail!("directory loop, by a symbolic link or by damage");
         }
         let entered = self.enter(source, target, stat, follow, is_new);
         if entered.is_err() {
@@ -389,7 +392,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         let side = self.from;
         let enter = || read(side.enter(source, follow).and_then(|from| Ok((side.list(&from)?, from))));
         if self.rules.ignore_unreadable {
-            // Before it is made, as it is left out otherwise.
+            // Read before the target is created: an unreadable directory is skipped.
             enter()?;
         }
         let narrow = if is_new { self.make_directory(source, target, &stat)? } else { None };
@@ -401,7 +404,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         Ok(Level { source, target, stat, follow, left, narrow })
     }
 
-    /// Makes a directory into which its owner can write; gives the mode that it had, where that had to be changed.
+    /// Creates a directory that its owner can write to, and returns the final mode if that differs.
     fn make_directory(
         &mut self,
         source: &At<S::Dir>,
@@ -409,12 +412,12 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         stat: &Stat,
     ) -> Result<Option<u16>> {
         const OWNERS: u16 = 0o700;
-        // What others may write is theirs by a default access control list as well: the mask counts in any case.
+        // A default ACL may grant write access to others: the umask is applied in any case.
         let others = 0o022 & self.to.umask();
         let mode = self.mode_of_new(stat, 0o777) | stat.permissions & 0o1000;
         (self.report)(Report::Copies { from: source.shown.clone(), to: target.shown.clone() });
         let node = self.make(target, Kind::Directory, mode & !others)?;
-        let made = self.to.stat(target, false)?.ok_or_else(|| anyhow!("was removed meanwhile"))?;
+        let made = self.to.stat(target, false)?.ok_or_else(|| anyhow!("was removed during the copy"))?;
         if self.own.is_none() {
             self.own = Some((made.id, source.shown.clone(), target.shown.clone()));
         }
@@ -425,13 +428,13 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         Ok(Some(made.permissions))
     }
 
-    /// All that is in a directory was copied.
+    /// Completes a directory after its entries.
     fn leave(&mut self, level: &Level<S, T>) -> Result<()> {
         let node = self.to.node(&level.target.1)?;
         self.give(&node, &level.source.1, level.follow, &level.stat, level.narrow)
     }
 
-    /// A regular file: a new one, or into what is there.
+    /// Copies a regular file to a new or an existing one.
     fn regular(
         &mut self,
         source: &At<S::Dir>,
@@ -442,7 +445,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
     ) -> Result<T::Node<'c>> {
         let mut contents = read(self.from.open(source, follow, stat))?;
         if self.rules.ignore_unreadable && there.is_some() && stat.kind == FileType::Regular {
-            // What is there is not cut off for a file that cannot be read.
+            // The target is not truncated for an unreadable source.
             self.expect_readable(&mut *read(self.from.open(source, follow, stat))?)?;
         }
         let is_new = there.is_none();
@@ -450,7 +453,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         let node = match there {
             None => self.make(target, Kind::File, mode)?,
             Some(there) if there.kind != FileType::Regular && !self.rules.force => {
-                bail!("{} is no regular file: it is not written to", quoted(&target.shown));
+                bail!("not writing to {}, which is not a regular file", quoted(&target.shown));
             }
             Some(_) => match to.overwrite(target) {
                 Err(_) if self.rules.force => {
@@ -472,10 +475,10 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         self.to.make(target, kind, mode).with_context(|| quoted(&target.shown))
     }
 
-    /// The mode with which a file is made, before the mask of the side; `usual` is that of files of its kind.
+    /// Mode of a new file before the umask; `usual` is the default of its type.
     fn mode_of_new(&self, stat: &Stat, usual: u16) -> u16 {
         match (self.rules.keep.mode, self.rules.usual_mode) {
-            // Nobody else may look into it before it has its owner; the mode comes last.
+            // Inaccessible for others until its owner is set; the mode is set last.
             (true, _) => stat.permissions & 0o700,
             (false, true) => usual,
             (false, false) => stat.permissions & 0o777,
@@ -494,14 +497,14 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
             FileType::BlockDevice => Kind::BlockDevice(stat.device),
             FileType::Fifo => Kind::Fifo,
             FileType::Socket => Kind::Socket,
-            FileType::Regular | FileType::Directory => bail!("changed its kind meanwhile"),
+            FileType::Regular | FileType::Directory => bail!("changed its type during the copy"),
         };
         let mode = if stat.kind == FileType::Symlink { 0o777 } else { self.mode_of_new(stat, 0o666) };
         self.make(target, kind, mode)
     }
 
-    /// What a file keeps. The order counts: a change of owner clears set-user-ID bits and capabilities, and all of it
-    /// may change times.
+    /// Preserves attributes. The order matters: changing the owner clears set-user-ID bits and capabilities, and every
+    /// change may update times.
     fn give(
         &mut self,
         node: &T::Node<'_>,
@@ -513,7 +516,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         let (keep, to) = (self.rules.keep, self.to);
         let mut mode = stat.permissions;
         if keep.ownership && !to.set_owner(node, stat.uid, stat.gid)? {
-            // They would grant what nobody meant.
+            // Set-ID bits for another owner would grant unintended privileges.
             mode &= 0o777;
         }
         let attributes = match keep.attributes || keep.mode {
@@ -542,7 +545,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         }
     }
 
-    /// Access control lists are part of the mode: a file has those of its source, or none.
+    /// ACLs are part of the mode: those of the source, or none.
     fn give_lists(&mut self, node: &T::Node<'_>, kind: FileType, lists: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let names = match kind {
             FileType::Directory => &[acl::LINUX_ACCESS, acl::LINUX_DEFAULT][..],
@@ -561,7 +564,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
     }
 }
 
-/// Whether an attribute is an access control list. XFS shows them to root under further names.
+/// Whether an attribute is an ACL. XFS also shows them to root under other names.
 fn is_list(name: &[u8]) -> bool {
     name.starts_with(b"system.posix_acl_") || name.starts_with(b"trusted.SGI_ACL_")
 }

@@ -1,8 +1,8 @@
-//! Files of this machine.
+//! The host as source or target of `cp`.
 //!
 //! # Invariants
-//! Below what the user named, everything is found by one name in a directory that was opened before, and directories
-//! are entered without following a link. What a file gets, it gets by a descriptor of itself.
+//! Below operands, files are found by name in a directory that is open, and directories are opened without following
+//! links. Metadata is set through a descriptor of the file.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -18,15 +18,15 @@ use xebec::{Device, Kind};
 
 use super::side::{At, Attributes, Contents, Side, Stat, Target};
 
-/// This machine.
+/// The host.
 pub struct Host {
     umask: u16,
 }
 
 impl Host {
-    /// As this process finds it.
+    /// With the umask of this process.
     pub fn new() -> Self {
-        // It can only be asked for by setting it. Nothing is made meanwhile.
+        // The umask can only be read by setting it. No files are created in between.
         let umask = rustix::process::umask(Mode::empty());
         rustix::process::umask(umask);
         crate::commands::extract::allow_many_descriptors();
@@ -48,7 +48,7 @@ fn no_follow(follow: bool) -> OFlags {
 fn stat(stat: &fs::Stat) -> Result<Stat> {
     let time = |seconds, nanos: u64| Time { seconds, nanos: u32::try_from(nanos).unwrap_or(0) };
     let mode = stat.st_mode as u16; // type and permissions are its lower 16 bits
-    let Some(kind) = FileType::from_mode(mode) else { bail!("is of a kind that XFS does not have") };
+    let Some(kind) = FileType::from_mode(mode) else { bail!("has a file type that XFS does not support") };
     Ok(Stat {
         id: (stat.st_dev, stat.st_ino),
         kind,
@@ -62,8 +62,8 @@ fn stat(stat: &fs::Stat) -> Result<Stat> {
     })
 }
 
-/// The kernel's own name for a descriptor leads to the file itself, also where that is a link, and where no call takes
-/// such a descriptor.
+/// Path of a descriptor in /proc: it names the file itself even if that is a link, for calls that do not accept an
+/// O_PATH descriptor.
 fn named(node: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", node.as_raw_fd())
 }
@@ -105,13 +105,13 @@ impl Side for Host {
     }
 
     fn attributes(&self, at: &At<Dir>, follow: bool) -> Result<Attributes> {
-        /// Names together, or a value, have at most so many bytes.
+        /// Maximum size of a value, and of all names.
         const MOST: usize = 64 << 10;
         let file = fs::openat(dir(at), at.name.as_slice(), OFlags::PATH | no_follow(follow), Mode::empty())?;
         let path = named(&file);
-        // A buffer of no length would be told 0, whatever there is.
+        // With an empty buffer, the call would return 0 in any case.
         match fs::listxattr(path.as_str(), &mut [0; 64][..]) {
-            // No /proc, or a file system without attributes; or a file without, as most are.
+            // No /proc, a file system without attributes, or a file without any, as most are.
             Err(Errno::NOTSUP | Errno::NOENT) | Ok(0) => return Ok(Vec::new()),
             _ => {}
         }
@@ -123,7 +123,7 @@ impl Side for Host {
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             match fs::getxattr(path.as_str(), name, value.as_mut_slice()) {
                 Ok(length) => found.push((name.to_vec(), value.get(..length).unwrap_or_default().to_vec())),
-                // It went away, or is not this user's to read.
+                // It was removed, or this user may not read it.
                 Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::NOTSUP) => {}
                 Err(errno) => return Err(errno).context("cannot read its extended attributes"),
             }
@@ -134,19 +134,19 @@ impl Side for Host {
     fn open(&self, at: &At<Dir>, follow: bool, known: &Stat) -> Result<Box<dyn Contents + '_>> {
         let is_regular = known.kind == FileType::Regular;
         match known.kind {
-            FileType::Socket => bail!("is a socket: copy it with -r"),
+            FileType::Socket => bail!("is a socket (-r not specified)"),
             FileType::Fifo if !is_unnamed(at)? => {
-                bail!("is a named pipe: copy it with -r (what comes through it: `xebec write` < PIPE)")
+                bail!("is a named pipe (-r not specified; to copy data from it: `xebec write` < PIPE)")
             }
             _ => {}
         }
-        // Whatever took its place meanwhile must not block.
+        // A file that replaced it must not block.
         let wait = if is_regular { OFlags::NONBLOCK } else { OFlags::empty() };
         let flags = OFlags::RDONLY | no_follow(follow) | wait;
         let fd = fs::openat(dir(at), at.name.as_slice(), flags, Mode::empty()).context("cannot open it")?;
         let now = fs::fstat(&fd)?;
         if (now.st_dev, now.st_ino) != known.id {
-            bail!("was replaced by another file meanwhile");
+            bail!("was replaced during the copy");
         }
         let size = now.st_size.unsigned_abs();
         let has_holes = is_regular && now.st_blocks.unsigned_abs() * 512 < size;
@@ -154,17 +154,16 @@ impl Side for Host {
     }
 }
 
-/// Says what is missing where a file cannot be made.
+/// Adds a hint to an error of creating a file.
 fn in_a_directory(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref() {
-        Some(&Errno::NOENT) => error.context("there is no such directory"),
-        Some(&Errno::PERM) => error.context("that takes root"),
+        Some(&Errno::NOENT) => error.context("no such directory"),
+        Some(&Errno::PERM) => error.context("requires root"),
         _ => error,
     }
 }
 
-/// Whether a pipe has no name, as that of `<(command)` in a shell: then somebody writes to it. One with a name may have
-/// no writer for ever.
+/// Whether a pipe is anonymous, such as `<(command)` in a shell, and so has a writer. A named pipe may never have one.
 fn is_unnamed(at: &At<Dir>) -> Result<bool> {
     /// `PIPEFS_MAGIC` of `linux/magic.h`.
     const PIPES: i64 = 0x5049_5045;
@@ -175,7 +174,7 @@ fn is_unnamed(at: &At<Dir>) -> Result<bool> {
 /// An open file.
 struct Open {
     fd: OwnedFd,
-    /// Of one with holes.
+    /// Size, if it can have holes.
     size: Option<u64>,
 }
 
@@ -225,20 +224,20 @@ impl Target for Host {
                 let flags =
                     OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 return match fs::openat(fd, name, flags, mode) {
-                    Err(Errno::EXIST) => bail!("is a symbolic link to nothing: it is not written through"),
-                    made => made.context("cannot make the file").map_err(in_a_directory),
+                    Err(Errno::EXIST) => bail!("not writing through a dangling symbolic link"),
+                    made => made.context("cannot create the file").map_err(in_a_directory),
                 };
             }
-            Kind::Directory => fs::mkdirat(fd, name, mode).context("cannot make the directory"),
-            Kind::Symlink(target) => fs::symlinkat(target, fd, name).context("cannot make the link"),
+            Kind::Directory => fs::mkdirat(fd, name, mode).context("cannot create the directory"),
+            Kind::Symlink(target) => fs::symlinkat(target, fd, name).context("cannot create the link"),
             Kind::CharDevice(device) => {
-                node(fs::FileType::CharacterDevice, device).context("cannot make the device")
+                node(fs::FileType::CharacterDevice, device).context("cannot create the device")
             }
             Kind::BlockDevice(device) => {
-                node(fs::FileType::BlockDevice, device).context("cannot make the device")
+                node(fs::FileType::BlockDevice, device).context("cannot create the device")
             }
-            Kind::Fifo => node(fs::FileType::Fifo, none).context("cannot make the named pipe"),
-            Kind::Socket => node(fs::FileType::Socket, none).context("cannot make the socket"),
+            Kind::Fifo => node(fs::FileType::Fifo, none).context("cannot create the named pipe"),
+            Kind::Socket => node(fs::FileType::Socket, none).context("cannot create the socket"),
         };
         made.map_err(in_a_directory)?;
         self.node(at)
@@ -266,12 +265,12 @@ impl Target for Host {
     }
 
     fn set_len(&self, node: &OwnedFd, size: u64) -> Result<()> {
-        fs::ftruncate(node, size).context("cannot give it its size")
+        fs::ftruncate(node, size).context("cannot set its size")
     }
 
     fn link(&self, existing: &At<Dir>, new: &At<Dir>) -> Result<()> {
         let (from, to) = (existing.name.as_slice(), new.name.as_slice());
-        fs::linkat(dir(existing), from, dir(new), to, AtFlags::empty()).context("cannot make the hard link")
+        fs::linkat(dir(existing), from, dir(new), to, AtFlags::empty()).context("cannot create the hard link")
     }
 
     fn unlink(&self, at: &At<Dir>) -> Result<()> {
@@ -285,7 +284,7 @@ impl Target for Host {
         match chown(Some(uid)) {
             Ok(()) => Ok(true),
             Err(Errno::PERM | Errno::INVAL) if !rustix::process::geteuid().is_root() => {
-                // The group may be one of this user's.
+                // The user may still be a member of the group.
                 let now = fs::fstat(node)?;
                 Ok(chown(None).is_ok() && now.st_uid == uid)
             }
@@ -301,7 +300,7 @@ impl Target for Host {
         let time = |time: Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.into() };
         let times = Timestamps { last_access: time(accessed), last_modification: time(modified) };
         let set = match fs::utimensat(node, c"", &times, AtFlags::EMPTY_PATH) {
-            // Before Linux 5.8 the call takes no descriptor of this kind.
+            // Before Linux 5.8 the call does not accept such a descriptor.
             Err(Errno::INVAL) => fs::utimensat(CWD, named(node).as_str(), &times, AtFlags::empty()),
             set => set,
         };

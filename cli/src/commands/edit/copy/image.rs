@@ -1,4 +1,4 @@
-//! Files of an image that is only read.
+//! A read-only image as source of `cp`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::names::quoted;
 use crate::open::Image;
 use crate::operands;
 
-/// Stands for the device in an identity: none of this machine has that number.
+/// Device number in an identity; no host device has it.
 const SIDE: u64 = u64::MAX - 1;
 
 /// A directory that was entered.
@@ -94,10 +94,9 @@ impl Side for Image {
             let name = listing.name(item);
             match is_safe(name) {
                 true => drop(names.insert(name.to_vec(), item.ino)),
-                false => self.messages.unreadable(format_args!(
-                    "{}: holds a name that no file can have: left out",
-                    quoted(&at.shown)
-                )),
+                false => {
+                    self.messages.unreadable(format_args!("{}: skipped an invalid name", quoted(&at.shown)))
+                }
             }
         }
         let path = at.dir.as_ref().map_or_else(|| at.name.clone(), |dir| joined(&dir.path, &at.name));
@@ -125,8 +124,10 @@ impl Side for Image {
         let inode = expect(self, at, follow)?;
         if self.log.files_unfinished().contains(&inode.ino()) {
             let name = quoted(&at.shown);
-            self.messages
-                .warn(format_args!("{name}: an operation on it was unfinished: it is copied half done"));
+            self.messages.warn(format_args!(
+                "{name}: the log has an unfinished operation on this file; the copy may be \
+                inconsistent"
+            ));
         }
         let size = inode.dinode().core.size.get();
         Ok(Box::new(Open { volume: &self.volume, inode, size }))

@@ -1,12 +1,12 @@
-//! `cp`: files and whole trees into a volume, out of it, and within it, as GNU `cp` does it.
+//! `cp`: copies files and trees into, out of, within and between volumes, as GNU `cp` does.
 //!
 //! | part | subject |
 //! |---|---|
-//! | this file | the command line: what goes where |
-//! | [`options`] | options, and what they mean together |
-//! | [`engine`] | what is done with each file |
-//! | [`side`] | what it needs of where files come from, and of where they go |
-//! | [`host`], [`volume`], [`image`] | this machine, a volume open for changes, an image that is only read |
+//! | this file | the command line: sources and target |
+//! | [`options`] | options |
+//! | [`engine`] | copying of each file |
+//! | [`side`] | traits of sources and targets |
+//! | [`host`], [`volume`], [`image`] | sources and targets: the host, a writable volume, a read-only image |
 
 mod engine;
 mod host;
@@ -21,13 +21,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use format::inode::FileType;
 use serde::Serialize;
 use xebec::Volume;
 
-use super::{Edit, bytes};
+use super::{Edit, bytes, unmount};
 use crate::args::Global;
 use crate::excludes::left_out;
 use crate::failure::{self, Failure};
@@ -42,13 +42,12 @@ use side::{At, Side, Target, joined};
 /// Arguments of `cp`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Sources are files of this machine, unless the image's name stands before them with a colon; with \
-    --within they are files of the volume. A target that is a directory takes them in under their names. Everything \
-    else is as with GNU cp: holes stay holes, -a keeps all that a file has, -r copies pipes and devices as such.\n\n\
-    Otherwise than there: files in the image belong to root, and a umask of 022 holds, unless -p keeps what they have. \
-    Without -r, devices of this machine are read as there; named pipes are not, as nobody may ever write to them. \
-    Nothing is written to pipes and devices. With --ignore-unreadable, what exists stays where its source cannot be \
-    read.\n\n\
+    after_help = "Paths are on the host, or in an image if written IMAGE:PATH; with --within all paths are in the \
+    volume. Options are those of GNU cp: holes are preserved, -a preserves everything, -r copies pipes and devices \
+    as such.\n\n\
+    Differences: without -p, files in the image belong to root and are created with a umask of 022. Without -r, \
+    host devices are read, but named pipes are not. Nothing is written to existing pipes and devices. With \
+    --ignore-unreadable, the target of an unreadable source is not changed.\n\n\
     Examples:\n  xebec cp motd disk.xfs:/etc/motd\n  xebec cp -p vmlinuz initrd.img disk.xfs:/boot/\n  \
     xebec cp -a build/ disk.xfs:/srv/www\n  xebec cp -r disk.xfs:/etc .\n  \
     xebec cp 'disk.xfs:/var/log/*.gz' logs/\n  \
@@ -59,44 +58,43 @@ use side::{At, Side, Target, joined};
     xebec cp --within disk.xfs /etc/motd /etc/issue"
 )]
 pub struct Copy {
-    /// What to copy, and at last where to: one side or both in an image, as IMAGE:PATH; or the image, and then files
-    /// and a path in it.
-    // Options may stand between them.
+    /// Sources and target, in an image if written IMAGE:PATH; or the image, followed by host files and a path in it.
+    // Options may be between them.
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... TARGET")]
     paths: Vec<OsString>,
     #[command(flatten)]
     how: How,
 }
 
-/// The same in a session.
+/// Arguments of `cp` in a session.
 #[derive(Clone, Debug, Args)]
 pub struct Cp {
-    /// What to copy, and at last where to.
+    /// Sources and target.
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... TARGET")]
     paths: Vec<OsString>,
     #[command(flatten)]
     how: How,
-    /// Say what is copied.
+    /// Print each copied file.
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// What a command line says.
+/// Direction of a copy.
 enum Way<'a> {
-    /// Of this machine, to a path in the image.
+    /// From the host to a path in the image.
     In { sources: &'a [OsString], to: &'a OsStr },
-    /// Paths in the image, each in its own words, to a place of this machine.
+    /// From paths in the image to the host.
     Out { from: &'a [OsString], to: &'a OsStr },
-    /// From paths in the image, each in its own words, to another in it.
+    /// From paths in the image to another path in it.
     Within { from: &'a [OsString], to: &'a OsStr },
-    /// From paths in one image, each in its own words, to a path in the image that is changed.
+    /// From paths in one image to a path in another.
     Across { image: &'a Path, from: &'a [OsString], to: &'a OsStr },
-    /// The image was named first: what follows is as in a session.
+    /// The image is the first operand; the rest is as in a session.
     First(&'a [OsString]),
 }
 
 impl Copy {
-    /// The image that is changed, or that is read, and what is copied.
+    /// The image to change or to read, and the direction.
     fn split(&self) -> (&Path, Way<'_>) {
         let nothing = || (OsStr::new(""), &[][..]);
         let (first, rest) = self.paths.split_first().map_or_else(nothing, |(a, b)| (a.as_os_str(), b));
@@ -127,17 +125,14 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
             let says = Says::new(&opened.messages, global);
             let names = (&says.label[..], &b""[..]);
             let (sources, to) = (paths_in(from, image)?, to.as_bytes());
-            copy((&opened, &Host::new()), names, &sources, to, &how, &mut |told| says.report(told));
+            copy((&opened, &Host::new()), names, &sources, to, &how, &mut |event| says.report(event));
             opened.expect_whole("copied");
             return Ok(says.finish());
         }
         Way::Across { image: source, from, to } => return across((source, from), (image, to), &how, global),
         Way::In { sources, to } => {
             if let Some(other) = sources.iter().find(|source| image_and_path(source).is_some()) {
-                bail!(
-                    "{}: files of this machine and of an image are copied by one command each",
-                    other.display()
-                );
+                bail!("{}: cannot mix host files and files of an image as sources", other.display());
             }
             (sources.iter().map(|source| bytes(source).to_vec()).collect(), to.as_bytes().to_vec())
         }
@@ -155,16 +150,16 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
         return Err(arguments.no_image());
     }
     let opened = open::writable(image, global).map_err(|error| match open::is_foreign(&error) {
-        // The image may have been meant to be another operand.
+        // Another operand may have been meant as the image.
         true => error.context(arguments.no_image()),
         false => error,
     })?;
     let says = Says::new(&opened.messages, global);
     let from = if how.within { says.label.clone() } else { Vec::new() };
     let names = (&from[..], &says.label[..]);
-    copy_into(&opened.volume, names, &sources, &target, &how, &mut |told| says.report(told));
+    copy_into(&opened.volume, names, &sources, &target, &how, &mut |event| says.report(event));
     let failed = says.finish();
-    opened.volume.unmount().context("the last changes may not be on the disk")?;
+    unmount(opened.volume)?;
     Ok(failed)
 }
 
@@ -181,10 +176,10 @@ fn across(
     let (reads, says) = (Says::new(&from.messages, global), Says::new(&to_image.messages, global));
     let names = (&reads.label[..], &says.label[..]);
     let volume = &to_image.volume;
-    copy((&from, volume), names, &sources, to.as_bytes(), how, &mut |told| says.report(told));
+    copy((&from, volume), names, &sources, to.as_bytes(), how, &mut |event| says.report(event));
     from.expect_whole("copied");
     let failed = reads.finish().max(says.finish());
-    to_image.volume.unmount().context("the last changes may not be on the disk")?;
+    unmount(to_image.volume)?;
     Ok(failed)
 }
 
@@ -203,7 +198,7 @@ impl Copy {
             (path.starts_with('/') && !Path::new(image).exists()).then(|| image.to_owned())
         };
         if let Some(image) = self.paths.iter().find_map(named) {
-            return anyhow::anyhow!("{image}: there is no such image");
+            return anyhow::anyhow!("{image}: no such image");
         }
         let (file, image) = match self.paths.as_slice() {
             [file, .., image] if Path::new(image).is_file() => (file.as_os_str(), image.as_os_str()),
@@ -220,14 +215,15 @@ impl Copy {
 fn paths_in(operands: &[OsString], image: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
     let path = |operand: &OsString| match image_and_path(operand) {
         Some((named, path)) if is_same(named, image) => Ok(path.as_bytes().to_vec()),
-        Some(_) => bail!("{}: files come out of one image at a time", operand.display()),
-        None => bail!("{}: it names no path in {}, as the others do", operand.display(), image.display()),
+        Some(_) => bail!("{}: all sources must be in one image", operand.display()),
+        None => {
+            bail!("{}: is not a path in {}, unlike the other sources", operand.display(), image.display())
+        }
     };
     operands.iter().map(path).collect()
 }
 
-/// Messages about both sides: what is in the image has the image's name and a colon before its path, and what is on
-/// this machine has not.
+/// Messages about both sides: paths in the image are prefixed with the image's name and a colon, host paths are not.
 struct Says<'m> {
     image: &'m Messages,
     machine: Messages,
@@ -241,8 +237,8 @@ impl<'m> Says<'m> {
         Self { image, machine: Messages::new(global, ""), label, verbose: global.verbose }
     }
 
-    fn report(&self, told: Report) {
-        match told {
+    fn report(&self, event: Report) {
+        match event {
             Report::Failed(error) => {
                 let (messages, failure) = self.about(Failure::from(&error));
                 messages.fail(failure);
@@ -257,7 +253,7 @@ impl<'m> Says<'m> {
         }
     }
 
-    /// Whose messages those about a failure are.
+    /// The messages of the side of a failure.
     fn about(&self, mut failure: Failure) -> (&Messages, Failure) {
         let inside = failure.path.as_ref().and_then(|path| path.strip_prefix(&self.label[..]));
         match inside.map(<[u8]>::to_vec) {
@@ -274,7 +270,7 @@ impl<'m> Says<'m> {
     }
 }
 
-/// One file that is copied, as a line.
+/// A copied file, as a JSON line.
 #[derive(Serialize)]
 struct Copied<'c> {
     #[serde(flatten)]
@@ -287,24 +283,24 @@ fn show(from: &[u8], to: &[u8]) {
     let line = if output::says_json() {
         let from = JsonName { key: "from", hex_key: "from_hex", name: from };
         let to = JsonName { key: "to", hex_key: "to_hex", name: to };
-        // Both can always be written.
+
         serde_json::to_string(&Copied { from, to }).unwrap_or_default()
     } else {
         format!("{} -> {}", quoted(from), quoted(to))
     };
-    // A closed standard output keeps nothing from being copied.
+    // The copy goes on if standard output is closed.
     let _ = writeln!(Stdout::raw(), "{line}");
 }
 
 impl Edit for Cp {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let mut sources: Vec<_> = self.paths.iter().map(|path| bytes(path).to_vec()).collect();
         let target = self.how.into.as_ref().map(|into| bytes(into).to_vec()).or_else(|| sources.pop());
         let Some(target) = target.filter(|_| !sources.is_empty()) else {
-            return tell(anyhow::anyhow!("say what to copy, and where to: cp FILE PATH"));
+            return report(anyhow::anyhow!("missing operand: cp FILE... PATH"));
         };
-        copy_into(volume, (b"", b""), &sources, &target, &self.how, &mut |told| match told {
-            Report::Failed(error) => tell(error),
+        copy_into(volume, (b"", b""), &sources, &target, &self.how, &mut |event| match event {
+            Report::Failed(error) => report(error),
             Report::LeftOut(error) => say(Level::Warning, "", left_out(chain(&error))),
             Report::Warned(text) => say(Level::Warning, "", text),
             Report::Copies { from, to } if self.verbose => show(&from, &to),
@@ -327,7 +323,7 @@ fn copy_into(
     }
 }
 
-/// Copies what was named to where it goes; `names` stand before the paths of either side in messages.
+/// Copies sources to a target; `names` are prefixes of source and target paths in messages.
 fn copy<S: Side, T: Target>(
     (from, to): (&S, &T),
     (from_name, to_name): (&[u8], &[u8]),
@@ -355,7 +351,7 @@ fn copy<S: Side, T: Target>(
     };
     let mut copier = Copier::new((from, to), (how.rules(), excludes), sources.len() > 1, report);
     for source in sources {
-        // What has no name of its own is the directory's contents.
+        // A path without a last name stands for the contents of the directory.
         let to = match last_name(source).filter(|_| into) {
             Some(name) => joined(target, name),
             None => target.to_vec(),
@@ -365,24 +361,24 @@ fn copy<S: Side, T: Target>(
     copier.finish();
 }
 
-/// Whether sources go into the target, and not to its place.
+/// Whether sources are copied into the target directory, and not to the target itself.
 fn is_into<T: Target>(to: &T, sources: &[Vec<u8>], target: &[u8], how: &How) -> anyhow::Result<bool> {
     if how.no_target_directory {
-        anyhow::ensure!(sources.len() == 1, "with -T there is one source");
+        anyhow::ensure!(sources.len() == 1, "-T takes one source only");
         return Ok(false);
     }
     let there = to.stat(&At::path(target), true)?;
     let is_directory = there.as_ref().is_some_and(|there| there.kind == FileType::Directory);
     if !is_directory && (sources.len() > 1 || how.into.is_some()) {
         match there {
-            Some(_) => bail!("it is not a directory, which several files could go to"),
-            None => bail!("there is no such directory"),
+            Some(_) => bail!("target is not a directory"),
+            None => bail!("no such directory"),
         }
     }
     Ok(is_directory)
 }
 
-/// The last name of a path; none where it is the root, or ends with `.` or `..`.
+/// Last name of a path; `None` for the root, `.` and `..`.
 fn last_name(path: &[u8]) -> Option<&[u8]> {
     let name = path.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty())?;
     (!matches!(name, b"." | b"..")).then_some(name)

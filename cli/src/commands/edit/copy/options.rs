@@ -1,4 +1,4 @@
-//! Options of `cp`, which are those of GNU's.
+//! Options of `cp`, as in GNU cp.
 
 use std::ffi::OsString;
 
@@ -8,22 +8,22 @@ use crate::excludes::Exclude;
 
 use super::engine::{Follow, Keep, Rules};
 
-/// How files are copied.
+/// Options of `cp`.
 #[derive(Clone, Debug, Args)]
 pub struct How {
-    /// Copy files of the volume: they share their blocks where the volume can.
+    /// Copy files within the volume, sharing blocks if possible.
     #[arg(long)]
     pub within: bool,
-    /// Directories, too, with everything in them; pipes and devices as such.
+    /// Copy directories recursively; copy pipes and devices as such.
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
-    /// Keep everything, and copy symbolic links: the same as -r -d --preserve=all.
+    /// Same as -r -d --preserve=all.
     #[arg(short, long)]
     archive: bool,
-    /// Keep permissions, owner, group and times: the same as --preserve.
+    /// Same as --preserve=mode,ownership,timestamps.
     #[arg(short = 'p')]
     keep: bool,
-    /// What files keep.
+    /// Preserve these attributes (default: mode,ownership,timestamps).
     #[arg(
         long,
         value_name = "LIST",
@@ -34,34 +34,34 @@ pub struct How {
         default_missing_values = ["mode", "ownership", "timestamps"]
     )]
     preserve: Vec<What>,
-    /// What files do not keep.
+    /// Do not preserve these attributes.
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
     no_preserve: Vec<What>,
-    /// Copy symbolic links, and keep hard links: the same as -P --preserve=links.
+    /// Same as -P --preserve=links.
     #[arg(short = 'd')]
     links: bool,
-    /// Copy symbolic links.
+    /// Never follow symbolic links.
     #[arg(short = 'P', long, overrides_with_all = ["dereference", "follow_arguments"])]
     no_dereference: bool,
-    /// Follow all symbolic links.
+    /// Always follow symbolic links.
     #[arg(short = 'L', long, overrides_with_all = ["no_dereference", "follow_arguments"])]
     dereference: bool,
-    /// Follow symbolic links that are named here.
+    /// Follow symbolic links on the command line.
     #[arg(short = 'H', overrides_with_all = ["no_dereference", "dereference"])]
     follow_arguments: bool,
-    /// Leave what exists as it is.
+    /// Do not overwrite existing files.
     #[arg(short, long)]
     no_clobber: bool,
-    /// Leave what exists as it is, unless its source is newer.
+    /// Overwrite existing files only if the source is newer.
     #[arg(short, long)]
     update: bool,
-    /// Remove what exists and cannot be opened.
+    /// Remove existing files that cannot be opened, and try again.
     #[arg(short, long)]
     force: bool,
-    /// Remove what exists before it is made anew.
+    /// Remove each existing file before creating it.
     #[arg(long)]
     remove_destination: bool,
-    /// Copy into this directory: all other paths are sources.
+    /// Copy all sources into this directory.
     #[arg(
         short = 't',
         long = "target-directory",
@@ -69,34 +69,34 @@ pub struct How {
         conflicts_with = "no_target_directory"
     )]
     pub into: Option<OsString>,
-    /// The target is the copy itself, also where it is a directory.
+    /// Treat the target as a normal file, even if it is a directory.
     #[arg(short = 'T', long)]
     pub no_target_directory: bool,
     #[command(flatten)]
     pub exclude: Exclude,
 }
 
-/// What a file can keep.
+/// An attribute to preserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Permissions, and access control lists.
+    /// Permissions and ACLs.
     Mode,
     /// Owner and group.
     Ownership,
-    /// Times of the last read and the last change.
+    /// Access and modification times.
     Timestamps,
-    /// Which names mean one file.
+    /// Hard links.
     Links,
-    /// SELinux's label: an extended attribute here.
+    /// SELinux labels (extended attributes).
     Context,
-    /// Extended attributes, capabilities among them.
+    /// Extended attributes, including capabilities.
     Xattr,
-    /// All of that.
+    /// All of these.
     All,
 }
 
 impl How {
-    /// What these options mean together.
+    /// The rules that the options select.
     pub fn rules(&self) -> Rules {
         let recursive = self.recursive || self.archive;
         let follow = if self.dereference {

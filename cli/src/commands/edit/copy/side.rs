@@ -1,4 +1,4 @@
-//! What `cp` copies from and to: this machine, a volume that is open for changes, or an image that is only read.
+//! Sources and targets of `cp`: the host, a writable volume, or a read-only image.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,13 +8,13 @@ use base::time::Time;
 use format::inode::FileType;
 use xebec::{Device, Kind};
 
-/// A name in a directory that was entered, or a path as the user wrote it.
+/// A name in an open directory, or a path of the command line.
 pub struct At<D> {
-    /// The directory; `None` where the name is a path of the user.
+    /// The directory; `None` if the name is a path of the command line.
     pub dir: Option<Rc<D>>,
     /// The name, or the path.
     pub name: Vec<u8>,
-    /// The path for messages.
+    /// Path for messages.
     pub shown: Vec<u8>,
 }
 
@@ -25,51 +25,51 @@ impl<D> Clone for At<D> {
 }
 
 impl<D> At<D> {
-    /// A path of the user, for its own sake.
+    /// A path of the command line.
     pub fn path(path: &[u8]) -> Self {
         Self::named(b"", path)
     }
 
-    /// A path of the user; in messages the name of its side stands before it.
+    /// A path of the command line, prefixed with the name of its side in messages.
     pub fn named(side: &[u8], path: &[u8]) -> Self {
         Self { dir: None, name: path.to_vec(), shown: [side, path].concat() }
     }
 
-    /// A name in a directory that was entered.
+    /// A name in an open directory.
     pub fn below(dir: &Rc<D>, shown: &[u8], name: &[u8]) -> Self {
         Self { dir: Some(Rc::clone(dir)), name: name.to_vec(), shown: joined(shown, name) }
     }
 }
 
-/// A path and a name in it.
+/// Appends a name to a path.
 pub fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {
     let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
     [path, slash, name].concat()
 }
 
-/// Which file it is: a number for its device or side, and one on it.
+/// Identity of a file: device or side, and inode number.
 pub type Id = (u64, u64);
 
-/// What is known of a file.
+/// Metadata of a file.
 #[derive(Clone, Debug)]
 pub struct Stat {
-    /// Which file it is.
+    /// Identity.
     pub id: Id,
-    /// What it is.
+    /// File type.
     pub kind: FileType,
-    /// The lower twelve bits of the mode.
+    /// Lower twelve bits of the mode.
     pub permissions: u16,
-    /// Names.
+    /// Link count.
     pub links: u64,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Last read.
+    /// Access time (atime).
     pub accessed: Time,
-    /// Last change of the contents.
+    /// Modification time (mtime).
     pub modified: Time,
-    /// Numbers of a device.
+    /// Device number.
     pub device: Device,
 }
 
@@ -78,35 +78,35 @@ pub type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// An open file that is read.
 pub trait Contents {
-    /// Bytes; `None` of what is read to its end, because it has no holes or no size.
+    /// Size; `None` for files that are read up to EOF, as they have no holes or no size.
     fn size(&self) -> Option<u64>;
 
-    /// The first run of data at or behind a byte.
+    /// The first data at or after an offset.
     fn next_run(&mut self, from: u64) -> Result<Option<Range<u64>>>;
 
-    /// Reads at a byte, or, without a size, what comes next; 0 at the end.
+    /// Reads at an offset or, without a size, sequentially; 0 at EOF.
     fn read(&mut self, at: u64, buffer: &mut [u8]) -> Result<usize>;
 
-    /// The file, if it is one of a volume that is open for changes.
+    /// The file, if it is in a writable volume.
     fn in_volume(&self) -> Option<&xebec::File<'_>> {
         None
     }
 }
 
-/// Takes operands that cannot be expanded.
+/// Receives errors of expanding operands.
 pub type Fail<'f> = &'f mut dyn FnMut(&[u8], anyhow::Error);
 
-/// Where files are found.
+/// A side that files are read from.
 pub trait Side {
-    /// A directory that was entered.
+    /// An open directory.
     type Dir;
 
-    /// The paths that operands name; what cannot be expanded goes to `fail`. On this machine the shell expands.
+    /// Expands patterns in operands; errors are passed to `fail`. Host paths are expanded by the shell.
     fn expand(&self, operands: &[Vec<u8>], _fail: Fail<'_>) -> Vec<Vec<u8>> {
         operands.to_vec()
     }
 
-    /// What is known of a file; `None` where there is none.
+    /// Metadata of a file; `None` if it does not exist.
     fn stat(&self, at: &At<Self::Dir>, follow: bool) -> Result<Option<Stat>>;
 
     /// Enters a directory.
@@ -121,7 +121,7 @@ pub trait Side {
     /// The extended attributes that can be read.
     fn attributes(&self, at: &At<Self::Dir>, follow: bool) -> Result<Attributes>;
 
-    /// Opens what `stat` told of.
+    /// Opens a file after `stat`.
     fn open(&self, at: &At<Self::Dir>, follow: bool, stat: &Stat) -> Result<Box<dyn Contents + '_>>;
 }
 
@@ -141,43 +141,43 @@ pub trait Target: Side {
     /// Opens a regular file and cuts it off at its beginning. A symbolic link is followed.
     fn overwrite(&self, at: &At<Self::Dir>) -> Result<Self::Node<'_>>;
 
-    /// What exists, no link followed.
+    /// Opens an existing file without following links.
     fn node(&self, at: &At<Self::Dir>) -> Result<Self::Node<'_>>;
 
     /// Writes all bytes.
     fn write(&self, node: &Self::Node<'_>, at: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Gives a file its size.
+    /// Sets the file size.
     fn set_len(&self, node: &Self::Node<'_>, size: u64) -> Result<()>;
 
-    /// What follows the last write.
+    /// Finishes a file after the last write.
     fn written(&self, _node: &Self::Node<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Shares the blocks of a file, if that is possible; whether it is.
+    /// Shares the blocks of a file, and returns whether that is possible.
     fn share(&self, _node: &Self::Node<'_>, _contents: &dyn Contents) -> bool {
         false
     }
 
-    /// Gives an existing file one more name, which must not exist.
+    /// Creates a hard link; the name must not exist.
     fn link(&self, existing: &At<Self::Dir>, new: &At<Self::Dir>) -> Result<()>;
 
-    /// Removes a name that is no directory.
+    /// Unlinks a file that is not a directory.
     fn unlink(&self, at: &At<Self::Dir>) -> Result<()>;
 
-    /// Sets owner and group; `false` where this user may not.
+    /// Sets owner and group; `false` if not permitted.
     fn set_owner(&self, node: &Self::Node<'_>, uid: u32, gid: u32) -> Result<bool>;
 
     /// Sets the lower twelve bits of the mode.
     fn set_mode(&self, node: &Self::Node<'_>, mode: u16) -> Result<()>;
 
-    /// Sets the times of the last read and of the last change.
+    /// Sets atime and mtime.
     fn set_times(&self, node: &Self::Node<'_>, accessed: Time, modified: Time) -> Result<()>;
 
     /// Sets an extended attribute.
     fn set_attribute(&self, node: &Self::Node<'_>, name: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Removes an extended attribute, if it is there.
+    /// Removes an extended attribute if it exists.
     fn remove_attribute(&self, node: &Self::Node<'_>, name: &[u8]) -> Result<()>;
 }

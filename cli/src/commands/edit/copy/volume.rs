@@ -1,4 +1,4 @@
-//! Files of a volume that is open for changes.
+//! A writable volume as source or target of `cp`.
 
 use std::ops::Range;
 
@@ -11,17 +11,17 @@ use xebec::{Device, Dir, File, Kind, New, OpenOptions, SetAttribute, SetMetadata
 use super::side::{At, Attributes, Contents, Fail, Id, Side, Stat, Target};
 use crate::operands;
 
-/// Stands for the device in an [`Id`]: none of this machine has that number.
+/// Device number in an [`Id`]; no host device has it.
 const SIDE: u64 = u64::MAX;
-/// What new files do not get unless their mode is kept, as with `mkdir` and `touch`.
+/// Umask of new files, as in `mkdir` and `touch`.
 const UMASK: u16 = 0o022;
 
-/// A file that was made or opened.
+/// A new or open file.
 pub struct Node<'v> {
     ino: Ino,
-    /// Open for writing, if it has contents.
+    /// Open for writing, if it is a regular file.
     file: Option<File<'v>>,
-    /// The mode of a program that was there before: writing takes set-ID bits away, but not where root writes.
+    /// Mode of an existing program: unlike in a write by root, the set-ID bits are cleared.
     program: Option<u16>,
 }
 
@@ -34,9 +34,9 @@ fn find(volume: &Volume, at: &At<Ino>, follow: bool) -> xebec::Result<Ino> {
 }
 
 /// Where a file cannot be made.
-pub const NO_DIRECTORY: &str = "there is no such directory in the volume (`xebec mkdir -p` makes it)";
+pub const NO_DIRECTORY: &str = "no such directory in the volume (`xebec mkdir -p` creates it)";
 
-/// The directory in which a name is made, and the name.
+/// Parent directory and name.
 fn place<'a>(volume: &Volume, at: &'a At<Ino>, is_directory: bool) -> Result<(Ino, &'a [u8])> {
     if at.name.ends_with(b"/") && !is_directory {
         bail!("{NO_DIRECTORY}");
@@ -106,11 +106,11 @@ impl Side for Volume {
     }
 }
 
-/// In an image there is nothing behind a device, and nobody at the other end of a pipe.
+/// In an image, devices and pipes have no contents.
 pub fn expect_contents(known: &Stat) -> Result<()> {
     match known.kind {
         FileType::Regular => Ok(()),
-        _ => bail!("is a device, a pipe or a socket, of which an image holds no contents: copy it with -r"),
+        _ => bail!("is a device, pipe or socket without contents in an image (-r not specified)"),
     }
 }
 
@@ -148,7 +148,7 @@ impl Target for Volume {
         let new = New { kind, permissions: mode, umask: UMASK, ..New::file() };
         let ino = match self.create(dir, name, &new) {
             Err(error) if error.errno() == errno::EEXIST && kind == Kind::File => {
-                bail!("is a symbolic link to nothing: it is not written through")
+                bail!("not writing through a dangling symbolic link")
             }
             made => made?,
         };
@@ -164,7 +164,7 @@ impl Target for Volume {
         let mode = self.metadata(ino)?.permissions;
         let file = OpenOptions::new().write(true).truncate(true).open_ino(self, ino)?;
         let node = Node { ino, file: Some(file), program: Some(mode).filter(|mode| mode & 0o6000 != 0) };
-        // As in Linux, also where root writes.
+        // As in Linux, also for writes of root.
         Target::remove_attribute(self, &node, b"security.capability")?;
         Ok(node)
     }

@@ -2,8 +2,8 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | this file | changing lists by entries |
-//! | [`restore`] | putting back what `getfacl` wrote |
+//! | this file | changes of ACL entries |
+//! | [`restore`] | restoring the output of `getfacl` |
 
 mod restore;
 
@@ -27,71 +27,71 @@ use crate::owners::Numbers;
 /// Arguments of `setfacl`.
 #[derive(Clone, Debug, Default, Args)]
 #[command(
-    after_help = "An entry is [default:]user:NAME:PERMS, group:NAME:PERMS, mask::PERMS or other::PERMS, with letters \
-    d, u, g, m, o for short; without NAME it is for the owner or the owning group. NAME is a number, or a name of the \
-    volume's own /etc/passwd or /etc/group. PERMS are letters of rwx, X (execute, for directories and what is \
-    executable already), -, or one octal digit. A file of entries has one a line, as getfacl writes them.\n\n\
-    What getfacl -R wrote, --restore puts back: lists, owners, groups, and the bits set-user-ID, set-group-ID and \
-    sticky, of all files that are named there. Names that it wrote without their first slash count from the root.\n\n\
-    Where several things are asked for, they are done in this order: --set, -b, -k, -x, -m. The mask then allows what \
-    any entry below it allows, unless an entry of the command is the mask itself. A list that says no more than the \
-    permission bits is not stored. Symbolic links are followed where they are named, and left alone below.\n\n\
+    after_help = "An ACL entry is [default:]user:NAME:PERMS, group:NAME:PERMS, mask::PERMS or other::PERMS, \
+    abbreviated d, u, g, m, o; without NAME it applies to the owner or the owning group. NAME is an ID, or a name \
+    in /etc/passwd or /etc/group of the volume. PERMS are letters of rwx, X (execute for directories and files \
+    that someone may execute), -, or an octal digit. Files contain one entry per line, as written by getfacl.\n\n\
+    --restore reads the output of getfacl -R and restores ACLs, owners, groups, and the set-user-ID, set-group-ID \
+    and sticky bits of all files in it. Relative names start at the root.\n\n\
+    Options are applied in the order --set, -b, -k, -x, -m. Then the mask is recalculated, unless it was set \
+    explicitly. An ACL that is equivalent to the permission bits is not stored. Symbolic links on the command line \
+    are followed; with -R, links below are skipped.\n\n\
     Examples:\n  xebec setfacl -m u:1000:rw,g:33:r disk.xfs /srv/file\n  \
     xebec setfacl -R -m u:1000:rwX,d:u:1000:rwX disk.xfs /srv\n  xebec setfacl -b disk.xfs /srv/file\n  \
     xebec getfacl -R old.xfs /srv | xebec setfacl --restore - new.xfs"
 )]
 pub struct Setfacl {
-    /// Add these entries, or change them.
+    /// Add or modify ACL entries.
     #[arg(short, long, value_name = "ENTRIES")]
     #[arg(required_unless_present_any = [
         "modify_file", "remove", "remove_file", "remove_all", "remove_default", "set", "set_file", "restore",
     ])]
     modify: Vec<Grants>,
-    /// Add or change the entries in this file of the machine; - is standard input.
+    /// Read the entries to modify from a host file; - for standard input.
     #[arg(short = 'M', long, value_name = "FILE")]
     modify_file: Option<PathBuf>,
-    /// Remove these entries.
+    /// Remove ACL entries.
     #[arg(short = 'x', long, value_name = "ENTRIES")]
     remove: Vec<Removals>,
-    /// Remove the entries in this file of the machine; - is standard input.
+    /// Read the entries to remove from a host file; - for standard input.
     #[arg(short = 'X', long, value_name = "FILE")]
     remove_file: Option<PathBuf>,
-    /// Replace the list by these entries.
+    /// Replace the ACL.
     #[arg(long, value_name = "ENTRIES")]
     set: Vec<Grants>,
-    /// Replace the list by the entries in this file of the machine; - is standard input.
+    /// Read the entries of the new ACL from a host file; - for standard input.
     #[arg(long, value_name = "FILE")]
     set_file: Option<PathBuf>,
-    /// Remove all entries that permission bits cannot say, and the default list.
+    /// Remove all extended ACL entries and the default ACL.
     #[arg(short = 'b', long)]
     remove_all: bool,
-    /// Remove the default list.
+    /// Remove the default ACL.
     #[arg(short = 'k', long)]
     remove_default: bool,
-    /// Entries are of the default list: what new files in a directory take over.
+    /// Operate on the default ACL, which new files in a directory inherit.
     #[arg(short, long)]
     default: bool,
-    /// Leave the mask as it is.
+    /// Do not recalculate the mask.
     #[arg(short, long)]
     no_mask: bool,
-    /// Fit the mask even where an entry of the command is the mask.
+    /// Recalculate the mask even if it is set explicitly.
     #[arg(long, conflicts_with = "no_mask")]
     mask: bool,
-    /// Everything below, too.
+    /// Change directories and their contents recursively.
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Put back what is in this file of the machine, as getfacl wrote it; - is standard input.
+    /// Restore ACLs from a host file written by getfacl; - for standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "modify", "modify_file", "remove", "remove_file", "remove_all", "remove_default", "set", "set_file",
         "default", "no_mask", "mask", "recursive",
     ])]
     restore: Option<PathBuf>,
-    /// Whose lists.
+    /// Files to change.
     #[arg(required_unless_present = "restore", conflicts_with = "restore", value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
-/// What is to be done, read and looked up.
+/// The parsed options.
 struct Plan<'a> {
     arguments: &'a Setfacl,
     users: Numbers,
@@ -101,22 +101,22 @@ struct Plan<'a> {
     modify: Vec<Entry>,
 }
 
-/// Both lists of a file.
+/// Both ACLs of a file.
 struct Lists {
     access: List,
     default: List,
 }
 
 impl Edit for Setfacl {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         if let Some(path) = &self.restore {
-            return restore::perform(path, volume, tell);
+            return restore::perform(path, volume, report);
         }
         let plan = match Plan::of(self, volume) {
             Ok(plan) => plan,
-            Err(error) => return tell(error),
+            Err(error) => return report(error),
         };
-        for path in paths(volume, &self.paths, tell) {
+        for path in paths(volume, &self.paths, report) {
             let done = volume.resolve(&path, true).map_err(anyhow::Error::from).and_then(|top| {
                 tree(volume, top, self.recursive, &mut |ino, file| match file.file_type {
                     FileType::Symlink => Ok(()),
@@ -124,7 +124,7 @@ impl Edit for Setfacl {
                 })
             });
             if let Err(error) = done {
-                tell(error.context(At(path)));
+                report(error.context(At(path)));
             }
         }
     }
@@ -158,7 +158,7 @@ impl<'a> Plan<'a> {
         let directory = file.file_type == FileType::Directory;
         let asks_default = self.entries().any(|entry| self.is_default(entry));
         if asks_default && !directory && !self.arguments.recursive {
-            anyhow::bail!("only directories have a default list");
+            anyhow::bail!("only directories can have default ACLs");
         }
         let before = Lists {
             access: list(volume, ino, LINUX_ACCESS)?.unwrap_or_else(|| List::of_mode(file.permissions)),
@@ -188,7 +188,7 @@ impl<'a> Plan<'a> {
         Ok(volume.set_attribute(ino, LINUX_DEFAULT.as_bytes(), &value, SetAttribute::Any)?)
     }
 
-    /// What comes of a file's lists.
+    /// Applies the options to the ACLs of a file.
     fn change(&self, before: &Lists, directory: bool) -> anyhow::Result<Lists> {
         let Lists { mut access, mut default } =
             Lists { access: before.access.clone(), default: before.default.clone() };
@@ -258,14 +258,14 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The entries in a file of the machine.
+/// Reads entries from a host file.
 fn read<T: std::str::FromStr<Err = String>>(path: &Path) -> anyhow::Result<T> {
     let about = || path.display().to_string();
     let text = String::from_utf8(read_bytes(path)?).with_context(about)?;
     text.parse().map_err(anyhow::Error::msg).with_context(about)
 }
 
-/// A file of the machine, or standard input.
+/// Reads a host file or standard input.
 fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     let read = match path.to_str() {
@@ -276,7 +276,7 @@ fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A list of a file, if it has such.
+/// Reads an ACL of a file, if it has one.
 fn list(volume: &Volume, ino: Ino, name: &str) -> anyhow::Result<Option<List>> {
     match volume.get_attribute(ino, name.as_bytes()) {
         Ok(value) => Ok(Some(List::of_linux(&value)?)),

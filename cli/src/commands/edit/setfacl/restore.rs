@@ -1,7 +1,7 @@
-//! `setfacl --restore`: lists, owners and the bits beside the permissions, as `getfacl` wrote them.
+//! `setfacl --restore`: restores ACLs, owners and special mode bits from the output of `getfacl`.
 //!
-//! A file begins with a line `# file: PATH`; `# owner:`, `# group:` and `# flags:` may follow, then the entries of both
-//! lists, one a line. In the path, a backslash and three octal digits are a byte.
+//! Each file starts with a line `# file: PATH`, optionally `# owner:`, `# group:` and `# flags:`, then ACL entries, one
+//! per line. In the path, a backslash and three octal digits are a byte.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use crate::acl::spec::{Entry, Grants};
 use crate::failure::At;
 use crate::owners::Numbers;
 
-/// The bits beside the permissions.
+/// Set-user-ID, set-group-ID and sticky.
 const SPECIAL: u16 = 0o7000;
 
-/// What is written of one file.
+/// The saved state of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Saved {
     path: Vec<u8>,
@@ -26,23 +26,23 @@ struct Saved {
     entries: Vec<Entry>,
 }
 
-/// Puts back what is in a file of the machine.
-pub(super) fn perform(path: &Path, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+/// Restores from a host file.
+pub(super) fn perform(path: &Path, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
     let about = || path.display().to_string();
     let read = read_bytes(path).and_then(|text| parse(&text).with_context(about));
     let all = match read {
         Ok(all) => all,
-        Err(error) => return tell(error),
+        Err(error) => return report(error),
     };
-    // As with -b and -m.
+    // Like -b and -m.
     let arguments = Setfacl { remove_all: true, ..Setfacl::default() };
     let mut plan = match Plan::of(&arguments, volume) {
         Ok(plan) => plan,
-        Err(error) => return tell(error),
+        Err(error) => return report(error),
     };
     for saved in all {
         if let Err(error) = saved.put_back(volume, &mut plan) {
-            tell(error.context(At(saved.path.clone())));
+            report(error.context(At(saved.path.clone())));
         }
     }
 }
@@ -71,7 +71,7 @@ fn number(name: Option<&str>, numbers: &Numbers, kind: &str) -> anyhow::Result<O
     let Some(name) = name else { return Ok(None) };
     let number = name.parse().ok().or_else(|| numbers.get(name));
     let file = if kind == "user" { "passwd" } else { "group" };
-    number.map(Some).with_context(|| format!("the volume's own /etc/{file} has no {kind} {name:?}"))
+    number.map(Some).with_context(|| format!("no {kind} {name:?} in /etc/{file} of the volume"))
 }
 
 fn parse(text: &[u8]) -> anyhow::Result<Vec<Saved>> {
@@ -87,9 +87,7 @@ fn parse(text: &[u8]) -> anyhow::Result<Vec<Saved>> {
             continue;
         }
         let Some(saved) = all.last_mut() else {
-            bail!(
-                "line {n}: no line \"# file: PATH\" comes before it (getfacl writes such, unless -c was given)"
-            );
+            bail!("line {n}: missing \"# file: PATH\" before it (getfacl -c omits it)");
         };
         let context = || format!("line {n}");
         match text.strip_prefix('#').map(|comment| comment.trim().split_once(':')) {
@@ -115,19 +113,19 @@ fn special(letters: &str) -> anyhow::Result<u16> {
     let mut bits = 0;
     let places = [('s', 0o4000), ('s', 0o2000), ('t', 0o1000)];
     if letters.chars().count() != places.len() {
-        bail!("flags are three letters, as in s-t");
+        bail!("flags must be three characters, such as s-t");
     }
     for (found, (letter, bit)) in letters.chars().zip(places) {
         match found {
             '-' => {}
             found if found == letter => bits |= bit,
-            _ => bail!("flags are three letters, as in s-t"),
+            _ => bail!("flags must be three characters, such as s-t"),
         }
     }
     Ok(bits)
 }
 
-/// A path without its escapes.
+/// Decodes octal escapes in a path.
 fn unquote(text: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -165,7 +163,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_with_its_line() {
         for (text, said) in [
-            (&b"user::rwx\n"[..], "line 1: no line"),
+            (&b"user::rwx\n"[..], "line 1: missing"),
             (b"# file: a\nuser\n", "line 2"),
             (b"# file: a\n\n# flags: st-\n", "line 3"),
             (b"# file: a\n\xff\n", "line 2"),

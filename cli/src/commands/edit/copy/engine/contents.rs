@@ -1,4 +1,4 @@
-//! What files hold, and what becomes of a file that cannot be read to its end.
+//! Copies file contents, and handles sources that cannot be read completely.
 
 use anyhow::Result;
 
@@ -15,10 +15,10 @@ impl std::fmt::Display for Unreadable {
     }
 }
 
-/// The message tells all causes.
+/// The text includes all causes.
 impl std::error::Error for Unreadable {}
 
-/// What came of reading a source: what the system or a volume refuses is told from what is not done on purpose.
+/// Result of reading a source: separates errors of the system from refusals.
 pub(super) fn read<T>(result: Result<T>) -> Result<T> {
     result.map_err(|error| {
         let refused = error.chain().any(|cause| {
@@ -29,7 +29,7 @@ pub(super) fn read<T>(result: Result<T>) -> Result<T> {
 }
 
 impl<'c, S: Side, T: Target> Copier<'c, S, T> {
-    /// Nothing is left of a new file of which something cannot be read, if that is left out.
+    /// Removes a new file that is incomplete because its source is unreadable.
     pub(super) fn unmake(&self, copied: Result<()>, target: &At<T::Dir>, is_new: bool) -> Result<()> {
         let is_unreadable = copied.as_ref().is_err_and(|error| error.is::<Unreadable>());
         if is_new && is_unreadable && self.rules.ignore_unreadable {
@@ -60,7 +60,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         Ok(())
     }
 
-    /// What a file holds; where nothing is, nothing is written.
+    /// Copies the data of a file, preserving holes.
     pub(super) fn contents(&mut self, contents: &mut dyn Contents, node: &T::Node<'c>) -> Result<()> {
         let Some(size) = contents.size() else {
             let mut at = 0;

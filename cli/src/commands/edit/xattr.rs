@@ -13,33 +13,33 @@ use crate::values;
 #[derive(Clone, Debug, Args)]
 #[command(
     disable_help_flag = true,
-    after_help = "A value that begins with 0x is hexadecimal, one that begins with 0s is base64; all else is \
-    text, in which \\ooo stands for a byte in octal. Access control lists are system.posix_acl_access and \
-    system.posix_acl_default, in the binary form of Linux.\n\n\
+    after_help = "Values that start with 0x are hexadecimal, those that start with 0s base64; others are text, in \
+    which \\ooo is an octal byte. ACLs are system.posix_acl_access and system.posix_acl_default, in the binary \
+    format of Linux.\n\n\
     Examples:\n  xebec setfattr disk.xfs -n user.origin -v \"a mirror\" /srv/file\n  \
     xebec setfattr disk.xfs -n security.capability -v 0x0100000200040000000000000000000000000000 /bin/ping\n  \
     xebec setfattr disk.xfs -x user.origin /srv/file"
 )]
 pub struct Setfattr {
-    /// The attribute to set.
+    /// Name of the attribute to set.
     #[arg(short, long, value_name = "NAME", required_unless_present = "remove")]
     name: Option<OsString>,
-    /// Its value (empty); -v for short.
+    /// Value of the attribute (default: empty); short form -v.
     #[arg(long, value_name = "VALUE", requires = "name", allow_hyphen_values = true)]
     value: Option<OsString>,
-    /// The attribute to remove.
+    /// Name of the attribute to remove.
     #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]
     remove: Option<OsString>,
-    /// Only where it does not exist.
+    /// Fail if the attribute exists.
     #[arg(long, requires = "name")]
     create: bool,
-    /// Only where it exists.
+    /// Fail if the attribute does not exist.
     #[arg(long, requires = "name", conflicts_with = "create")]
     replace: bool,
-    /// Change a symbolic link itself, not what it leads to.
+    /// Change symbolic links instead of their targets.
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// What to change.
+    /// Files to change.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
     /// Print help.
@@ -48,18 +48,18 @@ pub struct Setfattr {
 }
 
 impl Edit for Setfattr {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let value = self.value.as_ref().map_or(Ok(Vec::new()), |value| values::decode(value.as_bytes()));
         let value = match value {
             Ok(value) => value,
-            Err(error) => return tell(error),
+            Err(error) => return report(error),
         };
         let how = match (self.create, self.replace) {
             (true, _) => SetAttribute::Create,
             (_, true) => SetAttribute::Replace,
             _ => SetAttribute::Any,
         };
-        each(volume, &self.paths, tell, |path| {
+        each(volume, &self.paths, report, |path| {
             let ino = volume.resolve(path, !self.no_dereference)?;
             match (&self.name, &self.remove) {
                 (Some(name), _) => volume.set_attribute(ino, name.as_bytes(), &value, how),

@@ -1,4 +1,4 @@
-//! `xebec grow` of a volume that is mounted: its server is asked, through the mount.
+//! `xebec grow` of a mounted volume: a request to the server of the mount.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::commands::mount::status::{self, Document};
 use crate::output::Messages;
 use crate::sizes::spoken;
 
-/// Makes the volume that is mounted on a directory larger.
+/// Grows the volume mounted on a directory.
 pub fn grow(directory: &Path, size: Size, global: &Global) -> anyhow::Result<u8> {
     let messages = Messages::new(global, directory.display().to_string());
     let before = now(directory)?;
@@ -25,7 +25,7 @@ pub fn grow(directory: &Path, size: Size, global: &Global) -> anyhow::Result<u8>
     asked.map_err(|error| refused(error, wanted, &before))?;
     let after = now(directory)?;
     if after.bytes == before.bytes {
-        messages.note("there is no room for more: nothing was changed");
+        messages.note("no room to grow: nothing was changed");
     }
     let blocks = |known: &Document| known.bytes / u64::from(block);
     let done = Done {
@@ -49,12 +49,12 @@ fn now(directory: &Path) -> anyhow::Result<Document> {
 fn refused(error: rustix::io::Errno, wanted: u64, before: &Document) -> anyhow::Error {
     match error.raw_os_error() {
         errno::EPERM | errno::EACCES => {
-            anyhow!("only who mounted it, and root, can make it larger")
+            anyhow!("only the user who mounted it and root may grow it")
         }
-        errno::EROFS => anyhow!("it is mounted read-only: unmount it and use `xebec grow IMAGE`"),
+        errno::EROFS => anyhow!("the volume is mounted read-only: unmount it and use `xebec grow IMAGE`"),
         errno::EFBIG => anyhow!(
-            "a mounted volume grows to 64 times its size at most, and {} is more, or more than the format knows: \
-             unmount it, use `xebec grow IMAGE` and mount it again",
+            "{} is more than 64 times the size of the mounted volume, or more than the format supports: unmount \
+            it, use `xebec grow IMAGE` and mount it again",
             spoken(wanted)
         ),
         number => {

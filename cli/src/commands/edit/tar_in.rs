@@ -1,4 +1,4 @@
-//! Whole trees into a volume: `tar-in`.
+//! `tar-in`.
 
 use std::ffi::OsString;
 use std::io;
@@ -20,24 +20,25 @@ use crate::output::{Level, say};
 /// Arguments of `tar-in`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "The archive may be compressed by gzip, zstd, xz or bzip2. Its members keep their owners, modes, \
-    times and attributes; a file replaces what has its name, a directory joins with one.\n\n\
+    after_help = "The archive may be compressed with gzip, zstd, xz or bzip2. Owners, modes, times and attributes \
+    are preserved. Files replace existing ones; directories are merged.\n\n\
     Examples:\n  xebec tar-in disk.xfs update.tar.zst\n  tar c -C build . | xebec tar-in disk.xfs - /srv/www\n  \
     xebec tar-in root.xfs layer3.tar --whiteouts oci\n  xebec tar-in disk.xfs damaged.tar --ignore-unreadable\n\n\
-    With --ignore-unreadable, what lies behind the place where the archive is damaged or cut is left out.\n\n\
-    Exit codes: 0 done; 1 something failed: what was complete before stays; 2 wrong usage."
+    With --ignore-unreadable, members behind the point where the archive is damaged or truncated are skipped.\n\n\
+    Exit codes: 0 success; 1 failure, files extracted so far are kept; 2 usage error."
 )]
 pub struct TarIn {
-    /// A tar archive, or - for one on standard input.
+    /// Tar archive; - for standard input.
     #[arg(value_name = "FILE.tar|-")]
     archive: OsString,
-    /// The directory of the volume that it goes to.
+    /// Target directory in the volume.
     #[arg(value_name = "DIR", default_value = "/")]
     dir: OsString,
-    /// How the archive says what is to be taken away.
+    /// Format of whiteouts: members that remove files.
     #[arg(long, value_name = "KIND")]
     whiteouts: Option<Whiteouts>,
-    /// SELinux labels, by a file_contexts file as setfiles(8) has them: EXPRESSION [TYPE] CONTEXT. Paths begin at DIR.
+    /// Set SELinux labels from a file_contexts file, as in setfiles(8): EXPRESSION [TYPE] CONTEXT. Paths are relative
+    /// to DIR.
     #[arg(long, value_name = "FILE")]
     file_contexts: Option<PathBuf>,
     #[command(flatten)]
@@ -45,9 +46,9 @@ pub struct TarIn {
 }
 
 impl Edit for TarIn {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         if let Err(error) = self.take_in(volume) {
-            tell(error);
+            report(error);
         }
     }
 
@@ -60,7 +61,7 @@ impl TarIn {
     fn take_in(&self, volume: &Volume) -> anyhow::Result<()> {
         let archive = match self.reads_standard_input() {
             false => Archive::new(Path::new(&self.archive)),
-            true if self.whiteouts.is_some() => bail!("--whiteouts: the archive is read twice: name a file"),
+            true if self.whiteouts.is_some() => bail!("--whiteouts reads the archive twice: name a file"),
             true => Archive::once(Path::new("standard input"), Box::new(io::stdin())),
         };
         let mut overrides = Overrides::default();

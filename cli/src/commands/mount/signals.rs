@@ -1,4 +1,4 @@
-//! Signals: the first unmounts; the second, while something is in use, makes stable what there is and leaves.
+//! Signals: the first unmounts; the second, while the mount is in use, syncs the volume and exits.
 
 use anyhow::Context as _;
 use fuse::mount::Mounted;
@@ -9,30 +9,30 @@ use xebec::Volume;
 
 use crate::output::{Messages, exit_code};
 
-/// Signals are waited for as long as this lives.
-pub struct Ending(Signals);
+/// Handler of SIGHUP, SIGINT and SIGTERM.
+pub struct SignalHandler(Signals);
 
-impl Ending {
-    /// From now on they do not end the process. Whoever started it may have had them blocked.
+impl SignalHandler {
+    /// Installs the handler and unblocks the signals, which the parent may have blocked.
     pub fn new() -> anyhow::Result<Self> {
         let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).context("cannot wait for signals")?;
-        // One that came while it was blocked is told now.
+        // Pending signals are delivered now.
         base::process::unblock_signals().context("cannot unblock signals")?;
         Ok(Self(signals))
     }
 
-    /// Ends [`wait`](Self::wait).
+    /// Handle to end [`wait`](Self::wait).
     pub fn handle(&self) -> Handle {
         self.0.handle()
     }
 
-    /// Waits for signals, and does what they ask.
+    /// Waits for signals and handles them.
     pub fn wait(mut self, mounted: &Mounted, volume: &Volume, messages: &Messages) {
         let mut asked = None;
         for _ in self.0.forever() {
             let is_covered = mounted.is_covered();
             if asked == Some(is_covered) {
-                // What was written is in the log or at home; the next opening puts it in order.
+                // All changes are on stable storage; the next mount replays the log.
                 let code = if volume.sync().is_ok() { exit_code::OK } else { exit_code::FAILED };
                 std::process::exit(code.into());
             }
@@ -40,9 +40,10 @@ impl Ending {
             if is_covered {
                 let name = mounted.directory().display();
                 messages.warn(format_args!(
-                    "something else is mounted over {name}: unmount that first; a second signal ends this one as it is"
+                    "another file system is mounted over {name}: unmount it first; a second signal exits without \
+                    unmounting"
                 ));
-                // What fails is told by the next signal, or to who wrote it.
+                // Errors are reported at the next signal, or by fsync.
                 let _ = volume.sync();
             } else {
                 give_up(mounted, messages);
@@ -51,21 +52,19 @@ impl Ending {
     }
 }
 
-/// Has the kernel write what it keeps, and unmounts: now, or when nobody uses the mount any more.
+/// Writes back the kernel's cache and unmounts, lazily if the mount is in use.
 fn give_up(mounted: &Mounted, messages: &Messages) {
     let name = mounted.directory().display();
     let open = rustix::fs::open(mounted.directory(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
     if let Ok(root) = open {
-        // What fails is told to who wrote it.
+        // Errors are reported by fsync.
         let _ = rustix::fs::syncfs(&root);
     }
     if mounted.unmount(false).is_ok() {
         return;
     }
-    messages.warn(format_args!(
-        "{name} is in use: unmounted for all who come now; a second signal ends it for those, too"
-    ));
+    messages.warn(format_args!("{name} is in use: unmounted lazily; a second signal exits"));
     if let Err(error) = mounted.unmount(true) {
-        messages.warn(format_args!("{name} cannot be unmounted: {error}"));
+        messages.warn(format_args!("cannot unmount {name}: {error}"));
     }
 }

@@ -18,65 +18,63 @@ use crate::names;
 #[command(after_help = "Examples:\n  xebec mv disk.xfs /etc/motd /etc/motd.old\n  \
     xebec mv disk.xfs /a /b /directory\n  xebec mv --exchange disk.xfs /current /next")]
 pub struct Mv {
-    /// What to move, and at the end where to: a new name, or a directory.
+    /// Files to move, and the target: a new name, or a directory.
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Leave what has the new name alone.
+    /// Do not overwrite existing files.
     #[arg(short, long, conflicts_with = "exchange", overrides_with = "force")]
     no_clobber: bool,
-    /// Replace what has the new name, as without this option.
+    /// Overwrite existing files (default).
     #[arg(short, long)]
     force: bool,
-    /// Move everything into this directory.
+    /// Move all files into this directory.
     #[arg(short, long, value_name = "DIR", conflicts_with_all = ["exchange", "no_target_directory"])]
     target_directory: Option<OsString>,
-    /// Both names exist, and change places.
+    /// Exchange two existing files.
     #[arg(long)]
     exchange: bool,
-    /// The last path is a name, even if it is a directory.
+    /// Treat the target as a normal file, even if it is a directory.
     #[arg(short = 'T', long)]
     no_target_directory: bool,
 }
 
 impl Edit for Mv {
-    fn perform(&self, volume: &Volume, tell: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let (to, operands) = match (&self.target_directory, self.paths.split_last()) {
             (Some(to), _) => (to, &self.paths[..]),
             (None, Some((to, operands))) if !operands.is_empty() => (to, operands),
-            _ => return tell(anyhow!("say what to move, and where to: mv PATH TARGET")),
+            _ => return report(anyhow!("missing operand: mv PATH... TARGET")),
         };
-        let (to, sources) = (bytes(to), paths(volume, operands, tell));
+        let (to, sources) = (bytes(to), paths(volume, operands, report));
         if self.target_directory.is_some() || operands.len().max(sources.len()) > 1 {
             let several = match self.no_target_directory {
-                true => Err(anyhow!("with -T one file is moved")),
+                true => Err(anyhow!("-T takes one source only")),
                 false => expect_directory(volume, to),
             };
             if let Err(error) = several {
-                return tell(error);
+                return report(error);
             }
         }
         let mut made = HashSet::new();
         for source in &sources {
             if let Err(error) = self.rename(volume, source, to, &mut made) {
-                tell(error);
+                report(error);
             }
         }
     }
 }
 
-/// Several files can go only into a directory: under one name, each would replace the one before.
+/// The target of several files must be a directory.
 pub(super) fn expect_directory(volume: &Volume, path: &[u8]) -> anyhow::Result<()> {
     let there = volume.resolve(path, true).and_then(|ino| volume.metadata(ino));
     match there.map_err(at(path))?.file_type {
         FileType::Directory => Ok(()),
-        _ => {
-            Err(anyhow!("it is not a directory, which several files could go to").context(At(path.to_vec())))
-        }
+        _ => Err(anyhow!("target is not a directory").context(At(path.to_vec()))),
     }
 }
 
 impl Mv {
-    /// Moves one file; `made` are the names that were made so far, which are not replaced.
+    /// Moves one file; `made` are names created so far, which must not be overwritten.
     fn rename(
         &self,
         volume: &Volume,
@@ -100,15 +98,15 @@ impl Mv {
             return Err(anyhow!("is the same file as {}", names::quoted(to)).context(At(source.to_vec())));
         }
         if !self.no_clobber && !made.insert((dir, new_name.to_vec())) {
-            let text = format!("{} was just moved to the same name", names::quoted(new_name));
+            let text = format!("will not overwrite just-created {}", names::quoted(new_name));
             return Err(anyhow!(text).context(At(source.to_vec())));
         }
         match volume.rename(from, name, dir, new_name, how) {
             Err(error) if self.no_clobber && error.errno() == errno::EEXIST => Ok(()),
-            // Both directories exist: it is the source that does not.
+            // Both directories exist, so the source does not.
             Err(error) if error.errno() == errno::ENOENT && !self.exchange => Err(at(source)(error)),
             Err(error) => {
-                let text = format!("cannot be moved to {}", names::quoted(to));
+                let text = format!("cannot move to {}", names::quoted(to));
                 Err(anyhow::Error::new(error).context(text).context(At(source.to_vec())))
             }
             Ok(()) => Ok(()),
@@ -116,8 +114,8 @@ impl Mv {
     }
 }
 
-/// Where `source` goes if it is sent to `path`: into it, if that is a directory (or, if `follow`, leads to one), under
-/// its own last name; else to that name.
+/// Parent and name of the target for `source`: if `path` is a directory (or, with `follow`, a link to one), its own
+/// name in it, else `path`.
 pub(super) fn destination<'p>(
     volume: &Volume,
     path: &'p [u8],
@@ -130,7 +128,7 @@ pub(super) fn destination<'p>(
             let name = source.split(|byte| *byte == b'/').rfind(|name| !name.is_empty());
             Ok((there.ino, name.unwrap_or_default()))
         }
-        // Only a directory may get a name with a slash behind it.
+        // A trailing slash requires a directory.
         _ if path.ends_with(b"/") => {
             let source = volume.resolve(source, false).and_then(|ino| volume.metadata(ino))?;
             match source.file_type {
