@@ -164,8 +164,8 @@ pub fn with_setfattr_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
 pub fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     let in_json = arguments.iter().skip(1).take_while(|a| *a != "--").any(|a| a == "--json");
     if in_json && error.use_stderr() {
-        output::say_in_json();
-        output::say(Level::Error, "", usage_line(error));
+        output::use_json_messages();
+        output::print_message(Level::Error, "", usage_line(error));
     } else {
         // Errors of a closed pipe are ignored.
         let _ = error.print();

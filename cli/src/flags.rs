@@ -1,12 +1,11 @@
-//! Flags of files, as chattr and lsattr write them.
+//! Inode flags in the notation of chattr and lsattr.
 
 use std::str::FromStr;
 
 use format::inode::flags;
 use xebec::settings::xflags;
 
-/// Letter, bit, and the words of `lsattr -l`. The letters are those of chattr; it has none for the last two, which have
-/// those of xfs_io.
+/// Letter, bit, and long name of `lsattr -l`. Letters are those of chattr; for the last two, those of xfs_io.
 const TABLE: &[(char, u32, &str)] = &[
     ('S', flags::SYNC as u32, "Synchronous_Updates"),
     ('i', flags::IMMUTABLE as u32, "Immutable"),
@@ -19,22 +18,22 @@ const TABLE: &[(char, u32, &str)] = &[
     ('f', flags::NODEFRAG as u32, "No_Defragmentation"),
 ];
 
-/// The letters of a file's flags, a dash for each that it has not.
+/// Flags as letters, with a dash for each unset flag.
 pub fn letters(xflags: u32) -> String {
     TABLE.iter().map(|(letter, bit, _)| if xflags & bit != 0 { *letter } else { '-' }).collect()
 }
 
-/// The same in words.
+/// Long names of the set flags.
 pub fn words(xflags: u32) -> Vec<&'static str> {
     TABLE.iter().filter(|(_, bit, _)| xflags & bit != 0).map(|(_, _, word)| *word).collect()
 }
 
-/// A change of flags: `+i`, `-a`, `=dA`, or several of them.
+/// An operand of `chattr`: `+i`, `-a`, `=dA`, or several of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change(Vec<(char, u32)>);
 
 impl Change {
-    /// What comes of a file's flags.
+    /// Applies it to flags.
     pub fn apply(&self, xflags: u32) -> u32 {
         let all = TABLE.iter().fold(0, |all, (_, bit, _)| all | bit);
         self.0.iter().fold(xflags, |xflags, (sign, bits)| match sign {
@@ -59,11 +58,11 @@ impl FromStr for Change {
             let (Some((_, bits)), Some((_, bit, _))) =
                 (steps.last_mut(), TABLE.iter().find(|(known, _, _)| *known == letter))
             else {
-                return Err(format!("{text:?} is no change of flags: +, - or =, and letters of {known}"));
+                return Err(format!("invalid flags {text:?}: expected +, - or =, and letters of {known}"));
             };
             *bits |= bit;
         }
-        if steps.is_empty() { Err("a change of flags begins with +, - or =".into()) } else { Ok(Self(steps)) }
+        if steps.is_empty() { Err("flags must start with +, - or =".into()) } else { Ok(Self(steps)) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A volume's sizes and features, as `info` and `mkfs` show them.
+//! Geometry and features of a volume, for `info` and `mkfs`.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use format::features;
 use format::superblock::{RawSuperblock, Superblock};
 use serde::Serialize;
 
-/// The numbers of the geometry, in bytes and counts.
+/// Geometry, in bytes and counts.
 #[derive(Debug, Serialize)]
 pub struct Shape {
     block_bytes: u32,
@@ -28,7 +28,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Of a verified superblock.
+    /// The geometry of a verified superblock.
     pub fn of(superblock: &Superblock) -> Self {
         let (raw, geometry) = (&superblock.raw, &superblock.geometry);
         Self {
@@ -51,7 +51,7 @@ impl Shape {
     }
 }
 
-/// Every feature that the superblock names, old ones by the names that `mkfs.xfs` gives them.
+/// Names of all features of the superblock, as in `mkfs.xfs`.
 pub fn feature_names(raw: &RawSuperblock) -> Vec<String> {
     let words = raw.features();
     let old = [
@@ -76,7 +76,7 @@ fn log_sector(raw: &RawSuperblock) -> u32 {
     u32::from(raw.logsectsize.get()).max(512)
 }
 
-/// The layout of `xfs_info` and `mkfs.xfs` (xfsprogs 6.13).
+/// Text in the format of `xfs_info` and `mkfs.xfs` (xfsprogs 6.13).
 pub fn text(superblock: &Superblock, name: &str) -> String {
     let (raw, geometry) = (&superblock.raw, &superblock.geometry);
     let has = Flags::of(geometry);

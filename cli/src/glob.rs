@@ -1,7 +1,7 @@
-//! Shell patterns over names, as `find -name` has them: `*`, `?`, `[...]` with ranges and classes as `[:digit:]`, and
-//! `\` before a character that stands for itself. Names need not be UTF-8.
+//! Shell patterns, as in `find -name`: `*`, `?`, `[...]` with ranges and classes such as `[:digit:]`, and `\` to quote
+//! a character. Names need not be UTF-8.
 
-/// Whether a name is more than itself as a pattern.
+/// Whether a name contains pattern characters.
 pub fn is_pattern(name: &[u8]) -> bool {
     name.iter().any(|byte| b"*?[\\".contains(byte))
 }
@@ -17,25 +17,25 @@ pub struct Pattern {
 enum Token {
     /// One byte.
     Byte(u8),
-    /// Any one character: of as many bytes as UTF-8 gives it, or one byte that is no UTF-8.
+    /// Any character: a UTF-8 sequence, or a byte that is not valid UTF-8.
     Any,
     /// Any number of bytes.
     Star,
-    /// One character of a set, or one that is in none of its members.
+    /// A character in a set, or not in it.
     Set { inverted: bool, members: Vec<Member> },
 }
 
-/// Part of a set.
+/// A member of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Member {
-    /// Characters from one to another, by their numbers: see [`character`].
+    /// A range of characters, as numbered by [`character`].
     Range(u32, u32),
-    /// `[:alpha:]` and its like.
+    /// A class such as `[:alpha:]`.
     Class(Class),
 }
 
 impl Pattern {
-    /// Takes a pattern apart. A `[` that is not closed stands for itself.
+    /// Parses a pattern. An unclosed `[` stands for itself.
     pub fn new(text: &[u8], fold_case: bool) -> Self {
         let mut tokens = Vec::new();
         let mut rest = text;
@@ -60,7 +60,7 @@ impl Pattern {
                 },
                 byte => Token::Byte(fold(*byte, fold_case)),
             };
-            // A run of stars is one.
+            // Adjacent stars are one.
             if token != Token::Star || tokens.last() != Some(&Token::Star) {
                 tokens.push(token);
             }
@@ -68,7 +68,7 @@ impl Pattern {
         Self { tokens, fold_case }
     }
 
-    /// Whether all of `name` matches. Goes back to the last star only, so that time is at most the product of both
+    /// Whether all of `name` matches. Backtracks to the last star only, so that time is bounded by the product of both
     /// lengths.
     pub fn matches(&self, name: &[u8]) -> bool {
         let (mut token, mut at) = (0, 0);
@@ -90,7 +90,7 @@ impl Pattern {
                     token += 1;
                     at += length;
                 }
-                // The last star takes one byte more.
+                // Let the last star match one more byte.
                 (None, Some((behind, from))) if *from < name.len() => {
                     *from += 1;
                     (token, at) = (*behind, *from);
@@ -100,7 +100,7 @@ impl Pattern {
         }
     }
 
-    /// How many bytes one token takes from the start of `rest`.
+    /// Number of bytes that a token matches at the start of `rest`.
     fn step(&self, token: &Token, rest: &[u8]) -> Option<usize> {
         let byte = fold(*rest.first()?, self.fold_case);
         let (number, length) = character(rest)?;
@@ -129,10 +129,10 @@ fn fold(byte: u8, fold_case: bool) -> u8 {
     if fold_case { byte.to_ascii_lowercase() } else { byte }
 }
 
-/// Bytes that are no UTF-8 have numbers from here on, behind those of all characters.
+/// Invalid UTF-8 bytes are numbered from here, after all characters.
 const NO_UTF8: u32 = 0x11_0000;
 
-/// The number of the first character, and how many bytes it has.
+/// Number and length of the first character.
 fn character(bytes: &[u8]) -> Option<(u32, usize)> {
     let first = *bytes.first()?;
     let most = bytes.get(..bytes.len().min(4)).unwrap_or(bytes);
@@ -140,13 +140,13 @@ fn character(bytes: &[u8]) -> Option<(u32, usize)> {
     Some(valid.map_or((NO_UTF8 + u32::from(first), 1), |c| (c.into(), c.len_utf8())))
 }
 
-/// A set behind its `[`, and what follows it.
+/// Parses a set after its `[`; also returns the rest.
 fn set(text: &[u8], fold_case: bool) -> Option<(Token, &[u8])> {
     let inverted = matches!(text.first(), Some(b'!' | b'^'));
     let mut rest = text.get(usize::from(inverted)..)?;
     let mut members = Vec::new();
     loop {
-        // A bracket that comes first is one of the set.
+        // A leading bracket is a member.
         if let (Some(behind), false) = (rest.strip_prefix(b"]"), members.is_empty()) {
             return Some((Token::Set { inverted, members }, behind));
         }
@@ -166,7 +166,7 @@ fn set(text: &[u8], fold_case: bool) -> Option<(Token, &[u8])> {
     }
 }
 
-/// One character of a set, and what follows it.
+/// Parses a character of a set; also returns the rest.
 fn member(text: &[u8], fold_case: bool) -> Option<(u32, &[u8])> {
     let text = text.strip_prefix(b"\\").filter(|behind| !behind.is_empty()).unwrap_or(text);
     let (number, length) = character(text)?;
@@ -174,7 +174,7 @@ fn member(text: &[u8], fold_case: bool) -> Option<(u32, &[u8])> {
     Some((folded.unwrap_or(number), text.get(length..)?))
 }
 
-/// A class of characters such as `[:digit:]`, and what follows it.
+/// Parses a class such as `[:digit:]`; also returns the rest.
 fn class(text: &[u8], fold_case: bool) -> Option<(Class, &[u8])> {
     let text = text.strip_prefix(b"[:")?;
     let end = text.windows(2).position(|two| two == b":]")?;
@@ -198,7 +198,7 @@ fn class(text: &[u8], fold_case: bool) -> Option<(Class, &[u8])> {
     Some((class, behind))
 }
 
-/// A class of characters; `Cased` are those that are upper or lower.
+/// A class of characters; `Cased` are upper and lower case letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Alpha,

@@ -1,7 +1,6 @@
-//! `IMAGE:PATH` as an operand of commands that take the image and paths in it: the image becomes the first operand.
+//! Operands `IMAGE:PATH` of commands that take an image and paths in it: the image becomes the first operand.
 //!
-//! Only operands are looked at. A value of an option, or the image where it is the first operand already, may have a
-//! colon and the name of another image.
+//! Values of options are not changed, nor is anything if the first operand is an image already.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,7 +17,7 @@ use crate::open::image_and_path;
 /// Rewrites `IMAGE:PATH ...` to `IMAGE PATH ...`.
 ///
 /// # Errors
-/// Operands of several images: a command works on one.
+/// Operands of several images.
 pub fn with_image_first(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     if !words.iter().skip(1).any(|word| image_and_path(word).is_some()) {
         return Ok(words);
@@ -38,7 +37,7 @@ pub fn with_image_first(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap:
     if let Some((_, other, _)) = named.iter().find(|(_, other, _)| !is_one_file(other, &image)) {
         let (image, other) = (image.display(), other.display());
         let text = format!(
-            "{image} and {other} are two images, and a command works on one: run it for each of them, or copy with cp"
+            "{image} and {other} are different images: run the command for each of them, or copy with cp"
         );
         return Err(root.error(ErrorKind::ArgumentConflict, text));
     }
@@ -56,7 +55,7 @@ fn is_one_file(one: &Path, other: &Path) -> bool {
     one == other || place(one).is_some_and(|at| Some(at) == place(other))
 }
 
-/// Where among `words` the command is, and its operands. `None` for commands that do not take paths in an image.
+/// Indices of the command and its operands. `None` for commands that do not take paths in an image.
 fn operands(root: &Command, words: &[OsString]) -> Option<(usize, Vec<usize>)> {
     let (mut command, mut found) = (None, Vec::new());
     let mut rest = words.iter().enumerate().skip(1);
@@ -96,7 +95,7 @@ fn takes_next(command: &Command, word: &OsStr) -> bool {
         };
         return find(&is_it).is_some_and(takes);
     }
-    // Of `-abc VALUE`, the last one may take the next word; of `-nVALUE`, the value is there.
+    // In `-abc VALUE`, the last option takes the next word; `-nVALUE` contains the value.
     let mut letters = text.strip_prefix('-').unwrap_or_default().chars();
     while let Some(letter) = letters.next() {
         if find(&|arg: &Arg| arg.get_short() == Some(letter)).is_some_and(takes) {

@@ -1,4 +1,4 @@
-//! What becomes of a file that is being made when the user interrupts the program.
+//! Removes unfinished files when the program is interrupted.
 
 use std::fmt::Display;
 
@@ -6,21 +6,21 @@ use block::NewFile;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::output::{Level, say};
+use crate::output::{Level, print_message};
 
-/// What a shell reports of a program that a signal ended: this and its number.
+/// Exit code for a signal, as in a shell: this plus its number.
 const SIGNALLED: i32 = 128;
 
-/// From now on a signal that asks the program to end takes away first what there is of the unfinished file `what`, and
-/// says so. For commands that make a new file and change nothing else.
+/// Installs a handler of terminating signals, which removes the unfinished file `what` and prints a message. For
+/// commands that only create a new file.
 pub fn abandon(what: impl Display) {
-    // Where the system gives no such thread, a signal ends the program at once: only a hidden file may stay.
+    // Without such a thread, a signal terminates the program at once and may leave a hidden file.
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
-    let said = format!("{what}: interrupted: it was not made, and nothing is left of it");
+    let said = format!("{what}: interrupted, not created");
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             NewFile::abandon_all();
-            say(Level::Error, "", said);
+            print_message(Level::Error, "", said);
             std::process::exit(SIGNALLED + signal);
         }
     };

@@ -52,8 +52,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
-    if let Some(asked) = commands::mount::helper::asked(&arguments) {
-        return commands::mount::helper::run(asked);
+    if let Some(arguments) = commands::mount::helper::translate(&arguments) {
+        return commands::mount::helper::run(arguments);
     }
     let words = args::with_setfattr_spelling(args::with_find_spelling(arguments));
     let parsed = image_operand::with_image_first(words.clone()).and_then(args::Cli::try_parse_from);
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         Err(error) => return args::usage(&error, &words),
     };
     if arguments.global.json {
-        output::say_in_json();
+        output::use_json_messages();
     }
     let args::Cli { command, global } = arguments;
     output::exit((command.run)(&global), command.image.as_deref())

@@ -1,22 +1,22 @@
-//! How names from an image are written: raw into files and pipes, quoted as GNU `ls` does on a terminal.
+//! Output of names from an image: raw to files and pipes, quoted as in GNU `ls` on a terminal.
 //!
-//! A name is any bytes but `/` and NUL, so it may hold escape sequences, line ends, or no UTF-8 at all.
+//! A name consists of any bytes except `/` and NUL: it may contain escape sequences, newlines, or invalid UTF-8.
 
 use std::fmt::Write as _;
 
 use serde::ser::SerializeMap as _;
 
-/// How names are written.
+/// Quoting of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quoting {
-    /// As they are.
+    /// Raw.
     Raw,
-    /// In a form that a shell reads back, where they hold anything special.
+    /// Quoted for a shell if necessary.
     Shell,
 }
 
 impl Quoting {
-    /// Quoted for a person, raw for a program.
+    /// Quoted on a terminal, raw otherwise.
     pub fn for_stdout() -> Self {
         if crate::output::Stdout::is_terminal() { Self::Shell } else { Self::Raw }
     }
@@ -30,12 +30,12 @@ impl Quoting {
     }
 }
 
-/// Bytes that never need quotes.
+/// Bytes that need no quotes.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"%+,-./:@_]{}".contains(&byte)
 }
 
-/// Whether a character may reach a terminal: no control characters, nothing that reorders the text around it.
+/// Whether a character is safe on a terminal: no control characters, no bidirectional formatting.
 fn is_safe(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
@@ -63,7 +63,7 @@ fn push_shell(out: &mut Vec<u8>, name: &[u8]) {
     }
 }
 
-/// Single quotes around what is safe, `$'\n'` around what is not.
+/// Single quotes around safe characters, `$'\n'` around others.
 fn push_quoted(out: &mut Vec<u8>, name: &[u8]) {
     let mut escaping = false;
     out.push(b'\'');
@@ -114,14 +114,14 @@ fn push_escapes(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// A name or path for a message: quoted where it needs to be.
+/// A name or path for a message, quoted if necessary.
 pub fn quoted(name: &[u8]) -> String {
     let mut out = Vec::with_capacity(name.len() + 2);
     push_shell(&mut out, name);
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Text for a terminal that may hold anything: what is unsafe is escaped, everything else stays.
+/// Escapes characters of a text that are unsafe on a terminal.
 pub fn printable(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for chunk in text.utf8_chunks() {
@@ -140,7 +140,7 @@ pub fn printable(text: &[u8]) -> String {
     out
 }
 
-/// A name as `getfacl` writes it: what is unsafe, and a backslash, by bytes in octal digits, everything else as it is.
+/// A name in the format of `getfacl`: unsafe characters and backslashes as octal bytes.
 pub fn octal(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     let escape = |out: &mut String, bytes: &[u8]| {
@@ -161,12 +161,12 @@ pub fn octal(name: &[u8]) -> String {
     out
 }
 
-/// A name in JSON: under `key` where it is UTF-8, else in hexadecimal under `key` with `_hex` behind it.
+/// A name in JSON: a string under `key` if it is UTF-8, else hexadecimal under `hex_key`.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonName<'a> {
-    /// The key where the name is UTF-8.
+    /// Key of a UTF-8 name.
     pub key: &'static str,
-    /// The key where it is not.
+    /// Key of any other name.
     pub hex_key: &'static str,
     /// The name's bytes.
     pub name: &'a [u8],
@@ -189,7 +189,7 @@ impl<'a> JsonName<'a> {
     }
 }
 
-/// To be flattened into the object that it belongs to.
+/// Flattened into its object.
 impl serde::Serialize for JsonName<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(1))?;

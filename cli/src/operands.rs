@@ -115,7 +115,11 @@ pub fn path<T: Tree>(tree: &T, operand: &[u8]) -> anyhow::Result<Vec<u8>> {
         Ok([path]) => Ok(path),
         Err(found) => {
             let names: Vec<_> = found.iter().take(2).map(|path| quoted(path)).collect();
-            anyhow::bail!("{} files match this pattern, as {}: name one", found.len(), names.join(" and "))
+            anyhow::bail!(
+                "pattern matches {} files, such as {}: name one of them",
+                found.len(),
+                names.join(" and ")
+            )
         }
     });
     found.map_err(|error| error.context(At(operand.to_vec())))

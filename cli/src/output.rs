@@ -1,4 +1,4 @@
-//! Standard output in big writes, messages on standard error, exit codes.
+//! Standard output, messages on standard error, exit codes.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write};
@@ -12,30 +12,30 @@ use crate::failure::Failure;
 use crate::json;
 use crate::names;
 
-/// What the process returns.
+/// Exit codes.
 pub mod exit_code {
-    /// Done.
+    /// Success.
     pub const OK: u8 = 0;
-    /// Something failed, or part of it.
+    /// Failure, also partial failure.
     pub const FAILED: u8 = 1;
-    /// Wrong usage.
+    /// Usage error.
     pub const USAGE: u8 = 2;
-    /// `check`: errors were found and left as they are.
+    /// `check`: errors found and not corrected.
     pub const CHECK_UNCORRECTED: u8 = 4;
-    /// `check`: it could not do its work.
+    /// `check`: operational error.
     pub const CHECK_OPERATIONAL: u8 = 8;
-    /// `check`: wrong usage.
+    /// `check`: usage error.
     pub const CHECK_USAGE: u8 = 16;
-    /// The reader of standard output went away: what a shell reports of a program that SIGPIPE ended.
+    /// Closed pipe: as a shell reports SIGPIPE.
     pub const CLOSED_PIPE: u8 = 141;
 }
 
-/// A failure that has its own exit code.
+/// An error with its own exit code.
 #[derive(Debug)]
 pub struct Coded {
     /// The exit code.
     pub code: u8,
-    /// The failure itself.
+    /// The error.
     pub error: anyhow::Error,
 }
 
@@ -47,7 +47,7 @@ impl Display for Coded {
 
 impl std::error::Error for Coded {}
 
-/// Ends a command: says what failed with which image, unless it was that nobody listens any more.
+/// Prints the error of a command, except a closed pipe, and returns the exit code.
 pub fn exit(result: anyhow::Result<u8>, image: Option<&Path>) -> ExitCode {
     let error = match result {
         Ok(code) => return ExitCode::from(code),
@@ -57,11 +57,11 @@ pub fn exit(result: anyhow::Result<u8>, image: Option<&Path>) -> ExitCode {
         return ExitCode::from(exit_code::CLOSED_PIPE);
     }
     let image = image.map(|image| image.display().to_string()).unwrap_or_default();
-    say(Level::Error, &image, Failure::from(&error).with_text(chain(&error)));
+    print_message(Level::Error, &image, Failure::from(&error).with_text(chain(&error)));
     ExitCode::from(error.downcast_ref::<Coded>().map_or(exit_code::FAILED, |coded| coded.code))
 }
 
-/// An error and its causes in one line. Errors of the libraries below quote their causes already: those are left out.
+/// An error and its causes in one line, without causes that are contained in the text already.
 pub fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -83,65 +83,65 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// What kind of message it is.
+/// Severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Something failed.
+    /// A failure.
     Error,
-    /// Something may not be as it seems.
+    /// A warning.
     Warning,
-    /// For information.
+    /// Information.
     Note,
 }
 
-/// Whether messages are objects of JSON. It is one for the process, as standard error is.
+/// Whether messages are JSON objects. Global, as standard error is.
 static JSON: AtomicBool = AtomicBool::new(false);
 
-/// From now on messages are objects of JSON, one a line.
-pub fn say_in_json() {
+/// Switches messages to JSON objects, one per line.
+pub fn use_json_messages() {
     JSON.store(true, Ordering::Relaxed);
 }
 
-/// Whether messages, and what is shown while work goes on, are objects of JSON.
-pub fn says_json() -> bool {
+/// Whether messages are JSON objects.
+pub fn uses_json_messages() -> bool {
     JSON.load(Ordering::Relaxed)
 }
 
-/// One line on standard error, about an image where it has a name. Control characters, which may come from an image,
-/// are escaped. Errors of a device or a refused volume begin with the image's name already.
-pub fn say(level: Level, image: &str, what: impl Into<Failure>) {
+/// Prints a line to standard error, prefixed with the image's name unless the text starts with it. Control characters,
+/// which may come from an image, are escaped.
+pub fn print_message(level: Level, image: &str, what: impl Into<Failure>) {
     let failure = what.into();
-    let line = if says_json() {
+    let line = if uses_json_messages() {
         json::message(level, image, &failure)
     } else {
         let text = failure.text;
-        // What is quoted may begin with the image's name, too.
+        // A quoted path may start with the image's name, too.
         let names_image = image.is_empty() || text.strip_prefix('\'').unwrap_or(&text).starts_with(image);
         let about = if names_image { String::new() } else { format!("{image}: ") };
         let mark = if level == Level::Warning { "warning: " } else { "" };
         format!("xebec: {}", names::printable(format!("{about}{mark}{text}").as_bytes()))
     };
-    // Where standard error is closed there is nobody to tell.
+    // Standard error may be closed.
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// What a command has to say beside its output. Shared by its threads.
+/// Messages of a command. Shared by its threads.
 #[derive(Debug)]
 pub struct Messages {
     quiet: bool,
     verbose: bool,
     image: String,
     failures: AtomicU64,
-    /// What cannot be read is left out, and is no failure.
+    /// Unreadable files are skipped with a warning.
     ignores_unreadable: bool,
     unreadable: AtomicU64,
 }
 
-/// After so many failures the rest are only counted.
+/// Maximum number of failures to print.
 const FAILURES_SHOWN_MAX: u64 = 100;
 
 impl Messages {
-    /// Messages about an image, by the name that the user gave.
+    /// Messages about an image, named as on the command line.
     pub fn new(global: &Global, image: impl Into<String>) -> Self {
         Self {
             quiet: global.quiet,
@@ -153,17 +153,17 @@ impl Messages {
         }
     }
 
-    /// What cannot be read is left out from now on, with a warning, and is no failure.
+    /// Sets whether unreadable files are skipped with a warning instead of being failures.
     pub fn ignore_unreadable(&mut self, ignores: bool) {
         self.ignores_unreadable = ignores;
     }
 
-    /// Whether it is.
+    /// Whether unreadable files are skipped.
     pub fn ignores_unreadable(&self) -> bool {
         self.ignores_unreadable
     }
 
-    /// Something could not be read. It is a failure, unless it is left out.
+    /// Reports an unreadable file, as a failure or as skipped.
     pub fn unreadable(&self, what: impl Into<Failure>) {
         match self.ignores_unreadable {
             true => self.leave_out(what),
@@ -171,61 +171,61 @@ impl Messages {
         }
     }
 
-    /// Something cannot be read, and is left out. Counted, and shown as a warning.
+    /// Counts and reports a skipped file.
     pub fn leave_out(&self, what: impl Into<Failure>) {
         self.unreadable.fetch_add(1, Ordering::Relaxed);
         let failure = what.into();
         let text = left_out(&failure.text);
-        self.say(Level::Warning, failure.with_text(text));
+        self.print(Level::Warning, failure.with_text(text));
     }
 
-    /// How many files were left out because they could not be read.
+    /// Number of skipped files.
     pub fn left_out(&self) -> u64 {
         self.unreadable.load(Ordering::Relaxed)
     }
 
-    /// The image, by the name that the user gave.
+    /// The image, named as on the command line.
     pub fn image(&self) -> &str {
         &self.image
     }
 
-    /// A note, unless the user wants none.
+    /// Prints a note unless `--quiet` is given.
     pub fn note(&self, text: impl Display) {
         if !self.quiet {
-            self.say(Level::Note, text.to_string());
+            self.print(Level::Note, text.to_string());
         }
     }
 
-    /// A note for a user who wants more.
+    /// Prints a note if `--verbose` is given.
     pub fn detail(&self, text: impl Display) {
         if self.verbose {
-            self.say(Level::Note, text.to_string());
+            self.print(Level::Note, text.to_string());
         }
     }
 
-    /// A warning: shown even to a user who wants no notes.
+    /// Prints a warning.
     pub fn warn(&self, text: impl Display) {
-        self.say(Level::Warning, text.to_string());
+        self.print(Level::Warning, text.to_string());
     }
 
-    /// A part that failed while the rest goes on. Counted; the first hundred are shown.
+    /// Counts a failure, and prints the first hundred.
     pub fn fail(&self, what: impl Into<Failure>) {
         let before = self.failures.fetch_add(1, Ordering::Relaxed);
         if before < FAILURES_SHOWN_MAX || self.verbose {
-            self.say(Level::Error, what);
+            self.print(Level::Error, what);
         }
     }
 
-    fn say(&self, level: Level, what: impl Into<Failure>) {
-        say(level, &self.image, what);
+    fn print(&self, level: Level, what: impl Into<Failure>) {
+        print_message(level, &self.image, what);
     }
 
-    /// How many parts failed.
+    /// Number of failures.
     pub fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// The exit code after the work: says how many failures were not shown.
+    /// Prints the numbers of skipped files and hidden failures, and returns the exit code.
     pub fn finish(&self) -> u8 {
         if self.left_out() > 0 {
             self.warn(count_left_out(self.left_out()));
@@ -233,40 +233,40 @@ impl Messages {
         let failures = self.failures();
         if failures > FAILURES_SHOWN_MAX && !self.verbose {
             let hidden = failures - FAILURES_SHOWN_MAX;
-            self.say(Level::Error, format_args!("{hidden} more failures (all of them with --verbose)"));
+            self.print(Level::Error, format_args!("{hidden} more failures (--verbose shows all)"));
         }
         if failures == 0 { exit_code::OK } else { exit_code::FAILED }
     }
 }
 
-/// Standard output, unbuffered: whoever writes to it writes much at a time.
+/// Standard output, unbuffered.
 #[derive(Debug)]
 pub struct Stdout(());
 
-/// Buffer of commands that write a little at a time.
+/// Buffer size for small writes.
 const BUFFER: usize = 1 << 16;
-/// What a pipe is asked to hold, so that writer and reader change places less often.
+/// Requested size of a pipe: larger ones need fewer context switches.
 const PIPE: usize = 1 << 20;
 
 impl Stdout {
-    /// Standard output for big writes; a pipe is made as large as an ordinary user may.
+    /// Standard output for large writes; enlarges a pipe.
     pub fn raw() -> Self {
-        // Not a pipe, or not allowed: then it stays as it is.
+        // Fails if it is not a pipe, or not permitted.
         let _ = rustix::pipe::fcntl_setpipe_size(rustix::stdio::stdout(), PIPE);
         Self(())
     }
 
-    /// Standard output for small writes. Whoever is done flushes it.
+    /// Standard output for small writes. The caller flushes it.
     pub fn buffered() -> io::BufWriter<Self> {
         io::BufWriter::with_capacity(BUFFER, Self(()))
     }
 
-    /// Whether a person is looking.
+    /// Whether it is a terminal.
     pub fn is_terminal() -> bool {
         io::stdout().is_terminal()
     }
 
-    /// Whether to colour.
+    /// Whether to colorize.
     pub fn is_coloured(global: &Global) -> bool {
         match global.color {
             When::Always => true,
@@ -279,13 +279,13 @@ impl Stdout {
     }
 }
 
-/// Standard output cannot be written. Other errors of the system belong to files, and say so themselves.
+/// An error of writing to standard output, to distinguish it from errors of files.
 #[derive(Debug)]
 struct OutputError(io::Error);
 
 impl Display for OutputError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot write the output: {}", self.0)
+        write!(f, "cannot write to standard output: {}", self.0)
     }
 }
 
@@ -300,7 +300,7 @@ impl Write for Stdout {
         rustix::io::write(rustix::stdio::stdout(), bytes).map_err(|errno| {
             let error = io::Error::from(errno);
             match error.kind() {
-                // Tried again by `write_all`.
+                // Retried by `write_all`.
                 io::ErrorKind::Interrupted => error,
                 kind => io::Error::new(kind, OutputError(error)),
             }
@@ -312,7 +312,7 @@ impl Write for Stdout {
     }
 }
 
-/// A number and what it counts: `1 record`, `2 records`.
+/// A number with its noun: `1 record`, `2 records`.
 pub fn counted(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }

@@ -97,28 +97,28 @@ fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 
 /// Reports damage of the log, for which Linux refuses the mount or loses changes, and returns the number of findings.
 fn judge_log(opened: &OpenedImage, per_kind: usize, listener: &Listener) -> u64 {
-    let tell = |place, field, expected, found: String| {
+    let report = |place, field, expected, found: String| {
         let damage = Damage::new("log", field, expected, found);
         listener.finding(&Finding { severity: Severity::Error, place, damage });
     };
     match &opened.log {
         // An unreadable superblock is reported by the check.
         LogStatus::Unreadable(error) if superblock(&opened.device).is_ok() => {
-            tell(Place::default(), "state", "a log that can be replayed", reason(error));
+            report(Place::default(), "state", "a log that can be replayed", reason(error));
             1
         }
         LogStatus::Replayed(replay) => {
             let (problems, total) = (&replay.report.problems, replay.report.problems_total);
             let shown = problems.iter().take(per_kind);
             let before = shown.len() as u64;
-            shown.for_each(|problem| tell(problem.place, "items", "one to replay", problem.to_string()));
+            shown.for_each(|problem| report(problem.place, "items", "one to replay", problem.to_string()));
             if total > before {
                 let (structure, field, count) = ("log", "items", total - before);
                 listener.suppressed(&Suppressed { severity: Severity::Error, structure, field, count });
             }
             let failure = replay.failure.as_ref().filter(|_| !replay.left.is_empty());
             if let Some(failure) = failure {
-                tell(Place::default(), "intents", "operations to finish", failure.clone());
+                report(Place::default(), "intents", "operations to finish", failure.clone());
             }
             total + u64::from(failure.is_some())
         }

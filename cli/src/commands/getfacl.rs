@@ -190,8 +190,8 @@ impl File {
                 let effective = list.effective(entry);
                 let masked = list.perm(tag::MASK).is_some()
                     && matches!(entry.tag, tag::USER | tag::GROUP | tag::GROUP_OBJ);
-                let tell = effective != entry.perm || (arguments.all_effective && masked);
-                if tell && !arguments.no_effective {
+                let shows = effective != entry.perm || (arguments.all_effective && masked);
+                if shows && !arguments.no_effective {
                     write!(out, "\t#effective:{}", letters(effective))?;
                 }
                 writeln!(out)?;

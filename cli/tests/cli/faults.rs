@@ -105,7 +105,7 @@ fn what_is_interrupted_says_so_and_leaves_what_there_was() {
         let bytes = making.archive.len() / 2 + rng.index(making.archive.len() / 4);
         let (ended, said) = making.stop(&["--size", "64m", "--force"], bytes, signal);
         assert_eq!(ended, Ok(128 + signal.as_raw()), "{said}");
-        assert!(said.contains("made.xfs: interrupted: it was not made"), "{said}");
+        assert!(said.contains("made.xfs: interrupted, not created"), "{said}");
         assert_eq!(making.names(), ["made.xfs"]);
         assert_eq!(fs::read(making.image()).unwrap(), b"old");
     }

@@ -118,7 +118,7 @@ fn cp_sh_and_extract_expand_patterns_and_images_stand_before_a_colon() {
     let tar = scene.beside("x.tar").display().to_string();
     scene.xebec("extract", &["/g/log*", "--to", &tar]).assert().success();
     let said = stderr(&mut scene.xebec("extract", &["/g/*", "--to", &tar, "--overwrite"]));
-    assert!(said.contains("files match this pattern, as /g/logs and '/g/st*r': name one"), "{said}");
+    assert!(said.contains("pattern matches 4 files, such as /g/logs and '/g/st*r'"), "{said}");
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn only_operands_name_the_image_and_only_one_image_is_changed() {
         [["rm", &format!("{image}:/g/star"), &elsewhere], ["mv", &format!("{image}:/g/star"), &elsewhere]]
     {
         let said = stderr(crate::xebec().args(refused));
-        assert!(said.contains("are two images, and a command works on one"), "{said}");
+        assert!(said.contains("are different images"), "{said}");
         crate::xebec().args(refused).assert().code(2);
     }
     assert!(std::fs::read(other.image()).unwrap() == before, "the other image was changed");

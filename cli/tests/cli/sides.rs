@@ -70,7 +70,7 @@ fn each_message_names_its_side() {
         for part in parts {
             assert!(said.contains(part), "{line}: {part:?} is not in {said:?}");
         }
-        assert!(!said.contains("cannot write the output"), "{line}: {said}");
+        assert!(!said.contains("cannot write to standard output"), "{line}: {said}");
     }
     assert!(!scene.beside("new").exists());
 }
@@ -135,6 +135,9 @@ fn a_closed_output_is_the_only_one_that_cannot_be_written() {
     child.args(["ls", "-R", "img", "/"]).current_dir(scene.beside("")).stdout(full);
     let output = child.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("cannot write the output: No space left") && said.lines().count() == 1, "{said}");
+    assert!(
+        said.contains("cannot write to standard output: No space left") && said.lines().count() == 1,
+        "{said}"
+    );
     assert!(stderr(&mut command).is_empty());
 }

@@ -66,7 +66,7 @@ for signal in TERM INT; do
     code=0; wait $making || code=$?
     exec 3>&-
     [ $code = $((128 + $(kill -l $signal))) ] || fail "$signal: $code"
-    failed "interrupted: it was not made"
+    failed "interrupted, not created"
 done
 "$xebec" create mnt/made --from - --size 100m < tree.tar > said 2>&1 || fail "what is not interrupted"
 [ "$(ls -A mnt)" = made ] || fail "left behind: $(ls -A mnt)"

@@ -15,7 +15,7 @@ use crate::commands::create::Whiteouts;
 use crate::commands::create::wishes::labels;
 use crate::excludes::{Exclude, left_out};
 use crate::failure::At;
-use crate::output::{Level, say};
+use crate::output::{Level, print_message};
 
 /// Arguments of `tar-in`.
 #[derive(Clone, Debug, Args)]
@@ -88,7 +88,7 @@ fn take_in(
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut writer = Writer::new(volume, root, overrides);
     if ignores_unreadable {
-        writer = writer.leaving_out_unreadable(|error| say(Level::Warning, "", left_out(error)));
+        writer = writer.leaving_out_unreadable(|error| print_message(Level::Warning, "", left_out(error)));
     }
     if let Err(error) = source.read(true, threads, &mut writer) {
         writer.give_up();

@@ -1,7 +1,7 @@
 //! The expression of `find`: tests and actions, joined by `-a`, `-o`, `!` and parentheses.
 //!
-//! Each word is an option of the command line, so that `--help` and completions list it; what they mean together
-//! follows from the places that they have on the command line.
+//! Each word is an option of the command line, so that `--help` and completions list it; the expression is built from
+//! their order.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,76 +14,75 @@ use format::timestamp::Timestamp;
 use super::tests::{Age, Bound, Perm, Size, parse_type};
 use crate::glob::Pattern;
 
-/// A word of expressions: its name, the name of its value where it has one, and what it does.
+/// A word of expressions: name, name of its value, and help.
 type Word = (&'static str, Option<&'static str>, &'static str);
 
-/// Parentheses deeper than this are refused.
+/// Maximum depth of parentheses.
 const DEPTH_MAX: usize = 100;
 
 const NUMBER: Option<&str> = Some("[+-]N");
 
-/// All of them.
+/// All words.
 const WORDS: &[Word] = &[
-    ("name", Some("PATTERN"), "The name matches a shell pattern"),
-    ("iname", Some("PATTERN"), "The same without regard to case"),
-    ("path", Some("PATTERN"), "The whole path matches a shell pattern, in which * matches / too"),
-    ("ipath", Some("PATTERN"), "The same without regard to case"),
+    ("name", Some("PATTERN"), "File name matches a shell pattern"),
+    ("iname", Some("PATTERN"), "Like -name, case insensitive"),
+    ("path", Some("PATTERN"), "Path matches a shell pattern, in which * also matches /"),
+    ("ipath", Some("PATTERN"), "Like -path, case insensitive"),
     (
         "type",
         Some("LETTERS"),
-        "The type is one of these letters: f file, d directory, l link, p fifo, s socket, b and c devices; several \
-         with commas",
+        "File type: f file, d directory, l symbolic link, p FIFO, s socket, b block device, c character device; \
+        several separated by commas",
     ),
     (
         "size",
         Some("[+-]N[cwbkMG]"),
-        "The size: N, +N for more, -N for less; in units c bytes, w of 2, k, M, G, or b blocks of 512, and rounded \
-         up to them",
+        "File size N, +N for more, -N for less, rounded up to units: c bytes, w two bytes, k, M, G, b 512-byte \
+        blocks (default)",
     ),
-    ("empty", None, "A file without contents, or a directory without entries"),
-    ("inum", NUMBER, "The inode number"),
-    ("links", NUMBER, "The number of links"),
-    ("uid", NUMBER, "The owner, as a number"),
-    ("gid", NUMBER, "The group, as a number"),
-    ("user", Some("NAME"), "The owner, by the image's own /etc/passwd, or as a number"),
-    ("group", Some("NAME"), "The group, by the image's own /etc/group, or as a number"),
-    ("nouser", None, "The image's /etc/passwd has no name for the owner"),
-    ("nogroup", None, "The image's /etc/group has no name for the group"),
-    ("perm", Some("[-/]MODE"), "The permissions: exactly MODE, -MODE all of its bits, /MODE any of them"),
-    ("mtime", NUMBER, "Contents changed N days ago, parts of a day left out; +N for longer ago, -N for less"),
-    ("atime", NUMBER, "Read N days ago"),
-    ("ctime", NUMBER, "Changed in any way N days ago"),
-    ("mmin", NUMBER, "Contents changed N minutes ago"),
-    ("amin", NUMBER, "Read N minutes ago"),
-    ("cmin", NUMBER, "Changed in any way N minutes ago"),
-    ("newer", Some("PATH"), "Contents changed later than those of this file of the image"),
-    ("anewer", Some("PATH"), "Read later than the contents of this file of the image changed"),
-    ("cnewer", Some("PATH"), "Changed in any way later than the contents of this file of the image"),
-    ("newermt", Some("TIME"), "Contents changed later than this time, as `touch -d` takes it"),
+    ("empty", None, "Empty file or directory"),
+    ("inum", NUMBER, "Inode number"),
+    ("links", NUMBER, "Number of hard links"),
+    ("uid", NUMBER, "Numeric user ID"),
+    ("gid", NUMBER, "Numeric group ID"),
+    ("user", Some("NAME"), "Owner: a name in /etc/passwd of the image, or an ID"),
+    ("group", Some("NAME"), "Group: a name in /etc/group of the image, or an ID"),
+    ("nouser", None, "Owner has no name in /etc/passwd of the image"),
+    ("nogroup", None, "Group has no name in /etc/group of the image"),
+    ("perm", Some("[-/]MODE"), "Permissions are exactly MODE; -MODE: all bits set; /MODE: any bit set"),
+    ("mtime", NUMBER, "Data modified N days ago, ignoring fractions; +N for more, -N for less"),
+    ("atime", NUMBER, "Accessed N days ago"),
+    ("ctime", NUMBER, "Status changed N days ago"),
+    ("mmin", NUMBER, "Data modified N minutes ago"),
+    ("amin", NUMBER, "Accessed N minutes ago"),
+    ("cmin", NUMBER, "Status changed N minutes ago"),
+    ("newer", Some("PATH"), "Data modified later than that of this file in the image"),
+    ("anewer", Some("PATH"), "Accessed later than data of this file in the image was modified"),
+    ("cnewer", Some("PATH"), "Status changed later than data of this file in the image was modified"),
+    ("newermt", Some("TIME"), "Data modified later than this time, as in `touch -d`"),
     ("true", None, "Always"),
     ("false", None, "Never"),
-    ("not", None, "The next test does not hold; also !"),
-    ("and", None, "Both hold, as where nothing stands between two tests; also -a"),
-    ("or", None, "One of both holds; also -o"),
-    ("open", None, "Begin of a group; also ("),
+    ("not", None, "Negate the next test; also !"),
+    ("and", None, "Both tests are true (default between two tests); also -a"),
+    ("or", None, "At least one test is true; also -o"),
+    ("open", None, "Start of a group; also ("),
     ("close", None, "End of a group; also )"),
-    ("prune", None, "Do not descend into this directory; holds always"),
-    ("print", None, "Show the path, which is done in any case where no action is named"),
-    ("print0", None, "Show the path with a zero byte at its end"),
-    ("ls", None, "Show what `ls -dils` would"),
+    ("prune", None, "Do not descend into this directory; always true"),
+    ("print", None, "Print the path (default action)"),
+    ("print0", None, "Print the path, terminated by a null byte"),
+    ("ls", None, "Print in the format of `ls -dils`"),
 ];
 
-/// What runs a command for each file. Peers have none, and a path of the image must not reach a program that takes it
-/// for one of this machine: `-exec rm {} \;` would remove that.
+/// Actions of GNU find that run commands. They are refused: `-exec rm {} \;` would remove files of the host.
 const REFUSED: &[&str] = &["exec", "execdir", "ok", "okdir", "delete"];
 
-/// Words that take one value, and are followed by it.
+/// Whether a word takes a value.
 pub fn takes_value(word: &str) -> Option<bool> {
     let known = WORDS.iter().find(|(name, ..)| *name == word);
     known.map(|(_, value, _)| value.is_some()).or_else(|| REFUSED.contains(&word).then_some(false))
 }
 
-/// A word of the expression by the name of its option, as people write it.
+/// The option of a word, which may be spelled with one dash or as an operator.
 pub fn spelled(argument: &OsStr) -> Option<&str> {
     Some(match argument.to_str()? {
         "!" => "not",
@@ -98,36 +97,36 @@ pub fn spelled(argument: &OsStr) -> Option<&str> {
     })
 }
 
-/// Tests and actions as they were written.
+/// The parsed expression.
 #[derive(Clone, Debug)]
 pub struct Expression {
-    /// What holds for each file that is shown.
+    /// Root of the expression.
     pub root: Node,
 }
 
-/// A part of an expression.
+/// A node of an expression.
 #[derive(Clone, Debug)]
 pub enum Node {
-    /// One of these holds; the first that does ends it.
+    /// Disjunction, evaluated up to the first true operand.
     Or(Vec<Node>),
-    /// All of these hold; the first that does not ends it.
+    /// Conjunction, evaluated up to the first false operand.
     And(Vec<Node>),
-    /// This does not hold.
+    /// Negation.
     Not(Box<Node>),
     /// A test of the file.
     Test(Test),
-    /// What is done with it; holds always.
+    /// An action; always true.
     Action(Action),
 }
 
-/// One of an inode's times.
+/// A timestamp of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamp {
-    /// Last read.
+    /// Access time (atime).
     Access,
-    /// Last change of the contents.
+    /// Modification time (mtime).
     Modify,
-    /// Last change of anything.
+    /// Status change time (ctime).
     Change,
 }
 
@@ -155,20 +154,20 @@ pub enum Test {
     Links(Bound),
     Uid(Bound),
     Gid(Bound),
-    /// An owner by name, until the image is open.
+    /// An owner by name, resolved when the image is open.
     User(OsString),
-    /// A group by name, until the image is open.
+    /// A group by name, resolved when the image is open.
     Group(OsString),
     NoUser,
     NoGroup,
     Perm(Perm),
     Age(Stamp, Age),
-    /// A time that is later than the change of a file's contents, until the image is open.
+    /// Comparison with the mtime of a file, resolved when the image is open.
     Newer(Stamp, OsString),
     After(Stamp, Timestamp),
 }
 
-/// What is done with a file.
+/// An action on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Print,
@@ -178,7 +177,7 @@ pub enum Action {
 }
 
 impl Node {
-    /// Whether some part of it is like this.
+    /// Whether any node satisfies a predicate.
     pub fn any(&self, is: &dyn Fn(&Node) -> bool) -> bool {
         is(self)
             || match self {
@@ -188,7 +187,7 @@ impl Node {
             }
     }
 
-    /// The same with each test put in the place of what `ready` gives for it.
+    /// Replaces each test by the result of `ready`.
     pub fn with_tests<E>(self, ready: &mut dyn FnMut(Test) -> Result<Test, E>) -> Result<Self, E> {
         let mut all = |parts: Vec<Node>| {
             parts.into_iter().map(|part| part.with_tests(ready)).collect::<Result<Vec<_>, E>>()
@@ -204,7 +203,7 @@ impl Node {
 }
 
 impl Test {
-    /// Whether it looks into the inode, which a directory entry does not have.
+    /// Whether it needs the inode.
     pub fn needs_inode(&self) -> bool {
         !matches!(self, Self::Constant(_) | Self::Name(_) | Self::Path(_) | Self::Type(_) | Self::Inode(_))
     }
@@ -248,15 +247,15 @@ impl Test {
                 let time = crate::times::parse_moment(text?).map_err(said)?;
                 Ok(Self::After(Stamp::Modify, Timestamp { seconds: time.seconds, nanoseconds: time.nanos }))
             }
-            _ => Err(format!("-{word} is not known")),
+            _ => Err(format!("unknown predicate -{word}")),
         }
     }
 }
 
-/// A word with its value, empty where it has none.
+/// A word and its value, or an empty one.
 type Token = (&'static str, OsString);
 
-/// Takes an expression apart from left to right.
+/// Parser of an expression.
 struct Parser<'t> {
     rest: std::iter::Peekable<std::slice::Iter<'t, Token>>,
 }
@@ -287,19 +286,19 @@ impl Parser<'_> {
 
     fn part(&mut self, depth: usize) -> Result<Node, String> {
         if depth > DEPTH_MAX {
-            return Err("parentheses or ! are nested too deep".into());
+            return Err("parentheses or ! are nested too deeply".into());
         }
-        let Some((word, value)) = self.rest.next() else { return Err("a test is missing at the end".into()) };
+        let Some((word, value)) = self.rest.next() else { return Err("missing test at the end".into()) };
         match *word {
             "not" => Ok(Node::Not(Box::new(self.part(depth + 1)?))),
             "open" => {
                 let inside = self.or(depth + 1)?;
                 if !self.next_is("close") {
-                    return Err("a ) is missing".into());
+                    return Err("missing )".into());
                 }
                 Ok(inside)
             }
-            "and" | "or" | "close" => Err(format!("a test is missing before {}", shown(word))),
+            "and" | "or" | "close" => Err(format!("missing test before {}", shown(word))),
             "print" => Ok(Node::Action(Action::Print)),
             "print0" => Ok(Node::Action(Action::Print0)),
             "ls" => Ok(Node::Action(Action::Long)),
@@ -324,14 +323,14 @@ fn one_or(mut parts: Vec<Node>, several: fn(Vec<Node>) -> Node) -> Node {
     }
 }
 
-/// The expression of these words. Without an action, what holds is printed.
+/// Parses an expression. Without an action, `-print` is added.
 fn parse(tokens: &[Token]) -> Result<Expression, String> {
     let mut root = Node::And(Vec::new());
     if !tokens.is_empty() {
         let mut parser = Parser { rest: tokens.iter().peekable() };
         root = parser.or(0)?;
         if parser.rest.peek().is_some() {
-            return Err("a ( is missing".into());
+            return Err("missing (".into());
         }
     }
     if !root.any(&|node| matches!(node, Node::Action(action) if *action != Action::Prune)) {
@@ -368,8 +367,8 @@ impl FromArgMatches for Expression {
         let wrong = |problem: String| clap::Error::raw(ErrorKind::ValueValidation, problem);
         if let Some(word) = REFUSED.iter().find(|word| matches.get_flag(word)) {
             return Err(wrong(format!(
-                "-{word}: files of an image are no files of this machine, on which a command works; give their paths \
-                 to xebec instead: `xebec find disk.xfs ... -print0 | xargs -0 xebec rm disk.xfs`"
+                "-{word} is not supported: commands cannot access files in an image; pass their paths to xebec: \
+                `xebec find disk.xfs ... -print0 | xargs -0 xebec rm disk.xfs`"
             )));
         }
         let mut placed: Vec<(usize, Token)> = Vec::new();

@@ -1,10 +1,10 @@
-//! `xebec find`: paths below a directory for which an expression holds, as `find` prints them.
+//! `xebec find`: searches for files in a directory hierarchy.
 //!
 //! | part | subject |
 //! |---|---|
-//! | this file | the walk, and what is shown |
-//! | [`expression`] | tests and actions, and how they are joined |
-//! | [`tests`] | the values that they compare with |
+//! | this file | the walk and the output |
+//! | [`expression`] | parsing of tests, actions and operators |
+//! | [`tests`] | values of tests |
 
 pub mod expression;
 mod tests;
@@ -39,26 +39,25 @@ use tests::Bound;
 /// Arguments of `find`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Tests and actions are written with one dash or two, and joined as with GNU find: side by side all \
-    must hold, -o is or, ! is not, and ( ) groups. Entries of a directory come sorted by the bytes of their names. \
-    There is no -exec: a command works on files of this machine, and would take a path of the image for one of them; \
-    paths go to `xebec` by -print0 and xargs.\n\n\
+    after_help = "Tests and actions have one dash or two, and are combined as in GNU find: adjacent tests must all \
+    be true, -o is or, ! is not, ( ) groups. Entries of a directory are sorted by the bytes of their names. There \
+    is no -exec, as commands cannot access files in an image: pass paths to `xebec` with -print0 and xargs.\n\n\
     Examples:\n  xebec find disk.xfs /etc -name '*.conf' -type f\n  xebec find disk.xfs --size +10M --ls\n  \
     xebec find disk.xfs /home -mtime -2 -o -perm /6000\n  \
     xebec find disk.xfs / -path /proc -prune -o -user alice -print\n  \
     xebec find disk.xfs -name '*.tmp' -print0 | xargs -0 xebec rm disk.xfs\n\n\
-    Exit codes: 0 success, whether or not something was found; 1 a file could not be read; 2 usage error."
+    Exit codes: 0 success, also without matches; 1 a file could not be read; 2 usage error."
 )]
 pub struct Arguments {
     /// The image.
     pub image: PathBuf,
-    /// Where to begin.
+    /// Starting points.
     #[arg(default_value = "/")]
     paths: Vec<OsString>,
-    /// Descend at most so many levels.
+    /// Maximum depth below the starting points.
     #[arg(long, value_name = "LEVELS")]
     maxdepth: Option<usize>,
-    /// Show nothing above so many levels.
+    /// Minimum depth of files to test.
     #[arg(long, value_name = "LEVELS")]
     mindepth: Option<usize>,
     #[command(flatten)]
@@ -89,7 +88,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     Ok(image.messages.finish())
 }
 
-/// The tests and the form, ready for use.
+/// The prepared search.
 struct Find<'f> {
     volume: &'f Volume,
     arguments: &'f Arguments,
@@ -109,7 +108,7 @@ enum Form {
     Json,
 }
 
-/// Where what is shown goes, and whether a directory is entered.
+/// Effects of actions: output, and pruning.
 struct Effects<'e> {
     out: &'e mut Vec<u8>,
     clock: &'e mut Clock,
@@ -117,9 +116,9 @@ struct Effects<'e> {
 }
 
 enum Task {
-    /// A path that the command line named.
+    /// A starting point.
     Start { path: Box<[u8]>, ino: Ino },
-    /// What is in a directory.
+    /// Entries of a directory.
     Directory { path: Box<[u8]>, ino: Ino, depth: usize },
 }
 
@@ -128,14 +127,14 @@ struct Worker<'f> {
     clock: Clock,
 }
 
-/// One file to be tested and shown.
+/// A file to test.
 struct Candidate<'c> {
     path: &'c [u8],
     name: &'c [u8],
     ino: Ino,
     file_type: Option<FileType>,
     depth: usize,
-    /// What the inode says, where it was asked for.
+    /// Data of the inode, if it is needed.
     row: Option<&'c Row>,
 }
 
@@ -185,11 +184,11 @@ impl<'f> Find<'f> {
         Ok(Row { metadata, target, is_empty })
     }
 
-    /// Tests a file and does what is to be done with it; whether a directory may be entered.
+    /// Tests a file and runs actions; returns whether to enter a directory.
     fn visit(&self, candidate: &Candidate<'_>, out: &mut Vec<u8>, clock: &mut Clock) -> bool {
         let mut effects = Effects { out, clock, prune: false };
         let is_deep = self.arguments.mindepth.is_none_or(|least| candidate.depth >= least);
-        // One whose inode cannot be read was told already.
+        // An unreadable inode was reported already.
         if is_deep && (!self.needs_inodes || candidate.row.is_some()) {
             self.holds(&self.root, candidate, &mut effects);
         }
@@ -236,7 +235,7 @@ impl<'f> Find<'f> {
             Test::Perm(perm) => perm.holds(metadata.permissions, is_directory),
             Test::Age(stamp, age) => age.holds(stamp.of(&metadata.times), self.now),
             Test::After(stamp, time) => stamp.of(&metadata.times) > *time,
-            // The rest was answered above, or became one of these when the image was opened.
+            // Other tests were evaluated above, or resolved when the image was opened.
             _ => false,
         }
     }
@@ -303,14 +302,14 @@ impl<'f> Find<'f> {
     }
 }
 
-/// A test with what it needs of the image.
+/// Resolves a test with the image.
 fn ready(image: &Image, test: Test) -> anyhow::Result<Test> {
     let number = |name: &OsString, path: &[u8]| {
         let known = name.to_str().and_then(|name| image.numbers_of(path).get(name));
         let number =
             known.or_else(|| name.to_str()?.parse().ok()).map(|number| Bound::Exactly(number.into()));
         let (name, path) = (name.display(), String::from_utf8_lossy(path));
-        number.with_context(|| format!("the volume's own {path} has no \"{name}\" (a number always works)"))
+        number.with_context(|| format!("no \"{name}\" in {path} of the volume (use a numeric ID)"))
     };
     Ok(match test {
         Test::User(name) => Test::Uid(number(&name, b"/etc/passwd")?),
@@ -377,7 +376,7 @@ impl<'f> Find<'f> {
         };
         listing.sort();
         let mut rows: Vec<Option<Row>> = listing.items().iter().map(|_| None).collect();
-        // Without file types in entries the inodes tell which are directories.
+        // Without file types in directory entries, inodes are needed to find directories.
         if self.needs_inodes || listing.items().iter().any(|item| item.file_type.is_none()) {
             visit_inodes(&mut worker.reader, listing.items(), |index, inode| {
                 let row = inode.and_then(|inode| self.row(&inode));

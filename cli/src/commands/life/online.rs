@@ -21,8 +21,8 @@ pub fn grow(directory: &Path, size: Size, global: &Global) -> anyhow::Result<u8>
     let wanted = size.of(before.bytes, before.device_bytes.max(before.bytes));
     let blocks = (wanted / u64::from(block)).to_string();
     let name = std::str::from_utf8(fuse::served::GROW).context("the attribute's name")?;
-    let asked = rustix::fs::setxattr(directory, name, blocks.as_bytes(), XattrFlags::empty());
-    asked.map_err(|error| refused(error, wanted, &before))?;
+    let requested = rustix::fs::setxattr(directory, name, blocks.as_bytes(), XattrFlags::empty());
+    requested.map_err(|error| refused(error, wanted, &before))?;
     let after = now(directory)?;
     if after.bytes == before.bytes {
         messages.note("no room to grow: nothing was changed");
@@ -38,7 +38,7 @@ pub fn grow(directory: &Path, size: Size, global: &Global) -> anyhow::Result<u8>
         after: blocks(&after),
         end: None,
     };
-    done.tell(global)?;
+    done.print(global)?;
     Ok(DONE)
 }
 

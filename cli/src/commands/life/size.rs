@@ -143,7 +143,7 @@ pub struct Done<'a> {
 
 impl Done<'_> {
     /// Prints the result.
-    pub fn tell(&self, global: &Global) -> anyhow::Result<()> {
+    pub fn print(&self, global: &Global) -> anyhow::Result<()> {
         let bytes = |blocks: u64| blocks * u64::from(self.block);
         if global.json {
             return json::write(
@@ -213,7 +213,7 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
             after,
             end: None,
         };
-        done.tell(global)?;
+        done.print(global)?;
         return Ok(DONE);
     }
 }
@@ -261,7 +261,7 @@ fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> a
     }
     let ag_count = xebec::image::superblock(&device)?.geometry.ag_count();
     let device_bytes = device.size();
-    Done { command, image, device_bytes, block, ag_count, before, after, end: Some(end) }.tell(global)?;
+    Done { command, image, device_bytes, block, ag_count, before, after, end: Some(end) }.print(global)?;
     if size.is_none() {
         messages.note(limit(&end, after, (block, ag_count)));
     }

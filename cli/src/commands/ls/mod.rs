@@ -1,11 +1,11 @@
-//! `xebec ls`: directories, as GNU `ls` lists them.
+//! `xebec ls`: lists directories as GNU `ls` does.
 //!
-//! | part | does |
+//! | part | subject |
 //! |---|---|
-//! | this file | arguments, and what is listed in which order |
-//! | [`tree`] | directories through the pipeline |
-//! | [`row`] | the facts of one file |
-//! | [`text`] | how they are written |
+//! | this file | arguments, selection and order |
+//! | [`tree`] | parallel listing of directories |
+//! | [`row`] | metadata of a file |
+//! | [`text`] | output formats |
 
 mod row;
 mod text;
@@ -34,42 +34,41 @@ use row::Row;
 #[derive(Clone, Debug, Args)]
 #[command(
     disable_help_flag = true,
-    after_help = "Names come sorted by their bytes. On a terminal they are quoted where they hold anything \
-    special, and stand in \
-    columns; elsewhere they are written as they are, one a line.\n\n\
+    after_help = "Names are sorted by their bytes. On a terminal they are quoted if needed and shown in columns; \
+    otherwise they are written unquoted, one per line.\n\n\
     Examples:\n  xebec ls -l disk.xfs /etc\n  xebec ls -lR disk.xfs\n  xebec ls -R --json disk.xfs | jq -r \
     '.entries[].path'\n\n\
     Exit codes: 0 success; 1 a file could not be read; 2 usage error."
 )]
 pub struct Arguments {
-    /// Files and directories in it.
+    /// Files and directories to list.
     #[arg(default_value = "/")]
     paths: Vec<OsString>,
-    /// Long lines: mode, links, owner, group, size, time.
+    /// Long listing: mode, links, owner, group, size, time.
     #[arg(short)]
     long: bool,
-    /// Also names that begin with a dot.
+    /// Include names that start with a dot.
     #[arg(short, long)]
     all: bool,
-    /// As -a, without . and ..
+    /// Like -a, without . and ..
     #[arg(short = 'A', long)]
     almost_all: bool,
-    /// Directories as files, not what is in them.
+    /// List directories themselves, not their contents.
     #[arg(short, long)]
     directory: bool,
-    /// Everything below, directory by directory.
+    /// List subdirectories recursively.
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Inode numbers.
+    /// Show inode numbers.
     #[arg(short, long)]
     inode: bool,
-    /// Owners as numbers, even where the image names them in its /etc/passwd and /etc/group.
+    /// Show numeric user and group IDs instead of names in the image.
     #[arg(short, long, visible_alias = "numeric-uid-gid")]
     numeric: bool,
-    /// Sizes with letters K, M, G.
+    /// Show sizes with suffixes K, M, G.
     #[arg(short, long)]
     human_readable: bool,
-    /// One name a line.
+    /// List one file per line.
     #[arg(short = '1')]
     one: bool,
     /// Sort by modification time, newest first.
@@ -78,10 +77,10 @@ pub struct Arguments {
     /// Sort by size, largest first.
     #[arg(short = 'S', conflicts_with = "by_time")]
     by_size: bool,
-    /// Sort the other way round.
+    /// Reverse the order.
     #[arg(short, long)]
     reverse: bool,
-    /// How times are written: full-iso, long-iso, iso, locale, or +FORMAT as for date.
+    /// Format of times: full-iso, long-iso, iso, locale, or +FORMAT as in date(1).
     #[arg(long, value_name = "STYLE", default_value = "locale", value_parser = TimeStyle::parse)]
     time_style: TimeStyle,
     /// Print help.
@@ -89,7 +88,7 @@ pub struct Arguments {
     help: Option<bool>,
 }
 
-/// How to list, as it follows from the arguments.
+/// Options of a listing.
 #[derive(Clone, Debug)]
 struct Options {
     hidden: Hidden,
@@ -104,7 +103,7 @@ struct Options {
     coloured: bool,
 }
 
-/// Which names that begin with a dot are shown.
+/// Which names that start with a dot are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hidden {
     None,
@@ -119,11 +118,11 @@ enum Order {
     Size,
 }
 
-/// The form of the output.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Lines,
-    /// Columns in a terminal this wide.
+    /// Columns in a terminal of this width.
     Columns(usize),
     Long,
     Json,
@@ -162,7 +161,7 @@ impl Options {
         }
     }
 
-    /// Sorts what already comes in the order of names.
+    /// Sorts files that are already ordered by name.
     fn sort<T>(&self, all: &mut [T], metadata: impl Fn(&T) -> Option<Metadata>) {
         match self.order {
             Order::Name => {}
@@ -176,7 +175,7 @@ impl Options {
         }
     }
 
-    /// Whether more than names and types of entries is asked for.
+    /// Whether inodes must be read.
     fn needs_inodes(&self) -> bool {
         matches!(self.form, Form::Long | Form::Json) || self.order != Order::Name || self.coloured
     }
@@ -184,11 +183,12 @@ impl Options {
 
 fn terminal_width() -> usize {
     let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-    let asked = || rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().map(|size| size.ws_col.into());
-    columns.or_else(asked).filter(|width| *width > 0).unwrap_or(80)
+    let terminal =
+        || rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().map(|size| size.ws_col.into());
+    columns.or_else(terminal).filter(|width| *width > 0).unwrap_or(80)
 }
 
-/// What the command line named: files come first, then directories, each in the order that was asked for.
+/// Operands: files first, then directories, both sorted.
 #[derive(Default)]
 struct Operands {
     files: Vec<tree::Operand>,

@@ -1,4 +1,4 @@
-//! The facts of one file in a listing.
+//! Metadata of a file in a listing.
 
 use format::attr::Namespace;
 use format::inode::{Dinode, FileType, Fork, ForkKind};
@@ -6,31 +6,31 @@ use read::{AttrWalk, Error, Metadata, Volume, get_xattr, read_link};
 
 use super::{Form, Options};
 
-/// What is known of one file.
+/// Metadata of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// What its inode says; `None` where it cannot be read, or is not asked for.
+    /// Data of the inode; `None` if it is unreadable or not needed.
     pub metadata: Option<Metadata>,
-    /// What stands behind the mode.
+    /// Mark after the mode.
     pub mark: Mark,
-    /// Where a symlink points.
+    /// Target of a symbolic link.
     pub target: Option<Box<[u8]>>,
 }
 
-/// What stands behind the mode in a long line.
+/// Mark after the mode in a long listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mark {
-    /// Nothing.
+    /// No mark.
     #[default]
     None,
-    /// `.`: a security label and no access control list.
+    /// `.`: a security label without an ACL.
     Label,
-    /// `+`: an access control list.
+    /// `+`: an ACL.
     List,
 }
 
 impl Row {
-    /// Gathers what the options ask for.
+    /// Reads what the options need.
     pub fn of(volume: &Volume, inode: &Dinode<'_>, options: &Options) -> Result<Self, Error> {
         let metadata = Metadata::of(inode, volume.geometry())?;
         let mut row = Self { metadata: Some(metadata), ..Self::default() };
@@ -43,16 +43,16 @@ impl Row {
         Ok(row)
     }
 
-    /// The file type as far as it is known.
+    /// File type, if known.
     pub fn file_type(&self) -> Option<FileType> {
         self.metadata.map(|metadata| metadata.file_type)
     }
 }
 
-/// Damaged attributes are no reason not to list a file: then it has no mark.
+/// The mark; none if the attributes are damaged.
 fn mark(volume: &Volume, inode: &Dinode<'_>) -> Mark {
     match inode.fork(ForkKind::Attr, volume.geometry()) {
-        // The kernel gives new files an empty attribute fork where it expects attributes to come.
+        // The kernel may create an empty attribute fork in new files.
         Ok(None | Some(Fork::Extents([]))) | Err(_) => Mark::None,
         Ok(Some(Fork::Local(_))) => inline_mark(volume, inode).unwrap_or_default(),
         Ok(Some(_)) => {

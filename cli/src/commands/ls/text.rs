@@ -1,4 +1,4 @@
-//! Listings for people: long lines, lines and columns, as GNU `ls` writes them.
+//! Text output of `ls`: long listing, lines and columns, as in GNU `ls`.
 
 use format::inode::FileType;
 use read::Metadata;
@@ -11,18 +11,18 @@ use crate::owners::Owners;
 use crate::sizes::{self, digits, push_number};
 use crate::times::Clock;
 
-/// One line to be: a name, what the entry says, what the inode says.
+/// A line of output.
 #[derive(Clone, Copy)]
 pub struct Line<'l> {
-    /// The name, or the path where the command line named the file.
+    /// Name, or path of an operand.
     pub name: &'l [u8],
-    /// The entry.
+    /// Directory entry.
     pub item: &'l Item,
-    /// The file.
+    /// Metadata.
     pub row: &'l Row,
 }
 
-/// How wide the columns of long lines are.
+/// Widths of the columns of a long listing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Widths {
     inode: usize,
@@ -33,12 +33,12 @@ pub struct Widths {
     major: usize,
     minor: usize,
     marked: bool,
-    /// The sum of 512-byte units, for the line above a directory.
+    /// Sum of 512-byte units, for the total of a directory.
     sectors: u64,
 }
 
 impl Widths {
-    /// Widens the columns for one more line.
+    /// Widens the columns for a line.
     pub fn include(&mut self, item: &Item, row: &Row, owners: &Owners, options: &Options) {
         if options.inode {
             self.inode = self.inode.max(digits(item.ino.get()));
@@ -58,7 +58,7 @@ impl Widths {
         self.sectors = self.sectors.saturating_add(metadata.sectors);
     }
 
-    /// Joins the widths of two halves of a listing.
+    /// Joins the widths of two parts of a listing.
     pub fn join(&mut self, other: &Self) {
         self.inode = self.inode.max(other.inode);
         self.links = self.links.max(other.links);
@@ -75,12 +75,12 @@ impl Widths {
         self.major > 0
     }
 
-    /// The width of the column for sizes, which devices share with `major, minor`.
+    /// Width of the size column, which also shows device numbers as `major, minor`.
     fn size_or_device(&self) -> usize {
         if self.has_devices() { self.size.max(self.major + 2 + self.minor) } else { self.size }
     }
 
-    /// Appends the line that stands above a directory.
+    /// Appends the header of a directory.
     pub fn push_total(&self, out: &mut Vec<u8>, options: &Options) {
         out.extend_from_slice(b"total ");
         if options.human {
@@ -160,12 +160,12 @@ fn push_size(out: &mut Vec<u8>, metadata: &Metadata, widths: &Widths, options: &
     }
 }
 
-/// A file whose inode cannot be read, as `ls` shows one that it cannot look at.
+/// A file with an unreadable inode, in the format of GNU `ls`.
 fn push_unknown(out: &mut Vec<u8>, file_type: Option<FileType>, widths: &Widths) {
     out.push(file_type.map_or(b'?', type_letter));
     out.extend_from_slice(b"?????????");
     push_mark(out, Mark::None, widths.marked);
-    // The last stands for the time, whose width is that of the usual style.
+    // The last is the time, in the width of the default style.
     for width in [widths.links, widths.user, widths.group, widths.size_or_device(), 12] {
         out.resize(out.len() + width.saturating_sub(1), b' ');
         out.extend_from_slice(b"? ");
@@ -189,7 +189,7 @@ pub fn type_letter(file_type: FileType) -> u8 {
 /// A mode in ten letters: `drwxr-sr-t`.
 pub fn mode_text(file_type: FileType, permissions: u16) -> [u8; 10] {
     let bit = |mask: u16, letter: u8| if permissions & mask != 0 { letter } else { b'-' };
-    // Set-uid, set-gid and sticky share the place of an execute bit: small where that is set too.
+    // Set-user-ID, set-group-ID and sticky replace an execute bit: lowercase if that is set, too.
     let shared = |special: u16, execute: u16, letter: u8| match (permissions & special, permissions & execute)
     {
         (0, _) => bit(execute, b'x'),
@@ -223,7 +223,7 @@ fn push_name(out: &mut Vec<u8>, line: Line<'_>, options: &Options) {
     }
 }
 
-/// The colours that `ls` has where nobody set others.
+/// Default colours of `ls`.
 fn colour(line: Line<'_>) -> Option<&'static str> {
     let permissions = line.row.metadata.map_or(0, |metadata| metadata.permissions);
     let file_type = line.row.file_type().or(line.item.file_type)?;
@@ -267,7 +267,7 @@ fn push_cell(out: &mut Vec<u8>, line: Line<'_>, inode: usize, options: &Options)
     push_name(out, line, options);
 }
 
-/// Columns filled from top to bottom, as many as fit.
+/// As many columns as fit, filled from top to bottom.
 fn push_columns(out: &mut Vec<u8>, lines: &[Line<'_>], width: usize, options: &Options) {
     let Some(inode) = lines.iter().map(|line| digits(line.item.ino.get())).max() else { return };
     let extra = if options.inode { inode + 1 } else { 0 };
@@ -277,7 +277,7 @@ fn push_columns(out: &mut Vec<u8>, lines: &[Line<'_>], width: usize, options: &O
         let rows = cells.len().div_ceil(columns);
         cells.chunks(rows).map(|column| column.iter().max().unwrap_or(&0) + 2).sum::<usize>() <= width + 2
     };
-    // A column takes three places at least.
+    // A column has a width of at least three.
     let most = (width / 3).clamp(1, cells.len());
     let columns = (1..=most).rev().find(|columns| fits(*columns)).unwrap_or(1);
     let rows = cells.len().div_ceil(columns);

@@ -1,8 +1,8 @@
-//! Directories through the pipeline: one task each; a large one is split.
+//! Parallel listing of directories: one task each; large ones are split.
 //!
-//! The columns of a directory are as wide as its widest line, so nothing of it can be written before all its inodes
-//! have been read. A small directory is one task from beginning to end. A large one turns into tasks that read
-//! inodes, a result that waits for them all, and tasks that write lines.
+//! The columns of a directory are as wide as its widest line, so that no line can be written before all inodes are
+//! read. A small directory is one task. A large one becomes tasks that read inodes, a result that waits for all of
+//! them, and tasks that write lines.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,17 +22,17 @@ use crate::times::Clock;
 use crate::walk::{Shown, TextSink, Visited, join};
 use base::pipeline::{self, PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
 
-/// A file or directory that the command line named.
+/// A file or directory of the command line.
 pub struct Operand {
-    /// As it was named.
+    /// Path on the command line.
     pub path: Box<[u8]>,
     /// Its inode.
     pub ino: Ino,
-    /// What is known of it, where the command line named it.
+    /// Metadata of an operand.
     pub row: Row,
 }
 
-/// A directory of more entries than this is split, into parts of this many.
+/// Directories with more entries are split into parts of this size.
 const PART: usize = 8192;
 
 /// Lists everything.
@@ -46,7 +46,7 @@ pub fn list(
 ) -> anyhow::Result<()> {
     let work = List { volume: &image.volume, options, owners, headed, visited: Visited::default() };
     let is_json = options.form == Form::Json;
-    // An element is preceded by a comma, a headed directory by an empty line; but for the first.
+    // Elements are preceded by a comma, headers by an empty line, except for the first.
     let skip = if is_json { json::SEPARATOR.len() } else { usize::from(headed) };
     let text_first = !operands.files.is_empty() && !is_json;
     let mut sink = TextSink::new(&image.messages, if text_first { 0 } else { skip });
@@ -63,7 +63,7 @@ pub fn list(
     Ok(sink.flush()?)
 }
 
-/// The work: everything that all tasks share.
+/// State shared by all tasks.
 struct List<'l> {
     volume: &'l Volume,
     options: &'l Options,
@@ -75,29 +75,29 @@ struct List<'l> {
 enum Task {
     /// A directory.
     Directory { operand: Operand, depth: usize },
-    /// Read the inodes of one part of a large directory.
+    /// Read the inodes of a part of a large directory.
     Read(Arc<Large>, usize),
-    /// Write the lines of one part of a large directory.
+    /// Write the lines of a part of a large directory.
     Write(Arc<Large>, usize),
-    /// Go on with the directories in a large one.
+    /// Descend into the subdirectories of a large directory.
     Descend(Arc<Large>),
 }
 
 enum Turn {
     /// Text, or a failure.
     Shown(Shown),
-    /// All inodes of a large directory have been read.
+    /// All inodes of a large directory were read.
     IsRead(Arc<Large>),
 }
 
-/// A directory that several tasks work on.
+/// A directory shared by several tasks.
 struct Large {
     operand: Operand,
     depth: usize,
     listing: Listing,
-    /// The rows of each part, and how wide they are.
+    /// Rows and widths of each part.
     parts: Vec<OnceLock<(Vec<Row>, Widths)>>,
-    /// In which order lines come, and how wide: known when all parts have been read.
+    /// Order and widths of lines, set when all parts were read.
     plan: OnceLock<(Vec<usize>, Widths)>,
 }
 
@@ -112,7 +112,7 @@ impl Large {
     }
 }
 
-/// What a thread keeps.
+/// State of a thread.
 struct Worker<'l> {
     reader: InodeReader<'l>,
     clock: Clock,
@@ -153,7 +153,7 @@ impl<'l> PipelineWork for List<'l> {
     }
 }
 
-/// Standard output, and the turns of large directories.
+/// Standard output, and the steps of large directories.
 struct Turns<'t, 'm>(&'t mut TextSink<'m>);
 
 impl<'l> PipelineSink<List<'l>> for Turns<'_, '_> {
@@ -184,7 +184,7 @@ fn failure(pieces: &mut Pieces, path: &[u8], error: impl Into<Failure>) {
 }
 
 impl<'l> List<'l> {
-    /// The lines of the files that the command line named: as wide as its directories need too.
+    /// Lines of file operands, with widths that include directory operands.
     fn files(&self, clock: &mut Clock, operands: &Operands) -> Vec<u8> {
         let mut widths = Widths::default();
         let item = |operand: &Operand| Item::of_operand(operand.ino);
@@ -260,7 +260,7 @@ impl<'l> List<'l> {
         if part == 0 {
             self.push_head(&mut out, path, widths);
         }
-        // Columns go across the parts, so the first writes them all.
+        // Columns span all parts, so that the first writes them.
         let whole = matches!(self.options.form, Form::Columns(_));
         let indices = match (whole, part) {
             (true, 0) => order.as_slice(),
@@ -275,7 +275,7 @@ impl<'l> List<'l> {
         text(pieces, out);
     }
 
-    /// Reads the inodes of some entries of a directory, if they are needed.
+    /// Reads inodes of entries, if needed.
     fn rows(
         &self,
         worker: &mut Worker<'l>,
@@ -302,7 +302,7 @@ impl<'l> List<'l> {
         (rows, widths)
     }
 
-    /// The order of lines, as indices; entries already come in the order of their names.
+    /// Order of lines, as indices; entries are already ordered by name.
     fn order<'r>(&self, count: usize, row: impl Fn(usize) -> Option<&'r Row>) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         self.options.sort(&mut order, |index| row(*index).and_then(|row| row.metadata));
@@ -332,7 +332,7 @@ impl<'l> List<'l> {
         widths: &Widths,
     ) {
         match self.options.form {
-            // Files that cannot be read are left out: standard error has named them.
+            // Unreadable files are skipped: they were reported.
             Form::Json => lines.for_each(|line| {
                 let Some(metadata) = &line.row.metadata else { return };
                 let path =
@@ -346,7 +346,7 @@ impl<'l> List<'l> {
         }
     }
 
-    /// Goes on with the directories among some entries.
+    /// Descends into the directories among entries.
     fn descend<'e>(
         &self,
         path: &[u8],

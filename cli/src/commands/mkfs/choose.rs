@@ -1,4 +1,4 @@
-//! From words to what the library is asked for.
+//! Translates sub-options to options of the library.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -11,23 +11,23 @@ use mkfs::{LogOptions, LogPlace, Options, Stripe};
 use sha2::{Digest as _, Sha256};
 
 use super::Layout;
-use super::words::{Units, Words};
+use super::suboptions::{SubOptions, Units};
 
-/// What the words say.
+/// The parsed options.
 #[derive(Debug)]
 pub struct Chosen {
     pub options: Options,
-    /// The log's device, where it has one of its own.
+    /// Device of an external log.
     pub log_device: Option<PathBuf>,
-    /// `-d file`: the image is a file, to be made as large as the volume.
+    /// `-d file`: the image is a file, which gets the size of the volume.
     pub is_file: bool,
 }
 
 /// Units of `sunit` and `swidth`.
 const BASIC_BLOCK: u64 = 512;
 
-/// Reads the words; the seed and the time are the caller's.
-pub fn choose(layout: &Layout, image: &Path, words: &Words) -> Result<Chosen, String> {
+/// Parses the sub-options; the seed and the time are set by the caller.
+pub fn choose(layout: &Layout, image: &Path, words: &SubOptions) -> Result<Chosen, String> {
     let defaults = Options::default().read_by(&layout.readers);
     let plain = Units { sector: 512, block: defaults.block_size.into() };
     let block_size = narrow(words.bytes('b', "size", plain)?, "-b size")?.unwrap_or(defaults.block_size);
@@ -61,7 +61,7 @@ pub fn choose(layout: &Layout, image: &Path, words: &Words) -> Result<Chosen, St
         rmapbt: switch('m', "rmapbt", defaults.rmapbt)?,
         reflink: switch('m', "reflink", defaults.reflink)?,
         bigtime: switch('m', "bigtime", defaults.bigtime)?,
-        // It counts blocks of a tree that must be there.
+        // It counts blocks of the finobt, which must exist.
         inobtcount: switch('m', "inobtcount", finobt && defaults.inobtcount)?,
         sparse: switch('i', "sparse", defaults.sparse)?,
         nrext64: switch('i', "nrext64", defaults.nrext64)?,
@@ -76,25 +76,25 @@ pub fn choose(layout: &Layout, image: &Path, words: &Words) -> Result<Chosen, St
     Ok(Chosen { options, log_device, is_file: words.switch('d', "file")?.unwrap_or(false) })
 }
 
-/// A size that has 32 bits in the format.
+/// A size with 32 bits in the format.
 fn narrow(size: Option<u64>, option: &str) -> Result<Option<u32>, String> {
     size.map(|size| u32::try_from(size).map_err(|_| format!("{option}: {size} is too large"))).transpose()
 }
 
-fn inode_size(words: &Words, units: Units) -> Result<Option<u32>, String> {
+fn inode_size(words: &SubOptions, units: Units) -> Result<Option<u32>, String> {
     match words.number('i', "perblock")? {
-        Some(0) => Err("-i perblock=0: a block holds at least two inodes".into()),
+        Some(0) => Err("-i perblock=0: a block must hold at least two inodes".into()),
         Some(count) => narrow(Some(units.block / count), "-i perblock"),
         None => narrow(words.bytes('i', "size", units)?, "-i size"),
     }
 }
 
-fn percent(words: &Words) -> Result<Option<u8>, String> {
+fn percent(words: &SubOptions) -> Result<Option<u8>, String> {
     let Some(percent) = words.number('i', "maxpct")? else { return Ok(None) };
-    u8::try_from(percent).map(Some).map_err(|_| format!("-i maxpct={percent}: a percentage is at most 100"))
+    u8::try_from(percent).map(Some).map_err(|_| format!("-i maxpct={percent}: must be at most 100"))
 }
 
-fn stripe(words: &Words, units: Units) -> Result<Option<Stripe>, String> {
+fn stripe(words: &SubOptions, units: Units) -> Result<Option<Stripe>, String> {
     let by_size = (words.bytes('d', "su", units)?, words.number('d', "sw")?);
     let by_count = (words.number('d', "sunit")?, words.number('d', "swidth")?);
     let too_large = || "-d su, sw: the stripe is too large".to_owned();
@@ -105,30 +105,32 @@ fn stripe(words: &Words, units: Units) -> Result<Option<Stripe>, String> {
             let bytes = |count: u64| count.checked_mul(BASIC_BLOCK).ok_or_else(too_large);
             (bytes(unit)?, bytes(width)?)
         }
-        ((Some(_), None), _) | ((None, Some(_)), _) => return Err("-d su and -d sw go together".into()),
-        _ => return Err("-d sunit and -d swidth go together".into()),
+        ((Some(_), None), _) | ((None, Some(_)), _) => {
+            return Err("-d su and -d sw must be given together".into());
+        }
+        _ => return Err("-d sunit and -d swidth must be given together".into()),
     };
     Ok((unit > 0).then_some(Stripe { unit, width }))
 }
 
-fn ascii_ci(words: &Words) -> Result<bool, String> {
+fn ascii_ci(words: &SubOptions) -> Result<bool, String> {
     match words.value('n', "version")? {
         None | Some("2") => Ok(false),
         Some("ci") => Ok(true),
-        Some(other) => Err(format!("-n version={other}: it is 2 or ci")),
+        Some(other) => Err(format!("-n version={other}: must be 2 or ci")),
     }
 }
 
-fn log(words: &Words, units: Units) -> Result<LogOptions, String> {
+fn log(words: &SubOptions, units: Units) -> Result<LogOptions, String> {
     if words.switch('l', "internal")? == Some(false) {
         return Err("-l internal=0: name the log's device with logdev=PATH".into());
     }
     let place = match words.number('l', "agnum")? {
-        Some(ag) => LogPlace::Ag(u32::try_from(ag).map_err(|_| format!("-l agnum={ag}: it is too large"))?),
+        Some(ag) => LogPlace::Ag(u32::try_from(ag).map_err(|_| format!("-l agnum={ag}: too large"))?),
         None => LogPlace::Internal,
     };
     let stripe_unit = match words.number('l', "sunit")? {
-        Some(count) => Some(count.checked_mul(BASIC_BLOCK).ok_or("-l sunit: it is too large")?),
+        Some(count) => Some(count.checked_mul(BASIC_BLOCK).ok_or("-l sunit: too large")?),
         None => words.bytes('l', "su", units)?,
     };
     Ok(LogOptions {
@@ -140,10 +142,10 @@ fn log(words: &Words, units: Units) -> Result<LogOptions, String> {
 }
 
 fn uuid(text: &str) -> Result<[u8; 16], String> {
-    format::uuid::parse(text).ok_or_else(|| format!("-m uuid={text}: it is not a UUID"))
+    format::uuid::parse(text).ok_or_else(|| format!("-m uuid={text}: not a UUID"))
 }
 
-/// From the text, or from chance.
+/// Parses the seed, or chooses a random one.
 pub fn seed(text: Option<&str>) -> anyhow::Result<[u8; 16]> {
     let mut seed = [0; 16];
     match text {
@@ -153,13 +155,13 @@ pub fn seed(text: Option<&str>) -> anyhow::Result<[u8; 16]> {
         }
         None => {
             rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
-                .context("the system gives no random numbers (name a seed with --seed)")?;
+                .context("no random numbers from the system (give a seed with --seed)")?;
         }
     }
     Ok(seed)
 }
 
-/// Another number that follows from a seed, as what it is `of` says which.
+/// Derives a number from a seed, for the purpose `of`.
 pub fn derived(seed: [u8; 16], of: &str) -> [u8; 16] {
     let digest = Sha256::new().chain_update(seed).chain_update(of).finalize();
     let mut number = [0; 16];
@@ -167,7 +169,7 @@ pub fn derived(seed: [u8; 16], of: &str) -> [u8; 16] {
     number
 }
 
-/// `SOURCE_DATE_EPOCH`, or now.
+/// `SOURCE_DATE_EPOCH`, or the current time.
 pub fn time() -> anyhow::Result<Timestamp> {
     if let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") {
         let text = text.to_string_lossy();
@@ -175,7 +177,7 @@ pub fn time() -> anyhow::Result<Timestamp> {
             text.parse().with_context(|| format!("SOURCE_DATE_EPOCH={text} is not a number of seconds"))?;
         return Ok(Timestamp { seconds, nanoseconds: 0 });
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the machine's clock is before 1970")?;
-    // Seconds since 1970 fit for some more years.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the system clock is before 1970")?;
+    // Seconds since 1970 fit.
     Ok(Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() })
 }

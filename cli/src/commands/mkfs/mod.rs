@@ -1,14 +1,14 @@
-//! `xebec mkfs`: a new volume, with the options of `mkfs.xfs`.
+//! `xebec mkfs`: creates a volume, with the options of `mkfs.xfs`.
 //!
 //! | part | subject |
 //! |---|---|
-//! | `words` | `-d agcount=4,su=64k`: which words there are, and what is said of those that are not taken |
-//! | `choose` | from words to what the library is asked for |
-//! | `target` | the file or device: made, opened, looked at before it is overwritten |
+//! | `suboptions` | parsing of sub-options: `-d agcount=4,su=64k` |
+//! | `choose` | translation of sub-options to options of the library |
+//! | `target` | the file or device: creating, opening, checking for existing data |
 
 mod choose;
+mod suboptions;
 mod target;
-mod words;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -36,97 +36,98 @@ use target::Target;
 /// Arguments of `mkfs`. Letters are those of `mkfs.xfs`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Options of mkfs.xfs mean what they mean there, and what is not given is chosen as mkfs.xfs 6.13 \
-    chooses it: the volume is the same byte for byte but for its UUID, times and inode generations. Volumes from \
-    16 MiB up can be made. NUM has an optional suffix: s for sectors, b for blocks, k, m, g, t, p; VALUE counts \
-    512-byte units.\n\n\
-    A file that does not exist is made, and appears under its name only when the volume is complete. Without -f \
-    nothing is overwritten that is known: a file system, a partition table, a container.\n\n\
-    With --seed and SOURCE_DATE_EPOCH in the environment equal options give equal bytes.\n\n\
+    after_help = "Options and defaults are those of mkfs.xfs 6.13: the volume is byte for byte the same, except \
+    for UUID, times and inode generations. The minimum size is 16 MiB. NUM has an optional suffix: s for sectors, \
+    b for blocks, k, m, g, t, p; VALUE counts 512-byte units.\n\n\
+    A new file appears under its name when the volume is complete. Existing file systems, partition tables and \
+    containers are overwritten only with -f.\n\n\
+    With --seed and SOURCE_DATE_EPOCH in the environment, the result is reproducible.\n\n\
     Examples:\n  xebec mkfs disk.xfs --size 10g\n  xebec mkfs disk.xfs --size 1g -L data -m rmapbt=0 -d agcount=8\n  \
     xebec mkfs boot.xfs --size 512m --for linux-5.15,grub\n  \
     xebec mkfs disk.xfs --size 4g --grow-to 1t\n  \
     xebec mkfs disk.xfs --size 1g -p build/\n  xebec mkfs -N disk.xfs --size 1t --json | jq .geometry\n  \
     SOURCE_DATE_EPOCH=0 xebec mkfs --seed mine disk.xfs --size 300m\n\n\
-    Exit codes: 0 success; 1 the image cannot be made or written; 2 usage error. See also docs/mkfs.md."
+    Exit codes: 0 success; 1 the image cannot be created or written; 2 usage error. See also docs/mkfs.md."
 )]
 pub struct Arguments {
-    /// The image: a file, which need not exist, or a block device.
+    /// Image file, which is created if necessary, or block device.
     pub image: PathBuf,
-    /// Bytes of the file: it is made so large, grown or (with -f) cut; suffixes k, m, g, t.
+    /// Size of the image file: a new file gets it, an existing one is extended or (with -f) truncated; suffixes k, m,
+    /// g, t.
     #[arg(long, value_name = "BYTES", value_parser = sizes::parse)]
     size: Option<u64>,
     #[command(flatten)]
     layout: Layout,
-    /// User and group of the root directory, by number (0:0); see also docs/mkfs.md.
+    /// User ID and group ID of the root directory (default: 0:0).
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     root_owner: Option<(u32, u32)>,
-    /// Overwrite what is known: a file system, a partition table.
+    /// Overwrite existing file systems and partition tables.
     #[arg(short, long)]
     force: bool,
-    /// Fill it with what is in this directory.
+    /// Populate the volume from this directory.
     #[arg(short, long, value_name = "DIR")]
     populate: Option<PathBuf>,
-    /// Show what would be made, and write nothing.
+    /// Show the geometry without creating the volume.
     #[arg(short = 'N', long = "dry-run")]
     dry_run: bool,
 }
 
 fn owner(text: &str) -> Result<(u32, u32), String> {
     let numbers = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-    numbers.ok_or_else(|| format!("`{text}` is no number of a user, a colon, and one of a group"))
+    numbers.ok_or_else(|| format!("`{text}`: expected UID:GID"))
 }
 
-/// How a volume is laid out, in the letters of `mkfs.xfs`.
+/// Layout of a volume, with the options of `mkfs.xfs`.
 #[derive(Debug, Default, Args)]
 pub struct Layout {
-    /// Block: size=NUM.
+    /// Block options: size=NUM.
     #[arg(short, value_name = "WORDS")]
     block: Vec<String>,
-    /// Data: agcount=N, agsize=NUM, size=NUM, su=NUM, sw=N, sunit=VALUE, swidth=VALUE, noalign, sectsize=NUM, file,
-    /// name=PATH.
+    /// Data options: agcount=N, agsize=NUM, size=NUM, su=NUM, sw=N, sunit=VALUE, swidth=VALUE, noalign, sectsize=NUM,
+    /// file, name=PATH.
     #[arg(short, value_name = "WORDS")]
     data: Vec<String>,
-    /// Inodes: size=NUM, perblock=N, maxpct=N, sparse=0|1, nrext64=0|1, exchange=0|1.
+    /// Inode options: size=NUM, perblock=N, maxpct=N, sparse=0|1, nrext64=0|1, exchange=0|1.
     #[arg(short, value_name = "WORDS")]
     inodes: Vec<String>,
-    /// Log: size=NUM, agnum=N, su=NUM, sunit=VALUE, sectsize=NUM, logdev=PATH, internal, version=2, lazy-count=1.
+    /// Log options: size=NUM, agnum=N, su=NUM, sunit=VALUE, sectsize=NUM, logdev=PATH, internal, version=2,
+    /// lazy-count=1.
     #[arg(short, value_name = "WORDS")]
     log: Vec<String>,
-    /// Metadata: uuid=UUID, finobt=0|1, rmapbt=0|1, reflink=0|1, inobtcount=0|1, bigtime=0|1, crc=1.
+    /// Metadata options: uuid=UUID, finobt=0|1, rmapbt=0|1, reflink=0|1, inobtcount=0|1, bigtime=0|1, crc=1.
     #[arg(short, value_name = "WORDS")]
     metadata: Vec<String>,
-    /// Names: size=NUM, version=2|ci, parent=0|1, ftype=1.
+    /// Naming options: size=NUM, version=2|ci, parent=0|1, ftype=1.
     #[arg(short, value_name = "WORDS")]
     names: Vec<String>,
-    /// Sector: size=NUM.
+    /// Sector options: size=NUM.
     #[arg(short, value_name = "WORDS")]
     sector: Vec<String>,
-    /// Realtime: not supported.
+    /// Realtime options: not supported.
     #[arg(short, value_name = "WORDS", hide = true)]
     realtime: Vec<String>,
-    /// Who must be able to read the volume: linux-VERSION as in linux-5.15, grub-VERSION, or grub. Features that one of
-    /// them does not know, or that were new to it, are left out.
+    /// Disable features that are unsupported or experimental in these readers: linux-VERSION such as linux-5.15,
+    /// grub-VERSION, or grub.
     #[arg(long = "for", value_name = "READER", value_delimiter = ',')]
     readers: Vec<Reader>,
-    /// Size AGs and log for a volume that will grow to so many bytes, as mke2fs -E resize does; suffixes k, m, g, t.
+    /// Size AGs and log for growing the volume to this size, like mke2fs -E resize; suffixes k, m, g, t.
     #[arg(long, value_name = "BYTES", value_parser = sizes::parse)]
     grow_to: Option<u64>,
     /// Label, at most 12 bytes.
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<OsString>,
-    /// Keep the old contents of free space: no discard.
+    /// Do not discard blocks.
     #[arg(short = 'K', long = "no-discard")]
     keep: bool,
-    /// Take UUID and inode generations from this text, instead of chance.
+    /// Derive UUID and inode generations from this text instead of random numbers.
     #[arg(long, value_name = "TEXT")]
     seed: Option<String>,
 }
 
 impl Layout {
-    /// What is asked for, for a volume in `image`; time and seed are not chosen yet.
+    /// Parses the options for a volume in `image`; time and seed are not set.
     pub fn choose(&self, image: &Path) -> anyhow::Result<Chosen> {
-        let words = words::Words::read(&[
+        let words = suboptions::SubOptions::read(&[
             ('b', &self.block),
             ('d', &self.data),
             ('i', &self.inodes),
@@ -140,22 +141,19 @@ impl Layout {
         choose::choose(self, image, &words).map_err(wrong)
     }
 
-    /// Refuses what was asked for against `--for`.
+    /// Fails if explicit options conflict with `--for`.
     pub fn expect_readable(&self, plan: &Plan) -> anyhow::Result<()> {
         let superblock = plan.superblock()?;
         for reader in &self.readers {
             let obstacles = reader.obstacles(&superblock.raw.features(), superblock.geometry.block_size);
             if !obstacles.is_empty() {
-                return Err(wrong(format!(
-                    "--for {reader}: it cannot use a volume with {}",
-                    obstacles.join(", ")
-                )));
+                return Err(wrong(format!("--for {reader}: does not support {}", obstacles.join(", "))));
             }
         }
         Ok(())
     }
 
-    /// What UUID and inode generations come from.
+    /// Seed of UUID and inode generations.
     pub fn seed(&self) -> Option<&str> {
         self.seed.as_deref()
     }
@@ -165,7 +163,7 @@ impl Layout {
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     if let Some(source) = arguments.populate.as_ref().filter(|source| !source.is_dir()) {
         let source = source.display();
-        return Err(wrong(format!("-p {source}: is no directory (files of prototypes are not read)")));
+        return Err(wrong(format!("-p {source}: not a directory (protofiles are not supported)")));
     }
     let mut chosen = arguments.layout.choose(&arguments.image)?;
     chosen.options.seed = seed(arguments.layout.seed())?;
@@ -188,7 +186,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         .transpose()?;
     if let Some(log) = &log {
         chosen.options.log.place = LogPlace::External(log.size());
-        // A size that is asked for is that of both devices.
+        // An explicit sector size applies to both devices.
         if chosen.options.sector_size.is_none() {
             chosen.options.log.sector_size.get_or_insert(log.sector_size());
         }
@@ -196,7 +194,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let plan = Plan::new(&chosen.options, image.size(), image.sector_size()).map_err(refused)?;
     arguments.layout.expect_readable(&plan)?;
     if !arguments.dry_run {
-        // Only now, as nothing is refused any more.
+        // Last, as all checks have passed.
         [Some(&image), log.as_ref()].into_iter().flatten().try_for_each(Target::prepare)?;
         mkfs::write(image.device()?, log.as_ref().map(Target::device).transpose()?, &plan)
             .map_err(refused)?;
@@ -212,7 +210,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     show(&plan.superblock()?, arguments, global)
 }
 
-/// Puts what is in a directory into a new volume.
+/// Copies a directory to a new volume.
 fn populate(
     source: &Path,
     device: Arc<dyn Device>,
@@ -220,21 +218,21 @@ fn populate(
     global: &Global,
 ) -> anyhow::Result<()> {
     let options = xebec::Options { log_device, background: false, ..xebec::Options::default() };
-    let volume = Volume::open(device, options).context("the new volume cannot be opened")?;
+    let volume = Volume::open(device, options).context("cannot open the new volume")?;
     let mut writer = Writer::new(&volume, volume.root(), Overrides::default()).in_rounds();
     Directory::new(source).read(true, global.thread_count(), &mut writer)?;
     writer.finish()?;
     Ok(volume.unmount()?)
 }
 
-/// A usage that cannot be.
+/// A usage error.
 pub fn wrong(problem: String) -> anyhow::Error {
     Coded { code: exit_code::USAGE, error: anyhow::Error::msg(problem) }.into()
 }
 
 pub fn refused(error: MkfsError) -> anyhow::Error {
     match error {
-        // Both ways to say it.
+        // Name both options.
         MkfsError::Option { option: "-d size", problem } => wrong(format!("--size (-d size): {problem}")),
         MkfsError::Option { .. } => wrong(error.to_string()),
         other => other.into(),
@@ -248,7 +246,7 @@ struct Document<'a> {
     uuid: String,
     geometry: Shape,
     features: Vec<String>,
-    /// Whether the volume was made, and not only planned.
+    /// Whether the volume was created; false in a dry run.
     written: bool,
 }
 

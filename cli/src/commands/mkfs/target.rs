@@ -1,4 +1,4 @@
-//! The file or device that a volume is made on: made, opened, looked at before it is overwritten.
+//! The file or device of a new volume: creating, opening, checking for existing data.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -12,33 +12,33 @@ use crate::args::Global;
 use crate::open::unless_ending;
 use crate::sizes::spoken;
 
-/// What is wanted of a target.
+/// Options of a target.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
-    /// Bytes that the file must have.
+    /// Size that the file gets.
     pub size: Option<u64>,
-    /// Bytes that it gets if it has to be made.
+    /// Size of a new file.
     pub size_if_new: Option<u64>,
-    /// Overwrite what is known.
+    /// Overwrite existing data.
     pub force: bool,
-    /// Change nothing.
+    /// Do not change anything.
     pub dry_run: bool,
 }
 
-/// Where a volume, or its log, is made.
+/// Where a volume or its log is created.
 pub enum Target {
-    /// It existed; it is to have so many bytes.
+    /// An existing file or device, and its new size.
     Old(Arc<FileDevice>, u64),
-    /// A part of something that existed.
+    /// A partition of an existing disk.
     Part(Arc<dyn Device>),
-    /// It appears when all is done.
+    /// A new file, which appears when it is complete.
     New(NewFile),
-    /// It does not exist, and will not: so many bytes.
+    /// A dry run, with this size.
     Imagined(u64),
 }
 
 impl Target {
-    /// Opens what is there, or makes it.
+    /// Opens or creates the target.
     pub fn open(path: &Path, wish: &Wish, global: &Global) -> anyhow::Result<Self> {
         let options = OpenOptions {
             direct: global.direct,
@@ -53,7 +53,7 @@ impl Target {
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == ErrorKind::NotFound => return Self::make(path, wish, &options),
-            Err(error) => bail!("cannot be opened: {error}"),
+            Err(error) => bail!("cannot open: {error}"),
         };
         let file = unless_ending(path, global, || FileDevice::open(path, &options))?;
         if metadata.is_file() {
@@ -68,14 +68,14 @@ impl Target {
         };
         if !metadata.is_file() {
             return Err(wrong(format!(
-                "--size: a device's size cannot be changed: it has {} (for a smaller volume: -d size=NUM)",
+                "--size: the device has {}, which cannot be changed (for a smaller volume: -d size=NUM)",
                 spoken(file.size())
             )));
         }
         if size < file.size() && !wish.force {
             return Err(wrong(format!(
-                "--size: the file has {} and would be cut; do so with -f, or make a smaller volume in it with \
-                -d size=NUM",
+                "--size: the file has {} and would be truncated: use -f, or create a smaller volume in it with -d \
+                size=NUM",
                 spoken(file.size())
             )));
         }
@@ -88,7 +88,8 @@ impl Target {
     fn open_part(path: &Path, wish: &Wish, global: &Global, options: OpenOptions) -> anyhow::Result<Self> {
         if wish.size.is_some() {
             return Err(wrong(
-                "--size: a partition keeps its size (for a smaller volume: -d size=NUM)".into(),
+                "--size: the size of a partition cannot be changed (for a smaller volume: -d size=NUM)"
+                    .into(),
             ));
         }
         let image = OpenImage { options, partition: global.partition, offset: global.offset, backing: false };
@@ -101,10 +102,7 @@ impl Target {
 
     fn make(path: &Path, wish: &Wish, options: &OpenOptions) -> anyhow::Result<Self> {
         let Some(size) = wish.size.or(wish.size_if_new) else {
-            return Err(wrong(format!(
-                "{} does not exist: say how large to make it, with --size",
-                path.display()
-            )));
+            return Err(wrong(format!("{} does not exist: give its size with --size", path.display())));
         };
         if wish.dry_run {
             return Ok(Self::Imagined(size));
@@ -112,7 +110,7 @@ impl Target {
         Ok(Self::New(NewFile::create(path, size, options)?))
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         match self {
             Self::Old(_, size) => *size,
@@ -122,7 +120,7 @@ impl Target {
         }
     }
 
-    /// Bytes of a sector.
+    /// Sector size in bytes.
     pub fn sector_size(&self) -> u32 {
         match self {
             Self::Old(file, _) => file.logical_sector_size(),
@@ -132,7 +130,7 @@ impl Target {
         }
     }
 
-    /// All that was asked for can be: what there is gets the size that is wanted.
+    /// Resizes an existing file.
     pub fn prepare(&self) -> anyhow::Result<()> {
         match self {
             Self::Old(file, size) if *size != file.size() => Ok(file.set_size(*size)?),
@@ -140,7 +138,7 @@ impl Target {
         }
     }
 
-    /// What to write to.
+    /// The device to write to.
     pub fn device(&self) -> anyhow::Result<&dyn Device> {
         match self {
             Self::Old(file, _) => Ok(&**file),
@@ -150,7 +148,7 @@ impl Target {
         }
     }
 
-    /// The same for who keeps it longer.
+    /// A shared reference to the device.
     pub fn shared_device(&self) -> anyhow::Result<Arc<dyn Device>> {
         match self {
             Self::Old(file, _) => Ok(file.clone()),
@@ -160,7 +158,7 @@ impl Target {
         }
     }
 
-    /// All is written: a new file gets its name.
+    /// Completes the target: a new file gets its name.
     pub fn finish(self) -> anyhow::Result<()> {
         if let Self::New(file) = self {
             file.publish()?;
@@ -169,23 +167,23 @@ impl Target {
     }
 }
 
-/// A volume that was made over a qcow2 image, as `mkfs` makes it, would be as large as that file happens to be.
+/// Refuses a qcow2 image, as the raw volume would get the size of the file.
 fn refuse_qcow2(device: &dyn Device, path: &Path) -> anyhow::Result<()> {
     if probe(device)?.class != Class::Qcow2 {
         return Ok(());
     }
     bail!(
-        "{} holds a qcow2 image: make a new one with `xebec create --format qcow2 -f --from DIR`, or delete the file \
-         first",
+        "{} is a qcow2 image: create a new one with `xebec create --format qcow2 -f --from DIR`, or delete the \
+        file first",
         path.display()
     )
 }
 
-/// Whatever is known is somebody's.
+/// Refuses a device with existing data.
 fn refuse_known(device: &dyn Device, path: &Path) -> anyhow::Result<()> {
     let content = probe(device)?;
     if matches!(content.class, Class::Empty | Class::Zeros | Class::Unknown) {
         return Ok(());
     }
-    bail!("{} holds {content}: overwrite it with -f", path.display())
+    bail!("{} contains {content}: use -f to overwrite", path.display())
 }

@@ -1,5 +1,5 @@
-//! A process of its own, once it is mounted: this program once more, which says on its standard output when it is
-//! ready.
+//! The server in the background: a child process running this program, which writes to its standard output when the
+//! volume is mounted.
 
 use std::io::Read as _;
 use std::os::unix::net::UnixDatagram;
@@ -11,10 +11,10 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::output::exit_code;
 
-/// Tells a process that it is the one in the background.
+/// Environment variable of the background process.
 const MARK: &str = "XEBEC_MOUNT_IN_BACKGROUND";
 
-/// What it says.
+/// Message when it is ready.
 const READY: &[u8] = b"ready\n";
 
 /// Whether this is the process in the background.
@@ -22,13 +22,13 @@ pub fn is_it() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// Starts it, and waits until it has mounted or failed. What it has to say it says on standard error.
+/// Starts it and waits until it has mounted or failed. It reports errors on standard error.
 pub fn start() -> anyhow::Result<u8> {
-    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     let mut arguments = std::env::args_os();
-    // A kernel that does not know how leaves them: they do no harm but to who waits for their end.
+    // Fails on older kernels: then inherited descriptors stay open.
     let _ = base::process::close_descriptors_on_exec();
-    // By the name by which this was called, as arguments mean something else under another.
+    // With the same name: it selects between `xebec` and the mount helper.
     let name = arguments.next().unwrap_or_else(|| program.clone().into());
     let mut child = Command::new(program)
         .arg0(name)
@@ -37,15 +37,15 @@ pub fn start() -> anyhow::Result<u8> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .context("cannot start the process that serves the mount")?;
+        .context("cannot start the server")?;
     let mut said = Vec::new();
     if let Some(output) = &mut child.stdout {
-        output.read_to_end(&mut said).context("cannot listen to the process that serves the mount")?;
+        output.read_to_end(&mut said).context("cannot read from the server")?;
     }
     if said == READY {
         return Ok(exit_code::OK);
     }
-    let ended = child.wait().context("cannot wait for the process that serves the mount")?;
+    let ended = child.wait().context("cannot wait for the server")?;
     Ok(ended
         .code()
         .and_then(|code| u8::try_from(code).ok())
@@ -53,23 +53,24 @@ pub fn start() -> anyhow::Result<u8> {
         .unwrap_or(exit_code::FAILED))
 }
 
-/// The mount is there: tells who waits for it. In the background, nothing of the caller's is used from now on.
+/// Notifies the waiting parent that the volume is mounted. In the background, also detaches from the caller's session
+/// and files.
 pub fn ready() -> anyhow::Result<()> {
     notify_manager();
     if !is_it() {
         return Ok(());
     }
-    // A leader of its group has no new session to begin, and needs none.
+    // Fails for a group leader, which does not need a new session.
     let _ = rustix::process::setsid();
     rustix::process::chdir("/").context("cannot leave the directory")?;
-    rustix::io::write(rustix::stdio::stdout(), READY).context("nobody waits for the mount")?;
+    rustix::io::write(rustix::stdio::stdout(), READY).context("cannot notify the parent")?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).context("/dev/null")?;
     rustix::stdio::dup2_stdout(&null).context("/dev/null")?;
     rustix::stdio::dup2_stderr(&null).context("/dev/null")?;
     Ok(())
 }
 
-/// As `sd_notify(3)`: a service of `Type=notify` has started. Without a manager there is nobody to tell.
+/// Notifies systemd as `sd_notify(3)` does, for services of `Type=notify`.
 fn notify_manager() {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let Ok(socket) = UnixDatagram::unbound() else { return };

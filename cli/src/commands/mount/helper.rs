@@ -22,7 +22,7 @@ const USAGE: u8 = 1;
 const FAILED: u8 = 32;
 
 /// Translates the arguments of mount(8); `None` if this is not the helper.
-pub fn asked(arguments: &[OsString]) -> Option<Vec<OsString>> {
+pub fn translate(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let (program, rest) = arguments.split_first()?;
     let name = Path::new(program).file_name()?;
     NAMES.iter().any(|known| name == *known).then(|| translated(program, rest))
@@ -97,10 +97,10 @@ mod tests {
     #[test]
     fn what_mount_says_is_understood() {
         let said = words("/sbin/mount.xebec /srv/a.xfs /mnt -sv -o rw,nosuid -t fuse.xebec");
-        let understood = asked(&said).unwrap_or_default();
+        let understood = translate(&said).unwrap_or_default();
         assert_eq!(understood[1..], words("mount /srv/a.xfs /mnt -o rw,nosuid"));
         assert!(Cli::try_parse_from(&understood).is_ok());
-        assert!(asked(&words("/usr/bin/xebec mount a b")).is_none());
+        assert!(translate(&words("/usr/bin/xebec mount a b")).is_none());
         assert_eq!(remounted(&understood), None);
     }
 
@@ -109,7 +109,7 @@ mod tests {
         let said = words(
             "/sbin/mount.fuse.xebec a.xfs /mnt -o rw,suid,noexec,relatime,user_id=0,allow_other,remount,ro",
         );
-        let wanted = asked(&said).and_then(|understood| remounted(&understood)).unwrap_or_default();
+        let wanted = translate(&said).and_then(|understood| remounted(&understood)).unwrap_or_default();
         assert!(wanted.read_only && wanted.no_exec && !wanted.no_suid, "{wanted:?}");
         assert_eq!(wanted.directory, Path::new("/mnt"));
     }

@@ -97,9 +97,9 @@ impl Endpoint {
              Connection: close\r\n\r\n",
             text.len()
         );
-        self.say(&mut connection, head.as_bytes(), until)?;
+        self.send(&mut connection, head.as_bytes(), until)?;
         if !request.starts_with(b"HEAD ") {
-            self.say(&mut connection, text.as_bytes(), until)?;
+            self.send(&mut connection, text.as_bytes(), until)?;
         }
         connection.shutdown(Shutdown::Write)?;
         // Remaining data is read, or the kernel would reset the connection and lose the reply.
@@ -132,7 +132,7 @@ impl Endpoint {
         }
     }
 
-    fn say(&self, connection: &mut TcpStream, mut text: &[u8], until: Instant) -> io::Result<()> {
+    fn send(&self, connection: &mut TcpStream, mut text: &[u8], until: Instant) -> io::Result<()> {
         while !text.is_empty() {
             self.wait(connection, PollFlags::OUT, Some(until))?;
             match connection.write(text) {
@@ -248,9 +248,9 @@ mod tests {
     fn silent_clients_are_given_up() {
         let ended = with_endpoint(|address| {
             let silent: Vec<_> = (0..THREADS).map(|_| TcpStream::connect(address).unwrap()).collect();
-            let asked = Instant::now();
+            let started = Instant::now();
             assert!(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n").ends_with(NUMBERS));
-            assert!(asked.elapsed() >= PATIENCE / 2, "they were not waited for");
+            assert!(started.elapsed() >= PATIENCE / 2, "they were not waited for");
             drop(silent);
             let _again: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
             std::thread::sleep(Duration::from_millis(100));

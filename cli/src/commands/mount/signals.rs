@@ -28,15 +28,15 @@ impl SignalHandler {
 
     /// Waits for signals and handles them.
     pub fn wait(mut self, mounted: &Mounted, volume: &Volume, messages: &Messages) {
-        let mut asked = None;
+        let mut handled = None;
         for _ in self.0.forever() {
             let is_covered = mounted.is_covered();
-            if asked == Some(is_covered) {
+            if handled == Some(is_covered) {
                 // All changes are on stable storage; the next mount replays the log.
                 let code = if volume.sync().is_ok() { exit_code::OK } else { exit_code::FAILED };
                 std::process::exit(code.into());
             }
-            asked = Some(is_covered);
+            handled = Some(is_covered);
             if is_covered {
                 let name = mounted.directory().display();
                 messages.warn(format_args!(

@@ -163,24 +163,24 @@ pub fn process(directory: &Path) -> anyhow::Result<Pid> {
 
 /// Reads the statistics of a mount: the JSON document, and parsed.
 pub fn ask(directory: &Path) -> anyhow::Result<(Vec<u8>, Document)> {
-    let mut told = vec![0; 64 << 10];
+    let mut text = vec![0; 64 << 10];
     let name = std::str::from_utf8(fuse::served::STATUS).context("the attribute's name")?;
-    let length = rustix::fs::getxattr(directory, name, &mut told)
+    let length = rustix::fs::getxattr(directory, name, &mut text)
         .map_err(|_| anyhow!("not a mount of xebec (findmnt lists mounts)"))?;
-    told.truncate(length);
-    let known = serde_json::from_slice(&told).context(
+    text.truncate(length);
+    let known = serde_json::from_slice(&text).context(
         "unknown format of the mount's status (another version of \
     xebec?)",
     )?;
-    Ok((told, known))
+    Ok((text, known))
 }
 
 /// Runs `status`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let (told, known) = ask(&arguments.directory)?;
+    let (text, known) = ask(&arguments.directory)?;
     let mut out = Stdout::buffered();
     if global.json {
-        out.write_all(&told)?;
+        out.write_all(&text)?;
         writeln!(out)?;
         out.flush()?;
         return Ok(exit_code::OK);

@@ -33,7 +33,7 @@ use crate::excludes::left_out;
 use crate::failure::{self, Failure};
 use crate::names::{JsonName, quoted};
 use crate::open::{self, image_and_path};
-use crate::output::{self, Level, Messages, Stdout, chain, say};
+use crate::output::{self, Level, Messages, Stdout, chain, print_message};
 use engine::{Copier, Report};
 use host::Host;
 use options::How;
@@ -280,7 +280,7 @@ struct Copied<'c> {
 }
 
 fn show(from: &[u8], to: &[u8]) {
-    let line = if output::says_json() {
+    let line = if output::uses_json_messages() {
         let from = JsonName { key: "from", hex_key: "from_hex", name: from };
         let to = JsonName { key: "to", hex_key: "to_hex", name: to };
 
@@ -301,8 +301,8 @@ impl Edit for Cp {
         };
         copy_into(volume, (b"", b""), &sources, &target, &self.how, &mut |event| match event {
             Report::Failed(error) => report(error),
-            Report::LeftOut(error) => say(Level::Warning, "", left_out(chain(&error))),
-            Report::Warned(text) => say(Level::Warning, "", text),
+            Report::LeftOut(error) => print_message(Level::Warning, "", left_out(chain(&error))),
+            Report::Warned(text) => print_message(Level::Warning, "", text),
             Report::Copies { from, to } if self.verbose => show(&from, &to),
             Report::Copies { .. } => {}
         });

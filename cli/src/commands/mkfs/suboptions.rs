@@ -1,25 +1,25 @@
-//! Sub-options: `-d agcount=4,su=64k`. Which there are, and what is said of those that are not taken.
+//! Sub-options such as `-d agcount=4,su=64k`: those supported, and messages for those that are not.
 
 use std::collections::BTreeMap;
 
-/// What a word means to us.
+/// Support of a sub-option.
 enum Kind {
-    /// Taken.
+    /// Supported.
     Taken,
-    /// There for old scripts: only this value is possible.
+    /// Accepted for compatibility, with this value only.
     Always(&'static str),
-    /// Known to `mkfs.xfs`, and not to us, for this reason.
+    /// A sub-option of `mkfs.xfs` that is not supported, with the reason.
     Refused(&'static str),
 }
 
 use Kind::{Always, Refused, Taken};
 
 const REALTIME: &str = "realtime devices are not supported";
-const HINTS: &str = "inherited flags are not supported: set them after the volume is mounted";
-const QUOTA: &str = "quota is not supported: mount with quota options instead";
-const CONCURRENCY: &str = "give the number itself: -d agcount=N, -l size=NUM";
+const HINTS: &str = "inherited flags are not supported: use xebec chattr, extsize or project";
+const QUOTA: &str = "quota is not supported: use quota mount options";
+const CONCURRENCY: &str = "not supported: use -d agcount=N, -l size=NUM";
 
-/// Every word of `mkfs.xfs` 6.13.
+/// All sub-options of `mkfs.xfs` 6.13.
 const KNOWN: &[(char, &str, Kind)] = &[
     ('b', "size", Taken),
     ('d', "agcount", Taken),
@@ -59,11 +59,7 @@ const KNOWN: &[(char, &str, Kind)] = &[
     ('l', "su", Taken),
     ('l', "sunit", Taken),
     ('l', "version", Always("2")),
-    (
-        'm',
-        "autofsck",
-        Refused("it is an attribute of the root directory: set it after the volume is mounted"),
-    ),
+    ('m', "autofsck", Refused("not supported: use xebec project on the root directory")),
     ('m', "bigtime", Taken),
     ('m', "crc", Always("1")),
     ('m', "finobt", Taken),
@@ -86,7 +82,7 @@ const KNOWN: &[(char, &str, Kind)] = &[
     ('s', "size", Taken),
 ];
 
-/// Pairs that say the same in two ways, or the opposite.
+/// Conflicting pairs.
 const CONFLICTS: &[(char, &str, &str)] = &[
     ('d', "su", "sunit"),
     ('d', "su", "swidth"),
@@ -102,12 +98,12 @@ const CONFLICTS: &[(char, &str, &str)] = &[
     ('s', "size", "sectsize"),
 ];
 
-/// What was given: letter and word, and the value where there was one.
+/// The given sub-options: letter, name, and optional value.
 #[derive(Debug, Default)]
-pub struct Words(BTreeMap<(char, &'static str), Option<String>>);
+pub struct SubOptions(BTreeMap<(char, &'static str), Option<String>>);
 
-impl Words {
-    /// Reads every letter's lists of words.
+impl SubOptions {
+    /// Parses the lists of all letters.
     pub fn read(given: &[(char, &Vec<String>)]) -> Result<Self, String> {
         let mut words = Self::default();
         for (letter, lists) in given {
@@ -132,47 +128,45 @@ impl Words {
             None => (word, None),
         };
         let Some((_, known, kind)) = KNOWN.iter().find(|(l, known, _)| *l == letter && *known == name) else {
-            return Err(format!("-{letter} {name}: there is no such option; there are {}", names(letter)));
+            return Err(format!("-{letter} {name}: unknown sub-option; expected one of {}", names(letter)));
         };
         match kind {
             Taken => {}
             Always(only) if value.unwrap_or("1") == *only => return Ok(()),
             Always(only) => {
-                return Err(format!(
-                    "-{letter} {word}: only {name}={only} is supported, as on every volume made today"
-                ));
+                return Err(format!("-{letter} {word}: only {name}={only} is supported"));
             }
             Refused(why) => return Err(format!("-{letter} {name}: {why}")),
         }
         if self.0.insert((letter, known), value.map(str::to_owned)).is_some() {
-            return Err(format!("-{letter} {name} is given twice"));
+            return Err(format!("-{letter} {name} given twice"));
         }
         Ok(())
     }
 
-    /// The value of a word that needs one.
+    /// A required value.
     pub fn value(&self, letter: char, name: &'static str) -> Result<Option<&str>, String> {
         match self.0.get(&(letter, name)) {
             None => Ok(None),
             Some(Some(value)) if !value.is_empty() => Ok(Some(value)),
-            Some(_) => Err(format!("-{letter} {name}: it needs a value: {name}=...")),
+            Some(_) => Err(format!("-{letter} {name}: missing value: {name}=...")),
         }
     }
 
-    /// A word that is on or off; alone it means on.
+    /// A boolean; without a value it is true.
     pub fn switch(&self, letter: char, name: &'static str) -> Result<Option<bool>, String> {
         match self.0.get(&(letter, name)).map(Option::as_deref) {
             None => Ok(None),
             Some(None | Some("1")) => Ok(Some(true)),
             Some(Some("0")) => Ok(Some(false)),
-            Some(Some(other)) => Err(format!("-{letter} {name}={other}: it is 0 or 1")),
+            Some(Some(other)) => Err(format!("-{letter} {name}={other}: must be 0 or 1")),
         }
     }
 
-    /// A plain number.
+    /// A number.
     pub fn number(&self, letter: char, name: &'static str) -> Result<Option<u64>, String> {
         let Some(text) = self.value(letter, name)? else { return Ok(None) };
-        text.parse().map(Some).map_err(|_| format!("-{letter} {name}={text}: it is not a number"))
+        text.parse().map(Some).map_err(|_| format!("-{letter} {name}={text}: not a number"))
     }
 
     /// A number of bytes with an optional suffix, in units of this volume's sectors and blocks.
@@ -187,7 +181,7 @@ fn names(letter: char) -> String {
     taken.map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
-/// What the suffixes s and b stand for, in bytes.
+/// Units of the suffixes s and b, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Units {
     pub sector: u64,
@@ -195,7 +189,7 @@ pub struct Units {
 }
 
 impl Units {
-    /// Reads a number of bytes.
+    /// Parses a size.
     pub fn parse(self, text: &str) -> Result<u64, String> {
         let unit = match text.chars().next_back().unwrap_or(' ').to_ascii_lowercase() {
             's' => self.sector,
@@ -210,9 +204,9 @@ impl Units {
         };
         let digits = if unit > 0 { text.get(..text.len() - 1).unwrap_or("") } else { text };
         let number: u64 = digits.parse().map_err(|_| {
-            "it is not a number with one of the suffixes s, b, k, m, g, t, p (KiB, MiB, ...)".to_owned()
+            "not a number with an optional suffix s, b, k, m, g, t, p (KiB, MiB, ...)".to_owned()
         })?;
-        number.checked_mul(unit.max(1)).ok_or_else(|| "it is too large".to_owned())
+        number.checked_mul(unit.max(1)).ok_or_else(|| "too large".to_owned())
     }
 }
 
@@ -220,8 +214,8 @@ impl Units {
 mod tests {
     use super::*;
 
-    fn read(letter: char, list: &str) -> Result<Words, String> {
-        Words::read(&[(letter, &vec![list.to_owned()])])
+    fn read(letter: char, list: &str) -> Result<SubOptions, String> {
+        SubOptions::read(&[(letter, &vec![list.to_owned()])])
     }
 
     #[test]
