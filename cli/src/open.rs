@@ -266,7 +266,7 @@ const NAMED_MAX: usize = 20;
 /// Why a log was not read.
 pub fn reason(error: &ImageError) -> String {
     match error {
-        ImageError::LogDeviceMissing => "it lies on another device, which was not named".into(),
+        ImageError::LogDeviceMissing => "it is on another device, which was not named".into(),
         ImageError::Log(error) => error.to_string(),
         error => error.to_string(),
     }
@@ -277,9 +277,9 @@ fn tell(log: &LogStatus, messages: &Messages) {
     match log {
         LogStatus::Clean | LogStatus::NotExamined => {}
         LogStatus::Unreadable(error @ (ImageError::LogDeviceMissing | ImageError::Log(_))) => {
-            messages.warn(format_args!("the log was not looked at: {}", reason(error)));
+            messages.warn(format_args!("the log was not read: {}", reason(error)));
         }
-        LogStatus::Unreadable(error) => messages.warn(format_args!("{error}; shown as it lies")),
+        LogStatus::Unreadable(error) => messages.warn(format_args!("{error}; shown without replay")),
         LogStatus::Ignored(dirty) => messages.warn(format_args!(
             "the log is dirty: {} not shown, and the volume may look damaged (--no-replay)",
             counted(dirty.transactions.into(), "transaction")

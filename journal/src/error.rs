@@ -14,7 +14,7 @@ use format::log::item::ItemType;
 pub enum LogError {
     /// A read or a write failed.
     Device(DeviceError),
-    /// The log lies on another device, which was not given.
+    /// The log is on another device, which was not given.
     NoLogDevice,
     /// The log does not fit its device, or exceeds the largest size.
     Size {
@@ -97,7 +97,7 @@ impl fmt::Display for LogError {
         match self {
             Self::Device(error) => error.fmt(f),
             Self::NoLogDevice => {
-                f.write_str("the volume's log lies on another device (name it with --log-device)")
+                f.write_str("the volume's log is on another device (name it with --log-device)")
             }
             Self::Size { bytes, available, device } => write!(
                 f,

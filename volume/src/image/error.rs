@@ -71,7 +71,7 @@ impl ImageError {
                 "it can be read, but is to be changed: make it writable with chmod, copy it, or mount it with -o ro"
             }
             (OpenError::Io { .. }, errno::EROFS) if is_readable() => {
-                "it can be read, but is to be changed, and lies on a file system that is mounted read-only: copy it, \
+                "it can be read, but is to be changed, and is on a file system that is mounted read-only: copy it, \
                  or mount it with -o ro"
             }
             _ => return Self::Open { error, advice: None },
@@ -103,7 +103,7 @@ impl fmt::Display for ImageError {
         match self {
             Self::Open { error, advice: None } => error.fmt(f),
             Self::Open { error, advice: Some(advice) } => write!(f, "{error} ({advice})"),
-            Self::Wait(error) => write!(f, "cannot wait for the server: {error}"),
+            Self::Wait(error) => write!(f, "cannot wait for the server of the mount: {error}"),
             Self::Device(error) => error.fmt(f),
             Self::NotXfs { device, content } => {
                 write!(f, "{device}: this is {content}, not an XFS file system")?;
@@ -120,23 +120,23 @@ impl fmt::Display for ImageError {
                 write!(f, "the volume's log is internal: --log-device {path} does not belong to it")
             }
             Self::LogDeviceMissing => f.write_str(
-                "the log lies on another device: name it with --log-device, or see the volume as it lies with \
+                "the log is on another device: name it with --log-device, or read the volume without replay with \
                  --no-replay",
             ),
             Self::Log(error) => write!(f, "the log cannot be read: {error}"),
             Self::Replay(error) => {
-                write!(f, "the log cannot be replayed (--no-replay shows the volume as it lies): {error}")
+                write!(f, "the log cannot be replayed (--no-replay shows the volume without replay): {error}")
             }
             Self::LogFeatures(unknown) => {
                 let names = features::names(*unknown, features::log_incompat::ALL);
                 write!(
                     f,
-                    "the log holds items that this version cannot replay: {names} (--no-replay shows the volume as it \
-                     lies)"
+                    "the log holds items that this version cannot replay: {names} (--no-replay shows the volume \
+                     without replay)"
                 )
             }
             Self::ChangeWithoutReplay => {
-                f.write_str("a volume is never changed without its log (leave --no-replay out)")
+                f.write_str("a volume is not changed without replay of its log (omit --no-replay)")
             }
         }
     }
