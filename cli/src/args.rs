@@ -90,7 +90,7 @@ pub struct Global {
     pub verbose: bool,
     /// Colorize the output: auto (on a terminal, unless NO_COLOR is set), always or never.
     #[arg(long, value_name = "WHEN", global = true, help_heading = "Output options", default_value = "auto")]
-    pub color: When,
+    pub color: ColorChoice,
 }
 
 impl Global {
@@ -118,7 +118,7 @@ pub enum Io {
 
 /// When to colorize the output.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum When {
+pub enum ColorChoice {
     /// On a terminal.
     Auto,
     /// Always.

@@ -30,9 +30,9 @@ pub fn words(xflags: u32) -> Vec<&'static str> {
 
 /// An operand of `chattr`: `+i`, `-a`, `=dA`, or several of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change(Vec<(char, u32)>);
+pub struct FlagChange(Vec<(char, u32)>);
 
-impl Change {
+impl FlagChange {
     /// Applies it to flags.
     pub fn apply(&self, xflags: u32) -> u32 {
         let all = TABLE.iter().fold(0, |all, (_, bit, _)| all | bit);
@@ -44,7 +44,7 @@ impl Change {
     }
 }
 
-impl FromStr for Change {
+impl FromStr for FlagChange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -73,9 +73,9 @@ mod tests {
     #[test]
     fn changes_are_read_as_chattr_reads_them() {
         let change = |text: &str, before: &str| {
-            let Change(steps) = format!("={before}").parse().unwrap();
+            let FlagChange(steps) = format!("={before}").parse().unwrap();
             let before = steps.first().map_or(0, |(_, bits)| *bits) | u32::from(flags::EXTSIZE);
-            let after = text.parse::<Change>().map(|change| change.apply(before));
+            let after = text.parse::<FlagChange>().map(|change| change.apply(before));
             after.map(|after| (letters(after), after & u32::from(flags::EXTSIZE) != 0))
         };
         assert_eq!(change("+i", "d"), Ok(("-i-d-----".into(), true)));

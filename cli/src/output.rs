@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::args::{Global, When};
+use crate::args::{ColorChoice, Global};
 use crate::excludes::{count_left_out, left_out};
 use crate::failure::Failure;
 use crate::json;
@@ -269,9 +269,9 @@ impl Stdout {
     /// Whether to colorize.
     pub fn is_coloured(global: &Global) -> bool {
         match global.color {
-            When::Always => true,
-            When::Never => false,
-            When::Auto => {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => {
                 let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
                 Self::is_terminal() && !refused && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
             }

@@ -30,14 +30,14 @@ use clap::Args;
 use crate::args::Global;
 use crate::open::{self, Image};
 
-/// An image, and what to do with it.
+/// The image, and the arguments of a command on it.
 #[derive(Clone, Debug, Args)]
-pub struct On<T: Args> {
+pub struct WithImage<T: Args> {
     /// The image.
     pub image: PathBuf,
-    /// What to do.
+    /// Arguments of the command.
     #[command(flatten)]
-    pub what: T,
+    pub command: T,
 }
 
 /// A command that shows files: of an image, or in a session that changes it.
@@ -51,8 +51,8 @@ pub trait Show {
 }
 
 /// Runs a command that shows files.
-fn show<T: Show + Args>(on: &On<T>, global: &Global) -> anyhow::Result<u8> {
+fn show<T: Show + Args>(on: &WithImage<T>, global: &Global) -> anyhow::Result<u8> {
     let image = open::open(&on.image, global)?;
-    on.what.show(&image, global)?;
+    on.command.show(&image, global)?;
     Ok(image.messages.finish())
 }

@@ -10,8 +10,8 @@ use super::edit::{
     Project, Reflink, Rm, Rmdir, Setfacl, Setfattr, TarIn, Touch, Truncate, Write,
 };
 use super::{
-    On, Show, cat, check, create, dump, extract, filefrag, find, generate, getfacl, getfattr, info, life,
-    log, ls, lsattr, manifest, mkfs, mount, stat, tree,
+    Show, WithImage, cat, check, create, dump, extract, filefrag, find, generate, getfacl, getfattr, info,
+    life, log, ls, lsattr, manifest, mkfs, mount, stat, tree,
 };
 use crate::args::Global;
 
@@ -252,17 +252,19 @@ const fn show<T: Args + Show + 'static>(name: &'static str, about: &'static str)
     };
     Entry {
         session: Some(session),
-        ..own::<On<T>>(name, about, |matches| {
-            command(matches, |on: &On<T>| Some(&on.image), super::show::<T>)
+        ..own::<WithImage<T>>(name, about, |matches| {
+            command(matches, |on: &WithImage<T>| Some(&on.image), super::show::<T>)
         })
     }
     .with_paths()
 }
 
 const fn edit<T: Args + Edit + 'static>(name: &'static str, about: &'static str) -> Entry {
-    own::<On<T>>(name, about, |matches| command(matches, |on: &On<T>| Some(&on.image), edit::run::<T>))
-        .in_session::<T>()
-        .with_paths()
+    own::<WithImage<T>>(name, about, |matches| {
+        command(matches, |on: &WithImage<T>| Some(&on.image), edit::run::<T>)
+    })
+    .in_session::<T>()
+    .with_paths()
 }
 
 impl Entry {

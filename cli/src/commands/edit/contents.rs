@@ -176,7 +176,7 @@ pub struct Fallocate {
     #[arg(short = 'n', long)]
     keep_size: bool,
     #[command(flatten)]
-    what: What,
+    mode: FallocateMode,
     /// Files to change.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
@@ -184,7 +184,7 @@ pub struct Fallocate {
 
 #[derive(Clone, Copy, Debug, Args)]
 #[group(multiple = false)]
-struct What {
+struct FallocateMode {
     /// Deallocate the range; it reads as zeros.
     #[arg(short, long)]
     punch_hole: bool,
@@ -204,15 +204,15 @@ struct What {
 
 impl Edit for Fallocate {
     fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        let Self { at, length, keep_size, what, .. } = *self;
+        let Self { at, length, keep_size, mode, .. } = *self;
         each_name(&names(&self.paths), report, |path| {
             let file = OpenOptions::new().write(true).create(true).open(volume, path)?;
-            match what {
-                What { punch_hole: true, .. } => file.punch_hole(at, length),
-                What { zero_range: true, .. } => file.zero_range(at, length, keep_size),
-                What { collapse_range: true, .. } => file.collapse_range(at, length),
-                What { insert_range: true, .. } => file.insert_range(at, length),
-                What { unshare_range: true, .. } => file.unshare_range(at, length, keep_size),
+            match mode {
+                FallocateMode { punch_hole: true, .. } => file.punch_hole(at, length),
+                FallocateMode { zero_range: true, .. } => file.zero_range(at, length, keep_size),
+                FallocateMode { collapse_range: true, .. } => file.collapse_range(at, length),
+                FallocateMode { insert_range: true, .. } => file.insert_range(at, length),
+                FallocateMode { unshare_range: true, .. } => file.unshare_range(at, length, keep_size),
                 _ => file.allocate(at, length, keep_size),
             }
         });

@@ -184,7 +184,7 @@ impl Touch {
 
 /// File type of `mknod`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Special {
+enum NodeType {
     /// A block device.
     #[value(name = "b")]
     Block,
@@ -209,7 +209,7 @@ pub struct Mknod {
     path: OsString,
     /// File type.
     #[arg(value_enum)]
-    kind: Special,
+    kind: NodeType,
     /// Major number of a device.
     #[arg(required_if_eq_any = [("kind", "b"), ("kind", "c")])]
     major: Option<u32>,
@@ -227,10 +227,10 @@ impl Edit for Mknod {
     fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let device = Device { major: self.major.unwrap_or(0), minor: self.minor.unwrap_or(0) };
         let kind = match self.kind {
-            Special::Block => Kind::BlockDevice(device),
-            Special::Char => Kind::CharDevice(device),
-            Special::Pipe => Kind::Fifo,
-            Special::Socket => Kind::Socket,
+            NodeType::Block => Kind::BlockDevice(device),
+            NodeType::Char => Kind::CharDevice(device),
+            NodeType::Pipe => Kind::Fifo,
+            NodeType::Socket => Kind::Socket,
         };
         let Some(owner) = self.owner.numbers(volume, report) else { return };
         let new = owner.of(kind, self.mode.as_ref());

@@ -55,7 +55,7 @@ pub use tar_in::TarIn;
 pub use xattr::Setfattr;
 
 use crate::args::Global;
-use crate::commands::On;
+use crate::commands::WithImage;
 use crate::failure::At;
 use crate::output::exit_code;
 use crate::{open, operands};
@@ -72,9 +72,9 @@ pub trait Edit {
 }
 
 /// Runs one command on its image.
-pub fn run<T: Edit + Args>(on: &On<T>, global: &Global) -> anyhow::Result<u8> {
+pub fn run<T: Edit + Args>(on: &WithImage<T>, global: &Global) -> anyhow::Result<u8> {
     let opened = open::writable(&on.image, global)?;
-    on.what.perform(&opened.volume, &mut |error| opened.messages.fail(&error));
+    on.command.perform(&opened.volume, &mut |error| opened.messages.fail(&error));
     let failed = opened.messages.finish();
     unmount(opened.volume)?;
     Ok(failed)

@@ -9,7 +9,7 @@ use xebec::settings::xflags;
 use xebec::{Metadata, Settings, Volume};
 
 use super::{Edit, each, tree};
-use crate::flags::Change;
+use crate::flags::FlagChange;
 use crate::sizes;
 
 /// Files to change.
@@ -54,7 +54,7 @@ impl Files {
 pub struct Chattr {
     /// Flags: +, - or = and letters.
     #[arg(allow_hyphen_values = true, value_name = "FLAGS")]
-    flags: Change,
+    flags: FlagChange,
     #[command(flatten)]
     files: Files,
 }

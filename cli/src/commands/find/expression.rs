@@ -121,7 +121,7 @@ pub enum Node {
 
 /// A timestamp of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stamp {
+pub enum TimeField {
     /// Access time (atime).
     Access,
     /// Modification time (mtime).
@@ -130,7 +130,7 @@ pub enum Stamp {
     Change,
 }
 
-impl Stamp {
+impl TimeField {
     /// The time of a file.
     pub fn of(self, times: &InodeTimes) -> Timestamp {
         match self {
@@ -161,10 +161,10 @@ pub enum Test {
     NoUser,
     NoGroup,
     Perm(Perm),
-    Age(Stamp, Age),
+    Age(TimeField, Age),
     /// Comparison with the mtime of a file, resolved when the image is open.
-    Newer(Stamp, OsString),
-    After(Stamp, Timestamp),
+    Newer(TimeField, OsString),
+    After(TimeField, Timestamp),
 }
 
 /// An action on a file.
@@ -234,18 +234,21 @@ impl Test {
             "nouser" => Ok(Self::NoUser),
             "nogroup" => Ok(Self::NoGroup),
             "perm" => Ok(Self::Perm(Perm::parse(text?).map_err(said)?)),
-            "mtime" => age(Stamp::Modify, DAY),
-            "atime" => age(Stamp::Access, DAY),
-            "ctime" => age(Stamp::Change, DAY),
-            "mmin" => age(Stamp::Modify, 60),
-            "amin" => age(Stamp::Access, 60),
-            "cmin" => age(Stamp::Change, 60),
-            "newer" => Ok(Self::Newer(Stamp::Modify, value.into())),
-            "anewer" => Ok(Self::Newer(Stamp::Access, value.into())),
-            "cnewer" => Ok(Self::Newer(Stamp::Change, value.into())),
+            "mtime" => age(TimeField::Modify, DAY),
+            "atime" => age(TimeField::Access, DAY),
+            "ctime" => age(TimeField::Change, DAY),
+            "mmin" => age(TimeField::Modify, 60),
+            "amin" => age(TimeField::Access, 60),
+            "cmin" => age(TimeField::Change, 60),
+            "newer" => Ok(Self::Newer(TimeField::Modify, value.into())),
+            "anewer" => Ok(Self::Newer(TimeField::Access, value.into())),
+            "cnewer" => Ok(Self::Newer(TimeField::Change, value.into())),
             "newermt" => {
                 let time = crate::times::parse_moment(text?).map_err(said)?;
-                Ok(Self::After(Stamp::Modify, Timestamp { seconds: time.seconds, nanoseconds: time.nanos }))
+                Ok(Self::After(
+                    TimeField::Modify,
+                    Timestamp { seconds: time.seconds, nanoseconds: time.nanos },
+                ))
             }
             _ => Err(format!("unknown predicate -{word}")),
         }

@@ -97,13 +97,13 @@ struct Find<'f> {
     needs_inodes: bool,
     finds_empty: bool,
     shows_targets: bool,
-    form: Form,
+    form: OutputFormat,
     owners: Owners,
     visited: Visited,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum OutputFormat {
     Text(Quoting),
     Json,
 }
@@ -151,9 +151,9 @@ impl<'f> Find<'f> {
         let has = |is: &dyn Fn(&Test) -> bool| root.any(&|node| matches!(node, Node::Test(test) if is(test)));
         let acts =
             |wanted: Action| root.any(&|node| matches!(node, Node::Action(action) if *action == wanted));
-        let form = if global.json { Form::Json } else { Form::Text(Quoting::for_stdout()) };
+        let form = if global.json { OutputFormat::Json } else { OutputFormat::Text(Quoting::for_stdout()) };
         let names = acts(Action::Long) || has(&|test| matches!(test, Test::NoUser | Test::NoGroup));
-        let needs_inodes = has(&Test::needs_inode) || acts(Action::Long) || form == Form::Json;
+        let needs_inodes = has(&Test::needs_inode) || acts(Action::Long) || form == OutputFormat::Json;
         let now = SystemClock.now();
         Ok(Self {
             volume: &image.volume,
@@ -161,7 +161,7 @@ impl<'f> Find<'f> {
             now: Timestamp { seconds: now.seconds, nanoseconds: now.nanos },
             needs_inodes,
             finds_empty: has(&|test| matches!(test, Test::Empty)),
-            shows_targets: acts(Action::Long) || form == Form::Json,
+            shows_targets: acts(Action::Long) || form == OutputFormat::Json,
             form,
             owners: if names { image.owners() } else { Owners::default() },
             visited: Visited::default(),
@@ -243,21 +243,21 @@ impl<'f> Find<'f> {
     fn show(&self, action: Action, candidate: &Candidate<'_>, effects: &mut Effects<'_>) {
         let Effects { out, clock, .. } = effects;
         match (self.form, action, candidate.row) {
-            (Form::Json, _, Some(row)) => {
+            (OutputFormat::Json, _, Some(row)) => {
                 FileJson::new(candidate.path, &row.metadata, row.target.as_deref()).push(out);
             }
-            (Form::Text(quoting), Action::Long, Some(row)) => {
+            (OutputFormat::Text(quoting), Action::Long, Some(row)) => {
                 self.push_long(out, clock, candidate, row, quoting);
             }
-            (Form::Text(_), Action::Print0, _) => {
+            (OutputFormat::Text(_), Action::Print0, _) => {
                 out.extend_from_slice(candidate.path);
                 out.push(0);
             }
-            (Form::Text(quoting), ..) => {
+            (OutputFormat::Text(quoting), ..) => {
                 quoting.push(out, candidate.path);
                 out.push(b'\n');
             }
-            (Form::Json, _, None) => {}
+            (OutputFormat::Json, _, None) => {}
         }
     }
 

@@ -53,7 +53,7 @@ pub struct Uuid {
     pub image: PathBuf,
     /// New UUID; `generate` for a random one; `restore` for that of the metadata.
     #[arg(value_parser = parse_uuid)]
-    pub new: Option<Wanted>,
+    pub new: Option<UuidArgument>,
 }
 
 /// Arguments of `features`.
@@ -72,12 +72,12 @@ pub struct Features {
     pub image: PathBuf,
     /// Features to add, separated by commas.
     #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
-    pub add: Vec<Added>,
+    pub add: Vec<FeatureArgument>,
 }
 
 /// A feature on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Added {
+pub enum FeatureArgument {
     /// Timestamps up to the year 2486 (Linux 5.10).
     Bigtime,
     /// 64-bit extent counters (Linux 5.19).
@@ -90,33 +90,33 @@ pub enum Added {
     Reflink,
 }
 
-impl From<Added> for Feature {
-    fn from(added: Added) -> Self {
+impl From<FeatureArgument> for Feature {
+    fn from(added: FeatureArgument) -> Self {
         match added {
-            Added::Bigtime => Self::Bigtime,
-            Added::Nrext64 => Self::Nrext64,
-            Added::Exchange => Self::Exchange,
-            Added::Inobtcount => Self::Inobtcount,
-            Added::Reflink => Self::Reflink,
+            FeatureArgument::Bigtime => Self::Bigtime,
+            FeatureArgument::Nrext64 => Self::Nrext64,
+            FeatureArgument::Exchange => Self::Exchange,
+            FeatureArgument::Inobtcount => Self::Inobtcount,
+            FeatureArgument::Reflink => Self::Reflink,
         }
     }
 }
 
 /// A UUID on the command line.
 #[derive(Clone, Copy, Debug)]
-pub enum Wanted {
+pub enum UuidArgument {
     /// A random one.
     Generate,
     /// The given one, or that of the metadata.
-    Told(NewUuid),
+    New(NewUuid),
 }
 
-fn parse_uuid(text: &str) -> Result<Wanted, String> {
+fn parse_uuid(text: &str) -> Result<UuidArgument, String> {
     match text {
-        "generate" => Ok(Wanted::Generate),
-        "restore" => Ok(Wanted::Told(NewUuid::Restored)),
+        "generate" => Ok(UuidArgument::Generate),
+        "restore" => Ok(UuidArgument::New(NewUuid::Restored)),
         _ => uuid::parse(text)
-            .map(|uuid| Wanted::Told(NewUuid::Is(uuid)))
+            .map(|uuid| UuidArgument::New(NewUuid::Is(uuid)))
             .ok_or_else(|| format!("`{text}` is not a UUID, `generate` or `restore`")),
     }
 }
@@ -143,8 +143,10 @@ struct Document<'a> {
 /// Shows one property as text, or all of them as JSON.
 fn show(
     command: &'static str,
-    (image, raw): (&Path, &RawSuperblock),
-    (text, changed): (Vec<u8>, bool),
+    image: &Path,
+    raw: &RawSuperblock,
+    text: &[u8],
+    changed: bool,
     global: &Global,
 ) -> anyhow::Result<u8> {
     if global.json {
@@ -161,7 +163,7 @@ fn show(
         )?;
     } else {
         let mut out = Stdout::buffered();
-        writeln!(out, "{}", printable(&text))?;
+        writeln!(out, "{}", printable(text))?;
         out.flush()?;
     }
     Ok(DONE)
@@ -188,22 +190,22 @@ pub fn label(arguments: &Label, global: &Global) -> anyhow::Result<u8> {
         done?;
     }
     let raw = superblock(&arguments.image, global)?;
-    show("label", (&arguments.image, &raw), (raw.label().to_vec(), arguments.new.is_some()), global)
+    show("label", &arguments.image, &raw, raw.label(), arguments.new.is_some(), global)
 }
 
 /// Runs `uuid`.
 pub fn uuid(arguments: &Uuid, global: &Global) -> anyhow::Result<u8> {
     if let Some(new) = arguments.new {
         let new = match new {
-            Wanted::Generate => generate()?,
-            Wanted::Told(new) => new,
+            UuidArgument::Generate => generate()?,
+            UuidArgument::New(new) => new,
         };
         let ForChanges { device, options, .. } = open::for_changes(&arguments.image, global)?;
         set_uuid(&device, &options, new)?;
     }
     let raw = superblock(&arguments.image, global)?;
-    let text = raw.uuid_text().to_string().into_bytes();
-    show("uuid", (&arguments.image, &raw), (text, arguments.new.is_some()), global)
+    let text = raw.uuid_text().to_string();
+    show("uuid", &arguments.image, &raw, text.as_bytes(), arguments.new.is_some(), global)
 }
 
 /// Runs `features`.
@@ -219,5 +221,5 @@ pub fn features(arguments: &Features, global: &Global) -> anyhow::Result<u8> {
         changed = !added.is_empty();
     }
     let raw = superblock(&arguments.image, global)?;
-    show("features", (&arguments.image, &raw), (list(&raw).join(" ").into_bytes(), changed), global)
+    show("features", &arguments.image, &raw, list(&raw).join(" ").as_bytes(), changed, global)
 }

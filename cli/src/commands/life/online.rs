@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow};
 use base::errno;
 use rustix::fs::XattrFlags;
 
-use super::size::{Done, Size, why_not};
+use super::size::{Resize, Size, why_not};
 use crate::args::Global;
 use crate::commands::edit::DONE;
 use crate::commands::mount::status::{self, Document};
@@ -28,7 +28,7 @@ pub fn grow(directory: &Path, size: Size, global: &Global) -> anyhow::Result<u8>
         messages.note("no room to grow: nothing was changed");
     }
     let blocks = |known: &Document| known.bytes / u64::from(block);
-    let done = Done {
+    let done = Resize {
         command: "grow",
         image: directory,
         device_bytes: after.device_bytes,
@@ -59,7 +59,7 @@ fn refused(error: rustix::io::Errno, wanted: u64, before: &Document) -> anyhow::
         ),
         number => {
             let error = std::io::Error::from_raw_os_error(number).into();
-            why_not(error, number, wanted, (before.bytes, before.device_bytes))
+            why_not(error, number, wanted, before.bytes, before.device_bytes)
         }
     }
 }

@@ -130,7 +130,7 @@ struct Document {
 }
 
 /// Result of a resize.
-pub struct Done<'a> {
+pub struct Resize<'a> {
     pub command: &'a str,
     pub image: &'a Path,
     pub device_bytes: u64,
@@ -141,7 +141,7 @@ pub struct Done<'a> {
     pub end: Option<FreeEnd>,
 }
 
-impl Done<'_> {
+impl Resize<'_> {
     /// Prints the result.
     pub fn print(&self, global: &Global) -> anyhow::Result<()> {
         let bytes = |blocks: u64| blocks * u64::from(self.block);
@@ -191,7 +191,7 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
         let step = (wanted / block).min(geometry.foreseen);
         let result = volume.grow(step).map_err(|error| {
             let errno = error.errno();
-            why_not(error.into(), errno, wanted, (now, device.size()))
+            why_not(error.into(), errno, wanted, now, device.size())
         });
         let (after, ag_count) = (volume.geometry().blocks(), volume.geometry().ag_count());
         unmount(volume)?;
@@ -203,7 +203,7 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
             messages.note("no room to grow: nothing was changed");
         }
         let (block, image) = (geometry.block_size, arguments.image.as_path());
-        let done = Done {
+        let done = Resize {
             command: "grow",
             image,
             device_bytes: device.size(),
@@ -219,7 +219,7 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
 }
 
 /// Explains why a volume cannot grow.
-pub fn why_not(error: anyhow::Error, errno: i32, wanted: u64, (now, has): (u64, u64)) -> anyhow::Error {
+pub fn why_not(error: anyhow::Error, errno: i32, wanted: u64, now: u64, has: u64) -> anyhow::Error {
     if wanted < now {
         anyhow::anyhow!("the volume has {}, and {} is less: see `xebec shrink`", spoken(now), spoken(wanted))
     } else if has < wanted && errno != errno::ENOSPC && errno != errno::EFBIG {
@@ -261,15 +261,15 @@ fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> a
     }
     let ag_count = xebec::image::superblock(&device)?.geometry.ag_count();
     let device_bytes = device.size();
-    Done { command, image, device_bytes, block, ag_count, before, after, end: Some(end) }.print(global)?;
+    Resize { command, image, device_bytes, block, ag_count, before, after, end: Some(end) }.print(global)?;
     if size.is_none() {
-        messages.note(limit(&end, after, (block, ag_count)));
+        messages.note(limit(&end, after, block, ag_count));
     }
     Ok(DONE)
 }
 
 /// What limits the size of the volume.
-fn limit(end: &FreeEnd, after: u64, (block, ag_count): (u32, u32)) -> String {
+fn limit(end: &FreeEnd, after: u64, block: u32, ag_count: u32) -> String {
     let used = spoken(end.used * u64::from(block));
     if end.used >= after {
         "cannot shrink further: the last block is in use (files are not moved)".into()

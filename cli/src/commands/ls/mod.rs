@@ -97,7 +97,7 @@ struct Options {
     human: bool,
     order: Order,
     reverse: bool,
-    form: Form,
+    form: OutputFormat,
     time_style: TimeStyle,
     quoting: Quoting,
     coloured: bool,
@@ -120,7 +120,7 @@ enum Order {
 
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum OutputFormat {
     Lines,
     /// Columns in a terminal of this width.
     Columns(usize),
@@ -131,13 +131,13 @@ enum Form {
 impl Options {
     fn of(arguments: &Arguments, global: &Global) -> Self {
         let form = if global.json {
-            Form::Json
+            OutputFormat::Json
         } else if arguments.long {
-            Form::Long
+            OutputFormat::Long
         } else if arguments.one || !Stdout::is_terminal() {
-            Form::Lines
+            OutputFormat::Lines
         } else {
-            Form::Columns(terminal_width())
+            OutputFormat::Columns(terminal_width())
         };
         Self {
             hidden: match (arguments.all, arguments.almost_all) {
@@ -177,7 +177,9 @@ impl Options {
 
     /// Whether inodes must be read.
     fn needs_inodes(&self) -> bool {
-        matches!(self.form, Form::Long | Form::Json) || self.order != Order::Name || self.coloured
+        matches!(self.form, OutputFormat::Long | OutputFormat::Json)
+            || self.order != Order::Name
+            || self.coloured
     }
 }
 
@@ -201,7 +203,7 @@ impl Show for Arguments {
         let paths = image.paths(&self.paths);
         let headed = options.recursive || self.paths.len() > 1 || paths.len() > 1;
         let operands = operands(image, paths, self, &options);
-        let numeric = self.numeric || options.form == Form::Json;
+        let numeric = self.numeric || options.form == OutputFormat::Json;
         let owners = if numeric { Owners::default() } else { image.owners() };
         tree::list(image, &options, &owners, operands, headed, global.thread_count())?;
         Ok(())

@@ -4,7 +4,7 @@ use format::attr::Namespace;
 use format::inode::{Dinode, FileType, Fork, ForkKind};
 use read::{AttrWalk, Error, Metadata, Volume, get_xattr, read_link};
 
-use super::{Form, Options};
+use super::{Options, OutputFormat};
 
 /// Metadata of a file.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,7 @@ impl Row {
     pub fn of(volume: &Volume, inode: &Dinode<'_>, options: &Options) -> Result<Self, Error> {
         let metadata = Metadata::of(inode, volume.geometry())?;
         let mut row = Self { metadata: Some(metadata), ..Self::default() };
-        if matches!(options.form, Form::Long | Form::Json) {
+        if matches!(options.form, OutputFormat::Long | OutputFormat::Json) {
             if metadata.file_type == FileType::Symlink {
                 row.target = Some(read_link(volume, inode)?.into());
             }

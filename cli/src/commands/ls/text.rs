@@ -4,7 +4,7 @@ use format::inode::FileType;
 use read::Metadata;
 
 use super::row::{Mark, Row};
-use super::{Form, Options};
+use super::{Options, OutputFormat};
 use crate::listing::Item;
 use crate::names;
 use crate::owners::Owners;
@@ -246,7 +246,7 @@ fn colour(line: Line<'_>) -> Option<&'static str> {
 /// Appends short lines, or columns.
 pub fn push_short<'l>(out: &mut Vec<u8>, lines: impl Iterator<Item = Line<'l>>, options: &Options) {
     match options.form {
-        Form::Columns(width) => push_columns(out, &lines.collect::<Vec<_>>(), width, options),
+        OutputFormat::Columns(width) => push_columns(out, &lines.collect::<Vec<_>>(), width, options),
         _ => {
             let mut inode = 0;
             let lines: Vec<_> =

@@ -12,7 +12,7 @@ use read::{InodeReader, Volume};
 
 use super::row::Row;
 use super::text::{self, Line, Widths};
-use super::{Form, Hidden, Operands, Options};
+use super::{Hidden, Operands, Options, OutputFormat};
 use crate::failure::Failure;
 use crate::json::{self, FileJson};
 use crate::listing::{Item, Listing, visit_inodes};
@@ -45,7 +45,7 @@ pub fn list(
     threads: usize,
 ) -> anyhow::Result<()> {
     let work = List { volume: &image.volume, options, owners, headed, visited: Visited::default() };
-    let is_json = options.form == Form::Json;
+    let is_json = options.form == OutputFormat::Json;
     // Elements are preceded by a comma, headers by an empty line, except for the first.
     let skip = if is_json { json::SEPARATOR.len() } else { usize::from(headed) };
     let text_first = !operands.files.is_empty() && !is_json;
@@ -56,7 +56,7 @@ pub fn list(
     sink.show(Shown::Text(work.files(&mut Clock::new(), &operands)))?;
     let tasks =
         operands.directories.into_iter().map(|operand| Task::Directory { operand, depth: 0 }).collect();
-    pipeline::run(&work, tasks, &mut Turns(&mut sink), threads)?;
+    pipeline::run(&work, tasks, &mut LargeDirectories(&mut sink), threads)?;
     if is_json {
         sink.write(&json::end(json::Empty {}))?;
     }
@@ -83,7 +83,7 @@ enum Task {
     Descend(Arc<Large>),
 }
 
-enum Turn {
+enum ListResult {
     /// Text, or a failure.
     Shown(Shown),
     /// All inodes of a large directory were read.
@@ -118,11 +118,11 @@ struct Worker<'l> {
     clock: Clock,
 }
 
-type Pieces = Vec<PipelineItem<Task, Turn>>;
+type Pieces = Vec<PipelineItem<Task, ListResult>>;
 
 impl<'l> PipelineWork for List<'l> {
     type Task = Task;
-    type Result = Turn;
+    type Result = ListResult;
     type Worker = Worker<'l>;
 
     fn worker(&self) -> Worker<'l> {
@@ -145,24 +145,24 @@ impl<'l> PipelineWork for List<'l> {
         }
     }
 
-    fn weight(&self, turn: &Turn) -> usize {
+    fn weight(&self, turn: &ListResult) -> usize {
         match turn {
-            Turn::Shown(shown) => shown.weight(),
-            Turn::IsRead(_) => 0,
+            ListResult::Shown(shown) => shown.weight(),
+            ListResult::IsRead(_) => 0,
         }
     }
 }
 
 /// Standard output, and the steps of large directories.
-struct Turns<'t, 'm>(&'t mut TextSink<'m>);
+struct LargeDirectories<'t, 'm>(&'t mut TextSink<'m>);
 
-impl<'l> PipelineSink<List<'l>> for Turns<'_, '_> {
+impl<'l> PipelineSink<List<'l>> for LargeDirectories<'_, '_> {
     type Error = std::io::Error;
 
-    fn take(&mut self, turn: Turn, pieces: &mut Vec<PipelineItemOf<List<'l>>>) -> std::io::Result<()> {
+    fn take(&mut self, turn: ListResult, pieces: &mut Vec<PipelineItemOf<List<'l>>>) -> std::io::Result<()> {
         match turn {
-            Turn::Shown(shown) => self.0.show(shown),
-            Turn::IsRead(large) => {
+            ListResult::Shown(shown) => self.0.show(shown),
+            ListResult::IsRead(large) => {
                 for part in 0..large.parts.len() {
                     pieces.push(PipelineItem::Task(Task::Write(large.clone(), part)));
                 }
@@ -175,12 +175,12 @@ impl<'l> PipelineSink<List<'l>> for Turns<'_, '_> {
 
 fn text(pieces: &mut Pieces, text: Vec<u8>) {
     if !text.is_empty() {
-        pieces.push(PipelineItem::Result(Turn::Shown(Shown::Text(text))));
+        pieces.push(PipelineItem::Result(ListResult::Shown(Shown::Text(text))));
     }
 }
 
 fn failure(pieces: &mut Pieces, path: &[u8], error: impl Into<Failure>) {
-    pieces.push(PipelineItem::Result(Turn::Shown(Shown::failure(path, error))));
+    pieces.push(PipelineItem::Result(ListResult::Shown(Shown::failure(path, error))));
 }
 
 impl<'l> List<'l> {
@@ -238,7 +238,7 @@ impl<'l> List<'l> {
         for part in 0..count {
             pieces.push(PipelineItem::Task(Task::Read(large.clone(), part)));
         }
-        pieces.push(PipelineItem::Result(Turn::IsRead(large)));
+        pieces.push(PipelineItem::Result(ListResult::IsRead(large)));
     }
 
     fn read_part(&self, worker: &mut Worker<'l>, large: &Large, part: usize, pieces: &mut Pieces) {
@@ -261,7 +261,7 @@ impl<'l> List<'l> {
             self.push_head(&mut out, path, widths);
         }
         // Columns span all parts, so that the first writes them.
-        let whole = matches!(self.options.form, Form::Columns(_));
+        let whole = matches!(self.options.form, OutputFormat::Columns(_));
         let indices = match (whole, part) {
             (true, 0) => order.as_slice(),
             (true, _) => &[],
@@ -310,7 +310,7 @@ impl<'l> List<'l> {
     }
 
     fn push_head(&self, out: &mut Vec<u8>, path: &[u8], widths: &Widths) {
-        if self.options.form == Form::Json {
+        if self.options.form == OutputFormat::Json {
             return;
         }
         if self.headed {
@@ -318,7 +318,7 @@ impl<'l> List<'l> {
             self.options.quoting.push(out, path);
             out.extend_from_slice(b":\n");
         }
-        if self.options.form == Form::Long {
+        if self.options.form == OutputFormat::Long {
             widths.push_total(out, self.options);
         }
     }
@@ -333,16 +333,16 @@ impl<'l> List<'l> {
     ) {
         match self.options.form {
             // Unreadable files are skipped: they were reported.
-            Form::Json => lines.for_each(|line| {
+            OutputFormat::Json => lines.for_each(|line| {
                 let Some(metadata) = &line.row.metadata else { return };
                 let path =
                     directory.map_or_else(|| line.name.to_vec(), |directory| join(directory, line.name));
                 FileJson::new(&path, metadata, line.row.target.as_deref()).push(out);
             }),
-            Form::Long => lines.for_each(|line| {
+            OutputFormat::Long => lines.for_each(|line| {
                 text::push_long(out, line, widths, self.options, self.owners, clock);
             }),
-            Form::Lines | Form::Columns(_) => text::push_short(out, lines, self.options),
+            OutputFormat::Lines | OutputFormat::Columns(_) => text::push_short(out, lines, self.options),
         }
     }
 

@@ -169,19 +169,19 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     chosen.options.seed = seed(arguments.layout.seed())?;
     chosen.options.time = time()?;
     chosen.options.root_owner = arguments.root_owner.unwrap_or_default();
-    let wish = target::Wish {
+    let target_options = target::TargetOptions {
         size: arguments.size.or(if chosen.is_file { chosen.options.size } else { None }),
         size_if_new: chosen.options.size,
         force: arguments.force,
         dry_run: arguments.dry_run,
     };
-    let image = Target::open(&arguments.image, &wish, global)?;
+    let image = Target::open(&arguments.image, &target_options, global)?;
     let log_path = chosen.log_device.as_ref().or(global.log_device.as_ref());
     let log = log_path
         .map(|path| {
             let size = chosen.options.log.size;
-            let wish = target::Wish { size: None, size_if_new: size, ..wish };
-            Target::open(path, &wish, global)
+            let target_options = target::TargetOptions { size: None, size_if_new: size, ..target_options };
+            Target::open(path, &target_options, global)
         })
         .transpose()?;
     if let Some(log) = &log {

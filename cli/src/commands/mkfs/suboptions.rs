@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Support of a sub-option.
-enum Kind {
+enum Support {
     /// Supported.
     Taken,
     /// Accepted for compatibility, with this value only.
@@ -12,7 +12,7 @@ enum Kind {
     Refused(&'static str),
 }
 
-use Kind::{Always, Refused, Taken};
+use Support::{Always, Refused, Taken};
 
 const REALTIME: &str = "realtime devices are not supported";
 const HINTS: &str = "inherited flags are not supported: use xebec chattr, extsize or project";
@@ -20,7 +20,7 @@ const QUOTA: &str = "quota is not supported: use quota mount options";
 const CONCURRENCY: &str = "not supported: use -d agcount=N, -l size=NUM";
 
 /// All sub-options of `mkfs.xfs` 6.13.
-const KNOWN: &[(char, &str, Kind)] = &[
+const KNOWN: &[(char, &str, Support)] = &[
     ('b', "size", Taken),
     ('d', "agcount", Taken),
     ('d', "agsize", Taken),

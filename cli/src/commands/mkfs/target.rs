@@ -14,7 +14,7 @@ use crate::sizes::spoken;
 
 /// Options of a target.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
+pub struct TargetOptions {
     /// Size that the file gets.
     pub size: Option<u64>,
     /// Size of a new file.
@@ -39,30 +39,32 @@ pub enum Target {
 
 impl Target {
     /// Opens or creates the target.
-    pub fn open(path: &Path, wish: &Wish, global: &Global) -> anyhow::Result<Self> {
+    pub fn open(path: &Path, target_options: &TargetOptions, global: &Global) -> anyhow::Result<Self> {
         let options = OpenOptions {
             direct: global.direct,
             io: Io::Pread,
-            writable: !wish.dry_run,
+            writable: !target_options.dry_run,
             wait: global.wait(),
             ..OpenOptions::default()
         };
         if global.partition.is_some() || global.offset.is_some() {
-            return Self::open_part(path, wish, global, options);
+            return Self::open_part(path, target_options, global, options);
         }
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Self::make(path, wish, &options),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Self::make(path, target_options, &options);
+            }
             Err(error) => bail!("cannot open: {error}"),
         };
         let file = unless_ending(path, global, || FileDevice::open(path, &options))?;
         if metadata.is_file() {
             refuse_qcow2(&file, path)?;
         }
-        if !wish.force {
+        if !target_options.force {
             refuse_known(&file, path)?;
         }
-        let Some(size) = wish.size.filter(|size| *size != file.size()) else {
+        let Some(size) = target_options.size.filter(|size| *size != file.size()) else {
             let size = file.size();
             return Ok(Self::Old(Arc::new(file), size));
         };
@@ -72,21 +74,26 @@ impl Target {
                 spoken(file.size())
             )));
         }
-        if size < file.size() && !wish.force {
+        if size < file.size() && !target_options.force {
             return Err(wrong(format!(
                 "--size: the file has {} and would be truncated: use -f, or create a smaller volume in it with -d \
                 size=NUM",
                 spoken(file.size())
             )));
         }
-        if wish.dry_run {
+        if target_options.dry_run {
             return Ok(Self::Imagined(size));
         }
         Ok(Self::Old(Arc::new(file), size))
     }
 
-    fn open_part(path: &Path, wish: &Wish, global: &Global, options: OpenOptions) -> anyhow::Result<Self> {
-        if wish.size.is_some() {
+    fn open_part(
+        path: &Path,
+        target_options: &TargetOptions,
+        global: &Global,
+        options: OpenOptions,
+    ) -> anyhow::Result<Self> {
+        if target_options.size.is_some() {
             return Err(wrong(
                 "--size: the size of a partition cannot be changed (for a smaller volume: -d size=NUM)"
                     .into(),
@@ -94,17 +101,17 @@ impl Target {
         }
         let image = OpenImage { options, partition: global.partition, offset: global.offset, backing: false };
         let device = unless_ending(path, global, || open_image(path, &image))?;
-        if !wish.force {
+        if !target_options.force {
             refuse_known(&*device, path)?;
         }
         Ok(Self::Part(device))
     }
 
-    fn make(path: &Path, wish: &Wish, options: &OpenOptions) -> anyhow::Result<Self> {
-        let Some(size) = wish.size.or(wish.size_if_new) else {
+    fn make(path: &Path, target_options: &TargetOptions, options: &OpenOptions) -> anyhow::Result<Self> {
+        let Some(size) = target_options.size.or(target_options.size_if_new) else {
             return Err(wrong(format!("{} does not exist: give its size with --size", path.display())));
         };
-        if wish.dry_run {
+        if target_options.dry_run {
             return Ok(Self::Imagined(size));
         }
         Ok(Self::New(NewFile::create(path, size, options)?))

@@ -48,7 +48,7 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
     // Before this, signals terminate the program, which may have waited for a lock.
     let ready = expect_root(&opened.volume);
     let served = ready.and_then(|()| SignalHandler::new()).and_then(|ending| {
-        let (session, mounted) = mount(&wanted, (&opened, wishes), &image, &mut mark)?;
+        let (session, mounted) = mount(&wanted, &opened, wishes, &image, &mut mark)?;
         let counts = Counts::new(threads);
         let serving = Serving { opened: &opened, wanted: &wanted, mounted, wishes, counts };
         serving.run(&session, ending, metrics.as_ref())
@@ -62,7 +62,8 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
 /// Mounts, marks the image as mounted, and notifies the waiting parent.
 fn mount(
     wanted: &Wanted,
-    (opened, wishes): (&Opened, &Wishes),
+    opened: &Opened,
+    wishes: &Wishes,
     image: &Path,
     mark: &mut Option<MountMark>,
 ) -> anyhow::Result<(Session, Mounted)> {

@@ -125,8 +125,10 @@ struct Level<S: Side, T: Side> {
 impl<'c, S: Side, T: Target> Copier<'c, S, T> {
     /// Creates a copier; `several`: [`copy`](Self::copy) is called more than once.
     pub fn new(
-        (from, to): (&'c S, &'c T),
-        (rules, excludes): (Rules, Arc<Excludes>),
+        from: &'c S,
+        to: &'c T,
+        rules: Rules,
+        excludes: Arc<Excludes>,
         several: bool,
         report: &'c mut dyn FnMut(Report),
     ) -> Self {

@@ -36,7 +36,7 @@ use crate::open::{self, image_and_path};
 use crate::output::{self, Level, Messages, Stdout, chain, print_message};
 use engine::{Copier, Report};
 use host::Host;
-use options::How;
+use options::CopyOptions;
 use side::{At, Side, Target, joined};
 
 /// Arguments of `cp`.
@@ -63,7 +63,7 @@ pub struct Copy {
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... TARGET")]
     paths: Vec<OsString>,
     #[command(flatten)]
-    how: How,
+    options: CopyOptions,
 }
 
 /// Arguments of `cp` in a session.
@@ -73,14 +73,14 @@ pub struct Cp {
     #[arg(required = true, num_args = 1.., value_name = "SOURCE... TARGET")]
     paths: Vec<OsString>,
     #[command(flatten)]
-    how: How,
+    options: CopyOptions,
     /// Print each copied file.
     #[arg(short, long)]
     verbose: bool,
 }
 
 /// Direction of a copy.
-enum Way<'a> {
+enum Direction<'a> {
     /// From the host to a path in the image.
     In { sources: &'a [OsString], to: &'a OsStr },
     /// From paths in the image to the host.
@@ -95,54 +95,57 @@ enum Way<'a> {
 
 impl Copy {
     /// The image to change or to read, and the direction.
-    fn split(&self) -> (&Path, Way<'_>) {
+    fn split(&self) -> (&Path, Direction<'_>) {
         let nothing = || (OsStr::new(""), &[][..]);
         let (first, rest) = self.paths.split_first().map_or_else(nothing, |(a, b)| (a.as_os_str(), b));
-        let (last, sources) = match &self.how.into {
+        let (last, sources) = match &self.options.into {
             Some(target) => (target.as_os_str(), &self.paths[..]),
             None => self.paths.split_last().map_or_else(nothing, |(a, b)| (a.as_os_str(), b)),
         };
         match (image_and_path(first).filter(|_| !sources.is_empty()), image_and_path(last)) {
             (Some((image, _)), Some((other, to))) if is_same(image, other) => {
-                (image, Way::Within { from: sources, to })
+                (image, Direction::Within { from: sources, to })
             }
-            (Some((image, _)), Some((other, to))) => (other, Way::Across { image, from: sources, to }),
-            (_, Some((image, to))) => (image, Way::In { sources, to }),
-            (Some((image, _)), None) => (image, Way::Out { from: sources, to: last }),
-            (None, None) => (Path::new(first), Way::First(rest)),
+            (Some((image, _)), Some((other, to))) => (other, Direction::Across { image, from: sources, to }),
+            (_, Some((image, to))) => (image, Direction::In { sources, to }),
+            (Some((image, _)), None) => (image, Direction::Out { from: sources, to: last }),
+            (None, None) => (Path::new(first), Direction::First(rest)),
         }
     }
 }
 
 /// Runs `cp`.
 pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
-    let (image, way) = arguments.split();
-    let mut how = arguments.how.clone();
-    let (sources, target) = match way {
-        Way::Out { from, to } => {
+    let (image, direction) = arguments.split();
+    let mut options = arguments.options.clone();
+    let (sources, target) = match direction {
+        Direction::Out { from, to } => {
             let mut opened = open::open(image, global)?;
-            opened.messages.ignore_unreadable(how.exclude.ignore_unreadable);
-            let says = Says::new(&opened.messages, global);
-            let names = (&says.label[..], &b""[..]);
-            let (sources, to) = (paths_in(from, image)?, to.as_bytes());
-            copy((&opened, &Host::new()), names, &sources, to, &how, &mut |event| says.report(event));
+            opened.messages.ignore_unreadable(options.exclude.ignore_unreadable);
+            let messages = SideMessages::new(&opened.messages, global);
+            let sources = paths_in(from, image)?;
+            let host = Host::new();
+            let sides = Sides { from: &opened, to: &host, from_label: &messages.label, to_label: b"" };
+            sides.copy(&sources, to.as_bytes(), &options, &mut |event| messages.report(event));
             opened.expect_whole("copied");
-            return Ok(says.finish());
+            return Ok(messages.finish());
         }
-        Way::Across { image: source, from, to } => return across((source, from), (image, to), &how, global),
-        Way::In { sources, to } => {
+        Direction::Across { image: source, from, to } => {
+            return across(source, from, image, to, &options, global);
+        }
+        Direction::In { sources, to } => {
             if let Some(other) = sources.iter().find(|source| image_and_path(source).is_some()) {
                 bail!("{}: cannot mix host files and files of an image as sources", other.display());
             }
             (sources.iter().map(|source| bytes(source).to_vec()).collect(), to.as_bytes().to_vec())
         }
-        Way::Within { from, to } => {
-            how.within = true;
+        Direction::Within { from, to } => {
+            options.within = true;
             (paths_in(from, image)?, to.as_bytes().to_vec())
         }
-        Way::First(paths) => {
+        Direction::First(paths) => {
             let mut paths: Vec<_> = paths.iter().map(|path| bytes(path).to_vec()).collect();
-            let target = how.into.as_ref().map(|into| bytes(into).to_vec()).or_else(|| paths.pop());
+            let target = options.into.as_ref().map(|into| bytes(into).to_vec()).or_else(|| paths.pop());
             (paths, target.unwrap_or_default())
         }
     };
@@ -154,31 +157,35 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
         true => error.context(arguments.no_image()),
         false => error,
     })?;
-    let says = Says::new(&opened.messages, global);
-    let from = if how.within { says.label.clone() } else { Vec::new() };
-    let names = (&from[..], &says.label[..]);
-    copy_into(&opened.volume, names, &sources, &target, &how, &mut |event| says.report(event));
-    let failed = says.finish();
+    let messages = SideMessages::new(&opened.messages, global);
+    let from = if options.within { messages.label.clone() } else { Vec::new() };
+    let mut report = |event| messages.report(event);
+    copy_into(&opened.volume, &from, &messages.label, &sources, &target, &options, &mut report);
+    let failed = messages.finish();
     unmount(opened.volume)?;
     Ok(failed)
 }
 
 /// From one image to another.
 fn across(
-    (source, from): (&Path, &[OsString]),
-    (image, to): (&Path, &OsStr),
-    how: &How,
+    source: &Path,
+    from: &[OsString],
+    image: &Path,
+    to: &OsStr,
+    options: &CopyOptions,
     global: &Global,
 ) -> anyhow::Result<u8> {
     let sources = paths_in(from, source)?;
     let (mut from, to_image) = (open::open(source, global)?, open::writable(image, global)?);
-    from.messages.ignore_unreadable(how.exclude.ignore_unreadable);
-    let (reads, says) = (Says::new(&from.messages, global), Says::new(&to_image.messages, global));
-    let names = (&reads.label[..], &says.label[..]);
+    from.messages.ignore_unreadable(options.exclude.ignore_unreadable);
+    let (source_messages, messages) =
+        (SideMessages::new(&from.messages, global), SideMessages::new(&to_image.messages, global));
     let volume = &to_image.volume;
-    copy((&from, volume), names, &sources, to.as_bytes(), how, &mut |event| says.report(event));
+    let sides =
+        Sides { from: &from, to: volume, from_label: &source_messages.label, to_label: &messages.label };
+    sides.copy(&sources, to.as_bytes(), options, &mut |event| messages.report(event));
     from.expect_whole("copied");
-    let failed = reads.finish().max(says.finish());
+    let failed = source_messages.finish().max(messages.finish());
     unmount(to_image.volume)?;
     Ok(failed)
 }
@@ -224,14 +231,14 @@ fn paths_in(operands: &[OsString], image: &Path) -> anyhow::Result<Vec<Vec<u8>>>
 }
 
 /// Messages about both sides: paths in the image are prefixed with the image's name and a colon, host paths are not.
-struct Says<'m> {
+struct SideMessages<'m> {
     image: &'m Messages,
     machine: Messages,
     label: Vec<u8>,
     verbose: bool,
 }
 
-impl<'m> Says<'m> {
+impl<'m> SideMessages<'m> {
     fn new(image: &'m Messages, global: &Global) -> Self {
         let label = format!("{}:", image.image()).into_bytes();
         Self { image, machine: Messages::new(global, ""), label, verbose: global.verbose }
@@ -295,11 +302,11 @@ fn show(from: &[u8], to: &[u8]) {
 impl Edit for Cp {
     fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let mut sources: Vec<_> = self.paths.iter().map(|path| bytes(path).to_vec()).collect();
-        let target = self.how.into.as_ref().map(|into| bytes(into).to_vec()).or_else(|| sources.pop());
+        let target = self.options.into.as_ref().map(|into| bytes(into).to_vec()).or_else(|| sources.pop());
         let Some(target) = target.filter(|_| !sources.is_empty()) else {
             return report(anyhow::anyhow!("missing operand: cp FILE... PATH"));
         };
-        copy_into(volume, (b"", b""), &sources, &target, &self.how, &mut |event| match event {
+        copy_into(volume, b"", b"", &sources, &target, &self.options, &mut |event| match event {
             Report::Failed(error) => report(error),
             Report::LeftOut(error) => print_message(Level::Warning, "", left_out(chain(&error))),
             Report::Warned(text) => print_message(Level::Warning, "", text),
@@ -309,67 +316,88 @@ impl Edit for Cp {
     }
 }
 
+/// Copies to a volume, from the host or within it.
 fn copy_into(
     volume: &Volume,
-    names: (&[u8], &[u8]),
+    from_label: &[u8],
+    to_label: &[u8],
     sources: &[Vec<u8>],
     target: &[u8],
-    how: &How,
+    options: &CopyOptions,
     report: &mut dyn FnMut(Report),
 ) {
-    match how.within {
-        true => copy((volume, volume), names, sources, target, how, report),
-        false => copy((&Host::new(), volume), names, sources, target, how, report),
+    match options.within {
+        true => {
+            Sides { from: volume, to: volume, from_label, to_label }.copy(sources, target, options, report)
+        }
+        false => {
+            let host = Host::new();
+            Sides { from: &host, to: volume, from_label, to_label }.copy(sources, target, options, report);
+        }
     }
 }
 
-/// Copies sources to a target; `names` are prefixes of source and target paths in messages.
-fn copy<S: Side, T: Target>(
-    (from, to): (&S, &T),
-    (from_name, to_name): (&[u8], &[u8]),
-    sources: &[Vec<u8>],
-    target: &[u8],
-    how: &How,
-    report: &mut dyn FnMut(Report),
-) {
-    let sources = &from.expand(sources, &mut |path, error| {
-        report(Report::Failed(error.context(failure::At([from_name, path].concat()))));
-    });
-    if sources.is_empty() {
-        return;
-    }
-    let into = match is_into(to, sources, target, how) {
-        Ok(into) => into,
-        Err(error) => {
-            let shown = [to_name, target].concat();
-            return report(Report::Failed(error.context(failure::At(shown))));
+/// Source and target of a copy, with the prefixes of their paths in messages.
+struct Sides<'c, S, T> {
+    from: &'c S,
+    to: &'c T,
+    from_label: &'c [u8],
+    to_label: &'c [u8],
+}
+
+impl<S: Side, T: Target> Sides<'_, S, T> {
+    fn copy(
+        &self,
+        sources: &[Vec<u8>],
+        target: &[u8],
+        options: &CopyOptions,
+        report: &mut dyn FnMut(Report),
+    ) {
+        let sources = &self.from.expand(sources, &mut |path, error| {
+            report(Report::Failed(error.context(failure::At([self.from_label, path].concat()))));
+        });
+        if sources.is_empty() {
+            return;
         }
-    };
-    let excludes = match how.exclude.patterns() {
-        Ok(excludes) => excludes,
-        Err(error) => return report(Report::Failed(error)),
-    };
-    let mut copier = Copier::new((from, to), (how.rules(), excludes), sources.len() > 1, report);
-    for source in sources {
-        // A path without a last name stands for the contents of the directory.
-        let to = match last_name(source).filter(|_| into) {
-            Some(name) => joined(target, name),
-            None => target.to_vec(),
+        let into = match is_into(self.to, sources, target, options) {
+            Ok(into) => into,
+            Err(error) => {
+                let shown = [self.to_label, target].concat();
+                return report(Report::Failed(error.context(failure::At(shown))));
+            }
         };
-        copier.copy(At::named(from_name, source), At::named(to_name, &to));
+        let excludes = match options.exclude.patterns() {
+            Ok(excludes) => excludes,
+            Err(error) => return report(Report::Failed(error)),
+        };
+        let mut copier =
+            Copier::new(self.from, self.to, options.rules(), excludes, sources.len() > 1, report);
+        for source in sources {
+            // A path without a last name stands for the contents of the directory.
+            let to = match last_name(source).filter(|_| into) {
+                Some(name) => joined(target, name),
+                None => target.to_vec(),
+            };
+            copier.copy(At::named(self.from_label, source), At::named(self.to_label, &to));
+        }
+        copier.finish();
     }
-    copier.finish();
 }
 
 /// Whether sources are copied into the target directory, and not to the target itself.
-fn is_into<T: Target>(to: &T, sources: &[Vec<u8>], target: &[u8], how: &How) -> anyhow::Result<bool> {
-    if how.no_target_directory {
+fn is_into<T: Target>(
+    to: &T,
+    sources: &[Vec<u8>],
+    target: &[u8],
+    options: &CopyOptions,
+) -> anyhow::Result<bool> {
+    if options.no_target_directory {
         anyhow::ensure!(sources.len() == 1, "-T takes one source only");
         return Ok(false);
     }
     let there = to.stat(&At::path(target), true)?;
     let is_directory = there.as_ref().is_some_and(|there| there.kind == FileType::Directory);
-    if !is_directory && (sources.len() > 1 || how.into.is_some()) {
+    if !is_directory && (sources.len() > 1 || options.into.is_some()) {
         match there {
             Some(_) => bail!("target is not a directory"),
             None => bail!("no such directory"),

@@ -10,7 +10,7 @@ use super::engine::{Follow, Keep, Rules};
 
 /// Options of `cp`.
 #[derive(Clone, Debug, Args)]
-pub struct How {
+pub struct CopyOptions {
     /// Copy files within the volume, sharing blocks if possible.
     #[arg(long)]
     pub within: bool,
@@ -33,10 +33,10 @@ pub struct How {
         value_delimiter = ',',
         default_missing_values = ["mode", "ownership", "timestamps"]
     )]
-    preserve: Vec<What>,
+    preserve: Vec<Attribute>,
     /// Do not preserve these attributes.
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
-    no_preserve: Vec<What>,
+    no_preserve: Vec<Attribute>,
     /// Same as -P --preserve=links.
     #[arg(short = 'd')]
     links: bool,
@@ -78,7 +78,7 @@ pub struct How {
 
 /// An attribute to preserve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
+enum Attribute {
     /// Permissions and ACLs.
     Mode,
     /// Owner and group.
@@ -95,7 +95,7 @@ enum What {
     All,
 }
 
-impl How {
+impl CopyOptions {
     /// The rules that the options select.
     pub fn rules(&self) -> Rules {
         let recursive = self.recursive || self.archive;
@@ -110,17 +110,19 @@ impl How {
         };
         let mut keep = Keep::default();
         if self.keep {
-            [What::Mode, What::Ownership, What::Timestamps].iter().for_each(|what| keep.set(*what, true));
+            [Attribute::Mode, Attribute::Ownership, Attribute::Timestamps]
+                .iter()
+                .for_each(|what| keep.set(*what, true));
         }
         if self.archive {
-            keep.set(What::All, true);
+            keep.set(Attribute::All, true);
         }
         keep.links |= self.links;
         self.preserve.iter().for_each(|what| keep.set(*what, true));
-        keep.attributes_or_fail = self.preserve.contains(&What::Xattr);
+        keep.attributes_or_fail = self.preserve.contains(&Attribute::Xattr);
         self.no_preserve.iter().for_each(|what| keep.set(*what, false));
-        let usual_mode =
-            !keep.mode && self.no_preserve.iter().any(|what| matches!(what, What::Mode | What::All));
+        let usual_mode = !keep.mode
+            && self.no_preserve.iter().any(|what| matches!(what, Attribute::Mode | Attribute::All));
         let (no_clobber, update, force) = (self.no_clobber, self.update, self.force);
         let remove_destination = self.remove_destination;
         let ignore_unreadable = self.exclude.ignore_unreadable;
@@ -139,14 +141,14 @@ impl How {
 }
 
 impl Keep {
-    fn set(&mut self, what: What, on: bool) {
+    fn set(&mut self, what: Attribute, on: bool) {
         match what {
-            What::Mode => self.mode = on,
-            What::Ownership => self.ownership = on,
-            What::Timestamps => self.timestamps = on,
-            What::Links => self.links = on,
-            What::Context | What::Xattr => self.attributes = on,
-            What::All => {
+            Attribute::Mode => self.mode = on,
+            Attribute::Ownership => self.ownership = on,
+            Attribute::Timestamps => self.timestamps = on,
+            Attribute::Links => self.links = on,
+            Attribute::Context | Attribute::Xattr => self.attributes = on,
+            Attribute::All => {
                 *self = Self { mode: on, ownership: on, timestamps: on, links: on, attributes: on, ..*self };
             }
         }
