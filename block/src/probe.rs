@@ -309,5 +309,5 @@ pub fn probe(device: &dyn Device) -> Result<Content, DeviceError> {
     if ends.head.iter().chain(&ends.tail).all(|&byte| byte == 0) {
         return Ok(Content { class: Class::Zeros, name: "nothing but zeros" });
     }
-    Ok(Content { class: Class::Unknown, name: "a file of no kind that is known here" })
+    Ok(Content { class: Class::Unknown, name: "a file in an unknown format" })
 }

@@ -63,7 +63,7 @@ fn each_message_names_its_side() {
         ("mkfs none/new --size 64m", &["none/new: cannot be made: there is no such directory"]),
         ("create new --size 1m --from dir", &["--size (-d size): 1048576 bytes", "16 MiB"]),
         ("sync none img", &["none: ", "No such file"]),
-        ("ls f", &["f: this is a file of no kind that is known here, not an XFS file system", "--offset"]),
+        ("ls f", &["f: this is a file in an unknown format, not an XFS file system", "--offset"]),
         ("project img x /etc", &["'x' for '<ID>'", "number"]),
     ] {
         let said = scene.said(line);

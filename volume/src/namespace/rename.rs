@@ -266,8 +266,8 @@ fn expect_replaceable(change: &mut Change<'_>, set: &mut Set) -> Result<()> {
         };
     };
     match (source, is_directory(target)) {
-        (true, false) => Err(Error::refused(errno::ENOTDIR, "a directory cannot replace what is none")),
-        (false, true) => Err(Error::refused(errno::EISDIR, "what is no directory cannot replace one")),
+        (true, false) => Err(Error::refused(errno::ENOTDIR, "cannot replace a file with a directory")),
+        (false, true) => Err(Error::refused(errno::EISDIR, "cannot replace a directory with a file")),
         (true, true) => expect_empty(change, target, errno::EEXIST),
         (false, false) => Ok(()),
     }
