@@ -168,7 +168,7 @@ fn standard_input_is_read_by_one_source_at_most() {
     create.arg(scene.beside("made.xfs")).args(["--from", "-", "--from", "-", "--size", "64m"]);
     let refused = create.write_stdin("nothing that is a tar archive").assert().failure();
     let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
-    assert!(said.contains("only one standard input"), "{said}");
+    assert!(said.contains("standard input can be given only once"), "{said}");
 }
 
 /// Large blocks want a large log, and that a large volume: it was refused as too small, though nobody had said a size.

@@ -1,4 +1,4 @@
-//! `xebec create`: an image from directories and archives, in one command.
+//! `xebec create`: creates an image from directories and archives.
 //!
 //! | part | does |
 //! |---|---|
@@ -34,17 +34,15 @@ use wishes::Wishes;
 /// Arguments of `create`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Everything that the source has is kept: owners, modes, times to the nanosecond, extended \
-    attributes, access control lists, capabilities, labels, hard links, devices and holes. No root is needed: owners \
-    and devices are only written down.\n\n\
-    The volume is as large as its contents need, unless --size or --free ask for more; --minimize cuts off what is \
-    free at the end. It appears under its name when \
-    it is complete, and what goes wrong before leaves nothing behind. A block device takes the volume as it is, and \
-    its first sectors last: until all is done it holds nothing that is known.\n\n\
-    Several sources are put on top of each other, and what comes later wins. Letters of the layout (-b, -d, -i, -l, \
-    -m, -n, -s, -L) are those of mkfs.xfs, --for leaves out what a kernel or a boot loader cannot read, and --grow-to \
-    sizes AGs and log for a volume that will grow.\n\n\
-    With --reproducible, or with SOURCE_DATE_EPOCH in the environment, the same sources give the same bytes.\n\n\
+    after_help = "All metadata is preserved: owners, modes, times in nanoseconds, extended attributes, ACLs, \
+    capabilities, labels, hard links, devices and holes. Root is not required.\n\n\
+    By default the volume is as large as its contents require; --size and --free make it larger, --minimize \
+    removes free space at the end. The image appears under its name when it is complete; after a failure nothing \
+    is left. On a block device, the first sectors are written last: an interrupted run leaves no file system.\n\n\
+    Several sources are merged; files of later ones replace earlier ones. Layout options (-b, -d, -i, -l, -m, -n, \
+    -s, -L) are those of mkfs.xfs; --for disables features that a kernel or boot loader does not support, and \
+    --grow-to sizes AGs and log for growing the volume later.\n\n\
+    With --reproducible, or with SOURCE_DATE_EPOCH in the environment, the image is reproducible.\n\n\
     Examples:\n  xebec create disk.xfs --from /usr/share/doc\n  \
     xebec create root.xfs --from rootfs.tar.zst --size 4g -L root\n  \
     tar c -C build . | xebec create disk.xfs --from -\n  \
@@ -54,55 +52,53 @@ use wishes::Wishes;
     xebec create home.xfs --from /home/me --exclude '*.o' --exclude .cache/\n  \
     xebec create etc.xfs --from /etc --ignore-unreadable\n  \
     xebec create root.xfs --from layer1.tar --from layer2.tar --whiteouts oci --free 20%\n\n\
-    With --ignore-unreadable, files and directories of this machine that cannot be read are left out, and so is what \
-    lies behind the place where an archive is damaged or ends too early.\n\n\
-    Exit codes: 0 success; 1 the image could not be made; 2 usage error; 130 interrupted. Whatever it is, but for 0 \
-    nothing is left behind."
+    With --ignore-unreadable, unreadable host files and directories are skipped, and so are members behind the \
+    point where an archive is damaged or truncated.\n\n\
+    Exit codes: 0 success; 1 failure; 2 usage error; 130 interrupted. Unless it is 0, no image is created."
 )]
 pub struct Arguments {
-    /// The image to be made: a file, or, with --force, a block device.
+    /// Image file to create or, with --force, block device.
     pub image: PathBuf,
-    /// A directory, a tar archive (plain, or compressed by gzip, zstd, xz or bzip2), - for one on standard input, or
-    /// oci:DIR for an image in an OCI layout; may be given several times.
+    /// Source: a directory, a tar archive (optionally compressed with gzip, zstd, xz or bzip2), - for an archive on
+    /// standard input, or oci:DIR for an image in an OCI layout. May be repeated.
     #[arg(long, required = true, value_name = "DIR|FILE.tar|-|oci:DIR[:NAME]")]
     from: Vec<OsString>,
-    /// Bytes of the image, with the partition table; suffixes k, m, g, t.
+    /// Size of the image, including the partition table; suffixes k, m, g, t.
     #[arg(long, value_name = "BYTES", value_parser = sizes::parse, conflicts_with = "free")]
     size: Option<u64>,
-    /// Free space in the image: bytes, or a share of the image behind which there is a %.
+    /// Free space in the image, in bytes or in percent of the image.
     #[arg(long, value_name = "BYTES|N%", value_parser = Free::parse)]
     free: Option<Free>,
-    /// Cut off what is free at the end when all is in it, as `xebec minimize` does.
+    /// Shrink the volume to its minimum size, as `xebec minimize` does.
     #[arg(long, conflicts_with_all = ["size", "free"])]
     minimize: bool,
     #[command(flatten)]
     container: Container,
     #[command(flatten)]
     wishes: Wishes,
-    /// Stay in one file system: directories on which others are mounted are left empty.
+    /// Do not cross file system boundaries; mount points are copied as empty directories.
     #[arg(short = 'x', long)]
     one_file_system: bool,
     #[command(flatten)]
     exclude: Exclude,
-    /// How archives say what is to be taken away of those below them.
+    /// Format of whiteouts: members that remove files of earlier sources.
     #[arg(long, value_name = "KIND")]
     whiteouts: Option<Whiteouts>,
-    /// The same sources give the same bytes: nothing is left to chance, and the time is that of SOURCE_DATE_EPOCH, or
-    /// of the newest file.
+    /// Create a reproducible image: no random numbers, and the time of SOURCE_DATE_EPOCH or of the newest file.
     #[arg(long)]
     reproducible: bool,
-    /// Replace an image that exists.
+    /// Overwrite an existing image.
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
     layout: Layout,
-    /// The directory of the volume that everything goes to; the root where it is empty.
+    /// Target directory in the volume; empty for the root.
     #[arg(skip)]
     below: Vec<u8>,
 }
 
 impl Arguments {
-    /// An image of one directory, which goes to the directory `below` of it.
+    /// Arguments for an image of a directory, which is copied to `below` in it.
     pub fn of_directory(image: &Path, below: &[u8], directory: &Path) -> Self {
         Self {
             image: image.into(),
@@ -131,13 +127,13 @@ impl Arguments {
         self
     }
 
-    /// Whether the same sources shall give the same bytes.
+    /// Whether the image must be reproducible.
     fn is_reproducible(&self) -> bool {
         self.reproducible || std::env::var_os("SOURCE_DATE_EPOCH").is_some()
     }
 }
 
-/// How much is to be left free.
+/// Requested free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Free {
     Bytes(u64),
@@ -148,18 +144,18 @@ impl Free {
     fn parse(text: &str) -> Result<Self, String> {
         let Some(percent) = text.strip_suffix('%') else { return sizes::parse(text).map(Self::Bytes) };
         let percent = percent.parse().ok().filter(|percent| *percent < 100);
-        percent.map(Self::Percent).ok_or_else(|| format!("`{text}` is no share: it is 0% to 99%"))
+        percent.map(Self::Percent).ok_or_else(|| format!("`{text}`: expected 0% to 99%"))
     }
 }
 
-/// Marks of what is taken away.
+/// Formats of whiteouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Whiteouts {
-    /// Files whose names begin with `.wh.`, as in layers of OCI images.
+    /// Files with names that start with `.wh.`, as in OCI layers.
     Oci,
 }
 
-/// Makes an image as a part of another command; what was done.
+/// Creates an image for another command.
 pub fn make(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<Summary> {
     interrupt::abandon(arguments.image.display());
     build::make(arguments, global, messages).map(|(_, summary)| summary)

@@ -15,24 +15,24 @@ use crate::args::Global;
 use crate::commands::mkfs::wrong;
 use crate::open::unless_ending;
 
-/// What the volume is put into.
+/// Format of the image.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Container {
-    /// Put the volume into the only partition of a GUID partition table.
+    /// Create a GPT with one partition for the volume.
     #[arg(long)]
     gpt: bool,
-    /// What the image is.
+    /// Image format.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Raw)]
     format: Format,
 }
 
-/// What an image is.
+/// Image formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// The bytes of the disk; what is not used is a hole.
+    /// A raw image; unused space is sparse.
     #[default]
     Raw,
-    /// An image for QEMU and others that has only what is used.
+    /// A qcow2 image.
     Qcow2,
 }
 
@@ -61,7 +61,7 @@ impl<'s> Site<'s> {
         let metadata = std::fs::metadata(image);
         let is_device = metadata.is_ok_and(|metadata| metadata.file_type().is_block_device());
         if is_device && container.format != Format::Raw {
-            return Err(wrong("--format: a device holds the bytes of the disk as they are".into()));
+            return Err(wrong("--format: only raw is possible on a device".into()));
         }
         let options = OpenOptions { writable: true, wait: global.wait(), ..OpenOptions::default() };
         let (mut device, mut replaced) = (None, None);

@@ -25,7 +25,7 @@ impl Sources {
     /// Opens them. Standard input is kept in a nameless file beside the image, if it has to be read `twice`.
     pub fn open(arguments: &Arguments, twice: bool) -> anyhow::Result<Self> {
         if arguments.from.iter().filter(|from| *from == "-").count() > 1 {
-            bail!("--from -: there is only one standard input");
+            bail!("--from -: standard input can be given only once");
         }
         let excludes = &arguments.exclude.patterns()?;
         let one = |from: &OsString| {
@@ -116,10 +116,18 @@ fn standard_input(
         return Ok(Box::new(Archive::once(name, Box::new(io::stdin())).excludes(excludes)));
     }
     let folder = arguments.image.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut kept = tempfile::tempfile_in(folder.unwrap_or(Path::new(".")))
-        .map_err(|error| anyhow!("cannot be kept beside the image (with --size it needs not be): {error}"))?;
-    io::copy(&mut io::stdin().lock(), &mut kept)
-        .map_err(|error| anyhow!("cannot be kept beside the image (with --size it needs not be): {error}"))?;
+    let mut kept = tempfile::tempfile_in(folder.unwrap_or(Path::new("."))).map_err(|error| {
+        anyhow!(
+            "cannot be stored in a temporary file beside the image (not needed with --size): \
+        {error}"
+        )
+    })?;
+    io::copy(&mut io::stdin().lock(), &mut kept).map_err(|error| {
+        anyhow!(
+            "cannot be stored in a temporary file beside the image (not needed with --size): \
+        {error}"
+        )
+    })?;
     kept.rewind()?;
     Ok(Box::new(Archive::kept(name, kept).whiteouts(whiteouts).excludes(excludes)))
 }

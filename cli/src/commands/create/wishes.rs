@@ -12,18 +12,18 @@ use crate::commands::edit::mode::Mode;
 /// Owners, modes and lists of overrides.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Wishes {
-    /// Everything belongs to this user, and to this group.
+    /// Set owner and group of all files.
     #[arg(long, value_name = "UID[:GID]", value_parser = owner, help_heading = "Metadata")]
     owner: Option<(u32, Option<u32>)>,
-    /// Permissions of everything but links, in octal or in letters as for chmod.
+    /// Set the mode of all files except symbolic links, as in chmod.
     #[arg(long, value_name = "MODE", help_heading = "Metadata")]
     mode: Option<Mode>,
-    /// A list of what is to be otherwise, one file a line: PATH KEY=VALUE..., with the keys mode, uid, gid, mtime,
-    /// xattr.NAME, and, for what the sources do not have, type, device and target (docs/create.md).
+    /// File with overrides, one file per line: PATH KEY=VALUE..., with the keys mode, uid, gid, mtime, xattr.NAME and,
+    /// for files that the sources do not have, type, device and target (docs/create.md).
     #[arg(long, value_name = "FILE", help_heading = "Metadata")]
     overrides: Vec<PathBuf>,
-    /// SELinux labels, by a file_contexts file as setfiles(8) has them: EXPRESSION [TYPE] CONTEXT. Paths begin at the
-    /// root of what is made.
+    /// Set SELinux labels from a file_contexts file, as in setfiles(8): EXPRESSION [TYPE] CONTEXT. Paths are relative
+    /// to the root of the image.
     #[arg(long, value_name = "FILE", help_heading = "Metadata")]
     file_contexts: Option<PathBuf>,
 }
@@ -61,6 +61,6 @@ fn owner(text: &str) -> Result<(u32, Option<u32>), String> {
         Some((uid, gid)) => (uid, Some(gid)),
         None => (text, None),
     };
-    let number = |text: &str| text.parse().map_err(|_| format!("`{text}` is no number of a user or a group"));
+    let number = |text: &str| text.parse().map_err(|_| format!("`{text}` is not a numeric user or group ID"));
     Ok((number(uid)?, gid.map(number).transpose()?))
 }

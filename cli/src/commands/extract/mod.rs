@@ -55,72 +55,69 @@ use tree::{Tree, TreeSink};
 /// Arguments of `extract`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "What is in PATH goes to DIR, or into the archive, under its own name; PATH itself gives DIR \
-    its mode and times. \
-    Kept are owner, mode, times in nanoseconds, extended attributes, access control lists, project ids, flags (in \
-    DIR alone), hard links, devices \
-    extent size hints and holes. \
-    Nothing is written outside of DIR, whatever the image says. Without root, owners and devices cannot be \
-    made: what was \
-    not kept is said at the end.\n\n\
-    Archives are POSIX (pax), with extended attributes and holes as GNU tar writes them: to unpack them all, \
-    tar --xattrs --xattrs-include='*' -xpf FILE.tar.\n\n\
+    after_help = "The contents of PATH are extracted to DIR or to the archive; DIR gets the mode and times of \
+    PATH. Owners, modes, times in nanoseconds, extended attributes, ACLs, project IDs, flags (in DIR only), hard \
+    links, devices, extent size hints and holes are preserved. Nothing is written outside of DIR. Without root, \
+    owners and devices cannot be created: a summary lists what was not preserved.\n\n\
+    Archives have the POSIX (pax) format, with extended attributes and holes as in GNU tar. To extract them: tar \
+    --xattrs --xattrs-include='*' -xpf FILE.tar.\n\n\
     Examples:\n  xebec extract disk.xfs --to out/\n  xebec extract disk.xfs /home --to home.tar.zst\n  \
     xebec extract disk.xfs --to - | zstd > disk.tar.zst\n  \
     xebec extract disk.xfs --to out/ --exclude '*.o' --exclude /var/cache/\n  \
     xebec extract damaged.xfs --to rescued/ --ignore-unreadable\n\n\
-    With --ignore-unreadable, files for an archive are read twice: what a header promises must follow.\n\n\
-    Exit codes: 0 success; 1 a file could not be read (without --ignore-unreadable) or made, or the log was replayed \
-    in part; 2 usage error."
+    With --ignore-unreadable, files for an archive are read twice, as unreadable ones must be skipped before their \
+    header is written.\n\n\
+    Exit codes: 0 success; 1 a file could not be read (without --ignore-unreadable) or created, or the log was \
+    replayed partially; 2 usage error."
 )]
 pub struct Arguments {
     /// The image.
     pub image: PathBuf,
-    /// What to take out of it.
+    /// Directory or file to extract.
     #[arg(default_value = "/")]
     path: OsString,
-    /// A directory; an archive, whose name ends with .tar, .tar.gz, .tgz, .gz, .tar.zst, .zst, .tar.xz, .xz, .tar.bz2
-    /// or .bz2, and says how it is compressed; or - for a tar stream on standard output.
+    /// Target: a directory; an archive, compressed according to its suffix .tar, .tar.gz, .tgz, .gz, .tar.zst, .zst,
+    /// .tar.xz, .xz, .tar.bz2 or .bz2; or - for a tar archive on standard output.
     #[arg(long, value_name = "DIR|FILE.tar|-")]
     to: OsString,
-    /// Replace what exists already.
+    /// Overwrite existing files.
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
     exclude: Exclude,
 }
 
-/// Arguments of `tar-out`: `extract` into an archive, by another name.
+/// Arguments of `tar-out`: `extract` to an archive.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  xebec tar-out disk.xfs | zstd > disk.tar.zst\n  \
     xebec tar-out disk.xfs /etc | tar t\n  \
     xebec tar-out disk.xfs --to disk.tar.xz\n  \
     xebec tar-out disk.xfs --exclude /proc --exclude /sys > disk.tar\n\n\
-    Exit codes: 0 success; 1 a file could not be read (without --ignore-unreadable), or the log was replayed in part; \
-    2 usage error.")]
+    Exit codes: 0 success; 1 a file could not be read (without --ignore-unreadable), or the log was replayed \
+    partially; 2 usage error.")]
 pub struct TarOut {
     /// The image.
     pub image: PathBuf,
-    /// What to take out of it.
+    /// Directory or file to extract.
     #[arg(default_value = "/")]
     path: OsString,
-    /// An archive, whose name ends with .tar, .tar.gz, .tgz, .tar.zst, .tar.xz, .tar.bz2 or the like; or - for a tar
-    /// stream on standard output.
+    /// Archive, compressed according to its suffix .tar, .tar.gz, .tgz, .tar.zst, .tar.xz or .tar.bz2; or - for
+    /// standard output.
     #[arg(long, value_name = "FILE.tar|-", default_value = "-")]
     #[arg(value_parser = OsStringValueParser::new().try_map(archive_name))]
     to: OsString,
-    /// Replace what exists already.
+    /// Overwrite existing files.
     #[arg(long)]
     overwrite: bool,
     #[command(flatten)]
     exclude: Exclude,
 }
 
-/// What `tar-out` writes is an archive, whatever its name says.
+/// The target of `tar-out` must have the suffix of an archive.
 fn archive_name(to: OsString) -> Result<OsString, String> {
     match to == "-" || Compression::of(Path::new(&to)).is_some() {
         true => Ok(to),
-        false => Err("its name says not what it is: .tar, .tar.gz, .tar.zst, .tar.xz or .tar.bz2".into()),
+        false => Err("unknown suffix: expected .tar, .tar.gz, .tar.zst, .tar.xz or .tar.bz2".into()),
     }
 }
 
@@ -146,7 +143,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let summary = if to_stdout {
         anyhow::ensure!(
             !Stdout::is_terminal(),
-            "an archive does not go to a terminal: redirect standard output"
+            "refusing to write an archive to a terminal: redirect standard output"
         );
         job.archive(Stdout::raw())?.1
     } else if let Some(compression) = Compression::of(to).filter(|_| !to.is_dir()) {
