@@ -24,8 +24,6 @@ pub struct Finished {
     pub device: Arc<dyn Device>,
     /// The external log that belongs to it, if any.
     pub log_device: Option<Arc<dyn Device>>,
-    /// Number of finished intents.
-    pub finished: usize,
 }
 
 /// Size of the buffer cache in bytes.
@@ -40,9 +38,6 @@ pub fn finish_in_memory(
     external: Option<Arc<dyn Device>>,
     unfinished: &[Intent],
 ) -> Result<Finished> {
-    if unfinished.is_empty() {
-        return Ok(Finished { device, log_device: external, finished: 0 });
-    }
     let superblock = read_superblock(&*device)?;
     let unknown = superblock.raw.features().ro_compat & !features::RO_COMPAT_KNOWN;
     if unknown != 0 {
@@ -67,5 +62,5 @@ pub fn finish_in_memory(
     unfinished.iter().try_for_each(|intent| volume.finish(intent, None))?;
     volume.unmount()?;
     top.freeze();
-    Ok(Finished { device: top, log_device: external, finished: unfinished.len() })
+    Ok(Finished { device: top, log_device: external })
 }

@@ -319,7 +319,7 @@ fn finished(
         match finish_in_memory(device.clone(), log_device.clone(), &replay.left) {
             Ok(done) => {
                 (device, log_device) = (done.device, done.log_device);
-                (replay.finished, replay.left) = (done.finished, Vec::new());
+                (replay.finished, replay.left) = (replay.left.len(), Vec::new());
             }
             Err(error) => replay.failure = Some(error.to_string()),
         }

@@ -11,7 +11,7 @@ use base::{Ino, errno};
 use block::RecordDevice;
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
-use crashsim::{Builder, Image, ImageDevice, states};
+use crashsim::{Builder, Image, ImageDevice, Target as _, states};
 use model::Rng;
 use volume::{Cookie, Entry, Kind, New, Rename, SetAttribute, Volume};
 
@@ -29,7 +29,7 @@ struct History {
 }
 
 fn open(engine: &Engine, device: Arc<dyn block::Device>) -> Result<Volume, String> {
-    Volume::open(device, engine.options()).map_err(|error| error.to_string())
+    Ok(engine.open(device)?.into_volume())
 }
 
 fn shown(volume: &Volume) -> Result<Tree, String> {

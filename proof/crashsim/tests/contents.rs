@@ -168,7 +168,7 @@ fn work(engine: &Engine, seed: u64) -> (Image, Vec<Ino>, History, block::Recordi
 
 fn judge(engine: &Engine, image: Image, files: &[Ino], allowed: &[Known]) -> Result<(), String> {
     let device = Arc::new(ImageDevice::new(image));
-    let volume = Volume::open(device.clone(), engine.options()).map_err(|why| format!("recovery: {why}"))?;
+    let volume = engine.open(device.clone()).map_err(|why| format!("recovery: {why}"))?.into_volume();
     compare(&volume, files, allowed)?;
     volume.unmount().map_err(|why| format!("unmount: {why}"))?;
     check(&*device)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use block::{FileDevice, OpenOptions, Qcow2Device, RecordDevice, Recording, write_qcow2};
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
-use crashsim::{Builder, Image, ImageDevice, states};
+use crashsim::{Builder, Image, ImageDevice, Target as _, states};
 use volume::{New, Volume};
 
 /// Bytes of the file, which does not grow.
@@ -76,7 +76,7 @@ fn judge(image: Image, engine: &Engine, run: &Run, moment: usize) -> Result<(), 
     let file = Arc::new(ImageDevice::new(image));
     let words = |error: volume::Error| error.to_string();
     let disk = open(file.clone())?;
-    let volume = Volume::open(disk, engine.options()).map_err(|why| format!("recovery: {why}"))?;
+    let volume = engine.open(disk).map_err(|why| format!("recovery: {why}"))?.into_volume();
     for (_, path) in run.files.iter().filter(|(stable, _)| *stable <= moment) {
         let ino = volume.resolve(path.as_bytes(), true).map_err(words)?;
         let expected = contents(path.rsplit('/').next().unwrap_or_default());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use block::{Device, RecordDevice, Recording};
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
-use crashsim::{Builder, Image, ImageDevice, states};
+use crashsim::{Builder, Image, ImageDevice, Target as _, states};
 use volume::{New, Volume, resize};
 
 const MIB: u64 = 1 << 20;
@@ -120,7 +120,7 @@ fn shrinking(engine: &Engine) -> Run {
 fn judge(image: Image, engine: &Engine, run: &Run, moment: usize, steps: bool) -> Result<(), String> {
     let device = Arc::new(ImageDevice::new(image));
     let words = |error: volume::Error| error.to_string();
-    let volume = Volume::open(device.clone(), engine.options()).map_err(|why| format!("recovery: {why}"))?;
+    let volume = engine.open(device.clone()).map_err(|why| format!("recovery: {why}"))?.into_volume();
     let blocks = volume.geometry().blocks();
     let allowed = run.allowed(moment);
     // Between the sizes before and after a shrink there are steps.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use block::{RecordDevice, Recording};
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
-use crashsim::{Builder, Image, ImageDevice, states};
+use crashsim::{Builder, Image, ImageDevice, Target as _, states};
 use transfer::sync::Done;
 use transfer::{Directory, Overrides, Sync};
 use volume::{Error, Volume};
@@ -60,7 +60,7 @@ fn follow(volume: &Volume, folder: &Path) -> Done {
 fn judge(image: Image, engine: &Engine, folder: &Path, again: bool) -> Result<(), String> {
     let device = Arc::new(ImageDevice::new(image));
     let words = |error: Error| error.to_string();
-    let volume = Volume::open(device.clone(), engine.options()).map_err(|why| format!("recovery: {why}"))?;
+    let volume = engine.open(device.clone()).map_err(|why| format!("recovery: {why}"))?.into_volume();
     let seen = |n: u8| -> Result<_, String> {
         let Ok(ino) = volume.resolve(format!("/{}", name(n)).as_bytes(), false) else { return Ok(None) };
         let file = volume.open_file(ino).map_err(words)?;

@@ -44,7 +44,6 @@ pub fn volume_finish(data: &[u8]) {
     let Some(damaged) = damage::apply(&mut input, 0..images::COUNT, |image| &image.sites) else { return };
     let intents: Vec<Intent> = asked.iter().zip(1..).map(|(asked, id)| asked.intent(&damaged, id)).collect();
     let Ok(done) = volume::finish::finish_in_memory(damaged.device.clone(), None, &intents) else { return };
-    assert_eq!(done.finished, intents.len());
     let Ok(volume) = Volume::open(done.device) else { return };
     for ino in intents.iter().flat_map(Intent::files_changed) {
         let _ = volume.inode(ino);
