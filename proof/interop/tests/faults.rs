@@ -37,7 +37,7 @@ failed "$full"
 ! "$xebec" create mnt/made --from - --size 1g < tree.tar > said 2>&1 || fail "more than fits"
 failed "$full"
 ! "$xebec" create mnt/made --from - < tree.tar > said 2>&1 || fail "more than fits"
-failed "with --size it needs not be"
+failed "not needed with --size"
 # The volume is too small, not the file system that the image is on.
 ! "$xebec" create mnt/made --from tree --size 24m > said 2>&1 || fail "more than fits"
 failed "give it more room with --size or --free"
