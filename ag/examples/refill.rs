@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use base::Ino;
 use block::MemoryDevice;
+use error::Error;
 use journal::engine::NoJournal;
-use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
+use journal::engine::{BufferCache, CommitTarget, LogReservation, Transaction};
 use xebec_ag::{AgLogCosts, Groups, InodeAllocRequest};
 
 struct MemoryVolume {

@@ -1,7 +1,7 @@
 //! Injected allocation failures, for tests of the layers above. Without debug assertions only an empty function is
 //! left; a feature would need another build of the engine for each package.
 
-use journal::engine::Error;
+use error::Error;
 
 /// Injected allocation failures of a volume.
 #[derive(Debug, Default)]

@@ -17,12 +17,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use base::lock::{Mutex, Rank, might_lock};
 use base::percpu::Counter;
 use base::{AgBlock, AgNumber, AppendList, FsBlock};
+use error::Error;
 use format::agf::RawAgf;
 use format::agfl::{self, Agfl, RawAgfl};
 use format::ondisk::{OnDisk, U32};
 use format::{Damage, Geometry, Place};
 use journal::engine::BusyExtentHook;
-use journal::engine::{BufferId, BusyExtent, DiskExtent, Error, Transaction};
+use journal::engine::{BufferId, BusyExtent, DiskExtent, Transaction};
 
 use crate::faults::Faults;
 use crate::inodes::{AgInodeState, InodeOptions, VolumeInodes};

@@ -21,11 +21,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use base::lock::Rank;
 use base::{AgBlock, AgNumber};
+use error::Error;
 use format::agf::RawAgf;
 use format::agi::{NULL_AG_INO, RawAgi};
 use format::btree::BnoBt;
 use format::limits::VolumeShape;
-use journal::engine::{BufferId, Error, Transaction};
+use journal::engine::{BufferId, Transaction};
 
 use crate::group::{Group, Groups, LockedAg, agf};
 use crate::space::claim::Claim;

@@ -8,12 +8,13 @@ use base::lock::{Mutex, Rank};
 use base::{AgBlock, AgNumber, FsBlock, Ino};
 use block::{Device, Durability, MemoryDevice};
 use check::{Finding, Observer, Options};
+use error::Error;
 use format::btree::{BnoBt, CntBt};
 use format::superblock::Superblock;
 use format::{Geometry, checksum};
 use journal::engine::BusyExtentHook;
 use journal::engine::NoJournal;
-use journal::engine::{BufferCache, BusyExtent, CommitTarget, Error, LogReservation, Transaction};
+use journal::engine::{BufferCache, BusyExtent, CommitTarget, LogReservation, Transaction};
 
 use crate::ExtentOwner;
 use crate::group::{Groups, LockedAg, agf};

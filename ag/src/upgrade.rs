@@ -5,13 +5,14 @@ use std::mem::offset_of;
 
 use base::AgNumber;
 use base::lock::Rank;
+use error::Error;
 use format::Geometry;
 use format::agf::RawAgf;
 use format::agi::RawAgi;
 use format::btree::{FinoBt, InoBt, RefcountBt};
 use format::new_ag::empty_root;
 use format::ondisk::OnDisk;
-use journal::engine::{DiskExtent, Error, Transaction};
+use journal::engine::{DiskExtent, Transaction};
 
 use crate::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot, BtreeType};
 use crate::group::{Group, Groups};

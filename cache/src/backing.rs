@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use base::{FsBlock, Ino};
 use block::Device;
-use journal::engine::Error;
+use error::Error;
 
 /// What a block of a file is on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Release, SeqCst};
 
-use journal::engine::Error;
+use error::Error;
 
 use crate::backing::Backing;
 use crate::contents::Contents;

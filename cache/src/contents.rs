@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64 as Seq, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::lock::{Mutex, OwnedReadGuard, OwnedWriteGuard, Rank, RwLock, SpinLock};
-use journal::engine::Error;
+use error::Error;
 
 use crate::ahead::Ahead;
 use crate::backing::{Backing, Mapping, Rooms};

@@ -12,7 +12,7 @@
 use std::sync::atomic::Ordering::{Release, SeqCst};
 
 use block::Durability;
-use journal::engine::Error;
+use error::Error;
 
 use crate::backing::{Backing, Claimed, Finish, Kind, Mapping, Want, Written};
 use crate::contents::{Contents, Share};

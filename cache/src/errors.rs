@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use base::lock::{Mutex, Rank};
-use journal::engine::Error;
+use error::Error;
 
 /// The failures of one file.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use base::lock::{Condvar, Mutex, Rank};
 use base::thread::JoinHandle;
-use journal::engine::Error;
+use error::Error;
 
 use crate::backing::Backing;
 use crate::cache::{Cache, Listed};

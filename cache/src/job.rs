@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use base::FsBlock;
 use base::lock::{OwnedMutexGuard, OwnedReadGuard};
-use journal::engine::Error;
+use error::Error;
 use smallvec::SmallVec;
 
 use crate::backing::{Backing, Claimed, Kind, Want, Written};

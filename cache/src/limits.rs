@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::time::Duration;
 
 use base::lock::{Condvar, Mutex, Rank};
-use journal::engine::Error;
+use error::Error;
 
 use crate::backing::Backing;
 use crate::cache::Cache;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use block::{Plug, WriteRequest};
-use journal::engine::Error;
+use error::Error;
 
 use crate::backing::{Backing, Finish, Written};
 use crate::cache::{Cache, Listed};

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use base::lock::OwnedWriteGuard;
 use block::ReadRequest;
-use journal::engine::Error;
+use error::Error;
 
 use crate::backing::{Backing, Kind, Mapping};
 use crate::contents::Contents;

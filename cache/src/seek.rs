@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use journal::engine::Error;
+use error::Error;
 
 use crate::backing::{Backing, Kind, Mapping};
 use crate::contents::Contents;

@@ -16,7 +16,7 @@ use std::thread::{self, ThreadId};
 
 use base::{FsBlock, Ino, errno};
 use block::{Device, MemoryDevice};
-use journal::engine::Error;
+use error::Error;
 
 use crate::backing::{Backing, Finish, Kind, Mapping, Want};
 pub use claim::TestClaim;

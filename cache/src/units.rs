@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use journal::engine::Error;
+use error::Error;
 
 use crate::backing::{Backing, Kind};
 use crate::contents::Contents;

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Release, SeqCst};
 
-use journal::engine::Error;
+use error::Error;
 
 use crate::backing::{Backing, Kind, Mapping};
 use crate::contents::Contents;

@@ -73,24 +73,24 @@ impl From<&anyhow::Error> for Failure {
 
 impl From<read::Error> for Failure {
     fn from(error: read::Error) -> Self {
-        Self { text: error.to_string(), path: None, errno: Some(error.errno()) }
+        Self { text: error.to_string(), path: None, errno: Some(error.errno().get()) }
     }
 }
 
 /// Errno of an error, if its type has one.
 fn errno_of(error: &(dyn Error + 'static)) -> Option<i32> {
     if let Some(error) = error.downcast_ref::<xebec::Error>() {
-        Some(error.errno())
+        Some(error.errno().get())
     } else if let Some(error) = error.downcast_ref::<xebec::ImageError>() {
-        Some(error.errno())
+        Some(error.errno().get())
     } else if let Some(error) = error.downcast_ref::<read::Error>() {
-        Some(error.errno())
+        Some(error.errno().get())
     } else if let Some(error) = error.downcast_ref::<block::OpenError>() {
         Some(error.errno())
     } else if let Some(error) = error.downcast_ref::<block::DeviceError>() {
         Some(error.errno())
     } else if error.is::<NoMatch>() {
-        Some(base::errno::ENOENT)
+        Some(base::errno::ENOENT.get())
     } else if let Some(error) = error.downcast_ref::<rustix::io::Errno>() {
         Some(error.raw_os_error())
     } else {

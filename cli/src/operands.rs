@@ -14,7 +14,7 @@
 
 use std::fmt;
 
-use base::errno;
+use base::errno::{self, Errno};
 use read::{Last, resolve};
 
 use crate::failure::At;
@@ -73,7 +73,7 @@ impl Tree for xebec::Volume {
 }
 
 /// Whether an errno means that there is no such directory. Other errors are reported.
-fn is_absent(errno: i32) -> bool {
+fn is_absent(errno: Errno) -> bool {
     matches!(errno, errno::ENOENT | errno::ENOTDIR | errno::ELOOP | errno::ENAMETOOLONG)
 }
 

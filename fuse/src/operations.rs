@@ -9,7 +9,7 @@ pub type Result<T> = std::result::Result<T, Errno>;
 
 /// An error number of Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Errno(pub i32);
+pub struct Errno(pub base::errno::Errno);
 
 impl From<xebec::Error> for Errno {
     /// Where the device is itself a file of a mount that is gone, or of a server that is, programs would take the error
@@ -17,7 +17,11 @@ impl From<xebec::Error> for Errno {
     fn from(error: xebec::Error) -> Self {
         const ELSEWHERE: [Os; 5] = [Os::NOTCONN, Os::CONNABORTED, Os::NODEV, Os::STALE, Os::TIMEDOUT];
         let errno = error.errno();
-        Self(if ELSEWHERE.iter().any(|os| os.raw_os_error() == errno) { base::errno::EIO } else { errno })
+        Self(if ELSEWHERE.iter().any(|os| os.raw_os_error() == errno.get()) {
+            base::errno::EIO
+        } else {
+            errno
+        })
     }
 }
 

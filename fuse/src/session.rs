@@ -62,7 +62,7 @@ impl Session {
                 }
                 Err(error) => {
                     session.send(reply.error(request.unique(), error))?;
-                    return Err(io::Error::from_raw_os_error(error.0));
+                    return Err(io::Error::from_raw_os_error(error.0.get()));
                 }
             }
         }

@@ -10,13 +10,14 @@
 use std::sync::Arc;
 
 use base::{FileBlock, Ino};
+use error::Error;
 use format::damage::{Damage, Place};
 use format::extent::{Extent, MAX_FILE_BLOCKS};
 use format::inode::{ForkKind, flags2};
 use format::log::exchange::{ExchangeIntent, flags};
 use format::log::item::ItemType;
 use format::ondisk::U64;
-use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
+use journal::engine::{DeferredOperation, DeferredProgress, Loggable, Transaction};
 
 use crate::extents::ExtentOrHole;
 use crate::fork::deferred::{MapChange, map_later};

@@ -5,10 +5,11 @@ use std::borrow::BorrowMut;
 use ag::rmap::deferred::{FileExtent, RmapIntentType};
 use ag::{AllocRequest, AllocTarget, BlockReservation, Claim, Groups};
 use base::{FsBlock, Ino};
+use error::Error;
 use format::Geometry;
 use format::extent::Extent;
 use format::inode::{ForkKind, ag_of};
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use crate::space::{self, BlockRequest, BlockRun, ForkOwner, SpaceAllocator};
 

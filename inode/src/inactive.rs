@@ -33,9 +33,10 @@ use base::Ino;
 use base::lock::{Condvar, Mutex, MutexGuard, Rank};
 use base::percpu::{self, PerCpu};
 use base::thread::JoinHandle;
+use error::Error;
 use format::extent::Extent;
 use format::inode::{FileType, ForkKind, S_IFMT, flags2};
-use journal::engine::{DiskExtent, Error, Loggable, Transaction};
+use journal::engine::{DiskExtent, Loggable, Transaction};
 use smallvec::SmallVec;
 
 use crate::attr;

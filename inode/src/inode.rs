@@ -27,12 +27,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use base::lock::{Mutex, MutexGuard, OwnedMutexGuard, Rank, SpinLock};
 use base::{Ino, Lsn};
+use error::Error;
 use format::checksum::{self, ZeroRun};
 use format::inode::{CRC_OFFSET, MAGIC, RawInode};
 use format::ondisk::{OnDisk, U64};
-use journal::engine::{
-    CommitPosition, DelwriQueue, Error, ItemCore, LogItem, Loggable, PushResult, VectorGrowth,
-};
+use journal::engine::{CommitPosition, DelwriQueue, ItemCore, LogItem, Loggable, PushResult, VectorGrowth};
 use zerocopy::IntoBytes;
 
 use crate::cluster::{self, InodeLocation};

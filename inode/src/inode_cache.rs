@@ -23,9 +23,9 @@ use allocated::AllocatedInodes;
 use base::lock::{Rank, SpinLock};
 use base::percpu::{self, PerCpu};
 use base::{Ino, errno};
+use error::Error;
 use format::damage::{Damage, Place};
 use format::inode::Dinode;
-use journal::engine::Error;
 use rustc_hash::FxBuildHasher;
 
 use crate::cluster;

@@ -6,11 +6,11 @@
 //! there exactly where a flag says so.
 
 use base::errno;
+use error::Error;
 use format::Geometry;
 use format::extent::MAX_EXTENT_BLOCKS;
 use format::inode::{FileType, ForkKind, flags, flags2};
 use format::ondisk::{U16, U32, U64};
-use journal::engine::Error;
 
 use crate::contents::step::shares;
 use crate::shared::Shared;
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::tests::volume::{Volume, options};
 
-    fn set(volume: &Volume, mode: u16, settings: Settings) -> Result<Settings, i32> {
+    fn set(volume: &Volume, mode: u16, settings: Settings) -> Result<Settings, errno::Errno> {
         let inode = volume.create(mode);
         let tx = volume.begin();
         let mut locked = inode.lock();

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use base::random::Random;
 use base::time::Clock;
+use error::Error;
 use format::Geometry;
 use format::checksum::ZeroRun;
 use format::inode::RawInode;
 use format::ondisk::OnDisk;
 use format::timestamp::Timestamp;
-use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction, TransactionContexts};
+use journal::engine::{BufferCache, CommitTarget, LogReservation, Transaction, TransactionContexts};
 
 use crate::inactive::Queues;
 use crate::inode_cache::CacheIndex;

@@ -4,9 +4,10 @@ use std::fmt::Debug;
 
 pub use ag::inodes::{ChunkInodes, FreedInodes};
 use base::{FsBlock, Ino};
+use error::Error;
 use format::extent::Extent;
 use format::inode::ForkKind;
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 /// The owner of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

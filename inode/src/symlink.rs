@@ -2,13 +2,14 @@
 
 use base::errno;
 use base::lock::Rank;
+use error::Error;
 use format::damage::Place;
 use format::inode::{FileType, ForkKind};
 use format::ondisk::{LeU32, OnDisk, U32, U64};
 use format::remote_block::RemoteBlockHeader;
 use format::symlink::{self, MAGIC, MAX_TARGET};
 use format::{ForkBlock, Geometry};
-use journal::engine::{DiskExtent, Error, Transaction};
+use journal::engine::{DiskExtent, Transaction};
 use zerocopy::IntoBytes;
 
 use crate::extents::ExtentList;

@@ -9,6 +9,7 @@ use base::random::Random;
 use base::time::{FixedClock, Time};
 use base::{AgIno, AgNumber, Daddr, FsBlock, Ino};
 use block::{Device, Durability, MemoryDevice};
+use error::Error;
 use format::agi::RawAgi;
 use format::checksum;
 use format::extent::Extent;
@@ -16,7 +17,7 @@ use format::features::incompat;
 use format::ondisk::{U16, U32, U64};
 use format::superblock::{CRC_OFFSET, MAGIC, RawSuperblock, Superblock};
 use journal::engine::NoJournal;
-use journal::engine::{BufferCache, DiskExtent, Error, LogReservation, Transaction};
+use journal::engine::{BufferCache, DiskExtent, LogReservation, Transaction};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::inode::{InodeRef, LockedInode};

@@ -14,13 +14,14 @@ use std::collections::HashMap;
 
 use base::lock::{Mutex, Rank};
 use base::{AgIno, AgNumber, AppendList, Ino};
+use error::Error;
 use format::Geometry;
 use format::agi::{NULL_AG_INO, RawAgi, UNLINKED_BUCKETS};
 use format::checksum::ChecksummedField;
 use format::damage::{Damage, Place};
 use format::inode::{CRC_OFFSET, RawInode};
 use format::ondisk::OnDisk;
-use journal::engine::{BufferId, DiskExtent, Error, Transaction};
+use journal::engine::{BufferId, DiskExtent, Transaction};
 use rustc_hash::FxBuildHasher;
 
 use crate::cluster;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use base::Lsn;
-use base::errno;
+use base::errno::{self, Errno};
 use block::DeviceError;
 use format::damage::{Damage, Place};
 use format::log::item::ItemType;
@@ -75,12 +75,18 @@ pub enum LogError {
 
 impl LogError {
     /// The errno of a system call that fails with this error.
-    pub fn errno(&self) -> i32 {
+    pub fn errno(&self) -> Errno {
         match self {
-            Self::Device(error) => error.errno(),
+            Self::Device(error) => Errno::new(error.errno()),
             Self::NoLogDevice | Self::Lost { .. } | Self::Writer { .. } => errno::EINVAL,
             _ => errno::EFSCORRUPTED,
         }
+    }
+}
+
+impl From<LogError> for error::Error {
+    fn from(error: LogError) -> Self {
+        Self::Unusable { errno: error.errno(), why: error.to_string().into() }
     }
 }
 

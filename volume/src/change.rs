@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use ag::{BlockReservation, Claim};
-use base::{Ino, errno};
+use base::Ino;
+use base::errno::{self, Errno};
 use format::Damage;
 use format::dir::{DataPtr, DirEntry};
 use format::inode::{FileType, flags2};
@@ -165,7 +166,7 @@ impl Volume {
     }
 
     /// The refusal of what is done to `.` or `..` of a directory; `ENOTDIR` where it is none.
-    pub(crate) fn refuse_dots(&self, dir: Ino, errno: i32, why: &'static str) -> Error {
+    pub(crate) fn refuse_dots(&self, dir: Ino, errno: Errno, why: &'static str) -> Error {
         match self.inode(dir) {
             Ok(dir) if is_directory(&dir.read()) => Error::refused(errno, why),
             Ok(_) => Error::refused(errno::ENOTDIR, "not a directory"),

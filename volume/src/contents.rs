@@ -14,13 +14,13 @@ use ag::{AllocTarget, Claim, ClaimRequest, Groups, RmapReservations};
 use base::{FileBlock, FsBlock, Ino, errno};
 use block::Device;
 use cache::{Backing, Claimed, Finish, Kind, Mapping, Rooms, Want, Written};
+use error::Error;
 use format::inode::{ForkKind, ag_of};
 use inode::contents::{self as maps, Mapped};
 use inode::inode::{Attached, Inode};
 use inode::reservation::ANY_EXTENTS;
 use inode::shared::Shared;
 use inode::state::InodeTime;
-use journal::engine::Error;
 
 use crate::Volume;
 

@@ -32,7 +32,7 @@ const BUFFER_BYTES: usize = 32 << 20;
 /// Finishes the intents that replay of the log onto `device` has found. Nothing is written to either device.
 ///
 /// # Errors
-/// [`Error::Unwritable`] for a volume with unknown features; damage where an intent cannot be finished.
+/// `EROFS` for a volume with unknown features; damage where an intent cannot be finished.
 pub fn finish_in_memory(
     device: Arc<dyn Device>,
     external: Option<Arc<dyn Device>>,
@@ -42,9 +42,9 @@ pub fn finish_in_memory(
     let unknown = superblock.raw.features().ro_compat & !features::RO_COMPAT_KNOWN;
     if unknown != 0 {
         let names = features::names(unknown, features::ro_compat::ALL);
-        return Err(Error::Unwritable {
-            why: format!("the volume uses features that this version can only read: {names}"),
-        });
+        return Err(Error::unwritable(format!(
+            "the volume uses features that this version can only read: {names}"
+        )));
     }
     let top = Arc::new(OverlayDevice::new(device));
     let external = external.map(|log| Arc::new(OverlayDevice::new(log)) as Arc<dyn Device>);

@@ -11,14 +11,9 @@ use inode::state::InodeState;
 
 use crate::{Error, Result};
 
-const IMMUTABLE: Error = Error::Change(journal::engine::Error::Refused {
-    errno: errno::EPERM,
-    why: "immutable (chattr -i allows changes again)",
-});
-const APPEND_ONLY: Error = Error::Change(journal::engine::Error::Refused {
-    errno: errno::EPERM,
-    why: "may only be appended to (chattr -a allows other changes again)",
-});
+const IMMUTABLE: Error = Error::refused(errno::EPERM, "immutable (chattr -i allows changes again)");
+const APPEND_ONLY: Error =
+    Error::refused(errno::EPERM, "may only be appended to (chattr -a allows other changes again)");
 
 /// Refuses any change of an immutable file, or of the names in an immutable directory.
 pub(crate) fn expect_mutable(state: &InodeState) -> Result<()> {

@@ -76,8 +76,8 @@ impl Volume {
     /// Opens the volume at the start of a device. Recovers it first if it was not cleanly unmounted.
     ///
     /// # Errors
-    /// [`Error::Unwritable`] where the superblock forbids it, [`Error::Journal`] where the log cannot be replayed,
-    /// `EROFS` where the device can only be read.
+    /// `EROFS` where the superblock or the device forbids writing; those of [`LogError`](journal::LogError) where the
+    /// log cannot be replayed.
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self> {
         let external = options.log_device.clone();
         let superblock = read_superblock(&*device)?;
@@ -150,12 +150,12 @@ impl Volume {
         let raw = &superblock.raw;
         let internal = [raw.rbmino, raw.rsumino, raw.uquotino, raw.gquotino, raw.pquotino, raw.metadirino];
         let cache = Cache::new(Below::new(table.shared(), &groups, device), options.for_contents());
-        let no_thread = |why: String| Error::Unwritable { why };
         let flusher = options.background.then(|| Flusher::start(&cache)).transpose().map_err(|error| {
-            no_thread(format!("no thread can be started to write contents back: {error}"))
+            Error::unwritable(format!("no thread can be started to write contents back: {error}"))
         })?;
-        let workers = Workers::start(table.shared(), !options.background)
-            .map_err(|error| no_thread(format!("no thread can be started to free removed files: {error}")))?;
+        let workers = Workers::start(table.shared(), !options.background).map_err(|error| {
+            Error::unwritable(format!("no thread can be started to free removed files: {error}"))
+        })?;
         Ok(Self {
             reservations: Reservations::of(&geometry, &groups),
             internal: internal.map(|ino| Ino(ino.get())).into(),
@@ -186,7 +186,7 @@ fn expect_writable(superblock: &Superblock, device: &dyn Device) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::Unwritable { why: format!("{}: {why}", device.describe()) })
+    Err(Error::unwritable(format!("{}: {why}", device.describe())))
 }
 
 /// Recovers a dirty log in place. Returns the bounds of the log, which recovery does not change.

@@ -4,10 +4,11 @@
 //! are left. For readers, in memory, each intent is logged again, and nothing pins the tail.
 
 use base::{Ino, Lsn, errno};
+use error::Error as EngineError;
 use format::damage::{Damage, Place};
 use inode::{InodeRef, LockedInode};
 use journal::engine::RecoveredIntent;
-use journal::engine::{DeferredOperation, Error as EngineError, Loggable};
+use journal::engine::{DeferredOperation, Loggable};
 use journal::recovery::{Intent, IntentOperation};
 
 use crate::{Error, Result, Volume};

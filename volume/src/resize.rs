@@ -217,10 +217,7 @@ pub fn shrink(device: &Arc<dyn Device>, options: &Options, blocks: Option<u64>) 
     let refused = if wanted > before {
         Some(Error::refused(errno::EINVAL, "the volume is smaller than that: grow it"))
     } else if volume.geometry.fit(wanted).is_ok_and(|fit| fit < least) {
-        Some(
-            journal::engine::Error::NoSpace { what: "shrinking the volume: blocks at its end are in use" }
-                .into(),
-        )
+        Some(error::Error::NoSpace { what: "shrinking the volume: blocks at its end are in use" }.into())
     } else {
         None
     };
@@ -292,7 +289,7 @@ fn free_of_empty(device: &dyn Device, geometry: &Geometry, ag: AgNumber) -> Resu
         let mut bytes = vec![0; geometry.sector_size as usize];
         device.read_at(geometry.ag_header_daddr(ag, sector).get() << 9, &mut bytes).map(|()| bytes)
     };
-    let damaged = |damage| journal::engine::Error::damaged(format::Place::ag(ag), damage);
+    let damaged = |damage| error::Error::damaged(format::Place::ag(ag), damage);
     let (agf, agi) = (header(1)?, header(2)?);
     let agf = RawAgf::verify(&agf, geometry, ag).map_err(damaged)?;
     let agi = RawAgi::verify(&agi, geometry, ag).map_err(damaged)?;

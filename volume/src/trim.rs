@@ -1,7 +1,7 @@
 //! Giving the medium back what no file uses: `fstrim`.
 
 use base::AgBlock;
-use journal::engine::Error as EngineError;
+use error::Error as EngineError;
 
 use crate::{Result, Volume};
 

@@ -109,7 +109,7 @@ fn what_cannot_be_set_is_refused_and_nothing_is_made() {
     let volume = open(&device);
     let root = volume.root();
     let made = volume.statistics().inodes.free;
-    let refused: &[(Kind<'_>, Attributes<'_>, i32)] = &[
+    let refused: &[(Kind<'_>, Attributes<'_>, base::errno::Errno)] = &[
         (Kind::Symlink(b"x"), &[(b"user.a", b"")], errno::EPERM),
         (Kind::Fifo, &[(b"user.a", b"")], errno::EPERM),
         (Kind::File, &[(b"security.a", b""), (b"none.a", b"")], errno::EOPNOTSUPP),

@@ -20,7 +20,7 @@ struct Bed {
     file: Ino,
 }
 
-type Answer = Result<(), i32>;
+type Answer = Result<(), errno::Errno>;
 
 type Call = fn(&Bed) -> xebec_volume::Result<()>;
 

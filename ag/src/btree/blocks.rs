@@ -2,10 +2,11 @@
 
 use base::lock::Rank;
 use base::{AgBlock, AgNumber, FsBlock};
+use error::Error;
 use format::btree::{Btree, BtreeBlock, BtreeBlockIdentity, BtreeHeader, BtreePointer};
 use format::ondisk::OnDisk;
 use format::{Damage, Place};
-use journal::engine::{BufferId, DiskExtent, Error, Transaction};
+use journal::engine::{BufferId, DiskExtent, Transaction};
 
 use super::block::EditBytes;
 use super::btree_type::NewBlockHeader;

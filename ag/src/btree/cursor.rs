@@ -1,8 +1,9 @@
 //! Btree cursor: lookups, steps and updates in place.
 
+use error::Error;
 use format::btree::{Btree, MAX_LEVELS};
 use format::ondisk::{OnDisk, U16};
-use journal::engine::{BufferId, Error, Transaction};
+use journal::engine::{BufferId, Transaction};
 
 use super::block::{self, BlockLayout, EditBytes, Side};
 use super::blocks::{BufferEdit, InlineRootEdit};

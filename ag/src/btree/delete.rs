@@ -6,7 +6,8 @@ use super::block::{self, BlockLayout, Side};
 use super::blocks::edit_pair;
 use super::cursor::{Descent, PathLevel, PtrOf};
 use super::{BtreeCursor, BtreeOps, BtreeType, RawPointer};
-use journal::engine::{Error, Transaction};
+use error::Error;
+use journal::engine::Transaction;
 
 impl<T: BtreeOps> BtreeCursor<T> {
     /// Deletes the record at the position and leaves the cursor in the gap: `next` moves to the record after it.

@@ -8,7 +8,8 @@ use super::block::{self, BlockEntry, Side};
 use super::blocks::edit_pair;
 use super::cursor::{Descent, KeyOf, LookupKeyOf, PathLevel, PtrOf, RecordOf};
 use super::{BtreeCursor, BtreeOps, BtreeType, RawPointer};
-use journal::engine::{Error, Transaction};
+use error::Error;
+use journal::engine::Transaction;
 
 impl<T: BtreeOps> BtreeCursor<T> {
     /// Inserts a record and moves to it. No lookup is needed if the cursor is in the gap where a lookup has left it.

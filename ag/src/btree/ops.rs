@@ -4,7 +4,8 @@ use base::{AgNumber, Ino};
 use format::geometry::Geometry;
 
 use super::BtreeType;
-use journal::engine::{Error, Transaction};
+use error::Error;
+use journal::engine::Transaction;
 
 /// Owner of a btree; every block header names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use format::btree::{Rmap, RmapBt, RmapKey};
 
 use super::cursor::Descent;
 use super::{BtreeCursor, BtreeOps};
-use journal::engine::{Error, Transaction};
+use error::Error;
+use journal::engine::Transaction;
 
 impl<T: BtreeOps<Type = RmapBt>> BtreeCursor<T> {
     /// Calls `each` for every mapping that intersects the range, in order, until it breaks. The cursor has no position

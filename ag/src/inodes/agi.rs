@@ -4,11 +4,12 @@ use std::mem::offset_of;
 
 use base::lock::Rank;
 use base::{AgIno, AgNumber};
+use error::Error;
 use format::agi::{NULL_AG_INO, RawAgi};
 use format::geometry::Geometry;
 use format::ondisk::OnDisk;
 use format::{Damage, Place};
-use journal::engine::{BufferId, DiskExtent, Error, Transaction};
+use journal::engine::{BufferId, DiskExtent, Transaction};
 
 use crate::Groups;
 

@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use base::lock::{Rank, might_lock};
 use base::{AgIno, AgNumber, Ino};
+use error::Error;
 use format::Damage;
 use format::btree::{FinoBt, InoBt};
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use super::agi::Agi;
 use super::cached_chunk::CachedChunk;

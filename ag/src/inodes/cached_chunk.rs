@@ -8,8 +8,9 @@
 //! The holder of the AGI takes it out and puts it back.
 
 use base::AgIno;
+use error::Error;
 use format::btree::{FinoBt, InoBt, InodeChunk};
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use super::agi::Agi;
 use super::alloc::take_from;

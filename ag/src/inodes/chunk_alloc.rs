@@ -10,12 +10,11 @@ use std::sync::Arc;
 
 use base::lock::Rank;
 use base::{AgBlock, AgIno};
+use error::Error;
 use format::btree::{FinoBt, InoBt};
 use format::geometry::INODES_PER_CHUNK;
 use format::{Damage, ensure};
-use journal::engine::{
-    DelwriQueue, DiskExtent, Error, ItemCore, LogItem, LogRegions, PushResult, Transaction,
-};
+use journal::engine::{DelwriQueue, DiskExtent, ItemCore, LogItem, LogRegions, PushResult, Transaction};
 use zerocopy::IntoBytes;
 
 use super::agi::Agi;

@@ -2,9 +2,10 @@
 
 use base::lock::Rank;
 use base::{AgIno, Ino};
+use error::Error;
 use format::Damage;
 use format::btree::{FinoBt, InoBt};
-use journal::engine::{DiskExtent, Error, Transaction};
+use journal::engine::{DiskExtent, Transaction};
 
 use super::agi::Agi;
 use super::alloc::{chunk_of, expect_equal};

@@ -13,7 +13,8 @@
 use std::cell::Cell;
 
 use base::AgBlock;
-use journal::engine::{Error, Transaction};
+use error::Error;
+use journal::engine::Transaction;
 
 use super::agi::Agi;
 use crate::group::Group;

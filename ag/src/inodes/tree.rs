@@ -4,11 +4,12 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 
 use base::{AgBlock, AgIno, AgNumber};
+use error::Error;
 use format::Damage;
 use format::agi::RawAgi;
 use format::btree::{FinoBt, InoBt, InodeChunk};
 use format::geometry::Geometry;
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use super::agi::Agi;
 use super::alloc::expect_equal;

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use base::{AgBlock, FsBlock};
+use error::Error;
 use format::log::intent::CountTarget;
 use format::log::item::ItemType;
 use format::{Damage, Place};
-use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
+use journal::engine::{DeferredOperation, DeferredProgress, Loggable, Transaction};
 
 use super::RefcountDomain;
 use super::counts::RefcountAdjustment;

@@ -22,9 +22,10 @@ mod staging;
 mod tests;
 
 use base::AgBlock;
+use error::Error;
 use format::btree::{Btree, REFCOUNT_COW, RefcountBt, RefcountExtent};
 use format::ondisk::U32;
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use self::counts::{RefcountAdjustment, RefcountRecord};
 use crate::btree::BtreeCursor;

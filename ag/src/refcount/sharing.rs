@@ -1,8 +1,9 @@
 //! Finding shared blocks.
 
 use base::{AgBlock, FsBlock};
+use error::Error;
 use format::btree::{REFCOUNT_COW, RefcountBt};
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use super::RefcountDomain;
 use super::counts::RefcountRecord;

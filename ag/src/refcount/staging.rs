@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use base::{AgBlock, FsBlock};
+use error::Error;
 use format::btree::{REFCOUNT_COW, RefcountBt};
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use super::RefcountDomain;
 use super::counts::RefcountRecord;

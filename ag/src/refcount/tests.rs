@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use base::{AgNumber, FsBlock};
+use error::Error;
 use format::btree::{REFCOUNT_COW, RefcountBt};
-use journal::engine::Error;
 use proptest::prelude::*;
 
 use super::counts::{RefcountAdjustment, RefcountRecord, change};

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use base::{AgBlock, FileBlock, FsBlock, Ino};
+use error::Error;
 use format::btree::rmap;
 use format::log::intent::MapTarget;
 use format::log::item::ItemType;
 use format::{Damage, Place};
-use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
+use journal::engine::{DeferredOperation, DeferredProgress, Loggable, Transaction};
 
 use super::ReverseMapping;
 use crate::group::{Group, Groups};

@@ -18,9 +18,10 @@ mod tests;
 use std::ops::ControlFlow;
 
 use base::AgBlock;
+use error::Error;
 use format::btree::{Btree, Rmap, RmapBt, rmap};
 use format::ondisk::{U32, U64};
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use crate::btree::{BtreeCursor, BtreeType};
 use crate::group::LockedAg;

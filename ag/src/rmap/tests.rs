@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use base::{AgNumber, FileBlock, FsBlock, Ino};
+use error::Error;
 use format::btree::{RmapBt, rmap};
-use journal::engine::Error;
 
 use super::ReverseMapping;
 use super::deferred::{FileExtent, RmapIntentType};

@@ -14,8 +14,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use base::lock::{Rank, might_lock};
 use base::{AgBlock, AgNumber, FsBlock};
+use error::Error;
 use format::btree::{BnoBt, CntBt, FreeExtent};
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 use smallvec::SmallVec;
 
 use super::block_reservation::BlockReservation;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use base::lock::Rank;
+use error::Error;
 use format::agi::RawAgi;
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use crate::group::{Group, Groups};
 

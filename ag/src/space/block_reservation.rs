@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use base::AgNumber;
 use base::lock::Rank;
 use base::percpu::Counter;
+use error::Error;
 use format::Geometry;
 use format::agi::RawAgi;
 use format::btree::{Btree, FinoBt, RefcountBt, RmapBt};
 use format::geometry::INODES_PER_CHUNK;
 use format::ondisk::OnDisk;
-use journal::engine::{BufferId, Error, Transaction};
+use journal::engine::{BufferId, Transaction};
 use smallvec::SmallVec;
 
 use crate::btree::BtreeRoot;

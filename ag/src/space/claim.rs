@@ -26,9 +26,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use base::lock::{Rank, might_lock};
 use base::{AgBlock, AgNumber, FsBlock};
+use error::Error;
 use format::btree::{BnoBt, Btree};
 use format::extent::MAX_EXTENT_BLOCKS;
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 use smallvec::SmallVec;
 
 use super::alloc::{AgAllocArgs, AllocTarget};

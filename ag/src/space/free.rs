@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use base::{AgBlock, FsBlock};
+use error::Error;
 use format::log::item::ItemType;
-use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
+use journal::engine::{DeferredOperation, DeferredProgress, Loggable, Transaction};
 
 use crate::group::{Group, Groups, LockedAg};
 use crate::owner::ExtentOwner;

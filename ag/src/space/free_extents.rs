@@ -1,9 +1,10 @@
 //! Free extents in both free-space trees, and the AGF's counters.
 
 use base::AgBlock;
+use error::Error;
 use format::btree::{BnoBt, Btree, CntBt, FreeExtent};
 use format::ondisk::U32;
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use crate::btree::BtreeCursor;
 use crate::group::{LockedAg, agf};

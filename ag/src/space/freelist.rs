@@ -7,10 +7,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use base::AgBlock;
+use error::Error;
 use format::agfl::RawAgfl;
 use format::btree::MAX_LEVELS;
 use format::ondisk::OnDisk;
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use super::alloc::AgAllocArgs;
 use crate::group::{LockedAg, agf};

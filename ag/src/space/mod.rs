@@ -19,7 +19,7 @@
 //! - A transaction locks the AGs that it allocates from before its first allocation, and they have space for everything
 //!   that it may allocate. So it never needs a lower AG than one that it holds.
 //! - Before free space changes, the AGFL holds the worst case that the change takes from it.
-//! - A search that finds nothing changes nothing. After [`Error::NoSpace`](journal::engine::Error::NoSpace) the AG is
+//! - A search that finds nothing changes nothing. After [`Error::NoSpace`](error::Error::NoSpace) the AG is
 //!   consistent, though its AGFL may have been refilled: the transaction can be committed.
 
 pub mod alloc;

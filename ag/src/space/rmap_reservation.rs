@@ -14,8 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use base::FsBlock;
+use error::Error;
 use format::btree::{Btree as _, RmapBt};
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use super::block_reservation::tree_size;
 use crate::group::{Group, Groups, LockedAg};

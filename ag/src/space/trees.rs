@@ -6,9 +6,10 @@
 use std::marker::PhantomData;
 
 use base::{AgBlock, AgNumber};
+use error::Error;
 use format::Geometry;
 use format::btree::{BnoBt, CntBt, RefcountBt, RmapBt};
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use crate::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot, BtreeType};
 use crate::group::{LockedAg, agf};

@@ -1,8 +1,9 @@
 //! Listing free extents while nobody can allocate them.
 
 use base::{AgBlock, AgNumber, FsBlock};
+use error::Error;
 use format::btree::BnoBt;
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use crate::group::Groups;
 

@@ -11,7 +11,7 @@ use super::{Op, Owner, Shared};
 
 impl Shared {
     fn device_error(&self, what: Operation, offset: u64, length: usize) -> DeviceError {
-        let source = std::io::Error::from_raw_os_error(errno::EIO);
+        let source = std::io::Error::from_raw_os_error(errno::EIO.get());
         DeviceError::Io { device: "test".into(), what, offset, length: length as u64, source }
     }
 

@@ -1,7 +1,7 @@
 //! Any call, read or write fails: nothing that was acknowledged is lost, and failed writes are told once.
 
 use base::errno;
-use journal::engine::Error;
+use error::Error;
 
 use super::{Dice, cache, file};
 use crate::testing::{OPS, Op, Volume};

@@ -43,7 +43,7 @@ impl Mounted {
     /// The errors of [`unmount()`]; `EBUSY` where another mount covers it.
     pub fn unmount(&self, lazily: bool) -> io::Result<()> {
         if self.is_covered() {
-            return Err(io::Error::from_raw_os_error(base::errno::EBUSY));
+            return Err(io::Error::from_raw_os_error(base::errno::EBUSY.get()));
         }
         unmount(&self.directory, lazily)
     }

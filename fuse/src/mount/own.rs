@@ -86,7 +86,10 @@ mod tests {
         symlink(path.join("real/mnt"), path.join("link")).unwrap();
         symlink("real", path.join("above")).unwrap();
         assert!(place(&path.join("real/mnt")).is_ok());
-        assert_eq!(place(&path.join("link")).unwrap_err().raw_os_error(), Some(base::errno::ELOOP));
-        assert_eq!(place(&path.join("above/mnt")).unwrap_err().raw_os_error(), Some(base::errno::ELOOP));
+        assert_eq!(place(&path.join("link")).unwrap_err().raw_os_error(), Some(base::errno::ELOOP.get()));
+        assert_eq!(
+            place(&path.join("above/mnt")).unwrap_err().raw_os_error(),
+            Some(base::errno::ELOOP.get())
+        );
     }
 }

@@ -80,7 +80,8 @@ impl Reply {
     /// An error in its place.
     pub fn error(&mut self, unique: u64, errno: Errno) -> &[u8] {
         // The kernel takes nothing else for an error.
-        let number = if (1..512).contains(&errno.0) { errno.0 } else { EIO };
+        let number = errno.0.get();
+        let number = if (1..512).contains(&number) { number } else { EIO.get() };
         self.with_header(unique, -number, 0)
     }
 
@@ -113,8 +114,8 @@ mod tests {
     fn an_error_is_one_that_the_kernel_knows() {
         let mut reply = Reply::new(0);
         let error = |bytes: &[u8]| i32::from_ne_bytes(bytes[4..8].try_into().unwrap());
-        assert_eq!(error(reply.error(1, Errno(2))), -2);
-        assert_eq!(error(reply.error(1, Errno(0))), -EIO);
-        assert_eq!(error(reply.error(1, Errno(100_000))), -EIO);
+        assert_eq!(error(reply.error(1, Errno(base::errno::Errno::new(2)))), -2);
+        assert_eq!(error(reply.error(1, Errno(base::errno::Errno::new(0)))), -EIO.get());
+        assert_eq!(error(reply.error(1, Errno(base::errno::Errno::new(100_000)))), -EIO.get());
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use base::lock::Rank;
 use base::{Daddr, FileBlock};
+use error::Error;
 use format::attr::leaf::AttrLeaf;
 use format::dabtree::{BlkInfo, DaNode, DaTree, NODE_MAGIC};
 use format::edit::BlockMut;
@@ -11,7 +12,7 @@ use format::extent::Extent;
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Geometry, dabtree};
-use journal::engine::{BufferId, DiskExtent, Error, Transaction};
+use journal::engine::{BufferId, DiskExtent, Transaction};
 
 use super::{Attributes, MAX_MAP_TREE_BLOCKS, Result};
 use crate::extents::ExtentList;

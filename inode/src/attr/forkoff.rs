@@ -12,10 +12,10 @@
 //!
 //! The attribute fork has space for a btree root of 2 entries.
 
+use error::Error;
 use format::extent::RawExtent;
 use format::inode::{FileType, ForkKind};
 use format::ondisk::OnDisk;
-use journal::engine::Error;
 
 use super::{Attributes, Result};
 use crate::dir::{Directory, InodeDirFork};

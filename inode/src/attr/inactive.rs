@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use base::lock::Rank;
 use base::{Daddr, FileBlock};
+use error::Error;
 use format::ForkBlock;
 use format::attr::edit::leaf;
 use format::damage::Place;
 use format::edit::BlockMut;
 use format::inode::ForkKind;
-use journal::engine::{BufferId, DiskExtent, Error, Transaction};
+use journal::engine::{BufferId, DiskExtent, Transaction};
 
 use crate::fork::Fork;
 use crate::inactive::{STEP_BUFFERS, STEP_EXTENTS};

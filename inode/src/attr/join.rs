@@ -4,11 +4,11 @@
 //! insertion does not split it again. The block at the lower address stays, which keeps the fork compact.
 
 use base::FileBlock;
+use error::Error;
 use format::Damage;
 use format::attr::edit::leaf as edit;
 use format::dabtree::NodeEntry;
 use format::dabtree::edit as node;
-use journal::engine::Error;
 
 use super::blocks::AttrBlock;
 use super::node::{AttrPath, AttrPathBlock};

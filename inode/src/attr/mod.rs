@@ -53,6 +53,7 @@ mod split;
 mod tests;
 
 use base::Ino;
+use error::Error;
 use format::attr::edit::leaf as edit;
 use format::attr::parent::ParentRecord;
 use format::attr::{Attr, AttrValue, Namespace};
@@ -61,7 +62,7 @@ use format::damage::{Damage, Place};
 use format::inode::ForkKind;
 use format::ondisk::{OnDisk, U32, U64};
 use format::{Geometry, hash};
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 use zerocopy::IntoBytes;
 
 use crate::fork::Fork;

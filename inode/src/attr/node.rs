@@ -2,6 +2,7 @@
 //! insertion, removal.
 
 use base::FileBlock;
+use error::Error;
 use format::attr::edit::leaf as edit;
 use format::attr::leaf::AttrLeaf;
 use format::attr::{Attr, AttrValue};
@@ -9,7 +10,6 @@ use format::dabtree::edit as node;
 use format::dabtree::{MAX_DEPTH, NodeEntry};
 use format::inode::ForkKind;
 use format::{Damage, ensure};
-use journal::engine::Error;
 
 use super::blocks::AttrBlock;
 use super::{AttrInfo, AttrKey, Attributes, NewAttrValue, Result, is_inline};

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use ag::{AllocTarget, Claim, ClaimRequest, Groups};
 use base::lock::Rank;
 use base::{Daddr, FileBlock, FsBlock, Ino};
+use error::Error;
 use format::attr::MAX_VALUE;
 use format::attr::remote::{MAGIC, block_count, bytes_per_block, verify};
 use format::checksum;
@@ -22,7 +23,7 @@ use format::damage::Damage;
 use format::inode::{ForkKind, ag_of};
 use format::ondisk::{LeU32, U32, U64};
 use format::remote_block::{CRC_OFFSET, RemoteBlockHeader};
-use journal::engine::{DiskExtent, Error, Transaction};
+use journal::engine::{DiskExtent, Transaction};
 use zerocopy::IntoBytes;
 
 use super::{Attributes, Result};

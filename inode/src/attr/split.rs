@@ -4,10 +4,10 @@
 //! An attribute takes up to 3/4 of a leaf, so it may fit neither half. Then the leaf is split at the attribute's place,
 //! and the attribute gets a leaf of its own between the halves.
 
+use error::Error;
 use format::attr::edit::leaf as edit;
 use format::dabtree::edit as node;
 use format::dabtree::{MAX_DEPTH, NodeEntry};
-use journal::engine::Error;
 
 use super::blocks::AttrBlock;
 use super::node::{AttrPath, AttrPathBlock};

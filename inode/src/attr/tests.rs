@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use base::errno;
+use error::Error;
 use format::attr::Namespace;
-use journal::engine::{Error, Loggable};
+use journal::engine::Loggable;
 
 use super::{AttrKey, Attributes, NewAttrValue};
 use crate::inode::LockedInode;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ag::{Claim, ClaimRequest, Groups, RmapChange, RmapReservations};
 use base::FsBlock;
-use journal::engine::Error;
+use error::Error;
 
 use crate::shared::Shared;
 

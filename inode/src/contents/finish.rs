@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use ag::{Claim, ExtentOwner, Groups, RmapChange, RmapReservation, RmapReservations};
 use base::FileBlock;
+use error::Error;
 use format::extent::Extent;
 use format::inode::ForkKind;
 use format::timestamp::Timestamp;
-use journal::engine::{Error, Loggable};
+use journal::engine::Loggable;
 use smallvec::SmallVec;
 
 use super::step::{File, Step, cut, expect_map, list, pieces, shares};

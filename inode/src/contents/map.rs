@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ag::Groups;
 use base::{FileBlock, FsBlock};
+use error::Error;
 use format::extent::Extent;
 use format::inode::ForkKind;
-use journal::engine::Error;
 use smallvec::SmallVec;
 
 use super::step::shares;

@@ -36,7 +36,7 @@ pub(crate) mod step;
 mod tests;
 
 use base::errno;
-use journal::engine::Error;
+use error::Error;
 
 pub use claim::{claim, room_to_write};
 pub use finish::{Finish, Written, finish};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ag::{AllocTarget, Claim, ClaimRequest, ExtentOwner, Groups};
 use base::FileBlock;
+use error::Error;
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
 use format::inode::{ag_of, flags, flags2};
 use format::ondisk::U16;
-use journal::engine::Error;
 
 use super::claim::claim;
 use super::step::{File, pieces, shares};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use ag::refcount::deferred::RefcountIntentType;
 use ag::{Groups, RmapChange};
 use base::{FileBlock, FsBlock, errno};
+use error::Error;
 use format::extent::{Extent, MAX_FILE_BLOCKS};
-use journal::engine::{Error, Loggable};
+use journal::engine::Loggable;
 
 use super::step::{File, Step, expect_map, list, pieces, set_shares, shares};
 use super::{PIECES_AT_ONCE, TOO_FAR};

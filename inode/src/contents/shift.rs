@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ag::Groups;
 use base::{FileBlock, errno};
+use error::Error;
 use format::extent::MAX_FILE_BLOCKS;
-use journal::engine::Error;
 
 use super::punch;
 use super::step::File;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ag::Groups;
 use base::FileBlock;
+use error::Error;
 use format::extent::MAX_FILE_BLOCKS;
 use format::inode::flags;
-use journal::engine::Error;
 
 use super::TOO_FAR;
 use super::step::File;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use ag::{BlockReservation, Groups, RmapChange, RmapReservation, RmapReservations};
 use base::{FileBlock, FsBlock};
+use error::Error;
 use format::inode::{FileType, ForkKind, flags2};
 use format::ondisk::U64;
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 use smallvec::SmallVec;
 
 use super::{NOT_A_MAP, PIECES_AT_ONCE};

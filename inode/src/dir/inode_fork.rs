@@ -6,13 +6,14 @@
 
 use base::lock::Rank;
 use base::{Daddr, FileBlock, Ino};
+use error::Error;
 use format::dabtree::BlkInfo;
 use format::dir::DirHeader;
 use format::extent::Extent;
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Place};
-use journal::engine::{BufferExtents, BufferId, DiskExtent, Error, JoinedBuffer, Transaction};
+use journal::engine::{BufferExtents, BufferId, DiskExtent, JoinedBuffer, Transaction};
 
 use super::collision_index::CollisionIndex;
 use super::error::Result;

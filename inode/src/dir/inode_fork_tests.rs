@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use base::{FsBlock, Ino, errno};
+use error::Error;
 use format::dir::DataPtr;
 use format::inode::ForkKind;
-use journal::engine::{Error, Loggable};
+use journal::engine::Loggable;
 
 use super::{Directory, FoundEntry, InodeDirFork};
 use crate::inode::{InodeRef, LockedInode};

@@ -9,12 +9,13 @@
 use std::sync::Arc;
 
 use base::{FileBlock, Ino};
+use error::Error;
 use format::damage::{Damage, Place};
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
 use format::inode::ForkKind;
 use format::log::intent::{MapTarget, bmap};
 use format::log::item::ItemType;
-use journal::engine::{DeferredOperation, DeferredProgress, Error, Loggable, Transaction};
+use journal::engine::{DeferredOperation, DeferredProgress, Loggable, Transaction};
 
 use super::Fork;
 use crate::inode::LockedInode;

@@ -5,6 +5,7 @@
 
 use base::lock::Rank;
 use base::{FileBlock, FsBlock};
+use error::Error;
 use format::btree::{
     BmBt, Btree, BtreeBlock, BtreeBlockBody, BtreeBlockIdentity, BtreeHeader, BtreePointer, LongHeader,
 };
@@ -12,7 +13,7 @@ use format::damage::{Damage, Place};
 use format::extent::Extent;
 use format::inode::{Fork, ForkKind, verify_extents};
 use format::ondisk::{OnDisk, U64};
-use journal::engine::{DiskExtent, Error};
+use journal::engine::DiskExtent;
 
 use crate::extents::ExtentList;
 use crate::shared::Shared;

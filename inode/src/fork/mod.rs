@@ -24,12 +24,13 @@ pub(crate) mod root;
 mod tree;
 
 use base::{FileBlock, FsBlock, errno};
+use error::Error;
 use format::Geometry;
 use format::damage::Place;
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, RawExtent};
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
-use journal::engine::{Error, Transaction};
+use journal::engine::Transaction;
 
 use crate::extents::{ExtentList, Splice};
 use crate::shared::Shared;

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use base::{FileBlock, Ino};
+use error::Error;
 use format::extent::Extent;
 use format::inode::ForkKind;
-use journal::engine::{Error, Loggable, Transaction};
+use journal::engine::{Loggable, Transaction};
 use proptest::prelude::*;
 
 use super::Fork;

@@ -3,6 +3,7 @@
 use ag::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot};
 use base::FsBlock;
 use base::lock::Rank;
+use error::Error;
 use format::Geometry;
 use format::btree::{
     BmBt, BmapKey, Btree, BtreeBlock, BtreeBlockIdentity, BtreePointer, LongHeader, NULL_FS_BLOCK,
@@ -12,7 +13,7 @@ use format::extent::{Extent, RawExtent};
 use format::inode::{Fork as RawFork, ForkKind};
 use format::log::inode::fields;
 use format::ondisk::{OnDisk, U16, U32, U64};
-use journal::engine::{DiskExtent, Error, Transaction};
+use journal::engine::{DiskExtent, Transaction};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::root::{self, InlineRoot};

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{FileBlock, FsBlock, Ino};
+use error::Error;
 use format::extent::Extent;
 use format::inode::ForkKind;
 use format::log::exchange::{ExchangeIntent, flags};
 use format::log::intent::{MapTarget, bmap};
-use journal::engine::{DeferredOperation, Error, Loggable};
+use journal::engine::{DeferredOperation, Loggable};
 use proptest::prelude::*;
 
 use crate::exchange;

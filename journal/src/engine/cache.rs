@@ -19,9 +19,9 @@ use rustc_hash::FxBuildHasher;
 use scc::HashIndex;
 
 use super::buffer::{Buffer, BufferExtents, BufferGuard, DiskExtent, State, settle};
-use super::error::Error;
 use super::item::LogItem;
 use super::writeback::write_with_retry;
+use error::Error;
 use format::damage::{Damage, Place};
 
 /// The metadata buffer cache of one volume.

@@ -7,9 +7,9 @@ use base::percpu::{self, PerCpu};
 use base::{FsBlock, Lsn};
 
 use super::cache::BufferCache;
-use super::error::Error;
 use super::ticket::TicketAccount;
 use super::transaction_items::TransactionItems;
+use error::Error;
 
 /// Log space of a chain of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,12 +19,12 @@ use base::Lsn;
 use base::lock::{Mutex, Rank};
 use format::log::item::ItemType;
 
-use super::error::Error;
 use super::item::{AfterCommit, ItemCore, LogItem};
 use super::regions::LogRegions;
 use super::transaction::{Loggable, Transaction};
 use super::tuning::INTENT_OPERATIONS;
 use super::writeback::{DelwriQueue, PushResult};
+use error::Error;
 
 /// One operation on one extent that is done later.
 pub trait DeferredOperation: Send {

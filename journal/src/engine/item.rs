@@ -20,11 +20,11 @@ use base::lock::{Rank, SpinLock};
 use base::prefetch::prefetch;
 
 use super::buffer_vector::BufferVector;
-use super::error::Error;
 use super::regions::LogRegions;
 use super::sizes::logged;
 use super::tuning::PREFETCH_ITEMS;
 use super::writeback::{DelwriQueue, PushResult};
+use error::Error;
 
 /// A log item, which is logged and later written back: a buffer, an inode, an intent.
 pub trait LogItem: Send + Sync + Debug {

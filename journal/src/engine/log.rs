@@ -39,7 +39,6 @@ use super::buffer::Buffer;
 use super::cache::BufferCache;
 use super::commit_target::{BusyExtentHook, CommitTarget, LogReservation, Ticket, TransactionContexts};
 use super::defer::RecoveredIntent;
-use super::error::Error;
 use super::grant::{GrantHead, GrantPositions};
 use super::iclog::{IclogOptions, Iclogs, checkpoint_writer};
 use super::log_device::LogDevice;
@@ -50,6 +49,7 @@ use super::transaction::Transaction;
 use super::transaction_items::TransactionItems;
 use super::tuning::PUSH_INTERVAL;
 use crate::{Journal, State};
+use error::Error;
 
 /// Sizes and numbers of the journal's parts.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ impl Log {
     /// Starts the journal of a volume whose log is clean.
     ///
     /// # Errors
-    /// Those of [`Journal::open`]; [`Error::Log`] if the log is dirty, or the options do not fit it.
+    /// Those of [`Journal::open`]; [`Error::Unusable`] if the log is dirty, or the options do not fit it.
     pub fn open(
         superblock: &Superblock,
         data: Arc<dyn Device>,
@@ -149,7 +149,7 @@ impl Log {
     /// Starts the journal of a log that is clean, or whose recovery is complete and flushed.
     ///
     /// # Errors
-    /// [`Error::Log`] if the options do not fit the log; device errors.
+    /// [`Error::Unusable`] if the options do not fit the log; device errors.
     pub fn start(
         superblock: &Superblock,
         data: Arc<dyn Device>,

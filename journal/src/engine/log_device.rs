@@ -18,11 +18,11 @@ use format::Geometry;
 use format::log::BLOCK_BYTES;
 use format::log::record::{MAGIC, MAX_BLOCKS, MAX_IN_FLIGHT, block_cycle, previous_cycle};
 
-use super::error::Error;
 use super::log::LogBounds;
 use super::shutdown::Shutdown;
 use super::tuning::STAMP_BLOCKS;
 use crate::area::{LogArea, SCAN_BLOCKS};
+use error::Error;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -41,7 +41,7 @@ impl LogDevice {
     /// The log of a volume that continues at `bounds.head`, and whose records from `bounds.needed` on are still needed.
     ///
     /// # Errors
-    /// Those of [`LogArea::new`], and [`Error::Log`] if the head lies outside the log.
+    /// Those of [`LogArea::new`], and [`Error::Unusable`] if the head lies outside the log.
     pub fn new(
         geometry: &Geometry,
         data: &Arc<dyn Device>,

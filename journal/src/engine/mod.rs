@@ -42,7 +42,6 @@ mod chunk_bitmap;
 mod cil;
 mod commit_target;
 mod defer;
-mod error;
 mod grant;
 mod iclog;
 mod inflight_writes;
@@ -71,7 +70,6 @@ pub use commit_target::{
     BusyExtent, BusyExtentHook, CommitTarget, LogReservation, Ticket, TransactionContext, TransactionContexts,
 };
 pub use defer::{DeferredOperation, DeferredProgress, RecoveredIntent};
-pub use error::Error;
 pub use item::{AfterCommit, CommitItem, CommitPosition, ItemCore, LogItem, VectorGrowth};
 pub use joined_buffer::JoinedBuffer;
 pub use log::{Log, LogBounds, Options};

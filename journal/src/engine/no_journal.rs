@@ -11,12 +11,12 @@ use base::lock::{Mutex, Rank};
 use block::{Device, DeviceError};
 
 use super::commit_target::{BusyExtentHook, CommitTarget, LogReservation, Ticket};
-use super::error::Error;
 use super::inflight_writes::InflightWrites;
 use super::item::{CommitPosition, LogItem};
 use super::ticket::TicketAccount;
 use super::transaction_items::TransactionItems;
 use super::writeback::{DelwriQueue, PushResult};
+use error::Error;
 
 /// See the module.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use format::log::operation::RawOperation;
 use format::log::record::{CYCLES_PER_HEADER, MAX_BYTES};
 use format::ondisk::OnDisk;
 
-use super::error::Error;
+use error::Error;
 
 /// Start, transaction header and commit operations of a checkpoint.
 pub const FRAME_BYTES: u64 = (3 * RawOperation::SIZE + RawTransactionHeader::SIZE) as u64;
@@ -48,7 +48,7 @@ impl LogSizes {
     /// `buffer` is the requested size of an iclog, `None` for the default; `stripe_unit` is in bytes, 0 for none.
     ///
     /// # Errors
-    /// [`Error::Log`] if an iclog is no power of two from 32 KiB to 256 KiB, or no multiple of the stripe unit,
+    /// [`Error::Unusable`] if an iclog is no power of two from 32 KiB to 256 KiB, or no multiple of the stripe unit,
     /// or if the log is too small for eight iclogs.
     pub fn new(log: u64, stripe_unit: u32, buffer: Option<u32>) -> Result<Self, Error> {
         let invalid = |why: String| Err(Error::log(why));

@@ -16,11 +16,11 @@ use super::buffer::DiskExtent;
 use super::cache::BufferCache;
 use super::commit_target::{CommitTarget, LogReservation, Ticket};
 use super::defer::{DeferredOperation, DeferredProgress};
-use super::error::Error;
 use super::item::CommitPosition;
 use super::no_journal::NoJournal;
 use super::transaction::{Loggable, Transaction};
 use super::transaction_items::TransactionItems;
+use error::Error;
 
 struct Bench {
     device: Arc<MemoryDevice>,

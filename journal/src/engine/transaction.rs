@@ -27,12 +27,12 @@ use super::buffer::{Buffer, BufferExtents, BufferGuard, DiskExtent, State};
 use super::cache::BufferCache;
 use super::commit_target::{BusyExtent, CommitTarget, LogReservation, Ticket, TransactionContext};
 use super::defer::{self, DeferredOperation, PendingOperations, RecoveredIntent};
-use super::error::Error;
 use super::item::{CommitPosition, LogItem, VectorGrowth};
 use super::joined_buffer::JoinedBuffer;
 use super::regions::LogRegions;
 use super::transaction_items::{OneShotItem, TransactionItems};
 use super::tuning::{MAX_RECYCLED_CAPACITY, USUAL_BUFFERS};
+use error::Error;
 
 /// A buffer within one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

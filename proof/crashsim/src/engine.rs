@@ -174,7 +174,7 @@ impl Open {
 }
 
 fn failure(error: volume::Error) -> Failure {
-    Failure { errno: error.errno(), message: error.to_string() }
+    Failure { errno: error.errno().get(), message: error.to_string() }
 }
 
 fn kind(kind: &Kind) -> volume::Kind<'_> {

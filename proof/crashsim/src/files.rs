@@ -14,7 +14,7 @@ pub struct Open<'v> {
 }
 
 fn failed(error: volume::Error) -> Failure {
-    Failure { errno: error.errno(), message: error.to_string() }
+    Failure { errno: error.errno().get(), message: error.to_string() }
 }
 
 impl<'v> Subject for Files<'v> {

@@ -111,7 +111,7 @@ impl Faulty {
 }
 
 fn host(error: &std::io::Error) -> Errno {
-    Errno(error.raw_os_error().unwrap_or(EIO))
+    Errno(error.raw_os_error().map_or(EIO, base::errno::Errno::new))
 }
 
 impl Operations for Faulty {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use base::errno;
+use base::errno::{self, Errno};
 use block::DeviceError;
 use format::superblock::SuperblockError;
 
@@ -29,10 +29,10 @@ impl MkfsError {
     }
 
     /// The errno that a system call would have returned.
-    pub fn errno(&self) -> i32 {
+    pub fn errno(&self) -> Errno {
         match self {
             Self::Option { .. } => errno::EINVAL,
-            Self::Device(error) => error.errno(),
+            Self::Device(error) => Errno::new(error.errno()),
             Self::Refused(_) => errno::EFSCORRUPTED,
         }
     }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use base::{Ino, errno};
+use base::Ino;
+use base::errno::{self, Errno};
 use block::DeviceError;
 use format::superblock::SuperblockError;
 use format::{Damage, Place};
@@ -44,7 +45,7 @@ pub enum Error {
     /// The operation does not apply to this object.
     Unfit {
         /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EINVAL`, `ELOOP`, `ENAMETOOLONG`, `ENODATA`, `EOPNOTSUPP`.
-        errno: i32,
+        errno: Errno,
         /// The path or inode, as the caller named it, with the reason.
         message: String,
     },
@@ -57,14 +58,14 @@ impl Error {
     }
 
     /// An operation that does not apply.
-    pub fn unfit(errno: i32, message: impl Into<String>) -> Self {
+    pub fn unfit(errno: Errno, message: impl Into<String>) -> Self {
         Self::Unfit { errno, message: message.into() }
     }
 
     /// The errno that a system call would return.
-    pub fn errno(&self) -> i32 {
+    pub fn errno(&self) -> Errno {
         match self {
-            Self::Device(error) => error.errno(),
+            Self::Device(error) => Errno::new(error.errno()),
             Self::Refused { reason: SuperblockError::Damaged(_), .. } | Self::Damaged { .. } => {
                 errno::EFSCORRUPTED
             }
@@ -116,7 +117,7 @@ impl From<DeviceError> for Error {
 
 impl From<Error> for std::io::Error {
     fn from(error: Error) -> Self {
-        let kind = std::io::Error::from_raw_os_error(error.errno()).kind();
+        let kind = std::io::Error::from_raw_os_error(error.errno().get()).kind();
         Self::new(kind, error)
     }
 }

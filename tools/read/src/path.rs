@@ -1,6 +1,7 @@
 //! Path resolution within a volume.
 
-use base::{Ino, errno};
+use base::Ino;
+use base::errno::{self, Errno};
 use format::inode::FileType;
 
 use crate::dir;
@@ -120,7 +121,7 @@ impl Walk<'_> {
     }
 
     #[cold]
-    fn fail(&self, errno: i32, reason: &str) -> Error {
+    fn fail(&self, errno: Errno, reason: &str) -> Error {
         Error::unfit(errno, format!("{}: {reason}", self.path.escape_ascii()))
     }
 }

@@ -59,10 +59,7 @@ enum List {
     Default,
 }
 
-const NO_SUCH: Error = Error::Change(journal::engine::Error::Refused {
-    errno: errno::ENODATA,
-    why: "there is no attribute of this name",
-});
+const NO_SUCH: Error = Error::refused(errno::ENODATA, "there is no attribute of this name");
 
 impl<'n> Name<'n> {
     fn parse(name: &'n [u8]) -> Result<Self> {
@@ -261,8 +258,7 @@ impl Volume {
         if name.list.is_none() {
             return Ok(found);
         }
-        acl::to_linux(&found)
-            .map_err(|damage| Error::Change(journal::engine::Error::damaged(format::Place::ino(ino), damage)))
+        acl::to_linux(&found).map_err(|damage| error::Error::damaged(format::Place::ino(ino), damage).into())
     }
 
     /// The names of a file's attributes: access control lists under Linux's names, parent pointers not at all.
@@ -309,7 +305,7 @@ impl Change<'_> {
     pub fn attributes<T>(
         &mut self,
         state: &mut Locked,
-        work: impl FnOnce(&mut Attributes<'_>) -> std::result::Result<T, journal::engine::Error>,
+        work: impl FnOnce(&mut Attributes<'_>) -> std::result::Result<T, error::Error>,
     ) -> Result<T> {
         self.attributes_with(Vec::new(), state, work)
     }
@@ -319,7 +315,7 @@ impl Change<'_> {
         &mut self,
         claims: Vec<Claim>,
         state: &mut Locked,
-        work: impl FnOnce(&mut Attributes<'_>) -> std::result::Result<T, journal::engine::Error>,
+        work: impl FnOnce(&mut Attributes<'_>) -> std::result::Result<T, error::Error>,
     ) -> Result<T> {
         let volume = self.volume;
         let room = self.blocks.left().saturating_sub(claims.iter().map(Claim::count).sum());

@@ -67,7 +67,7 @@ impl File<'_> {
         self.with_map(offset, u64::MAX, Edges::Keep, |change| {
             if end >= change.size() {
                 let why = "the range reaches to the end of the file: truncate it instead";
-                return Err(journal::engine::Error::Refused { errno: errno::EINVAL, why });
+                return Err(error::Error::Refused { errno: errno::EINVAL, why });
             }
             let count = length >> self.volume.geometry.block_log;
             contents::collapse(self.shared(), self.groups(), self.inode(), from, count)?;
@@ -86,7 +86,7 @@ impl File<'_> {
         end_of(offset, length)?;
         let from = self.whole(offset, length)?;
         self.with_map(offset, u64::MAX, Edges::Keep, |change| {
-            let refused = |errno, why| Err(journal::engine::Error::Refused { errno, why });
+            let refused = |errno, why| Err(error::Error::Refused { errno, why });
             if change.size() > MAX_FILE_BYTES - length {
                 return refused(errno::EFBIG, "the file would be longer than a file can be");
             }
@@ -105,7 +105,7 @@ impl File<'_> {
         from: u64,
         to: u64,
         edges: Edges,
-        work: impl Fn(&mut Change<'_>) -> std::result::Result<(), journal::engine::Error>,
+        work: impl Fn(&mut Change<'_>) -> std::result::Result<(), error::Error>,
     ) -> Result<()> {
         self.volume.with_room(|| Ok(self.contents.change_map(from..to, edges, &work)?))?;
         self.written()
@@ -116,7 +116,7 @@ impl File<'_> {
         change: &mut Change<'_>,
         range: Blocks,
         size: Option<u64>,
-    ) -> std::result::Result<(), journal::engine::Error> {
+    ) -> std::result::Result<(), error::Error> {
         contents::preallocate(self.shared(), self.groups(), self.inode(), range, size)?;
         if let Some(size) = size {
             change.set_size(size);

@@ -7,10 +7,10 @@ use ag::{AllocTarget, ClaimRequest, Groups};
 use base::{FileBlock, FsBlock, errno};
 use block::Durability;
 use cache::Edges;
+use error::Error as EngineError;
 use inode::contents::{self, Finish, Mapped, Share, Written};
 use inode::inode::Inode;
 use inode::shared::Shared;
-use journal::engine::Error as EngineError;
 
 use super::File;
 use super::reserve::end_of;

@@ -9,7 +9,7 @@ use crate::Error;
 
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
-        let kind = io::Error::from_raw_os_error(error.errno()).kind();
+        let kind = io::Error::from_raw_os_error(error.errno().get()).kind();
         Self::new(kind, error)
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use base::errno;
+use base::errno::{self, Errno};
 use block::{Content, DeviceError, OpenError};
 use format::features;
 use format::superblock::SuperblockError;
@@ -66,7 +66,7 @@ impl ImageError {
     /// The error with advice for a file that can be read, and was to be opened for changes.
     pub(super) fn open(error: OpenError, path: Option<&Path>) -> Self {
         let is_readable = || path.is_some_and(|path| std::fs::File::open(path).is_ok());
-        let advice = match (&error, error.errno()) {
+        let advice = match (&error, Errno::new(error.errno())) {
             (OpenError::Io { .. }, errno::EACCES | errno::EPERM) if is_readable() => {
                 "it can be read, but is to be changed: make it writable with chmod, copy it, or mount it with -o ro"
             }
@@ -80,11 +80,11 @@ impl ImageError {
     }
 
     /// The errno that a system call would return.
-    pub fn errno(&self) -> i32 {
+    pub fn errno(&self) -> Errno {
         match self {
-            Self::Open { error, .. } => error.errno(),
-            Self::Wait(error) => error.raw_os_error().unwrap_or(errno::EIO),
-            Self::Device(error) => error.errno(),
+            Self::Open { error, .. } => Errno::new(error.errno()),
+            Self::Wait(error) => error.raw_os_error().map_or(errno::EIO, Errno::new),
+            Self::Device(error) => Errno::new(error.errno()),
             Self::Superblock { reason: SuperblockError::Damaged(_), .. } => errno::EFSCORRUPTED,
             Self::Truncated { .. } => errno::EIO,
             Self::Log(error) | Self::Replay(error) => error.errno(),

@@ -1,6 +1,7 @@
 //! Taking names away.
 
-use base::{Ino, errno};
+use base::Ino;
+use base::errno::{self, Errno};
 use inode::state::InodeTime;
 
 use super::order::{Named, lock_named};
@@ -87,7 +88,7 @@ impl Change<'_> {
 }
 
 /// Refuses a directory that has entries, with the errno that Linux has for it: removing differs from renaming.
-pub(super) fn expect_empty(change: &mut Change<'_>, dir: &mut Locked, errno: i32) -> Result<()> {
+pub(super) fn expect_empty(change: &mut Change<'_>, dir: &mut Locked, errno: Errno) -> Result<()> {
     let empty = change.directory(dir, |dir| dir.is_empty())?;
     change.tx.release_clean();
     if empty { Ok(()) } else { Err(Error::refused(errno, "the directory is not empty")) }

@@ -5,7 +5,8 @@ use format::ondisk::U32;
 
 use super::support::{Bench, TestTree, empty, open};
 use crate::btree::{BtreeCursor, BtreeRoot};
-use journal::engine::{Error, Transaction};
+use error::Error;
+use journal::engine::Transaction;
 
 fn record(number: u32) -> FreeExtent {
     FreeExtent { startblock: U32::new(number * 4), blockcount: U32::new(1) }

@@ -15,8 +15,9 @@ use crate::btree::cursor::{KeyOf, RecordOf};
 use crate::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot, BtreeType, RawPointer};
 use base::lock::Rank;
 use block::MemoryDevice;
+use error::Error;
 use journal::engine::NoJournal;
-use journal::engine::{BufferCache, BufferId, CommitTarget, DiskExtent, Error, LogReservation, Transaction};
+use journal::engine::{BufferCache, BufferId, CommitTarget, DiskExtent, LogReservation, Transaction};
 
 /// Blocks of 512 bytes: small, so that trees soon grow high.
 pub fn geometry() -> Geometry {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use base::{AgIno, AgNumber, FsBlock, Ino};
 use block::{Device, Durability, MemoryDevice};
+use error::Error;
 use format::Geometry;
 use format::agi::{NULL_AG_INO, RawAgi, UNLINKED_BUCKETS};
 use format::inode::{CRC_OFFSET, RawInode};
@@ -16,7 +17,7 @@ use format::metadata_header::HeaderLayout;
 use format::ondisk::{U16, U32, U64};
 use format::superblock::RawSuperblock;
 use journal::engine::NoJournal;
-use journal::engine::{BufferCache, CommitTarget, Error, LogReservation, Transaction};
+use journal::engine::{BufferCache, CommitTarget, LogReservation, Transaction};
 use zerocopy::FromBytes;
 
 use crate::inodes::{ChunkRecord, FreedInodes, InodeAllocRequest, InodeOptions};

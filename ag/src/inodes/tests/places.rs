@@ -2,7 +2,7 @@
 
 use base::percpu::override_current;
 use base::{AgNumber, FsBlock, Ino};
-use journal::engine::Error;
+use error::Error;
 
 use super::fixture::Fixture;
 use crate::inodes::state::InodeOptions;

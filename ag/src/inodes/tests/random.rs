@@ -2,7 +2,7 @@
 //! must find nothing. The volumes are so small that space runs out, trees grow and shrink, and chunks are sparse.
 
 use base::{FsBlock, Ino};
-use journal::engine::Error;
+use error::Error;
 
 use super::fixture::Fixture;
 

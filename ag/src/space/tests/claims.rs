@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use base::{AgNumber, FsBlock};
-use journal::engine::Error;
+use error::Error;
 
 use crate::testing::{Numbers, OWNER, Volume};
 use crate::{AllocRequest, AllocTarget, Claim, ClaimRequest};

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use base::AgNumber;
-use journal::engine::Error;
+use error::Error;
 
 use crate::testing::{Numbers, OWNER, Volume};
 use crate::{AllocRequest, AllocTarget};

@@ -1,7 +1,7 @@
 //! Random allocations and frees.
 
 use base::{AgNumber, FsBlock};
-use journal::engine::Error;
+use error::Error;
 
 use crate::group::agf;
 use crate::testing::{Numbers, OWNER, Volume};

@@ -47,7 +47,7 @@ fn now(directory: &Path) -> anyhow::Result<Document> {
 }
 
 fn refused(error: rustix::io::Errno, wanted: u64, before: &Document) -> anyhow::Error {
-    match error.raw_os_error() {
+    match errno::Errno::new(error.raw_os_error()) {
         errno::EPERM | errno::EACCES => {
             anyhow!("only the user who mounted it and root may grow it")
         }
@@ -58,7 +58,7 @@ fn refused(error: rustix::io::Errno, wanted: u64, before: &Document) -> anyhow::
             spoken(wanted)
         ),
         number => {
-            let error = std::io::Error::from_raw_os_error(number).into();
+            let error = std::io::Error::from_raw_os_error(number.get()).into();
             why_not(error, number, wanted, before.bytes, before.device_bytes)
         }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::bail;
-use base::errno;
+use base::errno::{self, Errno};
 use block::Device;
 use clap::Args;
 use serde::Serialize;
@@ -219,7 +219,7 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
 }
 
 /// Explains why a volume cannot grow.
-pub fn why_not(error: anyhow::Error, errno: i32, wanted: u64, now: u64, has: u64) -> anyhow::Error {
+pub fn why_not(error: anyhow::Error, errno: Errno, wanted: u64, now: u64, has: u64) -> anyhow::Error {
     if wanted < now {
         anyhow::anyhow!("the volume has {}, and {} is less: see `xebec shrink`", spoken(now), spoken(wanted))
     } else if has < wanted && errno != errno::ENOSPC && errno != errno::EFBIG {

@@ -33,12 +33,14 @@ const PATIENCE: Timespec = Timespec { tv_sec: 600, tv_nsec: 0 };
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let directory = &place(&arguments.directory);
     let server = server(directory);
-    fuse::mount::unmount(directory, arguments.lazy).map_err(|error| match error.raw_os_error() {
-        Some(base::errno::EBUSY) => {
-            anyhow!("target is busy (fuser -vm shows users; --lazy detaches it)")
+    fuse::mount::unmount(directory, arguments.lazy).map_err(|error| {
+        match error.raw_os_error().map(base::errno::Errno::new) {
+            Some(base::errno::EBUSY) => {
+                anyhow!("target is busy (fuser -vm shows users; --lazy detaches it)")
+            }
+            Some(base::errno::EINVAL) => anyhow!("not mounted"),
+            _ => anyhow!("{error}"),
         }
-        Some(base::errno::EINVAL) => anyhow!("not mounted"),
-        _ => anyhow!("{error}"),
     })?;
     // After the kernel's unmount, the server still writes data and holds the lock.
     if let Some(server) = server.filter(|_| !arguments.lazy) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ag::{AllocTarget, ClaimRequest};
 use base::{AgNumber, FileBlock, FsBlock};
-use journal::engine::Error;
+use error::Error;
 
 use crate::contents::{
     self, Finish, Share, Written, collapse, finish, insert, preallocate, punch, set_size, share, trim, zero,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use base::{FileBlock, errno};
 use block::{Device, Fault, FaultDevice, MemoryDevice, Operation, When};
-use journal::engine::{CommitTarget, Error};
+use error::Error;
+use journal::engine::CommitTarget;
 
 use super::bed::Bed;
 use crate::contents::step::{File, list};

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 
 use base::{FileBlock, errno, stop};
+use error::Error;
 use format::inode::flags;
 use format::timestamp::Timestamp;
-use journal::engine::Error;
 
 use super::bed::Bed;
 use crate::contents::{Finish, Share, Written, collapse, finish, insert, map, punch, set_size, share};

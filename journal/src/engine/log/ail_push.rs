@@ -26,10 +26,10 @@ use base::prefetch::prefetch;
 use super::shared::LogShared;
 use crate::engine::ail::AilEntry;
 use crate::engine::buffer::{Buffer, settle};
-use crate::engine::error::Error;
 use crate::engine::stats::LogCounters;
 use crate::engine::tuning::{IDLE_PAUSE, MAX_STUCK_PAUSE, PREFETCH_COPIES, PUSH_ITEMS, STUCK_PAUSE};
 use crate::engine::writeback::{DelwriQueue, PushResult};
+use error::Error;
 
 /// A target beyond all items.
 const EVERYTHING: Lsn = Lsn(u64::MAX);

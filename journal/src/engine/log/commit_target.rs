@@ -6,9 +6,9 @@ use base::Lsn;
 
 use super::shared::LogShared;
 use crate::engine::commit_target::{CommitTarget, LogReservation, Ticket};
-use crate::engine::error::Error;
 use crate::engine::stats::LogCounters;
 use crate::engine::transaction_items::TransactionItems;
+use error::Error;
 
 impl LogShared {
     /// A ticket whose space is not reserved yet.

@@ -16,13 +16,13 @@ use crate::engine::ail::Ail;
 use crate::engine::cache::BufferCache;
 use crate::engine::cil::{Checkpoint, Cil};
 use crate::engine::commit_target::{BusyExtent, BusyExtentHook};
-use crate::engine::error::Error;
 use crate::engine::grant::{GrantHead, TailPusher};
 use crate::engine::iclog::{IclogCallbacks, Iclogs};
 use crate::engine::inflight_writes::InflightWrites;
 use crate::engine::item::{AfterCommit, prefetch_next};
 use crate::engine::shutdown::Shutdown;
 use crate::engine::stats::{LogCounters, LogStatistics};
+use error::Error;
 
 /// What a journal is started with, beside its parts.
 pub struct LogParameters {

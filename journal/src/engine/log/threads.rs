@@ -26,7 +26,7 @@ use base::thread::JoinHandle;
 
 use super::Options;
 use super::shared::LogShared;
-use crate::engine::error::Error;
+use error::Error;
 
 /// The background threads of a journal.
 pub struct LogThreads {

@@ -61,7 +61,7 @@ fn shown(maker: &Maker, names: AclNames) -> Vec<(String, Vec<u8>)> {
     list
 }
 
-fn get(maker: &Maker, name: &str) -> Result<Vec<u8>, i32> {
+fn get(maker: &Maker, name: &str) -> Result<Vec<u8>, errno::Errno> {
     let volume = maker.volume();
     let inode = volume.inode(Ino(66)).unwrap();
     get_xattr(&volume, &inode.dinode(), name.as_bytes()).map_err(|error| error.errno())

@@ -25,7 +25,7 @@ fn tree() -> Maker {
     maker
 }
 
-fn ino(path: &str, last: Last) -> Result<u64, i32> {
+fn ino(path: &str, last: Last) -> Result<u64, errno::Errno> {
     resolve(&tree().volume(), path.as_bytes(), last)
         .map(|inode| inode.ino().get())
         .map_err(|error| error.errno())

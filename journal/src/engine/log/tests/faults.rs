@@ -107,7 +107,7 @@ fn a_thread_that_panics_shuts_the_volume_down() {
 }
 
 /// Changes five blocks again and again and forces each change; ends with the first error.
-fn work(log: &Arc<Log>, first: u64, forced: &mut [u64; 21]) -> Result<(), crate::engine::Error> {
+fn work(log: &Arc<Log>, first: u64, forced: &mut [u64; 21]) -> Result<(), error::Error> {
     for round in 0..400 {
         for n in first..first + 5 {
             let mut tx = log.begin(RESERVATION)?;

@@ -115,7 +115,7 @@ fn make_blocks(device: &dyn Device, count: u64) {
 }
 
 /// Increments the counter of a block; returns the new value.
-fn count_up(tx: &mut Transaction, n: u64) -> Result<u64, crate::engine::Error> {
+fn count_up(tx: &mut Transaction, n: u64) -> Result<u64, error::Error> {
     let id = tx.read(place(n), Rank::Buffer, |_| Ok(()))?;
     let bytes = tx.bytes_mut(id, COUNTER..COUNTER + 8);
     let value = U64::view(bytes).unwrap().get() + 1;

@@ -10,7 +10,8 @@ use super::*;
 use crate::engine::buffer::BufferExtents;
 use crate::engine::item::{CommitPosition, ItemCore, LogItem, VectorGrowth};
 use crate::engine::transaction::Loggable;
-use crate::engine::{DelwriQueue, Error, PushResult};
+use crate::engine::{DelwriQueue, PushResult};
+use error::Error;
 
 /// A test that would hang fails instead.
 const WATCHDOG: Duration = Duration::from_secs(120);

@@ -1,74 +1,79 @@
-//! What can go wrong with a change of a volume.
+//! The error of reading and changing a volume, shared by the layers from `journal` to `volume`.
+//!
+//! Each error has the errno that a system call would return, and a message that says what to do.
+#![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing)]
 
 use std::fmt;
 use std::sync::Arc;
 
-use base::errno;
+use base::errno::{self, Errno};
 use block::DeviceError;
 use format::damage::{Damage, Place};
 
-use crate::LogError;
+/// Result of an operation on a volume.
+pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a change was refused or failed. Each has the errno that a system call would return.
+/// Why an operation on a volume failed.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// A read or a write failed.
     Device(Arc<DeviceError>),
-    /// What lies on the disk is damaged.
+    /// An on-disk structure is damaged.
     Damaged {
-        /// Where.
+        /// Location of the structure.
         place: Place,
-        /// What.
+        /// Field, expected and found value.
         damage: Damage,
     },
-    /// There is no room. `ENOSPC`.
+    /// No free blocks, or no reservation for them. `ENOSPC`.
     NoSpace {
-        /// For what.
+        /// What the blocks were needed for.
         what: &'static str,
     },
-    /// The volume was shut down by an earlier error; nothing more is written. `EIO`.
+    /// An earlier error shut the volume down; nothing more is written. `EIO`.
     ShutDown {
-        /// What that was.
+        /// The earlier error.
         cause: Arc<str>,
     },
-    /// The log cannot be used: its place, its size, or what is in it.
-    Log {
-        /// One of [`base::errno`].
-        errno: i32,
-        /// Why, and what to do.
+    /// The log, the volume or its device cannot be used as requested. The reason is made at run time.
+    Unusable {
+        /// Error number.
+        errno: Errno,
+        /// Reason, and what to do.
         why: Arc<str>,
     },
-    /// What was asked for cannot be: the errno says in which of the ways that users know.
+    /// The request is invalid for this file or volume.
     Refused {
-        /// One of [`base::errno`].
-        errno: i32,
-        /// Why, and what to do.
+        /// Error number.
+        errno: Errno,
+        /// Reason, and what to do.
         why: &'static str,
     },
 }
 
 impl Error {
-    /// Damage that was found at `place`.
+    /// Returns the error for damage found at `place`.
     #[cold]
     pub fn damaged(place: Place, damage: Damage) -> Self {
         Self::Damaged { place, damage }
     }
 
-    /// The log does not fit what it is asked to be.
+    /// Returns the error for a log that does not fit the volume or the request. `EINVAL`.
     #[cold]
     pub fn log(why: String) -> Self {
-        Self::Log { errno: errno::EINVAL, why: why.into() }
+        Self::Unusable { errno: errno::EINVAL, why: why.into() }
     }
 
-    /// The errno that a system call would return.
-    pub fn errno(&self) -> i32 {
+    /// Returns the errno that a system call would return.
+    pub fn errno(&self) -> Errno {
         match self {
-            Self::Device(error) => error.errno(),
+            Self::Device(error) => Errno::new(error.errno()),
             Self::Damaged { .. } => errno::EFSCORRUPTED,
             Self::NoSpace { .. } => errno::ENOSPC,
             Self::ShutDown { .. } => errno::EIO,
-            Self::Log { errno, .. } | Self::Refused { errno, .. } => *errno,
+            Self::Unusable { errno, .. } | Self::Refused { errno, .. } => *errno,
         }
     }
 }
@@ -76,12 +81,6 @@ impl Error {
 impl From<DeviceError> for Error {
     fn from(error: DeviceError) -> Self {
         Self::Device(Arc::new(error))
-    }
-}
-
-impl From<LogError> for Error {
-    fn from(error: LogError) -> Self {
-        Self::Log { errno: error.errno(), why: error.to_string().into() }
     }
 }
 
@@ -97,11 +96,11 @@ impl fmt::Display for Error {
                 f,
                 "the volume was shut down: {cause} (nothing more is written to it; open it again to recover it)"
             ),
-            Self::Log { why, .. } => f.write_str(why),
+            Self::Unusable { why, .. } => f.write_str(why),
             Self::Refused { why, .. } => f.write_str(why),
         }
     }
 }
 
-/// The message tells all causes, so there is none below it.
+/// The message contains all causes, so there is no source.
 impl std::error::Error for Error {}
