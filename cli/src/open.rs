@@ -135,7 +135,7 @@ pub struct Writable {
 }
 
 impl Writable {
-    /// The same volume for a reader, which sees the changes after [`write_home`](xebec::Volume::write_home).
+    /// The same volume for a reader, which sees the changes after [`write_back_all`](xebec::Volume::write_back_all).
     pub fn image(&self, global: &Global) -> anyhow::Result<Image> {
         let messages = Messages::new(global, self.messages.image());
         Ok(Image { volume: Volume::open(self.device.clone())?, log: LogStatus::Clean, messages })

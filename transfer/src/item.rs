@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::time::Time;
 use volume::settings::{HINTS, xflags};
-use volume::{Device, Settings};
+use volume::{DeviceNumber, Settings};
 
 use crate::{Error, Result};
 
@@ -74,9 +74,9 @@ pub enum Kind {
     /// One more name of the file that has this path.
     Link(Vec<u8>),
     /// A character device.
-    CharDevice(Device),
+    CharDevice(DeviceNumber),
     /// A block device.
-    BlockDevice(Device),
+    BlockDevice(DeviceNumber),
     /// A named pipe.
     Fifo,
     /// A socket.

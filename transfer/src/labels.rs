@@ -190,7 +190,7 @@ mod tests {
         let labels = Labels::parse(TEXT).unwrap();
         let file = Kind::File { size: 0, data: Data::default() };
         let (link, tty) =
-            (Kind::Symlink(b"x".to_vec()), Kind::CharDevice(volume::Device { major: 4, minor: 1 }));
+            (Kind::Symlink(b"x".to_vec()), Kind::CharDevice(volume::DeviceNumber { major: 4, minor: 1 }));
         for (path, kind, expected) in [
             ("", &Kind::Directory, Some("root_t")),
             ("home", &Kind::Directory, Some("default_t")),

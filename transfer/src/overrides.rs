@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use base::time::Time;
 use format::inode::FileType;
-use volume::Device;
+use volume::DeviceNumber;
 
 use crate::item::{Data, Entry, Facts, Kind, normalized};
 use crate::labels::{self, Labels};
@@ -65,7 +65,7 @@ impl std::error::Error for BadLine {}
 #[derive(Clone, Debug, Default)]
 struct Line {
     made: Option<FileType>,
-    device: Option<Device>,
+    device: Option<DeviceNumber>,
     target: Option<Vec<u8>>,
     mode: Option<u16>,
     uid: Option<u32>,
@@ -175,7 +175,7 @@ impl Line {
             "target" => self.target = Some(value.as_bytes().to_vec()),
             "device" => {
                 let (major, minor) = value.split_once(',')?;
-                self.device = Some(Device { major: major.parse().ok()?, minor: minor.parse().ok()? });
+                self.device = Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? });
             }
             "type" => {
                 self.made = Some(match value {
@@ -209,7 +209,7 @@ impl Line {
     }
 
     fn kind(&self) -> Option<Kind> {
-        let device = self.device.unwrap_or(Device { major: 0, minor: 0 });
+        let device = self.device.unwrap_or(DeviceNumber { major: 0, minor: 0 });
         Some(match self.made? {
             FileType::Regular => Kind::File { size: 0, data: Data::default() },
             FileType::Directory => Kind::Directory,
@@ -284,7 +284,7 @@ mod tests {
         let (made, unknown) = overrides.missing();
         assert_eq!(unknown, [b"no/such".to_vec()]);
         assert_eq!((made.len(), made[0].path.as_slice()), (1, &b"dev/my disk"[..]));
-        assert_eq!(made[0].kind, Kind::BlockDevice(Device { major: 8, minor: 1 }));
+        assert_eq!(made[0].kind, Kind::BlockDevice(DeviceNumber { major: 8, minor: 1 }));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use base::time::Time;
 use base::{Ino, errno};
 use format::timestamp::Timestamp;
 use volume::settings::HINTS;
-use volume::{Dir, File, Filling, New, SetAttribute, SetMetadata, Settings, Volume};
+use volume::{Dir, File, Filling, NewFile, SetAttribute, SetMetadata, Settings, Volume};
 
 use crate::file_id::FileId;
 use crate::item::{Alike, Entry, Facts, Item, Kind, Lost, Receiver, split};
@@ -262,7 +262,7 @@ impl<'v> Writer<'v> {
         if is_logged || self.round.contents + contents > ROUND_CONTENTS {
             self.fill()?;
             if self.round_log_bytes.is_some() {
-                self.volume.write_home().map_err(Error::volume(b""))?;
+                self.volume.write_back_all().map_err(Error::volume(b""))?;
             }
             self.round = Round::default();
         }
@@ -283,7 +283,7 @@ impl<'v> Writer<'v> {
     }
 
     /// Makes a file. Contents that wait hold blocks for their maps, of which they mostly need none.
-    fn create(&mut self, dir: Ino, name: &[u8], new: &New<'_>, path: &[u8]) -> Result<Ino> {
+    fn create(&mut self, dir: Ino, name: &[u8], new: &NewFile<'_>, path: &[u8]) -> Result<Ino> {
         let mut made = self.volume.create(dir, name, new);
         if made.as_ref().is_err_and(|error| error.errno() == errno::ENOSPC) {
             self.fill()?;
@@ -308,22 +308,22 @@ impl<'v> Writer<'v> {
     fn make_in(&mut self, dir: Ino, name: &[u8], entry: &Entry) -> Result<()> {
         let (path, facts) = (entry.path.as_slice(), &entry.facts);
         let kind = match &entry.kind {
-            Kind::File { .. } => volume::Kind::File,
+            Kind::File { .. } => volume::NewFileType::Regular,
             Kind::Directory => return self.make_directory(dir, name, entry),
-            Kind::Symlink(target) => volume::Kind::Symlink(target),
+            Kind::Symlink(target) => volume::NewFileType::Symlink(target),
             Kind::Link(target) => {
                 let target = self.named(target)?;
                 self.volume.link(target, dir, name).map_err(Error::volume(path))?;
                 self.done.links += 1;
                 return Ok(());
             }
-            Kind::CharDevice(device) => volume::Kind::CharDevice(*device),
-            Kind::BlockDevice(device) => volume::Kind::BlockDevice(*device),
-            Kind::Fifo => volume::Kind::Fifo,
-            Kind::Socket => volume::Kind::Socket,
+            Kind::CharDevice(device) => volume::NewFileType::CharDevice(*device),
+            Kind::BlockDevice(device) => volume::NewFileType::BlockDevice(*device),
+            Kind::Fifo => volume::NewFileType::Fifo,
+            Kind::Socket => volume::NewFileType::Socket,
         };
         let attributes: Vec<_> = borrowed(facts).collect();
-        let new = New { attributes: &attributes, ..of(kind, facts) };
+        let new = NewFile { attributes: &attributes, ..of(kind, facts) };
         let ino = self.create(dir, name, &new, path)?;
         let settings = facts.settings;
         if settings.xflags & HINTS != 0 {
@@ -345,7 +345,7 @@ impl<'v> Writer<'v> {
     fn make_directory(&mut self, dir: Ino, name: &[u8], entry: &Entry) -> Result<()> {
         let (path, facts) = (entry.path.as_slice(), &entry.facts);
         let attributes: Vec<_> = borrowed(facts).filter(|(name, _)| *name != HANDED_DOWN).collect();
-        let mut new = New { attributes: &attributes, ..of(volume::Kind::Directory, facts) };
+        let mut new = NewFile { attributes: &attributes, ..of(volume::NewFileType::Directory, facts) };
         new.permissions &= !SET_GROUP;
         let ino = self.create(dir, name, &new, path)?;
         self.keep_at_hand(path, ino);
@@ -459,7 +459,7 @@ impl<'v> Writer<'v> {
                 let label = self.overrides.label_of_directory(path).map(<[u8]>::to_vec);
                 let attributes: Vec<_> =
                     label.iter().map(|label| (labels::ATTRIBUTE, label.as_slice())).collect();
-                let new = New { permissions: IMPLIED, attributes: &attributes, ..New::directory() };
+                let new = NewFile { permissions: IMPLIED, attributes: &attributes, ..NewFile::directory() };
                 self.create(dir, name, &new, path)
             }
             false => Err(Error::bad(path, "the archive has no such directory")),
@@ -524,10 +524,10 @@ fn if_there(removed: volume::Result<()>) -> volume::Result<()> {
     }
 }
 
-fn of<'a>(kind: volume::Kind<'a>, facts: &Facts) -> New<'a> {
+fn of<'a>(kind: volume::NewFileType<'a>, facts: &Facts) -> NewFile<'a> {
     let (permissions, uid, gid) = (facts.permissions, facts.uid, facts.gid);
     let (accessed, modified) = (facts.accessed, facts.modified);
-    New { kind, permissions, umask: 0, uid, gid, attributes: &[], accessed, modified }
+    NewFile { file_type: kind, permissions, umask: 0, uid, gid, attributes: &[], accessed, modified }
 }
 
 fn borrowed(facts: &Facts) -> impl Iterator<Item = (&[u8], &[u8])> {

@@ -65,7 +65,7 @@ fn make(device: &Arc<MemoryDevice>, rounds: bool) -> u64 {
     let before = volume.statistics().blocks_free;
     items.into_iter().for_each(|item| writer.take(item).unwrap());
     writer.finish().unwrap();
-    volume.write_home().unwrap();
+    volume.write_back_all().unwrap();
     let taken = before - volume.statistics().blocks_free;
     volume.unmount().unwrap();
     taken

@@ -380,7 +380,7 @@ fn lists_make_what_the_source_lacks_and_must_say_what() {
     made.write(&Directory::new(folder.path()), overrides(list)).unwrap();
     made.look(|volume| {
         let of = |path: &str| volume.metadata(volume.resolve(path.as_bytes(), false).unwrap()).unwrap();
-        assert_eq!(of("/dev/console").device, Some(volume::Device { major: 5, minor: 1 }));
+        assert_eq!(of("/dev/console").device, Some(volume::DeviceNumber { major: 5, minor: 1 }));
         assert_eq!((of("/dev").permissions, of("/dev").uid), (0o711, 3));
     });
     let error = Made::new().write(&Directory::new(folder.path()), overrides("nothing mode=1\n")).unwrap_err();

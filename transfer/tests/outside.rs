@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use tar::EntryType;
-use volume::{New, Volume};
+use volume::{NewFile, Volume};
 use xebec_transfer::writer::Done;
 use xebec_transfer::{Archive, Lost, Overrides, Source, Writer};
 
@@ -15,11 +15,13 @@ fn scene(prepare: impl FnOnce(&Volume)) -> Made {
     let made = Made::new();
     made.look(|volume| {
         for dir in ["in/etc", "etc/deep"] {
-            volume.create_dir_all(dir.as_bytes(), &New::directory()).unwrap();
+            volume.create_dir_all(dir.as_bytes(), &NewFile::directory()).unwrap();
         }
         let etc = volume.resolve(b"/etc", true).unwrap();
         for name in ["passwd", "shadow"] {
-            volume.create(etc, name.as_bytes(), &New { permissions: 0o600, ..New::file() }).unwrap();
+            volume
+                .create(etc, name.as_bytes(), &NewFile { permissions: 0o600, ..NewFile::regular() })
+                .unwrap();
         }
         prepare(volume);
     });
@@ -28,7 +30,7 @@ fn scene(prepare: impl FnOnce(&Volume)) -> Made {
 
 fn link(volume: &Volume, path: &str, target: &str) {
     let (dir, name) = volume.resolve_parent(path.as_bytes()).unwrap();
-    volume.create(dir, name, &New::symlink(target.as_bytes())).unwrap();
+    volume.create(dir, name, &NewFile::symlink(target.as_bytes())).unwrap();
 }
 
 fn put(made: &Made, source: &dyn Source) -> xebec_transfer::Result<Done> {
@@ -115,7 +117,7 @@ fn whiteouts_follow_no_links() {
         link(volume, "/in/x", "/etc");
         link(volume, "/in/y", "etc");
         let etc = volume.resolve(b"/in/etc", true).unwrap();
-        volume.create(etc, b"kept", &New::file()).unwrap();
+        volume.create(etc, b"kept", &NewFile::regular()).unwrap();
     });
     let folder = tempfile::tempdir().unwrap();
     let layer = |members: &[(&str, EntryType)]| {

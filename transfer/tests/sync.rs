@@ -355,10 +355,10 @@ fn what_a_list_makes_is_there_and_stays() {
     let volume = scene.volume();
     let console = volume.metadata(volume.resolve(b"/dev/console", false).unwrap()).unwrap();
     assert_eq!((console.file_type, console.permissions), (FileType::CharDevice, 0o600));
-    assert_eq!(console.device, Some(volume::Device { major: 5, minor: 1 }));
+    assert_eq!(console.device, Some(volume::DeviceNumber { major: 5, minor: 1 }));
     let dev_ino = volume.resolve(b"/dev", false).unwrap();
-    volume.create(dev_ino, b"junk", &volume::New::file()).unwrap();
-    volume.create(dev_ino, b"null", &volume::New::directory()).unwrap();
+    volume.create(dev_ino, b"junk", &volume::NewFile::regular()).unwrap();
+    volume.create(dev_ino, b"null", &volume::NewFile::directory()).unwrap();
     volume.unmount().unwrap();
     let other = format!("{}dev/null type=char device=1,3\n", dev.replace("600", "620"));
     expect(
@@ -386,9 +386,9 @@ fn what_a_replaced_directory_was_to_get_back_reaches_nobody() {
     let names: Vec<_> = (0..40).map(|n| format!("d{n:02}")).collect();
     let volume = scene.volume();
     for name in &names {
-        let new = volume::New { permissions: 0o2777, ..volume::New::directory() };
+        let new = volume::NewFile { permissions: 0o2777, ..volume::NewFile::directory() };
         let dir = volume.create(volume.root(), name.as_bytes(), &new).unwrap();
-        volume.create(dir, b"junk", &volume::New::file()).unwrap();
+        volume.create(dir, b"junk", &volume::NewFile::regular()).unwrap();
     }
     volume.unmount().unwrap();
     let list: String = names.iter().map(|name| format!("{name} type=file mode=600\n")).collect();
@@ -409,7 +409,7 @@ fn what_a_list_makes_is_made_behind_no_link() {
     let scene = sample();
     scene.sync();
     let volume = scene.volume();
-    volume.create(volume.root(), b"way", &volume::New::symlink(b"a")).unwrap();
+    volume.create(volume.root(), b"way", &volume::NewFile::symlink(b"a")).unwrap();
     volume.unmount().unwrap();
     let expected =
         [(Step::Amended, ""), (Step::Removed, "way"), (Step::Created, "way"), (Step::Created, "way/made")];

@@ -2,8 +2,8 @@
 
 use base::{Ino, errno};
 
-use crate::change::is_directory;
-use crate::{Cookie, Entry, Error, Handle, Metadata, New, Result, Volume};
+use crate::operation::is_directory;
+use crate::{Cookie, DirEntry, Error, Handle, Metadata, NewFile, Result, Volume};
 
 /// An open directory, in the manner of `std::fs`: what is done here is done to what lies in it, wherever the directory
 /// is moved. It keeps its directory, even one that was removed.
@@ -12,12 +12,12 @@ use crate::{Cookie, Entry, Error, Handle, Metadata, New, Result, Volume};
 /// # use std::sync::Arc;
 /// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
 /// # mkfs::format(&*device, &mkfs::Options::default())?;
-/// use xebec_volume::{Dir, New, Options, Volume};
+/// use xebec_volume::{Dir, NewFile, Options, Volume};
 ///
 /// let volume = Volume::open(device, Options::default())?;
-/// let etc = Dir::open(&volume, b"/")?.create_dir(b"etc", &New::directory())?;
-/// etc.create(b"motd", &New::file())?;
-/// etc.create(b"issue", &New::symlink(b"motd"))?;
+/// let etc = Dir::open(&volume, b"/")?.create_dir(b"etc", &NewFile::directory())?;
+/// etc.create(b"motd", &NewFile::regular())?;
+/// etc.create(b"issue", &NewFile::symlink(b"motd"))?;
 /// let mut names: Vec<Vec<u8>> = etc.entries()?.into_iter().map(|(name, _)| name).collect();
 /// names.sort();
 /// assert_eq!(names, [b"issue".to_vec(), b"motd".to_vec()]);
@@ -84,7 +84,7 @@ impl<'v> Dir<'v> {
     /// Damage.
     pub fn entries(&self) -> Result<Vec<(Vec<u8>, Ino)>> {
         let mut all = Vec::new();
-        self.volume.read_dir(self.ino(), Cookie::default(), &mut |Entry { name, ino, .. }| {
+        self.volume.read_dir(self.ino(), Cookie::default(), &mut |DirEntry { name, ino, .. }| {
             if !matches!(name, b"." | b"..") {
                 all.push((name.to_vec(), ino));
             }
@@ -97,7 +97,7 @@ impl<'v> Dir<'v> {
     ///
     /// # Errors
     /// As [`Volume::create`].
-    pub fn create(&self, name: &[u8], new: &New<'_>) -> Result<Ino> {
+    pub fn create(&self, name: &[u8], new: &NewFile<'_>) -> Result<Ino> {
         self.volume.create(self.ino(), name, new)
     }
 
@@ -105,8 +105,8 @@ impl<'v> Dir<'v> {
     ///
     /// # Errors
     /// As [`Volume::create`]; `ENOTDIR` where `new` is none.
-    pub fn create_dir(&self, name: &[u8], new: &New<'_>) -> Result<Self> {
-        if !matches!(new.kind, crate::Kind::Directory) {
+    pub fn create_dir(&self, name: &[u8], new: &NewFile<'_>) -> Result<Self> {
+        if !matches!(new.file_type, crate::NewFileType::Directory) {
             return Err(Error::refused(errno::ENOTDIR, "what is to be made is no directory"));
         }
         Self::of(self.volume, self.volume.create_handle(self.ino(), name, new)?)

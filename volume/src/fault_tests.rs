@@ -14,7 +14,8 @@ use format::inode::FileType;
 use journal::engine::CommitTarget;
 
 use crate::{
-    Cookie, Device, Kind, New, OpenOptions, Options, Rename, Result, SetAttribute, SetMetadata, Volume,
+    Cookie, DeviceNumber, NewFile, NewFileType, OpenOptions, Options, Rename, Result, SetAttribute,
+    SetMetadata, Volume,
 };
 
 /// What a path shows, of everything below the root.
@@ -106,7 +107,7 @@ fn judge(device: &dyn block::Device, what: &str) {
 }
 
 fn dir(volume: &Volume, name: &str) -> Ino {
-    volume.create(volume.root(), name.as_bytes(), &New::directory()).unwrap()
+    volume.create(volume.root(), name.as_bytes(), &NewFile::directory()).unwrap()
 }
 
 fn at(volume: &Volume, path: &str) -> Result<Ino> {
@@ -143,8 +144,8 @@ fn prepare(device: &Arc<MemoryDevice>, parents: bool) -> Vec<Op> {
     mkfs::format(&**device, &options).unwrap();
     let volume = Volume::open(device.clone(), self::options()).unwrap();
     let root = volume.root();
-    let file = volume.create(root, b"file", &New::file()).unwrap();
-    let other = volume.create(root, b"other", &New::file()).unwrap();
+    let file = volume.create(root, b"file", &NewFile::regular()).unwrap();
+    let other = volume.create(root, b"other", &NewFile::regular()).unwrap();
     let mut ops = Vec::new();
     directories(&volume, other, &mut ops);
     attributes(&volume, &mut ops);
@@ -174,7 +175,7 @@ fn directories(volume: &Volume, file: Ino, ops: &mut Vec<Op>) {
         });
         let path = name.clone();
         op(ops, true, format!("file {n} of a directory"), move |volume| {
-            volume.create(at(volume, &path)?, &entry(n), &New::file()).map(drop)
+            volume.create(at(volume, &path)?, &entry(n), &NewFile::regular()).map(drop)
         });
         op(ops, true, format!("without name 0 of {n}"), move |volume| {
             volume.unlink(at(volume, &name)?, &entry(0))
@@ -187,11 +188,11 @@ fn attributes(volume: &Volume, ops: &mut Vec<Op>) {
     let set = |volume: &Volume, ino, n, length| {
         volume.set_attribute(ino, &attribute(n), &vec![n as u8; length], SetAttribute::Any)
     };
-    let grown = volume.create(root, b"attributes", &New::file()).unwrap();
+    let grown = volume.create(root, b"attributes", &NewFile::regular()).unwrap();
     let found = jumps(volume, grown, 90, |n| set(volume, grown, n, 60).unwrap());
     for n in found.iter().take(5).copied() {
         let name = format!("/a{n}");
-        let here = volume.create(root, &name.as_bytes()[1..], &New::file()).unwrap();
+        let here = volume.create(root, &name.as_bytes()[1..], &NewFile::regular()).unwrap();
         (0..n).for_each(|n| set(volume, here, n, 60).unwrap());
         for (what, length) in [("short", 60), ("middle", 700), ("long", 20_000)] {
             let path = name.clone();
@@ -207,7 +208,7 @@ fn attributes(volume: &Volume, ops: &mut Vec<Op>) {
             volume.remove_attribute(at(volume, &name)?, &attribute(0))
         });
     }
-    let long = volume.create(root, b"long", &New::file()).unwrap();
+    let long = volume.create(root, b"long", &NewFile::regular()).unwrap();
     set(volume, long, 0, 30_000).unwrap();
     op(ops, true, "a long value is replaced".into(), move |volume| {
         set(volume, at(volume, "/long")?, 0, 9000)
@@ -221,22 +222,28 @@ fn names(volume: &Volume, ops: &mut Vec<Op>) {
     let root = volume.root();
     let (left, right) = (dir(volume, "left"), dir(volume, "right"));
     for n in 0..30 {
-        volume.create(left, &entry(n), &New::file()).unwrap();
-        volume.create(right, &entry(n), &New::directory()).unwrap();
+        volume.create(left, &entry(n), &NewFile::regular()).unwrap();
+        volume.create(right, &entry(n), &NewFile::directory()).unwrap();
     }
-    let link = New { kind: Kind::Symlink(&[b'x'; 900]), ..New::file() };
+    let link = NewFile { file_type: NewFileType::Symlink(&[b'x'; 900]), ..NewFile::regular() };
     volume.create(root, b"link", &link).unwrap();
     op(ops, true, "a link".into(), |volume| {
-        let link = New { kind: Kind::Symlink(&[b'y'; 950]), ..New::file() };
+        let link = NewFile { file_type: NewFileType::Symlink(&[b'y'; 950]), ..NewFile::regular() };
         volume.create(volume.root(), b"new link", &link).map(drop)
     });
     op(ops, true, "a directory".into(), |volume| {
-        volume.create(at(volume, "/left")?, b"sub", &New::directory()).map(drop)
+        volume.create(at(volume, "/left")?, b"sub", &NewFile::directory()).map(drop)
     });
     op(ops, true, "a device with attributes".into(), |volume| {
         let (kind, given) =
-            (Kind::CharDevice(Device { major: 1, minor: 2 }), [(&b"trusted.x"[..], &b"y"[..])]);
-        volume.create(volume.root(), b"device", &New { kind, attributes: &given, ..New::file() }).map(drop)
+            (NewFileType::CharDevice(DeviceNumber { major: 1, minor: 2 }), [(&b"trusted.x"[..], &b"y"[..])]);
+        volume
+            .create(
+                volume.root(),
+                b"device",
+                &NewFile { file_type: kind, attributes: &given, ..NewFile::regular() },
+            )
+            .map(drop)
     });
     op(ops, true, "an attribute of a link".into(), |volume| {
         volume.set_attribute(at(volume, "/link")?, b"trusted.x", &[3; 400], SetAttribute::Any)
@@ -271,7 +278,7 @@ fn maps(volume: &Volume, ino: Ino, ops: &mut Vec<Op>) {
         file.write_at(&[n as u8; BLOCK as usize], n * 3 * BLOCK).unwrap();
     }
     file.sync_all().unwrap();
-    volume.create(volume.root(), b"copy", &New::file()).unwrap();
+    volume.create(volume.root(), b"copy", &NewFile::regular()).unwrap();
     let mut on_file = |name: &str, run: fn(&crate::File<'_>, &Volume) -> Result<()>| {
         op(ops, false, name.to_owned(), move |volume| {
             let ino = at(volume, "/file")?;

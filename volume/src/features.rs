@@ -127,7 +127,7 @@ impl Volume {
             || Error::refused(errno::EOPNOTSUPP, "the volume has too many AGs for one transaction");
         let half = (u64::from(self.geometry.log_blocks) << self.geometry.block_log) / 2;
         let bytes = bytes.filter(|bytes| u64::from(*bytes) < half).ok_or_else(too_many)?;
-        let mut change = self.begin_taking(LogReservation { bytes, transactions: 1 }, ags)?;
+        let mut change = self.begin_with_blocks(LogReservation { bytes, transactions: 1 }, ags)?;
         if trees {
             for ag in self.geometry.ags() {
                 self.groups.plant_refcounts(&mut change.tx, &mut change.blocks, ag)?;

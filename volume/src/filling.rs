@@ -36,12 +36,12 @@ use crate::{Error, Result, Volume};
 /// # use std::sync::Arc;
 /// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
 /// # mkfs::format(&*device, &mkfs::Options::default())?;
-/// use xebec_volume::{Filling, New, Options, Volume};
+/// use xebec_volume::{Filling, NewFile, Options, Volume};
 ///
 /// let volume = Volume::open(device, Options::default())?;
 /// let mut filling = Filling::new(&volume);
 /// for name in [b"one", b"two"] {
-///     let file = volume.create(volume.root(), name, &New::file())?;
+///     let file = volume.create(volume.root(), name, &NewFile::regular())?;
 ///     filling.put(file, 0, b"contents".to_vec())?;
 /// }
 /// filling.finish()?;
@@ -112,7 +112,7 @@ impl<'v> Filling<'v> {
             }
             Err(error) if error.errno() == errno::ENOSPC => {
                 self.finish()?;
-                self.volume.with_room(|| self.place_before_reserving(&mut part))?;
+                self.volume.retry_on_enospc(|| self.place_before_reserving(&mut part))?;
                 self.parts.push(part);
                 self.finish()
             }
@@ -158,7 +158,7 @@ impl<'v> Filling<'v> {
             let earlier = self.parts.iter().filter(|earlier| earlier.file.ino() == part.file.ino());
             extents += earlier.map(|earlier| u64::from(earlier.blocks)).sum::<u64>();
         }
-        self.volume.table.shared().reservations.map_blocks_for(extents, records.into()) as u32
+        self.volume.inode_cache.shared().reservations.map_blocks_for(extents, records.into()) as u32
     }
 
     /// Claims the blocks of a part first, and then reserves what the map takes for exactly these extents. On a volume
@@ -190,7 +190,7 @@ impl<'v> Filling<'v> {
             return Err(error);
         }
         let (_held, mut finishes): (Vec<_>, Vec<_>) = parts.into_iter().map(Part::written).unzip();
-        let done = maps::finish(self.volume.table.shared(), &self.volume.groups, &mut finishes);
+        let done = maps::finish(self.volume.inode_cache.shared(), &self.volume.groups, &mut finishes);
         let mut refused = None;
         for maps::Finish { written, reserved, refused: why, .. } in finishes {
             // Claims first: they are of blocks that are reserved.
@@ -243,7 +243,7 @@ impl<'v> Filling<'v> {
     fn claim(&self, target: AllocTarget, most: u64) -> Result<Claim> {
         let max = u32::try_from(most).unwrap_or(u32::MAX);
         let request = ClaimRequest { target, min: 1, max, align: 1 };
-        Ok(maps::claim(self.volume.table.shared(), &self.volume.groups, &request)?)
+        Ok(maps::claim(self.volume.inode_cache.shared(), &self.volume.groups, &request)?)
     }
 
     /// Writes all parts to where they go.
@@ -267,7 +267,7 @@ impl<'v> Filling<'v> {
             }
         }
         let failed = plug.finish(self.volume.device(), &self.counters);
-        self.volume.table.shared().target.note_unlogged_write();
+        self.volume.inode_cache.shared().target.note_unlogged_write();
         match failed.into_iter().next() {
             Some((_, error)) => Err(error.into()),
             None => Ok(()),

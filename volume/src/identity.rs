@@ -54,9 +54,9 @@ impl Volume {
     /// # Errors
     /// What reading meets.
     pub fn identity(&self) -> Result<Identity> {
-        let mut look = self.look()?;
-        let id = lock_superblock(&mut look.tx, &self.geometry)?;
-        let raw = RawSuperblock::view(look.tx.bytes(id)).ok_or_else(no_superblock)?;
+        let mut reader = self.reader()?;
+        let id = lock_superblock(&mut reader.tx, &self.geometry)?;
+        let raw = RawSuperblock::view(reader.tx.bytes(id)).ok_or_else(no_superblock)?;
         Ok(Identity { label: raw.label().to_vec(), uuid: raw.uuid, meta_uuid: raw.stamp_uuid() })
     }
 
@@ -68,7 +68,7 @@ impl Volume {
         if label.len() > LABEL_BYTES || label.contains(&0) {
             return Err(Error::refused(errno::EINVAL, "a label has at most 12 bytes, none of them zero"));
         }
-        let _one = self.resizing.lock();
+        let _one = self.resize_lock.lock();
         let mut change = self.begin(self.reservations.superblock)?;
         let id = lock_superblock(&mut change.tx, &self.geometry)?;
         let first = offset_of!(RawSuperblock, fname);

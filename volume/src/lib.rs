@@ -2,42 +2,47 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Volume`] | an open volume: opening, syncing, unmounting |
-//! | [`image`] | from a path to a volume: container, partition, lock, log |
+//! | [`Volume`] | an open volume: open, sync, unmount |
+//! | [`image`] | opening an image file: container, partition, lock, log |
 //! | [`finish`] | unfinished operations of a dirty log, finished in memory for readers |
-//! | [`options`] | how to open it |
-//! | [`namespace`] | names: looking up, creating, linking, removing, renaming |
-//! | [`new`], [`metadata`] | what a new file shall be, and what is known of one |
-//! | [`glance`] | a look at a file that leaves nothing in memory |
-//! | [`attributes`] | extended attributes |
-//! | [`settings`] | flags, hints, the project |
-//! | `guards` | what flags and projects forbid |
-//! | [`file`](mod@file) | contents of files |
-//! | [`filling`] | contents of new files, many at once |
+//! | [`options`] | options of an open volume |
+//! | [`namespace`] | directory entries: lookup, create, link, unlink, rename, read |
+//! | [`paths`] | operations by path |
 //! | [`Dir`] | open directories |
-//! | [`paths`] | the same by path |
-//! | [`features`] | features that an existing volume can be given |
+//! | [`new_file`] | type, owner and attributes of a new file |
+//! | [`metadata`] | the fields of `stat`: read and change them |
+//! | [`uncached_stat`] | `stat` and attributes of a file that the inode cache does not keep |
+//! | [`attributes`] | extended attributes and access control lists |
+//! | [`settings`] | inode flags, extent size hints, project ID |
+//! | [`privileges`] | removal of set-ID bits and capabilities |
+//! | `checks` | operations that inode flags and project IDs forbid |
+//! | [`file`](mod@file) | open files: read, write, allocate, share blocks |
+//! | [`filling`] | contents of many new files, written past the cache |
+//! | [`resize`] | grow and shrink |
+//! | [`features`] | adding features to an existing volume |
 //! | [`identity`] | label and UUID |
-//! | [`trim`] | free space, given back to the medium |
-//! | [`resize`] | becoming larger and smaller |
+//! | [`trim`] | discarding free space |
+//! | [`statistics`] | counters of space, inodes, the journal and the cache |
+//! | [`error`] | errors, each with an errno |
+//! | `operation` | one change: reservations, transaction, locked directories |
+//! | `reservations` | log space and blocks that each operation reserves |
 //! | `superblock` | the superblock and its copies |
-//! | [`statistics`] | space, inodes, and what the journal did |
-//! | [`error`] | what can go wrong, each with an errno |
 //!
 //! # Invariants
-//! - Nothing here is logic of the format: it puts together what the layers below do, in the order that keeps it whole.
-//! - A change is one transaction, with what it defers: after a power cut it is there wholly or not at all, and so is
-//!   every change before it that it could see.
-//! - [`Volume::sync`] returns when everything that was done before survives a power cut.
+//! - This crate has no logic of the on-disk format. It calls the layers below in an order that keeps the volume
+//!   consistent.
+//! - A change is one transaction and the operations that it defers. After a power cut it is complete or absent, and so is
+//!   every earlier change that it depends on.
+//! - After [`Volume::sync`] returns, everything that was done before survives a power cut.
 //!
 //! # Locking
-//! A change reserves log space first, and then locks inodes: in ascending order of their numbers, or else only tried.
-//! See `docs/locking.md`.
+//! A change reserves log space before it locks inodes. It locks inodes in ascending order of their numbers, and only tries
+//! a lock out of that order. See `docs/locking.md`.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
 pub mod attributes;
-mod change;
+mod checks;
 mod contents;
 mod dir;
 pub mod error;
@@ -47,26 +52,26 @@ pub mod features;
 pub mod file;
 pub mod filling;
 pub mod finish;
-pub mod glance;
-mod guards;
 pub mod identity;
 pub mod image;
 pub mod metadata;
 pub mod namespace;
-pub mod new;
+pub mod new_file;
 mod open;
+mod operation;
 pub mod options;
 #[cfg(test)]
 mod order_tests;
 pub mod paths;
+pub mod privileges;
 mod recover;
 mod reservations;
 pub mod resize;
-pub mod rights;
 pub mod settings;
 pub mod statistics;
 mod superblock;
 pub mod trim;
+pub mod uncached_stat;
 mod volume;
 
 pub use attributes::SetAttribute;
@@ -75,17 +80,17 @@ pub use dir::Dir;
 pub use error::Error;
 pub use file::{File, OpenOptions};
 pub use filling::Filling;
-pub use glance::Glance;
 pub use image::{Access, ImageError, ImageOptions, open_image, open_image_on};
 pub use metadata::{Metadata, SetMetadata};
 pub use namespace::handle::Handle;
-pub use namespace::listing::{Cookie, Entry};
+pub use namespace::listing::{Cookie, DirEntry};
 pub use namespace::rename::Rename;
-pub use new::{Device, Kind, New};
+pub use new_file::{DeviceNumber, NewFile, NewFileType};
 pub use options::Options;
 pub use settings::Settings;
 pub use statistics::Statistics;
+pub use uncached_stat::UncachedStat;
 pub use volume::Volume;
 
-/// What all of this returns.
+/// A result with an [`Error`] of a volume.
 pub type Result<T> = std::result::Result<T, Error>;

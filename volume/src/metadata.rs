@@ -11,10 +11,10 @@ use inode::contents::drop_set_id;
 use inode::state;
 use inode::{InodeRef, InodeState};
 
-use crate::change::{Change, Locked};
+use crate::checks::{expect_mutable, expect_not_append_only};
 use crate::contents::in_memory;
-use crate::guards::{expect_mutable, expect_not_append_only};
-use crate::new::Device;
+use crate::new_file::DeviceNumber;
+use crate::operation::{Locked, Operation};
 use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
@@ -28,10 +28,10 @@ const LIST: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::ACCESS);
 /// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
 /// # mkfs::format(&*device, &mkfs::Options::default())?;
 /// use format::inode::FileType;
-/// use xebec_volume::{New, Options, SetMetadata, Volume};
+/// use xebec_volume::{NewFile, Options, SetMetadata, Volume};
 ///
 /// let volume = Volume::open(device, Options::default())?;
-/// let file = volume.create(volume.root(), b"motd", &New { uid: 1000, ..New::file() })?;
+/// let file = volume.create(volume.root(), b"motd", &NewFile { uid: 1000, ..NewFile::regular() })?;
 /// volume.set_metadata(file, &SetMetadata { permissions: Some(0o600), ..SetMetadata::default() })?;
 /// let known = volume.metadata(file)?;
 /// assert_eq!((known.file_type, known.permissions, known.uid), (FileType::Regular, 0o600, 1000));
@@ -62,7 +62,7 @@ pub struct Metadata {
     /// Blocks of the file system that it takes.
     pub blocks: u64,
     /// Its numbers, if it is a device.
-    pub device: Option<Device>,
+    pub device: Option<DeviceNumber>,
     /// Flags of the inode (`format::inode::flags`).
     pub flags: u16,
     /// Last read.
@@ -110,7 +110,7 @@ impl Metadata {
         let device =
             (core.format == state::ForkFormat::Device as u8).then(|| inode.fork_bytes(ForkKind::Data));
         let device = device.and_then(U32::view).map(|raw| device_numbers(raw.get()));
-        let device = device.map(|(major, minor)| Device { major, minor });
+        let device = device.map(|(major, minor)| DeviceNumber { major, minor });
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         Some(Self {
             ino: inode.ino(),
@@ -156,14 +156,14 @@ impl Volume {
     /// `ENOENT`; `EPERM` for a file that is immutable or may only be appended to; what the journal reports.
     pub fn set_metadata(&self, ino: Ino, set: &SetMetadata) -> Result<()> {
         let inode = self.inode(ino)?;
-        self.with_room(|| self.try_set_metadata(&inode, set))
+        self.retry_on_enospc(|| self.try_set_metadata(&inode, set))
     }
 
     /// Whether [`set_metadata`](Self::set_metadata) would be refused by the file's flags.
     ///
     /// # Errors
     /// `EPERM`; `ENOENT`.
-    pub fn expect_to_set(&self, ino: Ino, set: &SetMetadata) -> Result<()> {
+    pub fn check_set_metadata(&self, ino: Ino, set: &SetMetadata) -> Result<()> {
         set.expect_allowed(&self.inode(ino)?.lock())
     }
 
@@ -173,9 +173,9 @@ impl Volume {
     ///
     /// # Errors
     /// `ENOENT`; what the journal reports.
-    pub fn note_read(&self, ino: Ino) -> Result<()> {
+    pub fn touch_atime(&self, ino: Ino) -> Result<()> {
         let inode = self.inode(ino)?;
-        let now = self.table.shared().now();
+        let now = self.inode_cache.shared().now();
         if !shows_reads(&inode.read(), now) {
             return Ok(());
         }
@@ -232,7 +232,7 @@ fn shows_reads(state: &InodeState, now: Timestamp) -> bool {
     !is_new && state.core().flags.get() & KEEP == 0
 }
 
-impl Change<'_> {
+impl Operation<'_> {
     /// The list that governs access as it must be once the permission bits are these, if it is another than now.
     fn fitting(&mut self, state: &mut Locked, permissions: u16) -> Result<Option<Vec<u8>>> {
         let Some(list) = self.attributes(state, |attributes| attributes.get(&LIST))? else { return Ok(None) };

@@ -90,7 +90,7 @@ impl Volume {
         volume.finish_intents(unfinished)?;
         let staging = if report.is_some() { volume.free_staging()? } else { 0 };
         // A clean volume has none, unless it was unmounted without freeing them.
-        let loaded = inode::unlinked::load(&volume.table)?;
+        let loaded = inode::unlinked::load(&volume.inode_cache)?;
         volume.recovered = report.map(|report| Recovery {
             report,
             staging,
@@ -132,9 +132,10 @@ impl Volume {
         let geometry = superblock.geometry.clone();
         let target: Arc<dyn CommitTarget> = log.clone();
         let buffers = Arc::clone(log.buffers());
-        let mut look = Transaction::reader(&target, &buffers);
-        let groups = Arc::new(Groups::open_with(&mut look, &geometry, &options.for_inodes(&superblock.raw))?);
-        drop(look);
+        let mut reader = Transaction::reader(&target, &buffers);
+        let groups =
+            Arc::new(Groups::open_with(&mut reader, &geometry, &options.for_inodes(&superblock.raw))?);
+        drop(reader);
         // It is set only here.
         let _ = hook.0.set(Arc::clone(&groups));
         let shared = inode::Shared::new(
@@ -145,27 +146,27 @@ impl Volume {
             Arc::clone(&options.clock),
             options.random(),
         );
-        let table = InodeCache::new(Arc::new(shared), options.inodes);
+        let inode_cache = InodeCache::new(Arc::new(shared), options.inodes);
         let geometry_version = geometry.features.version;
         let raw = &superblock.raw;
         let internal = [raw.rbmino, raw.rsumino, raw.uquotino, raw.gquotino, raw.pquotino, raw.metadirino];
-        let cache = Cache::new(Below::new(table.shared(), &groups, device), options.for_contents());
+        let cache = Cache::new(Below::new(inode_cache.shared(), &groups, device), options.for_contents());
         let flusher = options.background.then(|| Flusher::start(&cache)).transpose().map_err(|error| {
             Error::unwritable(format!("no thread can be started to write contents back: {error}"))
         })?;
-        let workers = Workers::start(table.shared(), !options.background).map_err(|error| {
+        let workers = Workers::start(inode_cache.shared(), !options.background).map_err(|error| {
             Error::unwritable(format!("no thread can be started to free removed files: {error}"))
         })?;
         Ok(Self {
             reservations: Reservations::of(&geometry, &groups),
             internal: internal.map(|ino| Ino(ino.get())).into(),
             geometry,
-            table,
+            inode_cache,
             groups,
             log,
             has_attributes: (geometry_version & format::features::version::ATTR != 0).into(),
-            resizing: Mutex::new(Rank::Volume, ()),
-            rename: Mutex::new(Rank::Rename, ()),
+            resize_lock: Mutex::new(Rank::Volume, ()),
+            rename_lock: Mutex::new(Rank::Rename, ()),
             recovered: None,
             cache,
             flusher,

@@ -29,7 +29,7 @@ pub struct Options {
     pub log_buffer_bytes: Option<u32>,
     /// The journal records nothing: what changes is stable when it is in its place, and after a power cut, or without
     /// [`unmount`](crate::Volume::unmount), the volume is no volume. For one that nobody sees before it is whole.
-    pub unrecorded: bool,
+    pub without_journal: bool,
     /// Bytes of metadata blocks that are kept in memory; more if they are in use.
     pub buffer_bytes: usize,
     /// How contents of files are kept and written back. Its clock is [`clock`](Self::clock).
@@ -54,7 +54,7 @@ impl Default for Options {
             cil_shards: None,
             log_buffers: 8,
             log_buffer_bytes: None,
-            unrecorded: false,
+            without_journal: false,
             buffer_bytes: 256 << 20,
             contents: cache::Options::default(),
             inodes: 256 << 10,
@@ -91,7 +91,7 @@ impl Options {
             buffer_bytes: self.log_buffer_bytes,
             cache_bytes: self.buffer_bytes,
             background: self.background,
-            without_journal: self.unrecorded,
+            without_journal: self.without_journal,
             ..engine::Options::default()
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use block::{Cut, MemoryDevice, OverlayDevice, RecordDevice};
 
-use crate::{File, New, OpenOptions, Options, Result, Volume};
+use crate::{File, NewFile, OpenOptions, Options, Result, Volume};
 
 const BYTES: u64 = 4 * 4096;
 
@@ -19,7 +19,7 @@ fn left_after(change: impl Fn(&File<'_>, &File<'_>) -> Result<()>) -> Vec<u8> {
     let options = || Options { seed: Some(1), ..Options::default() };
     let volume = Volume::open(base.clone(), options()).unwrap();
     let inos = [&b"source"[..], b"target"].map(|name| {
-        let ino = volume.create(volume.root(), name, &New::file()).unwrap();
+        let ino = volume.create(volume.root(), name, &NewFile::regular()).unwrap();
         volume.open_file(ino).unwrap().write_at(&[1; BYTES as usize], 0).unwrap();
         ino
     });

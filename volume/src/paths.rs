@@ -7,8 +7,8 @@ use base::{Ino, errno};
 use format::damage::Damage;
 use format::inode::FileType;
 
-use crate::namespace::listing::{Cookie, Entry};
-use crate::new::New;
+use crate::namespace::listing::{Cookie, DirEntry};
+use crate::new_file::NewFile;
 use crate::recover::damaged;
 use crate::{Error, Handle, Result, Volume};
 
@@ -95,7 +95,7 @@ impl Volume {
     ///
     /// # Errors
     /// `ENOTDIR` where another file has one of the names; as [`create`](Self::create).
-    pub fn create_dir_all(&self, path: &[u8], new: &New<'_>) -> Result<Ino> {
+    pub fn create_dir_all(&self, path: &[u8], new: &NewFile<'_>) -> Result<Ino> {
         let mut at = self.open_ino(self.root())?;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             at = match self.create_handle(at.ino(), name, new) {
@@ -143,7 +143,7 @@ impl Volume {
     ///
     /// # Errors
     /// What `see` returns; damage, also where a directory has two names.
-    pub fn each_below(&self, top: Ino, mut see: impl FnMut(Ino) -> Result<()>) -> Result<()> {
+    pub fn for_each_below(&self, top: Ino, mut see: impl FnMut(Ino) -> Result<()>) -> Result<()> {
         let (mut left, mut visited) = (Vec::new(), Visited::default());
         let mut next = Some(self.open_ino(top)?);
         loop {
@@ -164,7 +164,7 @@ impl Volume {
     }
 
     /// Calls `see` with each entry of a directory except `.` and `..`.
-    fn each_in(&self, dir: Ino, mut see: impl FnMut(Entry<'_>)) -> Result<()> {
+    fn each_in(&self, dir: Ino, mut see: impl FnMut(DirEntry<'_>)) -> Result<()> {
         self.read_dir(dir, Cookie::default(), &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
                 see(entry);

@@ -62,13 +62,13 @@ impl Volume {
 
     /// Frees the copy-on-write staging extents that a crash left. Returns the number of blocks.
     pub(crate) fn free_staging(&self) -> Result<u64> {
-        let begin = || self.table.shared().begin(self.reservations.intent);
+        let begin = || self.inode_cache.shared().begin(self.reservations.intent);
         Ok(self.groups.free_staging(begin)?)
     }
 
     fn operations(&self, intent: &Intent) -> Result<Vec<Box<dyn DeferredOperation>>> {
         let groups = &self.groups;
-        let shared = self.table.shared();
+        let shared = self.inode_cache.shared();
         let operations: std::result::Result<Vec<_>, _> = match &intent.body {
             IntentOperation::Free(extents) => {
                 extents.iter().map(|extent| groups.recovered_free(extent.start, extent.blocks)).collect()

@@ -10,7 +10,7 @@ use inode::attr::{MAX_MAP_TREE_BLOCKS, max_changed_blocks, max_new_blocks as max
 use inode::dir::{MAX_FREED_BLOCKS, max_new_blocks};
 use journal::engine::LogReservation;
 
-use crate::new::{Kind, New};
+use crate::new_file::{NewFile, NewFileType};
 
 /// For one volume.
 #[derive(Clone, Copy, Debug)]
@@ -145,8 +145,8 @@ impl Reservations {
     }
 
     /// Blocks that making this file may take.
-    pub fn create_blocks(&self, new: &New<'_>) -> u32 {
-        let contents = if matches!(new.kind, Kind::Symlink(_)) { self.target_blocks } else { 0 };
+    pub fn create_blocks(&self, new: &NewFile<'_>) -> u32 {
+        let contents = if matches!(new.file_type, NewFileType::Symlink(_)) { self.target_blocks } else { 0 };
         self.name_blocks + self.parent_blocks + self.chunk_blocks + contents
     }
 }

@@ -36,16 +36,16 @@ use crate::{Error, Options, Result, Volume};
 
 /// What limits how small a volume can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FreeEnd {
+pub struct ShrinkLimit {
     /// The fewest blocks that it can have as it is.
-    pub least: u64,
+    pub min_blocks: u64,
     /// The block behind the last one that is in use, of the whole volume; headers of an empty AG do not count.
-    pub used: u64,
+    pub used_blocks: u64,
 }
 
 /// Fewest AGs that [`shrink`] leaves, unless it is asked for fewer blocks than as many have: with one, `xfs_repair` has
 /// no copy of the superblock to compare.
-pub const FEWEST_AGS: u32 = 2;
+pub const MIN_AGS: u32 = 2;
 
 impl Volume {
     /// Makes the volume larger, up to `blocks` blocks, while others use it; how many it has then. A last AG that would
@@ -57,7 +57,7 @@ impl Volume {
     /// volume is prepared for: 64 times the size that it was opened with. What the device meets: before anything has
     /// changed, or else the volume is shut down.
     pub fn grow(&self, blocks: u64) -> Result<u64> {
-        let _one = self.resizing.lock();
+        let _one = self.resize_lock.lock();
         let now = self.geometry.blocks();
         if blocks < now {
             return Err(Error::refused(errno::EINVAL, "the volume is larger than that: shrink it"));
@@ -88,8 +88,8 @@ impl Volume {
         )?;
         change.commit(&mut [])?;
         self.settle_superblock()?;
-        self.table.shared().unlinked.grow(target.ag_count());
-        self.or_shut_down(|| Ok(self.groups.adopt_new(&mut self.look()?.tx, gained)?))?;
+        self.inode_cache.shared().unlinked.grow(target.ag_count());
+        self.or_shut_down(|| Ok(self.groups.adopt_new(&mut self.reader()?.tx, gained)?))?;
         Ok(blocks)
     }
 
@@ -100,14 +100,14 @@ impl Volume {
     /// `ENOSPC`, with nothing changed, where what would be cut off is in use or promised, or more than the last AG's
     /// blocks are to go. `EINVAL` for more blocks than there are.
     pub fn shrink(&self, blocks: u64) -> Result<()> {
-        let _one = self.resizing.lock();
+        let _one = self.resize_lock.lock();
         let now = self.geometry.blocks();
         if blocks >= now {
             let larger = Error::refused(errno::EINVAL, "the volume is smaller than that: grow it");
             return if blocks == now { Ok(()) } else { Err(larger) };
         }
         // What was freed is free for good, and no record of what it held is left in the log.
-        inode::inactive::drain(self.table.shared());
+        inode::inactive::drain(self.inode_cache.shared());
         self.log.push_all()?;
         let mut change = self.begin(self.reservations.resize)?;
         self.groups.shorten_last(&mut change.tx, blocks, || self.tell(blocks))?;
@@ -120,20 +120,20 @@ impl Volume {
     ///
     /// # Errors
     /// What reading meets.
-    pub fn free_end(&self) -> Result<FreeEnd> {
-        inode::inactive::drain(self.table.shared());
+    pub fn shrink_limit(&self) -> Result<ShrinkLimit> {
+        inode::inactive::drain(self.inode_cache.shared());
         self.log.flush_busy()?;
-        let mut look = self.look()?;
+        let mut reader = self.reader()?;
         let geometry = &self.geometry;
-        let none = FreeEnd { least: geometry.blocks(), used: geometry.blocks() };
+        let none = ShrinkLimit { min_blocks: geometry.blocks(), used_blocks: geometry.blocks() };
         for ag in geometry.ags().rev() {
-            let Some(tail) = self.groups.free_tail(&mut look.tx, ag)? else { return Ok(none) };
+            let Some(tail) = self.groups.free_tail(&mut reader.tx, ag)? else { return Ok(none) };
             let before = u64::from(ag.get()) * u64::from(geometry.ag_blocks);
-            if tail.is_empty && ag.get() >= FEWEST_AGS {
+            if tail.is_empty && ag.get() >= MIN_AGS {
                 continue;
             }
             let used = before + u64::from(tail.used_end);
-            return Ok(FreeEnd { least: before + u64::from(tail.least), used });
+            return Ok(ShrinkLimit { min_blocks: before + u64::from(tail.least), used_blocks: used });
         }
         Ok(none)
     }
@@ -141,16 +141,16 @@ impl Volume {
     /// All that knows of the size.
     fn tell(&self, blocks: u64) {
         self.geometry.resize(blocks);
-        self.table.shared().geometry.resize(blocks);
+        self.inode_cache.shared().geometry.resize(blocks);
     }
 
     /// Headers and roots of the AGs that `target` has beyond those that there are.
     fn write_new_groups(&self, target: &Geometry) -> Result<()> {
-        let mut look = self.look()?;
-        let id = lock_superblock(&mut look.tx, target)?;
+        let mut reader = self.reader()?;
+        let id = lock_superblock(&mut reader.tx, target)?;
         // Of the old size: the copy in the last AG is the one that tells whether all were brought up to date.
-        let copy = copy_of(look.tx.bytes(id));
-        drop(look);
+        let copy = copy_of(reader.tx.bytes(id));
+        drop(reader);
         let device = self.device();
         for ag in new_ags(&self.groups, target) {
             let space = AgLayout::new(&VolumeShape::of(target), target.ag_length(ag), None);
@@ -190,13 +190,13 @@ fn free_of_new(groups: &ag::Groups, target: &Geometry) -> u64 {
 
 /// What [`shrink`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shrunk {
+pub struct ShrinkReport {
     /// Blocks before.
     pub before: u64,
     /// Blocks after.
     pub after: u64,
     /// What limits it now.
-    pub end: FreeEnd,
+    pub limit: ShrinkLimit,
 }
 
 /// Makes a volume that nobody uses smaller: down to `blocks` blocks, or to as few as there can be. Empty AGs at its end
@@ -205,14 +205,14 @@ pub struct Shrunk {
 /// # Errors
 /// As [`Volume::open`] and [`Volume::unmount`]. `ENOSPC`, with nothing changed but that the log is clean, where more is
 /// in use; `EINVAL` for more blocks than there are.
-pub fn shrink(device: &Arc<dyn Device>, options: &Options, blocks: Option<u64>) -> Result<Shrunk> {
+pub fn shrink(device: &Arc<dyn Device>, options: &Options, blocks: Option<u64>) -> Result<ShrinkReport> {
     let volume = Volume::open(Arc::clone(device), options.clone())?;
     let before = volume.geometry.blocks();
-    let end = match volume.free_end() {
+    let end = match volume.shrink_limit() {
         Ok(end) => end,
         Err(error) => return volume.unmount().and(Err(error)),
     };
-    let least = end.least.min(before);
+    let least = end.min_blocks.min(before);
     let wanted = blocks.unwrap_or(least);
     let refused = if wanted > before {
         Some(Error::refused(errno::EINVAL, "the volume is smaller than that: grow it"))
@@ -237,11 +237,11 @@ pub fn shrink(device: &Arc<dyn Device>, options: &Options, blocks: Option<u64>) 
         Some(_) => volume.shrink(wanted),
         None => volume.minimize(wanted),
     };
-    let (after, end) = (volume.geometry.blocks(), volume.free_end());
+    let (after, end) = (volume.geometry.blocks(), volume.shrink_limit());
     let ended = volume.unmount();
     done?;
     let end = end?;
-    ended.map(|()| Shrunk { before, after, end })
+    ended.map(|()| ShrinkReport { before, after, limit: end })
 }
 
 impl Volume {
@@ -254,7 +254,7 @@ impl Volume {
                 Err(error) if error.errno() == errno::ENOSPC => return Ok(()),
                 done => done?,
             }
-            least = self.free_end()?.least;
+            least = self.shrink_limit()?.min_blocks;
         }
         Ok(())
     }

@@ -22,10 +22,10 @@ impl Volume {
     /// # use std::sync::Arc;
     /// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
     /// # mkfs::format(&*device, &mkfs::Options::default())?;
-    /// use xebec_volume::{New, Options, Volume};
+    /// use xebec_volume::{NewFile, Options, Volume};
     ///
     /// let volume = Volume::open(device, Options::default())?;
-    /// let file = volume.create(volume.root(), b"ledger", &New::file())?;
+    /// let file = volume.create(volume.root(), b"ledger", &NewFile::regular())?;
     /// let mut settings = volume.settings(file)?;
     /// settings.xflags |= u32::from(format::inode::flags::APPEND);
     /// settings.project = 42;
@@ -41,7 +41,7 @@ impl Volume {
         let inode = self.inode(ino)?;
         let change = self.begin(self.reservations.inode)?;
         let mut state = inode.lock();
-        settings.set(self.table.shared(), &mut state)?;
+        settings.set(self.inode_cache.shared(), &mut state)?;
         change.commit(&mut [&mut state])?;
         drop(state);
         match in_memory(&inode) {

@@ -40,7 +40,7 @@ impl Volume {
             blocks_free: self.groups.free_blocks(),
             blocks_available: self.groups.available(),
             inodes: self.groups.inodes().counts(),
-            unfreed: self.table.shared().inactive.unfreed(),
+            unfreed: self.inode_cache.shared().inactive.unfreed(),
             shut_down: self.log.shut_down_cause(),
             journal: self.log.statistics(),
             contents: self.cache.statistics(),

@@ -60,11 +60,11 @@ impl Volume {
     pub(crate) fn settle_superblock(&self) -> Result<()> {
         self.or_shut_down(|| {
             self.log.force()?;
-            let mut look = self.look()?;
-            let id = lock_superblock(&mut look.tx, &self.geometry)?;
-            let buffer = Arc::clone(look.tx.buffer(id));
-            let primary = look.tx.bytes(id).to_vec();
-            drop(look);
+            let mut reader = self.reader()?;
+            let id = lock_superblock(&mut reader.tx, &self.geometry)?;
+            let buffer = Arc::clone(reader.tx.buffer(id));
+            let primary = reader.tx.bytes(id).to_vec();
+            drop(reader);
             write_copies(self.device(), &self.geometry, &primary)?;
             self.log.push_buffer(&buffer)?;
             Ok(self.device().flush()?)
@@ -73,7 +73,7 @@ impl Volume {
 
     /// Does what must follow a change that is in the log already.
     pub(crate) fn or_shut_down<T>(&self, follow: impl FnOnce() -> Result<T>) -> Result<T> {
-        follow().inspect_err(|error| self.table.shared().target.shut_down(&error.to_string()))
+        follow().inspect_err(|error| self.inode_cache.shared().target.shut_down(&error.to_string()))
     }
 }
 

@@ -10,15 +10,15 @@ const AT_ONCE: usize = 64;
 
 /// What was told to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Trimmed {
+pub struct TrimReport {
     /// Bytes that are free, in extents that are long enough.
-    pub bytes: u64,
+    pub free_bytes: u64,
     /// So many extents.
-    pub extents: u64,
+    pub free_extents: u64,
     /// Bytes of them of which the device said that it took the hint: they read as zeros now.
-    pub taken: u64,
+    pub discarded_bytes: u64,
     /// Free extents that are shorter than asked for.
-    pub short: u64,
+    pub short_extents: u64,
 }
 
 impl Volume {
@@ -27,27 +27,27 @@ impl Volume {
     ///
     /// # Errors
     /// What reading meets, and errors of the device. That it cannot use the hint is none.
-    pub fn trim(&self, least: u64) -> Result<Trimmed> {
-        inode::inactive::drain(self.table.shared());
+    pub fn trim(&self, least: u64) -> Result<TrimReport> {
+        inode::inactive::drain(self.inode_cache.shared());
         // What is freed only in the log would come back after a power cut, and must be whole then.
         self.log.flush_busy()?;
         let geometry = &self.geometry;
-        let mut done = Trimmed::default();
-        let mut look = self.look()?;
+        let mut done = TrimReport::default();
+        let mut reader = self.reader()?;
         for ag in geometry.ags() {
             let mut from = Some(AgBlock(0));
             while let Some(at) = from {
-                from = self.groups.visit_free(&mut look.tx, ag, at, AT_ONCE, &mut |start, count| {
+                from = self.groups.visit_free(&mut reader.tx, ag, at, AT_ONCE, &mut |start, count| {
                     let bytes = u64::from(count) << geometry.block_log;
                     let Some(offset) = geometry.fs_block_offset(start) else { return Ok(()) };
                     if bytes < least {
-                        done.short += 1;
+                        done.short_extents += 1;
                         return Ok(());
                     }
                     let taken = self.device().discard(offset, bytes).map_err(EngineError::from)?;
-                    done.bytes += bytes;
-                    done.extents += 1;
-                    done.taken += if taken { bytes } else { 0 };
+                    done.free_bytes += bytes;
+                    done.free_extents += 1;
+                    done.discarded_bytes += if taken { bytes } else { 0 };
                     Ok(())
                 })?;
             }

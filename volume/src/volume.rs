@@ -35,11 +35,11 @@ use crate::{Error, Result};
 /// # use std::sync::Arc;
 /// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
 /// # mkfs::format(&*device, &mkfs::Options::default())?;
-/// use xebec_volume::{New, Options, Volume};
+/// use xebec_volume::{NewFile, Options, Volume};
 ///
 /// let volume = Volume::open(device.clone(), Options::default())?;
-/// let var = volume.create_dir_all(b"/srv/www", &New::directory())?;
-/// volume.create(var, b"index.html", &New::file())?;
+/// let var = volume.create_dir_all(b"/srv/www", &NewFile::directory())?;
+/// volume.create(var, b"index.html", &NewFile::regular())?;
 /// volume.sync()?; // from here on it survives a power cut
 /// drop(volume); // which this is one of
 ///
@@ -52,7 +52,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub struct Volume {
     pub(crate) geometry: Geometry,
-    pub(crate) table: InodeCache,
+    pub(crate) inode_cache: InodeCache,
     pub(crate) groups: Arc<Groups>,
     pub(crate) log: Arc<Log>,
     pub(crate) reservations: Reservations,
@@ -61,9 +61,9 @@ pub struct Volume {
     /// The superblock says that there are extended attributes.
     pub(crate) has_attributes: AtomicBool,
     /// Changes of its size take turns.
-    pub(crate) resizing: Mutex<()>,
+    pub(crate) resize_lock: Mutex<()>,
     /// Renames of directories across parents take turns.
-    pub(crate) rename: Mutex<()>,
+    pub(crate) rename_lock: Mutex<()>,
     pub(crate) recovered: Option<Recovery>,
     /// Contents of files.
     pub(crate) cache: Arc<Cache<Below>>,
@@ -91,20 +91,20 @@ impl Volume {
     /// is stable. `EIO` where the log cannot be written: the volume is then shut down.
     pub fn sync(&self) -> Result<()> {
         let contents = self.cache.sync_all().map_err(Error::from);
-        contents.and(self.sync_changes())
+        contents.and(self.sync_metadata())
     }
 
     /// The same for changes of names and of what is known of files, without what was written to files.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
-    pub fn sync_changes(&self) -> Result<()> {
+    pub fn sync_metadata(&self) -> Result<()> {
         Ok(self.log.force_all()?)
     }
 
     /// The present, as files are stamped with it.
     pub fn now(&self) -> Time {
-        self.table.shared().clock.now()
+        self.inode_cache.shared().clock.now()
     }
 
     /// Returns when everything that was done is in its place on the device, and not in the log alone. Whoever reads the
@@ -113,15 +113,15 @@ impl Volume {
     ///
     /// # Errors
     /// As [`sync`](Self::sync). A removed file that cannot be freed is no error here.
-    pub fn write_home(&self) -> Result<()> {
+    pub fn write_back_all(&self) -> Result<()> {
         let synced = self.sync();
-        inactive::drain(self.table.shared());
+        inactive::drain(self.inode_cache.shared());
         synced.and(self.log.push_all().map_err(Error::from))
     }
 
     /// Stops everything at once, as a power cut would: nothing more is written.
     pub fn shut_down(&self) {
-        self.table.shared().target.shut_down("it was asked for");
+        self.inode_cache.shared().target.shut_down("it was asked for");
     }
 
     /// Ends cleanly: contents are written, files that were removed are freed, everything is in its place, and the log
@@ -155,7 +155,7 @@ impl Volume {
     /// written.
     fn expect_all_returned(&self) {
         self.cache.give_back_ahead();
-        let unreturned = self.look().map(|mut look| self.groups.unreturned(&mut look.tx));
+        let unreturned = self.reader().map(|mut reader| self.groups.unreturned(&mut reader.tx));
         if let Ok(Ok(unreturned)) = unreturned {
             debug_assert_eq!(unreturned, None, "not all reservations were returned");
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use base::random::Random;
 use base::{Ino, errno};
 use block::{Device, MemoryDevice};
-use xebec_volume::{Kind, New, OpenOptions, Options, SetAttribute, SetMetadata, Volume};
+use xebec_volume::{NewFile, NewFileType, OpenOptions, Options, SetAttribute, SetMetadata, Volume};
 
 use common::judge;
 
@@ -115,11 +115,11 @@ fn step(volume: &Volume, ino: Ino, model: &mut Model, random: &Random, empties: 
     }
 }
 
-fn random_changes(seed: u64, options: &mkfs::Options, kind: Kind<'_>) {
+fn random_changes(seed: u64, options: &mkfs::Options, kind: NewFileType<'_>) {
     let random = Random::seeded(seed);
     let device = make(options);
     let mut volume = open(&device);
-    let new = New { kind, permissions: 0o600, ..New::file() };
+    let new = NewFile { file_type: kind, permissions: 0o600, ..NewFile::regular() };
     let ino = volume.create(volume.root(), b"it", &new).unwrap();
     let mut model = Model::new();
     for n in 0..150 {
@@ -149,23 +149,27 @@ fn random_changes(seed: u64, options: &mkfs::Options, kind: Kind<'_>) {
 
 #[test]
 fn random_changes_of_small_blocks() {
-    random_changes(1, &mkfs::Options { block_size: 1024, ..mkfs::Options::default() }, Kind::File);
+    random_changes(1, &mkfs::Options { block_size: 1024, ..mkfs::Options::default() }, NewFileType::Regular);
 }
 
 #[test]
 fn random_changes_of_usual_blocks() {
-    random_changes(2, &mkfs::Options::default(), Kind::File);
+    random_changes(2, &mkfs::Options::default(), NewFileType::Regular);
 }
 
 #[test]
 fn random_changes_without_reverse_mappings() {
     let options = mkfs::Options { rmapbt: false, reflink: false, nrext64: false, ..mkfs::Options::default() };
-    random_changes(3, &mkfs::Options { block_size: 1024, ..options }, Kind::File);
+    random_changes(3, &mkfs::Options { block_size: 1024, ..options }, NewFileType::Regular);
 }
 
 #[test]
 fn random_changes_of_a_directory_in_a_large_inode() {
-    random_changes(4, &mkfs::Options { inode_size: 1024, ..mkfs::Options::default() }, Kind::Directory);
+    random_changes(
+        4,
+        &mkfs::Options { inode_size: 1024, ..mkfs::Options::default() },
+        NewFileType::Directory,
+    );
 }
 
 #[test]
@@ -173,8 +177,10 @@ fn names_and_values_have_limits_and_kinds_of_files_too() {
     let device = make(&mkfs::Options::default());
     let volume = open(&device);
     let root = volume.root();
-    let file = volume.create(root, b"file", &New::file()).unwrap();
-    let link = volume.create(root, b"link", &New { kind: Kind::Symlink(b"file"), ..New::file() }).unwrap();
+    let file = volume.create(root, b"file", &NewFile::regular()).unwrap();
+    let link = volume
+        .create(root, b"link", &NewFile { file_type: NewFileType::Symlink(b"file"), ..NewFile::regular() })
+        .unwrap();
     let set = |ino, name: &[u8], value: &[u8]| {
         volume.set_attribute(ino, name, value, SetAttribute::Any).map_err(|error| error.errno())
     };
@@ -213,8 +219,8 @@ fn access_control_lists_go_with_the_permission_bits() {
     let device = make(&mkfs::Options::default());
     let volume = open(&device);
     let root = volume.root();
-    let file = volume.create(root, b"file", &New::file()).unwrap();
-    let dir = volume.create(root, b"dir", &New::directory()).unwrap();
+    let file = volume.create(root, b"file", &NewFile::regular()).unwrap();
+    let dir = volume.create(root, b"dir", &NewFile::directory()).unwrap();
     let set = |ino, name: &[u8], value: &[u8]| {
         volume.set_attribute(ino, name, value, SetAttribute::Any).map_err(|error| error.errno())
     };
@@ -247,7 +253,7 @@ fn permission_bits_go_with_access_control_lists() {
     let volume = open(&device);
     for users in [1, 1500] {
         let name = format!("{users}").into_bytes();
-        let file = volume.create(volume.root(), &name, &New::file()).unwrap();
+        let file = volume.create(volume.root(), &name, &NewFile::regular()).unwrap();
         let long = |user: u16, mask: u16, other: u16| {
             let named = (0..users).map(|n| (2, 7, 1000 + n));
             let all = [(1, user, NOBODY)].into_iter().chain(named);
@@ -275,14 +281,14 @@ fn new_files_take_over_the_default_list_of_their_directory() {
     for parent in [false, true] {
         let device = make(&mkfs::Options { parent, ..mkfs::Options::default() });
         let volume = open(&device);
-        let dir = volume.create(volume.root(), b"dir", &New::directory()).unwrap();
+        let dir = volume.create(volume.root(), b"dir", &NewFile::directory()).unwrap();
         let (access, default) = (b"system.posix_acl_access", b"system.posix_acl_default");
         const NOBODY: u32 = u32::MAX;
         let lists = |group: u16| {
             list(&[(1, 7, NOBODY), (2, 6, 1000), (4, 5, NOBODY), (0x10, group, NOBODY), (0x20, 1, NOBODY)])
         };
         volume.set_attribute(dir, default, &lists(7), SetAttribute::Any).unwrap();
-        let new = New { permissions: 0o664, ..New::file() };
+        let new = NewFile { permissions: 0o664, ..NewFile::regular() };
         let file = volume.create(dir, b"file", &new).unwrap();
         // What the file does not ask for is masked; what it does, and the list does not give, is gone.
         let masked =
@@ -290,12 +296,13 @@ fn new_files_take_over_the_default_list_of_their_directory() {
         assert_eq!(volume.get_attribute(file, access).unwrap(), masked);
         assert_eq!(volume.metadata(file).unwrap().permissions, 0o660);
         assert!(volume.get_attribute(file, default).is_err());
-        let below = volume.create(dir, b"below", &New { permissions: 0o750, ..New::directory() }).unwrap();
+        let below =
+            volume.create(dir, b"below", &NewFile { permissions: 0o750, ..NewFile::directory() }).unwrap();
         assert_eq!(volume.get_attribute(below, default).unwrap(), lists(7));
         assert_eq!(volume.metadata(below).unwrap().permissions, 0o750);
-        let link = volume.create(dir, b"link", &New::symlink(b"file")).unwrap();
+        let link = volume.create(dir, b"link", &NewFile::symlink(b"file")).unwrap();
         assert_eq!(volume.list_attributes(link).unwrap(), [b""; 0]);
-        let held = volume.anonymous(dir, &new).unwrap();
+        let held = volume.create_tmpfile(dir, &new).unwrap();
         assert_eq!(volume.get_attribute(held.ino(), access).unwrap(), masked);
         // Three entries are no more than a mode.
         volume
@@ -306,7 +313,8 @@ fn new_files_take_over_the_default_list_of_their_directory() {
                 SetAttribute::Any,
             )
             .unwrap();
-        let plain = volume.create(below, b"plain", &New { permissions: 0o666, ..New::file() }).unwrap();
+        let plain =
+            volume.create(below, b"plain", &NewFile { permissions: 0o666, ..NewFile::regular() }).unwrap();
         assert_eq!(volume.list_attributes(plain).unwrap(), [b""; 0]);
         assert_eq!(volume.metadata(plain).unwrap().permissions, 0o640);
         drop(held);
@@ -323,19 +331,25 @@ fn a_full_inode_makes_room_for_attributes() {
     let long = vec![b'x'; 336];
     let mut files = Vec::new();
     for length in [255, 280, 290, 300, 336] {
-        let kind = Kind::Symlink(&long[..length]);
+        let kind = NewFileType::Symlink(&long[..length]);
         let name = format!("link {length}").into_bytes();
-        files.push((volume.create(root, &name, &New { kind, ..New::file() }).unwrap(), length));
+        files.push((
+            volume.create(root, &name, &NewFile { file_type: kind, ..NewFile::regular() }).unwrap(),
+            length,
+        ));
     }
     for entries in [9, 11, 12] {
-        let dir = volume.create(root, format!("dir {entries}").as_bytes(), &New::directory()).unwrap();
+        let dir = volume.create(root, format!("dir {entries}").as_bytes(), &NewFile::directory()).unwrap();
         for n in 0..entries {
-            volume.create(dir, format!("an entry of some {n}").as_bytes(), &New::file()).unwrap();
+            volume.create(dir, format!("an entry of some {n}").as_bytes(), &NewFile::regular()).unwrap();
         }
         files.push((dir, entries));
     }
-    let device_kind = Kind::CharDevice(xebec_volume::Device { major: 4, minor: 5 });
-    files.push((volume.create(root, b"tty", &New { kind: device_kind, ..New::file() }).unwrap(), 0));
+    let device_kind = NewFileType::CharDevice(xebec_volume::DeviceNumber { major: 4, minor: 5 });
+    files.push((
+        volume.create(root, b"tty", &NewFile { file_type: device_kind, ..NewFile::regular() }).unwrap(),
+        0,
+    ));
     for (n, (ino, _)) in files.iter().enumerate() {
         for length in [3, 60, 200, 240, 700, 5000, 10] {
             volume.set_attribute(*ino, b"trusted.name", &vec![n as u8; length], SetAttribute::Any).unwrap();
@@ -353,7 +367,7 @@ fn a_full_inode_makes_room_for_attributes() {
         }
     }
     let (tty, _) = files[files.len() - 1];
-    let numbers = xebec_volume::Device { major: 4, minor: 5 };
+    let numbers = xebec_volume::DeviceNumber { major: 4, minor: 5 };
     assert_eq!(volume.metadata(tty).unwrap().device, Some(numbers));
     for (ino, _) in files {
         for name in volume.list_attributes(ino).unwrap() {
@@ -372,8 +386,9 @@ fn a_full_volume_refuses_and_keeps_what_it_has() {
     let root = volume.root();
     let mut models = Vec::new();
     let mut refused = 0;
-    let files: Vec<_> =
-        (0..1000).map(|n| volume.create(root, format!("f{n}").as_bytes(), &New::file()).unwrap()).collect();
+    let files: Vec<_> = (0..1000)
+        .map(|n| volume.create(root, format!("f{n}").as_bytes(), &NewFile::regular()).unwrap())
+        .collect();
     for (n, ino) in files.into_iter().enumerate() {
         let mut model = Model::new();
         for length in [65536, 30_000, 900, 500, 100] {
@@ -416,7 +431,7 @@ fn a_value_lies_in_as_many_pieces_as_there_must_be() {
         let block = u64::from(block_size);
         let filler =
             OpenOptions::new().read(true).write(true).create(true).open(&volume, b"/filler").unwrap();
-        let ino = volume.create(volume.root(), b"file", &New::file()).unwrap();
+        let ino = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
         let mut size = 32 << 20;
         let mut end = 0;
         while size >= block {
@@ -462,7 +477,7 @@ fn attributes_are_refused_when_their_extents_cannot_be_counted() {
     mkfs::format(&*device, &options).unwrap();
     let volume = open(&device);
     let filler = OpenOptions::new().read(true).write(true).create(true).open(&volume, b"/filler").unwrap();
-    let ino = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let ino = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
     let mut size = 64 << 20;
     let mut end = 0;
     while size >= 1024 {
@@ -517,7 +532,7 @@ fn attribute_blocks(device: &MemoryDevice, block_size: usize) -> Vec<u64> {
 fn damaged_trees_are_survived() {
     let device = make(&mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
     let volume = open(&device);
-    let ino = volume.create(volume.root(), b"it", &New::file()).unwrap();
+    let ino = volume.create(volume.root(), b"it", &NewFile::regular()).unwrap();
     for n in 0..500 {
         let name = format!("user.{n}").into_bytes();
         volume.set_attribute(ino, &name, &vec![1; n % 200], SetAttribute::Any).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::{Ino, errno};
 use block::{Device as _, Durability, MemoryDevice};
-use xebec_volume::{New, Options, Volume};
+use xebec_volume::{NewFile, Options, Volume};
 
 const SIZE: usize = 64 << 20;
 const INODE_SIZE: usize = 512;
@@ -22,9 +22,9 @@ fn ring() -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(SIZE as u64));
     mkfs::format(&*device, &mkfs::Options::default()).unwrap();
     let volume = Volume::open(device.clone(), Options::default()).unwrap();
-    let a = volume.create_dir_all(b"a", &New::directory()).unwrap();
-    let b = volume.create_dir_all(b"a/b", &New::directory()).unwrap();
-    volume.create_dir_all(b"a/b/c", &New::directory()).unwrap();
+    let a = volume.create_dir_all(b"a", &NewFile::directory()).unwrap();
+    let b = volume.create_dir_all(b"a/b", &NewFile::directory()).unwrap();
+    volume.create_dir_all(b"a/b/c", &NewFile::directory()).unwrap();
     volume.unmount().unwrap();
     let mut bytes = vec![0; SIZE];
     device.read_at(0, &mut bytes).unwrap();
@@ -40,7 +40,7 @@ fn ring() -> Arc<MemoryDevice> {
 fn a_directory_below_itself_is_damage_and_no_walk_without_end() {
     let volume = Volume::open(ring(), Options::default()).unwrap();
     let mut seen: Vec<Ino> = Vec::new();
-    let walk = volume.each_below(volume.root(), |ino| {
+    let walk = volume.for_each_below(volume.root(), |ino| {
         seen.push(ino);
         Ok(())
     });
@@ -61,13 +61,13 @@ fn a_walk_sees_every_file_once_and_a_number_may_be_used_again() {
     for _ in 0..2 {
         for dir in 0..20 {
             let path = format!("top/{dir}/below");
-            let at = volume.create_dir_all(path.as_bytes(), &New::directory()).unwrap();
-            volume.create(at, b"file", &New::file()).unwrap();
+            let at = volume.create_dir_all(path.as_bytes(), &NewFile::directory()).unwrap();
+            volume.create(at, b"file", &NewFile::regular()).unwrap();
         }
         let mut count = 0;
         let top = volume.resolve(b"top", true).unwrap();
         volume
-            .each_below(top, |_| {
+            .for_each_below(top, |_| {
                 count += 1;
                 Ok(())
             })

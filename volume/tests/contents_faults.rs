@@ -9,7 +9,7 @@ use std::sync::Arc;
 use block::{Fault, FaultDevice, MemoryDevice, Operation, When};
 use crashsim::files::Files;
 use model::contents::{Calls, Excused, Session};
-use xebec_volume::{New, Options, Volume};
+use xebec_volume::{NewFile, Options, Volume};
 
 use common::judge;
 
@@ -47,7 +47,7 @@ fn walk(seed: u64, on: Operation, ends: &mut Ends) -> Result<(), String> {
     )]);
     let failed = session.run(&mut calls, CALLS).err();
     device.set_faults([]);
-    let is_down = volume.create(volume.root(), b"is it up?", &New::file()).is_err();
+    let is_down = volume.create(volume.root(), b"is it up?", &NewFile::regular()).is_err();
     match failed {
         None if !is_down => {
             // What could not be written is still there to be written; each failure is told once.

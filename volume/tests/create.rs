@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::{Ino, errno};
 use block::{Device, MemoryDevice};
 use common::judge;
-use xebec_volume::{Device as Numbers, Kind, New, Options, SetAttribute, Volume};
+use xebec_volume::{DeviceNumber, NewFile, NewFileType, Options, SetAttribute, Volume};
 
 type Attributes<'a> = &'a [(&'a [u8], &'a [u8])];
 
@@ -61,39 +61,48 @@ fn files_of_every_kind_are_made_with_attributes() {
             (0..40u8).map(|n| (format!("trusted.{n}").into_bytes(), vec![n; usize::from(n) * 50])).collect();
         let many: Vec<(&[u8], &[u8])> = many.iter().map(|(n, v)| (n.as_slice(), v.as_slice())).collect();
         let remote: Attributes<'_> = &[(b"trusted.long", &long), few[0]];
-        let (target, device_numbers) = ([b't'; 900], Numbers { major: 8, minor: 1 });
+        let (target, device_numbers) = ([b't'; 900], DeviceNumber { major: 8, minor: 1 });
         let kinds = [
-            Kind::File,
-            Kind::Directory,
-            Kind::Symlink(b"short"),
-            Kind::Symlink(&target),
-            Kind::CharDevice(device_numbers),
-            Kind::Fifo,
+            NewFileType::Regular,
+            NewFileType::Directory,
+            NewFileType::Symlink(b"short"),
+            NewFileType::Symlink(&target),
+            NewFileType::CharDevice(device_numbers),
+            NewFileType::Fifo,
         ];
         for (at, attributes) in [few, two, &many, remote].into_iter().enumerate() {
             for (n, kind) in kinds.into_iter().enumerate() {
                 let name = format!("{at} {n}").into_bytes();
-                let new = New { kind, attributes, permissions: 0o640, uid: 3, gid: 4, ..New::file() };
+                let new = NewFile {
+                    file_type: kind,
+                    attributes,
+                    permissions: 0o640,
+                    uid: 3,
+                    gid: 4,
+                    ..NewFile::regular()
+                };
                 let ino = volume.create(root, &name, &new).unwrap();
                 expect(&volume, ino, attributes);
                 let known = volume.metadata(ino).unwrap();
                 assert_eq!((known.permissions, known.uid, known.gid), (0o640, 3, 4));
-                assert_eq!(known.nlink, if kind == Kind::Directory { 2 } else { 1 });
+                assert_eq!(known.nlink, if kind == NewFileType::Directory { 2 } else { 1 });
                 assert_eq!(
                     volume.create(root, &name, &new).map_err(|error| error.errno()),
                     Err(errno::EEXIST)
                 );
                 match kind {
-                    Kind::Symlink(target) => assert_eq!(volume.read_link(ino).unwrap(), target),
-                    Kind::Directory => {
-                        let below = volume.create(ino, b"below", &New { attributes, ..New::file() }).unwrap();
+                    NewFileType::Symlink(target) => assert_eq!(volume.read_link(ino).unwrap(), target),
+                    NewFileType::Directory => {
+                        let below = volume
+                            .create(ino, b"below", &NewFile { attributes, ..NewFile::regular() })
+                            .unwrap();
                         expect(&volume, below, attributes);
                         assert_eq!(volume.lookup(ino, b"..").unwrap(), root);
                     }
                     _ => {}
                 }
             }
-            let held = volume.anonymous(root, &New { attributes, ..New::file() }).unwrap();
+            let held = volume.create_tmpfile(root, &NewFile { attributes, ..NewFile::regular() }).unwrap();
             expect(&volume, held.ino(), attributes);
             volume.link_handle(&held, root, format!("{at} named").as_bytes()).unwrap();
         }
@@ -109,20 +118,20 @@ fn what_cannot_be_set_is_refused_and_nothing_is_made() {
     let volume = open(&device);
     let root = volume.root();
     let made = volume.statistics().inodes.free;
-    let refused: &[(Kind<'_>, Attributes<'_>, base::errno::Errno)] = &[
-        (Kind::Symlink(b"x"), &[(b"user.a", b"")], errno::EPERM),
-        (Kind::Fifo, &[(b"user.a", b"")], errno::EPERM),
-        (Kind::File, &[(b"security.a", b""), (b"none.a", b"")], errno::EOPNOTSUPP),
-        (Kind::File, &[(b"system.posix_acl_access", b"short")], errno::EINVAL),
-        (Kind::File, &[(b"system.posix_acl_default", &list(1, 7))], errno::EACCES),
-        (Kind::File, &[(b"trusted.a", &[0; 70_000])], errno::E2BIG),
+    let refused: &[(NewFileType<'_>, Attributes<'_>, base::errno::Errno)] = &[
+        (NewFileType::Symlink(b"x"), &[(b"user.a", b"")], errno::EPERM),
+        (NewFileType::Fifo, &[(b"user.a", b"")], errno::EPERM),
+        (NewFileType::Regular, &[(b"security.a", b""), (b"none.a", b"")], errno::EOPNOTSUPP),
+        (NewFileType::Regular, &[(b"system.posix_acl_access", b"short")], errno::EINVAL),
+        (NewFileType::Regular, &[(b"system.posix_acl_default", &list(1, 7))], errno::EACCES),
+        (NewFileType::Regular, &[(b"trusted.a", &[0; 70_000])], errno::E2BIG),
     ];
     for (kind, attributes, errno) in refused {
-        let new = New { kind: *kind, attributes, ..New::file() };
+        let new = NewFile { file_type: *kind, attributes, ..NewFile::regular() };
         assert_eq!(volume.create(root, b"name", &new).map_err(|error| error.errno()), Err(*errno));
     }
-    let not_here = New { attributes: &[(b"trusted.a", &[0; 9000])], ..New::file() };
-    let file = volume.create(root, b"file", &New::file()).unwrap();
+    let not_here = NewFile { attributes: &[(b"trusted.a", &[0; 9000])], ..NewFile::regular() };
+    let file = volume.create(root, b"file", &NewFile::regular()).unwrap();
     assert_eq!(volume.create(file, b"x", &not_here).map_err(|error| error.errno()), Err(errno::ENOTDIR));
     assert_eq!(volume.create(root, &[b'n'; 300], &not_here).map_err(|e| e.errno()), Err(errno::ENAMETOOLONG));
     volume.unlink(root, b"file").unwrap();
@@ -141,10 +150,10 @@ fn lists_that_are_handed_down_and_attributes_that_are_asked_for_come_together() 
     let (access, default): (&[u8], &[u8]) = (b"system.posix_acl_access", b"system.posix_acl_default");
     for users in [1, 2000] {
         let name = format!("{users}").into_bytes();
-        let dir = volume.create(volume.root(), &name, &New::directory()).unwrap();
+        let dir = volume.create(volume.root(), &name, &NewFile::directory()).unwrap();
         volume.set_attribute(dir, default, &list(users, 7), SetAttribute::Any).unwrap();
         // The mask of the maker counts only where there is no list.
-        let new = New { permissions: 0o666, umask: 0o077, ..New::file() };
+        let new = NewFile { permissions: 0o666, umask: 0o077, ..NewFile::regular() };
         let file = volume.create(dir, b"file", &new).unwrap();
         let mut masked = list(users, 6);
         (masked[6], *masked.iter_mut().nth_back(5).unwrap()) = (6, 0);
@@ -152,20 +161,21 @@ fn lists_that_are_handed_down_and_attributes_that_are_asked_for_come_together() 
         assert_eq!(volume.metadata(file).unwrap().permissions, 0o660);
         let (label, own) = ((&b"security.a"[..], &b"b"[..]), list(3, 1));
         let attributes: Attributes<'_> = &[label, (access, &own)];
-        let both = volume.create(dir, b"both", &New { attributes, ..New::directory() }).unwrap();
+        let both = volume.create(dir, b"both", &NewFile { attributes, ..NewFile::directory() }).unwrap();
         expect(&volume, both, &[label, (access, &own), (default, &list(users, 7))]);
         assert_eq!(volume.metadata(both).unwrap().permissions, 0o711);
-        let held = volume.anonymous(dir, &new).unwrap();
+        let held = volume.create_tmpfile(dir, &new).unwrap();
         expect(&volume, held.ino(), &[(access, &masked)]);
         // A list of three entries is no more than the bits.
         let mut plain = list(0, 7);
         plain.drain(20..28);
         let attributes: Attributes<'_> = &[(access, &plain)];
-        let bare = volume.create(dir, b"bare", &New { attributes, ..New::file() }).unwrap();
+        let bare = volume.create(dir, b"bare", &NewFile { attributes, ..NewFile::regular() }).unwrap();
         expect(&volume, bare, &[]);
         assert_eq!(volume.metadata(bare).unwrap().permissions, 0o751);
     }
-    let open = volume.create(volume.root(), b"masked", &New { umask: 0o027, ..New::directory() }).unwrap();
+    let open =
+        volume.create(volume.root(), b"masked", &NewFile { umask: 0o027, ..NewFile::directory() }).unwrap();
     assert_eq!(volume.metadata(open).unwrap().permissions, 0o750);
     volume.unmount().unwrap();
     judge(&device);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::errno;
 use block::{Device as _, Durability, Fault, FaultDevice, MemoryDevice, Operation, When};
-use xebec_volume::{New, OpenOptions, Options, Volume};
+use xebec_volume::{NewFile, OpenOptions, Options, Volume};
 
 const SIZE: usize = 64 << 20;
 const BLOCK: u64 = 4096;
@@ -40,7 +40,7 @@ fn damage(device: &MemoryDevice, magic: &[u8; 4]) -> usize {
 fn with_damaged_file() -> Arc<MemoryDevice> {
     let device = make();
     let volume = open(&device);
-    let ino = volume.create(volume.root(), b"damaged", &New::file()).unwrap();
+    let ino = volume.create(volume.root(), b"damaged", &NewFile::regular()).unwrap();
     let file = volume.open_file(ino).unwrap();
     for n in 0..100 {
         file.write_at(&[7; BLOCK as usize], n * 2 * BLOCK).unwrap();
@@ -53,7 +53,7 @@ fn with_damaged_file() -> Arc<MemoryDevice> {
 
 fn fill(volume: &Volume, count: usize) {
     for n in 0..count {
-        let ino = volume.create(volume.root(), format!("later {n}").as_bytes(), &New::file()).unwrap();
+        let ino = volume.create(volume.root(), format!("later {n}").as_bytes(), &NewFile::regular()).unwrap();
         volume.open_file(ino).unwrap().write_at(&[n as u8; 5000], 0).unwrap();
     }
 }
@@ -91,9 +91,9 @@ fn a_file_that_cannot_be_freed_is_reported_by_unmount_alone() {
     let volume = open(&device);
     volume.unlink(volume.root(), b"damaged").unwrap();
     volume.sync().unwrap();
-    volume.write_home().unwrap();
+    volume.write_back_all().unwrap();
     volume.trim(0).unwrap();
-    volume.free_end().unwrap();
+    volume.shrink_limit().unwrap();
     let file = OpenOptions::new().write(true).create(true).open(&volume, b"large").unwrap();
     let full = (0..).find_map(|n| file.write_at(&[1; 1 << 20], n << 20).err()).unwrap();
     assert_eq!(full.errno(), errno::ENOSPC);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::time::{FixedClock, Time};
 use block::{Device, MemoryDevice};
 use xebec_volume::features::{self, Feature};
-use xebec_volume::{New, Options, Volume};
+use xebec_volume::{NewFile, Options, Volume};
 
 use common::judge;
 
@@ -22,14 +22,14 @@ fn a_file_has_wide_times_from_its_first_change() {
     let birth = Time { seconds: 1_700_000_000, nanos: 3 };
     let options = || Options { clock: Arc::new(FixedClock(birth)), ..Options::default() };
     let volume = Volume::open(device.clone(), options()).unwrap();
-    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let file = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
     volume.open_file(file).unwrap().write_at(&[1; 8192], 0).unwrap();
     volume.unmount().unwrap();
 
     let shared: Arc<dyn Device> = device.clone();
     features::add(&shared, &options(), &[Feature::Bigtime]).unwrap();
     let volume = Volume::open(device.clone(), options()).unwrap();
-    let other = volume.create(volume.root(), b"other", &New::file()).unwrap();
+    let other = volume.create(volume.root(), b"other", &NewFile::regular()).unwrap();
     let (from, to) = (volume.open_file(file).unwrap(), volume.open_file(other).unwrap());
     to.clone_range(&from, 0, 0, 0).unwrap();
     drop((from, to));

@@ -10,7 +10,7 @@ use base::time::Time;
 use base::{Ino, errno};
 use block::{Device, Fault, FaultDevice, MemoryDevice, Operation, When};
 use common::judge;
-use xebec_volume::{Filling, New, OpenOptions, Options, Volume};
+use xebec_volume::{Filling, NewFile, OpenOptions, Options, Volume};
 
 fn make(bytes: u64, options: &mkfs::Options) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(bytes));
@@ -45,8 +45,8 @@ fn what_goes_in_comes_out() {
         let mut filling = Filling::new(&volume);
         for n in 0..200 {
             let dir = format!("dir{}", n % 7);
-            let dir = volume.create_dir_all(dir.as_bytes(), &New::directory()).unwrap();
-            let new = New { modified: Some(Time { seconds: 7, nanos: 8 }), ..New::file() };
+            let dir = volume.create_dir_all(dir.as_bytes(), &NewFile::directory()).unwrap();
+            let new = NewFile { modified: Some(Time { seconds: 7, nanos: 8 }), ..NewFile::regular() };
             let file = volume.create(dir, format!("file{n}").as_bytes(), &new).unwrap();
             let length = if n < 14 { lengths[n % 7] } else { n * 40 };
             files.push((file, bytes(n, length)));
@@ -72,7 +72,7 @@ fn what_goes_in_comes_out() {
 fn a_large_file_comes_piece_by_piece_and_with_holes() {
     let device = make(64 << 20, &mkfs::Options::default());
     let volume = open(device.clone());
-    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let file = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
     let mut wanted = vec![0; 9_000_001];
     let mut filling = Filling::new(&volume);
     for (at, length) in [(0, 1 << 20), (1 << 20, 1 << 20), (3 << 20, 4096), (5 << 20, 100)] {
@@ -109,12 +109,12 @@ fn a_full_volume_and_a_removed_file_leave_it_whole() {
     let device = make(32 << 20, &mkfs::Options::default());
     let volume = open(device.clone());
     let mut filling = Filling::new(&volume);
-    let gone = volume.create(volume.root(), b"gone", &New::file()).unwrap();
+    let gone = volume.create(volume.root(), b"gone", &NewFile::regular()).unwrap();
     filling.put(gone, 0, bytes(1, 100_000)).unwrap();
     volume.unlink(volume.root(), b"gone").unwrap();
     let mut files = Vec::new();
     let full = (0..).find_map(|n: usize| {
-        let made = volume.create(volume.root(), format!("{n}").as_bytes(), &New::file());
+        let made = volume.create(volume.root(), format!("{n}").as_bytes(), &NewFile::regular());
         let file = match made {
             Ok(file) => file,
             Err(error) => return Some(error),
@@ -142,7 +142,7 @@ fn a_full_volume_and_a_removed_file_leave_it_whole() {
 fn a_file_in_many_parts_takes_all_that_is_free() {
     let device = make(64 << 20, &mkfs::Options::default());
     let volume = open(device.clone());
-    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let file = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
     let mut filling = Filling::new(&volume);
     let piece = 1 << 20;
     let full = (0..).find_map(|n: usize| filling.put(file, (n * piece) as u64, bytes(n, piece)).err());
@@ -164,8 +164,8 @@ fn what_cannot_be_written_is_told_and_takes_no_blocks() {
     let device = Arc::new(FaultDevice::new(memory.clone(), []));
     let volume = open(device.clone());
     let free = volume.statistics().blocks_free;
-    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
-    volume.write_home().unwrap();
+    let file = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
+    volume.write_back_all().unwrap();
     let mut filling = Filling::new(&volume);
     filling.put(file, 0, bytes(1, 100_000)).unwrap();
     device.set_faults([Fault::io_error(Operation::Write, When::Chance { per_million: 1_000_000, seed: 1 })]);
@@ -210,8 +210,8 @@ fn claims_are_given_back_before_what_is_reserved_for_them() {
             let device = Arc::new(FaultDevice::new(memory.clone(), []));
             let volume = Arc::new(open(device.clone()));
             let [new, other] =
-                [b"new", b"two"].map(|name| volume.create(volume.root(), name, &New::file()).unwrap());
-            volume.write_home().unwrap();
+                [b"new", b"two"].map(|name| volume.create(volume.root(), name, &NewFile::regular()).unwrap());
+            volume.write_back_all().unwrap();
             let always = When::Chance { per_million: 1_000_000, seed: 1 };
             device.set_faults([Fault::io_error(Operation::Write, always)]);
             let writing = volume.clone();

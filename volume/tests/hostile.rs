@@ -10,7 +10,7 @@ use block::{Device as _, Durability, MemoryDevice};
 use format::checksum;
 use format::inode::{CRC_OFFSET, FileType};
 use format::superblock::Superblock;
-use xebec_volume::{Error, New, Options, Rename, Result, Volume};
+use xebec_volume::{Error, NewFile, Options, Rename, Result, Volume};
 
 use common::judge;
 
@@ -24,9 +24,9 @@ fn make(directories: &[&[u8]]) -> (Arc<MemoryDevice>, Vec<Ino>) {
     let volume = open(&device);
     let mut inos = vec![volume.root()];
     for name in directories {
-        inos.push(volume.create(*inos.last().unwrap(), name, &New::directory()).unwrap());
+        inos.push(volume.create(*inos.last().unwrap(), name, &NewFile::directory()).unwrap());
     }
-    volume.create(*inos.last().unwrap(), b"file", &New::file()).unwrap();
+    volume.create(*inos.last().unwrap(), b"file", &NewFile::regular()).unwrap();
     volume.unmount().unwrap();
     (device, inos)
 }
@@ -108,7 +108,7 @@ fn call_all(volume: &Volume, dir: Ino, name: &[u8]) -> Vec<Result<()>> {
 /// The volume goes on working.
 fn expect_alive(volume: Volume, dir: Ino) {
     assert!(volume.lookup(dir, b"file").is_ok());
-    volume.create(dir, b"new", &New::file()).unwrap();
+    volume.create(dir, b"new", &NewFile::regular()).unwrap();
     volume.unmount().unwrap();
 }
 
@@ -119,7 +119,7 @@ fn an_entry_that_names_its_own_directory_is_damage() {
     let (device, inos) = make(&[b"top", b"dir", b"self"]);
     let dir = inos[2];
     let volume = open(&device);
-    volume.create(dir, b"file", &New::file()).unwrap();
+    volume.create(dir, b"file", &NewFile::regular()).unwrap();
     volume.unmount().unwrap();
     retarget(&device, dir, b"self", dir);
     let volume = open(&device);
@@ -136,8 +136,8 @@ fn an_entry_that_names_no_file_is_damage() {
         let (device, inos) = make(&[b"top", b"dir"]);
         let dir = inos[2];
         let volume = open(&device);
-        volume.create(dir, b"name", &New::file()).unwrap();
-        let gone = volume.create(dir, b"gone", &New::file()).unwrap();
+        volume.create(dir, b"name", &NewFile::regular()).unwrap();
+        let gone = volume.create(dir, b"gone", &NewFile::regular()).unwrap();
         volume.unlink(dir, b"gone").unwrap();
         volume.unmount().unwrap();
         // The realtime bitmap follows the root; what was freed; what is no inode of the volume.
@@ -160,8 +160,8 @@ fn parents_in_a_circle_are_damage() {
         let (device, inos) = make(&[b"a", b"b", b"c"]);
         let [root, a, b, c] = inos[..] else { unreachable!() };
         let volume = open(&device);
-        let moved = volume.create(root, b"moved", &New::directory()).unwrap();
-        let file = volume.create(root, b"file", &New::file()).unwrap();
+        let moved = volume.create(root, b"moved", &NewFile::directory()).unwrap();
+        let file = volume.create(root, b"file", &NewFile::regular()).unwrap();
         volume.unmount().unwrap();
         let (dir, to) = [(a, c), (c, c), (b, b), (a, file)][case];
         reparent(&device, dir, to);
@@ -172,7 +172,7 @@ fn parents_in_a_circle_are_damage() {
             assert!(error.to_string().contains("xebec check"), "{error}");
         }
         // Directories elsewhere move as ever.
-        volume.create(root, b"other", &New::directory()).unwrap();
+        volume.create(root, b"other", &NewFile::directory()).unwrap();
         let other = volume.lookup(root, b"other").unwrap();
         volume.rename(root, b"moved", other, b"moved", Rename::Replace).unwrap();
         assert_eq!(volume.lookup(other, b"moved").unwrap(), moved);
@@ -187,7 +187,7 @@ fn an_entry_that_names_a_directory_above_ends() {
         let (device, inos) = make(&[b"a", b"b", b"c"]);
         let [root, a, b, c] = inos[..] else { unreachable!() };
         let volume = open(&device);
-        volume.create(c, b"name", &New::directory()).unwrap();
+        volume.create(c, b"name", &NewFile::directory()).unwrap();
         volume.unmount().unwrap();
         retarget(&device, c, b"name", [root, a][case]);
         let volume = open(&device);
@@ -212,7 +212,7 @@ fn an_entry_of_another_type_hides_nothing() {
         seen += 1;
         Ok(())
     };
-    volume.each_below(inos[1], see).unwrap();
+    volume.for_each_below(inos[1], see).unwrap();
     assert_eq!(seen, 3, "outer, inner, file");
     assert!(volume.resolve(b"/outer/inner/file", true).is_ok());
     volume.remove_all(volume.root(), b"outer").unwrap();

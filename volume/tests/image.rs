@@ -12,7 +12,7 @@ use samples::Sample;
 use tempfile::TempDir;
 use xebec_volume::image::{LogStatus, OpenedImage};
 use xebec_volume::{
-    Access, Error, ImageError, ImageOptions, New, Options, Volume, open_image, open_image_on,
+    Access, Error, ImageError, ImageOptions, NewFile, Options, Volume, open_image, open_image_on,
 };
 
 fn sample(sample: Sample) -> (TempDir, PathBuf) {
@@ -43,7 +43,7 @@ fn a_clean_volume_is_opened_by_its_path_and_keeps_what_is_changed() {
     let (_folder, path) = sample(Sample::Clean);
     assert!(matches!(open(&path, &with(Access::ReadOnly)).unwrap().log, LogStatus::Clean));
     let volume = Volume::open_path(&path).unwrap();
-    volume.create(volume.root(), b"new", &New::file()).unwrap();
+    volume.create(volume.root(), b"new", &NewFile::regular()).unwrap();
     volume.unmount().unwrap();
     let volume = Volume::open_path(&path).unwrap();
     assert!(volume.recovered().is_none() && volume.resolve(b"/new", true).is_ok());
@@ -63,7 +63,7 @@ fn a_dirty_log_is_replayed_in_memory_or_in_place() {
     for access in [Access::ReadOnly, Access::InMemory] {
         let volume = Volume::open_path_with(&path, &with(access), Options::default()).unwrap();
         assert!(volume.recovered().is_some());
-        volume.create(volume.root(), b"new", &New::file()).unwrap();
+        volume.create(volume.root(), b"new", &NewFile::regular()).unwrap();
         volume.unmount().unwrap();
     }
     assert!(std::fs::read(&path).unwrap() == before, "the image was written");
@@ -122,7 +122,7 @@ fn a_disk_in_a_qcow2_image_is_changed_in_place() {
     File::create(&image).unwrap();
     write_qcow2(&writable(&path), Arc::new(writable(&image))).unwrap();
     let volume = Volume::open_path(&image).unwrap();
-    volume.create(volume.root(), b"new", &New::file()).unwrap();
+    volume.create(volume.root(), b"new", &NewFile::regular()).unwrap();
     volume.unmount().unwrap();
     let volume = Volume::open_path_with(&image, &with(Access::ReadOnly), Options::default()).unwrap();
     assert!(volume.resolve(b"/new", true).is_ok());

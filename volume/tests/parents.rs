@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::Ino;
 use base::random::Random;
 use block::MemoryDevice;
-use xebec_volume::{Cookie, Kind, New, Options, Rename, SetAttribute, Volume};
+use xebec_volume::{Cookie, NewFile, NewFileType, Options, Rename, SetAttribute, Volume};
 
 use common::judge;
 
@@ -40,14 +40,18 @@ fn step(volume: &Volume, dirs: &mut Vec<Ino>, random: &Random) {
     let (from, to) = (dir(dirs), dir(dirs));
     let new_name = name(random);
     match random.next_u64() % 16 {
-        0..=3 => drop(volume.create(to, &new_name, &New::file())),
+        0..=3 => drop(volume.create(to, &new_name, &NewFile::regular())),
         4 => {
             let target = vec![b't'; 1 + random.next_u64() as usize % 1000];
-            drop(volume.create(to, &new_name, &New { kind: Kind::Symlink(&target), ..New::file() }));
+            drop(volume.create(
+                to,
+                &new_name,
+                &NewFile { file_type: NewFileType::Symlink(&target), ..NewFile::regular() },
+            ));
         }
         5 => {
             if dirs.len() < 12 {
-                dirs.extend(volume.create(to, &new_name, &New::directory()));
+                dirs.extend(volume.create(to, &new_name, &NewFile::directory()));
             }
         }
         6..=8 => {
@@ -56,7 +60,7 @@ fn step(volume: &Volume, dirs: &mut Vec<Ino>, random: &Random) {
             }
         }
         9 => {
-            let held = volume.anonymous(to, &New::file()).unwrap();
+            let held = volume.create_tmpfile(to, &NewFile::regular()).unwrap();
             drop(volume.link_handle(&held, to, &new_name));
         }
         10 => {
@@ -115,7 +119,7 @@ fn a_file_of_many_names_knows_them_all() {
     mkfs::format(&*device, &options).unwrap();
     let volume = Volume::open(device.clone(), Options::default()).unwrap();
     let root = volume.root();
-    let file = volume.create(root, b"file", &New::file()).unwrap();
+    let file = volume.create(root, b"file", &NewFile::regular()).unwrap();
     let names: Vec<_> = (0..400).map(|n| format!("{n:0100}").into_bytes()).collect();
     for name in &names {
         volume.link(file, root, name).unwrap();

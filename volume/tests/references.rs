@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::time::Time;
 use base::{errno, stop};
 use block::MemoryDevice;
-use xebec_volume::{Handle, New, Options, SetMetadata, Volume};
+use xebec_volume::{Handle, NewFile, Options, SetMetadata, Volume};
 
 use common::judge;
 
@@ -28,20 +28,21 @@ fn what_was_looked_up_or_made_stays_what_it_is() {
     let kept: Vec<(Handle, u32)> = (0..8)
         .map(|n| {
             let name = format!("{n}");
-            let made = volume.create_handle(root, name.as_bytes(), &New::file()).unwrap();
+            let made = volume.create_handle(root, name.as_bytes(), &NewFile::regular()).unwrap();
             let found = volume.lookup_handle(root, name.as_bytes()).unwrap();
             assert_eq!(made.ino(), found.ino());
             let generation = volume.metadata(found.ino()).unwrap().generation;
             (if n % 2 == 0 { made } else { found }, generation)
         })
         .collect();
-    let gone = volume.create(root, b"gone", &New::file()).unwrap();
+    let gone = volume.create(root, b"gone", &NewFile::regular()).unwrap();
     (0..8).for_each(|n| volume.unlink(root, format!("{n}").as_bytes()).unwrap());
     volume.unlink(root, b"gone").unwrap();
-    volume.write_home().unwrap();
+    volume.write_back_all().unwrap();
     // All numbers that are free are taken again.
-    let new: Vec<_> =
-        (0..200).map(|n| volume.create(root, format!("new {n}").as_bytes(), &New::file()).unwrap()).collect();
+    let new: Vec<_> = (0..200)
+        .map(|n| volume.create(root, format!("new {n}").as_bytes(), &NewFile::regular()).unwrap())
+        .collect();
     assert!(new.contains(&gone), "a number that nobody keeps is used again");
     for (handle, generation) in &kept {
         assert!(!new.contains(&handle.ino()));
@@ -82,7 +83,7 @@ const OTHER: [u16; 2] = [0o600, 0o700];
 /// Removes what has a name and lets other files have its number, again and again.
 #[cfg(debug_assertions)]
 fn reuse(volume: &Volume, rounds: u32) {
-    let (root, file, dir) = (volume.root(), New::file(), New::directory());
+    let (root, file, dir) = (volume.root(), NewFile::regular(), NewFile::directory());
     for round in 0..rounds {
         for name in [&b"file"[..], b"made"] {
             let _ = volume.unlink(root, name);
@@ -90,14 +91,16 @@ fn reuse(volume: &Volume, rounds: u32) {
         for name in [&b"dir"[..], b"made dir"] {
             let _ = volume.rmdir(root, name);
         }
-        volume.write_home().unwrap();
+        volume.write_back_all().unwrap();
         for n in 0..2 {
             let name = |kind| format!("{kind} {round} {n}").into_bytes();
-            volume.create(root, &name("other"), &New { permissions: OTHER[0], ..file.clone() }).unwrap();
-            volume.create(root, &name("other dir"), &New { permissions: OTHER[1], ..dir.clone() }).unwrap();
+            volume.create(root, &name("other"), &NewFile { permissions: OTHER[0], ..file.clone() }).unwrap();
+            volume
+                .create(root, &name("other dir"), &NewFile { permissions: OTHER[1], ..dir.clone() })
+                .unwrap();
         }
-        volume.create(root, b"file", &New { permissions: WANTED[0], ..file.clone() }).unwrap();
-        volume.create(root, b"dir", &New { permissions: WANTED[1], ..dir.clone() }).unwrap();
+        volume.create(root, b"file", &NewFile { permissions: WANTED[0], ..file.clone() }).unwrap();
+        volume.create(root, b"dir", &NewFile { permissions: WANTED[1], ..dir.clone() }).unwrap();
     }
 }
 
@@ -105,7 +108,7 @@ fn reuse(volume: &Volume, rounds: u32) {
 #[cfg(debug_assertions)]
 fn open(volume: &Volume) -> Option<String> {
     use xebec_volume::{Dir, OpenOptions};
-    let directory = New { permissions: WANTED[1], ..New::directory() };
+    let directory = NewFile { permissions: WANTED[1], ..NewFile::directory() };
     let permissions = |ino| volume.metadata(ino).map(|known| known.permissions);
     let file =
         |options: &OpenOptions, path| options.open(volume, path).and_then(|file| permissions(file.ino()));
@@ -157,12 +160,12 @@ fn what_has_the_name_is_what_is_opened() {
 #[test]
 fn the_time_of_change_never_goes_back() {
     let (device, volume) = make();
-    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let file = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
     let accessed = SetMetadata { accessed: Some(Time::default()), ..SetMetadata::default() };
     stop::scope(|threads| {
         threads.spawn(|stop| {
             while !stop.is_set() {
-                volume.note_read(file).unwrap();
+                volume.touch_atime(file).unwrap();
             }
         });
         let mut last = Time::default();
@@ -182,15 +185,15 @@ fn the_time_of_change_never_goes_back() {
 #[test]
 fn a_read_shows_once_after_a_change() {
     let (_, volume) = make();
-    let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+    let file = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
     let old = SetMetadata { accessed: Some(Time { seconds: 7, nanos: 0 }), ..SetMetadata::default() };
     volume.set_metadata(file, &old).unwrap();
     let before = volume.metadata(file).unwrap();
-    volume.note_read(file).unwrap();
+    volume.touch_atime(file).unwrap();
     let noted = volume.metadata(file).unwrap();
     assert!(noted.accessed >= before.changed);
     assert_eq!((noted.changed, noted.modified), (before.changed, before.modified));
-    volume.note_read(file).unwrap();
+    volume.touch_atime(file).unwrap();
     if noted.accessed > noted.changed {
         assert_eq!(volume.metadata(file).unwrap(), noted, "it is younger than the last change");
     }

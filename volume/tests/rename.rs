@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::Ino;
 use block::MemoryDevice;
-use xebec_volume::{Kind, New, Options, Rename, SetAttribute, Volume};
+use xebec_volume::{NewFile, NewFileType, Options, Rename, SetAttribute, Volume};
 
 use common::judge;
 
@@ -32,7 +32,7 @@ fn group_of(volume: &Volume, ino: Ino) -> u32 {
 /// Makes links until a new file of this directory goes to another group, as its own has neither inodes nor blocks left.
 fn fill_group(volume: &Volume, dir: Ino) {
     let group = group_of(volume, dir);
-    let link = New { kind: Kind::Symlink(&[b'x'; 1000]), ..New::file() };
+    let link = NewFile { file_type: NewFileType::Symlink(&[b'x'; 1000]), ..NewFile::regular() };
     let leaves = |ino: Ino| group_of(volume, ino) != group;
     let filled = (0..20_000).any(|n| leaves(volume.create(dir, format!("{n}").as_bytes(), &link).unwrap()));
     assert!(filled);
@@ -44,9 +44,9 @@ fn fill_group(volume: &Volume, dir: Ino) {
 fn a_whiteout_of_another_group_does_not_turn_the_order_of_groups_around() {
     let (device, volume) = two_groups();
     let root = volume.root();
-    let file = |name: &[u8]| volume.create(root, name, &New::file()).unwrap();
+    let file = |name: &[u8]| volume.create(root, name, &NewFile::regular()).unwrap();
     let (source, target) = (file(b"source"), file(b"target"));
-    let directory = volume.create(root, b"directory", &New::directory()).unwrap();
+    let directory = volume.create(root, b"directory", &NewFile::directory()).unwrap();
     fill_group(&volume, root);
     assert_eq!([root, source, target].map(|ino| group_of(&volume, ino)), [0, 0, 0]);
     volume.rename(root, b"source", root, b"target", Rename::Whiteout).unwrap();
@@ -65,8 +65,8 @@ fn a_whiteout_of_another_group_does_not_turn_the_order_of_groups_around() {
 fn a_refused_rename_leaves_no_whiteout_behind() {
     let (device, volume) = two_groups();
     let root = volume.root();
-    volume.create(root, b"file", &New::file()).unwrap();
-    volume.create(root, b"directory", &New::directory()).unwrap();
+    volume.create(root, b"file", &NewFile::regular()).unwrap();
+    volume.create(root, b"directory", &NewFile::directory()).unwrap();
     let used = |volume: &Volume| {
         let inodes = volume.statistics().inodes;
         inodes.allocated - inodes.free
@@ -87,13 +87,13 @@ fn a_replaced_file_comes_on_its_list_after_all_blocks_were_taken() {
     let (device, volume) = make(mkfs::Options { parent: true, ..mkfs::Options::default() });
     let root = volume.root();
     let long = [b'n'; 250];
-    let source = volume.create(root, b"source", &New::file()).unwrap();
-    volume.create(root, &long, &New::file()).unwrap();
+    let source = volume.create(root, b"source", &NewFile::regular()).unwrap();
+    volume.create(root, &long, &NewFile::regular()).unwrap();
     // So many that there is one before it on whatever list it comes.
     let held: Vec<_> = (0..200)
         .map(|n| {
             let name = format!("{n}");
-            let ino = volume.create(root, name.as_bytes(), &New::file()).unwrap();
+            let ino = volume.create(root, name.as_bytes(), &NewFile::regular()).unwrap();
             let handle = volume.open_ino(ino).unwrap();
             volume.unlink(root, name.as_bytes()).unwrap();
             handle

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::stop::{self, StopFlag};
 use block::{Device as _, Fault, FaultDevice, MemoryDevice, Operation, When};
-use xebec_volume::{New, Options, Volume, resize};
+use xebec_volume::{NewFile, Options, Volume, resize};
 
 use common::judge;
 
@@ -40,8 +40,8 @@ fn contents(n: u32) -> Vec<u8> {
 }
 
 fn write(volume: &Volume, dir: &str, n: u32) {
-    let dir = volume.create_dir_all(dir.as_bytes(), &New::directory()).unwrap();
-    let file = volume.create(dir, format!("file {n}").as_bytes(), &New::file()).unwrap();
+    let dir = volume.create_dir_all(dir.as_bytes(), &NewFile::directory()).unwrap();
+    let file = volume.create(dir, format!("file {n}").as_bytes(), &NewFile::regular()).unwrap();
     volume.open_file(file).unwrap().append(&contents(n)).unwrap();
 }
 
@@ -104,7 +104,7 @@ fn a_volume_grows_while_threads_work_on_it() {
         assert_eq!(device.size(), 300 * MIB, "shape {n}");
         expect(&volume, &files);
         // The new space is there to be used: much more than there was.
-        let big = volume.create(volume.root(), b"big", &New::file()).unwrap();
+        let big = volume.create(volume.root(), b"big", &NewFile::regular()).unwrap();
         let file = volume.open_file(big).unwrap();
         for _ in 0..180 {
             file.append(&vec![7; 1 << 20]).unwrap();
@@ -113,7 +113,7 @@ fn a_volume_grows_while_threads_work_on_it() {
         for n in 0..40 {
             fill(&volume, &format!("/new {n}"), 0..3);
         }
-        volume.write_home().unwrap();
+        volume.write_back_all().unwrap();
         let free = volume.statistics().blocks_free;
         volume.unmount().unwrap();
         judge(&device);
@@ -134,7 +134,7 @@ fn reserves_for_trees_grow_with_the_groups() {
         let blocks = 333 * MIB / u64::from(volume.geometry().block_size);
         volume.grow(blocks).unwrap();
         let room = |volume: &Volume| {
-            let file = volume.create(volume.root(), b"all", &New::file()).unwrap();
+            let file = volume.create(volume.root(), b"all", &NewFile::regular()).unwrap();
             let file = volume.open_file(file).unwrap();
             let (mut step, mut end) = (64 * MIB, 0);
             while step > 8 << 10 {
@@ -190,7 +190,7 @@ fn a_volume_shrinks_to_what_is_in_use() {
         let volume = open(&device);
         let block = u64::from(volume.geometry().block_size);
         let files = fill(&volume, "/kept", 0..60);
-        let least = volume.free_end().unwrap().least;
+        let least = volume.shrink_limit().unwrap().min_blocks;
         assert!(volume.shrink(least - 1).is_err() || least == volume.geometry().blocks());
         volume.unmount().unwrap();
         let device: Arc<dyn block::Device> = device;
@@ -254,7 +254,7 @@ fn a_device_that_fails_while_it_grows_leaves_the_old_size_or_a_volume_that_is_sh
         device.set_faults([fault(if n % 2 == 0 { Operation::Write } else { Operation::Flush })]);
         let grown = volume.grow(target);
         device.set_faults([]);
-        let is_up = volume.create(volume.root(), b"is it up?", &New::file()).is_ok();
+        let is_up = volume.create(volume.root(), b"is it up?", &NewFile::regular()).is_ok();
         let has = volume.geometry().blocks();
         match (&grown, is_up) {
             (Ok(_), _) => assert_eq!(has, target, "fault {n}"),

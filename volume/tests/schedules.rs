@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::Ino;
 use block::{Call, Device, DeviceError, Durability, HoldDevice, MemoryDevice, WriteRequest};
 use format::Geometry;
-use xebec_volume::{New, OpenOptions, Options, SetAttribute, Volume};
+use xebec_volume::{NewFile, OpenOptions, Options, SetAttribute, Volume};
 
 use common::judge;
 
@@ -49,8 +49,8 @@ fn a_late_metadata_write_never_lands_on_a_file() {
     let device = Arc::new(HoldDevice::new(memory.clone()));
     let volume = Volume::open(device.clone(), Options::default()).unwrap();
     let root = volume.root();
-    let dir = volume.create(root, b"dir", &New::directory()).unwrap();
-    let linked = volume.create(root, b"linked", &New::file()).unwrap();
+    let dir = volume.create(root, b"dir", &NewFile::directory()).unwrap();
+    let linked = volume.create(root, b"linked", &NewFile::regular()).unwrap();
     let name = |n: u32| format!("{n:0200}").into_bytes();
     for n in 0..600 {
         volume.link(linked, dir, &name(n)).unwrap();
@@ -59,13 +59,13 @@ fn a_late_metadata_write_never_lands_on_a_file() {
     let mut files = Vec::new();
     std::thread::scope(|scope| {
         let hold = device.hold(Call::Write, &but_the_log(volume.geometry()), 1);
-        let writeback = scope.spawn(|| volume.write_home());
+        let writeback = scope.spawn(|| volume.write_back_all());
         hold.wait_for(1);
         for n in 0..600 {
             volume.unlink(dir, &name(n)).unwrap();
         }
         // An empty directory has given its blocks back; now that is stable.
-        volume.sync_changes().unwrap();
+        volume.sync_metadata().unwrap();
         // Files take what there is but for some, the last of them what lies between others.
         for n in 0.. {
             let free = volume.statistics().blocks_available;
@@ -73,7 +73,7 @@ fn a_late_metadata_write_never_lands_on_a_file() {
                 break;
             }
             let blocks = (free / 4).clamp(1, 1000);
-            let file = volume.create(dir, format!("{n}").as_bytes(), &New::file()).unwrap();
+            let file = volume.create(dir, format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
             let expected = contents(n, blocks);
             assert_eq!(volume.open_file(file).unwrap().append(&expected).unwrap(), 0);
             volume.sync().unwrap();
@@ -141,11 +141,13 @@ fn files_with_attributes_come_and_go_on_a_slow_device() {
         for thread in 0..4 {
             let volume = &volume;
             scope.spawn(move || {
-                let dir =
-                    volume.create(volume.root(), format!("{thread}").as_bytes(), &New::directory()).unwrap();
+                let dir = volume
+                    .create(volume.root(), format!("{thread}").as_bytes(), &NewFile::directory())
+                    .unwrap();
                 for round in 0..12u32 {
                     for n in 0..100 {
-                        let file = volume.create(dir, format!("{n}").as_bytes(), &New::file()).unwrap();
+                        let file =
+                            volume.create(dir, format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
                         let value = vec![7; [100, 3000, 9000][(n + round) as usize % 3]];
                         volume.set_attribute(file, b"user.a", &value, SetAttribute::default()).unwrap();
                     }
@@ -153,7 +155,7 @@ fn files_with_attributes_come_and_go_on_a_slow_device() {
                         volume.unlink(dir, format!("{n}").as_bytes()).unwrap();
                     }
                     if round % 3 == thread % 3 {
-                        volume.write_home().unwrap();
+                        volume.write_back_all().unwrap();
                     }
                 }
             });
@@ -174,7 +176,7 @@ fn a_truncation_waits_for_data_in_flight() {
         let file = options.read(true).write(true).create(true).direct(direct).open(&volume, b"file").unwrap();
         file.write_at(&contents(1, 64), 0).unwrap();
         file.sync_all().unwrap();
-        volume.write_home().unwrap();
+        volume.write_back_all().unwrap();
         let let_go = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let hold = device.hold(Call::Write, &but_the_log(volume.geometry()), 1);
@@ -210,7 +212,7 @@ fn blocks_are_not_taken_while_they_are_trimmed() {
         let trims = scope.spawn(|| volume.trim(4096));
         hold.wait_for(1);
         let writes = scope.spawn(|| {
-            let file = volume.create(volume.root(), b"file", &New::file()).unwrap();
+            let file = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
             volume.open_file(file).unwrap().append(&expected).unwrap();
             volume.sync().unwrap();
             file
@@ -234,7 +236,7 @@ fn a_sync_of_a_clean_file_pushes_nothing_of_others() {
     let volume = Volume::open(memory.clone(), Options { background: false, ..Options::default() }).unwrap();
     let pushes = || volume.statistics().journal.pushes;
     let make = |name: &str| {
-        let file = volume.create(volume.root(), name.as_bytes(), &New::file()).unwrap();
+        let file = volume.create(volume.root(), name.as_bytes(), &NewFile::regular()).unwrap();
         volume.open_file(file).unwrap()
     };
     let first = make("first");

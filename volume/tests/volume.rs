@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use base::Ino;
 use block::MemoryDevice;
-use xebec_volume::{Cookie, Device as Numbers, Kind, New, Options, Rename, SetMetadata, Volume};
+use xebec_volume::{
+    Cookie, DeviceNumber as Numbers, NewFile, NewFileType, Options, Rename, SetMetadata, Volume,
+};
 
 use common::judge;
 
@@ -45,7 +47,7 @@ fn a_volume_that_is_dropped_lets_its_device_go() {
         let volume = open(&device);
         let root = volume.root();
         for n in 0..200 {
-            let file = volume.create(root, format!("file {n}").as_bytes(), &New::file()).unwrap();
+            let file = volume.create(root, format!("file {n}").as_bytes(), &NewFile::regular()).unwrap();
             volume.open_file(file).unwrap().append(b"contents").unwrap();
         }
         let held = volume.open_ino(volume.lookup(root, b"file 7").unwrap()).unwrap();
@@ -72,20 +74,20 @@ fn every_kind_of_file_comes_and_goes() {
     let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
     let volume = open(&device);
     let root = volume.root();
-    let dir = volume.create(root, b"dir", &New::directory()).unwrap();
+    let dir = volume.create(root, b"dir", &NewFile::directory()).unwrap();
     let numbers = Numbers { major: 1, minor: 3 };
     let long = vec![b'x'; 1000];
     let kinds = [
-        (&b"file"[..], Kind::File),
-        (b"short", Kind::Symlink(b"file")),
-        (b"long", Kind::Symlink(&long)),
-        (b"char", Kind::CharDevice(numbers)),
-        (b"block", Kind::BlockDevice(numbers)),
-        (b"fifo", Kind::Fifo),
-        (b"socket", Kind::Socket),
+        (&b"file"[..], NewFileType::Regular),
+        (b"short", NewFileType::Symlink(b"file")),
+        (b"long", NewFileType::Symlink(&long)),
+        (b"char", NewFileType::CharDevice(numbers)),
+        (b"block", NewFileType::BlockDevice(numbers)),
+        (b"fifo", NewFileType::Fifo),
+        (b"socket", NewFileType::Socket),
     ];
     for (name, kind) in kinds {
-        let new = New { kind, permissions: 0o640, uid: 7, gid: 8, ..New::file() };
+        let new = NewFile { file_type: kind, permissions: 0o640, uid: 7, gid: 8, ..NewFile::regular() };
         let ino = volume.create(dir, name, &new).unwrap();
         assert_eq!(volume.lookup(dir, name).unwrap(), ino);
         let known = volume.metadata(ino).unwrap();
@@ -116,12 +118,12 @@ fn a_directory_grows_through_all_forms_and_back() {
     let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
     let volume = open(&device);
     let root = volume.root();
-    let dir = volume.create(root, b"dir", &New::directory()).unwrap();
+    let dir = volume.create(root, b"dir", &NewFile::directory()).unwrap();
     let name = |n: u32| format!("a file with a rather long name {n:06}").into_bytes();
     let mut left = 0;
     for (from, to) in [(0, 10), (10, 100), (100, 3000)] {
         for n in from..to {
-            volume.create(dir, &name(n), &New::file()).unwrap();
+            volume.create(dir, &name(n), &NewFile::regular()).unwrap();
         }
         left += to - from;
         assert_eq!(names(&volume, dir).len(), left as usize);
@@ -146,8 +148,8 @@ fn links_and_renames() {
     let device = make(mkfs::Options::default());
     let volume = open(&device);
     let root = volume.root();
-    let [a, b] = [&b"a"[..], b"b"].map(|name| volume.create(root, name, &New::directory()).unwrap());
-    let file = volume.create(a, b"file", &New::file()).unwrap();
+    let [a, b] = [&b"a"[..], b"b"].map(|name| volume.create(root, name, &NewFile::directory()).unwrap());
+    let file = volume.create(a, b"file", &NewFile::regular()).unwrap();
     volume.link(file, b, b"other").unwrap();
     assert_eq!(volume.metadata(file).unwrap().nlink, 2);
     volume.rename(a, b"file", b, b"other", Rename::Replace).unwrap();
@@ -160,7 +162,7 @@ fn links_and_renames() {
     assert_eq!(volume.lookup(a, b"..").unwrap(), b);
     let loops = volume.rename(root, b"b", a, b"b", Rename::Replace).unwrap_err();
     assert_eq!(loops.errno(), base::errno::EINVAL);
-    let c = volume.create(root, b"c", &New::file()).unwrap();
+    let c = volume.create(root, b"c", &NewFile::regular()).unwrap();
     volume.rename(root, b"c", b, b"a", Rename::Exchange).unwrap();
     assert_eq!((volume.lookup(root, b"c").unwrap(), volume.lookup(b, b"a").unwrap()), (a, c));
     volume.rename(b, b"a", root, b"d", Rename::Whiteout).unwrap();
@@ -178,13 +180,13 @@ fn a_name_that_cannot_be_is_refused_before_anything_changes() {
     let device = make(mkfs::Options::default());
     let volume = open(&device);
     let root = volume.root();
-    let file = volume.create(root, b"file", &New::file()).unwrap();
+    let file = volume.create(root, b"file", &NewFile::regular()).unwrap();
     for name in [&b"a/b"[..], b"", b"a\0", &[b'x'; 256], b".", b"..", b"file"] {
-        assert!(volume.create(root, name, &New::file()).is_err());
-        assert!(volume.create(root, name, &New::directory()).is_err());
+        assert!(volume.create(root, name, &NewFile::regular()).is_err());
+        assert!(volume.create(root, name, &NewFile::directory()).is_err());
         assert!(volume.link(file, root, name).is_err());
     }
-    volume.create(root, b"another", &New::file()).unwrap();
+    volume.create(root, b"another", &NewFile::regular()).unwrap();
     volume.unmount().unwrap();
     judge(&device);
 }
@@ -194,14 +196,14 @@ fn a_file_without_a_name_lives_as_long_as_it_is_held() {
     let device = make(mkfs::Options::default());
     let volume = open(&device);
     let root = volume.root();
-    let ino = volume.create(root, b"file", &New::file()).unwrap();
+    let ino = volume.create(root, b"file", &NewFile::regular()).unwrap();
     let held = volume.open_ino(ino).unwrap();
     volume.unlink(root, b"file").unwrap();
     assert_eq!(volume.metadata(ino).unwrap().nlink, 0);
     drop(held);
-    let anonymous = volume.anonymous(root, &New::file()).unwrap();
+    let anonymous = volume.create_tmpfile(root, &NewFile::regular()).unwrap();
     volume.link_handle(&anonymous, root, b"named").unwrap();
-    drop(volume.anonymous(root, &New::file()).unwrap());
+    drop(volume.create_tmpfile(root, &NewFile::regular()).unwrap());
     drop(anonymous);
     volume.unmount().unwrap();
     judge(&device);
@@ -216,7 +218,7 @@ fn files_without_names_get_names_in_directories_that_grow() {
     let volume = open(&device);
     let root = volume.root();
     // More than there are lists in an AG, so that each has neighbours.
-    let files: Vec<_> = (0..300).map(|_| volume.anonymous(root, &New::file()).unwrap()).collect();
+    let files: Vec<_> = (0..300).map(|_| volume.create_tmpfile(root, &NewFile::regular()).unwrap()).collect();
     for (n, file) in files.iter().enumerate() {
         volume.link_handle(file, root, format!("{n:0100}").as_bytes()).unwrap();
     }
@@ -231,9 +233,9 @@ fn what_was_synced_survives_and_a_crash_leaves_a_whole_volume() {
     let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
     let volume = open(&device);
     let root = volume.root();
-    let dir = volume.create(root, b"dir", &New::directory()).unwrap();
+    let dir = volume.create(root, b"dir", &NewFile::directory()).unwrap();
     for n in 0..500 {
-        volume.create(dir, format!("{n}").as_bytes(), &New::file()).unwrap();
+        volume.create(dir, format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
     }
     for n in 0..100 {
         volume.unlink(dir, format!("{n}").as_bytes()).unwrap();
@@ -260,9 +262,10 @@ fn threads_in_different_directories() {
         for thread in 0..4 {
             let volume = &volume;
             scope.spawn(move || {
-                let dir = volume.create(root, format!("dir{thread}").as_bytes(), &New::directory()).unwrap();
+                let dir =
+                    volume.create(root, format!("dir{thread}").as_bytes(), &NewFile::directory()).unwrap();
                 for n in 0..1000 {
-                    volume.create(dir, format!("{n}").as_bytes(), &New::file()).unwrap();
+                    volume.create(dir, format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
                     if n % 3 == 0 {
                         volume.unlink(dir, format!("{n}").as_bytes()).unwrap();
                     }
@@ -283,7 +286,7 @@ fn a_full_volume_refuses_and_stays_whole() {
     let root = volume.root();
     let mut made = 0u32;
     let error = loop {
-        match volume.create(root, format!("{made:0200}").as_bytes(), &New::file()) {
+        match volume.create(root, format!("{made:0200}").as_bytes(), &NewFile::regular()) {
             Ok(_) => made += 1,
             Err(error) => break error,
         }
@@ -311,7 +314,7 @@ fn what_is_not_written_yet_does_not_keep_files_from_being_made() {
     let free = volume.statistics().blocks_free;
     let mut made = 0;
     let ended = loop {
-        let file = match volume.create(volume.root(), format!("{made}").as_bytes(), &New::file()) {
+        let file = match volume.create(volume.root(), format!("{made}").as_bytes(), &NewFile::regular()) {
             Ok(file) => volume.open_file(file).unwrap(),
             Err(error) => break error,
         };
@@ -335,7 +338,7 @@ fn what_is_available_can_be_had() {
     let volume = Volume::open(device.clone(), Options { background: false, ..Options::default() }).unwrap();
     let empty = volume.statistics().blocks_available;
     let [waits, large] = [b"waits", b"large"].map(|name| {
-        let ino = volume.create(volume.root(), name, &New::file()).unwrap();
+        let ino = volume.create(volume.root(), name, &NewFile::regular()).unwrap();
         volume.open_file(ino).unwrap()
     });
     waits.append(&[7; 1 << 20]).unwrap();
@@ -356,9 +359,9 @@ fn budgets_of_a_few_blocks_and_inodes_are_enough() {
     let volume = Volume::open(device.clone(), options).unwrap();
     let root = volume.root();
     for d in 0..20 {
-        let dir = volume.create(root, format!("d{d}").as_bytes(), &New::directory()).unwrap();
+        let dir = volume.create(root, format!("d{d}").as_bytes(), &NewFile::directory()).unwrap();
         for n in 0..150 {
-            volume.create(dir, format!("file {n}").as_bytes(), &New::file()).unwrap();
+            volume.create(dir, format!("file {n}").as_bytes(), &NewFile::regular()).unwrap();
         }
         volume.sync().unwrap();
     }
@@ -380,7 +383,7 @@ fn what_was_removed_has_room_for_new_files_at_once() {
     let volume = open(&device);
     let root = volume.root();
     let name = |n: u32| format!("{n:0200}").into_bytes();
-    let made = (0..).find(|n| volume.create(root, &name(*n), &New::file()).is_err()).unwrap();
+    let made = (0..).find(|n| volume.create(root, &name(*n), &NewFile::regular()).is_err()).unwrap();
     let mut there = made;
     for _ in 0..3 {
         for n in 0..there {
@@ -388,7 +391,7 @@ fn what_was_removed_has_room_for_new_files_at_once() {
         }
         there = made / 2;
         for n in 0..there {
-            volume.create(root, &name(n), &New::file()).unwrap();
+            volume.create(root, &name(n), &NewFile::regular()).unwrap();
         }
     }
     volume.unmount().unwrap();
@@ -403,7 +406,7 @@ fn metadata_is_written_back_however_small_the_cache_is() {
     let device = Arc::new(MemoryDevice::new(256 << 20));
     mkfs::format(&*device, &mkfs::Options::default()).unwrap();
     let volume = Volume::open(device.clone(), Options::default()).unwrap();
-    let make = |n| volume.create(volume.root(), format!("{n}").as_bytes(), &New::file()).unwrap();
+    let make = |n| volume.create(volume.root(), format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
     let files: Vec<_> = (0..FILES).map(make).collect();
     volume.unmount().unwrap();
     for buffer_bytes in [16 << 10, 64 << 10, 1 << 20] {

@@ -53,7 +53,7 @@ impl Served<'_> {
     pub(super) fn set_known(&self, ino: Ino, changes: &Changes) -> Result<Attributes> {
         if let Some(size) = changes.size {
             // The kernel tells whether they are to go.
-            OpenOptions::new().write(true).keep_rights(true).open_ino(self.volume, ino)?.set_len(size)?;
+            OpenOptions::new().write(true).keep_privileges(true).open_ino(self.volume, ino)?.set_len(size)?;
         }
         let touched = changes.accessed == Some(Moment::Now) && changes.modified == Some(Moment::Now);
         let moment = |moment: Option<Moment>| match moment {
@@ -73,10 +73,10 @@ impl Served<'_> {
         let owner = changes.uid.or(changes.gid).is_some();
         if owner {
             // A refused change takes no rights away.
-            self.volume.expect_to_set(ino, &set)?;
+            self.volume.check_set_metadata(ino, &set)?;
         }
         if changes.drop_set_id || owner {
-            self.volume.drop_rights(ino)?;
+            self.volume.remove_privileges(ino)?;
         }
         if changes.size.is_none() || set != SetMetadata::default() {
             self.volume.set_metadata(ino, &set)?;
@@ -90,7 +90,7 @@ impl Served<'_> {
             return Ok(());
         }
         // A time that cannot be stamped is no error of reading.
-        let _ = self.volume.note_read(ino);
+        let _ = self.volume.touch_atime(ino);
         Ok(())
     }
 

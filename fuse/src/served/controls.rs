@@ -128,7 +128,7 @@ impl Served<'_> {
             return Err(Errno(EINVAL));
         }
         let trimmed = self.volume.trim(least)?;
-        Ok(TrimRange { start, length: trimmed.bytes, least }.as_bytes().to_vec())
+        Ok(TrimRange { start, length: trimmed.free_bytes, least }.as_bytes().to_vec())
     }
 
     /// Makes the volume larger, for the same.

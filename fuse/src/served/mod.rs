@@ -196,7 +196,7 @@ impl Operations for Served<'_> {
     }
 
     fn drop_rights(&self, node: Node) -> Result<bool> {
-        Ok(self.volume.drop_rights(self.ino(node))?)
+        Ok(self.volume.remove_privileges(self.ino(node))?)
     }
 
     fn write(&self, open: Open, offset: u64, data: &[u8], how: WriteHow) -> Result<usize> {
@@ -208,7 +208,7 @@ impl Operations for Served<'_> {
     }
 
     fn sync_directory(&self, _node: Node) -> Result<()> {
-        Ok(self.volume.sync_changes()?)
+        Ok(self.volume.sync_metadata()?)
     }
 
     fn sync_all(&self) -> Result<()> {

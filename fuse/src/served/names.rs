@@ -3,7 +3,7 @@
 use base::Ino;
 use base::errno::{EINVAL, ENOENT};
 use format::inode::FileType;
-use xebec::{Cookie, Device, Handle, Kind, New};
+use xebec::{Cookie, DeviceNumber, Handle, NewFile, NewFileType};
 
 use super::Served;
 use crate::operations::{Caller, Errno, Found, Listed, Make, Result};
@@ -61,7 +61,7 @@ impl Served<'_> {
 
     /// Makes a file without one.
     pub(super) fn make_nameless(&self, caller: Caller, dir: Ino, make: &Make<'_>) -> Result<Found> {
-        let handle: Handle = self.volume.anonymous(dir, &new(caller, make)?)?;
+        let handle: Handle = self.volume.create_tmpfile(dir, &new(caller, make)?)?;
         self.found(handle)
     }
 
@@ -138,22 +138,22 @@ impl Served<'_> {
     }
 }
 
-fn new<'a>(caller: Caller, make: &Make<'a>) -> Result<New<'a>> {
-    let device = Device { major: make.device.0, minor: make.device.1 };
+fn new<'a>(caller: Caller, make: &Make<'a>) -> Result<NewFile<'a>> {
+    let device = DeviceNumber { major: make.device.0, minor: make.device.1 };
     let kind = match FileType::from_mode((make.mode & S_IFMT) as u16) {
-        Some(FileType::Regular) => Kind::File,
-        Some(FileType::Directory) => Kind::Directory,
-        Some(FileType::Symlink) => Kind::Symlink(make.target),
-        Some(FileType::CharDevice) => Kind::CharDevice(device),
-        Some(FileType::BlockDevice) => Kind::BlockDevice(device),
-        Some(FileType::Fifo) => Kind::Fifo,
-        Some(FileType::Socket) => Kind::Socket,
+        Some(FileType::Regular) => NewFileType::Regular,
+        Some(FileType::Directory) => NewFileType::Directory,
+        Some(FileType::Symlink) => NewFileType::Symlink(make.target),
+        Some(FileType::CharDevice) => NewFileType::CharDevice(device),
+        Some(FileType::BlockDevice) => NewFileType::BlockDevice(device),
+        Some(FileType::Fifo) => NewFileType::Fifo,
+        Some(FileType::Socket) => NewFileType::Socket,
         // As `mknod` takes no kind at all for a file.
-        None if make.mode & S_IFMT == 0 => Kind::File,
+        None if make.mode & S_IFMT == 0 => NewFileType::Regular,
         None => return Err(Errno(EINVAL)),
     };
-    Ok(New {
-        kind,
+    Ok(NewFile {
+        file_type: kind,
         permissions: (make.mode & 0o7777) as u16,
         umask: (make.umask & 0o777) as u16,
         uid: caller.uid,

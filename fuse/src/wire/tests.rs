@@ -8,7 +8,7 @@ use fuse_abi::linux::{
     FUSE_WRITE_CACHE, fuse_in_header, fuse_link_in, fuse_opcode, fuse_out_header, fuse_rename_in,
     fuse_rename2_in, fuse_write_in,
 };
-use xebec::{New, Options, Volume};
+use xebec::{NewFile, Options, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::dispatch::{Answer, answer};
@@ -59,8 +59,8 @@ fn nonsense_is_answered_and_changes_nothing_for_the_worse() {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     mkfs::format(&*device, &mkfs::Options::default()).unwrap();
     let volume = Volume::open(device.clone(), Options::default()).unwrap();
-    let file = volume.create(volume.root(), b"name", &New::file()).unwrap();
-    let dir = volume.create(volume.root(), b"dir", &New::directory()).unwrap();
+    let file = volume.create(volume.root(), b"name", &NewFile::regular()).unwrap();
+    let dir = volume.create(volume.root(), b"dir", &NewFile::directory()).unwrap();
     let served = Served::new(&volume, served::Options::default());
     let random = &Random::seeded(11);
     let mut reply = Reply::new(MOST as usize);

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use base::Ino;
 use block::{Device, FileDevice};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
-use xebec::{New, Options, SetAttribute, Volume};
+use xebec::{NewFile, Options, SetAttribute, Volume};
 
 /// What an image is made with.
 pub fn layout(bytes: u64, log_bytes: u64) -> mkfs::Options {
@@ -95,7 +95,7 @@ impl Side {
         match (self, dir) {
             (Self::Xebec(volume), Dir::Xebec(dir)) => {
                 let ino = match create {
-                    true => volume.create(*dir, name.as_bytes(), &New::file())?,
+                    true => volume.create(*dir, name.as_bytes(), &NewFile::regular())?,
                     false => volume.lookup(*dir, name.as_bytes())?,
                 };
                 Ok(Opened::Xebec(volume.open_file(ino)?))
@@ -122,7 +122,7 @@ impl Side {
     pub fn mkdir(&self, name: &str) -> anyhow::Result<Dir> {
         match self {
             Self::Xebec(volume) => {
-                Ok(Dir::Xebec(volume.create(volume.root(), name.as_bytes(), &New::directory())?))
+                Ok(Dir::Xebec(volume.create(volume.root(), name.as_bytes(), &NewFile::directory())?))
             }
             Self::Kernel(mount) => {
                 let path = mount.folder.join(name);
@@ -136,7 +136,7 @@ impl Side {
     pub fn create(&self, dir: &Dir, name: &str) -> anyhow::Result<()> {
         match (self, dir) {
             (Self::Xebec(volume), Dir::Xebec(dir)) => {
-                volume.create(*dir, name.as_bytes(), &New::file())?;
+                volume.create(*dir, name.as_bytes(), &NewFile::regular())?;
             }
             (Self::Kernel(_), Dir::Kernel(dir)) => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;

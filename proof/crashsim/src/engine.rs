@@ -177,26 +177,26 @@ fn failure(error: volume::Error) -> Failure {
     Failure { errno: error.errno().get(), message: error.to_string() }
 }
 
-fn kind(kind: &Kind) -> volume::Kind<'_> {
-    let device = |major: &u32, minor: &u32| volume::Device { major: *major, minor: *minor };
+fn kind(kind: &Kind) -> volume::NewFileType<'_> {
+    let device = |major: &u32, minor: &u32| volume::DeviceNumber { major: *major, minor: *minor };
     match kind {
-        Kind::File => volume::Kind::File,
-        Kind::Directory => volume::Kind::Directory,
-        Kind::Symlink(target) => volume::Kind::Symlink(target),
-        Kind::CharDevice(major, minor) => volume::Kind::CharDevice(device(major, minor)),
-        Kind::BlockDevice(major, minor) => volume::Kind::BlockDevice(device(major, minor)),
-        Kind::Fifo => volume::Kind::Fifo,
-        Kind::Socket => volume::Kind::Socket,
+        Kind::File => volume::NewFileType::Regular,
+        Kind::Directory => volume::NewFileType::Directory,
+        Kind::Symlink(target) => volume::NewFileType::Symlink(target),
+        Kind::CharDevice(major, minor) => volume::NewFileType::CharDevice(device(major, minor)),
+        Kind::BlockDevice(major, minor) => volume::NewFileType::BlockDevice(device(major, minor)),
+        Kind::Fifo => volume::NewFileType::Fifo,
+        Kind::Socket => volume::NewFileType::Socket,
     }
 }
 
-fn new(new: &New) -> volume::New<'_> {
-    volume::New {
-        kind: kind(&new.kind),
+fn new(new: &New) -> volume::NewFile<'_> {
+    volume::NewFile {
+        file_type: kind(&new.kind),
         permissions: new.mode,
         uid: new.uid,
         gid: new.gid,
-        ..volume::New::file()
+        ..volume::NewFile::regular()
     }
 }
 
@@ -264,7 +264,7 @@ impl Subject for Open {
     }
 
     fn anonymous(&self, dir: u64, what: &New) -> Answer<u64> {
-        let handle = self.volume.anonymous(Ino(dir), &new(what)).map_err(failure)?;
+        let handle = self.volume.create_tmpfile(Ino(dir), &new(what)).map_err(failure)?;
         let number = handle.ino().get();
         self.keep(handle, true);
         Ok(number)
@@ -311,7 +311,7 @@ impl Subject for Open {
 
     fn list(&self, dir: u64) -> Answer<BTreeMap<Name, u64>> {
         let (mut entries, mut twice, mut dots) = (BTreeMap::new(), None, 0);
-        let mut give = |entry: volume::Entry<'_>| {
+        let mut give = |entry: volume::DirEntry<'_>| {
             if matches!(entry.name, b"." | b"..") {
                 dots += 1;
             } else if entries.insert(entry.name.to_vec(), entry.ino.get()).is_some() {

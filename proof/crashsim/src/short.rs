@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use base::Ino;
 use model::{Aim, Rng, Styles, Tolerance};
-use volume::{Kind, New, Volume};
+use volume::{NewFile, NewFileType, Volume};
 
 use crate::campaign::Choice;
 use crate::engine::Engine;
@@ -124,7 +124,7 @@ fn fill(engine: &Engine, image: Image, bytes: impl Fn(u64) -> u64) -> Result<Ima
             break;
         }
         let count = (left / (8 << 10)).clamp(1, 30);
-        let new = New { kind: Kind::Symlink(&target), ..New::file() };
+        let new = NewFile { file_type: NewFileType::Symlink(&target), ..NewFile::regular() };
         let root: Ino = volume.root();
         let name = |n: u64| n.to_string().into_bytes();
         for n in 0..count {

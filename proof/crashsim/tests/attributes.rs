@@ -13,7 +13,7 @@ use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Builder, Image, ImageDevice, Target as _, states};
 use model::Rng;
-use volume::{Cookie, Entry, Kind, New, Rename, SetAttribute, Volume};
+use volume::{Cookie, DirEntry, NewFile, NewFileType, Rename, SetAttribute, Volume};
 
 /// Names to values.
 type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -34,7 +34,7 @@ fn open(engine: &Engine, device: Arc<dyn block::Device>) -> Result<Volume, Strin
 
 fn shown(volume: &Volume) -> Result<Tree, String> {
     let mut files: Vec<(Vec<u8>, Ino)> = Vec::new();
-    let mut keep = |entry: Entry<'_>| {
+    let mut keep = |entry: DirEntry<'_>| {
         files.extend((!entry.name.starts_with(b".")).then(|| (entry.name.to_vec(), entry.ino)));
         true
     };
@@ -73,8 +73,12 @@ fn born(volume: &Volume, tree: &mut Tree, rng: &mut Rng) {
     let all: Attributes =
         (0..count).map(|n| (format!("trusted.{n}").into_bytes(), random_value(rng))).collect();
     let attributes: Vec<(&[u8], &[u8])> = all.iter().map(|(name, value)| (&**name, &**value)).collect();
-    let kind = [Kind::File, Kind::Directory, Kind::Symlink(b"nowhere")][rng.index(3)];
-    match volume.create(root, &name, &New { kind, attributes: &attributes, ..New::file() }) {
+    let kind = [NewFileType::Regular, NewFileType::Directory, NewFileType::Symlink(b"nowhere")][rng.index(3)];
+    match volume.create(
+        root,
+        &name,
+        &NewFile { file_type: kind, attributes: &attributes, ..NewFile::regular() },
+    ) {
         Ok(_) => drop(tree.insert(name, all)),
         Err(error) => assert_eq!(error.errno(), errno::ENOSPC, "{error}"),
     }
@@ -112,8 +116,9 @@ fn work(engine: &Engine, seed: u64, parent: bool) -> (Image, History, block::Rec
     let device = Arc::new(ImageDevice::new(before));
     let volume = open(engine, device.clone()).unwrap();
     let root = volume.root();
-    let files: Vec<Ino> =
-        (0..4).map(|n| volume.create(root, format!("{n}").as_bytes(), &New::file()).unwrap()).collect();
+    let files: Vec<Ino> = (0..4)
+        .map(|n| volume.create(root, format!("{n}").as_bytes(), &NewFile::regular()).unwrap())
+        .collect();
     volume.unmount().unwrap();
     let before = device.image();
     let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));

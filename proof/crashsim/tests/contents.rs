@@ -15,7 +15,7 @@ use crashsim::shape::SHAPES;
 use crashsim::stamped::{Known, SECTOR, compare, sectors};
 use crashsim::{Builder, Image, ImageDevice, Target as _, states};
 use model::Rng;
-use volume::{File, New, Volume};
+use volume::{File, NewFile, Volume};
 
 /// Sectors of the longest file.
 const LONGEST: u64 = 600;
@@ -130,8 +130,9 @@ fn work(engine: &Engine, seed: u64) -> (Image, Vec<Ino>, History, block::Recordi
     let device = Arc::new(ImageDevice::new(engine.format().unwrap()));
     let volume = open(device.clone());
     let root = volume.root();
-    let numbers: Vec<Ino> =
-        (0..4).map(|n| volume.create(root, format!("{n}").as_bytes(), &New::file()).unwrap()).collect();
+    let numbers: Vec<Ino> = (0..4)
+        .map(|n| volume.create(root, format!("{n}").as_bytes(), &NewFile::regular()).unwrap())
+        .collect();
     volume.unmount().unwrap();
     let before = device.image();
     let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));

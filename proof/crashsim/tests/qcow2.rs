@@ -10,7 +10,7 @@ use block::{FileDevice, OpenOptions, Qcow2Device, RecordDevice, Recording, write
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Builder, Image, ImageDevice, Target as _, states};
-use volume::{New, Volume};
+use volume::{NewFile, Volume};
 
 /// Bytes of the file, which does not grow.
 const FILE: u64 = 200 << 20;
@@ -57,9 +57,9 @@ fn run(engine: &Engine) -> Run {
     for round in 0..6 {
         let kept = format!("kept {round}");
         let names: Vec<_> = (0..4).map(|n| format!("gone {round} {n}")).chain([kept.clone()]).collect();
-        let dir = volume.create_dir_all(format!("/of {round}").as_bytes(), &New::directory()).unwrap();
+        let dir = volume.create_dir_all(format!("/of {round}").as_bytes(), &NewFile::directory()).unwrap();
         for name in &names {
-            let file = volume.create(dir, name.as_bytes(), &New::file()).unwrap();
+            let file = volume.create(dir, name.as_bytes(), &NewFile::regular()).unwrap();
             volume.open_file(file).unwrap().append(&contents(name)).unwrap();
         }
         volume.sync().unwrap();

@@ -9,7 +9,7 @@ use block::{Device, RecordDevice, Recording};
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Builder, Image, ImageDevice, Target as _, states};
-use volume::{New, Volume, resize};
+use volume::{NewFile, Volume, resize};
 
 const MIB: u64 = 1 << 20;
 /// Bytes of the device: the largest that a volume becomes.
@@ -45,8 +45,8 @@ fn contents(name: &str) -> Vec<u8> {
 
 fn fill(volume: &Volume, names: &[String]) {
     for name in names {
-        let dir = volume.create_dir_all(format!("/of {name}").as_bytes(), &New::directory()).unwrap();
-        let file = volume.create(dir, name.as_bytes(), &New::file()).unwrap();
+        let dir = volume.create_dir_all(format!("/of {name}").as_bytes(), &NewFile::directory()).unwrap();
+        let file = volume.create(dir, name.as_bytes(), &NewFile::regular()).unwrap();
         volume.open_file(file).unwrap().append(&contents(name)).unwrap();
     }
     volume.sync().unwrap();

@@ -16,7 +16,7 @@ use crashsim::engine::{Engine, check};
 use crashsim::shape::{SHAPES, Shape};
 use crashsim::{Image, ImageDevice, Target};
 use model::Rng;
-use volume::{Cookie, Error, Handle, Kind, New, Rename, SetAttribute, SetMetadata, Volume};
+use volume::{Cookie, Error, Handle, NewFile, NewFileType, Rename, SetAttribute, SetMetadata, Volume};
 
 const THREADS: u64 = 4;
 /// Directories that are remembered: the rest is found no more, and stays.
@@ -56,13 +56,14 @@ impl Worker<'_> {
         let (dir, name) = (self.directory(), self.name());
         let target = [b't'; 900];
         let kind = match self.rng.below(12) {
-            0 | 1 => Kind::Directory,
-            2 => Kind::Symlink(&target),
-            3 => Kind::Fifo,
-            _ => Kind::File,
+            0 | 1 => NewFileType::Directory,
+            2 => NewFileType::Symlink(&target),
+            3 => NewFileType::Fifo,
+            _ => NewFileType::Regular,
         };
-        let ino = self.together.volume.create(dir, &name, &New { kind, ..New::file() })?;
-        if kind == Kind::Directory {
+        let ino =
+            self.together.volume.create(dir, &name, &NewFile { file_type: kind, ..NewFile::regular() })?;
+        if kind == NewFileType::Directory {
             let mut directories = self.together.directories.lock().unwrap();
             if directories.len() < DIRECTORIES {
                 directories.push(ino);
@@ -93,7 +94,7 @@ impl Worker<'_> {
             self.handles.swap_remove(self.rng.index(6));
         }
         let handle = match self.rng.below(3) {
-            0 => volume.anonymous(dir, &New::file())?,
+            0 => volume.create_tmpfile(dir, &NewFile::regular())?,
             1 => volume.open_ino(volume.lookup(dir, &name)?)?,
             _ => {
                 let Some(handle) = self.handles.pop() else { return Ok(()) };
@@ -126,7 +127,7 @@ impl Worker<'_> {
         let dir = self.directory();
         let volume = &self.together.volume;
         let mut found = Vec::new();
-        let mut give = |entry: volume::Entry<'_>| {
+        let mut give = |entry: volume::DirEntry<'_>| {
             found.push(entry.ino);
             true
         };

@@ -20,7 +20,7 @@ use check::{Finding, Observer};
 use format::inode::FileType;
 use transfer::{Archive, Overrides, Source as _, Writer};
 use volume::namespace::listing::Cookie;
-use volume::{Kind, Metadata, New, OpenOptions, Options, Volume};
+use volume::{Metadata, NewFile, NewFileType, OpenOptions, Options, Volume};
 
 use crate::input::Input;
 
@@ -189,7 +189,7 @@ fn template() -> &'static Template {
 
 /// Files outside of the directory, and in it links that lead there, as an earlier archive may have left them.
 fn fill(volume: &Volume) -> volume::Result<()> {
-    let new = New { permissions: 0o755, ..New::directory() };
+    let new = NewFile { permissions: 0o755, ..NewFile::directory() };
     for path in [&b"/etc/deep"[..], b"/dir/etc", b"/dir/usr/lib"] {
         volume.create_dir_all(path, &new)?;
     }
@@ -206,7 +206,11 @@ fn fill(volume: &Volume) -> volume::Result<()> {
         (b"/dir/loop", b"loop"),
     ] {
         let (dir, name) = volume.resolve_parent(path)?;
-        volume.create(dir, name, &New { kind: Kind::Symlink(target), ..New::file() })?;
+        volume.create(
+            dir,
+            name,
+            &NewFile { file_type: NewFileType::Symlink(target), ..NewFile::regular() },
+        )?;
     }
     volume.sync()
 }

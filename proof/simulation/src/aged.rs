@@ -13,7 +13,7 @@ use crashsim::engine::Engine;
 use crashsim::shape::Shape;
 use crashsim::stamped::{SECTOR, Stripes};
 use crashsim::{Image, ImageDevice, Target as _};
-use volume::{Error, File, New, Volume};
+use volume::{Error, File, NewFile, Volume};
 
 use crate::scenario::Age;
 
@@ -102,7 +102,7 @@ fn old(engine: &Engine, image: Image, left: u64) -> Result<Image, String> {
     let share = volume.statistics().blocks_available / FILES as u64 * 98 / 100;
     let mut files = Vec::new();
     for n in 0..FILES {
-        let ino = volume.create(root, name(n).as_bytes(), &New::file()).map_err(words)?;
+        let ino = volume.create(root, name(n).as_bytes(), &NewFile::regular()).map_err(words)?;
         let file = volume.open_file(ino).map_err(words)?;
         fill(&file, 0, share * block)?;
         file.sync_all().map_err(words)?;
@@ -120,7 +120,7 @@ fn old(engine: &Engine, image: Image, left: u64) -> Result<Image, String> {
     }
     volume.sync().map_err(words)?;
     let free = volume.statistics().blocks_available;
-    let rest = volume.create(root, b"rest", &New::file()).map_err(words)?;
+    let rest = volume.create(root, b"rest", &NewFile::regular()).map_err(words)?;
     let rest = volume.open_file(rest).map_err(words)?;
     let leave = (free * 10 / left.max(11)).max(120).min(free);
     fill(&rest, 0, (free - leave) * block)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::time::Time;
 use tar::{EntryType, Header};
-use volume::{Device, Settings};
+use volume::{DeviceNumber, Settings};
 
 use super::links::{Counted, Nested};
 use super::records::{Records, bad, number};
@@ -295,9 +295,12 @@ impl<R: Stream> Members<R> {
             return Err(too_long());
         }
         let entry_type = header.entry_type();
-        let device = || -> io::Result<Device> {
+        let device = || -> io::Result<DeviceNumber> {
             let number = |number: Option<u32>| number.ok_or_else(|| bad("a device has no numbers"));
-            Ok(Device { major: number(header.device_major()?)?, minor: number(header.device_minor()?)? })
+            Ok(DeviceNumber {
+                major: number(header.device_major()?)?,
+                minor: number(header.device_minor()?)?,
+            })
         };
         let target = if entry_type == EntryType::Link { named(&link)? } else { Vec::new() };
         (self.left, self.padding) = (stored, padded - stored);

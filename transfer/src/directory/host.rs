@@ -15,7 +15,7 @@ use block::fiemap::SharedExtent;
 use block::fsxattr::FsXattr;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
 use rustix::io::Errno;
-use volume::{Device, Settings};
+use volume::{DeviceNumber, Settings};
 
 use crate::item::{Stored, join, kept};
 use crate::{Error, Excludes, Result};
@@ -467,6 +467,6 @@ pub fn changed(stat: &Stat) -> Time {
     time(stat.st_ctime, stat.st_ctime_nsec)
 }
 
-pub fn device_of(stat: &Stat) -> Device {
-    Device { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) }
+pub fn device_of(stat: &Stat) -> DeviceNumber {
+    DeviceNumber { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) }
 }

@@ -25,10 +25,10 @@ use inode::attr::{AttrKey, Attributes, NewAttrValue, is_inline, remote as values
 use inode::group_space::GroupSpace;
 use inode::state::InodeTime;
 
-use crate::change::{Change, Locked};
-use crate::guards::expect_changeable;
+use crate::checks::expect_changeable;
+use crate::operation::{Locked, Operation};
 use crate::superblock::lock_superblock;
-use crate::{Error, New, Result, Volume};
+use crate::{Error, NewFile, Result, Volume};
 
 /// Longest name, its prefix included.
 const MAX_NAME: usize = 255;
@@ -121,10 +121,10 @@ pub(crate) type Given<'g> = (Name<'g>, Wanted<'g>);
 ///
 /// # Errors
 /// As [`Volume::set_attribute`] for a file of its kind.
-pub(crate) fn given<'g>(new: &New<'g>) -> Result<Vec<Given<'g>>> {
+pub(crate) fn given<'g>(new: &NewFile<'g>) -> Result<Vec<Given<'g>>> {
     let one = |(name, value): &(&'g [u8], &'g [u8])| {
         let name = Name::parse(name)?;
-        name.expect_fits(Some(new.file_type()))?;
+        name.expect_fits(Some(new.inode_type()))?;
         Ok((name, Wanted::of(&name, value)?))
     };
     new.attributes.iter().map(one).collect()
@@ -161,7 +161,7 @@ impl Volume {
         let wanted = Wanted::of(&name, value)?;
         let inode = self.inode(ino)?;
         self.note_attributes()?;
-        self.with_room(|| self.try_set(&inode, &name, &wanted, how))
+        self.retry_on_enospc(|| self.try_set(&inode, &name, &wanted, how))
     }
 
     pub(crate) fn try_set(
@@ -178,7 +178,7 @@ impl Volume {
 
     fn set_within(
         &self,
-        mut change: Change<'_>,
+        mut change: Operation<'_>,
         inode: &InodeRef,
         (name, wanted): (&Name<'_>, &Wanted<'_>),
         how: SetAttribute,
@@ -215,13 +215,13 @@ impl Volume {
     }
 
     /// Begins a change of an attribute. Where its value takes blocks of its own, they are claimed.
-    pub(crate) fn begin_attribute(&self, ino: Ino, value: Option<u32>) -> Result<Change<'_>> {
+    pub(crate) fn begin_attribute(&self, ino: Ino, value: Option<u32>) -> Result<Operation<'_>> {
         let need = self.reservations.attribute_blocks;
-        let Some(length) = value else { return self.begin_giving(self.reservations.attribute, need) };
+        let Some(length) = value else { return self.begin_freeing(self.reservations.attribute, need) };
         let blocks = self.groups.reserve_blocks(need + remote::block_count(length, &self.geometry))?;
         let most = self.reservations.most_pieces;
-        let claims = values::claim(self.table.shared(), &self.groups, ino, length, most)?;
-        self.begin_with(self.reservations.attribute_in_pieces(claims.len()), blocks, claims)
+        let claims = values::claim(self.inode_cache.shared(), &self.groups, ino, length, most)?;
+        self.begin_reserved(self.reservations.attribute_in_pieces(claims.len()), blocks, claims)
     }
 
     /// Removes an attribute.
@@ -231,9 +231,9 @@ impl Volume {
     pub fn remove_attribute(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let name = Name::parse(name)?;
         let inode = self.inode(ino)?;
-        self.with_room(|| {
+        self.retry_on_enospc(|| {
             let mut change =
-                self.begin_giving(self.reservations.attribute, self.reservations.attribute_blocks)?;
+                self.begin_freeing(self.reservations.attribute, self.reservations.attribute_blocks)?;
             let mut state = inode.lock();
             expect_changeable(&state)?;
             name.expect_fits(FileType::from_mode(state.mode()))?;
@@ -252,9 +252,9 @@ impl Volume {
     pub fn get_attribute(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let name = Name::parse(name)?;
         let inode = self.inode(ino)?;
-        let mut look = self.look()?;
+        let mut reader = self.reader()?;
         let mut state = inode.lock();
-        let found = look.attributes(&mut state, |attributes| attributes.get(&name.key))?.ok_or(NO_SUCH)?;
+        let found = reader.attributes(&mut state, |attributes| attributes.get(&name.key))?.ok_or(NO_SUCH)?;
         if name.list.is_none() {
             return Ok(found);
         }
@@ -270,8 +270,8 @@ impl Volume {
         if inode.read().attr_offset() == 0 {
             return Ok(Vec::new());
         }
-        let mut look = self.look()?;
-        let all = look.attributes(&mut inode.lock(), |attributes| attributes.list())?;
+        let mut reader = self.reader()?;
+        let all = reader.attributes(&mut inode.lock(), |attributes| attributes.list())?;
         let shown = all.iter().filter_map(|attr| {
             if let Some(list) = acl::linux_name(attr.namespace, &attr.name) {
                 return Some(list.as_bytes().to_vec());
@@ -300,7 +300,7 @@ impl Volume {
     }
 }
 
-impl Change<'_> {
+impl Operation<'_> {
     /// Works on the attributes of a locked inode.
     pub fn attributes<T>(
         &mut self,
@@ -320,7 +320,7 @@ impl Change<'_> {
         let volume = self.volume;
         let room = self.blocks.left().saturating_sub(claims.iter().map(Claim::count).sum());
         let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks).with_claims(claims);
-        let attributes = Attributes::new(volume.table.shared(), &mut self.tx, &mut space, state, room);
+        let attributes = Attributes::new(volume.inode_cache.shared(), &mut self.tx, &mut space, state, room);
         let done = attributes.and_then(|mut attributes| work(&mut attributes));
         Ok(self.tx.settle(done, state)?)
     }
@@ -332,7 +332,7 @@ impl Change<'_> {
         }
         let claims = std::mem::take(&mut self.value);
         let runs = values::runs(&claims);
-        values::write(self.volume.table.shared(), &mut self.tx, state.ino(), &runs, value)?;
+        values::write(self.volume.inode_cache.shared(), &mut self.tx, state.ino(), &runs, value)?;
         let new = NewAttrValue::Remote { runs: &runs, length: value.len() as u32 }; // at most 64 KiB
         self.attributes_with(claims, state, |attributes| attributes.set(key, &new))
     }

@@ -16,7 +16,7 @@ use inode::attr::{AttrKey, NewAttrValue};
 use journal::engine::RecoveredIntent;
 use journal::recovery::AttrChange;
 
-use crate::change::{Change, Locked};
+use crate::operation::{Locked, Operation};
 use crate::recover::damaged;
 use crate::{Result, Volume};
 
@@ -80,7 +80,7 @@ impl Volume {
     }
 }
 
-impl Change<'_> {
+impl Operation<'_> {
     /// Parent pointers are short.
     fn set_inline(&mut self, state: &mut Locked, key: &AttrKey<'_>, value: &[u8]) -> Result<()> {
         self.attributes(state, |attributes| attributes.set(key, &NewAttrValue::Inline(value)))

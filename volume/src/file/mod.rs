@@ -32,8 +32,8 @@ use format::inode::FileType;
 pub use cache::{MappedRange, RangeKind};
 pub use open::OpenOptions;
 
+use crate::checks;
 use crate::contents::Contents;
-use crate::guards;
 use crate::{Error, Handle, Metadata, Result, SetMetadata, Volume};
 
 impl Drop for File<'_> {
@@ -56,7 +56,7 @@ struct Access {
     /// With it: somebody else has found out where the end is.
     keep_offsets: bool,
     /// Somebody else takes rights away.
-    keep_rights: bool,
+    keep_privileges: bool,
     /// Past the cache.
     direct: bool,
     /// Every write is stable when it returns.
@@ -207,7 +207,7 @@ impl<'v> File<'v> {
     pub fn write_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> Result<usize> {
         self.expect(self.access.write, "writing")?;
         if self.access.keep_offsets && offset < self.len() {
-            guards::expect_not_append_only(&self.handle.inode().read())?;
+            checks::expect_not_append_only(&self.handle.inode().read())?;
         }
         let write = || -> Result<usize> {
             if self.access.append && !self.access.keep_offsets {
@@ -222,7 +222,7 @@ impl<'v> File<'v> {
             }
             Ok(done)
         };
-        let written = self.volume.with_room(write)?;
+        let written = self.volume.retry_on_enospc(write)?;
         self.written()?;
         Ok(written)
     }
@@ -233,7 +233,7 @@ impl<'v> File<'v> {
     /// As [`write_at`](Self::write_at).
     pub fn append(&self, buf: &[u8]) -> Result<u64> {
         self.expect(self.access.write, "writing")?;
-        let (at, written) = self.volume.with_room(|| Ok(self.contents.append(buf)?))?;
+        let (at, written) = self.volume.retry_on_enospc(|| Ok(self.contents.append(buf)?))?;
         self.written()?;
         if written < buf.len() {
             return Err(Error::refused(errno::ENOSPC, "the volume became full within a write"));
@@ -247,11 +247,11 @@ impl<'v> File<'v> {
     /// `EBADF`, `EFBIG`, `EIO`; `EPERM` where it may only be appended to.
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.expect(self.access.write, "writing")?;
-        guards::expect_not_append_only(&self.handle.inode().read())?;
-        if !self.access.keep_rights {
-            self.volume.drop_rights(self.ino())?;
+        checks::expect_not_append_only(&self.handle.inode().read())?;
+        if !self.access.keep_privileges {
+            self.volume.remove_privileges(self.ino())?;
         }
-        self.volume.with_room(|| Ok(self.contents.truncate(size)?))?;
+        self.volume.retry_on_enospc(|| Ok(self.contents.truncate(size)?))?;
         self.written()
     }
 
@@ -313,12 +313,12 @@ impl<'v> File<'v> {
     /// Refuses to change what is mapped where the file's flags forbid that.
     fn expect_changeable(&self) -> Result<()> {
         self.expect(self.access.write, "writing")?;
-        guards::expect_changeable(&self.handle.inode().read())
+        checks::expect_changeable(&self.handle.inode().read())
     }
 
     /// The same for what the file gets, which one has room for that may only be appended to.
     fn expect_mutable(&self) -> Result<()> {
         self.expect(self.access.write, "writing")?;
-        guards::expect_mutable(&self.handle.inode().read())
+        checks::expect_mutable(&self.handle.inode().read())
     }
 }

@@ -4,8 +4,8 @@ use base::{Ino, errno};
 use format::inode::{FileType, flags};
 
 use super::{Access, File};
-use crate::guards;
-use crate::{Error, Handle, New, Result, Volume};
+use crate::checks;
+use crate::{Error, Handle, NewFile, Result, Volume};
 
 /// How to open a file, in the manner of [`std::fs::OpenOptions`].
 ///
@@ -61,9 +61,9 @@ impl OpenOptions {
     }
 
     /// [`set_len`](File::set_len) leaves the set-user-ID bit, its like and capabilities: for a server whose kernel
-    /// knows who asks, and has them taken away by [`Volume::drop_rights`].
-    pub fn keep_rights(&mut self, keep: bool) -> &mut Self {
-        self.access.keep_rights = keep;
+    /// knows who asks, and has them taken away by [`Volume::remove_privileges`].
+    pub fn keep_privileges(&mut self, keep: bool) -> &mut Self {
+        self.access.keep_privileges = keep;
         self
     }
 
@@ -123,8 +123,8 @@ impl OpenOptions {
     pub fn open<'v>(&self, volume: &'v Volume, path: &[u8]) -> Result<File<'v>> {
         if self.create || self.create_new {
             let made = volume.resolve_parent_handle(path).and_then(|(dir, name)| {
-                let permissions = self.mode.unwrap_or(New::file().permissions);
-                volume.create_handle(dir.ino(), name, &New { permissions, ..New::file() })
+                let permissions = self.mode.unwrap_or(NewFile::regular().permissions);
+                volume.create_handle(dir.ino(), name, &NewFile { permissions, ..NewFile::regular() })
             });
             match made {
                 Ok(file) => return self.open_handle(volume, file),
@@ -156,9 +156,9 @@ impl OpenOptions {
         let mut access = self.access;
         let state = handle.inode().read();
         if access.write {
-            guards::expect_mutable(&state)?;
+            checks::expect_mutable(&state)?;
             if !access.append || self.truncate {
-                guards::expect_not_append_only(&state)?;
+                checks::expect_not_append_only(&state)?;
             }
         }
         access.sync |= state.core().flags.get() & flags::SYNC != 0;

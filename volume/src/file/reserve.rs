@@ -107,7 +107,7 @@ impl File<'_> {
         edges: Edges,
         work: impl Fn(&mut Change<'_>) -> std::result::Result<(), error::Error>,
     ) -> Result<()> {
-        self.volume.with_room(|| Ok(self.contents.change_map(from..to, edges, &work)?))?;
+        self.volume.retry_on_enospc(|| Ok(self.contents.change_map(from..to, edges, &work)?))?;
         self.written()
     }
 

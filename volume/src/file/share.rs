@@ -58,7 +58,7 @@ impl File<'_> {
         let Ranges { from, to, length } = ranges;
         let block_log = self.volume.geometry.block_log;
         let frame = |contents, at: u64| (contents, at..at + length);
-        self.volume.with_room(|| {
+        self.volume.retry_on_enospc(|| {
             Contents::change_maps(frame(&source.contents, from), frame(&self.contents, to), |_, change| {
                 // Either file may have become longer or shorter before it was locked.
                 self.verify_ends(source, ranges, equal)?;
@@ -198,10 +198,10 @@ impl File<'_> {
     /// As [`punch_hole`](Self::punch_hole); `EIO`.
     pub fn unshare_range(&self, offset: u64, length: u64, keep_size: bool) -> Result<()> {
         self.expect_changeable()?;
-        self.volume.drop_rights(self.ino())?;
+        self.volume.remove_privileges(self.ino())?;
         let end = end_of(offset, length)?;
         let block = u64::from(self.volume.geometry.block_size);
-        self.volume.with_room(|| {
+        self.volume.retry_on_enospc(|| {
             self.contents.change_map(offset..end, Edges::Keep, |change| {
                 let mut pieces = Vec::new();
                 let last = FileBlock(end.min(change.size()).div_ceil(block));
@@ -261,7 +261,7 @@ impl File<'_> {
     }
 
     pub(super) fn shared(&self) -> &Shared {
-        self.volume.table.shared()
+        self.volume.inode_cache.shared()
     }
 
     pub(super) fn groups(&self) -> &Arc<Groups> {
@@ -278,7 +278,7 @@ mod tests {
     use block::MemoryDevice;
 
     use super::*;
-    use crate::{New, OpenOptions, Options, Volume};
+    use crate::{NewFile, OpenOptions, Options, Volume};
 
     /// The ends of both files were looked at before they were locked. A target that had become longer by then lost what
     /// had been appended: its last block became that of the source, with zeros behind the source's end. A source that
@@ -289,7 +289,7 @@ mod tests {
         mkfs::format(&*device, &mkfs::Options::default()).unwrap();
         let volume = Volume::open(device, Options::default()).unwrap();
         let make = |name: &[u8]| {
-            let ino = volume.create(volume.root(), name, &New::file()).unwrap();
+            let ino = volume.create(volume.root(), name, &NewFile::regular()).unwrap();
             let file = OpenOptions::new().read(true).write(true).open_ino(&volume, ino).unwrap();
             file.write_at(&[1; 5000], 0).unwrap();
             file

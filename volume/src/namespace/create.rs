@@ -11,10 +11,10 @@ use inode::{InodeRef, NewInode};
 use super::inherit::{Begins, Made, With};
 use super::parents::Parent;
 use crate::attributes::Given;
-use crate::change::{Change, Locked, expect_directory, is_dots};
-use crate::guards::{expect_mutable, expect_symlinks};
+use crate::checks::{expect_mutable, expect_symlinks};
 use crate::metadata::from_time;
-use crate::new::{Kind, New};
+use crate::new_file::{NewFile, NewFileType};
+use crate::operation::{Locked, Operation, expect_directory, is_dots};
 use crate::{Error, Handle, Result, Volume};
 
 /// Most links of an inode, as Linux has it.
@@ -32,7 +32,7 @@ impl Volume {
     /// # Errors
     /// `EEXIST`, `ENOENT` where the directory was removed, `ENOTDIR`, `ENOSPC`, `EMLINK`, `ENAMETOOLONG`, `EINVAL`;
     /// `EPERM` in an immutable directory.
-    pub fn create(&self, dir: Ino, name: &[u8], new: &New<'_>) -> Result<Ino> {
+    pub fn create(&self, dir: Ino, name: &[u8], new: &NewFile<'_>) -> Result<Ino> {
         Ok(self.create_handle(dir, name, new)?.ino())
     }
 
@@ -41,16 +41,16 @@ impl Volume {
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub fn create_handle(&self, dir: Ino, name: &[u8], new: &New<'_>) -> Result<Handle> {
+    pub fn create_handle(&self, dir: Ino, name: &[u8], new: &NewFile<'_>) -> Result<Handle> {
         let device = verify(new)?;
         if is_dots(name) {
             return Err(self.refuse_dots(dir, errno::EEXIST, "the name exists"));
         }
         let dir = self.inode(dir)?;
         let by_parts = |given: &[Given<'_>]| {
-            let mut look = self.look()?;
-            look.expect_vacant(&mut dir.lock(), name)?;
-            drop(look);
+            let mut reader = self.reader()?;
+            reader.expect_vacant(&mut dir.lock(), name)?;
+            drop(reader);
             let file = self.nameless(&dir, (new, device), given)?;
             self.name_new(&file, &dir, name)?;
             Ok(file)
@@ -64,10 +64,10 @@ impl Volume {
     pub(super) fn nameless(
         &self,
         dir: &InodeRef,
-        new: (&New<'_>, u32),
+        new: (&NewFile<'_>, u32),
         given: &[Given<'_>],
     ) -> Result<InodeRef> {
-        let made = self.with_room(|| self.try_nameless(dir, new, (With::Parts, given)))?;
+        let made = self.retry_on_enospc(|| self.try_nameless(dir, new, (With::Parts, given)))?;
         let Made::Done((file, begins)) = made else {
             return Err(Error::refused(errno::EIO, "a file of several parts asks for more of them"));
         };
@@ -79,14 +79,14 @@ impl Volume {
     pub(super) fn try_nameless<'g>(
         &self,
         dir_ref: &InodeRef,
-        (new, device): (&New<'_>, u32),
+        (new, device): (&NewFile<'_>, u32),
         (with, given): (With, &'g [Given<'g>]),
     ) -> Result<Made<(InodeRef, Begins<'g>)>> {
         let mut change = self.begin_new(new, with)?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
         expect_mutable(&dir)?;
-        if matches!(new.kind, Kind::Symlink(_)) {
+        if matches!(new.file_type, NewFileType::Symlink(_)) {
             expect_symlinks(&dir)?;
         }
         let begins = match change.begins(&mut dir, new, (with, given))? {
@@ -100,7 +100,7 @@ impl Volume {
         change.fill(&mut child, new, parent)?;
         change.bequeath(&mut child, &begins, with)?;
         date(&mut child, new);
-        inode::unlinked::insert(self.table.shared(), &mut change.tx, &mut child)?;
+        inode::unlinked::insert(self.inode_cache.shared(), &mut change.tx, &mut child)?;
         change.commit(&mut [&mut child])?;
         drop(child);
         Ok(Made::Done((held, begins)))
@@ -110,7 +110,7 @@ impl Volume {
         &self,
         dir_ref: &InodeRef,
         name: &[u8],
-        (new, device): (&New<'_>, u32),
+        (new, device): (&NewFile<'_>, u32),
         (with, given): (With, &[Given<'_>]),
     ) -> Result<Made<InodeRef>> {
         let mut change = self.begin_new(new, with)?;
@@ -120,10 +120,10 @@ impl Volume {
             Made::Done(begins) => begins,
             Made::Needs(with) => return Ok(Made::Needs(with)),
         };
-        let is_dir = matches!(new.kind, Kind::Directory);
+        let is_dir = matches!(new.file_type, NewFileType::Directory);
         let insert_slot = change.insert_slot(&mut dir, name)?;
         expect_mutable(&dir)?;
-        if matches!(new.kind, Kind::Symlink(_)) {
+        if matches!(new.file_type, NewFileType::Symlink(_)) {
             expect_symlinks(&dir)?;
         }
         if is_dir && dir.nlink() >= MAX_LINKS {
@@ -135,7 +135,7 @@ impl Volume {
         change.bequeath(&mut child, &begins, with)?;
         change.add_parent(&mut child, Parent::of(&dir), name)?;
         date(&mut child, new);
-        let (ino, ftype) = (child.ino(), new.file_type().ftype());
+        let (ino, ftype) = (child.ino(), new.inode_type().ftype());
         change.directory(&mut dir, |dir| dir.add_at(insert_slot, NewEntry { name, ino, ftype }))?;
         if is_dir {
             let nlink = dir.nlink() + 1;
@@ -150,31 +150,31 @@ impl Volume {
     }
 }
 
-impl Change<'_> {
+impl Operation<'_> {
     /// Takes an inode and makes it what is asked for, empty. It shall lie near to the inode `near`.
     pub(super) fn make(
         &mut self,
         (parent, near): (&InodeState, Ino),
-        new: &New<'_>,
+        new: &NewFile<'_>,
         device: u32,
         nlink: u32,
     ) -> Result<Locked> {
-        if matches!(new.kind, Kind::Symlink(target) if target.len() > MAX_TARGET) {
+        if matches!(new.file_type, NewFileType::Symlink(target) if target.len() > MAX_TARGET) {
             return Err(target_too_long());
         }
-        let is_dir = matches!(new.kind, Kind::Directory);
+        let is_dir = matches!(new.file_type, NewFileType::Directory);
         let wanted = InodeAllocRequest { parent: near, is_dir, blocks: u32::from(is_dir) };
         let ino = self.volume.groups.alloc_inode(&mut self.tx, &mut self.blocks, wanted)?;
         let mode = mode_of(new);
         let new = NewInode { mode, uid: new.uid, gid: new.gid, nlink, device, parent: Some(parent) };
-        Ok(self.volume.table.create(ino, &new)?)
+        Ok(self.volume.inode_cache.create(ino, &new)?)
     }
 
     /// Gives a new file what its kind begins with: a directory its own two names, a link its target.
-    fn fill(&mut self, child: &mut Locked, new: &New<'_>, parent: Ino) -> Result<()> {
-        match new.kind {
-            Kind::Directory => self.directory(child, |child| child.init(parent)),
-            Kind::Symlink(target) => self.write_target(child, target),
+    fn fill(&mut self, child: &mut Locked, new: &NewFile<'_>, parent: Ino) -> Result<()> {
+        match new.file_type {
+            NewFileType::Directory => self.directory(child, |child| child.init(parent)),
+            NewFileType::Symlink(target) => self.write_target(child, target),
             _ => Ok(()),
         }
     }
@@ -182,12 +182,12 @@ impl Change<'_> {
     fn write_target(&mut self, link: &mut Locked, target: &[u8]) -> Result<()> {
         let volume = self.volume;
         let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
-        Ok(inode::symlink::write(volume.table.shared(), &mut self.tx, &mut space, link, target)?)
+        Ok(inode::symlink::write(volume.inode_cache.shared(), &mut self.tx, &mut space, link, target)?)
     }
 }
 
 /// Gives a new file the times that its maker knows.
-fn date(child: &mut Locked, new: &New<'_>) {
+fn date(child: &mut Locked, new: &NewFile<'_>) {
     for (which, time) in [(InodeTime::Access, new.accessed), (InodeTime::Modify, new.modified)] {
         if let Some(time) = time {
             child.set_time(which, from_time(time));
@@ -195,8 +195,8 @@ fn date(child: &mut Locked, new: &New<'_>) {
     }
 }
 
-fn mode_of(new: &New<'_>) -> u16 {
-    new.file_type().mode() | new.masked() & !S_IFMT
+fn mode_of(new: &NewFile<'_>) -> u16 {
+    new.inode_type().mode() | new.masked() & !S_IFMT
 }
 
 fn target_too_long() -> Error {
@@ -204,14 +204,16 @@ fn target_too_long() -> Error {
 }
 
 /// Refuses what cannot be made; gives the device number as the inode has it.
-fn verify(new: &New<'_>) -> Result<u32> {
-    match new.kind {
-        Kind::Symlink([]) => Err(Error::refused(errno::ENOENT, "a link's target has at least one byte")),
-        Kind::Symlink(target) if target.len() >= MAX_PATH => Err(target_too_long()),
-        Kind::Symlink(target) if target.contains(&0) => {
+fn verify(new: &NewFile<'_>) -> Result<u32> {
+    match new.file_type {
+        NewFileType::Symlink([]) => {
+            Err(Error::refused(errno::ENOENT, "a link's target has at least one byte"))
+        }
+        NewFileType::Symlink(target) if target.len() >= MAX_PATH => Err(target_too_long()),
+        NewFileType::Symlink(target) if target.contains(&0) => {
             Err(Error::refused(errno::EINVAL, "a link's target has no byte that is NUL"))
         }
-        Kind::CharDevice(device) | Kind::BlockDevice(device) => {
+        NewFileType::CharDevice(device) | NewFileType::BlockDevice(device) => {
             let why = "a device's major number is below 4096 and its minor number below 262144";
             device.packed().ok_or(Error::refused(errno::EINVAL, why))
         }

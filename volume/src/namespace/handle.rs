@@ -8,7 +8,7 @@ use super::create;
 use super::inherit::Made;
 use super::link::Naming;
 use crate::attributes::Given;
-use crate::new::{Kind, New};
+use crate::new_file::{NewFile, NewFileType};
 use crate::{Error, Result, Volume};
 
 /// A hold on a file: while one exists, the file stays, even without a name.
@@ -48,11 +48,11 @@ impl Volume {
     ///
     /// # Errors
     /// `EISDIR` for a directory, `ENOTDIR`, `ENOSPC`.
-    pub fn anonymous(&self, dir: Ino, new: &New<'_>) -> Result<Handle> {
-        if !matches!(new.kind, Kind::File) {
+    pub fn create_tmpfile(&self, dir: Ino, new: &NewFile<'_>) -> Result<Handle> {
+        if !matches!(new.file_type, NewFileType::Regular) {
             return Err(Error::refused(base::errno::EINVAL, "only a regular file can be without a name"));
         }
-        inode::inactive::throttle(self.table.shared());
+        inode::inactive::throttle(self.inode_cache.shared());
         let dir = self.inode(dir)?;
         let by_parts = |given: &[Given<'_>]| self.nameless(&dir, (new, create::NO_DEVICE), given);
         let make = |with, given: &[Given<'_>]| {

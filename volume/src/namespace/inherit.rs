@@ -18,8 +18,8 @@ use inode::InodeRef;
 use inode::attr::{AttrKey, NewAttrValue, is_inline};
 
 use crate::attributes::{Given, SetAttribute, given};
-use crate::change::{Change, Locked};
-use crate::new::{Kind, New};
+use crate::new_file::{NewFile, NewFileType};
+use crate::operation::{Locked, Operation};
 use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
@@ -59,7 +59,7 @@ impl Volume {
     /// one; `nameless` makes it without, and `name` names it.
     pub(super) fn beginning<T>(
         &self,
-        new: &New<'_>,
+        new: &NewFile<'_>,
         make: impl Fn(With, &[Given<'_>]) -> Result<Made<T>>,
         by_parts: impl Fn(&[Given<'_>]) -> Result<T>,
     ) -> Result<T> {
@@ -73,7 +73,7 @@ impl Volume {
             if with == With::Parts {
                 return by_parts(&given);
             }
-            match self.with_room(|| make(with, &given))? {
+            match self.retry_on_enospc(|| make(with, &given))? {
                 Made::Done(made) => return Ok(made),
                 Made::Needs(more) => with = more,
             }
@@ -81,19 +81,19 @@ impl Volume {
     }
 
     /// Begins a change that makes a file.
-    pub(super) fn begin_new(&self, new: &New<'_>, with: With) -> Result<Change<'_>> {
+    pub(super) fn begin_new(&self, new: &NewFile<'_>, with: With) -> Result<Operation<'_>> {
         let (reservations, blocks) = (&self.reservations, self.reservations.create_blocks(new));
         let room = MOST_AT_ONCE as u32 * reservations.attribute_blocks;
         match with {
-            With::Attributes => self.begin_taking(reservations.create_with_attributes, blocks + room),
-            With::Nothing | With::Parts => self.begin_taking(reservations.create, blocks),
+            With::Attributes => self.begin_with_blocks(reservations.create_with_attributes, blocks + room),
+            With::Nothing | With::Parts => self.begin_with_blocks(reservations.create, blocks),
         }
     }
 
     /// Gives a file that has no name yet what it begins with.
     pub(super) fn bequeath_by_parts(&self, file: &InodeRef, begins: &Begins<'_>) -> Result<()> {
         for (key, list) in begins.lists.iter().flatten() {
-            self.with_room(|| {
+            self.retry_on_enospc(|| {
                 let mut change = self.begin_attribute(file.ino(), self.value_bytes(key, list.len()))?;
                 let mut state = file.lock();
                 change.put_attribute(&mut state, key, list)?;
@@ -101,18 +101,18 @@ impl Volume {
             })?;
         }
         for (name, wanted) in begins.given {
-            self.with_room(|| self.try_set(file, name, wanted, SetAttribute::Any))?;
+            self.retry_on_enospc(|| self.try_set(file, name, wanted, SetAttribute::Any))?;
         }
         Ok(())
     }
 }
 
-impl Change<'_> {
+impl Operation<'_> {
     /// What a new file in a directory begins with, or how it must be made for that.
     pub(super) fn begins<'g>(
         &mut self,
         dir: &mut Locked,
-        new: &New<'_>,
+        new: &NewFile<'_>,
         (with, given): (With, &'g [Given<'g>]),
     ) -> Result<Made<Begins<'g>>> {
         let geometry = &self.volume.geometry;
@@ -123,7 +123,7 @@ impl Change<'_> {
             begins.permissions = Some(stored.permissions);
             begins.lists = [
                 (!stored.is_mode).then_some((ACCESS, stored.value)),
-                matches!(new.kind, Kind::Directory).then_some((DEFAULT, list)),
+                matches!(new.file_type, NewFileType::Directory).then_some((DEFAULT, list)),
             ];
         }
         let lists = begins.lists.iter().flatten().map(|(key, list)| (*key, list.len()));
@@ -147,8 +147,8 @@ impl Change<'_> {
     }
 
     /// The list that a new file takes over, if there is one.
-    fn default_list(&mut self, dir: &mut Locked, new: &New<'_>) -> Result<Option<Vec<u8>>> {
-        if dir.attr_offset() == 0 || matches!(new.kind, Kind::Symlink(_)) {
+    fn default_list(&mut self, dir: &mut Locked, new: &NewFile<'_>) -> Result<Option<Vec<u8>>> {
+        if dir.attr_offset() == 0 || matches!(new.file_type, NewFileType::Symlink(_)) {
             return Ok(None);
         }
         self.attributes(dir, |attributes| attributes.get(&DEFAULT))

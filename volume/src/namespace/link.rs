@@ -9,8 +9,8 @@ use inode::state::InodeTime;
 use super::create::MAX_LINKS;
 use super::order::lock_all;
 use super::parents::Parent;
-use crate::change::{Locked, expect_directory, is_directory, is_dots};
-use crate::guards::{expect_changeable, expect_mutable, expect_same_project};
+use crate::checks::{expect_changeable, expect_mutable, expect_same_project};
+use crate::operation::{Locked, expect_directory, is_directory, is_dots};
 use crate::{Error, Result, Volume};
 
 /// Which file gets a name.
@@ -38,7 +38,7 @@ impl Volume {
 
     /// Gives a file that is being made its name. A directory is in this one already.
     pub(super) fn name_new(&self, file: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        self.with_room(|| self.try_give_name(file, dir, name, Naming::New))
+        self.retry_on_enospc(|| self.try_give_name(file, dir, name, Naming::New))
     }
 
     /// Gives a file a name.
@@ -50,7 +50,7 @@ impl Volume {
         if file.ino() == dir {
             return Err(self.refuse_name_in_itself(dir, name));
         }
-        self.with_room(|| self.try_give_name(file, &dir_ref, name, naming))
+        self.retry_on_enospc(|| self.try_give_name(file, &dir_ref, name, naming))
     }
 
     /// Why a file, if it is a directory at all, does not get a name in itself.
@@ -65,7 +65,7 @@ impl Volume {
     }
 
     fn try_give_name(&self, file: &InodeRef, dir: &InodeRef, name: &[u8], naming: Naming) -> Result<()> {
-        let mut change = self.begin_taking(self.reservations.link, self.reservations.link_blocks())?;
+        let mut change = self.begin_with_blocks(self.reservations.link, self.reservations.link_blocks())?;
         let [Some(mut dir), Some(mut child)] = lock_all([Some(dir), Some(file)]) else {
             return Err(Error::refused(errno::EPERM, "a directory has one name"));
         };
@@ -87,7 +87,7 @@ impl Volume {
         }
         let ftype = FileType::from_mode(child.mode()).map_or(0, FileType::ftype);
         let ino = child.ino();
-        let shared = self.table.shared();
+        let shared = self.inode_cache.shared();
         let nameless = child.nlink() == 0;
         // The AGI comes before the AGFs from which the name's directory may grow, and those before inode clusters.
         if nameless {

@@ -6,7 +6,7 @@ use base::Ino;
 use format::dir::DataPtr;
 use format::inode::FileType;
 
-use crate::change::{expect_directory, read_entries};
+use crate::operation::{expect_directory, read_entries};
 use crate::{Result, Volume};
 
 /// A position in a directory: it stays good while entries come and go.
@@ -15,7 +15,7 @@ pub struct Cookie(pub u64);
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct DirEntry<'a> {
     /// The name.
     pub name: &'a [u8],
     /// What it stands for.
@@ -33,17 +33,17 @@ impl Volume {
     ///
     /// # Errors
     /// `ENOTDIR`; damage.
-    pub fn read_dir(&self, dir: Ino, from: Cookie, give: &mut dyn FnMut(Entry<'_>) -> bool) -> Result<()> {
+    pub fn read_dir(&self, dir: Ino, from: Cookie, give: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
         let dir_ref = self.inode(dir)?;
-        let mut look = self.look()?;
+        let mut reader = self.reader()?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
         let from = u32::try_from(from.0).map(DataPtr);
         let Ok(from) = from else { return Ok(()) };
-        read_entries(&mut look, &mut dir, from, |entry| {
+        read_entries(&mut reader, &mut dir, from, |entry| {
             let next = Cookie(u64::from(entry.pointer.0) + 1);
             let file_type = FileType::from_ftype(entry.ftype);
-            if give(Entry { name: entry.name, ino: entry.ino, file_type, next }) {
+            if give(DirEntry { name: entry.name, ino: entry.ino, file_type, next }) {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())

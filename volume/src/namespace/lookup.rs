@@ -2,7 +2,7 @@
 
 use base::Ino;
 
-use crate::change::expect_directory;
+use crate::operation::expect_directory;
 use crate::{Handle, Result, Volume};
 
 impl Volume {
@@ -18,10 +18,10 @@ impl Volume {
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
     pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
         let dir_ref = self.inode(dir)?;
-        let mut look = self.look()?;
+        let mut reader = self.reader()?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
-        Ok(look.find(&mut dir, name)?.ino)
+        Ok(reader.find(&mut dir, name)?.ino)
     }
 
     /// The same with a reference, taken while the directory is locked: the file is the one that has the name, and it
@@ -31,14 +31,14 @@ impl Volume {
     /// As [`lookup`](Self::lookup).
     pub fn lookup_handle(&self, dir: Ino, name: &[u8]) -> Result<Handle> {
         let dir_ref = self.inode(dir)?;
-        let mut look = self.look()?;
+        let mut reader = self.reader()?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
-        let ino = look.find(&mut dir, name)?.ino;
+        let ino = reader.find(&mut dir, name)?.ino;
         if ino == dir.ino() {
             return Ok(Handle::of(dir_ref.clone()));
         }
-        look.named(&dir, name, ino).map(Handle::of)
+        reader.named(&dir, name, ino).map(Handle::of)
     }
 
     /// The target of a symbolic link.
@@ -47,6 +47,6 @@ impl Volume {
     /// `EINVAL` where it is none; damage.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
         let link = self.inode(ino)?;
-        Ok(inode::symlink::read(self.table.shared(), &mut link.lock())?)
+        Ok(inode::symlink::read(self.inode_cache.shared(), &mut link.lock())?)
     }
 }

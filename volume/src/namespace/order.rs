@@ -9,7 +9,7 @@ use inode::InodeRef;
 use inode::dir::{DirBlock, EntryPosition};
 
 use crate::Result;
-use crate::change::{Change, Locked, expect_directory};
+use crate::operation::{Locked, Operation, expect_directory};
 
 /// A directory and what one of its names stands for, both locked.
 pub(super) struct Named {
@@ -22,7 +22,7 @@ pub(super) struct Named {
 }
 
 /// Locks a directory and the inode that `name` stands for.
-pub(super) fn lock_named(change: &mut Change<'_>, dir_ref: &InodeRef, name: &[u8]) -> Result<Named> {
+pub(super) fn lock_named(change: &mut Operation<'_>, dir_ref: &InodeRef, name: &[u8]) -> Result<Named> {
     let mut dir = dir_ref.lock();
     expect_directory(&dir)?;
     let mut place = change.entry_position(&mut dir, name)?;

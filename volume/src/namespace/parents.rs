@@ -10,7 +10,7 @@ use inode::InodeState;
 use inode::attr::{AttrKey, NewAttrValue};
 
 use crate::Result;
-use crate::change::{Change, Locked};
+use crate::operation::{Locked, Operation};
 use crate::recover::damaged;
 
 /// A directory, as parent pointers tell it.
@@ -27,7 +27,7 @@ impl Parent {
     }
 }
 
-impl Change<'_> {
+impl Operation<'_> {
     /// A file got a name.
     pub(super) fn add_parent(&mut self, child: &mut Locked, dir: Parent, name: &[u8]) -> Result<()> {
         if !self.volume.geometry.features.parent() {

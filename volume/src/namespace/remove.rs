@@ -6,8 +6,8 @@ use inode::state::InodeTime;
 
 use super::order::{Named, lock_named};
 use super::parents::Parent;
-use crate::change::{Change, Locked, is_directory, is_dots};
-use crate::guards::expect_changeable;
+use crate::checks::expect_changeable;
+use crate::operation::{Locked, Operation, is_directory, is_dots};
 use crate::{Error, Result, Volume};
 
 impl Volume {
@@ -39,9 +39,9 @@ impl Volume {
         if is_dots(name) {
             return Err(self.refuse_dots(dir, errno::EISDIR, "is a directory"));
         }
-        inode::inactive::throttle(self.table.shared());
+        inode::inactive::throttle(self.inode_cache.shared());
         let dir_ref = self.inode(dir)?;
-        let mut change = self.begin_giving(self.reservations.remove, self.reservations.link_blocks())?;
+        let mut change = self.begin_freeing(self.reservations.remove, self.reservations.link_blocks())?;
         let Named { mut dir, mut child, child_ref, place } = lock_named(&mut change, &dir_ref, name)?;
         expect_changeable(&dir)?;
         expect_changeable(&child)?;
@@ -55,7 +55,7 @@ impl Volume {
         }
         // The AGI comes before the AGFs from which a tree of extents may grow as blocks go out of its middle.
         if directory || child.nlink() <= 1 {
-            inode::unlinked::lock(self.table.shared(), &mut change.tx, child.ino())?;
+            inode::unlinked::lock(self.inode_cache.shared(), &mut change.tx, child.ino())?;
         }
         change.remove_parent(&mut child, Parent::of(&dir), name)?;
         change.directory(&mut dir, |dir| dir.remove_at(place, name))?;
@@ -73,7 +73,7 @@ impl Volume {
     }
 }
 
-impl Change<'_> {
+impl Operation<'_> {
     /// An inode loses a name; a directory loses its own `.` with it. Without any, it is put on the list of unlinked
     /// inodes.
     pub(super) fn drop_link(&mut self, child: &mut Locked, directory: bool) -> Result<()> {
@@ -81,14 +81,14 @@ impl Change<'_> {
         child.set_nlink(nlink);
         self.volume.touch(child, &[InodeTime::Change]);
         if nlink == 0 {
-            inode::unlinked::insert(self.volume.table.shared(), &mut self.tx, child)?;
+            inode::unlinked::insert(self.volume.inode_cache.shared(), &mut self.tx, child)?;
         }
         Ok(())
     }
 }
 
 /// Refuses a directory that has entries, with the errno that Linux has for it: removing differs from renaming.
-pub(super) fn expect_empty(change: &mut Change<'_>, dir: &mut Locked, errno: Errno) -> Result<()> {
+pub(super) fn expect_empty(change: &mut Operation<'_>, dir: &mut Locked, errno: Errno) -> Result<()> {
     let empty = change.directory(dir, |dir| dir.is_empty())?;
     change.tx.release_clean();
     if empty { Ok(()) } else { Err(Error::refused(errno, "the directory is not empty")) }

@@ -21,9 +21,9 @@ use super::create::{MAX_LINKS, NO_DEVICE};
 use super::order::lock_all;
 use super::parents::Parent;
 use super::remove::expect_empty;
-use crate::change::{Change, Locked, expect_directory, is_directory, is_dots, parent_of};
-use crate::guards::{expect_changeable, expect_mutable, expect_same_project};
-use crate::new::{Device, Kind, New};
+use crate::checks::{expect_changeable, expect_mutable, expect_same_project};
+use crate::new_file::{DeviceNumber, NewFile, NewFileType};
+use crate::operation::{Locked, Operation, expect_directory, is_directory, is_dots, parent_of};
 use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
@@ -76,20 +76,22 @@ impl Volume {
         if is_dots(from_name) || is_dots(to_name) {
             return Err(self.refuse_to_rename_dots((from, from_name), to, how));
         }
-        inode::inactive::throttle(self.table.shared());
+        inode::inactive::throttle(self.inode_cache.shared());
         let (from_ref, to_ref) = (self.inode(from)?, self.inode(to)?);
         let (from, to) = (Name { dir: &from_ref, name: from_name }, Name { dir: &to_ref, name: to_name });
         // A cheap first look tells whether a directory moves; what was seen is verified under all locks.
         let (mut moves_directory, mut whiteout) = (false, None);
         loop {
-            let turn = moves_directory.then(|| self.rename.lock());
-            match self.with_room(|| self.try_rename(from, to, how, (turn.as_ref(), whiteout.as_ref())))? {
+            let turn = moves_directory.then(|| self.rename_lock.lock());
+            match self
+                .retry_on_enospc(|| self.try_rename(from, to, how, (turn.as_ref(), whiteout.as_ref())))?
+            {
                 Tried::Done => return Ok(()),
                 Tried::Changed => {}
                 Tried::MovesDirectory => moves_directory = true,
                 Tried::NeedsWhiteout => {
                     drop(turn);
-                    whiteout = Some(self.with_room(|| self.make_whiteout(from.dir))?);
+                    whiteout = Some(self.retry_on_enospc(|| self.make_whiteout(from.dir))?);
                 }
             }
         }
@@ -114,7 +116,7 @@ impl Volume {
         how: Rename,
         (turn, whiteout): (Option<&MutexGuard<'_, ()>>, Option<&InodeRef>),
     ) -> Result<Tried> {
-        let mut change = self.begin_taking(self.reservations.rename, self.reservations.rename_blocks)?;
+        let mut change = self.begin_with_blocks(self.reservations.rename, self.reservations.rename_blocks)?;
         let source = change.see(from)?.ok_or_else(|| missing(to.dir))?;
         let target = change.see(to)?;
         verify(how, target.as_ref())?;
@@ -158,13 +160,13 @@ impl Volume {
     /// Makes a whiteout without a name. It inherits nothing from its directory.
     fn make_whiteout(&self, dir_ref: &InodeRef) -> Result<InodeRef> {
         let blocks = self.reservations.create_blocks(&WHITEOUT);
-        let mut change = self.begin_taking(self.reservations.create, blocks)?;
+        let mut change = self.begin_with_blocks(self.reservations.create, blocks)?;
         let dir = dir_ref.lock();
         expect_directory(&dir)?;
         let mut whiteout = change.make((&dir, dir.ino()), &WHITEOUT, NO_DEVICE, 0)?;
         let held = whiteout.reference();
         drop(dir);
-        inode::unlinked::insert(self.table.shared(), &mut change.tx, &mut whiteout)?;
+        inode::unlinked::insert(self.inode_cache.shared(), &mut change.tx, &mut whiteout)?;
         change.commit(&mut [&mut whiteout])?;
         drop(whiteout);
         Ok(held)
@@ -207,10 +209,10 @@ impl Volume {
                     Damage::new("directory", "..", "on the way to the root", "a way that comes back here");
                 return Err(damaged(at.ino(), damage));
             }
-            let mut look = self.look()?;
+            let mut reader = self.reader()?;
             let mut locked = at.lock();
             expect_directory(&locked)?;
-            let parent = parent_of(&mut look, &mut locked)?;
+            let parent = parent_of(&mut reader, &mut locked)?;
             drop(locked);
             if !is_directory(&parent.read()) {
                 let found = format!("inode {}, which is none", parent.ino());
@@ -232,8 +234,11 @@ enum Tried {
     NeedsWhiteout,
 }
 
-const WHITEOUT: New<'static> =
-    New { kind: Kind::CharDevice(Device { major: 0, minor: 0 }), permissions: 0, ..New::directory() };
+const WHITEOUT: NewFile<'static> = NewFile {
+    file_type: NewFileType::CharDevice(DeviceNumber { major: 0, minor: 0 }),
+    permissions: 0,
+    ..NewFile::directory()
+};
 
 /// That the source is missing; what is no directory is told first.
 fn missing(to: &InodeRef) -> Error {
@@ -253,7 +258,7 @@ fn verify(how: Rename, target: Option<&Seen>) -> Result<()> {
 }
 
 /// A directory replaces an empty directory only; a file, anything but a directory.
-fn expect_replaceable(change: &mut Change<'_>, set: &mut Set) -> Result<()> {
+fn expect_replaceable(change: &mut Operation<'_>, set: &mut Set) -> Result<()> {
     let source = is_directory(&set.source);
     if set.target.as_ref().is_none_or(|target| is_directory(target) == source) {
         expect_same_project(set.to.as_ref().unwrap_or(&set.from), &set.source)?;
@@ -281,7 +286,7 @@ fn expect_one_more(dir: &Locked) -> Result<()> {
     Err(Error::refused(errno::EMLINK, "the directory has as many directories as it can"))
 }
 
-fn commit(change: Change<'_>, locked: [Option<&mut Locked>; 5]) -> Result<Tried> {
+fn commit(change: Operation<'_>, locked: [Option<&mut Locked>; 5]) -> Result<Tried> {
     let mut loggable: smallvec::SmallVec<[&mut dyn journal::engine::Loggable; 5]> =
         locked.into_iter().flatten().map(|locked| locked as &mut dyn journal::engine::Loggable).collect();
     change.commit(&mut loggable)?;
@@ -316,7 +321,7 @@ impl Set {
     }
 }
 
-impl Change<'_> {
+impl Operation<'_> {
     /// What a name stands for, with nothing left locked.
     fn see(&mut self, at: Name<'_>) -> Result<Option<Seen>> {
         let mut dir = at.dir.lock();
@@ -366,7 +371,7 @@ impl Change<'_> {
             self.drop_link(target, is_directory(&set.source))?;
         }
         if let Some(whiteout) = &mut set.whiteout {
-            inode::unlinked::remove(self.volume.table.shared(), &mut self.tx, whiteout)?;
+            inode::unlinked::remove(self.volume.inode_cache.shared(), &mut self.tx, whiteout)?;
             whiteout.set_nlink(1);
             self.volume.touch(whiteout, &[InodeTime::Change]);
         }
@@ -382,7 +387,7 @@ impl Change<'_> {
         // A number begins with that of its AG.
         listed.sort_unstable();
         for ino in listed.into_iter().flatten() {
-            inode::unlinked::lock(self.volume.table.shared(), &mut self.tx, ino)?;
+            inode::unlinked::lock(self.volume.inode_cache.shared(), &mut self.tx, ino)?;
         }
         Ok(())
     }
@@ -491,9 +496,9 @@ mod tests {
     #[test]
     fn an_exchange_leaves_no_directory_with_too_many_links() {
         let volume = volume(false);
-        let full = volume.create(volume.root(), b"full", &New::directory()).unwrap();
-        let file = volume.create(full, b"file", &New::file()).unwrap();
-        let dir = volume.create(volume.root(), b"dir", &New::directory()).unwrap();
+        let full = volume.create(volume.root(), b"full", &NewFile::directory()).unwrap();
+        let file = volume.create(full, b"file", &NewFile::regular()).unwrap();
+        let dir = volume.create(volume.root(), b"dir", &NewFile::directory()).unwrap();
         let set_links = |nlink| {
             let change = volume.begin(volume.reservations.inode).unwrap();
             let inode = volume.inode(full).unwrap();
@@ -522,7 +527,7 @@ mod tests {
         for parents in [false, true] {
             let volume = volume(parents);
             let root = volume.root();
-            volume.create(root, b"file", &New::file()).unwrap();
+            volume.create(root, b"file", &NewFile::regular()).unwrap();
             for (name, errno) in
                 [(&b"a/b"[..], errno::EINVAL), (b"", errno::EINVAL), (&[b'x'; 256], errno::ENAMETOOLONG)]
             {

@@ -65,7 +65,7 @@ pub fn make(arguments: &Arguments, global: &Global, messages: &Messages) -> anyh
     progress.phase("unmounted", messages);
     if arguments.minimize {
         // From here on changes go through the log: its last record is to tell of a volume of the new size.
-        let options = xebec::Options { unrecorded: false, ..new.options };
+        let options = xebec::Options { without_journal: false, ..new.options };
         let blocks = xebec::resize::shrink(&new.place.volume, &options, None)?.after;
         site.cut(&mut new.place, blocks * u64::from(choice.options.block_size))?;
         progress.phase("minimized", messages);

@@ -129,7 +129,7 @@ impl Layout<'_> {
             background: false,
             cpus: Some(1),
             cil_shards: Some(1),
-            unrecorded: true,
+            without_journal: true,
             ..xebec::Options::default()
         }
     }

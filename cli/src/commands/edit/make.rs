@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use base::errno;
 use base::time::Time;
 use clap::{ArgAction, Args, ValueEnum};
-use xebec::{Device, Kind, New, SetMetadata, Volume};
+use xebec::{DeviceNumber, NewFile, NewFileType, SetMetadata, Volume};
 
 use super::mode::Mode;
 use super::{Edit, at, bytes, each_name, names, paths, place};
@@ -57,21 +57,21 @@ impl Owner {
 
 impl Numbers {
     /// A new file; the default mode is 777 or 666 with a umask of 022.
-    fn of<'a>(&self, kind: Kind<'a>, mode: Option<&Mode>) -> New<'a> {
-        let directory = matches!(kind, Kind::Directory);
+    fn of<'a>(&self, kind: NewFileType<'a>, mode: Option<&Mode>) -> NewFile<'a> {
+        let directory = matches!(kind, NewFileType::Directory);
         let all = if directory { 0o777 } else { 0o666 };
         let (permissions, umask) = mode.map_or((all, 0o022), |mode| (mode.apply(all, directory), 0));
-        New { kind, permissions, umask, uid: self.uid, gid: self.gid, ..New::file() }
+        NewFile { file_type: kind, permissions, umask, uid: self.uid, gid: self.gid, ..NewFile::regular() }
     }
 }
 
 impl Edit for Mkdir {
     fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let Some(owner) = self.owner.numbers(volume, report) else { return };
-        let new = owner.of(Kind::Directory, self.mode.as_ref());
+        let new = owner.of(NewFileType::Directory, self.mode.as_ref());
         each_name(&names(&self.paths), report, |path| {
             if self.parents {
-                let parents = owner.of(Kind::Directory, None);
+                let parents = owner.of(NewFileType::Directory, None);
                 if let Ok((_, name)) = volume.resolve_parent(path) {
                     return make_in_existing(volume, path, name, &new);
                 }
@@ -87,7 +87,7 @@ impl Edit for Mkdir {
 }
 
 /// Creates a directory unless it exists.
-fn make_in_existing(volume: &Volume, path: &[u8], name: &[u8], new: &New<'_>) -> xebec::Result<()> {
+fn make_in_existing(volume: &Volume, path: &[u8], name: &[u8], new: &NewFile<'_>) -> xebec::Result<()> {
     let (dir, _) = volume.resolve_parent(path)?;
     match volume.create(dir, name, new) {
         Err(error) if error.errno() == errno::EEXIST => {
@@ -135,7 +135,7 @@ pub struct Touch {
 impl Edit for Touch {
     fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
         let Some(owner) = self.owner.numbers(volume, report) else { return };
-        let new = owner.of(Kind::File, self.mode.as_ref());
+        let new = owner.of(NewFileType::Regular, self.mode.as_ref());
         let times = match self.times(volume) {
             Ok(times) => times,
             Err(error) => return report(error),
@@ -225,12 +225,12 @@ pub struct Mknod {
 
 impl Edit for Mknod {
     fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        let device = Device { major: self.major.unwrap_or(0), minor: self.minor.unwrap_or(0) };
+        let device = DeviceNumber { major: self.major.unwrap_or(0), minor: self.minor.unwrap_or(0) };
         let kind = match self.kind {
-            NodeType::Block => Kind::BlockDevice(device),
-            NodeType::Char => Kind::CharDevice(device),
-            NodeType::Pipe => Kind::Fifo,
-            NodeType::Socket => Kind::Socket,
+            NodeType::Block => NewFileType::BlockDevice(device),
+            NodeType::Char => NewFileType::CharDevice(device),
+            NodeType::Pipe => NewFileType::Fifo,
+            NodeType::Socket => NewFileType::Socket,
         };
         let Some(owner) = self.owner.numbers(volume, report) else { return };
         let new = owner.of(kind, self.mode.as_ref());
@@ -297,7 +297,11 @@ impl Ln {
                 volume.link(existing, dir, name)
             } else {
                 volume
-                    .create(dir, name, &New { uid: owner.uid, gid: owner.gid, ..New::symlink(target) })
+                    .create(
+                        dir,
+                        name,
+                        &NewFile { uid: owner.uid, gid: owner.gid, ..NewFile::symlink(target) },
+                    )
                     .map(drop)
             }
         };

@@ -41,7 +41,7 @@ use anyhow::Context as _;
 use base::Ino;
 use clap::Args;
 use format::inode::FileType;
-use xebec::{Cookie, Metadata, New, Volume};
+use xebec::{Cookie, Metadata, NewFile, Volume};
 
 pub use change::{Chmod, Chown};
 pub use contents::{Fallocate, Reflink, Truncate, Write};
@@ -92,7 +92,7 @@ fn bytes(path: &OsStr) -> &[u8] {
 
 /// Creates a directory and its missing parents.
 pub fn directories(volume: &Volume, path: &[u8]) -> anyhow::Result<Ino> {
-    let new = New { permissions: 0o755, ..New::directory() };
+    let new = NewFile { permissions: 0o755, ..NewFile::directory() };
     volume.create_dir_all(path, &new).with_context(|| At(path.to_vec()))?;
     volume.resolve(path, true).with_context(|| At(path.to_vec()))
 }

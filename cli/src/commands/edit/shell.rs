@@ -158,7 +158,7 @@ impl Shows<'_> {
         what: &dyn Show,
         report: &mut dyn FnMut(anyhow::Error),
     ) -> io::Result<()> {
-        if let Err(error) = volume.write_home() {
+        if let Err(error) = volume.write_back_all() {
             report(error.into());
             return Ok(());
         }

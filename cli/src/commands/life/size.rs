@@ -10,7 +10,7 @@ use base::errno::{self, Errno};
 use block::Device;
 use clap::Args;
 use serde::Serialize;
-use xebec::resize::{FEWEST_AGS, FreeEnd, Shrunk};
+use xebec::resize::{MIN_AGS, ShrinkLimit, ShrinkReport};
 
 use crate::args::Global;
 use crate::commands::edit::{DONE, unmount};
@@ -138,7 +138,7 @@ pub struct Resize<'a> {
     pub ag_count: u32,
     pub before: u64,
     pub after: u64,
-    pub end: Option<FreeEnd>,
+    pub end: Option<ShrinkLimit>,
 }
 
 impl Resize<'_> {
@@ -157,8 +157,8 @@ impl Resize<'_> {
                     after_bytes: bytes(self.after),
                     ag_count: self.ag_count,
                     device_bytes: self.device_bytes,
-                    least_blocks: self.end.map(|end| end.least),
-                    used_bytes: self.end.map(|end| bytes(end.used)),
+                    least_blocks: self.end.map(|end| end.min_blocks),
+                    used_bytes: self.end.map(|end| bytes(end.used_blocks)),
                 },
             );
         }
@@ -251,7 +251,7 @@ fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> a
         Ok(shrunk) => shrunk,
         Err(error) => return Err(too_small(error, &device, &options)),
     };
-    let Shrunk { before, after, end } = shrunk;
+    let ShrinkReport { before, after, limit: end } = shrunk;
     let bytes = after * u64::from(block);
     if after < before && device.set_size(bytes).is_err() {
         messages.note(
@@ -269,11 +269,11 @@ fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> a
 }
 
 /// What limits the size of the volume.
-fn limit(end: &FreeEnd, after: u64, block: u32, ag_count: u32) -> String {
-    let used = spoken(end.used * u64::from(block));
-    if end.used >= after {
+fn limit(end: &ShrinkLimit, after: u64, block: u32, ag_count: u32) -> String {
+    let used = spoken(end.used_blocks * u64::from(block));
+    if end.used_blocks >= after {
         "cannot shrink further: the last block is in use (files are not moved)".into()
-    } else if ag_count <= FEWEST_AGS {
+    } else if ag_count <= MIN_AGS {
         format!("cannot shrink further: the btrees of the last AG need the free space after {used}")
     } else {
         format!("cannot shrink further: used space ends at {used}")
@@ -294,7 +294,7 @@ fn too_small(error: xebec::Error, device: &Arc<dyn Device>, options: &xebec::Opt
 
 fn least(device: &Arc<dyn Device>, options: &xebec::Options) -> anyhow::Result<u64> {
     let volume = xebec::Volume::open(Arc::clone(device), options.clone())?;
-    let (least, block) = (volume.free_end()?.least, volume.geometry().block_size);
+    let (least, block) = (volume.shrink_limit()?.min_blocks, volume.geometry().block_size);
     volume.unmount()?;
     if least == 0 {
         bail!("unknown");

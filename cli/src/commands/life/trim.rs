@@ -63,10 +63,10 @@ pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
             "trim",
             &arguments.image.display().to_string(),
             Document {
-                free_bytes: done.bytes,
-                free_extents: done.extents,
-                trimmed_bytes: done.taken,
-                short_extents: done.short,
+                free_bytes: done.free_bytes,
+                free_extents: done.free_extents,
+                trimmed_bytes: done.discarded_bytes,
+                short_extents: done.short_extents,
                 file_bytes_before: before,
                 file_bytes_after: after,
             },
@@ -75,7 +75,7 @@ pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
     }
     if global.verbose {
         let mut out = Stdout::buffered();
-        write!(out, "{} free in {}", spoken(done.bytes), counted(done.extents, "extent"))?;
+        write!(out, "{} free in {}", spoken(done.free_bytes), counted(done.free_extents, "extent"))?;
         match before.zip(after) {
             Some((before, after)) => {
                 writeln!(out, "; the file takes {} -> {}", spoken(before), spoken(after))?
@@ -84,8 +84,8 @@ pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
         }
         out.flush()?;
     }
-    if done.taken < done.bytes && after.is_some() {
-        opened.messages.note(match done.taken {
+    if done.discarded_bytes < done.free_bytes && after.is_some() {
+        opened.messages.note(match done.discarded_bytes {
             0 => {
                 "nothing was freed: the host file system does not support holes, or no free extent covers a \
             cluster of the image"

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use xebec::{New, Options, SetAttribute, Volume};
+use xebec::{NewFile, Options, SetAttribute, Volume};
 
 use super::Scale;
 use crate::measure::turns;
@@ -82,17 +82,17 @@ fn on_fresh_volume<T>(scale: &Scale, work: impl FnOnce(&Volume) -> anyhow::Resul
 }
 
 fn time_files(volume: &Volume, names: &[Vec<u8>]) -> anyhow::Result<Times> {
-    let dir = volume.create(volume.root(), b"names", &New::directory())?;
+    let dir = volume.create(volume.root(), b"names", &NewFile::directory())?;
     time_each(
         names,
-        |name| Ok(volume.create(dir, name, &New::file()).map(drop)?),
+        |name| Ok(volume.create(dir, name, &NewFile::regular()).map(drop)?),
         |name| Ok(volume.lookup(dir, name).map(drop)?),
         |name| Ok(volume.unlink(dir, name)?),
     )
 }
 
 fn time_attributes(volume: &Volume, names: &[Vec<u8>]) -> anyhow::Result<Times> {
-    let file = volume.create(volume.root(), b"file", &New::file())?;
+    let file = volume.create(volume.root(), b"file", &NewFile::regular())?;
     let names: Vec<Vec<u8>> = names.iter().map(|name| [b"user.", name.as_slice()].concat()).collect();
     time_each(
         &names,

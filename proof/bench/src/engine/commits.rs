@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use base::Ino;
-use xebec::{New, Options, SetMetadata, Volume};
+use xebec::{NewFile, Options, SetMetadata, Volume};
 
 use super::Scale;
 use crate::side::{Side, layout};
@@ -53,8 +53,8 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
 fn rate(volume: &Volume, threads: u32, commits: u32) -> anyhow::Result<f64> {
     let mut files = Vec::new();
     for thread in 0..threads {
-        let dir = volume.create(volume.root(), format!("d{thread}").as_bytes(), &New::directory())?;
-        files.push(volume.create(dir, b"file", &New::file())?);
+        let dir = volume.create(volume.root(), format!("d{thread}").as_bytes(), &NewFile::directory())?;
+        files.push(volume.create(dir, b"file", &NewFile::regular())?);
     }
     let begin = Instant::now();
     std::thread::scope(|scope| {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use base::Ino;
-use xebec::{New, Options, Volume};
+use xebec::{NewFile, Options, Volume};
 
 use super::Scale;
 use crate::side::{Side, layout};
@@ -64,9 +64,9 @@ fn experiment(scale: &Scale, finobt: bool, inodes: u32) -> anyhow::Result<Rates>
     };
     let mut dirs = Vec::new();
     for group in 0..inodes / PER_DIRECTORY {
-        dirs.push(volume.create(volume.root(), format!("d{group}").as_bytes(), &New::directory())?);
+        dirs.push(volume.create(volume.root(), format!("d{group}").as_bytes(), &NewFile::directory())?);
     }
-    let new = volume.create(volume.root(), b"new", &New::directory())?;
+    let new = volume.create(volume.root(), b"new", &NewFile::directory())?;
     let freed = inodes / 1000;
     let begin = Instant::now();
     dirs.iter().try_for_each(|dir| fill(&volume, *dir))?;
@@ -80,7 +80,7 @@ fn experiment(scale: &Scale, finobt: bool, inodes: u32) -> anyhow::Result<Rates>
     volume.sync()?;
     let begin = Instant::now();
     for n in 0..freed {
-        volume.create(new, format!("new{n:06}").as_bytes(), &New::file())?;
+        volume.create(new, format!("new{n:06}").as_bytes(), &NewFile::regular())?;
     }
     let after = f64::from(freed) / begin.elapsed().as_secs_f64();
     volume.unmount()?;
@@ -90,7 +90,7 @@ fn experiment(scale: &Scale, finobt: bool, inodes: u32) -> anyhow::Result<Rates>
 
 fn fill(volume: &Volume, dir: Ino) -> anyhow::Result<()> {
     for file in 0..PER_DIRECTORY {
-        volume.create(dir, format!("file{file:06}").as_bytes(), &New::file())?;
+        volume.create(dir, format!("file{file:06}").as_bytes(), &NewFile::regular())?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
-use xebec::{New, Options, SetAttribute};
+use xebec::{NewFile, Options, SetAttribute};
 
 use super::Scale;
 use crate::side::{self, Side, layout};
@@ -105,11 +105,11 @@ fn scatter(image: &Path) -> anyhow::Result<()> {
     let layout =
         mkfs::Options { ag_count: Some(1), max_inode_percent: Some(100), ..layout(4 << 30, 64 << 20) };
     let Side::Xebec(volume) = Side::xebec(image, &layout, Options::default())? else { bail!("not our side") };
-    volume.create(volume.root(), b"new", &New::directory())?;
-    let dir = volume.create(volume.root(), b"old", &New::directory())?;
+    volume.create(volume.root(), b"new", &NewFile::directory())?;
+    let dir = volume.create(volume.root(), b"old", &NewFile::directory())?;
     let chunks = WARM + MEASURED + PER_DIRECTORY;
     let names: Vec<_> = (0..chunks * INODES_PER_CHUNK).map(|file| format!("file{file:06}")).collect();
-    names.iter().try_for_each(|name| volume.create(dir, name.as_bytes(), &New::file()).map(drop))?;
+    names.iter().try_for_each(|name| volume.create(dir, name.as_bytes(), &NewFile::regular()).map(drop))?;
     let each_chunk = names.iter().step_by(INODES_PER_CHUNK as usize);
     each_chunk.into_iter().try_for_each(|name| volume.unlink(dir, name.as_bytes()))?;
     Ok(volume.unmount()?)
@@ -119,7 +119,7 @@ fn scatter(image: &Path) -> anyhow::Result<()> {
 fn create_one_by_one(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
     let dir = volume.lookup(volume.root(), prefix.as_bytes())?;
     (0..files).try_for_each(|file| {
-        volume.create(dir, format!("file{file:06}").as_bytes(), &New::file()).map(drop)
+        volume.create(dir, format!("file{file:06}").as_bytes(), &NewFile::regular()).map(drop)
     })?;
     Ok(())
 }
@@ -127,9 +127,9 @@ fn create_one_by_one(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow
 fn create(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
     for group in 0..files.div_ceil(PER_DIRECTORY) {
         let name = format!("{prefix}{group}");
-        let dir = volume.create(volume.root(), name.as_bytes(), &New::directory())?;
+        let dir = volume.create(volume.root(), name.as_bytes(), &NewFile::directory())?;
         for file in 0..PER_DIRECTORY {
-            volume.create(dir, format!("file{file:06}").as_bytes(), &New::file())?;
+            volume.create(dir, format!("file{file:06}").as_bytes(), &NewFile::regular())?;
         }
     }
     Ok(())
@@ -137,8 +137,8 @@ fn create(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()
 
 /// Sets one attribute of each of a thousand files, and once more, and then of the next.
 fn set_attributes(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::Result<()> {
-    let dir = volume.create(volume.root(), prefix.as_bytes(), &New::directory())?;
-    let make = |file| volume.create(dir, format!("file{file:06}").as_bytes(), &New::file());
+    let dir = volume.create(volume.root(), prefix.as_bytes(), &NewFile::directory())?;
+    let make = |file| volume.create(dir, format!("file{file:06}").as_bytes(), &NewFile::regular());
     // As many files however much is counted, so that the difference is of calls alone.
     let files = (0..(WARM + MEASURED) / 2).map(make).collect::<Result<Vec<_>, _>>()?;
     let all = files.chunks(PER_DIRECTORY as usize).flat_map(|files| {
@@ -154,9 +154,9 @@ fn set_attributes(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::R
 fn write_small(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
     for group in 0..files.div_ceil(PER_DIRECTORY) {
         let name = format!("{prefix}{group}");
-        let dir = volume.create(volume.root(), name.as_bytes(), &New::directory())?;
+        let dir = volume.create(volume.root(), name.as_bytes(), &NewFile::directory())?;
         for file in 0..PER_DIRECTORY {
-            let file = volume.create(dir, format!("file{file:06}").as_bytes(), &New::file())?;
+            let file = volume.create(dir, format!("file{file:06}").as_bytes(), &NewFile::regular())?;
             volume.open_file(file)?.write_at(&[7; 4096], 0)?;
         }
     }
@@ -165,10 +165,12 @@ fn write_small(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Resu
 
 /// Makes files and removes them, a directory's at a time.
 fn create_and_unlink(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
-    let dir = volume.create(volume.root(), prefix.as_bytes(), &New::directory())?;
+    let dir = volume.create(volume.root(), prefix.as_bytes(), &NewFile::directory())?;
     for _ in 0..files.div_ceil(PER_DIRECTORY) {
         let names: Vec<_> = (0..PER_DIRECTORY).map(|file| format!("file{file:06}")).collect();
-        names.iter().try_for_each(|name| volume.create(dir, name.as_bytes(), &New::file()).map(drop))?;
+        names
+            .iter()
+            .try_for_each(|name| volume.create(dir, name.as_bytes(), &NewFile::regular()).map(drop))?;
         names.iter().try_for_each(|name| volume.unlink(dir, name.as_bytes()))?;
     }
     Ok(())
@@ -176,8 +178,8 @@ fn create_and_unlink(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow
 
 /// Appends a block to one of ten files, in turn, and makes it stable.
 fn write_and_sync(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::Result<()> {
-    let dir = volume.create(volume.root(), prefix.as_bytes(), &New::directory())?;
-    let make = |file| volume.create(dir, format!("file{file}").as_bytes(), &New::file());
+    let dir = volume.create(volume.root(), prefix.as_bytes(), &NewFile::directory())?;
+    let make = |file| volume.create(dir, format!("file{file}").as_bytes(), &NewFile::regular());
     let files = (0..10).map(make).collect::<Result<Vec<_>, _>>()?;
     let files = files.into_iter().map(|file| volume.open_file(file)).collect::<Result<Vec<_>, _>>()?;
     for (call, file) in (0..calls).zip(files.iter().cycle()) {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use xebec::{New, Options};
+use xebec::{NewFile, Options};
 
 use super::Scale;
 use crate::side::{self, Side, layout};
@@ -18,9 +18,9 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     // Until the log has been full at least once.
     let mut files = 0u32;
     while volume.statistics().journal.bytes < scale.log_bytes * 2 {
-        let dir = volume.create(volume.root(), format!("d{files}").as_bytes(), &New::directory())?;
+        let dir = volume.create(volume.root(), format!("d{files}").as_bytes(), &NewFile::directory())?;
         for _ in 0..1000 {
-            volume.create(dir, format!("file{files:08}").as_bytes(), &New::file())?;
+            volume.create(dir, format!("file{files:08}").as_bytes(), &NewFile::regular())?;
             files += 1;
         }
     }

@@ -12,7 +12,7 @@ use block::{FileDevice, OpenError, OpenOptions};
 use interop::attributes::Change;
 use model::Rng;
 use read::manifest::{self, Record};
-use xebec::{Kind, New, Options, SetAttribute, Volume};
+use xebec::{NewFile, NewFileType, Options, SetAttribute, Volume};
 
 #[allow(dead_code, reason = "the tests beside this one mount, too")]
 #[path = "../engine/kernel.rs"]
@@ -137,14 +137,17 @@ fn rounds(make: &Make, seed: u64) {
     let path = image.image.clone();
     format(make, &path);
     let volume = open(&path);
-    let dir = volume.create(volume.root(), b"files", &New::directory()).unwrap();
-    let mut files: Vec<Ino> =
-        (0..6).map(|n| volume.create(dir, format!("file {n}").as_bytes(), &New::file()).unwrap()).collect();
-    let new = New { kind: Kind::Directory, ..New::file() };
-    files.push(volume.create(dir, b"dir", &New { permissions: 0o755, ..new }).unwrap());
-    for kind in [Kind::Fifo, Kind::Symlink(&[b't'; 300]), Kind::Symlink(b"short")] {
+    let dir = volume.create(volume.root(), b"files", &NewFile::directory()).unwrap();
+    let mut files: Vec<Ino> = (0..6)
+        .map(|n| volume.create(dir, format!("file {n}").as_bytes(), &NewFile::regular()).unwrap())
+        .collect();
+    let new = NewFile { file_type: NewFileType::Directory, ..NewFile::regular() };
+    files.push(volume.create(dir, b"dir", &NewFile { permissions: 0o755, ..new }).unwrap());
+    for kind in [NewFileType::Fifo, NewFileType::Symlink(&[b't'; 300]), NewFileType::Symlink(b"short")] {
         let name = format!("special {}", files.len());
-        files.push(volume.create(dir, name.as_bytes(), &New { kind, ..New::file() }).unwrap());
+        files.push(
+            volume.create(dir, name.as_bytes(), &NewFile { file_type: kind, ..NewFile::regular() }).unwrap(),
+        );
     }
     volume.unmount().unwrap();
     let mut rng = Rng::new(seed);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::Ino;
 use block::{FileDevice, OpenOptions};
-use xebec::{New, Options, Volume};
+use xebec::{NewFile, Options, Volume};
 
 use crate::kernel::{self, Files};
 
@@ -72,9 +72,9 @@ fn forty_thousand_names_of_one_hash_are_sound_and_readable() {
     mkfs::format(&device.unwrap(), &mkfs::Options::default()).unwrap();
 
     let volume = open(&files.image);
-    let dir = volume.create(volume.root(), b"names", &New::directory()).unwrap();
+    let dir = volume.create(volume.root(), b"names", &NewFile::directory()).unwrap();
     for number in 0..NAMES {
-        volume.create(dir, name(number).as_bytes(), &New::file()).unwrap();
+        volume.create(dir, name(number).as_bytes(), &NewFile::regular()).unwrap();
     }
     let mut expected = sorted(0..NAMES);
     // In another order, and not all: leaves become stale, small and empty.

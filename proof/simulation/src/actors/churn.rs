@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::{Ino, thread};
 use crashsim::stamped::{SECTOR, sectors};
 use model::Rng;
-use volume::{New, SetAttribute};
+use volume::{NewFile, SetAttribute};
 
 use super::{KnownFile, Stage, Went, rest};
 
@@ -60,9 +60,9 @@ fn grow_and_remove(
     rng: &mut Rng,
 ) -> Result<bool, String> {
     let volume = stage.volume();
-    let (went, dir) = stage.judge("mkdir", volume.create(home, b"large", &New::directory()))?;
+    let (went, dir) = stage.judge("mkdir", volume.create(home, b"large", &NewFile::directory()))?;
     let Some(dir) = dir else { return Ok(went != Went::Failed) };
-    let (_, target) = stage.judge("create", volume.create(dir, b"target", &New::file()))?;
+    let (_, target) = stage.judge("create", volume.create(dir, b"target", &NewFile::regular()))?;
     let mut names = vec![b"target".to_vec()];
     if target.is_none() {
         names.clear();
@@ -87,7 +87,7 @@ fn grow_and_remove(
         0 => thread::sleep(Duration::from_secs(25 + rng.below(15))),
         1 | 2 => {
             let stage = Arc::clone(stage);
-            let write = move || stage.must("metadata writeback", stage.volume().write_home());
+            let write = move || stage.must("metadata writeback", stage.volume().write_back_all());
             *writer =
                 Some(thread::spawn("metadata writer", write).map_err(|error| format!("a thread: {error}"))?);
             let longest = [1_000, 100_000, 1_000_000][rng.index(3)];

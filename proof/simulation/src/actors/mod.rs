@@ -30,7 +30,7 @@ use crashsim::Image;
 use crashsim::engine::Open;
 use crashsim::stamped::Known;
 use model::{History, Rng, Ticks};
-use volume::{Error, New, Volume};
+use volume::{Error, NewFile, Volume};
 
 use crate::aged;
 use crate::scenario::{Role, Scenario};
@@ -216,12 +216,12 @@ pub type Prepared = (Vec<(usize, Actor)>, Seen, Ino);
 /// # Errors
 /// Those of the volume: it may be too full.
 pub fn prepare(scenario: &Scenario, volume: &Volume, round: usize) -> Result<Prepared, Error> {
-    let top = volume.create(volume.root(), format!("round{round}").as_bytes(), &New::directory())?;
+    let top = volume.create(volume.root(), format!("round{round}").as_bytes(), &NewFile::directory())?;
     let striped = round * STRIPED_OF_A_ROUND..(round + 1) * STRIPED_OF_A_ROUND;
     let mut maker = Maker { volume, seen: Seen::default(), common: top, striped };
     let mut actors = Vec::new();
     for (n, role) in scenario.actors() {
-        let home = volume.create(top, format!("actor{n}").as_bytes(), &New::directory())?;
+        let home = volume.create(top, format!("actor{n}").as_bytes(), &NewFile::directory())?;
         actors.extend(maker.actor(role, home)?.map(|actor| (n, actor)));
     }
     Ok((actors, maker.seen, maker.common))
@@ -273,12 +273,12 @@ impl Maker<'_> {
     }
 
     fn files(&self, home: Ino, count: usize) -> Result<Vec<Ino>, Error> {
-        let create = |n| self.volume.create(home, format!("file{n}").as_bytes(), &New::file());
+        let create = |n| self.volume.create(home, format!("file{n}").as_bytes(), &NewFile::regular());
         (0..count).map(create).collect()
     }
 
     fn own_file(&mut self, home: Ino) -> Result<Arc<KnownFile>, Error> {
-        let ino = self.volume.create(home, b"file", &New::file())?;
+        let ino = self.volume.create(home, b"file", &NewFile::regular())?;
         Ok(self.known(ino, Known::new(false)))
     }
 

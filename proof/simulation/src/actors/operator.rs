@@ -22,9 +22,9 @@ pub fn work(stage: &Stage, mut rng: Rng, steps: usize) -> Result<(), String> {
                     stage.seen.synced(&lengths);
                 }
             }
-            4 => drop(stage.must("sync of changes", volume.sync_changes())?),
+            4 => drop(stage.must("sync of changes", volume.sync_metadata())?),
             5 | 6 => drop(stage.must("trim", volume.trim(0))?),
-            7 => drop(stage.must("metadata writeback", volume.write_home())?),
+            7 => drop(stage.must("metadata writeback", volume.write_back_all())?),
             8 => drop(stage.must("grow", volume.grow(larger(volume, &mut rng)))?),
             _ => {
                 let statistics = volume.statistics();

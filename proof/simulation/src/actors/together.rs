@@ -2,7 +2,7 @@
 
 use base::Ino;
 use model::Rng;
-use volume::{Error, Kind, New, Rename, SetAttribute, SetMetadata, Volume};
+use volume::{Error, NewFile, NewFileType, Rename, SetAttribute, SetMetadata, Volume};
 
 use super::{Stage, Went, rest};
 
@@ -73,13 +73,14 @@ impl Worker<'_> {
     fn create(&mut self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
         let target = [b't'; 900];
         let kind = match rng.below(6) {
-            0 | 1 => Kind::Directory,
-            2 => Kind::Symlink(&target),
-            3 => Kind::Fifo,
-            _ => Kind::File,
+            0 | 1 => NewFileType::Directory,
+            2 => NewFileType::Symlink(&target),
+            3 => NewFileType::Fifo,
+            _ => NewFileType::Regular,
         };
-        let made = self.volume.create_handle(dir, name, &New { kind, ..New::file() })?;
-        if kind == Kind::Directory {
+        let made =
+            self.volume.create_handle(dir, name, &NewFile { file_type: kind, ..NewFile::regular() })?;
+        if kind == NewFileType::Directory {
             self.dirs.truncate(4);
             self.dirs.push(made);
         }
@@ -91,7 +92,7 @@ impl Worker<'_> {
             self.handles.swap_remove(rng.index(5));
         }
         let handle = match rng.below(3) {
-            0 => self.volume.anonymous(dir, &New::file())?,
+            0 => self.volume.create_tmpfile(dir, &NewFile::regular())?,
             1 => self.volume.lookup_handle(dir, name)?,
             _ => {
                 let Some(handle) = self.handles.pop() else { return Ok(()) };

@@ -6,7 +6,7 @@ use base::Ino;
 use format::attr::{Namespace, acl};
 use format::inode::{FileType, flags};
 use volume::settings::HINTS;
-use volume::{Glance, Metadata, SetAttribute, SetMetadata, Settings, Volume};
+use volume::{Metadata, SetAttribute, SetMetadata, Settings, UncachedStat, Volume};
 
 use crate::file_id::FileId;
 use crate::item::{Facts, KEPT_FLAGS, kept};
@@ -31,7 +31,12 @@ pub(super) struct Amend {
 
 impl Amend {
     /// What a file lacks to be as the facts tell. Project and flags are looked at where they are known.
-    pub fn of(volume: &Volume, there: &Glance, facts: &Facts, with_settings: bool) -> volume::Result<Self> {
+    pub fn of(
+        volume: &Volume,
+        there: &UncachedStat,
+        facts: &Facts,
+        with_settings: bool,
+    ) -> volume::Result<Self> {
         let known = &there.metadata;
         let owner = (known.uid, known.gid) != (facts.uid, facts.gid);
         let attributes = attributes(volume, there, facts)?;
@@ -177,7 +182,7 @@ fn is_shown_twice(name: &[u8]) -> bool {
 type Amended = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// Attributes that have another value than the facts tell, or that only one of both has.
-fn attributes(volume: &Volume, there: &Glance, facts: &Facts) -> volume::Result<Amended> {
+fn attributes(volume: &Volume, there: &UncachedStat, facts: &Facts) -> volume::Result<Amended> {
     let wanted = &facts.attributes;
     let there = match &there.attributes {
         Some(there) if there.is_empty() && wanted.is_empty() => return Ok(Amended::new()),

@@ -9,7 +9,7 @@ use base::pipeline::{PipelineItem, PipelineWork};
 use format::inode::FileType;
 use rustix::fs::Stat;
 use volume::namespace::listing::Cookie;
-use volume::{Glance, Settings, Volume};
+use volume::{Settings, UncachedStat, Volume};
 
 use super::amend::Amend;
 use super::{Sync, contents};
@@ -187,7 +187,7 @@ impl Against<'_> {
     }
 
     fn itself(&self, folder: &Folder, ino: Ino, pieces: &mut Pieces) -> Result<()> {
-        let there = self.volume.glance(ino).map_err(Error::volume(&folder.path))?;
+        let there = self.volume.stat_uncached(ino).map_err(Error::volume(&folder.path))?;
         let looked = Looked {
             path: &|| folder.path.clone(),
             stat: &folder.stat,
@@ -238,7 +238,7 @@ impl Against<'_> {
         if self.walk.without.contains(&id) {
             return Ok(());
         }
-        let known = self.volume.glance(there).map_err(|error| Error::volume(&path())(error))?;
+        let known = self.volume.stat_uncached(there).map_err(|error| Error::volume(&path())(error))?;
         let metadata = &known.metadata;
         if metadata.file_type == FileType::Directory {
             self.remove(folder, &name.bytes, there, pieces)?;
@@ -274,7 +274,7 @@ impl Against<'_> {
     }
 
     /// What a file is, if the volume has one of the same kind with the same contents there.
-    fn kind_if_equal(&self, opened: &Opened<'_>, there: &Glance) -> Result<Option<Kind>> {
+    fn kind_if_equal(&self, opened: &Opened<'_>, there: &UncachedStat) -> Result<Option<Kind>> {
         let (stat, known) = (opened.stat, &there.metadata);
         let path = || join(&opened.folder.path, opened.name);
         if FileType::from_mode(stat.st_mode as u16) != Some(known.file_type) {
@@ -307,7 +307,13 @@ impl Against<'_> {
     }
 
     /// A file that stays: what is to be changed of it.
-    fn stays(&self, looked: &Looked<'_>, there: &Glance, kind: &Kind, pieces: &mut Pieces) -> Result<()> {
+    fn stays(
+        &self,
+        looked: &Looked<'_>,
+        there: &UncachedStat,
+        kind: &Kind,
+        pieces: &mut Pieces,
+    ) -> Result<()> {
         let known = &there.metadata;
         let mut lost = Vec::new();
         let mut facts = self.walk.facts(looked.stat, looked.attributes, &mut lost)?;
@@ -445,7 +451,7 @@ fn list(volume: &Volume, dir: Ino) -> volume::Result<Vec<There>> {
 /// How many names go away with one.
 pub(super) fn count(volume: &Volume, ino: Ino) -> volume::Result<u64> {
     let mut count = 0;
-    volume.each_below(ino, |_| {
+    volume.for_each_below(ino, |_| {
         count += 1;
         Ok(())
     })?;

@@ -40,7 +40,7 @@ impl<'v> Lifted<'v> {
     /// The same for a file with all below it.
     pub fn lift_all(&mut self, top: Ino) -> Result<()> {
         let volume = self.volume;
-        volume.each_below(top, |ino| self.lift(ino))
+        volume.for_each_below(top, |ino| self.lift(ino))
     }
 
     /// Sets it again of what is still there.

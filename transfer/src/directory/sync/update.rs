@@ -196,7 +196,7 @@ impl<'v, 's> Update<'v, 's> {
         made.insert(entry.path.clone());
         let path = entry.path.as_slice();
         let Some(ino) = self.named(path)? else { return self.entry(entry) };
-        let there = self.volume.glance(ino).map_err(Error::volume(path))?;
+        let there = self.volume.stat_uncached(ino).map_err(Error::volume(path))?;
         let known = &there.metadata;
         let is_directory = known.file_type == FileType::Directory;
         if !is_kind(self.volume, known, &entry.kind).map_err(Error::volume(path))? {

@@ -8,7 +8,7 @@ use model::Rng;
 use transfer::Stored;
 use transfer::Survey;
 use transfer::survey::{Seen, What};
-use xebec::{New as NewFile, SetAttribute};
+use xebec::{NewFile, SetAttribute};
 
 use super::*;
 use crate::args::Global;
@@ -89,7 +89,7 @@ impl Files {
         let dir = volume.create(volume.root(), format!("d{dir}").as_bytes(), &NewFile::directory())?;
         for n in 0..self.count {
             let name = format!("{n:0width$}", width = self.name);
-            let ino = volume.create(dir, name.as_bytes(), &NewFile::file())?;
+            let ino = volume.create(dir, name.as_bytes(), &NewFile::regular())?;
             for (name, value) in self.attributes() {
                 volume.set_attribute(ino, &name, &value, SetAttribute::Create)?;
             }

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use format::attr::acl;
 use format::inode::FileType;
 use transfer::Excludes;
-use xebec::Kind;
+use xebec::NewFileType;
 
 use self::contents::{Unreadable, read};
 use super::last_name;
@@ -418,7 +418,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         let others = 0o022 & self.to.umask();
         let mode = self.mode_of_new(stat, 0o777) | stat.permissions & 0o1000;
         (self.report)(Report::Copies { from: source.shown.clone(), to: target.shown.clone() });
-        let node = self.make(target, Kind::Directory, mode & !others)?;
+        let node = self.make(target, NewFileType::Directory, mode & !others)?;
         let made = self.to.stat(target, false)?.ok_or_else(|| anyhow!("was removed during the copy"))?;
         if self.own.is_none() {
             self.own = Some((made.id, source.shown.clone(), target.shown.clone()));
@@ -453,14 +453,14 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         let is_new = there.is_none();
         let (to, mode) = (self.to, self.mode_of_new(stat, 0o666));
         let node = match there {
-            None => self.make(target, Kind::File, mode)?,
+            None => self.make(target, NewFileType::Regular, mode)?,
             Some(there) if there.kind != FileType::Regular && !self.rules.force => {
                 bail!("not writing to {}, which is not a regular file", quoted(&target.shown));
             }
             Some(_) => match to.overwrite(target) {
                 Err(_) if self.rules.force => {
                     to.unlink(target)?;
-                    self.make(target, Kind::File, mode)?
+                    self.make(target, NewFileType::Regular, mode)?
                 }
                 opened => opened.with_context(|| quoted(&target.shown))?,
             },
@@ -473,7 +473,7 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         Ok(node)
     }
 
-    fn make(&self, target: &At<T::Dir>, kind: Kind<'_>, mode: u16) -> Result<T::Node<'c>> {
+    fn make(&self, target: &At<T::Dir>, kind: NewFileType<'_>, mode: u16) -> Result<T::Node<'c>> {
         self.to.make(target, kind, mode).with_context(|| quoted(&target.shown))
     }
 
@@ -493,12 +493,12 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
         let kind = match stat.kind {
             FileType::Symlink => {
                 link = read(self.from.read_link(source))?;
-                Kind::Symlink(&link)
+                NewFileType::Symlink(&link)
             }
-            FileType::CharDevice => Kind::CharDevice(stat.device),
-            FileType::BlockDevice => Kind::BlockDevice(stat.device),
-            FileType::Fifo => Kind::Fifo,
-            FileType::Socket => Kind::Socket,
+            FileType::CharDevice => NewFileType::CharDevice(stat.device),
+            FileType::BlockDevice => NewFileType::BlockDevice(stat.device),
+            FileType::Fifo => NewFileType::Fifo,
+            FileType::Socket => NewFileType::Socket,
             FileType::Regular | FileType::Directory => bail!("changed its type during the copy"),
         };
         let mode = if stat.kind == FileType::Symlink { 0o777 } else { self.mode_of_new(stat, 0o666) };

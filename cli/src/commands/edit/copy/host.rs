@@ -14,7 +14,7 @@ use format::inode::FileType;
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, RawDir, SeekFrom, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
-use xebec::{Device, Kind};
+use xebec::{DeviceNumber, NewFileType};
 
 use super::side::{At, Attributes, Contents, Side, Stat, Target};
 
@@ -58,7 +58,7 @@ fn stat(stat: &fs::Stat) -> Result<Stat> {
         gid: stat.st_gid,
         accessed: time(stat.st_atime, stat.st_atime_nsec.unsigned_abs()),
         modified: time(stat.st_mtime, stat.st_mtime_nsec.unsigned_abs()),
-        device: Device { major: fs::major(stat.st_rdev), minor: fs::minor(stat.st_rdev) },
+        device: DeviceNumber { major: fs::major(stat.st_rdev), minor: fs::minor(stat.st_rdev) },
     })
 }
 
@@ -214,13 +214,14 @@ impl Target for Host {
         self.umask
     }
 
-    fn make(&self, at: &At<Dir>, kind: Kind<'_>, mode: u16) -> Result<OwnedFd> {
+    fn make(&self, at: &At<Dir>, kind: NewFileType<'_>, mode: u16) -> Result<OwnedFd> {
         let (fd, name, mode) = (dir(at), at.name.as_slice(), Mode::from_raw_mode(mode.into()));
-        let node =
-            |kind, device: Device| fs::mknodat(fd, name, kind, mode, fs::makedev(device.major, device.minor));
-        let none = Device { major: 0, minor: 0 };
+        let node = |kind, device: DeviceNumber| {
+            fs::mknodat(fd, name, kind, mode, fs::makedev(device.major, device.minor))
+        };
+        let none = DeviceNumber { major: 0, minor: 0 };
         let made = match kind {
-            Kind::File => {
+            NewFileType::Regular => {
                 let flags =
                     OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 return match fs::openat(fd, name, flags, mode) {
@@ -228,16 +229,16 @@ impl Target for Host {
                     made => made.context("cannot create the file").map_err(in_a_directory),
                 };
             }
-            Kind::Directory => fs::mkdirat(fd, name, mode).context("cannot create the directory"),
-            Kind::Symlink(target) => fs::symlinkat(target, fd, name).context("cannot create the link"),
-            Kind::CharDevice(device) => {
+            NewFileType::Directory => fs::mkdirat(fd, name, mode).context("cannot create the directory"),
+            NewFileType::Symlink(target) => fs::symlinkat(target, fd, name).context("cannot create the link"),
+            NewFileType::CharDevice(device) => {
                 node(fs::FileType::CharacterDevice, device).context("cannot create the device")
             }
-            Kind::BlockDevice(device) => {
+            NewFileType::BlockDevice(device) => {
                 node(fs::FileType::BlockDevice, device).context("cannot create the device")
             }
-            Kind::Fifo => node(fs::FileType::Fifo, none).context("cannot create the named pipe"),
-            Kind::Socket => node(fs::FileType::Socket, none).context("cannot create the socket"),
+            NewFileType::Fifo => node(fs::FileType::Fifo, none).context("cannot create the named pipe"),
+            NewFileType::Socket => node(fs::FileType::Socket, none).context("cannot create the socket"),
         };
         made.map_err(in_a_directory)?;
         self.node(at)

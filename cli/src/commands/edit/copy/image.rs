@@ -9,7 +9,7 @@ use base::{Ino, errno};
 use format::inode::FileType;
 use format::timestamp::Timestamp;
 use read::{Inode, Last, Metadata, Volume, read_at, read_link, resolve};
-use xebec::Device;
+use xebec::DeviceNumber;
 
 use super::side::{At, Attributes, Contents, Fail, Side, Stat, joined};
 use super::volume::expect_contents;
@@ -81,7 +81,7 @@ impl Side for Image {
             gid: known.gid,
             accessed: time(known.times.access),
             modified: time(known.times.modify),
-            device: Device { major: known.device.0, minor: known.device.1 },
+            device: DeviceNumber { major: known.device.0, minor: known.device.1 },
         }))
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use base::time::Time;
 use format::inode::FileType;
-use xebec::{Device, Kind};
+use xebec::{DeviceNumber, NewFileType};
 
 /// A name in an open directory, or a path of the command line.
 pub struct At<D> {
@@ -70,7 +70,7 @@ pub struct Stat {
     /// Modification time (mtime).
     pub modified: Time,
     /// Device number.
-    pub device: Device,
+    pub device: DeviceNumber,
 }
 
 /// Extended attributes with their values.
@@ -136,7 +136,7 @@ pub trait Target: Side {
     fn umask(&self) -> u16;
 
     /// Makes what must not exist. The side's file mode creation mask applies, or a default access control list.
-    fn make(&self, at: &At<Self::Dir>, kind: Kind<'_>, mode: u16) -> Result<Self::Node<'_>>;
+    fn make(&self, at: &At<Self::Dir>, kind: NewFileType<'_>, mode: u16) -> Result<Self::Node<'_>>;
 
     /// Opens a regular file and cuts it off at its beginning. A symbolic link is followed.
     fn overwrite(&self, at: &At<Self::Dir>) -> Result<Self::Node<'_>>;

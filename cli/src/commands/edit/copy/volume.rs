@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use base::time::Time;
 use base::{Ino, errno};
 use format::inode::FileType;
-use xebec::{Device, Dir, File, Kind, New, OpenOptions, SetAttribute, SetMetadata, Volume};
+use xebec::{DeviceNumber, Dir, File, NewFile, NewFileType, OpenOptions, SetAttribute, SetMetadata, Volume};
 
 use super::side::{At, Attributes, Contents, Fail, Id, Side, Stat, Target};
 use crate::operands;
@@ -76,7 +76,7 @@ impl Side for Volume {
             gid: known.gid,
             accessed: known.accessed,
             modified: known.modified,
-            device: known.device.unwrap_or(Device { major: 0, minor: 0 }),
+            device: known.device.unwrap_or(DeviceNumber { major: 0, minor: 0 }),
         }))
     }
 
@@ -143,17 +143,17 @@ impl Target for Volume {
         UMASK
     }
 
-    fn make(&self, at: &At<Ino>, kind: Kind<'_>, mode: u16) -> Result<Node<'_>> {
-        let (dir, name) = place(self, at, kind == Kind::Directory)?;
-        let new = New { kind, permissions: mode, umask: UMASK, ..New::file() };
+    fn make(&self, at: &At<Ino>, kind: NewFileType<'_>, mode: u16) -> Result<Node<'_>> {
+        let (dir, name) = place(self, at, kind == NewFileType::Directory)?;
+        let new = NewFile { file_type: kind, permissions: mode, umask: UMASK, ..NewFile::regular() };
         let ino = match self.create(dir, name, &new) {
-            Err(error) if error.errno() == errno::EEXIST && kind == Kind::File => {
+            Err(error) if error.errno() == errno::EEXIST && kind == NewFileType::Regular => {
                 bail!("not writing through a dangling symbolic link")
             }
             made => made?,
         };
         let file = match kind {
-            Kind::File => Some(OpenOptions::new().write(true).open_ino(self, ino)?),
+            NewFileType::Regular => Some(OpenOptions::new().write(true).open_ino(self, ino)?),
             _ => None,
         };
         Ok(Node { ino, file, program: None })

@@ -11,7 +11,7 @@ use crate::{Error, Metadata, Result, Volume};
 
 /// What an inode alone tells of its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Glance {
+pub struct UncachedStat {
     /// What is known of it.
     pub metadata: Metadata,
     /// Extended attributes by the names that Linux programs know, as [`Volume::list_attributes`] has them; `None` where
@@ -21,7 +21,7 @@ pub struct Glance {
     pub target: Option<Vec<u8>>,
 }
 
-impl Glance {
+impl UncachedStat {
     fn of(inode: &Dinode<'_>, geometry: &Geometry) -> Option<Self> {
         let metadata = Metadata::of(inode)?;
         let fork = |kind| inode.fork(kind, geometry).ok();
@@ -60,16 +60,16 @@ impl Volume {
     ///
     /// # Errors
     /// `ENOENT` where the inode is free; damage.
-    pub fn glance(&self, ino: Ino) -> Result<Glance> {
+    pub fn stat_uncached(&self, ino: Ino) -> Result<UncachedStat> {
         let geometry = &self.geometry;
-        let found = self.table.read_uncached(ino, |inode, held| {
-            let mut glance = Glance::of(inode, geometry)?;
+        let found = self.inode_cache.read_uncached(ino, |inode, held| {
+            let mut stat = UncachedStat::of(inode, geometry)?;
             if let Some(contents) = held.and_then(in_memory) {
                 // What is not written yet counts as if it were.
-                glance.metadata.size = contents.size();
-                glance.metadata.blocks += contents.reserved_blocks();
+                stat.metadata.size = contents.size();
+                stat.metadata.blocks += contents.reserved_blocks();
             }
-            Some(glance)
+            Some(stat)
         })?;
         found.ok_or(Error::refused(base::errno::ENOENT, "the inode is free"))
     }

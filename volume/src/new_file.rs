@@ -5,9 +5,9 @@ use format::inode::FileType;
 
 /// A new file: its kind, permissions and owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct New<'a> {
+pub struct NewFile<'a> {
     /// What it is.
-    pub kind: Kind<'a>,
+    pub file_type: NewFileType<'a>,
     /// Permission bits: the lower twelve of the mode.
     pub permissions: u16,
     /// Of these, the bits that it shall not have unless the directory's default access control list says otherwise: the
@@ -28,17 +28,17 @@ pub struct New<'a> {
 
 /// What a new file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind<'a> {
+pub enum NewFileType<'a> {
     /// A file, empty.
-    File,
+    Regular,
     /// A directory, empty.
     Directory,
     /// A symbolic link to this target: 1 to 1023 bytes, none of them NUL.
     Symlink(&'a [u8]),
     /// A character device.
-    CharDevice(Device),
+    CharDevice(DeviceNumber),
     /// A block device.
-    BlockDevice(Device),
+    BlockDevice(DeviceNumber),
     /// A named pipe.
     Fifo,
     /// A socket.
@@ -47,14 +47,14 @@ pub enum Kind<'a> {
 
 /// Numbers of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct DeviceNumber {
     /// Which driver: at most 14 bits.
     pub major: u32,
     /// Which of its devices: at most 18 bits.
     pub minor: u32,
 }
 
-impl Device {
+impl DeviceNumber {
     /// As an inode has it (`sysv_encode_dev` of Linux: 14 bits of major, 18 of minor); `None` where it does not fit.
     /// Linux itself has 12 bits for the major number, and would show another device.
     pub fn packed(self) -> Option<u32> {
@@ -62,40 +62,53 @@ impl Device {
     }
 }
 
-impl<'a> New<'a> {
+impl<'a> NewFile<'a> {
     /// A file of root's with the usual permissions.
-    pub const fn file() -> Self {
-        Self::of(Kind::File, 0o644)
+    pub const fn regular() -> Self {
+        Self::of(NewFileType::Regular, 0o644)
     }
 
     /// A directory of root's with the usual permissions.
     pub const fn directory() -> Self {
-        Self::of(Kind::Directory, 0o755)
+        Self::of(NewFileType::Directory, 0o755)
     }
 
-    const fn of(kind: Kind<'a>, permissions: u16) -> Self {
-        Self { kind, permissions, umask: 0, uid: 0, gid: 0, attributes: &[], accessed: None, modified: None }
+    const fn of(file_type: NewFileType<'a>, permissions: u16) -> Self {
+        Self {
+            file_type,
+            permissions,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            attributes: &[],
+            accessed: None,
+            modified: None,
+        }
     }
 
     /// A symbolic link of root's.
     pub const fn symlink(target: &'a [u8]) -> Self {
-        Self::of(Kind::Symlink(target), 0o777)
+        Self::of(NewFileType::Symlink(target), 0o777)
     }
 
     /// What permission bits it gets where no list governs them.
     pub(crate) fn masked(&self) -> u16 {
-        if matches!(self.kind, Kind::Symlink(_)) { self.permissions } else { self.permissions & !self.umask }
+        if matches!(self.file_type, NewFileType::Symlink(_)) {
+            self.permissions
+        } else {
+            self.permissions & !self.umask
+        }
     }
 
-    pub(crate) fn file_type(&self) -> FileType {
-        match self.kind {
-            Kind::File => FileType::Regular,
-            Kind::Directory => FileType::Directory,
-            Kind::Symlink(_) => FileType::Symlink,
-            Kind::CharDevice(_) => FileType::CharDevice,
-            Kind::BlockDevice(_) => FileType::BlockDevice,
-            Kind::Fifo => FileType::Fifo,
-            Kind::Socket => FileType::Socket,
+    pub(crate) fn inode_type(&self) -> FileType {
+        match self.file_type {
+            NewFileType::Regular => FileType::Regular,
+            NewFileType::Directory => FileType::Directory,
+            NewFileType::Symlink(_) => FileType::Symlink,
+            NewFileType::CharDevice(_) => FileType::CharDevice,
+            NewFileType::BlockDevice(_) => FileType::BlockDevice,
+            NewFileType::Fifo => FileType::Fifo,
+            NewFileType::Socket => FileType::Socket,
         }
     }
 }

@@ -7,23 +7,23 @@ use std::sync::Arc;
 use base::Ino;
 use base::errno;
 use block::MemoryDevice;
-use xebec_volume::{Device, Kind, New, OpenOptions, Options, SetAttribute, Volume};
+use xebec_volume::{DeviceNumber, NewFile, NewFileType, OpenOptions, Options, SetAttribute, Volume};
 
 /// Files of every kind, with attributes in the inode and outside of it, and targets of both lengths.
 fn make(volume: &Volume) -> Vec<Ino> {
     let root = volume.root();
     let long =
         [b"x".repeat(200), b"/".to_vec(), b"y".repeat(200), b"/".repeat(100), b"z".repeat(200)].concat();
-    let device = Device { major: 259, minor: 70_000 };
+    let device = DeviceNumber { major: 259, minor: 70_000 };
     let kinds = [
-        Kind::File,
-        Kind::Directory,
-        Kind::Symlink(b"short"),
-        Kind::Symlink(&long),
-        Kind::CharDevice(device),
-        Kind::BlockDevice(device),
-        Kind::Fifo,
-        Kind::Socket,
+        NewFileType::Regular,
+        NewFileType::Directory,
+        NewFileType::Symlink(b"short"),
+        NewFileType::Symlink(&long),
+        NewFileType::CharDevice(device),
+        NewFileType::BlockDevice(device),
+        NewFileType::Fifo,
+        NewFileType::Socket,
     ];
     let mut all = vec![root];
     for (number, kind) in kinds.into_iter().enumerate() {
@@ -31,14 +31,16 @@ fn make(volume: &Volume) -> Vec<Ino> {
             [("none", None), ("inside", Some(10)), ("outside", Some(3000)), ("blocks", Some(60_000))]
         {
             let name = format!("{number} {with}");
-            let ino = volume.create(root, name.as_bytes(), &New { kind, ..New::file() }).unwrap();
+            let ino = volume
+                .create(root, name.as_bytes(), &NewFile { file_type: kind, ..NewFile::regular() })
+                .unwrap();
             if let Some(size) = size {
                 volume.set_attribute(ino, b"trusted.value", &vec![7; size], SetAttribute::Any).unwrap();
             }
             all.push(ino);
         }
     }
-    let listed = volume.create(root, b"listed", &New::directory()).unwrap();
+    let listed = volume.create(root, b"listed", &NewFile::directory()).unwrap();
     let list =
         [&[2u8, 0, 0, 0][..], &[1, 0, 7, 0, 255, 255, 255, 255], &[4, 0, 5, 0, 255, 255, 255, 255]].concat();
     let list = [&list[..], &[32, 0, 5, 0, 255, 255, 255, 255]].concat();
@@ -51,13 +53,13 @@ fn make(volume: &Volume) -> Vec<Ino> {
 fn expect_equal(volume: &Volume, all: &[Ino]) -> [usize; 2] {
     let mut outside = [0; 2];
     for ino in all.iter().copied() {
-        let glance = volume.glance(ino).unwrap();
-        assert_eq!(glance.metadata, volume.metadata(ino).unwrap());
-        match glance.target {
+        let stat = volume.stat_uncached(ino).unwrap();
+        assert_eq!(stat.metadata, volume.metadata(ino).unwrap());
+        match stat.target {
             Some(target) => assert_eq!(target, volume.read_link(ino).unwrap()),
             None => outside[0] += usize::from(volume.read_link(ino).is_ok()),
         }
-        let Some(mut attributes) = glance.attributes else {
+        let Some(mut attributes) = stat.attributes else {
             outside[1] += 1;
             continue;
         };
@@ -71,7 +73,7 @@ fn expect_equal(volume: &Volume, all: &[Ino]) -> [usize; 2] {
 }
 
 #[test]
-fn a_glance_shows_what_there_is() {
+fn an_uncached_stat_shows_what_the_cache_shows() {
     for parent in [false, true] {
         let device = Arc::new(MemoryDevice::new(64 << 20));
         mkfs::format(&*device, &mkfs::Options { parent, ..mkfs::Options::default() }).unwrap();
@@ -82,22 +84,24 @@ fn a_glance_shows_what_there_is() {
         // What waits to be written counts.
         let file = OpenOptions::new().write(true).open_ino(&volume, all[1]).unwrap();
         file.write_at(&[1; 100_000], 5000).unwrap();
-        assert_eq!(volume.glance(all[1]).unwrap().metadata.size, 105_000);
+        assert_eq!(volume.stat_uncached(all[1]).unwrap().metadata.size, 105_000);
         expect_equal(&volume, &all);
         drop(file);
         volume.unlink(volume.root(), b"0 inside").unwrap();
-        assert_eq!(volume.glance(all[2]).unwrap_err().errno(), errno::ENOENT);
+        assert_eq!(volume.stat_uncached(all[2]).unwrap_err().errno(), errno::ENOENT);
         volume.unmount().unwrap();
         // From the disk, with nothing in memory.
         let volume = Volume::open(device, Options::default()).unwrap();
-        assert_eq!(volume.glance(all[2]).unwrap_err().errno(), errno::ENOENT);
+        assert_eq!(volume.stat_uncached(all[2]).unwrap_err().errno(), errno::ENOENT);
         let left: Vec<_> = all.iter().copied().filter(|ino| *ino != all[2]).collect();
-        let sizes: Vec<_> = left.iter().map(|ino| volume.glance(*ino).unwrap().metadata.size).collect();
+        let sizes: Vec<_> =
+            left.iter().map(|ino| volume.stat_uncached(*ino).unwrap().metadata.size).collect();
         expect_equal(&volume, &left);
-        let again: Vec<_> = left.iter().map(|ino| volume.glance(*ino).unwrap().metadata.size).collect();
+        let again: Vec<_> =
+            left.iter().map(|ino| volume.stat_uncached(*ino).unwrap().metadata.size).collect();
         assert_eq!(sizes, again);
         assert_eq!(
-            volume.glance(Ino(u64::MAX)).unwrap_err().errno(),
+            volume.stat_uncached(Ino(u64::MAX)).unwrap_err().errno(),
             volume.metadata(Ino(u64::MAX)).unwrap_err().errno()
         );
         volume.unmount().unwrap();

@@ -10,7 +10,7 @@ use base::{Ino, errno, time::Time};
 use block::{Device, MemoryDevice};
 use common::judge;
 use format::inode::flags;
-use xebec_volume::{Kind, New, OpenOptions, Options, Rename, SetAttribute, SetMetadata, Volume};
+use xebec_volume::{NewFile, NewFileType, OpenOptions, Options, Rename, SetAttribute, SetMetadata, Volume};
 
 /// `d` with `g` and the directory `sub`, `e` with the directory `sub`; the file `f` with an attribute, the file `o`.
 struct Bed {
@@ -33,14 +33,14 @@ fn make(device: &Arc<MemoryDevice>, guarded: &str, flag: u16) -> Bed {
     mkfs::format(&**device, &mkfs::Options::default()).unwrap();
     let volume = Volume::open(device.clone() as Arc<dyn Device>, Options::default()).unwrap();
     let root = volume.root();
-    let make = |dir, name: &[u8], new: New<'_>| volume.create(dir, name, &new).unwrap();
-    let (dir, e) = (make(root, b"d", New::directory()), make(root, b"e", New::directory()));
+    let make = |dir, name: &[u8], new: NewFile<'_>| volume.create(dir, name, &new).unwrap();
+    let (dir, e) = (make(root, b"d", NewFile::directory()), make(root, b"e", NewFile::directory()));
     for dir in [dir, e] {
-        make(dir, b"sub", New::directory());
+        make(dir, b"sub", NewFile::directory());
     }
-    make(dir, b"g", New::file());
+    make(dir, b"g", NewFile::regular());
     let attributes: &[(&[u8], &[u8])] = &[(b"user.x", b"y")];
-    let file = make(root, b"f", New { attributes, ..New::file() });
+    let file = make(root, b"f", NewFile { attributes, ..NewFile::regular() });
     for name in [&b"f"[..], b"o"] {
         let file = OpenOptions::new().write(true).create(true).open(&volume, name).unwrap();
         file.write_at(&[b'a'; 8192], 0).unwrap();
@@ -162,27 +162,31 @@ const TO_FILE: &[Row] = &[
 
 /// The same for a directory.
 const IN_DIRECTORY: &[Row] = &[
-    ("create", |bed| bed.volume.create(bed.dir, b"n", &New::file()).map(drop), EPERM, OK),
+    ("create", |bed| bed.volume.create(bed.dir, b"n", &NewFile::regular()).map(drop), EPERM, OK),
     (
         "create what exists",
-        |bed| bed.volume.create(bed.dir, b"g", &New::file()).map(drop),
+        |bed| bed.volume.create(bed.dir, b"g", &NewFile::regular()).map(drop),
         Err(errno::EEXIST),
         Err(errno::EEXIST),
     ),
     (
         "create too long",
-        |bed| bed.volume.create(bed.dir, &[b'n'; 300], &New::directory()).map(drop),
+        |bed| bed.volume.create(bed.dir, &[b'n'; 300], &NewFile::directory()).map(drop),
         Err(errno::ENAMETOOLONG),
         Err(errno::ENAMETOOLONG),
     ),
-    ("mkdir", |bed| bed.volume.create(bed.dir, b"n", &New::directory()).map(drop), EPERM, OK),
+    ("mkdir", |bed| bed.volume.create(bed.dir, b"n", &NewFile::directory()).map(drop), EPERM, OK),
     (
         "mknod",
-        |bed| bed.volume.create(bed.dir, b"n", &New { kind: Kind::Fifo, ..New::file() }).map(drop),
+        |bed| {
+            bed.volume
+                .create(bed.dir, b"n", &NewFile { file_type: NewFileType::Fifo, ..NewFile::regular() })
+                .map(drop)
+        },
         EPERM,
         OK,
     ),
-    ("tmpfile", |bed| bed.volume.anonymous(bed.dir, &New::file()).map(drop), EPERM, OK),
+    ("tmpfile", |bed| bed.volume.create_tmpfile(bed.dir, &NewFile::regular()).map(drop), EPERM, OK),
     ("link into", |bed| bed.volume.link(bed.file, bed.dir, b"n"), EPERM, OK),
     ("link onto", |bed| bed.volume.link(bed.file, bed.dir, b"g"), Err(errno::EEXIST), Err(errno::EEXIST)),
     ("link out of", |bed| bed.volume.link(bed.sub(b"/d/g"), bed.root, b"n"), OK, OK),
@@ -291,21 +295,23 @@ fn rights_of_a_program_go_whatever_its_flags_say() {
             // None, both, and the one that is no right.
             for attributes in [&[], capable, &capable[1..]] {
                 let name = format!("{n} {m} {}", attributes.len());
-                let new = New { permissions: before, attributes, ..New::file() };
+                let new = NewFile { permissions: before, attributes, ..NewFile::regular() };
                 let file = volume.create(volume.root(), name.as_bytes(), &new).unwrap();
                 let settings = volume.settings(file).unwrap();
                 volume
                     .set_settings(file, &xebec_volume::Settings { xflags: flag.into(), ..settings })
                     .unwrap();
-                volume.drop_rights(file).unwrap();
+                volume.remove_privileges(file).unwrap();
                 assert_eq!(volume.metadata(file).unwrap().permissions, after, "{name}");
                 let left = volume.list_attributes(file).unwrap();
                 assert_eq!(left.len(), attributes.len().min(1), "{name}: {left:?}");
             }
         }
     }
-    let dir = volume.create(volume.root(), b"dir", &New { permissions: 0o2775, ..New::directory() }).unwrap();
-    volume.drop_rights(dir).unwrap();
+    let dir = volume
+        .create(volume.root(), b"dir", &NewFile { permissions: 0o2775, ..NewFile::directory() })
+        .unwrap();
+    volume.remove_privileges(dir).unwrap();
     assert_eq!(volume.metadata(dir).unwrap().permissions, 0o2775);
     volume.unmount().unwrap();
     judge(&device);
@@ -318,7 +324,7 @@ fn another_owner_takes_rights_away_and_nothing_else() {
     mkfs::format(&*device, &mkfs::Options::default()).unwrap();
     let volume = Volume::open(device.clone() as Arc<dyn Device>, Options::default()).unwrap();
     for (before, after) in [(0o6644, 0o2644), (0o6744, 0o2744), (0o6654, 0o654), (0o6755, 0o755)] {
-        let new = New { permissions: before, ..New::file() };
+        let new = NewFile { permissions: before, ..NewFile::regular() };
         let file = volume.create(volume.root(), format!("{before:o}").as_bytes(), &new).unwrap();
         volume.set_metadata(file, &SetMetadata { uid: Some(7), ..SetMetadata::default() }).unwrap();
         assert_eq!(volume.metadata(file).unwrap().permissions, after, "{before:o}");

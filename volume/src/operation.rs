@@ -20,7 +20,7 @@ use crate::{Error, Result, Volume};
 pub(crate) type Locked = LockedInode;
 
 /// A transaction with the blocks that it may take.
-pub(crate) struct Change<'v> {
+pub(crate) struct Operation<'v> {
     pub volume: &'v Volume,
     pub tx: Transaction,
     /// Blocks that are claimed for the value of an attribute, in the order of the value. Claims end before what is
@@ -31,7 +31,7 @@ pub(crate) struct Change<'v> {
     pub room: u32,
 }
 
-impl<'v> Change<'v> {
+impl<'v> Operation<'v> {
     /// Ends it; what `locked` changed is part of it.
     pub fn commit(self, locked: &mut [&mut dyn Loggable]) -> Result<()> {
         Ok(self.tx.commit(locked)?)
@@ -46,7 +46,7 @@ impl<'v> Change<'v> {
         let volume = self.volume;
         let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
         let room = self.room;
-        let blocks = InodeDirFork::new(volume.table.shared(), &mut self.tx, &mut space, dir, room);
+        let blocks = InodeDirFork::new(volume.inode_cache.shared(), &mut self.tx, &mut space, dir, room);
         let done = blocks.and_then(|mut blocks| work(&mut Directory::new(&volume.geometry, &mut blocks)));
         Ok(self.tx.settle(done, dir)?)
     }
@@ -100,46 +100,50 @@ impl<'v> Change<'v> {
 
 impl Volume {
     /// Begins a change that takes no blocks.
-    pub(crate) fn begin(&self, reservation: LogReservation) -> Result<Change<'_>> {
-        self.begin_taking(reservation, 0)
+    pub(crate) fn begin(&self, reservation: LogReservation) -> Result<Operation<'_>> {
+        self.begin_with_blocks(reservation, 0)
     }
 
     /// Begins a change that may take so many blocks.
-    pub(crate) fn begin_taking(&self, reservation: LogReservation, blocks: u32) -> Result<Change<'_>> {
+    pub(crate) fn begin_with_blocks(
+        &self,
+        reservation: LogReservation,
+        blocks: u32,
+    ) -> Result<Operation<'_>> {
         let blocks = self.groups.reserve_blocks(blocks)?;
-        self.begin_with(reservation, blocks, Vec::new())
+        self.begin_reserved(reservation, blocks, Vec::new())
     }
 
     /// Begins a change that mostly gives back: it takes blocks if there are any, and does without if not.
-    pub(crate) fn begin_giving(&self, reservation: LogReservation, blocks: u32) -> Result<Change<'_>> {
+    pub(crate) fn begin_freeing(&self, reservation: LogReservation, blocks: u32) -> Result<Operation<'_>> {
         let blocks = self.groups.reserve_blocks(blocks).or_else(|_| self.groups.reserve_blocks(0))?;
-        self.begin_with(reservation, blocks, Vec::new())
+        self.begin_reserved(reservation, blocks, Vec::new())
     }
 
     /// Begins a change with blocks that were reserved, and claims among them. Where it fails, the claims end first:
     /// parameters are dropped in reverse order.
-    pub(crate) fn begin_with<'v>(
+    pub(crate) fn begin_reserved<'v>(
         &'v self,
         reservation: LogReservation,
         blocks: BlockReservation<'v>,
         value: Vec<Claim>,
-    ) -> Result<Change<'v>> {
+    ) -> Result<Operation<'v>> {
         let room = blocks.left().min(self.reservations.name_blocks);
-        let tx = self.table.shared().begin(reservation)?;
-        Ok(Change { volume: self, tx, value, blocks, room })
+        let tx = self.inode_cache.shared().begin(reservation)?;
+        Ok(Operation { volume: self, tx, value, blocks, room })
     }
 
     /// Does what takes blocks. Where there are none, whatever is about to give some back is waited for, and then it is
     /// tried once more: contents that are not written yet hold blocks for maps that mostly need none, removed files are
     /// freed in the background, and their blocks when that is stable.
-    pub(crate) fn with_room<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn retry_on_enospc<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
             Err(error) if error.errno() == errno::ENOSPC => {
                 // Who wrote is told where that fails.
                 let _ = self.cache.sync_all();
-                inode::inactive::drain(self.table.shared());
+                inode::inactive::drain(self.inode_cache.shared());
                 self.log.flush_busy()?;
-                self.groups.shrink_rmap_reservations(&mut self.table.shared().reader())?;
+                self.groups.shrink_rmap_reservations(&mut self.inode_cache.shared().reader())?;
                 work()
             }
             done => done,
@@ -147,15 +151,15 @@ impl Volume {
     }
 
     /// A context for looking only: it holds no log space, and cannot change anything.
-    pub(crate) fn look(&self) -> Result<Change<'_>> {
-        let shared = self.table.shared();
+    pub(crate) fn reader(&self) -> Result<Operation<'_>> {
+        let shared = self.inode_cache.shared();
         let tx = Transaction::reader(&shared.target, &shared.buffers);
-        Ok(Change { volume: self, tx, blocks: self.groups.reserve_blocks(0)?, room: 0, value: Vec::new() })
+        Ok(Operation { volume: self, tx, blocks: self.groups.reserve_blocks(0)?, room: 0, value: Vec::new() })
     }
 
     /// A hold on an inode.
     pub(crate) fn inode(&self, ino: Ino) -> Result<InodeRef> {
-        let inode = self.table.get(ino)?;
+        let inode = self.inode_cache.get(ino)?;
         // Files of the metadata directory are the volume's own.
         if self.geometry.features.metadir() && inode.read().core().flags2.get() & flags2::METADATA != 0 {
             let damage =
@@ -176,7 +180,7 @@ impl Volume {
 
     /// Sets times of an inode to now.
     pub(crate) fn touch(&self, state: &mut InodeState, times: &[state::InodeTime]) {
-        state.set_times(times, self.table.shared().now());
+        state.set_times(times, self.inode_cache.shared().now());
     }
 }
 
@@ -211,7 +215,7 @@ fn bad_entry(dir: &Locked, name: &[u8], expected: &str, found: String) -> Error 
 }
 
 /// The directory that a directory's `..` names.
-pub(crate) fn parent_of(change: &mut Change<'_>, dir: &mut Locked) -> Result<InodeRef> {
+pub(crate) fn parent_of(change: &mut Operation<'_>, dir: &mut Locked) -> Result<InodeRef> {
     let Some(found) = change.lookup(dir, b"..")? else {
         return Err(bad_entry(dir, b"..", "a directory", "none".into()));
     };
@@ -220,7 +224,7 @@ pub(crate) fn parent_of(change: &mut Change<'_>, dir: &mut Locked) -> Result<Ino
 
 /// Visits a directory's entries from a position on.
 pub(crate) fn read_entries(
-    change: &mut Change<'_>,
+    change: &mut Operation<'_>,
     dir: &mut Locked,
     from: DataPtr,
     visit: impl FnMut(DirEntry<'_>) -> ControlFlow<()>,

@@ -7,7 +7,7 @@ use inode::attr::AttrKey;
 use inode::contents::drop_set_id;
 use inode::state::{InodeState, InodeTime};
 
-use crate::change::{Change, Locked};
+use crate::operation::{Locked, Operation};
 use crate::{Result, Volume};
 
 /// Rights of a program in an attribute.
@@ -28,7 +28,7 @@ impl Volume {
     ///
     /// # Errors
     /// `ENOENT`; what the journal reports; damage.
-    pub fn drop_rights(&self, ino: Ino) -> Result<bool> {
+    pub fn remove_privileges(&self, ino: Ino) -> Result<bool> {
         let inode = self.inode(ino)?;
         let (is_directory, set_id, attributes) = {
             let state = inode.read();
@@ -36,16 +36,16 @@ impl Volume {
             (kind == Some(FileType::Directory), has_set_id(&state), state.attr_offset() != 0)
         };
         // Most files have nothing of it, and each write asks.
-        let capable = |mut change: Change<'_>, mut state: Locked| {
+        let capable = |mut change: Operation<'_>, mut state: Locked| {
             change.attributes(&mut state, |attributes| attributes.has(&CAPABILITY))
         };
-        let has_any = !is_directory && (set_id || attributes && capable(self.look()?, inode.lock())?);
+        let has_any = !is_directory && (set_id || attributes && capable(self.reader()?, inode.lock())?);
         if !has_any {
             return Ok(false);
         }
-        self.with_room(|| {
+        self.retry_on_enospc(|| {
             let mut change =
-                self.begin_giving(self.reservations.attribute, self.reservations.attribute_blocks)?;
+                self.begin_freeing(self.reservations.attribute, self.reservations.attribute_blocks)?;
             let mut state = inode.lock();
             if state.attr_offset() != 0 {
                 change.attributes(&mut state, |attributes| attributes.remove(&CAPABILITY))?;
