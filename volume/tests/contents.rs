@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use block::MemoryDevice;
 use cache::RangeKind;
-use crashsim::files::Files;
+use crashsim::files::ContentsSubject;
 use format::inode::flags;
-use model::contents::{Calls, Excused, Session};
+use model::Tolerance;
+use model::contents::{CallGenerator, Session};
 use xebec_volume::{File, OpenOptions, Options, Settings, Volume};
 
 use common::judge;
@@ -60,8 +61,8 @@ impl Walk {
         device
     }
 
-    fn calls(&self, part: u64) -> Calls {
-        Calls::new(self.seed * 100 + part, self.usual, self.reflink, Some(512))
+    fn calls(&self, part: u64) -> CallGenerator {
+        CallGenerator::new(self.seed * 100 + part, self.usual, self.reflink, Some(512))
     }
 
     /// Threads with files of their own.
@@ -76,8 +77,8 @@ impl Walk {
         }
         std::thread::scope(|scope| {
             let work = |part: u64| {
-                let (subject, name) = (Files(&volume), format!("thread{part}-"));
-                let excused = Excused { full: true, broken: false };
+                let (subject, name) = (ContentsSubject(&volume), format!("thread{part}-"));
+                let excused = Tolerance { no_space: true, io_errors: false };
                 let mut session =
                     Session::new(&subject, &name, 3, self.block.into(), excused).map_err(String::from)?;
                 let mut calls = self.calls(part);

@@ -7,8 +7,9 @@ mod common;
 use std::sync::Arc;
 
 use block::{Fault, FaultDevice, MemoryDevice, Operation, When};
-use crashsim::files::Files;
-use model::contents::{Calls, Excused, Session};
+use crashsim::files::ContentsSubject;
+use model::Tolerance;
+use model::contents::{CallGenerator, Session};
 use xebec_volume::{NewFile, Options, Volume};
 
 use common::judge;
@@ -37,10 +38,10 @@ fn walk(seed: u64, on: Operation, ends: &mut Ends) -> Result<(), String> {
     mkfs::format(&*memory, &mkfs::Options { block_size: BLOCK, ..mkfs::Options::default() }).unwrap();
     let device = Arc::new(FaultDevice::new(Arc::clone(&memory), []));
     let volume = Volume::open(device.clone(), options(seed)).unwrap();
-    let subject = Files(&volume);
-    let excused = Excused { full: true, broken: true };
+    let subject = ContentsSubject(&volume);
+    let excused = Tolerance { no_space: true, io_errors: true };
     let mut session = Session::new(&subject, "file", 3, BLOCK.into(), excused).map_err(String::from)?;
-    let mut calls = Calls::new(seed, 300_000, true, Some(512));
+    let mut calls = CallGenerator::new(seed, 300_000, true, Some(512));
     device.set_faults([Fault::io_error(
         on,
         When::Chance { per_million: [4_000, 20_000, 60_000][seed as usize % 3], seed },
@@ -59,7 +60,7 @@ fn walk(seed: u64, on: Operation, ends: &mut Ends) -> Result<(), String> {
             volume.unmount().map_err(|error| error.to_string())?;
             judge(&memory);
             let volume = Volume::open(memory.clone(), options(seed)).unwrap();
-            let subject = Files(&volume);
+            let subject = ContentsSubject(&volume);
             Session::resume(&subject, "file", left, excused).map_err(String::from)?.compare_all()?;
             volume.unmount().unwrap();
             ends.whole += 1;

@@ -1,8 +1,8 @@
-//! Many states of many runs, on all processors, until one is wrong or enough are right.
+//! Judges many states of a run in parallel.
 //!
 //! # Locking
-//! Workers draw runs of states from one atomic counter; a mutex guards the sums and the first failure, another one what
-//! is known of states by their bytes.
+//! Workers take batches of states from one atomic counter. One mutex guards the counts and the first failed state,
+//! another one the fingerprints of judged states.
 
 use std::collections::HashMap;
 use std::ops::AddAssign;
@@ -14,60 +14,60 @@ use base::stop::{self, StopFlag};
 use block::Recording;
 
 use crate::image::Image;
-use crate::state::{Builder, State, states_with_tears};
+use crate::state::{CrashState, StateBuilder, states_with_tears};
 use crate::target::Target;
 use crate::verdict::{Depth, judge};
-use crate::workload::Run;
+use crate::workload::RecordedRun;
 
-/// How states of a run are chosen and judged.
+/// How states of a run are selected and judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// Decides the random states.
+pub struct JudgeOptions {
+    /// Seed of the random states.
     pub seed: u64,
-    /// Random states at each moment.
+    /// Random states at each event.
     pub random: usize,
-    /// Tears of each write under way.
+    /// Torn variants of each write in flight.
     pub tears: usize,
-    /// At most so many states, spread over the run; 0 for all.
+    /// Maximum number of states, spread over the run; 0 for all.
     pub states: usize,
-    /// One state in so many is looked at through the engine as well; 0 for none.
+    /// One state in this number is also read through the engine; 0 for none.
     pub engine_in: usize,
-    /// One state in so many has its recovery cut in turn; 0 for none.
+    /// The recovery of one state in this number is cut, too; 0 for none.
     pub nested_in: usize,
-    /// At so many places.
+    /// Number of states at which such a recovery is cut.
     pub nested: usize,
     /// Worker threads.
     pub workers: usize,
 }
 
-impl Choice {
-    /// All states of a run that it allows.
-    pub fn states_of(&self, recording: &Recording) -> Vec<State> {
+impl JudgeOptions {
+    /// Returns all states of a run.
+    pub fn states_of(&self, recording: &Recording) -> Vec<CrashState> {
         states_with_tears(recording, self.random, self.tears, self.seed)
     }
 }
 
-/// What was judged.
+/// Statistics of judged runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Runs.
     pub runs: usize,
-    /// Operations that they did.
+    /// Operations.
     pub operations: usize,
-    /// Writes and flushes that they made.
+    /// Writes and flushes.
     pub events: usize,
-    /// Syncs that returned.
+    /// Completed syncs.
     pub syncs: usize,
-    /// Crash states judged, no two of a run with the same bytes.
+    /// Crash states with different contents that were judged.
     pub states: usize,
-    /// Crash states that had the bytes of one judged before.
-    pub again: usize,
-    /// Crash states of recoveries judged.
+    /// Crash states with the same contents as one judged before.
+    pub duplicates: usize,
+    /// Crash states of recoveries that were judged.
     pub nested: usize,
-    /// States in which something survived that no sync had asked for.
-    pub beyond: usize,
-    /// States that lost something that no sync had asked for.
-    pub short: usize,
+    /// States in which operations after the last sync survived.
+    pub more_than_synced: usize,
+    /// States in which operations after the last sync were lost.
+    pub less_than_done: usize,
 }
 
 impl AddAssign for Counts {
@@ -77,138 +77,142 @@ impl AddAssign for Counts {
         self.events += other.events;
         self.syncs += other.syncs;
         self.states += other.states;
-        self.again += other.again;
+        self.duplicates += other.duplicates;
         self.nested += other.nested;
-        self.beyond += other.beyond;
-        self.short += other.short;
+        self.more_than_synced += other.more_than_synced;
+        self.less_than_done += other.less_than_done;
     }
 }
 
-/// A state that is wrong.
-pub struct Wrong {
-    /// Which.
-    pub state: State,
-    /// What the device holds in it.
+/// A state that recovers to a wrong result.
+pub struct FailedState {
+    /// The state.
+    pub state: CrashState,
+    /// Contents of the device.
     pub image: Image,
-    /// How many steps of each thread had to survive.
-    pub least: Vec<usize>,
-    /// Why.
+    /// Number of operations of each thread that had to survive.
+    pub required: Vec<usize>,
+    /// What is wrong.
     pub why: String,
 }
 
 /// States that one worker takes at a time.
 const BATCH: usize = 16;
 
-/// Judges the states of a run. The first one in the order of time that is found wrong ends it.
+/// Judges the states of a run until one is wrong. Of several, the earliest is returned.
 ///
 /// # Errors
 /// The wrong state.
-pub fn judge_run<T: Target>(target: &T, run: &Run, choice: &Choice) -> Result<Counts, Box<Wrong>> {
-    let mut all = choice.states_of(&run.recording);
-    if choice.states > 0 && all.len() > choice.states {
-        let step = all.len() as f64 / choice.states as f64;
-        all = (0..choice.states).filter_map(|n| all.get((n as f64 * step) as usize).copied()).collect();
+pub fn judge_run<T: Target>(
+    target: &T,
+    run: &RecordedRun,
+    options: &JudgeOptions,
+) -> Result<Counts, Box<FailedState>> {
+    let mut all = options.states_of(&run.recording);
+    if options.states > 0 && all.len() > options.states {
+        let step = all.len() as f64 / options.states as f64;
+        all = (0..options.states).filter_map(|n| all.get((n as f64 * step) as usize).copied()).collect();
     }
     let next = AtomicUsize::new(0);
-    let sum = Mutex::new((Counts::default(), None::<Box<Wrong>>));
-    let known = Known::default();
+    let sum = Mutex::new((Counts::default(), None::<Box<FailedState>>));
+    let known = JudgedStates::default();
     let worker = |stop: &StopFlag| {
-        let mut builder = Builder::new(&run.before, &run.recording);
+        let mut builder = StateBuilder::new(&run.before, &run.recording);
         while !stop.is_set() {
             let from = next.fetch_add(BATCH, Relaxed);
             let Some(batch) = all.get(from..(from + BATCH).min(all.len())).filter(|b| !b.is_empty()) else {
                 break;
             };
             let mut counts = Counts::default();
-            let result: Result<(), Box<Wrong>> = batch.iter().try_for_each(|state| {
+            let result: Result<(), Box<FailedState>> = batch.iter().try_for_each(|state| {
                 let image = builder.build(state);
-                counts += known.one(target, run, choice, state, (image, builder.fingerprint()))?;
+                counts += known.judge_state(target, run, options, state, (image, builder.fingerprint()))?;
                 Ok(())
             });
             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
             sum.0 += counts;
-            if let Err(wrong) = result {
+            if let Err(failed) = result {
                 stop.set();
-                if sum.1.as_ref().is_none_or(|known| known.state.index > wrong.state.index) {
-                    sum.1 = Some(wrong);
+                if sum.1.as_ref().is_none_or(|known| known.state.index > failed.state.index) {
+                    sum.1 = Some(failed);
                 }
             }
         }
     };
     stop::scope(|scope| {
-        let workers: Vec<_> = (0..choice.workers.max(1)).map(|_| scope.spawn(worker)).collect();
-        // The end of this closure stops them, so they are joined here.
+        let workers: Vec<_> = (0..options.workers.max(1)).map(|_| scope.spawn(worker)).collect();
+        // The end of this closure stops the workers, so join them here.
         workers.into_iter().for_each(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
     });
-    let (mut counts, wrong) = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Some(wrong) = wrong {
-        return Err(wrong);
+    let (mut counts, failed) = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some(failed) = failed {
+        return Err(failed);
     }
     counts.runs = 1;
-    counts.operations = run.histories.iter().map(|history| history.steps.len()).sum();
+    counts.operations = run.histories.iter().map(|history| history.entries.len()).sum();
     counts.events = run.recording.events.len();
-    counts.syncs = run.marks.len();
+    counts.syncs = run.sync_points.len();
     Ok(counts)
 }
 
-/// How many steps of each thread survived in the states that were found right, by the states' fingerprints.
+/// Operations of each thread that survived in the states that were found right, by the states' fingerprints.
 #[derive(Default)]
-struct Known(Mutex<HashMap<u64, Vec<usize>>>);
+struct JudgedStates(Mutex<HashMap<u64, Vec<usize>>>);
 
-impl Known {
-    /// Judges a state, unless one with the same bytes was judged, and as much survived in it as must have in this one.
-    fn one<T: Target>(
+impl JudgedStates {
+    /// Judges a state, unless one with the same contents was judged and at least the required operations survived.
+    fn judge_state<T: Target>(
         &self,
         target: &T,
-        run: &Run,
-        choice: &Choice,
-        state: &State,
-        (image, print): (Image, u64),
-    ) -> Result<Counts, Box<Wrong>> {
+        run: &RecordedRun,
+        options: &JudgeOptions,
+        state: &CrashState,
+        (image, fingerprint): (Image, u64),
+    ) -> Result<Counts, Box<FailedState>> {
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let least = run.least(state.moment);
-        if let Some(lengths) = known().get(&print)
-            && lengths.iter().zip(&least).all(|(length, least)| length >= least)
+        let required = run.required(state.moment);
+        if let Some(lengths) = known().get(&fingerprint)
+            && lengths.iter().zip(&required).all(|(length, required)| length >= required)
         {
-            return Ok(Counts { again: 1, ..Counts::default() });
+            return Ok(Counts { duplicates: 1, ..Counts::default() });
         }
-        let (mut counts, lengths) = one(target, run, choice, state, image)?;
-        // Nor does one count that holds what the run began with.
-        if known().insert(print, lengths).is_some() || print == 0 {
-            (counts.states, counts.again) = (0, 1);
+        let (mut counts, lengths) = judge_state(target, run, options, state, image)?;
+        // A state with the initial contents of the run does not count.
+        if known().insert(fingerprint, lengths).is_some() || fingerprint == 0 {
+            (counts.states, counts.duplicates) = (0, 1);
         }
         Ok(counts)
     }
 }
 
-/// Judges one state: what was counted, and how many steps of each thread survived.
+/// Judges one state. Returns its counts, and the number of operations of each thread that survived.
 ///
 /// # Errors
-/// The state, where it is wrong.
-pub fn one<T: Target>(
+/// The state, if it is wrong.
+pub fn judge_state<T: Target>(
     target: &T,
-    run: &Run,
-    choice: &Choice,
-    state: &State,
+    run: &RecordedRun,
+    options: &JudgeOptions,
+    state: &CrashState,
     image: Image,
-) -> Result<(Counts, Vec<usize>), Box<Wrong>> {
+) -> Result<(Counts, Vec<usize>), Box<FailedState>> {
     let chosen = |one_in: usize| one_in > 0 && state.index.is_multiple_of(one_in);
     let depth = Depth {
-        through_engine: chosen(choice.engine_in),
-        nested: if chosen(choice.nested_in) { choice.nested } else { 0 },
+        through_engine: chosen(options.engine_in),
+        nested: if chosen(options.nested_in) { options.nested } else { 0 },
     };
-    let least = run.least(state.moment);
-    match judge(target, run, &image, &least, depth) {
-        Err(why) => Err(Box::new(Wrong { state: *state, image, least, why })),
+    let required = run.required(state.moment);
+    match judge(target, run, &image, &required, depth) {
+        Err(why) => Err(Box::new(FailedState { state: *state, image, required, why })),
         Ok(verdict) => {
-            let beyond = verdict.lengths.iter().zip(&least).any(|(length, least)| length > least);
+            let more = verdict.lengths.iter().zip(&required).any(|(length, required)| length > required);
             let mut steps = verdict.lengths.iter().zip(run.histories.iter());
-            let short = steps.any(|(length, history)| *length < history.steps.len());
+            let less = steps.any(|(length, history)| *length < history.entries.len());
             let counts = Counts {
                 states: 1,
                 nested: verdict.nested,
-                beyond: beyond.into(),
-                short: short.into(),
+                more_than_synced: more.into(),
+                less_than_done: less.into(),
                 ..Counts::default()
             };
             Ok((counts, verdict.lengths))

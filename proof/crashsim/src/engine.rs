@@ -1,8 +1,8 @@
-//! Xebec itself as a target: volumes as its own `mkfs` makes them, opened through the façade, judged by the checker
-//! and by the reader, which share no code with it.
+//! Xebec as a target: volumes are formatted by its `mkfs`, opened through the façade, and judged by the checker and the
+//! reader, which share no code with the engine.
 //!
 //! # Locking
-//! One mutex around the files that are held.
+//! One mutex around the open files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,34 +11,36 @@ use base::Ino;
 use block::Device;
 use check::{Finding, Observer};
 use format::inode::FileType;
-use model::{Answer, Change, Facts, Failure, How, Kind, Name, New, Seen, Subject, Times, clock};
+use model::{
+    Answer, Failure, FileKind, Name, NewFile, ObservedTree, RenameMode, SetAttr, Stat, Subject, Times, clock,
+};
 use volume::{Access, Cookie, Handle, ImageOptions, Metadata, Rename, SetMetadata, Volume, open_image_on};
 
 use crate::image::{Image, ImageDevice};
 use crate::shape::Shape;
 use crate::target::Target;
 
-/// Volumes of one shape.
+/// Xebec with volumes of one shape.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    /// Which.
+    /// Shape of the volumes.
     pub shape: Shape,
 }
 
 /// An open volume.
-pub struct Open {
+pub struct OpenVolume {
     volume: Volume,
-    held: Mutex<HashMap<u64, Held>>,
+    open_inodes: Mutex<HashMap<u64, OpenInode>>,
 }
 
-/// A file that is open.
-struct Held {
+/// An open file.
+struct OpenInode {
     handles: Vec<Handle>,
-    /// It never had a name.
+    /// It has never had a name.
     anonymous: bool,
 }
 
-/// What the checker said.
+/// Findings of the checker.
 #[derive(Default)]
 struct Findings(Mutex<Vec<String>>);
 
@@ -48,10 +50,10 @@ impl Observer for Findings {
     }
 }
 
-/// What the checker finds wrong with a volume, warnings included; nothing with a sound one.
+/// Checks a volume.
 ///
 /// # Errors
-/// The findings, in words.
+/// The checker's findings, including warnings.
 pub fn check(device: &dyn Device) -> Result<(), String> {
     let findings = Findings::default();
     let options = check::Options { threads: 1, findings_per_kind: 10, ..check::Options::default() };
@@ -60,12 +62,12 @@ pub fn check(device: &dyn Device) -> Result<(), String> {
     if findings.is_empty() { Ok(()) } else { Err(format!("the checker finds:\n{}", findings.join("\n"))) }
 }
 
-/// Takes a volume as a power cut would leave it now, replays its log in memory as a read-only open does, checks it and
-/// reads its tree. The volume may be open meanwhile. Files without a name are left to the next mount.
+/// Checks and reads a volume as a power cut would leave it now: a read-only open replays its log in memory. The volume
+/// may be open at the same time. Unlinked files are left to the next mount.
 ///
 /// # Errors
-/// What is wrong with it, in words.
-pub fn check_now(image: Image, home: u64) -> Result<Seen, String> {
+/// What is wrong with it.
+pub fn check_now(image: Image, home: u64) -> Result<ObservedTree, String> {
     let device = Arc::new(ImageDevice::new(image));
     let opened = open_image_on(device, &ImageOptions::new(Access::ReadOnly));
     let opened = opened.map_err(|error| error.to_string())?;
@@ -84,18 +86,18 @@ pub fn check_now(image: Image, home: u64) -> Result<Seen, String> {
     trees.pop().ok_or_else(|| "no tree was read".into())
 }
 
-/// What lies below some directories of a clean volume, as the reader reads it.
+/// Reads the trees below some directories of a clean volume with the reader.
 ///
 /// # Errors
-/// What cannot be read, in words.
-pub fn read_trees(device: Arc<dyn Device>, homes: &[u64], times: bool) -> Result<Vec<Seen>, String> {
+/// What cannot be read.
+pub fn read_trees(device: Arc<dyn Device>, homes: &[u64], times: bool) -> Result<Vec<ObservedTree>, String> {
     let volume = read::Volume::open(device).map_err(|error| format!("the reader: {error}"))?;
-    let tree = |home: &u64| Seen::of_volume(&volume, *home, times);
+    let tree = |home: &u64| ObservedTree::of_volume(&volume, *home, times);
     homes.iter().map(tree).collect::<Result<_, _>>().map_err(|error| format!("the reader: {error}"))
 }
 
 impl Engine {
-    /// The options that its volumes are opened with.
+    /// Returns the options for opening its volumes.
     pub fn options(&self) -> volume::Options {
         volume::Options {
             clock: Arc::new(clock::ThreadClock),
@@ -103,7 +105,7 @@ impl Engine {
             cil_shards: self.shape.cil_shards,
             log_buffers: self.shape.log_buffers,
             log_buffer_bytes: Some(self.shape.log_buffer_bytes),
-            // Small, so that blocks are read again.
+            // Small, so that blocks are evicted and read again.
             buffer_bytes: self.shape.buffer_bytes,
             inodes: self.shape.inodes,
             background: self.shape.background,
@@ -112,14 +114,14 @@ impl Engine {
     }
 }
 
-/// Opens a volume for changes as the command line does.
-fn open(device: Arc<dyn Device>, options: volume::Options) -> Result<Open, String> {
+/// Opens a volume read-write as the command line does.
+fn open(device: Arc<dyn Device>, options: volume::Options) -> Result<OpenVolume, String> {
     let image = open_image_on(device, &ImageOptions::default()).map_err(|error| error.to_string())?;
-    image.open_volume(options).map(Open::new).map_err(|error| error.to_string())
+    image.open_volume(options).map(OpenVolume::new).map_err(|error| error.to_string())
 }
 
 impl Target for Engine {
-    type Volume = Open;
+    type Volume = OpenVolume;
 
     fn format(&self) -> Result<Image, String> {
         let device = ImageDevice::new(Image::new(self.shape.size));
@@ -127,49 +129,54 @@ impl Target for Engine {
         Ok(device.image())
     }
 
-    fn open(&self, device: Arc<dyn Device>) -> Result<Open, String> {
+    fn open(&self, device: Arc<dyn Device>) -> Result<OpenVolume, String> {
         open(device, self.options())
     }
 
-    fn recover(&self, device: Arc<dyn Device>) -> Result<Open, String> {
+    fn recover(&self, device: Arc<dyn Device>) -> Result<OpenVolume, String> {
         let options = volume::Options { background: false, ..self.options() };
         open(device, options)
     }
 
-    fn unmount(&self, volume: Open) -> Result<(), String> {
+    fn unmount(&self, volume: OpenVolume) -> Result<(), String> {
         volume.into_volume().unmount().map_err(|error| error.to_string())
     }
 
-    fn judge(&self, device: Arc<dyn Device>, homes: &[u64], times: bool) -> Result<Vec<Seen>, String> {
+    fn judge(
+        &self,
+        device: Arc<dyn Device>,
+        homes: &[u64],
+        times: bool,
+    ) -> Result<Vec<ObservedTree>, String> {
         check(&*device)?;
         read_trees(device, homes, times)
     }
 }
 
-impl Open {
-    /// A volume that was opened by other means than [`Target::open`].
+impl OpenVolume {
+    /// Wraps a volume that was not opened by [`Target::open`].
     pub fn new(volume: Volume) -> Self {
-        Self { volume, held: Mutex::default() }
+        Self { volume, open_inodes: Mutex::default() }
     }
 
-    /// The volume itself.
+    /// Returns the volume.
     pub fn volume(&self) -> &Volume {
         &self.volume
     }
 
-    /// The volume alone: what was held open is closed.
+    /// Closes all files and returns the volume.
     pub fn into_volume(self) -> Volume {
         self.volume
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<u64, Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn open_inodes(&self) -> MutexGuard<'_, HashMap<u64, OpenInode>> {
+        self.open_inodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, handle: Handle, anonymous: bool) {
-        let mut held = self.held();
-        let entry = held.entry(handle.ino().get());
-        entry.or_insert_with(|| Held { handles: Vec::new(), anonymous }).handles.push(handle);
+    fn add_handle(&self, handle: Handle, anonymous: bool) {
+        let mut open_inodes = self.open_inodes();
+        let entry = open_inodes.entry(handle.ino().get());
+        entry.or_insert_with(|| OpenInode { handles: Vec::new(), anonymous }).handles.push(handle);
     }
 }
 
@@ -177,20 +184,20 @@ fn failure(error: volume::Error) -> Failure {
     Failure { errno: error.errno().get(), message: error.to_string() }
 }
 
-fn kind(kind: &Kind) -> volume::NewFileType<'_> {
+fn kind(kind: &FileKind) -> volume::NewFileType<'_> {
     let device = |major: &u32, minor: &u32| volume::DeviceNumber { major: *major, minor: *minor };
     match kind {
-        Kind::File => volume::NewFileType::Regular,
-        Kind::Directory => volume::NewFileType::Directory,
-        Kind::Symlink(target) => volume::NewFileType::Symlink(target),
-        Kind::CharDevice(major, minor) => volume::NewFileType::CharDevice(device(major, minor)),
-        Kind::BlockDevice(major, minor) => volume::NewFileType::BlockDevice(device(major, minor)),
-        Kind::Fifo => volume::NewFileType::Fifo,
-        Kind::Socket => volume::NewFileType::Socket,
+        FileKind::File => volume::NewFileType::Regular,
+        FileKind::Directory => volume::NewFileType::Directory,
+        FileKind::Symlink(target) => volume::NewFileType::Symlink(target),
+        FileKind::CharDevice(major, minor) => volume::NewFileType::CharDevice(device(major, minor)),
+        FileKind::BlockDevice(major, minor) => volume::NewFileType::BlockDevice(device(major, minor)),
+        FileKind::Fifo => volume::NewFileType::Fifo,
+        FileKind::Socket => volume::NewFileType::Socket,
     }
 }
 
-fn new(new: &New) -> volume::NewFile<'_> {
+fn new(new: &NewFile) -> volume::NewFile<'_> {
     volume::NewFile {
         file_type: kind(&new.kind),
         permissions: new.mode,
@@ -200,21 +207,21 @@ fn new(new: &New) -> volume::NewFile<'_> {
     }
 }
 
-/// The kind of a file of which the target, if it is a symlink, is still to be read.
-fn kind_of(metadata: &Metadata) -> Kind {
+/// Returns the type of a file; the target of a symlink is left empty.
+fn kind_of(metadata: &Metadata) -> FileKind {
     let (major, minor) = metadata.device.map_or((0, 0), |device| (device.major, device.minor));
     match metadata.file_type {
-        FileType::Regular => Kind::File,
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink(Vec::new()),
-        FileType::CharDevice => Kind::CharDevice(major, minor),
-        FileType::BlockDevice => Kind::BlockDevice(major, minor),
-        FileType::Fifo => Kind::Fifo,
-        FileType::Socket => Kind::Socket,
+        FileType::Regular => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink(Vec::new()),
+        FileType::CharDevice => FileKind::CharDevice(major, minor),
+        FileType::BlockDevice => FileKind::BlockDevice(major, minor),
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
     }
 }
 
-impl Subject for Open {
+impl Subject for OpenVolume {
     fn root(&self) -> u64 {
         self.volume.root().get()
     }
@@ -223,22 +230,22 @@ impl Subject for Open {
         self.volume.lookup(Ino(dir), name).map(Ino::get).map_err(failure)
     }
 
-    fn create(&self, dir: u64, name: &[u8], what: &New) -> Answer<u64> {
+    fn create(&self, dir: u64, name: &[u8], what: &NewFile) -> Answer<u64> {
         self.volume.create(Ino(dir), name, &new(what)).map(Ino::get).map_err(failure)
     }
 
     fn link(&self, number: u64, dir: u64, name: &[u8]) -> Answer<()> {
         let handle = self
-            .held()
+            .open_inodes()
             .get(&number)
-            .filter(|held| held.anonymous)
-            .and_then(|held| held.handles.first().cloned());
+            .filter(|open_inodes| open_inodes.anonymous)
+            .and_then(|open_inodes| open_inodes.handles.first().cloned());
         match handle {
             None => self.volume.link(Ino(number), Ino(dir), name).map_err(failure),
             Some(handle) => {
                 self.volume.link_handle(&handle, Ino(dir), name).map_err(failure)?;
-                if let Some(held) = self.held().get_mut(&number) {
-                    held.anonymous = false;
+                if let Some(open_inodes) = self.open_inodes().get_mut(&number) {
+                    open_inodes.anonymous = false;
                 }
                 Ok(())
             }
@@ -253,40 +260,40 @@ impl Subject for Open {
         self.volume.rmdir(Ino(dir), name).map_err(failure)
     }
 
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), how: How) -> Answer<()> {
-        let how = match how {
-            How::Replace => Rename::Replace,
-            How::NoReplace => Rename::NoReplace,
-            How::Exchange => Rename::Exchange,
-            How::Whiteout(_) => Rename::Whiteout,
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Answer<()> {
+        let mode = match mode {
+            RenameMode::Replace => Rename::Replace,
+            RenameMode::NoReplace => Rename::NoReplace,
+            RenameMode::Exchange => Rename::Exchange,
+            RenameMode::Whiteout(_) => Rename::Whiteout,
         };
-        self.volume.rename(Ino(from.0), from.1, Ino(to.0), to.1, how).map_err(failure)
+        self.volume.rename(Ino(from.0), from.1, Ino(to.0), to.1, mode).map_err(failure)
     }
 
-    fn anonymous(&self, dir: u64, what: &New) -> Answer<u64> {
+    fn anonymous(&self, dir: u64, what: &NewFile) -> Answer<u64> {
         let handle = self.volume.create_tmpfile(Ino(dir), &new(what)).map_err(failure)?;
         let number = handle.ino().get();
-        self.keep(handle, true);
+        self.add_handle(handle, true);
         Ok(number)
     }
 
-    fn hold(&self, number: u64) -> Answer<()> {
+    fn open(&self, number: u64) -> Answer<()> {
         let handle = self.volume.open_ino(Ino(number)).map_err(failure)?;
-        self.keep(handle, false);
+        self.add_handle(handle, false);
         Ok(())
     }
 
-    fn release(&self, number: u64) -> Answer<()> {
-        let held = self.held().remove(&number);
-        // What it frees is freed without our lock.
-        drop(held);
+    fn close(&self, number: u64) -> Answer<()> {
+        let open_inodes = self.open_inodes().remove(&number);
+        // Inactivation must not run under our lock.
+        drop(open_inodes);
         Ok(())
     }
 
-    fn stat(&self, number: u64) -> Answer<Facts> {
+    fn stat(&self, number: u64) -> Answer<Stat> {
         let metadata = self.volume.metadata(Ino(number)).map_err(failure)?;
         let mut kind = kind_of(&metadata);
-        if let Kind::Symlink(target) = &mut kind {
+        if let FileKind::Symlink(target) = &mut kind {
             *target = self.volume.read_link(Ino(number)).map_err(failure)?;
         }
         if kind.size().is_some_and(|size| size != metadata.size) {
@@ -299,7 +306,7 @@ impl Subject for Open {
             changed: metadata.changed,
             born: metadata.created,
         };
-        Ok(Facts {
+        Ok(Stat {
             kind,
             mode: metadata.permissions,
             uid: metadata.uid,
@@ -328,7 +335,7 @@ impl Subject for Open {
         }
     }
 
-    fn set(&self, number: u64, change: &Change) -> Answer<()> {
+    fn set(&self, number: u64, change: &SetAttr) -> Answer<()> {
         let set = SetMetadata {
             permissions: change.mode,
             uid: change.uid,

@@ -1,14 +1,14 @@
-//! Files of a volume of Xebec with their contents, as the model's subject.
+//! Contents of files on a Xebec volume, as a subject of the model.
 
-use model::contents::{OpenFile, Reserve, Subject};
+use model::contents::{FallocateMode, OpenFile, Subject};
 use model::{Answer, Failure};
 use volume::{File, OpenOptions, Volume};
 
-/// A volume as the model's subject.
-pub struct Files<'v>(pub &'v Volume);
+/// A volume as a subject of the model.
+pub struct ContentsSubject<'v>(pub &'v Volume);
 
-/// A file, open twice: with and without the cache.
-pub struct Open<'v> {
+/// An open file: once for buffered and once for direct I/O.
+pub struct TestFile<'v> {
     file: File<'v>,
     direct: File<'v>,
 }
@@ -17,16 +17,16 @@ fn failed(error: volume::Error) -> Failure {
     Failure { errno: error.errno().get(), message: error.to_string() }
 }
 
-impl<'v> Subject for Files<'v> {
-    type File = Open<'v>;
+impl<'v> Subject for ContentsSubject<'v> {
+    type File = TestFile<'v>;
 
-    fn open(&self, name: &str) -> Answer<Open<'v>> {
+    fn open(&self, name: &str) -> Answer<TestFile<'v>> {
         let open = |direct| {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).direct(direct);
             options.open(self.0, name.as_bytes()).map_err(failed)
         };
-        Ok(Open { file: open(false)?, direct: open(true)? })
+        Ok(TestFile { file: open(false)?, direct: open(true)? })
     }
 
     fn sync(&self) -> Answer<()> {
@@ -34,7 +34,7 @@ impl<'v> Subject for Files<'v> {
     }
 }
 
-impl OpenFile for Open<'_> {
+impl OpenFile for TestFile<'_> {
     fn read(&self, at: u64, length: u64, direct: bool) -> Answer<Vec<u8>> {
         let length = length.min(self.file.len().saturating_sub(at).next_multiple_of(65536));
         let mut bytes = vec![0xee; length as usize];
@@ -60,30 +60,30 @@ impl OpenFile for Open<'_> {
     }
 
     fn size(&self) -> Answer<u64> {
-        let (told, size) = (self.file.metadata().map_err(failed)?.size, self.file.len());
-        let message = format!("the metadata tell {told} bytes, the file {size}");
-        if told == size { Ok(told) } else { Err(Failure { errno: 0, message }) }
+        let (stat_size, size) = (self.file.metadata().map_err(failed)?.size, self.file.len());
+        let message = format!("the inode has a size of {stat_size} bytes, the open file of {size}");
+        if stat_size == size { Ok(stat_size) } else { Err(Failure { errno: 0, message }) }
     }
 
     fn set_size(&self, size: u64) -> Answer<()> {
         self.file.set_len(size).map_err(failed)
     }
 
-    fn reserve(&self, what: Reserve, at: u64, length: u64, keep: bool) -> Answer<()> {
+    fn fallocate(&self, mode: FallocateMode, at: u64, length: u64, keep_size: bool) -> Answer<()> {
         let file = &self.file;
-        match what {
-            Reserve::Allocate => file.allocate(at, length, keep),
-            Reserve::Punch => file.punch_hole(at, length),
-            Reserve::Zero => file.zero_range(at, length, keep),
-            Reserve::Collapse => file.collapse_range(at, length),
-            Reserve::Insert => file.insert_range(at, length),
-            Reserve::Unshare => file.unshare_range(at, length, keep),
+        match mode {
+            FallocateMode::Allocate => file.allocate(at, length, keep_size),
+            FallocateMode::Punch => file.punch_hole(at, length),
+            FallocateMode::Zero => file.zero_range(at, length, keep_size),
+            FallocateMode::Collapse => file.collapse_range(at, length),
+            FallocateMode::Insert => file.insert_range(at, length),
+            FallocateMode::Unshare => file.unshare_range(at, length, keep_size),
         }
         .map_err(failed)
     }
 
-    fn share(&self, from: &Self, from_at: u64, to_at: u64, length: u64, equal: bool) -> Answer<()> {
-        let done = match equal {
+    fn share(&self, from: &Self, from_at: u64, to_at: u64, length: u64, dedupe: bool) -> Answer<()> {
+        let done = match dedupe {
             true => self.file.dedupe_range(&from.file, from_at, to_at, length),
             false => self.file.clone_range(&from.file, from_at, to_at, length),
         };

@@ -1,8 +1,8 @@
-//! A volume's bytes in pages that copies share, so that a million crash states cost what they differ in.
+//! Contents of a device in copy-on-write pages, so that a crash state costs only the pages in which it differs.
 //!
 //! # Locking
-//! [`ImageDevice`] has one lock around its pages, held for a copy of bytes. Crash states are small and each is worked
-//! on by few threads.
+//! [`ImageDevice`] has one lock around its pages, held while bytes are copied. Crash states are small, and few threads
+//! use each.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,31 +12,31 @@ use std::sync::{Arc, PoisonError, RwLock};
 use block::{Device, DeviceError, Durability, Operation};
 
 const PAGE: usize = 4096;
-/// Pages that copies count together.
-const RUN: usize = 32;
+/// Pages that share a reference count.
+const GROUP_PAGES: usize = 32;
 
 static ZEROS: [u8; PAGE] = [0; PAGE];
 
-/// A page; `None` where all of it is zero.
+/// A page; `None` if it is all zeros.
 type Page = Option<Arc<[u8; PAGE]>>;
-type Run = Arc<[Page; RUN]>;
+type PageGroup = Arc<[Page; GROUP_PAGES]>;
 
-/// The bytes of a device. A copy is one counter for each run of pages; a write then copies the pages that it changes.
+/// Contents of a device. Cloning costs one reference count per page group; a write copies the pages that it changes.
 #[derive(Clone)]
 pub struct Image {
     size: u64,
-    runs: Vec<Run>,
+    groups: Vec<PageGroup>,
 }
 
 impl Image {
-    /// All zeros.
+    /// Creates an image of zeros.
     pub fn new(size: u64) -> Self {
-        let zeros: Run = Arc::new([const { None }; RUN]);
-        let runs = size.div_ceil((PAGE * RUN) as u64) as usize;
-        Self { size, runs: vec![zeros; runs] }
+        let zeros: PageGroup = Arc::new([const { None }; GROUP_PAGES]);
+        let groups = size.div_ceil((PAGE * GROUP_PAGES) as u64) as usize;
+        Self { size, groups: vec![zeros; groups] }
     }
 
-    /// What a device holds.
+    /// Copies the contents of a device.
     ///
     /// # Errors
     /// Those of the device.
@@ -56,21 +56,23 @@ impl Image {
         Ok(image)
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Makes it longer, by zeros.
+    /// Extends the image with zeros.
     pub fn grow(&mut self, size: u64) {
-        let runs = size.div_ceil((PAGE * RUN) as u64) as usize;
-        if let Some(zeros) = Self::new((PAGE * RUN) as u64).runs.pop().filter(|_| runs > self.runs.len()) {
-            self.runs.resize(runs, zeros);
+        let groups = size.div_ceil((PAGE * GROUP_PAGES) as u64) as usize;
+        if let Some(zeros) =
+            Self::new((PAGE * GROUP_PAGES) as u64).groups.pop().filter(|_| groups > self.groups.len())
+        {
+            self.groups.resize(groups, zeros);
         }
         self.size = self.size.max(size);
     }
 
-    /// Copies bytes out. What lies past the end reads as zeros.
+    /// Reads bytes; zeros past the end.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
         let mut done = 0;
         while done < bytes.len() {
@@ -86,7 +88,7 @@ impl Image {
         }
     }
 
-    /// Copies bytes in. What lies past the end is dropped.
+    /// Writes bytes; bytes past the end are dropped.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         let mut done = 0;
         while done < bytes.len() {
@@ -94,11 +96,11 @@ impl Image {
             let (page, start) = ((at / PAGE as u64) as usize, (at % PAGE as u64) as usize);
             let length = (bytes.len() - done).min(PAGE - start);
             let piece = &bytes[done..done + length];
-            // What changes nothing costs nothing: much of what a recovery writes is there already.
-            let there = self.page(page).unwrap_or(&ZEROS);
-            if there[start..start + length] != *piece && at < self.size {
-                let pages = Arc::make_mut(&mut self.runs[page / RUN]);
-                let page = pages[page % RUN].get_or_insert_with(|| Arc::new([0; PAGE]));
+            // Do not copy a page for a write without a change: a recovery mostly rewrites the same bytes.
+            let current = self.page(page).unwrap_or(&ZEROS);
+            if current[start..start + length] != *piece && at < self.size {
+                let pages = Arc::make_mut(&mut self.groups[page / GROUP_PAGES]);
+                let page = pages[page % GROUP_PAGES].get_or_insert_with(|| Arc::new([0; PAGE]));
                 Arc::make_mut(page)[start..start + length].copy_from_slice(piece);
             }
             done += length;
@@ -106,17 +108,18 @@ impl Image {
     }
 
     fn page(&self, page: usize) -> Option<&[u8; PAGE]> {
-        self.runs.get(page / RUN)?[page % RUN].as_deref()
+        self.groups.get(page / GROUP_PAGES)?[page % GROUP_PAGES].as_deref()
     }
 
-    /// Writes them to a file, with holes where all is zero.
+    /// Writes the image to a sparse file.
     ///
     /// # Errors
     /// Those of the file.
     pub fn save(&self, path: &Path) -> std::io::Result<()> {
         let file = File::create(path)?;
         file.set_len(self.size)?;
-        for (page, offset) in self.runs.iter().flat_map(|run| &**run).zip((0..self.size).step_by(PAGE)) {
+        for (page, offset) in self.groups.iter().flat_map(|group| &**group).zip((0..self.size).step_by(PAGE))
+        {
             let length = (self.size - offset).min(PAGE as u64) as usize;
             if let Some(page) = page {
                 file.write_all_at(&page[..length], offset)?;
@@ -125,7 +128,7 @@ impl Image {
         Ok(())
     }
 
-    /// The bytes in one piece.
+    /// Returns the contents as one vector.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.size as usize];
         self.read(0, &mut bytes);
@@ -133,16 +136,16 @@ impl Image {
     }
 }
 
-/// An image as a device. Everything written is there at once; what survives a crash is the recorder's business.
+/// An image as a device. Writes take effect at once; which ones survive a crash is decided by the recording device.
 pub struct ImageDevice(RwLock<Image>);
 
 impl ImageDevice {
-    /// A device with this content.
+    /// Creates a device with these contents.
     pub fn new(image: Image) -> Self {
         Self(RwLock::new(image))
     }
 
-    /// The content now.
+    /// Returns the current contents.
     pub fn image(&self) -> Image {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

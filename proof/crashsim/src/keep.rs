@@ -1,11 +1,11 @@
-//! A wrong state kept in a folder: the device as the crash left it, what was done, and why it is wrong. Threads and
-//! their timing are not in a seed, so a kept state is what can be judged again exactly.
+//! Keeps a failed state in a folder: the contents of the device, the history, and what is wrong. As the timing of
+//! threads does not depend on the seed, only a kept state can be judged again exactly.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `state.img` | the device |
-//! | `history` | for each thread a line `home ...`, then its steps, one a line |
-//! | `why` | what was wrong, for a person |
+//! | `state.img` | the contents of the device |
+//! | `history` | for each thread a line `home ...`, then one line per operation |
+//! | `why` | what is wrong |
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,85 +14,89 @@ use std::sync::Arc;
 
 use base::time::Time;
 use block::{MemoryDevice, Recording};
-use model::{Facts, History, Kind, Step, Times, Tree};
+use model::{FileKind, History, HistoryEntry, Stat, Times, Tree};
 
-use crate::campaign::Wrong;
+use crate::campaign::FailedState;
 use crate::image::Image;
-use crate::workload::{Mark, Run};
+use crate::workload::{RecordedRun, SyncPoint};
 
-/// Writes a wrong state into a folder.
+/// Writes a failed state to a folder.
 ///
 /// # Errors
-/// In words.
-pub fn save(folder: &Path, run: &Run, wrong: &Wrong) -> Result<(), String> {
+/// The file that cannot be read or written.
+pub fn save(folder: &Path, run: &RecordedRun, failed: &FailedState) -> Result<(), String> {
     let write = |name: &str, bytes: &[u8]| {
         let path = folder.join(name);
         std::fs::write(&path, bytes).map_err(|error| format!("{}: {error}", path.display()))
     };
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    write("state.img", &wrong.image.to_bytes())?;
-    write("why", format!("{:?}\n{}\n", wrong.state, wrong.why).as_bytes())?;
+    write("state.img", &failed.image.to_bytes())?;
+    write("why", format!("{:?}\n{}\n", failed.state, failed.why).as_bytes())?;
     let mut text = String::new();
-    for (history, least) in run.histories.iter().zip(&wrong.least) {
-        home_line(&mut text, history, *least);
-        for step in &history.steps {
-            let Step { operation, now, number, done, began, ended, .. } = step;
-            let done = if *done { "done" } else { "refused" };
+    for (history, required) in run.histories.iter().zip(&failed.required) {
+        home_line(&mut text, history, *required);
+        for entry in &history.entries {
+            let HistoryEntry { operation, now, number, succeeded, began, ended, .. } = entry;
+            let succeeded = if *succeeded { "done" } else { "refused" };
             // Writing to a string cannot fail.
-            let _ =
-                writeln!(text, "{done} {number} {} {} {began} {ended} {operation}", now.seconds, now.nanos);
+            let _ = writeln!(
+                text,
+                "{succeeded} {number} {} {} {began} {ended} {operation}",
+                now.seconds, now.nanos
+            );
         }
     }
     write("history", text.as_bytes())
 }
 
-fn home_line(text: &mut String, history: &History, least: usize) {
-    let Facts { mode, uid, gid, links, times, .. } = &history.facts;
-    let _ = write!(text, "home {} {mode} {uid} {gid} {links} {least}", history.number);
+fn home_line(text: &mut String, history: &History, required: usize) {
+    let Stat { mode, uid, gid, links, times, .. } = &history.stat;
+    let _ = write!(text, "home {} {mode} {uid} {gid} {links} {required}", history.number);
     for time in times.iter().flat_map(|t| [t.accessed, t.modified, t.changed, t.born]) {
         let _ = write!(text, " {} {}", time.seconds, time.nanos);
     }
     text.push('\n');
 }
 
-/// Reads a kept state back: the device, and a run that has only what it takes to judge it.
+/// Reads a kept state: the contents of the device, and a run with only the parts needed to judge it.
 ///
 /// # Errors
-/// In words.
-pub fn load(folder: &Path) -> Result<(Image, Run), String> {
+/// The file that cannot be read or written.
+pub fn load(folder: &Path) -> Result<(Image, RecordedRun), String> {
     let path = |name: &str| folder.join(name);
     let read_error = |name: &str, error: std::io::Error| format!("{}: {error}", path(name).display());
     let bytes = std::fs::read(path("state.img")).map_err(|error| read_error("state.img", error))?;
     let text = std::fs::read_to_string(path("history")).map_err(|error| read_error("history", error))?;
     let device = MemoryDevice::from_bytes(&bytes);
     let image = Image::of_device(&device).map_err(|error| error.to_string())?;
-    let (mut threads, mut least): (Vec<(History, Tree)>, Vec<usize>) = Default::default();
+    let (mut threads, mut required): (Vec<(History, Tree)>, Vec<usize>) = Default::default();
     for (number, line) in (1..).zip(text.lines()) {
-        let wrong = |what: String| format!("{}, line {number}: {what}", path("history").display());
+        let failed = |what: String| format!("{}, line {number}: {what}", path("history").display());
         if let Some(rest) = line.strip_prefix("home ") {
-            let (history, length) = read_home(rest).map_err(wrong)?;
-            let tree = Tree::new(history.facts.clone(), history.number);
+            let (history, length) = read_home(rest).map_err(failed)?;
+            let tree = Tree::new(history.stat.clone(), history.number);
             threads.push((History { first: tree.fingerprint(), ..history }, tree));
-            least.push(length);
+            required.push(length);
             continue;
         }
-        let (history, tree) = threads.last_mut().ok_or_else(|| wrong("a step before any home".into()))?;
-        let mut step = read_step(line).map_err(wrong)?;
-        if step.done {
-            let done = tree.perform(&step.operation, step.now, step.number);
-            done.map_err(|refusal| wrong(format!("the model says {refusal:?}")))?;
+        let (history, tree) =
+            threads.last_mut().ok_or_else(|| failed("an operation before any home directory".into()))?;
+        let mut entry = read_entry(line).map_err(failed)?;
+        if entry.succeeded {
+            let succeeded = tree.perform(&entry.operation, entry.now, entry.number);
+            succeeded.map_err(|refusal| failed(format!("the model refuses it: {refusal:?}")))?;
         }
-        step.print = tree.fingerprint();
-        history.steps.push(step);
+        entry.fingerprint = tree.fingerprint();
+        history.entries.push(entry);
     }
     let histories: Vec<History> = threads.into_iter().map(|(history, _)| history).collect();
-    let times = histories.iter().any(|history| history.facts.times.is_some());
-    let run = Run {
+    let times = histories.iter().any(|history| history.stat.times.is_some());
+    let run = RecordedRun {
         before: image.clone(),
         recording: Recording::default(),
         histories: Arc::new(histories),
-        marks: vec![Mark { moment: 0, lengths: least }],
-        exactly: false,
+        sync_points: vec![SyncPoint { moment: 0, lengths: required }],
+        exact: false,
         times,
     };
     Ok((image, run))
@@ -105,30 +109,30 @@ fn number<T: FromStr>(words: &mut std::str::SplitWhitespace<'_>) -> Result<T, St
 fn read_home(rest: &str) -> Result<(History, usize), String> {
     let mut words = rest.split_whitespace();
     let home = number(&mut words)?;
-    let mut facts = Facts {
-        kind: Kind::Directory,
+    let mut stat = Stat {
+        kind: FileKind::Directory,
         mode: number(&mut words)?,
         uid: number(&mut words)?,
         gid: number(&mut words)?,
         links: number(&mut words)?,
         times: None,
     };
-    let least = number(&mut words)?;
+    let required = number(&mut words)?;
     if words.clone().next().is_some() {
         let mut time = || Ok::<_, String>(Time { seconds: number(&mut words)?, nanos: number(&mut words)? });
-        facts.times = Some(Times { accessed: time()?, modified: time()?, changed: time()?, born: time()? });
+        stat.times = Some(Times { accessed: time()?, modified: time()?, changed: time()?, born: time()? });
     }
-    Ok((History { facts, number: home, first: 0, steps: Vec::new() }, least))
+    Ok((History { stat, number: home, first: 0, entries: Vec::new() }, required))
 }
 
-fn read_step(line: &str) -> Result<Step, String> {
+fn read_entry(line: &str) -> Result<HistoryEntry, String> {
     let mut words = line.splitn(7, ' ');
-    let mut next = || words.next().ok_or_else(|| "a step of too few words".to_owned());
-    let done = next()? == "done";
-    let number = |word: &str| word.parse::<u64>().map_err(|_| format!("`{word}` is no number"));
+    let mut next = || words.next().ok_or_else(|| "a line has too few words".to_owned());
+    let succeeded = next()? == "done";
+    let number = |word: &str| word.parse::<u64>().map_err(|_| format!("`{word}` is not a number"));
     let made = number(next()?)?;
     let now = Time { seconds: number(next()?)? as i64, nanos: number(next()?)? as u32 };
     let (began, ended) = (number(next()?)?, number(next()?)?);
     let operation = next()?.parse()?;
-    Ok(Step { operation, now, number: made, done, print: 0, began, ended })
+    Ok(HistoryEntry { operation, now, number: made, succeeded, fingerprint: 0, began, ended })
 }

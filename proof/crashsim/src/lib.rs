@@ -1,25 +1,25 @@
-//! The crash simulator: a run on a device that remembers every write, the power cut at each of them, and a judgement of
-//! every state that a cut could leave.
+//! The crash simulator: records all writes of a run, simulates a power cut at each of them, and judges every state that
+//! a cut may leave.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Target`] | what is tested: something that formats, opens, unmounts and judges volumes |
-//! | [`Workload`], [`run()`], [`work`], [`Run`] | threads at work, and all that is known of it afterwards |
-//! | [`State`], [`Fate`], [`states`], [`Builder`] | what a cut leaves: which writes, and which of their sectors |
-//! | [`judge`], [`survived`], [`Depth`], [`Verdict`] | whether one state recovers to a sound volume and a prefix of history |
-//! | [`judge_run`], [`Choice`], [`Counts`] | all states of a run, in parallel |
-//! | [`keep`] | a wrong state in a folder, to be judged again |
-//! | [`engine`], [`shape`], [`standard`] | Xebec as the target, the shapes of its volumes, and what each seed does |
-//! | [`files`] | contents of its files as a subject |
-//! | [`mod@short`] | what each seed does where runs are short and many |
-//! | [`stamped`] | contents of which each sector tells which write it is of |
-//! | [`Image`], [`ImageDevice`] | pages that copies share |
+//! | [`Target`] | the file system under test: formats, opens, unmounts and judges volumes |
+//! | [`Workload`], [`run()`], [`work`], [`RecordedRun`] | runs a workload in threads and records it |
+//! | [`CrashState`], [`WriteFate`], [`states`], [`StateBuilder`] | which sectors of which writes survive |
+//! | [`judge`], [`survived`], [`Depth`], [`Verdict`] | judges the recovery of one state |
+//! | [`judge_run`], [`JudgeOptions`], [`Counts`] | judges all states of a run, in parallel |
+//! | [`keep`] | keeps a failed state in a folder, to judge it again |
+//! | [`engine`], [`shape`], [`standard`] | Xebec as the target, shapes of volumes, the standard workload of each seed |
+//! | [`files`] | contents of Xebec's files as a subject of the model |
+//! | [`mod@short`] | the workload of each seed in the campaign of short runs |
+//! | [`stamped`] | file contents in which each sector identifies the write that it came from |
+//! | [`Image`], [`ImageDevice`] | device contents in copy-on-write pages |
 //!
 //! # What is judged
-//! After recovery in place and an unmount, the volume has no damage, and the tree below each thread's directory is what
-//! the model has after some prefix of what the thread did. The prefix holds all that a sync had made stable, and
-//! whatever another thread had ended before a step began that survived. For some states the recovery itself is cut, and
-//! must come to the same tree when it is done again.
+//! After recovery in place and an unmount, the volume is sound, and the tree below each thread's directory matches the
+//! model after some prefix of the thread's operations. The prefix contains all operations before the last completed
+//! sync, and all that any thread had completed before a surviving operation of another thread began. For some states
+//! the recovery itself is cut; a second recovery must then produce the same tree.
 #![forbid(unsafe_code)]
 
 mod campaign;
@@ -38,9 +38,9 @@ mod tests;
 mod verdict;
 mod workload;
 
-pub use campaign::{Choice, Counts, Wrong, judge_run, one};
+pub use campaign::{Counts, FailedState, JudgeOptions, judge_run, judge_state};
 pub use image::{Image, ImageDevice};
-pub use state::{Builder, Fate, State, states, states_with_tears};
+pub use state::{CrashState, StateBuilder, WriteFate, states, states_with_tears};
 pub use target::Target;
 pub use verdict::{Depth, Verdict, judge, survived};
-pub use workload::{Mark, Run, Worked, Workload, prepare, run, run_on, work};
+pub use workload::{RecordedRun, SyncPoint, WorkResult, Workload, prepare, run, run_on, work};

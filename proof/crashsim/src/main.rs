@@ -1,8 +1,8 @@
-//! Crashes Xebec: runs of random operations, the power cut at every write of each.
+//! Simulates power cuts at every write of random workloads on Xebec.
 //!
-//! `xebec-crashsim --seed 7` runs one seed, `--runs 100` a hundred from it on; a wrong state is kept in a folder, and
-//! `xebec-crashsim --judge FOLDER` judges it again. With `--log FILE` each seed is noted there when it is done, a wrong
-//! one too, and the next call goes on where this one was stopped.
+//! `xebec-crashsim --seed 7` runs one seed, `--runs 100` the next hundred. A failed state is kept in a folder, and
+//! `xebec-crashsim --judge FOLDER` judges it again. With `--log FILE` each finished seed is recorded in a file, even if
+//! it failed, and the next call continues where this one was stopped.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
@@ -15,56 +15,56 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use crashsim::engine::Engine;
 use crashsim::shape::{SHAPES, Shape};
-use crashsim::short::{Short, Volumes, short};
-use crashsim::{Builder, Choice, Counts, Depth, Image, Workload, Wrong};
-use crashsim::{judge, judge_run, keep, one, run, run_on, standard};
+use crashsim::short::{ShortRun, Volumes, short_run};
+use crashsim::{Counts, Depth, FailedState, Image, JudgeOptions, StateBuilder, Workload};
+use crashsim::{judge, judge_run, judge_state, keep, run, run_on, standard};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[derive(Parser)]
-#[command(about = "Cuts the power at every write of a run, and judges what is left")]
+#[command(about = "Simulate a power cut at every write of a run, and judge each resulting state")]
 struct Args {
-    /// The first seed.
+    /// First seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many runs, each with the next seed.
+    /// Number of runs, with consecutive seeds.
     #[arg(long, default_value_t = 1)]
     runs: u64,
-    /// Stop after so many states.
+    /// Stop after this number of states.
     #[arg(long)]
     states: Option<usize>,
-    /// Begin no run after so many seconds.
+    /// Start no run after this number of seconds.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Judge this state of the run alone.
+    /// Judge only this state of the run.
     #[arg(long)]
     state: Option<usize>,
-    /// Short runs, on volumes whose logs were used before: far more states in the same time.
+    /// Do short runs on volumes with used logs: far more states in the same time.
     #[arg(long)]
     short: bool,
-    /// The shape of the volume; each seed has its own without it.
+    /// Shape of the volume [default: by the seed].
     #[arg(long, conflicts_with = "short")]
     shape: Option<String>,
-    /// Threads that work; each seed has its own number without it.
+    /// Number of threads of the workload [default: by the seed].
     #[arg(long)]
     threads: Option<usize>,
-    /// Operations of each thread.
+    /// Operations of each thread [default: by the seed].
     #[arg(long)]
     operations: Option<usize>,
-    /// Workers that judge.
+    /// Number of threads that judge states [default: one per CPU].
     #[arg(long)]
     workers: Option<usize>,
-    /// States of one run at most, spread over it; 0 for all.
+    /// Maximum number of states of one run, spread over it; 0 for all.
     #[arg(long, default_value_t = 0)]
     most: usize,
-    /// Note each seed in this file, and leave out those that are in it. A wrong state does not end the campaign.
+    /// Record finished seeds in this file, and skip those that are in it. A failed state does not end the campaign.
     #[arg(long)]
     log: Option<PathBuf>,
-    /// Where wrong states are kept.
+    /// Folder for failed states.
     #[arg(long, default_value = "crash-states")]
     keep: PathBuf,
-    /// Judge the state that was kept in this folder.
+    /// Judge the state that was kept in this folder; needs --shape.
     #[arg(long)]
     judge: Option<PathBuf>,
 }
@@ -89,7 +89,7 @@ fn shape(args: &Args, seed: u64) -> Result<Shape, String> {
         None => Ok(standard::shape(seed)),
         Some(name) => Shape::named(name).ok_or_else(|| {
             let names: Vec<_> = SHAPES.iter().map(|shape| shape.name).collect();
-            format!("no shape is called {name}: {}", names.join(", "))
+            format!("unknown shape `{name}`; known shapes: {}", names.join(", "))
         }),
     }
 }
@@ -97,24 +97,21 @@ fn shape(args: &Args, seed: u64) -> Result<Shape, String> {
 fn judge_kept(args: &Args, folder: &Path) -> Result<(), String> {
     let (image, run) = keep::load(folder)?;
     if args.shape.is_none() {
-        return Err("the shape of a kept state is needed: --shape".into());
+        return Err("--judge needs the shape of the volume: add --shape NAME".into());
     }
     let engine = Engine { shape: shape(args, args.seed)? };
     let depth = Depth { through_engine: true, nested: 20 };
-    let verdict = judge(&engine, &run, &image, &run.least(0), depth)?;
-    println!(
-        "right: {:?} steps survived, {} cuts of the recovery are right",
-        verdict.lengths, verdict.nested
-    );
+    let verdict = judge(&engine, &run, &image, &run.required(0), depth)?;
+    println!("ok: {:?} operations survived; {} cuts of the recovery are ok", verdict.lengths, verdict.nested);
     Ok(())
 }
 
 fn campaign(args: &Args) -> Result<(), String> {
     let started = Instant::now();
-    let (mut log, mut sum) = (args.log.as_deref().map(Noted::open).transpose()?, Counts::default());
+    let (mut log, mut sum) = (args.log.as_deref().map(SeedLog::open).transpose()?, Counts::default());
     let volumes = Volumes::default();
     let before = log.as_ref().map_or(0, |log| log.states);
-    let mut wrong = Vec::new();
+    let mut failed = Vec::new();
     for seed in args.seed..args.seed.saturating_add(args.runs) {
         let enough = args.states.is_some_and(|states| before + sum.states + sum.nested >= states);
         let late = args.seconds.is_some_and(|seconds| started.elapsed() >= Duration::from_secs(seconds));
@@ -132,38 +129,38 @@ fn campaign(args: &Args) -> Result<(), String> {
         log.note(seed, &result)?;
         match result {
             Ok(counts) => sum += counts,
-            Err(why) => wrong.push(why),
+            Err(why) => failed.push(why),
         }
     }
     let rate = (sum.states + sum.nested) as f64 / started.elapsed().as_secs_f64();
     println!(
-        "{} runs of {} operations, {} syncs, {} writes and flushes: {} crash states and {} of their recoveries are \
-         right, {rate:.0} a second; {} held more than was synced, {} less than was done; {} were like others",
+        "{} runs, {} operations, {} syncs, {} writes and flushes: {} crash states and {} of their recoveries are ok, \
+         {rate:.0} per second; {} had more than was synced, {} less than was done; {} were duplicates",
         sum.runs,
         sum.operations,
         sum.syncs,
         sum.events,
         sum.states,
         sum.nested,
-        sum.beyond,
-        sum.short,
-        sum.again
+        sum.more_than_synced,
+        sum.less_than_done,
+        sum.duplicates
     );
     if before > 0 {
-        println!("with those noted before: {}", before + sum.states + sum.nested);
+        println!("including those recorded before: {}", before + sum.states + sum.nested);
     }
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n\n")) }
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n\n")) }
 }
 
-/// Seeds that are done.
-struct Noted {
+/// The file of finished seeds.
+struct SeedLog {
     file: File,
     seeds: HashSet<u64>,
-    /// States of them, with those of recoveries.
+    /// Their states, including those of recoveries.
     states: usize,
 }
 
-impl Noted {
+impl SeedLog {
     fn open(path: &Path) -> Result<Self, String> {
         let words = |error: std::io::Error| format!("{}: {error}", path.display());
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(words)?;
@@ -186,36 +183,41 @@ impl Noted {
         let line = match result {
             Ok(counts) => format!(
                 "seed {seed} operations {} syncs {} events {} states {} recoveries {} again {}\n",
-                counts.operations, counts.syncs, counts.events, counts.states, counts.nested, counts.again
+                counts.operations,
+                counts.syncs,
+                counts.events,
+                counts.states,
+                counts.nested,
+                counts.duplicates
             ),
-            Err(why) => format!("seed {seed} is wrong: {}\n", why.replace('\n', " | ")),
+            Err(why) => format!("seed {seed} failed: {}\n", why.replace('\n', " | ")),
         };
         self.file.write_all(line.as_bytes()).map_err(|error| format!("the log: {error}"))
     }
 }
 
-/// What a seed does, as the arguments change it, and the volume before, where it is not a fresh one.
-fn what(
+/// Returns the workload of a seed with the options applied, and the initial volume if it is not a fresh one.
+fn configuration(
     args: &Args,
     volumes: &Volumes,
     seed: u64,
-) -> Result<(Engine, Workload, Choice, Option<Image>), String> {
-    let (shape, mut workload, choice, before) = match args.short {
-        false => (shape(args, seed)?, standard::workload(seed), standard::choice(seed), None),
+) -> Result<(Engine, Workload, JudgeOptions, Option<Image>), String> {
+    let (shape, mut workload, options, before) = match args.short {
+        false => (shape(args, seed)?, standard::workload(seed), standard::options(seed), None),
         true => {
-            let Short { shape, used, workload, choice } = short(seed);
-            let before = volumes.get(&shape, used).map_err(|why| format!("seed {seed}: {why}"))?;
-            (shape, workload, choice, Some(before))
+            let ShortRun { shape, log_use, workload, options } = short_run(seed);
+            let before = volumes.get(&shape, log_use).map_err(|why| format!("seed {seed}: {why}"))?;
+            (shape, workload, options, Some(before))
         }
     };
     workload.threads = args.threads.unwrap_or(workload.threads);
     workload.operations = args.operations.unwrap_or(workload.operations);
     let workers = args.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-    Ok((Engine { shape }, workload, Choice { workers, states: args.most, ..choice }, before))
+    Ok((Engine { shape }, workload, JudgeOptions { workers, states: args.most, ..options }, before))
 }
 
 fn run_seed(args: &Args, volumes: &Volumes, seed: u64) -> Result<Counts, String> {
-    let (engine, workload, choice, before) = what(args, volumes, seed)?;
+    let (engine, workload, options, before) = configuration(args, volumes, seed)?;
     let name = engine.shape.name;
     let run = match before {
         None => run(&engine, &workload),
@@ -223,12 +225,12 @@ fn run_seed(args: &Args, volumes: &Volumes, seed: u64) -> Result<Counts, String>
     };
     let run = run.map_err(|why| format!("seed {seed} ({name}): {why}"))?;
     let result = match args.state {
-        None => judge_run(&engine, &run, &choice),
+        None => judge_run(&engine, &run, &options),
         Some(index) => {
-            let all = choice.states_of(&run.recording);
+            let all = options.states_of(&run.recording);
             let state = all.get(index).ok_or_else(|| format!("the run has {} states", all.len()))?;
-            let image = Builder::new(&run.before, &run.recording).build(state);
-            one(&engine, &run, &choice, state, image).map(|(counts, _)| counts)
+            let image = StateBuilder::new(&run.before, &run.recording).build(state);
+            judge_state(&engine, &run, &options, state, image).map(|(counts, _)| counts)
         }
     };
     match result {
@@ -239,15 +241,21 @@ fn run_seed(args: &Args, volumes: &Volumes, seed: u64) -> Result<Counts, String>
             );
             Ok(counts)
         }
-        Err(wrong) => Err(wrong_state(args, seed, name, &run, &wrong)),
+        Err(failed) => Err(wrong_state(args, seed, name, &run, &failed)),
     }
 }
 
-fn wrong_state(args: &Args, seed: u64, shape: &str, run: &crashsim::Run, wrong: &Wrong) -> String {
-    let folder = args.keep.join(format!("seed-{seed}-state-{}", wrong.state.index));
-    let kept = match keep::save(&folder, run, wrong) {
-        Ok(()) => format!("judge it again: xebec-crashsim --shape {shape} --judge {}", folder.display()),
-        Err(why) => format!("not kept: {why}"),
+fn wrong_state(
+    args: &Args,
+    seed: u64,
+    shape: &str,
+    run: &crashsim::RecordedRun,
+    failed: &FailedState,
+) -> String {
+    let folder = args.keep.join(format!("seed-{seed}-state-{}", failed.state.index));
+    let kept = match keep::save(&folder, run, failed) {
+        Ok(()) => format!("to judge it again: xebec-crashsim --shape {shape} --judge {}", folder.display()),
+        Err(why) => format!("cannot keep it: {why}"),
     };
-    format!("seed {seed} ({shape}), {:?}:\n{}\n{kept}", wrong.state, wrong.why)
+    format!("seed {seed} ({shape}), {:?}:\n{}\n{kept}", failed.state, failed.why)
 }

@@ -1,54 +1,53 @@
-//! The shapes of volumes that are crashed: small, so that states are cheap, and of every feature that changes what a
-//! change writes.
+//! Shapes of volumes for power cuts: small, so that states are cheap, with every feature that changes what is logged.
 
 use format::timestamp::Timestamp;
 
-/// A shape, and how its volumes are opened.
+/// The format of a volume, and the options for opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What it is called.
+    /// Name.
     pub name: &'static str,
-    /// Bytes of the volume.
+    /// Size of the volume in bytes.
     pub size: u64,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Bytes of a sector, where they are not 512.
+    /// Sector size in bytes, if not 512.
     pub sector_size: Option<u32>,
-    /// Bytes of a directory block, where it is larger.
+    /// Directory block size in bytes, if larger than a block.
     pub dir_block_size: Option<u32>,
-    /// Bytes of an inode.
+    /// Inode size in bytes.
     pub inode_size: u32,
-    /// AGs; as mkfs chooses where not given.
+    /// Number of AGs; `None` for the default of mkfs.
     pub ag_count: Option<u64>,
-    /// Bytes of the log; the least where not given.
+    /// Log size in bytes; `None` for the minimum.
     pub log_size: Option<u64>,
-    /// Log stripe unit.
+    /// Log stripe unit in bytes.
     pub log_stripe: Option<u64>,
-    /// Free inode tree.
+    /// Free inode btree.
     pub finobt: bool,
-    /// Reverse mappings.
+    /// Reverse mapping btree.
     pub rmapbt: bool,
-    /// Shared blocks.
+    /// Shared extents.
     pub reflink: bool,
     /// Sparse inode chunks.
     pub sparse: bool,
-    /// Wide times.
+    /// Timestamps beyond 2038.
     pub bigtime: bool,
     /// Shards of the committed item list.
     pub cil_shards: Option<usize>,
     /// Log buffers.
     pub log_buffers: usize,
-    /// Bytes of each.
+    /// Size of a log buffer in bytes.
     pub log_buffer_bytes: u32,
-    /// Bytes of metadata that are kept in memory.
+    /// Limit of cached metadata in bytes.
     pub buffer_bytes: usize,
-    /// Inodes that are kept in memory.
+    /// Limit of cached inodes.
     pub inodes: usize,
-    /// Threads of the volume's own.
+    /// Start background threads.
     pub background: bool,
 }
 
-/// The shape from which the others differ.
+/// The default shape, from which the others are derived.
 pub const BASE: Shape = Shape {
     name: "default",
     size: 24 << 20,
@@ -72,7 +71,7 @@ pub const BASE: Shape = Shape {
     background: true,
 };
 
-/// The least log that the kernel accepts of blocks of 1 KiB with all features: it is full soon.
+/// The smallest log that the kernel accepts with 1 KiB blocks and all features, so that it fills quickly.
 const SMALL_LOG: Option<u64> = Some(5363 << 10);
 
 /// All shapes.
@@ -119,12 +118,12 @@ pub const SHAPES: [Shape; 7] = [
 ];
 
 impl Shape {
-    /// A shape by its name.
+    /// Returns a shape by name.
     pub fn named(name: &str) -> Option<Self> {
         SHAPES.into_iter().find(|shape| shape.name == name)
     }
 
-    /// What `mkfs` is told.
+    /// Returns the options of `mkfs`.
     pub fn mkfs(&self) -> mkfs::Options {
         let log = mkfs::LogOptions {
             size: self.log_size,

@@ -1,112 +1,129 @@
-//! The short campaign: runs of a few dozen operations, so that a state costs little, on volumes of all shapes whose log
-//! was used before. Most runs cross the end of the log, where its ring begins anew.
+//! The campaign of short runs: a few dozen operations, so that a state costs little, on volumes of all shapes with used
+//! logs. Most runs wrap around the end of the log.
 //!
 //! # Locking
-//! A mutex around the volumes that were prepared, held while one is.
+//! A mutex around the prepared volumes, held for a lookup or an insertion.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::Ino;
-use model::{Aim, Rng, Styles, Tolerance};
+use model::{NameStyles, OperationMix, Rng, Tolerance};
 use volume::{NewFile, NewFileType, Volume};
 
-use crate::campaign::Choice;
+use crate::campaign::JudgeOptions;
 use crate::engine::Engine;
 use crate::image::{Image, ImageDevice};
 use crate::shape::{SHAPES, Shape};
 use crate::target::Target;
 use crate::workload::Workload;
 
-/// How much of a volume's log was written before a run begins.
+/// How much of a volume's log was written before a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Used {
+pub enum LogUse {
     /// Nothing.
     Fresh,
-    /// All but so many bytes, or a little less.
+    /// About all but this number of bytes.
     AllBut(u64),
-    /// All, and a third once more.
+    /// All of it, and a third of it again.
     SecondLap,
 }
 
-/// What is tried, in turn.
-const USED: [Used; 6] = [
-    Used::AllBut(4 << 10),
-    Used::AllBut(24 << 10),
-    Used::SecondLap,
-    Used::AllBut(60 << 10),
-    Used::Fresh,
-    Used::AllBut(110 << 10),
+/// All variants, used in turn.
+const LOG_USES: [LogUse; 6] = [
+    LogUse::AllBut(4 << 10),
+    LogUse::AllBut(24 << 10),
+    LogUse::SecondLap,
+    LogUse::AllBut(60 << 10),
+    LogUse::Fresh,
+    LogUse::AllBut(110 << 10),
 ];
 
 /// One seed of the campaign.
 #[derive(Clone, Debug)]
-pub struct Short {
-    /// The volume's shape.
+pub struct ShortRun {
+    /// Shape of the volume.
     pub shape: Shape,
-    /// What was done with its log.
-    pub used: Used,
-    /// What is done.
+    /// Previous use of its log.
+    pub log_use: LogUse,
+    /// Operations.
     pub workload: Workload,
-    /// How states are chosen.
-    pub choice: Choice,
+    /// Selection of states.
+    pub options: JudgeOptions,
 }
 
-/// What a seed is.
-pub fn short(seed: u64) -> Short {
-    let mut rng = Rng::part(seed, 3);
+/// Returns the run of a seed.
+pub fn short_run(seed: u64) -> ShortRun {
+    let mut rng = Rng::stream(seed, 3);
     let shape = &SHAPES[(seed % SHAPES.len() as u64) as usize];
-    let used = USED[(seed / SHAPES.len() as u64 % USED.len() as u64) as usize];
+    let log_use = LOG_USES[(seed / SHAPES.len() as u64 % LOG_USES.len() as u64) as usize];
     let sync_in = [5, 12, 25][rng.index(3)];
-    let plain = Aim { sync_in, reads_in: 0, refused_in: 0, ..Aim::MIXED };
-    let long = Styles { short: 1, long: 6, bytes: 1, equal: 2 };
-    let aim = match rng.below(4) {
-        0 => Aim { most: 30, fewest: 4, ..plain },
-        1 => Aim { styles: long, directories: 2, hot_in: 1, most: 50, fewest: 0, held: 2, ..plain },
-        2 => Aim { directories: 500, hot_in: 8, most: 40, fewest: 2, ..plain },
-        _ => Aim { most: 12, fewest: 0, held: 8, ..plain },
+    let plain = OperationMix { sync_in, reads_in: 0, refused_in: 0, ..OperationMix::MIXED };
+    let long = NameStyles { short: 1, long: 6, bytes: 1, same_hash: 2 };
+    let mix = match rng.below(4) {
+        0 => OperationMix { files_max: 30, files_min: 4, ..plain },
+        1 => OperationMix {
+            names: long,
+            directories_per_mille: 2,
+            hot_in: 1,
+            files_max: 50,
+            files_min: 0,
+            open_max: 2,
+            ..plain
+        },
+        2 => OperationMix { directories_per_mille: 500, hot_in: 8, files_max: 40, files_min: 2, ..plain },
+        _ => OperationMix { files_max: 12, files_min: 0, open_max: 8, ..plain },
     };
     let threads = [1, 1, 1, 2, 3][rng.index(5)];
     let operations = (50 + rng.index(100)) / threads;
     let (unmount, tolerance) = (rng.one_in(2), Tolerance::default());
-    let workload = Workload { seed, threads, operations, aim, times: true, unmount, tolerance };
-    // With many threads the journal has its own, too: records are written side by side.
+    let workload = Workload { seed, threads, operations, mix, times: true, unmount, tolerance };
+    // With several threads the journal has its own, too, so that log records are written concurrently.
     let shape = Shape { background: threads > 1 || rng.one_in(2), ..shape.clone() };
-    let choice =
-        Choice { seed, random: 10, tears: 6, states: 0, engine_in: 29, nested_in: 17, nested: 4, workers: 1 };
-    Short { shape, used, workload, choice }
+    let options = JudgeOptions {
+        seed,
+        random: 10,
+        tears: 6,
+        states: 0,
+        engine_in: 29,
+        nested_in: 17,
+        nested: 4,
+        workers: 1,
+    };
+    ShortRun { shape, log_use, workload, options }
 }
 
-/// Volumes with used logs, each made once.
+/// Cache of volumes with used logs.
 #[derive(Default)]
-pub struct Volumes(Mutex<HashMap<(&'static str, Used), Image>>);
+pub struct Volumes(Mutex<HashMap<(&'static str, LogUse), Image>>);
 
-/// Bytes of log that are left where the shares of all [`Used::AllBut`] branch off.
+/// Unused bytes of log in the volume from which all [`LogUse::AllBut`] are derived.
 const BRANCH: u64 = 192 << 10;
 
 impl Volumes {
-    /// A volume of a shape.
+    /// Returns a volume of a shape.
     ///
     /// # Errors
-    /// In words.
-    pub fn get(&self, shape: &Shape, used: Used) -> Result<Image, String> {
-        if let Some(image) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(shape.name, used)) {
+    /// The volume cannot be formatted or filled.
+    pub fn get(&self, shape: &Shape, log_use: LogUse) -> Result<Image, String> {
+        if let Some(image) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&(shape.name, log_use))
+        {
             return Ok(image.clone());
         }
         let engine = Engine { shape: shape.clone() };
-        let branch = Used::AllBut(BRANCH);
-        let image = match used {
-            Used::Fresh => engine.format()?,
-            Used::AllBut(BRANCH) => fill(&engine, engine.format()?, |log| log - BRANCH)?,
-            Used::AllBut(left) => fill(&engine, self.get(shape, branch)?, |_| BRANCH - left)?,
-            Used::SecondLap => fill(&engine, self.get(shape, branch)?, |log| BRANCH + log / 3)?,
+        let branch = LogUse::AllBut(BRANCH);
+        let image = match log_use {
+            LogUse::Fresh => engine.format()?,
+            LogUse::AllBut(BRANCH) => fill(&engine, engine.format()?, |log| log - BRANCH)?,
+            LogUse::AllBut(left) => fill(&engine, self.get(shape, branch)?, |_| BRANCH - left)?,
+            LogUse::SecondLap => fill(&engine, self.get(shape, branch)?, |log| BRANCH + log / 3)?,
         };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((shape.name, used), image.clone());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert((shape.name, log_use), image.clone());
         Ok(image)
     }
 }
 
-/// Writes about so many bytes of log, as a function of the log's. What was made for it is gone afterwards.
+/// Writes log: the number of bytes is a function of the log's size. The files created for this are removed again.
 fn fill(engine: &Engine, image: Image, bytes: impl Fn(u64) -> u64) -> Result<Image, String> {
     let words = |error: volume::Error| format!("filling a log: {error}");
     let device = Arc::new(ImageDevice::new(image));
@@ -115,11 +132,11 @@ fn fill(engine: &Engine, image: Image, bytes: impl Fn(u64) -> u64) -> Result<Ima
     let geometry = volume.geometry();
     let wanted = bytes(u64::from(geometry.log_blocks) << geometry.block_log);
     let target = [b't'; 900];
-    // The fewer the closer to the goal, so that it is met within a few KiB.
+    // Write less per round near the goal, to end within a few KiB of it.
     loop {
         let written = volume.statistics().journal.bytes;
         let left = wanted.saturating_sub(written);
-        // Unmounting writes a record, too.
+        // Unmounting also writes a record.
         if left < 4 << 10 {
             break;
         }

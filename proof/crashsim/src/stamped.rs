@@ -1,15 +1,15 @@
-//! Contents of files as sectors of which each holds one number that is written nowhere else: so each sector that is
-//! found tells which write it is of.
+//! File contents in which every written sector is filled with a unique number, so that a sector read later identifies
+//! the write that it came from.
 
 use std::collections::BTreeMap;
 
 use base::Ino;
 use volume::Volume;
 
-/// Bytes of a sector.
+/// Sector size in bytes.
 pub const SECTOR: u64 = 512;
 
-/// All that a place has held, in order; a power cut may leave any of it from `stable` on.
+/// All values of a sector or a size, in order. A power cut may leave any of them from index `stable` on.
 #[derive(Clone, Debug)]
 pub struct Versions {
     values: Vec<u64>,
@@ -23,37 +23,37 @@ impl Default for Versions {
 }
 
 impl Versions {
-    /// It holds this now, or will if the write that begins succeeds.
+    /// Adds the value of a write that is about to start.
     pub fn set(&mut self, value: u64) {
         self.values.push(value);
     }
 
-    /// What it holds.
+    /// Returns the current value.
     pub fn last(&self) -> u64 {
         self.values.last().copied().unwrap_or(0)
     }
 
-    /// What it holds is stable.
+    /// Marks the current value as durable.
     pub fn sync(&mut self) {
         self.stable = self.values.len() - 1;
     }
 
-    /// The oldest value that a power cut may leave.
+    /// Returns the oldest value that a power cut may leave.
     pub fn floor(&self) -> u64 {
         self.values[self.stable]
     }
 
-    /// The same floor as another's; of none, no floor.
-    pub fn floor_as(&mut self, other: Option<&Self>) {
+    /// Takes over the oldest allowed value of `other`; without it, allows all values.
+    pub fn set_floor(&mut self, other: Option<&Self>) {
         self.stable = other.map_or(0, |other| other.stable);
     }
 
-    /// Whether a power cut may leave this.
+    /// Returns true if a power cut may leave this value.
     pub fn allows(&self, value: u64) -> bool {
         self.values[self.stable..].contains(&value)
     }
 
-    /// The same for a size: a write that makes a file longer may reach the device in part.
+    /// Returns true if a power cut may leave this size. A write that extends a file may reach the device in part.
     fn allows_size(&self, size: u64) -> bool {
         let grows = |pair: &[u64]| pair[0] < size && size < pair[1];
         self.allows(size) || self.values[self.stable..].windows(2).any(grows)
@@ -64,33 +64,33 @@ impl Versions {
     }
 }
 
-/// What a file may hold.
+/// Expected contents of a file.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
-    /// In sectors.
+pub struct ExpectedFile {
+    /// Size in sectors.
     pub size: Versions,
-    /// By their place.
+    /// Sectors by index.
     pub sectors: BTreeMap<u64, Versions>,
-    /// It was only appended to: what is there is there up to its end.
+    /// The file was only appended to: it must be complete up to its end.
     pub appended: bool,
-    /// What the sectors hold that are not listed.
+    /// Contents of the sectors that are not listed.
     pub stripes: Stripes,
 }
 
-/// A file whose blocks are holes and data in turn, but for one hole of 60.
+/// A file whose blocks are alternately holes and data, except for one hole in 60.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stripes {
-    /// In each sector of the data.
+    /// Number in each data sector.
     pub value: u64,
-    /// Sectors of a block.
+    /// Block size in sectors.
     pub run: u64,
-    /// In sectors.
+    /// Size in sectors.
     pub end: u64,
 }
 
 impl Stripes {
-    /// Whether a block is a hole. With blocks of 1 KiB a leaf has room for 59 records, and keeps 30 when it is split:
-    /// one for every fourth block. The other holes fill it but for one.
+    /// Returns true if a block is a hole. With 1 KiB blocks a leaf holds 59 records, and keeps 30 when it is split: one
+    /// for every fourth block. The other holes fill it except for one.
     pub fn is_hole(block: u64) -> bool {
         block.is_multiple_of(2) && block % 120 != 118
     }
@@ -100,58 +100,58 @@ impl Stripes {
     }
 }
 
-impl Known {
-    /// An empty file.
+impl ExpectedFile {
+    /// Creates an empty file.
     pub fn new(appended: bool) -> Self {
         Self { appended, ..Self::default() }
     }
 
-    /// A file that is stable and holds this.
+    /// Creates a file with these durable contents.
     pub fn striped(stripes: Stripes) -> Self {
         let size = Versions { values: vec![stripes.end], stable: 0 };
         Self { size, stripes, ..Self::default() }
     }
 
-    /// A sector is written.
+    /// Records a write of a sector.
     pub fn set(&mut self, at: u64, value: u64) {
         let before = self.stripes.get(at);
         self.sectors.entry(at).or_insert_with(|| Versions { values: vec![before], stable: 0 }).set(value);
     }
 
-    /// What a sector holds.
+    /// Returns the number in a sector.
     pub fn get(&self, at: u64) -> u64 {
         self.sectors.get(&at).map_or_else(|| self.stripes.get(at), Versions::last)
     }
 
-    /// Something was written up to this sector.
+    /// Extends the file if it is shorter.
     pub fn grow(&mut self, size: u64) {
         if size > self.size.last() {
             self.size.set(size);
         }
     }
 
-    /// All that was done is stable.
+    /// Marks all contents as durable.
     pub fn sync(&mut self) {
         self.size.sync();
         self.sectors.values_mut().for_each(Versions::sync);
     }
 
-    /// The same floors as those of the file at an earlier moment; of none, no floors.
-    pub fn floors_as(&mut self, earlier: Option<&Self>) {
-        self.size.floor_as(earlier.map(|earlier| &earlier.size));
+    /// Takes over the oldest allowed values of an earlier state of the file; without one, allows all values.
+    pub fn set_floors(&mut self, earlier: Option<&Self>) {
+        self.size.set_floor(earlier.map(|earlier| &earlier.size));
         for (at, versions) in &mut self.sectors {
-            versions.floor_as(earlier.and_then(|earlier| earlier.sectors.get(at)));
+            versions.set_floor(earlier.and_then(|earlier| earlier.sectors.get(at)));
         }
     }
 
-    /// Compares with what is found after a power cut.
+    /// Compares with the contents after a power cut. An error names the unexpected number, if any.
     fn compare(&self, bytes: &[u8]) -> Result<(), (String, Option<u64>)> {
         let size = bytes.len() as u64 / SECTOR;
         if !(bytes.len() as u64).is_multiple_of(SECTOR) || (!self.appended && !self.size.allows_size(size)) {
-            return Err((format!("it has {} bytes, of sectors {:?}", bytes.len(), self.size), None));
+            return Err((format!("it has {} bytes; sizes in sectors: {:?}", bytes.len(), self.size), None));
         }
         if self.appended && size < self.size.floor() {
-            return Err((format!("it has {size} sectors, and {} were synced", self.size.floor()), None));
+            return Err((format!("it has {size} sectors, but {} were synced", self.size.floor()), None));
         }
         for (at, sector) in (0u64..).zip(bytes.chunks(SECTOR as usize)) {
             let value = number(sector);
@@ -162,9 +162,9 @@ impl Known {
                 None => value == self.stripes.get(at),
             };
             if !whole || !fits {
-                let may = self.sectors.get(&at);
+                let allowed = self.sectors.get(&at);
                 let what =
-                    format!("sector {at} of {size} holds {value} (whole: {whole}), and may hold {may:?}");
+                    format!("sector {at} of {size} contains {value} (whole: {whole}), expected {allowed:?}");
                 return Err((what, Some(value)));
             }
         }
@@ -178,7 +178,7 @@ fn number(sector: &[u8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// The bytes of sectors with these numbers.
+/// Returns the bytes of sectors with these numbers.
 pub fn sectors(values: impl Iterator<Item = u64>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(values.size_hint().0 * SECTOR as usize);
     values
@@ -186,29 +186,29 @@ pub fn sectors(values: impl Iterator<Item = u64>) -> Vec<u8> {
     bytes
 }
 
-/// Files and sectors that ever held a value.
-fn owners(files: &[Known], value: u64) -> Vec<(usize, u64)> {
-    let of = |(n, known): (usize, &Known)| {
-        let held = known.sectors.iter().filter(|(_, versions)| versions.ever(value));
+/// Returns all files and sectors that ever contained a value.
+fn owners(files: &[ExpectedFile], value: u64) -> Vec<(usize, u64)> {
+    let of = |(n, expected): (usize, &ExpectedFile)| {
+        let held = expected.sectors.iter().filter(|(_, versions)| versions.ever(value));
         held.map(|(at, _)| (n, *at)).collect::<Vec<_>>()
     };
     files.iter().enumerate().flat_map(of).collect()
 }
 
-/// Compares files of a volume, after a power cut or without, with what they may hold.
+/// Compares files of a volume with their expected contents.
 ///
 /// # Errors
-/// The first difference, in words.
-pub fn compare(volume: &Volume, files: &[Ino], allowed: &[Known]) -> Result<(), String> {
+/// The first difference.
+pub fn compare(volume: &Volume, files: &[Ino], allowed: &[ExpectedFile]) -> Result<(), String> {
     let words = |error: volume::Error| error.to_string();
-    for (n, (ino, known)) in files.iter().zip(allowed).enumerate() {
+    for (n, (ino, expected)) in files.iter().zip(allowed).enumerate() {
         let file = volume.open_file(*ino).map_err(words)?;
         let mut bytes = vec![0; file.len() as usize];
         let read = file.read_at(&mut bytes, 0).map_err(|error| format!("file {n} (inode {ino}): {error}"))?;
         if read < bytes.len() {
             return Err(format!("file {n} (inode {ino}): {read} of {} bytes can be read", bytes.len()));
         }
-        known.compare(&bytes).map_err(|(what, value)| {
+        expected.compare(&bytes).map_err(|(what, value)| {
             let whose = value.map_or_else(Vec::new, |value| owners(allowed, value));
             format!("file {n} (inode {ino}): {what}; the number is of (file, sector) {whose:?}")
         })?;

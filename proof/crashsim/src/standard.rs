@@ -1,28 +1,43 @@
-//! The standard campaign: which shape, threads and operations each seed has.
+//! The standard campaign: shape, threads and operations of each seed.
 
-use model::{Aim, Styles, Tolerance};
+use model::{NameStyles, OperationMix, Tolerance};
 
-use crate::campaign::Choice;
+use crate::campaign::JudgeOptions;
 use crate::shape::{SHAPES, Shape};
 use crate::workload::Workload;
 
-/// The shape of a seed: all shapes in turn.
+/// Returns the shape of a seed: all shapes in turn.
 pub fn shape(seed: u64) -> Shape {
     let at = (seed % SHAPES.len() as u64) as usize;
     SHAPES[at].clone()
 }
 
-/// What a seed does.
+/// Returns the workload of a seed.
 pub fn workload(seed: u64) -> Workload {
-    // Few files and many syncs, so that cuts fall between all kinds of neighbours; long names, so that directories
-    // change their form.
-    let mixed = Aim { sync_in: 12, reads_in: 200, refused_in: 60, most: 60, fewest: 4, ..Aim::MIXED };
-    let long = Styles { short: 1, long: 6, bytes: 1, equal: 2 };
-    let forms = Aim { sync_in: 25, reads_in: 0, refused_in: 0, styles: long, most: 150, ..Aim::FORMS };
-    let inodes = Aim { sync_in: 40, reads_in: 0, refused_in: 0, most: 300, ..Aim::INODES };
-    // Long enough that a small log fills, and its blocks are written home while others are changed.
-    let busy = Aim { sync_in: 8, reads_in: 0, refused_in: 0, most: 200, ..Aim::MIXED };
-    let (aim, operations) = match seed % 8 {
+    // Few files and many syncs, so that cuts hit all combinations of operations; long names, so that directories change
+    // their format.
+    let mixed = OperationMix {
+        sync_in: 12,
+        reads_in: 200,
+        refused_in: 60,
+        files_max: 60,
+        files_min: 4,
+        ..OperationMix::MIXED
+    };
+    let long = NameStyles { short: 1, long: 6, bytes: 1, same_hash: 2 };
+    let forms = OperationMix {
+        sync_in: 25,
+        reads_in: 0,
+        refused_in: 0,
+        names: long,
+        files_max: 150,
+        ..OperationMix::DIRECTORY_FORMATS
+    };
+    let inodes =
+        OperationMix { sync_in: 40, reads_in: 0, refused_in: 0, files_max: 300, ..OperationMix::INODES };
+    // Long enough to fill a small log, so that metadata writeback runs while other blocks are changed.
+    let busy = OperationMix { sync_in: 8, reads_in: 0, refused_in: 0, files_max: 200, ..OperationMix::MIXED };
+    let (mix, operations) = match seed % 8 {
         0..3 => (mixed, 200),
         3 | 4 => (forms, 600),
         5 => (inodes, 800),
@@ -33,14 +48,14 @@ pub fn workload(seed: u64) -> Workload {
         seed,
         threads,
         operations: operations / threads,
-        aim,
+        mix,
         times: true,
         unmount: !seed.is_multiple_of(3),
         tolerance: Tolerance::default(),
     }
 }
 
-/// How the states of a seed are chosen.
-pub fn choice(seed: u64) -> Choice {
-    Choice { seed, random: 3, tears: 1, states: 0, engine_in: 11, nested_in: 50, nested: 4, workers: 1 }
+/// Returns how the states of a seed are selected.
+pub fn options(seed: u64) -> JudgeOptions {
+    JudgeOptions { seed, random: 3, tears: 1, states: 0, engine_in: 11, nested_in: 50, nested: 4, workers: 1 }
 }

@@ -1,7 +1,7 @@
-//! Crash states: a moment of a recording, and what became of each write that was not yet stable then.
+//! Crash states: a position in a recording, and the fate of each write that was not yet durable there.
 //!
-//! A device may keep any of these writes, lose any, and keep any sectors of any: a cut is harder here than a prefix of
-//! each write. What was flushed, or forced, is whole.
+//! A device may keep or lose any of these writes, and any sectors of each. Writes that were flushed or forced (FUA) are
+//! complete.
 
 use std::ops::Range;
 
@@ -10,45 +10,45 @@ use model::Rng;
 
 use crate::image::Image;
 
-/// Bytes that reach a device wholly or not at all.
+/// Bytes that a device writes atomically.
 const SECTOR: usize = 512;
 
-/// What becomes of the writes that are not stable at a cut.
+/// The fate of the writes that are not durable at a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// All that had returned is there, and nothing of the one under way.
+pub enum WriteFate {
+    /// Completed writes are kept; nothing of the write in flight.
     Kept,
-    /// All are lost.
+    /// All writes are lost.
     Lost,
-    /// All that had returned is there, and some sectors of the one under way.
+    /// Completed writes are kept, and some sectors of the write in flight, chosen by a seed.
     TornLast(u64),
-    /// The newest that had returned is lost, the others are there.
+    /// The newest completed write is lost, the others are kept.
     NewestLost,
-    /// The oldest is lost, the others are there, and the one under way, too.
+    /// The oldest write is lost; the others are kept, including the one in flight.
     OldestLost,
-    /// Each is kept, lost or torn, as a seed decides.
+    /// Each write is kept, lost or torn, decided by a seed.
     Random(u64),
 }
 
 /// One crash state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State {
-    /// Its number within the run.
+pub struct CrashState {
+    /// Index within the run.
     pub index: usize,
-    /// The events before this one had returned.
+    /// Index of the first event that had not completed.
     pub moment: usize,
-    /// What became of the rest.
-    pub fate: Fate,
+    /// Fate of the writes that are not durable.
+    pub fate: WriteFate,
 }
 
-/// All states of a run with so many random ones at each moment, in the order of their moments.
-pub fn states(recording: &Recording, random: usize, seed: u64) -> Vec<State> {
+/// Returns all states of a run, ordered by `moment`, with `random` random ones at each.
+pub fn states(recording: &Recording, random: usize, seed: u64) -> Vec<CrashState> {
     states_with_tears(recording, random, 1, seed)
 }
 
-/// The same with so many tears of each write under way.
-pub fn states_with_tears(recording: &Recording, random: usize, tears: usize, seed: u64) -> Vec<State> {
-    let mut states: Vec<State> = Vec::new();
+/// Returns the states of [`states`], with `tears` torn variants of each write in flight.
+pub fn states_with_tears(recording: &Recording, random: usize, tears: usize, seed: u64) -> Vec<CrashState> {
+    let mut states: Vec<CrashState> = Vec::new();
     let mut unstable = 0;
     for moment in 0..=recording.events.len() {
         match moment.checked_sub(1).and_then(|last| recording.events.get(last)) {
@@ -56,65 +56,65 @@ pub fn states_with_tears(recording: &Recording, random: usize, tears: usize, see
             Some(Event::Write { how: Durability::Buffered, .. }) => unstable += 1,
             Some(Event::Write { .. }) | None => (),
         }
-        let mut add = |fate| states.push(State { index: states.len(), moment, fate });
-        let seed = Rng::part(seed, moment as u64).next_u64();
-        let under_way = matches!(recording.events.get(moment), Some(Event::Write { .. }));
-        add(Fate::Kept);
-        if under_way {
-            (0..tears).for_each(|n| add(Fate::TornLast(seed.wrapping_add(n as u64))));
+        let mut add = |fate| states.push(CrashState { index: states.len(), moment, fate });
+        let seed = Rng::stream(seed, moment as u64).next_u64();
+        let in_flight = matches!(recording.events.get(moment), Some(Event::Write { .. }));
+        add(WriteFate::Kept);
+        if in_flight {
+            (0..tears).for_each(|n| add(WriteFate::TornLast(seed.wrapping_add(n as u64))));
         }
         if unstable > 0 {
-            add(Fate::Lost);
+            add(WriteFate::Lost);
         }
         if unstable > 1 {
-            add(Fate::NewestLost);
-            add(Fate::OldestLost);
+            add(WriteFate::NewestLost);
+            add(WriteFate::OldestLost);
         }
         if unstable > 0 {
-            (0..random).for_each(|n| add(Fate::Random(seed.wrapping_add(n as u64))));
+            (0..random).for_each(|n| add(WriteFate::Random(seed.wrapping_add(n as u64))));
         }
     }
     states
 }
 
-/// Builds states of one recording, cheapest in the order of their moments.
-pub struct Builder<'r> {
+/// Builds the states of one recording; this is cheapest in the order of `moment`.
+pub struct StateBuilder<'r> {
     recording: &'r Recording,
     before: &'r Image,
-    /// Everything before `flushed` is in `stable`.
+    /// All writes of the events before `flushed`.
     stable: Image,
     flushed: usize,
-    /// What tells `stable` from `before`.
-    stable_print: u64,
-    /// What tells the state built last from `before`.
-    print: u64,
-    /// Writes elsewhere are never torn.
+    /// Fingerprint of the difference between `stable` and `before`.
+    stable_fingerprint: u64,
+    /// Fingerprint of the difference between the last state and `before`.
+    fingerprint: u64,
+    /// Offsets at which writes may be torn.
     tears: Range<u64>,
 }
 
-impl<'r> Builder<'r> {
-    /// Begins with the device as it was before the recording.
+impl<'r> StateBuilder<'r> {
+    /// Creates a builder; `before` is the device before the recording.
     pub fn new(before: &'r Image, recording: &'r Recording) -> Self {
         let (stable, tears) = (before.clone(), 0..u64::MAX);
-        Self { recording, before, stable, flushed: 0, stable_print: 0, print: 0, tears }
+        Self { recording, before, stable, flushed: 0, stable_fingerprint: 0, fingerprint: 0, tears }
     }
 
-    /// Tears writes at these bytes alone: each of the others arrives, or does not.
+    /// Tears only writes at these offsets. All others are kept or lost as a whole.
     pub fn tearing_only(self, tears: Range<u64>) -> Self {
         Self { tears, ..self }
     }
 
-    /// The fingerprint of the state that was built last: the same for states that hold the same bytes, wherever they
-    /// were cut.
+    /// Returns the fingerprint of the last state: equal for states with equal contents.
+
     pub fn fingerprint(&self) -> u64 {
-        self.print
+        self.fingerprint
     }
 
-    /// What the device holds in this state.
-    pub fn build(&mut self, state: &State) -> Image {
+    /// Returns the contents of the device in a state.
+    pub fn build(&mut self, state: &CrashState) -> Image {
         self.advance(state.moment);
         let events = &self.recording.events;
-        let (mut image, mut print) = (self.stable.clone(), self.stable_print);
+        let (mut image, mut fingerprint) = (self.stable.clone(), self.stable_fingerprint);
         let unstable = self.flushed..state.moment.min(events.len());
         let buffered = |index: &usize| {
             matches!(events.get(*index), Some(Event::Write { how: Durability::Buffered, .. }))
@@ -122,22 +122,22 @@ impl<'r> Builder<'r> {
         let (oldest, newest) = (unstable.clone().find(buffered), unstable.clone().rfind(buffered));
         for index in unstable.chain([state.moment]) {
             let Some(Event::Write { offset, data, how }) = events.get(index) else { continue };
-            let under_way = index == state.moment;
+            let in_flight = index == state.moment;
             let kept = match state.fate {
-                _ if *how == Durability::Fua && !under_way => Sectors::All,
-                Fate::Kept if under_way => Sectors::None,
-                Fate::NewestLost if under_way || Some(index) == newest => Sectors::None,
-                Fate::OldestLost if Some(index) == oldest => Sectors::None,
-                Fate::Kept | Fate::NewestLost | Fate::OldestLost => Sectors::All,
-                Fate::Lost => Sectors::None,
-                Fate::TornLast(seed) if under_way => Sectors::torn(&mut Rng::part(seed, index as u64)),
-                Fate::TornLast(_) => Sectors::All,
-                Fate::Random(seed) => Sectors::random(&mut Rng::part(seed, index as u64)),
+                _ if *how == Durability::Fua && !in_flight => Sectors::All,
+                WriteFate::Kept if in_flight => Sectors::None,
+                WriteFate::NewestLost if in_flight || Some(index) == newest => Sectors::None,
+                WriteFate::OldestLost if Some(index) == oldest => Sectors::None,
+                WriteFate::Kept | WriteFate::NewestLost | WriteFate::OldestLost => Sectors::All,
+                WriteFate::Lost => Sectors::None,
+                WriteFate::TornLast(seed) if in_flight => Sectors::torn(&mut Rng::stream(seed, index as u64)),
+                WriteFate::TornLast(_) => Sectors::All,
+                WriteFate::Random(seed) => Sectors::random(&mut Rng::stream(seed, index as u64)),
             };
             let kept = if self.tears.contains(offset) { kept } else { kept.whole() };
-            kept.write(&mut image, &mut print, *offset, data);
+            kept.write(&mut image, &mut fingerprint, *offset, data);
         }
-        self.print = print;
+        self.fingerprint = fingerprint;
         image
     }
 
@@ -147,24 +147,24 @@ impl<'r> Builder<'r> {
         let flushed = until.iter().rposition(|event| matches!(event, Event::Flush)).map_or(0, |at| at + 1);
         if flushed < self.flushed {
             self.stable = self.before.clone();
-            (self.flushed, self.stable_print) = (0, 0);
+            (self.flushed, self.stable_fingerprint) = (0, 0);
         }
         for event in &events[self.flushed..flushed] {
             if let Event::Write { offset, data, .. } = event {
-                Sectors::All.write(&mut self.stable, &mut self.stable_print, *offset, data);
+                Sectors::All.write(&mut self.stable, &mut self.stable_fingerprint, *offset, data);
             }
         }
         self.flushed = flushed;
     }
 }
 
-/// Which sectors of a write arrived.
+/// Sectors of a write that reached the device.
 enum Sectors {
     All,
     None,
-    /// The first so many in a hundred.
+    /// The first sectors, in percent.
     First(u64),
-    /// Each with an even chance.
+    /// Each with probability 1/2.
     Any(Rng),
 }
 
@@ -181,7 +181,7 @@ impl Sectors {
         }
     }
 
-    /// Of a write that cannot be torn.
+    /// Decides for a write that cannot be torn.
     fn whole(self) -> Self {
         let whole = match self {
             Self::First(percent) => percent >= 50,
@@ -191,7 +191,7 @@ impl Sectors {
         if whole { Self::All } else { Self::None }
     }
 
-    fn write(mut self, image: &mut Image, print: &mut u64, offset: u64, data: &[u8]) {
+    fn write(mut self, image: &mut Image, fingerprint: &mut u64, offset: u64, data: &[u8]) {
         let sectors = data.len().div_ceil(SECTOR) as u64;
         for (n, (at, sector)) in (0u64..).zip((offset..).step_by(SECTOR).zip(data.chunks(SECTOR))) {
             let arrived = match &mut self {
@@ -201,25 +201,26 @@ impl Sectors {
                 Self::Any(rng) => rng.one_in(2),
             };
             if arrived {
-                write_sector(image, print, at, sector);
+                write_sector(image, fingerprint, at, sector);
             }
         }
     }
 }
 
-/// Writes a sector or less. The fingerprint is a sum over all sectors, so that their order does not matter.
-fn write_sector(image: &mut Image, print: &mut u64, at: u64, data: &[u8]) {
+/// Writes at most one sector. The fingerprint is a sum over sectors, so it does not depend on the order of writes.
+fn write_sector(image: &mut Image, fingerprint: &mut u64, at: u64, data: &[u8]) {
     let mut old = [0; SECTOR];
     let Some(old) = old.get_mut(..data.len()) else { return };
     image.read(at, old);
     if old != data {
         image.write(at, data);
-        *print = print.wrapping_sub(sector_print(at, old)).wrapping_add(sector_print(at, data));
+        *fingerprint =
+            fingerprint.wrapping_sub(sector_fingerprint(at, old)).wrapping_add(sector_fingerprint(at, data));
     }
 }
 
-/// A number for what lies where; for telling states apart, of which nobody chooses the bytes.
-fn sector_print(at: u64, data: &[u8]) -> u64 {
+/// Returns a hash of a sector and its offset. It need not resist chosen contents.
+fn sector_fingerprint(at: u64, data: &[u8]) -> u64 {
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |sum: u64, word: u64| {
         let product = u128::from(sum ^ word) * u128::from(MULTIPLIER);
@@ -236,7 +237,7 @@ mod tests {
     use crate::image::ImageDevice;
     use block::{Device, RecordDevice};
 
-    /// Writes 1 | flush | writes 2 (buffered), 3 (forced), 4 (buffered, two sectors).
+    /// Write 1, flush, write 2 (buffered), write 3 (FUA), write 4 (buffered), of two sectors each.
     fn recording() -> (Image, Recording) {
         let before = Image::new(8192);
         let device = RecordDevice::new(ImageDevice::new(before.clone()));
@@ -249,19 +250,19 @@ mod tests {
         (before, device.into_recording())
     }
 
-    fn there(image: &Image) -> [usize; 4] {
+    fn bytes_written(image: &Image) -> [usize; 4] {
         let bytes = image.to_bytes();
         [1u8, 2, 3, 4].map(|n| bytes.iter().filter(|byte| **byte == n).count())
     }
 
     #[test]
-    fn what_is_stable_survives_every_fate() {
+    fn durable_writes_survive_every_fate() {
         let (before, recording) = recording();
-        let mut builder = Builder::new(&before, &recording);
+        let mut builder = StateBuilder::new(&before, &recording);
         let states = states(&recording, 20, 1);
         let mut torn = false;
         for state in &states {
-            let [one, two, three, four] = there(&builder.build(state));
+            let [one, two, three, four] = bytes_written(&builder.build(state));
             assert!(state.moment < 2 || one == 1024, "{state:?}");
             assert!(state.moment < 4 || three == 1024, "{state:?}");
             assert!(state.moment > 1 || two + three + four == 0, "{state:?}");
@@ -272,49 +273,49 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_tells_states_apart_by_their_bytes_alone() {
+    fn fingerprints_are_equal_only_for_equal_contents() {
         let (before, recording) = recording();
-        let mut builder = Builder::new(&before, &recording);
+        let mut builder = StateBuilder::new(&before, &recording);
         let (mut known, mut same) = (std::collections::HashMap::new(), 0);
         for state in states(&recording, 20, 1) {
             let bytes = builder.build(&state).to_bytes();
-            let print = builder.fingerprint();
-            same += usize::from(known.contains_key(&print));
-            assert_eq!(*known.entry(print).or_insert(bytes.clone()), bytes, "{state:?}");
+            let fingerprint = builder.fingerprint();
+            same += usize::from(known.contains_key(&fingerprint));
+            assert_eq!(*known.entry(fingerprint).or_insert(bytes.clone()), bytes, "{state:?}");
         }
         let mut different: Vec<_> = known.into_values().collect();
-        let prints = different.len();
+        let fingerprints = different.len();
         different.sort();
         different.dedup();
-        assert_eq!(different.len(), prints);
+        assert_eq!(different.len(), fingerprints);
         assert!(same > 10, "{same}");
     }
 
     #[test]
-    fn writes_are_torn_where_they_may_be_alone() {
+    fn only_writes_in_the_given_range_are_torn() {
         let (before, recording) = recording();
         let torn = |tears: Range<u64>| {
-            let mut builder = Builder::new(&before, &recording).tearing_only(tears);
+            let mut builder = StateBuilder::new(&before, &recording).tearing_only(tears);
             let states = states(&recording, 20, 1);
-            let images: Vec<_> = states.iter().map(|state| there(&builder.build(state))).collect();
-            // Of those that are not forced.
-            [1, 3].map(|n| images.iter().any(|there| there[n] == 512))
+            let images: Vec<_> = states.iter().map(|state| bytes_written(&builder.build(state))).collect();
+            // Only buffered writes.
+            [1, 3].map(|n| images.iter().any(|written| written[n] == 512))
         };
         assert_eq!(torn(0..8192), [true, true]);
         assert_eq!(torn(2048..3072), [true, false]);
     }
 
     #[test]
-    fn each_fate_is_what_it_says() {
+    fn each_fate_keeps_the_right_writes() {
         let (before, recording) = recording();
-        let mut builder = Builder::new(&before, &recording);
-        let mut at = |moment, fate| there(&builder.build(&State { index: 0, moment, fate }));
-        assert_eq!(at(5, Fate::Kept), [1024, 1024, 1024, 1024]);
-        assert_eq!(at(5, Fate::Lost), [1024, 0, 1024, 0]);
-        assert_eq!(at(5, Fate::NewestLost), [1024, 1024, 1024, 0]);
-        assert_eq!(at(5, Fate::OldestLost), [1024, 0, 1024, 1024]);
-        assert_eq!(at(4, Fate::Kept), [1024, 1024, 1024, 0]);
-        assert_eq!(at(1, Fate::Lost), [0, 0, 0, 0], "a builder may go back, too");
-        assert_eq!(at(2, Fate::Lost), [1024, 0, 0, 0]);
+        let mut builder = StateBuilder::new(&before, &recording);
+        let mut at = |moment, fate| bytes_written(&builder.build(&CrashState { index: 0, moment, fate }));
+        assert_eq!(at(5, WriteFate::Kept), [1024, 1024, 1024, 1024]);
+        assert_eq!(at(5, WriteFate::Lost), [1024, 0, 1024, 0]);
+        assert_eq!(at(5, WriteFate::NewestLost), [1024, 1024, 1024, 0]);
+        assert_eq!(at(5, WriteFate::OldestLost), [1024, 0, 1024, 1024]);
+        assert_eq!(at(4, WriteFate::Kept), [1024, 1024, 1024, 0]);
+        assert_eq!(at(1, WriteFate::Lost), [0, 0, 0, 0], "a builder may go back");
+        assert_eq!(at(2, WriteFate::Lost), [1024, 0, 0, 0]);
     }
 }

@@ -1,46 +1,47 @@
-//! What the simulator tests: something that opens a device, recovers it, and can be judged afterwards.
+//! The file system under test: formats, opens, recovers and judges volumes.
 
 use std::sync::Arc;
 
 use block::Device;
-use model::{Seen, Subject};
+use model::{ObservedTree, Subject};
 
 use crate::image::Image;
 
-/// A kind of volume under test, in one shape.
+/// A file system under test.
 pub trait Target: Sync {
-    /// An open volume. Dropped, it ends as after a power cut: nothing more is written.
+    /// An open volume. Dropping it writes nothing, as after a power cut.
     type Volume: Subject;
 
-    /// A fresh volume. The same each time.
+    /// Formats a volume, always with the same contents.
     ///
     /// # Errors
-    /// In words.
+    /// Those of the target.
     fn format(&self) -> Result<Image, String>;
 
-    /// Opens a volume, and recovers it where it crashed.
+    /// Opens a volume, and recovers it if it was not unmounted.
     ///
     /// # Errors
-    /// In words.
+    /// Those of the target.
     fn open(&self, device: Arc<dyn Device>) -> Result<Self::Volume, String>;
 
-    /// The same for a volume that is looked at and ended soon: as cheap as it can be had.
+    /// Opens and recovers a volume for a short use, as cheaply as possible.
     ///
     /// # Errors
-    /// In words.
+    /// Those of the target.
     fn recover(&self, device: Arc<dyn Device>) -> Result<Self::Volume, String> {
         self.open(device)
     }
 
-    /// Ends in good order.
+    /// Unmounts a volume.
     ///
     /// # Errors
-    /// In words.
+    /// Those of the target.
     fn unmount(&self, volume: Self::Volume) -> Result<(), String>;
 
-    /// Judges a volume that was unmounted by other means than its own, and reads the trees below some directories.
+    /// Judges an unmounted volume independently of the engine, and reads the trees below some directories.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
-    fn judge(&self, device: Arc<dyn Device>, homes: &[u64], times: bool) -> Result<Vec<Seen>, String>;
+    /// What is wrong with it.
+    fn judge(&self, device: Arc<dyn Device>, homes: &[u64], times: bool)
+    -> Result<Vec<ObservedTree>, String>;
 }

@@ -1,43 +1,43 @@
-//! The judgement of one crash state: it recovers, its volume is sound, and its trees are prefixes of what was done.
+//! Judges one crash state: it must recover, its volume must be sound, and its trees must match prefixes of the history.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use block::{Device, RecordDevice, Recording};
-use model::Seen;
+use model::ObservedTree;
 
 use crate::image::{Image, ImageDevice};
-use crate::state::{Builder, states};
+use crate::state::{StateBuilder, states};
 use crate::target::Target;
-use crate::workload::{Mark, Run};
+use crate::workload::{RecordedRun, SyncPoint};
 
 /// How thoroughly states are judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {
-    /// Look at the tree through the engine itself, too, before it is unmounted, and open it as for long work.
+    /// Open the volume as for long use, and read the tree through the engine, too.
     pub through_engine: bool,
-    /// Cut the recovery at so many of its own states.
+    /// Number of crash states of the recovery that are judged.
     pub nested: usize,
 }
 
-/// What a judged state turned out to be.
+/// Result for a state that is right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// For each thread, how many of its steps survived.
+    /// Operations that survived, by thread.
     pub lengths: Vec<usize>,
-    /// Crash states within its recovery that were judged as well.
+    /// Crash states of its recovery that were judged.
     pub nested: usize,
 }
 
-/// Judges the state `image` of a run, in which `least` steps of each thread must have survived.
+/// Judges the state `image` of a run, in which `required` operations of each thread must have survived.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// What is wrong.
 pub fn judge<T: Target>(
     target: &T,
-    run: &Run,
+    run: &RecordedRun,
     image: &Image,
-    least: &[usize],
+    required: &[usize],
     depth: Depth,
 ) -> Result<Verdict, String> {
     let recorder = Arc::new(RecordDevice::new(ImageDevice::new(image.clone())));
@@ -51,90 +51,104 @@ pub fn judge<T: Target>(
     let volume = volume.map_err(|error| format!("recovery: {error}"))?;
     if depth.through_engine {
         for (thread, home) in homes.iter().enumerate() {
-            let seen = Seen::of_subject(&volume, *home, run.times);
+            let seen = ObservedTree::of_subject(&volume, *home, run.times);
             let seen = seen.map_err(|what| format!("after recovery, through the engine: {what}"))?;
-            prefix(run, thread, &seen, least[thread])
+            prefix(run, thread, &seen, required[thread])
                 .map_err(|what| format!("after recovery, through the engine: {what}"))?;
         }
     }
     target.unmount(volume).map_err(|error| format!("unmount after recovery: {error}"))?;
     let trees = target.judge(device, &homes, run.times).map_err(|what| format!("after recovery: {what}"))?;
-    let lengths = survived(run, &trees, least)?;
+    let lengths = survived(run, &trees, required)?;
     let nested = match depth.nested {
         0 => 0,
-        most => cut_recovery(target, run, image, recorder.take(), &lengths, most)?,
+        longest => cut_recovery(target, run, image, recorder.take(), &lengths, longest)?,
     };
     Ok(Verdict { lengths, nested })
 }
 
-/// How many steps of each thread survived a crash, by the trees that whoever recovered the volume shows.
+/// Returns how many operations of each thread survived a crash, from the trees after recovery.
 ///
 /// # Errors
-/// A tree that is no prefix of at least so many steps of its thread, or prefixes that do not go together, in words.
-pub fn survived(run: &Run, trees: &[Seen], least: &[usize]) -> Result<Vec<usize>, String> {
-    let found = trees.iter().zip(least).enumerate();
-    let found = found.map(|(thread, (seen, least))| prefix(run, thread, seen, *least));
-    let found: Vec<Survived> = found.collect::<Result<_, _>>()?;
-    if !run.exactly {
-        in_order(run, &found)?;
+/// A tree that matches no prefix of at least `required` operations of its thread, or prefixes that contradict each
+/// other.
+pub fn survived(run: &RecordedRun, trees: &[ObservedTree], required: &[usize]) -> Result<Vec<usize>, String> {
+    let found = trees.iter().zip(required).enumerate();
+    let found = found.map(|(thread, (seen, required))| prefix(run, thread, seen, *required));
+    let found: Vec<PrefixRange> = found.collect::<Result<_, _>>()?;
+    if !run.exact {
+        check_order(run, &found)?;
     }
-    Ok(found.iter().map(|survived| survived.most).collect())
+    Ok(found.iter().map(|survived| survived.longest).collect())
 }
 
-/// Prefixes of a history that look alike.
+/// The prefixes of a history with the same tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Survived {
-    /// The shortest.
-    fewest: usize,
-    /// The longest.
-    most: usize,
+struct PrefixRange {
+    /// Length of the shortest.
+    shortest: usize,
+    /// Length of the longest.
+    longest: usize,
 }
 
-/// The prefixes of a thread's history that are what is seen.
-fn prefix(run: &Run, thread: usize, seen: &Seen, least: usize) -> Result<Survived, String> {
+/// Returns the prefixes of a thread's history that match the observed tree.
+fn prefix(
+    run: &RecordedRun,
+    thread: usize,
+    seen: &ObservedTree,
+    required: usize,
+) -> Result<PrefixRange, String> {
     let history = run.histories.get(thread).ok_or("a thread without a history")?;
-    let print = seen.fingerprint();
-    // A recovery that was cut must come to the same end the second time.
-    let fits = |length: &usize| !run.exactly || history.print_after(least) == history.print_after(*length);
-    let fewest = history.prefixes(print, least).find(fits);
-    let most = history.prefixes(print, least).filter(fits).last();
-    if let (Some(fewest), Some(most)) = (fewest, most) {
-        return Ok(Survived { fewest, most });
+    let fingerprint = seen.fingerprint();
+    // After a cut recovery, the second one must produce the same tree.
+    let fits = |length: &usize| {
+        !run.exact || history.fingerprint_after(required) == history.fingerprint_after(*length)
+    };
+    let shortest = history.prefixes(fingerprint, required).find(fits);
+    let longest = history.prefixes(fingerprint, required).filter(fits).last();
+    if let (Some(shortest), Some(longest)) = (shortest, longest) {
+        return Ok(PrefixRange { shortest, longest });
     }
-    let all = history.steps.len();
-    if history.tree_though_failed(seen).is_some_and(|tree| Seen::of_tree(&tree).fingerprint() == print) {
-        return Ok(Survived { fewest: all, most: all });
+    let all = history.entries.len();
+    if history
+        .tree_with_failed_operation(seen)
+        .is_some_and(|tree| ObservedTree::of_tree(&tree).fingerprint() == fingerprint)
+    {
+        return Ok(PrefixRange { shortest: all, longest: all });
     }
-    let synced_away = history.prefixes(print, 0).next();
-    let (nearest, differences) = history.nearest(seen, least);
-    let steps = history.steps.len();
-    Err(match synced_away {
+    let too_short = history.prefixes(fingerprint, 0).next();
+    let (nearest, differences) = history.nearest(seen, required);
+    let steps = history.entries.len();
+    Err(match too_short {
         Some(length) => format!(
-            "thread {thread}: the tree is as after {length} of {steps} steps, but {least} must have survived"
+            "thread {thread}: the tree matches the first {length} of {steps} operations, but {required} must have \
+             survived"
         ),
         None => {
-            let next = history.steps.get(nearest).map(|step| step.operation.to_string()).unwrap_or_default();
+            let next =
+                history.entries.get(nearest).map(|step| step.operation.to_string()).unwrap_or_default();
             format!(
-                "thread {thread}: the tree is as after no prefix of its {steps} steps of at least {least}; nearest \
-                 is {nearest} (next: {next}):\n{}",
+                "thread {thread}: the tree matches no prefix of at least {required} of its {steps} operations; the \
+                 nearest has {nearest} (next: {next}):\n{}",
                 differences.join("\n")
             )
         }
     })
 }
 
-/// What ended before something began that survived, survived as well, across threads.
-fn in_order(run: &Run, found: &[Survived]) -> Result<(), String> {
+/// Checks across threads that all operations that completed before a surviving one began survived, too.
+fn check_order(run: &RecordedRun, found: &[PrefixRange]) -> Result<(), String> {
     for (one, survived) in run.histories.iter().zip(found) {
-        // The last step without which the tree would not be this one.
-        let last = one.steps.get(..survived.fewest).and_then(|steps| steps.iter().rfind(|step| step.done));
+        // The last operation that the tree needs.
+        let last =
+            one.entries.get(..survived.shortest).and_then(|steps| steps.iter().rfind(|step| step.succeeded));
         let Some(last) = last else { continue };
         for (other, (history, found)) in run.histories.iter().zip(found).enumerate() {
-            let before = history.steps.iter().rposition(|step| step.done && step.ended < last.began);
-            if let Some(lost) = before.filter(|at| *at >= found.most) {
+            let before = history.entries.iter().rposition(|step| step.succeeded && step.ended < last.began);
+            if let Some(lost) = before.filter(|at| *at >= found.longest) {
                 return Err(format!(
-                    "`{}` survived, but not what thread {other} had ended before it began: `{}` and all before it",
-                    last.operation, history.steps[lost].operation
+                    "`{}` survived, but thread {other} lost `{}`, which completed before it began",
+                    last.operation, history.entries[lost].operation
                 ));
             }
         }
@@ -142,27 +156,27 @@ fn in_order(run: &Run, found: &[Survived]) -> Result<(), String> {
     Ok(())
 }
 
-/// Cuts the recovery of a state, and judges what a second recovery makes of that: the same tree.
+/// Simulates power cuts during the recovery of a state: a second recovery must produce the same tree.
 fn cut_recovery<T: Target>(
     target: &T,
-    run: &Run,
+    run: &RecordedRun,
     image: &Image,
     recording: Recording,
     lengths: &[usize],
-    most: usize,
+    longest: usize,
 ) -> Result<usize, String> {
-    let again = Run {
+    let again = RecordedRun {
         before: image.clone(),
         recording,
         histories: run.histories.clone(),
-        marks: vec![Mark { moment: 0, lengths: lengths.to_vec() }],
-        exactly: true,
+        sync_points: vec![SyncPoint { moment: 0, lengths: lengths.to_vec() }],
+        exact: true,
         times: run.times,
     };
     let all = states(&again.recording, 1, lengths.iter().sum::<usize>() as u64);
-    let mut builder = Builder::new(&again.before, &again.recording);
-    let step = all.len().div_ceil(most.max(1)).max(1);
-    // Without what is already judged: nothing of the recovery had reached the device.
+    let mut builder = StateBuilder::new(&again.before, &again.recording);
+    let step = all.len().div_ceil(longest.max(1)).max(1);
+    // The initial state, in which nothing of the recovery reached the device, is already judged.
     let mut known = HashSet::from([0]);
     for state in all.iter().step_by(step) {
         let image = builder.build(state);
@@ -170,7 +184,7 @@ fn cut_recovery<T: Target>(
             continue;
         }
         let verdict = judge(target, &again, &image, lengths, Depth::default());
-        verdict.map_err(|what| format!("after a recovery that was cut ({state:?} of it): {what}"))?;
+        verdict.map_err(|what| format!("after a power cut during recovery ({state:?}): {what}"))?;
     }
     Ok(known.len() - 1)
 }

@@ -1,154 +1,157 @@
-//! A run: threads that work, each below a directory of its own, on a volume whose device remembers every write.
+//! Runs a workload: threads, each below its own directory, on a volume whose device records every write.
 //!
 //! # Locking
-//! The marks are behind one mutex, taken around the notes of a sync and never over a call of the volume.
+//! One mutex around the sync points, never held over a call of the volume.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::time::Time;
 use block::{RecordDevice, Recording};
-use model::{Aim, Generator, History, Kind, New, Operation, Session, Stepped, Subject, Ticks, Tolerance};
+use model::{
+    FileKind, Generator, History, NewFile, Operation, OperationMix, Session, StepOutcome, Subject, Ticks,
+    Tolerance,
+};
 
 use crate::image::{Image, ImageDevice};
 use crate::target::Target;
 
-/// What is done.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Decides all operations.
+    /// Seed of all operations.
     pub seed: u64,
-    /// Threads, each in a directory of its own; one works in the root.
+    /// Number of threads, each with its own directory; a single one works in the root.
     pub threads: usize,
-    /// Operations of each.
+    /// Operations of each thread.
     pub operations: usize,
-    /// What kind of operations.
-    pub aim: Aim,
-    /// Compare times, too.
+    /// Kinds of operations.
+    pub mix: OperationMix,
+    /// Compare timestamps, too.
     pub times: bool,
-    /// Unmount at the end, with the cuts within.
+    /// Unmount at the end, and simulate power cuts during it.
     pub unmount: bool,
-    /// Failures that are no mismatch.
+    /// Failures that are tolerated.
     pub tolerance: Tolerance,
 }
 
-/// A sync that returned.
+/// A completed sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// The events of the recording that came before it returned.
+pub struct SyncPoint {
+    /// Number of recorded events before it completed.
     pub moment: usize,
-    /// For each thread, how many steps had ended before it began: they are stable.
+    /// Operations of each thread that had completed before it began, and are durable.
     pub lengths: Vec<usize>,
 }
 
-/// All that is known of a run.
-pub struct Run {
-    /// The device before.
+/// A recorded run.
+pub struct RecordedRun {
+    /// Contents of the device before the run.
     pub before: Image,
-    /// What reached it.
+    /// Writes and flushes of the run.
     pub recording: Recording,
-    /// What was done, by thread.
+    /// Histories, by thread.
     pub histories: Arc<Vec<History>>,
-    /// The syncs, in the order of their moments.
-    pub marks: Vec<Mark>,
-    /// Whether the trees must be exactly those of the last mark: set where one recovery is cut by another.
-    pub exactly: bool,
-    /// Compare times, too.
+    /// Completed syncs, in order.
+    pub sync_points: Vec<SyncPoint>,
+    /// The trees must match exactly the last sync point: set for power cuts during recovery.
+    pub exact: bool,
+    /// Compare timestamps, too.
     pub times: bool,
 }
 
-impl Run {
-    /// The directories in which the threads worked.
+impl RecordedRun {
+    /// Returns the threads' directories.
     pub fn homes(&self) -> Vec<u64> {
         self.histories.iter().map(|history| history.number).collect()
     }
 
-    /// For each thread, how many steps must survive a cut at this moment.
-    pub fn least(&self, moment: usize) -> Vec<usize> {
-        let mut least = vec![0; self.histories.len()];
-        for mark in self.marks.iter().filter(|mark| mark.moment <= moment) {
-            for (least, length) in least.iter_mut().zip(&mark.lengths) {
-                *least = (*least).max(*length);
+    /// Returns the number of operations of each thread that must survive a cut before the event `moment`.
+    pub fn required(&self, moment: usize) -> Vec<usize> {
+        let mut required = vec![0; self.histories.len()];
+        for point in self.sync_points.iter().filter(|point| point.moment <= moment) {
+            for (required, length) in required.iter_mut().zip(&point.lengths) {
+                *required = (*required).max(*length);
             }
         }
-        least
+        required
     }
 }
 
-/// Tells how many events have reached the device.
+/// Returns the number of events recorded so far.
 type Moment<'a> = &'a (dyn Fn() -> usize + Sync);
 
-/// What the threads of a run share.
+/// State shared by the threads of a run.
 struct Shared<'a, V> {
     volume: &'a V,
     moment: Moment<'a>,
     workload: &'a Workload,
     ticks: Ticks,
-    /// How many steps each thread has ended.
+    /// Operations that each thread has completed.
     ended: Vec<AtomicUsize>,
-    marks: Mutex<Vec<Mark>>,
+    sync_points: Mutex<Vec<SyncPoint>>,
 }
 
-/// What the threads did.
-pub struct Worked {
-    /// By thread.
+/// Result of a workload.
+pub struct WorkResult {
+    /// Histories, by thread.
     pub histories: Vec<History>,
-    /// The syncs.
-    pub marks: Vec<Mark>,
+    /// Completed syncs, in order.
+    pub sync_points: Vec<SyncPoint>,
 }
 
-/// Does the work on a fresh volume.
+/// Runs a workload on a fresh volume.
 ///
 /// # Errors
-/// In words: a volume that cannot be made or opened, or an answer that is not the model's.
-pub fn run<T: Target>(target: &T, workload: &Workload) -> Result<Run, String> {
+/// The volume cannot be formatted or opened, or an answer differs from the model's.
+pub fn run<T: Target>(target: &T, workload: &Workload) -> Result<RecordedRun, String> {
     run_on(target, workload, target.format()?)
 }
 
-/// Does the work on a volume with an empty root.
+/// Runs a workload on a volume with an empty root.
 ///
 /// # Errors
-/// As [`run`].
-pub fn run_on<T: Target>(target: &T, workload: &Workload, image: Image) -> Result<Run, String> {
+/// Those of [`run`].
+pub fn run_on<T: Target>(target: &T, workload: &Workload, image: Image) -> Result<RecordedRun, String> {
     let (before, homes) = with_homes(target, workload.threads, image)?;
     let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
     let volume = target.open(recorder.clone())?;
-    let Worked { histories, mut marks } = work(&volume, &homes, workload, &|| recorder.len())?;
+    let WorkResult { histories, mut sync_points } = work(&volume, &homes, workload, &|| recorder.len())?;
     if workload.unmount {
         target.unmount(volume).map_err(|error| format!("unmount: {error}"))?;
-        let lengths = histories.iter().map(|history| history.steps.len()).collect();
-        marks.push(Mark { moment: recorder.len(), lengths });
+        let lengths = histories.iter().map(|history| history.entries.len()).collect();
+        sync_points.push(SyncPoint { moment: recorder.len(), lengths });
     } else {
         drop(volume);
     }
     let recording = recorder.take();
-    Ok(Run {
+    Ok(RecordedRun {
         before,
         recording,
         histories: Arc::new(histories),
-        marks,
-        exactly: false,
+        sync_points,
+        exact: false,
         times: workload.times,
     })
 }
 
-/// Does the work on an open volume, each thread below one of `homes`, which are empty directories.
+/// Runs a workload on an open volume, each thread below one of `homes`, which are empty directories.
 ///
 /// # Errors
-/// In words: an answer that is not the model's.
+/// An answer differs from the model's.
 pub fn work<V: Subject>(
     volume: &V,
     homes: &[u64],
     workload: &Workload,
     moment: Moment<'_>,
-) -> Result<Worked, String> {
+) -> Result<WorkResult, String> {
     let shared = Shared {
         volume,
         moment,
         workload,
         ticks: Ticks::default(),
         ended: homes.iter().map(|_| AtomicUsize::new(0)).collect(),
-        marks: Mutex::default(),
+        sync_points: Mutex::default(),
     };
     let results: Vec<Result<History, String>> = std::thread::scope(|scope| {
         let work = |(thread, home): (usize, &u64)| {
@@ -161,14 +164,14 @@ pub fn work<V: Subject>(
         };
         threads.into_iter().map(join).collect()
     });
-    let marks = shared.marks.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(Worked { histories: results.into_iter().collect::<Result<_, _>>()?, marks })
+    let sync_points = shared.sync_points.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(WorkResult { histories: results.into_iter().collect::<Result<_, _>>()?, sync_points })
 }
 
-/// A fresh volume with a directory for each thread, and their numbers.
+/// Formats a volume with a directory for each thread. Returns it and the directories' inode numbers.
 ///
 /// # Errors
-/// In words.
+/// The volume cannot be formatted or changed.
 pub fn prepare<T: Target>(target: &T, threads: usize) -> Result<(Image, Vec<u64>), String> {
     with_homes(target, threads, target.format()?)
 }
@@ -179,7 +182,7 @@ fn with_homes<T: Target>(target: &T, threads: usize, image: Image) -> Result<(Im
     let root = volume.root();
     let mut homes = vec![root];
     if threads > 1 {
-        let new = New { kind: Kind::Directory, mode: 0o755, uid: 0, gid: 0 };
+        let new = NewFile { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0 };
         let make = |thread| volume.create(root, format!("home{thread}").as_bytes(), &new);
         homes = (0..threads).map(make).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     }
@@ -193,23 +196,23 @@ impl<V: Subject> Shared<'_, V> {
         let session = Session::new(self.volume, &self.ticks, home, workload.times);
         let mut session = session.map_err(|error| error.to_string())?.tolerating(workload.tolerance);
         let seed = workload.seed.wrapping_mul(64).wrapping_add(thread as u64);
-        let mut generator = Generator::new(seed, workload.aim);
+        let mut generator = Generator::new(seed, workload.mix);
         for step in 0..workload.operations {
             let operation = generator.next(session.tree());
             let lengths = self.ended.iter().map(|ended| ended.load(SeqCst)).collect();
-            // A time of its own for each step of each thread, within what inodes without bigtime can hold.
+            // A different time for each operation of each thread, within the range of inodes without bigtime.
             let now = Time { seconds: 1_000_000 + step as i64, nanos: thread as u32 };
             let stepped = session.step(&operation, now).map_err(|what| self.mismatch(thread, step, &what))?;
             match stepped {
-                Stepped::Broken(_) => break,
-                Stepped::NoSpace => generator.shrink(),
-                Stepped::Agreed => (),
+                StepOutcome::IoError(_) => break,
+                StepOutcome::NoSpace => generator.shrink(),
+                StepOutcome::Agreed => (),
             }
-            self.ended[thread].store(session.history().steps.len(), SeqCst);
-            if operation == Operation::Sync && stepped == Stepped::Agreed {
-                let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-                // Read with the lock held: marks are in the order of their moments.
-                marks.push(Mark { moment: (self.moment)(), lengths });
+            self.ended[thread].store(session.history().entries.len(), SeqCst);
+            if operation == Operation::Sync && stepped == StepOutcome::Agreed {
+                let mut sync_points = self.sync_points.lock().unwrap_or_else(PoisonError::into_inner);
+                // Read under the lock, to keep the sync points in order.
+                sync_points.push(SyncPoint { moment: (self.moment)(), lengths });
             }
         }
         Ok(session.into_history())

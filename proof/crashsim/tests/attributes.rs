@@ -1,6 +1,6 @@
-//! Extended attributes over power cuts: whatever survives, the volume is sound, and its files, with their attributes,
-//! are those after some change of the history, no earlier than the last sync. A file that is made with attributes is a
-//! single change: it is not there, or has all of them.
+//! Power cuts during changes of extended attributes: the volume must be sound after recovery, and all files and
+//! attributes must match the state after some change, not before the last sync. Creating a file with attributes is one
+//! change: the file does not exist, or has all of them.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -11,28 +11,28 @@ use base::{Ino, errno};
 use block::RecordDevice;
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
-use crashsim::{Builder, Image, ImageDevice, Target as _, states};
+use crashsim::{Image, ImageDevice, StateBuilder, Target as _, states};
 use model::Rng;
 use volume::{Cookie, DirEntry, NewFile, NewFileType, Rename, SetAttribute, Volume};
 
-/// Names to values.
+/// Values by name.
 type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// By the names of files in the root directory.
+/// Attributes by the names of files in the root directory.
 type Tree = BTreeMap<Vec<u8>, Attributes>;
 
-/// What was done, change by change, and how far the syncs had come.
+/// The tree after each change, and the completed syncs.
 struct History {
     trees: Vec<Tree>,
-    /// The events of the recording when a sync had returned, and the changes before it.
-    marks: Vec<(usize, usize)>,
+    /// For each sync: the recorded events before it completed, and the changes before it.
+    sync_points: Vec<(usize, usize)>,
 }
 
 fn open(engine: &Engine, device: Arc<dyn block::Device>) -> Result<Volume, String> {
     Ok(engine.open(device)?.into_volume())
 }
 
-fn shown(volume: &Volume) -> Result<Tree, String> {
+fn read_tree(volume: &Volume) -> Result<Tree, String> {
     let mut files: Vec<(Vec<u8>, Ino)> = Vec::new();
     let mut keep = |entry: DirEntry<'_>| {
         files.extend((!entry.name.starts_with(b".")).then(|| (entry.name.to_vec(), entry.ino)));
@@ -62,9 +62,9 @@ fn random_value(rng: &mut Rng) -> Vec<u8> {
     (0..length).map(|n| (n + length) as u8).collect()
 }
 
-/// Makes a file, or a directory, with attributes, or removes it.
-fn born(volume: &Volume, tree: &mut Tree, rng: &mut Rng) {
-    let name = format!("born {}", rng.below(6)).into_bytes();
+/// Creates a file of some type with attributes, or removes it.
+fn create_or_remove(volume: &Volume, tree: &mut Tree, rng: &mut Rng) {
+    let name = format!("new {}", rng.below(6)).into_bytes();
     let root = volume.root();
     if tree.remove(&name).is_some() {
         return volume.remove_all(root, &name).unwrap();
@@ -105,7 +105,7 @@ fn step(volume: &Volume, files: &[Ino], tree: &mut Tree, rng: &mut Rng, fills: b
     }
 }
 
-/// Works on a volume whose device remembers all; gives also the volume before.
+/// Runs the workload on a recording device. Returns the volume before it, the history, and the recording.
 fn work(engine: &Engine, seed: u64, parent: bool) -> (Image, History, block::Recording) {
     let before = {
         let device = Arc::new(ImageDevice::new(Image::new(engine.shape.size)));
@@ -123,17 +123,17 @@ fn work(engine: &Engine, seed: u64, parent: bool) -> (Image, History, block::Rec
     let before = device.image();
     let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
     let volume = open(engine, recorder.clone()).unwrap();
-    let mut rng = Rng::part(seed, 7);
-    let mut tree = shown(&volume).unwrap();
-    let mut history = History { trees: vec![tree.clone()], marks: Vec::new() };
+    let mut rng = Rng::stream(seed, 7);
+    let mut tree = read_tree(&volume).unwrap();
+    let mut history = History { trees: vec![tree.clone()], sync_points: Vec::new() };
     for n in 0..120 {
         match rng.one_in(4) {
-            true => born(&volume, &mut tree, &mut rng),
+            true => create_or_remove(&volume, &mut tree, &mut rng),
             false => step(&volume, &files, &mut tree, &mut rng, n / 40 % 2 == 0),
         }
         history.trees.push(tree.clone());
         if parent && rng.one_in(4) {
-            // Names come and go with their pointers, in the same trees.
+            // Parent pointers come and go with names, in the same attribute trees.
             let (from, to) = (format!("{}", n % 4), format!("{:0150}", n));
             for (from, to) in [(&from, &to), (&to, &from)] {
                 volume.rename(root, from.as_bytes(), root, to.as_bytes(), Rename::Replace).unwrap();
@@ -144,23 +144,23 @@ fn work(engine: &Engine, seed: u64, parent: bool) -> (Image, History, block::Rec
         }
         if rng.one_in(6) {
             volume.sync().unwrap();
-            history.marks.push((recorder.len(), history.trees.len() - 1));
+            history.sync_points.push((recorder.len(), history.trees.len() - 1));
         }
     }
     drop(volume);
     (before, history, recorder.take())
 }
 
-fn judge(engine: &Engine, image: Image, history: &History, least: usize) -> Result<(), String> {
+fn judge(engine: &Engine, image: Image, history: &History, required: usize) -> Result<(), String> {
     let device = Arc::new(ImageDevice::new(image));
     let volume = open(engine, device.clone()).map_err(|error| format!("recovery: {error}"))?;
-    let tree = shown(&volume).map_err(|error| format!("after recovery: {error}"))?;
+    let tree = read_tree(&volume).map_err(|error| format!("after recovery: {error}"))?;
     volume.unmount().map_err(|error| format!("unmount: {error}"))?;
     check(&*device)?;
     match history.trees.iter().rposition(|known| *known == tree) {
-        Some(at) if at >= least => Ok(()),
-        Some(at) => Err(format!("{at} changes survived, {least} were synced")),
-        None => Err("the attributes are those of no moment of the history".into()),
+        Some(at) if at >= required => Ok(()),
+        Some(at) => Err(format!("{at} changes survived, {required} were synced")),
+        None => Err("the attributes match no state of the history".into()),
     }
 }
 
@@ -168,24 +168,24 @@ fn campaign(seed: u64, parent: bool, every: usize) {
     let engine = Engine { shape: SHAPES[seed as usize % SHAPES.len()].clone() };
     let (before, history, recording) = work(&engine, seed, parent);
     let all = states(&recording, 2, seed);
-    let mut builder = Builder::new(&before, &recording);
+    let mut builder = StateBuilder::new(&before, &recording);
     for state in all.iter().step_by(every) {
-        let known = history.marks.iter().filter(|(moment, _)| *moment <= state.moment);
-        let least = known.map(|(_, changes)| *changes).max().unwrap_or(0);
-        let judged = judge(&engine, builder.build(state), &history, least);
+        let known = history.sync_points.iter().filter(|(moment, _)| *moment <= state.moment);
+        let required = known.map(|(_, changes)| *changes).max().unwrap_or(0);
+        let judged = judge(&engine, builder.build(state), &history, required);
         assert_eq!(judged, Ok(()), "seed {seed} ({}), {state:?}", engine.shape.name);
     }
 }
 
 #[test]
-fn attributes_survive_as_they_were_at_some_moment() {
+fn attributes_match_a_state_of_the_history() {
     for seed in 0..7 {
         campaign(seed, false, 5);
     }
 }
 
 #[test]
-fn parent_pointers_survive_with_their_names() {
+fn parent_pointers_match_a_state_of_the_history() {
     for seed in 10..14 {
         campaign(seed, true, 5);
     }

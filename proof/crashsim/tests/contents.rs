@@ -1,8 +1,8 @@
-//! Contents of files over power cuts: whatever survives, the volume is sound, no file shows what it never held, what
-//! was synced is there, and a file that was only appended to is a prefix of what was appended.
+//! Power cuts during changes of file contents: the volume must be sound after recovery, no file may show data that it
+//! never contained, synced data must be present, and an append-only file must be a prefix of the appended data.
 //!
-//! Every sector that is written holds one number, which is written nowhere else: so each sector that is found tells
-//! which write it is of.
+//! Every written sector is filled with a unique number, so that a sector read later identifies the write that it came
+//! from.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -12,29 +12,29 @@ use base::Ino;
 use block::RecordDevice;
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
-use crashsim::stamped::{Known, SECTOR, compare, sectors};
-use crashsim::{Builder, Image, ImageDevice, Target as _, states};
+use crashsim::stamped::{ExpectedFile, SECTOR, compare, sectors};
+use crashsim::{Image, ImageDevice, StateBuilder, Target as _, states};
 use model::Rng;
 use volume::{File, NewFile, Volume};
 
-/// Sectors of the longest file.
+/// Maximum size of a file in sectors.
 const LONGEST: u64 = 600;
 
-/// The files after each step that made something stable, or at the end: whatever comes later only allows more.
+/// The expected files after each sync and at the end.
 struct History {
-    /// The events of the recording before what `known` says was stable, and the files then.
-    marks: Vec<(usize, Vec<Known>)>,
-    /// All that the files ever held.
-    all: Vec<Known>,
+    /// For each sync: the recorded events before it completed, and the files at that time.
+    sync_points: Vec<(usize, Vec<ExpectedFile>)>,
+    /// All values that the files ever contained.
+    all: Vec<ExpectedFile>,
 }
 
 impl History {
-    /// What must hold of a state that is cut at `moment`: floors of the last mark before it, values of the whole run.
-    fn allowed(&self, moment: usize) -> Vec<Known> {
+    /// Returns the allowed contents after a cut at `moment`: the values of the whole run, from the last sync on.
+    fn allowed(&self, moment: usize) -> Vec<ExpectedFile> {
         let mut allowed = self.all.clone();
-        let floors = self.marks.iter().rfind(|(at, _)| *at <= moment);
-        for (n, known) in allowed.iter_mut().enumerate() {
-            known.floors_as(floors.map(|(_, files)| &files[n]));
+        let floors = self.sync_points.iter().rfind(|(at, _)| *at <= moment);
+        for (n, expected) in allowed.iter_mut().enumerate() {
+            expected.set_floors(floors.map(|(_, files)| &files[n]));
         }
         allowed
     }
@@ -44,16 +44,16 @@ impl History {
 struct Work<'v> {
     volume: &'v Volume,
     files: Vec<File<'v>>,
-    known: Vec<Known>,
+    expected: Vec<ExpectedFile>,
     rng: Rng,
     next: u64,
-    /// Whole blocks, in sectors.
+    /// Block size in sectors.
     block: u64,
     reflink: bool,
 }
 
 impl Work<'_> {
-    fn fresh(&mut self, count: u64) -> Vec<u64> {
+    fn new_values(&mut self, count: u64) -> Vec<u64> {
         let from = self.next;
         self.next += count;
         (from..self.next).collect()
@@ -65,39 +65,39 @@ impl Work<'_> {
         (at, 1 + self.rng.below(most).min(LONGEST - at - 1))
     }
 
-    /// The last file is only appended to.
+    /// Changes a random file; the last one is only appended to.
     fn step(&mut self) {
         let last = self.files.len() - 1;
         let n = self.rng.index(self.files.len());
-        let size = self.known[n].size.last();
+        let size = self.expected[n].size.last();
         if n == last {
             let values = self.rng.below(40) + 1;
-            let values = self.fresh(values);
+            let values = self.new_values(values);
             self.files[n].append(&sectors(values.iter().copied())).unwrap();
-            values.iter().zip(size..).for_each(|(value, at)| self.known[n].set(at, *value));
-            return self.known[n].grow(size + values.len() as u64);
+            values.iter().zip(size..).for_each(|(value, at)| self.expected[n].set(at, *value));
+            return self.expected[n].grow(size + values.len() as u64);
         }
         let (at, count) = self.range(size);
         match self.rng.below(10) {
             0..=4 => {
-                let values = self.fresh(count);
+                let values = self.new_values(count);
                 let bytes = sectors(values.iter().copied());
                 assert_eq!(self.files[n].write_at(&bytes, at * SECTOR).unwrap(), bytes.len());
-                values.iter().zip(at..).for_each(|(value, at)| self.known[n].set(at, *value));
-                self.known[n].grow(at + count);
+                values.iter().zip(at..).for_each(|(value, at)| self.expected[n].set(at, *value));
+                self.expected[n].grow(at + count);
             }
             5 | 6 => {
                 self.files[n].set_len(at * SECTOR).unwrap();
-                (at..size).for_each(|cut| self.known[n].set(cut, 0));
-                self.known[n].size.set(at);
+                (at..size).for_each(|cut| self.expected[n].set(cut, 0));
+                self.expected[n].size.set(at);
             }
             7 => {
                 self.files[n].punch_hole(at * SECTOR, count * SECTOR).unwrap();
-                (at..(at + count).min(size)).for_each(|gone| self.known[n].set(gone, 0));
+                (at..(at + count).min(size)).for_each(|gone| self.expected[n].set(gone, 0));
             }
             8 => {
                 self.files[n].allocate(at * SECTOR, count * SECTOR, false).unwrap();
-                self.known[n].grow(at + count);
+                self.expected[n].grow(at + count);
             }
             _ if self.reflink => self.share(n),
             _ => {}
@@ -106,7 +106,7 @@ impl Work<'_> {
 
     fn share(&mut self, to: usize) {
         let from = self.rng.index(self.files.len());
-        let size = self.known[from].size.last() / self.block * self.block;
+        let size = self.expected[from].size.last() / self.block * self.block;
         let (from_at, to_at) = [self.rng.below(size + 1), self.rng.below(LONGEST / 2)]
             .map(|at| at / self.block * self.block)
             .into();
@@ -117,14 +117,14 @@ impl Work<'_> {
         let (source, target) = (&self.files[from], &self.files[to]);
         target.clone_range(source, from_at * SECTOR, to_at * SECTOR, count * SECTOR).unwrap();
         for n in 0..count {
-            let value = self.known[from].get(from_at + n);
-            self.known[to].set(to_at + n, value);
+            let value = self.expected[from].get(from_at + n);
+            self.expected[to].set(to_at + n, value);
         }
-        self.known[to].grow(to_at + count);
+        self.expected[to].grow(to_at + count);
     }
 }
 
-/// Works on a volume whose device remembers all; gives also the volume before.
+/// Runs the workload on a recording device. Returns the volume before it, the files, the history, and the recording.
 fn work(engine: &Engine, seed: u64) -> (Image, Vec<Ino>, History, block::Recording) {
     let open = |device: Arc<dyn block::Device>| Volume::open(device, engine.options()).unwrap();
     let device = Arc::new(ImageDevice::new(engine.format().unwrap()));
@@ -138,36 +138,37 @@ fn work(engine: &Engine, seed: u64) -> (Image, Vec<Ino>, History, block::Recordi
     let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
     let volume = open(recorder.clone());
     let files: Vec<File<'_>> = numbers.iter().map(|ino| volume.open_file(*ino).unwrap()).collect();
-    let known = (0..files.len()).map(|n| Known::new(n + 1 == files.len())).collect();
+    let expected = (0..files.len()).map(|n| ExpectedFile::new(n + 1 == files.len())).collect();
     let (block, reflink) = {
         let geometry = volume.geometry();
         (u64::from(geometry.block_size) / SECTOR, geometry.features.reflink())
     };
-    let mut work = Work { volume: &volume, files, known, rng: Rng::part(seed, 13), next: 1, block, reflink };
-    let mut history = History { marks: Vec::new(), all: Vec::new() };
+    let mut work =
+        Work { volume: &volume, files, expected, rng: Rng::stream(seed, 13), next: 1, block, reflink };
+    let mut history = History { sync_points: Vec::new(), all: Vec::new() };
     for _ in 0..80 {
         work.step();
         match work.rng.below(12) {
             0 => {
                 work.volume.sync().unwrap();
-                work.known.iter_mut().for_each(Known::sync);
+                work.expected.iter_mut().for_each(ExpectedFile::sync);
             }
             1 | 2 => {
                 let n = work.rng.index(work.files.len());
                 work.files[n].sync_all().unwrap();
-                work.known[n].sync();
+                work.expected[n].sync();
             }
             _ => continue,
         }
-        history.marks.push((recorder.len(), work.known.clone()));
+        history.sync_points.push((recorder.len(), work.expected.clone()));
     }
-    history.all = std::mem::take(&mut work.known);
+    history.all = std::mem::take(&mut work.expected);
     drop(work);
     drop(volume);
     (before, numbers, history, recorder.take())
 }
 
-fn judge(engine: &Engine, image: Image, files: &[Ino], allowed: &[Known]) -> Result<(), String> {
+fn judge(engine: &Engine, image: Image, files: &[Ino], allowed: &[ExpectedFile]) -> Result<(), String> {
     let device = Arc::new(ImageDevice::new(image));
     let volume = engine.open(device.clone()).map_err(|why| format!("recovery: {why}"))?.into_volume();
     compare(&volume, files, allowed)?;
@@ -176,12 +177,12 @@ fn judge(engine: &Engine, image: Image, files: &[Ino], allowed: &[Known]) -> Res
 }
 
 #[test]
-fn files_hold_what_they_held_at_some_moment() {
+fn contents_match_the_history_after_power_cuts() {
     for seed in 0..7 {
         let engine = Engine { shape: SHAPES[seed as usize % SHAPES.len()].clone() };
         let (before, files, history, recording) = work(&engine, seed);
         let all = states(&recording, 2, seed);
-        let mut builder = Builder::new(&before, &recording);
+        let mut builder = StateBuilder::new(&before, &recording);
         let every = all.len().div_ceil(300);
         for state in all.iter().step_by(every) {
             let allowed = history.allowed(state.moment);

@@ -1,5 +1,5 @@
-//! A volume in a qcow2 image over power cuts of what lies below: the image is sound but for leaked clusters, the volume
-//! in it recovers, and what was synced is there.
+//! Power cuts on the file of a qcow2 image: the image must be sound except for leaked clusters, the volume in it must
+//! recover, and synced files must be present.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -9,16 +9,16 @@ use std::sync::Arc;
 use block::{FileDevice, OpenOptions, Qcow2Device, RecordDevice, Recording, write_qcow2};
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
-use crashsim::{Builder, Image, ImageDevice, Target as _, states};
+use crashsim::{Image, ImageDevice, StateBuilder, Target as _, states};
 use volume::{NewFile, Volume};
 
-/// Bytes of the file, which does not grow.
+/// Size of the file in bytes, which does not change.
 const FILE: u64 = 200 << 20;
 
-struct Run {
+struct TestRun {
     before: Image,
     recording: Recording,
-    /// Files that were synced, with the event from which on they must be there.
+    /// Synced files, each with the number of recorded events after which it must be present.
     files: Vec<(usize, String)>,
 }
 
@@ -26,13 +26,13 @@ fn contents(name: &str) -> Vec<u8> {
     name.as_bytes().repeat(3000)
 }
 
-/// A fresh volume in an image of which hardly anything is allocated.
+/// Formats a volume in an image with few allocated clusters.
 fn fresh(engine: &Engine) -> Image {
     let folder = tempfile::tempdir().unwrap();
     let device = |name: &str, bytes: u64| {
         let path = folder.path().join(name);
         std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
-        // Nobody else knows of it.
+        // A temporary file needs no lock.
         let options = OpenOptions { writable: true, lock: false, ..OpenOptions::default() };
         FileDevice::open(&path, &options).unwrap()
     };
@@ -48,8 +48,8 @@ fn open(device: Arc<dyn block::Device>) -> Result<Arc<Qcow2Device>, String> {
     opened.map(Arc::new).map_err(|error| format!("the image: {error}"))
 }
 
-/// Files come, are synced, and some go again with their clusters.
-fn run(engine: &Engine) -> Run {
+/// Creates and syncs files, and removes some of them with their clusters.
+fn run(engine: &Engine) -> TestRun {
     let before = fresh(engine);
     let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
     let volume = Volume::open(open(recorder.clone()).unwrap(), engine.options()).unwrap();
@@ -69,10 +69,10 @@ fn run(engine: &Engine) -> Run {
         }
     }
     volume.unmount().unwrap();
-    Run { before, recording: recorder.take(), files }
+    TestRun { before, recording: recorder.take(), files }
 }
 
-fn judge(image: Image, engine: &Engine, run: &Run, moment: usize) -> Result<(), String> {
+fn judge(image: Image, engine: &Engine, run: &TestRun, moment: usize) -> Result<(), String> {
     let file = Arc::new(ImageDevice::new(image));
     let words = |error: volume::Error| error.to_string();
     let disk = open(file.clone())?;
@@ -83,21 +83,21 @@ fn judge(image: Image, engine: &Engine, run: &Run, moment: usize) -> Result<(), 
         let mut bytes = vec![0; expected.len()];
         volume.open_file(ino).map_err(words)?.read_at(&mut bytes, 0).map_err(words)?;
         if bytes != expected {
-            return Err(format!("{path} holds something else"));
+            return Err(format!("{path} has wrong contents"));
         }
     }
     volume.unmount().map_err(|why| format!("unmount: {why}"))?;
-    // As somebody else finds it later.
+    // Opened again, as another process would find it.
     check(&*open(file)?)
 }
 
 #[test]
-fn a_volume_in_qcow2_survives_power_cuts_with_all_that_was_synced() {
+fn volume_in_qcow2_keeps_synced_files_after_power_cuts() {
     for (seed, shape) in (0..).zip(SHAPES.iter().take(2)) {
         let engine = Engine { shape: shape.clone() };
         let run = run(&engine);
         let all = states(&run.recording, 2, seed);
-        let mut builder = Builder::new(&run.before, &run.recording);
+        let mut builder = StateBuilder::new(&run.before, &run.recording);
         for state in all.iter().step_by(all.len().div_ceil(200)) {
             let judged = judge(builder.build(state), &engine, &run, state.moment);
             assert_eq!(judged, Ok(()), "{}, {state:?}", engine.shape.name);

@@ -1,5 +1,5 @@
-//! An image that follows a directory, over power cuts: every file is the old one or the new one, and the next run makes
-//! the rest.
+//! Power cuts during `xebec sync`: every file must have the old or the new contents, and the next run must complete the
+//! synchronization.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -9,22 +9,22 @@ use std::sync::Arc;
 use block::{RecordDevice, Recording};
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
-use crashsim::{Builder, Image, ImageDevice, Target as _, states};
+use crashsim::{Image, ImageDevice, StateBuilder, Target as _, states};
 use transfer::sync::Done;
 use transfer::{Directory, Overrides, Sync};
 use volume::{Error, Volume};
 
-/// Crash states of each shape that are judged.
+/// Number of crash states judged per shape.
 const STATES: usize = 250;
 
-/// What the file of this number holds before and after, if it is there.
+/// Returns the contents of a file before and after the change; `None` if it does not exist.
 fn contents(n: u8, after: bool) -> Option<Vec<u8>> {
     let size = [10, 5000, 70_000, 300_000][usize::from(n) % 4];
     match (n % 8, after) {
         (0..3, false) | (3..6, true) => Some(vec![n + u8::from(after) * 100; size]),
         (0..3, true) => None,
         (3..6, false) => Some(vec![n; size + 1]),
-        // The same size.
+        // Contents of the same size.
         (_, after) => (n % 8 == 6 || after).then(|| vec![n + u8::from(after) * 100; size]),
     }
 }
@@ -44,7 +44,7 @@ fn write_tree(folder: &Path, after: bool) {
     }
 }
 
-fn follow(volume: &Volume, folder: &Path) -> Done {
+fn sync(volume: &Volume, folder: &Path) -> Done {
     let (directory, overrides) = (Directory::new(folder), Overrides::default());
     let sync = Sync {
         directory: &directory,
@@ -71,19 +71,19 @@ fn judge(image: Image, engine: &Engine, folder: &Path, again: bool) -> Result<()
     for n in 0..24 {
         let seen = seen(n)?;
         if seen != contents(n, false) && seen != contents(n, true) {
-            return Err(format!("{} is a part of a file", name(n)));
+            return Err(format!("{} has neither the old nor the new contents", name(n)));
         }
     }
     if again {
-        follow(&volume, folder);
+        sync(&volume, folder);
         for n in 0..24 {
             if seen(n)? != contents(n, true) {
-                return Err(format!("{} is not what it should be at last", name(n)));
+                return Err(format!("{} has wrong contents after the second run", name(n)));
             }
         }
-        let done = follow(&volume, folder);
+        let done = sync(&volume, folder);
         if done.files() != done.unchanged || done.removed > 0 {
-            return Err(format!("something is left to be done: {done:?}"));
+            return Err(format!("a third run has changes: {done:?}"));
         }
     }
     volume.unmount().map_err(|why| format!("unmount: {why}"))?;
@@ -91,7 +91,7 @@ fn judge(image: Image, engine: &Engine, folder: &Path, again: bool) -> Result<()
 }
 
 #[test]
-fn files_are_old_or_new() {
+fn files_have_the_old_or_new_contents_after_power_cuts() {
     for (seed, shape) in (0..).zip(SHAPES.iter().take(3)) {
         let engine = Engine { shape: shape.clone() };
         let folder = tempfile::tempdir().unwrap();
@@ -99,18 +99,18 @@ fn files_are_old_or_new() {
         mkfs::format(&*device, &engine.shape.mkfs()).unwrap();
         write_tree(folder.path(), false);
         let volume = Volume::open(device.clone(), engine.options()).unwrap();
-        follow(&volume, folder.path());
+        sync(&volume, folder.path());
         volume.unmount().unwrap();
         let before = device.image();
         write_tree(folder.path(), true);
         let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
         let volume = Volume::open(recorder.clone(), engine.options()).unwrap();
-        let done = follow(&volume, folder.path());
+        let done = sync(&volume, folder.path());
         assert!(done.created > 0 && done.replaced > 0 && done.removed > 0, "{done:?}");
         volume.unmount().unwrap();
         let recording: Recording = recorder.take();
         let all = states(&recording, 2, seed);
-        let mut builder = Builder::new(&before, &recording);
+        let mut builder = StateBuilder::new(&before, &recording);
         for (n, state) in all.iter().step_by(all.len().div_ceil(STATES)).enumerate() {
             let judged = judge(builder.build(state), &engine, folder.path(), n % 10 == 0);
             assert_eq!(judged, Ok(()), "{}, {state:?}", engine.shape.name);

@@ -1,8 +1,8 @@
-//! Threads that work on the same names in the same directories: nobody can say what each answer must be, but none
-//! waits for ever, no lock is taken out of its order, and the volume is sound, whether it was unmounted or cut off.
+//! Threads that use the same names in the same directories. The result of each operation is not known, but there must
+//! be no deadlock and no violation of the lock order, and the volume must be sound after an unmount or a power cut.
 //!
-//! `XEBEC_TOGETHER_SECONDS=600 cargo test -p xebec-crashsim --test together` goes on for so long; a failure names the
-//! seed, though not the timing of the threads.
+//! `XEBEC_TOGETHER_SECONDS=600 cargo test -p xebec-crashsim --test together` runs for this time. A failure message has
+//! the seed, which does not determine the timing of the threads.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by panicking")]
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,12 +19,12 @@ use model::Rng;
 use volume::{Cookie, Error, Handle, NewFile, NewFileType, Rename, SetAttribute, SetMetadata, Volume};
 
 const THREADS: u64 = 4;
-/// Directories that are remembered: the rest is found no more, and stays.
+/// Number of directories in use. Others are forgotten and remain in the volume.
 const DIRECTORIES: usize = 12;
-/// If nobody comes to an end with anything for so long, somebody waits for ever.
+/// Time without a completed operation after which a deadlock is reported.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What the threads share.
+/// State shared by the threads.
 struct Together {
     volume: Volume,
     directories: Mutex<Vec<Ino>>,
@@ -44,7 +44,7 @@ impl Worker<'_> {
         directories[self.rng.index(directories.len())]
     }
 
-    /// One of a few names; some so long that directories soon change their form.
+    /// Returns one of a few names, some so long that directories soon change their format.
     fn name(&mut self) -> Vec<u8> {
         match self.rng.below(3) {
             0 => format!("{:0220}", self.rng.below(30)).into_bytes(),
@@ -87,7 +87,7 @@ impl Worker<'_> {
         self.together.volume.rename(from, &from_name, to, &to_name, how)
     }
 
-    fn hold(&mut self) -> Result<(), Error> {
+    fn open(&mut self) -> Result<(), Error> {
         let (dir, name) = (self.directory(), self.name());
         let volume = &self.together.volume;
         if self.handles.len() > 5 {
@@ -123,7 +123,7 @@ impl Worker<'_> {
         }
     }
 
-    fn look(&mut self) -> Result<(), Error> {
+    fn list(&mut self) -> Result<(), Error> {
         let dir = self.directory();
         let volume = &self.together.volume;
         let mut found = Vec::new();
@@ -132,7 +132,7 @@ impl Worker<'_> {
             true
         };
         volume.read_dir(dir, Cookie::default(), &mut give)?;
-        // They may be gone by now.
+        // They may have been removed meanwhile.
         found.into_iter().take(8).for_each(|ino| drop(volume.metadata(ino)));
         Ok(())
     }
@@ -155,9 +155,9 @@ impl Worker<'_> {
                 let (dir, name) = (self.directory(), self.name());
                 self.together.volume.link(ino, dir, &name)
             }
-            80..88 => self.hold(),
+            80..88 => self.open(),
             88..95 => self.change(),
-            95..99 => self.look(),
+            95..99 => self.list(),
             _ => self.together.volume.sync(),
         }
     }
@@ -165,7 +165,7 @@ impl Worker<'_> {
     fn work(mut self, steps: u64, what: &str) {
         for step in 0..steps {
             if let Err(error) = self.step() {
-                // Two threads may do anything to each other, but for this.
+                // Any other error may be caused by another thread.
                 let broken = [errno::EIO, errno::EFSCORRUPTED].contains(&error.errno());
                 assert!(!broken, "{what}, step {step}: {error}");
             }
@@ -174,7 +174,7 @@ impl Worker<'_> {
     }
 }
 
-/// Ends the program where nothing happens any more.
+/// Aborts the process after a deadlock.
 fn watch(together: &Together, stop: &StopFlag, what: &str) {
     let (mut last, mut since) = (0, Instant::now());
     while !stop.is_set() {
@@ -183,7 +183,7 @@ fn watch(together: &Together, stop: &StopFlag, what: &str) {
         if done != last {
             (last, since) = (done, Instant::now());
         } else if since.elapsed() > PATIENCE {
-            eprintln!("{what}: everybody waits, after {done} operations");
+            eprintln!("{what}: deadlock after {done} operations");
             std::process::abort();
         }
     }
@@ -202,7 +202,7 @@ fn run(shape: &Shape, parent: bool, seed: u64, steps: u64) {
         scope.spawn(|stop| watch(&together, stop, &what));
         let workers: Vec<_> = (0..THREADS)
             .map(|thread| {
-                let rng = Rng::part(seed, thread);
+                let rng = Rng::stream(seed, thread);
                 let worker = Worker { together: &together, rng, handles: Vec::new() };
                 let what = &what;
                 scope.spawn(move |_| worker.work(steps, what))
@@ -223,7 +223,7 @@ fn run(shape: &Shape, parent: bool, seed: u64, steps: u64) {
 }
 
 #[test]
-fn threads_that_meet_on_every_name_leave_a_sound_volume() {
+fn threads_on_the_same_names_leave_a_sound_volume() {
     for (shape, seed) in SHAPES.iter().zip(1..) {
         run(shape, seed % 3 == 0, seed, 1500);
         run(shape, seed % 3 == 1, seed + 1, 1500);

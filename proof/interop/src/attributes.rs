@@ -1,4 +1,4 @@
-//! Random changes of extended attributes: by the kernel, or by whoever else can set and remove them.
+//! Random changes of extended attributes, through the kernel or another implementation.
 
 use std::path::{Path, PathBuf};
 
@@ -7,43 +7,43 @@ use clap::Args;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use crate::fill::equal_hash_name;
+use crate::fill::same_hash_name;
 use model::Rng;
 
-/// What to do.
+/// Options of `attributes`.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// The folder whose files are changed.
+    /// Directory whose files are changed.
     pub dir: PathBuf,
-    /// Where the random choices begin.
+    /// Seed of all random choices.
     #[arg(long)]
     pub seed: u64,
-    /// How many changes are tried on each file.
+    /// Number of changes per file.
     #[arg(long)]
     pub steps: u32,
 }
 
-/// One change.
+/// A change of one attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// With its prefix.
+pub struct AttributeChange {
+    /// Name, with its prefix.
     pub name: Vec<u8>,
-    /// `None`: it is removed.
+    /// New value; `None` to remove the attribute.
     pub value: Option<Vec<u8>>,
 }
 
-impl Change {
-    /// A change of one of some dozens of names, many of one hash among them; values of all lengths, mostly short. Of
-    /// `full` in eight it sets one, of the rest it removes one.
-    pub fn random(rng: &mut Rng, full: u64) -> Self {
+impl AttributeChange {
+    /// Returns a random change of one of a few dozen names, many of them with the same hash. Values have all lengths
+    /// and are mostly short. An attribute is set in `sets` of eight cases, and removed in the others.
+    pub fn random(rng: &mut Rng, sets: u64) -> Self {
         let n = rng.below(40) as u32;
         let name = match rng.below(6) {
-            0 => [&b"user."[..], &equal_hash_name(b"aaaabbbbccccdddd", n)].concat(),
+            0 => [&b"user."[..], &same_hash_name(b"aaaabbbbccccdddd", n)].concat(),
             1 => format!("trusted.{n:0200}").into_bytes(),
             2 => format!("security.s{n}").into_bytes(),
             _ => format!("user.{n}").into_bytes(),
         };
-        let sets = rng.below(8) < full;
+        let is_set = rng.below(8) < sets;
         let length = match rng.below(24) {
             0..=11 => rng.below(40),
             12..=17 => rng.below(300),
@@ -51,15 +51,15 @@ impl Change {
             22 => rng.below(20_000),
             _ => 65_536 - rng.below(2),
         };
-        let value = sets.then(|| rng.bytes(length as usize));
+        let value = is_set.then(|| rng.bytes(length as usize));
         Self { name, value }
     }
 }
 
-/// Changes attributes of each file in a folder, in the order of their names.
+/// Changes attributes of each file in a directory, in the order of names.
 ///
 /// # Errors
-/// What the kernel reports, but for attributes that are not there.
+/// Errors of the kernel, except for missing attributes.
 pub fn run(options: &Options) -> Result<()> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(&options.dir)?
         .map(|entry| entry.map(|entry| entry.path()))
@@ -67,21 +67,22 @@ pub fn run(options: &Options) -> Result<()> {
     files.sort();
     let mut rng = Rng::new(options.seed);
     for file in files {
-        let full = rng.below(8);
+        let sets = rng.below(8);
         for _ in 0..options.steps {
-            apply(&file, &Change::random(&mut rng, full)).with_context(|| file.display().to_string())?;
+            apply(&file, &AttributeChange::random(&mut rng, sets))
+                .with_context(|| file.display().to_string())?;
         }
     }
     Ok(())
 }
 
-fn apply(file: &Path, change: &Change) -> Result<()> {
+fn apply(file: &Path, change: &AttributeChange) -> Result<()> {
     let done = match &change.value {
         Some(value) => rustix::fs::lsetxattr(file, &change.name[..], value, XattrFlags::empty()),
         None => rustix::fs::lremovexattr(file, &change.name[..]),
     };
     match done {
-        // What is not there, and what a file of its kind cannot have.
+        // The attribute does not exist, or files of this type cannot have it.
         Err(Errno::NODATA | Errno::PERM) => Ok(()),
         other => Ok(other?),
     }

@@ -1,9 +1,9 @@
-//! What tests use that takes long to make: the program, and the images of the corpus.
+//! Prerequisites that take long to build: the program `xebec`, and the images of the corpus.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `make-images` with what it needs.
+/// Returns the command `make-images` if everything that it needs is available.
 fn make_images() -> Result<Command, String> {
     needs::mounting()?;
     needs::tools(&["xfs_admin", "xfs_growfs", "xfs_mdrestore", "xfs_metadump"])?;
@@ -13,10 +13,11 @@ fn make_images() -> Result<Command, String> {
     Ok(make)
 }
 
-/// Makes images of the corpus in a folder, with the binary `interop` where it is built already; all without a pattern.
+/// Creates the images of the corpus that match `patterns`, or all, in a folder. `interop` is the binary if it is
+/// already built.
 ///
 /// # Errors
-/// A program or privilege that `make-images` lacks, or that it failed.
+/// A program or privilege is missing, or `make-images` failed.
 pub fn images(folder: &Path, patterns: &[&str], interop: Option<&str>) -> Result<(), String> {
     let mut make = make_images()?;
     make.arg(folder).args(patterns).envs(interop.map(|program| ("XEBEC_INTEROP", program)));
@@ -24,11 +25,11 @@ pub fn images(folder: &Path, patterns: &[&str], interop: Option<&str>) -> Result
     if status.success() { Ok(()) } else { Err("make-images failed".into()) }
 }
 
-/// The corpus: the folder that `XEBEC_IMAGES` names, as it is; without it, the one that `make-images` fills below
-/// `scratch`, which takes some minutes the first time.
+/// Returns the folder of the corpus: `XEBEC_IMAGES` if it is set, otherwise a folder below `scratch` that `make-images`
+/// fills, which takes some minutes the first time.
 ///
 /// # Errors
-/// A program or privilege that `make-images` lacks, or that it failed.
+/// A program or privilege is missing, or `make-images` failed.
 pub fn corpus(scratch: &Path) -> Result<PathBuf, String> {
     if let Some(ready) = std::env::var_os("XEBEC_IMAGES") {
         return Ok(ready.into());
@@ -38,11 +39,11 @@ pub fn corpus(scratch: &Path) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// The image `default` of the corpus, without its ending: the one that `XEBEC_IMAGES` has, or made below `scratch` with
-/// the binary `interop`.
+/// Returns the path of the image `default` of the corpus, without extension. It is created if `XEBEC_IMAGES` does not
+/// have it.
 ///
 /// # Errors
-/// A program or privilege that `make-images` lacks, or that it failed.
+/// A program or privilege is missing, or `make-images` failed.
 pub fn default_image(scratch: &Path, interop: &str) -> Result<PathBuf, String> {
     let folder = std::env::var_os("XEBEC_IMAGES").map_or_else(|| scratch.join("images"), PathBuf::from);
     if !folder.join("default.xfs").exists() {
@@ -51,14 +52,14 @@ pub fn default_image(scratch: &Path, interop: &str) -> Result<PathBuf, String> {
     Ok(folder.join("default"))
 }
 
-/// The program `xebec`, built as this test was.
+/// Builds the program `xebec` with the profile of this test, and returns its path.
 ///
 /// # Errors
-/// When it does not build.
+/// The build fails.
 pub fn xebec() -> Result<PathBuf, String> {
     let test = std::env::current_exe().map_err(|e| e.to_string())?;
-    // Tests lie in `deps/` of the folder that programs lie in.
-    let folder = test.parent().and_then(Path::parent).ok_or("the test lies in no folder")?;
+    // Test binaries are in the subfolder `deps` of the profile's folder.
+    let folder = test.parent().and_then(Path::parent).ok_or("the path of the test has no parent")?;
     let mut build = match std::env::var_os("CARGO") {
         Some(cargo) => needs::own(cargo),
         None => needs::tools(&["cargo"]).map(|()| needs::command("cargo"))?,
@@ -68,5 +69,5 @@ pub fn xebec() -> Result<PathBuf, String> {
         build.arg("--profile").arg(profile);
     }
     let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().map_err(|e| e.to_string())?;
-    if status.success() { Ok(folder.join("xebec")) } else { Err("xebec does not build".into()) }
+    if status.success() { Ok(folder.join("xebec")) } else { Err("cannot build xebec".into()) }
 }

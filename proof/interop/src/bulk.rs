@@ -1,4 +1,4 @@
-//! Large plain trees, for benchmarks: many inodes, or a tree that looks like an installed system.
+//! Large plain trees for benchmarks: many inodes, or a tree like that of an installed system.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,26 +9,26 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 use model::Rng;
 
-/// The shape of the tree.
+/// Options of `bulk`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Where to make it.
+    /// Directory for the tree.
     pub dir: PathBuf,
-    /// The seed.
+    /// Seed of sizes and contents.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How many directories.
+    /// Number of directories.
     #[arg(long)]
     pub dirs: u64,
-    /// How many files in each.
+    /// Number of files in each directory.
     #[arg(long)]
     pub files: u64,
-    /// The bytes of all files together, spread unevenly as real trees are; 0 makes empty files.
+    /// Total size of all files in bytes, distributed unevenly as in real trees; 0 for empty files.
     #[arg(long, default_value_t = 0)]
     pub bytes: u64,
 }
 
-/// Makes the tree.
+/// Creates the tree.
 ///
 /// # Errors
 /// The first call that failed, with the directory.
@@ -36,7 +36,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut rng = Rng::new(options.seed);
     let mean = options.bytes / (options.dirs * options.files).max(1);
     for d in 0..options.dirs {
-        // Thirty-two directories a directory, so that the tree has some depth.
+        // 32 subdirectories per directory, so that the tree has some depth.
         let dir = options.dir.join(format!("{:03}", d / 32)).join(format!("dir{d:06}"));
         std::fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
         let fd = rustix::fs::openat(CWD, &dir, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
@@ -64,7 +64,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Sizes of a real tree: most files far below the mean, a few far above it, the mean kept.
+/// Returns a random size, distributed as in real trees: most far below the mean, a few far above.
 fn size(rng: &mut Rng, mean: u64) -> u64 {
     match rng.below(100) {
         0..70 => rng.below(mean / 2),

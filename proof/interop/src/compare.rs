@@ -1,5 +1,4 @@
-//! What two volumes must have in common when one was made of the other: their manifests without what belongs to a
-//! volume.
+//! Compares the manifests of a volume and of its copy, without properties that cannot be copied.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -7,26 +6,35 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use read::manifest::{Kind, Record};
 
-/// A record without what belongs to the volume: numbers of inodes, times that nobody can set, sizes of directories, and
-/// flags that tell an allocator where to put a file or that only say how a file is stored.
+/// Parses a record and clears what cannot be copied: inode numbers, ctime and creation time, sizes of directories, and
+/// flags about allocation.
 ///
 /// # Errors
-/// A line that is no record.
+/// A line that is not a record.
 pub fn portable(line: &str) -> Result<Record> {
-    let mut record = Record::from_line(line).with_context(|| format!("no record: {line}"))?;
+    let mut record = Record::from_line(line).with_context(|| format!("not a record: {line}"))?;
     (record.ino, record.ctime, record.btime) = (0, String::new(), String::new());
     record.xflags = record.xflags.map(|flags| flags & transfer::item::KEPT_FLAGS);
     if record.kind == Kind::Dir {
-        // Reading a directory, which the kernel's side has done to both, may change its time.
+        // Listing a directory for the manifest may change its atime.
         (record.size, record.atime) = (0, String::new());
     }
     Ok(record)
 }
 
-/// Compares the manifests in two files, a line at a time: they may tell of millions of files.
+/// Returns true if two records differ at most in ctime: Linux updates it when recovery finishes a change of attributes.
 ///
 /// # Errors
-/// The first difference; what cannot be read.
+/// A line that is not a record.
+pub fn equal_except_ctime(one: &str, other: &str) -> Result<bool> {
+    let (one, other) = (Record::from_line(one)?, Record::from_line(other)?);
+    Ok(Record { ctime: other.ctime.clone(), ..one } == other)
+}
+
+/// Compares two manifests line by line: they may have millions of lines.
+///
+/// # Errors
+/// The first difference, or a file that cannot be read.
 pub fn manifests(expected: &Path, found: &Path) -> Result<()> {
     let open = |path: &Path| {
         std::fs::File::open(path).map(std::io::BufReader::new).with_context(|| path.display().to_string())

@@ -1,12 +1,12 @@
-//! A device that fails by request: a file of this machine under a mount that passes transfers on, or fails them.
+//! A device that fails on request: a FUSE mount with a file whose transfers are passed to a host file, or fail.
 //!
-//! The mount has two files: `image`, which is the other, and `switch`. What was last written to `switch` says which
-//! transfers fail with `EIO`: words among `read`, `write` and `sync`, and a range of bytes `FROM-TO` that reads and
-//! writes must touch to fail. An empty `switch` lets everything pass. By `late`, what is known of `image` is looked up
-//! at once, and told when `switch` no longer says so.
+//! The mount has two files: `image`, the host file, and `switch`. The last text written to `switch` selects the
+//! transfers that fail with `EIO`: the words `read`, `write` and `sync`, and a range of bytes `FROM-TO`; reads and
+//! writes fail only if they overlap the range. An empty `switch` lets everything pass. With `late`, `stat` of `image`
+//! returns only after `switch` no longer contains this word, with values from before.
 //!
 //! # Locking
-//! One mutex over what fails, held for a look.
+//! One mutex around the selected faults, held only to copy them.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -28,7 +28,7 @@ use fuse::operations::{
 /// Arguments of `faulty`.
 #[derive(Args)]
 pub struct Options {
-    /// The file behind `image`.
+    /// The host file behind `image`.
     file: PathBuf,
     /// The directory to mount on.
     directory: PathBuf,
@@ -37,51 +37,51 @@ pub struct Options {
 const IMAGE: Node = Node(2);
 const SWITCH: Node = Node(3);
 const THREADS: usize = 4;
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What fails.
+/// The selected faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Failing {
+struct Faults {
     reads: bool,
     writes: bool,
     syncs: bool,
-    /// Not failing, but late.
+    /// `stat` of `image` is delayed.
     late: bool,
     range: Option<(u64, u64)>,
 }
 
-impl Failing {
+impl Faults {
     fn parse(text: &[u8]) -> Option<Self> {
-        let mut failing = Self::default();
+        let mut faults = Self::default();
         for word in std::str::from_utf8(text).ok()?.split_whitespace() {
             match word {
-                "read" => failing.reads = true,
-                "write" => failing.writes = true,
-                "sync" => failing.syncs = true,
-                "late" => failing.late = true,
+                "read" => faults.reads = true,
+                "write" => faults.writes = true,
+                "sync" => faults.syncs = true,
+                "late" => faults.late = true,
                 range => {
                     let (from, to) = range.split_once('-')?;
-                    failing.range = Some((from.parse().ok()?, to.parse().ok()?));
+                    faults.range = Some((from.parse().ok()?, to.parse().ok()?));
                 }
             }
         }
-        Some(failing)
+        Some(faults)
     }
 
-    fn touches(&self, offset: u64, length: usize) -> bool {
+    fn overlaps(&self, offset: u64, length: usize) -> bool {
         self.range.is_none_or(|(from, to)| offset < to && from < offset.saturating_add(length as u64))
     }
 }
 
 struct Faulty {
     file: File,
-    failing: Mutex<Failing>,
+    faults: Mutex<Faults>,
 }
 
-/// Mounts and serves until it is unmounted.
+/// Mounts the device and serves it until it is unmounted.
 ///
 /// # Errors
-/// The file cannot be opened, the directory not be mounted on; what the kernel's device reports.
+/// The file cannot be opened, the mount fails, or `/dev/fuse` reports an error.
 pub fn run(options: &Options) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(&options.file);
     let file = file.with_context(|| options.file.display().to_string())?;
@@ -92,16 +92,16 @@ pub fn run(options: &Options) -> Result<()> {
         ..Wanted::default()
     };
     let session = fuse::Session::begin(fuse::mount::mount(&wanted)?, false)?;
-    let faulty = Faulty { file, failing: Mutex::default() };
+    let faulty = Faulty { file, faults: Mutex::default() };
     Ok(session.serve(&faulty, &Counts::new(THREADS))?)
 }
 
 impl Faulty {
-    fn failing(&self) -> Failing {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn faults(&self) -> Faults {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn pass(fails: bool) -> Answer<()> {
+    fn fail_if(fails: bool) -> Answer<()> {
         if fails { Err(Errno(EIO)) } else { Ok(()) }
     }
 
@@ -125,19 +125,19 @@ impl Operations for Faulty {
     }
 
     fn attributes(&self, node: Node) -> Answer<Attributes> {
-        let about = self.file.metadata().map_err(|error| host(&error))?;
-        let time = Time { seconds: about.mtime(), nanos: about.mtime_nsec() as u32 };
+        let stat = self.file.metadata().map_err(|error| host(&error))?;
+        let time = Time { seconds: stat.mtime(), nanos: stat.mtime_nsec() as u32 };
         let mode = if node == ROOT { 0o040_755 } else { 0o100_644 };
-        let size = if node == IMAGE { about.size() } else { 0 };
-        while node == IMAGE && self.failing().late {
-            std::thread::sleep(LOOK_AGAIN);
+        let size = if node == IMAGE { stat.size() } else { 0 };
+        while node == IMAGE && self.faults().late {
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(Attributes {
             ino: node.0,
             mode,
             nlink: 1,
             size,
-            sectors: about.blocks(),
+            sectors: stat.blocks(),
             block_size: 4096,
             accessed: time,
             modified: time,
@@ -162,19 +162,19 @@ impl Operations for Faulty {
         if open.0 != IMAGE.0 {
             return Ok(0);
         }
-        let failing = self.failing();
-        Self::pass(failing.reads && failing.touches(offset, buf.len()))?;
+        let faults = self.faults();
+        Self::fail_if(faults.reads && faults.overlaps(offset, buf.len()))?;
         self.file.read_at(buf, offset).map_err(|error| host(&error))
     }
 
     fn write(&self, open: Open, offset: u64, data: &[u8], how: WriteHow) -> Answer<usize> {
         if open.0 != IMAGE.0 {
-            let failing = Failing::parse(data).ok_or(Errno(EINVAL))?;
-            *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = failing;
+            let faults = Faults::parse(data).ok_or(Errno(EINVAL))?;
+            *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
             return Ok(data.len());
         }
-        let failing = self.failing();
-        Self::pass(failing.writes && failing.touches(offset, data.len()))?;
+        let faults = self.faults();
+        Self::fail_if(faults.writes && faults.overlaps(offset, data.len()))?;
         let written = self.file.write_at(data, offset).map_err(|error| host(&error))?;
         if how.stable {
             self.sync_file(open)?;
@@ -183,7 +183,7 @@ impl Operations for Faulty {
     }
 
     fn sync_file(&self, _open: Open) -> Answer<()> {
-        Self::pass(self.failing().syncs)?;
+        Self::fail_if(self.faults().syncs)?;
         self.file.sync_all().map_err(|error| host(&error))
     }
 

@@ -1,21 +1,21 @@
-//! The Linux kernel and xfsprogs as judges of Xebec.
+//! Tests of Xebec with the Linux kernel and xfsprogs as judges.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`fill`] | fills a mounted volume with every structure that files can have |
-//! | [`stress`] | keeps a mounted volume busy until it is shut down under it: dirty logs |
-//! | [`built`] | the program and the corpus, built when a test asks for them |
+//! | [`fill`] | fills a mounted volume with all structures of files and directories |
+//! | [`stress`] | keeps a mounted volume busy until it is shut down, for dirty logs |
+//! | [`built`] | builds the program `xebec` and the corpus when a test needs them |
 //! | [`attributes`] | random changes of extended attributes |
 //! | [`bulk`] | large plain trees, for benchmarks |
-//! | [`scale`] | trees of which there is much of one thing |
-//! | [`compare`] | what volumes must have in common when one was made of the other |
-//! | [`runs`] | the data of files that are too large to be hashed |
-//! | [`damage`] | damaged volumes, and what xfs_repair says of them |
-//! | [`faulty`] | a device that fails by request |
+//! | [`scale`] | trees with extreme numbers of one thing |
+//! | [`compare`] | compares the manifests of a volume and of its copy |
+//! | [`runs`] | data ranges of files that are too large to be hashed |
+//! | [`damage`] | damaged volumes, and the verdicts of xfs_repair |
+//! | [`faulty`] | a device that fails on request |
 //! | [`mounted`] | tests that run on a mounted volume |
-//! | [`walk`] | the kernel's side of the manifest |
+//! | [`walk`] | the manifest of a mounted tree |
 //!
-//! `make-images` beside `src/` makes the images; the binary `interop` is what it calls.
+//! The script `make-images` of this package creates the corpus with the binary `interop`.
 #![forbid(unsafe_code)]
 
 pub mod attributes;

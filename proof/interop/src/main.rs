@@ -1,4 +1,4 @@
-//! What `make-images` calls inside its mount namespace.
+//! Commands that `make-images` and tests run on mounted volumes.
 #![forbid(unsafe_code)]
 
 use std::io::BufWriter;
@@ -10,7 +10,7 @@ use interop::damage::{judge, record};
 use interop::{attributes, bulk, compare, faulty, fill, runs, scale, stress, walk};
 
 #[derive(Parser)]
-#[command(about = "Fills, stresses and describes mounted volumes")]
+#[command(about = "Fill, stress and describe mounted volumes")]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -18,45 +18,45 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print the manifest of the tree under DIR.
+    /// Print the manifest of the tree below DIR.
     Manifest {
-        /// The root of the tree.
+        /// Root of the tree.
         dir: PathBuf,
     },
-    /// Compare the manifests in two files, as far as one volume can be made of another.
+    /// Compare the manifests of a volume and of its copy.
     Compare {
-        /// The manifest of the source.
+        /// Manifest of the source.
         expected: PathBuf,
-        /// The manifest of what was made of it.
+        /// Manifest of the copy.
         found: PathBuf,
     },
-    /// Print where FILE has data, and their hashes.
+    /// Print the data ranges of FILE with their hashes.
     Runs {
         /// A regular file of any size.
         file: PathBuf,
     },
-    /// Fill the empty volume mounted at DIR with every structure that files can have.
+    /// Fill the empty volume mounted at DIR with all structures of files and directories.
     Fill(fill::Options),
-    /// Work on the volume mounted at DIR until it is shut down.
+    /// Keep the volume mounted at DIR busy until it is shut down.
     Stress(stress::Options),
-    /// Change extended attributes of the files in DIR.
+    /// Change extended attributes of the files in DIR at random.
     Attributes(attributes::Options),
-    /// Make a large plain tree under DIR.
+    /// Create a large plain tree below DIR.
     Bulk(bulk::Options),
-    /// Make a tree of which there is much of one thing.
+    /// Create a tree with extreme numbers of one thing.
     Scale(scale::Options),
-    /// Mount a file as a device that fails by request.
+    /// Mount a file as a device that fails on request.
     Faulty(faulty::Options),
-    /// Damage small volumes a field at a time.
+    /// Damage small volumes, one field at a time.
     #[command(subcommand)]
     Damage(Damage),
 }
 
 #[derive(Subcommand)]
 enum Damage {
-    /// Make the damage anew and record what xfs_repair says of it.
+    /// Recreate all damage, and record the verdicts of xfs_repair.
     Record(record::Options),
-    /// Ask `xebec check` about all recorded damage and print where it and xfs_repair differ.
+    /// Run `xebec check` on all recorded damage, and print where it differs from xfs_repair.
     Judge(judge::Options),
 }
 

@@ -1,5 +1,5 @@
-//! Tests on a volume that is mounted, by the kernel or by Xebec, in two halves: the outer one makes the volume and
-//! mounts it, in a mount namespace of its own, and runs the inner one there, an ignored test of the same program.
+//! Tests on a volume mounted by the kernel or by Xebec. Such a test has two parts: the outer one creates and mounts the
+//! volume in a new mount namespace, and runs the inner one there, an ignored test of the same program.
 
 use std::path::{Path, PathBuf};
 
@@ -7,10 +7,11 @@ use anyhow::{Context as _, ensure};
 
 use crate::built;
 
-/// Where the inner half finds the volume.
+/// Environment variable with the mount point, for the inner test.
 const MOUNT: &str = "XEBEC_MOUNTED";
 
-/// Makes a volume `$1`, mounts it on `$2`, and runs the test `$4` of the program `$3`; by `$5` if that is not empty.
+/// Creates a volume `$1`, mounts it on `$2` with the program `$5`, or with the kernel if that is empty, and runs the
+/// test `$4` of the program `$3`.
 const RUN: &str = r#"
 truncate -s 512M "$1"
 mkfs.xfs -q "$1"
@@ -19,22 +20,22 @@ failed=0
 "$3" --exact --ignored --nocapture "$4" || failed=$?
 if [ -z "$5" ]; then umount "$2"; else "$5" umount "$2"; fi
 [ $failed = 0 ]
-xfs_repair -n "$1" > "$1.said" 2>&1 || { cat "$1.said" >&2; false; }
+xfs_repair -n "$1" > "$1.log" 2>&1 || { cat "$1.log" >&2; false; }
 "#;
 
-/// Runs the test `inner` of this program on a new volume that the kernel has mounted, and has `xfs_repair` look at it;
-/// says that `test` was skipped where nothing can be mounted.
+/// Runs the test `inner` of this program on a new volume mounted by the kernel, and then `xfs_repair -n`. Skips the
+/// calling test if nothing can be mounted.
 ///
 /// # Errors
-/// The inner half failed, and has said why; what making folders and starting programs meets.
+/// The inner test failed, or a folder or program is not available.
 pub fn run(inner: &str) -> anyhow::Result<()> {
     needs::met(needs::mounting()).map_or(Ok(()), |()| mounted_by(Path::new(""), inner))
 }
 
-/// The same on one that Xebec has mounted.
+/// Runs the test `inner` on a new volume mounted by Xebec; see [`run`].
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub fn run_on_xebec(inner: &str) -> anyhow::Result<()> {
     let ready = needs::fuse().and_then(|()| needs::mounting()).and_then(|()| built::xebec());
     needs::met(ready).map_or(Ok(()), |xebec| mounted_by(&xebec, inner))
@@ -52,17 +53,17 @@ fn mounted_by(program: &Path, inner: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// For the inner half: where the volume is mounted; `None` where nobody has mounted any.
-pub fn place() -> Option<PathBuf> {
+/// Returns the mount point for the inner test; `None` if it was not started by the outer one.
+pub fn mount_point() -> Option<PathBuf> {
     std::env::var_os(MOUNT).map(PathBuf::from)
 }
 
-/// A folder that vanishes, in memory where there is room: a loop mount flushes its file often, which a disk is slow at.
+/// Creates a temporary folder, in memory if there is enough space: loop mounts flush often, which is slow on a disk.
 ///
 /// # Errors
-/// It cannot be made.
+/// It cannot be created.
 pub fn scratch() -> std::io::Result<tempfile::TempDir> {
     let memory = Path::new("/dev/shm");
-    let room = rustix::fs::statvfs(memory).map_or(0, |about| about.f_bavail * about.f_frsize);
-    if room > 4 << 30 { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
+    let free = rustix::fs::statvfs(memory).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+    if free > 4 << 30 { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
 }

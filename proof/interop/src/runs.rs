@@ -1,4 +1,4 @@
-//! Where a file has data, and which: for files that are too large for the hash of a manifest.
+//! Data ranges of a file with their hashes, for files that are too large for the hash of a manifest.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, Write};
@@ -10,10 +10,10 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-/// Writes the file's size, and of each run of data where it begins, how long it is, and its hash.
+/// Writes the file's size, and the offset, length and hash of each data range.
 ///
 /// # Errors
-/// What cannot be read.
+/// The file cannot be read.
 pub fn write(path: &Path, mut out: impl Write) -> Result<()> {
     let mut file = File::open(path).with_context(|| path.display().to_string())?;
     let size = file.metadata()?.len();

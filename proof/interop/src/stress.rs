@@ -1,8 +1,8 @@
-//! Keeps a mounted volume busy until it is shut down under it: what is left is a dirty log.
+//! Keeps a mounted volume busy until it is shut down, which leaves a dirty log.
 //!
-//! Each worker has a directory of its own and works on files at random. Two kinds of worker beside the plain one make
-//! what a log rarely holds at the moment of a crash: one frees and remaps hundreds of extents in one call, which is a
-//! long chain of intents, and one syncs all the time, which puts the middle of such chains into the log.
+//! Each worker has its own directory and changes files at random. Two more kinds of workers create states that are rare
+//! in a log after a crash: one frees and remaps hundreds of extents in one call, which is a long chain of intents, and
+//! one syncs all the time, which writes parts of such chains to the log.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,36 +15,36 @@ use rustix::io::Errno;
 
 use model::Rng;
 
-/// The volume, and how to work on it.
+/// Options of `stress`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The root of the mounted volume.
+    /// Root of the mounted volume.
     pub dir: PathBuf,
-    /// The seed of each worker's choices.
+    /// Seed of all choices.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How many plain workers.
+    /// Number of plain workers.
     #[arg(long, default_value_t = 3)]
     pub workers: u64,
-    /// How many workers that make long chains of intents.
+    /// Number of workers that create long chains of intents.
     #[arg(long, default_value_t = 1)]
     pub chains: u64,
-    /// How many workers that do nothing but change a file and sync it. Each sync ends a checkpoint of the log; an
-    /// intent that is done within one checkpoint never reaches the log.
+    /// Number of workers that only change and sync a file. Each sync ends a checkpoint; an intent with its done item
+    /// in the same checkpoint is not logged.
     #[arg(long, default_value_t = 1)]
     pub syncers: u64,
-    /// How many open unlinked files each plain worker keeps.
+    /// Number of open unlinked files of each plain worker.
     #[arg(long, default_value_t = 10)]
     pub orphans: usize,
-    /// The longest time to work, should nobody shut the volume down.
+    /// Time limit in seconds, if the volume is not shut down.
     #[arg(long, default_value_t = 60)]
     pub seconds: u64,
 }
 
-/// Works until the volume is shut down, which is its success.
+/// Changes files until the volume is shut down, which is the expected end.
 ///
 /// # Errors
-/// When a worker cannot begin.
+/// A worker cannot start.
 pub fn run(options: &Options) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(options.seconds);
     std::thread::scope(|scope| {
@@ -52,11 +52,11 @@ pub fn run(options: &Options) -> Result<()> {
             let dir = options.dir.join(format!("worker{id}"));
             std::fs::create_dir(&dir)?;
             let rng = Rng::new(options.seed.wrapping_mul(1000) + id);
-            let (mut files, mut held) = (Vec::new(), Vec::new());
+            let (mut files, mut open) = (Vec::new(), Vec::new());
             scope.spawn(move || {
-                let mut worker = Worker { dir, rng, next: 0, files: &mut files, held: &mut held };
+                let mut worker = Worker { dir, rng, next: 0, files: &mut files, open: &mut open };
                 until_shut_down(end, || worker.step(options.orphans));
-                // The files that were held open are closed only after the shutdown, so they stay unlinked on disk.
+                // Open files are closed after the shutdown, so they remain on the unlinked lists.
             });
         }
         for id in 0..options.chains {
@@ -80,7 +80,7 @@ pub fn run(options: &Options) -> Result<()> {
     })
 }
 
-/// Repeats `step` until the volume answers with an I/O error, or time is up. Other errors are part of random work.
+/// Repeats `step` until the volume returns an I/O error, or the time is up. Other errors are expected.
 fn until_shut_down(end: Instant, mut step: impl FnMut() -> Result<(), Errno>) {
     while Instant::now() < end {
         if step() == Err(Errno::IO) {
@@ -94,7 +94,7 @@ struct Worker<'a> {
     rng: Rng,
     next: u64,
     files: &'a mut Vec<PathBuf>,
-    held: &'a mut Vec<File>,
+    open: &'a mut Vec<File>,
 }
 
 impl Worker<'_> {
@@ -117,7 +117,7 @@ impl Worker<'_> {
         }
     }
 
-    fn fresh(&mut self) -> PathBuf {
+    fn new_path(&mut self) -> PathBuf {
         self.next += 1;
         let len = 4 + self.rng.below(60) as usize;
         let name = self.rng.name(&format!("{:x}-", self.next), len.max(8));
@@ -134,7 +134,7 @@ impl Worker<'_> {
     }
 
     fn create(&mut self) -> Result<(), Errno> {
-        let path = self.fresh();
+        let path = self.new_path();
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(CWD, &path, flags, Mode::from(0o644))?);
         self.files.push(path);
@@ -173,7 +173,7 @@ impl Worker<'_> {
     }
 
     fn directory(&mut self) -> Result<(), Errno> {
-        let path = self.fresh();
+        let path = self.new_path();
         rustix::fs::mkdirat(CWD, &path, Mode::from(0o755))?;
         if self.rng.one_in(3) {
             return rustix::fs::unlinkat(CWD, &path, AtFlags::REMOVEDIR);
@@ -189,7 +189,7 @@ impl Worker<'_> {
             let Some(to) = self.some() else { return Ok(()) };
             return rustix::fs::renameat_with(CWD, &from, CWD, &to, RenameFlags::EXCHANGE);
         }
-        let to = self.fresh();
+        let to = self.new_path();
         rustix::fs::renameat(CWD, &from, CWD, &to)?;
         self.files[i] = to;
         Ok(())
@@ -197,10 +197,10 @@ impl Worker<'_> {
 
     fn link(&mut self) -> Result<(), Errno> {
         let Some(from) = self.some() else { return Ok(()) };
-        // Now and then so many that the parent pointers outgrow the inode.
+        // Sometimes many links, so that the parent pointers outgrow the inode.
         let many = self.rng.one_in(6);
         for _ in 0..if many { 30 } else { 1 } {
-            let mut to = self.fresh().into_os_string();
+            let mut to = self.new_path().into_os_string();
             to.push("-another-link-to-the-same-file".repeat(if many { 5 } else { 0 }));
             rustix::fs::linkat(CWD, &from, CWD, &to, AtFlags::empty())?;
             self.files.push(to.into());
@@ -209,7 +209,7 @@ impl Worker<'_> {
     }
 
     fn symlink(&mut self) -> Result<(), Errno> {
-        let path = self.fresh();
+        let path = self.new_path();
         let len = 1 + self.rng.below(900) as usize;
         let target = self.rng.name("to-", len);
         rustix::fs::symlinkat(target.as_slice(), CWD, &path)
@@ -230,7 +230,7 @@ impl Worker<'_> {
 
     fn clone_file(&mut self) -> Result<(), Errno> {
         let Some(from) = self.open_some() else { return Ok(()) };
-        let path = self.fresh();
+        let path = self.new_path();
         let to = File::create_new(&path).map_err(errno)?;
         self.files.push(path);
         rustix::fs::ioctl_ficlone(&to, &from)
@@ -247,25 +247,25 @@ impl Worker<'_> {
         rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty())
     }
 
-    /// Unlinks a file that stays open, or makes one that never had a name.
+    /// Creates a file without a name, and unlinks an open file.
     fn orphan(&mut self, keep: usize) -> Result<(), Errno> {
-        if self.held.len() > keep {
-            let i = self.rng.below(self.held.len() as u64) as usize;
-            self.held.swap_remove(i);
+        if self.open.len() > keep {
+            let i = self.rng.below(self.open.len() as u64) as usize;
+            self.open.swap_remove(i);
         }
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         let nameless = File::from(rustix::fs::openat(CWD, &self.dir, flags, Mode::from(0o600))?);
         nameless.write_all_at(&self.rng.bytes(5000), 0).map_err(errno)?;
-        self.held.push(nameless);
+        self.open.push(nameless);
         if let Some(file) = self.open_some() {
-            self.held.push(file);
+            self.open.push(file);
             return self.unlink();
         }
         Ok(())
     }
 }
 
-/// Maps a file block by block, shares it, writes over every other block, and frees it all in one call.
+/// Allocates a file block by block, clones it, overwrites blocks, and frees everything in one call.
 fn chain(dir: &Path, rng: &mut Rng) -> Result<(), Errno> {
     let path = dir.join(format!("chain{:x}", rng.next_u64()));
     let file = File::options().read(true).write(true).create_new(true).open(&path).map_err(errno)?;
@@ -285,7 +285,7 @@ fn chain(dir: &Path, rng: &mut Rng) -> Result<(), Errno> {
         rustix::fs::fsync(&clone)?;
     }
     if rng.one_in(2) {
-        // Moves every extent behind the hole by one place: a chain of remappings.
+        // Moves every extent after the hole by one block: a chain of remappings.
         let _ = rustix::fs::fallocate(&file, FallocateFlags::COLLAPSE_RANGE, block, block);
     }
     rustix::fs::ftruncate(&file, block * rng.below(8))?;

@@ -1,7 +1,7 @@
-//! The kernel's side of the manifest: walks a mounted tree and tells all that a privileged user can see of it.
+//! The manifest of a mounted tree: all properties of its files that root can read.
 //!
-//! Everything is opened relative to its directory's handle, because trees of the corpus are deeper than `PATH_MAX`.
-//! Mount the tree read-only or with `noatime`, or the walk itself changes what it reads.
+//! All files are opened relative to their directory, because paths of the corpus are longer than `PATH_MAX`. The tree
+//! must be mounted read-only or with `noatime`: otherwise the walk changes access times.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
@@ -19,10 +19,10 @@ use sha2::{Digest, Sha256};
 
 const COPY_BUFFER: usize = 1 << 20;
 
-/// Writes the manifest of the tree under `root`.
+/// Writes the manifest of the tree below `root`.
 ///
 /// # Errors
-/// The first file that cannot be read, by name: a manifest with gaps would prove nothing.
+/// The first file that cannot be read: an incomplete manifest would prove nothing.
 pub fn write_manifest(root: &Path, mut out: impl Write) -> Result<()> {
     let mut records = Vec::new();
     let fd =
@@ -45,8 +45,8 @@ struct Walker<'a> {
     buffer: Vec<u8>,
 }
 
-/// How a file is reached: files and directories by their own handle, others by their directory's and a name, since
-/// opening them would have an effect, or fail.
+/// Access to a file: regular files and directories by their own handle, others by that of their directory and a name,
+/// since opening them would have side effects, or fail.
 enum Handle<'a> {
     Open(&'a OwnedFd),
     Named(&'a OwnedFd, &'a CStr),
@@ -68,7 +68,7 @@ impl Handle<'_> {
     }
 }
 
-/// A path for the calls that have no `at` form.
+/// Returns a path for calls without an `at` variant.
 fn proc_path(dir: &OwnedFd, name: &CStr) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(OsStr::from_bytes(name.to_bytes()))
 }
@@ -111,7 +111,7 @@ impl Walker<'_> {
     }
 
     fn describe(&mut self, path: &[u8], stat: &Statx, handle: &Handle<'_>) -> Result<Record> {
-        let kind = Kind::from_mode(stat.stx_mode.into()).ok_or_else(|| anyhow!("no known type"))?;
+        let kind = Kind::from_mode(stat.stx_mode.into()).ok_or_else(|| anyhow!("unknown file type"))?;
         let mut record = Record {
             path: PathKey::new(path),
             kind,
@@ -153,7 +153,7 @@ impl Walker<'_> {
         Ok(record)
     }
 
-    /// SHA-256 of the content; holes are hashed as zeros but not read.
+    /// Returns the SHA-256 of the contents; holes are hashed as zeros without reading them.
     fn hash(&mut self, fd: &OwnedFd, size: u64) -> Result<Vec<u8>> {
         let mut hasher = Sha256::new();
         let mut at = 0;
@@ -188,7 +188,7 @@ fn time(t: &StatxTimestamp) -> String {
     manifest::time(t.tv_sec, t.tv_nsec)
 }
 
-/// All extended attributes. The kernel refuses a list of more than 64 KiB with `E2BIG`; the filling stays below.
+/// Returns all extended attributes. The kernel refuses a list of more than 64 KiB with `E2BIG`; `fill` creates fewer.
 fn xattrs(handle: &Handle<'_>) -> Result<BTreeMap<String, String>> {
     let mut names = vec![0; 1 << 16];
     let len = match handle.list_xattrs(&mut names) {

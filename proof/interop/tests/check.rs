@@ -1,7 +1,7 @@
-//! Where `xfs_repair -n` complains of recorded damage, so does the checker; where the checker complains alone,
-//! `docs/check-vs-repair.md` says why. No xfsprogs are needed: their verdicts are recorded.
+//! The checker must find all recorded damage that `xfs_repair -n` finds. Findings of the checker alone must be
+//! explained in `docs/check-vs-repair.md`. xfsprogs is not needed: its verdicts are recorded.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use block::{FileDevice, OpenOptions};
 use check::{CheckError, Finding, Observer, Options};
 use interop::damage::{Case, Volume, bases, load};
 
-/// Remembers the first finding, for the message of a failed test.
+/// Stores the first finding, for the message of a failed test.
 #[derive(Default)]
 struct First(Mutex<Option<String>>);
 
@@ -20,8 +20,8 @@ impl Observer for First {
     }
 }
 
-/// The checker's complaint, `None` where it calls the volume clean.
-fn complaint(volume: &Volume, threads: usize) -> Option<String> {
+/// Returns the checker's first finding; `None` for a clean volume.
+fn first_finding(volume: &Volume, threads: usize) -> Option<String> {
     let device = FileDevice::open(&volume.path, &OpenOptions::default()).unwrap();
     let first = First::default();
     let options = Options { threads, ..Options::default() };
@@ -33,14 +33,14 @@ fn complaint(volume: &Volume, threads: usize) -> Option<String> {
     }
 }
 
-/// Whether the newest xfs_repair that judged the case complains: 6.13 is newer than 6.1.
-fn repair_complains(case: &Case) -> bool {
+/// Returns true if the newest xfs_repair that judged the case finds damage; 6.13 is newer than 6.1.
+fn repair_finds_damage(case: &Case) -> bool {
     let numbers = |version: &str| version.split('.').map(|n| n.parse().unwrap_or(0u32)).collect::<Vec<_>>();
     let newest = case.repair.iter().max_by_key(|(version, _)| numbers(version));
     newest.is_some_and(|(_, verdict)| verdict.exit != 0)
 }
 
-/// The rows of the table of differences: patterns of structures and of fields.
+/// Returns the rows of the table of differences: patterns of structures and of fields.
 fn explained() -> Vec<(Vec<String>, Vec<String>)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/check-vs-repair.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -55,7 +55,7 @@ fn explained() -> Vec<(Vec<String>, Vec<String>)> {
     .collect()
 }
 
-/// Whether a text matches a pattern in which `*` stands for anything.
+/// Returns true if a text matches a pattern, in which `*` matches any text.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -65,7 +65,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// The damaged field without indices: `keys[3].startblock` is `keys[].startblock`.
+/// Returns the damaged field without indices: `keys[3].startblock` becomes `keys[].startblock`.
 fn field(case: &Case) -> String {
     let name = case.how.split_whitespace().find(|word| !word.starts_with('-') && *word != "fuzz");
     let mut inside = false;
@@ -80,34 +80,34 @@ fn field(case: &Case) -> String {
 fn judge(base: &str) {
     let work = tempfile::tempdir().unwrap();
     let volume = Volume::unpack(base, work.path()).unwrap();
-    assert_eq!(complaint(&volume, 2), None, "{base} without damage");
+    assert_eq!(first_finding(&volume, 2), None, "{base} without damage");
     let table = explained();
     let any = |patterns: &[String], text: &str| patterns.iter().any(|pattern| matches(pattern, text));
-    let (mut silent, mut unexplained) = (Vec::new(), Vec::new());
+    let (mut missed, mut unexplained) = (Vec::new(), Vec::new());
     for case in load(base).unwrap() {
         volume.damage(&case).unwrap();
-        let says = complaint(&volume, 2);
-        volume.heal(&case).unwrap();
+        let found = first_finding(&volume, 2);
+        volume.restore(&case).unwrap();
         let what = format!("{}: {}; {}", case.structure, case.at.join("; "), case.how);
-        match (repair_complains(&case), says) {
-            (true, None) => silent.push(format!("{what}: {:?}", case.repair)),
-            (false, Some(says)) => {
+        match (repair_finds_damage(&case), found) {
+            (true, None) => missed.push(format!("{what}: {:?}", case.repair)),
+            (false, Some(found)) => {
                 let row = |(structures, fields): &(Vec<String>, Vec<String>)| {
                     any(structures, &case.structure) && any(fields, &field(&case))
                 };
                 if !table.iter().any(row) {
-                    unexplained.push(format!("{what}: {says}"));
+                    unexplained.push(format!("{what}: {found}"));
                 }
             }
             _ => (),
         }
     }
-    assert!(silent.is_empty(), "only xfs_repair complains of:\n{}", silent.join("\n"));
+    assert!(missed.is_empty(), "only xfs_repair finds:\n{}", missed.join("\n"));
     assert!(unexplained.is_empty(), "not in docs/check-vs-repair.md:\n{}", unexplained.join("\n"));
 }
 
 #[test]
-fn the_checker_complains_wherever_xfs_repair_does() {
+fn checker_finds_all_damage_that_xfs_repair_finds() {
     let Some(()) = needs::met(needs::tools(&["xz"])) else { return };
     let bases = bases().unwrap();
     assert!(!bases.is_empty());
@@ -119,7 +119,7 @@ fn the_checker_complains_wherever_xfs_repair_does() {
 }
 
 #[test]
-fn patterns_match_as_the_table_says() {
+fn patterns_match_fields() {
     assert!(matches("*", "") && matches("keys[]*", "keys[].owner_hi") && matches("*lsn", "hdr.info.lsn"));
     assert!(!matches("keys[]", "keys[].owner") && !matches("*lsn", "lsnx"));
 }

@@ -1,28 +1,30 @@
-//! What Xebec shows of each image of the corpus is what the kernel shows of it.
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by panicking, in its helpers too")]
+//! Xebec must show each image of the corpus as the kernel does.
+#![expect(clippy::unwrap_used, reason = "a failed test panics, also in helper functions")]
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::{Mutex, OnceLock};
 
 use interop::built;
-use read::manifest::Record;
+use interop::compare::equal_except_ctime;
 
-/// Differences that one image may fill a report with.
-const SHOWN: usize = 5;
+/// Maximum number of reported differences per image.
+const DIFFERENCES_MAX: usize = 5;
 
-/// The corpus and the program, made once for all tests here.
+/// Returns the corpus and the program, built once for all tests here.
 fn corpus() -> Result<(PathBuf, PathBuf), String> {
     static READY: OnceLock<Result<(PathBuf, PathBuf), String>> = OnceLock::new();
     let make = || Ok((built::corpus(Path::new(env!("CARGO_TARGET_TMPDIR")))?, built::xebec()?));
     READY.get_or_init(make).clone()
 }
 
-/// The images that have a file with the given end beside them, without their ends, sorted.
-fn images(folder: &Path, end: &str) -> Vec<PathBuf> {
+/// Returns the images that have a file with the given extension next to them, without extension, sorted.
+fn images(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut images: Vec<_> =
-        entries.filter(|p| p.extension().is_some_and(|e| e == end)).map(|p| p.with_extension("")).collect();
+    let mut images: Vec<_> = entries
+        .filter(|p| p.extension().is_some_and(|e| e == extension))
+        .map(|p| p.with_extension(""))
+        .collect();
     images.sort();
     images
 }
@@ -37,14 +39,7 @@ fn run(xebec: &Path, command: &[&str], image: &Path) -> Output {
     program.output().unwrap()
 }
 
-/// Whether two lines tell the same of a file but for when it was changed last: who finishes an operation on attributes
-/// in Linux stamps that.
-fn same_but_for_the_change(ours: &str, kernels: &str) -> bool {
-    let (ours, kernels) = (Record::from_line(ours).unwrap(), Record::from_line(kernels).unwrap());
-    Record { ctime: kernels.ctime.clone(), ..ours } == kernels
-}
-
-/// What differs between Xebec's manifest and the kernel's.
+/// Returns the differences between Xebec's and the kernel's manifest.
 fn differences(xebec: &Path, image: &Path) -> Vec<String> {
     let output = run(xebec, &["manifest"], image);
     if !output.status.success() {
@@ -57,11 +52,12 @@ fn differences(xebec: &Path, image: &Path) -> Vec<String> {
     }
     let ours: Vec<_> = ours.lines().collect();
     let kernels: Vec<_> = kernels.lines().collect();
-    // Only volumes with parent pointers have operations on attributes in their logs.
+    // Only volumes with parent pointers have changes of attributes in their logs.
     let name = image.file_name().unwrap_or_default().to_string_lossy();
-    let stamped = name.contains("parent") || name.contains("everything");
-    let same =
-        |ours: &str, kernels: &str| ours == kernels || (stamped && same_but_for_the_change(ours, kernels));
+    let ignore_ctime = name.contains("parent") || name.contains("everything");
+    let same = |ours: &str, kernels: &str| {
+        ours == kernels || (ignore_ctime && equal_except_ctime(ours, kernels).unwrap())
+    };
     let mut differences = Vec::new();
     if ours.len() != kernels.len() {
         differences.push(format!("{} files, the kernel shows {}", ours.len(), kernels.len()));
@@ -73,10 +69,10 @@ fn differences(xebec: &Path, image: &Path) -> Vec<String> {
 }
 
 #[test]
-fn the_manifest_is_the_kernels() {
+fn manifest_matches_the_kernels() {
     let Some((folder, xebec)) = needs::met(corpus()) else { return };
     let images = images(&folder, "manifest");
-    assert!(images.len() >= 32, "the corpus has {} images only", images.len());
+    assert!(images.len() >= 32, "the corpus has only {} images", images.len());
     let queue = Mutex::new(images.iter());
     let failures = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -84,7 +80,7 @@ fn the_manifest_is_the_kernels() {
             scope.spawn(|| {
                 while let Some(image) = { queue.lock().unwrap().next() } {
                     let found = differences(&xebec, image);
-                    let shown: Vec<_> = found.iter().take(SHOWN).cloned().collect();
+                    let shown: Vec<_> = found.iter().take(DIFFERENCES_MAX).cloned().collect();
                     if !found.is_empty() {
                         let report =
                             format!("{}: {} differ\n{}", image.display(), found.len(), shown.join("\n"));
@@ -105,16 +101,16 @@ fn the_manifest_is_the_kernels() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_by_name() {
+fn unsupported_features_are_refused_by_name() {
     let Some((folder, xebec)) = needs::met(corpus()) else { return };
     let images = images(&folder, "refuse");
     assert!(!images.is_empty());
     for image in images {
         let word = std::fs::read_to_string(image.with_extension("refuse")).unwrap().trim().to_lowercase();
         let output = run(&xebec, &["ls"], &image);
-        let says = String::from_utf8_lossy(&output.stderr).to_lowercase();
-        assert_eq!(output.status.code(), Some(1), "{}: {says}", image.display());
-        assert!(says.contains(&word), "{}: no word of {word:?}: {says}", image.display());
+        let stderr = String::from_utf8_lossy(&output.stderr).to_lowercase();
+        assert_eq!(output.status.code(), Some(1), "{}: {stderr}", image.display());
+        assert!(stderr.contains(&word), "{}: does not mention {word:?}: {stderr}", image.display());
     }
 }
 
@@ -123,7 +119,7 @@ fn check_finds_nothing_in_healthy_volumes() {
     let Some((folder, xebec)) = needs::met(corpus()) else { return };
     for image in images(&folder, "manifest") {
         let name = image.file_name().unwrap().to_string_lossy();
-        // A feature bit that only the primary superblock has is damage; xfs_repair refuses the volume for it.
+        // A feature bit that only the primary superblock has is damage; xfs_repair refuses this volume.
         if name == "unknown-ro-compat" {
             continue;
         }

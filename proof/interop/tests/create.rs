@@ -1,13 +1,13 @@
-//! What `xebec create` makes of a tree is the tree, as the kernel shows both.
+//! Images created by `xebec create` must contain the source tree, as shown by the kernel.
 //!
-//! | part | judges |
+//! | part | subject |
 //! |---|---|
-//! | a directory | every kind of file that the corpus has, over some layouts |
-//! | an archive | the same by way of `tar`, as far as tar keeps it |
-//! | [`hints`] | that hints for the size of extents are taken over |
-//! | [`sync`] | that an image which follows a tree stays equal to it |
-//! | bytes | that threads and time make no difference where none was asked for |
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by panicking, in its helpers too")]
+//! | a directory | all types of files of the corpus, with several layouts |
+//! | an archive | the same tree through `tar`, as far as tar keeps it |
+//! | [`hints`] | extent size hints are copied |
+//! | [`sync`] | `xebec sync` after changes of the tree |
+//! | bytes | reproducible images do not depend on threads or time |
+#![expect(clippy::unwrap_used, reason = "a failed test panics, also in helper functions")]
 
 #[path = "create/hints.rs"]
 mod hints;
@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use interop::{built, compare};
 use read::manifest::{Kind, Record};
 
-/// Mounts the image `$1` at `$2` in a mount namespace of its own, makes `$3` of it with `$4` and the words behind, and
-/// prints what the kernel shows of that, with `$5`. `xfs_repair` of `$6` has nothing to say of it.
+/// Mounts the image `$1` on `$2`, creates the image `$3` from it with the program `$4` and the options after `$7`,
+/// judges it with the `xfs_repair` `$6`, and prints its manifest on a kernel mount with the program `$5`.
 const CREATE: &str = r#"
 image=$1; mount=$2; made=$3; xebec=$4; interop=$5; repair=$6; how=$7; shift 7
 mount -t xfs -o loop,ro,noatime,norecovery,nouuid "$image" "$mount"
@@ -39,8 +39,8 @@ trap 'umount "$mount"' EXIT
 "$interop" manifest "$mount"
 "#;
 
-/// One image of the corpus, with every kind of file, and the program.
-fn found() -> Result<(PathBuf, PathBuf), String> {
+/// Returns an image of the corpus with all types of files, and the program.
+fn prerequisites() -> Result<(PathBuf, PathBuf), String> {
     needs::mounting().and_then(|()| needs::tools(&["tar", "zstd"]))?;
     Ok((
         built::default_image(Path::new(env!("CARGO_TARGET_TMPDIR")), env!("CARGO_BIN_EXE_interop"))?,
@@ -52,8 +52,8 @@ fn portable(line: &str) -> Record {
     compare::portable(line).unwrap()
 }
 
-/// What tar does not keep.
-fn archived(mut record: Record) -> Record {
+/// Clears what tar does not keep.
+fn without_unarchived(mut record: Record) -> Record {
     record.atime = String::new();
     (record.projid, record.xflags) = (None, None);
     if matches!(record.kind, Kind::Char | Kind::Block | Kind::Fifo) {
@@ -70,7 +70,7 @@ struct Scratch {
 
 impl Scratch {
     fn new() -> Result<Self, String> {
-        let (image, xebec) = found()?;
+        let (image, xebec) = prerequisites()?;
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         std::fs::create_dir(folder.path().join("mnt")).unwrap();
         Ok(Self { folder, image, xebec })
@@ -80,7 +80,7 @@ impl Scratch {
         self.folder.path().join(name)
     }
 
-    /// What the kernel shows of the image that was made.
+    /// Creates an image, and returns its manifest on a kernel mount.
     fn create(&self, how: &str, name: &str, words: &[&str]) -> Vec<Record> {
         let mut command = needs::script("-euo pipefail", CREATE, "create");
         command.arg(self.image.with_extension("xfs")).arg(self.made("mnt")).arg(self.made(name));
@@ -91,7 +91,7 @@ impl Scratch {
         String::from_utf8(output.stdout).unwrap().lines().map(portable).collect()
     }
 
-    /// What the kernel shows of the source.
+    /// Returns the manifest of the source on a kernel mount.
     fn source(&self) -> Vec<Record> {
         let manifest = std::fs::read_to_string(self.image.with_extension("manifest")).unwrap();
         manifest.lines().map(portable).collect()
@@ -99,14 +99,14 @@ impl Scratch {
 }
 
 fn expect_equal(made: &[Record], source: &[Record]) {
-    assert_eq!(made.len(), source.len(), "as many files");
+    assert_eq!(made.len(), source.len(), "number of files");
     for (made, source) in made.iter().zip(source) {
         assert_eq!(made, source);
     }
 }
 
 #[test]
-fn an_image_of_a_directory_is_the_directory() {
+fn image_matches_its_source_directory() {
     let Some(scratch) = needs::met(Scratch::new()) else { return };
     let source = scratch.source();
     assert!(source.iter().any(|record| record.projid.is_some_and(|project| project != 0)));
@@ -127,16 +127,18 @@ fn an_image_of_a_directory_is_the_directory() {
 }
 
 #[test]
-fn an_image_of_an_archive_is_what_tar_kept() {
+fn image_matches_its_source_archive() {
     let Some(scratch) = needs::met(Scratch::new()) else { return };
-    let made: Vec<_> = scratch.create("archive", "made.xfs", &[]).into_iter().map(archived).collect();
-    // Tar has no sockets.
-    let source = scratch.source().into_iter().filter(|record| record.kind != Kind::Socket).map(archived);
+    let made: Vec<_> =
+        scratch.create("archive", "made.xfs", &[]).into_iter().map(without_unarchived).collect();
+    // tar does not archive sockets.
+    let source =
+        scratch.source().into_iter().filter(|record| record.kind != Kind::Socket).map(without_unarchived);
     expect_equal(&made, &source.collect::<Vec<_>>());
 }
 
 #[test]
-fn the_same_tree_gives_the_same_bytes() {
+fn reproducible_images_do_not_depend_on_threads() {
     let Some(scratch) = needs::met(Scratch::new()) else { return };
     let sum = |threads: &str| {
         let name = format!("{threads}.xfs");

@@ -1,11 +1,11 @@
-//! Linux as judge of what Xebec does to a volume as a whole: after each step both versions of `xfs_repair -n` have no
-//! complaint, the kernel mounts the volume and shows the same files, and what it then writes is whole, too.
+//! Linux judges operations on whole volumes: after each step both versions of `xfs_repair -n` must find nothing, and
+//! the kernel must mount the volume, show the same files, and be able to change it.
 
 use std::path::Path;
 
 use interop::built;
 
-/// What `mkfs.xfs` is told, and the sizes that the volume gets one after another.
+/// Options of `mkfs.xfs`, and the successive sizes of the volume.
 const SHAPES: [(&str, &str); 7] = [
     ("", "75m 100m +33m 2g"),
     ("-m rmapbt=1,reflink=1", "71m 120m 300m"),
@@ -16,25 +16,25 @@ const SHAPES: [(&str, &str); 7] = [
     ("-i size=2048 -n size=65536", "99m 400m"),
 ];
 
-/// `$1` the folder, `$2` the program, `$3` what `mkfs.xfs` is told, `$4` the sizes.
+/// `$1` is the folder, `$2` the program, `$3` options of `mkfs.xfs`, `$4` the sizes.
 const STEPS: &str = r#"
 export TEST_DIR=x TEST_DEV=x QA_CHECK_FS=x
 cd "$1"
 xebec=$2 newer=$XEBEC_JUDGES/bin
 repairs="xfs_repair $newer/xfs_repair"
 mkdir -p mnt
-fail() { echo "after $*" >&2; cat said >&2; exit 1; }
+fail() { echo "after $*" >&2; cat output >&2; exit 1; }
 in_kernel() { mount -t xfs -o loop,nouuid "$1" mnt; (cd mnt; eval "$2"); umount mnt; }
 files() { in_kernel "$1" 'find . -type f | LC_ALL=C sort | xargs -d "\n" sha256sum'; }
 judge() {
-    "$xebec" check "$1" > said 2>&1 || fail "$2 (xebec check)"
+    "$xebec" check "$1" > output 2>&1 || fail "$2 (xebec check)"
     for repair in $repairs; do
-        $repair -n -f -o force_geometry "$1" > said 2>&1 || fail "$2 ($repair)"
+        $repair -n -f -o force_geometry "$1" > output 2>&1 || fail "$2 ($repair)"
     done
     files "$1" > shown
-    diff files shown > said || fail "$2 (the kernel shows other files)"
+    diff files shown > output || fail "$2 (the kernel shows other files)"
 }
-run() { "$xebec" "$@" > said 2>&1 || fail "$*"; }
+run() { "$xebec" "$@" > output 2>&1 || fail "$*"; }
 
 truncate -s 70M image
 $newer/mkfs.xfs -q -f $3 image
@@ -66,14 +66,14 @@ run uuid image restore
 judge image "the old UUID"
 run grow image 200m
 for feature in bigtime nrext64 inobtcount reflink; do
-    if "$xebec" features image --add $feature > said 2>&1; then
+    if "$xebec" features image --add $feature > output 2>&1; then
         judge image "$feature"
-    elif ! grep -q 'log is too small\|free inode tree' said; then
+    elif ! grep -q 'log is too small\|free inode tree' output; then
         fail "adding $feature"
     fi
 done
 run features image --add exchange
-# The older one does not know it.
+# The older xfs_repair does not know this feature.
 repairs=$newer/xfs_repair
 judge image "exchange"
 in_kernel image 'cp --reflink=auto big other; touch -d 2040-01-01 late; rm other late'
@@ -81,7 +81,7 @@ judge image "the kernel used the features"
 "#;
 
 #[test]
-fn linux_finds_nothing_after_each_step() {
+fn volume_is_sound_after_each_operation() {
     let ready = needs::mounting().and_then(|()| built::xebec());
     let Some(xebec) = needs::met(ready) else { return };
     for (options, sizes) in SHAPES {

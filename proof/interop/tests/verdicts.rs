@@ -1,12 +1,12 @@
-//! The recorded verdicts of xfs_repair are those of the xfs_repair that is installed.
+//! The installed xfs_repair must give the recorded verdicts.
 
 use interop::damage::{bases, judge};
 
-/// One case in so many is asked again; the whole takes a quarter of an hour.
+/// One case in this number is judged again; all of them take a quarter of an hour.
 const STEP: usize = 40;
 
 #[test]
-fn xfs_repair_still_says_what_was_recorded() {
+fn xfs_repair_gives_the_recorded_verdicts() {
     let Some(()) = needs::met(needs::newer_xfsprogs().and_then(|()| needs::tools(&["xfs_repair", "xz"])))
     else {
         return;

@@ -1,4 +1,4 @@
-//! A clock that each thread sets for itself, so that what an operation stamps is known beforehand.
+//! A clock that each thread sets for itself, so that the timestamps of an operation are known in advance.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ thread_local! {
     static NOW: Cell<Time> = const { Cell::new(Time { seconds: 0, nanos: 0 }) };
 }
 
-/// Tells each thread the time that it last gave to [`set`].
+/// Returns the time that this thread last passed to [`set`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadClock;
 

@@ -2,52 +2,52 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Operation`], [`New`], [`Kind`], [`How`], [`Change`] | one call, as a value and as a line of text |
+//! | [`Operation`], [`NewFile`], [`FileKind`], [`RenameMode`], [`SetAttr`] | an operation, also as a line of text |
 //! | [`Tree`], [`Node`], [`Outcome`], [`Refusal`] | the model itself |
-//! | [`Facts`], [`Times`] | what `stat` tells, and fingerprints |
-//! | [`Seen`] | a tree as a volume, a manifest or a subject shows it |
-//! | [`Subject`], [`Failure`] | what is judged |
-//! | [`Session`], [`History`], [`Step`], [`Ticks`] | subject and model in step, and the record of it |
-//! | [`Generator`], [`Aim`], [`Styles`], [`names`] | random operations |
-//! | [`standin`] | a subject that is the model itself, to try the judges on |
-//! | [`contents`] | the same for what files hold |
-//! | [`clock`] | a clock that each thread sets |
-//! | [`Rng`] | the seed of it all |
+//! | [`Stat`], [`Times`] | the result of `stat`, and fingerprints |
+//! | [`ObservedTree`] | a tree as read from a volume, a manifest or a subject |
+//! | [`Subject`], [`Failure`] | the file system under test, and its errors |
+//! | [`Session`], [`History`], [`HistoryEntry`], [`Ticks`] | runs operations on subject and model, compares, records |
+//! | [`Generator`], [`OperationMix`], [`NameStyles`], [`names`] | random operations |
+//! | [`memory`] | a subject that is the model itself, to test the test tools |
+//! | [`contents`] | a model of file contents, with its own operations and sessions |
+//! | [`clock`] | a clock that each thread sets for itself |
+//! | [`Rng`] | random numbers from a seed |
 //!
 //! # Invariants
-//! The model is written from what the system calls promise and from what XFS answers on Linux, and shares nothing with
-//! the engine. Sizes of directories and numbers of inodes are the engine's business: the model takes numbers as they
-//! come and compares no directory's size.
+//! The model follows the documented system calls and the answers of XFS on Linux. It shares no code with the engine.
+//! The engine chooses inode numbers and directory sizes: the model takes the numbers over and does not compare sizes of
+//! directories.
 //!
 //! # Locking
-//! None: a tree belongs to one thread. [`Ticks`] is one atomic counter.
+//! None. A tree belongs to one thread. [`Ticks`] is one atomic counter.
 #![forbid(unsafe_code)]
 
 pub mod clock;
 pub mod contents;
-mod facts;
 mod generate;
+pub mod memory;
 pub mod names;
+mod observed;
 mod operation;
 mod parse;
 mod refusal;
 mod rename;
 mod rng;
-mod seen;
 mod session;
-pub mod standin;
+mod stat;
 mod subject;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-pub use facts::{Facts, Times};
-pub use generate::{Aim, Generator};
-pub use names::Styles;
-pub use operation::{Change, HOME, How, Id, Kind, Name, New, Operation};
+pub use generate::{Generator, OperationMix};
+pub use names::NameStyles;
+pub use observed::{ObservedFile, ObservedTree};
+pub use operation::{FileKind, HOME, Id, Name, NewFile, Operation, RenameMode, SetAttr};
 pub use refusal::{EIO, ENOSPC, Refusal};
 pub use rng::Rng;
-pub use seen::{Seen, SeenFile};
-pub use session::{History, Session, Step, Stepped, Ticks, Tolerance};
+pub use session::{History, HistoryEntry, Session, StepOutcome, Ticks, Tolerance};
+pub use stat::{Stat, Times};
 pub use subject::{Answer, Failure, Subject};
 pub use tree::{NAME_MAX, Node, Outcome, TARGET_MAX, Tree};

@@ -1,25 +1,25 @@
-//! What can be done to a tree, and that as a line of text and back.
+//! Operations on a tree, and their form as a line of text.
 //!
-//! Files have identities ([`Id`]) that never come back, other than inode numbers: so a list of operations means the
-//! same on every subject.
+//! Unlike inode numbers, the identities of files ([`Id`]) are never reused, so a list of operations means the same on
+//! every subject.
 
 use std::fmt;
 
 use base::time::Time;
 
-/// The identity of a file of any type. It is chosen by who makes the operation, and never reused.
+/// Identity of a file of any type, chosen by the caller that makes the operation and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub u32);
 
-/// The directory in which everything takes place: the root, or a directory of a thread's own.
+/// The home directory, in which all operations take place: the root, or one thread's own directory.
 pub const HOME: Id = Id(0);
 
 /// A name in a directory.
 pub type Name = Vec<u8>;
 
-/// What a file is.
+/// File type, with what `stat` and `readlink` return about special files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file, always empty here.
     File,
     /// A directory.
@@ -36,7 +36,7 @@ pub enum Kind {
     Socket,
 }
 
-impl Kind {
+impl FileKind {
     /// The type bits of a POSIX mode.
     pub fn type_bits(&self) -> u32 {
         match self {
@@ -50,12 +50,12 @@ impl Kind {
         }
     }
 
-    /// Whether it is a directory.
+    /// Returns true for a directory.
     pub fn is_directory(&self) -> bool {
         matches!(self, Self::Directory)
     }
 
-    /// The size in bytes that the inode tells; `None` for directories, whose size follows from their form.
+    /// Size of the file in bytes; `None` for a directory, whose size depends on its format.
     pub fn size(&self) -> Option<u64> {
         match self {
             Self::Directory => None,
@@ -65,11 +65,11 @@ impl Kind {
     }
 }
 
-/// A file to be made.
+/// Properties of a file to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct New {
-    /// What it is.
-    pub kind: Kind,
+pub struct NewFile {
+    /// File type.
+    pub kind: FileKind,
     /// Permission bits.
     pub mode: u16,
     /// Owner.
@@ -78,132 +78,132 @@ pub struct New {
     pub gid: u32,
 }
 
-/// How to rename.
+/// How a rename treats the new name: the flags of `renameat2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// What has the new name goes away.
+pub enum RenameMode {
+    /// A file with the new name is replaced.
     Replace,
-    /// The new name must be free.
+    /// The new name must not exist.
     NoReplace,
-    /// Both names exist and change places.
+    /// Both names exist and are exchanged.
     Exchange,
-    /// As `Replace`, and the old name becomes a character device 0/0, of this identity.
+    /// Replaces, and leaves a character device 0/0 with this identity under the old name.
     Whiteout(Id),
 }
 
-/// What to change of a file's metadata.
+/// A change of a file's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct SetAttr {
     /// Permission bits.
     pub mode: Option<u16>,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Last access.
+    /// Access time (atime).
     pub accessed: Option<Time>,
-    /// Last modification.
+    /// Modification time (mtime).
     pub modified: Option<Time>,
 }
 
-/// One call.
+/// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Makes a file of any type under a name.
+    /// Creates a file of any type.
     Create {
-        /// In which directory.
+        /// Directory.
         dir: Id,
-        /// Under which name.
+        /// Name.
         name: Name,
-        /// What.
-        new: New,
-        /// Its identity.
+        /// Properties.
+        new: NewFile,
+        /// Identity of the new file.
         id: Id,
     },
-    /// Gives a file one more name, or its first if it is anonymous.
+    /// Adds a name to a file, the first one if it is anonymous.
     Link {
-        /// Which file.
+        /// File.
         id: Id,
-        /// In which directory.
+        /// Directory.
         dir: Id,
-        /// Under which name.
+        /// Name.
         name: Name,
     },
-    /// Takes a name away from what is no directory.
+    /// Removes a name of a file that is not a directory.
     Unlink {
-        /// In which directory.
+        /// Directory.
         dir: Id,
-        /// Which name.
+        /// Name.
         name: Name,
     },
     /// Removes an empty directory.
     Rmdir {
-        /// In which directory.
+        /// Directory.
         dir: Id,
-        /// Which name.
+        /// Name.
         name: Name,
     },
     /// Renames.
     Rename {
-        /// From which directory.
+        /// Old directory.
         from: Id,
-        /// Which name.
+        /// Name.
         name: Name,
-        /// To which directory.
+        /// New directory.
         to: Id,
-        /// Under which name.
+        /// Name.
         to_name: Name,
-        /// With which flag.
-        how: How,
+        /// Flag.
+        mode: RenameMode,
     },
-    /// Makes a regular file without a name and holds it open.
+    /// Creates a regular file without a name and keeps it open (`O_TMPFILE`).
     Anonymous {
-        /// The directory that it is near to.
+        /// Directory near which its inode is allocated.
         dir: Id,
-        /// What.
-        new: New,
-        /// Its identity.
+        /// Properties.
+        new: NewFile,
+        /// Identity of the new file.
         id: Id,
     },
-    /// Opens a file, so that it outlives its last name.
-    Hold {
-        /// Which file.
+    /// Opens a file, so that it exists beyond its last name.
+    Open {
+        /// File.
         id: Id,
     },
-    /// Closes it as often as it was opened.
-    Release {
-        /// Which file.
+    /// Closes a file as often as it was opened.
+    Close {
+        /// File.
         id: Id,
     },
     /// Changes metadata.
     Set {
-        /// Of which file.
+        /// File.
         id: Id,
-        /// What.
-        change: Change,
+        /// Properties.
+        change: SetAttr,
     },
     /// Looks a name up.
     Lookup {
-        /// In which directory.
+        /// Directory.
         dir: Id,
-        /// Which name.
+        /// Name.
         name: Name,
     },
-    /// Asks for metadata, and the target of a symlink.
+    /// Reads metadata, and the target of a symlink.
     Stat {
-        /// Of which file.
+        /// File.
         id: Id,
     },
     /// Lists a directory.
     List {
-        /// Which.
+        /// Directory.
         dir: Id,
     },
-    /// Makes all that was done so far survive a power cut.
+    /// Makes all previous operations durable.
     Sync,
 }
 
-/// A name as one word: letters, digits and a few signs as they are, other bytes as `%` and two hexadecimal digits.
+/// A name as one word: letters, digits, `.`, `-` and `_` unchanged, other bytes as `%` and two hexadecimal digits.
 pub(crate) fn word(bytes: &[u8]) -> String {
     let mut out = String::from("=");
     for byte in bytes {
@@ -215,7 +215,7 @@ pub(crate) fn word(bytes: &[u8]) -> String {
     out
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File => f.write_str("file"),
@@ -229,13 +229,13 @@ impl fmt::Display for Kind {
     }
 }
 
-impl fmt::Display for New {
+impl fmt::Display for NewFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:04o} {} {}", self.kind, self.mode, self.uid, self.gid)
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for SetAttr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Vec::new();
         words.extend(self.mode.map(|mode| format!("mode:{mode:04o}")));
@@ -257,18 +257,18 @@ impl fmt::Display for Operation {
             Self::Link { id, dir, name } => write!(f, "link {} {} {}", id.0, dir.0, word(name)),
             Self::Unlink { dir, name } => write!(f, "unlink {} {}", dir.0, word(name)),
             Self::Rmdir { dir, name } => write!(f, "rmdir {} {}", dir.0, word(name)),
-            Self::Rename { from, name, to, to_name, how } => {
+            Self::Rename { from, name, to, to_name, mode } => {
                 write!(f, "rename {} {} {} {} ", from.0, word(name), to.0, word(to_name))?;
-                match how {
-                    How::Replace => f.write_str("replace"),
-                    How::NoReplace => f.write_str("noreplace"),
-                    How::Exchange => f.write_str("exchange"),
-                    How::Whiteout(id) => write!(f, "whiteout:{}", id.0),
+                match mode {
+                    RenameMode::Replace => f.write_str("replace"),
+                    RenameMode::NoReplace => f.write_str("noreplace"),
+                    RenameMode::Exchange => f.write_str("exchange"),
+                    RenameMode::Whiteout(id) => write!(f, "whiteout:{}", id.0),
                 }
             }
             Self::Anonymous { dir, new, id } => write!(f, "anonymous {} {new} {}", dir.0, id.0),
-            Self::Hold { id } => write!(f, "hold {}", id.0),
-            Self::Release { id } => write!(f, "release {}", id.0),
+            Self::Open { id } => write!(f, "open {}", id.0),
+            Self::Close { id } => write!(f, "close {}", id.0),
             Self::Set { id, change } => write!(f, "set {} {change}", id.0),
             Self::Lookup { dir, name } => write!(f, "lookup {} {}", dir.0, word(name)),
             Self::Stat { id } => write!(f, "stat {}", id.0),

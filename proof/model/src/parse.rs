@@ -1,10 +1,10 @@
-//! Operations from text, as [`Operation`] displays them.
+//! Parses operations from the text that [`Operation`] displays.
 
 use std::str::{FromStr, SplitWhitespace};
 
 use base::time::Time;
 
-use crate::operation::{Change, How, Id, Kind, Name, New, Operation};
+use crate::operation::{FileKind, Id, Name, NewFile, Operation, RenameMode, SetAttr};
 
 /// The words of one line.
 struct Words<'a> {
@@ -29,8 +29,8 @@ impl<'a> Words<'a> {
         unword(self.next()?)
     }
 
-    fn read_new(&mut self) -> Result<New, String> {
-        Ok(New {
+    fn read_new(&mut self) -> Result<NewFile, String> {
+        Ok(NewFile {
             kind: kind(self.next()?)?,
             mode: octal(self.next()?)?,
             uid: self.number()?,
@@ -40,16 +40,16 @@ impl<'a> Words<'a> {
 }
 
 fn number<T: FromStr>(word: &str) -> Result<T, String> {
-    word.parse().map_err(|_| format!("`{word}` is no number"))
+    word.parse().map_err(|_| format!("`{word}` is not a number"))
 }
 
 fn octal(word: &str) -> Result<u16, String> {
-    u16::from_str_radix(word, 8).map_err(|_| format!("`{word}` is no octal number"))
+    u16::from_str_radix(word, 8).map_err(|_| format!("`{word}` is not an octal number"))
 }
 
 /// The reverse of [`crate::operation::word`].
 fn unword(word: &str) -> Result<Name, String> {
-    let wrong = || format!("`{word}` is no name");
+    let wrong = || format!("`{word}` is not a name");
     let mut bytes = word.strip_prefix('=').ok_or_else(wrong)?.bytes();
     let mut out = Vec::new();
     while let Some(byte) = bytes.next() {
@@ -64,40 +64,41 @@ fn unword(word: &str) -> Result<Name, String> {
     Ok(out)
 }
 
-fn kind(word: &str) -> Result<Kind, String> {
+fn kind(word: &str) -> Result<FileKind, String> {
     let (what, rest) = word.split_once(':').unwrap_or((word, ""));
     let pair = || {
         let (major, minor) = rest.split_once(':').ok_or_else(|| format!("`{word}` lacks a minor number"))?;
         Ok::<_, String>((number(major)?, number(minor)?))
     };
     Ok(match what {
-        "file" => Kind::File,
-        "dir" => Kind::Directory,
-        "symlink" => Kind::Symlink(unword(rest)?),
-        "char" => pair().map(|(major, minor)| Kind::CharDevice(major, minor))?,
-        "block" => pair().map(|(major, minor)| Kind::BlockDevice(major, minor))?,
-        "fifo" => Kind::Fifo,
-        "socket" => Kind::Socket,
-        _ => return Err(format!("`{word}` is no type of file")),
+        "file" => FileKind::File,
+        "dir" => FileKind::Directory,
+        "symlink" => FileKind::Symlink(unword(rest)?),
+        "char" => pair().map(|(major, minor)| FileKind::CharDevice(major, minor))?,
+        "block" => pair().map(|(major, minor)| FileKind::BlockDevice(major, minor))?,
+        "fifo" => FileKind::Fifo,
+        "socket" => FileKind::Socket,
+        _ => return Err(format!("`{word}` is not a file type")),
     })
 }
 
-fn how(word: &str) -> Result<How, String> {
+fn mode(word: &str) -> Result<RenameMode, String> {
     Ok(match word.split_once(':').unwrap_or((word, "")) {
-        ("replace", _) => How::Replace,
-        ("noreplace", _) => How::NoReplace,
-        ("exchange", _) => How::Exchange,
-        ("whiteout", id) => How::Whiteout(Id(number(id)?)),
-        _ => return Err(format!("`{word}` is no way to rename")),
+        ("replace", _) => RenameMode::Replace,
+        ("noreplace", _) => RenameMode::NoReplace,
+        ("exchange", _) => RenameMode::Exchange,
+        ("whiteout", id) => RenameMode::Whiteout(Id(number(id)?)),
+        _ => return Err(format!("`{word}` is not a rename mode")),
     })
 }
 
-fn change(words: SplitWhitespace<'_>) -> Result<Change, String> {
-    let mut change = Change::default();
+fn change(words: SplitWhitespace<'_>) -> Result<SetAttr, String> {
+    let mut change = SetAttr::default();
     for word in words {
-        let (what, value) = word.split_once(':').ok_or_else(|| format!("`{word}` is no change"))?;
+        let (what, value) =
+            word.split_once(':').ok_or_else(|| format!("`{word}` is not a metadata change"))?;
         let time = || {
-            let (seconds, nanos) = value.split_once(':').ok_or_else(|| format!("`{word}` is no time"))?;
+            let (seconds, nanos) = value.split_once(':').ok_or_else(|| format!("`{word}` is not a time"))?;
             Ok::<_, String>(Time { seconds: number(seconds)?, nanos: number(nanos)? })
         };
         match what {
@@ -106,7 +107,7 @@ fn change(words: SplitWhitespace<'_>) -> Result<Change, String> {
             "gid" => change.gid = Some(number(value)?),
             "atime" => change.accessed = Some(time()?),
             "mtime" => change.modified = Some(time()?),
-            _ => return Err(format!("`{word}` is no change")),
+            _ => return Err(format!("`{word}` is not a metadata change")),
         }
     }
     Ok(change)
@@ -132,17 +133,17 @@ impl FromStr for Operation {
                 name: words.name()?,
                 to: words.id()?,
                 to_name: words.name()?,
-                how: how(words.next()?)?,
+                mode: mode(words.next()?)?,
             },
             "anonymous" => Self::Anonymous { dir: words.id()?, new: words.read_new()?, id: words.id()? },
-            "hold" => Self::Hold { id: words.id()? },
-            "release" => Self::Release { id: words.id()? },
+            "open" => Self::Open { id: words.id()? },
+            "close" => Self::Close { id: words.id()? },
             "set" => Self::Set { id: words.id()?, change: change(words.rest.clone())? },
             "lookup" => Self::Lookup { dir: words.id()?, name: words.name()? },
             "stat" => Self::Stat { id: words.id()? },
             "list" => Self::List { dir: words.id()? },
             "sync" => Self::Sync,
-            other => return Err(format!("`{other}` is no operation")),
+            other => return Err(format!("`{other}` is not an operation")),
         })
     }
 }

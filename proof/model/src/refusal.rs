@@ -1,13 +1,13 @@
-//! Why an operation does nothing, with the error numbers of Linux.
+//! Reasons for refusing an operation, with the error numbers of Linux.
 
-/// A refusal that the rules of the tree demand.
+/// Why the rules of the tree refuse an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// `EPERM`: a second name for a directory.
+    /// `EPERM`: a hard link to a directory.
     NotPermitted,
     /// `ENOENT`
     NoEntry,
-    /// `EBUSY`: `.` and `..` are not renamed.
+    /// `EBUSY`: `.` and `..` cannot be renamed.
     Busy,
     /// `EEXIST`
     Exists,
@@ -40,7 +40,7 @@ impl Refusal {
     }
 }
 
-/// No space left: an engine may say it where the model knows no such bound.
+/// No space left. The model has no such limit; a subject may return it.
 pub const ENOSPC: i32 = 28;
-/// Input/output error, also what a volume says that was shut down.
+/// Input/output error, also returned by a volume after a shutdown.
 pub const EIO: i32 = 5;

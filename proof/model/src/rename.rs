@@ -1,74 +1,74 @@
-//! What renaming does, with all its flags.
+//! Rename with all its flags.
 
 use base::time::Time;
 
-use crate::operation::{How, Id, Kind, New};
+use crate::operation::{FileKind, Id, NewFile, RenameMode};
 use crate::refusal::Refusal;
 use crate::tree::{Node, Tree, is_dots};
 
 /// A directory and a name in it.
-type Place<'a> = (Id, &'a [u8]);
+type DirName<'a> = (Id, &'a [u8]);
 
-/// What a rename that is allowed will do.
+/// The effect of a permitted rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Both names stand for one file already: nothing.
+    /// Both names refer to the same file: nothing changes.
     Nothing,
-    /// Moves the first; the second, if any, loses its name.
+    /// Moves the first file; the second one, if any, loses this name.
     Move(Id, Option<Id>),
-    /// Both change places.
+    /// Exchanges both files.
     Exchange(Id, Id),
 }
 
 impl Tree {
-    /// Judges in the order of Linux: names, flags, loops, types, emptiness.
-    pub(crate) fn judge_rename(
+    /// Checks in the order of Linux: names, flags, loops, types, emptiness.
+    pub(crate) fn check_rename(
         &self,
         (from, name): (Id, &[u8]),
         (to, to_name): (Id, &[u8]),
-        how: How,
+        mode: RenameMode,
     ) -> Result<Plan, Refusal> {
         self.directory(from)?;
         self.directory(to)?;
         match (is_dots(name), is_dots(to_name)) {
             (true, _) => return Err(Refusal::Busy),
-            (_, true) if how == How::NoReplace => return Err(Refusal::Exists),
+            (_, true) if mode == RenameMode::NoReplace => return Err(Refusal::Exists),
             (_, true) => return Err(Refusal::Busy),
             _ => (),
         }
         let source = self.child(from, name)?;
         let target = match self.child(to, to_name) {
-            Ok(_) if how == How::NoReplace => return Err(Refusal::Exists),
+            Ok(_) if mode == RenameMode::NoReplace => return Err(Refusal::Exists),
             Ok(target) => Some(target),
-            Err(Refusal::NoEntry) if how != How::Exchange => None,
+            Err(Refusal::NoEntry) if mode != RenameMode::Exchange => None,
             Err(refusal) => return Err(refusal),
         };
         if self.is_within(to, source) {
             return Err(Refusal::Invalid);
         }
         if target.is_some_and(|target| self.is_within(from, target)) {
-            return Err(if how == How::Exchange { Refusal::Invalid } else { Refusal::NotEmpty });
+            return Err(if mode == RenameMode::Exchange { Refusal::Invalid } else { Refusal::NotEmpty });
         }
-        if self.directory(to)?.facts.links == 0 {
+        if self.directory(to)?.stat.links == 0 {
             return Err(Refusal::NoEntry);
         }
         let Some(target) = target else { return Ok(Plan::Move(source, None)) };
         if source == target {
             return Ok(Plan::Nothing);
         }
-        if how == How::Exchange {
+        if mode == RenameMode::Exchange {
             return Ok(Plan::Exchange(source, target));
         }
-        match (self.living(source)?.is_directory(), self.living(target)?) {
+        match (self.existing(source)?.is_directory(), self.existing(target)?) {
             (true, target) if !target.is_directory() => Err(Refusal::NotDirectory),
             (false, target) if target.is_directory() => Err(Refusal::IsDirectory),
-            // POSIX allows this as well as ENOTEMPTY, and it is what the kernel's XFS says here.
+            // POSIX allows EEXIST and ENOTEMPTY; XFS returns EEXIST.
             (_, target) if !target.entries.is_empty() => Err(Refusal::Exists),
             _ => Ok(Plan::Move(source, Some(target))),
         }
     }
 
-    /// Whether `dir` is `ancestor` or lies below it.
+    /// Returns true if `dir` is `ancestor` or lies below it.
     fn is_within(&self, mut dir: Id, ancestor: Id) -> bool {
         loop {
             if dir == ancestor {
@@ -83,18 +83,18 @@ impl Tree {
 
     pub(crate) fn rename(
         &mut self,
-        from: Place<'_>,
-        to: Place<'_>,
-        how: How,
+        from: DirName<'_>,
+        to: DirName<'_>,
+        mode: RenameMode,
         now: Time,
         number: u64,
     ) -> Result<(), Refusal> {
-        match self.judge_rename(from, to, how)? {
+        match self.check_rename(from, to, mode)? {
             Plan::Nothing => (),
             Plan::Exchange(source, target) => self.exchange(from, to, (source, target), now),
             Plan::Move(source, target) => {
-                let whiteout = match how {
-                    How::Whiteout(id) => Some((id, self.whiteout(from.0, now, number)?)),
+                let whiteout = match mode {
+                    RenameMode::Whiteout(id) => Some((id, self.whiteout(from.0, now, number)?)),
                     _ => None,
                 };
                 self.remove_entry(from.0, from.1, now);
@@ -117,12 +117,12 @@ impl Tree {
 
     /// The device that a whiteout leaves behind: 0/0 without any permission.
     fn whiteout(&self, dir: Id, now: Time, number: u64) -> Result<Node, Refusal> {
-        let new = New { kind: Kind::CharDevice(0, 0), mode: 0, uid: 0, gid: 0 };
-        Ok(Node::made(&new, number, dir, self.keeps_times().then_some(now), &self.directory(dir)?.facts))
+        let new = NewFile { kind: FileKind::CharDevice(0, 0), mode: 0, uid: 0, gid: 0 };
+        Ok(Node::create(&new, number, dir, self.keeps_times().then_some(now), &self.directory(dir)?.stat))
     }
 
     /// Both files are stamped, as by any other rename. (Linux stamps them in some cases only.)
-    fn exchange(&mut self, from: Place<'_>, to: Place<'_>, (source, target): (Id, Id), now: Time) {
+    fn exchange(&mut self, from: DirName<'_>, to: DirName<'_>, (source, target): (Id, Id), now: Time) {
         self.remove_entry(from.0, from.1, now);
         self.remove_entry(to.0, to.1, now);
         self.add_entry(to.0, to.1, source, now);

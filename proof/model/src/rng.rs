@@ -1,23 +1,23 @@
-//! A small seeded generator (SplitMix64): the same seed gives the same operations on every machine.
+//! A small seeded random number generator (SplitMix64) that gives the same numbers on every machine.
 
-/// Not for secrets.
+/// A random number generator; not cryptographically secure.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator whose whole future is `seed`.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A generator for part `part` of what `seed` decides, independent of all other parts.
-    pub fn part(seed: u64, part: u64) -> Self {
-        let mut mixed = Self(seed ^ part.wrapping_mul(0xa076_1d64_78bd_642f));
+    /// Creates the generator of stream `stream` of a seed. Different streams of a seed are independent.
+    pub fn stream(seed: u64, stream: u64) -> Self {
+        let mut mixed = Self(seed ^ stream.wrapping_mul(0xa076_1d64_78bd_642f));
         mixed.next_u64();
         mixed
     }
 
-    /// 64 bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -26,22 +26,22 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 for a bound of 0.
+    /// Returns a number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.next_u64() % bound }
     }
 
-    /// An index into something of `length` items.
+    /// Returns an index into a list of `length` items.
     pub fn index(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
 
-    /// True once in `n` times; never for 0.
+    /// Returns true with probability 1/`n`; never for 0.
     pub fn one_in(&mut self, n: u32) -> bool {
         n != 0 && self.below(n.into()) == 0
     }
 
-    /// `len` bytes.
+    /// Returns `len` random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(len + 8);
         while out.len() < len {
@@ -51,7 +51,7 @@ impl Rng {
         out
     }
 
-    /// A name of `len` letters and digits that starts with `prefix`, cut to `len`.
+    /// Returns a name of `len` letters and digits that starts with `prefix`, truncated to `len`.
     pub fn name(&mut self, prefix: &str, len: usize) -> Vec<u8> {
         let mut out = prefix.as_bytes().to_vec();
         while out.len() < len {
@@ -61,8 +61,8 @@ impl Rng {
         out
     }
 
-    /// One of them.
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
-        of.get(self.index(of.len()))
+    /// Returns a random item; `None` if there is none.
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
+        items.get(self.index(items.len()))
     }
 }

@@ -1,9 +1,9 @@
-//! A subject and the model side by side: each operation is done by both, and their answers are compared.
+//! Runs each operation on a subject and on the model, and compares their answers.
 //!
 //! | part | subject |
 //! |---|---|
 //! | [`Session`] | one thread's work below one directory |
-//! | [`Step`], [`History`] | what was done, in order, and the fingerprint of the tree after each |
+//! | [`HistoryEntry`], [`History`] | operations in order, each with the tree's fingerprint after it |
 //! | [`Ticks`] | the order of calls across threads |
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -11,104 +11,104 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use base::time::Time;
 
 use crate::clock;
-use crate::facts::Facts;
-use crate::operation::{HOME, How, Id, Operation};
+use crate::observed::ObservedTree;
+use crate::operation::{HOME, Id, Operation, RenameMode};
 use crate::refusal::{EIO, ENOSPC};
-use crate::seen::Seen;
+use crate::stat::Stat;
 use crate::subject::{Answer, Failure, Subject};
 use crate::tree::{Outcome, Tree};
 
-/// Counts the beginnings and ends of all threads' operations, so that it is known which came before which.
+/// A logical clock shared by all threads: orders the starts and ends of their operations.
 #[derive(Debug, Default)]
 pub struct Ticks(AtomicU64);
 
 impl Ticks {
-    /// A moment: larger than every one told before.
+    /// Returns a tick larger than all previous ones.
     pub fn now(&self) -> u64 {
         self.0.fetch_add(1, SeqCst)
     }
 }
 
-/// One operation that was done.
+/// One operation of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// What.
+pub struct HistoryEntry {
+    /// The operation.
     pub operation: Operation,
-    /// The time that it stamped.
+    /// Time that it stamped.
     pub now: Time,
-    /// The number of the file that it made, else 0.
+    /// Inode number of the file that it created, or 0.
     pub number: u64,
-    /// Whether it changed anything: it was neither refused nor failed.
-    pub done: bool,
-    /// The tree's fingerprint after it.
-    pub print: u64,
-    /// Before it began.
+    /// False if it was refused or failed, and changed nothing.
+    pub succeeded: bool,
+    /// Fingerprint of the tree after it.
+    pub fingerprint: u64,
+    /// Tick before it began.
     pub began: u64,
-    /// After it ended.
+    /// Tick after it ended.
     pub ended: u64,
 }
 
-/// All that one thread did.
+/// All operations of one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct History {
-    /// The directory as it was before.
-    pub facts: Facts,
-    /// Its number.
+    /// State of the home directory before the first operation.
+    pub stat: Stat,
+    /// Inode number of the home directory.
     pub number: u64,
-    /// Its fingerprint, when it was empty.
+    /// Fingerprint of the empty home directory.
     pub first: u64,
-    /// The operations.
-    pub steps: Vec<Step>,
+    /// The operations, in order.
+    pub entries: Vec<HistoryEntry>,
 }
 
 impl History {
-    /// The tree after the first `length` steps, made anew.
+    /// Builds the tree after the first `length` operations.
     pub fn tree(&self, length: usize) -> Tree {
-        let mut tree = Tree::new(self.facts.clone(), self.number);
-        for step in self.steps.iter().take(length).filter(|step| step.done) {
-            // It was allowed when it was recorded.
+        let mut tree = Tree::new(self.stat.clone(), self.number);
+        for step in self.entries.iter().take(length).filter(|step| step.succeeded) {
+            // The operation was permitted when it was recorded.
             let _ = tree.perform(&step.operation, step.now, step.number);
         }
         tree
     }
 
-    /// The lengths of all prefixes whose tree has this fingerprint, at or above `least`, ascending.
-    pub fn prefixes(&self, print: u64, least: usize) -> impl Iterator<Item = usize> {
-        (least..=self.steps.len()).filter(move |length| self.print_after(*length) == Some(print))
+    /// Returns the lengths, at least `min`, of all prefixes whose tree has this fingerprint, in ascending order.
+    pub fn prefixes(&self, fingerprint: u64, min: usize) -> impl Iterator<Item = usize> {
+        (min..=self.entries.len()).filter(move |length| self.fingerprint_after(*length) == Some(fingerprint))
     }
 
-    /// The fingerprint after `length` steps.
-    pub fn print_after(&self, length: usize) -> Option<u64> {
+    /// Returns the fingerprint after `length` operations.
+    pub fn fingerprint_after(&self, length: usize) -> Option<u64> {
         match length.checked_sub(1) {
             None => Some(self.first),
-            Some(last) => self.steps.get(last).map(|step| step.print),
+            Some(last) => self.entries.get(last).map(|step| step.fingerprint),
         }
     }
 
-    /// The tree after all steps, the last one too, which failed though there was no reason to refuse it: a device that
-    /// fails leaves open whether a change is in the log. What it made has the number that is seen.
-    pub fn tree_though_failed(&self, seen: &Seen) -> Option<Tree> {
-        let (last, before) = self.steps.split_last().filter(|(last, _)| !last.done)?;
+    /// Builds the tree after all operations, including a last one that failed without a refusal: when the device fails,
+    /// the change may be in the log or not. A file that it created has the observed inode number.
+    pub fn tree_with_failed_operation(&self, observed: &ObservedTree) -> Option<Tree> {
+        let (last, before) = self.entries.split_last().filter(|(last, _)| !last.succeeded)?;
         let mut tree = self.tree(before.len());
-        tree.judge(&last.operation).ok()?;
+        tree.check(&last.operation).ok()?;
         let made = match &last.operation {
             Operation::Create { dir, name, .. } => Some((*dir, name)),
-            Operation::Rename { from, name, how: How::Whiteout(_), .. } => Some((*from, name)),
+            Operation::Rename { from, name, mode: RenameMode::Whiteout(_), .. } => Some((*from, name)),
             _ => None,
         };
-        let number =
-            made.and_then(|(dir, name)| seen.files.get(&tree.node(dir)?.number)?.entries.get(name).copied());
+        let number = made
+            .and_then(|(dir, name)| observed.files.get(&tree.node(dir)?.number)?.entries.get(name).copied());
         tree.perform(&last.operation, last.now, number.unwrap_or(0)).ok()?;
         Some(tree)
     }
 
-    /// The prefix at or above `least` that differs least from what is seen, and how, for a message.
-    pub fn nearest(&self, seen: &Seen, least: usize) -> (usize, Vec<String>) {
-        let mut tree = self.tree(least);
-        let mut best = (least, seen.differences(&Seen::of_tree(&tree)));
-        for (at, step) in self.steps.iter().enumerate().skip(least).filter(|(_, step)| step.done) {
+    /// Returns the prefix, of at least `min` operations, with the fewest differences, and these, for a message.
+    pub fn nearest(&self, observed: &ObservedTree, min: usize) -> (usize, Vec<String>) {
+        let mut tree = self.tree(min);
+        let mut best = (min, observed.differences(&ObservedTree::of_tree(&tree)));
+        for (at, step) in self.entries.iter().enumerate().skip(min).filter(|(_, step)| step.succeeded) {
             let _ = tree.perform(&step.operation, step.now, step.number);
-            let differences = seen.differences(&Seen::of_tree(&tree));
+            let differences = observed.differences(&ObservedTree::of_tree(&tree));
             if differences.len() < best.1.len() {
                 best = (at + 1, differences);
             }
@@ -117,27 +117,34 @@ impl History {
     }
 }
 
-/// Which failures a subject may give although the model knows no reason.
+/// Failures of a subject that are no mismatch although the model does not expect them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tolerance {
     /// The volume may be full.
     pub no_space: bool,
-    /// The device may fail, and the volume be shut down by it.
+    /// The device may fail, and the volume may be shut down.
     pub io_errors: bool,
 }
 
-/// How a step ended that was no mismatch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stepped {
-    /// Both did it, or both refused.
-    Agreed,
-    /// The volume is full; nothing was done.
-    NoSpace,
-    /// The device failed: whether it was done is not known.
-    Broken(Failure),
+impl Tolerance {
+    /// Returns true for a failure that is tolerated.
+    pub(crate) fn tolerates(self, failure: &Failure) -> bool {
+        (self.no_space && failure.errno == ENOSPC) || (self.io_errors && failure.errno == EIO)
+    }
 }
 
-/// A subject and the model, in step.
+/// Result of an operation without a mismatch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StepOutcome {
+    /// Both succeeded, or both refused.
+    Agreed,
+    /// The volume is full; nothing was changed.
+    NoSpace,
+    /// The device failed: the operation may have taken effect or not.
+    IoError(Failure),
+}
+
+/// Runs operations on a subject and on the model.
 pub struct Session<'s, S> {
     subject: &'s S,
     ticks: &'s Ticks,
@@ -147,143 +154,157 @@ pub struct Session<'s, S> {
 }
 
 impl<'s, S: Subject> Session<'s, S> {
-    /// Begins below an empty directory of the subject, whose number is `home`.
+    /// Starts below an empty directory of the subject with the inode number `home`.
     ///
     /// # Errors
-    /// What the subject says when it is asked about the directory.
+    /// The subject cannot `stat` the directory.
     pub fn new(subject: &'s S, ticks: &'s Ticks, home: u64, times: bool) -> Answer<Self> {
-        let mut facts = subject.stat(home)?;
+        let mut stat = subject.stat(home)?;
         if !times {
-            facts.times = None;
+            stat.times = None;
         }
-        let tree = Tree::new(facts.clone(), home);
-        let history = History { facts, number: home, first: tree.fingerprint(), steps: Vec::new() };
+        let tree = Tree::new(stat.clone(), home);
+        let history = History { stat, number: home, first: tree.fingerprint(), entries: Vec::new() };
         Ok(Self { subject, ticks, tree, history, tolerance: Tolerance::default() })
     }
 
-    /// The same with failures that are no mismatch.
+    /// Sets the failures that are tolerated.
     pub fn tolerating(self, tolerance: Tolerance) -> Self {
         Self { tolerance, ..self }
     }
 
-    /// The tree as it must be now.
+    /// Returns the expected tree.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// What was done so far.
+    /// Returns the history so far.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Ends.
+    /// Ends the session and returns its history.
     pub fn into_history(self) -> History {
         self.history
     }
 
-    /// Does one operation on both.
+    /// Runs one operation on both.
     ///
     /// # Errors
-    /// In words, where subject and model answer differently.
-    pub fn step(&mut self, operation: &Operation, now: Time) -> Result<Stepped, String> {
-        let expected = self.tree.judge(operation);
+    /// Subject and model answer differently.
+    pub fn step(&mut self, operation: &Operation, now: Time) -> Result<StepOutcome, String> {
+        let expected = self.tree.check(operation);
         clock::set(now);
         let began = self.ticks.now();
-        let answer = self.ask(operation);
+        let answer = self.call_subject(operation);
         let ended = self.ticks.now();
-        let (number, told) = match answer {
+        let (number, reply) = match answer {
             Ok(answer) => answer,
             Err(failure) => {
-                let ended_as = match expected {
-                    Err(refusal) if refusal.errno() == failure.errno => Stepped::Agreed,
-                    _ if failure.errno == ENOSPC && self.tolerance.no_space => Stepped::NoSpace,
-                    _ if failure.errno == EIO && self.tolerance.io_errors => Stepped::Broken(failure),
-                    Ok(()) => return Err(format!("{operation}: should succeed, but gave {failure}")),
+                let outcome = match expected {
+                    Err(refusal) if refusal.errno() == failure.errno => StepOutcome::Agreed,
+                    _ if failure.errno == ENOSPC && self.tolerance.no_space => StepOutcome::NoSpace,
+                    _ if failure.errno == EIO && self.tolerance.io_errors => StepOutcome::IoError(failure),
+                    Ok(()) => return Err(format!("{operation}: should succeed, but failed: {failure}")),
                     Err(refusal) => {
-                        return Err(format!("{operation}: should give {refusal:?}, but gave {failure}"));
+                        return Err(format!("{operation}: should give {refusal:?}, but failed: {failure}"));
                     }
                 };
-                self.record(operation, now, (0, false), (began, ended));
-                return Ok(ended_as);
+                self.record(operation, now, 0, false, began, ended);
+                return Ok(outcome);
             }
         };
         let outcome = self.tree.perform(operation, now, number);
         let outcome =
             outcome.map_err(|refusal| format!("{operation}: should give {refusal:?}, but succeeded"))?;
-        self.record(operation, now, (number, true), (began, ended));
-        self.compare(operation, &outcome, &told)?;
-        Ok(Stepped::Agreed)
+        self.record(operation, now, number, true, began, ended);
+        self.compare(operation, &outcome, &reply)?;
+        Ok(StepOutcome::Agreed)
     }
 
     fn record(
         &mut self,
         operation: &Operation,
         now: Time,
-        (number, done): (u64, bool),
-        (began, ended): (u64, u64),
+        number: u64,
+        succeeded: bool,
+        began: u64,
+        ended: u64,
     ) {
-        let print = self.tree.fingerprint();
+        let fingerprint = self.tree.fingerprint();
         let operation = operation.clone();
-        self.history.steps.push(Step { operation, now, number, done, print, began, ended });
+        self.history.entries.push(HistoryEntry {
+            operation,
+            now,
+            number,
+            succeeded,
+            fingerprint,
+            began,
+            ended,
+        });
     }
 
-    /// Asks the subject. Gives the number of a file that was made, and what else it told.
-    fn ask(&self, operation: &Operation) -> Answer<(u64, Told)> {
+    /// Runs an operation on the subject. Returns the inode number of a file that was created, and the result.
+    fn call_subject(&self, operation: &Operation) -> Answer<(u64, Reply)> {
         let subject = self.subject;
-        // A file that the model does not know has no number: the subject never sees it.
+        // The subject is not called for a file that the model does not know: it has no inode number.
         let number = |id: Id| {
             let unknown = || Failure { errno: 2, message: "the model knows no such file".into() };
             self.tree.node(id).map(|node| node.number).ok_or_else(unknown)
         };
-        let done = |()| (0, Told::Nothing);
+        let succeeded = |()| (0, Reply::Nothing);
         match operation {
             Operation::Create { dir, name, new, .. } => {
-                subject.create(number(*dir)?, name, new).map(|number| (number, Told::Nothing))
+                subject.create(number(*dir)?, name, new).map(|number| (number, Reply::Nothing))
             }
             Operation::Anonymous { dir, new, .. } => {
-                subject.anonymous(number(*dir)?, new).map(|number| (number, Told::Nothing))
+                subject.anonymous(number(*dir)?, new).map(|number| (number, Reply::Nothing))
             }
-            Operation::Link { id, dir, name } => subject.link(number(*id)?, number(*dir)?, name).map(done),
-            Operation::Unlink { dir, name } => subject.unlink(number(*dir)?, name).map(done),
-            Operation::Rmdir { dir, name } => subject.rmdir(number(*dir)?, name).map(done),
-            Operation::Rename { from, name, to, to_name, how } => {
+            Operation::Link { id, dir, name } => {
+                subject.link(number(*id)?, number(*dir)?, name).map(succeeded)
+            }
+            Operation::Unlink { dir, name } => subject.unlink(number(*dir)?, name).map(succeeded),
+            Operation::Rmdir { dir, name } => subject.rmdir(number(*dir)?, name).map(succeeded),
+            Operation::Rename { from, name, to, to_name, mode } => {
                 let (from, to) = ((number(*from)?, &**name), (number(*to)?, &**to_name));
-                subject.rename(from, to, *how)?;
-                // A rename tells no number: that of the whiteout is looked up.
-                match how {
-                    How::Whiteout(_) => Ok((subject.lookup(from.0, name).unwrap_or(0), Told::Nothing)),
-                    _ => Ok((0, Told::Nothing)),
+                subject.rename(from, to, *mode)?;
+                // A rename returns no inode number: look that of the whiteout up.
+                match mode {
+                    RenameMode::Whiteout(_) => {
+                        Ok((subject.lookup(from.0, name).unwrap_or(0), Reply::Nothing))
+                    }
+                    _ => Ok((0, Reply::Nothing)),
                 }
             }
-            Operation::Hold { id } => subject.hold(number(*id)?).map(done),
-            Operation::Release { id } => subject.release(number(*id)?).map(done),
-            Operation::Set { id, change } => subject.set(number(*id)?, change).map(done),
+            Operation::Open { id } => subject.open(number(*id)?).map(succeeded),
+            Operation::Close { id } => subject.close(number(*id)?).map(succeeded),
+            Operation::Set { id, change } => subject.set(number(*id)?, change).map(succeeded),
             Operation::Lookup { dir, name } => {
-                subject.lookup(number(*dir)?, name).map(|found| (0, Told::Number(found)))
+                subject.lookup(number(*dir)?, name).map(|found| (0, Reply::Number(found)))
             }
-            Operation::Stat { id } => {
-                subject.stat(number(*id)?).map(|facts| (0, Told::Facts(Box::new(facts))))
+            Operation::Stat { id } => subject.stat(number(*id)?).map(|stat| (0, Reply::Stat(Box::new(stat)))),
+            Operation::List { dir } => {
+                subject.list(number(*dir)?).map(|entries| (0, Reply::Entries(entries)))
             }
-            Operation::List { dir } => subject.list(number(*dir)?).map(|entries| (0, Told::Entries(entries))),
-            Operation::Sync => subject.sync().map(done),
+            Operation::Sync => subject.sync().map(succeeded),
         }
     }
 
-    fn compare(&self, operation: &Operation, outcome: &Outcome, told: &Told) -> Result<(), String> {
+    fn compare(&self, operation: &Operation, outcome: &Outcome, reply: &Reply) -> Result<(), String> {
         let number = |id: Id| self.tree.node(id).map_or(0, |node| node.number);
-        let wrong = match (outcome, told) {
-            (Outcome::File(id), Told::Number(found)) if number(*id) != *found => {
+        let wrong = match (outcome, reply) {
+            (Outcome::File(id), Reply::Number(found)) if number(*id) != *found => {
                 format!("found {found}, expected {}", number(*id))
             }
-            (Outcome::Facts(expected), Told::Facts(found)) => {
+            (Outcome::Stat(expected), Reply::Stat(found)) => {
                 let mut found = (**found).clone();
                 found.times = found.times.filter(|_| expected.times.is_some());
                 match found == *expected {
                     true => return Ok(()),
-                    false => format!("told {found:?}, expected {expected:?}"),
+                    false => format!("returned {found:?}, expected {expected:?}"),
                 }
             }
-            (Outcome::Entries(expected), Told::Entries(found)) => {
+            (Outcome::Entries(expected), Reply::Entries(found)) => {
                 let expected = expected.iter().map(|(name, id)| (name.clone(), number(*id))).collect();
                 match *found == expected {
                     true => return Ok(()),
@@ -295,22 +316,22 @@ impl<'s, S: Subject> Session<'s, S> {
         Err(format!("{operation}: {wrong}"))
     }
 
-    /// Everything below the session's directory, as the subject tells it call by call, against the model.
+    /// Compares everything below the session's directory, read through the subject's calls, with the model.
     ///
     /// # Errors
-    /// In words, what differs.
+    /// The differences.
     pub fn compare_all(&self) -> Result<(), String> {
         let home = self.tree.node(HOME).map_or(0, |node| node.number);
-        let seen = Seen::of_subject(self.subject, home, self.history.facts.times.is_some())?;
-        let differences = seen.differences(&Seen::of_tree(&self.tree));
+        let observed = ObservedTree::of_subject(self.subject, home, self.history.stat.times.is_some())?;
+        let differences = observed.differences(&ObservedTree::of_tree(&self.tree));
         if differences.is_empty() { Ok(()) } else { Err(differences.join("\n")) }
     }
 }
 
-/// What a subject told beside success.
-enum Told {
+/// Result of an operation on the subject.
+enum Reply {
     Nothing,
     Number(u64),
-    Facts(Box<Facts>),
+    Stat(Box<Stat>),
     Entries(std::collections::BTreeMap<Vec<u8>, u64>),
 }

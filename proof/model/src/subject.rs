@@ -1,17 +1,17 @@
-//! What is judged against the model: anything that can do what files systems do, by inode number.
+//! The file system under test, called by inode number.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::facts::Facts;
-use crate::operation::{Change, How, Name, New};
+use crate::operation::{Name, NewFile, RenameMode, SetAttr};
+use crate::stat::Stat;
 
-/// An error that a subject gave.
+/// An error of a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Its number.
+    /// Error number.
     pub errno: i32,
-    /// Its words.
+    /// Message.
     pub message: String,
 }
 
@@ -23,44 +23,44 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// For whoever tells what went wrong in words.
+/// For callers whose errors are messages.
 impl From<Failure> for String {
     fn from(failure: Failure) -> Self {
         failure.to_string()
     }
 }
 
-/// The answer of a subject.
+/// Result of a call of a subject.
 pub type Answer<T> = Result<T, Failure>;
 
-/// A volume under test. Every call is one of the engine's, with inode numbers as it gave them.
+/// A volume under test. Each method is one call of the engine; inode numbers are those that it returned.
 pub trait Subject: Send + Sync {
-    /// The number of the root directory.
+    /// Returns the inode number of the root directory.
     fn root(&self) -> u64;
-    /// Finds a name.
+    /// Looks up a name.
     fn lookup(&self, dir: u64, name: &[u8]) -> Answer<u64>;
-    /// Makes a file of any type.
-    fn create(&self, dir: u64, name: &[u8], new: &New) -> Answer<u64>;
-    /// Adds a name to a file that has one, or that is held without one.
+    /// Creates a file of any type.
+    fn create(&self, dir: u64, name: &[u8], new: &NewFile) -> Answer<u64>;
+    /// Adds a name to a file that has one, or that is open without one.
     fn link(&self, number: u64, dir: u64, name: &[u8]) -> Answer<()>;
-    /// Takes a name away.
+    /// Removes a name.
     fn unlink(&self, dir: u64, name: &[u8]) -> Answer<()>;
     /// Removes a directory.
     fn rmdir(&self, dir: u64, name: &[u8]) -> Answer<()>;
-    /// Renames. The identity in [`How::Whiteout`] means nothing to the subject.
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), how: How) -> Answer<()>;
-    /// Makes a file without a name and holds it.
-    fn anonymous(&self, dir: u64, new: &New) -> Answer<u64>;
-    /// Opens a file once more.
-    fn hold(&self, number: u64) -> Answer<()>;
-    /// Closes it as often as it was opened.
-    fn release(&self, number: u64) -> Answer<()>;
-    /// Tells of a file. The times are always there.
-    fn stat(&self, number: u64) -> Answer<Facts>;
+    /// Renames. The subject ignores the identity in [`RenameMode::Whiteout`].
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Answer<()>;
+    /// Creates a file without a name and keeps it open (`O_TMPFILE`).
+    fn anonymous(&self, dir: u64, new: &NewFile) -> Answer<u64>;
+    /// Opens a file, once more if it is open.
+    fn open(&self, number: u64) -> Answer<()>;
+    /// Closes a file as often as it was opened.
+    fn close(&self, number: u64) -> Answer<()>;
+    /// Returns a file's metadata, always with timestamps.
+    fn stat(&self, number: u64) -> Answer<Stat>;
     /// Lists a directory without `.` and `..`.
     fn list(&self, dir: u64) -> Answer<BTreeMap<Name, u64>>;
     /// Changes metadata.
-    fn set(&self, number: u64, change: &Change) -> Answer<()>;
-    /// Makes everything so far survive.
+    fn set(&self, number: u64, change: &SetAttr) -> Answer<()>;
+    /// Makes all previous changes durable.
     fn sync(&self) -> Answer<()>;
 }

@@ -1,32 +1,32 @@
-//! The model: a tree with hard links, and what each operation does to it.
+//! The model: a tree with hard links, and the effect of each operation.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Tree`] | all files by identity, and the fingerprint of all that can be reached |
+//! | [`Tree`] | all files by identity, and the fingerprint of the reachable ones |
 //! | [`Node`] | one file |
-//! | [`Outcome`] | what an operation answers |
+//! | [`Outcome`] | result of an operation |
 //!
 //! # Invariants
 //! - A refused operation changes nothing.
-//! - A file with links can be reached from [`HOME`]; one without lives as long as it is held.
-//! - The fingerprint is that of the reachable files as they are.
+//! - A file with links is reachable from [`HOME`]; one without exists while it is open.
+//! - The fingerprint always covers the current state of all reachable files.
 
 use std::collections::{BTreeMap, HashMap};
 
 use base::time::Time;
 
-use crate::facts::{Facts, Times, entry_print, file_print};
-use crate::operation::{Change, HOME, Id, Name, New, Operation};
+use crate::operation::{HOME, Id, Name, NewFile, Operation, SetAttr};
 use crate::refusal::Refusal;
+use crate::stat::{Stat, Times, entry_fingerprint, file_fingerprint};
 
-/// Bytes of a name at most.
+/// Maximum length of a name in bytes.
 pub const NAME_MAX: usize = 255;
-/// Bytes of a symlink's target at most: XFS keeps room for a final NUL in its 1,024.
+/// Maximum length of a symlink's target in bytes: 1,024 of XFS, less a final NUL.
 pub const TARGET_MAX: usize = 1023;
-/// Bytes of a path, its final NUL included, that a system call takes.
+/// Maximum length of a path in a system call, including the final NUL.
 const PATH_MAX: usize = 4096;
 
-/// The two names that every directory has, and that nobody makes or takes away.
+/// Returns true for `.` and `..`, which every directory has and which cannot be created or removed.
 pub(crate) fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
@@ -34,32 +34,32 @@ pub(crate) fn is_dots(name: &[u8]) -> bool {
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What `stat` tells.
-    pub facts: Facts,
-    /// The number that the subject gave it.
+    /// Result of `stat`.
+    pub stat: Stat,
+    /// Inode number in the subject.
     pub number: u64,
-    /// A directory's entries.
+    /// Entries of a directory.
     pub entries: BTreeMap<Name, Id>,
-    /// A directory's parent.
+    /// Parent of a directory.
     pub parent: Id,
-    /// How often it is open.
-    pub held: u32,
-    /// Never had a name: may get one.
+    /// Number of times that it is open.
+    pub open_count: u32,
+    /// It has never had a name, so it may get one.
     pub anonymous: bool,
-    /// The sum of the entries' fingerprints.
-    entries_print: u64,
+    /// Sum of the entries' fingerprints.
+    entries_fingerprint: u64,
 }
 
-/// What an operation answers where it is not refused.
+/// Result of an operation that is not refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing but that it is done.
+    /// Success without a result.
     Done,
-    /// A file that was found, or made.
+    /// A file that was found or created.
     File(Id),
-    /// What it is.
-    Facts(Facts),
-    /// What it lists.
+    /// Metadata.
+    Stat(Stat),
+    /// Directory entries.
     Entries(BTreeMap<Name, Id>),
 }
 
@@ -68,44 +68,44 @@ pub enum Outcome {
 pub struct Tree {
     nodes: HashMap<Id, Node>,
     times: bool,
-    print: u64,
+    fingerprint: u64,
 }
 
 impl Tree {
-    /// A tree of one empty directory, as `facts` describe it. Where they carry no times, no times are kept.
-    pub fn new(facts: Facts, number: u64) -> Self {
-        let times = facts.times.is_some();
-        let mut tree = Self { nodes: HashMap::new(), times, print: 0 };
-        tree.insert(HOME, Node::new(facts, number));
+    /// Creates a tree of one empty directory. Timestamps are kept only if `stat` has them.
+    pub fn new(stat: Stat, number: u64) -> Self {
+        let times = stat.times.is_some();
+        let mut tree = Self { nodes: HashMap::new(), times, fingerprint: 0 };
+        tree.insert(HOME, Node::new(stat, number));
         tree
     }
 
-    /// A file, while it lives.
+    /// Returns a file that exists.
     pub fn node(&self, id: Id) -> Option<&Node> {
         self.nodes.get(&id)
     }
 
-    /// All files, those without a name included.
+    /// Returns all files, including those without a name.
     pub fn nodes(&self) -> impl Iterator<Item = (Id, &Node)> {
         self.nodes.iter().map(|(id, node)| (*id, node))
     }
 
-    /// How many files there are.
+    /// Returns the number of files.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there is nothing but [`HOME`].
+    /// Returns true if there is only [`HOME`].
     pub fn is_empty(&self) -> bool {
         self.nodes.len() <= 1
     }
 
-    /// One number for all that can be reached: names, numbers, facts.
+    /// Returns the fingerprint of all reachable files: names, inode numbers and metadata.
     pub fn fingerprint(&self) -> u64 {
-        self.print
+        self.fingerprint
     }
 
-    /// The path of a directory from [`HOME`], as names.
+    /// Returns the path of a directory from [`HOME`].
     pub fn path(&self, mut dir: Id) -> Vec<Name> {
         let mut path = Vec::new();
         while dir != HOME {
@@ -119,53 +119,53 @@ impl Tree {
         path
     }
 
-    /// What an operation would answer.
+    /// Checks an operation without running it.
     ///
     /// # Errors
-    /// The refusal of the first rule that it breaks, in the order in which Linux looks.
-    pub fn judge(&self, operation: &Operation) -> Result<(), Refusal> {
+    /// The refusal of the first rule that it violates, in the order in which Linux checks.
+    pub fn check(&self, operation: &Operation) -> Result<(), Refusal> {
         match operation {
-            Operation::Create { dir, name, new, .. } => self.judge_create(*dir, name, new),
-            Operation::Link { id, dir, name } => self.judge_link(*id, *dir, name),
-            Operation::Unlink { dir, name } => self.judge_unlink(*dir, name),
-            Operation::Rmdir { dir, name } => self.judge_rmdir(*dir, name),
-            Operation::Rename { from, name, to, to_name, how } => {
-                self.judge_rename((*from, name), (*to, to_name), *how).map(|_| ())
+            Operation::Create { dir, name, new, .. } => self.check_create(*dir, name, new),
+            Operation::Link { id, dir, name } => self.check_link(*id, *dir, name),
+            Operation::Unlink { dir, name } => self.check_unlink(*dir, name),
+            Operation::Rmdir { dir, name } => self.check_rmdir(*dir, name),
+            Operation::Rename { from, name, to, to_name, mode } => {
+                self.check_rename((*from, name), (*to, to_name), *mode).map(|_| ())
             }
             Operation::Anonymous { dir, .. } => self.directory(*dir).map(|_| ()),
-            Operation::List { dir } => self.living_directory(*dir).map(|_| ()),
-            Operation::Hold { id }
-            | Operation::Release { id }
+            Operation::List { dir } => self.linked_directory(*dir).map(|_| ()),
+            Operation::Open { id }
+            | Operation::Close { id }
             | Operation::Set { id, .. }
-            | Operation::Stat { id } => self.living(*id).map(|_| ()),
+            | Operation::Stat { id } => self.existing(*id).map(|_| ()),
             Operation::Lookup { dir, name } => self.child(*dir, name).map(|_| ()),
             Operation::Sync => Ok(()),
         }
     }
 
-    /// Does it. `number` is the number that the subject gave to the file that the operation makes, if it makes one.
+    /// Runs an operation. `number` is the subject's inode number of the file that the operation creates, if any.
     ///
     /// # Errors
-    /// As [`Tree::judge`]; the tree is then unchanged.
+    /// Those of [`Tree::check`]; the tree is then unchanged.
     pub fn perform(&mut self, operation: &Operation, now: Time, number: u64) -> Result<Outcome, Refusal> {
-        self.judge(operation)?;
+        self.check(operation)?;
         match operation {
             Operation::Create { dir, name, new, id } => {
-                let parent = self.living(*dir)?.facts.clone();
-                self.insert(*id, Node::made(new, number, *dir, self.times.then_some(now), &parent));
+                let parent = self.existing(*dir)?.stat.clone();
+                self.insert(*id, Node::create(new, number, *dir, self.times.then_some(now), &parent));
                 self.add_entry(*dir, name, *id, now);
                 return Ok(Outcome::File(*id));
             }
             Operation::Anonymous { new, id, dir } => {
-                let parent = self.living(*dir)?.facts.clone();
-                let mut node = Node::made(new, number, HOME, self.times.then_some(now), &parent);
-                (node.facts.links, node.held, node.anonymous) = (0, 1, true);
+                let parent = self.existing(*dir)?.stat.clone();
+                let mut node = Node::create(new, number, HOME, self.times.then_some(now), &parent);
+                (node.stat.links, node.open_count, node.anonymous) = (0, 1, true);
                 self.insert(*id, node);
                 return Ok(Outcome::File(*id));
             }
             Operation::Link { id, dir, name } => {
                 self.change(*id, |node| {
-                    node.facts.links += 1;
+                    node.stat.links += 1;
                     node.anonymous = false;
                     node.stamp(now, false);
                 });
@@ -176,29 +176,29 @@ impl Tree {
                 self.remove_entry(*dir, name, now);
                 self.drop_link(id, now);
             }
-            Operation::Rename { from, name, to, to_name, how } => {
-                self.rename((*from, name), (*to, to_name), *how, now, number)?;
+            Operation::Rename { from, name, to, to_name, mode } => {
+                self.rename((*from, name), (*to, to_name), *mode, now, number)?;
             }
-            Operation::Hold { id } => self.change(*id, |node| node.held += 1),
-            Operation::Release { id } => {
-                self.change(*id, |node| node.held = 0);
-                self.forget_unless_used(*id);
+            Operation::Open { id } => self.change(*id, |node| node.open_count += 1),
+            Operation::Close { id } => {
+                self.change(*id, |node| node.open_count = 0);
+                self.drop_if_unused(*id);
             }
             Operation::Set { id, change } => self.change(*id, |node| node.set(change, now)),
             Operation::Lookup { dir, name } => return Ok(Outcome::File(self.child(*dir, name)?)),
-            Operation::Stat { id } => return Ok(Outcome::Facts(self.living(*id)?.facts.clone())),
+            Operation::Stat { id } => return Ok(Outcome::Stat(self.existing(*id)?.stat.clone())),
             Operation::List { dir } => return Ok(Outcome::Entries(self.directory(*dir)?.entries.clone())),
             Operation::Sync => (),
         }
         Ok(Outcome::Done)
     }
 
-    fn judge_create(&self, dir: Id, name: &[u8], new: &New) -> Result<(), Refusal> {
+    fn check_create(&self, dir: Id, name: &[u8], new: &NewFile) -> Result<(), Refusal> {
         match &new.kind {
-            // What is longer than any path, or empty, is looked at before the name.
-            crate::Kind::Symlink(target) if target.is_empty() => Err(Refusal::NoEntry),
-            crate::Kind::Symlink(target) if target.len() >= PATH_MAX => Err(Refusal::NameTooLong),
-            crate::Kind::Symlink(target) if target.len() > TARGET_MAX => {
+            // A target that is empty or longer than any path is refused before the name is checked.
+            crate::FileKind::Symlink(target) if target.is_empty() => Err(Refusal::NoEntry),
+            crate::FileKind::Symlink(target) if target.len() >= PATH_MAX => Err(Refusal::NameTooLong),
+            crate::FileKind::Symlink(target) if target.len() > TARGET_MAX => {
                 self.free_name(dir, name)?;
                 Err(Refusal::NameTooLong)
             }
@@ -206,33 +206,33 @@ impl Tree {
         }
     }
 
-    fn judge_link(&self, id: Id, dir: Id, name: &[u8]) -> Result<(), Refusal> {
-        let node = self.living(id)?;
+    fn check_link(&self, id: Id, dir: Id, name: &[u8]) -> Result<(), Refusal> {
+        let node = self.existing(id)?;
         self.free_name(dir, name)?;
         match node {
             node if node.is_directory() => Err(Refusal::NotPermitted),
-            node if node.facts.links == 0 && !node.anonymous => Err(Refusal::NoEntry),
+            node if node.stat.links == 0 && !node.anonymous => Err(Refusal::NoEntry),
             _ => Ok(()),
         }
     }
 
-    fn judge_unlink(&self, dir: Id, name: &[u8]) -> Result<(), Refusal> {
+    fn check_unlink(&self, dir: Id, name: &[u8]) -> Result<(), Refusal> {
         self.directory(dir)?;
         if is_dots(name) {
             return Err(Refusal::IsDirectory);
         }
         let child = self.child(dir, name)?;
-        if self.living(child)?.is_directory() { Err(Refusal::IsDirectory) } else { Ok(()) }
+        if self.existing(child)?.is_directory() { Err(Refusal::IsDirectory) } else { Ok(()) }
     }
 
-    fn judge_rmdir(&self, dir: Id, name: &[u8]) -> Result<(), Refusal> {
+    fn check_rmdir(&self, dir: Id, name: &[u8]) -> Result<(), Refusal> {
         self.directory(dir)?;
         match name {
             b"." => return Err(Refusal::Invalid),
             b".." => return Err(Refusal::NotEmpty),
             _ => (),
         }
-        let child = self.living(self.child(dir, name)?)?;
+        let child = self.existing(self.child(dir, name)?)?;
         match child.is_directory() {
             false => Err(Refusal::NotDirectory),
             true if !child.entries.is_empty() => Err(Refusal::NotEmpty),
@@ -240,26 +240,26 @@ impl Tree {
         }
     }
 
-    /// A file that can still be spoken of.
-    pub(crate) fn living(&self, id: Id) -> Result<&Node, Refusal> {
+    /// Returns a file that exists.
+    pub(crate) fn existing(&self, id: Id) -> Result<&Node, Refusal> {
         self.nodes.get(&id).ok_or(Refusal::NoEntry)
     }
 
-    /// A directory, though it may be one that was removed.
+    /// Returns a directory, which may have been removed.
     pub(crate) fn directory(&self, id: Id) -> Result<&Node, Refusal> {
-        let node = self.living(id)?;
+        let node = self.existing(id)?;
         if node.is_directory() { Ok(node) } else { Err(Refusal::NotDirectory) }
     }
 
-    /// A directory that was not removed.
-    fn living_directory(&self, id: Id) -> Result<&Node, Refusal> {
+    /// Returns a directory that was not removed.
+    fn linked_directory(&self, id: Id) -> Result<&Node, Refusal> {
         let node = self.directory(id)?;
-        if node.facts.links > 0 { Ok(node) } else { Err(Refusal::NoEntry) }
+        if node.stat.links > 0 { Ok(node) } else { Err(Refusal::NoEntry) }
     }
 
-    /// What a name stands for.
+    /// Looks up a name.
     pub(crate) fn child(&self, dir: Id, name: &[u8]) -> Result<Id, Refusal> {
-        let node = self.living_directory(dir)?;
+        let node = self.linked_directory(dir)?;
         match name {
             b"." => return Ok(dir),
             b".." => return Ok(node.parent),
@@ -269,13 +269,13 @@ impl Tree {
         node.entries.get(name).copied().ok_or(Refusal::NoEntry)
     }
 
-    /// That a name can be made: its directory lives and has none like it.
+    /// Checks that a name can be created: its directory was not removed and does not contain it.
     pub(crate) fn free_name(&self, dir: Id, name: &[u8]) -> Result<(), Refusal> {
         self.directory(dir)?;
         if is_dots(name) {
             return Err(Refusal::Exists);
         }
-        self.living_directory(dir)?;
+        self.linked_directory(dir)?;
         match self.child(dir, name) {
             Ok(_) => Err(Refusal::Exists),
             Err(Refusal::NoEntry) => Ok(()),
@@ -283,14 +283,14 @@ impl Tree {
         }
     }
 
-    /// Adds an entry, and a directory's link to its parent.
+    /// Adds an entry; if it is a directory, also its link to the parent.
     pub(crate) fn add_entry(&mut self, dir: Id, name: &[u8], id: Id, now: Time) {
         let is_directory = self.node(id).is_some_and(Node::is_directory);
         let number = self.node(id).map_or(0, |node| node.number);
         self.change(dir, |node| {
             node.entries.insert(name.to_vec(), id);
-            node.entries_print = node.entries_print.wrapping_add(entry_print(name, number));
-            node.facts.links += u32::from(is_directory);
+            node.entries_fingerprint = node.entries_fingerprint.wrapping_add(entry_fingerprint(name, number));
+            node.stat.links += u32::from(is_directory);
             node.stamp(now, true);
         });
         if is_directory {
@@ -298,75 +298,75 @@ impl Tree {
         }
     }
 
-    /// Takes an entry away, and a directory's link to its parent.
+    /// Removes an entry; if it is a directory, also its link to the parent.
     pub(crate) fn remove_entry(&mut self, dir: Id, name: &[u8], now: Time) {
         let Some(id) = self.node(dir).and_then(|node| node.entries.get(name)).copied() else { return };
         let is_directory = self.node(id).is_some_and(Node::is_directory);
         let number = self.node(id).map_or(0, |node| node.number);
         self.change(dir, |node| {
             node.entries.remove(name);
-            node.entries_print = node.entries_print.wrapping_sub(entry_print(name, number));
-            node.facts.links -= u32::from(is_directory);
+            node.entries_fingerprint = node.entries_fingerprint.wrapping_sub(entry_fingerprint(name, number));
+            node.stat.links -= u32::from(is_directory);
             node.stamp(now, true);
         });
     }
 
-    /// Takes a link away from a file, all of them from a directory.
+    /// Removes one link of a file, or all links of a directory.
     pub(crate) fn drop_link(&mut self, id: Id, now: Time) {
         self.change(id, |node| {
-            node.facts.links = if node.is_directory() { 0 } else { node.facts.links - 1 };
+            node.stat.links = if node.is_directory() { 0 } else { node.stat.links - 1 };
             node.stamp(now, false);
         });
-        self.forget_unless_used(id);
+        self.drop_if_unused(id);
     }
 
-    fn forget_unless_used(&mut self, id: Id) {
-        if self.node(id).is_some_and(|node| node.facts.links == 0 && node.held == 0) {
+    fn drop_if_unused(&mut self, id: Id) {
+        if self.node(id).is_some_and(|node| node.stat.links == 0 && node.open_count == 0) {
             self.nodes.remove(&id);
         }
     }
 
     /// Adds a file.
     pub(crate) fn insert(&mut self, id: Id, node: Node) {
-        self.print = self.print.wrapping_add(node.print());
+        self.fingerprint = self.fingerprint.wrapping_add(node.fingerprint());
         self.nodes.insert(id, node);
     }
 
-    /// Changes a file and keeps the fingerprint right.
+    /// Changes a file and updates the fingerprint.
     pub(crate) fn change(&mut self, id: Id, change: impl FnOnce(&mut Node)) {
         if let Some(node) = self.nodes.get_mut(&id) {
-            self.print = self.print.wrapping_sub(node.print());
+            self.fingerprint = self.fingerprint.wrapping_sub(node.fingerprint());
             change(node);
-            self.print = self.print.wrapping_add(node.print());
+            self.fingerprint = self.fingerprint.wrapping_add(node.fingerprint());
         }
     }
 
-    /// Whether times are kept.
+    /// Returns true if timestamps are kept.
     pub(crate) fn keeps_times(&self) -> bool {
         self.times
     }
 }
 
 impl Node {
-    fn new(facts: Facts, number: u64) -> Self {
+    fn new(stat: Stat, number: u64) -> Self {
         Self {
-            facts,
+            stat,
             number,
             entries: BTreeMap::new(),
             parent: HOME,
-            held: 0,
+            open_count: 0,
             anonymous: false,
-            entries_print: 0,
+            entries_fingerprint: 0,
         }
     }
 
-    /// A file with its first link, which inherits from its directory what Linux lets it inherit: in a directory with
-    /// set-gid its group, and a directory also the bit.
-    pub(crate) fn made(new: &New, number: u64, dir: Id, now: Option<Time>, parent: &Facts) -> Self {
+    /// Creates a file with its first link. It inherits from its directory as on Linux: in a directory with set-gid its
+    /// group, and a directory also the bit.
+    pub(crate) fn create(new: &NewFile, number: u64, dir: Id, now: Option<Time>, parent: &Stat) -> Self {
         let times = now.map(|now| Times { accessed: now, modified: now, changed: now, born: now });
         let is_directory = new.kind.is_directory();
         let inherits = parent.mode & SET_GID != 0;
-        let facts = Facts {
+        let stat = Stat {
             kind: new.kind.clone(),
             mode: new.mode | if inherits && is_directory { SET_GID } else { 0 },
             uid: new.uid,
@@ -374,17 +374,17 @@ impl Node {
             links: if is_directory { 2 } else { 1 },
             times,
         };
-        Self { parent: dir, ..Self::new(facts, number) }
+        Self { parent: dir, ..Self::new(stat, number) }
     }
 
-    /// Whether it is a directory.
+    /// Returns true for a directory.
     pub fn is_directory(&self) -> bool {
-        self.facts.kind.is_directory()
+        self.stat.kind.is_directory()
     }
 
-    /// Stamps a change of the inode, and of its contents where `contents` says so.
+    /// Updates ctime, and mtime if `contents` is true.
     pub(crate) fn stamp(&mut self, now: Time, contents: bool) {
-        if let Some(times) = &mut self.facts.times {
+        if let Some(times) = &mut self.stat.times {
             times.changed = now;
             if contents {
                 times.modified = now;
@@ -392,21 +392,25 @@ impl Node {
         }
     }
 
-    fn set(&mut self, change: &Change, now: Time) {
-        let facts = &mut self.facts;
-        facts.mode = change.mode.unwrap_or(facts.mode);
-        facts.uid = change.uid.unwrap_or(facts.uid);
-        facts.gid = change.gid.unwrap_or(facts.gid);
-        if let Some(times) = &mut facts.times {
+    fn set(&mut self, change: &SetAttr, now: Time) {
+        let stat = &mut self.stat;
+        stat.mode = change.mode.unwrap_or(stat.mode);
+        stat.uid = change.uid.unwrap_or(stat.uid);
+        stat.gid = change.gid.unwrap_or(stat.gid);
+        if let Some(times) = &mut stat.times {
             times.accessed = change.accessed.unwrap_or(times.accessed);
             times.modified = change.modified.unwrap_or(times.modified);
         }
         self.stamp(now, false);
     }
 
-    /// Nothing for a file that cannot be reached.
-    fn print(&self) -> u64 {
-        if self.facts.links == 0 { 0 } else { file_print(self.number, &self.facts, self.entries_print) }
+    /// Returns the fingerprint of a file; 0 if it is not reachable.
+    fn fingerprint(&self) -> u64 {
+        if self.stat.links == 0 {
+            0
+        } else {
+            file_fingerprint(self.number, &self.stat, self.entries_fingerprint)
+        }
     }
 }
 

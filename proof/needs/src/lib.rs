@@ -1,6 +1,6 @@
-//! External programs and privileges of tests. A test starts a program by a function of this crate and by no other
-//! (`cargo xtask tidy` checks this), and first asks for everything that it needs. Where something is missing, the test
-//! is skipped with a line that names it and tells how to get it:
+//! External programs and privileges of tests. A test starts programs only through this crate (`cargo xtask tidy` checks
+//! this), and first checks that everything it needs is available. If something is missing, the test is skipped, and
+//! prints what is missing and how to install it:
 //!
 //! ```no_run
 //! let Some(()) = needs::met(needs::mounting().and_then(|()| needs::tools(&["setfattr"]))) else { return };
@@ -12,12 +12,12 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | this file | how a test is skipped |
-//! | [`tools`] | programs: whether they are installed, and starting them |
+//! | this file | skipping a test |
+//! | [`tools`] | checking for programs, and starting them |
 //! | [`judges`] | both versions of xfsprogs |
-//! | [`mounting`], [`fuse`], [`root`] | what this process may do |
+//! | [`mounting`], [`fuse`], [`root`] | privileges of this process |
 //!
-//! `proof/needs/matrix` runs all tests with one part after the other hidden.
+//! `proof/needs/matrix` runs all tests with one part of the machine hidden at a time.
 #![forbid(unsafe_code)]
 
 mod programs;
@@ -28,18 +28,18 @@ use std::io::Write;
 pub use programs::{command, judges, newer, newer_xfsprogs, newest, own, path, script, tools};
 pub use rights::{fuse, mounting, root};
 
-/// What was asked for, if nothing is missing; else skips the test.
+/// Returns the result of a check. If something is missing, skips the test and returns `None`.
 ///
 /// # Panics
-/// Panics where something is missing and no test may be skipped: `CI` is `true`, or `XEBEC_SKIP_NOTHING` is set.
+/// Panics if something is missing and `CI` is `true` or `XEBEC_SKIP_NOTHING` is set.
 pub fn met<T>(ready: Result<T, String>) -> Option<T> {
     ready.map_err(|why| skip(&why)).ok()
 }
 
-/// Prints that this test, or a part of it, is skipped. Where nothing may be skipped the test fails.
+/// Prints that this test, or a part of it, is skipped; fails if no test may be skipped.
 ///
 /// # Panics
-/// Panics when `CI` is `true`, or `XEBEC_SKIP_NOTHING` is set.
+/// Panics if `CI` is `true` or `XEBEC_SKIP_NOTHING` is set.
 #[expect(clippy::panic, reason = "a test that may not be skipped fails")]
 pub fn skip(why: &str) {
     let strict =
@@ -50,6 +50,6 @@ pub fn skip(why: &str) {
     if strict {
         panic!("{test} cannot run: {why}");
     }
-    // Not by a macro: the test harness captures that output and drops it when the test passes.
+    // The test harness captures the output of `eprintln!`, and drops it if the test passes.
     let _ = writeln!(std::io::stderr().lock(), "\nSKIPPED {test}: {why}");
 }

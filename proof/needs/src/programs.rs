@@ -1,4 +1,4 @@
-//! Programs that tests start.
+//! External programs of tests.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::fs::Access;
 
-/// Debian packages by what they install. Other programs are in a package of their own name.
+/// Debian packages and their programs. Other programs are in a package of the same name.
 const PACKAGES: &[(&str, &[&str])] = &[
     ("xfsprogs", &["mkfs.xfs", "xfs_repair", "xfs_db", "xfs_io", "xfs_logprint", "xfs_admin"]),
     ("attr", &["setfattr", "getfattr"]),
@@ -27,10 +27,10 @@ const PACKAGES: &[(&str, &[&str])] = &[
 /// Programs that `cargo install` installs.
 const CRATES: &[&str] = &["fsx", "pjdfstest"];
 
-/// Where programs for root are. The `PATH` of other users lacks them.
+/// Folders of programs for root, which are not in the `PATH` of other users.
 const SYSTEM: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// `PATH`, and [`SYSTEM`] behind it.
+/// Returns `PATH` followed by [`SYSTEM`].
 fn search_path() -> OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     for folder in SYSTEM {
@@ -40,7 +40,7 @@ fn search_path() -> OsString {
     path
 }
 
-/// Whether this process can execute the file.
+/// Returns true if this process can execute the file.
 fn is_program(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok()
 }
@@ -58,21 +58,21 @@ fn find(name: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// Which of the programs is not installed, if one is not.
+/// Checks that programs are installed.
 ///
 /// # Errors
-/// A sentence that names what is missing and the command that installs or enables it.
+/// What is missing, and the command that installs or enables it.
 pub fn tools(names: &[&str]) -> Result<(), String> {
     names.iter().try_for_each(|name| find(name).map(drop))
 }
 
-/// Where a program is installed.
+/// Returns the path of an installed program.
 ///
 /// # Panics
-/// If it is not: the test did not ask for it by [`tools`].
-#[expect(clippy::panic, reason = "a test that does not ask for what it needs is wrong")]
+/// Panics if it is not installed: the test did not check for it with [`tools`].
+#[expect(clippy::panic, reason = "the test must check for the program first")]
 pub fn path(name: &str) -> PathBuf {
-    find(name).unwrap_or_else(|why| panic!("{why} (the test does not ask for it: needs::tools)"))
+    find(name).unwrap_or_else(|why| panic!("{why} (the test does not check for it with needs::tools)"))
 }
 
 /// Starts a program of this workspace.
@@ -80,10 +80,10 @@ pub fn own(program: impl AsRef<OsStr>) -> Command {
     Command::new(program)
 }
 
-/// Starts an installed program. Its `PATH` has programs for root, and `$XEBEC_JUDGES/bin` has the newer xfsprogs.
+/// Starts an installed program. Its `PATH` includes programs for root; `$XEBEC_JUDGES/bin` has the newer xfsprogs.
 ///
 /// # Panics
-/// As [`path`].
+/// Panics if it is not installed.
 pub fn command(name: &str) -> Command {
     with_environment(&path(name))
 }
@@ -94,11 +94,11 @@ fn with_environment(program: &Path) -> Command {
     command
 }
 
-/// Starts a `bash` script in a mount namespace of its own. `set` are options as of `set`, such as `-eu`; `name` is its
-/// `$0`.
+/// Starts a `bash` script in a new mount namespace. `set` has shell options such as `-eu`; `name` is its `$0`.
+
 ///
 /// # Panics
-/// Where [`super::mounting`] was not asked for.
+/// Panics if `unshare` is not installed: the test did not check [`super::mounting`].
 pub fn script(set: &str, text: &str, name: &str) -> Command {
     let mut command = command("unshare");
     command.args(["--mount", "bash"]).args(set.split(' ')).args(["-c", text, name]);
@@ -109,7 +109,7 @@ fn judges_root() -> OsString {
     std::env::var_os("XEBEC_JUDGES").unwrap_or_else(|| "/opt/xebec-judges".into())
 }
 
-/// The folder with the programs of the newer xfsprogs.
+/// Returns the folder of the newer xfsprogs.
 pub fn judges() -> PathBuf {
     Path::new(&judges_root()).join("bin")
 }
@@ -119,10 +119,10 @@ pub fn newer(name: &str) -> Command {
     with_environment(&judges().join(name))
 }
 
-/// Why the newer xfsprogs cannot be used, if it cannot.
+/// Checks that the newer xfsprogs is installed.
 ///
 /// # Errors
-/// A sentence that names what is missing and the command that installs or enables it.
+/// What is missing, and the command that installs or enables it.
 pub fn newer_xfsprogs() -> Result<(), String> {
     let repair = judges().join("xfs_repair");
     if is_program(&repair) {
@@ -131,10 +131,10 @@ pub fn newer_xfsprogs() -> Result<(), String> {
     Err(format!("the newer xfsprogs, {}, is not installed: run .ci/install", repair.display()))
 }
 
-/// A program of the newest xfsprogs that is installed.
+/// Starts a program of the newest installed xfsprogs.
 ///
 /// # Errors
-/// A sentence that names what is missing and the command that installs or enables it.
+/// What is missing, and the command that installs or enables it.
 pub fn newest(name: &str) -> Result<Command, String> {
     let newer = judges().join(name);
     let program = if is_program(&newer) { newer } else { find(name)? };
@@ -148,7 +148,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn only_an_executable_file_is_a_program() {
+    fn only_executable_files_are_programs() {
         let folders = [(), (), ()].map(|()| tempfile::tempdir().unwrap());
         let [directory, text, program] = folders.each_ref().map(|folder| folder.path().join("tool"));
         fs::create_dir(&directory).unwrap();
@@ -162,20 +162,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said_with_its_package() {
+    fn missing_programs_are_reported_with_their_package() {
         assert_eq!(tools(&[]), Ok(()));
         let why = tools(&["no-such-program"]).unwrap_err();
         assert_eq!(why, "no-such-program is not installed: run .ci/install, or apt install no-such-program");
     }
 
-    /// A package that is named here and that `.ci/install` does not install belongs to every Debian.
+    /// `.ci/install` installs all packages listed here, except those that every Debian has.
     #[test]
-    fn packages_are_installed_by_ci() {
+    fn ci_installs_all_packages() {
         let install = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/install");
         let text = fs::read_to_string(install).unwrap();
         let words: Vec<&str> = text.split_whitespace().collect();
         let missing = |(package, _): &&(&str, &[&str])| !words.contains(package);
         let missing: Vec<&str> = PACKAGES.iter().filter(missing).map(|(package, _)| *package).collect();
-        assert_eq!(missing, ["xz-utils"], "of these, only xz-utils is installed already");
+        assert_eq!(missing, ["xz-utils"], "only xz-utils is preinstalled");
     }
 }

@@ -1,4 +1,4 @@
-//! What the process of a test may do, and what the kernel offers.
+//! Privileges of the test process, and features of the kernel.
 
 use std::fs::{File, read_to_string};
 use std::path::Path;
@@ -7,21 +7,21 @@ use std::sync::OnceLock;
 
 use super::{command, newer_xfsprogs, tools};
 
-/// Why the test cannot do what root may, if it cannot.
+/// Checks that root runs the test.
 ///
 /// # Errors
-/// That another user runs it.
+/// Another user runs it.
 pub fn root() -> Result<(), String> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    Err("it needs root: run the tests as root".into())
+    Err("the test needs root: run the tests as root".into())
 }
 
-/// Why this process cannot make images and mount them in a namespace of its own, if it cannot.
+/// Checks that this process can create images and mount them in a new mount namespace.
 ///
 /// # Errors
-/// A sentence that names what is missing and the command that installs or enables it.
+/// What is missing, and the command that installs or enables it.
 pub fn mounting() -> Result<(), String> {
     static READY: OnceLock<Result<(), String>> = OnceLock::new();
     READY.get_or_init(find_mounting).clone()
@@ -49,16 +49,16 @@ fn find_mounting() -> Result<(), String> {
 fn kernel_xfs() -> Result<(), String> {
     let is_known = || read_to_string("/proc/filesystems").is_ok_and(|list| list.contains("\txfs\n"));
     if !is_known() && tools(&["modprobe"]).is_ok() {
-        // It fails where XFS is no module; then the list decides.
+        // modprobe fails if XFS is built in; the list of file systems decides.
         let _ = command("modprobe").args(["--quiet", "xfs"]).status();
     }
     if is_known() { Ok(()) } else { Err("this kernel has no XFS".into()) }
 }
 
-/// Why nothing can be mounted through FUSE, if it cannot.
+/// Checks that this process can mount through FUSE.
 ///
 /// # Errors
-/// A sentence that names what is missing and the command that installs or enables it.
+/// What is missing, and the command that installs or enables it.
 pub fn fuse() -> Result<(), String> {
     tools(&["fusermount3"])?;
     let opened = File::options().read(true).write(true).open("/dev/fuse");

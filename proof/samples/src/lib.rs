@@ -1,28 +1,28 @@
-//! Two small volumes that the kernel made (see `make` beside this package), for tests and tours without root and
-//! without XFS tools.
+//! Two small volumes written by the kernel (see the script `make` in this package), for tests and examples without root
+//! and without xfsprogs.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// Bytes of either image.
+/// Size of each image in bytes.
 pub const SIZE: u64 = 64 << 20;
 
-/// Which of the two.
+/// A sample volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sample {
-    /// A small tree with every kind of file.
+    /// A small tree with files of all types.
     Clean,
-    /// The same after a crash: the newest files lie in the log alone.
+    /// The same tree after a crash: the newest changes are only in the log.
     Dirty,
 }
 
 impl Sample {
-    /// Both.
+    /// All samples.
     pub const ALL: [Self; 2] = [Self::Clean, Self::Dirty];
 
-    /// As a user names it.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Clean => "clean",
@@ -30,7 +30,7 @@ impl Sample {
         }
     }
 
-    /// The image, compressed by zstd.
+    /// Returns the image, compressed with zstd.
     fn packed(self) -> &'static [u8] {
         match self {
             Self::Clean => include_bytes!("../clean.xfs.zst"),
@@ -38,10 +38,10 @@ impl Sample {
         }
     }
 
-    /// Writes the image to a new file, blocks of zeros as holes.
+    /// Writes the image to a new sparse file.
     ///
     /// # Errors
-    /// What the host reports; a file that exists is not overwritten.
+    /// I/O errors of the host. An existing file is not overwritten.
     pub fn unpack(self, image: &Path) -> io::Result<()> {
         const BLOCK: u64 = 4096;
         let mut source = ruzstd::decoding::StreamingDecoder::new(self.packed()).map_err(io::Error::other)?;
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_exists_is_not_overwritten() {
+    fn existing_files_are_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("precious");
         std::fs::write(&image, "precious").unwrap();

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use base::simulation::{self, SimulationReport};
 use base::{Ino, errno, thread};
 use block::Device;
-use crashsim::engine::{Engine, Open, check, read_trees};
-use crashsim::stamped::{self, Known};
-use crashsim::{Image, ImageDevice, Run, Target as _, survived};
+use crashsim::engine::{Engine, OpenVolume, check, read_trees};
+use crashsim::stamped::{self, ExpectedFile};
+use crashsim::{Image, ImageDevice, RecordedRun, Target as _, survived};
 use model::{History, Rng};
 use volume::Volume;
 
@@ -98,7 +98,7 @@ pub fn run(
 /// The simulated part of a round: opens the volume, lets all actors work, and ends by an unmount or a power cut.
 /// `None` where the volume has no room for what the actors need.
 fn play(scenario: &Scenario, image: &Image, round: usize) -> Result<Option<Outcome>, String> {
-    let mut rng = Rng::part(scenario.seed, 200 + round as u64);
+    let mut rng = Rng::stream(scenario.seed, 200 + round as u64);
     // Opening and preparing meets no faults; that has tests of its own.
     let disk = Arc::new(Disk::new(image.clone(), scenario.disk));
     let options = options(scenario, &mut rng);
@@ -114,7 +114,7 @@ fn play(scenario: &Scenario, image: &Image, round: usize) -> Result<Option<Outco
     let witness = Arc::clone(&seen);
     disk.begin(move |image| witness.cut(image));
     let fails = scenario.disk.fails();
-    let stage = Arc::new(Stage::new(Open::new(volume), fails, Arc::clone(&seen), common));
+    let stage = Arc::new(Stage::new(OpenVolume::new(volume), fails, Arc::clone(&seen), common));
     let left = act(scenario, &stage, actors, round)?;
     let (mut histories, mut attributes) = (Vec::new(), Vec::new());
     for left in left {
@@ -166,7 +166,7 @@ fn act(
     let mut threads = Vec::new();
     for (n, actor) in actors {
         let (stage, results) = (Arc::clone(stage), Arc::clone(&results));
-        let rng = Rng::part(scenario.seed, 1000 * (round as u64 + 1) + n as u64);
+        let rng = Rng::stream(scenario.seed, 1000 * (round as u64 + 1) + n as u64);
         let role = scenario.roles[n];
         let body = move || {
             let result =
@@ -195,13 +195,13 @@ fn act(
 }
 
 /// The histories of a round as the judge of crash states wants them.
-fn as_run(outcome: &Outcome) -> Run {
-    Run {
+fn as_run(outcome: &Outcome) -> RecordedRun {
+    RecordedRun {
         before: Image::new(0),
         recording: block::Recording::default(),
         histories: Arc::new(outcome.histories.clone()),
-        marks: Vec::new(),
-        exactly: false,
+        sync_points: Vec::new(),
+        exact: false,
         times: true,
     }
 }
@@ -248,7 +248,7 @@ fn xfs_repair(image: &Image) -> Result<(), String> {
 /// Looks at a volume that was unmounted in the simulation.
 fn judge_end(engine: &Engine, outcome: &Outcome, image: &Image, fails: bool) -> Result<(), String> {
     let device: Arc<dyn Device> = Arc::new(ImageDevice::new(image.clone()));
-    let known: Vec<Known> = outcome
+    let known: Vec<ExpectedFile> = outcome
         .seen
         .files
         .iter()
@@ -260,7 +260,7 @@ fn judge_end(engine: &Engine, outcome: &Outcome, image: &Image, fails: bool) -> 
             known
         })
         .collect();
-    let all: Vec<usize> = outcome.histories.iter().map(|history| history.steps.len()).collect();
+    let all: Vec<usize> = outcome.histories.iter().map(|history| history.entries.len()).collect();
     let least = if fails { vec![0; all.len()] } else { all };
     judge_volume(outcome, &device, &least)?;
     let volume = engine.recover(device).map_err(|error| format!("opening again: {error}"))?;

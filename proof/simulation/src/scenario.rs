@@ -179,7 +179,7 @@ fn roles(age: Age, rng: &mut Rng) -> Vec<Role> {
 impl Scenario {
     /// What a seed is.
     pub fn of(seed: u64) -> Self {
-        let mut rng = Rng::part(seed, 41);
+        let mut rng = Rng::stream(seed, 41);
         let shapes: Vec<Shape> = SHAPES.into_iter().chain(SHAPES_BEYOND).collect();
         let mut shape = &shapes[rng.index(shapes.len())];
         let small: Vec<&Shape> = shapes.iter().filter(|shape| shape.block_size == 1024).collect();
@@ -211,7 +211,7 @@ impl Scenario {
 
     /// How a round's threads are scheduled.
     pub fn schedule(&self, round: usize, fail: fn(&str) -> !) -> SimulationOptions {
-        let mut rng = Rng::part(self.seed, 100 + round as u64);
+        let mut rng = Rng::stream(self.seed, 100 + round as u64);
         let strategy = match rng.below(2) {
             0 => SchedulingStrategy::Random { per_mille: [5, 30, 200][rng.index(3)] },
             _ => SchedulingStrategy::Priorities { changes_per_million: [200, 2_000, 20_000][rng.index(3)] },

@@ -1,4 +1,4 @@
-//! Asks Xebec about each case, and sets its answers beside the recorded ones.
+//! Runs `xebec check` on each case, and compares its verdict with the recorded ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,49 +6,49 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::record::{ask, judges};
+use super::record::{judges, run_repair};
 use super::{Case, TIMED_OUT, Volume, check, load};
 
-/// What to judge.
+/// Options of `damage judge`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The base volumes; all, without any.
+    /// Base volumes; all if none is given.
     pub bases: Vec<String>,
-    /// The program that is judged.
+    /// The program `xebec`.
     #[arg(long)]
     pub xebec: PathBuf,
-    /// Print every difference, not only the table.
+    /// Print all differences, not only the table.
     #[arg(long)]
     pub differences: bool,
 }
 
-/// Xebec's answer to a case.
-pub struct Answer {
+/// Verdict of Xebec on a case.
+pub struct XebecVerdict {
     /// The case.
     pub case: Case,
-    /// The exit status of `xebec check`: 0 for clean, 4 for damage, 8 for a volume that cannot be opened.
+    /// Exit status of `xebec check`: 0 for clean, 4 for damage, 8 for a volume that cannot be opened.
     pub exit: i32,
-    /// All that it said.
-    pub says: String,
+    /// Its output.
+    pub output: String,
 }
 
-impl Answer {
-    /// Whether Xebec complains in an orderly way.
-    pub fn complains(&self) -> bool {
+impl XebecVerdict {
+    /// Returns true if Xebec reports damage.
+    pub fn finds_damage(&self) -> bool {
         matches!(self.exit, 4 | 8 | 12)
     }
 
-    /// Whether Xebec died or did not end, which no image excuses.
-    pub fn broke(&self) -> bool {
+    /// Returns true if Xebec crashed or timed out.
+    pub fn crashed(&self) -> bool {
         self.exit == TIMED_OUT || self.exit >= 101 && self.exit != 0
     }
 
-    /// Whether the newest xfs_repair that judged the case complains.
-    pub fn repair_complains(&self) -> bool {
+    /// Returns true if the newest xfs_repair that judged the case finds damage.
+    pub fn repair_finds_damage(&self) -> bool {
         newest(&self.case).is_some_and(|exit| exit != 0)
     }
 
-    /// Whether the two generations of xfs_repair differ.
+    /// Returns true if the two versions of xfs_repair disagree.
     pub fn judges_differ(&self) -> bool {
         let mut verdicts = self.case.repair.values().map(|v| v.exit != 0);
         let first = verdicts.next();
@@ -56,17 +56,17 @@ impl Answer {
     }
 }
 
-/// The exit status of the newest version. Versions are compared number by number: 6.13 is newer than 6.1.
+/// Returns the exit status of the newest xfs_repair. Versions are compared by number: 6.13 is newer than 6.1.
 fn newest(case: &Case) -> Option<i32> {
     let numbers = |version: &str| version.split('.').map(|n| n.parse().unwrap_or(0u32)).collect::<Vec<_>>();
     case.repair.iter().max_by_key(|(version, _)| numbers(version)).map(|(_, verdict)| verdict.exit)
 }
 
-/// Asks Xebec about every case of a base volume. Its log is not replayed: `xfs_repair -n` judges what lies there, too.
+/// Runs Xebec on every case of a base volume. The log is not replayed, as `xfs_repair -n` does not replay it either.
 ///
 /// # Errors
-/// When Xebec finds the healthy volume damaged or cannot be started, or the scratch volume not be written.
-pub fn answers(base: &str, xebec: &Path) -> Result<Vec<Answer>> {
+/// Xebec finds the healthy volume damaged or cannot be started, or the volume cannot be written.
+pub fn answers(base: &str, xebec: &Path) -> Result<Vec<XebecVerdict>> {
     let work = tempfile::tempdir()?;
     let volume = Volume::unpack(base, work.path())?;
     let (exit, says) = check(xebec, &["check", "--no-replay"], &volume.path)?;
@@ -76,23 +76,23 @@ pub fn answers(base: &str, xebec: &Path) -> Result<Vec<Answer>> {
     let mut answers = Vec::new();
     for case in load(base)? {
         volume.damage(&case)?;
-        let (exit, says) = check(xebec, &["check", "--no-replay"], &volume.path)?;
-        volume.heal(&case)?;
-        answers.push(Answer { case, exit, says });
+        let (exit, output) = check(xebec, &["check", "--no-replay"], &volume.path)?;
+        volume.restore(&case)?;
+        answers.push(XebecVerdict { case, exit, output });
     }
     Ok(answers)
 }
 
-/// How often each pair of answers was given, by kind of structure.
+/// Counts of verdicts, by damaged structure.
 #[derive(Default)]
 pub struct Table(BTreeMap<String, [usize; 6]>);
 
 impl Table {
-    /// Counts one answer.
-    pub fn count(&mut self, answer: &Answer) {
+    /// Counts one verdict.
+    pub fn count(&mut self, answer: &XebecVerdict) {
         let row = self.0.entry(answer.case.structure.clone()).or_default();
         row[0] += 1;
-        row[match (answer.complains(), answer.repair_complains()) {
+        row[match (answer.finds_damage(), answer.repair_finds_damage()) {
             (true, true) => 1,
             (true, false) => 2,
             (false, true) => 3,
@@ -118,22 +118,22 @@ impl fmt::Display for Table {
         write!(f, "{:36}", "all")?;
         sum.iter().try_for_each(|n| write!(f, "{n:>16}"))?;
         writeln!(f)?;
-        writeln!(f, "both, only, neither: who complains of the damage; repair: the newest xfs_repair -n.")
+        writeln!(f, "both, only, neither: which of them find the damage; repair: the newest xfs_repair -n.")
     }
 }
 
-/// Judges, and prints the table.
+/// Judges all cases and prints the table.
 ///
 /// # Errors
-/// When a program cannot be started.
+/// A program cannot be started.
 pub fn run(options: &Options) -> Result<()> {
     let bases = if options.bases.is_empty() { super::bases()? } else { options.bases.clone() };
     let mut table = Table::default();
     for base in &bases {
         for answer in answers(base, &options.xebec)? {
             table.count(&answer);
-            let differ = answer.repair_complains() != answer.complains();
-            if answer.broke() || options.differences && differ {
+            let differ = answer.repair_finds_damage() != answer.finds_damage();
+            if answer.crashed() || options.differences && differ {
                 println!("{}", describe(base, &answer));
             }
         }
@@ -142,15 +142,15 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// One line about one answer.
-pub fn describe(base: &str, answer: &Answer) -> String {
+/// Describes one verdict in one line.
+pub fn describe(base: &str, answer: &XebecVerdict) -> String {
     let case = &answer.case;
     let repair: Vec<String> = case
         .repair
         .iter()
         .map(|(version, v)| format!("xfs_repair {version}: {} {}", v.exit, v.says))
         .collect();
-    let says = answer.says.lines().next().unwrap_or("nothing");
+    let says = answer.output.lines().next().unwrap_or("nothing");
     format!(
         "{base}: {}: {}; {}: xebec: {} {says}; {}",
         case.structure,
@@ -161,10 +161,10 @@ pub fn describe(base: &str, answer: &Answer) -> String {
     )
 }
 
-/// Asks xfs_repair again about every `step`-th case, and gives those whose verdict is not the recorded one.
+/// Runs xfs_repair again on every `step`th case, and returns the cases with a changed verdict.
 ///
 /// # Errors
-/// When a program cannot be started.
+/// A program cannot be started.
 pub fn recheck(base: &str, step: usize) -> Result<Vec<String>> {
     let work = tempfile::tempdir()?;
     let volume = Volume::unpack(base, work.path())?;
@@ -175,8 +175,8 @@ pub fn recheck(base: &str, step: usize) -> Result<Vec<String>> {
         for (version, recorded) in &case.repair {
             let judge = judges.iter().find(|j| j.version == *version);
             let judge = judge.with_context(|| format!("xfs_repair {version} is not installed"))?;
-            let verdict = ask(&judge.repair, &volume.path)?;
-            // Not what it says first: its threads take turns.
+            let verdict = run_repair(&judge.repair, &volume.path)?;
+            // Compare only the exit status: the order of messages depends on threads.
             if verdict.exit != recorded.exit {
                 changed.push(format!(
                     "{base}: {}; {}: {recorded:?}, now {verdict:?}",
@@ -185,7 +185,7 @@ pub fn recheck(base: &str, step: usize) -> Result<Vec<String>> {
                 ));
             }
         }
-        volume.heal(&case)?;
+        volume.restore(&case)?;
     }
     Ok(changed)
 }

@@ -1,17 +1,17 @@
-//! Damage, a field at a time, and what xfs_repair says of it.
+//! Damage of single fields, and the verdicts of xfs_repair.
 //!
 //! | part | subject |
 //! |---|---|
-//! | `mod` | a [`Case`], its file, and the [`Volume`] to which it is done and undone |
-//! | [`places`] | the structures to damage, and how xfs_db finds them |
-//! | [`record`] | makes the cases with xfs_db, and asks both generations of xfs_repair |
-//! | [`judge`] | asks Xebec about each case, and sets its answers beside the recorded ones |
+//! | `mod` | a [`Case`], its file, and the [`Volume`] that is damaged and restored |
+//! | [`locations`] | structures to damage, and how xfs_db finds them |
+//! | [`record`] | creates the cases with xfs_db, and runs both versions of xfs_repair |
+//! | [`judge`] | runs `xebec check` on each case, and compares it with the recorded verdicts |
 //!
-//! The cases are kept as patches of a few bytes against volumes in `damage/*.xfs.xz`, so a thousand bad images are some
-//! hundred kilobytes, and every machine judges the same bytes. The kernel never sees one of them.
+//! The cases are stored as patches of a few bytes to the volumes in `damage/*.xfs.xz`, so a thousand damaged images
+//! take some hundred kilobytes, and every machine judges the same bytes. The kernel never mounts them.
 
 pub mod judge;
-pub mod places;
+pub mod locations;
 pub mod record;
 
 use std::collections::BTreeMap;
@@ -25,44 +25,44 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-/// How long a program may look at one case.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The exit status of a program that ran out of patience.
+/// Time limit of a program for one case.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Exit status of a program that exceeded the time limit.
 pub const TIMED_OUT: i32 = 124;
 
-/// One way to damage one place.
+/// One damaged field.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Case {
-    /// What kind of structure is damaged.
+    /// Kind of the damaged structure.
     pub structure: String,
-    /// How xfs_db finds it: its commands, in order.
+    /// Commands with which xfs_db finds it, in order.
     pub at: Vec<String>,
-    /// The xfs_db command that did the damage.
+    /// The xfs_db command that damaged it.
     pub how: String,
-    /// What it changed: offset in bytes, and the new bytes in hex.
+    /// Its changes: offset in bytes, and the new bytes in hex.
     pub patch: Vec<(u64, String)>,
-    /// The verdict of each version of xfs_repair that knows the volume's features.
+    /// Verdicts, by version of xfs_repair, of those that know the volume's features.
     pub repair: BTreeMap<String, Verdict>,
 }
 
-/// What a checker made of a case.
+/// Verdict of a checker on a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Its exit status; 128 and the signal's number if it died, [`TIMED_OUT`] if it did not end.
+    /// Exit status; 128 plus the signal number after a crash, [`TIMED_OUT`] after a timeout.
     pub exit: i32,
-    /// Its first complaint.
+    /// First finding.
     pub says: String,
 }
 
-/// The folder of the recorded cases and their base volumes.
+/// Returns the folder of the recorded cases and their base volumes.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("damage")
 }
 
-/// The names of the base volumes, sorted.
+/// Returns the names of the base volumes, sorted.
 ///
 /// # Errors
-/// Those of reading the folder.
+/// The folder cannot be read.
 pub fn bases() -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder())? {
@@ -73,10 +73,10 @@ pub fn bases() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The recorded cases of one base volume.
+/// Loads the recorded cases of one base volume.
 ///
 /// # Errors
-/// A missing file, or a line that is no case.
+/// The file cannot be read, or a line is not a case.
 pub fn load(base: &str) -> Result<Vec<Case>> {
     let path = folder().join(base).with_extension("jsonl");
     let file = File::open(&path).with_context(|| path.display().to_string())?;
@@ -87,7 +87,7 @@ pub fn load(base: &str) -> Result<Vec<Case>> {
 /// Replaces the recorded cases of one base volume.
 ///
 /// # Errors
-/// Those of writing.
+/// The file cannot be written.
 pub fn store(base: &str, cases: &[Case]) -> Result<()> {
     let mut out = BufWriter::new(File::create(folder().join(base).with_extension("jsonl"))?);
     for case in cases {
@@ -97,11 +97,11 @@ pub fn store(base: &str, cases: &[Case]) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// A base volume in a scratch file, and its healthy bytes.
+/// A base volume in a temporary file, and its original bytes.
 pub struct Volume {
-    /// Where the scratch file lies.
+    /// Path of the temporary file.
     pub path: PathBuf,
-    /// Its bytes without damage.
+    /// Original bytes.
     pub healthy: Vec<u8>,
     file: File,
 }
@@ -110,7 +110,7 @@ impl Volume {
     /// Unpacks the base volume into `dir`.
     ///
     /// # Errors
-    /// When `xz` is missing or fails.
+    /// `xz` is missing or fails.
     pub fn unpack(base: &str, dir: &Path) -> Result<Self> {
         let packed = folder().join(format!("{base}.xfs.xz"));
         let output =
@@ -124,10 +124,10 @@ impl Volume {
         Ok(Self { path, healthy: output.stdout, file })
     }
 
-    /// Does the damage of a case.
+    /// Applies the damage of a case.
     ///
     /// # Errors
-    /// A patch that is not hex, and those of writing.
+    /// The patch is not hexadecimal, or the file cannot be written.
     pub fn damage(&self, case: &Case) -> Result<()> {
         for (at, hex) in &case.patch {
             self.file.write_all_at(&unhex(hex)?, *at)?;
@@ -135,41 +135,41 @@ impl Volume {
         Ok(())
     }
 
-    /// Undoes the damage of a case.
+    /// Restores the bytes that a case damages.
     ///
     /// # Errors
-    /// A patch beyond the volume's end, and those of writing.
-    pub fn heal(&self, case: &Case) -> Result<()> {
+    /// The patch is past the volume's end, or the file cannot be written.
+    pub fn restore(&self, case: &Case) -> Result<()> {
         for (at, hex) in &case.patch {
             let at_byte = usize::try_from(*at)?;
             let healthy =
-                self.healthy.get(at_byte..at_byte + hex.len() / 2).context("a patch beyond the end")?;
+                self.healthy.get(at_byte..at_byte + hex.len() / 2).context("a patch past the end")?;
             self.file.write_all_at(healthy, *at)?;
         }
         Ok(())
     }
 
-    /// What differs from the healthy bytes, in runs.
+    /// Returns the ranges that differ from the original bytes.
     ///
     /// # Errors
-    /// Those of reading.
+    /// The file cannot be read.
     pub fn difference(&self) -> Result<Vec<(u64, String)>> {
-        const PIECE: usize = 1 << 16;
-        /// Changes that are nearer than this make one run.
+        const CHUNK: usize = 1 << 16;
+        /// Changes closer than this are merged into one range.
         const GAP: usize = 8;
         let mut runs: Vec<(usize, Vec<u8>)> = Vec::new();
-        let mut piece = vec![0; PIECE];
-        for (index, healthy) in self.healthy.chunks(PIECE).enumerate() {
-            let now = &mut piece[..healthy.len()];
-            self.file.read_exact_at(now, (index * PIECE) as u64)?;
+        let mut buffer = vec![0; CHUNK];
+        for (index, healthy) in self.healthy.chunks(CHUNK).enumerate() {
+            let now = &mut buffer[..healthy.len()];
+            self.file.read_exact_at(now, (index * CHUNK) as u64)?;
             if now == healthy {
                 continue;
             }
             for (i, _) in now.iter().zip(healthy).enumerate().filter(|(_, (a, b))| a != b) {
-                let at = index * PIECE + i;
+                let at = index * CHUNK + i;
                 match runs.last_mut() {
-                    Some((from, run)) if at < *from + run.len() + GAP && *from >= index * PIECE => {
-                        run.extend_from_slice(&now[*from + run.len() - index * PIECE..=i]);
+                    Some((from, run)) if at < *from + run.len() + GAP && *from >= index * CHUNK => {
+                        run.extend_from_slice(&now[*from + run.len() - index * CHUNK..=i]);
                     }
                     _ => runs.push((at, vec![now[i]])),
                 }
@@ -184,10 +184,10 @@ fn unhex(text: &str) -> Result<Vec<u8>> {
     digits.map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?)).collect()
 }
 
-/// Runs a checker on a volume, and gives its exit status and its output.
+/// Runs a checker on a volume, and returns its exit status and output.
 ///
 /// # Errors
-/// When the program cannot be started.
+/// The program cannot be started.
 pub fn check(program: &Path, args: &[&str], image: &Path) -> Result<(i32, String)> {
     use std::io::Read;
     use std::os::unix::process::ExitStatusExt;
@@ -203,7 +203,7 @@ pub fn check(program: &Path, args: &[&str], image: &Path) -> Result<(i32, String
         (child.stdout.take().context("no stdout")?, child.stderr.take().context("no stderr")?);
     let reader = |pipe: &mut dyn Read| {
         let mut bytes = Vec::new();
-        // What a checker says beyond a megabyte is of no interest, but it must be able to say it.
+        // Keep one megabyte, and drain the rest, so that the checker does not block.
         let _ = pipe.take(1 << 20).read_to_end(&mut bytes);
         let _ = std::io::copy(pipe, &mut std::io::sink());
         bytes
@@ -211,7 +211,7 @@ pub fn check(program: &Path, args: &[&str], image: &Path) -> Result<(i32, String
     std::thread::scope(|scope| {
         let out = scope.spawn(move || reader(&mut stdout));
         let err = scope.spawn(move || reader(&mut stderr));
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let exit = loop {
             if let Some(status) = child.try_wait()? {
                 break status.code().unwrap_or(128 + status.signal().unwrap_or(0));

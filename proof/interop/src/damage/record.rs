@@ -1,4 +1,4 @@
-//! Makes the cases with xfs_db, and asks both generations of xfs_repair about each.
+//! Creates the cases with xfs_db, and runs both versions of xfs_repair on each.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,47 +6,43 @@ use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail};
 
-use super::places::{Place, places};
+use super::locations::{Location, locations};
 use super::{Case, Verdict, Volume, check, store};
 use model::Rng;
 
-/// The changes that xfs_db knows.
+/// The changes that xfs_db's `fuzz` can make.
 const VERBS: [&str; 8] = ["zeroes", "ones", "firstbit", "middlebit", "lastbit", "add", "sub", "random"];
-/// Elements of an array that are damaged: the first few, and the last.
+/// Number of first elements of an array that are damaged, besides the last one.
 const ELEMENTS: usize = 2;
 
-/// How lines of xfs_repair begin that are no complaints.
-const CHATTER: [&str; 6] =
-    ["- ", "Phase", "No modify", "Cannot get host", "Repair may fail", "the image and the host"];
-
-/// What to record.
+/// Options of `damage record`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The base volumes; all, without any.
+    /// Base volumes; all if none is given.
     pub bases: Vec<String>,
-    /// The seed of the choice of changes.
+    /// Seed of the choice of changes.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How many changes of each field.
+    /// Number of changes per field.
     #[arg(long, default_value_t = 1)]
     pub verbs: usize,
-    /// How many fields of one place.
+    /// Maximum number of fields per structure.
     #[arg(long, default_value_t = 10)]
     pub fields: usize,
 }
 
-/// One generation of xfsprogs.
+/// One version of xfsprogs.
 pub struct Judge {
-    /// Its version, as `xfs_repair -V` says it.
+    /// Version printed by `xfs_repair -V`.
     pub version: String,
-    /// Its `xfs_repair`.
+    /// Path of `xfs_repair`.
     pub repair: PathBuf,
 }
 
-/// Both generations, Debian's first.
+/// Returns both versions, Debian's first.
 ///
 /// # Errors
-/// When one is not installed.
+/// One of them is not installed.
 pub fn judges() -> Result<Vec<Judge>> {
     [needs::path("xfs_repair"), needs::judges().join("xfs_repair")]
         .into_iter()
@@ -54,56 +50,56 @@ pub fn judges() -> Result<Vec<Judge>> {
             let output =
                 needs::own(&repair).arg("-V").output().with_context(|| repair.display().to_string())?;
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let version = text.split_whitespace().last().context("xfs_repair -V says nothing")?.to_owned();
+            let version = text.split_whitespace().last().context("xfs_repair -V prints nothing")?.to_owned();
             Ok(Judge { version, repair })
         })
         .collect()
 }
 
-/// Records the cases anew.
+/// Recreates and records all cases.
 ///
 /// # Errors
-/// A base volume that is not clean to begin with, and whatever stops the tools.
+/// A base volume is not clean, or a tool fails.
 pub fn run(options: &Options) -> Result<()> {
     let bases = if options.bases.is_empty() { super::bases()? } else { options.bases.clone() };
     for base in &bases {
         let work = tempfile::tempdir()?;
         let volume = Volume::unpack(base, work.path())?;
-        let judges = willing(judges()?, &volume)?;
+        let judges = usable(judges()?, &volume)?;
         let cases = make_cases(&volume, options)?;
-        let cases = ask_all(base, cases, &judges)?;
-        let complaints = cases.iter().filter(|c| c.repair.values().any(|v| v.exit != 0)).count();
-        println!("{base}: {} cases, xfs_repair complains of {complaints}", cases.len());
+        let cases = judge_all(base, cases, &judges)?;
+        let found = cases.iter().filter(|c| c.repair.values().any(|v| v.exit != 0)).count();
+        println!("{base}: {} cases, xfs_repair finds damage in {found}", cases.len());
         store(base, &cases)?;
     }
     Ok(())
 }
 
-/// Those judges that find nothing wrong with the healthy volume; an older one may not know its features.
-fn willing(judges: Vec<Judge>, volume: &Volume) -> Result<Vec<Judge>> {
-    let mut willing = Vec::new();
+/// Returns the judges that accept the healthy volume; an older one may not know its features.
+fn usable(judges: Vec<Judge>, volume: &Volume) -> Result<Vec<Judge>> {
+    let mut usable = Vec::new();
     for judge in judges {
-        let verdict = ask(&judge.repair, &volume.path)?;
+        let verdict = run_repair(&judge.repair, &volume.path)?;
         if verdict.exit == 0 {
-            willing.push(judge);
+            usable.push(judge);
         } else {
-            println!("xfs_repair {} does not judge it: {}", judge.version, verdict.says);
+            println!("xfs_repair {} is not used: {}", judge.version, verdict.says);
         }
     }
-    if willing.is_empty() {
+    if usable.is_empty() {
         bail!("no xfs_repair finds the healthy volume clean");
     }
-    Ok(willing)
+    Ok(usable)
 }
 
-/// Makes the damage, without verdicts.
+/// Creates the damage, without verdicts.
 fn make_cases(volume: &Volume, options: &Options) -> Result<Vec<Case>> {
     let mut rng = Rng::new(options.seed);
     let block = number(volume, "blocksize")?;
     let dir_block = block << number(volume, "dirblklog")?;
     let mut cases = Vec::new();
-    for place in places(block, dir_block) {
-        let fields = fields(&volume.path, &place)?;
+    for location in locations(block, dir_block) {
+        let fields = fields(&volume.path, &location)?;
         if fields.is_empty() {
             continue;
         }
@@ -111,34 +107,39 @@ fn make_cases(volume: &Volume, options: &Options) -> Result<Vec<Case>> {
         for field in choose(fields, options.fields, &mut rng) {
             for _ in 0..options.verbs {
                 let verb = VERBS[rng.below(8) as usize];
-                // Of a checksum only a wrong one is damage; other fields are damaged under a right one.
+                // `-d` updates the checksum after the change of another field.
                 let flag = if field.ends_with("crc") { "-c" } else { "-d" };
                 commands.push(format!("fuzz {flag} {field} {verb}"));
             }
         }
-        // Up to 64 bits of the whole block: cleared, set, flipped, or by chance; the checksum is wrong then.
+        // Up to 64 bits of the whole block: cleared, set, flipped, or random, with a wrong checksum.
         commands.push(format!("blocktrash -z -s {} -{} -x 1 -y 64", rng.below(1 << 20), rng.below(4)));
         commands.sort();
         commands.dedup();
         for how in commands {
-            cases.extend(make_case(volume, &place, how)?);
+            cases.extend(make_case(volume, &location, how)?);
         }
     }
     Ok(cases)
 }
 
-/// Does one piece of damage and takes it down; nothing, if it changed nothing.
-fn make_case(volume: &Volume, place: &Place, how: String) -> Result<Option<Case>> {
-    db(&volume.path, "-x", place.at.iter().chain([&how]))?;
+/// Runs one command and records its changes; `None` if it changed nothing.
+fn make_case(volume: &Volume, location: &Location, how: String) -> Result<Option<Case>> {
+    db(&volume.path, "-x", location.at.iter().chain([&how]))?;
     let patch = volume.difference()?;
-    let case =
-        Case { structure: place.structure.into(), at: place.at.clone(), how, patch, repair: BTreeMap::new() };
-    volume.heal(&case)?;
+    let case = Case {
+        structure: location.structure.into(),
+        at: location.at.clone(),
+        how,
+        patch,
+        repair: BTreeMap::new(),
+    };
+    volume.restore(&case)?;
     Ok((!case.patch.is_empty()).then_some(case))
 }
 
-/// Asks every judge about every case, on as many copies of the volume as there are processors.
-fn ask_all(base: &str, cases: Vec<Case>, judges: &[Judge]) -> Result<Vec<Case>> {
+/// Runs every judge on every case, in parallel on copies of the volume.
+fn judge_all(base: &str, cases: Vec<Case>, judges: &[Judge]) -> Result<Vec<Case>> {
     let queue = Mutex::new(cases.into_iter().enumerate());
     let done = Mutex::new(Vec::new());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
@@ -150,9 +151,9 @@ fn ask_all(base: &str, cases: Vec<Case>, judges: &[Judge]) -> Result<Vec<Case>> 
             let Some((index, mut case)) = next else { return Ok(()) };
             volume.damage(&case)?;
             for judge in judges {
-                case.repair.insert(judge.version.clone(), ask(&judge.repair, &volume.path)?);
+                case.repair.insert(judge.version.clone(), run_repair(&judge.repair, &volume.path)?);
             }
-            volume.heal(&case)?;
+            volume.restore(&case)?;
             done.lock().map_err(|_| anyhow::anyhow!("another worker died"))?.push((index, case));
         }
     };
@@ -165,21 +166,25 @@ fn ask_all(base: &str, cases: Vec<Case>, judges: &[Judge]) -> Result<Vec<Case>> 
     Ok(done.into_iter().map(|(_, case)| case).collect())
 }
 
-/// Asks one xfs_repair, which changes nothing.
+/// Runs one `xfs_repair -n`.
 ///
 /// # Errors
-/// When it cannot be started.
-pub fn ask(repair: &Path, image: &Path) -> Result<Verdict> {
+/// It cannot be started.
+pub fn run_repair(repair: &Path, image: &Path) -> Result<Verdict> {
     let (exit, text) = check(repair, &["-n", "-f"], image)?;
-    let chatter = |line: &&str| {
-        let line = line.trim_start();
-        !line.is_empty() && !CHATTER.iter().any(|start| line.starts_with(start))
-    };
+    let chatter = |line: &&str| !line.trim().is_empty() && !is_chatter(line);
     let says = if exit == 0 { "" } else { text.lines().find(chatter).unwrap_or("") };
     Ok(Verdict { exit, says: without_addresses(says).chars().take(120).collect() })
 }
 
-/// A complaint without the address of the code that makes it, which differs from run to run.
+/// Returns true for a line that `xfs_repair` prints for every volume.
+pub fn is_chatter(line: &str) -> bool {
+    let chatter =
+        ["- ", "Phase", "No modify", "Cannot get host", "Repair may fail", "the image and the host"];
+    chatter.iter().any(|start| line.trim_start().starts_with(start))
+}
+
+/// Removes the address of code from a message, which differs between runs.
 fn without_addresses(says: &str) -> String {
     let Some((before, after)) = says.split_once(" at 0x") else { return says.to_owned() };
     match after.split_once(", ") {
@@ -188,16 +193,16 @@ fn without_addresses(says: &str) -> String {
     }
 }
 
-/// The names of the fields at a place, as `print` shows them.
-fn fields(image: &Path, place: &Place) -> Result<Vec<String>> {
+/// Returns the names of the fields of a structure from the output of `print`.
+fn fields(image: &Path, location: &Location) -> Result<Vec<String>> {
     let mut commands = Vec::new();
-    for command in &place.at {
-        // Pointers are shown before they are followed.
+    for command in &location.at {
+        // Print pointers before following them.
         commands.extend(command.strip_prefix("addr ").map(|pointer| format!("print {pointer}")));
         commands.push(command.clone());
     }
     let shown = db(image, "-r", commands.iter())?;
-    // A tree without the level that the place asks for, or a file or a tree that this volume does not have.
+    // The tree has fewer levels, or the volume does not have this file or tree.
     let absent = ["No such file", "no such", "not found", "no current type", "is invalid"];
     if absent.iter().any(|e| shown.contains(e))
         || shown.lines().any(|l| l.ends_with(" = 0") || l.ends_with("null"))
@@ -205,14 +210,14 @@ fn fields(image: &Path, place: &Place) -> Result<Vec<String>> {
         return Ok(Vec::new());
     }
     let print = "print".to_owned();
-    let text = db(image, "-r", place.at.iter().chain([&print]))?;
+    let text = db(image, "-r", location.at.iter().chain([&print]))?;
     Ok(text.lines().flat_map(field_names).collect())
 }
 
-/// The fields that one line of `print` names.
+/// Returns the fields in one line of `print`.
 ///
-/// `crc = 0x1 (correct)` names one; `keys[1-11] = [startblock,blockcount] ` names two of each of eleven elements, of
-/// which the first few and the last are taken; `1:[5919,1]` and what else begins with a number names none.
+/// `crc = 0x1 (correct)` has one field; `keys[1-11] = [startblock,blockcount] ` has two for each of eleven elements, of
+/// which the first ones and the last are used; `1:[5919,1]` and other lines that begin with a number have none.
 fn field_names(line: &str) -> Vec<String> {
     let Some((name, value)) = line.split_once(" = ") else { return Vec::new() };
     if name.starts_with(|c: char| !c.is_ascii_alphabetic())
@@ -239,14 +244,14 @@ fn field_names(line: &str) -> Vec<String> {
     elements.flat_map(|i| parts.iter().map(move |part| join(i, part))).collect()
 }
 
-/// The largest array index in a field's name.
+/// Returns the largest array index in a field's name.
 fn element(name: &str) -> Option<usize> {
     name.split('[').skip(1).filter_map(|rest| rest.split(']').next()?.parse().ok()).max()
 }
 
-/// At most `count` fields. Padding and what nobody checks is left out; if there are too many, chance decides.
+/// Selects at most `count` fields at random. Padding and fields that no checker verifies are left out.
 fn choose(mut fields: Vec<String>, count: usize, rng: &mut Rng) -> Vec<String> {
-    const DULL: [&str; 12] = [
+    const UNCHECKED: [&str; 12] = [
         "nsec",
         "core.dm",
         "core.gen",
@@ -260,14 +265,14 @@ fn choose(mut fields: Vec<String>, count: usize, rng: &mut Rng) -> Vec<String> {
         "core.nodump",
         "core.noatime",
     ];
-    fields.retain(|f| !DULL.iter().any(|dull| f.contains(dull)));
+    fields.retain(|f| !UNCHECKED.iter().any(|name| f.contains(name)));
     while fields.len() > count {
         fields.remove(rng.below(fields.len() as u64) as usize);
     }
     fields
 }
 
-/// A number of the superblock.
+/// Returns a number from the superblock.
 fn number(volume: &Volume, field: &str) -> Result<u64> {
     let commands = ["sb 0".to_owned(), format!("print {field}")];
     let text = db(&volume.path, "-r", commands.iter())?;
@@ -275,7 +280,7 @@ fn number(volume: &Volume, field: &str) -> Result<u64> {
     Ok(value.parse()?)
 }
 
-/// Runs xfs_db, and gives all that it says. It often fails half-way, which is no error here: the bytes tell.
+/// Runs xfs_db and returns its output. Failures are ignored: only the changed bytes count.
 fn db<'a>(image: &Path, mode: &str, commands: impl Iterator<Item = &'a String>) -> Result<String> {
     let mut args = vec![mode];
     commands.for_each(|c| args.extend(["-c", c]));

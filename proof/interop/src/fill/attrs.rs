@@ -1,6 +1,6 @@
-//! Extended attributes of every form, ACLs, labels.
+//! Extended attributes of every format, ACLs, labels.
 //!
-//! `listxattr` gives at most 64 KiB of names, so no inode here has more.
+//! `listxattr` returns at most 64 KiB of names, so no inode here has more.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use rustix::fs::XattrFlags;
 
 use super::Fill;
-use super::dirs::equal_hash_name;
+use super::dirs::same_hash_name;
 
-/// Attributes that stay in the inode or in one block, the namespaces, ACLs and labels.
+/// Attributes in the inode or in one block, all namespaces, ACLs and labels.
 pub fn small(fill: &mut Fill) -> Result<()> {
     fill.dir("attrs")?;
     let inline = file(fill, "inline")?;
@@ -19,7 +19,7 @@ pub fn small(fill: &mut Fill) -> Result<()> {
     set(&inline, b"trusted.t", b"\x00\x01\x02")?;
     set(&inline, b"security.s", b"label\0")?;
 
-    // Removed again: an attribute fork with nothing in it.
+    // Removed again: an empty attribute fork.
     let gone = file(fill, "gone")?;
     set(&gone, b"user.a", b"1")?;
     rustix::fs::removexattr(&gone, "user.a")?;
@@ -36,17 +36,17 @@ pub fn small(fill: &mut Fill) -> Result<()> {
     let count = if fill.equal_hashes > 1000 { 300 } else { (fill.block / 64).min(60) as u32 };
     for i in 0..count {
         let mut name = b"user.".to_vec();
-        name.extend(equal_hash_name(b"aaaabbbbccccdddd", i));
+        name.extend(same_hash_name(b"aaaabbbbccccdddd", i));
         set(&equal, &name, &i.to_le_bytes())?;
     }
     remote(fill)?;
     beside_other_forks(fill)
 }
 
-/// Attributes in node form, with holes where some were removed.
+/// Attributes in node format, with and without holes.
 pub fn large(fill: &mut Fill) -> Result<()> {
     let node = file(fill, "node")?;
-    // Names and values that fill five blocks, in 250 names at most.
+    // Names and values that fill five blocks, with at most 250 names.
     let count = 240;
     let len = (5 * fill.block / count).clamp(100, 3 * fill.block / 5) as usize;
     for i in 0..count {
@@ -62,14 +62,14 @@ pub fn large(fill: &mut Fill) -> Result<()> {
     Ok(())
 }
 
-/// Attribute forks of more extents than fit the inode. The free space must be broken up.
+/// Attribute forks with more extents than fit the inode. The free space must be fragmented.
 pub fn tall(fill: &mut Fill) -> Result<()> {
     let many_remote = file(fill, "btree-remote")?;
     let count = (fill.fork_extents * 5 / 4 * fill.block / 65536).max(4);
     for i in 0..count {
         set(&many_remote, format!("user.r{i:04}").as_bytes(), &fill.bytes(65536))?;
     }
-    // Values just too small to be remote: a block each. The data fork's extents share the inode with them.
+    // Values just too small to be remote: one block each. The data fork shares the inode.
     let many_blocks = file(fill, "btree-blocks")?;
     std::fs::write(&many_blocks, b"data too")?;
     let len = (fill.block * 7 / 10) as usize;
@@ -82,20 +82,20 @@ pub fn tall(fill: &mut Fill) -> Result<()> {
 fn labels(fill: &mut Fill) -> Result<()> {
     let label = file(fill, "label")?;
     set(&label, b"security.selinux", b"system_u:object_r:etc_t:s0\0")?;
-    // Version 2 of the file capabilities: effective bit, then permitted and inheritable sets.
+    // File capabilities, version 2: effective bit, then permitted and inheritable sets.
     let mut capability = vec![1, 0, 0, 2];
     capability.extend_from_slice(&[0x00, 0x04, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     set(&label, b"security.capability", &capability)
 }
 
-/// The places besides regular files, and the largest and smallest values that live outside a leaf.
+/// Remote values, from the smallest to the largest.
 fn remote(fill: &mut Fill) -> Result<()> {
     let remote = file(fill, "remote")?;
     let sizes = [fill.block * 3 / 4, fill.block, fill.block + 1, 2 * fill.block, 65535, 65536];
     for size in sizes.into_iter().filter(|s| *s <= 65536) {
         set(&remote, format!("user.remote{size}").as_bytes(), &fill.bytes(size as usize))?;
     }
-    // Replaced by a shorter and a longer one.
+    // Values replaced by a shorter and a longer one.
     set(&remote, b"user.changed", &fill.bytes(30000))?;
     set(&remote, b"user.changed", b"short now")?;
     set(&remote, b"user.grown", b"short")?;
@@ -110,13 +110,13 @@ fn beside_other_forks(fill: &mut Fill) -> Result<()> {
     let link = fill.root.join("attrs/symlink");
     std::os::unix::fs::symlink("inline", &link)?;
     set(&link, b"trusted.on-a-symlink", b"yes")?;
-    // The attribute pushes a target that was inline out of the inode.
+    // The attribute moves an inline target out of the inode.
     let pushed = fill.root.join("attrs/symlink-pushed-out");
     std::os::unix::fs::symlink("x".repeat((fill.fork_extents * 16 - 8).min(1023) as usize), &pushed)?;
     set(&pushed, b"trusted.pusher", &fill.bytes(60))
 }
 
-/// Names at the limit of length, and with bytes that are no text.
+/// Names of maximum length, and with bytes that are not text.
 fn names(fill: &mut Fill) -> Result<()> {
     let path = file(fill, "names")?;
     set(&path, &fill.rng.name("user.", 255), b"longest")?;
@@ -139,7 +139,7 @@ fn acls(fill: &mut Fill) -> Result<()> {
     set(&long, b"system.posix_acl_access", &acl(if fill.full { 500 } else { 60 }))
 }
 
-/// An ACL with `users` named users, as `system.posix_acl_*` takes it: version 2, then tag, permissions, id.
+/// Returns an ACL with `users` named users in the format of `system.posix_acl_*`: version 2, then tag, permissions, id.
 fn acl(users: u32) -> Vec<u8> {
     const UNDEFINED: u32 = u32::MAX;
     let mut out = 2u32.to_le_bytes().to_vec();

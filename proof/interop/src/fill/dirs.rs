@@ -1,4 +1,4 @@
-//! Directories of every form, awkward names, equal hashes, depth.
+//! Directories of every format, unusual names, names with the same hash, deep paths.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::{Fill, open_dir};
 
-/// Bytes of a directory entry besides its name: inode number, length, type, tag.
+/// Size of a directory entry without its name: inode number, length, type, tag.
 const ENTRY_OVERHEAD: u64 = 12;
-/// Bytes of a leaf entry: hash and address.
+/// Size of a leaf entry: hash and address.
 const LEAF_ENTRY: u64 = 8;
 
-/// Short-form, block and leaf directories, and the names that programs get wrong.
+/// Shortform, block and leaf directories, and unusual names.
 pub fn small(fill: &mut Fill) -> Result<()> {
     let dir = fill.dir("dirs")?;
     fill.dir("dirs/empty")?;
@@ -25,12 +25,12 @@ pub fn small(fill: &mut Fill) -> Result<()> {
     let count = fill.dir_block / 2 / (32 + LEAF_ENTRY);
     fill.link(&dir.join("block"), names("block", count, 18))?;
 
-    // Shrunk again: free space inside a block, with its table of the three largest holes.
+    // Names removed again: free space inside a block, listed in its bestfree table.
     fill.dir("dirs/block-holes")?;
     fill.link(&dir.join("block-holes"), names("b", count, 18))?;
     unlink_every(&dir.join("block-holes"), "b", count, 18, |i| i % 3 == 0 || (20..30).contains(&i))?;
 
-    // Back from block to short form, and from two entries to none.
+    // From block back to shortform format.
     fill.dir("dirs/short-again")?;
     fill.link(&dir.join("short-again"), names("n", count, 18))?;
     unlink_every(&dir.join("short-again"), "n", count, 18, |i| i > 1)?;
@@ -45,10 +45,10 @@ pub fn small(fill: &mut Fill) -> Result<()> {
     sub_directories(fill, &dir)
 }
 
-/// Directories in node form, with and without holes, and one with a two-level hash tree where blocks are small.
+/// Directories in node format, with and without holes, and one with a hash tree of two levels if blocks are small.
 pub fn large(fill: &mut Fill) -> Result<()> {
     let dir = fill.root.join("dirs");
-    // A leaf directory has one block of leaf entries; half as many again is a node directory.
+    // One and a half blocks of leaf entries: a leaf directory has one block.
     let count = fill.dir_block / LEAF_ENTRY * 3 / 2;
     fill.dir("dirs/node")?;
     fill.link(&dir.join("node"), names("node", count, 14))?;
@@ -67,12 +67,12 @@ pub fn large(fill: &mut Fill) -> Result<()> {
     Ok(())
 }
 
-/// A directory of more extents than its inode can list. The free space must be broken up.
+/// A directory with more extents than fit its inode. The free space must be fragmented.
 pub fn tall(fill: &mut Fill) -> Result<()> {
     let dir = fill.dir("dirs/btree")?;
     let fd = open_dir(&dir)?;
     let per_block = (fill.dir_block / (ENTRY_OVERHEAD + 250)).max(1);
-    // One block gives an extent or more, unless there are larger pieces left. Parent pointers may take the space first.
+    // A block adds an extent or more, unless larger free extents are left. Parent pointers may take the space first.
     for block in 0..fill.fork_extents * 2 + 40 {
         fill.link(&dir, names(&format!("btree{block:04}"), per_block, 250))?;
         if u64::from(fsxattr::get(&fd)?.nextents) > fill.fork_extents + 2 {
@@ -82,7 +82,7 @@ pub fn tall(fill: &mut Fill) -> Result<()> {
     Ok(())
 }
 
-/// Enough inodes for an inode tree of two levels where blocks are small, with whole chunks and single inodes freed.
+/// Enough inodes for an inobt of two levels if blocks are small, with whole chunks and single inodes freed.
 pub fn many_inodes(fill: &mut Fill) -> Result<()> {
     let dir = fill.dir("inodes")?;
     let fd = open_dir(&dir)?;
@@ -99,7 +99,7 @@ pub fn many_inodes(fill: &mut Fill) -> Result<()> {
     Ok(())
 }
 
-/// Names with every byte that a name can have.
+/// Names with all bytes that are permitted.
 fn bytes(fill: &mut Fill, dir: &Path) -> Result<()> {
     let every = fill.dir("dirs/bytes")?;
     fill.link(&every, (1..=255u8).filter(|b| !matches!(b, b'/' | b'.')).map(|b| vec![b]))?;
@@ -121,16 +121,16 @@ fn bytes(fill: &mut Fill, dir: &Path) -> Result<()> {
     fill.link(&dir.join("awkward"), names.map(<[u8]>::to_vec))
 }
 
-/// Many names of one hash. In the directory hash, the low bit of one byte of a group of four and the high bit of the
-/// next lie on the same place, so that flipping both leaves the hash as it was.
+/// Many names with the same hash. In a group of four bytes, the low bit of one byte and the high bit of the next are at
+/// the same position of the hash, so flipping both does not change it.
 fn equal_hashes(fill: &mut Fill, dir: &Path) -> Result<()> {
     std::fs::create_dir(dir.join("equal-hashes"))?;
     let base = b"mmmmnnnnoooopppp";
-    fill.link(&dir.join("equal-hashes"), (0..fill.equal_hashes).map(|i| equal_hash_name(base, i)))
+    fill.link(&dir.join("equal-hashes"), (0..fill.equal_hashes).map(|i| same_hash_name(base, i)))
 }
 
-/// The `i`-th of 4096 names with the hash of `base`, which has 16 bytes.
-pub fn equal_hash_name(base: &[u8; 16], i: u32) -> Vec<u8> {
+/// Returns the `i`th of 4,096 names with the hash of `base`.
+pub fn same_hash_name(base: &[u8; 16], i: u32) -> Vec<u8> {
     let mut name = base.to_vec();
     for bit in 0..12 {
         if i >> bit & 1 == 1 {
@@ -142,7 +142,7 @@ pub fn equal_hash_name(base: &[u8; 16], i: u32) -> Vec<u8> {
     name
 }
 
-/// A chain of directories whose path is longer than the kernel takes in one call.
+/// Nested directories with a path longer than `PATH_MAX`.
 fn deep(fill: &mut Fill, dir: &Path) -> Result<()> {
     std::fs::create_dir(dir.join("deep"))?;
     let mut fd = open_dir(&dir.join("deep"))?;
@@ -158,7 +158,7 @@ fn deep(fill: &mut Fill, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Directories spread over the allocation groups, each with a file of its own, so that every group has inodes.
+/// Directories spread over the AGs, each with a file, so that every AG has inodes.
 fn sub_directories(fill: &mut Fill, dir: &Path) -> Result<()> {
     let parent = dir.join("spread");
     std::fs::create_dir(&parent)?;
@@ -167,13 +167,13 @@ fn sub_directories(fill: &mut Fill, dir: &Path) -> Result<()> {
         std::fs::create_dir(&child)?;
         std::fs::write(child.join("file"), fill.bytes(i * 37))?;
     }
-    // Moved between parents: `..` and the parent pointer change.
+    // Moved to another parent: `..` and the parent pointer change.
     std::fs::rename(parent.join("d01"), dir.join("moved"))?;
     std::fs::rename(parent.join("d02/file"), dir.join("moved/file"))?;
     Ok(())
 }
 
-/// `count` names of `len` bytes that begin with `prefix`, all different.
+/// Returns `count` different names of `len` bytes that begin with `prefix`.
 fn names(prefix: &str, count: u64, len: usize) -> impl Iterator<Item = Vec<u8>> {
     let prefix = prefix.to_owned();
     (0..count).map(move |i| name(&prefix, i, len))
@@ -181,7 +181,7 @@ fn names(prefix: &str, count: u64, len: usize) -> impl Iterator<Item = Vec<u8>> 
 
 fn name(prefix: &str, i: u64, len: usize) -> Vec<u8> {
     let mut name = format!("{prefix}{i:05}-").into_bytes();
-    // Letters that depend on the number, so that the hashes spread; then one letter, so that images compress.
+    // Letters that depend on the number, for different hashes; then one repeated letter, so that images compress.
     let mut x = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     while name.len() < len.min(24) {
         x = x.rotate_left(5).wrapping_mul(31);

@@ -1,4 +1,4 @@
-//! Holes, unwritten and shared extents, maps of every form.
+//! Holes, unwritten and shared extents, data forks of every format.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::Fill;
 
-/// Contents of every length around a block, holes, unwritten extents, preallocation past the end, shared extents.
+/// Contents of all lengths around a block, holes, unwritten extents, preallocation past the end, shared extents.
 pub fn small(fill: &mut Fill) -> Result<()> {
     let dir = fill.dir("files")?;
     let block = fill.block;
@@ -27,7 +27,7 @@ pub fn small(fill: &mut Fill) -> Result<()> {
     }
     sparse.set_len(1100 * block + 3)?;
     fill.file(&dir.join("all-hole"))?.set_len(100 << 20)?;
-    // Beyond the size that a manifest hashes, with data at both ends.
+    // Larger than the limit for hashes in a manifest, with data at both ends.
     let huge = fill.file(&dir.join("huge"))?;
     huge.write_all_at(b"begin", 0)?;
     huge.write_all_at(b"end", (1 << 42) - 3)?;
@@ -51,7 +51,7 @@ pub fn small(fill: &mut Fill) -> Result<()> {
     shared(fill, &dir, 40)
 }
 
-/// A map of one tree level and, where blocks are small, of two; and a reference-count tree of two levels.
+/// A data fork with a btree of one level, or of two if blocks are small; and a refcountbt of two levels.
 pub fn large(fill: &mut Fill) -> Result<()> {
     let dir = fill.root.join("files");
     let count = if fill.block <= 1024 { 3000 } else { fill.fork_extents * 2 };
@@ -74,7 +74,7 @@ pub fn large(fill: &mut Fill) -> Result<()> {
     shared(fill, &dir, blocks)
 }
 
-/// A file allocated while the free space is broken up; it takes the larger pieces that are left.
+/// A file that takes the larger free extents while the free space is fragmented.
 pub fn tall(fill: &mut Fill) -> Result<()> {
     let file = fill.file(&fill.root.join("files/broken-up"))?;
     let step = 32 * fill.block;
@@ -89,7 +89,7 @@ pub fn tall(fill: &mut Fill) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// A file of `blocks` blocks with clones, each of which has some blocks of its own again.
+/// A file of `blocks` blocks with clones, in which some blocks are written again.
 fn shared(fill: &mut Fill, dir: &Path, blocks: u64) -> Result<()> {
     let origin = fill.file(&dir.join(format!("shared-{blocks}")))?;
     let bytes = fill.bytes((blocks * fill.block) as usize);
@@ -106,7 +106,7 @@ fn shared(fill: &mut Fill, dir: &Path, blocks: u64) -> Result<()> {
             write_every(fill, &clone, blocks, every)?;
         }
     }
-    // Within one file: both copies of a range map the same blocks.
+    // Two ranges of one file that share blocks.
     let half = blocks / 2 * fill.block;
     let twice = fill.file(&dir.join(format!("shared-{blocks}-twice")))?;
     let (mut from, mut to) = (0, half * 4);

@@ -1,21 +1,21 @@
-//! Fills an empty mounted volume with every structure that files can have.
+//! Fills an empty mounted volume with all structures of files and directories.
 //!
-//! | part | what it makes |
+//! | part | creates |
 //! |---|---|
-//! | `dirs` | directories of every form, awkward names, equal hashes, depth |
-//! | `attrs` | extended attributes of every form, ACLs, labels |
-//! | `files` | holes, unwritten and shared extents, maps of every form |
-//! | `odd` | devices, links, owners, times, flags, projects |
-//! | `space` | breaks up the free space, so that forks and trees grow tall |
+//! | `dirs` | directories of every format, unusual names, names with the same hash, deep paths |
+//! | `attrs` | extended attributes of every format, ACLs, labels |
+//! | `files` | holes, unwritten and shared extents, data forks of every format |
+//! | `special` | devices, links, owners, times, flags, projects |
+//! | `space` | fragments the free space, so that forks need btrees |
 //!
-//! The order matters: what needs inodes is made first, then the free space is broken up for what needs many extents,
-//! then it is given back. The same seed and options give the same tree; only the times of creation differ.
+//! The order matters: files that need many inodes are created first; then the free space is fragmented for files that
+//! need many extents, and freed again. The same seed and options give the same tree; only creation times differ.
 
 mod attrs;
 mod dirs;
 mod files;
-mod odd;
 mod space;
+mod special;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -24,68 +24,68 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use rustix::fs::{CWD, Mode, OFlags};
 
-pub use dirs::equal_hash_name;
+pub use dirs::same_hash_name;
 
 use model::Rng;
 
-/// The volume to fill, and how.
+/// Options of `fill`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The root of the mounted volume.
+    /// Root of the mounted volume.
     pub dir: PathBuf,
-    /// The seed of all names, contents and choices.
+    /// Seed of all names, contents and choices.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The directory block size of the volume, in bytes; 0 for mkfs's default.
+    /// Directory block size of the volume in bytes; 0 for the default of mkfs.
     #[arg(long, default_value_t = 0)]
     pub dir_block: u64,
-    /// The inode size of the volume, in bytes.
+    /// Inode size of the volume in bytes.
     #[arg(long, default_value_t = 512)]
     pub inode_size: u64,
-    /// How many names of one hash to put into a directory. Runs longer than a leaf block are where tools go wrong:
-    /// xfs_repair 6.1.0 takes them for damage.
+    /// Number of names with the same hash in a directory. xfs_repair 6.1.0 reports more than fit a leaf block as
+    /// damage.
     #[arg(long, default_value_t = 60)]
     pub equal_hashes: u32,
-    /// Fill contents and values with one byte each, so that the image compresses to little.
+    /// Fill each file and value with one byte, so that the image compresses well.
     #[arg(long)]
     pub plain: bool,
-    /// How much to make: `tiny` is one of each form that is cheap, `full` is all of them.
+    /// How much to create: `tiny` is one of each cheap structure, `full` is everything.
     #[arg(long, value_enum, default_value_t = Amount::Full)]
     pub amount: Amount,
 }
 
-/// How much to make.
+/// How much to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Amount {
-    /// What fits a volume of 16 MB and takes no time.
+    /// One of each structure that fits a volume of 16 MB.
     Tiny,
     /// Everything.
     Full,
 }
 
-/// What the parts share.
+/// State shared by the parts.
 struct Fill {
     root: PathBuf,
     rng: Rng,
-    /// Bytes of a file system block.
+    /// Block size in bytes.
     block: u64,
-    /// Bytes of a directory block.
+    /// Directory block size in bytes.
     dir_block: u64,
-    /// How many extents fit an inode that has nothing else.
+    /// Number of extents that fit an inode without other forks.
     fork_extents: u64,
     full: bool,
-    /// One byte repeated for contents and values.
+    /// Fill each file and value with one byte.
     plain: bool,
-    /// How many names of one hash.
+    /// Number of names with the same hash.
     equal_hashes: u32,
-    /// Files that exist to be linked to, so that a large directory costs no inodes.
+    /// Files for hard links, so that a large directory needs no inodes.
     pool: Vec<PathBuf>,
 }
 
 /// Fills the volume.
 ///
 /// # Errors
-/// The first call that failed, with what it was for.
+/// The first call that failed, with its purpose.
 pub fn run(options: &Options) -> Result<()> {
     let block = rustix::fs::statvfs(&options.dir)?.f_frsize;
     let mut fill = Fill {
@@ -104,19 +104,19 @@ pub fn run(options: &Options) -> Result<()> {
     dirs::small(&mut fill).context("small directories")?;
     attrs::small(&mut fill).context("small attributes")?;
     files::small(&mut fill).context("files")?;
-    odd::run(&mut fill).context("odd inodes")?;
+    special::run(&mut fill).context("special inodes")?;
     if fill.full {
         dirs::many_inodes(&mut fill).context("many inodes")?;
-        let mut broken = space::break_up(&mut fill).context("breaking up the free space")?;
+        let mut fragmented = space::fragment(&mut fill).context("fragmenting the free space")?;
         files::tall(&mut fill).context("files of many extents")?;
         dirs::tall(&mut fill).context("directories of many extents")?;
         attrs::tall(&mut fill).context("attribute forks of many extents")?;
-        broken.give_back(&fill).context("giving back the space")?;
+        fragmented.free(&fill).context("freeing the space")?;
         dirs::large(&mut fill).context("large directories")?;
         attrs::large(&mut fill).context("large attributes")?;
         files::large(&mut fill).context("large files")?;
     }
-    odd::flags(&mut fill).context("inode flags")?;
+    special::flags(&mut fill).context("inode flags")?;
     Ok(())
 }
 
@@ -132,7 +132,7 @@ impl Fill {
         Ok(())
     }
 
-    /// Contents of a file, or a value.
+    /// Returns contents of a file, or an attribute value.
     fn bytes(&mut self, len: usize) -> Vec<u8> {
         if self.plain {
             return vec![b'a' + self.rng.below(26) as u8; len];
@@ -140,21 +140,21 @@ impl Fill {
         self.rng.bytes(len)
     }
 
-    /// Makes a directory under the root and gives its path.
+    /// Creates a directory below the root and returns its path.
     fn dir(&self, name: &str) -> Result<PathBuf> {
         let path = self.root.join(name);
         std::fs::create_dir(&path).with_context(|| path.display().to_string())?;
         Ok(path)
     }
 
-    /// Makes a file and opens it for reading and writing.
+    /// Creates a file and opens it for reading and writing.
     fn file(&self, path: &Path) -> Result<File> {
         let mut options = File::options();
         options.read(true).write(true).create_new(true);
         options.open(path).with_context(|| path.display().to_string())
     }
 
-    /// Links files of the pool in turn under the given names.
+    /// Creates hard links with the given names to the files of the pool in turn.
     fn link(&self, dir: &Path, names: impl IntoIterator<Item = Vec<u8>>) -> Result<()> {
         let fd = open_dir(dir)?;
         for (name, target) in names.into_iter().zip(self.pool.iter().cycle()) {

@@ -1,7 +1,7 @@
-//! Breaks up the free space, so that forks and trees grow tall.
+//! Fragments the free space, so that forks need btrees.
 //!
-//! One file takes nearly all space and is then punched full of single-block holes. What is allocated afterwards gets
-//! one block here and one there.
+//! One file takes nearly all space; then single-block holes are punched into it. Later allocations get one block at a
+//! time.
 
 use std::fs::File;
 
@@ -11,25 +11,25 @@ use rustix::io::Errno;
 
 use super::Fill;
 
-/// Blocks left for what the parts do besides growing forks, and for the kernel's reservations.
+/// Blocks for other allocations, and for the kernel's reservations.
 const SLACK_BLOCKS: u64 = 700;
 
-/// A volume with broken-up free space.
-pub struct BrokenUp {
+/// A volume with fragmented free space.
+pub struct Fragmented {
     filler: File,
 }
 
-/// Breaks up the free space of the whole volume.
-pub fn break_up(fill: &mut Fill) -> Result<BrokenUp> {
+/// Fragments the free space of the volume.
+pub fn fragment(fill: &mut Fill) -> Result<Fragmented> {
     let dir = fill.dir("space")?;
     let filler = fill.file(&dir.join("filler"))?;
     let total = take_all(fill, &filler)?;
 
-    // A directory, two attribute forks and a file of more extents than fit the inode.
+    // For a directory, two attribute forks and a file, each with more extents than fit the inode.
     let need = fill.fork_extents * 3 / 2 * (fill.dir_block / fill.block).max(1)
         + fill.fork_extents * 6
         + SLACK_BLOCKS;
-    // The kernel keeps up to a fifth back, in one piece in each group, and would use that first.
+    // The kernel keeps up to a fifth contiguous in each AG, and would use that first.
     let kept_back = rustix::fs::statvfs(&fill.root)?.f_blocks / 5;
     let every = (total / fill.block / (need + kept_back)).max(2);
     let mut at = 0;
@@ -38,11 +38,11 @@ pub fn break_up(fill: &mut Fill) -> Result<BrokenUp> {
         at += every * fill.block;
     }
     soak_up(fill, &fill.file(&dir.join("soak"))?, need)?;
-    Ok(BrokenUp { filler })
+    Ok(Fragmented { filler })
 }
 
-/// Takes the large pieces that are left, until `leave` blocks are free. All in one request, because the kernel serves a
-/// request that is longer than any piece with the longest, and a shorter one with the nearest.
+/// Takes the large free extents that remain, until `leave` blocks are free. One request for all of it: the kernel
+/// serves a request longer than any free extent with the longest, and a shorter one with the nearest.
 fn soak_up(fill: &Fill, soak: &File, leave: u64) -> Result<()> {
     let free =
         || Ok::<_, Errno>(rustix::fs::statvfs(&fill.root)?.f_bavail.saturating_sub(leave) * fill.block);
@@ -58,7 +58,7 @@ fn soak_up(fill: &Fill, soak: &File, leave: u64) -> Result<()> {
     Ok(())
 }
 
-/// Allocates all it can get, and returns the size.
+/// Allocates all available space, and returns the size.
 fn take_all(fill: &Fill, filler: &File) -> Result<u64> {
     let free = rustix::fs::statvfs(&fill.root)?.f_bavail * fill.block;
     let mut size = 0;
@@ -73,9 +73,9 @@ fn take_all(fill: &Fill, filler: &File) -> Result<u64> {
     Ok(size)
 }
 
-impl BrokenUp {
-    /// Frees nearly all of it again. What stays is a file of many small unwritten extents, and the holes between them.
-    pub fn give_back(&mut self, fill: &Fill) -> Result<()> {
+impl Fragmented {
+    /// Frees nearly all of it again. A file with many small unwritten extents and holes remains.
+    pub fn free(&mut self, fill: &Fill) -> Result<()> {
         let keep = self.filler.metadata()?.len() / 24 / fill.block * fill.block;
         self.filler.set_len(keep)?;
         std::fs::remove_file(fill.root.join("space/soak"))?;

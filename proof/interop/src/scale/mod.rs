@@ -1,70 +1,70 @@
-//! Trees of which there is much of one thing, made in a directory: what an image of them must hold.
+//! Trees with extreme numbers of one thing, to create images of.
 //!
-//! | part | what there is much of |
+//! | part | large numbers of |
 //! |---|---|
-//! | `names` | names of 255 bytes, in every encoding and in none |
-//! | `much` | files, links to one file, attributes, bytes between data |
+//! | `names` | names of 255 bytes, in many encodings and in none |
+//! | `files` | files, links to one file, attributes, and a large sparse file |
 //!
 //! The same case and count give the same tree; only times differ.
 
-mod much;
+mod files;
 mod names;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The tree to make, and how large.
+/// Options of `scale`.
 #[derive(clap::Args)]
 pub struct Options {
-    /// What there is much of.
+    /// Kind of the tree.
     #[arg(value_enum)]
     pub case: Case,
-    /// Where to make it: a directory that exists.
+    /// An existing directory for the tree.
     pub dir: PathBuf,
-    /// How much of it.
+    /// Number of items, or size in bytes.
     #[arg(long)]
     pub count: u64,
 }
 
-/// What there is much of.
+/// Kind of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Case {
-    /// Files, empty or small, in directories of all sizes.
+    /// Empty and small files, in directories of all sizes.
     Files,
-    /// Names of one file, and of some others.
+    /// Hard links to one file, and to some others.
     Links,
     /// Names of all lengths and bytes.
     Names,
-    /// Extended attributes: as many on one file as can be listed, the rest over files of every kind.
+    /// Extended attributes: as many on one file as can be listed, the rest on files of all types.
     Attributes,
-    /// Bytes of a file that has data at both ends, in the middle, and little between.
+    /// A sparse file with data at both ends, in the middle, and some between.
     Sparse,
 }
 
-/// Makes the tree.
+/// Creates the tree.
 ///
 /// # Errors
-/// The first call that failed, with what it was for.
+/// The first call that failed, with its purpose.
 pub fn run(options: &Options) -> Result<()> {
     let Options { case, dir, count } = options;
     match case {
-        Case::Files => much::files(dir, *count),
-        Case::Links => much::links(dir, *count),
+        Case::Files => files::files(dir, *count),
+        Case::Links => files::links(dir, *count),
         Case::Names => names::make(dir, *count),
-        Case::Attributes => much::attributes(dir, *count),
-        Case::Sparse => much::sparse(dir, *count),
+        Case::Attributes => files::attributes(dir, *count),
+        Case::Sparse => files::sparse(dir, *count),
     }
     .with_context(|| format!("{case:?} in {}", dir.display()))
 }
 
-/// Makes a directory.
+/// Creates a directory.
 fn folder(path: PathBuf) -> Result<PathBuf> {
     std::fs::create_dir(&path).with_context(|| path.display().to_string())?;
     Ok(path)
 }
 
-/// Makes a file that holds this.
-fn file(path: &Path, holds: &[u8]) -> Result<()> {
-    std::fs::write(path, holds).with_context(|| path.display().to_string())
+/// Creates a file with these contents.
+fn file(path: &Path, contents: &[u8]) -> Result<()> {
+    std::fs::write(path, contents).with_context(|| path.display().to_string())
 }

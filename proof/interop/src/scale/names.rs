@@ -7,11 +7,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use model::Rng;
 
-/// Longest name.
-const LONGEST: usize = 255;
+/// Maximum length of a name.
+const NAME_MAX: usize = 255;
 
-/// Characters as encodings have them, each repeated to the longest name: where a reader cuts one, or takes it for
-/// another encoding's, the name is another.
+/// Characters in several encodings, each repeated up to the maximum length: a reader that truncates a character, or
+/// mistakes its encoding, changes the name.
 const CHARACTERS: [&[u8]; 20] = [
     "é".as_bytes(),
     "e\u{301}".as_bytes(),
@@ -20,12 +20,12 @@ const CHARACTERS: [&[u8]; 20] = [
     "\u{202e}".as_bytes(),
     "\u{feff}".as_bytes(),
     "\u{10ffff}".as_bytes(),
-    // UTF-8 that is none: too long, a half of a pair, cut off.
+    // Invalid UTF-8: overlong, a surrogate, five bytes, truncated.
     b"\xc0\x80",
     b"\xed\xa0\x80",
     b"\xf8\x88\x80\x80\x80",
     b"\xe6\xbc",
-    // Latin-1, UTF-16 of both orders, Shift-JIS with a backslash in it, GB 18030, Big5, EUC-JP, ISO-2022-JP.
+    // Latin-1, UTF-16 in both byte orders, Shift-JIS with a backslash byte, GB 18030, Big5, EUC-JP, ISO-2022-JP.
     b"\xe9\xff",
     b"\x01\x6f",
     b"\x6f\x01",
@@ -34,22 +34,23 @@ const CHARACTERS: [&[u8]; 20] = [
     b"\xa4\x7c",
     b"\x8f\xa2\xaf",
     b"\x1b$B\x34\x41\x1b(B",
-    // What terminals and shells take for something else.
+    // Special to terminals and shells.
     b"\x1b[31m\r\n\t'\"$(rm) ",
 ];
 
-/// What programs take for something else.
+/// Names that are special to programs.
 const ODD: [&[u8]; 12] =
     [b"...", b"-rf", b"--", b" ", b"\n", b"\\", b"\\n", b"*", b"~", b"#", b"a\nb", b".wh..wh..opq"];
 
-/// Files, directories and links of every such name, and `count` names of bytes by chance.
+/// Creates files, directories and symlinks with all these names, and with `count` random names.
 pub fn make(dir: &Path, count: u64) -> Result<()> {
     let bytes = (1..=u8::MAX).filter(|byte| *byte != b'/');
-    let mut names: Vec<Vec<u8>> = bytes.clone().map(|byte| vec![byte; LONGEST]).collect();
+    let mut names: Vec<Vec<u8>> = bytes.clone().map(|byte| vec![byte; NAME_MAX]).collect();
     names.extend(bytes.clone().filter(|byte| *byte != b'.').map(|byte| vec![byte]));
     names.push(bytes.collect());
-    names
-        .extend(CHARACTERS.iter().map(|character| character.iter().copied().cycle().take(LONGEST).collect()));
+    names.extend(
+        CHARACTERS.iter().map(|character| character.iter().copied().cycle().take(NAME_MAX).collect()),
+    );
     names.extend(ODD.iter().map(|name| name.to_vec()));
     let mut rng = Rng::new(count);
     names.extend((0..count).map(|number| random(&mut rng, number)));
@@ -70,9 +71,9 @@ pub fn make(dir: &Path, count: u64) -> Result<()> {
     deep(&super::folder(dir.join("deep"))?, &names)
 }
 
-/// Bytes by chance, every length in turn; numbered, so that two are never the same.
+/// Returns a random name; lengths are used in turn, and a number makes each name unique.
 fn random(rng: &mut Rng, number: u64) -> Vec<u8> {
-    let length = (number as usize % LONGEST).max(12);
+    let length = (number as usize % NAME_MAX).max(12);
     let mut name = format!("{number:x}-").into_bytes();
     name.extend(rng.bytes(length - name.len()).iter().map(|byte| match byte {
         0 | b'/' => b'!',
@@ -81,10 +82,10 @@ fn random(rng: &mut Rng, number: u64) -> Vec<u8> {
     name
 }
 
-/// Directories in each other, of the longest names, down to as far as a path reaches.
+/// Creates nested directories with names of maximum length, up to `PATH_MAX`.
 fn deep(dir: &Path, names: &[Vec<u8>]) -> Result<()> {
     let mut at = dir.to_path_buf();
-    for name in names.iter().filter(|name| name.len() == LONGEST).take(14) {
+    for name in names.iter().filter(|name| name.len() == NAME_MAX).take(14) {
         at.push(OsStr::from_bytes(name));
         std::fs::create_dir(&at).with_context(|| at.display().to_string())?;
     }

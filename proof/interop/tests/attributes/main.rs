@@ -1,6 +1,6 @@
-//! Extended attributes that Xebec and the kernel change in turn on one volume: each shows what the other left, also
-//! where that was a dirty log, and `xfs_repair -n` is silent.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test says what it expects by panicking")]
+//! Xebec and the kernel change extended attributes on one volume in turn: each must show the other's attributes, also
+//! after a crash, and `xfs_repair -n` must find nothing.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use base::{Ino, errno};
 use block::{FileDevice, OpenError, OpenOptions};
-use interop::attributes::Change;
+use interop::attributes::AttributeChange;
 use model::Rng;
 use read::manifest::{self, Record};
 use xebec::{NewFile, NewFileType, Options, SetAttribute, Volume};
 
-#[allow(dead_code, reason = "the tests beside this one mount, too")]
+#[allow(dead_code, reason = "shared with other tests")]
 #[path = "../engine/kernel.rs"]
 mod kernel;
 
 use kernel::Files;
 
-/// By inode: names, as the manifest has them, to values in hex.
-type Trees = BTreeMap<u64, BTreeMap<String, String>>;
+/// By inode number: attribute names as in a manifest, and values in hex.
+type Attributes = BTreeMap<u64, BTreeMap<String, String>>;
 
-/// Prints the manifest by `$1` to `$2`, changes attributes with the seed `$3`, prints it again to `$4`, and ends: by a
-/// shutdown with its log flushed if `$5` is `dirty`.
+/// Writes the manifest to `$2` with the program `$1`, changes attributes with the seed `$3`, writes the manifest again
+/// to `$4`, and unmounts, after a shutdown with a log flush if `$5` is `dirty`.
 const KERNEL: &str = r#"
 set -e
 "$1" manifest "$mount" > "$2"
@@ -34,29 +34,29 @@ if [ "$5" = dirty ]; then xfs_io -x -c 'shutdown -f' "$mount"; fi
 umount "$mount"
 "#;
 
-/// How a volume is made.
-enum Make {
-    Ours(Box<mkfs::Options>),
+/// How a volume is formatted.
+enum Formatter {
+    Xebec(Box<mkfs::Options>),
     /// Arguments of `mkfs.xfs` 6.13.
-    Foreign(&'static str),
+    MkfsXfs(&'static str),
 }
 
-fn trees(path: &Path) -> Trees {
+fn read_manifest(path: &Path) -> Attributes {
     let text = std::fs::read_to_string(path).unwrap();
     let records = text.lines().map(|line| Record::from_line(line).unwrap());
     records.filter(|record| !record.xattrs.is_empty()).map(|record| (record.ino, record.xattrs)).collect()
 }
 
-fn kernel_round(files: &Files, seed: u64, dirty: bool) -> (Trees, Trees) {
+fn kernel_round(files: &Files, seed: u64, dirty: bool) -> (Attributes, Attributes) {
     let folder = files.mount.parent().unwrap();
     let (before, after) = (folder.join("before"), folder.join("after"));
     let (seed, end) = (seed.to_string(), if dirty { "dirty" } else { "clean" });
     let program = Path::new(env!("CARGO_BIN_EXE_interop"));
     files.mounted(KERNEL, &[program, &before, Path::new(&seed), &after, Path::new(end)]).unwrap();
-    (trees(&before), trees(&after))
+    (read_manifest(&before), read_manifest(&after))
 }
 
-/// The image, once the threads of the volume before have let it go.
+/// Opens the image, after the threads of a dropped volume have released the lock.
 fn device(path: &Path) -> FileDevice {
     let options = OpenOptions { writable: true, ..OpenOptions::default() };
     for _ in 0..1000 {
@@ -73,9 +73,9 @@ fn open(path: &Path) -> Volume {
     Volume::open(Arc::new(file), Options { seed: Some(3), ..Options::default() }).unwrap()
 }
 
-/// What the volume says of its files.
-fn shown(volume: &Volume, files: &[Ino]) -> Trees {
-    let mut all = Trees::new();
+/// Reads the attributes of files through Xebec.
+fn read_attributes(volume: &Volume, files: &[Ino]) -> Attributes {
+    let mut all = Attributes::new();
     for ino in files {
         let names = volume.list_attributes(*ino).unwrap();
         let value = |name: &[u8]| manifest::hex(&volume.get_attribute(*ino, name).unwrap());
@@ -90,15 +90,15 @@ fn shown(volume: &Volume, files: &[Ino]) -> Trees {
 
 fn xebec_round(volume: &Volume, files: &[Ino], rng: &mut Rng) {
     for ino in files {
-        let full = rng.below(8);
+        let sets = rng.below(8);
         for _ in 0..12 {
-            let Change { name, value } = Change::random(rng, full);
+            let AttributeChange { name, value } = AttributeChange::random(rng, sets);
             let done = match value {
                 Some(value) => volume.set_attribute(*ino, &name, &value, SetAttribute::Any),
                 None => volume.remove_attribute(*ino, &name),
             };
             match done {
-                // What is not there, and what a file of its kind cannot have.
+                // The attribute does not exist, or files of this type cannot have it.
                 Err(error) if matches!(error.errno(), errno::ENODATA | errno::EPERM) => {}
                 other => other.unwrap(),
             }
@@ -106,14 +106,14 @@ fn xebec_round(volume: &Volume, files: &[Ino], rng: &mut Rng) {
     }
 }
 
-fn format(make: &Make, path: &Path) {
+fn format(formatter: &Formatter, path: &Path) {
     let file = std::fs::File::create(path).unwrap();
-    match make {
-        Make::Ours(options) => {
+    match formatter {
+        Formatter::Xebec(options) => {
             file.set_len(128 << 20).unwrap();
             mkfs::format(&device(path), options).unwrap();
         }
-        Make::Foreign(arguments) => {
+        Formatter::MkfsXfs(arguments) => {
             file.set_len(320 << 20).unwrap();
             let mut command = needs::newer("mkfs.xfs");
             command.arg("-q").args(arguments.split(' ').filter(|word| !word.is_empty())).arg(path);
@@ -122,20 +122,20 @@ fn format(make: &Make, path: &Path) {
     }
 }
 
-/// `xfs_repair -n` is silent: the newer one alone, where the older does not know the features.
-fn repair(image: &Files, make: &Make) {
-    if !matches!(make, Make::Foreign(arguments) if arguments.contains("parent")) {
+/// Runs `xfs_repair -n`: only the newer version if the older one does not know the features.
+fn repair(image: &Files, formatter: &Formatter) {
+    if !matches!(formatter, Formatter::MkfsXfs(arguments) if arguments.contains("parent")) {
         return image.repair().unwrap();
     }
     let output = needs::newer("xfs_repair").args(["-n", "-f"]).arg(&image.image).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn rounds(make: &Make, seed: u64) {
+fn rounds(formatter: &Formatter, seed: u64) {
     let folder = kernel::scratch();
     let image = Files::new(folder.path(), "image");
     let path = image.image.clone();
-    format(make, &path);
+    format(formatter, &path);
     let volume = open(&path);
     let dir = volume.create(volume.root(), b"files", &NewFile::directory()).unwrap();
     let mut files: Vec<Ino> = (0..6)
@@ -151,48 +151,48 @@ fn rounds(make: &Make, seed: u64) {
     }
     volume.unmount().unwrap();
     let mut rng = Rng::new(seed);
-    let mut expected = Trees::new();
+    let mut expected = Attributes::new();
     for round in 0..6 {
         let volume = open(&path);
-        assert_eq!(shown(&volume, &files), expected, "round {round}: what the kernel left");
+        assert_eq!(read_attributes(&volume, &files), expected, "round {round}: attributes of the kernel");
         xebec_round(&volume, &files, &mut rng);
-        expected = shown(&volume, &files);
+        expected = read_attributes(&volume, &files);
         if round % 2 == 0 {
             volume.unmount().unwrap();
-            repair(&image, make);
+            repair(&image, formatter);
         } else {
             volume.sync().unwrap();
             drop(volume);
         }
         drop(device(&path));
         let (before, after) = kernel_round(&image, rng.next_u64(), round % 3 == 1);
-        assert_eq!(before, expected, "round {round}: what Xebec left");
+        assert_eq!(before, expected, "round {round}: attributes of Xebec");
         expected = after;
     }
-    repair(&image, make);
-    // All goes.
+    repair(&image, formatter);
+    // Remove everything.
     let volume = open(&path);
     volume.remove_all(volume.root(), b"files").unwrap();
     volume.unmount().unwrap();
-    repair(&image, make);
+    repair(&image, formatter);
 }
 
 #[test]
-fn xebec_and_the_kernel_show_each_others_attributes() {
+fn xebec_and_kernel_show_each_others_attributes() {
     let Some(()) = needs::met(needs::mounting()) else { return };
     let ours = mkfs::Options::default();
-    let of_ours = |options| Make::Ours(Box::new(options));
-    let makes = [
-        of_ours(ours.clone()),
-        of_ours(mkfs::Options { block_size: 1024, ..ours.clone() }),
-        of_ours(mkfs::Options { block_size: 1024, rmapbt: false, reflink: false, nrext64: false, ..ours }),
-        Make::Foreign(""),
-        Make::Foreign("-i size=1024 -b size=2048 -n size=8192"),
-        Make::Foreign("-n parent=1"),
-        Make::Foreign("-n parent=1 -b size=1024"),
-        Make::Foreign("-n parent=1 -b size=65536"),
+    let xebec = |options| Formatter::Xebec(Box::new(options));
+    let formatters = [
+        xebec(ours.clone()),
+        xebec(mkfs::Options { block_size: 1024, ..ours.clone() }),
+        xebec(mkfs::Options { block_size: 1024, rmapbt: false, reflink: false, nrext64: false, ..ours }),
+        Formatter::MkfsXfs(""),
+        Formatter::MkfsXfs("-i size=1024 -b size=2048 -n size=8192"),
+        Formatter::MkfsXfs("-n parent=1"),
+        Formatter::MkfsXfs("-n parent=1 -b size=1024"),
+        Formatter::MkfsXfs("-n parent=1 -b size=65536"),
     ];
-    for (seed, make) in (1..).zip(&makes) {
-        rounds(make, seed);
+    for (seed, formatter) in (1..).zip(&formatters) {
+        rounds(formatter, seed);
     }
 }

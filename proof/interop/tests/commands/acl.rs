@@ -1,8 +1,8 @@
-//! `setfacl` and `getfacl` beside those of Linux.
+//! Compares `setfacl` and `getfacl` with those of Linux.
 
 use crate::{Twins, expect_same};
 
-/// What each case works on.
+/// Creates the files of each case.
 const MAKE: &str =
     "mkdir d d/e; touch f d/g d/e/h; chmod 640 f; chmod 751 d/e; chmod 4755 d/g; ln -s ../f d/l; ln -s f l";
 
@@ -49,14 +49,14 @@ const CASES: &[&[&str]] = &[
     &["chmod 712 @f", "setfacl -m u::r,g::w,o::x @f"],
 ];
 
-/// As `setfacl` writes a list of so many users, which does not fit beside its name.
+/// Returns a command with an ACL of many users, which does not fit a leaf block with its name.
 fn many(from: usize, to: usize) -> String {
     let users: Vec<String> = (from..to).map(|n| format!("u:{n}:r-x")).collect();
     format!("setfacl -m {} @f", users.join(","))
 }
 
 #[test]
-fn lists_come_out_as_those_of_linux() {
+fn acls_match_those_of_linux() {
     let (first, more) = (many(1, 300), many(1000, 1200));
     let long = [first.as_str(), "chmod 707 @f", more.as_str(), "setfacl -x u:17 @f"];
     let longer = [first.as_str(), "setfacl -b @f"];
@@ -66,7 +66,7 @@ fn lists_come_out_as_those_of_linux() {
     for options in ["-RnP", "-RnPE", "-RnPes", "-RnPac", "-RnPd"] {
         let (linux, xebec) = twins.show(&format!("getfacl {options} ."));
         expect_same(&linux, &xebec);
-        // Linux names what it walks from `.`, and goes into no links either.
+        // Linux prints paths relative to `.`, and does not follow symlinks either.
         let ours = twins.ours("getfacl", &[&options.replace('P', ""), "/"]);
         expect_same(&linux, &ours);
     }

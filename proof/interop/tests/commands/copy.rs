@@ -1,9 +1,9 @@
-//! `cp` beside that of GNU: the same command lines, and the same trees afterwards.
+//! Compares `cp` with that of GNU: the same command lines must give the same trees.
 //!
-//! One volume is a folder of this machine, in which GNU copies; the other is an image. Both have the same source. Each
-//! command runs four times: GNU within the folder, and Xebec from the folder into the image, within the image, and from
-//! the image into the folder. All four must fail, or not, alike, and leave the same: names, kinds, modes, owners, times
-//! that were kept, contents, holes, devices, extended attributes, access control lists, and which names are one file.
+//! One volume is mounted, and GNU `cp` copies in it; the other is an image. Both have the same source. Each command
+//! runs four times: GNU within the mount, and Xebec from the mount into the image, within the image, and from the image
+//! into the mount. All four must succeed or fail alike, and give the same names, types, modes, owners, preserved times,
+//! contents, holes, devices, extended attributes, ACLs and hard links.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use interop::built;
 
 use crate::script;
 
-/// The source, made in the current folder. All times in it are long ago.
+/// Creates the source in the current folder. All times in it are long ago.
 const SOURCE: &str = r#"
 mkdir -p tree/deep/er tree/empty one two
 echo file > tree/file; echo other > tree/deep/other; echo one > one/file; echo two > two/file
@@ -35,11 +35,12 @@ setfacl -m u:1234:rw tree/deep/other; setfacl -d -m g:99:rx tree/empty; setfacl 
 find . -depth -exec touch -h -d @1000000000.123456789 {} +
 "#;
 
-/// Makes both volumes: `$1` is a folder for them, `$2` the script above, `$4` a folder with two files for each case:
-/// what prepares its target, and its command. Then it runs `cp` of GNU and `$3`, and tells how each ended.
+/// Creates both volumes in the folder `$1` with the script `$2`. The folder `$4` has two files per case: one prepares
+/// the target, the other is the command. Runs them with GNU `cp` and with the program `$3`, and prints how each
+/// ended.
 const RUN: &str = r#"
 cd "$1"; source=$2; xebec=$3; cases=$4; export LC_ALL=C; umask 022
-mkdir host vol said
+mkdir host vol output
 for volume in host vol; do
     truncate -s 1G $volume.xfs
     mkfs.xfs -q $volume.xfs
@@ -60,7 +61,7 @@ cd host
 cp() { "$xebec" cp "$@"; }
 image=../vol.xfs
 answer() {
-    if (eval "$4") > "../said/$1.$2" 2>&1; then echo "$1 $2 done"; else echo "$1 $2 failed"; fi
+    if (eval "$4") > "../output/$1.$2" 2>&1; then echo "$1 $2 done"; else echo "$1 $2 failed"; fi
 }
 for run in "$cases"/*.run; do
     n=$(basename "$run" .run); line=$(cat "$run")
@@ -74,7 +75,7 @@ umount host
 xfs_repair -n -f vol.xfs > repair 2>&1 || cat repair >&2
 "#;
 
-/// Shows a folder `$3` of a volume `$2`: facts, numbers of devices, holes, attributes.
+/// Prints the folder `$3` of a volume `$2`: metadata, device numbers, contents, holes, attributes.
 const SHOW: &str = r#"
 cd "$1"
 mount -t xfs -o loop,nouuid,noatime "$2.xfs" "$2"
@@ -91,138 +92,138 @@ cd "$1"
 umount "$2"
 "#;
 
-/// In which directions a command is run.
+/// Directions in which a command is run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Runs {
-    /// All three.
-    Everywhere,
-    /// Not out of the image: the target is a source, too.
-    Inside,
-    /// The same; what GNU leaves depends on the order of inode numbers, as it stops early.
-    Itself,
-    /// Only from this machine: the image has no such source.
+enum Directions {
+    /// All three directions.
+    All,
+    /// Not out of the image: the target is also a source.
+    ToImage,
+    /// Not out of the image, and without comparing trees: GNU stops early, in the order of inode numbers.
+    Unordered,
+    /// Only into the image: it has no such source.
     In,
 }
 
-use Runs::{Everywhere, In, Inside, Itself};
+use Directions::{All, In, ToImage, Unordered};
 
-/// What is in a target, and what is copied: `$S` is the source, `$T` the target.
-const CASES: &[(Runs, &str, &str)] = &[
+/// Directions, preparation of the target, command; `$S` is the source, `$T` the target.
+const CASES: &[(Directions, &str, &str)] = &[
     // Files.
-    (Everywhere, "", "cp $S/tree/file $T/x"),
-    (Everywhere, "", "cp $S/tree/file $T"),
-    (Everywhere, "", "cp $S/tree/file $S/tree/nothing $S/one/file $T/"),
-    (Everywhere, "", "cp -p $S/tree/file $S/tree/large $S/tree/deep/other $T"),
-    (Everywhere, "", "cp $S/tree/sparse $S/tree/hole $S/tree/zeros $T"),
-    (Everywhere, "", "cp -a $S/tree/sparse $S/tree/hole $S/tree/zeros $T"),
-    (Everywhere, "head -c 5M /dev/zero > sparse", "cp $S/tree/sparse $T"),
-    (Everywhere, "", r#"cp "$S/tree/trailing " "$S/ leading" "$S/tree/-dash" "$S/*" $T"#),
-    (Everywhere, "mkdir ' d '", r#"cp "$S/tree/trailing " "$T/ d ""#),
-    (Everywhere, "", r#"cp $S/tree/file "$T/ with blanks ""#),
-    (Everywhere, "", r#"cp "$S/tree/new"$'\n'"line" $T/$'\n'"#),
+    (All, "", "cp $S/tree/file $T/x"),
+    (All, "", "cp $S/tree/file $T"),
+    (All, "", "cp $S/tree/file $S/tree/nothing $S/one/file $T/"),
+    (All, "", "cp -p $S/tree/file $S/tree/large $S/tree/deep/other $T"),
+    (All, "", "cp $S/tree/sparse $S/tree/hole $S/tree/zeros $T"),
+    (All, "", "cp -a $S/tree/sparse $S/tree/hole $S/tree/zeros $T"),
+    (All, "head -c 5M /dev/zero > sparse", "cp $S/tree/sparse $T"),
+    (All, "", r#"cp "$S/tree/trailing " "$S/ leading" "$S/tree/-dash" "$S/*" $T"#),
+    (All, "mkdir ' d '", r#"cp "$S/tree/trailing " "$T/ d ""#),
+    (All, "", r#"cp $S/tree/file "$T/ with blanks ""#),
+    (All, "", r#"cp "$S/tree/new"$'\n'"line" $T/$'\n'"#),
     // Which options keep what.
-    (Everywhere, "", "cp --preserve=timestamps $S/tree/file $S/tree/large $T"),
-    (Everywhere, "", "cp --preserve=mode $S/tree/file $S/tree/deep/other $T"),
-    (Everywhere, "", "cp --preserve=ownership $S/tree/file $S/tree/large $T"),
-    (Everywhere, "", "cp --preserve=xattr $S/tree/file $S/tree/large $T"),
-    (Everywhere, "", "cp --preserve=links,mode $S/tree/file $S/tree/hard $T"),
-    (Everywhere, "", "cp --preserve $S/tree/file $T"),
-    (Everywhere, "", "cp -r --preserve=all $S/tree $T"),
-    (Everywhere, "", "cp -a --no-preserve=ownership $S/tree $T"),
-    (Everywhere, "", "cp -a --no-preserve=mode,timestamps $S/tree $T"),
-    (Everywhere, "", "cp -r --no-preserve=mode $S/tree $T"),
+    (All, "", "cp --preserve=timestamps $S/tree/file $S/tree/large $T"),
+    (All, "", "cp --preserve=mode $S/tree/file $S/tree/deep/other $T"),
+    (All, "", "cp --preserve=ownership $S/tree/file $S/tree/large $T"),
+    (All, "", "cp --preserve=xattr $S/tree/file $S/tree/large $T"),
+    (All, "", "cp --preserve=links,mode $S/tree/file $S/tree/hard $T"),
+    (All, "", "cp --preserve $S/tree/file $T"),
+    (All, "", "cp -r --preserve=all $S/tree $T"),
+    (All, "", "cp -a --no-preserve=ownership $S/tree $T"),
+    (All, "", "cp -a --no-preserve=mode,timestamps $S/tree $T"),
+    (All, "", "cp -r --no-preserve=mode $S/tree $T"),
     // Trees.
-    (Everywhere, "", "cp $S/tree $T"),
-    (Everywhere, "", "cp $S/tree $S/tree/file $T"),
-    (Everywhere, "", "cp -r $S/tree $T"),
-    (Everywhere, "", "cp -R $S/tree/deep/ $T/new"),
-    (Everywhere, "", "cp -r $S/tree $T/new/"),
-    (Everywhere, "", "cp -rp $S/tree $T"),
-    (Everywhere, "", "cp -a $S/tree $T"),
-    (Everywhere, "", "cp -a $S/tree/. $T"),
-    (Everywhere, "", "cp -a $S/tree/deep/.. $T"),
-    (Everywhere, "mkdir -p tree/deep; echo old > tree/file; echo own > tree/own", "cp -a $S/tree $T"),
-    (Everywhere, "mkdir -p tree/deep; chmod 700 tree/deep; echo own > tree/own", "cp -r $S/tree $T"),
-    (Everywhere, "mkdir d", "cp -rT $S/tree $T/d"),
-    (Everywhere, "mkdir d", "cp -T $S/tree/file $T/d"),
-    (Everywhere, "", "cp -t $T $S/tree/file $S/tree/large"),
-    (Everywhere, "touch f", "cp -t $T/f $S/tree/file"),
-    (Everywhere, "", "cp -r $S/tree/deep $T/no/where"),
-    (Everywhere, "chgrp 77 .; chmod 2777 .", "cp -r $S/tree/deep $S/tree/large $T"),
+    (All, "", "cp $S/tree $T"),
+    (All, "", "cp $S/tree $S/tree/file $T"),
+    (All, "", "cp -r $S/tree $T"),
+    (All, "", "cp -R $S/tree/deep/ $T/new"),
+    (All, "", "cp -r $S/tree $T/new/"),
+    (All, "", "cp -rp $S/tree $T"),
+    (All, "", "cp -a $S/tree $T"),
+    (All, "", "cp -a $S/tree/. $T"),
+    (All, "", "cp -a $S/tree/deep/.. $T"),
+    (All, "mkdir -p tree/deep; echo old > tree/file; echo own > tree/own", "cp -a $S/tree $T"),
+    (All, "mkdir -p tree/deep; chmod 700 tree/deep; echo own > tree/own", "cp -r $S/tree $T"),
+    (All, "mkdir d", "cp -rT $S/tree $T/d"),
+    (All, "mkdir d", "cp -T $S/tree/file $T/d"),
+    (All, "", "cp -t $T $S/tree/file $S/tree/large"),
+    (All, "touch f", "cp -t $T/f $S/tree/file"),
+    (All, "", "cp -r $S/tree/deep $T/no/where"),
+    (All, "chgrp 77 .; chmod 2777 .", "cp -r $S/tree/deep $S/tree/large $T"),
     // (Directories without special bits keep the inherited set-group-ID bit with GNU 9.1; here they have their own.)
-    (Everywhere, "chgrp 77 .; chmod 2777 .", "cp -a $S/tree/empty $S/tree/large $T"),
-    (Everywhere, "setfacl -d -m u:5:rwx .", "cp -r $S/tree/deep $S/one $S/tree/nothing $T"),
-    (Everywhere, "setfacl -d -m u:5:rwx .", "cp -a $S/tree/deep $S/one $S/tree/nothing $T"),
-    (Everywhere, "setfacl -d -m u:5:rwx .", "cp -p $S/tree/file $S/tree/large $T"),
+    (All, "chgrp 77 .; chmod 2777 .", "cp -a $S/tree/empty $S/tree/large $T"),
+    (All, "setfacl -d -m u:5:rwx .", "cp -r $S/tree/deep $S/one $S/tree/nothing $T"),
+    (All, "setfacl -d -m u:5:rwx .", "cp -a $S/tree/deep $S/one $S/tree/nothing $T"),
+    (All, "setfacl -d -m u:5:rwx .", "cp -p $S/tree/file $S/tree/large $T"),
     // Links.
-    (Everywhere, "", "cp $S/tree/link $S/tree/file $T"),
-    (Everywhere, "", "cp -P $S/tree/link $S/tree/dangling $T"),
-    (Everywhere, "", "cp -d $S/tree/link $S/tree/same-link $S/tree/file $S/tree/hard $T"),
-    (Everywhere, "", "cp -a $S/tree/absolute $T"),
-    (Everywhere, "", "cp $S/tree/dangling $T"),
-    (Everywhere, "", "cp -rH $S/tree/dirlink $S/tree/link $T"),
-    (Everywhere, "", "cp -r $S/tree/dirlink $T"),
-    (Everywhere, "", "cp -r $S/tree/dirlink/ $T/new"),
-    (Everywhere, "", "cp -rL $S/tree $T"),
+    (All, "", "cp $S/tree/link $S/tree/file $T"),
+    (All, "", "cp -P $S/tree/link $S/tree/dangling $T"),
+    (All, "", "cp -d $S/tree/link $S/tree/same-link $S/tree/file $S/tree/hard $T"),
+    (All, "", "cp -a $S/tree/absolute $T"),
+    (All, "", "cp $S/tree/dangling $T"),
+    (All, "", "cp -rH $S/tree/dirlink $S/tree/link $T"),
+    (All, "", "cp -r $S/tree/dirlink $T"),
+    (All, "", "cp -r $S/tree/dirlink/ $T/new"),
+    (All, "", "cp -rL $S/tree $T"),
     // (GNU 9.1 does not follow links to directories where it copies attributes.)
-    (Everywhere, "", "cp -aL $S/tree/file $S/tree/link $S/tree/deep $T"),
-    (Everywhere, "", "cp -rpL $S/tree/dirlink $S/tree/deep $T"),
-    (Everywhere, "", "cp -rL --preserve=links $S/one/file $S/one $T"),
+    (All, "", "cp -aL $S/tree/file $S/tree/link $S/tree/deep $T"),
+    (All, "", "cp -rpL $S/tree/dirlink $S/tree/deep $T"),
+    (All, "", "cp -rL --preserve=links $S/one/file $S/one $T"),
     // Pipes and devices.
-    (Everywhere, "", "cp -r $S/tree/fifo $S/tree/null $S/tree/disk $T"),
-    (Everywhere, "", "cp -a $S/tree/fifo $S/tree/null $S/tree/disk $T"),
-    (Everywhere, "echo old > null; mkfifo fifo", "cp -r $S/tree/fifo $S/tree/null $T"),
-    (Everywhere, "mkdir null", "cp -r $S/tree/null $T"),
+    (All, "", "cp -r $S/tree/fifo $S/tree/null $S/tree/disk $T"),
+    (All, "", "cp -a $S/tree/fifo $S/tree/null $S/tree/disk $T"),
+    (All, "echo old > null; mkfifo fifo", "cp -r $S/tree/fifo $S/tree/null $T"),
+    (All, "mkdir null", "cp -r $S/tree/null $T"),
     (In, "", "cp $S/tree/null $T/x"),
     (In, "", "cp <(echo through a pipe) $T/x"),
     // What exists.
-    (Everywhere, "echo x > x; chmod 4750 x; setfattr -n user.own -v 1 x", "cp $S/tree/file $T/x"),
+    (All, "echo x > x; chmod 4750 x; setfattr -n user.own -v 1 x", "cp $S/tree/file $T/x"),
     (
-        Everywhere,
+        All,
         "echo x > x; setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 x",
         "cp $S/tree/file $T/x",
     ),
-    (Everywhere, "echo x > x; setfacl -m u:9:rw x; setfattr -n user.own -v 1 x", "cp -p $S/tree/file $T/x"),
-    (Everywhere, "echo x > x; setfacl -m u:9:rw x; setfattr -n user.own -v 1 x", "cp -a $S/tree/file $T/x"),
-    (Everywhere, "echo x > x; ln x y", "cp $S/tree/file $T/x"),
-    (Everywhere, "echo x > x; ln x y", "cp -a $S/tree/file $T/x"),
-    (Everywhere, "echo x > x; ln x y", "cp --remove-destination $S/tree/file $T/x"),
-    (Everywhere, "echo x > x; ln -s x y", "cp $S/tree/file $T/y"),
-    (Everywhere, "echo x > x; ln -s x y", "cp -a $S/tree/file $T/y"),
-    (Everywhere, "echo x > x; ln -s x y", "cp -a $S/tree/link $T/y"),
-    (Everywhere, "echo x > x; ln -s x y", "cp --remove-destination $S/tree/file $T/y"),
-    (Everywhere, "ln -s nowhere y", "cp $S/tree/file $T/y"),
-    (Everywhere, "mkdir file", "cp $S/tree/file $T"),
-    (Everywhere, "echo x > tree", "cp -r $S/tree $T"),
-    (Everywhere, "mkdir -p tree/file tree/link", "cp -r $S/tree $T"),
-    (Everywhere, "mkdir d; ln -s d deep", "cp -r $S/tree/deep $T"),
-    (Everywhere, "mkdir d; ln -s d deep", "cp -rT $S/tree/deep $T/deep"),
-    (Everywhere, "touch x", "cp $S/tree/file $S/tree/large $T/x"),
-    (Everywhere, "echo x > file", "cp -n $S/tree/file $S/tree/large $T"),
-    (Everywhere, "mkdir tree; echo x > tree/file", "cp -rn $S/tree $T"),
-    (Everywhere, "echo x > file", "cp -u $S/tree/file $S/tree/large $T"),
-    (Inside, "echo x > file", "cp $S/one/file $T/y; cp -u $S/tree/file $T/y"),
-    (Everywhere, "echo x > file", "cp -f $S/tree/file $T"),
+    (All, "echo x > x; setfacl -m u:9:rw x; setfattr -n user.own -v 1 x", "cp -p $S/tree/file $T/x"),
+    (All, "echo x > x; setfacl -m u:9:rw x; setfattr -n user.own -v 1 x", "cp -a $S/tree/file $T/x"),
+    (All, "echo x > x; ln x y", "cp $S/tree/file $T/x"),
+    (All, "echo x > x; ln x y", "cp -a $S/tree/file $T/x"),
+    (All, "echo x > x; ln x y", "cp --remove-destination $S/tree/file $T/x"),
+    (All, "echo x > x; ln -s x y", "cp $S/tree/file $T/y"),
+    (All, "echo x > x; ln -s x y", "cp -a $S/tree/file $T/y"),
+    (All, "echo x > x; ln -s x y", "cp -a $S/tree/link $T/y"),
+    (All, "echo x > x; ln -s x y", "cp --remove-destination $S/tree/file $T/y"),
+    (All, "ln -s nowhere y", "cp $S/tree/file $T/y"),
+    (All, "mkdir file", "cp $S/tree/file $T"),
+    (All, "echo x > tree", "cp -r $S/tree $T"),
+    (All, "mkdir -p tree/file tree/link", "cp -r $S/tree $T"),
+    (All, "mkdir d; ln -s d deep", "cp -r $S/tree/deep $T"),
+    (All, "mkdir d; ln -s d deep", "cp -rT $S/tree/deep $T/deep"),
+    (All, "touch x", "cp $S/tree/file $S/tree/large $T/x"),
+    (All, "echo x > file", "cp -n $S/tree/file $S/tree/large $T"),
+    (All, "mkdir tree; echo x > tree/file", "cp -rn $S/tree $T"),
+    (All, "echo x > file", "cp -u $S/tree/file $S/tree/large $T"),
+    (ToImage, "echo x > file", "cp $S/one/file $T/y; cp -u $S/tree/file $T/y"),
+    (All, "echo x > file", "cp -f $S/tree/file $T"),
     // What cannot be.
-    (Everywhere, "", "cp $S/tree/file $S/none $T"),
-    (Everywhere, "", "cp $S/tree/file $T/none/"),
-    (Everywhere, "", "cp $S/tree/file $T/none/x"),
-    (Everywhere, "", "cp $S/tree/file/ $T"),
-    (Everywhere, "", "cp $S/one/file $S/two/file $T"),
-    (Everywhere, "", "cp -r $S/one $S/one $T"),
-    (Everywhere, "", "cp -r $S/one $S/one/ $S/two $T"),
-    (Everywhere, "", "cp -r $S/tree/deep $S/tree $T"),
-    (Inside, "echo a > a", "cp $T/a $T/a"),
-    (Inside, "echo a > a; ln a b", "cp $T/a $T/b"),
-    (Inside, "echo a > a; ln a b", "cp -a $T/a $T/b"),
-    (Inside, "echo a > a; ln -s a b", "cp $T/b $T/a"),
-    (Inside, "echo a > a; ln -s a b", "cp $T/a $T/b"),
-    (Itself, "mkdir d; echo a > d/a", "cp -r $T/d $T/d"),
-    (Itself, "mkdir d; echo a > d/a", "cp -r $T/d $T/d/e"),
-    (Itself, "mkdir -p d/sub; echo a > d/a", "cp -r $T/d $T/d/sub"),
-    (Itself, "mkdir -p d/sub; echo a > d/a", "cp -r $T/. $T/d"),
-    (Itself, "mkdir -p d/sub; echo a > d/a", "cp -r $T/d/.. $T/d/sub"),
-    (Inside, "mkdir -p d; ln -s . d/loop", "cp -rL $T/d $T/e"),
+    (All, "", "cp $S/tree/file $S/none $T"),
+    (All, "", "cp $S/tree/file $T/none/"),
+    (All, "", "cp $S/tree/file $T/none/x"),
+    (All, "", "cp $S/tree/file/ $T"),
+    (All, "", "cp $S/one/file $S/two/file $T"),
+    (All, "", "cp -r $S/one $S/one $T"),
+    (All, "", "cp -r $S/one $S/one/ $S/two $T"),
+    (All, "", "cp -r $S/tree/deep $S/tree $T"),
+    (ToImage, "echo a > a", "cp $T/a $T/a"),
+    (ToImage, "echo a > a; ln a b", "cp $T/a $T/b"),
+    (ToImage, "echo a > a; ln a b", "cp -a $T/a $T/b"),
+    (ToImage, "echo a > a; ln -s a b", "cp $T/b $T/a"),
+    (ToImage, "echo a > a; ln -s a b", "cp $T/a $T/b"),
+    (Unordered, "mkdir d; echo a > d/a", "cp -r $T/d $T/d"),
+    (Unordered, "mkdir d; echo a > d/a", "cp -r $T/d $T/d/e"),
+    (Unordered, "mkdir -p d/sub; echo a > d/a", "cp -r $T/d $T/d/sub"),
+    (Unordered, "mkdir -p d/sub; echo a > d/a", "cp -r $T/. $T/d"),
+    (Unordered, "mkdir -p d/sub; echo a > d/a", "cp -r $T/d/.. $T/d/sub"),
+    (ToImage, "mkdir -p d; ln -s . d/loop", "cp -rL $T/d $T/e"),
 ];
 
 #[test]
@@ -241,7 +242,7 @@ fn trees_are_as_those_that_gnu_cp_makes() {
     let answers: HashMap<_, _> = answers.lines().filter_map(|line| line.rsplit_once(' ')).collect();
     let show = |volume: &str, name: &str| {
         let shown = script(SHOW, &[folder.path(), Path::new(volume), Path::new(name)]);
-        Shown::parse(&shown)
+        TreeListing::parse(&shown)
     };
     let expected = show("host", "gnu");
     let mut wrong = String::new();
@@ -249,20 +250,21 @@ fn trees_are_as_those_that_gnu_cp_makes() {
         let found = show(volume, way);
         for (n, (runs, prepare, line)) in CASES.iter().enumerate() {
             let is_run = match runs {
-                Everywhere => true,
-                Inside | Itself => way != "out",
+                All => true,
+                ToImage | Unordered => way != "out",
                 In => way == "in",
             };
             let (theirs, ours) = (answers[&*format!("gnu {n}")], answers[&*format!("{way} {n}")]);
             let mut differences = expected.of(n).differences(&found.of(n));
-            differences.retain(|_| *runs != Itself);
+            differences.retain(|_| *runs != Unordered);
             if is_run && (theirs != ours || !differences.is_empty()) {
-                let said = |who: &str| {
-                    let said = std::fs::read(folder.path().join(format!("said/{who}.{n}"))).unwrap();
-                    String::from_utf8_lossy(&said).into_owned()
+                let messages = |name: &str| {
+                    let bytes = std::fs::read(folder.path().join(format!("output/{name}.{n}"))).unwrap();
+                    String::from_utf8_lossy(&bytes).into_owned()
                 };
                 writeln!(wrong, "case {n}, {way}: {line}   # in a folder where: {prepare}").unwrap();
-                writeln!(wrong, "GNU: {theirs}: {}Xebec: {ours}: {}", said("gnu"), said(way)).unwrap();
+                writeln!(wrong, "GNU: {theirs}: {}Xebec: {ours}: {}", messages("gnu"), messages(way))
+                    .unwrap();
                 writeln!(wrong, "{}", differences.join("\n")).unwrap();
             }
         }
@@ -272,11 +274,11 @@ fn trees_are_as_those_that_gnu_cp_makes() {
     assert!(!repaired.contains("would"), "{repaired}");
 }
 
-/// A tree: all that is known of each path, as lines.
+/// A tree: lines of properties by path.
 #[derive(Default)]
-struct Shown(BTreeMap<String, Vec<String>>);
+struct TreeListing(BTreeMap<String, Vec<String>>);
 
-impl Shown {
+impl TreeListing {
     fn parse(text: &str) -> Self {
         let (facts, rest) = text.split_once('\u{3}').unwrap();
         let mut tree = Self::default();
@@ -288,7 +290,7 @@ impl Shown {
             let [path, kind, mode, owner, size, accessed, modified, ino, links, target] = record[..] else {
                 panic!("{record:?}")
             };
-            // Links are between the files of one case.
+            // Hard links are between files of one case.
             let case = path.split('/').next().unwrap();
             let first = first_names.entry(ino).or_insert_with(|| path.to_owned()).clone();
             let first = first.strip_prefix(case).unwrap_or(&first).to_owned();
@@ -304,20 +306,20 @@ impl Shown {
         tree
     }
 
-    /// Lines that begin with `./PATH`, and those below them.
+    /// Adds lines that begin with `./PATH`, and those after them, to this path.
     fn add_lines(&mut self, text: &str) {
         let mut path = String::new();
         for line in text.lines().filter(|line| !line.is_empty()) {
             let named = line.strip_prefix("# file: ").or_else(|| Some(line.split_once("./")?.1));
             if let Some(named) = named {
-                // The rest of a name with blanks is the same on both sides.
+                // Only the first part of a name with blanks is used, on both sides.
                 named.split([' ', '\\']).next().unwrap().clone_into(&mut path);
             }
             self.0.entry(format!("{path} (more)")).or_default().push(line.to_owned());
         }
     }
 
-    /// The part of a case.
+    /// Returns the part of a case.
     fn of(&self, n: usize) -> Self {
         let (itself, below) = (n.to_string(), format!("{n}/"));
         let part = self.0.iter().filter(|(path, _)| **path == itself || path.starts_with(&below));
@@ -336,7 +338,7 @@ impl Shown {
     }
 }
 
-/// A time as it is, if it is one of a source; others are of now.
+/// Returns a time if it was set for a source or target, and "now" otherwise.
 fn time(seconds: &str) -> &str {
     if seconds.starts_with("1000000000.") || seconds.starts_with("900000000.") { seconds } else { "now" }
 }

@@ -1,11 +1,11 @@
-//! Everyday commands that change a tree, beside those of GNU.
+//! Compares everyday commands that change a tree with those of GNU.
 //!
-//! Each line runs in a session of `xebec sh` on one volume, and by the programs of GNU on another that the kernel has
-//! mounted. Each must fail, or not, alike, and both trees must be the same afterwards.
+//! Each line runs in a session of `xebec sh` on one volume, and with the GNU programs on a kernel mount of another.
+//! Both must succeed or fail alike, and both trees must be equal afterwards.
 
 use crate::{Twins, script};
 
-/// What each case works on. All times in it are long ago.
+/// Creates the files of each case. All times are long ago.
 const MAKE: &str = r#"
 umask 022
 mkdir -p d/e/deep empty "two words" .hidden
@@ -17,8 +17,8 @@ setfattr -n user.x -v y f; setfattr -n user.dir -v z d
 find . -depth -exec touch -h -d @1000000000.5 {} +
 "#;
 
-/// What GNU's programs are called in a session, where they have other names.
-const WORDS: &str = r#"
+/// Shell functions for commands of `xebec sh` with other names in GNU.
+const FUNCTIONS: &str = r#"
 umask 022
 write() {
     case $1 in
@@ -33,7 +33,7 @@ touch() { command touch "$@"; }
 tar-in() { tar -xpf "$1" -C "$2" --numeric-owner; }
 "#;
 
-/// Lines of each case: in a line, `@` stands before each path.
+/// Lines of each case; `@` precedes each path.
 const CASES: &[&[&str]] = &[
     // mkdir, rmdir
     &[
@@ -247,7 +247,7 @@ const CASES: &[&[&str]] = &[
     &["tar-in ARCHIVE @d", "tar-in ARCHIVE @empty", "tar-in ARCHIVE @none", "tar-in /nowhere.tar @d"],
 ];
 
-/// What both trees hold; times that were set, not those of now.
+/// Prints a tree, with times only if they were set explicitly.
 const TREE: &str = r#"
 find . -mindepth 1 \( -type d -printf '%P|%y|%m|%U:%G\n' -o -printf '%P|%y|%m|%U:%G|%s|%n|%l\n' \) |
     LC_ALL=C sort
@@ -258,7 +258,7 @@ find . -print0 | LC_ALL=C sort -z | xargs -0 getfattr -h -d -m - -e hex 2> /dev/
 "#;
 
 #[test]
-fn everyday_commands_change_a_tree_as_those_of_gnu_do() {
+fn everyday_commands_match_gnu() {
     let archive = tempfile::tempdir().unwrap();
     let tar = archive.path().join("archive.tar");
     let tools = ["tar", "setfattr", "getfattr", "fallocate"];
@@ -273,7 +273,7 @@ fn everyday_commands_change_a_tree_as_those_of_gnu_do() {
         CASES.iter().map(|case| case.iter().map(|line| line.replace("ARCHIVE", &name)).collect()).collect();
     let cases: Vec<Vec<&str>> = cases.iter().map(|case| case.iter().map(String::as_str).collect()).collect();
     let cases: Vec<&[&str]> = cases.iter().map(Vec::as_slice).collect();
-    let Some(twins) = needs::met(Twins::run_with(WORDS, MAKE, &cases, &tools)) else { return };
+    let Some(twins) = needs::met(Twins::run_with(FUNCTIONS, MAKE, &cases, &tools)) else { return };
     twins.judge();
     let (linux, xebec) = twins.show(TREE);
     let missing = |from: &str, to: &str| {

@@ -1,11 +1,11 @@
-//! `find` beside GNU find on a kernel mount of the same image: the same expressions find the same paths.
+//! Compares `find` with GNU find on a kernel mount of the same image: expressions must find the same paths.
 //!
-//! `find` had one test of each kind, all of which had to hold: `-o`, `!`, parentheses, `-prune`, times and permissions
-//! were missing.
+//! `find` had supported at most one test of each kind, all combined by "and": `-o`, `!`, parentheses, `-prune`, times
+//! and permissions were missing.
 
 use crate::{Twins, script};
 
-/// What is searched; times are far from where a day or minute ends.
+/// Creates the tree; times are far from the limits of days and minutes.
 const MAKE: &str = r#"
 mkdir -p a/b/c d .hidden "with space"
 echo x > a/one.txt; echo yy > a/b/two.TXT; : > a/b/c/empty; head -c 5000 /dev/zero > d/big.bin
@@ -18,7 +18,7 @@ touch -d '-60 hours' a/b/c/empty; touch -d '-400 days' .hidden/file; touch -d '+
 touch -h -d '-5 days' d/link; touch -a -d '-10 days' d/hard; touch -d '-12 hours' d/void
 "#;
 
-/// Expressions, as both take them; `/0` is the directory in both.
+/// Expressions for both; the directory is `/0`.
 const EXPRESSIONS: &[&str] = &[
     "",
     "-name '*.txt'",
@@ -97,8 +97,8 @@ const EXPRESSIONS: &[&str] = &[
     "-name x -o -name '*' -a ! -name '*.txt'",
 ];
 
-/// Runs `find` with each line of `theirs` on the mount, and Xebec's, `$2`, with each of `ours` on the image, and says
-/// where they differ.
+/// Runs GNU find with each line of `theirs` on the mount, and the program `$2` with each line of `ours` on the image,
+/// and prints the differences.
 const COMPARE: &str = r#"
 cd "$1"
 mount -t xfs -o loop,nouuid,noatime linux mnt
@@ -112,7 +112,7 @@ umount mnt
 "#;
 
 #[test]
-fn expressions_find_what_gnu_find_finds() {
+fn expressions_match_gnu_find() {
     let tools = ["mkfs.xfs", "find", "diff"];
     let Some(twins) = needs::met(Twins::run(MAKE, &[&["touch @x-marks"]], &tools)) else { return };
     let folder = twins.folder.path();

@@ -1,12 +1,12 @@
-//! Flags and projects: what they forbid to each call, with the error of Linux, and how new files take them over.
+//! Flags and projects: the calls that they forbid, with the errors of Linux, and how new files inherit them.
 
 use crate::{Twins, expect_same};
 
-/// What each case works on.
+/// Creates the files of each case.
 const MAKE: &str = "mkdir d d/sub e e/sub; echo file > f; echo in > d/g; echo h > e/h; echo q > q; mkfifo p; \
     ln -s f l; chmod 640 f; setfattr -n user.x -v y f";
 
-/// What is done to the file `f`, or by it.
+/// Commands on the file `f`.
 const TO_FILE: &[&str] = &[
     "chmod 600 @f",
     "chown 1:1 @f",
@@ -31,7 +31,7 @@ const TO_FILE: &[&str] = &[
     "chattr =A @f",
 ];
 
-/// What is done in the directory `d`, or to it.
+/// Commands on the directory `d` and in it.
 const IN_DIRECTORY: &[&str] = &[
     "touch @d/new",
     "touch @d/g",
@@ -64,7 +64,7 @@ const IN_DIRECTORY: &[&str] = &[
     "chmod 600 @d/g",
 ];
 
-/// Projects that are handed down, and who may come in.
+/// Inheritance of projects, hints and flags, and moves between projects.
 const PROJECTS: &[&[&str]] = &[
     &["project -R 5 @d", "touch @d/new", "mkdir @d/below", "mknod @d/fifo p", "ln -s x @d/link"],
     &["project 5 @d", "mv -T @f @d/f", "ln @f @d/f", "mv -T @p @d/p", "mv -T @l @d/l", "mv -T @d/g @out"],
@@ -79,9 +79,9 @@ const PROJECTS: &[&[&str]] = &[
     &["chattr -R +A @d", "chattr -d @d/g", "chattr =S @f"],
 ];
 
-/// What Linux is to do in place of commands that it has by other names. `mv -T` of `mv` alone does not see `rename`'s
-/// errors for what they are: it copies.
-const WORDS: &str = r#"
+/// Shell functions for commands of Xebec with other names in Linux. `mv` is replaced because it copies after an error
+/// of `rename`.
+const FUNCTIONS: &str = r#"
 project() { local r=; if [ "$1" = -R ]; then r=-R; shift; fi; local id=$1; shift
     for path; do for file in $(if [ "$r" ]; then find "$path"; else echo "$path"; fi); do
         [ -f "$file" ] || [ -d "$file" ] || continue
@@ -90,7 +90,7 @@ project() { local r=; if [ "$1" = -R ]; then r=-R; shift; fi; local id=$1; shift
             if [ "$id" = 0 ]; then xfs_io -r -c 'chattr -P' "$file"; else xfs_io -r -c 'chattr +P' "$file"; fi
         fi
     done; done; }
-hint() { local said; said=$(xfs_io -r -c "$1 $2" "$3" 2>&1); [ -z "$said" ]; }
+hint() { local output; output=$(xfs_io -r -c "$1 $2" "$3" 2>&1); [ -z "$output" ]; }
 extsize() { hint extsize "$1" "$2"; }
 cowextsize() { hint cowextsize "$1" "$2"; }
 chattr() { case "$1 $2" in
@@ -104,8 +104,9 @@ mkdir() { python3 -c 'import os, sys; os.mkdir(sys.argv[1])' "$1"; }
 mknod() { python3 -c 'import os, sys; os.mkfifo(sys.argv[1])' "$1"; }
 "#;
 
-/// Shows everything that the cases change. Linux makes the fork for attributes where it thinks that there will be some:
-/// whether there is one is left out.
+/// Prints everything that the cases change, except for the attribute fork flag: Linux creates attribute forks in
+/// advance.
+
 const SHOW: &str = r#"
 for path in $(find . -mindepth 2 | sort); do
     printf '%s %s\n' "$path" "$(stat -c '%A %h %u:%g %s' "$path")"
@@ -116,7 +117,7 @@ done
 "#;
 
 #[test]
-fn flags_and_projects_forbid_what_linux_forbids() {
+fn flags_and_projects_forbid_the_calls_that_linux_forbids() {
     let mut lines: Vec<Vec<String>> = Vec::new();
     for (calls, name) in [(TO_FILE, "f"), (IN_DIRECTORY, "d")] {
         for flag in ["+i", "+a"] {
@@ -130,7 +131,7 @@ fn flags_and_projects_forbid_what_linux_forbids() {
         lines.iter().map(|case| case.iter().map(|line| line.as_str()).collect()).collect();
     let cases: Vec<&[&str]> = cases.iter().map(|case| case.as_slice()).collect();
     let Some(twins) =
-        needs::met(Twins::run_with(WORDS, MAKE, &cases, &["chattr", "setfattr", "setfacl", "python3"]))
+        needs::met(Twins::run_with(FUNCTIONS, MAKE, &cases, &["chattr", "setfattr", "setfacl", "python3"]))
     else {
         return;
     };
@@ -139,9 +140,9 @@ fn flags_and_projects_forbid_what_linux_forbids() {
     expect_same(&linux, &xebec);
 }
 
-/// Writes to files with a hint for the size of their extents. None is to a hole in a unit of which a part is mapped:
-/// Linux then moves the unit behind that part. And at most two appends each: Linux gives back what a unit has behind
-/// the end at a file's first close alone, so a third append would find it there.
+/// Writes to files with an extent size hint. No write goes to a hole in a partly mapped unit, because Linux then shifts
+/// the unit after the mapped part. Each file has at most two appends, because Linux frees blocks past the end of a file
+/// only at the first close, so a third append would find them.
 const HINTED: &[&[&str]] = &[
     &["touch @n", "extsize 64k @n", "write @n --at 0 --text x"],
     &["touch @n", "extsize 64k @n", "write @n --at 102400 --text x"],
@@ -159,7 +160,7 @@ const HINTED: &[&[&str]] = &[
     ],
 ];
 
-/// What is mapped of each file, without where, and whether it is written.
+/// Prints the mappings of each file without block numbers: written, unwritten or hole.
 const SHOW_MAPS: &str = r#"
 for path in $(find . -mindepth 2 -type f -size +0 | sort); do
     echo "$path"
@@ -176,12 +177,13 @@ done
 "#;
 
 #[test]
-fn a_hint_shapes_what_writes_allocate_as_with_linux() {
-    let words = format!(
-        "{WORDS}\nwrite() {{ printf '%s\\n' \"$5\" |\n    dd of=\"$1\" bs=64k seek=\"$3\" oflag=seek_bytes \
+fn extent_size_hints_allocate_as_on_linux() {
+    let functions = format!(
+        "{FUNCTIONS}\nwrite() {{ printf '%s\\n' \"$5\" |\n    dd of=\"$1\" bs=64k seek=\"$3\" oflag=seek_bytes \
          conv=notrunc status=none; }}\n"
     );
-    let Some(twins) = needs::met(Twins::run_with(&words, MAKE, HINTED, &["chattr", "setfattr", "python3"]))
+    let Some(twins) =
+        needs::met(Twins::run_with(&functions, MAKE, HINTED, &["chattr", "setfattr", "python3"]))
     else {
         return;
     };
@@ -192,7 +194,7 @@ fn a_hint_shapes_what_writes_allocate_as_with_linux() {
 }
 
 #[test]
-fn letters_are_those_of_lsattr() {
+fn lsattr_letters_match_linux() {
     let cases: &[&[&str]] = &[&["chattr +iadAS @f"], &["chattr +d @f", "chattr =S @f"], &["chattr +aA @d"]];
     let Some(twins) = needs::met(Twins::run(MAKE, cases, &["chattr", "lsattr"])) else { return };
     let letters = |text: &str| {
@@ -210,7 +212,7 @@ fn letters_are_those_of_lsattr() {
     let (linux, xebec) = twins.show("lsattr -R . 2>/dev/null | grep -v '^$\\|:$'");
     assert_eq!(letters(&linux), letters(&xebec));
     let ours = twins.ours("lsattr", &["-R", "/"]);
-    // lsattr passes over what it cannot open.
+    // lsattr of Linux skips files that it cannot open.
     let ours: Vec<_> = letters(&ours).into_iter().filter(|(path, _)| !path.ends_with(['l', 'p'])).collect();
     assert_eq!(letters(&linux), ours);
     assert!(ours.iter().any(|(path, set)| path == "0/f" && set == "ASadi"), "{ours:?}");

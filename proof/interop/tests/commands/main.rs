@@ -1,14 +1,14 @@
-//! Commands of Xebec beside those of Linux that have their names: the same words, the same files afterwards.
+//! Compares commands of Xebec with those of Linux of the same name: the same arguments must give the same files.
 //!
 //! | part | subject |
 //! |---|---|
-//! | this file | a volume on which Linux did it, and one on which Xebec did |
-//! | [`acl`] | `setfacl`, `getfacl`, and what `chmod` does to lists |
-//! | [`copy`] | `cp`, in all directions, beside that of GNU |
-//! | [`everyday`] | what the other commands change, beside those of GNU |
-//! | [`find`] | expressions of `find` beside those of GNU |
-//! | [`flags`] | `chattr`, `lsattr`, `project`, `extsize`, and what all calls make of flags and projects |
-// A test says what it expects by panicking; clippy sees that in test functions only.
+//! | this file | runs commands of Linux on one volume and of Xebec on another |
+//! | [`acl`] | `setfacl`, `getfacl`, and the effect of `chmod` on ACLs |
+//! | [`copy`] | `cp` in all directions |
+//! | [`everyday`] | other commands that change files |
+//! | [`find`] | expressions of `find` |
+//! | [`flags`] | `chattr`, `lsattr`, `project`, `extsize`, and the effect of flags and projects on other calls |
+// Clippy permits panics in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod acl;
@@ -24,8 +24,8 @@ use std::process::Stdio;
 use interop::built;
 use tempfile::TempDir;
 
-/// Makes two volumes `$1/linux` and `$1/xebec`, and in each a folder `0`, `1`, ... `$2` with what `$3` makes there.
-/// Then it runs the lines of `$4` on the first, by the words of `$5`.
+/// Creates two volumes `$1/linux` and `$1/xebec`, each with folders `0` to `$2` in which it runs the script `$3`. Then
+/// it runs the lines of the file `$4` on the first, with the shell functions in `$5`.
 const BEGIN: &str = r#"
 cd "$1"
 mkdir mnt
@@ -46,7 +46,7 @@ cd ..
 umount mnt
 "#;
 
-/// Shows both volumes by the command `$2`.
+/// Runs the command `$2` on both volumes.
 const SHOW: &str = r#"
 cd "$1"
 for volume in linux xebec; do
@@ -56,13 +56,13 @@ for volume in linux xebec; do
 done
 "#;
 
-/// Two volumes.
+/// The two volumes.
 pub struct Twins {
     folder: TempDir,
     xebec: PathBuf,
 }
 
-/// Runs a script in a mount namespace of its own; gives what it prints.
+/// Runs a script in a new mount namespace and returns its output.
 fn script(text: &str, arguments: &[&Path]) -> String {
     let mut command = needs::script("-eu", text, "commands");
     let output = command.args(arguments).output().unwrap();
@@ -71,14 +71,14 @@ fn script(text: &str, arguments: &[&Path]) -> String {
 }
 
 impl Twins {
-    /// Makes the volumes, and runs each case's lines on both: those of case `n` in the folder `/n`, in which `make`
-    /// made what they work on. In a line, `@` stands before each path. Both must fail, or not, alike.
+    /// Creates the volumes, and runs the lines of each case on both. Case `n` runs in the folder `/n`, prepared by the
+    /// script `make`. In a line, `@` precedes each path. Both must succeed or fail alike.
     pub fn run(make: &str, cases: &[&[&str]], tools: &[&str]) -> Result<Self, String> {
         Self::run_with("", make, cases, tools)
     }
 
-    /// The same, where `words` tells Linux what to do for commands that it has by other names.
-    pub fn run_with(words: &str, make: &str, cases: &[&[&str]], tools: &[&str]) -> Result<Self, String> {
+    /// Runs the cases, with shell functions for commands that Linux does not have by this name; see [`Twins::run`].
+    pub fn run_with(functions: &str, make: &str, cases: &[&[&str]], tools: &[&str]) -> Result<Self, String> {
         needs::mounting().and_then(|()| needs::tools(tools))?;
         let (folder, xebec) = (tempfile::tempdir().unwrap(), built::xebec()?);
         let lines = |path: &dyn Fn(usize) -> String, number: bool| {
@@ -94,44 +94,44 @@ impl Twins {
         let file = folder.path().join("lines");
         std::fs::write(&file, lines(&|_| "./".into(), true)).unwrap();
         let last = (cases.len() - 1).to_string();
-        let arguments = [folder.path(), Path::new(&last), Path::new(make), &file, Path::new(words)];
+        let arguments = [folder.path(), Path::new(&last), Path::new(make), &file, Path::new(functions)];
         let answers = script(BEGIN, &arguments);
         let twins = Self { folder, xebec };
         let own = twins.session(&lines(&|n| format!("/{n}/"), false));
         let all = cases.iter().enumerate().flat_map(|(n, case)| case.iter().map(move |line| (n, line)));
         let mut differ = String::new();
         for ((at, (n, line)), answer) in all.enumerate().zip(answers.lines()) {
-            let told = own.iter().find(|(number, _)| *number == at + 1);
-            if answer.ends_with("failed") != told.is_some() {
-                differ += &format!("case {n}, {line:?}: Linux says {answer:?}, Xebec {told:?}\n");
+            let error = own.iter().find(|(number, _)| *number == at + 1);
+            if answer.ends_with("failed") != error.is_some() {
+                differ += &format!("case {n}, {line:?}: Linux: {answer:?}, Xebec: {error:?}\n");
             }
         }
         assert!(differ.is_empty(), "{differ}");
         Ok(twins)
     }
 
-    /// Runs lines on the volume of Xebec; gives the numbers of those that failed, with what was said.
+    /// Runs lines on the volume of Xebec. Returns the numbers and messages of those that failed.
     fn session(&self, lines: &str) -> Vec<(usize, String)> {
         let mut sh = needs::own(&self.xebec);
         sh.arg("sh").arg(self.folder.path().join("xebec")).stdin(Stdio::piped()).stderr(Stdio::piped());
         let mut sh = sh.spawn().unwrap();
         sh.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
-        let said = String::from_utf8(sh.wait_with_output().unwrap().stderr).unwrap();
-        let failures = said.lines().filter_map(|line| {
+        let stderr = String::from_utf8(sh.wait_with_output().unwrap().stderr).unwrap();
+        let failures = stderr.lines().filter_map(|line| {
             let (_, rest) = line.split_once("line ")?;
             Some((rest.split_once(':')?.0.parse().ok()?, rest.to_owned()))
         });
         failures.collect()
     }
 
-    /// What Linux shows of its own volume, and of Xebec's, by a command.
+    /// Returns the output of a command of Linux on its own volume, and on Xebec's.
     pub fn show(&self, command: &str) -> (String, String) {
         script(SHOW, &[self.folder.path(), Path::new(command)]);
         let read = |name: &str| std::fs::read_to_string(self.folder.path().join(name)).unwrap();
         (read("linux.shown"), read("xebec.shown"))
     }
 
-    /// What Xebec shows of the volume that Linux changed.
+    /// Returns the output of a command of Xebec on the volume that Linux changed.
     pub fn ours(&self, command: &str, arguments: &[&str]) -> String {
         let mut ours = needs::own(&self.xebec);
         let output =
@@ -140,7 +140,7 @@ impl Twins {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// `xfs_repair -n` has no complaint.
+    /// Runs `xfs_repair -n`.
     pub fn judge(&self) {
         let image = self.folder.path().join("xebec");
         let output = needs::command("xfs_repair").args(["-n", "-f"]).arg(image).output().unwrap();
@@ -148,7 +148,7 @@ impl Twins {
     }
 }
 
-/// Both are the same, part by part: parts end with an empty line, and come in any order.
+/// Compares two texts by paragraphs, in any order.
 pub fn expect_same(left: &str, right: &str) {
     let parts = |text: &str| {
         let mut parts: Vec<String> = text.split("\n\n").map(|part| part.trim().to_owned()).collect();

@@ -1,9 +1,9 @@
-//! Contents of files, judged by Linux.
+//! File contents: the model and the FUSE mount compared with Linux.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`posix`], [`rules`] | the kernel as a subject: the model's rules are Linux's |
-// A test says what it expects by panicking; clippy sees that in test functions only.
+//! | [`posix`], [`rules`] | the kernel as a subject, and its comparison with the model |
+// Clippy permits panics in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod posix;

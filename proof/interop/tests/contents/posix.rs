@@ -1,4 +1,4 @@
-//! The files of a folder, by system calls: the kernel as a subject.
+//! Files of a directory through system calls: the kernel as a subject.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use block::AlignedBuf;
-use model::contents::{OpenFile, Reserve, Subject};
+use model::contents::{FallocateMode, OpenFile, Subject};
 use model::{Answer, Failure};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, seek};
 
@@ -16,8 +16,8 @@ const EBADE: i32 = 52;
 /// A mounted volume.
 pub struct Folder(pub PathBuf);
 
-/// One of its files.
-pub struct Open {
+/// An open file: once for buffered and once for direct I/O.
+pub struct PosixFile {
     path: PathBuf,
     file: File,
     direct: File,
@@ -29,16 +29,16 @@ fn failed(error: impl Into<io::Error>) -> Failure {
 }
 
 impl Subject for Folder {
-    type File = Open;
+    type File = PosixFile;
 
-    fn open(&self, name: &str) -> Answer<Open> {
+    fn open(&self, name: &str) -> Answer<PosixFile> {
         let path = self.0.join(name);
         let open = |flags: OFlags| {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).custom_flags(flags.bits() as i32);
             options.open(&path).map_err(failed)
         };
-        Ok(Open { file: open(OFlags::empty())?, direct: open(OFlags::DIRECT)?, path })
+        Ok(PosixFile { file: open(OFlags::empty())?, direct: open(OFlags::DIRECT)?, path })
     }
 
     fn sync(&self) -> Answer<()> {
@@ -46,13 +46,13 @@ impl Subject for Folder {
     }
 }
 
-impl Open {
+impl PosixFile {
     fn read_up_to(&self, file: &File, at: u64, into: &mut [u8]) -> Answer<usize> {
         let mut done = 0;
         while done < into.len() {
             match file.read_at(&mut into[done..], at + done as u64).map_err(failed)? {
                 0 => break,
-                // The end: another try from here would not be aligned.
+                // The end of the file: another read from here would not be aligned.
                 more if !more.is_multiple_of(512) => return Ok(done + more),
                 more => done += more,
             }
@@ -61,7 +61,7 @@ impl Open {
     }
 }
 
-impl OpenFile for Open {
+impl OpenFile for PosixFile {
     fn read(&self, at: u64, length: u64, direct: bool) -> Answer<Vec<u8>> {
         let length = length.min(self.size()?.saturating_sub(at).next_multiple_of(65536)) as usize;
         let mut aligned = AlignedBuf::zeroed(length);
@@ -90,33 +90,33 @@ impl OpenFile for Open {
         self.file.set_len(size).map_err(failed)
     }
 
-    fn reserve(&self, what: Reserve, at: u64, length: u64, keep: bool) -> Answer<()> {
-        let keeps = if keep { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
-        let flags = match what {
-            Reserve::Allocate => keeps,
-            Reserve::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
-            Reserve::Zero => FallocateFlags::ZERO_RANGE | keeps,
-            Reserve::Collapse => FallocateFlags::COLLAPSE_RANGE,
-            Reserve::Insert => FallocateFlags::INSERT_RANGE,
-            Reserve::Unshare => FallocateFlags::UNSHARE_RANGE | keeps,
+    fn fallocate(&self, mode: FallocateMode, at: u64, length: u64, keep_size: bool) -> Answer<()> {
+        let keep = if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+        let flags = match mode {
+            FallocateMode::Allocate => keep,
+            FallocateMode::Punch => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            FallocateMode::Zero => FallocateFlags::ZERO_RANGE | keep,
+            FallocateMode::Collapse => FallocateFlags::COLLAPSE_RANGE,
+            FallocateMode::Insert => FallocateFlags::INSERT_RANGE,
+            FallocateMode::Unshare => FallocateFlags::UNSHARE_RANGE | keep,
         };
         fallocate(&self.file, flags, at, length).map_err(failed)
     }
 
-    /// By `xfs_io`, whose words are all that it gives of an error.
-    fn share(&self, from: &Self, from_at: u64, to_at: u64, length: u64, equal: bool) -> Answer<()> {
-        let verb = if equal { "dedupe" } else { "reflink" };
+    /// Runs `xfs_io`, and derives the errno from its message.
+    fn share(&self, from: &Self, from_at: u64, to_at: u64, length: u64, dedupe: bool) -> Answer<()> {
+        let verb = if dedupe { "dedupe" } else { "reflink" };
         let source = from.path.to_str().unwrap();
         let call = format!("{verb} {source} {from_at} {to_at} {length}");
         let output = needs::command("xfs_io").args(["-c", &call]).arg(&self.path).output().map_err(failed)?;
-        let words = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-        let fails = |errno, words: &str| Err(Failure { errno, message: words.to_owned() });
-        match &*words {
-            words if words.contains("Invalid argument") => fails(22, words),
-            words if words.contains("Extents did not match") => fails(EBADE, words),
-            words if words.contains("No space left") => fails(28, words),
-            words if output.status.success() && !words.contains("XFS_IOC") => Ok(()),
-            words => fails(0, words),
+        let message = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+        let fails = |errno, message: &str| Err(Failure { errno, message: message.to_owned() });
+        match &*message {
+            message if message.contains("Invalid argument") => fails(22, message),
+            message if message.contains("Extents did not match") => fails(EBADE, message),
+            message if message.contains("No space left") => fails(28, message),
+            message if output.status.success() && !message.contains("XFS_IOC") => Ok(()),
+            message => fails(0, message),
         }
     }
 

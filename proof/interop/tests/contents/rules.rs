@@ -1,7 +1,8 @@
-//! The model's rules against the kernel's: the same calls on both, every answer compared.
+//! The model's rules against the kernel's: runs the same calls on both and compares all results.
 
 use interop::mounted;
-use model::contents::{Call, Calls, Excused, Reserve, Session};
+use model::Tolerance;
+use model::contents::{Call, CallGenerator, FallocateMode, Session};
 
 use crate::posix::Folder;
 
@@ -9,45 +10,46 @@ use crate::posix::Folder;
 const CALLS: usize = 1500;
 
 #[test]
-fn the_model_answers_as_the_kernel_does() {
+fn kernel_matches_model() {
     mounted::run("rules::inner").unwrap();
 }
 
 #[test]
-fn the_mount_answers_as_the_model_does() {
-    mounted::run_on_xebec("rules::inner_without").unwrap();
+fn mount_matches_model() {
+    mounted::run_on_xebec("rules::inner_fuse_calls").unwrap();
 }
 
 #[test]
-#[ignore = "run by the_model_answers_as_the_kernel_does, on a mounted volume"]
+#[ignore = "run by kernel_matches_model, on a mounted volume"]
 fn inner() {
     walk(|_| true);
 }
 
 #[test]
-#[ignore = "run by the_mount_answers_as_the_model_does, on a mounted volume"]
-fn inner_without() {
-    walk(fuse_has);
+#[ignore = "run by mount_matches_model, on a mounted volume"]
+fn inner_fuse_calls() {
+    walk(fuse_supports);
 }
 
-/// The kernel answers these itself, with `EOPNOTSUPP`, for every mount through FUSE.
-fn fuse_has(call: &Call) -> bool {
-    let alone = |what| matches!(what, Reserve::Collapse | Reserve::Insert | Reserve::Unshare);
+/// Returns false for calls that the kernel refuses with `EOPNOTSUPP` on every FUSE mount.
+fn fuse_supports(call: &Call) -> bool {
+    let unsupported =
+        |mode| matches!(mode, FallocateMode::Collapse | FallocateMode::Insert | FallocateMode::Unshare);
     match call {
         Call::Clone { .. } | Call::Dedupe { .. } => false,
-        Call::Reserve { what, .. } => !alone(*what),
+        Call::Fallocate { mode, .. } => !unsupported(*mode),
         _ => true,
     }
 }
 
-fn walk(has: fn(&Call) -> bool) {
-    let Some(folder) = mounted::place().map(Folder) else { return };
+fn walk(supports: fn(&Call) -> bool) {
+    let Some(folder) = mounted::mount_point().map(Folder) else { return };
     for seed in 1..=6 {
         let name = format!("seed{seed}-");
-        let mut session = Session::new(&folder, &name, 3, 4096, Excused::default()).unwrap();
-        // Not past the cache: Linux answers EIO where that meets pages it cannot drop at the moment.
-        let usual = [300_000, 2_000_000][seed as usize % 2];
-        let mut calls = Calls::new(seed, usual, true, None).only(has);
+        let mut session = Session::new(&folder, &name, 3, 4096, Tolerance::default()).unwrap();
+        // No direct I/O: Linux returns EIO for a page that it cannot drop from the cache at the moment.
+        let size_max = [300_000, 2_000_000][seed as usize % 2];
+        let mut calls = CallGenerator::new(seed, size_max, true, None).only(supports);
         session.run(&mut calls, CALLS).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         session.compare_all().unwrap();
     }

@@ -1,12 +1,12 @@
-//! Hints for the size of extents of a source, in what `create` and `sync` make of it.
+//! Extent size hints of a source must be copied by `create` and `sync`.
 
 use std::path::Path;
 
 use interop::built;
 
-/// Makes a source on a volume in the folder `$1`, an image of it by `$2`, and two more with blocks or features that
-/// some hints do not go with; then changes the source and syncs. The kernel shows the hints of each: in `N.source` and
-/// `N.made`.
+/// Creates a source on a volume in the folder `$1`, an image of it with the program `$2`, and two more images with
+/// block sizes or features that exclude some hints; changes the source and syncs. Writes the hints on kernel mounts to
+/// `N.source` and `N.made`.
 const HINTS: &str = r#"
 cd "$1"; xebec=$2
 mkdir src mnt
@@ -17,7 +17,7 @@ folder=$1; trap 'umount "$folder/src"' EXIT
 show() {
     (cd "$1"; find . -type f -o -type d | sort | while read -r file; do
         xfs_io -r -c extsize -c cowextsize -c lsattr "$file"
-    done) | sed 's|[X-] | |' > "$2" # whether a file has room for attributes
+    done) | sed 's|[X-] | |' > "$2" # ignore the attribute fork flag
 }
 turn() {
     show src "$2.source"
@@ -49,28 +49,28 @@ turn made.xfs 2
 "$xebec" check --quiet other.xfs
 "#;
 
-/// `create` and `sync` dropped all of them, and nothing was said.
+/// `create` and `sync` dropped all hints silently.
 #[test]
-fn hints_of_a_source_are_taken_over_or_told() {
+fn extent_size_hints_are_copied_or_reported() {
     let Some(xebec) = needs::met(needs::mounting().and_then(|()| built::xebec())) else { return };
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut command = needs::script("-euo pipefail", HINTS, "hints");
     let output = command.arg(folder.path()).arg(xebec).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let part = |name: &str| std::fs::read_to_string(Path::new(folder.path()).join(name)).unwrap();
-    let told =
+    let summary =
         |turn: u32| -> serde_json::Value { serde_json::from_str(&part(&format!("{turn}.json"))).unwrap() };
     for turn in 0..3 {
         let source = part(&format!("{turn}.source"));
         assert_eq!(part(&format!("{turn}.made")), source, "turn {turn}");
-        assert_eq!(told(turn)["not_kept"], serde_json::json!({}), "turn {turn}");
+        assert_eq!(summary(turn)["not_kept"], serde_json::json!({}), "turn {turn}");
         assert_eq!(source.matches("[1048576] ").count(), 1, "{source}");
     }
-    assert_eq!(told(2)["amended"], 0);
-    // Where nothing is copied on write, the hints for that are lost: of two files, and of two that inherited it.
+    assert_eq!(summary(2)["amended"], 0);
+    // Without reflink, CoW extent size hints are lost: of two files, and of two that inherited them.
     for turn in [3, 4] {
-        assert_eq!(told(turn)["not_kept"], serde_json::json!({ "extent size hints": 4 }), "turn {turn}");
+        assert_eq!(summary(turn)["not_kept"], serde_json::json!({ "extent size hints": 4 }), "turn {turn}");
     }
-    // A hint is a multiple of the block size: that of 4 KiB is not.
-    assert_eq!(told(5)["not_kept"], serde_json::json!({ "extent size hints": 1 }));
+    // A hint must be a multiple of the block size; 4 KiB is not.
+    assert_eq!(summary(5)["not_kept"], serde_json::json!({ "extent size hints": 1 }));
 }

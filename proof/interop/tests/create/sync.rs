@@ -1,4 +1,4 @@
-//! What `xebec sync` makes of an image is the tree that changed meanwhile, as the kernel shows both.
+//! After `xebec sync` an image must match its source tree, as shown by the kernel.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use read::manifest::{PathKey, Record};
 
 use super::{Scratch, portable};
 
-/// Mounts a copy of the image `$1`, makes `$4` of it, and then changes the tree and syncs by turns. After each turn
-/// both are shown by the kernel: in `$4.N.source` and `$4.N.made`.
+/// Mounts a copy of the image `$1`, creates the image `$4` from it, and then changes the tree and syncs in turn. Writes
+/// the manifests on kernel mounts after each turn to `$4.N.source` and `$4.N.made`.
 const SYNC: &str = r#"
 image=$1; source=$2; mount=$3; made=$4; xebec=$5; interop=$6; repair=$7; shift 7
 cp --sparse=always "$image" "$made.source"
@@ -52,14 +52,14 @@ xfs_io -r -c 'chattr -i' new/file; echo more >> new/file; ln new/file new/one; x
 xfs_io -r -c 'chattr -a' new/random; ln new/random new/two; xfs_io -r -c 'chattr +a' new/random
 xfs_io -r -c 'chattr -i' locked; xfs_io -r -c 'chattr -a' locked/in; rm -r locked
 follow
-# What is immutable stays in the source.
+# Immutable files remain in the source.
 find . -mindepth 1 -maxdepth 1 ! -name new -exec rm -rf {} + 2>&1 || true
 follow
 rm -rf ./* || true; follow
 cd /
 "#;
 
-/// Records that name files by the first path of each, so that names of one file are told from copies.
+/// Reads a manifest. Inode numbers are replaced by the first line of each file, to compare hard links.
 fn records(path: &Path) -> Vec<Record> {
     let text = std::fs::read_to_string(path).unwrap();
     let mut firsts: HashMap<u64, (PathKey, u64)> = HashMap::new();
@@ -67,7 +67,7 @@ fn records(path: &Path) -> Vec<Record> {
         let ino = Record::from_line(line).unwrap().ino;
         let mut record = portable(line);
         record.ino = firsts.entry(ino).or_insert((record.path.clone(), number as u64)).1;
-        // Reading has changed it, and what did not change keeps it.
+        // Access times change when the source is read.
         record.atime = String::new();
         record
     });
@@ -75,7 +75,7 @@ fn records(path: &Path) -> Vec<Record> {
 }
 
 #[test]
-fn an_image_that_follows_a_directory_is_the_directory() {
+fn synced_image_matches_its_source_directory() {
     let Some(scratch) = needs::met(
         Scratch::new().and_then(|scratch| needs::tools(&["setfattr", "setfacl"]).map(|()| scratch)),
     ) else {
@@ -94,7 +94,7 @@ fn an_image_that_follows_a_directory_is_the_directory() {
         for turn in 0..8 {
             let part = |of: &str| PathBuf::from(format!("{}.{turn}.{of}", made.display()));
             let (made, source) = (records(&part("made")), records(&part("source")));
-            assert_eq!(made.len(), source.len(), "{layout:?}, turn {turn}: as many files");
+            assert_eq!(made.len(), source.len(), "{layout:?}, turn {turn}: number of files");
             for (made, source) in made.iter().zip(&source) {
                 assert_eq!(made, source, "{layout:?}, turn {turn}");
             }

@@ -1,14 +1,14 @@
-//! Which images are compared: those of the corpus that hold structures at rest.
+//! Selection of images: those of the corpus whose structures are consistent.
 
 use std::path::{Path, PathBuf};
 
 use interop::built;
 
-/// The images but for three sorts: those that must be refused; large ones, which hold nothing more; and dirty ones,
-/// where without the log's replay a pointer may lead to what is something else by now.
+/// Returns all images except those that must be refused, large ones without more structures, and dirty ones, where
+/// pointers may be stale without log replay.
 ///
 /// # Errors
-/// What keeps them from being made, or from being compared.
+/// A program or privilege is missing, or the images cannot be created.
 pub fn find() -> Result<Vec<PathBuf>, String> {
     needs::tools(&["xfs_db"])?;
     let folder = built::corpus(Path::new(env!("CARGO_TARGET_TMPDIR")))?;

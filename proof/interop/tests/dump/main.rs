@@ -1,13 +1,13 @@
-//! What `dump` shows against what `xfs_db` prints of the same structure: every `name = value` of theirs must stand in
-//! ours. The differences that are meant are in [`print::same`], and in `docs/format.md`.
+//! Compares `dump` with `xfs_db`: every `name = value` of `xfs_db` must be in the dump of the same structure. Intended
+//! differences are in [`print`] and in `docs/format.md`.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`images`] | which images of the corpus are compared |
-//! | [`tour`] | which structures of an image are compared |
-//! | [`mapping`] | the extents of a fork against `xfs_db`'s `bmap` |
-//! | [`print`] | `xfs_db`'s output taken apart, and when two values are the same |
-// A test says what it expects by panicking; clippy sees that in test functions only.
+//! | [`images`] | selection of images of the corpus |
+//! | [`tour`] | selection of structures of an image |
+//! | [`mapping`] | comparison of mappings with `bmap` of `xfs_db` |
+//! | [`print`] | parsing the output of `xfs_db`, and comparison of values |
+// Clippy permits panics in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod images;
@@ -24,43 +24,43 @@ use dump::types::Type;
 use dump::{Dumped, Request};
 use read::Volume;
 
-/// Compares every structure of a tour, and returns the complaints, the first of each structure.
-fn compare(image: &Path, complaints: &mut Vec<String>) -> usize {
+/// Compares all selected structures of an image, and adds the first difference of each. Returns their number.
+fn compare(image: &Path, differences: &mut Vec<String>) -> usize {
     let device = FileDevice::open(image, &OpenOptions::default()).unwrap();
     let volume = Volume::open(Arc::new(device)).unwrap();
-    let stops = tour::plan(&volume);
+    let structures = tour::plan(&volume);
     let log = image.with_extension("log");
-    let printed = print::run(image, log.exists().then_some(&log), &stops);
-    for (stop, theirs) in stops.iter().zip(&printed) {
-        let complaint = match dump::dump(&volume, &stop.request) {
-            Ok(ours) => complaint(&volume, stop, &ours, theirs),
+    let printed = print::run(image, log.exists().then_some(&log), &structures);
+    for (structure, theirs) in structures.iter().zip(&printed) {
+        let difference = match dump::dump(&volume, &structure.request) {
+            Ok(ours) => difference(&volume, structure, &ours, theirs),
             Err(error) => Some(error.to_string()),
         };
-        if let Some(complaint) = complaint {
-            complaints.push(format!("{}: {}: {complaint}", image.display(), stop.words));
+        if let Some(difference) = difference {
+            differences.push(format!("{}: {}: {difference}", image.display(), structure.words));
         }
     }
-    stops.len()
+    structures.len()
 }
 
-/// What is wrong with what we show of a healthy structure.
-fn complaint(volume: &Volume, stop: &tour::Stop, ours: &Dumped, theirs: &str) -> Option<String> {
+/// Returns what is wrong with the dump of a healthy structure.
+fn difference(volume: &Volume, structure: &tour::Structure, ours: &Dumped, theirs: &str) -> Option<String> {
     if let Some(objection) = ours.shown.objections.first() {
-        return Some(format!("an objection to a healthy structure: {objection}"));
+        return Some(format!("damage reported in a healthy structure: {objection}"));
     }
-    if stop.is_mapping {
+    if structure.is_mapping {
         return mapping::difference(ours, theirs);
     }
-    print::difference(&ours.to_text(), theirs).or_else(|| by_address(volume, ours))
+    print::difference(&ours.to_text(), theirs).or_else(|| difference_by_address(volume, ours))
 }
 
-/// The same structure must be found by its address alone, and be as healthy there.
-fn by_address(volume: &Volume, ours: &Dumped) -> Option<String> {
+/// Checks that a dump by disk address shows the same structure.
+fn difference_by_address(volume: &Volume, ours: &Dumped) -> Option<String> {
     let daddr = ours.place.daddr?;
     let geometry = volume.geometry();
-    // An inode in a sector with others, and a directory block in pieces, have no address of their own.
-    let alone = ours.shown.kind != Type::Inode || geometry.inode_size >= 512;
-    if !alone
+    // Several inodes in a sector, and a directory block of several extents, have no unique address.
+    let is_unique = ours.shown.kind != Type::Inode || geometry.inode_size >= 512;
+    if !is_unique
         || ours.shown.kind == Type::Dir && geometry.dir_block_log > 0
         || ours.shown.kind == Type::Symlink
     {
@@ -68,35 +68,35 @@ fn by_address(volume: &Volume, ours: &Dumped) -> Option<String> {
     }
     let found = dump::dump(volume, &Request::parse(&["daddr", &daddr.to_string()]).unwrap());
     match found {
-        Err(error) => Some(format!("by its address: {error}")),
+        Err(error) => Some(format!("by disk address: {error}")),
         Ok(found) if found.to_text() == ours.to_text() => None,
         Ok(found) => {
             let (found, ours) = (found.to_text(), ours.to_text());
             let line = found.lines().zip(ours.lines()).find(|(found, ours)| found != ours);
-            Some(format!("by its address it differs: {line:?}"))
+            Some(format!("by disk address: {line:?}"))
         }
     }
 }
 
 #[test]
-fn dump_shows_what_xfs_db_prints() {
+fn dump_matches_xfs_db() {
     let Some(images) = needs::met(images::find()) else { return };
     let next = AtomicUsize::new(0);
     let found = Mutex::new((0, Vec::new()));
     let work = || {
         while let Some(image) = images.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let mut complaints = Vec::new();
-            let compared = compare(image, &mut complaints);
+            let mut differences = Vec::new();
+            let compared = compare(image, &mut differences);
             let mut found = found.lock().unwrap();
             found.0 += compared;
-            found.1.append(&mut complaints);
+            found.1.append(&mut differences);
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-    let (compared, complaints) = found.into_inner().unwrap();
+    let (compared, differences) = found.into_inner().unwrap();
     println!("{compared} structures of {} images compared", images.len());
     assert!(compared > 0, "no structure was compared");
-    let most = complaints.len().min(40);
-    assert!(complaints.is_empty(), "{} differ:\n{}", complaints.len(), complaints[..most].join("\n"));
+    let max = differences.len().min(40);
+    assert!(differences.is_empty(), "{} differ:\n{}", differences.len(), differences[..max].join("\n"));
 }

@@ -1,15 +1,15 @@
-//! The extents of a fork against `xfs_db`'s `bmap`, which prints a line for each:
+//! Compares the mappings of a fork with `bmap` of `xfs_db`, which prints a line for each:
 //! `data offset 0 startblock 12 (0/12) count 1 flag 0`.
 
 use dump::Dumped;
 use dump::value::{Struct, Value};
 
-/// Logical block, disk block, blocks, unwritten.
+/// File offset, start block, length, unwritten.
 type Mapping = [u64; 4];
 
-/// The first extent that differs.
+/// Returns the first mapping that differs.
 pub fn difference(ours: &Dumped, theirs: &str) -> Option<String> {
-    let (ours, theirs) = (joined(extents(ours)), joined(theirs.lines().filter_map(parse).collect()));
+    let (ours, theirs) = (merge(extents(ours)), merge(theirs.lines().filter_map(parse).collect()));
     if ours == theirs {
         return None;
     }
@@ -33,8 +33,8 @@ fn extents(ours: &Dumped) -> Vec<Mapping> {
     listing.rows.iter().filter_map(mapping).collect()
 }
 
-/// Neighbours as one: ours are cut where sharing begins and ends, theirs as the extents lie.
-fn joined(mappings: Vec<Mapping>) -> Vec<Mapping> {
+/// Merges adjacent mappings: ours are split where sharing starts and ends.
+fn merge(mappings: Vec<Mapping>) -> Vec<Mapping> {
     let mut joined: Vec<Mapping> = Vec::new();
     for mapping in mappings {
         match joined.last_mut() {

@@ -1,20 +1,20 @@
-//! `xfs_db`'s output taken apart, and when two values are the same.
+//! Parses the output of `xfs_db`, and compares values.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::tour::Stop;
+use crate::tour::Structure;
 
-/// Between the structures in the output of one run.
+/// Separator of structures in the output.
 const MARK: &str = "@@@@";
 
-/// What `xfs_db` prints of each stop.
-pub fn run(image: &Path, log: Option<&Path>, stops: &[Stop]) -> Vec<String> {
+/// Returns the output of `xfs_db` for each structure.
+pub fn run(image: &Path, log: Option<&Path>, structures: &[Structure]) -> Vec<String> {
     let mut script = String::new();
-    for stop in stops {
-        writeln!(script, "echo {MARK}\n{}", stop.commands.join("\n")).unwrap();
+    for structure in structures {
+        writeln!(script, "echo {MARK}\n{}", structure.commands.join("\n")).unwrap();
     }
     let name = image.file_stem().unwrap().to_string_lossy();
     let path =
@@ -24,7 +24,7 @@ pub fn run(image: &Path, log: Option<&Path>, stops: &[Stop]) -> Vec<String> {
     if let Some(log) = log {
         command.arg("-l").arg(log);
     }
-    // Dates in UTC, as ours are. A dirty log makes it complain, and print all the same.
+    // Dates in UTC, as ours. Messages about a dirty log are ignored.
     let output = command
         .env("TZ", "UTC")
         .args(["-r", "-c"])
@@ -36,11 +36,11 @@ pub fn run(image: &Path, log: Option<&Path>, stops: &[Stop]) -> Vec<String> {
     std::fs::remove_file(&path).unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let parts: Vec<String> = text.split(MARK).skip(1).map(str::to_string).collect();
-    assert_eq!(parts.len(), stops.len(), "{name}: xfs_db stopped before its end");
+    assert_eq!(parts.len(), structures.len(), "{name}: xfs_db ended early");
     parts
 }
 
-/// The names and values of a print. Rows of a table are part of its value.
+/// Parses names and values. Rows of a table belong to its value.
 fn parse(text: &str) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     let mut last = String::new();
@@ -58,32 +58,33 @@ fn parse(text: &str) -> BTreeMap<String, String> {
     fields
 }
 
-/// The first value of theirs that ours lacks or that differs.
+/// Returns the first value of `xfs_db` that is missing or different in ours.
 pub fn difference(ours: &str, theirs: &str) -> Option<String> {
     let (ours, theirs) = (parse(ours), parse(theirs));
     if theirs.is_empty() {
         return Some("xfs_db printed nothing".into());
     }
-    theirs.iter().find(|(name, value)| !is_meant(name, value, &theirs) && !is_same(name, value, &ours)).map(
-        |(name, value)| {
+    theirs
+        .iter()
+        .find(|(name, value)| !is_intended(name, value, &theirs) && !is_same(name, value, &ours))
+        .map(|(name, value)| {
             let short = |text: &str| text.chars().take(300).collect::<String>();
             format!(
                 "{name}: {} is {}",
                 ours.get(name).map_or("nothing".into(), |own| short(own)),
                 short(value)
             )
-        },
-    )
+        })
 }
 
-/// What they print and we do not, on purpose.
-fn is_meant(name: &str, value: &str, theirs: &BTreeMap<String, String>) -> bool {
-    // Padding that is zero.
+/// Returns true for values that only `xfs_db` prints, on purpose.
+fn is_intended(name: &str, value: &str, theirs: &BTreeMap<String, String>) -> bool {
+    // Zero padding.
     let padding = name == "pad" && value == "0";
-    // The type byte of an unused region of a directory: it has none, and what they print lies elsewhere.
+    // The file type of an unused directory region, which has none: xfs_db prints an unrelated byte.
     let unused =
         name.strip_suffix(".filetype").is_some_and(|of| theirs.contains_key(&format!("{of}.freetag")));
-    // They take the first block of a symbolic link's target for all of it: the checksum covers the whole run.
+    // xfs_db verifies the checksum of a symlink target over its first block only.
     let run = name == "crc" && theirs.contains_key("data") && value.ends_with("(bad)");
     padding || unused || run
 }
@@ -92,15 +93,15 @@ fn is_same(name: &str, theirs: &str, ours: &BTreeMap<String, String>) -> bool {
     let Some(ours) = ours.get(name) else { return false };
     if theirs.starts_with('"') {
         let (theirs, ours) = (unquote(theirs), unquote(ours));
-        // The label: they show what is behind its end too.
-        // Of a symbolic link's target they show the first block.
+        // xfs_db prints a label beyond its end, and only the first block of a symlink target.
+
         let (label, target) = (name == "fname", name == "data");
         return theirs == ours || label && theirs.starts_with(&ours) || target && ours.starts_with(&theirs);
     }
-    // Ours goes on with what the checksum should be.
+    // Ours also prints the expected checksum.
     let bad = theirs.strip_suffix(')').filter(|theirs| theirs.ends_with("(bad"));
     if let (Some(theirs), Some(ours)) = (columns(theirs), columns(ours)) {
-        // An older one knows fewer columns.
+        // Older versions have fewer columns.
         return theirs.iter().all(|(name, values)| ours.get(name) == Some(values));
     }
     theirs == ours
@@ -108,7 +109,7 @@ fn is_same(name: &str, theirs: &str, ours: &BTreeMap<String, String>) -> bool {
         || without_zeros(theirs) == without_zeros(ours)
 }
 
-/// The columns of a table, each with its values; `None` for what is no table.
+/// Returns the columns of a table with their values; `None` if it is not a table.
 fn columns(value: &str) -> Option<BTreeMap<&str, Vec<&str>>> {
     let mut rows = value.split('[').skip(1).map(|row| row.split(']').next().unwrap_or("").split(','));
     let mut table: Vec<_> = rows.next()?.map(|name| (name, Vec::new())).collect();
@@ -118,13 +119,13 @@ fn columns(value: &str) -> Option<BTreeMap<&str, Vec<&str>>> {
     Some(table.into_iter().collect())
 }
 
-/// A number, or numbers in a row with their indexes, without those that are zero: they leave out some of these.
+/// Returns numbers with their indices, without zeros, some of which xfs_db leaves out.
 fn without_zeros(value: &str) -> Vec<&str> {
     value.split(' ').filter(|item| !matches!(item.rsplit(':').next(), Some("" | "0"))).collect()
 }
 
-/// The bytes of a string in quotes, in either form: theirs escapes the seventh to the thirteenth control character by a
-/// letter, and quotes nothing.
+/// Returns the bytes of a quoted string in either format: xfs_db escapes the control characters 7 to 13 with a letter,
+/// and does not escape quotes.
 fn unquote(text: &str) -> Vec<u8> {
     let inner = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text).as_bytes();
     let mut bytes = Vec::new();

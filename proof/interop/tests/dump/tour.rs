@@ -1,4 +1,4 @@
-//! Which structures of a volume are compared, each by our words and by the commands that lead `xfs_db` there.
+//! Selection of the structures of a volume, each with a `dump` request and the `xfs_db` commands for it.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use dump::Request;
 use dump::value::{Struct, Value};
 use read::Volume;
 
-/// Inodes of each sort that are looked at in each image: see [`sort_of`].
+/// Maximum number of inodes of each class in an image; see [`class_of`].
 const INODES_MAX: usize = 8;
-/// Blocks that are looked at of each tree and of each fork.
+/// Maximum number of blocks of each tree and fork.
 const BLOCKS_MAX: usize = 8;
-/// AGs that are looked at.
+/// Maximum number of AGs.
 const AGS_MAX: u32 = 6;
 
-/// One structure.
-pub struct Stop {
-    /// Our words for it.
+/// A structure to compare.
+pub struct Structure {
+    /// Arguments of `dump`.
     pub words: String,
-    /// The same, understood.
+    /// The parsed arguments.
     pub request: Request,
-    /// The commands that make `xfs_db` print it.
+    /// Commands of `xfs_db` that print it.
     pub commands: Vec<String>,
-    /// Whether they print a mapping, and not a structure.
+    /// They print mappings, not a structure.
     pub is_mapping: bool,
 }
 
-/// Everything that is looked at in a volume.
-pub fn plan(volume: &Volume) -> Vec<Stop> {
-    let mut tour = Tour { volume, stops: Vec::new() };
+/// Selects the structures of a volume.
+pub fn plan(volume: &Volume) -> Vec<Structure> {
+    let mut tour = Tour { volume, structures: Vec::new() };
     let count = volume.geometry().ag_count();
     let mut inodes = Vec::new();
     for ag in (0..count).take(AGS_MAX as usize - 1).chain((count > AGS_MAX).then_some(count - 1)) {
@@ -37,36 +37,37 @@ pub fn plan(volume: &Volume) -> Vec<Stop> {
         tour.trees(ag);
         inodes.extend(chunks(volume, ag));
     }
-    let mut sorts: BTreeMap<Vec<u64>, Vec<u64>> = BTreeMap::new();
+    let mut classes: BTreeMap<Vec<u64>, Vec<u64>> = BTreeMap::new();
     for ino in inodes {
-        sorts.entry(sort_of(volume, ino)).or_default().push(ino);
+        classes.entry(class_of(volume, ino)).or_default().push(ino);
     }
-    for inodes in sorts.values() {
+    for inodes in classes.values() {
         for ino in inodes.iter().step_by(inodes.len().div_ceil(INODES_MAX)) {
             tour.inode(*ino);
         }
     }
-    tour.stops
+    tour.structures
 }
 
-/// What decides how an inode is printed: its type, the forms of its forks, and the magnitude of their extents.
-fn sort_of(volume: &Volume, ino: u64) -> Vec<u64> {
+/// Returns the properties that determine how an inode is printed: its type, formats of forks, magnitude of extent
+/// counts.
+fn class_of(volume: &Volume, ino: u64) -> Vec<u64> {
     let fields = show(volume, &format!("inode {ino}"));
     let Some(Value::Struct(core)) = fields.get("core") else { panic!("inode {ino} has no core") };
     let number = |name: &str| core.get(name).and_then(Value::number).unwrap_or(0);
     let magnitude = |name| number(name).checked_ilog2().map_or(0, |log| u64::from(log) + 1);
-    let mut sort = vec![number("mode") >> 12, number("format"), number("forkoff").min(1), number("aformat")];
-    // Of directories these tell the kinds of their blocks; of files they tell nothing that trees have not told.
+    let mut class = vec![number("mode") >> 12, number("format"), number("forkoff").min(1), number("aformat")];
+    // For directories, these determine the kinds of blocks; for files, the fork formats suffice.
     if number("mode") >> 12 == 4 {
-        sort.push(magnitude("nextents").max(magnitude("nblocks")));
+        class.push(magnitude("nextents").max(magnitude("nblocks")));
     }
-    sort.push(magnitude("naextents"));
-    sort
+    class.push(magnitude("naextents"));
+    class
 }
 
 struct Tour<'v> {
     volume: &'v Volume,
-    stops: Vec<Stop>,
+    structures: Vec<Structure>,
 }
 
 impl Tour<'_> {
@@ -77,7 +78,7 @@ impl Tour<'_> {
         if !is_mapping {
             commands.push("print".into());
         }
-        self.stops.push(Stop { words, request, commands, is_mapping });
+        self.structures.push(Structure { words, request, commands, is_mapping });
     }
 
     fn trees(&mut self, ag: u32) {
@@ -97,7 +98,7 @@ impl Tour<'_> {
         }
     }
 
-    /// A block of a tree, and some of those below.
+    /// Adds a block of a tree, and some of those below.
     fn tree(&mut self, words: String, commands: Vec<String>, pointers: &str) {
         let fields = show(self.volume, &words);
         let children = match fields.get("ptrs") {
@@ -111,7 +112,7 @@ impl Tour<'_> {
         }
     }
 
-    /// An inode, and some blocks of its forks.
+    /// Adds an inode, and some blocks of its forks.
     fn inode(&mut self, ino: u64) {
         let at = format!("inode {ino}");
         self.add(at.clone(), vec![at.clone()]);
@@ -144,7 +145,7 @@ impl Tour<'_> {
         }
     }
 
-    /// The blocks below a fork's root: the root itself is printed with the inode.
+    /// Adds blocks below the root of a fork, which is printed with the inode.
     fn bmbt(&mut self, words: String, at: &str, fork: &str) {
         let first = format!("{words} 1");
         self.tree(first, vec![at.into(), format!("addr {fork}.bmbt.ptrs[1]")], "ptrs");
@@ -156,7 +157,7 @@ impl Tour<'_> {
         let blocks: Vec<u64> =
             listing.rows.iter().filter_map(|row| row.get("file_block").and_then(Value::number)).collect();
         let sample = blocks.iter().step_by(blocks.len().div_ceil(BLOCKS_MAX).max(1));
-        // The last is of the kind that comes last: a free block, a value.
+        // The last block may be of another kind: a free index block, a remote value.
         for block in sample.chain(blocks.last()) {
             let commands = vec![format!("inode {ino}"), format!("{command} {block}")];
             self.add(format!("{verb} {ino} {block}"), commands);
@@ -164,7 +165,7 @@ impl Tour<'_> {
     }
 }
 
-/// The inodes that an AG's inode tree knows, free ones among them, where there are none of sparse chunks.
+/// Returns all inodes of an AG, including free ones, except those of sparse chunks.
 fn chunks(volume: &Volume, ag: u32) -> Vec<u64> {
     let mut inodes = Vec::new();
     let mut paths = vec![format!("inobt {ag}")];
@@ -187,7 +188,7 @@ fn chunks(volume: &Volume, ag: u32) -> Vec<u64> {
     inodes
 }
 
-/// The fields of a structure; none where it cannot be found, which the comparison then complains of.
+/// Returns the fields of a structure; none if it cannot be found, which the comparison reports.
 fn show(volume: &Volume, words: &str) -> Struct {
     let split: Vec<_> = words.split(' ').collect();
     dump::dump(volume, &Request::parse(&split).unwrap()).map(|dumped| dumped.shown.fields).unwrap_or_default()

@@ -1,10 +1,10 @@
-//! The kernel's XFS as a subject: system calls on a mounted volume, by inode number. It judges the model's rules.
+//! The kernel's XFS as a subject: system calls on a mounted volume, by inode number, to verify the model's rules.
 //!
-//! Every file is open (`O_PATH`) while it has a name or is held, so that it can be spoken of by its number, and so that
-//! no other file gets that number meanwhile.
+//! Every file with a name is kept open (`O_PATH`), so that it can be found by inode number, and so that its number is
+//! not reused.
 //!
 //! # Locking
-//! One mutex around the table of open files, never held over a system call that changes anything.
+//! One mutex around the table of open files, never held over a system call that changes the volume.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -12,40 +12,41 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use model::{Answer, Change, Facts, Failure, How, Kind, Name, New, Subject, Times};
+use model::{Answer, Failure, FileKind, Name, NewFile, RenameMode, SetAttr, Stat, Subject, Times};
 use rustix::fs::{
     self, AtFlags, CWD, FileType, Gid, Mode, OFlags, RawDir, RenameFlags, StatxFlags, Timespec, Uid,
 };
 use rustix::io::Errno;
 
-pub struct Calls {
+/// A mounted volume as a subject.
+pub struct SystemCalls {
     files: Mutex<HashMap<u64, File>>,
     root: u64,
 }
 
 struct File {
     fd: Arc<OwnedFd>,
-    /// Open beyond its last name.
-    held: bool,
+    /// It was opened by the model and must exist beyond its last name.
+    open: bool,
 }
 
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-impl Calls {
-    /// A mounted volume.
+impl SystemCalls {
+    /// Creates a subject for the volume mounted on `mount`.
     pub fn new(mount: &Path) -> Self {
-        // New files get the modes that the model says.
+        // The model decides the modes of new files.
         rustix::process::umask(Mode::empty());
         let root = fs::openat(CWD, mount, PATH, Mode::empty()).unwrap();
         let calls = Self { files: Mutex::default(), root: fs::fstat(&root).unwrap().st_ino };
-        calls.know(root).unwrap();
+        calls.remember(root).unwrap();
         calls
     }
 
-    /// Remembers an open file; gives its number.
-    fn know(&self, fd: OwnedFd) -> Answer<u64> {
+    /// Adds an open file to the table. Returns its inode number.
+    fn remember(&self, fd: OwnedFd) -> Answer<u64> {
         let number = fs::fstat(&fd).map_err(failure)?.st_ino;
-        self.files().entry(number).or_insert_with(|| File { fd: Arc::new(fd), held: false });
+        self.files().entry(number).or_insert_with(|| File { fd: Arc::new(fd), open: false });
         Ok(number)
     }
 
@@ -58,21 +59,21 @@ impl Calls {
         files.get(&number).map(|file| file.fd.clone()).ok_or_else(|| failure(Errno::NOENT))
     }
 
-    fn set_held(&self, number: u64, held: bool) -> Answer<()> {
+    fn set_open(&self, number: u64, open: bool) -> Answer<()> {
         let mut files = self.files();
-        files.get_mut(&number).ok_or_else(|| failure(Errno::NOENT))?.held = held;
+        files.get_mut(&number).ok_or_else(|| failure(Errno::NOENT))?.open = open;
         Ok(())
     }
 
-    /// The number that a name stands for, if it stands for any.
+    /// Returns the inode number of a name, if it exists.
     fn number(dir: &OwnedFd, name: &[u8]) -> Option<u64> {
         fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|stat| stat.st_ino)
     }
 
-    /// Closes a file that has lost its last name and is not held.
+    /// Closes a file without a name that the model has not opened.
     fn close_unnamed(&self, number: Option<u64>) {
         let Some(number) = number else { return };
-        let unnamed = |file: &File| !file.held && fs::fstat(&file.fd).is_ok_and(|stat| stat.st_nlink == 0);
+        let unnamed = |file: &File| !file.open && fs::fstat(&file.fd).is_ok_and(|stat| stat.st_nlink == 0);
         let closed = match self.files().entry(number) {
             Entry::Occupied(entry) if unnamed(entry.get()) => Some(entry.remove()),
             _ => None,
@@ -89,7 +90,7 @@ fn owners(uid: Option<u32>, gid: Option<u32>) -> (Option<Uid>, Option<Gid>) {
     (uid.map(Uid::from_raw), gid.map(Gid::from_raw))
 }
 
-impl Calls {
+impl SystemCalls {
     fn remove(&self, dir: u64, name: &[u8], flags: AtFlags) -> Answer<()> {
         let fd = self.file(dir)?;
         let number = Self::number(&fd, name);
@@ -99,26 +100,26 @@ impl Calls {
     }
 }
 
-impl Subject for Calls {
+impl Subject for SystemCalls {
     fn root(&self) -> u64 {
         self.root
     }
 
     fn lookup(&self, dir: u64, name: &[u8]) -> Answer<u64> {
-        self.know(fs::openat(&*self.file(dir)?, name, PATH, Mode::empty()).map_err(failure)?)
+        self.remember(fs::openat(&*self.file(dir)?, name, PATH, Mode::empty()).map_err(failure)?)
     }
 
-    fn create(&self, dir: u64, name: &[u8], new: &New) -> Answer<u64> {
+    fn create(&self, dir: u64, name: &[u8], new: &NewFile) -> Answer<u64> {
         let (fd, mode) = (&*self.file(dir)?, Mode::from_raw_mode(new.mode.into()));
         let node = |kind, major, minor| fs::mknodat(fd, name, kind, mode, fs::makedev(major, minor));
         let made = match &new.kind {
-            Kind::File => node(FileType::RegularFile, 0, 0),
-            Kind::Directory => fs::mkdirat(fd, name, mode),
-            Kind::Symlink(target) => fs::symlinkat(&**target, fd, name),
-            Kind::CharDevice(major, minor) => node(FileType::CharacterDevice, *major, *minor),
-            Kind::BlockDevice(major, minor) => node(FileType::BlockDevice, *major, *minor),
-            Kind::Fifo => node(FileType::Fifo, 0, 0),
-            Kind::Socket => node(FileType::Socket, 0, 0),
+            FileKind::File => node(FileType::RegularFile, 0, 0),
+            FileKind::Directory => fs::mkdirat(fd, name, mode),
+            FileKind::Symlink(target) => fs::symlinkat(&**target, fd, name),
+            FileKind::CharDevice(major, minor) => node(FileType::CharacterDevice, *major, *minor),
+            FileKind::BlockDevice(major, minor) => node(FileType::BlockDevice, *major, *minor),
+            FileKind::Fifo => node(FileType::Fifo, 0, 0),
+            FileKind::Socket => node(FileType::Socket, 0, 0),
         };
         made.map_err(failure)?;
         let (uid, gid) = owners(Some(new.uid), Some(new.gid));
@@ -138,12 +139,12 @@ impl Subject for Calls {
         self.remove(dir, name, AtFlags::REMOVEDIR)
     }
 
-    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), how: How) -> Answer<()> {
-        let flags = match how {
-            How::Replace => RenameFlags::empty(),
-            How::NoReplace => RenameFlags::NOREPLACE,
-            How::Exchange => RenameFlags::EXCHANGE,
-            How::Whiteout(_) => RenameFlags::WHITEOUT,
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Answer<()> {
+        let flags = match mode {
+            RenameMode::Replace => RenameFlags::empty(),
+            RenameMode::NoReplace => RenameFlags::NOREPLACE,
+            RenameMode::Exchange => RenameFlags::EXCHANGE,
+            RenameMode::Whiteout(_) => RenameFlags::WHITEOUT,
         };
         let (old, new) = (self.file(from.0)?, self.file(to.0)?);
         let replaced = Self::number(&new, to.1);
@@ -152,43 +153,43 @@ impl Subject for Calls {
         Ok(())
     }
 
-    fn anonymous(&self, dir: u64, new: &New) -> Answer<u64> {
+    fn anonymous(&self, dir: u64, new: &NewFile) -> Answer<u64> {
         let mode = Mode::from_raw_mode(new.mode.into());
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let fd = fs::openat(&*self.file(dir)?, ".", flags, mode).map_err(failure)?;
         let (uid, gid) = owners(Some(new.uid), Some(new.gid));
         fs::fchown(&fd, uid, gid).map_err(failure)?;
-        let number = self.know(fd)?;
-        self.set_held(number, true)?;
+        let number = self.remember(fd)?;
+        self.set_open(number, true)?;
         Ok(number)
     }
 
-    fn hold(&self, number: u64) -> Answer<()> {
-        self.set_held(number, true)
+    fn open(&self, number: u64) -> Answer<()> {
+        self.set_open(number, true)
     }
 
-    fn release(&self, number: u64) -> Answer<()> {
-        self.set_held(number, false)?;
+    fn close(&self, number: u64) -> Answer<()> {
+        self.set_open(number, false)?;
         self.close_unnamed(Some(number));
         Ok(())
     }
 
-    fn stat(&self, number: u64) -> Answer<Facts> {
+    fn stat(&self, number: u64) -> Answer<Stat> {
         let fd = &*self.file(number)?;
         let stat = fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::ALL).map_err(failure)?;
         let device = (stat.stx_rdev_major, stat.stx_rdev_minor);
         let kind = match FileType::from_raw_mode(stat.stx_mode.into()) {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Directory,
+            FileType::RegularFile => FileKind::File,
+            FileType::Directory => FileKind::Directory,
             FileType::Symlink => {
-                Kind::Symlink(fs::readlinkat(fd, "", Vec::new()).map_err(failure)?.into_bytes())
+                FileKind::Symlink(fs::readlinkat(fd, "", Vec::new()).map_err(failure)?.into_bytes())
             }
-            FileType::CharacterDevice => Kind::CharDevice(device.0, device.1),
-            FileType::BlockDevice => Kind::BlockDevice(device.0, device.1),
-            FileType::Fifo => Kind::Fifo,
-            _ => Kind::Socket,
+            FileType::CharacterDevice => FileKind::CharDevice(device.0, device.1),
+            FileType::BlockDevice => FileKind::BlockDevice(device.0, device.1),
+            FileType::Fifo => FileKind::Fifo,
+            _ => FileKind::Socket,
         };
-        Ok(Facts {
+        Ok(Stat {
             kind,
             mode: stat.stx_mode & 0o7777,
             uid: stat.stx_uid,
@@ -202,7 +203,7 @@ impl Subject for Calls {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = fs::openat(&*self.file(dir)?, ".", flags, Mode::empty()).map_err(failure)?;
         let (mut entries, mut buffer) = (BTreeMap::new(), Vec::with_capacity(1 << 16));
-        // Not by `Dir`, which makes nothing of what the kernel says of a removed directory.
+        // `Dir` ignores the error for a removed directory; `RawDir` returns it.
         let mut listing = RawDir::new(&fd, buffer.spare_capacity_mut());
         while let Some(entry) = listing.next() {
             let entry = entry.map_err(failure)?;
@@ -214,10 +215,10 @@ impl Subject for Calls {
         Ok(entries)
     }
 
-    fn set(&self, number: u64, change: &Change) -> Answer<()> {
+    fn set(&self, number: u64, change: &SetAttr) -> Answer<()> {
         let fd = &*self.file(number)?;
         if let Some(mode) = change.mode {
-            // The file itself, though it was opened for its path alone.
+            // chmod does not accept an `O_PATH` descriptor.
             let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
             fs::chmod(path, Mode::from_raw_mode(mode.into())).map_err(failure)?;
         }

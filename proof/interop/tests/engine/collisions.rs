@@ -1,4 +1,4 @@
-//! Forty thousand names of one hash in a directory, made and unmade by Xebec and the kernel in turn.
+//! A directory with 40,000 names with the same hash, created and removed by Xebec and the kernel in turn.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,8 +25,8 @@ cd /
 umount "$mount"
 "#;
 
-/// Names of 64 bytes with one hash: it rotates by 7 bits for each byte, so that bytes 32 apart are rotated alike, and
-/// equal changes of both cancel each other.
+/// Returns one of many names of 64 bytes with the same hash. The hash rotates by 7 bits per byte, so bytes 32 apart
+/// have the same rotation, and equal changes of both cancel out.
 fn name(number: u32) -> String {
     let flips = |at: u32| if number >> (at % 32) & 1 == 1 { 0x10 } else { 0 };
     (0..64).map(|at| char::from(b'a' ^ flips(at))).collect()
@@ -63,7 +63,7 @@ fn names(volume: &Volume, dir: Ino) -> BTreeSet<String> {
 }
 
 #[test]
-fn forty_thousand_names_of_one_hash_are_sound_and_readable() {
+fn forty_thousand_names_with_one_hash_are_sound_and_readable() {
     let Some(()) = needs::met(needs::mounting()) else { return };
     let work = kernel::scratch();
     let files = Files::new(work.path(), "image");
@@ -77,7 +77,7 @@ fn forty_thousand_names_of_one_hash_are_sound_and_readable() {
         volume.create(dir, name(number).as_bytes(), &NewFile::regular()).unwrap();
     }
     let mut expected = sorted(0..NAMES);
-    // In another order, and not all: leaves become stale, small and empty.
+    // Remove one in three, in another order: leaves get stale entries, become small and empty.
     for number in (0..NAMES).map(|number| number * 7919 % NAMES).filter(|number| number % 3 == 0) {
         volume.unlink(dir, name(number).as_bytes()).unwrap();
         expected.remove(&name(number));
@@ -86,7 +86,7 @@ fn forty_thousand_names_of_one_hash_are_sound_and_readable() {
     volume.unmount().unwrap();
     files.repair().unwrap();
 
-    // Each costs the kernel a look at half of all entries.
+    // Few names: for each, the kernel reads half of all entries.
     let kept: BTreeSet<String> = expected.iter().step_by(2000).cloned().collect();
     let removed: BTreeSet<String> = expected.iter().skip(1000).step_by(2000).cloned().collect();
     let created = sorted((0..NAMES).step_by(6000));

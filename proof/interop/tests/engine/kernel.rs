@@ -1,4 +1,4 @@
-//! Linux as judge: what both versions of `xfs_repair -n` say of an image, and what the kernel shows of it.
+//! Linux as judge of an image: `xfs_repair -n` of two versions, and the tree on a kernel mount.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -7,11 +7,12 @@ use std::sync::{Mutex, PoisonError};
 
 use block::{FileDevice, OpenOptions};
 use crashsim::Image;
-use model::Seen;
+use interop::damage::record::is_chatter;
+use model::ObservedTree;
 use read::manifest::Record;
 
-/// Mounts the image `$1`, with the log on `$2` unless that is empty, on `$3`, which replays a dirty log. What is done
-/// there follows.
+/// Mounts the image `$1`, with the external log `$2` unless it is empty, on `$3`; the mount replays a dirty log. Other
+/// commands follow.
 const MOUNT: &str = r#"
 image=$1 log=$2 mount=$3
 shift 3
@@ -27,7 +28,7 @@ if ! mount -t xfs -o "loop,$options" "$image" "$mount"; then
 fi
 "#;
 
-/// Prints the manifest by the program `$1`.
+/// Prints the manifest with the program `$1`.
 const SHOW: &str = r#"
 "$1" manifest "$mount"
 status=$?
@@ -35,30 +36,30 @@ umount "$mount" || status=1
 exit $status
 "#;
 
-/// An image, and what lies on a log device of its own.
+/// An image, with an external log if there is one.
 #[derive(Clone, Debug)]
 pub struct Files {
     pub image: PathBuf,
     pub log: Option<PathBuf>,
-    /// An empty folder to mount it on.
+    /// Mount point.
     pub mount: PathBuf,
-    /// The versions of `xfs_repair` that judge it.
+    /// The `xfs_repair` programs that judge it.
     pub judges: Vec<PathBuf>,
 }
 
 impl Files {
-    /// An image `name` in a folder, with its log within.
+    /// An image `name` in a folder, with an internal log.
     pub fn new(folder: &Path, name: &str) -> Self {
         let mount = folder.join("mnt");
         std::fs::create_dir_all(&mount).unwrap();
         Self { image: folder.join(name), log: None, mount, judges: vec![newer(), needs::path("xfs_repair")] }
     }
 
-    /// Has the kernel mount it, and a script do something there; `$mount` is where, its arguments are `$1` and so on.
-    /// The script unmounts. Gives what it printed.
+    /// Mounts the image with the kernel and runs a script, which must unmount it. `$mount` is the mount point; the
+    /// arguments are `$1` and so on. Returns the output.
     ///
     /// # Errors
-    /// What the kernel or the script says when it fails.
+    /// The messages of the kernel or of the script.
     pub fn mounted(&self, script: &str, arguments: &[&Path]) -> Result<String, String> {
         let mut command = needs::script("-u", &format!("{MOUNT}{script}"), "judge");
         command.arg(&self.image).arg(self.log.as_deref().unwrap_or(Path::new(""))).arg(&self.mount);
@@ -72,29 +73,29 @@ impl Files {
         Err(format!("the kernel does not mount or read it: {err}{}", out.join("\n")))
     }
 
-    /// What the kernel shows of it.
+    /// Returns the tree on a kernel mount.
     ///
     /// # Errors
-    /// That it does not mount it, or cannot read it, with what it says.
-    pub fn show(&self) -> Result<Seen, String> {
-        seen(&self.mounted(SHOW, &[Path::new(env!("CARGO_BIN_EXE_interop"))])?)
+    /// The kernel cannot mount or read it.
+    pub fn show(&self) -> Result<ObservedTree, String> {
+        parse_manifest(&self.mounted(SHOW, &[Path::new(env!("CARGO_BIN_EXE_interop"))])?)
     }
 
-    /// What `xfs_repair -n` of either version complains of; nothing of a sound volume.
+    /// Runs `xfs_repair -n` of all versions.
     ///
     /// # Errors
-    /// The complaint.
+    /// The findings.
     pub fn repair(&self) -> Result<(), String> {
-        self.judges.iter().try_for_each(|judge| self.ask(judge))
+        self.judges.iter().try_for_each(|judge| self.repair_with(judge))
     }
 
-    /// What one `xfs_repair -n` complains of.
+    /// Runs one `xfs_repair -n`.
     ///
     /// # Errors
-    /// The complaint.
-    pub fn ask(&self, judge: &Path) -> Result<(), String> {
+    /// The findings.
+    pub fn repair_with(&self, judge: &Path) -> Result<(), String> {
         let mut command = needs::own(judge);
-        // A volume of one AG has no second superblock to compare with; xfs_repair then asks to be told to go on.
+        // xfs_repair refuses a volume of one AG, which has no second superblock, without this option.
         command.args(["-n", "-f", "-o", "force_geometry"]);
         if let Some(log) = &self.log {
             command.arg("-l").arg(log);
@@ -105,47 +106,40 @@ impl Files {
         }
         let text =
             String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-        let said: Vec<&str> = text.lines().filter(|line| !is_chatter(line)).take(12).collect();
-        Err(format!("{} -n exits {:?}: {}", judge.display(), output.status.code(), said.join("\n")))
+        let findings: Vec<&str> = text.lines().filter(|line| !is_chatter(line)).take(12).collect();
+        Err(format!("{} -n exits {:?}: {}", judge.display(), output.status.code(), findings.join("\n")))
     }
 }
 
-/// What every `xfs_repair` says.
-fn is_chatter(line: &str) -> bool {
-    let ordinary =
-        ["- ", "Phase", "No modify", "Cannot get host", "Repair may fail", "the image and the host"];
-    ordinary.iter().any(|start| line.trim_start().starts_with(start))
-}
-
-/// The newer `xfs_repair`.
+/// Returns the path of the newer `xfs_repair`.
 pub fn newer() -> PathBuf {
     needs::judges().join("xfs_repair")
 }
 
-/// What a manifest tells.
+/// Parses a manifest.
 ///
 /// # Errors
-/// A line that is none.
-pub fn seen(manifest: &str) -> Result<Seen, String> {
+/// A line that is not a record.
+pub fn parse_manifest(manifest: &str) -> Result<ObservedTree, String> {
     let records: Result<Vec<Record>, _> = manifest.lines().map(Record::from_line).collect();
-    Seen::of_records(&records.map_err(|error| error.to_string())?, true)
+    ObservedTree::of_records(&records.map_err(|error| error.to_string())?, true)
 }
 
-/// The content of an image file.
+/// Reads an image file.
 ///
 /// # Errors
-/// What reading it gives.
+/// The file cannot be read.
 pub fn read(path: &Path) -> Result<Image, String> {
     let file = FileDevice::open(path, &OpenOptions::default()).map_err(|error| error.to_string())?;
     Image::of_device(&file).map_err(|error| error.to_string())
 }
 
-/// A folder that vanishes.
+/// Creates a temporary folder.
 pub fn scratch() -> tempfile::TempDir {
     interop::mounted::scratch().unwrap()
 }
 
-/// Does something with each item, on all processors; gives the results in order.
+/// Runs `work` on each item, in parallel, and returns the results in order.
 pub fn each<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let worker = || {

@@ -1,20 +1,20 @@
-//! A volume whose log lies on a device of its own: Xebec and the kernel in turn, each cut off.
+//! A volume with an external log: Xebec and the kernel each recover it after a crash of the other.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use block::FileDevice;
 use block::OpenOptions;
-use crashsim::engine::{Engine, Open};
+use crashsim::engine::{Engine, OpenVolume};
 use crashsim::shape::BASE;
 use crashsim::{Image, ImageDevice, Workload, work};
-use model::{Aim, Seen, Subject, Tolerance};
+use model::{ObservedTree, OperationMix, Subject, Tolerance};
 use xebec::Volume;
 
 use crate::kernel::{self, Files};
 use crate::volumes;
 
-/// Works a little, and is shut down.
+/// Creates and removes files, and shuts the volume down.
 const WORK: &str = r#"
 mkdir "$mount/theirs"
 for n in {1..300}; do : > "$mount/theirs/file $n of those that the kernel made"; done
@@ -39,10 +39,10 @@ impl Devices {
         Self { data: image(&files.image), log: image(files.log.as_deref().unwrap()) }
     }
 
-    fn open(&self) -> Open {
+    fn open(&self) -> OpenVolume {
         let options = Engine { shape: BASE }.options();
         let options = xebec::Options { log_device: Some(self.log.clone()), ..options };
-        Open::new(Volume::open(self.data.clone(), options).unwrap())
+        OpenVolume::new(Volume::open(self.data.clone(), options).unwrap())
     }
 
     fn save(&self, files: &Files) {
@@ -52,7 +52,7 @@ impl Devices {
 }
 
 #[test]
-fn a_log_of_its_own_goes_to_and_fro() {
+fn xebec_and_kernel_recover_each_others_external_log() {
     let Some(()) = needs::met(needs::mounting()) else { return };
     let folder = kernel::scratch();
     let log = folder.path().join("log");
@@ -67,7 +67,7 @@ fn a_log_of_its_own_goes_to_and_fro() {
         seed: 1,
         threads: 1,
         operations: 2000,
-        aim: Aim::MIXED,
+        mix: OperationMix::MIXED,
         times: true,
         unmount: false,
         tolerance: Tolerance::default(),
@@ -76,7 +76,7 @@ fn a_log_of_its_own_goes_to_and_fro() {
     volume.sync().unwrap();
     drop(volume);
     let history = &worked.histories[0];
-    let expected = Seen::of_tree(&history.tree(history.steps.len()));
+    let expected = ObservedTree::of_tree(&history.tree(history.entries.len()));
     devices.save(&files);
     assert_eq!(files.show().unwrap().differences(&expected), Vec::<String>::new());
     files.repair().unwrap();
@@ -85,7 +85,7 @@ fn a_log_of_its_own_goes_to_and_fro() {
     let devices = Devices::read(&files);
     let volume = devices.open();
     assert!(volume.volume().recovered().is_some());
-    let ours = Seen::of_subject(&volume, home, true).unwrap();
+    let ours = ObservedTree::of_subject(&volume, home, true).unwrap();
     let theirs = files.show().unwrap();
     assert_eq!(ours.differences(&theirs), Vec::<String>::new());
     assert_eq!(ours.files.len(), expected.files.len() + 101);

@@ -1,12 +1,12 @@
-//! Every operation on everything that it can meet: each rule of names is kept once and broken once.
+//! Every operation on every combination of file types: each rule is obeyed once and violated once.
 //!
-//! Each case has a directory of its own, so that no case depends on another.
+//! Each case has its own directory, so no case depends on another.
 
-use model::{HOME, How, Id, Kind, Name, New, Operation};
+use model::{FileKind, HOME, Id, Name, NewFile, Operation, RenameMode};
 
-/// What a name can stand for when an operation meets it.
+/// What exists under a name before an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Met {
+enum Existing {
     Nothing,
     File,
     Symlink,
@@ -15,18 +15,26 @@ enum Met {
     FullDir,
 }
 
-const MET: [Met; 6] = [Met::Nothing, Met::File, Met::Symlink, Met::Device, Met::EmptyDir, Met::FullDir];
-/// `Whiteout` gets an identity of its own each time.
-const HOWS: [How; 4] = [How::Replace, How::NoReplace, How::Exchange, How::Whiteout(HOME)];
+const EXISTING: [Existing; 6] = [
+    Existing::Nothing,
+    Existing::File,
+    Existing::Symlink,
+    Existing::Device,
+    Existing::EmptyDir,
+    Existing::FullDir,
+];
+/// `Whiteout` gets a new identity each time.
+const MODES: [RenameMode; 4] =
+    [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange, RenameMode::Whiteout(HOME)];
 
-/// All cases, one after the other.
+/// Returns the operations of all cases.
 pub fn operations() -> Vec<Operation> {
     let mut script = Script { next: 1, operations: Vec::new() };
     script.creations();
     script.links();
     script.removals();
     script.renames();
-    script.renames_within_a_line();
+    script.renames_within_a_path();
     script.names();
     script.targets();
     script.operations
@@ -37,16 +45,24 @@ struct Script {
     operations: Vec<Operation>,
 }
 
-fn kinds() -> [Kind; 7] {
+fn kinds() -> [FileKind; 7] {
     let target = b"target".to_vec();
-    let devices = (Kind::CharDevice(1, 3), Kind::BlockDevice(7, 0));
-    [Kind::File, Kind::Directory, Kind::Symlink(target), devices.0, devices.1, Kind::Fifo, Kind::Socket]
+    let devices = (FileKind::CharDevice(1, 3), FileKind::BlockDevice(7, 0));
+    [
+        FileKind::File,
+        FileKind::Directory,
+        FileKind::Symlink(target),
+        devices.0,
+        devices.1,
+        FileKind::Fifo,
+        FileKind::Socket,
+    ]
 }
 
-fn new(kind: Kind) -> New {
-    // Linux gives symlinks all permissions.
-    let mode = if matches!(kind, Kind::Symlink(_)) { 0o777 } else { 0o640 };
-    New { kind, mode, uid: 1, gid: 2 }
+fn new(kind: FileKind) -> NewFile {
+    // Symlinks always have all permissions on Linux.
+    let mode = if matches!(kind, FileKind::Symlink(_)) { 0o777 } else { 0o640 };
+    NewFile { kind, mode, uid: 1, gid: 2 }
 }
 
 impl Script {
@@ -59,62 +75,63 @@ impl Script {
         self.operations.push(operation);
     }
 
-    fn create(&mut self, dir: Id, name: &[u8], kind: Kind) -> Id {
+    fn create(&mut self, dir: Id, name: &[u8], kind: FileKind) -> Id {
         let id = self.id();
         self.add(Operation::Create { dir, name: name.to_vec(), new: new(kind), id });
         id
     }
 
     fn dir(&mut self, dir: Id, name: &[u8]) -> Id {
-        self.create(dir, name, Kind::Directory)
+        self.create(dir, name, FileKind::Directory)
     }
 
-    /// A directory for a case.
+    /// Creates the directory of a case.
     fn case(&mut self) -> Id {
         let name = format!("case {}", self.next);
         self.dir(HOME, name.as_bytes())
     }
 
-    /// A directory that was removed while it was held.
+    /// Creates a directory that is removed while it is open.
     fn removed(&mut self, case: Id) -> Id {
         let id = self.dir(case, b"removed");
-        self.add(Operation::Hold { id });
+        self.add(Operation::Open { id });
         self.add(Operation::Rmdir { dir: case, name: b"removed".to_vec() });
         id
     }
 
-    fn met(&mut self, dir: Id, name: &[u8], met: Met) -> Option<Id> {
-        Some(match met {
-            Met::Nothing => return None,
-            Met::File => self.create(dir, name, Kind::File),
-            Met::Symlink => self.create(dir, name, Kind::Symlink(b"nowhere".to_vec())),
-            Met::Device => self.create(dir, name, Kind::CharDevice(0, 0)),
-            Met::EmptyDir => self.dir(dir, name),
-            Met::FullDir => {
+    fn prepare(&mut self, dir: Id, name: &[u8], existing: Existing) -> Option<Id> {
+        Some(match existing {
+            Existing::Nothing => return None,
+            Existing::File => self.create(dir, name, FileKind::File),
+            Existing::Symlink => self.create(dir, name, FileKind::Symlink(b"nowhere".to_vec())),
+            Existing::Device => self.create(dir, name, FileKind::CharDevice(0, 0)),
+            Existing::EmptyDir => self.dir(dir, name),
+            Existing::FullDir => {
                 let id = self.dir(dir, name);
-                self.create(id, b"within", Kind::File);
+                self.create(id, b"within", FileKind::File);
                 id
             }
         })
     }
 
-    fn rename(&mut self, (from, name): (Id, &[u8]), (to, to_name): (Id, &[u8]), how: How) {
-        let how = if matches!(how, How::Whiteout(_)) { How::Whiteout(self.id()) } else { how };
-        self.add(Operation::Rename { from, name: name.to_vec(), to, to_name: to_name.to_vec(), how });
+    fn rename(&mut self, (from, name): (Id, &[u8]), (to, to_name): (Id, &[u8]), mode: RenameMode) {
+        let mode =
+            if matches!(mode, RenameMode::Whiteout(_)) { RenameMode::Whiteout(self.id()) } else { mode };
+        self.add(Operation::Rename { from, name: name.to_vec(), to, to_name: to_name.to_vec(), mode });
     }
 
-    /// Directories that are none, or no more: a file, a symlink, and one that was removed.
+    /// Creates files that cannot be used as a directory: a file, a symlink, and a removed directory.
     fn no_directories(&mut self, case: Id) -> [Id; 3] {
-        let file = self.create(case, b"a file", Kind::File);
-        let link = self.create(case, b"a symlink", Kind::Symlink(b".".to_vec()));
+        let file = self.create(case, b"a file", FileKind::File);
+        let link = self.create(case, b"a symlink", FileKind::Symlink(b".".to_vec()));
         [file, link, self.removed(case)]
     }
 
     fn creations(&mut self) {
         for kind in kinds() {
-            for met in MET {
+            for existing in EXISTING {
                 let case = self.case();
-                self.met(case, b"name", met);
+                self.prepare(case, b"name", existing);
                 self.create(case, b"name", kind.clone());
             }
             let case = self.case();
@@ -125,30 +142,30 @@ impl Script {
         let case = self.case();
         for dir in self.no_directories(case).into_iter().take(2) {
             let id = self.id();
-            self.add(Operation::Anonymous { dir, new: new(Kind::File), id });
+            self.add(Operation::Anonymous { dir, new: new(FileKind::File), id });
         }
     }
 
     fn links(&mut self) {
-        for file in MET {
-            for met in MET {
+        for file in EXISTING {
+            for existing in EXISTING {
                 let case = self.case();
-                let Some(id) = self.met(case, b"file", file) else { continue };
-                self.met(case, b"name", met);
+                let Some(id) = self.prepare(case, b"file", file) else { continue };
+                self.prepare(case, b"name", existing);
                 self.add(Operation::Link { id, dir: case, name: b"name".to_vec() });
                 self.add(Operation::Link { id, dir: case, name: b"file".to_vec() });
             }
         }
         let case = self.case();
-        let id = self.create(case, b"file", Kind::File);
+        let id = self.create(case, b"file", FileKind::File);
         for dir in self.no_directories(case) {
             self.add(Operation::Link { id, dir, name: b"name".to_vec() });
         }
-        // A file whose last name is gone, and one that never had any: only the second can get one.
-        self.add(Operation::Hold { id });
+        // A file whose last name was removed, and one that has never had a name: only the second can get one.
+        self.add(Operation::Open { id });
         self.add(Operation::Unlink { dir: case, name: b"file".to_vec() });
         let nameless = self.id();
-        self.add(Operation::Anonymous { dir: case, new: new(Kind::File), id: nameless });
+        self.add(Operation::Anonymous { dir: case, new: new(FileKind::File), id: nameless });
         for id in [id, nameless] {
             self.add(Operation::Link { id, dir: case, name: b"again".to_vec() });
             self.add(Operation::Link { id, dir: case, name: b"and again".to_vec() });
@@ -156,11 +173,11 @@ impl Script {
     }
 
     fn removals(&mut self) {
-        for met in MET {
+        for existing in EXISTING {
             let case = self.case();
-            self.met(case, b"name", met);
+            self.prepare(case, b"name", existing);
             self.add(Operation::Rmdir { dir: case, name: b"name".to_vec() });
-            self.met(case, b"other", met);
+            self.prepare(case, b"other", existing);
             self.add(Operation::Unlink { dir: case, name: b"other".to_vec() });
             for name in ["name", "other"] {
                 self.add(Operation::Lookup { dir: case, name: name.into() });
@@ -176,42 +193,42 @@ impl Script {
     }
 
     fn renames(&mut self) {
-        for how in HOWS {
-            for (source, target) in MET.into_iter().flat_map(|one| MET.map(|other| (one, other))) {
+        for mode in MODES {
+            for (source, target) in EXISTING.into_iter().flat_map(|one| EXISTING.map(|other| (one, other))) {
                 let case = self.case();
-                self.met(case, b"from", source);
-                self.met(case, b"to", target);
-                self.rename((case, b"from"), (case, b"to"), how);
+                self.prepare(case, b"from", source);
+                self.prepare(case, b"to", target);
+                self.rename((case, b"from"), (case, b"to"), mode);
                 let (one, other) = (self.dir(case, b"one"), self.dir(case, b"other"));
-                self.met(one, b"from", source);
-                self.met(other, b"to", target);
-                self.rename((one, b"from"), (other, b"to"), how);
+                self.prepare(one, b"from", source);
+                self.prepare(other, b"to", target);
+                self.rename((one, b"from"), (other, b"to"), mode);
             }
-            for met in MET {
+            for existing in EXISTING {
                 let case = self.case();
-                self.met(case, b"same", met);
-                self.rename((case, b"same"), (case, b"same"), how);
+                self.prepare(case, b"same", existing);
+                self.rename((case, b"same"), (case, b"same"), mode);
                 let source = self.case();
-                self.met(source, b"from", met);
+                self.prepare(source, b"from", existing);
                 for to in self.no_directories(case) {
-                    self.rename((source, b"from"), (to, b"to"), how);
-                    self.rename((to, b"to"), (source, b"from"), how);
+                    self.rename((source, b"from"), (to, b"to"), mode);
+                    self.rename((to, b"to"), (source, b"from"), mode);
                 }
             }
-            // Two names of one file.
+            // Two links of one file.
             let case = self.case();
-            let id = self.create(case, b"one", Kind::File);
+            let id = self.create(case, b"one", FileKind::File);
             let below = self.dir(case, b"below");
             for dir in [case, below] {
                 self.add(Operation::Link { id, dir, name: b"other".to_vec() });
-                self.rename((case, b"one"), (dir, b"other"), how);
+                self.rename((case, b"one"), (dir, b"other"), mode);
             }
         }
     }
 
-    /// Directories one in the other, and names of them that are moved up and down the line.
-    fn renames_within_a_line(&mut self) {
-        for how in HOWS {
+    /// Renames nested directories into their ancestors and descendants.
+    fn renames_within_a_path(&mut self) {
+        for mode in MODES {
             let case = self.case();
             let outer = self.dir(case, b"outer");
             let middle = self.dir(outer, b"middle");
@@ -224,26 +241,26 @@ impl Script {
                 (outer, b"nothing"),
                 (case, b"nothing"),
             ];
-            // Upwards last, since that alone is allowed and changes the line.
+            // Upwards last: only these renames are permitted, and they change the paths.
             for (at, from) in places.into_iter().enumerate() {
                 for to in places.into_iter().skip(at) {
-                    self.rename(from, to, how);
+                    self.rename(from, to, mode);
                 }
             }
             for (at, to) in places.into_iter().enumerate() {
                 for from in places.into_iter().skip(at + 1) {
-                    self.rename(from, to, how);
+                    self.rename(from, to, mode);
                 }
             }
         }
     }
 
-    /// The longest name, one that is longer, and the two that every directory has.
+    /// The longest name, a longer one, `.` and `..`.
     fn names(&mut self) {
         let names: [Name; 4] = [vec![b'n'; 255], vec![b'n'; 256], b".".to_vec(), b"..".to_vec()];
         for name in names {
             let case = self.case();
-            let file = self.create(case, b"file", Kind::File);
+            let file = self.create(case, b"file", FileKind::File);
             for kind in kinds() {
                 self.create(case, &name, kind);
                 self.add(Operation::Lookup { dir: case, name: name.clone() });
@@ -252,15 +269,15 @@ impl Script {
             }
             self.add(Operation::Link { id: file, dir: case, name: name.clone() });
             self.add(Operation::Unlink { dir: case, name: name.clone() });
-            for how in HOWS {
-                self.rename((case, b"file"), (case, &name), how);
-                self.rename((case, &name), (case, b"file"), how);
-                self.rename((case, &name), (case, &name), how);
-                self.rename((case, b"nothing"), (case, &name), how);
+            for mode in MODES {
+                self.rename((case, b"file"), (case, &name), mode);
+                self.rename((case, &name), (case, b"file"), mode);
+                self.rename((case, &name), (case, &name), mode);
+                self.rename((case, b"nothing"), (case, &name), mode);
             }
             for dir in self.no_directories(case) {
-                self.create(dir, &name, Kind::File);
-                // What `.` and `..` are in a removed directory is nobody's business.
+                self.create(dir, &name, FileKind::File);
+                // `.` and `..` in a removed directory are not specified.
                 if name.len() > 2 {
                     self.add(Operation::Lookup { dir, name: name.clone() });
                 }
@@ -270,15 +287,15 @@ impl Script {
         }
     }
 
-    /// Targets of symlinks: as long as they may be, longer, and none.
+    /// Targets of symlinks: of the maximum length, longer, and empty.
     fn targets(&mut self) {
         let case = self.case();
         for length in [1, 255, 1023, 1024, 4095, 0] {
             let name = format!("to {length}");
-            self.create(case, name.as_bytes(), Kind::Symlink(vec![b't'; length]));
+            self.create(case, name.as_bytes(), FileKind::Symlink(vec![b't'; length]));
         }
-        // Which rule counts, where a target is too long and the name exists?
-        self.create(case, b"to 1", Kind::Symlink(vec![b't'; 1024]));
-        self.create(case, b"to 1", Kind::Symlink(Vec::new()));
+        // Order of the checks: the target is too long, and the name exists.
+        self.create(case, b"to 1", FileKind::Symlink(vec![b't'; 1024]));
+        self.create(case, b"to 1", FileKind::Symlink(Vec::new()));
     }
 }

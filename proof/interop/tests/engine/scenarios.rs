@@ -1,62 +1,85 @@
-//! Each kind of work on each shape of volume, our own and those of `mkfs.xfs`: after unmount `xfs_repair -n` is silent
-//! and the kernel shows what the model has; after a cut in the middle the kernel replays our log to the same tree.
+//! Runs each workload on each shape of volume, formatted by Xebec and by `mkfs.xfs`. After an unmount `xfs_repair -n`
+//! must find nothing and the tree on a kernel mount must match the model; after a crash the kernel must replay the log
+//! to the same tree.
 
 use std::sync::Arc;
 
 use base::time::Time;
-use crashsim::engine::{Engine, Open};
+use crashsim::engine::{Engine, OpenVolume};
 use crashsim::shape::{SHAPES, Shape};
 use crashsim::{Image, ImageDevice, Target, Workload};
-use model::{Aim, Kind, New, Operation, Seen, Session, Stepped, Styles, Subject, Ticks, Tolerance};
+use model::{
+    FileKind, NameStyles, NewFile, ObservedTree, Operation, OperationMix, Session, StepOutcome, Subject,
+    Ticks, Tolerance,
+};
 
 use crate::kernel::{self, Files};
 use crate::volumes::{self, Fresh};
 
-/// What is done: steps of random operations with an aim.
+/// A workload of random operations.
 #[derive(Clone, Copy)]
 struct Scenario {
     name: &'static str,
-    aim: Aim,
+    mix: OperationMix,
     threads: usize,
-    /// Of each thread.
+    /// Operations of each thread.
     steps: usize,
     full: bool,
 }
 
-const LONG: Styles = Styles { short: 1, long: 8, bytes: 1, equal: 1 };
+const LONG: NameStyles = NameStyles { short: 1, long: 8, bytes: 1, same_hash: 1 };
 
 const SCENARIOS: [Scenario; 6] = [
-    Scenario { name: "mixed", aim: Aim::MIXED, threads: 1, steps: 3000, full: false },
-    Scenario { name: "forms", aim: Aim { sync_in: 0, ..Aim::FORMS }, threads: 1, steps: 3000, full: false },
-    Scenario { name: "threads", aim: Aim { sync_in: 60, ..Aim::MIXED }, threads: 4, steps: 700, full: false },
-    Scenario { name: "inodes", aim: Aim::INODES, threads: 1, steps: 4000, full: false },
+    Scenario { name: "mixed", mix: OperationMix::MIXED, threads: 1, steps: 3000, full: false },
+    Scenario {
+        name: "forms",
+        mix: OperationMix { sync_in: 0, ..OperationMix::DIRECTORY_FORMATS },
+        threads: 1,
+        steps: 3000,
+        full: false,
+    },
+    Scenario {
+        name: "threads",
+        mix: OperationMix { sync_in: 60, ..OperationMix::MIXED },
+        threads: 4,
+        steps: 700,
+        full: false,
+    },
+    Scenario { name: "inodes", mix: OperationMix::INODES, threads: 1, steps: 4000, full: false },
     Scenario {
         name: "large",
-        aim: Aim { most: 6000, hot_in: 1, directories: 1, sync_in: 0, styles: LONG, ..Aim::FORMS },
+        mix: OperationMix {
+            files_max: 6000,
+            hot_in: 1,
+            directories_per_mille: 1,
+            sync_in: 0,
+            names: LONG,
+            ..OperationMix::DIRECTORY_FORMATS
+        },
         threads: 1,
         steps: 6000,
         full: true,
     },
     Scenario {
         name: "full",
-        aim: Aim { most: 100_000, fewest: 50, styles: LONG, ..Aim::MIXED },
+        mix: OperationMix { files_max: 100_000, files_min: 50, names: LONG, ..OperationMix::MIXED },
         threads: 1,
         steps: 9000,
         full: true,
     },
 ];
 
-/// What a scenario left.
-struct Left {
-    /// The trees as they must be, by the numbers of their directories.
-    expected: Vec<(u64, Seen)>,
-    /// The volume while it is still mounted, with everything synced.
+/// Result of a scenario.
+struct ScenarioResult {
+    /// The expected trees, by the inode numbers of their directories.
+    expected: Vec<(u64, ObservedTree)>,
+    /// The volume while it is mounted, after a sync.
     crashed: Image,
     unmounted: Image,
 }
 
-/// Works on a volume.
-fn work(fresh: &Fresh, scenario: &Scenario, seed: u64) -> Result<Left, String> {
+/// Runs a scenario on a volume.
+fn work(fresh: &Fresh, scenario: &Scenario, seed: u64) -> Result<ScenarioResult, String> {
     let engine = &fresh.engine;
     let device = Arc::new(ImageDevice::new(fresh.image.clone()));
     let volume = engine.open(device.clone())?;
@@ -65,7 +88,7 @@ fn work(fresh: &Fresh, scenario: &Scenario, seed: u64) -> Result<Left, String> {
         seed,
         threads: homes.len(),
         operations: scenario.steps,
-        aim: scenario.aim,
+        mix: scenario.mix,
         times: true,
         unmount: false,
         tolerance: Tolerance { no_space: scenario.full, ..Tolerance::default() },
@@ -74,24 +97,24 @@ fn work(fresh: &Fresh, scenario: &Scenario, seed: u64) -> Result<Left, String> {
     volume.sync()?;
     let crashed = device.image();
     engine.unmount(volume)?;
-    let tree = |history: &model::History| Seen::of_tree(&history.tree(history.steps.len()));
+    let tree = |history: &model::History| ObservedTree::of_tree(&history.tree(history.entries.len()));
     let expected = homes.into_iter().zip(worked.histories.iter().map(tree)).collect();
-    Ok(Left { expected, crashed, unmounted: device.image() })
+    Ok(ScenarioResult { expected, crashed, unmounted: device.image() })
 }
 
-/// A directory for each thread; the root for one alone.
-fn homes(volume: &Open, threads: usize) -> Result<Vec<u64>, String> {
+/// Creates a directory for each thread; a single thread uses the root.
+fn homes(volume: &OpenVolume, threads: usize) -> Result<Vec<u64>, String> {
     let root = volume.root();
     if threads == 1 {
         return Ok(vec![root]);
     }
-    let new = New { kind: Kind::Directory, mode: 0o755, uid: 0, gid: 0 };
+    let new = NewFile { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0 };
     let make = |thread| volume.create(root, format!("home {thread}").as_bytes(), &new);
     (0..threads).map(make).collect::<Result<_, _>>().map_err(String::from)
 }
 
-/// Has an image judged by the kernel, and by `xfs_repair` after it.
-fn judge(files: &Files, image: &Image, expected: &[(u64, Seen)]) -> Result<(), String> {
+/// Judges an image by a kernel mount, and by `xfs_repair` after it.
+fn judge(files: &Files, image: &Image, expected: &[(u64, ObservedTree)]) -> Result<(), String> {
     image.save(&files.image).map_err(|error| error.to_string())?;
     let shown = files.show()?;
     for (home, expected) in expected {
@@ -104,17 +127,17 @@ fn judge(files: &Files, image: &Image, expected: &[(u64, Seen)]) -> Result<(), S
 }
 
 fn scenario(fresh: &Fresh, scenario: &Scenario, seed: u64) -> Result<(), String> {
-    let told = |end: &str, why| format!("{} on {}, {end}: {why}", scenario.name, fresh.engine.shape.name);
-    let left = work(fresh, scenario, seed).map_err(|why| told("at work", why))?;
+    let context = |end: &str, why| format!("{} on {}, {end}: {why}", scenario.name, fresh.engine.shape.name);
+    let result = work(fresh, scenario, seed).map_err(|why| context("during the run", why))?;
     let folder = kernel::scratch();
     let files = Files { judges: fresh.judges.clone(), ..Files::new(folder.path(), "image") };
-    judge(&files, &left.crashed, &left.expected).map_err(|why| told("cut off", why))?;
-    left.unmounted.save(&files.image).map_err(|error| error.to_string())?;
-    files.repair().map_err(|why| told("unmounted", why))?;
-    judge(&files, &left.unmounted, &left.expected).map_err(|why| told("after the kernel", why))
+    judge(&files, &result.crashed, &result.expected).map_err(|why| context("after a crash", why))?;
+    result.unmounted.save(&files.image).map_err(|error| error.to_string())?;
+    files.repair().map_err(|why| context("after an unmount", why))?;
+    judge(&files, &result.unmounted, &result.expected).map_err(|why| context("after a kernel mount", why))
 }
 
-/// Runs scenarios on volumes, and tells all that is wrong together.
+/// Runs scenarios on volumes, and reports all failures together.
 fn all(volumes: &[Fresh], scenarios: &[Scenario]) {
     let cases: Vec<(&Fresh, &Scenario, u64)> = volumes
         .iter()
@@ -126,26 +149,26 @@ fn all(volumes: &[Fresh], scenarios: &[Scenario]) {
 }
 
 #[test]
-fn linux_accepts_our_volumes_after_every_scenario() {
+fn linux_accepts_xebec_volumes_after_every_scenario() {
     let Some(()) = needs::met(needs::mounting()) else { return };
-    all(&volumes::crashed(), &SCENARIOS);
+    all(&volumes::crashsim_shapes(), &SCENARIOS);
 }
 
 #[test]
-fn linux_accepts_our_volumes_of_further_shapes() {
+fn linux_accepts_xebec_volumes_of_more_shapes() {
     let Some(()) = needs::met(needs::mounting()) else { return };
-    all(&volumes::more(), &SCENARIOS[..3]);
+    all(&volumes::more_shapes(), &SCENARIOS[..3]);
 }
 
 #[test]
-fn linux_accepts_what_we_do_to_its_own_volumes() {
+fn linux_accepts_mkfs_xfs_volumes_changed_by_xebec() {
     let Some(()) = needs::met(needs::mounting()) else { return };
     let folder = kernel::scratch();
-    all(&volumes::foreign(folder.path()), &SCENARIOS[..3]);
+    all(&volumes::from_mkfs_xfs(folder.path()), &SCENARIOS[..3]);
 }
 
 #[test]
-fn linux_lists_a_hundred_thousand_files_of_one_directory() {
+fn linux_lists_one_directory_of_a_hundred_thousand_files() {
     let Some(()) = needs::met(needs::mounting()) else { return };
     let engine =
         Engine { shape: Shape { name: "large", size: 256 << 20, ag_count: Some(4), ..SHAPES[0].clone() } };
@@ -155,13 +178,13 @@ fn linux_lists_a_hundred_thousand_files_of_one_directory() {
     let root = volume.root();
     let mut session = Session::new(&volume, &ticks, root, true).unwrap();
     for n in 0..100_000u32 {
-        let new = New { kind: Kind::File, mode: 0o644, uid: 0, gid: 0 };
+        let new = NewFile { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0 };
         let name = format!("file number {n}").into_bytes();
         let id = model::Id(n + 1);
         let create = Operation::Create { dir: model::HOME, name, new, id };
-        assert_eq!(session.step(&create, Time { seconds: 1_000_000, nanos: n }), Ok(Stepped::Agreed));
+        assert_eq!(session.step(&create, Time { seconds: 1_000_000, nanos: n }), Ok(StepOutcome::Agreed));
     }
-    let expected = Seen::of_tree(session.tree());
+    let expected = ObservedTree::of_tree(session.tree());
     engine.unmount(volume).unwrap();
     let folder = kernel::scratch();
     let files = Files::new(folder.path(), "large");

@@ -1,4 +1,4 @@
-//! The volumes that scenarios take place on: Xebec's own, and such that `mkfs.xfs` made.
+//! Fresh volumes for scenarios, formatted by Xebec and by `mkfs.xfs`.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crashsim::{Image, Target};
 
 use crate::kernel::{self, Files};
 
-/// Shapes beyond those that are crashed, because they are large, or differ in little.
+/// More shapes than those of the crash simulator, as they are large or differ little.
 const MORE: [Shape; 8] = [
     Shape { name: "bs64k", block_size: 65536, size: 512 << 20, ..BASE },
     Shape { name: "sector4k", sector_size: Some(4096), size: 48 << 20, ..BASE },
@@ -28,8 +28,8 @@ const MORE: [Shape; 8] = [
     },
 ];
 
-/// What `mkfs.xfs` 6.13 is told: name, MiB, options.
-const FOREIGN: [(&str, u64, &str); 12] = [
+/// Volumes of `mkfs.xfs` 6.13: name, size in MiB, options.
+const MKFS_XFS: [(&str, u64, &str); 12] = [
     ("defaults", 64, ""),
     ("no-finobt", 64, "-m finobt=0,inobtcount=0"),
     ("no-rmapbt", 64, "-m rmapbt=0,reflink=0"),
@@ -44,62 +44,62 @@ const FOREIGN: [(&str, u64, &str); 12] = [
     ("metadir-bs1k", 64, "-m metadir=1 -i exchange=1 -n parent=1 -b size=1024"),
 ];
 
-/// A volume before anything was done, and how it is opened.
+/// A fresh volume, and how to open it.
 pub struct Fresh {
     pub engine: Engine,
     pub image: Image,
-    /// What judges it.
+    /// The `xfs_repair` programs that judge it.
     pub judges: Vec<PathBuf>,
 }
 
 impl Fresh {
-    /// The older xfs_repair complains of blocks of 64 KiB, whoever makes them: who does so of a fresh volume is no
-    /// judge of it.
+    /// Excludes an `xfs_repair` that reports findings in the fresh volume: the older one does so for all volumes with
+    /// 64 KiB blocks.
     fn new(engine: Engine, image: Image, folder: &Path) -> Self {
         let files = Files::new(folder, "fresh");
         image.save(&files.image).unwrap();
         let judges: Vec<PathBuf> =
-            files.judges.iter().filter(|judge| files.ask(judge).is_ok()).cloned().collect();
-        assert!(judges.contains(&kernel::newer()), "{}: xfs_repair -n complains of it", engine.shape.name);
+            files.judges.iter().filter(|judge| files.repair_with(judge).is_ok()).cloned().collect();
+        assert!(judges.contains(&kernel::newer()), "{}: xfs_repair -n reports findings", engine.shape.name);
         Self { engine, image, judges }
     }
 }
 
-/// Xebec's own of the shapes that are crashed.
-pub fn crashed() -> Vec<Fresh> {
-    SHAPES.into_iter().map(own).collect()
+/// Formats volumes of the crash simulator's shapes with Xebec.
+pub fn crashsim_shapes() -> Vec<Fresh> {
+    SHAPES.into_iter().map(format).collect()
 }
 
-/// Xebec's own of all other shapes.
-pub fn more() -> Vec<Fresh> {
-    MORE.into_iter().map(own).collect()
+/// Formats volumes of the other shapes with Xebec.
+pub fn more_shapes() -> Vec<Fresh> {
+    MORE.into_iter().map(format).collect()
 }
 
-fn own(shape: Shape) -> Fresh {
+fn format(shape: Shape) -> Fresh {
     let engine = Engine { shape };
     let image = engine.format().unwrap_or_else(|why| panic!("{}: {why}", engine.shape.name));
     Fresh::new(engine, image, kernel::scratch().path())
 }
 
-/// Those that `mkfs.xfs` makes.
-pub fn foreign(folder: &Path) -> Vec<Fresh> {
+/// Formats volumes with `mkfs.xfs`.
+pub fn from_mkfs_xfs(folder: &Path) -> Vec<Fresh> {
     let make = |(name, size, options): (&'static str, u64, &str)| {
         let path = folder.join(name);
         make(&path, size << 20, &format!("-d agcount=2 {options}"));
         let device = FileDevice::open(&path, &OpenOptions::default()).unwrap();
         let image = Image::of_device(&device).unwrap();
-        // As large as the largest stripe unit here.
+        // The largest log stripe unit of these volumes.
         let shape = Shape { name, size: device.size(), log_buffer_bytes: 64 << 10, ..BASE };
         Fresh::new(Engine { shape }, image, folder)
     };
-    FOREIGN.into_iter().map(make).collect()
+    MKFS_XFS.into_iter().map(make).collect()
 }
 
-/// Makes a volume with `mkfs.xfs` 6.13.
+/// Formats a volume with `mkfs.xfs` 6.13.
 pub fn make(path: &Path, size: u64, options: &str) {
     std::fs::File::create(path).unwrap().set_len(size).unwrap();
     let mut command = needs::newer("mkfs.xfs");
-    // It makes volumes below 300 MB only for its own test suite.
+    // mkfs.xfs refuses volumes below 300 MB outside of its test suite.
     command.envs([("TEST_DIR", "1"), ("TEST_DEV", "1"), ("QA_CHECK_FS", "1")]);
     command.args(["-q", "-f"]).args(options.split_whitespace()).arg(path);
     let output = command.output().unwrap();

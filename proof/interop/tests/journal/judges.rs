@@ -1,21 +1,23 @@
-//! A volume that `mkfs.xfs` made, and the programs that judge it.
+//! A volume formatted by `mkfs.xfs`, and the programs that judge it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The volume, in a folder that vanishes.
+use interop::damage::record::is_chatter;
+
+/// A volume in a temporary folder.
 pub struct Volume {
     folder: tempfile::TempDir,
     pub image: PathBuf,
     pub log: Option<PathBuf>,
 }
 
-/// Runs a program and gives what it said; panics where it fails.
+/// Runs a program and returns its output; panics if it fails.
 fn run(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
-    assert!(status.success(), "{command:?}: {said}");
-    said
+    let text = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success(), "{command:?}: {text}");
+    text
 }
 
 fn create(path: &Path, bytes: u64) {
@@ -23,14 +25,14 @@ fn create(path: &Path, bytes: u64) {
 }
 
 impl Volume {
-    /// A new one of 600 MiB.
-    pub fn make(options: &[&str], own_log_device: bool) -> Self {
+    /// Formats a volume of 600 MiB.
+    pub fn make(options: &[&str], external_log: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image");
         create(&image, 600 << 20);
-        let log = own_log_device.then(|| folder.path().join("log"));
+        let log = external_log.then(|| folder.path().join("log"));
         let mut mkfs = needs::newer("mkfs.xfs");
-        // It makes logs below 64 MB only for its own test suite.
+        // mkfs.xfs refuses logs below 64 MB outside of its test suite.
         mkfs.envs([("TEST_DIR", "1"), ("TEST_DEV", "1"), ("QA_CHECK_FS", "1")]);
         mkfs.arg("-q").args(options);
         if let Some(log) = &log {
@@ -48,30 +50,30 @@ impl Volume {
         command
     }
 
-    /// What both versions of `xfs_logprint` say that the log holds, by transactions. A version that cannot read such a
-    /// log says nothing.
+    /// Returns the output of both versions of `xfs_logprint -t`, except of one that cannot read such a log.
+
     pub fn logprints(&self) -> Vec<String> {
         let print = |mut command: Command| {
             let output = self.with_log(command.arg("-t")).arg(&self.image).output().unwrap();
-            let said = format!(
+            let text = format!(
                 "{}{}",
                 String::from_utf8_lossy(&output.stdout),
                 String::from_utf8_lossy(&output.stderr)
             );
-            // A record whose header goes around the end of the ring: both versions then compute a negative length of
-            // what is left before the end. The kernel does not.
-            let lost = said.contains("Invalid block length (0xffffff");
-            assert!(output.status.success() || lost, "{command:?}: {said}");
-            (!lost).then_some(said)
+            // If a record header wraps around the end of the log, both versions compute a negative length; the kernel
+            // does not.
+            let lost = text.contains("Invalid block length (0xffffff");
+            assert!(output.status.success() || lost, "{command:?}: {text}");
+            (!lost).then_some(text)
         };
         [needs::command("xfs_logprint"), needs::newer("xfs_logprint")].into_iter().filter_map(print).collect()
     }
 
-    /// Lets the kernel have it: it recovers what is to be recovered.
+    /// Mounts and unmounts the volume with the kernel, which recovers the log.
     pub fn mount_and_unmount(&self) {
         let target = self.folder.path().join("mnt");
         std::fs::create_dir(&target).unwrap();
-        // The loop device of the log is set up and given back here, as mount does it for the image alone.
+        // mount sets up a loop device only for the image, not for the log.
         let script = r#"
             if [ -n "$3" ]; then
                 log=$(losetup -f --show "$3"); trap 'losetup -d "$log"' EXIT
@@ -83,7 +85,7 @@ impl Volume {
         run(needs::script("-e", script, "judge").arg(&self.image).arg(&target).arg(log));
     }
 
-    /// The label.
+    /// Returns the label.
     pub fn label(&self) -> String {
         let mut command = needs::command("xfs_db");
         let printed =
@@ -91,15 +93,10 @@ impl Volume {
         printed.split('"').nth(1).unwrap_or(&printed).trim().to_owned()
     }
 
-    /// What `xfs_repair -n` complains of.
+    /// Returns the findings of `xfs_repair -n`.
     pub fn repair(&self) -> String {
         let mut command = needs::newer("xfs_repair");
-        let said = run(self.with_log(command.args(["-n", "-o", "force_geometry"])).arg(&self.image));
-        let ordinary =
-            ["Phase", "        - ", "No modify", "Cannot get host", "Repair may fail", "the image and"];
-        said.lines()
-            .filter(|line| !ordinary.iter().any(|start| line.starts_with(start)))
-            .collect::<Vec<_>>()
-            .join("\n")
+        let text = run(self.with_log(command.args(["-n", "-o", "force_geometry"])).arg(&self.image));
+        text.lines().filter(|line| !is_chatter(line)).collect::<Vec<_>>().join("\n")
     }
 }

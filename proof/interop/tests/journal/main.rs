@@ -1,8 +1,8 @@
-//! Logs that Xebec wrote, judged by Linux: `xfs_logprint` reads them, the kernel finds a clean one clean and replays a
-//! dirty one, and `xfs_repair` has nothing to say of what is left.
+//! Linux judges logs written by Xebec: `xfs_logprint` must read them, the kernel must replay a dirty log, and
+//! `xfs_repair` must find nothing afterwards.
 //!
-//! The transactions here change a volume's label, which can be seen afterwards, and log the headers of all AGs again.
-// A test says what it expects by panicking; clippy sees that in test functions only.
+//! The transactions change the volume's label, which shows how far the log was replayed, and log all AG headers again.
+// Clippy permits panics in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod formatted;
@@ -19,66 +19,66 @@ use journal::engine::{CommitTarget, DiskExtent, Log, LogReservation, Options};
 
 use self::judges::Volume;
 
-/// How a run ends.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Everything home, and the log marked as clean.
+    /// All metadata is written back and the log is clean.
     Unmount,
     /// The power fails after the last log force.
     PowerCut,
 }
 
-/// One volume and what is done to it.
+/// One volume and its workload.
 struct Scenario {
     name: &'static str,
     mkfs: &'static [&'static str],
-    own_log_device: bool,
+    external_log: bool,
     buffer_bytes: Option<u32>,
     rounds: u32,
 }
 
-/// Each shape of a log's records: small and large buffers, a stripe unit, large sectors, a device of its own; and two
-/// that go around the ring.
+/// All forms of log records: small and large buffers, a stripe unit, large sectors, an external log; two scenarios wrap
+/// around the log.
 const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "small buffers",
         mkfs: &[],
-        own_log_device: false,
+        external_log: false,
         buffer_bytes: Some(32 << 10),
         rounds: 100,
     },
     Scenario {
         name: "large buffers",
         mkfs: &[],
-        own_log_device: false,
+        external_log: false,
         buffer_bytes: Some(256 << 10),
         rounds: 100,
     },
     Scenario {
         name: "stripe unit",
         mkfs: &["-l", "su=65536,size=16m"],
-        own_log_device: false,
+        external_log: false,
         buffer_bytes: None,
         rounds: 3000,
     },
     Scenario {
         name: "sectors of 4096",
         mkfs: &["-s", "size=4096"],
-        own_log_device: false,
+        external_log: false,
         buffer_bytes: None,
         rounds: 100,
     },
     Scenario {
-        name: "own device",
+        name: "external log",
         mkfs: &[],
-        own_log_device: true,
+        external_log: true,
         buffer_bytes: Some(64 << 10),
         rounds: 100,
     },
     Scenario {
-        name: "around the ring",
+        name: "log wrap",
         mkfs: &["-l", "size=3100b"],
-        own_log_device: false,
+        external_log: false,
         buffer_bytes: Some(256 << 10),
         rounds: 17_003,
     },
@@ -89,7 +89,7 @@ fn open(path: &Path) -> Arc<dyn Device> {
     Arc::new(FileDevice::open(path, &options).unwrap())
 }
 
-/// Changes the label `rounds` times; two threads, which both force the log now and then.
+/// Changes the label `rounds` times, in two threads that both force the log now and then.
 fn work(log: &Log, superblock: &Superblock, rounds: u32) {
     std::thread::scope(|scope| {
         for thread in 0..2 {
@@ -117,7 +117,7 @@ fn change(log: &Log, superblock: &Superblock, thread: u32, round: u32) {
             let start = geometry.fs_block_offset(geometry.fs_block(AgNumber(ag), AgBlock(0))).unwrap();
             let at = DiskExtent { daddr: Daddr((start + n * u64::from(sector)) / 512), bytes: sector };
             let id = tx.read(at, rank(ag), |_| Ok(())).unwrap();
-            // Unchanged, and logged all the same.
+            // Logged without a change.
             let _ = tx.bytes_mut(id, 0..sector as usize / (1 + round as usize % 2));
         }
     }
@@ -129,7 +129,7 @@ fn change(log: &Log, superblock: &Superblock, thread: u32, round: u32) {
 }
 
 fn run(scenario: &Scenario, end: End) {
-    let volume = Volume::make(scenario.mkfs, scenario.own_log_device);
+    let volume = Volume::make(scenario.mkfs, scenario.external_log);
     let device = open(&volume.image);
     let mut sector = vec![0; 4096];
     device.read_at(0, &mut sector).unwrap();
@@ -143,17 +143,17 @@ fn run(scenario: &Scenario, end: End) {
     }
     drop(log);
     let expected = if end == End::Unmount { "<CLEAN>" } else { "<DIRTY>" };
-    let about = format!("{}, {end:?}", scenario.name);
+    let context = format!("{}, {end:?}", scenario.name);
     for printed in volume.logprints() {
-        assert!(printed.contains(expected), "{about}: xfs_logprint says\n{printed}");
+        assert!(printed.contains(expected), "{context}: xfs_logprint prints\n{printed}");
     }
     volume.mount_and_unmount();
-    assert_eq!(volume.label(), (scenario.rounds - 1).to_string(), "{about}");
-    assert_eq!(volume.repair(), "", "{about}");
+    assert_eq!(volume.label(), (scenario.rounds - 1).to_string(), "{context}");
+    assert_eq!(volume.repair(), "", "{context}");
 }
 
 #[test]
-fn linux_reads_the_logs_that_were_left_dirty_and_those_that_were_left_clean() {
+fn linux_reads_clean_and_dirty_logs() {
     let Some(()) = needs::met(needs::mounting()) else { return };
     for scenario in SCENARIOS {
         run(scenario, End::Unmount);

@@ -1,4 +1,4 @@
-//! Sizes and options. A case is the bytes of the volume and the command line.
+//! Sizes and options. A case is the size of the volume in bytes and the options.
 
 pub type Case = (u64, String);
 
@@ -8,7 +8,7 @@ const TIB: u64 = 1 << 40;
 
 const BLOCK_SIZES: [u64; 7] = [1024, 2048, 4096, 8192, 16384, 32768, 65536];
 
-/// Every block size, and sizes at and beside each bound of the rules of choice.
+/// Returns all block sizes, with volume sizes at and next to each limit of the default geometry.
 pub fn sizes() -> Vec<Case> {
     let sizes = [
         16 * MIB,
@@ -30,7 +30,7 @@ pub fn sizes() -> Vec<Case> {
     ];
     let mut cases = Vec::new();
     for block_size in BLOCK_SIZES {
-        // What large blocks need for the smallest log.
+        // Minimum size for the log with large blocks.
         let least = match block_size {
             0..=4096 => 16 * MIB,
             8192 => 128 * MIB,
@@ -117,25 +117,25 @@ const OPTIONS: &[&str] = &[
     "-m crc=1,metadir=0 -n ftype=1 -i attr=2,projid32bit=1",
 ];
 
-/// One option after another, at a few sizes.
+/// Returns each option, at a few sizes.
 pub fn options() -> Vec<Case> {
     let sizes = [600 * MIB, 2 * GIB + 12288, 20 * GIB];
     sizes.iter().flat_map(|size| OPTIONS.iter().map(|line| (*size, (*line).to_owned()))).collect()
 }
 
-/// Every feature on and off, with every other.
+/// Returns combinations of features.
 pub fn features() -> Vec<Case> {
     let mut cases = Vec::new();
     for bits in 0..1u32 << 8 {
         let on = |n: u32| bits >> n & 1;
         let [rmapbt, reflink, finobt, bigtime] = [on(0), on(1), on(2), on(3)];
         let [sparse, nrext64, exchange, parent] = [on(4), on(5), on(6), on(7)];
-        // Each second combination, chosen so that every pair of features meets in all four ways.
+        // Half of all combinations, such that every pair of features has all four values.
         if bits.count_ones() % 2 == 1 {
             continue;
         }
         let block_size = [1024, 4096, 16384][bits as usize / 2 % 3];
-        // Parent pointers bring the exchange of ranges with them.
+        // Parent pointers need exchange-range.
         let exchange = exchange | parent;
         cases.push((
             (600 + u64::from(bits)) * MIB,
@@ -149,7 +149,7 @@ pub fn features() -> Vec<Case> {
     cases
 }
 
-/// Logs that are too small, over all that decides the minimum.
+/// Returns cases with a too small log, for all parameters of the minimum.
 pub fn logs() -> Vec<Case> {
     let mut cases = Vec::new();
     for block_size in [4096, 8192, 16384, 65536] {
@@ -167,7 +167,7 @@ pub fn logs() -> Vec<Case> {
                     "-i size=2048",
                     "-s size=4096",
                 ] {
-                    // A multiple of every stripe unit of one block, and less than most minima.
+                    // Less than most minima.
                     cases.push((size, format!("-b size={block_size} -m {metadata} {rest} -l size=512b")));
                 }
             }
@@ -176,7 +176,7 @@ pub fn logs() -> Vec<Case> {
     cases
 }
 
-/// Volumes for `xfs_repair` and the kernel: most so small that `mkfs.xfs` makes them only for its own tests.
+/// Returns volumes for `xfs_repair` and the kernel, most of them smaller than `mkfs.xfs` permits outside of its tests.
 pub fn judged() -> Vec<Case> {
     let mut cases = Vec::new();
     for size in [16, 17, 31, 32, 48, 63, 64, 100, 128, 299] {
@@ -185,7 +185,7 @@ pub fn judged() -> Vec<Case> {
         }
     }
     cases.extend([
-        // With 16 MiB there would be room for the log only.
+        // 16 MiB would fit only the log.
         (32 * MIB, "-m rmapbt=0,reflink=0".into()),
         (16 * MIB, "-m finobt=0".into()),
         (16 * MIB, "-n parent=1 -i exchange=1".into()),
@@ -205,7 +205,7 @@ pub fn judged() -> Vec<Case> {
     cases
 }
 
-/// What cannot be.
+/// Returns invalid options.
 pub fn refused() -> Vec<Case> {
     let lines = [
         "-b size=512",

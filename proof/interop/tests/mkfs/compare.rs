@@ -1,4 +1,4 @@
-//! Two sparse files, and the bytes in which they may differ.
+//! Comparison of two sparse files, and the bytes that may differ.
 
 use std::fs::File;
 use std::mem::offset_of;
@@ -10,8 +10,8 @@ use format::inode::RawInode;
 use format::superblock::Superblock;
 use rustix::fs::{SeekFrom, seek};
 
-/// The bytes of each of the first inodes that depend on the clock or on chance: three times, the generation (which
-/// `mkfs.xfs` draws), the checksum that covers them, and the time of birth. Checksums are judged by `xfs_repair`.
+/// Bytes of the first inodes that depend on the clock or are random: three times, the generation (random in
+/// `mkfs.xfs`), the checksum, and the creation time. `xfs_repair` verifies the checksums.
 pub const VARYING: &[Range<usize>] = &[
     offset_of!(RawInode, atime)..offset_of!(RawInode, size),
     offset_of!(RawInode, generation)..offset_of!(RawInode, next_unlinked),
@@ -19,9 +19,9 @@ pub const VARYING: &[Range<usize>] = &[
     offset_of!(RawInode, crtime)..offset_of!(RawInode, ino),
 ];
 
-const PIECE: usize = 1 << 20;
+const CHUNK: usize = 1 << 20;
 
-/// Where a file may hold other bytes than zeros.
+/// Returns the data ranges of a file.
 fn extents(file: &File) -> Vec<Range<u64>> {
     let (mut at, mut found) = (0, Vec::new());
     while let Ok(data) = seek(file, SeekFrom::Data(at)) {
@@ -32,14 +32,14 @@ fn extents(file: &File) -> Vec<Range<u64>> {
     found
 }
 
-/// The first inodes: where they lie, and the size of each.
+/// Location and size of the first inodes.
 struct Inodes {
     range: Range<u64>,
     size: u64,
 }
 
 impl Inodes {
-    /// Of a volume; of a log, none.
+    /// Finds the first inodes of a volume; an external log has none.
     fn of(file: &File) -> Self {
         let mut sector = [0; 4096];
         let superblock =
@@ -47,7 +47,7 @@ impl Inodes {
         let Some(superblock) = superblock else { return Self { range: 0..0, size: 1 } };
         let geometry = superblock.geometry;
         let size = u64::from(geometry.inode_size);
-        // In the first AG, numbers count slots.
+        // In the first AG, an inode number is the index of its slot.
         let start = geometry.root.get() * size;
         Self { range: start..start + superblock.raw.icount.get() * size, size }
     }
@@ -58,7 +58,7 @@ impl Inodes {
     }
 }
 
-/// Where the files differ first, and in how many bytes; `None` where they are the same.
+/// Returns the first difference of two files, and the number of differing bytes; `None` if they are equal.
 pub fn difference(ours: &Path, theirs: &Path) -> Option<String> {
     let (ours, theirs) = (File::open(ours).unwrap(), File::open(theirs).unwrap());
     let sizes = (ours.metadata().unwrap().len(), theirs.metadata().unwrap().len());
@@ -69,11 +69,11 @@ pub fn difference(ours: &Path, theirs: &Path) -> Option<String> {
     let mut ranges = [extents(&ours), extents(&theirs)].concat();
     ranges.sort_by_key(|range| range.start);
     let (mut done, mut count, mut first) = (0, 0u64, None);
-    let (mut a, mut b) = (vec![0; PIECE], vec![0; PIECE]);
+    let (mut a, mut b) = (vec![0; CHUNK], vec![0; CHUNK]);
     for range in ranges {
         let mut at = range.start.max(done);
         while at < range.end {
-            let length = (range.end - at).min(PIECE as u64) as usize;
+            let length = (range.end - at).min(CHUNK as u64) as usize;
             ours.read_exact_at(&mut a[..length], at).unwrap();
             theirs.read_exact_at(&mut b[..length], at).unwrap();
             if a[..length] != b[..length] {
@@ -93,7 +93,7 @@ pub fn difference(ours: &Path, theirs: &Path) -> Option<String> {
 }
 
 #[test]
-fn a_single_byte_is_found_and_a_varying_one_is_not() {
+fn single_byte_is_found_unless_it_may_vary() {
     let folder = tempfile::tempdir().unwrap();
     let image = |name: &str, at: u64, byte: u8| {
         let path = folder.path().join(name);

@@ -1,10 +1,10 @@
-//! Volumes made with `--grow-to`, judged by `xfs_repair -n`, and by the kernel, which mounts them and grows them.
+//! Volumes formatted with `--grow-to`: `xfs_repair -n` must find nothing, and the kernel must mount and grow them.
 
 use std::path::Path;
 
 use crate::XEBEC;
 
-/// Size at first, size later, options.
+/// Initial size, later size, options.
 const CASES: [(&str, &str, &str); 8] = [
     ("32m", "1g", "-m rmapbt=0"),
     ("100m", "4g", ""),
@@ -16,14 +16,14 @@ const CASES: [(&str, &str, &str); 8] = [
     ("300g", "1t", "-i size=1024"),
 ];
 
-/// `$1` the folder, `$2` the program, `$3` and `$4` the sizes, `$5` options.
+/// `$1` is the folder, `$2` the program, `$3` and `$4` are the sizes, `$5` options.
 const STEPS: &str = r#"
 cd "$1"
 xebec=$2
 mkdir mnt
 judge() {
     for repair in xfs_repair "$XEBEC_JUDGES/bin/xfs_repair"; do
-        $repair -n -f image > said 2>&1 || { echo "$1: $repair" >&2; cat said >&2; exit 1; }
+        $repair -n -f image > output 2>&1 || { echo "$1: $repair" >&2; cat output >&2; exit 1; }
     done
     "$xebec" check image >&2
 }
@@ -55,19 +55,19 @@ done
 "#;
 
 #[test]
-fn linux_mounts_and_grows_volumes_that_are_made_to_grow() {
+fn linux_mounts_and_grows_volumes_formatted_for_growth() {
     let Some(xebec) = needs::met(needs::mounting().and_then(|()| XEBEC.clone())) else { return };
     for (size, grown, options) in CASES {
         let folder = tempfile::tempdir().unwrap();
         let mut steps = needs::script("-eu", STEPS, "grow");
         let steps = steps.arg(folder.path()).arg(&xebec).args([size, grown, options].map(Path::new));
         let output = steps.output().unwrap();
-        let said = crate::text(&output.stderr);
-        assert!(output.status.success(), "{size} to {grown} {options}: {said}");
+        let stderr = crate::text(&output.stderr);
+        assert!(output.status.success(), "{size} to {grown} {options}: {stderr}");
         let shown = crate::text(&output.stdout);
         let [kernel, own, later] = shown.lines().collect::<Vec<_>>()[..] else { panic!("{shown}") };
         assert_eq!(kernel, own, "{size} to {grown} {options}");
-        // Too small at first for an AG of the later volume.
+        // The initial volume is smaller than an AG of the later one in the other cases.
         if !["32m", "100m"].contains(&size) && !["64g", "20g"].contains(&grown) {
             assert_eq!(own, later, "{size} to {grown} {options}");
         }

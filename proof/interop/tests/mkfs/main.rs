@@ -1,15 +1,15 @@
-//! New volumes beside those of `mkfs.xfs` 6.13, byte for byte, and before the kernel and `xfs_repair`.
+//! Compares new volumes with those of `mkfs.xfs` 6.13 byte by byte, and judges them by the kernel and `xfs_repair`.
 //!
 //! | part | subject |
 //! |---|---|
 //! | `cases` | sizes and options |
-//! | `growth` | volumes that are made to grow |
-//! | `compare` | two sparse files, and the bytes in which they may differ |
+//! | `growth` | volumes formatted for growth |
+//! | `compare` | comparison of two sparse files, and the bytes that may differ |
 //!
-//! Both are run by the same command line on a file of the same name. Every byte of both files is compared, holes
-//! included, but for those that [`compare::VARYING`] names, whose values are times or chance.
+//! Both programs run with the same options on a file of the same name. All bytes of both files are compared, including
+//! holes, except those in [`compare::VARYING`], which are times or random.
 
-#![expect(clippy::unwrap_used, reason = "a test says what it expects by panicking")]
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 mod cases;
 mod compare;
@@ -23,17 +23,17 @@ use interop::built;
 
 const UUID: &str = "uuid=11111111-2222-3333-4444-555555555555";
 
-/// Built once.
+/// The program, built once.
 static XEBEC: LazyLock<Result<PathBuf, String>> = LazyLock::new(built::xebec);
 
-/// The two programs, each with a folder of its own.
+/// The two programs, each with its own folder.
 struct Peers {
     scratch: tempfile::TempDir,
     xebec: PathBuf,
 }
 
 impl Peers {
-    /// `None` where one of them is missing: the test is skipped.
+    /// Returns `None` and skips the test if one of them is missing.
     fn find() -> Option<Self> {
         needs::met(needs::newer_xfsprogs())?;
         let xebec = needs::met(XEBEC.clone())?;
@@ -52,7 +52,7 @@ impl Peers {
         self.scratch.path().join("theirs")
     }
 
-    /// `xebec mkfs`, which makes the file itself.
+    /// Runs `xebec mkfs`, which creates the file itself.
     fn make_ours(&self, size: u64, arguments: &[&str]) -> Output {
         remove(&self.ours());
         let mut xebec = needs::own(&self.xebec);
@@ -60,7 +60,7 @@ impl Peers {
         xebec.args(arguments).output().unwrap()
     }
 
-    /// `mkfs.xfs`, with the variables that lift its lower bounds, as its own tests set them.
+    /// Runs `mkfs.xfs`, with the variables of its own tests that lift its lower limits.
     fn make_theirs(&self, size: u64, arguments: &[&str]) -> Output {
         remove(&self.theirs());
         std::fs::File::create(self.theirs().join("image")).unwrap().set_len(size).unwrap();
@@ -82,16 +82,16 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Both make the same of one case, or refuse it; returns what differs.
+/// Runs both on one case, which they may both refuse; returns the difference.
 fn difference(peers: &Peers, size: u64, options: &str) -> Option<String> {
     let arguments: Vec<&str> = options.split_whitespace().collect();
     compared(peers, &peers.make_ours(size, &arguments), &peers.make_theirs(size, &arguments))
 }
 
-/// What differs of what both have made.
+/// Returns the difference of two results.
 fn compared(peers: &Peers, ours: &Output, theirs: &Output) -> Option<String> {
     let succeeded = (ours.status.success(), theirs.status.success());
-    // Too small for such blocks, or too large for one AG.
+    // The volume is too small for such blocks, or too large for one AG.
     if succeeded == (false, false) {
         return None;
     }
@@ -102,18 +102,18 @@ fn compared(peers: &Peers, ours: &Output, theirs: &Output) -> Option<String> {
             text(&theirs.stderr).lines().take(2).collect::<Vec<_>>().join("\n")
         ));
     }
-    // What they say first, notes about rounding, is in each one's own words.
+    // Messages about rounding, which come first, have different wording.
     let printed = |output: &Output| {
         let all = text(&output.stdout);
         all.find("meta-data").and_then(|at| all.get(at..)).unwrap_or_default().to_owned()
     };
     if printed(ours) != printed(theirs) {
-        return Some(format!("they print\n{}\n{}", printed(ours), printed(theirs)));
+        return Some(format!("the output differs:\n{}\n{}", printed(ours), printed(theirs)));
     }
     compare::difference(&peers.ours().join("image"), &peers.theirs().join("image"))
 }
 
-fn same(cases: impl IntoIterator<Item = (u64, String)>) {
+fn assert_same(cases: impl IntoIterator<Item = (u64, String)>) {
     let Some(peers) = Peers::find() else { return };
     let mut failures = Vec::new();
     let mut count = 0;
@@ -128,24 +128,24 @@ fn same(cases: impl IntoIterator<Item = (u64, String)>) {
 }
 
 #[test]
-fn every_block_size_and_size_of_volume_is_the_same() {
-    same(cases::sizes());
+fn all_block_and_volume_sizes_match_mkfs_xfs() {
+    assert_same(cases::sizes());
 }
 
 #[test]
-fn every_option_is_the_same() {
-    same(cases::options());
+fn all_options_match_mkfs_xfs() {
+    assert_same(cases::options());
 }
 
 #[test]
-fn features_in_every_combination_are_the_same() {
-    same(cases::features());
+fn feature_combinations_match_mkfs_xfs() {
+    assert_same(cases::features());
 }
 
-/// The configuration files of `mkfs.xfs` say what was usual when a Linux with long support came out. They also have it
-/// tell a service, by an attribute of the root directory, to leave the volume alone, which is no feature.
+/// The configuration files of `mkfs.xfs` select the features of each longterm release of Linux. They also set an
+/// attribute of the root directory that tells a service not to check the volume; this is not a feature.
 #[test]
-fn volumes_for_older_kernels_are_the_same() {
+fn volumes_for_older_kernels_match_mkfs_xfs() {
     let Some(peers) = Peers::find() else { return };
     let folder = needs::judges().parent().unwrap().join("mkfs");
     let mut count = 0;
@@ -153,9 +153,9 @@ fn volumes_for_older_kernels_are_the_same() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap();
         let version = name.strip_prefix("lts_").unwrap();
-        let told = std::fs::read_to_string(&path).unwrap().replace("autofsck=0", "");
+        let configuration = std::fs::read_to_string(&path).unwrap().replace("autofsck=0", "");
         let path = peers.scratch.path().join("features.conf");
-        std::fs::write(&path, told).unwrap();
+        std::fs::write(&path, configuration).unwrap();
         for size in [320 << 20, 3 << 30] {
             let ours = peers.make_ours(size, &["--for", &format!("linux-{version}")]);
             let theirs = peers.make_theirs(size, &["-c", &format!("options={}", path.display())]);
@@ -167,11 +167,11 @@ fn volumes_for_older_kernels_are_the_same() {
 }
 
 #[test]
-fn the_smallest_log_is_the_same() {
+fn minimum_log_size_matches_mkfs_xfs() {
     let Some(peers) = Peers::find() else { return };
     let number = |output: &Output, before: &str| {
-        let said = text(&output.stderr);
-        let (_, rest) = said.split_once(before)?;
+        let message = text(&output.stderr);
+        let (_, rest) = message.split_once(before)?;
         rest.split_whitespace().next()?.parse::<u64>().ok()
     };
     let mut compared = 0;
@@ -179,15 +179,15 @@ fn the_smallest_log_is_the_same() {
         let arguments: Vec<&str> = options.split_whitespace().collect();
         let ours = number(&peers.make_ours(size, &arguments), "the kernel asks for ");
         let theirs = number(&peers.make_theirs(size, &arguments), "minimum size is ");
-        // Where theirs is content, ours is too.
+        // Both are `None` if the size is accepted.
         assert_eq!(ours, theirs, "{size} {options}");
         compared += u64::from(theirs.is_some());
     }
-    assert!(compared > 100, "only {compared} minima were named");
+    assert!(compared > 100, "only {compared} minima were compared");
 }
 
 #[test]
-fn an_external_log_is_the_same() {
+fn external_logs_match_mkfs_xfs() {
     let Some(peers) = Peers::find() else { return };
     let size = 512 << 20;
     for options in
@@ -197,7 +197,7 @@ fn an_external_log_is_the_same() {
         let make_log = |folder: &Path| {
             std::fs::File::create(folder.join("log")).unwrap().set_len(100 << 20).unwrap();
         };
-        // The folder is emptied by the making of the image, so the logs are made by a wrapper of it.
+        // Formatting empties the folder, so the log is created afterwards.
         let ours = {
             remove(&peers.ours());
             make_log(&peers.ours());
@@ -221,27 +221,27 @@ fn an_external_log_is_the_same() {
     }
 }
 
-/// `xfs_repair -n` finds nothing wrong, not with the smallest volumes either, which `mkfs.xfs` refuses to make.
+/// `xfs_repair -n` accepts all volumes, including small ones that `mkfs.xfs` refuses to format.
 #[test]
-fn volumes_please_xfs_repair() {
+fn xfs_repair_accepts_volumes() {
     let Some(peers) = Peers::find() else { return };
     for (size, options) in cases::judged() {
         let arguments: Vec<&str> = options.split_whitespace().collect();
         let made = peers.make_ours(size, &arguments);
         assert!(made.status.success(), "{size} {options}: {}", text(&made.stderr));
-        repaired(&peers.ours().join("image"), &format!("{size} {options}"));
+        assert_sound(&peers.ours().join("image"), &format!("{size} {options}"));
     }
 }
 
-fn repaired(image: &Path, case: &str) {
+fn assert_sound(image: &Path, case: &str) {
     let verdict =
         needs::newer("xfs_repair").args(["-n", "-o", "force_geometry"]).arg(image).output().unwrap();
     assert!(verdict.status.success(), "{case}: {}{}", text(&verdict.stdout), text(&verdict.stderr));
 }
 
-/// The kernel mounts them, works on them, and leaves them in a state that `xfs_repair -n` likes.
+/// The kernel mounts and changes all volumes, and `xfs_repair -n` accepts them afterwards.
 #[test]
-fn volumes_please_the_kernel() {
+fn kernel_accepts_volumes() {
     let Some(()) = needs::met(needs::mounting()) else { return };
     let Some(peers) = Peers::find() else { return };
     let point = peers.scratch.path().join("mnt");
@@ -255,24 +255,23 @@ fn volumes_please_the_kernel() {
         let mut shell = needs::script("-eu", script, "kernel");
         let worked = shell.arg(&point).current_dir(peers.ours()).output().unwrap();
         assert!(worked.status.success(), "{size} {options}: {}", text(&worked.stderr));
-        repaired(&peers.ours().join("image"), &format!("{size} {options}, after the kernel"));
+        assert_sound(&peers.ours().join("image"), &format!("{size} {options}, after the kernel"));
     }
 }
 
-/// What both refuse.
 #[test]
-fn what_is_refused_there_is_refused_here() {
+fn invalid_options_are_refused() {
     let Some(peers) = Peers::find() else { return };
     let mut failures = Vec::new();
     for (size, options) in cases::refused() {
         let arguments: Vec<&str> = options.split_whitespace().collect();
         let (ours, theirs) = (peers.make_ours(size, &arguments), peers.make_theirs(size, &arguments));
-        let said = text(&ours.stderr);
+        let message = text(&ours.stderr);
         if theirs.status.success() {
-            failures.push(format!("{options}: mkfs.xfs takes it"));
+            failures.push(format!("{options}: mkfs.xfs accepts it"));
         }
-        if ours.status.code() != Some(2) || !said.starts_with("xebec: ") || said.lines().count() != 1 {
-            failures.push(format!("{options}: {} {said}", ours.status));
+        if ours.status.code() != Some(2) || !message.starts_with("xebec: ") || message.lines().count() != 1 {
+            failures.push(format!("{options}: {} {message}", ours.status));
         }
         if peers.ours().join("image").exists() {
             failures.push(format!("{options}: an image is left"));
@@ -281,9 +280,9 @@ fn what_is_refused_there_is_refused_here() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// 1 TB in well under a second, and little of the host's disk.
+/// A volume of 1 TiB uses little space on the host.
 #[test]
-fn a_terabyte_is_sparse_and_instant() {
+fn tebibyte_image_is_sparse() {
     let Some(peers) = Peers::find() else { return };
     let made = peers.make_ours(1 << 40, &[]);
     assert!(made.status.success(), "{}", text(&made.stderr));

@@ -1,16 +1,15 @@
-//! Databases that are killed with their mount: what they had acknowledged is there.
+//! Databases that are killed with the mount: acknowledged changes must be present afterwards.
 
-use crate::bed::run;
+use crate::scripts::run;
 
-/// A database that was killed with its mount has what it had acknowledged.
 #[test]
-fn a_database_survives_its_mount() {
+fn sqlite_keeps_acknowledged_rows() {
     let script = r#"
 "$xebec" mkfs -q image --size 300m
 for round in 1 2 3; do
     "$xebec" mount image mnt
     server=$("$xebec" status --json mnt | sed 's/.*"process":\([0-9]*\).*/\1/')
-    sqlite3 mnt/data.db 'pragma journal_mode=wal; create table if not exists t(n integer primary key)' > said
+    sqlite3 mnt/data.db 'pragma journal_mode=wal; create table if not exists t(n integer primary key)' > output
     (for n in $(seq $((round * 1000)) $((round * 1000 + 400))); do
         echo "insert into t values($n); select 'done $n';"
     done | sqlite3 -cmd 'pragma synchronous=full' mnt/data.db > done.$round 2> /dev/null) & writer=$!
@@ -27,15 +26,15 @@ for round in 1 2 3; do
     judge image "after the database"
 done
 "#;
-    run("a_database_survives_its_mount", &["sqlite3"], script);
+    run("sqlite_keeps_acknowledged_rows", &["sqlite3"], script);
 }
 
-/// PostgreSQL: `as` runs a program as its user, `start` and `stop` the server.
+/// Shell functions for PostgreSQL: `as` runs a program as its user, `start` and `stop` control the server.
 const POSTGRESQL: &str = r#"
 everybody
 bin=$(ls -d /usr/lib/postgresql/*/bin | sort -V | tail -n 1)
 mkdir socket && chown postgres socket
-# As the database's user, who must not be root.
+# PostgreSQL refuses to run as root.
 cat > as << END
 #!/bin/sh
 exec setpriv --reuid postgres --regid postgres --init-groups env -i PATH="$bin:$PATH" LC_ALL=C HOME=/ \
@@ -43,7 +42,7 @@ exec setpriv --reuid postgres --regid postgres --init-groups env -i PATH="$bin:$
 END
 chmod 755 as
 as() { ./as "$@"; }
-start() { # where it is the first process, so that all of its processes go when it is killed
+start() { # as the first process of a PID namespace, so that all of its processes are killed with it
     unshare --pid --fork --kill-child ./as postgres > log 2>&1 & database=$!
     for n in $(seq 600); do as pg_isready -q && return; sleep 0.05; done
     cat log; fail "PostgreSQL does not start"
@@ -51,20 +50,20 @@ start() { # where it is the first process, so that all of its processes go when 
 stop() {
     kill -INT $(cat /proc/$database/task/$database/children)
     wait $database || { cat log; fail "PostgreSQL ends with $?"; }
-    as pg_checksums --check > said 2>&1 || fail "a page is damaged"
+    as pg_checksums --check > output 2>&1 || fail "a page is damaged"
 }
 "#;
 
-/// Rounds of work, of which each ends by a kill. Two writers note what was acknowledged, and pgbench has transactions
-/// that touch four tables each; there are checkpoints on the way.
+/// Rounds that each end with a kill. Two writers record acknowledged rows, and pgbench runs transactions on four
+/// tables, with checkpoints in between.
 const ROUNDS: &str = r#"
 : > acknowledged
 for round in 1 2 3; do
     "$xebec" mount -o allow_other image mnt
     server=$("$xebec" status --json mnt | sed 's/.*"process":\([0-9]*\).*/\1/')
     start
-    as pgbench -n -c 2 -T 600 > pgbench.said 2>&1 & pgbench=$!
-    # A writer ends with its first error, so that it notes nothing which was not acknowledged.
+    as pgbench -n -c 2 -T 600 > pgbench.output 2>&1 & pgbench=$!
+    # A writer ends at its first error, so that it records only acknowledged rows.
     writers=
     for writer in 1 2; do
         : > done.$writer
@@ -80,11 +79,11 @@ for round in 1 2 3; do
     sleep 1.$((round * 3))
     kill -9 $server
     wait $writers $pgbench || true
-    # It may have ended by itself, as it could not write.
+    # It may have ended because it could not write.
     { kill -9 $database && wait $database; } 2> /dev/null || true
     umount -l mnt
     sed -n 's/^done \([0-9]*\) \([0-9]*\)$/\1|\2/p' done.1 done.2 >> acknowledged
-    [ "$(wc -l < acknowledged)" -ge $((round * 150)) ] || fail "round $round: the writers did not get far"
+    [ "$(wc -l < acknowledged)" -ge $((round * 150)) ] || fail "round $round: too few rows were written"
 
     "$xebec" mount -o allow_other image mnt
     start
@@ -95,7 +94,7 @@ for round in 1 2 3; do
         union all select sum(bbalance) from pgbench_branches union all select sum(tbalance) from pgbench_tellers
         union all select sum(delta) from pgbench_history) as sums')
     [ "$sums" = 1 ] || fail "round $round: a transaction was done in part"
-    as pg_amcheck --install-missing --heapallindexed --schema=public > said 2>&1 || fail "round $round: pg_amcheck"
+    as pg_amcheck --install-missing --heapallindexed --schema=public > output 2>&1 || fail "round $round: pg_amcheck"
     stop
     "$xebec" umount mnt
     judge image "round $round, after PostgreSQL"
@@ -103,12 +102,12 @@ done
 "#;
 
 #[test]
-fn postgresql_survives_its_mount() {
+fn postgresql_keeps_acknowledged_rows() {
     let script = r#"
 "$xebec" mkfs -q image --size 800m
 "$xebec" mount -o allow_other image mnt
 mkdir mnt/data && chown postgres mnt/data
-as initdb --data-checksums --auth=trust --encoding=UTF8 --no-locale --wal-segsize=4 > said 2>&1 || fail initdb
+as initdb --data-checksums --auth=trust --encoding=UTF8 --no-locale --wal-segsize=4 > output 2>&1 || fail initdb
 cat >> mnt/data/postgresql.conf << END
 listen_addresses = ''
 unix_socket_directories = '$PWD/socket'
@@ -119,10 +118,10 @@ autovacuum_naptime = 1s
 END
 start
 as psql -q -c 'create table ledger(writer int, n int, what text, primary key (writer, n))'
-as pgbench -q -i > said 2>&1 || fail "pgbench -i"
+as pgbench -q -i > output 2>&1 || fail "pgbench -i"
 stop
 "$xebec" umount mnt
 "#;
     let script = [POSTGRESQL, script, ROUNDS].concat();
-    run("postgresql_survives_its_mount", &["psql", "pg_ctlcluster", "setpriv"], &script);
+    run("postgresql_keeps_acknowledged_rows", &["psql", "pg_ctlcluster", "setpriv"], &script);
 }

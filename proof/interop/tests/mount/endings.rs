@@ -1,10 +1,10 @@
-//! Every way in which a mount ends.
+//! All ways in which a mount ends.
 
-use crate::bed::run;
+use crate::scripts::run;
 
-/// Whatever moment the server is killed at: the volume mounts again at once, and has every file that was synced.
+/// After a kill of the server at any time the volume can be mounted at once, and has all synced files.
 #[test]
-fn a_killed_server_loses_nothing_that_was_synced() {
+fn killed_server_loses_nothing_that_was_synced() {
     let script = r#"
 "$xebec" mkfs -q image --size 300m
 : > synced
@@ -28,17 +28,17 @@ for round in $(seq 12); do
     cat synced.new >> synced && rm synced.new
     umount -l mnt 2> /dev/null || true
 done
-"$xebec" replay image > said 2>&1 || fail replay
+"$xebec" replay image > output 2>&1 || fail replay
 judge image "after twelve kills"
 mkdir judged && mount -t xfs -o loop,nouuid,ro image judged
 (cd judged && sed 's/ /  /' ../synced | sha256sum --quiet -c -) || fail "the kernel misses a synced file"
 umount judged
 "#;
-    run("a_killed_server_loses_nothing_that_was_synced", &[], script);
+    run("killed_server_loses_nothing_that_was_synced", &[], script);
 }
 
 #[test]
-fn a_mount_ends_as_it_is_asked_to() {
+fn mount_ends_by_unmount_or_signal() {
     let script = r#"
 "$xebec" mkfs -q image --size 100m
 server() { "$xebec" status --json mnt | sed 's/.*"process":\([0-9]*\).*/\1/'; }
@@ -47,24 +47,24 @@ gone() {
     fail "$2: the server is still there"
 }
 
-# A signal unmounts, and nothing is lost that was not synced.
+# A signal unmounts, without losing unsynced files.
 "$xebec" mount image mnt && echo one > mnt/one && pid=$(server)
 kill -TERM $pid && gone $pid SIGTERM
 [ ! -e mnt/one ] || fail "still mounted after SIGTERM"
 judge image "after SIGTERM"
 
-# In use: refused; lazily, with the last user.
+# A mount in use is not unmounted; a lazy unmount waits for the last user.
 "$xebec" mount image mnt && [ "$(cat mnt/one)" = one ] && pid=$(server)
 exec 5> mnt/open
-if "$xebec" umount mnt 2> said; then fail "unmounted while a file is open"; fi
-grep -q 'busy' said || fail "no word on why it cannot be unmounted"
+if "$xebec" umount mnt 2> output; then fail "unmounted while a file is open"; fi
+grep -q 'busy' output || fail "no message why it cannot be unmounted"
 "$xebec" umount --lazy mnt
 echo late >&5
 rm -f nothing; exec 5>&-
 gone $pid "a lazy unmount"
 judge image "after a lazy unmount"
 
-# Two signals: at once, with a file open that has lost its name.
+# A second signal unmounts at once, with an open unlinked file.
 "$xebec" mount image mnt && [ "$(cat mnt/open)" = late ] && pid=$(server)
 exec 5> mnt/unlinked && rm mnt/unlinked && echo two > mnt/two && sync mnt/two mnt
 kill -TERM $pid; sleep 0.5; kill -TERM $pid 2> /dev/null || true
@@ -74,98 +74,98 @@ umount -l mnt 2> /dev/null || true
 "$xebec" mount image mnt && [ "$(cat mnt/two)" = two ] && "$xebec" umount mnt
 judge image "after two signals"
 
-# umount(8) is as good.
+# umount(8) works, too.
 "$xebec" mount image mnt && echo three > mnt/three && pid=$(server) && umount mnt
 gone $pid umount
 judge image "after umount"
 
-# In the foreground, as a service has it.
+# In the foreground, as for a service.
 "$xebec" mount --foreground image mnt & pid=$!
 for n in $(seq 500); do mountpoint -q mnt && break; sleep 0.02; done
 [ "$(cat mnt/three)" = three ] && kill -INT $pid
 wait $pid || fail "the foreground ends with $?"
 "#;
-    run("a_mount_ends_as_it_is_asked_to", &[], script);
+    run("mount_ends_by_unmount_or_signal", &[], script);
 }
 
 #[test]
-fn nobody_else_gets_at_a_mounted_image() {
+fn mounted_image_is_locked() {
     let script = r#"
 "$xebec" mkfs -q image --size 100m
 "$xebec" mount image mnt
 mkdir other
 for command in "mount image other" "touch image /x" "grow image 200m" "trim image"; do
-    if "$xebec" $command > said 2>&1; then fail "$command succeeds on a mounted image"; fi
-    grep -q "mounted on $PWD/mnt" said || fail "$command: no word on why"
+    if "$xebec" $command > output 2>&1; then fail "$command succeeds on a mounted image"; fi
+    grep -q "mounted on $PWD/mnt" output || fail "$command: no message why"
 done
-# Replacing it is refused, too; who only reads is warned.
+# Replacing it is refused, too; commands that only read print a warning.
 mkdir from
 "$xebec" mkfs -q new --size 100m
 sum=$(stat -c %i image)
 for command in "create --force image --from from" "clone --force new image" "clone image copy" "mkfs -f image"; do
-    if "$xebec" $command > said 2>&1; then fail "$command succeeds on a mounted image"; fi
-    grep -q "mounted on $PWD/mnt" said || fail "$command: no word on why"
+    if "$xebec" $command > output 2>&1; then fail "$command succeeds on a mounted image"; fi
+    grep -q "mounted on $PWD/mnt" output || fail "$command: no message why"
 done
 [ "$sum" = "$(stat -c %i image)" ] && [ ! -e copy ] || fail "the mounted image was replaced"
-"$xebec" ls --json image 2> said | python3 -m json.tool > /dev/null || fail "no JSON beside a warning"
-[ "$(grep -c "warning.*mounted on $PWD/mnt" said)" = 1 ] || fail "a reader is not warned"
+"$xebec" ls --json image 2> output | python3 -m json.tool > /dev/null || fail "no JSON beside a warning"
+[ "$(grep -c "warning.*mounted on $PWD/mnt" output)" = 1 ] || fail "a reader gets no warning"
 "$xebec" mount -o ro image other && ls other && "$xebec" umount other
 "$xebec" umount mnt
 mount -t xfs -o loop image mnt
 for command in "mount image other" "touch image /x"; do
-    if "$xebec" $command > said 2>&1; then fail "$command succeeds while the kernel has the image"; fi
-    grep -q 'in use as /dev/loop' said || fail "$command: no word on the kernel's mount"
+    if "$xebec" $command > output 2>&1; then fail "$command succeeds while the kernel has the image"; fi
+    grep -q 'in use as /dev/loop' output || fail "$command: the kernel's mount is not mentioned"
 done
 for command in "create --force image --from from" "clone --force new image" "clone image copy" "mkfs -f image"; do
-    if "$xebec" $command > said 2>&1; then fail "$command succeeds while the kernel has the image"; fi
-    grep -q 'in use as /dev/loop' said || fail "$command: no word on the kernel's mount"
+    if "$xebec" $command > output 2>&1; then fail "$command succeeds while the kernel has the image"; fi
+    grep -q 'in use as /dev/loop' output || fail "$command: the kernel's mount is not mentioned"
 done
 loop=$(losetup -n -O NAME -j image)
 for device in image $loop; do
-    "$xebec" ls $device 2> said
-    grep -q "warning: the kernel has it mounted on $PWD/mnt" said || fail "$device: a reader is not warned"
+    "$xebec" ls $device 2> output
+    grep -q "warning: the kernel has it mounted on $PWD/mnt" output || fail "$device: a reader gets no warning"
 done
 mount -o remount,ro mnt
-"$xebec" ls image 2> said
-if grep warning said; then fail "a warning of a mount that writes nothing"; fi
+"$xebec" ls image 2> output
+if grep warning output; then fail "a warning about a read-only mount"; fi
 mount -o remount,rw mnt
 umount mnt
 "$xebec" mount image mnt && touch mnt/old
 "$xebec" umount mnt
 "$xebec" mount -o ro image mnt
-if touch mnt/x 2> said; then fail "a file is made on a mount that is read only"; fi
-# What was opened to be read stays that, whatever the kernel was told since: what is written would be lost.
+if touch mnt/x 2> output; then fail "a file is made on a mount that is read only"; fi
+# A volume opened read-only stays read-only after a remount by the kernel: changes would be lost.
 mount -i -o remount,rw mnt
 for change in "touch mnt/x" "truncate -s 1m mnt/old" "rm mnt/old" "chattr +A mnt/old" "fstrim mnt"; do
-    if $change 2> said; then fail "$change: done on a volume that is read only"; fi
-    grep -q 'Read-only file system' said || fail "$change: $(cat said)"
+    if $change 2> output; then fail "$change: done on a volume that is read only"; fi
+    grep -q 'Read-only file system' output || fail "$change: $(cat output)"
 done
 sum=$(sha256sum image) && ls -lR mnt && "$xebec" umount mnt && [ "$sum" = "$(sha256sum image)" ] || fail "ro wrote"
-if "$xebec" mount nothing mnt 2> said; then fail "nothing is mounted"; fi
-if "$xebec" mount image nowhere 2> said; then fail "mounted nowhere"; fi
-if "$xebec" mount -o sparkling image mnt 2> said; then fail "an unknown option"; fi
-grep -q sparkling said || fail "the unknown option is not named"
-if "$xebec" umount mnt 2> said; then fail "unmounted what was not mounted"; fi
-grep -q 'not mounted' said || fail "no word on that nothing is mounted"
+if "$xebec" mount nothing mnt 2> output; then fail "nothing is mounted"; fi
+if "$xebec" mount image nowhere 2> output; then fail "mounted nowhere"; fi
+if "$xebec" mount -o sparkling image mnt 2> output; then fail "an unknown option"; fi
+grep -q sparkling output || fail "the unknown option is not named"
+if "$xebec" umount mnt 2> output; then fail "unmounted what was not mounted"; fi
+grep -q 'not mounted' output || fail "no message that nothing is mounted"
 "#;
-    run("nobody_else_gets_at_a_mounted_image", &[], script);
+    run("mounted_image_is_locked", &[], script);
 }
 
-/// `umount(8)` returns before the server of the mount has written what is left: of thirty mounts right after it, eight
-/// were refused. Here the server is stopped, so that it is late for certain; `umount(2)` alone, as `umount(8)` asks it.
+/// `umount(8)` returns before the server has written all data: of thirty mounts right after it, eight were refused.
+/// Here the server is stopped to delay it, and `umount(2)` is called directly, as `umount(8)` does.
 #[test]
-fn a_mount_waits_for_the_end_of_the_one_before() {
+fn mount_waits_for_the_previous_server() {
     let script = r#"
 "$xebec" mkfs -q image --size 100m
 server=
 device=image
 trap 'kill -CONT $server 2> /dev/null; [ $device = image ] || losetup -d $device' EXIT
-# waits COMMAND...: it says that it waits for the server that is stopped, and succeeds when that goes on.
+# waits COMMAND...: it must report that it waits for the stopped server, and succeed after the server continues.
 waits() {
-    mkfifo said.pipe
-    "$xebec" "$@" 2> said.pipe > /dev/null & late=$!
-    exec 5< said.pipe && rm said.pipe
-    read -r -t 600 line <&5 || fail "$*: it did not say that it waits"
+    mkfifo output.pipe
+    "$xebec" "$@" 2> output.pipe > /dev/null & late=$!
+    exec 5< output.pipe && rm output.pipe
+    read -r -t 600 line <&5 || fail "$*: it did not report that it waits"
     case "$line" in *"still writing: waiting"*) ;; *) fail "$*: $line" ;; esac
     kill -CONT $server
     wait $late || fail "$*: it failed"
@@ -185,25 +185,25 @@ done
 losetup -d $device
 device=image
 judge image "after all"
-# As fast as it goes.
+# In quick succession.
 for round in $(seq 30); do
     "$xebec" mount -q image mnt || fail "refused in round $round"
     echo $round > mnt/file && umount mnt
 done
 "#;
-    run("a_mount_waits_for_the_end_of_the_one_before", &["losetup"], script);
+    run("mount_waits_for_the_previous_server", &["losetup"], script);
 }
 
-/// A volume that becomes full says so, and has what fitted.
+/// A full volume returns ENOSPC and keeps its files.
 #[test]
-fn a_full_volume_says_so() {
+fn full_volume_returns_enospc() {
     let script = r#"
 "$xebec" mkfs -q image --size 40m
 "$xebec" mount image mnt
-if dd if=/dev/zero of=mnt/large bs=64k status=none 2> said; then fail "more than there is room for"; fi
-grep -q 'No space left' said || fail "another error than ENOSPC"
+if dd if=/dev/zero of=mnt/large bs=64k status=none 2> output; then fail "more than the volume can hold"; fi
+grep -q 'No space left' output || fail "an error other than ENOSPC"
 rm mnt/large && sync mnt
-# What df says can be had, but for what so large a file needs to be found.
+# The free space of df can be allocated, except for metadata of such a large file.
 head -c 4M /dev/zero > mnt/waits
 fallocate -l $(($(stat -f -c '(%a - 64) * %S' mnt))) mnt/large || fail "less than is free"
 rm mnt/large mnt/waits
@@ -212,12 +212,12 @@ head -c 8M /dev/urandom > mnt/fits && sum=$(sha256sum < mnt/fits)
 judge image "after it was full"
 "$xebec" mount image mnt && [ "$sum" = "$(sha256sum < mnt/fits)" ] && "$xebec" umount mnt
 "#;
-    run("a_full_volume_says_so", &[], script);
+    run("full_volume_returns_enospc", &[], script);
 }
 
-/// Called as mount(8) calls it.
+/// The helper is called as by mount(8).
 #[test]
-fn mount_finds_its_helper() {
+fn mount_helper_works() {
     let script = r#"
 "$xebec" mkfs -q image --size 100m
 mkdir bin && ln -s "$xebec" bin/mount.xebec
@@ -225,36 +225,36 @@ bin/mount.xebec "$PWD/image" "$PWD/mnt" -o rw,noatime,x-systemd.automount
 mountpoint -q mnt && findmnt -no FSTYPE mnt | grep -q fuse.xebec || fail "not mounted"
 touch mnt/file
 bin/mount.xebec "$PWD/image" "$PWD/mnt" -o "$(findmnt -no OPTIONS mnt),remount,ro" || fail "not remounted"
-if touch mnt/file 2> said; then fail "a time is changed on a mount that is read only"; fi
+if touch mnt/file 2> output; then fail "a time is changed on a mount that is read only"; fi
 findmnt -no OPTIONS mnt | grep -q noatime || fail "an option got lost: $(findmnt -no OPTIONS mnt)"
 bin/mount.xebec "$PWD/image" "$PWD/mnt" -o rw,noatime,remount && touch mnt/file || fail "not writable again"
 umount mnt
-# Programs of a volume whose owners are exchanged get no rights, whatever is remounted without a word of it.
+# Programs on a volume with mapped owners stay nosuid after a remount without that option.
 bin/mount.xebec "$PWD/image" "$PWD/mnt" -o rw,idmap=user
 bin/mount.xebec "$PWD/image" "$PWD/mnt" -o rw,noatime,remount
 findmnt -no OPTIONS mnt | grep -q nosuid || fail "remounting gave set-user-ID programs their rights"
 bin/mount.xebec "$PWD/image" "$PWD/mnt" -o rw,suid,remount
 if findmnt -no OPTIONS mnt | grep -q nosuid; then fail "suid is not obeyed"; fi
 umount mnt
-code=0; bin/mount.xebec "$PWD/image" "$PWD/mnt" -o remount,ro 2> said || code=$?
-[ $code = 32 ] && grep -q "$PWD/mnt" said || fail "exit code $code for what is not mounted: $(cat said)"
-code=0; bin/mount.xebec "$PWD/nothing" "$PWD/mnt" -o rw 2> said || code=$?
+code=0; bin/mount.xebec "$PWD/image" "$PWD/mnt" -o remount,ro 2> output || code=$?
+[ $code = 32 ] && grep -q "$PWD/mnt" output || fail "exit code $code for what is not mounted: $(cat output)"
+code=0; bin/mount.xebec "$PWD/nothing" "$PWD/mnt" -o rw 2> output || code=$?
 [ $code = 32 ] || fail "exit code $code, not that of a mount that failed"
 "#;
-    run("mount_finds_its_helper", &[], script);
+    run("mount_helper_works", &[], script);
 }
 
-/// The server unmounted whatever was mounted last on its directory, also what somebody else had mounted there.
+/// The server used to unmount the last mount on its directory, even another file system mounted over it.
 #[test]
-fn what_others_mount_over_it_stays() {
+fn file_system_mounted_over_it_stays() {
     let script = r#"
 "$xebec" mkfs -q image --size 40m
-"$xebec" mount --foreground image mnt 2> said & server=$!
+"$xebec" mount --foreground image mnt 2> output & server=$!
 until "$xebec" status mnt > /dev/null 2>&1; do sleep 0.05; done
 touch mnt/ours
 mount -t tmpfs over mnt && touch mnt/theirs
 kill -TERM $server
-until grep -q 'another file system is mounted' said; do sleep 0.05; done
+until grep -q 'another file system is mounted' output; do sleep 0.05; done
 [ -e mnt/theirs ] || fail "the other mount is gone"
 umount mnt
 [ -e mnt/ours ] || fail "the mount is gone with it"
@@ -262,5 +262,5 @@ kill -TERM $server && wait $server || fail "it did not end"
 ! mountpoint -q mnt || fail "it is still mounted"
 judge image "unmounted"
 "#;
-    run("what_others_mount_over_it_stays", &[], script);
+    run("file_system_mounted_over_it_stays", &[], script);
 }

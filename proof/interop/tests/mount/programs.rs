@@ -1,8 +1,8 @@
-//! Programs that people run.
+//! Common programs on a mount.
 
-use crate::bed::run;
+use crate::scripts::run;
 
-/// A history of a thousand files: committed, changed, branched, merged, cloned and verified.
+/// A repository of a thousand files: commits, branches, merges, clones, and verification.
 const GIT: &str = r#"
 export HOME=$PWD GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
 use_git() {
@@ -26,15 +26,15 @@ fn git_works_as_root() {
 "$xebec" mkfs -q image --size 400m
 "$xebec" mount image mnt
 (use_git mnt)
-facts mnt > wanted
+list_tree mnt > wanted
 "$xebec" umount mnt
 judge image "after git"
-shown image wanted
+compare_with_kernel image wanted
 "#;
     run("git_works_as_root", &["git"], &[GIT, script].concat());
 }
 
-/// By fusermount3, as nobody, with what root owns in the volume being nobody's.
+/// With fusermount3, as the user nobody, to whom root's files in the volume are mapped.
 #[test]
 fn git_works_as_an_ordinary_user() {
     let script = r#"
@@ -48,22 +48,22 @@ su_run '
     mkdir mnt
     ./xebec mount -o idmap=user image mnt
     (use_git mnt)
-    find mnt ! -uid 65534 | grep -q . && fail "a file is not the users own"
-    findmnt -no OPTIONS mnt | grep -q nosuid,nodev || fail "programs may have rights of their files"
+    find mnt ! -uid 65534 | grep -q . && fail "a file does not belong to the user"
+    findmnt -no OPTIONS mnt | grep -q nosuid,nodev || fail "the mount is not nosuid,nodev"
     ./xebec umount mnt'
 cd ..
 mv home/image image
 judge image "after git"
 mkdir -p judged && mount -t xfs -o loop,nouuid,ro image judged
-[ -z "$(find judged ! -uid 0)" ] || fail "the volume does not have roots files"
+[ -z "$(find judged ! -uid 0)" ] || fail "a file in the volume does not belong to root"
 umount judged
 "#;
     run("git_works_as_an_ordinary_user", &["git", "setpriv"], &[GIT, script].concat());
 }
 
-/// A volume that an ordinary user had made belonged to root: he could mount it, and not write to it.
+/// A volume formatted by an ordinary user belonged to root: the user could mount it, but not write to it.
 #[test]
-fn a_new_volume_belongs_to_the_user_who_mounts_it() {
+fn new_volume_belongs_to_the_mounting_user() {
     let script = r#"
 everybody && chmod a+rw /dev/fuse
 mkdir home roots && chown 65534:65534 home && cp "$xebec" home/xebec && chmod 755 home/xebec
@@ -85,18 +85,18 @@ su_run 65534 '
         ./xebec umount mnt
     done
     ./xebec mount -o ro other mnt && ./xebec umount mnt
-    # A mount that is refused changes nothing: this directory is not his.
+    # A refused mount changes nothing: the directory belongs to another user.
     if ./xebec mount other ../roots 2> /dev/null; then exit 1; fi
     ./xebec stat --json other / | grep -q '"'"'"uid": 65534'"'"' && exit 1
     ./xebec mount -o idmap=user other mnt && touch mnt/x && ./xebec umount mnt
     ./xebec mount third mnt
     if touch mnt/x 2> /dev/null; then exit 1; fi
     ./xebec umount mnt
-    # Made of an archive that does not tell of the root directory, at one time.
+    # Created from an archive without the root directory, with one timestamp.
     tar c -C source file | SOURCE_DATE_EPOCH=1700000000 ./xebec create fifth --from -
     ./xebec mount fifth mnt && if touch mnt/x 2> /dev/null; then exit 1; fi
     ./xebec umount mnt
-    # Somebody has used it.
+    # The volume was used before.
     ./xebec touch fourth /x && ./xebec rm fourth /x
     ./xebec mount fourth mnt && if touch mnt/x 2> /dev/null; then exit 1; fi
     ./xebec umount mnt'
@@ -108,11 +108,11 @@ mkdir judged && mount -t xfs -o loop,nouuid home/image judged
 [ "$(stat -c %u:%g:%a judged)" = 65534:65534:755 ]
 umount judged
 "#;
-    run("a_new_volume_belongs_to_the_user_who_mounts_it", &["setpriv"], script);
+    run("new_volume_belongs_to_the_mounting_user", &["setpriv"], script);
 }
 
 #[test]
-fn trees_come_and_go_unchanged() {
+fn copies_keep_all_metadata() {
     let script = r#"
 "$xebec" mkfs -q image --size 600m
 "$xebec" mount image mnt
@@ -123,23 +123,23 @@ setfattr -n user.colour -v blue source/hard; setfacl -m u:7:r,g:8:w source/etc/p
 setcap cap_net_raw+ep source/etc/group
 xattrs() { (cd "$1" && getfattr -R -h -d -m - . 2> /dev/null | LC_ALL=C sort
     find . ! -type l -print0 | LC_ALL=C sort -z | xargs -0 getfacl -n -p 2> /dev/null); }
-facts source > wanted && xattrs source > wanted.x
+list_tree source > wanted && xattrs source > wanted.x
 tar='tar c --xattrs --acls -S -C source . | tar x --xattrs --xattrs-include=* --acls -C mnt/copy'
 for way in 'cp -a source/. mnt/copy' 'rsync -aHAXS source/ mnt/copy/' "$tar"; do
     mkdir mnt/copy
     eval "$way"
-    facts mnt/copy > found && diff wanted found > said || fail "$way: other files"
-    xattrs mnt/copy > found && diff wanted.x found > said || fail "$way: other attributes"
+    list_tree mnt/copy > found && diff wanted found > output || fail "$way: different files"
+    xattrs mnt/copy > found && diff wanted.x found > output || fail "$way: different attributes"
     [ "$(stat -c %b mnt/copy/sparse)" -lt 100 ] || fail "$way: a hole was filled"
     if [ "${way%% *}" != tar ]; then rm -r mnt/copy; fi
 done
 "$xebec" umount mnt
 judge image "after copying"
 "$xebec" mount image mnt
-facts mnt/copy > found && diff wanted found > said || fail "other files in another mount"
+list_tree mnt/copy > found && diff wanted found > output || fail "different files after a remount"
 "$xebec" umount mnt
 "#;
-    run("trees_come_and_go_unchanged", &["rsync", "setfattr", "setfacl", "setcap"], script);
+    run("copies_keep_all_metadata", &["rsync", "setfattr", "setfacl", "setcap"], script);
 }
 
 #[test]
@@ -153,36 +153,36 @@ for n in $(seq 12); do echo "int f$n(int x) { return x + $n; }" > f$n.c; done
   for n in $(seq 12); do echo "x = f$n(x);"; done; echo 'return x == 78 ? 0 : 1; }'; } > main.c
 printf 'OBJECTS := $(patsubst %%.c,%%.o,$(wildcard *.c))\nprogram: $(OBJECTS)\n\t$(CC) -o $@ $^\n' > Makefile
 make -s -j2 && ./program && touch f3.c && make -s && ./program
-[ "$(make)" = "make: 'program' is up to date." ] || fail "make makes again what is there"
+[ "$(make)" = "make: 'program' is up to date." ] || fail "make rebuilds existing files"
 cd .. && mkdir -p hello/src && cd hello
-# A workspace of its own, whatever the folders above are.
+# A separate workspace, independent of parent folders.
 printf '[package]\nname = "hello"\nedition = "2021"\n[workspace]\n' > Cargo.toml
 echo 'fn main() { println!("hello"); }' > src/main.rs
 CARGO_TARGET_DIR=target cargo build -q --offline && [ "$(./target/debug/hello)" = hello ]
 cd ../..
-facts mnt > wanted
+list_tree mnt > wanted
 "$xebec" umount mnt
 judge image "after building"
-shown image wanted
+compare_with_kernel image wanted
 "#;
     run("programs_are_built", &["make", "cc", "cargo"], script);
 }
 
 #[test]
-fn bytes_are_verified() {
+fn fio_and_dbench_verify_contents() {
     let script = r#"
 "$xebec" mkfs -q image --size 500m
 "$xebec" mount image mnt
 fio --directory=mnt --name=verified --rw=randrw --bsrange=512-64k --size=24m --numjobs=3 --verify=crc32c \
-    --ioengine=psync --group_reporting --minimal > said 2>&1 || fail fio
+    --ioengine=psync --group_reporting --minimal > output 2>&1 || fail fio
 fio --directory=mnt --name=mapped --rw=randwrite --bs=4k --size=16m --verify=crc32c --ioengine=mmap --fsync=64 \
-    --minimal > said 2>&1 || fail "fio with mmap"
+    --minimal > output 2>&1 || fail "fio with mmap"
 fio --directory=mnt --name=direct --rw=randwrite --bs=4k --size=16m --verify=crc32c --direct=1 --ioengine=libaio \
-    --iodepth=8 --minimal > said 2>&1 || fail "fio with direct I/O"
-dbench -q -t 3 -D mnt 4 > said 2>&1 || dbench -t 3 -D mnt 4 > said 2>&1 || fail dbench
+    --iodepth=8 --minimal > output 2>&1 || fail "fio with direct I/O"
+dbench -q -t 3 -D mnt 4 > output 2>&1 || dbench -t 3 -D mnt 4 > output 2>&1 || fail dbench
 "$xebec" status --json mnt | grep -q '"name":"fsync"' || fail "no fsync was counted"
 "$xebec" umount mnt
 judge image "after fio and dbench"
 "#;
-    run("bytes_are_verified", &["fio", "dbench"], script);
+    run("fio_and_dbench_verify_contents", &["fio", "dbench"], script);
 }

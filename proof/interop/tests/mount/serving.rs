@@ -1,46 +1,46 @@
-//! A mount that is looked at and made larger while it is used.
+//! A mount in use: growing, metrics, caches of the kernel, file handles.
 
-use crate::bed;
+use crate::scripts;
 
-/// Three writers go on while the volume becomes larger, by a command and by the call of XFS; the file below it becomes
-/// longer by itself, or by other hands. What was written is there, no judge complains, and the kernel shows it.
+/// The volume grows by a command and by the ioctl of XFS while three writers continue; the image file is extended by
+/// the command or in advance.
 #[test]
-fn a_mounted_volume_grows() {
-    bed::run("a_mounted_volume_grows", &["xfs_repair", "python3", "setfattr"], GROWS);
+fn mounted_volume_grows() {
+    scripts::run("mounted_volume_grows", &["xfs_repair", "python3", "setfattr"], GROWS);
 }
 
-/// Numbers over HTTP are those of `status`, in a form that Prometheus takes; clients that ask for nothing, or far too
-/// much, keep nobody from the mount, nor it from its end.
+/// The metrics over HTTP match `status`, in the format of Prometheus. Clients that send nothing, or too much, block
+/// neither the mount nor its end.
 #[test]
-fn numbers_for_prometheus() {
-    bed::run("numbers_for_prometheus", &["xfs_repair", "python3", "setfattr"], NUMBERS);
+fn metrics_for_prometheus() {
+    scripts::run("metrics_for_prometheus", &["xfs_repair", "python3", "setfattr"], NUMBERS);
 }
 
-/// An answer that was sent before a change, and taken up after it, is not kept: a page that a program changes in memory
-/// is written while somebody still waits to be told of the file.
+/// The kernel must not cache attributes that were sent before a change and received after it: a page changed through
+/// mmap is written while a `stat` waits for its reply.
 #[test]
-fn what_was_told_before_a_change_is_not_kept() {
-    bed::run("what_was_told_before_a_change_is_not_kept", &["python3"], TOLD_LATE);
+fn stale_attributes_are_not_cached() {
+    scripts::run("stale_attributes_are_not_cached", &["python3"], STALE_ATTRIBUTES);
 }
 
-/// A page that was read while an asynchronous write went past the kernel's cache stayed there when the write had ended.
+/// A page that was read during an asynchronous direct write stayed in the kernel's cache after the write.
 #[test]
-fn what_was_read_beside_a_direct_write_is_not_kept() {
-    bed::run("what_was_read_beside_a_direct_write_is_not_kept", &["python3"], READ_BESIDE);
+fn stale_pages_are_dropped_after_direct_writes() {
+    scripts::run("stale_pages_are_dropped_after_direct_writes", &["python3"], STALE_PAGES);
 }
 
-/// Handles of files are good as long as the files are there, also when the kernel has forgotten them, or never knew
-/// them: another mount of the image.
+/// File handles are valid as long as the files exist, also after the kernel has dropped their inodes, and in another
+/// mount of the image.
 #[test]
-fn handles_outlive_the_mount() {
-    bed::run("handles_outlive_the_mount", &["python3"], HANDLES);
+fn file_handles_are_valid_across_mounts() {
+    scripts::run("file_handles_are_valid_across_mounts", &["python3"], HANDLES);
 }
 
-/// As whoever is not root writes, a program's rights are taken away, and of a file that may only be appended to that
-/// was refused, and the write with it. With another owner, a bit went that is no such right.
+/// A write by an ordinary user clears set-ID bits. On an append-only file this was refused, and with it the write. A
+/// change of the owner cleared a set-group-ID bit without group execution, which must be kept.
 #[test]
-fn writers_take_rights_away_and_nothing_else() {
-    bed::run("writers_take_rights_away_and_nothing_else", &["setpriv", "chattr"], RIGHTS);
+fn writes_clear_only_set_id_bits() {
+    scripts::run("writes_clear_only_set_id_bits", &["setpriv", "chattr"], RIGHTS);
 }
 
 const RIGHTS: &str = r#"
@@ -50,15 +50,16 @@ everybody
 touch mnt/program mnt/notes && chmod 6777 mnt/program && chmod 666 mnt/notes
 chattr +a mnt/program mnt/notes
 for name in program notes; do
-    setpriv --reuid 65534 --regid 65534 --clear-groups sh -c "echo more >> mnt/$name" 2> said || fail "append to $name"
+    setpriv --reuid 65534 --regid 65534 --clear-groups sh -c "echo more >> mnt/$name" 2> output ||
+        fail "append to $name"
 done
-[ "$(stat -c %a mnt/program)" = 777 ] || fail "rights are left"
-# The kernel, which judges by what it keeps, knows of it at once.
+[ "$(stat -c %a mnt/program)" = 777 ] || fail "set-ID bits remain"
+# The kernel's cached mode must be updated at once.
 for how in conv=notrunc conv=notrunc,fsync oflag=direct; do
     touch mnt/file && chmod 6777 mnt/file
-    setpriv --reuid 65534 --regid 65534 --clear-groups dd if=/dev/zero of=mnt/file bs=4k count=1 $how 2> said ||
+    setpriv --reuid 65534 --regid 65534 --clear-groups dd if=/dev/zero of=mnt/file bs=4k count=1 $how 2> output ||
         fail "write with $how"
-    [ "$(stat -c %a mnt/file)" = 777 ] || fail "the kernel keeps rights after a write with $how"
+    [ "$(stat -c %a mnt/file)" = 777 ] || fail "the kernel keeps set-ID bits after a write with $how"
 done
 touch mnt/other && chmod 6644 mnt/other && chown 7 mnt/other
 [ "$(stat -c %a mnt/other)" = 2644 ] || fail "another owner leaves $(stat -c %a mnt/other)"
@@ -66,11 +67,11 @@ touch mnt/other && chmod 6644 mnt/other && chown 7 mnt/other
 judge image "written"
 "#;
 
-/// Each page with an appended line was appended whole, with the lines before it: four lines became ten. A mapped store
-/// appended all of the file.
+/// Each page with an appended line was appended as a whole, with the earlier lines: four lines became ten. A store
+/// through mmap appended the whole file.
 #[test]
-fn what_is_appended_is_there_once() {
-    bed::run("what_is_appended_is_there_once", &["chattr", "python3"], APPENDS);
+fn data_is_appended_once() {
+    scripts::run("data_is_appended_once", &["chattr", "python3"], APPENDS);
 }
 
 const APPENDS: &str = r#"
@@ -86,13 +87,13 @@ file = os.open("mnt/notes", os.O_WRONLY | os.O_APPEND)
 fcntl.fcntl(file, fcntl.F_SETFL, 0)
 try:
     os.pwrite(file, b"X", 0)
-    raise SystemExit("what a file had that may only be appended to was written over")
+    raise SystemExit("an append-only file was overwritten")
 except PermissionError:
     pass
 file = os.open("mnt/notes", os.O_RDWR | os.O_APPEND)
 try:
     mmap.mmap(file, 0)[0] = 88
-    raise SystemExit("a file that may only be appended to was mapped for writing")
+    raise SystemExit("an append-only file was mapped for writing")
 except OSError:
     pass
 read = os.open("mnt/notes", os.O_RDONLY)
@@ -106,10 +107,10 @@ EOF
 done
 "#;
 
-/// Ranges that cannot be were trimmed as if they were the whole volume.
+/// Invalid ranges were trimmed as if they were the whole volume.
 #[test]
-fn trimming_refuses_what_linux_refuses() {
-    bed::run("trimming_refuses_what_linux_refuses", &["fstrim"], TRIM);
+fn trim_refuses_invalid_ranges() {
+    scripts::run("trim_refuses_invalid_ranges", &["fstrim"], TRIM);
 }
 
 const TRIM: &str = r#"
@@ -119,20 +120,20 @@ fstrim mnt || fail "all of it"
 fstrim -o 299m mnt || fail "its end"
 for wrong in '-o 300m' '-o 1t' '-l 512' '-m 300m'; do
     # shellcheck disable=SC2086 # an option and its value
-    if fstrim $wrong mnt 2> said; then fail "fstrim $wrong"; fi
-    grep -q 'Invalid argument' said || fail "fstrim $wrong"
+    if fstrim $wrong mnt 2> output; then fail "fstrim $wrong"; fi
+    grep -q 'Invalid argument' output || fail "fstrim $wrong"
 done
 "$xebec" umount mnt
 judge image "trimmed"
 "#;
 
-const TOLD_LATE: &str = r#"
+const STALE_ATTRIBUTES: &str = r#"
 mkdir device && head -c 1m /dev/zero > disk
 "$interop" faulty disk device & behind=$!
 for n in $(seq 500); do [ ! -e device/image ] || break; sleep 0.02; done
 echo late > device/switch
 stat --cached=never device/image > before & asked=$!
-# Until it waits for the answer.
+# Wait until stat waits for the reply.
 sleep 1
 python3 -c '
 import mmap
@@ -142,11 +143,11 @@ with open("device/image", "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
 '
 echo > device/switch
 wait $asked
-[ "$(stat -c %.9Y device/image)" = "$(stat -c %.9Y disk)" ] || fail "an old answer is kept"
+[ "$(stat -c %.9Y device/image)" = "$(stat -c %.9Y disk)" ] || fail "a stale reply is cached"
 umount device && wait $behind || fail "the server ends with $?"
 "#;
 
-const READ_BESIDE: &str = r#"
+const STALE_PAGES: &str = r#"
 "$xebec" mkfs -q image --size 300m
 "$xebec" mount image mnt
 python3 -c '
@@ -180,7 +181,7 @@ finally:
     for reader in readers:
         os.kill(reader, signal.SIGKILL)
         os.waitpid(reader, 0)
-' || fail "the kernel keeps what was there before"
+' || fail "the kernel keeps stale pages"
 "$xebec" umount mnt
 judge image "written directly"
 "#;
@@ -218,10 +219,10 @@ for byte in range(12):
     assert opened("dir-file", wrong(byte)) == "ESTALE", byte
 assert os.read(opened("dir-file"), 9) == b"kept\\n"
 end
-python3 handles.py take || fail "handles are not given"
+python3 handles.py take || fail "cannot get handles"
 rm mnt/gone
 "$xebec" umount mnt && "$xebec" mount image mnt
-python3 handles.py use || fail "handles are not taken"
+python3 handles.py use || fail "cannot open handles"
 "$xebec" umount mnt
 judge image "opened by handles"
 "#;
@@ -240,20 +241,20 @@ write() {
 }
 size() { stat -f -c '%b * %S' mnt | xargs -I X sh -c 'echo $((X))'; }
 write one & write two & write three &
-"$xebec" grow mnt +64m > said || fail "grow by"
+"$xebec" grow mnt +64m > output || fail "grow by"
 [ "$(stat -c %s a.img)" = $((128 << 20)) ] || fail "the file is no longer"
-"$xebec" grow --json mnt 300m > said || fail "grow to"
+"$xebec" grow --json mnt 300m > output || fail "grow to"
 python3 -c '
 import json
-d = json.load(open("said"))
+d = json.load(open("output"))
 assert d["command"] == "grow" and d["before_bytes"] == 128 << 20 and d["after_bytes"] == 300 << 20, d
 '
 truncate -s 500m a.img
-"$xebec" grow mnt > said || fail "grow to the file"
-grep -q '300.* -> 500' said || fail "grow to the file"
-"$xebec" grow mnt > said 2>&1 || fail "nothing to do"
-grep -q unchanged said || fail "nothing to do"
-# The call of xfs_growfs.
+"$xebec" grow mnt > output || fail "grow to the file"
+grep -q '300.* -> 500' output || fail "grow to the file"
+"$xebec" grow mnt > output 2>&1 || fail "nothing to do"
+grep -q unchanged output || fail "nothing to do"
+# The ioctl of xfs_growfs.
 python3 -c '
 import fcntl, os, struct
 d = os.open("mnt", os.O_RDONLY)
@@ -261,9 +262,9 @@ fcntl.ioctl(d, 0x4010586e, struct.pack("QII", (700 << 20) // 4096, 25, 0))
 '
 before=$(size)
 for wrong in 100m 80g; do
-    if "$xebec" grow mnt $wrong > said 2>&1; then fail "$wrong"; fi
+    if "$xebec" grow mnt $wrong > output 2>&1; then fail "$wrong"; fi
 done
-grep -q '64 times' said || fail "too much at once"
+grep -q '64 times' output || fail "too much at once"
 chmod 777 mnt
 python3 -c '
 import errno, fcntl, os, struct
@@ -275,33 +276,33 @@ for ask in (lambda: os.setxattr("mnt", "user.xebec.grow", b"200000"),
     except OSError as error:
         assert error.errno == errno.EPERM, error
     else:
-        raise SystemExit("anybody may grow it")
+        raise SystemExit("an ordinary user may grow it")
 '
 [ "$(size)" = "$before" ] || fail "it has changed"
 for wrong in x '' -1; do
-    if setfattr -n user.xebec.grow -v "$wrong" mnt 2> said; then fail "\"$wrong\" is a number"; fi
+    if setfattr -n user.xebec.grow -v "$wrong" mnt 2> output; then fail "\"$wrong\" is accepted"; fi
 done
 # Into the new space.
 head -c 400000000 /dev/urandom > mnt/large
 touch stop
 wait
 [ -e done-one ] && [ -e done-two ] && [ -e done-three ] || fail "a writer failed"
-if getfattr -d mnt 2> /dev/null | grep xebec; then fail "the attribute stays"; fi
-facts mnt > had
+if getfattr -d mnt 2> /dev/null | grep xebec; then fail "the attribute is listed"; fi
+list_tree mnt > expected
 "$xebec" umount mnt
 judge a.img grown
-shown a.img had
+compare_with_kernel a.img expected
 "$xebec" mount -o ro a.img mnt
-if "$xebec" grow mnt +100m > said 2>&1; then fail "grown while read-only"; fi
+if "$xebec" grow mnt +100m > output 2>&1; then fail "grown while read-only"; fi
 "$xebec" umount mnt
-"$xebec" check a.img > said || fail "afterwards"
+"$xebec" check a.img > output || fail "afterwards"
 "#;
 
 const NUMBERS: &str = r##"
 "$xebec" mkfs -q a.img --size 300m
 "$xebec" mount a.img mnt
-"$xebec" status mnt > said
-if grep -q metrics said; then fail "nobody asked for metrics"; fi
+"$xebec" status mnt > output
+if grep -q metrics output; then fail "metrics without the option"; fi
 "$xebec" umount mnt
 "$xebec" mount -o metrics=0 a.img mnt
 port=$("$xebec" status mnt | sed -n 's|^metrics *http://127.0.0.1:\([0-9]*\)/metrics$|\1|p')
@@ -311,7 +312,7 @@ cat mnt/* > /dev/null
 if cat mnt/nothing 2> /dev/null; then fail "there is nothing"; fi
 setfattr -n user.x -v y mnt/1
 "$xebec" status --json mnt > status.json
-cat > look.py <<'END'
+cat > metrics.py <<'END'
 import json, re, sys, urllib.request
 port = sys.argv[1]
 with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -346,9 +347,9 @@ for kind in status["operations"]:
     assert len(buckets) == 12 and buckets == sorted(buckets) and buckets[-1] == count, buckets
     assert values[times + "_sum", label] > 0
 END
-python3 look.py "$port" || fail "the numbers"
-# Who is silent, who talks without an end, and who asks and does not listen.
-cat > bother.py <<'END'
+python3 metrics.py "$port" || fail "wrong metrics"
+# Clients that send nothing, that send without end, and that do not read the reply.
+cat > clients.py <<'END'
 import socket, sys, time
 at = ("127.0.0.1", int(sys.argv[1]))
 clients = []
@@ -360,26 +361,26 @@ for number in range(60):
         client.send([b"", b"GET /metrics HTTP/1.1\r\n\r\n", b"x" * 100000][number % 3])
     except OSError:
         pass
-open("bothered", "w")
+open("connected", "w")
 time.sleep(600)
 END
-python3 bother.py "$port" &
-bother=$!
-for i in $(seq 100); do [ -e bothered ] && break; sleep 0.1; done
+python3 clients.py "$port" &
+clients=$!
+for i in $(seq 100); do [ -e connected ] && break; sleep 0.1; done
 for i in $(seq 200); do echo $i > mnt/again$i; done
 [ "$(cat mnt/again200)" = 200 ] || fail "the mount"
 since=$SECONDS
 "$xebec" umount mnt
 [ $((SECONDS - since)) -lt 4 ] || fail "it took $((SECONDS - since)) s to end"
-kill $bother
+kill $clients
 judge a.img afterwards
-# An address that somebody else has.
+# An address in use.
 "$xebec" mkfs -q b.img --size 300m
 "$xebec" mount -o metrics=127.0.0.1:0 a.img mnt
 port=$("$xebec" status mnt | sed -n 's|^metrics *http://127.0.0.1:\([0-9]*\)/metrics$|\1|p')
 mkdir other
-if "$xebec" mount -o metrics=$port b.img other 2> said; then fail "two at one port"; fi
-grep -q 'cannot listen at' said || fail "two at one port"
+if "$xebec" mount -o metrics=$port b.img other 2> output; then fail "two mounts at one port"; fi
+grep -q 'cannot listen at' output || fail "two mounts at one port"
 if mountpoint -q other; then fail "mounted without metrics"; fi
 "$xebec" umount mnt
 "##;

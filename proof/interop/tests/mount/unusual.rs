@@ -1,19 +1,19 @@
-//! What a careful user tries: damaged files, odd callers, and what the kernel's XFS answers.
+//! Damaged files, unusual callers, and comparison of error numbers with the kernel's XFS.
 
-use crate::bed;
+use crate::scripts;
 
-/// The reading of a directory ended at a file whose inode cannot be read, with an error, and what had been listed
-/// before it was kept for ever.
+/// Listing a directory ended with an error at a file whose inode cannot be read, and the kernel cached the incomplete
+/// list.
 #[test]
-fn a_damaged_file_hides_no_other() {
-    bed::run("a_damaged_file_hides_no_other", &["xfs_db"], DAMAGED);
+fn damaged_file_does_not_hide_others() {
+    scripts::run("damaged_file_does_not_hide_others", &["xfs_db"], DAMAGED);
 }
 
 const DAMAGED: &str = r#"
 # Breaks inode $1 of the image.
 damage() {
     at=$(xfs_db -r -c "convert inode $1 byte" image | sed 's/.*(\([0-9]*\)).*/\1/')
-    printf 'damaged' | dd of=image bs=1 seek=$((at + 100)) conv=notrunc 2> said
+    printf 'damaged' | dd of=image bs=1 seek=$((at + 100)) conv=notrunc 2> output
 }
 "$xebec" mkfs -q image --size 300m
 "$xebec" mount image mnt
@@ -24,25 +24,25 @@ root=$(stat -c %i mnt)
 damage "$inode"
 "$xebec" mount image mnt
 [ "$(ls mnt/dir | wc -l)" = 200 ] || fail "names are missing"
-[ "$(ls -l mnt/dir 2> said | grep -vc '^total')" -ge 199 ] || fail "ls -l shows too little"
-grep -q 77 said || fail "nobody is told of the damaged file"
+[ "$(ls -l mnt/dir 2> output | grep -vc '^total')" -ge 199 ] || fail "ls -l shows too little"
+grep -q 77 output || fail "the damaged file is not reported"
 [ "$(cat mnt/dir/78)" = 78 ] || fail "another file"
-! cat mnt/dir/77 2> said || fail "a damaged file can be read"
+! cat mnt/dir/77 2> output || fail "a damaged file can be read"
 "$xebec" umount mnt
-# The root directory itself: there is nothing to be mounted.
+# The root directory itself.
 root=$(xfs_db -r -c 'sb 0' -c 'print rootino' image | sed 's/.* //')
 damage "$root"
-! "$xebec" mount image mnt 2> said || fail "a volume without a root directory is mounted"
-grep -q 'root' said || fail "what is wrong is not said"
+! "$xebec" mount image mnt 2> output || fail "a volume without a root directory is mounted"
+grep -q 'root' output || fail "no message about the cause"
 "#;
 
-/// Each of these was refused, kept or shown otherwise than by the kernel's XFS.
+/// Each of these results differed from the kernel's XFS.
 #[test]
-fn answers_are_those_of_the_kernel() {
-    bed::run("answers_are_those_of_the_kernel", &["setpriv", "chattr", "setfattr", "python3"], ANSWERS);
+fn results_match_the_kernels_xfs() {
+    scripts::run("results_match_the_kernels_xfs", &["setpriv", "chattr", "setfattr", "python3"], RESULTS);
 }
 
-const ANSWERS: &str = r#"
+const RESULTS: &str = r#"
 everybody
 cat > judge.py <<'EOF'
 import os, subprocess, sys
@@ -56,7 +56,7 @@ def new(name, bits):
 def nobody(*command): return subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command],
                                             capture_output=True, text=True)
 os.chmod(top, 0o755)
-# A change of the owner that is refused takes no rights away.
+# A refused change of the owner does not clear set-ID bits.
 new("kept", 0o6755)
 subprocess.run(["chattr", "+i", path("kept")], check=True)
 try:
@@ -75,7 +75,7 @@ for who in "root", "nobody":
         if who == "root": os.truncate(path("cut"), size)
         else: print(nobody("truncate", "-s", str(size), path("cut")).returncode)
         print(who, "truncates to", size, mode("cut"))
-# What is not there can be removed, of lists alone.
+# Removing a missing ACL succeeds; removing another missing attribute fails.
 new("plain", 0o644)
 for name in "system.posix_acl_access", "user.none":
     try:
@@ -94,39 +94,39 @@ EOF
 for shape in '' '-i maxpct=1' '-b size=1024'; do
     rm -f image && "$xebec" mkfs -q image --size 400m $shape
     cp --sparse=always image theirs
-    "$xebec" mount -o allow_other image mnt && python3 judge.py mnt > ours 2> said || fail "the mount, $shape"
+    "$xebec" mount -o allow_other image mnt && python3 judge.py mnt > ours 2> output || fail "the mount, $shape"
     "$xebec" umount mnt
     mkdir -p judged && mount -o loop theirs judged
-    python3 judge.py judged > wanted 2> said || fail "the kernel, $shape"
+    python3 judge.py judged > wanted 2> output || fail "the kernel, $shape"
     umount judged
-    diff wanted ours > said || fail "the kernel answers otherwise, $shape"
+    diff wanted ours > output || fail "the kernel gives other results, $shape"
 done
 "#;
 
-/// A file is nothing to mount on. A link to the directory was not taken for it.
+/// A mount point must be a directory. umount did not accept symlinks to the mount point.
 #[test]
-fn directories_are_found_by_any_path() {
-    bed::run("directories_are_found_by_any_path", &[], PATHS);
+fn mount_points_are_found_by_any_path() {
+    scripts::run("mount_points_are_found_by_any_path", &[], PATHS);
 }
 
 const PATHS: &str = r#"
 "$xebec" mkfs -q image --size 300m
 touch file
-! "$xebec" mount image file 2> said || fail "a volume is mounted on a file"
-grep -qi 'not a directory' said || fail "what is wrong is not said"
+! "$xebec" mount image file 2> output || fail "a volume is mounted on a file"
+grep -qi 'not a directory' output || fail "no message about the cause"
 ln -s mnt link && mkdir deep && ln -s ../link deep/link
 for path in link link/ deep/link mnt/ ./mnt "$PWD/deep/../link"; do
     "$xebec" mount image mnt
-    "$xebec" umount "$path" 2> said || fail "umount $path"
+    "$xebec" umount "$path" 2> output || fail "umount $path"
 done
-! "$xebec" umount mnt 2> said || fail "nothing is mounted"
+! "$xebec" umount mnt 2> output || fail "nothing is mounted"
 "#;
 
-/// The server kept what its caller had open, so that a pipe never ended; and with SIGTERM blocked by its caller, it
-/// could not be asked to unmount.
+/// The server inherited open files of its caller, so a pipe was never closed; and with SIGTERM blocked by the caller,
+/// it could not be stopped.
 #[test]
-fn a_server_inherits_neither_descriptors_nor_blocked_signals() {
-    bed::run("a_server_inherits_neither_descriptors_nor_blocked_signals", &["python3"], INHERITS);
+fn server_inherits_neither_descriptors_nor_blocked_signals() {
+    scripts::run("server_inherits_neither_descriptors_nor_blocked_signals", &["python3"], INHERITS);
 }
 
 const INHERITS: &str = r#"
@@ -139,7 +139,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT, signal.
 subprocess.run([os.environ["XEBEC"], "mount", "image", "mnt"], check=True, close_fds=False)
 os.close(its)
 ready, _, _ = select.select([ours], [], [], 0)
-assert ready and os.read(ours, 1) == b"", "somebody has the pipe open"
+assert ready and os.read(ours, 1) == b"", "the pipe is still open"
 status = json.loads(subprocess.check_output([os.environ["XEBEC"], "status", "--json", "mnt"]))
 server = os.pidfd_open(status["process"])
 os.kill(status["process"], signal.SIGTERM)

@@ -1,15 +1,15 @@
-//! Two recoveries of one volume, compared block by block.
+//! Compares two recoveries of a volume block by block.
 //!
-//! A mount goes on after recovery: it finishes intents, frees unlinked inodes, sums up counters, and writes its own
-//! log. So these blocks may differ, and no other:
+//! A mount continues after recovery: it finishes intents, frees unlinked inodes, sums up counters, and writes its own
+//! log. Therefore only these blocks may differ:
 //!
 //! | block | may differ because |
 //! |---|---|
-//! | the log, superblocks, headers of AGs | counters and lists change with everything below |
-//! | blocks of an AG's trees, in one of the two or in both | space is freed and taken |
+//! | the log, superblocks, AG headers | counters and lists depend on everything below |
+//! | blocks of AG btrees, in at least one of both | space is allocated and freed |
 //! | inodes without links | they are freed |
-//! | inodes that an unfinished intent concerns, and blocks of their extent maps | the intent is finished |
-//! | blocks of the extent maps of inodes without links | their owner is freed |
+//! | inodes of unfinished intents, and blocks of their bmap btrees | the intent is finished |
+//! | blocks of the bmap btrees of inodes without links | their owner is freed |
 
 use std::collections::BTreeSet;
 
@@ -26,34 +26,36 @@ const CHUNK: usize = 4 << 20;
 pub struct Comparison<'a> {
     pub name: &'a str,
     pub geometry: &'a Geometry,
-    /// Replayed here.
+    /// Replayed by Xebec.
     pub ours: &'a dyn Device,
     /// Mounted and unmounted by Linux.
     pub theirs: &'a dyn Device,
-    /// The inodes that unfinished intents concern.
+    /// Inodes of unfinished intents.
     pub concerned: BTreeSet<Ino>,
 }
 
 impl Comparison<'_> {
-    /// Compares all blocks; gives the complaints.
+    /// Compares all blocks and returns the differences.
     pub fn run(&self) -> Vec<String> {
         let block = self.geometry.block_size as usize;
         let differing = self.differing();
-        // The owners of freed extent maps are known only when all inodes have been seen.
+        // The owners of freed bmap btrees are known only after all inodes were read.
         let unlinked: BTreeSet<Ino> =
             differing.iter().flat_map(|at| self.unlinked_in(&self.read(self.ours, *at))).collect();
-        let complaint = |at: &u64| {
+        let difference = |at: &u64| {
             let (ours, theirs) = (self.read(self.ours, *at), self.read(self.theirs, *at));
-            let why = self.complaint(&ours, &theirs, &unlinked)?;
-            let place = at / block as u64;
-            let (ag, within) =
-                (place / u64::from(self.geometry.ag_blocks), place % u64::from(self.geometry.ag_blocks));
+            let why = self.difference(&ours, &theirs, &unlinked)?;
+            let block_number = at / block as u64;
+            let (ag, within) = (
+                block_number / u64::from(self.geometry.ag_blocks),
+                block_number % u64::from(self.geometry.ag_blocks),
+            );
             Some(format!("{}: AG {ag} block {within:#x}: {why}", self.name))
         };
-        differing.iter().filter_map(complaint).collect()
+        differing.iter().filter_map(difference).collect()
     }
 
-    /// Byte offsets of the blocks that differ, but for the log and the headers of AGs.
+    /// Returns the offsets in bytes of blocks that differ, except for the log and AG headers.
     fn differing(&self) -> Vec<u64> {
         let (geometry, block) = (self.geometry, self.geometry.block_size as usize);
         let mut differing = Vec::new();
@@ -104,8 +106,8 @@ impl Comparison<'_> {
         self.inodes(block).filter(unlinked).map(|inode| Ino(inode.ino.get())).collect()
     }
 
-    /// Why a block should not differ.
-    fn complaint(&self, ours: &[u8], theirs: &[u8], unlinked: &BTreeSet<Ino>) -> Option<String> {
+    /// Returns why a block must not differ, or `None` if it may.
+    fn difference(&self, ours: &[u8], theirs: &[u8], unlinked: &BTreeSet<Ino>) -> Option<String> {
         let may_change = |ino: Ino| unlinked.contains(&ino) || self.concerned.contains(&ino);
         if is_ag_tree(ours) || is_ag_tree(theirs) {
             return None;
@@ -114,10 +116,10 @@ impl Comparison<'_> {
             let owner = |block: &[u8]| LongHeader::view(block).map(|header| Ino(header.owner.get()));
             let owners = [owner(ours), owner(theirs)];
             let excused = owners.into_iter().flatten().any(may_change);
-            return (!excused).then(|| format!("extent map of {owners:?}"));
+            return (!excused).then(|| format!("bmap btree of {owners:?}"));
         }
         if self.inodes(ours).next().is_none() {
-            return Some(format!("magic {:#x} here, {:#x} by Linux", magic(ours), magic(theirs)));
+            return Some(format!("magic {:#x}, by Linux {:#x}", magic(ours), magic(theirs)));
         }
         let size = self.geometry.inode_size as usize;
         let differing =

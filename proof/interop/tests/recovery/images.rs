@@ -1,11 +1,11 @@
-//! Where the dirty images come from, and what Linux makes of a copy.
+//! Dirty images, and their recovery by Linux.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use interop::built;
 
-/// What is made where `XEBEC_IMAGES` names no folder.
+/// Images that are created if `XEBEC_IMAGES` is not set.
 const RECIPES: &[&str] = &[
     "dirty-drop",
     "dirty-bs1k",
@@ -15,10 +15,10 @@ const RECIPES: &[&str] = &[
     "dirty-exchange*",
 ];
 
-/// The dirty images.
+/// Returns the dirty images.
 ///
 /// # Errors
-/// What keeps them from being made or mounted.
+/// A program or privilege is missing, or the images cannot be created.
 pub fn find() -> Result<Vec<PathBuf>, String> {
     needs::mounting()?;
     if let Some(folder) = std::env::var_os("XEBEC_IMAGES") {
@@ -26,7 +26,7 @@ pub fn find() -> Result<Vec<PathBuf>, String> {
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("recovery-images");
     std::fs::create_dir_all(&folder).unwrap();
-    // Tests at the same time share the images.
+    // Concurrent tests share the images.
     let lock = std::fs::File::create(folder.join("lock")).unwrap();
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
     built::images(&folder, RECIPES, Some(env!("CARGO_BIN_EXE_interop")))?;
@@ -44,22 +44,22 @@ fn list(folder: &Path) -> Vec<PathBuf> {
     images
 }
 
-/// Copies a file without its holes.
+/// Copies a sparse file.
 pub fn copy(from: &Path, to: &Path) {
     let status = needs::command("cp").arg("--sparse=always").args([from, to]).status();
     assert!(status.unwrap().success(), "cannot copy {}", from.display());
 }
 
-/// A copy of an image that Linux mounted and unmounted. Gone when dropped.
+/// A copy of an image that Linux mounted and unmounted; removed when dropped.
 pub struct Recovered {
     /// The volume.
     pub image: PathBuf,
-    /// Its external log.
+    /// External log.
     pub log: Option<PathBuf>,
     folder: PathBuf,
 }
 
-/// Mounts `$1`, with the log on `$2` where there is one, on `$3`, in a mount namespace of its own.
+/// Mounts `$1`, with the external log `$2` unless it is empty, on `$3`.
 const MOUNT: &str = r#"
 options=nouuid,noatime
 if [ -n "$2" ]; then
@@ -72,7 +72,7 @@ umount "$3"
 "#;
 
 impl Recovered {
-    /// Copies an image and lets Linux recover the copy. Images of crashed but healthy volumes only.
+    /// Copies an image and lets Linux recover the copy. The volume must not be damaged.
     pub fn new(image: &Path) -> Self {
         let name = image.file_stem().unwrap().to_string_lossy();
         static COPIES: AtomicUsize = AtomicUsize::new(0);
@@ -103,7 +103,7 @@ impl Recovered {
 
 impl Drop for Recovered {
     fn drop(&mut self) {
-        // Left behind, it would only take room.
+        // A failure only wastes space.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

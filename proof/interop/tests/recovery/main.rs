@@ -1,17 +1,17 @@
-//! Recovery of a dirty log against the kernel's: one copy of an image is mounted and unmounted by Linux, another is
-//! replayed in memory, and then every block of both is compared.
+//! Compares log recovery with the kernel's: one copy of an image is mounted and unmounted by Linux, another is replayed
+//! in memory, and all blocks of both are compared.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`images`] | the dirty images, and what Linux makes of a copy |
-//! | [`blocks`] | which blocks may differ, because a mount does more than recovery |
-//! | [`place`] | recovery to its end, in memory and in place: intents finished, unlinked inodes freed |
-// A test says what it expects by panicking; clippy sees that in test functions only.
+//! | [`images`] | dirty images, and their recovery by Linux |
+//! | [`blocks`] | comparison of blocks; some may differ, because a mount does more than recovery |
+//! | [`complete`] | complete recovery, in memory and in place: intents are finished, unlinked inodes freed |
+// Clippy permits panics in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod blocks;
+mod complete;
 mod images;
-mod place;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn superblock(device: &dyn Device) -> Superblock {
     Superblock::parse(&bytes).unwrap()
 }
 
-/// Compares one image; gives the complaints.
+/// Compares one image and returns the differences.
 fn compare(image: &Path) -> Vec<String> {
     let name = image.file_stem().unwrap().to_string_lossy().into_owned();
     let by_kernel = images::Recovered::new(image);
@@ -50,26 +50,26 @@ fn compare(image: &Path) -> Vec<String> {
         theirs: &*open(&by_kernel.image),
         concerned: report.files_concerned(),
     };
-    let mut complaints = comparison.run();
-    complaints.extend(report.problems.iter().map(|problem| format!("{name}: {problem}")));
-    complaints
+    let mut differences = comparison.run();
+    differences.extend(report.problems.iter().map(|problem| format!("{name}: {problem}")));
+    differences
 }
 
 #[test]
-fn recovery_leaves_what_the_kernels_recovery_leaves() {
+fn replayed_blocks_match_the_kernels_recovery() {
     let Some(images) = needs::met(images::find()) else { return };
-    let complaints: Vec<_> = images.iter().flat_map(|image| compare(image)).collect();
+    let differences: Vec<_> = images.iter().flat_map(|image| compare(image)).collect();
     assert!(!images.is_empty(), "no image was compared");
-    let most = complaints.len().min(40);
-    assert!(complaints.is_empty(), "{} differ:\n{}", complaints.len(), complaints[..most].join("\n"));
+    let max = differences.len().min(40);
+    assert!(differences.is_empty(), "{} differ:\n{}", differences.len(), differences[..max].join("\n"));
 }
 
 #[test]
-fn what_was_unfinished_is_finished_as_the_kernel_finishes_it() {
+fn complete_recovery_matches_the_kernels() {
     let Some((images, xebec)) = needs::met(images::find().and_then(|images| Ok((images, built::xebec()?))))
     else {
         return;
     };
-    let complaints: Vec<_> = images.iter().flat_map(|image| place::complaints(&xebec, image)).collect();
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    let differences: Vec<_> = images.iter().flat_map(|image| complete::differences(&xebec, image)).collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }

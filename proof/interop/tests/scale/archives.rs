@@ -1,8 +1,8 @@
-//! Archives that hold what no directory can, or that lie on top of each other.
+//! Archives with contents that no directory can have, and layers of archives.
 
 use super::{is_full, judge};
 
-/// `$1` attributes of one file. The kernel gives each of them; it lists at most 64 KiB of names.
+/// A file with `$1` attributes. The kernel can read each of them, but lists at most 64 KiB of names.
 const ATTRIBUTES: &str = r#"
 cat > attributes.py <<'END'
 import errno, io, os, sys, tarfile
@@ -13,7 +13,7 @@ if doing == "make":
         one = tarfile.TarInfo("one")
         one.size, one.pax_headers = 3, {f"SCHILY.xattr.{name}": value for name, value in values.items()}
         archive.addfile(one, io.BytesIO(b"one"))
-elif doing == "look":
+elif doing == "verify":
     for name, value in values.items():
         assert os.getxattr("mnt/one", name) == value.encode(), name
     try:
@@ -21,23 +21,23 @@ elif doing == "look":
     except OSError as error:
         assert error.errno == errno.E2BIG and count > 7000, error
 END
-look() {
+verify() {
     sound "$1"
     mount -t xfs -o loop,ro,noatime,nouuid made mnt
-    python3 attributes.py look $2 > said 2>&1 || fail "$1: the kernel gives other attributes"
+    python3 attributes.py verify $2 > output 2>&1 || fail "$1: the kernel returns different attributes"
     umount mnt
 }
 python3 attributes.py make $1
-"$xebec" create made --from source.tar > said 2>&1 || fail "create"
-look "a create" $1
+"$xebec" create made --from source.tar > output 2>&1 || fail "create"
+verify "a create" $1
 run grow made +64m
-look growing $1
+verify growing $1
 run minimize made
-look minimizing $1
+verify minimizing $1
 "#;
 
-/// An OCI image of three layers, for two machines and with an attestation, by hand. What it must be is made by tar and
-/// rm, layer by layer.
+/// An OCI image of three layers, for two architectures and with an attestation. The expected tree is created with tar
+/// and rm, layer by layer.
 const IMAGE: &str = r#"
 layer() { # $1 its folder, $2 what compresses it, $3 its type: prints its descriptor
     tar -C $1 --sort=name -cf $1.tar .
@@ -64,14 +64,14 @@ for name in base/{etc,etc/conf.d,usr,usr/share/doc,usr/share/man,opt/old}/{one,t
 ln base/etc/one base/etc/linked
 ln -s one base/etc/pointing
 chmod 4711 base/usr/one; chown 7:8 base/usr/two; chmod 1777 base/var
-# Taken away, replaced by another kind both ways, emptied, and what was never there.
+# Removed, replaced by another type in both directions, emptied, and whiteouts of missing files.
 touch change/etc/.wh.two change/usr/share/.wh.man change/.wh.nothing change/opt/.wh.old
 echo new > change/etc/one
 echo "no directory any more" > change/etc/conf.d
 mkdir change/var/deeper; echo deep > change/var/deeper/file
 touch change/usr/share/doc/.wh..wh..opq; echo only > change/usr/share/doc/only
 mkdir change/opt/again; mkfifo change/opt/again/fifo
-# Taken away and made anew by one layer, a link to what a layer below has, a name that begins as whiteouts do not.
+# Removed and recreated in one layer, a link to a file of a lower layer, a name with `wh.` that is not a whiteout.
 mkdir last/usr/three last/etc; touch last/usr/.wh.three last/.wh.opt; echo inside > last/usr/three/inside
 mkdir last/opt; echo back > last/opt/back; echo wh > last/new/wh.one
 echo linked > last/etc/a; ln last/etc/a last/new/b
@@ -97,7 +97,7 @@ lay change
 rm -r mnt/usr/three mnt/opt
 lay last
 mount -o remount,ro mnt
-# Layers say nothing of when a file was read.
+# Layers have no access times.
 without='s/"atime":"[^"]*"/"atime":""/'
 show source
 umount mnt
@@ -107,12 +107,12 @@ life
 "#;
 
 #[test]
-fn attributes_that_no_kernel_lists() {
+fn more_attributes_than_the_kernel_lists() {
     let count = if is_full() { "100000" } else { "30000" };
-    judge("attributes_that_no_kernel_lists", &["python3"], ATTRIBUTES, &[count]);
+    judge("more_attributes_than_the_kernel_lists", &["python3"], ATTRIBUTES, &[count]);
 }
 
 #[test]
-fn an_image_of_layers() {
-    judge("an_image_of_layers", &["tar", "gzip", "zstd"], IMAGE, &[]);
+fn oci_layers() {
+    judge("oci_layers", &["tar", "gzip", "zstd"], IMAGE, &[]);
 }

@@ -2,14 +2,14 @@
 
 use super::judge;
 
-/// Files of 15 MB in all, which are 65 MB if each has blocks of its own.
+/// Files that use 15 MB, or 65 MB without sharing.
 const SHARED: &str = r#"
 source_volume
 cd mnt
 head -c 9000001 /dev/urandom > whole
 cp --reflink=always whole copy
 mkdir later; cp --reflink=always whole later/another
-# Beginnings, ends and pieces of others, holes between them, and some written anew.
+# Starts, ends and parts of other files, holes between them, and overwritten ranges.
 xfs_io -f -c 'reflink whole 4096 0 40960' -c 'reflink whole 1048576 1048576 2998272' later/pieces > /dev/null
 truncate -s 9M later/pieces
 cp --reflink=always whole changed
@@ -28,14 +28,14 @@ mount --move mnt from
 for options in "" "-b size=1024" "-m reflink=0" "-b size=16384" "--reproducible"; do
     rm -f made
     run create made --from from $options
-    # Who read the source, and when, must not show in a reproducible image.
+    # Access times of the source are not in a reproducible image.
     [ "$options" != --reproducible ] || without='s/"atime":"[^"]*"/"atime":""/'
     sed -i "$without" source.manifest
     judge "a create $options"
     mount -t xfs -o loop,ro,nouuid made mnt
     made=$(used mnt)
     umount mnt
-    echo "$options: $made" > said
+    echo "$options: $made" > output
     case $options in
     "" | *1024) [ "$made" -lt 20000000 ] || fail "sharing as the source does" ;;
     *16384) ;;
@@ -45,6 +45,6 @@ done
 "#;
 
 #[test]
-fn what_files_share_they_share_in_the_image() {
-    judge("what_files_share_they_share_in_the_image", &["xfs_io", "df"], SHARED, &[]);
+fn shared_blocks_are_shared_in_the_image() {
+    judge("shared_blocks_are_shared_in_the_image", &["xfs_io", "df"], SHARED, &[]);
 }

@@ -1,10 +1,10 @@
-//! Debian, as its own installer makes it, which runs from the image.
+//! Debian, installed by debootstrap, whose programs run from the image.
 
 use super::judge;
 
 const SYSTEM: &str = r#"
 source_volume
-debootstrap --variant=minbase bookworm mnt > said 2>&1 || fail debootstrap
+debootstrap --variant=minbase bookworm mnt > output 2>&1 || fail debootstrap
 mount -o remount,ro mnt
 show source
 run create made --from mnt --free 20%
@@ -13,9 +13,9 @@ judge "a create"
 life
 run grow made +200m
 mount -t xfs -o loop,nouuid made mnt
-inside() { chroot mnt "$@" > said 2>&1 || fail "$*"; }
+inside() { chroot mnt "$@" > output 2>&1 || fail "$*"; }
 inside dpkg --audit
-[ ! -s said ] || fail "dpkg --audit"
+[ ! -s output ] || fail "dpkg --audit"
 inside dpkg --verify
 inside ls -l /usr/bin /etc
 inside perl -e 'print "$_\n" foreach sort keys %ENV'
@@ -26,7 +26,7 @@ sound "running programs"
 "#;
 
 #[test]
-#[ignore = "it comes over the network: run it with --include-ignored where debootstrap is installed"]
-fn a_system_runs() {
-    judge("a_system_runs", &["debootstrap", "chroot"], SYSTEM, &[]);
+#[ignore = "downloads Debian: run with --include-ignored if debootstrap is installed"]
+fn debian_runs_from_the_image() {
+    judge("debian_runs_from_the_image", &["debootstrap", "chroot"], SYSTEM, &[]);
 }

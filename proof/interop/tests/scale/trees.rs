@@ -1,8 +1,8 @@
-//! Trees of which there is much of one thing.
+//! Trees with extreme numbers of one thing.
 
 use super::{is_full, judge};
 
-/// `$1` the case, `$2` how much of it.
+/// `$1` is the case, `$2` the count, `$3` the maximum number of bytes read.
 const TREE: &str = r#"
 source_volume
 "$interop" scale $1 mnt --count $2
@@ -11,13 +11,13 @@ show source
 "$xebec" create made --from mnt --json > summary
 umount mnt
 judge "a create"
-# No hole was read.
+# Holes are not read.
 read=$(sed -n 's/^ *"bytes": \([0-9]*\),*$/\1/p' summary)
 [ -z "$3" ] || [ "$read" -lt "$3" ] || fail "reading $read bytes"
 life
 "#;
 
-/// Makes a tree of `small` size, or of `full` size where that is asked for; at most `bytes` of it are read.
+/// Runs a case with the count `small`, or `full` with `XEBEC_SCALE=full`; at most `bytes` of the source may be read.
 fn tree(test: &str, case: &str, small: u64, full: u64, bytes: &str) {
     let count = if is_full() { full } else { small };
     judge(test, &[], TREE, &[case, &count.to_string(), bytes]);
@@ -44,6 +44,6 @@ fn many_attributes() {
 }
 
 #[test]
-fn a_file_of_a_tebibyte() {
-    tree("a_file_of_a_tebibyte", "sparse", 1 << 40, 1 << 40, "40000000");
+fn sparse_file_of_a_tebibyte() {
+    tree("sparse_file_of_a_tebibyte", "sparse", 1 << 40, 1 << 40, "40000000");
 }

@@ -1,46 +1,46 @@
-//! One call on contents.
+//! Calls on contents.
 
-/// What `fallocate` does.
+/// Mode of `fallocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reserve {
-    /// Has blocks ready.
+pub enum FallocateMode {
+    /// Allocates blocks.
     Allocate,
-    /// Takes blocks away; the size stays.
+    /// Frees blocks; the size does not change (`FALLOC_FL_PUNCH_HOLE`).
     Punch,
-    /// Makes zeros.
+    /// Zeroes the range.
     Zero,
-    /// Takes the range out.
+    /// Removes the range from the file.
     Collapse,
-    /// Puts zeros in.
+    /// Inserts zeros.
     Insert,
-    /// Gives the file blocks of its own.
+    /// Replaces shared blocks by the file's own.
     Unshare,
 }
 
-/// One call. Files are named by their places in a list; places and lengths are bytes.
-#[expect(missing_docs, reason = "the fields say what they are, the same in each")]
+/// One call. Files are indices into a list; offsets (`at`) and lengths are in bytes.
+#[expect(missing_docs, reason = "the fields have the same meaning in all variants")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Reads and compares.
+    /// Reads a range and compares it with the model.
     Read { file: usize, at: u64, length: u64, direct: bool },
-    /// Writes what [`fill`](super::fill) gives for `seed`.
+    /// Writes the bytes of [`fill`](super::fill) for `seed`.
     Write { file: usize, at: u64, length: u64, seed: u64, direct: bool },
-    /// Writes behind the end.
+    /// Writes at the end.
     Append { file: usize, length: u64, seed: u64 },
-    /// Cuts off or grows.
+    /// Truncates or extends the file.
     SetSize { file: usize, size: u64 },
-    /// `fallocate`; `keep` leaves the size as it is where it could grow.
-    Reserve { file: usize, what: Reserve, at: u64, length: u64, keep: bool },
-    /// Shares blocks of another file, or of the same.
+    /// `fallocate`; `keep_size` prevents an extension of the file.
+    Fallocate { file: usize, mode: FallocateMode, at: u64, length: u64, keep_size: bool },
+    /// Shares blocks with a range of another file or of the same one (`FICLONERANGE`).
     Clone { from: usize, from_at: u64, to: usize, to_at: u64, length: u64 },
-    /// The same, if both ranges hold the same bytes.
+    /// Shares blocks if both ranges hold the same bytes (`FIDEDUPERANGE`).
     Dedupe { from: usize, from_at: u64, to: usize, to_at: u64, length: u64 },
-    /// Looks for data and holes from a byte on.
+    /// Seeks data and holes from an offset (`SEEK_DATA`, `SEEK_HOLE`).
     Seek { file: usize, at: u64 },
-    /// Makes a file stable.
+    /// Makes a file durable (`fsync`).
     Sync { file: usize },
     /// Closes a file and opens it again.
     Reopen { file: usize },
-    /// Makes the whole volume stable.
+    /// Makes the whole volume durable (`syncfs`).
     SyncAll,
 }

@@ -1,9 +1,9 @@
 //! Random calls on contents.
 
-use super::{Call, Files, Reserve};
+use super::{Call, FallocateMode, Files};
 use crate::Rng;
 
-/// The bytes that a write with this seed puts at `at`: never zero, and different at each place.
+/// Returns the bytes that a write with this seed puts at offset `at`: never zero, and different at each offset.
 pub fn fill(seed: u64, at: u64, length: u64) -> Vec<u8> {
     let byte = |n: u64| ((n >> 9) ^ n ^ seed.wrapping_mul(0x9e37_79b9)) as u8 | 1;
     (at..at + length).map(byte).collect()
@@ -11,41 +11,41 @@ pub fn fill(seed: u64, at: u64, length: u64) -> Vec<u8> {
 
 /// A generator of calls on the files of one thread.
 #[derive(Clone, Debug)]
-pub struct Calls {
+pub struct CallGenerator {
     rng: Rng,
-    /// Sizes up to this are usual.
-    usual: u64,
-    /// Files may share blocks.
+    /// Sizes and offsets up to this one are generated.
+    size_max: u64,
+    /// Includes calls that share blocks.
     shares: bool,
-    /// Calls past the cache are among them, aligned to this.
+    /// Includes direct I/O with this alignment.
     direct: Option<u64>,
-    /// Which calls the subject has.
-    has: fn(&Call) -> bool,
+    /// Selects the calls that the subject supports.
+    supports: fn(&Call) -> bool,
 }
 
-impl Calls {
-    /// All that `seed` decides.
-    pub fn new(seed: u64, usual: u64, shares: bool, direct: Option<u64>) -> Self {
-        Self { rng: Rng::part(seed, 11), usual, shares, direct, has: |_| true }
+impl CallGenerator {
+    /// Creates a generator from a seed.
+    pub fn new(seed: u64, size_max: u64, shares: bool, direct: Option<u64>) -> Self {
+        Self { rng: Rng::stream(seed, 11), size_max, shares, direct, supports: |_| true }
     }
 
-    /// The same for a subject that does not have all calls.
+    /// Restricts the generator to the calls that the subject supports.
     #[must_use]
-    pub fn only(self, has: fn(&Call) -> bool) -> Self {
-        Self { has, ..self }
+    pub fn only(self, supports: fn(&Call) -> bool) -> Self {
+        Self { supports, ..self }
     }
 
-    /// The next call.
+    /// Returns the next call.
     pub fn next(&mut self, files: &Files) -> Call {
         loop {
-            let call = self.any(files);
-            if (self.has)(&call) {
+            let call = self.random_call(files);
+            if (self.supports)(&call) {
                 return call;
             }
         }
     }
 
-    fn any(&mut self, files: &Files) -> Call {
+    fn random_call(&mut self, files: &Files) -> Call {
         let file = self.rng.index(files.len());
         let size = files.get(file).size();
         match self.rng.below(100) {
@@ -55,8 +55,8 @@ impl Calls {
                 let length = self.length(files.block());
                 Call::Append { file, length, seed: self.rng.next_u64() }
             }
-            60..=66 => Call::SetSize { file, size: self.place(files.block(), size) },
-            67..=81 => self.reserve(files, file),
+            60..=66 => Call::SetSize { file, size: self.offset(files.block(), size) },
+            67..=81 => self.fallocate(files, file),
             82..=87 if self.shares => self.share(files, file),
             88..=91 => Call::Seek { file, at: self.rng.below(size + 2) },
             92..=95 => Call::Sync { file },
@@ -66,19 +66,19 @@ impl Calls {
         }
     }
 
-    /// Makes the next calls on the model alone: what a run in which nothing was excused came to.
+    /// Applies the next calls to the model alone: the result of a run without tolerated failures.
     pub fn follow(&mut self, files: &mut Files, count: usize) {
         for _ in 0..count {
             files.apply(&self.next(files));
         }
     }
 
-    /// A place in a file or behind it, often at a boundary or one beside it.
-    fn place(&mut self, block: u64, size: u64) -> u64 {
+    /// Returns an offset in a file or past its end, often at a boundary or next to one.
+    fn offset(&mut self, block: u64, size: u64) -> u64 {
         let at = match self.rng.below(8) {
             0 => size,
             1 => 0,
-            2..=4 => self.rng.below(self.usual),
+            2..=4 => self.rng.below(self.size_max),
             _ => self.rng.below(size + 1),
         };
         let unit = [1, block, 4096, 65536][self.rng.index(4)];
@@ -88,17 +88,17 @@ impl Calls {
             1 => at.saturating_sub(1),
             _ => at,
         }
-        .min(self.usual)
+        .min(self.size_max)
     }
 
     fn length(&mut self, block: u64) -> u64 {
-        let longest = [600, 5000, 70_000, self.usual / 2][self.rng.index(4)].min(self.usual);
+        let longest = [600, 5000, 70_000, self.size_max / 2][self.rng.index(4)].min(self.size_max);
         let length = 1 + self.rng.below(longest.max(1));
         if self.rng.one_in(3) { length.next_multiple_of(block) } else { length }
     }
 
     fn read(&mut self, files: &Files, file: usize) -> Call {
-        let (at, length) = (self.place(files.block(), files.get(file).size()), self.length(files.block()));
+        let (at, length) = (self.offset(files.block(), files.get(file).size()), self.length(files.block()));
         match self.direct.filter(|_| self.rng.one_in(6)) {
             Some(unit) => {
                 Call::Read { file, at: at / unit * unit, length: length.next_multiple_of(unit), direct: true }
@@ -108,7 +108,7 @@ impl Calls {
     }
 
     fn write(&mut self, files: &Files, file: usize) -> Call {
-        let (at, length) = (self.place(files.block(), files.get(file).size()), self.length(files.block()));
+        let (at, length) = (self.offset(files.block(), files.get(file).size()), self.length(files.block()));
         let seed = self.rng.next_u64();
         match self.direct.filter(|_| self.rng.one_in(6)) {
             Some(unit) => {
@@ -119,31 +119,31 @@ impl Calls {
         }
     }
 
-    fn reserve(&mut self, files: &Files, file: usize) -> Call {
-        const ALL: [Reserve; 6] = [
-            Reserve::Allocate,
-            Reserve::Punch,
-            Reserve::Zero,
-            Reserve::Collapse,
-            Reserve::Insert,
-            Reserve::Unshare,
+    fn fallocate(&mut self, files: &Files, file: usize) -> Call {
+        const MODES: [FallocateMode; 6] = [
+            FallocateMode::Allocate,
+            FallocateMode::Punch,
+            FallocateMode::Zero,
+            FallocateMode::Collapse,
+            FallocateMode::Insert,
+            FallocateMode::Unshare,
         ];
         let (block, size) = (files.block(), files.get(file).size());
-        let mut what = ALL[self.rng.index(ALL.len())];
-        if what == Reserve::Insert && size > self.usual {
-            what = Reserve::Collapse;
+        let mut mode = MODES[self.rng.index(MODES.len())];
+        if mode == FallocateMode::Insert && size > self.size_max {
+            mode = FallocateMode::Collapse;
         }
-        let (mut at, mut length) = (self.place(block, size), self.length(block));
-        if matches!(what, Reserve::Collapse | Reserve::Insert) && !self.rng.one_in(8) {
+        let (mut at, mut length) = (self.offset(block, size), self.length(block));
+        if matches!(mode, FallocateMode::Collapse | FallocateMode::Insert) && !self.rng.one_in(8) {
             (at, length) = (at / block * block, length.next_multiple_of(block));
         }
-        Call::Reserve { file, what, at, length, keep: self.rng.one_in(2) }
+        Call::Fallocate { file, mode, at, length, keep_size: self.rng.one_in(2) }
     }
 
     fn share(&mut self, files: &Files, from: usize) -> Call {
         let to = self.rng.index(files.len());
         let (block, size) = (files.block(), files.get(from).size());
-        let (mut from_at, mut to_at) = (self.rng.below(size + 1), self.place(block, files.get(to).size()));
+        let (mut from_at, mut to_at) = (self.rng.below(size + 1), self.offset(block, files.get(to).size()));
         let mut length = self.length(block);
         if !self.rng.one_in(10) {
             (from_at, to_at) = (from_at / block * block, to_at / block * block);
@@ -153,7 +153,7 @@ impl Calls {
             };
         }
         if self.rng.one_in(4) {
-            // Linux shortens what is not whole blocks, each release in its own way.
+            // Linux shortens ranges that are not whole blocks, differently in each release.
             let [from_at, to_at, length] = [from_at, to_at, length].map(|n| n / block * block);
             return Call::Dedupe { from, from_at, to, to_at, length };
         }

@@ -1,12 +1,12 @@
-//! A model of what files hold: every call on contents, random ones, and what must be read afterwards.
+//! A model of file contents: all calls on contents, random calls, and the expected contents.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Call`], [`Reserve`] | one call, as a value |
-//! | [`Bytes`] | the contents of one file |
-//! | [`Files`], [`Outcome`] | several of them, and what a call does to them |
-//! | [`Session`], [`Subject`], [`OpenFile`], [`Excused`] | a volume and its model in step |
-//! | [`Calls`] | random calls, mostly sensible ones, around every boundary |
+//! | [`Call`], [`FallocateMode`] | a call, as a value |
+//! | [`SparseBytes`] | the contents of one file |
+//! | [`Files`], [`Outcome`] | several files, and the effect of each call |
+//! | [`Session`], [`Subject`], [`OpenFile`] | runs calls on a volume and on the model, and compares |
+//! | [`CallGenerator`] | random calls, mostly valid, around all boundaries |
 
 mod bytes;
 mod call;
@@ -16,8 +16,8 @@ mod session;
 #[cfg(test)]
 mod tests;
 
-pub use bytes::{Bytes, PIECE};
-pub use call::{Call, Reserve};
+pub use bytes::SparseBytes;
+pub use call::{Call, FallocateMode};
 pub use files::{Files, Outcome};
-pub use generate::{Calls, fill};
-pub use session::{Excused, OpenFile, Session, Subject};
+pub use generate::{CallGenerator, fill};
+pub use session::{OpenFile, Session, Subject};

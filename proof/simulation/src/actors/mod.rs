@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use base::{Ino, errno, thread};
 use crashsim::Image;
-use crashsim::engine::Open;
-use crashsim::stamped::Known;
+use crashsim::engine::OpenVolume;
+use crashsim::stamped::ExpectedFile;
 use model::{History, Rng, Ticks};
 use volume::{Error, NewFile, Volume};
 
@@ -40,12 +40,12 @@ use crate::scenario::{Role, Scenario};
 pub struct KnownFile {
     /// The file.
     pub ino: Ino,
-    known: Mutex<Known>,
+    known: Mutex<ExpectedFile>,
 }
 
 impl KnownFile {
     /// What it may hold now.
-    pub fn known(&self) -> MutexGuard<'_, Known> {
+    pub fn known(&self) -> MutexGuard<'_, ExpectedFile> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -57,13 +57,13 @@ pub struct Cut {
     /// For each tree, how many steps must have survived.
     pub least: Vec<usize>,
     /// What each file may hold.
-    pub known: Vec<Known>,
+    pub known: Vec<ExpectedFile>,
 }
 
 /// What all actors of a round share.
 pub struct Stage {
     /// The volume.
-    pub open: Open,
+    pub open: OpenVolume,
     /// Blocks of a file are a multiple of so many sectors.
     pub block: u64,
     /// The order of calls across threads.
@@ -138,7 +138,7 @@ pub enum Went {
 
 impl Stage {
     /// A stage on an open volume.
-    pub fn new(open: Open, fails: bool, seen: Arc<Seen>, common: Ino) -> Self {
+    pub fn new(open: OpenVolume, fails: bool, seen: Arc<Seen>, common: Ino) -> Self {
         let block = u64::from(open.volume().geometry().block_size) / 512;
         Self { open, block, ticks: Ticks::default(), fails, seen, common, numbers: AtomicU64::new(1) }
     }
@@ -253,13 +253,14 @@ impl Maker<'_> {
             Role::Contents => {
                 let last = contents::FILES - 1;
                 let files = self.files(home, contents::FILES)?;
-                let known = files.iter().enumerate().map(|(n, ino)| self.known(*ino, Known::new(n == last)));
+                let known =
+                    files.iter().enumerate().map(|(n, ino)| self.known(*ino, ExpectedFile::new(n == last)));
                 Actor::Contents(known.collect())
             }
             Role::Scatter => {
                 let Some(number) = self.striped.next() else { return Ok(None) };
                 let Some((ino, stripes)) = aged::striped(self.volume, number)? else { return Ok(None) };
-                Actor::Scatter(self.known(ino, Known::striped(stripes)))
+                Actor::Scatter(self.known(ino, ExpectedFile::striped(stripes)))
             }
             Role::Filler => Actor::Filler(self.own_file(home)?),
             Role::Attributes => Actor::Attributes(self.files(home, attributes::FILES)?),
@@ -279,10 +280,10 @@ impl Maker<'_> {
 
     fn own_file(&mut self, home: Ino) -> Result<Arc<KnownFile>, Error> {
         let ino = self.volume.create(home, b"file", &NewFile::regular())?;
-        Ok(self.known(ino, Known::new(false)))
+        Ok(self.known(ino, ExpectedFile::new(false)))
     }
 
-    fn known(&mut self, ino: Ino, known: Known) -> Arc<KnownFile> {
+    fn known(&mut self, ino: Ino, known: ExpectedFile) -> Arc<KnownFile> {
         let file = Arc::new(KnownFile { ino, known: Mutex::new(known) });
         self.seen.files.push(Arc::clone(&file));
         file

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use base::time::Time;
-use model::{Aim, Generator, History, Operation, Rng, Session, Stepped, Styles, Tolerance};
+use model::{Generator, History, NameStyles, Operation, OperationMix, Rng, Session, StepOutcome, Tolerance};
 
 use super::{Stage, rest};
 
@@ -16,12 +16,12 @@ pub fn work(stage: &Stage, tree: usize, mut rng: Rng, steps: usize) -> Result<Hi
     let session = Session::new(&stage.open, &stage.ticks, home, true).map_err(|error| error.to_string())?;
     let tolerance = Tolerance { no_space: true, io_errors: stage.fails };
     let mut session = session.tolerating(tolerance);
-    let long = Styles { short: 1, long: 6, bytes: 1, equal: 2 };
+    let long = NameStyles { short: 1, long: 6, bytes: 1, same_hash: 2 };
     let aim = match rng.below(4) {
-        0 => Aim { sync_in: 8, most: 40, fewest: 2, ..Aim::MIXED },
-        1 => Aim { styles: long, sync_in: 15, most: 120, ..Aim::FORMS },
-        2 => Aim { sync_in: 30, most: 200, ..Aim::INODES },
-        _ => Aim::MIXED,
+        0 => OperationMix { sync_in: 8, files_max: 40, files_min: 2, ..OperationMix::MIXED },
+        1 => OperationMix { names: long, sync_in: 15, files_max: 120, ..OperationMix::DIRECTORY_FORMATS },
+        2 => OperationMix { sync_in: 30, files_max: 200, ..OperationMix::INODES },
+        _ => OperationMix::MIXED,
     };
     let mut generator = Generator::new(rng.next_u64(), aim);
     for step in 0..steps {
@@ -34,15 +34,15 @@ pub fn work(stage: &Stage, tree: usize, mut rng: Rng, steps: usize) -> Result<Hi
         let now = Time { seconds: 1_000_000 + step as i64, nanos: tree as u32 + 1 };
         let stepped = session.step(&operation, now).map_err(|what| format!("step {step}: {what}"))?;
         match stepped {
-            Stepped::Broken(_) => break,
-            Stepped::NoSpace if operation == Operation::Sync => {
+            StepOutcome::IoError(_) => break,
+            StepOutcome::NoSpace if operation == Operation::Sync => {
                 return Err(format!("step {step}: a sync was refused for want of space"));
             }
-            Stepped::NoSpace => generator.shrink(),
-            Stepped::Agreed => {}
+            StepOutcome::NoSpace => generator.shrink(),
+            StepOutcome::Agreed => {}
         }
-        seen.ended[tree].store(session.history().steps.len(), SeqCst);
-        if operation == Operation::Sync && stepped == Stepped::Agreed {
+        seen.ended[tree].store(session.history().entries.len(), SeqCst);
+        if operation == Operation::Sync && stepped == StepOutcome::Agreed {
             seen.synced(&lengths);
         }
         rest(&mut rng);

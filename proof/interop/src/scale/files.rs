@@ -1,4 +1,4 @@
-//! Much of one thing.
+//! Many files, links or attributes, and a large sparse file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -8,29 +8,29 @@ use anyhow::{Context, Result};
 use model::Rng;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 
-/// Most bytes of the names of one file's attributes that the kernel lists, each with a NUL.
+/// Maximum bytes of attribute names, each with a NUL, that the kernel lists for one file.
 const LISTED_MAX: usize = 64 << 10;
 
-/// `count` files: a half in one directory for each thousand, a quarter in directories of a few, a quarter in one.
-/// Every tenth has some bytes.
+/// Creates `count` files: half of them in directories of a thousand, a quarter in small directories, a quarter in one
+/// directory. Every tenth file has contents.
 pub fn files(dir: &Path, count: u64) -> Result<()> {
     let mut rng = Rng::new(count);
     let one = super::folder(dir.join("one"))?;
     for number in 0..count {
-        let holds = if number % 10 == 0 { rng.below(3000) } else { 0 };
+        let size = if number % 10 == 0 { rng.below(3000) } else { 0 };
         let (parent, name) = match number % 4 {
             0 => (one.clone(), format!("file{number:07}")),
             1 => (dir.join(format!("few/{:03}/{:05}", number / 6400, number / 64)), number.to_string()),
             _ => (dir.join(format!("thousand/{:04}", number / 2000)), format!("f{number:x}")),
         };
         std::fs::create_dir_all(&parent)?;
-        super::file(&parent.join(name), &rng.bytes(holds as usize))?;
+        super::file(&parent.join(name), &rng.bytes(size as usize))?;
     }
     Ok(())
 }
 
-/// `count` names of one file, all in one directory, and a hundredth of them over directories, of files with 1, 2, 3
-/// and more names.
+/// Creates `count` links to one file in one directory, and a hundredth of this number in other directories, to files
+/// with 1, 2, 3 and more names.
 pub fn links(dir: &Path, count: u64) -> Result<()> {
     let link = |from: &Path, to: &Path| {
         std::fs::hard_link(from, to).with_context(|| format!("{} to {}", from.display(), to.display()))
@@ -60,8 +60,8 @@ pub fn links(dir: &Path, count: u64) -> Result<()> {
     link(&first, &dir.join("last"))
 }
 
-/// `count` attributes: as many short ones on one file as can be listed, the rest on files, directories, links and
-/// devices, with values from nothing to the largest.
+/// Creates `count` attributes: as many short ones on one file as can be listed, the rest on files, directories,
+/// symlinks and devices, with values of all sizes.
 pub fn attributes(dir: &Path, count: u64) -> Result<()> {
     let mut rng = Rng::new(count);
     let one = dir.join("one");
@@ -84,7 +84,7 @@ pub fn attributes(dir: &Path, count: u64) -> Result<()> {
         }
         let path = dir.join(format!("file{number:05}"));
         special(&path, number)?;
-        // Only what has contents may have attributes of users.
+        // Only files and directories may have user attributes.
         let space = if number % 5 < 2 { "user" } else { "trusted" };
         let here = (1 << rng.below(9)).min(left);
         for at in 0..here {
@@ -97,7 +97,7 @@ pub fn attributes(dir: &Path, count: u64) -> Result<()> {
     Ok(())
 }
 
-/// A file of one of the kinds.
+/// Creates a file of a type that depends on `number`.
 fn special(path: &Path, number: u64) -> Result<()> {
     match number % 5 {
         0 => super::file(path, b"contents"),
@@ -113,8 +113,8 @@ fn set(path: &Path, name: &str, value: &[u8]) -> Result<()> {
         .with_context(|| format!("{name} of {}", path.display()))
 }
 
-/// A file of `size` bytes with data at both ends, in the middle, and in spots between; one that is nothing but a hole,
-/// and one that ends with a hole.
+/// Creates a sparse file of `size` bytes with data at both ends, in the middle, and at random offsets between; a file
+/// that is one hole; and one that ends with a hole.
 pub fn sparse(dir: &Path, size: u64) -> Result<()> {
     let mut rng = Rng::new(size);
     let path = dir.join("sparse");

@@ -1,27 +1,27 @@
-//! The structures to damage, and how xfs_db finds them in a volume that `interop fill` has filled.
+//! Structures to damage, and how xfs_db finds them in a volume that `interop fill` has filled.
 
-/// A kind of structure at a place.
-pub struct Place {
-    /// The kind.
+/// A structure and its location.
+pub struct Location {
+    /// Kind of the structure.
     pub structure: &'static str,
-    /// The commands by which xfs_db finds it.
+    /// Commands with which xfs_db finds it.
     pub at: Vec<String>,
 }
 
-/// Places that every filled volume may have; xfs_db says which ones it does.
+/// Returns the locations that a filled volume may have; xfs_db reports which of them exist.
 ///
 /// `block` is the volume's block size and `dir_block` its directory block size, in bytes.
-pub fn places(block: u64, dir_block: u64) -> Vec<Place> {
-    let mut places = Vec::new();
+pub fn locations(block: u64, dir_block: u64) -> Vec<Location> {
+    let mut locations = Vec::new();
     let mut add = |structure, at: &[&str]| {
-        places.push(Place { structure, at: at.iter().map(|c| (*c).to_owned()).collect() });
+        locations.push(Location { structure, at: at.iter().map(|c| (*c).to_owned()).collect() });
     };
     headers(&mut add);
-    group_trees(&mut add);
+    ag_trees(&mut add);
     inodes(&mut add);
     directories(&mut add, block, dir_block);
     attributes(&mut add);
-    places
+    locations
 }
 
 fn headers(add: &mut impl FnMut(&'static str, &[&str])) {
@@ -34,8 +34,8 @@ fn headers(add: &mut impl FnMut(&'static str, &[&str])) {
     add("AGI", &["agi 1"]);
 }
 
-/// The trees of both groups, from the root down: a place that is a leaf already has no `ptrs`, and xfs_db says so.
-fn group_trees(add: &mut impl FnMut(&'static str, &[&str])) {
+/// Btrees of both AGs, from the root down. A leaf has no `ptrs`, which xfs_db reports.
+fn ag_trees(add: &mut impl FnMut(&'static str, &[&str])) {
     for (structure, header, root) in [
         ("bnobt", "agf", "addr bnoroot"),
         ("cntbt", "agf", "addr cntroot"),
@@ -84,7 +84,7 @@ fn inodes(add: &mut impl FnMut(&'static str, &[&str])) {
     add("symlink block", &["path /symlinks/len-1000", "dblock 0"]);
 }
 
-/// Leaf blocks of directories begin at 32 GiB of the directory's address space, free-space blocks at 64 GiB.
+/// Leaf blocks of directories start at 32 GiB of the directory's address space, free index blocks at 64 GiB.
 fn directories(add: &mut impl FnMut(&'static str, &[&str]), block: u64, dir_block: u64) {
     let leaf = (32 << 30) / block;
     let first_leaf = format!("dblock {leaf}");

@@ -1,7 +1,7 @@
-//! A tree as somebody sees it: by inode numbers, to be compared with what the model says.
+//! A tree by inode numbers as read from a subject, to be compared with the model.
 //!
-//! It is read from a volume by `read`, from a manifest (which the kernel side prints, too), or through
-//! the subject's own calls.
+//! It is read from a volume by `read`, from a manifest (which the helper program on Linux prints, too), or through the
+//! subject's own calls.
 
 use std::collections::BTreeMap;
 
@@ -11,46 +11,46 @@ use format::inode::{Dinode, FileType};
 use format::timestamp::Timestamp;
 use read::manifest::{self, PathKey, Record, TargetKey};
 
-use crate::facts::{Facts, Times, entry_print, file_print};
-use crate::operation::{Kind, Name};
+use crate::operation::{FileKind, Name};
+use crate::stat::{Stat, Times, entry_fingerprint, file_fingerprint};
 use crate::subject::Subject;
 use crate::tree::Tree;
 
-/// One file as it is seen.
+/// One file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenFile {
-    /// What `stat` tells.
-    pub facts: Facts,
-    /// A directory's entries.
+pub struct ObservedFile {
+    /// Result of `stat`.
+    pub stat: Stat,
+    /// Entries of a directory: names and inode numbers.
     pub entries: BTreeMap<Name, u64>,
 }
 
-/// All files that can be reached from some directory, by number.
+/// All files below a directory, by inode number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedTree {
     /// The files.
-    pub files: BTreeMap<u64, SeenFile>,
+    pub files: BTreeMap<u64, ObservedFile>,
 }
 
-/// How many differences are put into words.
-const TOLD_MAX: usize = 24;
+/// Maximum number of differences that are reported.
+const DIFFERENCES_MAX: usize = 24;
 
-impl Seen {
-    /// What the model expects to be seen.
+impl ObservedTree {
+    /// The tree that the model expects.
     pub fn of_tree(tree: &Tree) -> Self {
         let number = |id| tree.node(id).map_or(0, |node| node.number);
-        let reachable = tree.nodes().filter(|(_, node)| node.facts.links > 0);
+        let reachable = tree.nodes().filter(|(_, node)| node.stat.links > 0);
         let files = reachable.map(|(_, node)| {
             let entries = node.entries.iter().map(|(name, id)| (name.clone(), number(*id))).collect();
-            (node.number, SeenFile { facts: node.facts.clone(), entries })
+            (node.number, ObservedFile { stat: node.stat.clone(), entries })
         });
         Self { files: files.collect() }
     }
 
-    /// Reads what lies below a directory of a volume, with or without times.
+    /// Reads the tree below a directory of a volume, with or without timestamps.
     ///
     /// # Errors
-    /// The first thing that cannot be read, or that no tree of this kind holds, in words.
+    /// The first inode that cannot be read or that the model does not support.
     pub fn of_volume(volume: &read::Volume, top: u64, times: bool) -> Result<Self, String> {
         let mut seen = Self::default();
         let mut todo = vec![top];
@@ -60,17 +60,17 @@ impl Seen {
                 continue;
             }
             let inode = inodes.get(Ino(number)).map_err(|error| format!("inode {number}: {error}"))?;
-            let file = seen_file(volume, &inode, times).map_err(|what| format!("inode {number}: {what}"))?;
+            let file = read_file(volume, &inode, times).map_err(|what| format!("inode {number}: {what}"))?;
             todo.extend(file.entries.values());
             seen.files.insert(number, file);
         }
         Ok(seen)
     }
 
-    /// Asks a subject for all that lies below a directory, call by call.
+    /// Reads the tree below a directory through the calls of a subject.
     ///
     /// # Errors
-    /// The first call that failed, in words.
+    /// The first call that failed.
     pub fn of_subject(subject: &impl Subject, top: u64, times: bool) -> Result<Self, String> {
         let mut seen = Self::default();
         let mut todo = vec![top];
@@ -78,21 +78,21 @@ impl Seen {
             if seen.files.contains_key(&number) {
                 continue;
             }
-            let words = |failure| format!("inode {number}: {failure}");
-            let mut facts = subject.stat(number).map_err(words)?;
-            facts.times = facts.times.filter(|_| times);
-            let is_directory = facts.kind.is_directory();
-            let entries = if is_directory { subject.list(number).map_err(words)? } else { BTreeMap::new() };
+            let message = |failure| format!("inode {number}: {failure}");
+            let mut stat = subject.stat(number).map_err(message)?;
+            stat.times = stat.times.filter(|_| times);
+            let is_directory = stat.kind.is_directory();
+            let entries = if is_directory { subject.list(number).map_err(message)? } else { BTreeMap::new() };
             todo.extend(entries.values());
-            seen.files.insert(number, SeenFile { facts, entries });
+            seen.files.insert(number, ObservedFile { stat, entries });
         }
         Ok(seen)
     }
 
-    /// Puts a manifest's lines together: from a kernel's mount, or from `xebec manifest`.
+    /// Builds the tree from the records of a manifest: of a kernel mount, or of `xebec manifest`.
     ///
     /// # Errors
-    /// What no tree of this kind holds, in words.
+    /// The first record that is inconsistent or that the model does not support.
     pub fn of_records<'r>(
         records: impl IntoIterator<Item = &'r Record>,
         times: bool,
@@ -102,11 +102,11 @@ impl Seen {
         for record in records {
             let path = path_bytes(&record.path)?;
             numbers.insert(path.clone(), record.ino);
-            let facts = facts_of_record(record, times)?;
+            let stat = stat_of_record(record, times)?;
             let known = seen.files.entry(record.ino);
-            let file = known.or_insert_with(|| SeenFile { facts: facts.clone(), entries: BTreeMap::new() });
-            if file.facts != facts {
-                return Err(format!("two names of inode {} tell different things", record.ino));
+            let file = known.or_insert_with(|| ObservedFile { stat: stat.clone(), entries: BTreeMap::new() });
+            if file.stat != stat {
+                return Err(format!("two names of inode {} have different metadata", record.ino));
             }
             if path.is_empty() {
                 continue;
@@ -116,91 +116,92 @@ impl Seen {
                 None => (&path[..0], &path[..]),
             };
             let parent = numbers.get(parent).ok_or("a manifest lists a file before its directory")?;
-            let directory = seen.files.get_mut(parent).ok_or("a parent that is not listed")?;
+            let directory = seen.files.get_mut(parent).ok_or("a parent is not listed")?;
             directory.entries.insert(name.to_vec(), record.ino);
         }
         Ok(seen)
     }
 
-    /// The part below one directory, the directory included.
+    /// Returns the subtree below one directory, including the directory.
     pub fn below(&self, top: u64) -> Self {
-        let mut part = Self::default();
+        let mut subtree = Self::default();
         let mut todo = vec![top];
         while let Some(number) = todo.pop() {
-            if let Some(file) = self.files.get(&number).filter(|_| !part.files.contains_key(&number)) {
+            if let Some(file) = self.files.get(&number).filter(|_| !subtree.files.contains_key(&number)) {
                 todo.extend(file.entries.values());
-                part.files.insert(number, file.clone());
+                subtree.files.insert(number, file.clone());
             }
         }
-        part
+        subtree
     }
 
-    /// The number that [`Tree::fingerprint`] gives for the same tree.
+    /// Returns the number that [`Tree::fingerprint`] returns for the same tree.
     pub fn fingerprint(&self) -> u64 {
-        let print = |(number, file): (&u64, &SeenFile)| {
+        let fingerprint = |(number, file): (&u64, &ObservedFile)| {
             let entries = file.entries.iter();
-            let sum = entries.fold(0u64, |sum, (name, to)| sum.wrapping_add(entry_print(name, *to)));
-            file_print(*number, &file.facts, sum)
+            let sum = entries.fold(0u64, |sum, (name, to)| sum.wrapping_add(entry_fingerprint(name, *to)));
+            file_fingerprint(*number, &file.stat, sum)
         };
-        self.files.iter().map(print).fold(0, u64::wrapping_add)
+        self.files.iter().map(fingerprint).fold(0, u64::wrapping_add)
     }
 
-    /// In words, what is different from what was expected; nothing where all is equal.
+    /// Returns the differences from the expected tree, for a message; empty if both are equal.
     pub fn differences(&self, expected: &Self) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut differences = Vec::new();
         for (number, file) in &expected.files {
             match self.files.get(number) {
-                None => told.push(format!("inode {number} is missing: {:?}", file.facts)),
-                Some(found) => compare(*number, file, found, &mut told),
+                None => differences.push(format!("inode {number} is missing: {:?}", file.stat)),
+                Some(found) => compare(*number, file, found, &mut differences),
             }
         }
         for (number, file) in &self.files {
             if !expected.files.contains_key(number) {
-                told.push(format!("inode {number} should not be there: {:?}", file.facts));
+                differences.push(format!("inode {number} is unexpected: {:?}", file.stat));
             }
         }
-        if told.len() > TOLD_MAX {
-            let rest = told.len() - TOLD_MAX;
-            told.truncate(TOLD_MAX);
-            told.push(format!("and {rest} more"));
+        if differences.len() > DIFFERENCES_MAX {
+            let rest = differences.len() - DIFFERENCES_MAX;
+            differences.truncate(DIFFERENCES_MAX);
+            differences.push(format!("and {rest} more"));
         }
-        told
+        differences
     }
 }
 
-fn compare(number: u64, expected: &SeenFile, found: &SeenFile, told: &mut Vec<String>) {
-    if expected.facts != found.facts {
-        told.push(format!("inode {number}: {:?}, expected {:?}", found.facts, expected.facts));
+fn compare(number: u64, expected: &ObservedFile, found: &ObservedFile, differences: &mut Vec<String>) {
+    if expected.stat != found.stat {
+        differences.push(format!("inode {number}: {:?}, expected {:?}", found.stat, expected.stat));
     }
     for (name, to) in &expected.entries {
         match found.entries.get(name) {
             Some(found) if found == to => (),
             Some(found) => {
-                told.push(format!("inode {number}: {} is {found}, expected {to}", name.escape_ascii()));
+                differences
+                    .push(format!("inode {number}: {} is {found}, expected {to}", name.escape_ascii()));
             }
-            None => told.push(format!("inode {number}: {} is missing ({to})", name.escape_ascii())),
+            None => differences.push(format!("inode {number}: {} is missing ({to})", name.escape_ascii())),
         }
     }
     for (name, to) in &found.entries {
         if !expected.entries.contains_key(name) {
-            told.push(format!("inode {number}: {} should not be there ({to})", name.escape_ascii()));
+            differences.push(format!("inode {number}: {} is unexpected ({to})", name.escape_ascii()));
         }
     }
 }
 
-/// Reads one file, and that its size and its entries' types are as they must be.
-fn seen_file(volume: &read::Volume, inode: &Dinode<'_>, times: bool) -> Result<SeenFile, String> {
-    let words = |error: read::Error| error.to_string();
-    let metadata = read::Metadata::of(inode, volume.geometry()).map_err(words)?;
+/// Reads one file and checks its size.
+fn read_file(volume: &read::Volume, inode: &Dinode<'_>, times: bool) -> Result<ObservedFile, String> {
+    let message = |error: read::Error| error.to_string();
+    let metadata = read::Metadata::of(inode, volume.geometry()).map_err(message)?;
     let (major, minor) = metadata.device;
     let kind = match metadata.file_type {
-        FileType::Regular => Kind::File,
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink(read::read_link(volume, inode).map_err(words)?),
-        FileType::CharDevice => Kind::CharDevice(major, minor),
-        FileType::BlockDevice => Kind::BlockDevice(major, minor),
-        FileType::Fifo => Kind::Fifo,
-        FileType::Socket => Kind::Socket,
+        FileType::Regular => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink(read::read_link(volume, inode).map_err(message)?),
+        FileType::CharDevice => FileKind::CharDevice(major, minor),
+        FileType::BlockDevice => FileKind::BlockDevice(major, minor),
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
     };
     expect_size(&kind, metadata.size)?;
     let time = |at: Timestamp| Time { seconds: at.seconds, nanos: at.nanoseconds };
@@ -212,14 +213,14 @@ fn seen_file(volume: &read::Volume, inode: &Dinode<'_>, times: bool) -> Result<S
     });
     let mut entries = BTreeMap::new();
     if kind.is_directory() {
-        for entry in read::entries(volume, inode).map_err(words)? {
+        for entry in read::entries(volume, inode).map_err(message)? {
             let name = entry.name.escape_ascii().to_string();
             if entries.insert(entry.name.into_vec(), entry.ino.get()).is_some() {
-                return Err(format!("{name} is there twice"));
+                return Err(format!("{name} is listed twice"));
             }
         }
     }
-    let facts = Facts {
+    let stat = Stat {
         kind,
         mode: metadata.permissions,
         uid: metadata.uid,
@@ -227,10 +228,10 @@ fn seen_file(volume: &read::Volume, inode: &Dinode<'_>, times: bool) -> Result<S
         links: metadata.links,
         times,
     };
-    Ok(SeenFile { facts, entries })
+    Ok(ObservedFile { stat, entries })
 }
 
-fn expect_size(kind: &Kind, found: u64) -> Result<(), String> {
+fn expect_size(kind: &FileKind, found: u64) -> Result<(), String> {
     match kind.size() {
         Some(size) if size != found => Err(format!("size is {found}, expected {size}")),
         _ => Ok(()),
@@ -251,7 +252,7 @@ fn unhex(hex: &str) -> Result<Vec<u8>, String> {
     Ok(digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte * 16 + digit) as u8).collect())
 }
 
-fn facts_of_record(record: &Record, times: bool) -> Result<Facts, String> {
+fn stat_of_record(record: &Record, times: bool) -> Result<Stat, String> {
     let wrong = |what: &str| format!("inode {}: {what} of its record", record.ino);
     let device = || {
         let (major, minor) = record.rdev.as_deref()?.split_once(':')?;
@@ -259,17 +260,17 @@ fn facts_of_record(record: &Record, times: bool) -> Result<Facts, String> {
     };
     let device = || device().ok_or_else(|| wrong("rdev"));
     let kind = match record.kind {
-        manifest::Kind::File => Kind::File,
-        manifest::Kind::Dir => Kind::Directory,
-        manifest::Kind::Symlink => Kind::Symlink(match &record.target {
+        manifest::Kind::File => FileKind::File,
+        manifest::Kind::Dir => FileKind::Directory,
+        manifest::Kind::Symlink => FileKind::Symlink(match &record.target {
             Some(TargetKey::Text(text)) => text.clone().into_bytes(),
             Some(TargetKey::Hex(hex)) => unhex(hex)?,
             None => return Err(wrong("target")),
         }),
-        manifest::Kind::Block => device().map(|(major, minor)| Kind::BlockDevice(major, minor))?,
-        manifest::Kind::Char => device().map(|(major, minor)| Kind::CharDevice(major, minor))?,
-        manifest::Kind::Fifo => Kind::Fifo,
-        manifest::Kind::Socket => Kind::Socket,
+        manifest::Kind::Block => device().map(|(major, minor)| FileKind::BlockDevice(major, minor))?,
+        manifest::Kind::Char => device().map(|(major, minor)| FileKind::CharDevice(major, minor))?,
+        manifest::Kind::Fifo => FileKind::Fifo,
+        manifest::Kind::Socket => FileKind::Socket,
     };
     expect_size(&kind, record.size).map_err(|what| wrong(&what))?;
     let time = |text: &str| {
@@ -288,5 +289,5 @@ fn facts_of_record(record: &Record, times: bool) -> Result<Facts, String> {
     };
     let mode = u16::from_str_radix(&record.mode, 8).map_err(|_| wrong("mode"))?;
     let links = u32::try_from(record.nlink).map_err(|_| wrong("nlink"))?;
-    Ok(Facts { kind, mode, uid: record.uid, gid: record.gid, links, times })
+    Ok(Stat { kind, mode, uid: record.uid, gid: record.gid, links, times })
 }

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, IFlags, Mode, Timespec, Timestamps
 
 use super::Fill;
 
-/// Everything but the flags, which forbid to change a file any further.
+/// Creates everything except flags, some of which prevent further changes.
 pub fn run(fill: &mut Fill) -> Result<()> {
     special(fill)?;
     symlinks(fill)?;
@@ -22,7 +22,7 @@ fn special(fill: &mut Fill) -> Result<()> {
     let nodes = [
         ("null", FileType::CharacterDevice, 1, 3),
         ("block", FileType::BlockDevice, 8, 17),
-        // The largest that XFS takes: 14 bits of major and 18 of minor on disk, but majors above 511 are refused.
+        // The largest numbers: 14 bits of major and 18 of minor on disk, but majors above 511 are refused.
         ("large", FileType::BlockDevice, 0x1ff, 0x3_ffff),
         ("zero", FileType::CharacterDevice, 0, 0),
         ("fifo", FileType::Fifo, 0, 0),
@@ -64,7 +64,7 @@ fn hard_links(fill: &mut Fill) -> Result<()> {
     for i in 0..if fill.full { 300 } else { 20 } {
         std::fs::hard_link(&first, if i % 2 == 0 { &dir } else { &other }.join(format!("link{i}")))?;
     }
-    // Links to what is no regular file.
+    // Links to other types of files.
     for (target, name) in
         [("special/fifo", "fifo"), ("symlinks/dangling", "symlink"), ("special/null", "device")]
     {
@@ -106,7 +106,7 @@ fn owners(fill: &mut Fill) -> Result<()> {
 
 fn times(fill: &mut Fill) -> Result<()> {
     let dir = fill.dir("times")?;
-    // The kernel clamps what the volume cannot hold: 1901 to 2038, or to 2486 with bigtime.
+    // The kernel clamps times to the range of the volume: 1901 to 2038, or to 2486 with bigtime.
     for (name, sec, nsec) in [
         ("epoch", 0, 0),
         ("before", -1, 999_999_999),
@@ -137,7 +137,7 @@ const FS_XFLAG_EXTSZINHERIT: u32 = 0x1000;
 const FS_XFLAG_NODEFRAG: u32 = 0x2000;
 const FS_XFLAG_COWEXTSIZE: u32 = 0x1_0000;
 
-/// The inode flags, last of all.
+/// Sets the inode flags.
 pub fn flags(fill: &mut Fill) -> Result<()> {
     let dir = fill.dir("flags")?;
     let chattr = [
@@ -169,7 +169,7 @@ pub fn flags(fill: &mut Fill) -> Result<()> {
     std::fs::write(inherit.join("inherits"), b"")?;
     let cow = dir.join("cow-extent-size");
     fill.file(&cow)?;
-    // Only volumes with shared extents know it.
+    // Fails on volumes without reflink.
     let _ = set_flags(&cow, |x| {
         x.xflags |= FS_XFLAG_COWEXTSIZE;
         x.cowextsize = 1 << 17;
