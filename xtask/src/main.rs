@@ -22,9 +22,9 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    let chore = arguments.next().unwrap_or_default();
+    let task = arguments.next().unwrap_or_default();
     let arguments: Vec<String> = arguments.collect();
-    let complaints = match chore.as_str() {
+    let complaints = match task.as_str() {
         "sample" => sample::sample(&arguments).map(|()| Vec::new()),
         "try" => tour::tour(root(), &arguments).map(|()| Vec::new()),
         "release" => release::run(root()).map(|()| Vec::new()),
@@ -39,23 +39,23 @@ fn main() -> ExitCode {
             for complaint in &complaints {
                 eprintln!("{complaint}");
             }
-            eprintln!("{chore}: {} complaints", complaints.len());
+            eprintln!("{task}: {} complaints", complaints.len());
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("{chore}: {error:#}");
+            eprintln!("{task}: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// The folder of the workspace: the parent of this package's.
+/// Root directory of the workspace: the parent of this package's.
 fn root() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().unwrap_or(package)
 }
 
-/// Where Cargo builds.
+/// Target directory of Cargo.
 fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }

@@ -1,7 +1,6 @@
-//! The declared Rust version against what the dependencies declare.
+//! Checks that no dependency requires a newer Rust version than the workspace declares.
 //!
-//! Own code is watched by clippy's `incompatible_msrv`, which knows since when each item of the standard library is
-//! stable. What clippy does not see is a dependency that asks for a newer compiler: that is looked up here.
+//! clippy's `incompatible_msrv` checks our own code; it does not see the requirements of dependencies.
 
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 use crate::packages::packages;
 
-/// Lists the packages that ask for a newer Rust than the workspace declares.
+/// Lists the packages that require a newer Rust version than the workspace declares.
 pub fn run(root: &Path) -> anyhow::Result<Vec<String>> {
     let packages = packages(root)?;
     let ours = packages

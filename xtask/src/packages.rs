@@ -1,4 +1,4 @@
-//! What Cargo knows of this workspace's packages and of all that they depend on.
+//! The packages of this workspace and of its dependencies, from `cargo metadata`.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// The packages, as `cargo metadata` tells of them.
+/// Returns the `packages` of `cargo metadata`.
 pub fn packages(root: &Path) -> Result<Vec<Value>> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["metadata", "--format-version", "1", "--locked"]).current_dir(root);

@@ -1,8 +1,8 @@
-//! `xebec` and its benchmarks, optimized by a profile of what they do.
+//! Builds `xebec` and `xebec-bench` with profile-guided optimization.
 //!
-//! A change of a volume runs through more code than a processor keeps at hand. A compiler that knows which of it runs
-//! lays that out together, and leaves errors and rare forms aside: as much as all other optimization after the first.
-//! The same sources and the same training give nearly the same profile; what a program does is not touched by it.
+//! A change of a volume executes more code than the instruction cache holds. With a profile, the compiler places the
+//! code that runs together, and error paths and rare formats elsewhere. The same sources and training give nearly the
+//! same profile. Programs behave the same with any profile.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use anyhow::{Context, Result, ensure};
 use crate::packages::packages;
 use crate::target;
 
-/// What the benchmarks do, without peers and so without root.
-const WORK: [&str; 8] = [
+/// Benchmarks of the training, without peers and so without root.
+const BENCHMARKS: [&str; 8] = [
     "engine --only namespace",
     "engine --only commits --smoke",
     "engine --only recovery --smoke",
@@ -25,7 +25,7 @@ const WORK: [&str; 8] = [
     "contents --only stream --smoke",
 ];
 
-/// What the program does, in the training's folder; `SOURCE` is a tree of many thousand files.
+/// Commands of the training; `SOURCE` is a tree of many thousand files.
 const COMMANDS: [&str; 9] = [
     "create tree.xfs --from SOURCE",
     "sync SOURCE tree.xfs",
@@ -38,24 +38,24 @@ const COMMANDS: [&str; 9] = [
     "tar-out tree.xfs",
 ];
 
-/// `release`: builds, watches a training, builds again by what was seen.
+/// `release`: builds instrumented programs, runs the training, and builds again with its profile.
 pub fn run(root: &Path) -> Result<()> {
     let toolchain = Toolchain::of(root)?;
     let folder = target(root).join("trained");
-    let (training, seen) = (folder.join("training"), folder.join("seen"));
-    for folder in [&training, &seen] {
+    let (training, counts) = (folder.join("training"), folder.join("counts"));
+    for folder in [&training, &counts] {
         if folder.exists() {
             std::fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
         }
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
-    eprintln!("building programs that count what they do (1 of 3)");
-    let built = toolchain.build(root, &folder.join("counting"), &flag("-Cprofile-generate=", &seen))?;
+    eprintln!("building instrumented programs (1 of 3)");
+    let built = toolchain.build(root, &folder.join("instrumented"), &flag("-Cprofile-generate=", &counts))?;
     eprintln!("training (2 of 3)");
     train(root, &built, &training)?;
     let profile = folder.join("profile.profdata");
-    run_quietly(Command::new(&toolchain.profdata).args(["merge", "-o"]).args([&profile, &seen]))?;
-    eprintln!("building by the profile (3 of 3)");
+    run_quietly(Command::new(&toolchain.profdata).args(["merge", "-o"]).args([&profile, &counts]))?;
+    eprintln!("building with the profile (3 of 3)");
     let built = toolchain.build(root, &folder.join("build"), &flag("-Cprofile-use=", &profile))?;
     for program in ["xebec", "xebec-bench"] {
         let (from, to) = (built.join(program), folder.join(program));
@@ -66,9 +66,9 @@ pub fn run(root: &Path) -> Result<()> {
 }
 
 fn train(root: &Path, built: &Path, folder: &Path) -> Result<()> {
-    for work in WORK {
+    for benchmark in BENCHMARKS {
         let mut bench = Command::new(built.join("xebec-bench"));
-        bench.args(work.split(' ')).args(["--alone", "--rounds", "1", "--images"]).arg(folder);
+        bench.args(benchmark.split(' ')).args(["--alone", "--rounds", "1", "--images"]).arg(folder);
         run_quietly(&mut bench)?;
     }
     let source = dependencies(root)?;
@@ -82,16 +82,16 @@ fn train(root: &Path, built: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where the sources of all dependencies lie: a tree that every machine has on which this was built.
+/// The directory with the sources of all dependencies, which every machine has that built this program.
 fn dependencies(root: &Path) -> Result<PathBuf> {
     let packages = packages(root)?;
-    let fetched = packages.iter().find(|package| package["source"].is_string());
-    let manifest = fetched.and_then(|package| package["manifest_path"].as_str());
+    let dependency = packages.iter().find(|package| package["source"].is_string());
+    let manifest = dependency.and_then(|package| package["manifest_path"].as_str());
     let folder = manifest.and_then(|manifest| Path::new(manifest).parent()?.parent());
     folder.map(PathBuf::from).context("cargo metadata lists no dependency")
 }
 
-/// The compiler, and the tool of its own version that reads its profiles.
+/// The compiler's host triple, and the `llvm-profdata` of its version.
 struct Toolchain {
     host: String,
     profdata: PathBuf,
@@ -99,28 +99,26 @@ struct Toolchain {
 
 impl Toolchain {
     fn of(root: &Path) -> Result<Self> {
-        let ask = |question: &[&str]| {
-            let output = Command::new("rustc").args(question).current_dir(root).output().context("rustc")?;
-            String::from_utf8(output.stdout).context("rustc's answer")
+        let rustc = |arguments: &[&str]| {
+            let output = Command::new("rustc").args(arguments).current_dir(root).output().context("rustc")?;
+            String::from_utf8(output.stdout).context("the output of rustc")
         };
-        let about = ask(&["-vV"])?;
-        let host =
-            about.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
-        let sysroot = PathBuf::from(ask(&["--print", "sysroot"])?.trim());
+        let version = rustc(&["-vV"])?;
+        let host = version
+            .lines()
+            .find_map(|line| line.strip_prefix("host: "))
+            .context("rustc -vV prints no host")?;
+        let sysroot = PathBuf::from(rustc(&["--print", "sysroot"])?.trim());
         let profdata = sysroot.join("lib/rustlib").join(host).join("bin/llvm-profdata");
-        ensure!(
-            profdata.exists(),
-            "{} is not there: `rustup component add llvm-tools` installs it",
-            profdata.display()
-        );
+        ensure!(profdata.exists(), "{} does not exist (rustup component add llvm-tools)", profdata.display());
         Ok(Self { host: host.into(), profdata })
     }
 
-    /// Builds both programs with one more flag for what runs on the host, and gives the folder where they lie.
+    /// Builds both programs with one more compiler flag, and returns their directory.
     fn build(&self, root: &Path, folder: &Path, flag: &OsString) -> Result<PathBuf> {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--release", "--locked", "-p", "xebec-cli", "-p", "xebec-bench"]);
-        // With a target named, Cargo spares the programs that run while it builds the flag.
+        // With an explicit target, Cargo does not pass the flag to build scripts and procedural macros.
         cargo.args(["--target", &self.host, "--target-dir"]).arg(folder);
         let status =
             cargo.env("CARGO_ENCODED_RUSTFLAGS", flag).current_dir(root).status().context("cargo")?;

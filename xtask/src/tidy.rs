@@ -1,20 +1,20 @@
-//! The repository rules, over every file that git tracks or would track.
+//! The repository rules, for every file that git tracks or would track.
 //!
-//! | part | rules |
+//! | module | rules |
 //! |---|---|
-//! | [`text`] | lines: width, tabs, trailing space, words that must not land |
-//! | [`length`] | files and functions that have grown past a screen or a subject |
-//! | [`calls`] | calls that have no place in this code, or in this room of it |
+//! | [`text`] | lines: width, tabs, trailing space, words that must not be committed |
+//! | [`length`] | length of files and functions |
+//! | [`calls`] | calls that are banned, everywhere or in some crates |
 //! | [`crates`] | manifests: the layering, arguments for dependencies, `forbid(unsafe_code)` |
-//! | [`dead`] | Rust files that no module tree reaches |
-//! | [`links`] | Markdown links that lead nowhere |
-//! | [`mod@wrap`] | mends the widths of comments and text |
-//! | [`tree`], [`rust`] | what the rules read: files, and Rust files taken apart |
-//! | [`words`] | the vocabulary: words that are not used, and their replacements |
+//! | [`dead`] | Rust files that no crate compiles |
+//! | [`links`] | broken links in Markdown |
+//! | [`mod@wrap`] | breaks comments and text that are too wide |
+//! | [`tree`], [`rust`] | input of the rules: files, and parsed Rust files |
+//! | [`words`] | words that are not used, and their replacements |
 //! | [`exceptions`] | the files that may break a rule, each with its reason |
 //!
-//! A rule is a function from the tree to complaints, and one line in [`RULES`]. A rule that must spare a place takes
-//! the exception from a table beside it, with the reason; an exception that nothing needs any more is a complaint.
+//! A rule is a function that reads the tree and adds complaints, and one line in [`RULES`]. Exceptions from a rule are
+//! in [`exceptions`], each with its reason; an exception that is no longer needed is a complaint.
 
 mod calls;
 mod crates;
@@ -34,7 +34,7 @@ use tree::Tree;
 
 type Rule = fn(&Tree, &mut Complaints);
 
-/// Every rule, in the order in which they complain.
+/// All rules, in the order of their output.
 const RULES: &[(&str, Rule)] = &[
     ("line-width", text::line_width),
     ("whitespace", text::whitespace),
@@ -45,15 +45,15 @@ const RULES: &[(&str, Rule)] = &[
     ("calls", calls::banned),
     ("parses", calls::parses),
     ("layering", crates::layering),
-    ("judges-apart", crates::offline_tools),
-    ("dependency-argument", crates::arguments),
+    ("offline-tools", crates::offline_tools),
+    ("dependency-reason", crates::reasons),
     ("unsafe", crates::forbid_unsafe),
     ("members", crates::members),
     ("dead-file", dead::files),
     ("link", links::resolve),
 ];
 
-/// What the rules found, as lines `path:line: [rule] what`.
+/// Findings of the rules, as lines `path:line: [rule] message`.
 #[derive(Default)]
 pub struct Complaints {
     rule: &'static str,
@@ -61,17 +61,17 @@ pub struct Complaints {
 }
 
 impl Complaints {
-    fn add(&mut self, path: &str, line: usize, what: impl std::fmt::Display) {
-        self.lines.push(format!("{path}:{line}: [{}] {what}", self.rule));
+    fn add(&mut self, path: &str, line: usize, message: impl std::fmt::Display) {
+        self.lines.push(format!("{path}:{line}: [{}] {message}", self.rule));
     }
 }
 
 /// Applies every rule to the checkout at `root`.
 pub fn run(root: &Path) -> anyhow::Result<Vec<String>> {
-    Ok(judge(&Tree::of_checkout(root)?))
+    Ok(check(&Tree::of_checkout(root)?))
 }
 
-/// Breaks the comments and texts of the checkout at `root` that are too wide, and names the files it changed.
+/// Breaks comments and text of the checkout at `root` that are too wide, and prints the names of changed files.
 pub fn wrap(root: &Path) -> anyhow::Result<()> {
     for file in Tree::of_checkout(root)?.files().filter(|file| file.ours()) {
         let markdown = file.has_extension("md");
@@ -86,7 +86,7 @@ pub fn wrap(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn judge(tree: &Tree) -> Vec<String> {
+fn check(tree: &Tree) -> Vec<String> {
     let mut complaints = Complaints::default();
     for (name, rule) in RULES {
         complaints.rule = name;
@@ -99,26 +99,26 @@ fn judge(tree: &Tree) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// The whole checkout keeps the rules. Without git there is no list of files, and the test says so.
+    /// Without git there is no list of files, and the test is skipped.
     #[test]
     fn repository_is_tidy() {
         let root = crate::root();
         if !root.join(".git").exists() {
-            return needs::skip(&format!("{} is no git checkout: run git clone", root.display()));
+            return needs::skip(&format!("{} is not a git checkout: run git clone", root.display()));
         }
         let Some(()) = needs::met(needs::tools(&["git"])) else { return };
         let complaints = run(root).expect("the checkout can be listed");
         assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
     }
 
-    /// Each rule fires on a file made to break it: a rule that cannot fail protects nothing.
+    /// Each rule reports a file that breaks it.
     #[test]
     fn each_rule_fires() {
         let manifest =
             "[package]\nname = \"xebec-base\"\n\n[dependencies]\njournal.workspace = true\nserde = \"1\"\n";
         let root = "[workspace]\nmembers = [\n    \"base\",\n    \"journal\",\n    \"gone\",\n    \"tools/check\",\n]\n\
             [workspace.dependencies]\njournal = { package = \"xebec-journal\", path = \"journal\" }\n";
-        let check = "[package]\nname = \"xebec-check\"\n\n[dependencies]\njournal.workspace = true\n";
+        let checker = "[package]\nname = \"xebec-check\"\n\n[dependencies]\njournal.workspace = true\n";
         let long_function = format!("fn long() {{\n{}}}\n", "    step();\n".repeat(80));
         let tree = Tree::of_files([
             ("Cargo.toml", root.to_string()),
@@ -131,20 +131,20 @@ mod tests {
             ("base/src/long.rs", "// line\n".repeat(700)),
             ("journal/Cargo.toml", "[package]\nname = \"xebec-journal\"\n".to_string()),
             ("journal/src/lib.rs", format!("//! Log. {}\n{} \n", concat!("FIX", "ME"), "x".repeat(130))),
-            ("tools/check/Cargo.toml", check.to_string()),
+            ("tools/check/Cargo.toml", checker.to_string()),
             ("README.md", "[gone](docs/gone.md)\n".to_string()),
         ]);
-        let complaints = judge(&tree);
+        let complaints = check(&tree);
         for (rule, _) in RULES {
             let tag = format!("[{rule}]");
             assert!(
                 complaints.iter().any(|line| line.contains(&tag)),
-                "{rule} said nothing: {complaints:#?}"
+                "{rule} reported nothing: {complaints:#?}"
             );
         }
     }
 
-    /// The same tree without the faults: no rule may fire on it.
+    /// No rule reports the same tree without the faults.
     #[test]
     fn no_rule_fires_on_a_clean_tree() {
         let root = "[workspace]\nmembers = [\n    \"base\", # a\n    \"journal\", # b\n]\n\
@@ -165,6 +165,6 @@ mod tests {
                     .to_string(),
             ),
         ]);
-        assert_eq!(judge(&tree), Vec::<String>::new());
+        assert_eq!(check(&tree), Vec::<String>::new());
     }
 }

@@ -1,4 +1,4 @@
-//! The first command of the README: builds `xebec` and shows it at work on a directory of this machine.
+//! The first command of the README: builds `xebec` and demonstrates it on a directory of this machine.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::target;
 
-/// The directory that becomes an image unless the user names one: any Linux has it, and any user may read it.
+/// Default source directory: every Linux has it, and every user may read it.
 const DIRECTORY: &str = "/usr/share/doc";
 
 /// Lines shown of each command's output.

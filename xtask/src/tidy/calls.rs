@@ -1,10 +1,10 @@
-//! Calls that have no place in this code, or not in this room of it.
+//! Calls that are banned, everywhere or in some crates.
 
 use super::Complaints;
 use super::dead;
 use super::tree::Tree;
 
-/// Which code a ban is about.
+/// The code that a ban applies to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Code {
     All,
@@ -12,26 +12,26 @@ enum Code {
     OutsideOfTests,
 }
 
-/// Where a ban holds, as beginnings of paths.
+/// A ban of calls, by path prefixes.
 struct Ban {
-    /// As in [`super::rust::Call::what`].
+    /// Banned calls, as in [`super::rust::Call::name`].
     calls: &'static [&'static str],
-    /// Rooms in which they are banned; empty for all.
+    /// Directories in which they are banned; empty for all.
     within: &'static [&'static str],
-    /// Rooms in which they are not.
+    /// Directories in which they are allowed.
     except: &'static [&'static str],
-    /// In which code.
+    /// Tests, other code, or both.
     code: Code,
-    /// What to do instead.
+    /// Replacement, or the reason.
     instead: &'static str,
 }
 
-/// The crates that read what a disk says.
+/// Crates that parse bytes from a disk.
 const LIBRARIES: &[&str] = &["base/", "format/", "block/", "journal/", "ag/", "inode/", "tools/"];
 
-/// How tests start programs.
+/// Tests start programs through one crate.
 const COMMANDS: &str =
-    "a test asks for programs and starts them by the crate needs, so that it can be skipped";
+    "a test starts programs through the crate `needs`, so that it is skipped where they are missing";
 
 const BANS: &[Ban] = &[
     Ban {
@@ -39,7 +39,7 @@ const BANS: &[Ban] = &[
         within: &[],
         except: &[],
         code: Code::All,
-        instead: "what is not finished does not land",
+        instead: "unfinished code is not committed",
     },
     Ban {
         calls: &[".unwrap(", ".expect(", ".unwrap_err(", ".expect_err(", "panic!"],
@@ -60,14 +60,14 @@ const BANS: &[Ban] = &[
         within: LIBRARIES,
         except: &[],
         code: Code::OutsideOfTests,
-        instead: "a library returns what it has to say; the front ends print",
+        instead: "a library returns its results; front ends print",
     },
     Ban {
         calls: &["Barrier::new("],
         within: &[],
         except: &[],
         code: Code::All,
-        instead: "who panics before it leaves the others waiting: send on a channel, or stop by base::stop",
+        instead: "a thread that panics leaves the others waiting: use a channel or base::stop",
     },
     Ban {
         calls: &["Command::new("],
@@ -88,36 +88,38 @@ const BANS: &[Ban] = &[
         within: &["base/", "format/", "journal/"],
         except: &[],
         code: Code::OutsideOfTests,
-        instead: "a clock is handed in, so that a run can be replayed",
+        instead: "use the clock that is passed in, so that a run can be replayed",
     },
     Ban {
         calls: &["SystemTime::now("],
         within: LIBRARIES,
         except: &[],
         code: Code::OutsideOfTests,
-        instead: "a clock is handed in, so that a run can be replayed",
+        instead: "use the clock that is passed in, so that a run can be replayed",
     },
 ];
 
-/// No call of [`BANS`] where it is banned.
+/// No file makes a call that [`BANS`] bans there.
 pub fn banned(tree: &Tree, complaints: &mut Complaints) {
     let test_files = dead::test_files(tree);
     for (file, rust) in tree.rust_files() {
-        let is = |rooms: &[&str]| rooms.iter().any(|room| file.path.starts_with(room));
+        let is_in = |folders: &[&str]| folders.iter().any(|folder| file.path.starts_with(folder));
         let whole_file_tests = test_files.contains(&file.path);
-        for ban in BANS.iter().filter(|ban| (ban.within.is_empty() || is(ban.within)) && !is(ban.except)) {
-            for call in rust.calls.iter().filter(|call| ban.calls.contains(&call.what.as_str())) {
+        for ban in
+            BANS.iter().filter(|ban| (ban.within.is_empty() || is_in(ban.within)) && !is_in(ban.except))
+        {
+            for call in rust.calls.iter().filter(|call| ban.calls.contains(&call.name.as_str())) {
                 let is_test = whole_file_tests || rust.is_test_line(call.line);
                 if ban.code == if is_test { Code::OutsideOfTests } else { Code::Tests } {
                     continue;
                 }
-                complaints.add(&file.path, call.line, format_args!("`{}`: {}", call.what, ban.instead));
+                complaints.add(&file.path, call.line, format_args!("`{}`: {}", call.name, ban.instead));
             }
         }
     }
 }
 
-/// Every Rust file parses: one that does not would escape the rules that read its syntax.
+/// Every Rust file parses: other rules skip a file that does not.
 pub fn parses(tree: &Tree, complaints: &mut Complaints) {
     for file in tree.files().filter(|file| file.has_extension("rs") && file.rust.is_none()) {
         complaints.add(&file.path, 1, "does not parse as Rust");
@@ -128,10 +130,10 @@ pub fn parses(tree: &Tree, complaints: &mut Complaints) {
 mod tests {
     use super::*;
 
-    /// Tests named programs one by one. On a machine without `.ci/install` some failed where they should be skipped,
-    /// and some passed without a word.
+    /// Tests once checked for programs on their own. On a machine without `.ci/install` some failed instead of being
+    /// skipped, and some passed without testing anything.
     #[test]
-    fn tests_start_programs_by_one_crate_alone() {
+    fn tests_start_programs_through_one_crate() {
         let start = |test: &str| format!("{test}\nfn f() {{ std::process::{}(\"xz\"); }}\n", "Command::new");
         let tree = Tree::of_files([
             ("cli/src/main.rs", start("")),
@@ -142,7 +144,7 @@ mod tests {
         ]);
         let mut complaints = Complaints::default();
         banned(&tree, &mut complaints);
-        let places: Vec<&str> = complaints.lines.iter().filter_map(|line| line.split(':').next()).collect();
-        assert_eq!(places, ["cli/tests/cli.rs", "journal/src/lib.rs", "proof/interop/src/lib.rs"]);
+        let paths: Vec<&str> = complaints.lines.iter().filter_map(|line| line.split(':').next()).collect();
+        assert_eq!(paths, ["cli/tests/cli.rs", "journal/src/lib.rs", "proof/interop/src/lib.rs"]);
     }
 }

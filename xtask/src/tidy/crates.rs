@@ -1,44 +1,44 @@
-//! Rules about crates: the layering, arguments for dependencies, `forbid(unsafe_code)`.
+//! Rules about crates: the layering, reasons for dependencies, `forbid(unsafe_code)`.
 //!
-//! Manifests are read line by line, as this repository writes them: one dependency a line. A table of a single
-//! dependency (`[dependencies.name]`) is not written here, and is a complaint.
+//! Manifests are read line by line. Each dependency must be one line: tables of a single dependency
+//! (`[dependencies.name]`) are refused.
 
 use super::Complaints;
 use super::tree::{File, Tree};
 
-/// Tools that judge the engine, or are used when it is broken: what they may stand on.
+/// Tools that check the engine, or are used when it is broken, and the crates that they may depend on.
 const OFFLINE: &[(&str, &[&str])] = &[
     ("tools/read", &["base", "format", "block"]),
     ("tools/check", &["base", "format", "block"]),
     ("tools/dump", &["base", "format", "block", "tools/read"]),
 ];
 
-/// The crates that may hold `unsafe`, and why.
+/// Crates that may contain `unsafe`, and why.
 const MAY_BE_UNSAFE: &[(&str, &str)] = &[
-    ("base", "a lock's guard that keeps the lock alive, which transactions hold; signal masks"),
-    ("block", "io_uring's queues and the buffers that the kernel fills"),
-    ("proof/fuzz", "libFuzzer's entry point is a C function, which a macro writes"),
+    ("base", "lock guards that own a reference to their lock; pooled memory; signal masks"),
+    ("block", "io_uring, aligned buffers, system calls"),
+    ("proof/fuzz", "a macro defines libFuzzer's entry point, a C function"),
 ];
 
-/// The one crate that is no member: cargo-fuzz builds it with its own flags.
-const APART: &str = "proof/fuzz";
+/// The crate outside the workspace: cargo-fuzz builds it with its own flags.
+const EXCLUDED: &str = "proof/fuzz";
 
 /// A crate's manifest.
 pub struct Manifest<'a> {
-    /// The crate's folder; empty for the workspace's root.
+    /// Directory of the crate; empty for the root of the workspace.
     pub dir: &'a str,
-    /// The file.
+    /// `Cargo.toml`.
     pub file: &'a File,
 }
 
-/// One dependency as a manifest writes it.
+/// One dependency in a manifest.
 struct Dependency<'a> {
     line: usize,
-    /// The name by which the crate imports it.
+    /// Name in the crate.
     name: &'a str,
-    /// Whether a comment stands above it or behind it.
-    argued: bool,
-    /// Whether only tests use it.
+    /// Whether a comment above or behind it gives the reason.
+    has_reason: bool,
+    /// Whether it is a dev-dependency.
     for_tests: bool,
 }
 
@@ -51,7 +51,7 @@ pub fn manifests(tree: &Tree) -> impl Iterator<Item = Manifest<'_>> {
 }
 
 impl<'a> Manifest<'a> {
-    /// Every line with its section's name.
+    /// Every line with the name of its section.
     fn lines(&self) -> impl Iterator<Item = (usize, &'a str, &'a str)> + use<'a> {
         let mut section = "";
         self.file.lines().filter_map(move |(number, line)| {
@@ -76,11 +76,11 @@ impl<'a> Manifest<'a> {
                 && let Some((key, _)) = text.split_once('=')
             {
                 let name = key.trim().split('.').next().unwrap_or_default();
-                let argued = comment_above || text.contains(" # ");
+                let has_reason = comment_above || text.contains(" # ");
                 found.push(Dependency {
                     line,
                     name,
-                    argued,
+                    has_reason,
                     for_tests: section.ends_with("dev-dependencies"),
                 });
             }
@@ -89,7 +89,7 @@ impl<'a> Manifest<'a> {
         found
     }
 
-    /// The quoted values of `key`, anywhere, with the name of the line's own key.
+    /// The quoted values of `key` in all sections, each with the first key of its line.
     pub fn values_of(&self, key: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.lines().filter_map(move |(_, _, text)| {
             let (name, rest) = text.split_once('=')?;
@@ -103,7 +103,7 @@ fn root(tree: &Tree) -> Option<Manifest<'_>> {
     Some(Manifest { dir: "", file: tree.file("Cargo.toml")? })
 }
 
-/// The members in the order of the root's list: line, folder, and whether a comment follows.
+/// The workspace's members in order: line, directory, and whether a comment follows.
 fn member_list(tree: &Tree) -> Vec<(usize, &str, bool)> {
     let mut inside = false;
     let mut members = Vec::new();
@@ -116,13 +116,13 @@ fn member_list(tree: &Tree) -> Vec<(usize, &str, bool)> {
     members
 }
 
-/// The folder of the workspace crate that is imported as `name`; `None` for a crate from elsewhere.
+/// Directory of the workspace crate that is imported as `name`; `None` for an external crate.
 fn folder_of<'a>(tree: &'a Tree, name: &str) -> Option<&'a str> {
     root(tree)?.values_of("path").find_map(|(import, path)| (import == name).then_some(path))
 }
 
-/// A crate depends only on crates above it in the root's list of members; nothing that is shipped depends on `proof`.
-/// Tests may use what they like.
+/// A crate depends only on crates above it in the list of members. Only `proof` and `xtask` depend on `proof`.
+/// Dev-dependencies are free.
 pub fn layering(tree: &Tree, complaints: &mut Complaints) {
     let members = member_list(tree);
     let layer = |dir: &str| members.iter().position(|(_, member, _)| *member == dir);
@@ -134,43 +134,40 @@ pub fn layering(tree: &Tree, complaints: &mut Complaints) {
             if let (Some(own), Some(other)) = (layer(manifest.dir), layer(folder))
                 && other >= own
             {
-                let what = format!("{} may not depend on {folder}: it stands below it", manifest.dir);
-                complaints.add(&manifest.file.path, dependency.line, what);
+                let message =
+                    format!("{} may not depend on {folder}, which is in a higher layer", manifest.dir);
+                complaints.add(&manifest.file.path, dependency.line, message);
             }
             if folder.starts_with("proof/") && !manifest.dir.starts_with("proof/") && manifest.dir != "xtask"
             {
-                complaints.add(
-                    &manifest.file.path,
-                    dependency.line,
-                    "nothing that is shipped depends on proof",
-                );
+                complaints.add(&manifest.file.path, dependency.line, "shipped crates do not depend on proof");
             }
         }
     }
 }
 
-/// The tools of [`OFFLINE`] stand on what is listed there, so that an engine bug cannot hide from its judge.
+/// The tools of [`OFFLINE`] depend only on what is listed there, so that they do not share bugs of the engine.
 pub fn offline_tools(tree: &Tree, complaints: &mut Complaints) {
     for manifest in manifests(tree) {
         let Some((_, allowed)) = OFFLINE.iter().find(|(dir, _)| *dir == manifest.dir) else { continue };
         for dependency in manifest.dependencies() {
             let Some(folder) = folder_of(tree, dependency.name) else { continue };
             if !allowed.contains(&folder) {
-                let what = format!("{} stands on {} alone", manifest.dir, allowed.join(", "));
-                complaints.add(&manifest.file.path, dependency.line, what);
+                let message = format!("{} may depend only on {}", manifest.dir, allowed.join(", "));
+                complaints.add(&manifest.file.path, dependency.line, message);
             }
         }
     }
 }
 
-/// Each dependency on a crate from elsewhere says why, in the line above.
-pub fn arguments(tree: &Tree, complaints: &mut Complaints) {
+/// Each dependency on an external crate has a comment with its reason.
+pub fn reasons(tree: &Tree, complaints: &mut Complaints) {
     for manifest in manifests(tree) {
         for dependency in manifest.dependencies() {
             let ours = folder_of(tree, dependency.name).is_some();
-            if !ours && !dependency.argued {
-                let what = format!("`{}` has no comment that says what it is for", dependency.name);
-                complaints.add(&manifest.file.path, dependency.line, what);
+            if !ours && !dependency.has_reason {
+                let message = format!("`{}` has no comment that gives its purpose", dependency.name);
+                complaints.add(&manifest.file.path, dependency.line, message);
             }
         }
         for (number, section, _) in manifest.lines() {
@@ -181,7 +178,7 @@ pub fn arguments(tree: &Tree, complaints: &mut Complaints) {
     }
 }
 
-/// Every crate root forbids `unsafe`, but for [`MAY_BE_UNSAFE`].
+/// Every crate root forbids `unsafe`, except those of [`MAY_BE_UNSAFE`].
 pub fn forbid_unsafe(tree: &Tree, complaints: &mut Complaints) {
     for manifest in manifests(tree).filter(|manifest| !manifest.dir.is_empty()) {
         if MAY_BE_UNSAFE.iter().any(|(dir, _)| *dir == manifest.dir) {
@@ -198,25 +195,25 @@ pub fn forbid_unsafe(tree: &Tree, complaints: &mut Complaints) {
     }
 }
 
-/// Each member of the root's list exists and says in a comment what it is, and each crate is a member or stands apart.
+/// Each listed member exists and has a comment with its purpose, and each crate is listed or is [`EXCLUDED`].
 pub fn members(tree: &Tree, complaints: &mut Complaints) {
     let members = member_list(tree);
-    for (number, member, argued) in &members {
+    for (number, member, has_comment) in &members {
         if tree.file(&format!("{member}/Cargo.toml")).is_none() {
             complaints.add("Cargo.toml", *number, format_args!("{member} has no manifest"));
         }
-        if !argued {
+        if !has_comment {
             complaints.add(
                 "Cargo.toml",
                 *number,
-                format_args!("{member} has no comment that says what it is"),
+                format_args!("{member} has no comment that gives its purpose"),
             );
         }
     }
     for manifest in manifests(tree).filter(|manifest| !manifest.dir.is_empty()) {
         let listed = members.iter().any(|(_, member, _)| *member == manifest.dir);
-        if !listed && manifest.dir != APART {
-            complaints.add(&manifest.file.path, 1, "is no member of the workspace");
+        if !listed && manifest.dir != EXCLUDED {
+            complaints.add(&manifest.file.path, 1, "is not a member of the workspace");
         }
     }
 }

@@ -7,22 +7,22 @@ use super::crates::manifests;
 use super::rust::Module;
 use super::tree::{Tree, join};
 
-/// Every `.rs` file is reached by `mod` from the root of some crate.
+/// Every `.rs` file is reached through `mod` from the root of a crate.
 pub fn files(tree: &Tree, complaints: &mut Complaints) {
     let reached = reached(tree);
     for file in tree.files().filter(|file| file.has_extension("rs") && file.ours()) {
         if !reached.contains_key(&file.path) {
-            complaints.add(&file.path, 1, "no `mod` leads here");
+            complaints.add(&file.path, 1, "no `mod` declares this file");
         }
     }
 }
 
-/// The files that are no part of a library or program: tests, examples, benches, and modules under `#[cfg(test)]`.
+/// Files outside libraries and programs: tests, examples, benches, and modules under `#[cfg(test)]`.
 pub fn test_files(tree: &Tree) -> BTreeSet<String> {
     reached(tree).into_iter().filter_map(|(path, test)| test.then_some(path)).collect()
 }
 
-/// The files that some crate compiles, and of each whether only for tests.
+/// Files that a crate compiles, each with whether only tests use it.
 fn reached(tree: &Tree) -> BTreeMap<String, bool> {
     let mut reached = BTreeMap::new();
     for (path, test) in roots(tree) {
@@ -31,7 +31,7 @@ fn reached(tree: &Tree) -> BTreeMap<String, bool> {
     reached
 }
 
-/// The crate roots that cargo finds by itself, and those that a manifest names.
+/// Crate roots: those at Cargo's default paths, and those that a manifest names.
 fn roots(tree: &Tree) -> Vec<(String, bool)> {
     let mut roots = Vec::new();
     for manifest in manifests(tree) {
@@ -59,11 +59,11 @@ fn roots(tree: &Tree) -> Vec<(String, bool)> {
     roots
 }
 
-/// `is_root`: a crate's root, or a `mod.rs`: its modules lie beside it and not in a folder of its name.
+/// Adds a file and its modules. `is_root`: a crate root or a `mod.rs`, whose modules are in its own directory.
 fn follow(tree: &Tree, path: &str, is_root: bool, test: bool, reached: &mut BTreeMap<String, bool>) {
     let Some(file) = tree.file(path) else { return };
     match reached.get(path) {
-        // Seen before, as strictly or more.
+        // Visited before, as code or also as a test.
         Some(&only_test) if test || !only_test => return,
         _ => reached.insert(path.to_string(), test),
     };

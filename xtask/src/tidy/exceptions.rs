@@ -1,39 +1,39 @@
-//! The places that may break a rule, each with its reason. Shorter is better: a ratchet turns one way only.
+//! Files and functions that may break a rule, each with its reason. Remove exceptions rather than add them.
 
-/// A file that may be longer than its rule allows.
+/// A file that may be longer than the limit.
 pub struct LongFile {
-    /// The file.
+    /// Path of the file.
     pub path: &'static str,
-    /// Lines it may have.
+    /// Maximum number of lines.
     pub lines: usize,
-    /// Why it is one subject.
+    /// Reason for not splitting it.
     pub why: &'static str,
 }
 
-/// A function that may be longer than its rule allows.
+/// A function that may be longer than the limit.
 pub struct LongFunction {
-    /// Its file.
+    /// Path of its file.
     pub path: &'static str,
-    /// Its name.
+    /// Name of the function.
     pub name: &'static str,
-    /// Lines it may have.
+    /// Maximum number of lines.
     pub lines: usize,
-    /// Why it is one step.
+    /// Reason for not splitting it.
     pub why: &'static str,
 }
 
-/// Files past [`super::length`]'s limits.
+/// Exceptions of [`super::length::files`].
 pub const LONG_FILES: &[LongFile] = &[];
 
-/// Functions past [`super::length`]'s limit.
+/// Exceptions of [`super::length::functions`].
 pub const LONG_FUNCTIONS: &[LongFunction] = &[];
 
-/// Files, or folders with a final `/`, whose text is not prose or code of ours: no rule about text applies.
+/// Files, and directories with a final `/`, that the project does not write: no rule about text applies.
 pub const FOREIGN_TEXT: &[(&str, &str)] = &[
     ("Cargo.lock", "written by cargo"),
     ("proof/fuzz/Cargo.lock", "written by cargo"),
     ("proof/interop/damage/", "written by `interop damage record`"),
     ("LICENSE-MIT", "must be verbatim"),
     ("LICENSE-APACHE", "must be verbatim"),
-    ("proof/fuzz/regressions/", "bytes that fuzzing found"),
+    ("proof/fuzz/regressions/", "inputs that fuzzing found"),
 ];

@@ -1,4 +1,4 @@
-//! Ratchets: how long a file and a function may be.
+//! Maximum length of files and functions.
 
 use super::Complaints;
 use super::exceptions::{LONG_FILES, LONG_FUNCTIONS};
@@ -9,7 +9,7 @@ const FILE_LINES_MAX: usize = 600;
 const TEST_FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// A Rust file or a script is one subject of at most [`FILE_LINES_MAX`] lines, a file of tests a little more.
+/// A Rust file or a script has at most [`FILE_LINES_MAX`] lines, a file of tests [`TEST_FILE_LINES_MAX`].
 pub fn files(tree: &Tree, complaints: &mut Complaints) {
     for file in tree.files().filter(|file| file.ours()) {
         if !["rs", "sh", "py"].iter().any(|extension| file.has_extension(extension)) {
@@ -28,13 +28,13 @@ pub fn files(tree: &Tree, complaints: &mut Complaints) {
                 format_args!("{lines} lines; its exception ({}) allows {}", exception.why, exception.lines),
             ),
             Some(_) if lines <= limit => {
-                complaints.add(&file.path, lines, "needs its exception in LONG_FILES no longer");
+                complaints.add(&file.path, lines, "no longer needs its exception in LONG_FILES");
             }
             _ => {}
         }
     }
     for exception in LONG_FILES.iter().filter(|exception| !tree.has(exception.path)) {
-        complaints.add(exception.path, 1, "an exception in LONG_FILES for a file that is gone");
+        complaints.add(exception.path, 1, "the exception in LONG_FILES names a file that does not exist");
     }
 }
 
@@ -42,7 +42,7 @@ fn is_test_file(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("tests.rs")
 }
 
-/// A function fits a screen: at most [`FUNCTION_LINES_MAX`] lines, tests included.
+/// A function has at most [`FUNCTION_LINES_MAX`] lines, in tests, too.
 pub fn functions(tree: &Tree, complaints: &mut Complaints) {
     for (file, rust) in tree.rust_files() {
         for function in &rust.functions {
@@ -66,8 +66,8 @@ pub fn functions(tree: &Tree, complaints: &mut Complaints) {
         });
         if !needed {
             let (name, why) = (exception.name, exception.why);
-            let what = format!("`{name}` needs its exception ({why}) in LONG_FUNCTIONS no longer");
-            complaints.add(exception.path, 1, what);
+            let message = format!("`{name}` no longer needs its exception ({why}) in LONG_FUNCTIONS");
+            complaints.add(exception.path, 1, message);
         }
     }
 }

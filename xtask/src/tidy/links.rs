@@ -3,13 +3,13 @@
 use super::Complaints;
 use super::tree::{File, Tree, join};
 
-/// Every relative link in a Markdown file leads to a file or folder of the tree, and its anchor to a heading there.
+/// Every relative link in a Markdown file names a file or directory of the tree, and its anchor a heading there.
 pub fn resolve(tree: &Tree, complaints: &mut Complaints) {
     for file in tree.files().filter(|file| file.has_extension("md") && file.ours()) {
         for (number, line) in prose(file) {
             for target in targets(line) {
-                if let Some(what) = broken(tree, file, target) {
-                    complaints.add(&file.path, number, what);
+                if let Some(message) = broken(tree, file, target) {
+                    complaints.add(&file.path, number, message);
                 }
             }
         }
@@ -26,7 +26,7 @@ fn prose(file: &File) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What stands in `](...)`, code spans left out.
+/// Targets of links: the text in `](...)` outside code spans.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     let text = line.split('`').step_by(2);
     text.flat_map(|text| text.split("](").skip(1)).filter_map(|rest| rest.split([')', ' ']).next())
@@ -39,7 +39,7 @@ fn broken(tree: &Tree, from: &File, target: &str) -> Option<String> {
     let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
     let path = if path.is_empty() { Some(from.path.clone()) } else { join(&from.path, path) };
     let Some(path) = path.filter(|path| tree.has(path)) else {
-        return Some(format!("link to `{target}`, which is not here"));
+        return Some(format!("link to `{target}`: no such file"));
     };
     let document = tree.file(&path).filter(|file| file.has_extension("md"));
     let missing = match (anchor, document) {
@@ -56,7 +56,7 @@ fn heading(line: &str) -> Option<String> {
     (text.len() < line.len() && text.starts_with(' ')).then(|| slug(text.trim()))
 }
 
-/// A heading as it stands in links: lower case, spaces as hyphens, no other punctuation.
+/// The anchor of a heading: lower case, spaces as hyphens, no other punctuation.
 fn slug(heading: &str) -> String {
     let keep = |c: char| match c {
         ' ' => Some('-'),

@@ -1,4 +1,4 @@
-//! One Rust file taken apart: its functions, its modules, its tests, its calls.
+//! One parsed Rust file: functions, modules, tests, calls.
 
 use std::ops::RangeInclusive;
 
@@ -6,47 +6,49 @@ use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// What the rules need of a file's syntax.
+/// The syntax of a file, as far as the rules need it.
 pub struct Rust {
-    /// Every function with a body, closures excepted.
+    /// Functions with a body, without closures.
     pub functions: Vec<Function>,
-    /// Every `mod name;`.
+    /// Names of declared structs, enums, traits and type aliases, with their lines.
+    pub types: Vec<(String, usize)>,
+    /// Modules in files of their own (`mod name;`).
     pub modules: Vec<Module>,
-    /// Every call or macro that might be banned.
+    /// Calls of functions, methods and macros.
     pub calls: Vec<Call>,
-    /// Whether the file's inner attributes hold `forbid(unsafe_code)`.
+    /// Whether the file has `#![forbid(unsafe_code)]`.
     pub forbids_unsafe: bool,
     tests: Vec<RangeInclusive<usize>>,
 }
 
 /// A function with a body.
 pub struct Function {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
-    /// The lines from `fn` to the last brace.
+    /// Lines from `fn` to the closing brace.
     pub lines: RangeInclusive<usize>,
 }
 
-/// A module that lies in a file of its own.
+/// A module in a file of its own.
 pub struct Module {
-    /// The names of the inline modules around it, then its own.
+    /// Names of the enclosing inline modules, then its own.
     pub path: Vec<String>,
-    /// Its `#[path]`.
+    /// Value of `#[path]`.
     pub file: Option<String>,
-    /// Whether it is compiled for tests alone.
+    /// Whether it is compiled only for tests.
     pub test: bool,
 }
 
-/// Something called: `.name(` for a method, `name!` for a macro, `a::name(` for a path.
+/// A call.
 pub struct Call {
-    /// As above.
-    pub what: String,
-    /// Where.
+    /// `.name(` for a method, `name!` for a macro, `a::name(` for a path.
+    pub name: String,
+    /// Line number.
     pub line: usize,
 }
 
 impl Rust {
-    /// Takes a file's text apart.
+    /// Parses a file.
     pub fn parse(text: &str) -> syn::Result<Self> {
         let file = syn::parse_file(text)?;
         let mut visitor = Visitor::default();
@@ -57,11 +59,11 @@ impl Rust {
             attribute.path().is_ident("forbid")
                 && attribute.parse_args::<syn::Path>().is_ok_and(|lint| lint.is_ident("unsafe_code"))
         });
-        let Visitor { functions, modules, tests, .. } = visitor;
-        Ok(Self { functions, modules, calls, forbids_unsafe, tests })
+        let Visitor { functions, types, modules, tests, .. } = visitor;
+        Ok(Self { functions, types, modules, calls, forbids_unsafe, tests })
     }
 
-    /// Whether the line belongs to a test or to a module compiled for tests alone.
+    /// Whether a line belongs to a test or to a module that is compiled only for tests.
     pub fn is_test_line(&self, line: usize) -> bool {
         self.tests.iter().any(|range| range.contains(&line))
     }
@@ -70,12 +72,17 @@ impl Rust {
 #[derive(Default)]
 struct Visitor {
     functions: Vec<Function>,
+    types: Vec<(String, usize)>,
     modules: Vec<Module>,
     tests: Vec<RangeInclusive<usize>>,
     inside: Vec<String>,
 }
 
 impl Visitor {
+    fn type_name(&mut self, name: &syn::Ident) {
+        self.types.push((name.to_string(), name.span().start().line));
+    }
+
     fn function(&mut self, signature: &syn::Signature, attributes: &[syn::Attribute], whole: Span) {
         let lines = signature.span().start().line..=whole.end().line;
         self.functions.push(Function { name: signature.ident.to_string(), lines: lines.clone() });
@@ -101,6 +108,23 @@ impl<'ast> Visit<'ast> for Visitor {
             self.function(&item.sig, &item.attrs, item.span());
         }
         visit::visit_trait_item_fn(self, item);
+    }
+
+    fn visit_item_struct(&mut self, item: &'ast syn::ItemStruct) {
+        self.type_name(&item.ident);
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast syn::ItemEnum) {
+        self.type_name(&item.ident);
+    }
+
+    fn visit_item_type(&mut self, item: &'ast syn::ItemType) {
+        self.type_name(&item.ident);
+    }
+
+    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
+        self.type_name(&item.ident);
+        visit::visit_item_trait(self, item);
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
@@ -145,7 +169,7 @@ fn path_attribute(attribute: &syn::Attribute) -> Option<String> {
     }
 }
 
-/// Reads calls from tokens, so that those inside macro calls are seen too.
+/// Collects calls from tokens, so that calls in arguments of macros are included.
 fn collect_calls(tokens: TokenStream, calls: &mut Vec<Call>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let punctuation = |index: usize| match tokens.get(index) {
@@ -153,7 +177,7 @@ fn collect_calls(tokens: TokenStream, calls: &mut Vec<Call>) {
         _ => None,
     };
     for (index, token) in tokens.iter().enumerate() {
-        let name = match token {
+        let ident = match token {
             TokenTree::Group(group) => {
                 collect_calls(group.stream(), calls);
                 continue;
@@ -165,18 +189,18 @@ fn collect_calls(tokens: TokenStream, calls: &mut Vec<Call>) {
         let called = matches!(tokens.get(index + 1),
             Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis);
         let before = |back: usize| index.checked_sub(back);
-        let what = if punctuation(index + 1) == Some('!') && punctuation(index + 2) != Some('=') {
-            format!("{name}!")
+        let name = if punctuation(index + 1) == Some('!') && punctuation(index + 2) != Some('=') {
+            format!("{ident}!")
         } else if called && before(1).and_then(punctuation) == Some('.') {
-            format!(".{name}(")
+            format!(".{ident}(")
         } else if called && before(1).and_then(punctuation) == Some(':') {
             match before(3).and_then(|index| tokens.get(index)) {
-                Some(TokenTree::Ident(of)) => format!("{of}::{name}("),
+                Some(TokenTree::Ident(of)) => format!("{of}::{ident}("),
                 _ => continue,
             }
         } else {
             continue;
         };
-        calls.push(Call { what, line });
+        calls.push(Call { name, line });
     }
 }

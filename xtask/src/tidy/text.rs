@@ -3,17 +3,17 @@
 use super::Complaints;
 use super::tree::Tree;
 
-/// Characters of a line at most.
+/// Maximum width of a line in characters.
 pub const WIDTH_MAX: usize = 120;
 
-/// Words that must not land. Spelt in halves, so that this file keeps its own rule.
+/// Words that must not be committed, and why. They are written in halves, so that this file keeps the rule.
 const WORDS: &[(&str, &str)] = &[
-    (concat!("FIX", "ME"), "mend it, or say in prose what is not done"),
-    (concat!("XX", "X"), "say what is wrong"),
-    (concat!("/wo", "rk/"), "a path of one machine"),
+    (concat!("FIX", "ME"), "fix it, or describe what is missing"),
+    (concat!("XX", "X"), "describe the problem"),
+    (concat!("/wo", "rk/"), "a path of a single machine"),
 ];
 
-/// No line is wider than [`WIDTH_MAX`] characters, but for Markdown's table rows and lines that are one long link.
+/// No line is wider than [`WIDTH_MAX`], except rows of Markdown tables and lines with a URL.
 pub fn line_width(tree: &Tree, complaints: &mut Complaints) {
     for file in tree.files().filter(|file| file.ours()) {
         let markdown = file.has_extension("md");
@@ -24,13 +24,13 @@ pub fn line_width(tree: &Tree, complaints: &mut Complaints) {
     }
 }
 
-/// Whether a line is wider than it may be.
+/// Whether a line is too wide.
 pub fn is_too_wide(line: &str, markdown: bool) -> bool {
     let cannot_break = line.contains("://") || table_row(line, markdown);
     line.chars().count() > WIDTH_MAX && !cannot_break
 }
 
-/// A row of a Markdown table, in a document or in a doc comment.
+/// Whether a line is a row of a Markdown table, in a document or in a doc comment.
 fn table_row(line: &str, markdown: bool) -> bool {
     let text = line.trim_start();
     let text = text.strip_prefix("//!").or(text.strip_prefix("///")).map_or(text, str::trim_start);
@@ -58,7 +58,7 @@ pub fn whitespace(tree: &Tree, complaints: &mut Complaints) {
     }
 }
 
-/// None of [`WORDS`], as a whole word where it is one.
+/// No file contains a word of [`WORDS`]; words of letters only count as whole words.
 pub fn words(tree: &Tree, complaints: &mut Complaints) {
     for file in tree.files().filter(|file| file.ours()) {
         for (number, line) in file.lines() {
@@ -74,8 +74,8 @@ pub fn words(tree: &Tree, complaints: &mut Complaints) {
 fn has_word(line: &str, word: &str) -> bool {
     let letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
     let is_name = word.chars().all(char::is_alphanumeric);
-    line.match_indices(word).any(|(at, _)| {
-        let (before, after) = (line.get(..at), line.get(at + word.len()..));
+    line.match_indices(word).any(|(start, _)| {
+        let (before, after) = (line.get(..start), line.get(start + word.len()..));
         let joined = letter(before.and_then(|text| text.chars().next_back()))
             || letter(after.and_then(|text| text.chars().next()));
         !(is_name && joined)

@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 use super::exceptions;
 use super::rust::Rust;
 
-/// All text files of a checkout, by path from its root.
+/// All text files of a checkout, by their path from its root.
 pub struct Tree {
     files: BTreeMap<String, File>,
-    /// Paths that are not UTF-8 text: links may lead to them, nothing else is asked of them.
+    /// Paths of files that are not UTF-8 text. Links may name them; no other rule reads them.
     binaries: Vec<String>,
 }
 
@@ -22,19 +22,19 @@ pub struct File {
     pub path: String,
     /// Contents.
     pub text: String,
-    /// For a `.rs` file that parses, what the rules need of its syntax.
+    /// Syntax of a `.rs` file that parses.
     pub rust: Option<Rust>,
 }
 
 impl File {
-    /// Whether the file's lines are written by us.
+    /// Whether the project writes this file (see [`exceptions::FOREIGN_TEXT`]).
     pub fn ours(&self) -> bool {
         let foreign =
             |&(path, _): &(&str, _)| self.path == path || path.ends_with('/') && self.path.starts_with(path);
         !exceptions::FOREIGN_TEXT.iter().any(foreign)
     }
 
-    /// The lines with their numbers, from 1.
+    /// Lines with their numbers, from 1.
     pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text.lines().enumerate().map(|(index, line)| (index + 1, line))
     }
@@ -46,7 +46,7 @@ impl File {
 }
 
 impl Tree {
-    /// Reads what git tracks, and what it would track, so that a complaint comes before the commit.
+    /// Reads the files that git tracks, and those that it would track, so that rules apply before a commit.
     pub fn of_checkout(root: &Path) -> anyhow::Result<Self> {
         let output = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -60,7 +60,7 @@ impl Tree {
         let mut tree = Self { files: BTreeMap::new(), binaries: Vec::new() };
         for path in list.split_terminator('\0') {
             let full = root.join(path);
-            // Deleted and not yet staged, or a symbolic link: no lines of its own.
+            // Deleted but not staged, or a symbolic link.
             if !full.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
                 continue;
             }
@@ -73,7 +73,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// A tree of given files, for testing the rules.
+    /// A tree of the given files, to test rules.
     #[cfg(test)]
     pub fn of_files<const N: usize>(files: [(&str, String); N]) -> Self {
         let mut tree = Self { files: BTreeMap::new(), binaries: Vec::new() };
@@ -89,22 +89,22 @@ impl Tree {
         self.files.insert(path.clone(), File { path, text, rust });
     }
 
-    /// All text files, in order of path.
+    /// All text files, ordered by path.
     pub fn files(&self) -> impl Iterator<Item = &File> {
         self.files.values()
     }
 
-    /// The Rust files that parse, each with its syntax.
+    /// Rust files that parse, each with its syntax.
     pub fn rust_files(&self) -> impl Iterator<Item = (&File, &Rust)> {
         self.files().filter_map(|file| Some((file, file.rust.as_ref()?)))
     }
 
-    /// One file.
+    /// The file with this path.
     pub fn file(&self, path: &str) -> Option<&File> {
         self.files.get(path)
     }
 
-    /// Whether a file or folder of that path is part of the tree.
+    /// Whether the tree has a file or directory with this path.
     pub fn has(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         path.is_empty()
@@ -114,7 +114,7 @@ impl Tree {
     }
 }
 
-/// The path that `relative` means beside the file `from`; `None` where it leaves the tree.
+/// Resolves `relative` against the directory of the file `from`; `None` if it leaves the tree.
 pub fn join(from: &str, relative: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();

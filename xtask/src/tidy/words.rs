@@ -1,18 +1,32 @@
-//! The vocabulary: words that this repository does not use, each with the field's term for what it meant.
+//! Words that this repository does not use, each with the term of XFS, Linux or Rust to use instead.
 //!
-//! A word counts as a word of prose and as a part of an identifier, in any case: `WRITE_HOME` and `writeHome` hold
-//! "write home". Phrases may span lines.
+//! A word is a word of prose or a part of an identifier, in any case: `write_home` and `WriteHome` contain
+//! "write home". Its plural with `s` counts, too. Phrases may span lines.
 
 use super::Complaints;
 use super::tree::{File, Tree};
 
-/// Words and phrases, in lower case, and what to write instead.
-const VOCABULARY: &[(&str, &str)] = &[("lookout", "watchdog")];
+/// Words and phrases, in lower case.
+const VOCABULARY: &[(&str, &str)] = &[
+    ("lookout", "watchdog"),
+    ("vacancy", "insert slot"),
+    ("vacancies", "insert slots"),
+    ("home write", "metadata writeback"),
+    ("rung", "rank, or level"),
+    ("ladder", "order, or levels"),
+    ("front door", "entry point, or public interface"),
+];
 
-/// This file lists the words.
+/// Names of types that say nothing outside their file.
+const TYPES: &[(&str, &str)] = &[];
+
+/// First words of comments.
+const COMMENT_STARTS: &[(&str, &str)] = &[];
+
+/// The file with the lists.
 const LIST: &str = "xtask/src/tidy/words.rs";
 
-/// No file uses a word of [`VOCABULARY`].
+/// No file uses a word of [`VOCABULARY`], declares a type of [`TYPES`], or begins a comment line as [`COMMENT_STARTS`].
 pub fn vocabulary(tree: &Tree, complaints: &mut Complaints) {
     for file in tree.files().filter(|file| file.ours() && file.path != LIST) {
         let words = words(file);
@@ -23,23 +37,46 @@ pub fn vocabulary(tree: &Tree, complaints: &mut Complaints) {
                 complaints.add(&file.path, line, format_args!("`{phrase}`: write {instead}"));
             }
         }
+        let Some(rust) = &file.rust else { continue };
+        for (name, line) in &rust.types {
+            if let Some((_, instead)) = TYPES.iter().find(|(banned, _)| name == banned) {
+                complaints.add(&file.path, *line, format_args!("type `{name}`: name it {instead}"));
+            }
+        }
+        for (number, line) in file.lines() {
+            let comment =
+                line.trim_start().strip_prefix("//").map(|text| text.trim_start_matches(['/', '!', ' ']));
+            let Some(comment) = comment else { continue };
+            for (start, instead) in COMMENT_STARTS.iter().filter(|(start, _)| comment.starts_with(start)) {
+                complaints.add(&file.path, number, format_args!("`{start} ...`: {instead}"));
+            }
+        }
     }
 }
 
+/// Whether the words begin with a phrase, whose last word may have a plural `s`.
 fn begins_with(words: &[(usize, String)], phrase: &str) -> bool {
+    let mut expected = phrase.split(' ').peekable();
     let mut words = words.iter();
-    phrase.split(' ').all(|expected| words.next().is_some_and(|(_, word)| word == expected))
+    while let Some(part) = expected.next() {
+        let Some((_, word)) = words.next() else { return false };
+        let is_plural = expected.peek().is_none() && word.strip_suffix('s') == Some(part);
+        if word != part && !is_plural {
+            return false;
+        }
+    }
+    true
 }
 
-/// The words of a file in lower case, with their lines. An identifier counts as the words it is joined of.
+/// The words of a file in lower case, with their lines. An identifier is split into its words.
 fn words(file: &File) -> Vec<(usize, String)> {
     let mut words = Vec::new();
     for (number, line) in file.lines() {
         let mut word = String::new();
         let mut previous_is_lower = false;
         for letter in line.chars() {
-            let begins_hump = previous_is_lower && letter.is_ascii_uppercase();
-            if (begins_hump || !letter.is_ascii_alphabetic()) && !word.is_empty() {
+            let begins_word = previous_is_lower && letter.is_ascii_uppercase();
+            if (begins_word || !letter.is_ascii_alphabetic()) && !word.is_empty() {
                 words.push((number, std::mem::take(&mut word)));
             }
             if letter.is_ascii_alphabetic() {
@@ -67,7 +104,7 @@ mod tests {
         vocabulary(&tree, &mut complaints);
         let lines: Vec<_> =
             complaints.lines.iter().map(|line| line.split(':').nth(1).unwrap_or("")).collect();
-        assert_eq!(lines, ["1", "2", "2"]);
+        assert_eq!(lines, ["1", "2", "2", "3"]);
     }
 
     #[test]

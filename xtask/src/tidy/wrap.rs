@@ -1,30 +1,31 @@
-//! Breaks comments and Markdown text that are wider than the limit: the one complaint a program can mend.
+//! Breaks comments and Markdown text that are too wide.
 //!
-//! From the first line that is too wide, the words of the paragraph flow down to its end. Paragraphs end at an empty
-//! line, a heading, a table, a code fence or an item of a list. Code, strings and scripts are left to their author.
+//! A paragraph is wrapped again from the first line that is too wide to its end: an empty line, a heading, a table, a
+//! code fence or a list item. Code, strings and scripts are not changed.
 
 use super::text::{WIDTH_MAX, is_too_wide};
 
-/// The text with its wide paragraphs broken, `None` where nothing needs it.
+/// Returns the text with wide paragraphs wrapped, `None` if nothing is too wide.
 pub fn wrap(text: &str, markdown: bool) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut out: Vec<String> = Vec::new();
     let (mut index, mut fenced, mut changed) = (0, false, false);
     while let Some(line) = lines.get(index) {
         fenced ^= body(line, markdown).is_some_and(|(_, words)| words.starts_with("```"));
-        let paragraph = if fenced || !is_too_wide(line, markdown) { None } else { part(line, markdown) };
+        let paragraph =
+            if fenced || !is_too_wide(line, markdown) { None } else { paragraph_line(line, markdown) };
         let Some((prefix, first)) = paragraph else {
             out.push((*line).to_string());
             index += 1;
             continue;
         };
-        // Further lines of an item stand below its words.
+        // Further lines of a list item are indented.
         let item = first.trim_start().starts_with("- ");
         let indent = first.len() - first.trim_start().len() + if item { 2 } else { 0 };
         let mut words: Vec<&str> = first.split_whitespace().collect();
         index += 1;
         while let Some((_, rest)) =
-            lines.get(index).and_then(|next| part(next, markdown)).filter(|(next, rest)| {
+            lines.get(index).and_then(|next| paragraph_line(next, markdown)).filter(|(next, rest)| {
                 *next == prefix && !rest.trim_start().starts_with("- ") && !item_number(rest)
             })
         {
@@ -43,7 +44,7 @@ pub fn wrap(text: &str, markdown: bool) -> Option<String> {
     changed.then(|| out.join("\n") + "\n")
 }
 
-/// Comment mark with its indentation, and the words behind it. In Markdown every line is words.
+/// The comment marker with its indentation, and the text behind it. In Markdown the whole line is text.
 fn body(line: &str, markdown: bool) -> Option<(&str, &str)> {
     if markdown {
         return Some(("", line));
@@ -55,15 +56,15 @@ fn body(line: &str, markdown: bool) -> Option<(&str, &str)> {
     line.split_at_checked(start + mark.len())
 }
 
-/// The same for a line that may be part of a paragraph.
-fn part(line: &str, markdown: bool) -> Option<(&str, &str)> {
+/// Marker and text of a line that may belong to a paragraph.
+fn paragraph_line(line: &str, markdown: bool) -> Option<(&str, &str)> {
     let (prefix, words) = body(line, markdown)?;
     let text = words.trim_start();
     let ends = text.is_empty() || text.starts_with(['#', '|']) || text.starts_with("```");
     (!ends).then_some((prefix, words))
 }
 
-/// Whether the words begin as `1. ` does.
+/// Whether the text begins like `1. `.
 fn item_number(words: &str) -> bool {
     let rest = words.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
     rest.len() < words.trim_start().len() && rest.starts_with(". ")
@@ -91,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wide_comment_flows_into_the_next_line_and_code_stays() {
+    fn a_wide_comment_is_wrapped_and_code_is_not() {
         let wide = "word ".repeat(30);
         let text = format!("    /// {wide}\n    /// tail.\n    ///\n    /// next\n    let x = \"{wide}\";\n");
         let wrapped = wrap(&text, false).expect("too wide");
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn items_of_lists_hang() {
+    fn list_items_are_indented() {
         let text = format!("- {}\n- other\n", "word ".repeat(30));
         let wrapped = wrap(&text, true).expect("too wide");
         let lines: Vec<&str> = wrapped.lines().collect();
