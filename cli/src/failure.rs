@@ -85,6 +85,8 @@ fn errno_of(error: &(dyn Error + 'static)) -> Option<i32> {
         Some(error.errno().get())
     } else if let Some(error) = error.downcast_ref::<read::Error>() {
         Some(error.errno().get())
+    } else if let Some(error) = error.downcast_ref::<transfer::Error>() {
+        error.errno().map(base::errno::Errno::get)
     } else if let Some(error) = error.downcast_ref::<block::OpenError>() {
         Some(error.errno())
     } else if let Some(error) = error.downcast_ref::<block::DeviceError>() {

@@ -9,7 +9,8 @@
 //! | `failure` | error messages with their path and errno |
 //! | `acl`, `flags` | access control lists and inode flags as text |
 //! | `names`, `times`, `owners`, `sizes` | formatting of names, times, owners and sizes |
-//! | `listing`, `walk` | a directory in memory; parallel walks of a tree |
+//! | `progress` | progress bar and messages of imports and extractions |
+//! | `walk` | output of parallel walks of a tree |
 //! | `json` | the envelope of JSON documents, arrays, messages |
 //! | `interrupt` | removal of unfinished files on signals |
 //! | `geometry` | geometry and features of a volume |
@@ -31,12 +32,12 @@ mod glob;
 mod image_operand;
 mod interrupt;
 mod json;
-mod listing;
 mod names;
 mod open;
 mod operands;
 mod output;
 mod owners;
+mod progress;
 mod sizes;
 mod times;
 mod values;

@@ -15,11 +15,10 @@
 use std::fmt;
 
 use base::errno::{self, Errno};
-use read::{Last, resolve};
+use read::{Last, Listing, resolve};
 
 use crate::failure::At;
 use crate::glob::{Pattern, is_pattern};
-use crate::listing::Listing;
 use crate::names::quoted;
 
 /// A directory tree to match patterns with.

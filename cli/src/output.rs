@@ -158,11 +158,6 @@ impl Messages {
         self.ignores_unreadable = ignores;
     }
 
-    /// Whether unreadable files are skipped.
-    pub fn ignores_unreadable(&self) -> bool {
-        self.ignores_unreadable
-    }
-
     /// Reports an unreadable file, as a failure or as skipped.
     pub fn unreadable(&self, what: impl Into<Failure>) {
         match self.ignores_unreadable {

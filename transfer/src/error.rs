@@ -33,13 +33,49 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// The volume refused.
+    /// A change of the volume failed.
     Volume {
-        /// What was to be made.
+        /// The file in the volume.
         path: PathBuf,
-        /// What it said.
+        /// The cause.
         source: volume::Error,
     },
+    /// The volume of an extraction cannot be read.
+    Read {
+        /// The file in the volume.
+        path: PathBuf,
+        /// The cause.
+        source: read::Error,
+    },
+    /// An archive cannot be completed: contents cannot be read that a header has announced.
+    Incomplete {
+        /// The file in the volume.
+        path: PathBuf,
+        /// The cause.
+        source: read::Error,
+    },
+    /// A file on the host cannot be created.
+    Target {
+        /// The file.
+        path: PathBuf,
+        /// What failed, after "cannot".
+        action: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The target exists and must not be replaced.
+    Exists {
+        /// The target.
+        path: PathBuf,
+    },
+    /// A stream cannot be written.
+    Output(io::Error),
+    /// An image cannot be opened.
+    Image(volume::ImageError),
+    /// A file cannot be created or locked.
+    Open(block::OpenError),
+    /// [`Cancel::cancel`](crate::Cancel::cancel) was called.
+    Cancelled,
 }
 
 impl Error {
@@ -53,6 +89,33 @@ impl Error {
 
     pub(crate) fn volume(path: &[u8]) -> impl FnOnce(volume::Error) -> Self + '_ {
         move |source| Self::Volume { path: Path::new("/").join(path_of(path)), source }
+    }
+
+    pub(crate) fn read(path: &[u8], source: read::Error) -> Self {
+        Self::Read { path: path_of(path), source }
+    }
+
+    pub(crate) fn incomplete(path: &[u8], source: read::Error) -> Self {
+        Self::Incomplete { path: path_of(path), source }
+    }
+
+    pub(crate) fn target(path: &[u8], action: &'static str, source: impl Into<io::Error>) -> Self {
+        Self::Target { path: path_of(path), action, source: source.into() }
+    }
+
+    /// Errno of the cause, if it has one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Volume { source, .. } => Some(source.errno()),
+            Self::Read { source, .. } | Self::Incomplete { source, .. } => Some(source.errno()),
+            Self::Image(error) => Some(error.errno()),
+            Self::Open(error) => Some(error.errno()),
+            Self::Source { source, .. } | Self::Target { source, .. } | Self::Output(source) => {
+                source.raw_os_error()
+            }
+            Self::Exists { .. } => Some(base::errno::EEXIST),
+            Self::Changed { .. } | Self::Bad { .. } | Self::Cancelled => None,
+        }
     }
 
     /// Whether something of the source could not be read: other files of it may be all right. What changes while it is
@@ -102,6 +165,17 @@ impl fmt::Display for Error {
                 write!(f, "{path:?} in the volume: it is full: give it more room with --size or --free")
             }
             Self::Volume { path, source } => write!(f, "{path:?} in the volume: {source}"),
+            // These errors name their file.
+            Self::Read { source, .. } => source.fmt(f),
+            Self::Incomplete { path, source } => {
+                write!(f, "the archive cannot be completed: {path:?}: {source}")
+            }
+            Self::Target { path, action, source } => write!(f, "{path:?}: cannot {action}: {source}"),
+            Self::Exists { path } => write!(f, "{path:?}: it exists already"),
+            Self::Output(error) => error.fmt(f),
+            Self::Image(error) => error.fmt(f),
+            Self::Open(error) => error.fmt(f),
+            Self::Cancelled => f.write_str("cancelled"),
         }
     }
 }

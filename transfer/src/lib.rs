@@ -12,6 +12,8 @@
 //! | [`labels`] | SELinux labels by paths |
 //! | [`overrides`] | what the user wants otherwise: owners, modes, devices, times |
 //! | [`writer`] | what an open volume makes of the items |
+//! | [`extract`] | the other direction: a tree of a volume, into a directory or an archive |
+//! | [`progress`] | progress, messages and cancellation |
 //! | `tree` | paths below a directory of a volume |
 //! | `file_id` | which file it is, however long that is remembered |
 //! | [`survey`] | how much there is, and how large a volume holds it |
@@ -37,11 +39,13 @@ mod digest;
 pub mod directory;
 pub mod error;
 pub mod exclude;
+pub mod extract;
 mod file_id;
 pub mod item;
 pub mod labels;
 pub mod oci;
 pub mod overrides;
+pub mod progress;
 pub mod survey;
 mod tree;
 pub mod writer;
@@ -51,9 +55,11 @@ pub use directory::Directory;
 pub use directory::sync::{self, Sync};
 pub use error::{Error, Result};
 pub use exclude::Excludes;
+pub use extract::{ExtractReport, Extraction};
 pub use item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver, Stored};
 pub use labels::Labels;
 pub use overrides::Overrides;
+pub use progress::{Cancel, Counts, Notice, NoticeKind, Progress};
 pub use survey::{Need, Survey};
 pub use writer::Writer;
 

@@ -7,7 +7,7 @@ use base::errno;
 use clap::Args;
 use format::attr::acl::{LINUX_ACCESS, LINUX_DEFAULT, LinuxEntry, tag};
 use format::inode::FileType;
-use read::{Inode, Last, Metadata};
+use read::{Inode, Last, Listing, Metadata, Visited, join};
 use serde::Serialize;
 
 use crate::acl::{List, letters, word};
@@ -15,12 +15,10 @@ use crate::args::Global;
 use crate::commands::Show;
 use crate::failure::Failure;
 use crate::json;
-use crate::listing::Listing;
 use crate::names::{self, JsonName};
 use crate::open::{Files, Image};
 use crate::output::Stdout;
 use crate::owners::{Names, Owners};
-use crate::walk::{Visited, join};
 
 /// Arguments of `getfacl`.
 #[derive(Clone, Debug, Args)]

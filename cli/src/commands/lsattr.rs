@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use clap::Args;
 use format::inode::FileType;
-use read::{Inode, Last, Metadata};
+use read::{Inode, Last, Listing, Metadata, Visited, join};
 use serde::Serialize;
 
 use crate::args::Global;
@@ -12,11 +12,9 @@ use crate::commands::Show;
 use crate::failure::Failure;
 use crate::flags;
 use crate::json;
-use crate::listing::Listing;
 use crate::names::{self, JsonName};
 use crate::open::{Files, Image};
 use crate::output::Stdout;
-use crate::walk::{Visited, join};
 
 /// Arguments of `lsattr`.
 #[derive(Clone, Debug, Args)]

@@ -9,14 +9,16 @@ use clap::Args;
 use format::inode::FileType;
 use format::timestamp::Timestamp;
 use read::manifest::{self, HASH_SIZE_MAX, Kind, PathKey, Record, TargetKey};
-use read::{AclNames, Inode, InodeReader, Metadata, Volume, for_each_xattr, read_at, read_link};
+use read::{
+    AclNames, Inode, InodeReader, Listing, Metadata, Visited, Volume, for_each_xattr, join, read_at,
+    read_link,
+};
 use sha2::{Digest, Sha256};
 
 use crate::args::Global;
 use crate::failure::Failure;
-use crate::listing::Listing;
 use crate::open;
-use crate::walk::{Shown, TextSink, Visited, join};
+use crate::walk::{Shown, TextSink};
 use base::pipeline::{self, PipelineItem, PipelineWork};
 
 /// Arguments of `manifest`.

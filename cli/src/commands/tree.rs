@@ -7,14 +7,13 @@ use std::path::PathBuf;
 use base::Ino;
 use clap::Args;
 use format::inode::FileType;
-use read::{InodeReader, Last, Volume, read_link, resolve};
+use read::{InodeReader, Last, Listing, Visited, Volume, read_link, resolve};
 
 use crate::args::Global;
 use crate::json;
-use crate::listing::Listing;
 use crate::names::{JsonName, Quoting};
 use crate::output::Stdout;
-use crate::walk::{Shown, TextSink, Visited};
+use crate::walk::{Shown, TextSink};
 use crate::{open, operands};
 use base::pipeline::{self, PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
 

@@ -11,6 +11,8 @@
 //! | [`Segments`], [`read_at`] | file contents: data and holes, or bytes at an offset |
 //! | [`manifest`] | one line per file, for comparison with what the kernel shows |
 //! | [`DirWalk`], [`entries`], [`lookup`] | directories: in disk order, all entries, one name |
+//! | [`Listing`] | the entries of one directory in memory |
+//! | [`Visited`], [`join`] | walks over a tree: cycles, paths |
 //! | [`resolve`] | path resolution |
 //! | [`AttrWalk`], [`value`] | attributes in their on-disk form |
 //! | [`for_each_xattr`], [`get_xattr`] | attributes as `listxattr` and `getxattr` return them |
@@ -35,12 +37,14 @@ mod file;
 mod fork;
 mod hashtree;
 mod inode;
+mod listing;
 pub mod manifest;
 mod path;
 mod symlink;
 #[cfg(test)]
 mod tests;
 mod volume;
+mod walk;
 
 pub use attr::{AclNames, AttrBatch, AttrWalk, ParentLink, Xattr, for_each_xattr, get_xattr, parents, value};
 pub use dir::{Batch, DirWalk, OwnedEntry, entries, lookup};
@@ -48,6 +52,8 @@ pub use error::{Error, Result};
 pub use extents::ExtentWalk;
 pub use file::{Segment, Segments, read_at};
 pub use inode::{Inode, InodeReader, Metadata};
+pub use listing::{Listing, ListingItem, visit_inodes};
 pub use path::{Last, resolve};
 pub use symlink::read_link;
 pub use volume::Volume;
+pub use walk::{DEPTH_MAX, Visited, join};

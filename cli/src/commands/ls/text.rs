@@ -1,11 +1,10 @@
 //! Text output of `ls`: long listing, lines and columns, as in GNU `ls`.
 
 use format::inode::FileType;
-use read::Metadata;
+use read::{ListingItem, Metadata};
 
 use super::row::{Mark, Row};
 use super::{Options, OutputFormat};
-use crate::listing::Item;
 use crate::names;
 use crate::owners::Owners;
 use crate::sizes::{self, digits, push_number};
@@ -17,7 +16,7 @@ pub struct Line<'l> {
     /// Name, or path of an operand.
     pub name: &'l [u8],
     /// Directory entry.
-    pub item: &'l Item,
+    pub item: &'l ListingItem,
     /// Metadata.
     pub row: &'l Row,
 }
@@ -39,7 +38,7 @@ pub struct Widths {
 
 impl Widths {
     /// Widens the columns for a line.
-    pub fn include(&mut self, item: &Item, row: &Row, owners: &Owners, options: &Options) {
+    pub fn include(&mut self, item: &ListingItem, row: &Row, owners: &Owners, options: &Options) {
         if options.inode {
             self.inode = self.inode.max(digits(item.ino.get()));
         }

@@ -8,18 +8,17 @@ use std::sync::{Arc, OnceLock};
 
 use base::Ino;
 use format::inode::FileType;
-use read::{InodeReader, Volume};
+use read::{InodeReader, Listing, ListingItem, Visited, Volume, join, visit_inodes};
 
 use super::row::Row;
 use super::text::{self, Line, Widths};
 use super::{Hidden, Operands, Options, OutputFormat};
 use crate::failure::Failure;
 use crate::json::{self, FileJson};
-use crate::listing::{Item, Listing, visit_inodes};
 use crate::open::Image;
 use crate::owners::Owners;
 use crate::times::Clock;
-use crate::walk::{Shown, TextSink, Visited, join};
+use crate::walk::{Shown, TextSink};
 use base::pipeline::{self, PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
 
 /// A file or directory of the command line.
@@ -106,7 +105,7 @@ impl Large {
         self.parts.get(index / PART)?.get()?.0.get(index % PART)
     }
 
-    fn part(&self, part: usize) -> &[Item] {
+    fn part(&self, part: usize) -> &[ListingItem] {
         let items = self.listing.items();
         items.get(part * PART..items.len().min((part + 1) * PART)).unwrap_or_default()
     }
@@ -187,11 +186,11 @@ impl<'l> List<'l> {
     /// Lines of file operands, with widths that include directory operands.
     fn files(&self, clock: &mut Clock, operands: &Operands) -> Vec<u8> {
         let mut widths = Widths::default();
-        let item = |operand: &Operand| Item::of_operand(operand.ino);
+        let item = |operand: &Operand| ListingItem::of_operand(operand.ino);
         for operand in operands.files.iter().chain(&operands.directories) {
             widths.include(&item(operand), &operand.row, self.owners, self.options);
         }
-        let items: Vec<Item> = operands.files.iter().map(item).collect();
+        let items: Vec<ListingItem> = operands.files.iter().map(item).collect();
         let lines = operands.files.iter().zip(&items);
         let lines = lines.map(|(operand, item)| Line { name: &operand.path, item, row: &operand.row });
         let mut out = Vec::new();
@@ -280,7 +279,7 @@ impl<'l> List<'l> {
         &self,
         worker: &mut Worker<'l>,
         listing: &Listing,
-        items: &[Item],
+        items: &[ListingItem],
         path: &[u8],
         pieces: &mut Pieces,
     ) -> (Vec<Row>, Widths) {
@@ -352,7 +351,7 @@ impl<'l> List<'l> {
         path: &[u8],
         depth: usize,
         order: &[usize],
-        entry: impl Fn(usize) -> Option<(&'e Item, Option<&'e Row>)>,
+        entry: impl Fn(usize) -> Option<(&'e ListingItem, Option<&'e Row>)>,
         listing: &Listing,
         pieces: &mut Pieces,
     ) {

@@ -8,14 +8,13 @@ use base::time::Time;
 use base::{Ino, errno};
 use format::inode::FileType;
 use format::timestamp::Timestamp;
-use read::{Inode, Last, Metadata, Volume, read_at, read_link, resolve};
+use read::{Inode, Last, Listing, Metadata, Volume, read_at, read_link, resolve};
+use transfer::extract::{DataRuns, FileInfo, is_safe};
 use xebec::DeviceNumber;
 
 use super::side::{At, Attributes, Contents, Fail, Side, Stat, joined};
 use super::volume::expect_contents;
-use crate::commands::extract::{Facts, Runs, is_safe};
 use crate::failure::Failure;
-use crate::listing::Listing;
 use crate::names::quoted;
 use crate::open::Image;
 use crate::operands;
@@ -116,7 +115,7 @@ impl Side for Image {
     fn attributes(&self, at: &At<Folder>, follow: bool) -> Result<Attributes> {
         let inode = expect(self, at, follow)?;
         let fail = |error| self.messages.unreadable(Failure::at(&at.shown, error));
-        Ok(Facts::of(&self.volume, &inode.dinode(), fail)?.xattrs)
+        Ok(FileInfo::read(&self.volume, &inode.dinode(), fail)?.xattrs)
     }
 
     fn open(&self, at: &At<Folder>, follow: bool, known: &Stat) -> Result<Box<dyn Contents + '_>> {
@@ -146,7 +145,7 @@ impl Contents for Open<'_> {
     }
 
     fn next_run(&mut self, from: u64) -> Result<Option<Range<u64>>> {
-        let mut runs = Runs::new(self.volume, &self.inode.dinode(), from)?;
+        let mut runs = DataRuns::new(self.volume, &self.inode.dinode(), from)?;
         Ok(runs.next().transpose()?.map(|run| run.offset..run.end()))
     }
 

@@ -1,53 +1,53 @@
-//! Members of a tar archive: a `ustar` header, and before it an extended header (POSIX.1-2001, "pax") for what does
+//! Headers of tar members: a `ustar` header, preceded by an extended header (POSIX.1-2001, "pax") for values that do
 //! not fit.
 //!
-//! What goes beyond POSIX is what GNU tar and bsdtar both read: extended attributes as `SCHILY.xattr.NAME`, sparse
-//! files as GNU's format 1.0. Names are written as their bytes are, whatever their encoding. Owners are numbers only:
-//! names of the image mean nothing on the machine that unpacks it.
+//! Extensions of POSIX are those that GNU tar and bsdtar both read: extended attributes as `SCHILY.xattr.NAME`, sparse
+//! files in GNU's format 1.0. Names are written as bytes, in any encoding. Owners are numbers only: user names of the
+//! image mean nothing on the machine that extracts the archive.
+
+use std::io::Write as _;
 
 use format::inode::FileType;
 use format::timestamp::Timestamp;
 use read::Metadata;
 use tar::{EntryType, Header};
 
-/// Bytes of a header, and the unit to which everything is padded.
+/// Size of a header in bytes, and the alignment of contents.
 pub const BLOCK: usize = 512;
-/// An archive ends with two empty blocks and is padded to this.
+/// Size of a record in bytes: an archive ends with two empty blocks and padding to a whole record.
 pub const RECORD: u64 = 10240;
 
-/// Largest numbers of the header's octal fields.
+/// Maximum values of the header's octal fields.
 const ID_MAX: u32 = 0o777_7777;
 const SIZE_MAX: u64 = 0o777_7777_7777;
 const TIME_MAX: i64 = 0o777_7777_7777;
-/// Bytes of a name, and of a link's target, in a header.
+/// Maximum bytes of a name or a link's target, and of a name's prefix, in a header.
 const NAME_BYTES: usize = 100;
 const PREFIX_BYTES: usize = 155;
 
-/// What a member is.
+/// Types of members.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind<'m> {
-    /// A file, with so many bytes behind the header.
+pub enum MemberType<'m> {
+    /// A regular file, with `stored` bytes after the header.
     File { stored: u64 },
-    /// A file with holes, stored in GNU's sparse format 1.0: map and data take `stored` bytes.
+    /// A file with holes in GNU's sparse format 1.0: map and data take `stored` bytes.
     Sparse { stored: u64, size: u64 },
-    /// The same file as an earlier member of this name.
+    /// A hard link to the earlier member of this name.
     Link(&'m [u8]),
-    /// A symlink and its target.
+    /// A symlink to this target.
     Symlink(&'m [u8]),
-    /// Anything without contents.
+    /// A file without contents.
     Other,
 }
 
 /// A member.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'m> {
-    /// Its name, relative, with a slash behind a directory's.
+    /// Relative path; directories end with a slash.
     pub name: &'m [u8],
-    /// What its inode says.
     pub metadata: &'m Metadata,
-    /// What it is.
-    pub kind: Kind<'m>,
-    /// Attributes with their values.
+    pub member_type: MemberType<'m>,
+    /// Extended attributes with their values.
     pub xattrs: &'m [(Vec<u8>, Vec<u8>)],
 }
 
@@ -70,8 +70,8 @@ impl Member<'_> {
     }
 
     fn set_type(&self, header: &mut Header, records: &mut Vec<u8>) {
-        header.set_entry_type(match (self.kind, self.metadata.file_type) {
-            (Kind::Link(_), _) => EntryType::Link,
+        header.set_entry_type(match (self.member_type, self.metadata.file_type) {
+            (MemberType::Link(_), _) => EntryType::Link,
             (_, FileType::Directory) => EntryType::Directory,
             (_, FileType::Symlink) => EntryType::Symlink,
             (_, FileType::CharDevice) => EntryType::Char,
@@ -79,7 +79,7 @@ impl Member<'_> {
             (_, FileType::Fifo) => EntryType::Fifo,
             (_, FileType::Regular | FileType::Socket) => EntryType::Regular,
         });
-        if let Kind::Link(target) | Kind::Symlink(target) = self.kind
+        if let MemberType::Link(target) | MemberType::Symlink(target) = self.member_type
             && !put(&mut header.as_old_mut().linkname, target)
         {
             push_record(records, b"linkpath", target);
@@ -92,7 +92,7 @@ impl Member<'_> {
     }
 
     fn set_name(&self, header: &mut Header, records: &mut Vec<u8>) {
-        if let Kind::Sparse { size, .. } = self.kind {
+        if let MemberType::Sparse { size, .. } = self.member_type {
             push_record(records, b"GNU.sparse.major", b"1");
             push_record(records, b"GNU.sparse.minor", b"0");
             push_record(records, b"GNU.sparse.name", self.name);
@@ -112,7 +112,7 @@ impl Member<'_> {
             }
             None => {
                 push_record(records, b"path", self.name);
-                // Whoever does not read extended headers gets the end of the name.
+                // For readers without extended headers: the end of the name.
                 let short = self.name.get(self.name.len() - NAME_BYTES..).unwrap_or(self.name);
                 put(&mut header.as_old_mut().name, short);
             }
@@ -131,8 +131,8 @@ impl Member<'_> {
                 push_record(records, keyword, id.to_string().as_bytes());
             }
         }
-        let stored = match self.kind {
-            Kind::File { stored } | Kind::Sparse { stored, .. } => stored,
+        let stored = match self.member_type {
+            MemberType::File { stored } | MemberType::Sparse { stored, .. } => stored,
             _ => 0,
         };
         header.set_size(stored.min(SIZE_MAX));
@@ -150,11 +150,11 @@ impl Member<'_> {
     }
 }
 
-/// Puts bytes into a field, if they fit.
+/// Stores bytes in a field, if they fit.
 fn put(field: &mut [u8], bytes: &[u8]) -> bool {
     match field.get_mut(..bytes.len()) {
-        Some(place) => {
-            place.copy_from_slice(bytes);
+        Some(start) => {
+            start.copy_from_slice(bytes);
             true
         }
         None => false,
@@ -164,12 +164,12 @@ fn put(field: &mut [u8], bytes: &[u8]) -> bool {
 /// Splits a name at a slash into a prefix and the rest, both short enough.
 fn split(name: &[u8]) -> Option<(&[u8], &[u8])> {
     let from = name.len().checked_sub(NAME_BYTES + 1)?;
-    let most = name.len().checked_sub(2)?.min(PREFIX_BYTES);
-    let at = (from..=most).find(|at| name.get(*at) == Some(&b'/') && *at > 0)?;
+    let max = name.len().checked_sub(2)?.min(PREFIX_BYTES);
+    let at = (from..=max).find(|at| name.get(*at) == Some(&b'/') && *at > 0)?;
     Some((name.get(..at)?, name.get(at + 1..)?))
 }
 
-/// The keyword of an attribute: `=` would end it, so GNU tar writes that, and `%`, in hexadecimal.
+/// The keyword of an attribute. `=` would end it: as in GNU tar, `=` and `%` are in hexadecimal.
 fn xattr_keyword(name: &[u8]) -> Vec<u8> {
     let mut keyword = b"SCHILY.xattr.".to_vec();
     for byte in name {
@@ -182,7 +182,7 @@ fn xattr_keyword(name: &[u8]) -> Vec<u8> {
     keyword
 }
 
-/// A time as a decimal number of seconds. Before 1970 both parts count backwards from there.
+/// Appends a time as a decimal number of seconds, which is negative before 1970.
 fn push_time(records: &mut Vec<u8>, keyword: &[u8], time: Timestamp) {
     let nanoseconds = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
     let sign = if nanoseconds < 0 { "-" } else { "" };
@@ -191,22 +191,27 @@ fn push_time(records: &mut Vec<u8>, keyword: &[u8], time: Timestamp) {
     push_record(records, keyword, format!("{sign}{seconds}.{rest:09}").as_bytes());
 }
 
-/// `LENGTH KEYWORD=VALUE\n`, where the length counts itself.
+/// Appends `LENGTH KEYWORD=VALUE\n`, where the length includes itself.
 fn push_record(records: &mut Vec<u8>, keyword: &[u8], value: &[u8]) {
     let rest = keyword.len() + value.len() + 3;
     let mut length = rest + 1;
-    while length != rest + crate::sizes::digits(length as u64) {
-        length = rest + crate::sizes::digits(length as u64);
+    while length != rest + digits(length) {
+        length = rest + digits(length);
     }
-    crate::sizes::push_number(records, length as u64, 0);
-    records.push(b' ');
+    // Writing to a vector cannot fail.
+    let _ = write!(records, "{length} ");
     records.extend_from_slice(keyword);
     records.push(b'=');
     records.extend_from_slice(value);
     records.push(b'\n');
 }
 
-/// An extended header: a member of its own, before the one that it extends.
+/// Number of decimal digits.
+fn digits(number: usize) -> usize {
+    number.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
+/// Appends an extended header: a separate member before the one that it extends.
 fn push_extended(out: &mut Vec<u8>, metadata: &Metadata, records: &[u8]) {
     let mut header = Header::new_ustar();
     header.set_entry_type(EntryType::XHeader);
@@ -222,17 +227,17 @@ fn push_extended(out: &mut Vec<u8>, metadata: &Metadata, records: &[u8]) {
     pad(out, records.len() as u64);
 }
 
-/// Pads to a whole block behind so many bytes of contents.
+/// Appends the padding after contents of this length.
 pub fn pad(out: &mut Vec<u8>, length: u64) {
     out.resize(out.len() + padding(length), 0);
 }
 
-/// Bytes from the end of contents to a whole block.
+/// Bytes of padding from the end of contents to a whole block.
 pub fn padding(length: u64) -> usize {
     (length.wrapping_neg() % BLOCK as u64) as usize // less than a block
 }
 
-/// What closes an archive that has so many bytes.
+/// The end of an archive of this length.
 pub fn tail(length: u64) -> Vec<u8> {
     let end = (length + 2 * BLOCK as u64).next_multiple_of(RECORD);
     vec![0; (end - length) as usize] // less than two records
@@ -263,7 +268,7 @@ mod tests {
         let long = [vec![b'p'; 155], vec![b'/'], vec![b'n'; 100]].concat();
         assert_eq!(split(&long).map(|(p, n)| (p.len(), n.len())), Some((155, 100)));
         assert_eq!(split(&[b"p/".to_vec(), vec![b'n'; 101]].concat()), None);
-        // A directory's last slash is no place to split.
+        // Not at the trailing slash of a directory.
         assert_eq!(split(&[vec![b'n'; 120], vec![b'/']].concat()), None);
     }
 

@@ -1,21 +1,21 @@
 //! The entries of one directory, and visits to their inodes.
 
+use crate::{DirWalk, Error, InodeReader, Volume};
 use base::Ino;
 use format::inode::{Dinode, FileType};
-use read::{DirWalk, Error, InodeReader, Volume};
 
 /// The entries of a directory without `.` and `..`.
 #[derive(Debug, Default)]
 pub struct Listing {
     names: Vec<u8>,
-    items: Vec<Item>,
+    items: Vec<ListingItem>,
     /// Inode number of the parent directory (`..`).
     pub parent: Option<Ino>,
 }
 
 /// One entry. Its name is stored in the listing.
 #[derive(Clone, Copy, Debug)]
-pub struct Item {
+pub struct ListingItem {
     start: usize,
     length: u8,
     /// File type, if the volume stores it in entries (ftype).
@@ -24,7 +24,7 @@ pub struct Item {
     pub ino: Ino,
 }
 
-impl Item {
+impl ListingItem {
     /// An inode of the command line, without a name.
     pub fn of_operand(ino: Ino) -> Self {
         Self { start: 0, length: 0, file_type: None, ino }
@@ -46,7 +46,7 @@ impl Listing {
             }
         };
         // More entries than the volume has space for: blocks are mapped repeatedly.
-        let most = volume.geometry().bytes() / ENTRY_BYTES_MIN;
+        let max = volume.geometry().bytes() / ENTRY_BYTES_MIN;
         loop {
             let batch = match walk.next_batch() {
                 Ok(Some(batch)) => batch,
@@ -64,7 +64,7 @@ impl Listing {
                     Err(error) => complain(error),
                 }
             }
-            if listing.items.len() as u64 > most {
+            if listing.items.len() as u64 > max {
                 let reason = format!(
                     "inode {}: a directory of more entries than the volume has room for",
                     inode.ino()
@@ -80,7 +80,7 @@ impl Listing {
         let length = u8::try_from(name.len()).unwrap_or(u8::MAX);
         let start = self.names.len();
         self.names.extend_from_slice(name.get(..length.into()).unwrap_or(name));
-        self.items.push(Item { start, length, file_type, ino });
+        self.items.push(ListingItem { start, length, file_type, ino });
     }
 
     /// Adds `.` and `..`.
@@ -105,25 +105,25 @@ impl Listing {
     }
 
     /// The entries.
-    pub fn items(&self) -> &[Item] {
+    pub fn items(&self) -> &[ListingItem] {
         &self.items
     }
 
     /// The name of an entry of this listing.
-    pub fn name(&self, item: &Item) -> &[u8] {
+    pub fn name(&self, item: &ListingItem) -> &[u8] {
         name_in(&self.names, item)
     }
 }
 
-fn name_in<'n>(names: &'n [u8], item: &Item) -> &'n [u8] {
+fn name_in<'n>(names: &'n [u8], item: &ListingItem) -> &'n [u8] {
     names.get(item.start..item.start + usize::from(item.length)).unwrap_or(&[])
 }
 
-/// Visits the inodes of entries in disk order, so that each chunk of inodes is read once. `visit` gets the index of the
-/// entry in `items`.
+/// Visits the inodes of entries in disk order, so that each chunk of inodes is read once. Passes the index of the entry
+/// in `items` to `visit`.
 pub fn visit_inodes(
     reader: &mut InodeReader<'_>,
-    items: &[Item],
+    items: &[ListingItem],
     mut visit: impl FnMut(usize, Result<Dinode<'_>, Error>),
 ) {
     let mut order: Vec<usize> = (0..items.len()).collect();

@@ -1,0 +1,99 @@
+//! Progress bar and messages of imports and extractions.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use transfer::{Counts, Notice, NoticeKind, Progress};
+
+use crate::args::Global;
+use crate::failure::Failure;
+use crate::output::Messages;
+use crate::sizes::spoken;
+
+/// A progress bar on a terminal.
+pub struct TransferProgress<'m> {
+    bar: ProgressBar,
+    start: Instant,
+    messages: &'m Messages,
+}
+
+/// Interval between redraws.
+const TICK: Duration = Duration::from_millis(100);
+/// Cost of a file relative to a byte of contents.
+const FILE_WEIGHT: u64 = 4096;
+
+fn weight(counts: Counts) -> u64 {
+    counts.files * FILE_WEIGHT + counts.bytes
+}
+
+impl<'m> TransferProgress<'m> {
+    /// Shows an empty bar.
+    pub fn new(global: &Global, messages: &'m Messages) -> Self {
+        let bar = ProgressBar::no_length();
+        // Hidden unless standard error is a terminal.
+        let target = if global.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        bar.set_draw_target(target);
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(TICK);
+        Self { bar, start: Instant::now(), messages }
+    }
+
+    /// Removes the bar.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// Seconds since the start.
+    pub fn seconds(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// Removes the bar, prints what was not preserved and, with `--verbose`, the totals. Returns the duration in
+    /// seconds.
+    pub fn finish<'n, N: Display + 'n>(
+        &self,
+        done: Counts,
+        not_preserved: impl IntoIterator<Item = (&'n N, &'n u64)>,
+    ) -> f64 {
+        self.clear();
+        let seconds = self.seconds();
+        for (what, count) in not_preserved {
+            self.messages.note(format_args!("not kept: {count} {what}"));
+        }
+        let rate = spoken((done.bytes as f64 / seconds.max(1e-3)) as u64);
+        let (files, size) = (done.files, spoken(done.bytes));
+        self.messages.detail(format_args!("{files} files, {size} in {seconds:.2} s ({rate}/s)"));
+        seconds
+    }
+}
+
+impl Progress for TransferProgress<'_> {
+    fn expect(&self, total: Counts) {
+        self.bar.set_length(weight(total));
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent} %, {msg}, {eta} left") {
+            self.bar.set_style(style);
+        }
+    }
+
+    fn advance(&self, done: Counts) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        self.bar.set_position(weight(done));
+        let rate = spoken((done.bytes as f64 / self.seconds().max(1e-3)) as u64);
+        self.bar.set_message(format!("{} files, {} ({rate}/s)", done.files, spoken(done.bytes)));
+    }
+
+    fn notice(&self, notice: &Notice) {
+        let failure = Failure::at(&notice.path, notice.message.as_str());
+        self.bar.suspend(|| match notice.kind {
+            NoticeKind::Unreadable => self.messages.unreadable(failure),
+            NoticeKind::Failed => self.messages.fail(failure),
+            NoticeKind::Warning => self.messages.warn(failure.text),
+            NoticeKind::NotStored => self.messages.note(failure.text),
+        });
+    }
+}
