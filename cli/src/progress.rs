@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use transfer::{Counts, Notice, NoticeKind, Progress};
+use transfer::{Counts, Notice, NoticeKind, Phase, Progress};
 
 use crate::args::Global;
 use crate::failure::Failure;
@@ -87,13 +87,17 @@ impl Progress for TransferProgress<'_> {
         self.bar.set_message(format!("{} files, {} ({rate}/s)", done.files, spoken(done.bytes)));
     }
 
+    fn phase(&self, phase: Phase) {
+        self.messages.detail(format_args!("{phase} after {:.2} s", self.seconds()));
+    }
+
     fn notice(&self, notice: &Notice) {
         let failure = Failure::at(&notice.path, notice.message.as_str());
         self.bar.suspend(|| match notice.kind {
             NoticeKind::Unreadable => self.messages.unreadable(failure),
             NoticeKind::Failed => self.messages.fail(failure),
             NoticeKind::Warning => self.messages.warn(failure.text),
-            NoticeKind::NotStored => self.messages.note(failure.text),
+            NoticeKind::NotStored | NoticeKind::Waiting => self.messages.note(failure.text),
         });
     }
 }

@@ -5,6 +5,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
+use base::errno::Errno;
+
+use crate::progress::{Notice, NoticeKind};
+
 /// An error of this crate, or what came of a call.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -74,6 +78,30 @@ pub enum Error {
     Image(volume::ImageError),
     /// A file cannot be created or locked.
     Open(block::OpenError),
+    /// A device cannot be read or written.
+    Device(block::DeviceError),
+    /// An option of an image is invalid.
+    Option {
+        /// The option.
+        option: String,
+        /// The problem.
+        problem: String,
+    },
+    /// A volume cannot be created.
+    Mkfs(mkfs::MkfsError),
+    /// A new volume cannot be opened or completed.
+    NewVolume(volume::Error),
+    /// A part of an image cannot be written.
+    Container {
+        /// The part.
+        part: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+    /// A stream cannot be stored in a temporary file.
+    Spool(io::Error),
+    /// The system has no random numbers.
+    Random(io::Error),
     /// [`Cancel::cancel`](crate::Cancel::cancel) was called.
     Cancelled,
 }
@@ -104,18 +132,43 @@ impl Error {
     }
 
     /// Errno of the cause, if it has one.
-    pub fn errno(&self) -> Option<i32> {
+    pub fn errno(&self) -> Option<Errno> {
         match self {
-            Self::Volume { source, .. } => Some(source.errno()),
+            Self::Volume { source, .. } | Self::NewVolume(source) => Some(source.errno()),
             Self::Read { source, .. } | Self::Incomplete { source, .. } => Some(source.errno()),
             Self::Image(error) => Some(error.errno()),
-            Self::Open(error) => Some(error.errno()),
-            Self::Source { source, .. } | Self::Target { source, .. } | Self::Output(source) => {
-                source.raw_os_error()
-            }
+            Self::Open(error) => Some(Errno::new(error.errno())),
+            Self::Device(error) => Some(Errno::new(error.errno())),
+            Self::Mkfs(error) => Some(error.errno()),
+            Self::Source { source, .. }
+            | Self::Target { source, .. }
+            | Self::Container { source, .. }
+            | Self::Spool(source)
+            | Self::Random(source)
+            | Self::Output(source) => source.raw_os_error().map(Errno::new),
+            Self::Option { .. } => Some(base::errno::EINVAL),
             Self::Exists { .. } => Some(base::errno::EEXIST),
             Self::Changed { .. } | Self::Bad { .. } | Self::Cancelled => None,
         }
+    }
+
+    pub(crate) fn host(path: &Path, doing: &'static str, source: io::Error) -> Self {
+        Self::Source { path: path.into(), doing, source }
+    }
+
+    pub(crate) fn option(option: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Option { option: option.into(), problem: problem.into() }
+    }
+
+    /// The error as a message about an unreadable file.
+    pub(crate) fn notice(&self) -> Notice {
+        let path = match self {
+            Self::Source { path, .. } => path.as_os_str().as_bytes(),
+            _ => b"",
+        };
+        // The text begins with the path.
+        let (text, prefix) = (self.to_string(), format!("{:?}: ", path_of(path)));
+        Notice::new(NoticeKind::Unreadable, path, text.strip_prefix(&prefix).unwrap_or(&text))
     }
 
     /// Whether something of the source could not be read: other files of it may be all right. What changes while it is
@@ -175,6 +228,15 @@ impl fmt::Display for Error {
             Self::Output(error) => error.fmt(f),
             Self::Image(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),
+            Self::Device(error) => error.fmt(f),
+            Self::Option { option, problem } => write!(f, "{option}: {problem}"),
+            Self::Mkfs(error) => error.fmt(f),
+            Self::NewVolume(error) => write!(f, "the new volume: {error}"),
+            Self::Container { part, source } => write!(f, "{part}: {source}"),
+            Self::Spool(error) => {
+                write!(f, "the stream cannot be stored in a temporary file beside the image: {error}")
+            }
+            Self::Random(error) => write!(f, "no random numbers from the system: {error}"),
             Self::Cancelled => f.write_str("cancelled"),
         }
     }

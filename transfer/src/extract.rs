@@ -8,11 +8,11 @@
 //! | `counters` | count files, bytes, and metadata that is not preserved |
 //!
 //! ```no_run
-//! use transfer::Extraction;
+//! use xebec_transfer::Extraction;
 //!
 //! let report = Extraction::open("disk.xfs")?.path(b"/etc")?.to_directory("etc")?;
 //! println!("{} files; not preserved: {:?}", report.files, report.not_preserved);
-//! # Ok::<(), transfer::Error>(())
+//! # Ok::<(), xebec_transfer::Error>(())
 //! ```
 //!
 //! # Invariants

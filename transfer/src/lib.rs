@@ -12,6 +12,7 @@
 //! | [`labels`] | SELinux labels by paths |
 //! | [`overrides`] | what the user wants otherwise: owners, modes, devices, times |
 //! | [`writer`] | what an open volume makes of the items |
+//! | [`image`] | builds images |
 //! | [`extract`] | the other direction: a tree of a volume, into a directory or an archive |
 //! | [`progress`] | progress, messages and cancellation |
 //! | `tree` | paths below a directory of a volume |
@@ -41,6 +42,7 @@ pub mod error;
 pub mod exclude;
 pub mod extract;
 mod file_id;
+pub mod image;
 pub mod item;
 pub mod labels;
 pub mod oci;
@@ -56,12 +58,13 @@ pub use directory::sync::{self, Sync};
 pub use error::{Error, Result};
 pub use exclude::Excludes;
 pub use extract::{ExtractReport, Extraction};
+pub use image::{BuiltImage, Container, FreeSpace, ImageBuilder};
 pub use item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver, Stored};
 pub use labels::Labels;
 pub use overrides::Overrides;
-pub use progress::{Cancel, Counts, Notice, NoticeKind, Progress};
-pub use survey::{Need, Survey};
-pub use writer::Writer;
+pub use progress::{Cancel, Counts, Notice, NoticeKind, Phase, Progress};
+pub use survey::{SpaceEstimate, Survey};
+pub use writer::{ImportReport, Writer};
 
 /// Where a tree comes from.
 pub trait Source {

@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use base::time::Time;
@@ -25,10 +26,10 @@ use crate::item::{Data, Entry, Facts, Kind, normalized};
 use crate::labels::{self, Labels};
 
 /// How permissions are changed: from what they are, for a directory or for another file.
-pub type ChangeMode = Box<dyn Fn(u16, bool) -> u16 + Send + Sync>;
+pub type ChangeMode = Arc<dyn Fn(u16, bool) -> u16 + Send + Sync>;
 
-/// See the module.
-#[derive(Default)]
+/// Overrides of metadata, and files to add.
+#[derive(Clone, Default)]
 pub struct Overrides {
     /// Owner of everything.
     pub uid: Option<u32>,
@@ -41,8 +42,8 @@ pub struct Overrides {
     pub latest: Option<Time>,
     /// SELinux labels.
     pub labels: Option<Labels>,
-    /// By path, and whether the source has it.
-    lines: HashMap<Vec<u8>, (Line, AtomicBool)>,
+    /// Lines of lists by path.
+    lines: HashMap<Vec<u8>, ListedFile>,
 }
 
 /// A line of a list is not understood.
@@ -61,6 +62,21 @@ impl fmt::Display for BadLine {
 }
 
 impl std::error::Error for BadLine {}
+
+/// A line of a list.
+#[derive(Default)]
+struct ListedFile {
+    line: Line,
+    /// The source has the file.
+    is_seen: AtomicBool,
+}
+
+/// The clone has not been seen.
+impl Clone for ListedFile {
+    fn clone(&self) -> Self {
+        Self { line: self.line.clone(), is_seen: AtomicBool::new(false) }
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 struct Line {
@@ -88,7 +104,7 @@ impl Overrides {
             let path = normalized(path.as_bytes())
                 .ok_or_else(|| bad(format!("{path:?} leads out of the tree by \"..\"")))?;
             let line = Line::parse(words.take_while(|word| !word.starts_with('#'))).map_err(bad)?;
-            self.lines.insert(path, (line, AtomicBool::new(false)));
+            self.lines.insert(path, ListedFile { line, is_seen: AtomicBool::new(false) });
         }
         Ok(())
     }
@@ -113,9 +129,9 @@ impl Overrides {
             facts.attributes.retain(|(name, _)| name != labels::ATTRIBUTE);
             facts.attributes.push((labels::ATTRIBUTE.to_vec(), label.to_vec()));
         }
-        if let Some((line, seen)) = self.lines.get(&entry.path) {
-            seen.store(true, Relaxed);
-            line.apply(facts);
+        if let Some(file) = self.lines.get(&entry.path) {
+            file.is_seen.store(true, Relaxed);
+            file.line.apply(facts);
         }
         if let Some(latest) = self.latest {
             facts.modified = Some(facts.modified.map_or(latest, |time| time.min(latest)));
@@ -131,11 +147,11 @@ impl Overrides {
     /// What the list has and the source did not give: entries to make, and paths of lines that do not say what they
     /// are, each in the order of their paths.
     pub fn missing(&self) -> (Vec<Entry>, Vec<Vec<u8>>) {
-        let mut unseen: Vec<_> = self.lines.iter().filter(|(_, (_, seen))| !seen.load(Relaxed)).collect();
+        let mut unseen: Vec<_> = self.lines.iter().filter(|(_, file)| !file.is_seen.load(Relaxed)).collect();
         unseen.sort_unstable_by_key(|(path, _)| path.as_slice());
         let (mut made, mut unknown) = (Vec::new(), Vec::new());
-        for (path, (line, _)) in unseen {
-            match line.kind() {
+        for (path, file) in unseen {
+            match file.line.kind() {
                 Some(kind) => {
                     let permissions = if kind == Kind::Directory { 0o755 } else { 0o644 };
                     let facts = Facts { permissions, ..Facts::default() };

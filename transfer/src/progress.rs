@@ -30,12 +30,42 @@ pub trait Progress: Sync {
     /// What has been transferred so far. Called often: at least once per file.
     fn advance(&self, _done: Counts) {}
 
+    /// An image has reached a phase.
+    fn phase(&self, _phase: Phase) {}
+
     /// A message for the user.
     fn notice(&self, _notice: &Notice) {}
 }
 
 /// Ignores everything.
 impl Progress for () {}
+
+/// Phases of building an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Names and sizes of the sources are known.
+    Surveyed,
+    /// The volume was too small; a larger one is created.
+    TooSmall,
+    /// All sources were imported.
+    Filled,
+    /// The volume was unmounted.
+    Unmounted,
+    /// Free space at the end of the volume was removed.
+    Minimized,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Surveyed => "surveyed the sources",
+            Self::TooSmall => "too small, creating a larger volume",
+            Self::Filled => "filled",
+            Self::Unmounted => "unmounted",
+            Self::Minimized => "minimized",
+        })
+    }
+}
 
 /// A message about one file. Displayed with its path, quoted.
 #[derive(Clone, Debug)]
@@ -59,6 +89,8 @@ pub enum NoticeKind {
     Warning,
     /// The target cannot store files of this type: it was skipped.
     NotStored,
+    /// The transfer waits until another program closes the image.
+    Waiting,
 }
 
 impl Notice {

@@ -3,22 +3,23 @@
 use base::time::Time;
 
 use crate::item::{Entry, Item, Kind, Lost, Receiver, Stored};
-use crate::{Error, Result};
+use crate::{Cancel, Error, Result};
 
 /// Counts what a source has, without its contents.
 #[derive(Clone, Debug)]
 pub struct Survey {
     block_size: u64,
-    need: Need,
+    estimate: SpaceEstimate,
     /// Bytes of entries in directories.
     name_bytes: u64,
     newest: Time,
     ignores_unreadable: bool,
+    cancel: Cancel,
 }
 
 /// What a tree takes of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Need {
+pub struct SpaceEstimate {
     /// Files of every kind, with each name of a file.
     pub files: u64,
     /// Inodes.
@@ -72,8 +73,15 @@ const MAPPING: u64 = 16;
 impl Survey {
     /// Of a volume with such blocks.
     pub fn new(block_size: u32) -> Self {
-        let (need, newest) = (Need::default(), Time::default());
-        Self { block_size: block_size.into(), need, name_bytes: 0, newest, ignores_unreadable: false }
+        let (estimate, newest) = (SpaceEstimate::default(), Time::default());
+        Self {
+            block_size: block_size.into(),
+            estimate,
+            name_bytes: 0,
+            newest,
+            ignores_unreadable: false,
+            cancel: Cancel::default(),
+        }
     }
 
     /// Whether what cannot be read is not counted, and no error.
@@ -83,16 +91,28 @@ impl Survey {
         self
     }
 
+    /// Fails with [`Error::Cancelled`] after [`Cancel::cancel`].
+    #[must_use]
+    pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
+        self.cancel = cancel.clone();
+        self
+    }
+
+    /// Fails if it is cancelled.
+    pub(crate) fn check_cancelled(&self) -> Result<()> {
+        self.cancel.check()
+    }
+
     /// One that has seen nothing, for the same volume.
     #[must_use]
     pub fn fresh(&self) -> Self {
-        Self { need: Need::default(), name_bytes: 0, newest: Time::default(), ..self.clone() }
+        Self { estimate: SpaceEstimate::default(), name_bytes: 0, newest: Time::default(), ..self.clone() }
     }
 
     /// What was counted. Names take what their entries and hashes do, and the rest of blocks that are split.
-    pub fn need(&self) -> Need {
+    pub fn estimate(&self) -> SpaceEstimate {
         let names = self.name_bytes * 2 / self.block_size;
-        Need { other_blocks: self.need.other_blocks + names, ..self.need }
+        SpaceEstimate { other_blocks: self.estimate.other_blocks + names, ..self.estimate }
     }
 
     /// The last change of anything.
@@ -102,7 +122,7 @@ impl Survey {
 
     /// Adds what another has counted.
     pub fn add(&mut self, other: &Self) {
-        let (sum, more) = (&mut self.need, &other.need);
+        let (sum, more) = (&mut self.estimate, &other.estimate);
         sum.files += more.files;
         sum.inodes += more.inodes;
         sum.bytes += more.bytes;
@@ -118,28 +138,28 @@ impl Survey {
 
     /// Counts a file.
     pub fn count(&mut self, seen: &Seen) {
-        self.need.files += 1;
+        self.estimate.files += 1;
         self.name_bytes += (seen.name as u64 + 12).next_multiple_of(8) + 8;
         self.newest = self.newest.max(seen.modified);
         // A value that fills most of a block has some of its own, each with a header. Where there are many, blocks are
         // split, and are half full at worst.
         if seen.attributes > INLINE / 2 {
             let times = if seen.attributes > self.block_size { 16 } else { 9 };
-            self.need.other_blocks += self.blocks(seen.attributes * times / 8) + 1;
+            self.estimate.other_blocks += self.blocks(seen.attributes * times / 8) + 1;
         }
         match seen.what {
             What::Name => return,
             What::File { size, stored } => {
-                self.need.bytes += stored.bytes.min(size);
-                self.need.data_blocks += stored.blocks(size, self.block_size);
+                self.estimate.bytes += stored.bytes.min(size);
+                self.estimate.data_blocks += stored.blocks(size, self.block_size);
                 // Leaves of the map that are half full.
-                self.need.other_blocks += stored.runs * MAPPING * 2 / self.block_size;
+                self.estimate.other_blocks += stored.runs * MAPPING * 2 / self.block_size;
             }
-            What::Symlink(target) if target > INLINE => self.need.other_blocks += 1,
-            What::Directory => self.need.other_blocks += 1,
+            What::Symlink(target) if target > INLINE => self.estimate.other_blocks += 1,
+            What::Directory => self.estimate.other_blocks += 1,
             What::Symlink(_) | What::Other => {}
         }
-        self.need.inodes += 1;
+        self.estimate.inodes += 1;
     }
 }
 
@@ -166,7 +186,7 @@ impl From<&Entry> for Seen {
     }
 }
 
-impl Need {
+impl SpaceEstimate {
     /// Blocks of a volume with inodes of such a size, with a reserve for its trees.
     pub fn blocks(&self, block_size: u32, inode_size: u32) -> u64 {
         let chunks = self.inodes.div_ceil(64) + 64;
@@ -179,6 +199,7 @@ impl Need {
 
 impl Receiver for Survey {
     fn take(&mut self, item: Item) -> Result<()> {
+        self.cancel.check()?;
         if let Item::Entry(entry) = item {
             self.count(&Seen::from(&entry));
         }

@@ -12,6 +12,7 @@ use volume::{Dir, File, Filling, NewFile, SetAttribute, SetMetadata, Settings, V
 
 use crate::file_id::FileId;
 use crate::item::{Alike, Entry, Facts, Item, Kind, Lost, Receiver, split};
+use crate::progress::{Cancel, Counts, Progress};
 use crate::tree::Tree;
 use crate::{Error, Overrides, Result, labels};
 
@@ -45,18 +46,16 @@ pub struct Writer<'v> {
     round: Round,
     /// Of the log, before everything is written home; without limit where that is not wanted.
     round_log_bytes: Option<u64>,
-    done: Done,
-    watch: Box<dyn FnMut(&Done) + Send + 'v>,
-    /// Who is told what cannot be read and is left out; without, it is an error.
-    leaves_out: Option<Told<'v>>,
+    done: ImportReport,
+    progress: &'v dyn Progress,
+    cancel: Cancel,
+    /// Unreadable files are skipped; otherwise they are errors.
+    skip_unreadable: bool,
 }
 
-/// Who is told of errors.
-type Told<'v> = Box<dyn FnMut(&Error) + Send + 'v>;
-
-/// How much was done.
+/// What was imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct ImportReport {
     /// Files of every kind, directories too.
     pub files: u64,
     /// Of these, further names of files.
@@ -120,9 +119,10 @@ impl<'v> Writer<'v> {
             alike: None,
             round: Round::default(),
             round_log_bytes: None,
-            done: Done::default(),
-            watch: Box::new(|_| {}),
-            leaves_out: None,
+            done: ImportReport::default(),
+            progress: &(),
+            cancel: Cancel::default(),
+            skip_unreadable: false,
         }
     }
 
@@ -137,18 +137,29 @@ impl<'v> Writer<'v> {
         self
     }
 
-    /// Tells `watch` after each step how much is done.
+    /// Reports progress and messages.
     #[must_use]
-    pub fn watched(mut self, watch: impl FnMut(&Done) + Send + 'v) -> Self {
-        self.watch = Box::new(watch);
+    pub fn progress(mut self, progress: &'v dyn Progress) -> Self {
+        self.progress = progress;
         self
     }
 
-    /// Leaves out what cannot be read, and tells `told` of each.
+    /// Fails with [`Error::Cancelled`] after [`Cancel::cancel`].
     #[must_use]
-    pub fn leaving_out_unreadable(mut self, told: impl FnMut(&Error) + Send + 'v) -> Self {
-        self.leaves_out = Some(Box::new(told));
+    pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
+        self.cancel = cancel.clone();
         self
+    }
+
+    /// Skips unreadable files with a message. By default, they are errors.
+    #[must_use]
+    pub fn skip_unreadable(mut self, skip: bool) -> Self {
+        self.skip_unreadable = skip;
+        self
+    }
+
+    fn advance(&self) {
+        self.progress.advance(Counts { files: self.done.files, bytes: self.done.bytes });
     }
 
     /// Something failed: nothing is left of the file whose contents were still coming.
@@ -162,7 +173,7 @@ impl<'v> Writer<'v> {
     ///
     /// # Errors
     /// What the volume reports.
-    pub fn finish(mut self) -> Result<Done> {
+    pub fn finish(mut self) -> Result<ImportReport> {
         let (made, unknown) = self.overrides.missing();
         if let Some(path) = unknown.first() {
             let why =
@@ -246,7 +257,7 @@ impl<'v> Writer<'v> {
         if let Kind::File { size: 1.., data } = entry.kind {
             self.data(data)?;
         }
-        (self.watch)(&self.done);
+        self.advance();
         Ok(())
     }
 
@@ -488,11 +499,12 @@ impl<'v> Writer<'v> {
 
 impl Receiver for Writer<'_> {
     fn take(&mut self, item: Item) -> Result<()> {
+        self.cancel.check()?;
         match item {
             Item::Entry(entry) => self.entry(entry),
             Item::Data(data) => {
                 self.data(data)?;
-                (self.watch)(&self.done);
+                self.advance();
                 Ok(())
             }
             Item::Alike(alike) => {
@@ -509,8 +521,10 @@ impl Receiver for Writer<'_> {
     }
 
     fn unreadable(&mut self, error: Error) -> Result<()> {
-        let Some(told) = &mut self.leaves_out else { return Err(error) };
-        told(&error);
+        if !self.skip_unreadable {
+            return Err(error);
+        }
+        self.progress.notice(&error.notice());
         self.done.unreadable += 1;
         self.discard()
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use base::time::Time;
 use tar::{EntryType, Header};
-use xebec_transfer::writer::Done;
+use xebec_transfer::ImportReport;
 use xebec_transfer::{Archive, Directory, Entry, Error, Item, Kind, Lost, Overrides, Receiver, Source};
 
 mod scene;
@@ -26,7 +26,7 @@ fn sample() -> Vec<u8> {
     })
 }
 
-fn expect_sample(made: &Made, done: &Done) {
+fn expect_sample(made: &Made, done: &ImportReport) {
     assert_eq!((done.files, done.links, done.bytes), (6, 1, 3_000_009));
     assert_eq!(made.contents("/etc/issue"), b"hello");
     let large = made.contents("/not/listed/large");

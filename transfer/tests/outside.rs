@@ -3,7 +3,7 @@
 
 use tar::EntryType;
 use volume::{NewFile, Volume};
-use xebec_transfer::writer::Done;
+use xebec_transfer::ImportReport;
 use xebec_transfer::{Archive, Lost, Overrides, Source, Writer};
 
 mod scene;
@@ -33,7 +33,7 @@ fn link(volume: &Volume, path: &str, target: &str) {
     volume.create(dir, name, &NewFile::symlink(target.as_bytes())).unwrap();
 }
 
-fn put(made: &Made, source: &dyn Source) -> xebec_transfer::Result<Done> {
+fn put(made: &Made, source: &dyn Source) -> xebec_transfer::Result<ImportReport> {
     made.look(|volume| {
         let dir = volume.resolve(b"/in", true).unwrap();
         let mut writer = Writer::new(volume, dir, Overrides::default());
@@ -183,7 +183,7 @@ fn sized_link(pax: bool, size: usize, contents: &[u8]) -> Vec<u8> {
     [if pax { &extended[..] } else { &[] }, &link].concat()
 }
 
-fn written(bytes: &[u8]) -> (Made, xebec_transfer::Result<Done>) {
+fn written(bytes: &[u8]) -> (Made, xebec_transfer::Result<ImportReport>) {
     let made = Made::new();
     let done = made.write(&once(bytes.to_vec()), Overrides::default());
     (made, done)
@@ -279,7 +279,7 @@ fn record(key: &str, value: &str) -> Vec<u8> {
     format!("{} {key}={value}\n", length + digits).into_bytes()
 }
 
-fn attributes(records: &[Vec<u8>]) -> (Vec<(String, Vec<u8>)>, Done) {
+fn attributes(records: &[Vec<u8>]) -> (Vec<(String, Vec<u8>)>, ImportReport) {
     let made = Made::new();
     let bytes =
         [raw(b'x', "x", &[], &records.concat()), raw(b'5', "dir", &[(100, b"0000740\0")], b"")].concat();

@@ -123,7 +123,7 @@ pub fn import_archive(data: &[u8]) {
             Archive::kept(name, file).whiteouts(true)
         }
     };
-    let mut writer = Writer::new(&volume, dir, Overrides::default()).leaving_out_unreadable(|_| {});
+    let mut writer = Writer::new(&volume, dir, Overrides::default()).skip_unreadable(true);
     let read = archive.read(true, 1, &mut writer);
     match read {
         // What a volume refuses at the end, such as flags, leaves it as sound as what it refuses before.

@@ -183,6 +183,7 @@ impl PipelineSink<Glance<'_>> for Sum<'_> {
         counted: Result<Counted>,
         _: &mut Vec<PipelineItem<Task, Result<Counted>>>,
     ) -> Result<()> {
+        self.survey.check_cancelled()?;
         let Counted { survey, several } = match counted {
             Ok(counted) => counted,
             Err(error) if error.is_unreadable() => return self.survey.unreadable(error),

@@ -43,7 +43,7 @@ impl Counters {
         match notice.kind {
             NoticeKind::Unreadable => drop(self.unreadable.fetch_add(1, Relaxed)),
             NoticeKind::Failed => drop(self.failed.fetch_add(1, Relaxed)),
-            NoticeKind::Warning | NoticeKind::NotStored => {}
+            NoticeKind::Warning | NoticeKind::NotStored | NoticeKind::Waiting => {}
         }
     }
 

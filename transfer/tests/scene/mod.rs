@@ -7,7 +7,7 @@ use std::sync::Arc;
 use block::MemoryDevice;
 use tar::{Builder, EntryType, Header};
 use volume::{OpenOptions, Options, Volume};
-use xebec_transfer::writer::Done;
+use xebec_transfer::ImportReport;
 use xebec_transfer::{Archive, Overrides, Source, Writer};
 
 #[path = "../../../volume/tests/common/mod.rs"]
@@ -27,12 +27,16 @@ impl Made {
         Volume::open(self.0.clone(), Options::default()).unwrap()
     }
 
-    pub fn write(&self, source: &dyn Source, overrides: Overrides) -> xebec_transfer::Result<Done> {
+    pub fn write(&self, source: &dyn Source, overrides: Overrides) -> xebec_transfer::Result<ImportReport> {
         self.write_all(&[source], overrides)
     }
 
     /// Sources on top of each other.
-    pub fn write_all(&self, sources: &[&dyn Source], overrides: Overrides) -> xebec_transfer::Result<Done> {
+    pub fn write_all(
+        &self,
+        sources: &[&dyn Source],
+        overrides: Overrides,
+    ) -> xebec_transfer::Result<ImportReport> {
         let volume = self.open();
         let mut writer = Writer::new(&volume, volume.root(), overrides);
         let read = sources.iter().try_for_each(|source| source.read(true, 3, &mut writer));

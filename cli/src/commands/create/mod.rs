@@ -1,35 +1,28 @@
 //! `xebec create`: creates an image from directories and archives.
-//!
-//! | part | does |
-//! |---|---|
-//! | `sources` | what `--from` names |
-//! | `wishes` | owners, modes, times and lists of overrides |
-//! | `build` | the volume: made, filled, unmounted, given its name |
-//! | `layout` | how large it is |
-//! | `place` | the image around the volume: a file or a device, a partition table, a format |
-//! | `progress` | how far it is, and what was done |
 
-mod build;
-mod layout;
-mod place;
-mod progress;
-mod sources;
-pub mod wishes;
+pub mod overrides;
 
-use std::ffi::OsString;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail};
+use base::time::Time;
 use clap::{Args, ValueEnum};
+use serde::Serialize;
+use transfer::{BuiltImage, Container, Counts, Error, FreeSpace, ImageBuilder, ImportReport};
 
 use crate::args::Global;
-use crate::commands::mkfs::Layout;
+use crate::commands::mkfs::{FormatOptions, refused, source_date_epoch, wrong};
 use crate::excludes::Exclude;
 use crate::interrupt;
+use crate::json;
 use crate::output::Messages;
-use crate::sizes;
-use place::Container;
-pub use progress::Summary;
-use wishes::Wishes;
+use crate::progress::TransferProgress;
+use crate::sizes::{self, spoken};
+use overrides::OverrideOptions;
 
 /// Arguments of `create`.
 #[derive(Debug, Args)]
@@ -67,15 +60,19 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = sizes::parse, conflicts_with = "free")]
     size: Option<u64>,
     /// Free space in the image, in bytes or in percent of the image.
-    #[arg(long, value_name = "BYTES|N%", value_parser = Free::parse)]
-    free: Option<Free>,
+    #[arg(long, value_name = "BYTES|N%", value_parser = parse_free)]
+    free: Option<FreeSpace>,
     /// Shrink the volume to its minimum size, as `xebec minimize` does.
     #[arg(long, conflicts_with_all = ["size", "free"])]
     minimize: bool,
+    /// Create a GPT with one partition for the volume.
+    #[arg(long)]
+    gpt: bool,
+    /// Image format.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Raw)]
+    format: Format,
     #[command(flatten)]
-    container: Container,
-    #[command(flatten)]
-    wishes: Wishes,
+    overrides: OverrideOptions,
     /// Do not cross file system boundaries; mount points are copied as empty directories.
     #[arg(short = 'x', long)]
     one_file_system: bool,
@@ -91,61 +88,24 @@ pub struct Arguments {
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
-    layout: Layout,
-    /// Target directory in the volume; empty for the root.
-    #[arg(skip)]
-    below: Vec<u8>,
+    layout: FormatOptions,
 }
 
-impl Arguments {
-    /// Arguments for an image of a directory, which is copied to `below` in it.
-    pub fn of_directory(image: &Path, below: &[u8], directory: &Path) -> Self {
-        Self {
-            image: image.into(),
-            from: vec![directory.into()],
-            size: None,
-            free: None,
-            minimize: false,
-            container: Container::default(),
-            wishes: Wishes::default(),
-            one_file_system: false,
-            exclude: Exclude::default(),
-            whiteouts: None,
-            reproducible: false,
-            force: false,
-            layout: Layout::default(),
-            below: below.into(),
-        }
-    }
-
-    /// Sets metadata overrides, exclude patterns, and whether other file systems are entered.
-    #[must_use]
-    pub fn with(mut self, wishes: &Wishes, exclude: &Exclude, one_file_system: bool) -> Self {
-        self.wishes = wishes.clone();
-        self.exclude = exclude.clone();
-        self.one_file_system = one_file_system;
-        self
-    }
-
-    /// Whether the image must be reproducible.
-    fn is_reproducible(&self) -> bool {
-        self.reproducible || std::env::var_os("SOURCE_DATE_EPOCH").is_some()
-    }
+/// Parses free space in bytes or percent.
+fn parse_free(text: &str) -> Result<FreeSpace, String> {
+    let Some(percent) = text.strip_suffix('%') else { return sizes::parse(text).map(FreeSpace::Bytes) };
+    let percent = percent.parse().ok().filter(|percent| *percent < 100);
+    percent.map(FreeSpace::Percent).ok_or_else(|| format!("`{text}`: expected 0% to 99%"))
 }
 
-/// Requested free space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Free {
-    Bytes(u64),
-    Percent(u64),
-}
-
-impl Free {
-    fn parse(text: &str) -> Result<Self, String> {
-        let Some(percent) = text.strip_suffix('%') else { return sizes::parse(text).map(Self::Bytes) };
-        let percent = percent.parse().ok().filter(|percent| *percent < 100);
-        percent.map(Self::Percent).ok_or_else(|| format!("`{text}`: expected 0% to 99%"))
-    }
+/// Image formats.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A raw image; unused space is sparse.
+    #[default]
+    Raw,
+    /// A qcow2 image.
+    Qcow2,
 }
 
 /// Formats of whiteouts.
@@ -155,16 +115,127 @@ pub enum Whiteouts {
     Oci,
 }
 
-/// Creates an image for another command.
-pub fn make(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<Summary> {
-    interrupt::abandon(arguments.image.display());
-    build::make(arguments, global, messages).map(|(_, summary)| summary)
+/// The JSON payload, in the order of docs/json.md.
+#[derive(Serialize)]
+struct Document {
+    size: u64,
+    #[serde(flatten)]
+    summary: Summary,
+}
+
+/// What was imported, as in JSON documents.
+#[derive(Serialize)]
+pub struct Summary {
+    pub files: u64,
+    pub links: u64,
+    pub bytes: u64,
+    pub seconds: f64,
+    pub not_kept: BTreeMap<&'static str, u64>,
+    pub unreadable: u64,
 }
 
 /// Runs `create`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    interrupt::abandon(arguments.image.display());
-    let messages = Messages::new(global, arguments.image.display().to_string());
-    build::build(arguments, global, &messages)?;
+    let mut messages = Messages::new(global, arguments.image.display().to_string());
+    messages.ignore_unreadable(arguments.exclude.ignore_unreadable);
+    let progress = TransferProgress::new(global, &messages);
+    let (size, summary) = build(arguments.builder(global)?, &arguments.image, &progress)?;
+    if global.json {
+        json::write("create", messages.image(), Document { size, summary })?;
+    } else {
+        messages.detail(format_args!("{} in all", spoken(size)));
+    }
     Ok(messages.finish())
+}
+
+impl Arguments {
+    fn builder(&self, global: &Global) -> anyhow::Result<ImageBuilder<'static>> {
+        let format = self.layout.parse(&self.image)?;
+        if format.log_device.is_some() {
+            return Err(wrong("-l logdev: the log of an image that is created lies in it".into()));
+        }
+        let mut builder = ImageBuilder::new(&self.image)
+            .format(format.options)
+            .readers(self.layout.readers())
+            .minimize(self.minimize)
+            .container(Container { gpt: self.gpt, qcow2: self.format == Format::Qcow2 })
+            .overrides(self.overrides.read()?)
+            .excludes(&self.exclude.patterns()?)
+            .one_file_system(self.one_file_system)
+            .whiteouts(self.whiteouts.is_some())
+            .skip_unreadable(self.exclude.ignore_unreadable)
+            .reproducible(self.reproducible)
+            .replace(self.force)
+            .wait(global.wait())
+            .threads(global.thread_count());
+        if let Some(size) = self.size {
+            builder = builder.size(size);
+        }
+        if let Some(free) = self.free {
+            builder = builder.free(free);
+        }
+        if let Some(seed) = self.layout.seed() {
+            builder = builder.seed(seed);
+        }
+        if self.from.iter().filter(|from| *from == "-").count() > 1 {
+            bail!("--from -: standard input can be given only once");
+        }
+        for from in &self.from {
+            builder =
+                add_source(builder, from).map_err(|error| anyhow!("--from {}: {error}", from.display()))?;
+        }
+        Ok(builder)
+    }
+}
+
+/// Adds the source that a `--from` names.
+fn add_source<'b>(builder: ImageBuilder<'b>, from: &OsStr) -> anyhow::Result<ImageBuilder<'b>> {
+    if let Some(layout) = from.as_bytes().strip_prefix(b"oci:") {
+        // As in skopeo: oci:DIR or oci:DIR:NAME.
+        let layout = OsStr::from_bytes(layout);
+        let named = layout.to_str().and_then(|text| text.rsplit_once(':'));
+        let (path, name) = match named {
+            Some((path, name)) if !Path::new(layout).exists() => (Path::new(path), Some(name)),
+            _ => (Path::new(layout), None),
+        };
+        return Ok(builder.from_oci(path, name)?);
+    }
+    if from == "-" {
+        return Ok(builder.from_reader("standard input", io::stdin()));
+    }
+    match std::fs::metadata(from)?.is_dir() {
+        true => Ok(builder.from_directory(from)?),
+        false => Ok(builder.from_archive(from)),
+    }
+}
+
+/// Builds an image, with the time of SOURCE_DATE_EPOCH if it is set; returns its size.
+pub fn build<'b>(
+    builder: ImageBuilder<'b>,
+    image: &Path,
+    progress: &'b TransferProgress<'b>,
+) -> anyhow::Result<(u64, Summary)> {
+    interrupt::abandon(image.display());
+    let builder = match source_date_epoch()? {
+        Some(time) => builder.time(Time { seconds: time.seconds, nanos: time.nanoseconds }),
+        None => builder,
+    };
+    let BuiltImage { size, report } = builder.progress(progress).build().map_err(explain)?;
+    let not_kept: BTreeMap<_, _> = report.lost.iter().map(|(lost, count)| (lost.name(), *count)).collect();
+    let ImportReport { files, links, bytes, unreadable, .. } = report;
+    let seconds = progress.finish(Counts { files, bytes }, &not_kept);
+    Ok((size, Summary { files, links, bytes, seconds, not_kept, unreadable }))
+}
+
+/// Names the options of an error.
+fn explain(error: Error) -> anyhow::Error {
+    match error {
+        Error::Exists { .. } => anyhow!("it exists already (--force replaces it)"),
+        Error::Option { option, problem } => wrong(format!("--{option}: {problem}")),
+        Error::Mkfs(error) => refused(error),
+        Error::Spool(error) => anyhow!(
+            "--from -: cannot be stored in a temporary file beside the image (not needed with --size): {error}"
+        ),
+        error => error.into(),
+    }
 }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Error, anyhow, bail};
 use base::Ino;
 use clap::Args;
-use transfer::{Archive, Overrides, Source, Writer};
+use transfer::{Archive, Notice, Overrides, Progress, Source, Writer};
 use xebec::Volume;
 
 use super::{Edit, bytes};
 use crate::commands::create::Whiteouts;
-use crate::commands::create::wishes::labels;
+use crate::commands::create::overrides::labels;
 use crate::excludes::{Exclude, left_out};
 use crate::failure::At;
 use crate::output::{Level, print_message};
@@ -78,6 +78,15 @@ impl TarIn {
     }
 }
 
+/// Prints warnings about skipped files.
+struct Warnings;
+
+impl Progress for Warnings {
+    fn notice(&self, notice: &Notice) {
+        print_message(Level::Warning, "", left_out(notice));
+    }
+}
+
 fn take_in(
     volume: &Volume,
     root: Ino,
@@ -86,10 +95,8 @@ fn take_in(
     ignores_unreadable: bool,
 ) -> anyhow::Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut writer = Writer::new(volume, root, overrides);
-    if ignores_unreadable {
-        writer = writer.leaving_out_unreadable(|error| print_message(Level::Warning, "", left_out(error)));
-    }
+    let mut writer =
+        Writer::new(volume, root, overrides).skip_unreadable(ignores_unreadable).progress(&Warnings);
     if let Err(error) = source.read(true, threads, &mut writer) {
         writer.give_up();
         return Err(error.into());

@@ -15,18 +15,19 @@ use format::inode::FileType;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use transfer::sync::{Done, Step};
-use transfer::{Directory, Sync};
+use transfer::{Directory, ImageBuilder, Sync};
 use xebec::Volume;
 
 use crate::args::Global;
 use crate::commands::create;
-use crate::commands::create::wishes::Wishes;
+use crate::commands::create::overrides::OverrideOptions;
 use crate::commands::edit::{DONE, directories, unmount};
 use crate::excludes::{Exclude, count_left_out, left_out};
 use crate::json;
 use crate::names::{printable, quoted};
 use crate::open::{self, image_and_path};
 use crate::output::{Messages, Stdout};
+use crate::progress::TransferProgress;
 use crate::sizes::spoken;
 
 /// Arguments of `sync`.
@@ -68,7 +69,7 @@ pub struct Arguments {
     #[command(flatten)]
     exclude: Exclude,
     #[command(flatten)]
-    wishes: Wishes,
+    overrides: OverrideOptions,
 }
 
 /// An image, and a path in it.
@@ -112,7 +113,8 @@ struct Document {
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let began = Instant::now();
     let image = &arguments.target.image;
-    let messages = Messages::new(global, image.display().to_string());
+    let mut messages = Messages::new(global, image.display().to_string());
+    messages.ignore_unreadable(arguments.exclude.ignore_unreadable);
     // Checked before the log is replayed.
     if !std::fs::metadata(&arguments.directory)
         .with_context(|| arguments.directory.display().to_string())?
@@ -172,12 +174,18 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 /// Creates a new image, as `create` does.
 fn create(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<u8> {
     let Target { image, path } = &arguments.target;
-    let making = create::Arguments::of_directory(image, path, &arguments.directory).with(
-        &arguments.wishes,
-        &arguments.exclude,
-        arguments.one_file_system,
-    );
-    let summary = create::make(&making, global, messages)?;
+    let progress = TransferProgress::new(global, messages);
+    let builder = ImageBuilder::new(image)
+        .from_directory(&arguments.directory)?
+        .target_directory(path)
+        .overrides(arguments.overrides.read()?)
+        .excludes(&arguments.exclude.patterns()?)
+        .one_file_system(arguments.one_file_system)
+        .skip_unreadable(arguments.exclude.ignore_unreadable)
+        .wait(global.wait())
+        .threads(global.thread_count());
+    let (_, summary) = create::build(builder, image, &progress)?;
+    messages.finish();
     if global.json {
         json::write(
             "sync",
@@ -231,7 +239,7 @@ fn update(
     let leave_out = |error: &transfer::Error| bar.suspend(|| messages.warn(left_out(error)));
     let sync = Sync {
         directory: &directory,
-        overrides: &arguments.wishes.overrides(None)?,
+        overrides: &arguments.overrides.read()?,
         delete: !arguments.no_delete,
         checksum: arguments.checksum,
         dry_run: arguments.dry_run,

@@ -3,19 +3,17 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use format::timestamp::Timestamp;
 use mkfs::{LogOptions, LogPlace, Options, Stripe};
-use sha2::{Digest as _, Sha256};
 
-use super::Layout;
+use super::FormatOptions;
 use super::suboptions::{SubOptions, Units};
 
 /// The parsed options.
 #[derive(Debug)]
-pub struct Chosen {
+pub struct ParsedFormat {
     pub options: Options,
     /// Device of an external log.
     pub log_device: Option<PathBuf>,
@@ -27,7 +25,7 @@ pub struct Chosen {
 const BASIC_BLOCK: u64 = 512;
 
 /// Parses the sub-options; the seed and the time are set by the caller.
-pub fn choose(layout: &Layout, image: &Path, words: &SubOptions) -> Result<Chosen, String> {
+pub fn parse(layout: &FormatOptions, image: &Path, words: &SubOptions) -> Result<ParsedFormat, String> {
     let defaults = Options::default().read_by(&layout.readers);
     let plain = Units { sector: 512, block: defaults.block_size.into() };
     let block_size = narrow(words.bytes('b', "size", plain)?, "-b size")?.unwrap_or(defaults.block_size);
@@ -73,7 +71,7 @@ pub fn choose(layout: &Layout, image: &Path, words: &SubOptions) -> Result<Chose
         ..defaults
     };
     let log_device = words.value('l', "logdev")?.map(PathBuf::from);
-    Ok(Chosen { options, log_device, is_file: words.switch('d', "file")?.unwrap_or(false) })
+    Ok(ParsedFormat { options, log_device, is_file: words.switch('d', "file")?.unwrap_or(false) })
 }
 
 /// A size with 32 bits in the format.
@@ -145,39 +143,11 @@ fn uuid(text: &str) -> Result<[u8; 16], String> {
     format::uuid::parse(text).ok_or_else(|| format!("-m uuid={text}: not a UUID"))
 }
 
-/// Parses the seed, or chooses a random one.
-pub fn seed(text: Option<&str>) -> anyhow::Result<[u8; 16]> {
-    let mut seed = [0; 16];
-    match text {
-        Some(text) => {
-            let digest = Sha256::digest(text.as_bytes());
-            seed.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
-        }
-        None => {
-            rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())
-                .context("no random numbers from the system (give a seed with --seed)")?;
-        }
-    }
-    Ok(seed)
-}
-
-/// Derives a number from a seed, for the purpose `of`.
-pub fn derived(seed: [u8; 16], of: &str) -> [u8; 16] {
-    let digest = Sha256::new().chain_update(seed).chain_update(of).finalize();
-    let mut number = [0; 16];
-    number.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
-    number
-}
-
-/// `SOURCE_DATE_EPOCH`, or the current time.
-pub fn time() -> anyhow::Result<Timestamp> {
-    if let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") {
-        let text = text.to_string_lossy();
-        let seconds =
-            text.parse().with_context(|| format!("SOURCE_DATE_EPOCH={text} is not a number of seconds"))?;
-        return Ok(Timestamp { seconds, nanoseconds: 0 });
-    }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the system clock is before 1970")?;
-    // Seconds since 1970 fit.
-    Ok(Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() })
+/// `SOURCE_DATE_EPOCH`, if it is set.
+pub fn source_date_epoch() -> anyhow::Result<Option<Timestamp>> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
+    let text = text.to_string_lossy();
+    let seconds =
+        text.parse().with_context(|| format!("SOURCE_DATE_EPOCH={text} is not a number of seconds"))?;
+    Ok(Some(Timestamp { seconds, nanoseconds: 0 }))
 }

@@ -13,14 +13,17 @@ mod target;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use block::Device;
 use clap::Args;
 use format::compatibility::Reader;
 use format::superblock::Superblock;
+use format::timestamp::Timestamp;
 use mkfs::{LogPlace, MkfsError, Plan};
 use serde::Serialize;
+use transfer::image::{self, seed};
 use transfer::{Directory, Overrides, Source as _, Writer};
 use xebec::Volume;
 
@@ -30,7 +33,7 @@ use crate::json;
 use crate::names::JsonName;
 use crate::output::{Coded, Stdout, exit_code};
 use crate::sizes;
-pub use choose::{Chosen, derived, seed, time};
+pub use choose::{ParsedFormat, source_date_epoch};
 use target::Target;
 
 /// Arguments of `mkfs`. Letters are those of `mkfs.xfs`.
@@ -57,7 +60,7 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = sizes::parse)]
     size: Option<u64>,
     #[command(flatten)]
-    layout: Layout,
+    layout: FormatOptions,
     /// User ID and group ID of the root directory (default: 0:0).
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     root_owner: Option<(u32, u32)>,
@@ -77,9 +80,9 @@ fn owner(text: &str) -> Result<(u32, u32), String> {
     numbers.ok_or_else(|| format!("`{text}`: expected UID:GID"))
 }
 
-/// Layout of a volume, with the options of `mkfs.xfs`.
+/// Options of a volume, as in `mkfs.xfs`.
 #[derive(Debug, Default, Args)]
-pub struct Layout {
+pub struct FormatOptions {
     /// Block options: size=NUM.
     #[arg(short, value_name = "WORDS")]
     block: Vec<String>,
@@ -124,9 +127,9 @@ pub struct Layout {
     seed: Option<String>,
 }
 
-impl Layout {
+impl FormatOptions {
     /// Parses the options for a volume in `image`; time and seed are not set.
-    pub fn choose(&self, image: &Path) -> anyhow::Result<Chosen> {
+    pub fn parse(&self, image: &Path) -> anyhow::Result<ParsedFormat> {
         let words = suboptions::SubOptions::read(&[
             ('b', &self.block),
             ('d', &self.data),
@@ -138,19 +141,12 @@ impl Layout {
             ('r', &self.realtime),
         ])
         .map_err(wrong)?;
-        choose::choose(self, image, &words).map_err(wrong)
+        choose::parse(self, image, &words).map_err(wrong)
     }
 
-    /// Fails if explicit options conflict with `--for`.
-    pub fn expect_readable(&self, plan: &Plan) -> anyhow::Result<()> {
-        let superblock = plan.superblock()?;
-        for reader in &self.readers {
-            let obstacles = reader.obstacles(&superblock.raw.features(), superblock.geometry.block_size);
-            if !obstacles.is_empty() {
-                return Err(wrong(format!("--for {reader}: does not support {}", obstacles.join(", "))));
-            }
-        }
-        Ok(())
+    /// Programs that must support the volume.
+    pub fn readers(&self) -> &[Reader] {
+        &self.readers
     }
 
     /// Seed of UUID and inode generations.
@@ -165,49 +161,62 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         let source = source.display();
         return Err(wrong(format!("-p {source}: not a directory (protofiles are not supported)")));
     }
-    let mut chosen = arguments.layout.choose(&arguments.image)?;
-    chosen.options.seed = seed(arguments.layout.seed())?;
-    chosen.options.time = time()?;
-    chosen.options.root_owner = arguments.root_owner.unwrap_or_default();
+    let mut format = arguments.layout.parse(&arguments.image)?;
+    format.options.seed = match arguments.layout.seed() {
+        Some(text) => seed::from_text(text),
+        None => seed::random().context("no random numbers from the system (give a seed with --seed)")?,
+    };
+    format.options.time = time()?;
+    format.options.root_owner = arguments.root_owner.unwrap_or_default();
     let target_options = target::TargetOptions {
-        size: arguments.size.or(if chosen.is_file { chosen.options.size } else { None }),
-        size_if_new: chosen.options.size,
+        size: arguments.size.or(if format.is_file { format.options.size } else { None }),
+        size_if_new: format.options.size,
         force: arguments.force,
         dry_run: arguments.dry_run,
     };
-    let image = Target::open(&arguments.image, &target_options, global)?;
-    let log_path = chosen.log_device.as_ref().or(global.log_device.as_ref());
+    let target = Target::open(&arguments.image, &target_options, global)?;
+    let log_path = format.log_device.as_ref().or(global.log_device.as_ref());
     let log = log_path
         .map(|path| {
-            let size = chosen.options.log.size;
+            let size = format.options.log.size;
             let target_options = target::TargetOptions { size: None, size_if_new: size, ..target_options };
             Target::open(path, &target_options, global)
         })
         .transpose()?;
     if let Some(log) = &log {
-        chosen.options.log.place = LogPlace::External(log.size());
+        format.options.log.place = LogPlace::External(log.size());
         // An explicit sector size applies to both devices.
-        if chosen.options.sector_size.is_none() {
-            chosen.options.log.sector_size.get_or_insert(log.sector_size());
+        if format.options.sector_size.is_none() {
+            format.options.log.sector_size.get_or_insert(log.sector_size());
         }
     }
-    let plan = Plan::new(&chosen.options, image.size(), image.sector_size()).map_err(refused)?;
-    arguments.layout.expect_readable(&plan)?;
+    let plan = Plan::new(&format.options, target.size(), target.sector_size()).map_err(refused)?;
+    image::check_readers(&plan, arguments.layout.readers()).map_err(|error| wrong(format!("--{error}")))?;
     if !arguments.dry_run {
         // Last, as all checks have passed.
-        [Some(&image), log.as_ref()].into_iter().flatten().try_for_each(Target::prepare)?;
-        mkfs::write(image.device()?, log.as_ref().map(Target::device).transpose()?, &plan)
+        [Some(&target), log.as_ref()].into_iter().flatten().try_for_each(Target::prepare)?;
+        mkfs::write(target.device()?, log.as_ref().map(Target::device).transpose()?, &plan)
             .map_err(refused)?;
         if let Some(source) = &arguments.populate {
             let log = log.as_ref().map(Target::shared_device).transpose()?;
-            populate(source, image.shared_device()?, log, global)?;
+            populate(source, target.shared_device()?, log, global)?;
         }
         if let Some(log) = log {
             log.finish()?;
         }
-        image.finish()?;
+        target.finish()?;
     }
     show(&plan.superblock()?, arguments, global)
+}
+
+/// `SOURCE_DATE_EPOCH`, or the current time.
+fn time() -> anyhow::Result<Timestamp> {
+    if let Some(time) = source_date_epoch()? {
+        return Ok(time);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the system clock is before 1970")?;
+    // Seconds since 1970 fit.
+    Ok(Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() })
 }
 
 /// Copies a directory to a new volume.

@@ -1,17 +1,17 @@
-//! What the user wants otherwise than the sources have it.
+//! Options that override metadata of the sources.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::anyhow;
-use base::time::Time;
 use clap::Args;
 use transfer::{Labels, Overrides};
 
 use crate::commands::edit::mode::Mode;
 
-/// Owners, modes and lists of overrides.
+/// Overrides of owners, modes and labels.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Wishes {
+pub struct OverrideOptions {
     /// Set owner and group of all files.
     #[arg(long, value_name = "UID[:GID]", value_parser = owner, help_heading = "Metadata")]
     owner: Option<(u32, Option<u32>)>,
@@ -35,16 +35,15 @@ pub fn labels(path: &Path) -> anyhow::Result<Labels> {
     Labels::parse(&text).map_err(|error| named(&error))
 }
 
-impl Wishes {
-    /// All of them together; no time is behind `latest`.
-    pub fn overrides(&self, latest: Option<Time>) -> anyhow::Result<Overrides> {
+impl OverrideOptions {
+    /// Reads all lists.
+    pub fn read(&self) -> anyhow::Result<Overrides> {
         let mut overrides = Overrides::default();
-        overrides.latest = latest;
         if let Some((uid, gid)) = self.owner {
             (overrides.uid, overrides.gid) = (Some(uid), gid);
         }
         if let Some(mode) = self.mode.clone() {
-            overrides.mode = Some(Box::new(move |permissions, directory| mode.apply(permissions, directory)));
+            overrides.mode = Some(Arc::new(move |permissions, directory| mode.apply(permissions, directory)));
         }
         overrides.labels = self.file_contexts.as_deref().map(labels).transpose()?;
         for path in &self.overrides {

@@ -1,25 +1,15 @@
-//! Trees of many shapes: what is counted of them is enough for them.
+//! The estimated size suffices for trees of many shapes.
 //!
-//! A tree of files of gigabytes was refused in the end, "it is full", as the image was made for fewer blocks than could
-//! be reserved. Contents are not written here: blocks are mapped for them, so that terabytes take a moment.
+//! A tree of files of gigabytes failed at the end because the volume was full: it was created with fewer blocks than
+//! its files had to reserve. Contents are not written here: blocks are allocated for them, so that terabytes take a
+//! moment.
 
-use clap::Parser;
 use model::Rng;
-use transfer::Stored;
-use transfer::Survey;
-use transfer::survey::{Seen, What};
-use xebec::{NewFile, SetAttribute};
+use volume::{NewFile, SetAttribute};
 
 use super::*;
-use crate::args::Global;
-
-#[derive(Parser)]
-struct Command {
-    #[command(flatten)]
-    global: Global,
-    #[command(flatten)]
-    arguments: Arguments,
-}
+use crate::survey::{Seen, Survey, What, attribute_bytes};
+use crate::{ImageBuilder, Stored};
 
 /// Files of one kind in one directory.
 #[derive(Clone, Copy, Debug)]
@@ -78,14 +68,14 @@ impl Files {
         let mut stored = Stored::default();
         self.runs().for_each(|run| stored.add(&run));
         let what = What::File { size: self.size(), stored };
-        let attributes = transfer::survey::attribute_bytes(&self.attributes());
+        let attributes = attribute_bytes(&self.attributes());
         let seen = Seen { name: self.name, attributes, what, modified: Time::default() };
         (0..self.count).for_each(|_| survey.count(&seen));
         let dir = Seen { name: 4, attributes: 0, what: What::Directory, modified: Time::default() };
         survey.count(&dir);
     }
 
-    fn make(&self, volume: &Volume, dir: u64) -> xebec::Result<()> {
+    fn make(&self, volume: &Volume, dir: u64) -> volume::Result<()> {
         let dir = volume.create(volume.root(), format!("d{dir}").as_bytes(), &NewFile::directory())?;
         for n in 0..self.count {
             let name = format!("{n:0width$}", width = self.name);
@@ -100,19 +90,18 @@ impl Files {
     }
 }
 
-fn fits(block_size: &str, shape: &[Files], seed: u64) {
+fn fits(block_size: u32, shape: &[Files], seed: u64) {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    let size = format!("size={block_size}");
-    let arguments = ["create", image.to_str().unwrap(), "--from", ".", "-b", &size, "--reproducible"];
-    let Command { global, arguments } = Command::parse_from(arguments);
-    let site = Site::open(&image, false, arguments.container, &global).unwrap();
-    let choice = Choice::of(&arguments, &site).unwrap();
-    let mut survey = Survey::new(choice.options.block_size);
+    let builder =
+        ImageBuilder::new(&image).format(Options { block_size, ..Options::default() }).reproducible(true);
+    let target = Target::open(&image, &builder).unwrap();
+    let plans = Plans::new(&builder, &target).unwrap();
+    let mut survey = Survey::new(block_size);
     shape.iter().for_each(|files| files.count(&mut survey));
-    let (moment, need) = (Time::default(), survey.need());
-    let layout = Layout { site: &site, arguments: &arguments, choice: &choice, moment, need, spare: 0 };
-    let New { volume, .. } = layout.make().unwrap();
+    let (time, estimate) = (Time::default(), survey.estimate());
+    let layout = Layout { target: &target, plans: &plans, time, estimate, spare: 0 };
+    let NewVolume { volume, .. } = layout.create().unwrap();
     let space = || volume.statistics().blocks_available;
     let before = space();
     for (dir, files) in (0..).zip(shape) {
@@ -128,11 +117,11 @@ fn fits(block_size: &str, shape: &[Files], seed: u64) {
 }
 
 #[test]
-fn what_is_counted_is_enough() {
+fn the_estimate_suffices() {
     let from = std::env::var("XEBEC_SHAPES_FROM").map_or(1, |from| from.parse().unwrap());
     for seed in from..from + 60 {
         let mut rng = Rng::new(seed);
-        let block_size = ["1024", "4096", "4096", "4096", "65536"][rng.index(5)];
+        let block_size = [1024, 4096, 4096, 4096, 65536][rng.index(5)];
         fits(block_size, &shape(&mut rng), seed);
     }
 }
@@ -141,5 +130,5 @@ fn what_is_counted_is_enough() {
 #[test]
 fn pages_between_holes_are_counted_as_blocks() {
     let files = Files { count: 60, runs: 300, data: 4096, hole: 1 << 20, name: 8, attribute: 0 };
-    ["4096", "65536"].iter().for_each(|block_size| fits(block_size, &[files], 0));
+    [4096, 65536].iter().for_each(|block_size| fits(*block_size, &[files], 0));
 }

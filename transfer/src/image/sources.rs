@@ -1,0 +1,93 @@
+//! Opens the sources of an image.
+
+use std::fs::File;
+use std::io::{self, Read, Seek as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use super::ImageBuilder;
+use crate::item::Receiver;
+use crate::survey::Survey;
+use crate::{Archive, Directory, Error, Result, Source};
+
+/// A source as it was given.
+pub enum ImageSource {
+    Directory(PathBuf),
+    Archive(PathBuf),
+    Stream { name: PathBuf, stream: Box<dyn Read + Send> },
+    Layer(Archive),
+    Other(Box<dyn Source>),
+}
+
+impl ImageSource {
+    pub fn stream(name: PathBuf, stream: Box<dyn Read + Send>) -> Self {
+        Self::Stream { name, stream }
+    }
+}
+
+/// Open sources, in their order.
+pub struct Sources(Vec<Box<dyn Source>>);
+
+/// How closely sources are examined before they are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SurveyDepth {
+    /// Names and sizes, and attributes of a sample.
+    Sampled,
+    /// Everything except contents.
+    Full,
+}
+
+impl Sources {
+    /// Opens the sources of an image. Streams are stored in a temporary file if they are read twice.
+    pub fn open(builder: &mut ImageBuilder<'_>, read_twice: bool) -> Result<Self> {
+        let sources = std::mem::take(&mut builder.sources);
+        sources.into_iter().map(|source| open(source, builder, read_twice)).collect::<Result<_>>().map(Self)
+    }
+
+    /// Counts the files of all sources.
+    pub fn survey(&self, depth: SurveyDepth, threads: usize, survey: &mut Survey) -> Result<()> {
+        self.0.iter().try_for_each(|source| match depth {
+            SurveyDepth::Sampled => source.look(threads, survey),
+            SurveyDepth::Full => source.read(false, threads, survey),
+        })
+    }
+
+    /// Passes all sources to a receiver, one after the other.
+    pub fn read(&self, threads: usize, receiver: &mut dyn Receiver) -> Result<()> {
+        self.0.iter().try_for_each(|source| source.read(true, threads, receiver))
+    }
+}
+
+fn open(source: ImageSource, builder: &ImageBuilder<'_>, read_twice: bool) -> Result<Box<dyn Source>> {
+    let (excludes, whiteouts) = (&builder.excludes, builder.whiteouts);
+    Ok(match source {
+        ImageSource::Directory(path) => {
+            // Which files share blocks may differ on another machine with the same files.
+            let shares = !builder.is_reproducible();
+            let source = Directory::new(&path).one_file_system(builder.one_file_system).shares(shares);
+            let source = source.excludes(excludes);
+            // An image that is replaced is not imported.
+            Box::new(match std::fs::metadata(&builder.image) {
+                Ok(image) => source.without(image.dev(), image.ino()),
+                Err(_) => source,
+            })
+        }
+        ImageSource::Archive(path) => Box::new(Archive::new(&path).whiteouts(whiteouts).excludes(excludes)),
+        ImageSource::Stream { name, stream } if read_twice || whiteouts => {
+            let file = store(stream, &builder.image).map_err(Error::Spool)?;
+            Box::new(Archive::kept(&name, file).whiteouts(whiteouts).excludes(excludes))
+        }
+        ImageSource::Stream { name, stream } => Box::new(Archive::once(&name, stream).excludes(excludes)),
+        ImageSource::Layer(layer) => Box::new(layer.excludes(excludes)),
+        ImageSource::Other(source) => source,
+    })
+}
+
+/// Stores a stream in a temporary file beside the image.
+fn store(mut stream: Box<dyn Read + Send>, image: &Path) -> io::Result<File> {
+    let folder = image.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let mut file = tempfile::tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    io::copy(&mut stream, &mut file)?;
+    file.rewind()?;
+    Ok(file)
+}
