@@ -1,4 +1,4 @@
-//! What is compared with what, and the ratio to reach.
+//! Commands of Xebec, their peers and targets.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,37 +7,37 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 
 use crate::images::Images;
-use crate::measure::{Run, Usage};
+use crate::measure::{MeasuredCommand, Usage};
 use crate::mount::Mount;
 
-/// What every bench needs.
+/// Settings of all benchmarks.
 pub struct Setup {
-    /// The program to measure.
+    /// Path of `xebec`.
     pub xebec: PathBuf,
-    /// The images.
+    /// Images of the benchmarks.
     pub images: Images,
-    /// Measured turns of each side.
+    /// Measured runs of each side.
     pub rounds: u32,
 }
 
-/// The runs of one comparison.
+/// Results of one comparison.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
-    /// What both sides do, in words.
+    /// Description of the task.
     pub task: String,
-    /// The image.
+    /// Path of the image.
     pub image: PathBuf,
-    /// Our command.
+    /// Xebec's command.
     pub xebec_command: String,
     /// The peer's command.
     pub peer_command: String,
-    /// The ratio of median wall times to reach, ours through the peer's; `None` where the row only informs.
+    /// Highest accepted ratio of median wall times (Xebec / peer).
     pub wall_target: Option<f64>,
-    /// The same of peak memory.
+    /// Highest accepted ratio of peak memory.
     pub rss_target: Option<f64>,
-    /// Our runs, in the order in which they were made.
+    /// Xebec's runs, in order.
     pub xebec: Vec<Usage>,
-    /// The peer's, each right after ours of the same place.
+    /// The peer's runs, each after Xebec's run of the same index.
     pub peer: Vec<Usage>,
 }
 
@@ -45,19 +45,20 @@ pub struct Comparison {
 pub fn check(setup: &Setup) -> anyhow::Result<Vec<Comparison>> {
     let image = setup.images.million()?;
     let repair = newest_repair();
-    let ours = Run::new([setup.xebec.as_os_str(), "check".as_ref(), image.as_os_str()]);
+    let ours = MeasuredCommand::new([setup.xebec.as_os_str(), "check".as_ref(), image.as_os_str()]);
     let words = [repair.as_os_str(), "-n".as_ref(), "-f".as_ref(), image.as_os_str()];
     let mut comparison = Comparison::new("check the volume", &image, Some(0.25), Some(0.2));
-    comparison.alternate(setup.rounds, &ours, |_| Ok(Run::new(words)))?;
+    comparison.alternate(setup.rounds, &ours, |_| Ok(MeasuredCommand::new(words)))?;
     Ok(vec![comparison])
 }
 
 /// Listing a volume of a million inodes.
 pub fn ls(setup: &Setup) -> anyhow::Result<Vec<Comparison>> {
     let image = setup.images.million()?;
-    let ours = Run::new([setup.xebec.as_os_str(), "ls".as_ref(), "-lR".as_ref(), image.as_os_str()]);
+    let ours =
+        MeasuredCommand::new([setup.xebec.as_os_str(), "ls".as_ref(), "-lR".as_ref(), image.as_os_str()]);
     let mount = Mount::new(&image)?;
-    let peer = Run::new(["find", ".", "-ls"]).within(mount.folder());
+    let peer = MeasuredCommand::new(["find", ".", "-ls"]).within(mount.folder());
     same_count(&ours, &peer)?;
     let task = "list every file (peer: find on the kernel's mount, its caches warm)";
     let mut comparison = Comparison::new(task, &image, Some(0.15), None);
@@ -65,16 +66,16 @@ pub fn ls(setup: &Setup) -> anyhow::Result<Vec<Comparison>> {
     Ok(vec![comparison])
 }
 
-/// Taking out a tree of 65,000 files.
+/// Extracting a tree of 65,000 files.
 pub fn extract(setup: &Setup) -> anyhow::Result<Vec<Comparison>> {
     let image = setup.images.tree()?;
     let ours =
         [setup.xebec.as_os_str(), "extract".as_ref(), image.as_os_str(), "--to".as_ref(), "-".as_ref()];
-    let ours = Run::new(ours).piped();
-    let peer = |mount: &Mount| Run::new(["tar", "cf", "-", "."]).within(mount.folder()).piped();
+    let ours = MeasuredCommand::new(ours).piped();
+    let peer = |mount: &Mount| MeasuredCommand::new(["tar", "cf", "-", "."]).within(mount.folder()).piped();
     same_names(&ours, &peer(&Mount::new(&image)?))?;
 
-    // A fresh mount for each run: the image's pages are cached for both sides, and nothing else is for either.
+    // A fresh mount for each run: both sides find the image in the page cache, and nothing else.
     let task = "extract all to a tar stream (peer: tar on a fresh kernel mount)";
     let mut fresh = Comparison::new(task, &image, Some(0.6), None);
     let mut mount = None;
@@ -105,12 +106,13 @@ impl Comparison {
         }
     }
 
-    /// Ours, the peer's, ours, the peer's; the first of each is not kept. `peer` prepares each of the peer's runs.
+    /// Runs Xebec and the peer alternately; the first run of each is not counted. `peer` prepares each of the peer's
+    /// runs.
     fn alternate(
         &mut self,
         rounds: u32,
-        ours: &Run,
-        mut peer: impl FnMut(u32) -> anyhow::Result<Run>,
+        ours: &MeasuredCommand,
+        mut peer: impl FnMut(u32) -> anyhow::Result<MeasuredCommand>,
     ) -> anyhow::Result<()> {
         for round in 0..=rounds {
             let xebec = ours.measure()?;
@@ -127,36 +129,37 @@ impl Comparison {
     }
 }
 
-/// The newest xfs_repair of this machine: the one that CI installs apart, else Debian's.
+/// The newer `xfs_repair` that CI installs, or else Debian's.
 pub fn newest_repair() -> PathBuf {
     let judges = std::env::var_os("XEBEC_JUDGES").unwrap_or("/opt/xebec-judges".into());
-    let apart = Path::new(&judges).join("bin/xfs_repair");
-    if apart.exists() { apart } else { "xfs_repair".into() }
+    let newer = Path::new(&judges).join("bin/xfs_repair");
+    if newer.exists() { newer } else { "xfs_repair".into() }
 }
 
-/// Both listings must speak of equally many files: `find` has one line for each, ours also headings and totals.
-fn same_count(ours: &Run, peer: &Run) -> anyhow::Result<()> {
+/// Checks that both listings have the same number of files. `find` prints one line for each; `ls -lR` prints headings
+/// and totals as well.
+fn same_count(ours: &MeasuredCommand, peer: &MeasuredCommand) -> anyhow::Result<()> {
     let entry = |line: &&[u8]| line.first().is_some_and(|c| b"-dlbcps".contains(c)) && line.contains(&b' ');
     let listed = ours.output()?.split(|byte| *byte == b'\n').filter(entry).count();
-    // `find` lists the directory it was given, too.
+    // `find` also lists its start directory.
     let found = peer.output()?.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count() - 1;
     if listed != found {
-        bail!("xebec lists {listed} files and find {found}: there is nothing to compare");
+        bail!("xebec lists {listed} files, find {found}: the results cannot be compared");
     }
     Ok(())
 }
 
-/// Both archives must hold the same names.
-fn same_names(ours: &Run, peer: &Run) -> anyhow::Result<()> {
+/// Checks that both archives have the same names.
+fn same_names(ours: &MeasuredCommand, peer: &MeasuredCommand) -> anyhow::Result<()> {
     let (ours, theirs) = (names(&ours.output()?)?, names(&peer.output()?)?);
     if let Some(name) = ours.symmetric_difference(&theirs).next() {
         let (has, lacks) = if ours.contains(name) { ("xebec's", "tar's") } else { ("tar's", "xebec's") };
-        bail!("`{name}` is in {has} archive and not in {lacks}: there is nothing to compare");
+        bail!("`{name}` is in {has} archive but not in {lacks}: the results cannot be compared");
     }
     Ok(())
 }
 
-/// The names of an archive, as `tar t` prints them, without a leading `./` and a final `/`.
+/// Names in an archive, from `tar t`, without a leading `./` and a trailing `/`.
 fn names(archive: &[u8]) -> anyhow::Result<BTreeSet<String>> {
     use std::io::Write;
     use std::process::{Command, Stdio};

@@ -1,12 +1,12 @@
-//! Images of whole trees, in one command, beside what people use today.
+//! Images of whole trees, compared with other tools.
 //!
-//! | part | Xebec | beside it |
+//! | part | Xebec | peer |
 //! |---|---|---|
 //! | `directory` | `create --from DIR` | `mke2fs -d`; and, as root, `mkfs.xfs`, a loop mount, `tar x`, `umount` |
 //! | `sync` | `sync` of a directory that did not change | `create --from` it |
-//! | `empty` | `create --from` a tar of empty files | the same by way of the kernel |
+//! | `empty` | `create --from` a tar archive of empty files | `mkfs.xfs`, a loop mount, `tar x`, `umount` |
 //!
-//! Every side ends with a stable image: `umount` and `mke2fs` flush theirs, too. Sources are in the page cache.
+//! Each side ends with a flushed image, as `umount` and `mke2fs` flush, too. Sources are in the page cache.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -14,26 +14,26 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::measure::{Run, turns};
-use crate::table::{Part, Row, Table, Target};
+use crate::measure::{MeasuredCommand, alternate};
+use crate::table::{Experiment, Row, Table, Target};
 
-/// How much is measured.
+/// Size of the measurement.
 #[derive(Clone, Debug)]
 pub struct Scale {
-    /// Where the images are made.
+    /// Directory of the images.
     pub folder: PathBuf,
-    /// The program.
+    /// Path of `xebec`.
     pub xebec: PathBuf,
-    /// Measured turns of each side.
+    /// Measured runs of each side.
     pub rounds: u32,
-    /// The directory.
+    /// Source directory.
     pub source: PathBuf,
-    /// Empty files in the archive.
+    /// Number of empty files in the archive.
     pub files: u32,
 }
 
 impl Scale {
-    /// A real measurement, or one that only shows that the harness works.
+    /// The sizes of a measurement, or of a smoke test of the harness.
     pub fn new(folder: PathBuf, xebec: PathBuf, rounds: u32, smoke: bool) -> Self {
         let (source, files) = if smoke { ("/etc", 1_000) } else { ("/usr/share", 1_000_000) };
         Self { folder, xebec, rounds, source: source.into(), files }
@@ -44,14 +44,14 @@ impl Scale {
     }
 }
 
-/// Runs the parts that have `only` in their names.
+/// Runs the parts whose names contain `only`.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    let parts: [(&str, Part<Scale>); 3] = [("directory", directory), ("sync", sync), ("empty", empty)];
+    let parts: [(&str, Experiment<Scale>); 3] = [("directory", directory), ("sync", sync), ("empty", empty)];
     table.run(scale, &parts, only)
 }
 
-/// The kernel's way: a volume of 4 GiB, mounted, filled by tar, unmounted.
+/// Creates an image of 4 GiB through the kernel: image, mount point, archive.
 const KERNEL: &str = r#"
 truncate -s 4G "$1" && mkfs.xfs -q "$1" && mount -o loop,nouuid "$1" "$2" && tar -xf "$3" -C "$2"
 umount "$2"
@@ -59,7 +59,7 @@ umount "$2"
 
 fn directory(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     let archive = scale.file("source.tar");
-    Run::new(["tar", "-C"]).with(&scale.source).with("-cf").with(&archive).with(".").measure()?;
+    MeasuredCommand::new(["tar", "-C"]).with(&scale.source).with("-cf").with(&archive).with(".").measure()?;
     let mut peak = Vec::new();
     let mut ours = || {
         let used = fresh(scale, |image| ours(scale, image, &scale.source))?;
@@ -68,15 +68,18 @@ fn directory(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     };
     let mut ext4 = || {
         let run = |image: &Path| {
-            Run::new(["mke2fs", "-q", "-t", "ext4", "-d"]).with(&scale.source).with(image).with("4G")
+            MeasuredCommand::new(["mke2fs", "-q", "-t", "ext4", "-d"])
+                .with(&scale.source)
+                .with(image)
+                .with("4G")
         };
         Ok(fresh(scale, run)?.0)
     };
-    let (first, second) = turns(scale.rounds, &mut ours, &mut ext4)?;
+    let (first, second) = alternate(scale.rounds, &mut ours, &mut ext4)?;
     let task = format!("an image of {}", scale.source.display());
     add(table, &task, "mke2fs -d", (first, second), 0.1);
     let mut kernel = || Ok(fresh(scale, |image| kernels(scale, image, &archive))?.0);
-    let (first, second) = turns(scale.rounds, &mut ours, &mut kernel)?;
+    let (first, second) = alternate(scale.rounds, &mut ours, &mut kernel)?;
     add(table, &task, "mkfs.xfs, a loop mount, tar x, umount", (first, second), 1.0 / 3.0);
     std::fs::remove_file(archive)?;
     table.add(Row {
@@ -95,11 +98,12 @@ fn sync(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     let image = scale.file("synced.img");
     ours(scale, &image, &scale.source).measure()?;
     let sync = || {
-        let run = Run::new([&scale.xebec]).with("sync").with(&scale.source).with(&image).with("-q");
+        let run =
+            MeasuredCommand::new([&scale.xebec]).with("sync").with(&scale.source).with(&image).with("-q");
         Ok(run.measure()?.wall_s)
     };
     let create = || Ok(fresh(scale, |image| ours(scale, image, &scale.source))?.0);
-    let (first, second) = turns(scale.rounds, sync, create)?;
+    let (first, second) = alternate(scale.rounds, sync, create)?;
     std::fs::remove_file(&image)?;
     table.add(Row {
         task: format!("{} once more, unchanged", scale.source.display()),
@@ -118,34 +122,40 @@ fn empty(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     write_empty(&archive, scale.files)?;
     let ours = || Ok(fresh(scale, |image| ours(scale, image, &archive))?.0);
     let kernel = || Ok(fresh(scale, |image| kernels(scale, image, &archive))?.0);
-    let measured = turns(scale.rounds, ours, kernel)?;
+    let measured = alternate(scale.rounds, ours, kernel)?;
     let task = format!("an image of a tar with {} empty files", scale.files);
     add(table, &task, "mkfs.xfs, a loop mount, tar x, umount", measured, 0.25);
     std::fs::remove_file(archive)?;
     Ok(())
 }
 
-fn ours(scale: &Scale, image: &Path, source: &Path) -> Run {
-    Run::new([&scale.xebec]).with("create").with(image).with("--from").with(source).with("-q")
+fn ours(scale: &Scale, image: &Path, source: &Path) -> MeasuredCommand {
+    MeasuredCommand::new([&scale.xebec]).with("create").with(image).with("--from").with(source).with("-q")
 }
 
-fn kernels(scale: &Scale, image: &Path, archive: &Path) -> Run {
+fn kernels(scale: &Scale, image: &Path, archive: &Path) -> MeasuredCommand {
     let mount = scale.file("mnt");
-    // It is there already after the first turn.
+    // It exists after the first run.
     let _ = std::fs::create_dir(&mount);
-    Run::new(["bash", "-c", KERNEL, "kernel"]).with(image).with(mount).with(archive)
+    MeasuredCommand::new(["bash", "-c", KERNEL, "kernel"]).with(image).with(mount).with(archive)
 }
 
-/// Seconds, and MiB of memory, of a run that makes an image where there is none.
-fn fresh(scale: &Scale, run: impl FnOnce(&Path) -> Run) -> anyhow::Result<(f64, f64)> {
+/// Runs a command that creates an image; returns seconds and peak memory in MiB.
+fn fresh(scale: &Scale, run: impl FnOnce(&Path) -> MeasuredCommand) -> anyhow::Result<(f64, f64)> {
     let image = scale.file("created.img");
     let used = run(&image).measure()?;
     std::fs::remove_file(&image)?;
     Ok((used.wall_s, used.rss_peak_bytes as f64 / f64::from(1 << 20)))
 }
 
-fn add(table: &mut Table, task: &str, peer: &'static str, (ours, other): (Vec<f64>, Vec<f64>), most: f64) {
-    let target = Some(Target::RatioAtMost(most));
+fn add(
+    table: &mut Table,
+    task: &str,
+    peer: &'static str,
+    (ours, other): (Vec<f64>, Vec<f64>),
+    ratio_max: f64,
+) {
+    let target = Some(Target::RatioAtMost(ratio_max));
     table.add(Row {
         task: task.into(),
         unit: "s",
@@ -157,7 +167,7 @@ fn add(table: &mut Table, task: &str, peer: &'static str, (ours, other): (Vec<f6
     });
 }
 
-/// Empty files, a thousand a directory.
+/// Writes an archive of empty files, a thousand per directory.
 fn write_empty(path: &Path, files: u32) -> anyhow::Result<()> {
     let mut archive = tar::Builder::new(BufWriter::new(File::create(path)?));
     let mut header = tar::Header::new_ustar();

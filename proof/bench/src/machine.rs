@@ -1,34 +1,34 @@
-//! What a report must say of where it was made.
+//! Description of the machine in a report.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Serialize;
 
-/// The machine, and the versions of everything that was measured.
+/// The machine, and the versions of the measured programs.
 #[derive(Debug, Serialize)]
 pub struct Machine {
-    /// The processor's own name.
+    /// Model name of the CPU.
     pub processor: String,
-    /// Cores that this process may use.
+    /// CPUs available to this process.
     pub cores: usize,
-    /// Memory in bytes.
+    /// Size of memory in bytes.
     pub memory_bytes: u64,
-    /// The kernel.
+    /// Name and release of the kernel.
     pub kernel: String,
-    /// The distribution.
+    /// Name of the distribution.
     pub system: String,
-    /// How busy the machine was before: processes that wanted to run, on average over a minute.
+    /// Load average over a minute, before the first run.
     pub load: f64,
-    /// The commit of this checkout, with `+` behind it where files were changed since.
+    /// Commit of this checkout, with a `+` if files are modified.
     pub commit: String,
-    /// The optimisation of this program, and of the xebec that it built.
+    /// Profile of this program, and of the `xebec` that it built.
     pub profile: String,
-    /// What each program says of its version, by program.
+    /// Programs and their versions.
     pub versions: Vec<(String, String)>,
 }
 
-/// Looks around. What cannot be found out is `unknown`, not an error.
+/// Describes this machine. What cannot be determined is `unknown`, not an error.
 pub fn describe(xebec: &Path) -> anyhow::Result<Machine> {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -78,7 +78,7 @@ fn commit() -> Option<String> {
     Some(if changed { format!("{commit}+") } else { commit })
 }
 
-/// What follows `key` at the start of a line.
+/// The rest of the line that begins with `key`.
 fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
 }

@@ -1,26 +1,27 @@
-//! Xebec beside its peers, in one run, on the same image, by ratio.
+//! Benchmarks: Xebec and its peers in one run, on the same image. Results are ratios.
 //!
-//! | part | subject |
+//! | module | subject |
 //! |---|---|
-//! | [`benches`] | what is compared with what, and the ratio to reach |
-//! | [`engine`] | the engine's rates of changes, beside the kernel's |
-//! | [`contents`] | rates of reading and writing contents and attributes, beside the kernel's |
-//! | [`create`] | images of whole trees, beside what people use today |
-//! | [`mounted`] | mounts, beside each other |
-//! | [`side`] | a volume on either side, and what both can do |
-//! | [`measure`] | one run of a command: time, processor time, peak memory |
-//! | [`images`] | the images: ready ones, or made through the kernel |
-//! | [`mount`] | the kernel's mount of an image, in a namespace of our own |
-//! | [`machine`] | what a report must say of where it was made |
-//! | [`table`] | a row for each rate |
-//! | [`report`] | the tables and the JSON |
+//! | [`benches`] | check, ls, extract: Xebec's command and its peer |
+//! | [`engine`] | rates of metadata changes, compared with the kernel's |
+//! | [`contents`] | reading and writing file contents and attributes, compared with the kernel's |
+//! | [`create`] | images of whole trees, compared with other tools |
+//! | [`mounted`] | mounts of different file systems |
+//! | [`bench_volume`] | a volume of Xebec or of the kernel, with the same operations |
+//! | [`measure`] | one run of a command: time, CPU time, peak memory |
+//! | [`images`] | images of the benchmarks |
+//! | [`mount`] | read-only mount of an image by the kernel |
+//! | [`machine`] | description of the machine |
+//! | [`table`] | rows of results |
+//! | [`report`] | output as text and JSON |
 //!
-//! # How it is measured
-//! Xebec and its peer take turns, so that a change in the machine's mood hits both. The image is read once before, so
-//! that it lies in the page cache for both; one turn each goes unmeasured. The report gives medians with the lowest and
-//! the highest run, and a ratio of medians: absolute numbers belong to one machine, ratios travel better.
+//! # Method
+//! Xebec and its peer run alternately, so that other load on the machine affects both. The image is in the page cache
+//! for both, and the first run of each is not counted. The report gives medians with the lowest and the highest run,
+//! and the ratio of the medians, which depends less on the machine than absolute numbers do.
 #![forbid(unsafe_code)]
 
+mod bench_volume;
 mod benches;
 mod contents;
 mod create;
@@ -31,7 +32,6 @@ mod measure;
 mod mount;
 mod mounted;
 mod report;
-mod side;
 mod table;
 
 use std::os::unix::process::CommandExt;
@@ -45,58 +45,59 @@ use clap::{Parser, ValueEnum};
 #[derive(Parser)]
 #[command(name = "xebec-bench")]
 struct Options {
-    /// What to compare.
+    /// Benchmark to run.
     #[arg(value_enum, default_value = "all")]
-    bench: Choice,
+    bench: Benchmark,
     /// Also write the report as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Measured turns of each.
+    /// Measured runs of each side.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Small images and one turn: whether the harness works, not how fast anything is.
+    /// Test the harness: small images and one run. The results mean nothing.
     #[arg(long)]
     smoke: bool,
-    /// Most inodes of the engine's experiments: ten million take some minutes and 7 GB of disk.
+    /// Maximum number of inodes in `engine`: ten million take some minutes and 7 GB of disk.
     #[arg(long, default_value_t = 10_000_000)]
     inodes: u32,
-    /// Of the engine, of contents, of create and of mount, only parts with this in their names: namespace, collisions,
-    /// commits, recovery, instructions, finobt; stream, cached, small, attributes; directory, empty; calls, stream,
-    /// programs.
+    /// MeasuredCommand only parts whose names contain NAME. `engine`: namespace, collisions, commits, recovery,
+    /// instructions, finobt; `contents`: stream, cached, small, attributes; `create`: directory, sync, empty; `mount`:
+    /// calls, stream, programs.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     only: String,
-    /// Leave the peers out, and so the need for root: rates of Xebec alone, of `engine` and `contents`.
+    /// Measure Xebec without peers, which needs no root (`engine` and `contents` only).
     #[arg(long)]
     alone: bool,
-    /// Where the images are, and are made if they are not there [default: $XEBEC_BENCH_IMAGES, target/bench-images].
+    /// Directory of the images, which are created if they do not exist [default: $XEBEC_BENCH_IMAGES,
+    /// target/bench-images].
     #[arg(long, value_name = "DIR")]
     images: Option<PathBuf>,
-    /// The xebec to measure [default: built from this checkout].
+    /// Program to measure [default: xebec, built from this checkout].
     #[arg(long, value_name = "PROGRAM")]
     xebec: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Choice {
-    /// `xebec check` and `xfs_repair -n`, a million inodes.
+enum Benchmark {
+    /// `xebec check`, one million inodes; peer: `xfs_repair -n`.
     Check,
-    /// `xebec ls -lR` and `find -ls` on the kernel's mount, a million inodes.
+    /// `xebec ls -lR`, one million inodes; peer: `find -ls` on the kernel's mount.
     Ls,
-    /// `xebec extract --to -` and `tar` reading the kernel's mount, 65,000 files.
+    /// `xebec extract --to -`, 65,000 files; peer: `tar` on the kernel's mount.
     Extract,
-    /// The engine's creates, unlinks and commits, and the kernel's XFS on a loop mount.
+    /// Creates, unlinks and commits; peer: the kernel's XFS on a loop mount.
     Engine,
-    /// Contents and attributes of files, and the kernel's XFS on a loop mount.
+    /// File contents and attributes; peer: the kernel's XFS on a loop mount.
     Contents,
-    /// `xebec create`, `mke2fs -d`, and the kernel's way.
+    /// `xebec create`; peers: `mke2fs -d`, and mkfs.xfs with a loop mount and tar.
     Create,
-    /// `xebec mount`, fuse2fs, a server that does nothing, and the kernel's XFS on a loop mount.
+    /// `xebec mount`; peers: fuse2fs, a FUSE server that does nothing, the kernel's XFS on a loop mount.
     Mount,
-    /// All of them.
+    /// All benchmarks.
     All,
 }
 
-/// As in the front end: the engine is measured as it is shipped.
+/// The allocator of the command line.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -105,14 +106,14 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     let options = Options::parse();
-    start_again(options.alone)?;
-    if options.alone && !matches!(options.bench, Choice::Engine | Choice::Contents | Choice::All) {
-        bail!("this compares programs and means nothing alone: --alone goes with `engine` and `contents`");
+    restart(options.alone)?;
+    if options.alone && !matches!(options.bench, Benchmark::Engine | Benchmark::Contents | Benchmark::All) {
+        bail!("--alone is supported by `engine` and `contents` only");
     }
     let setup = benches::Setup {
         xebec: match &options.xebec {
             Some(program) => program.clone(),
-            None if options.alone => beside_this("xebec")?,
+            None if options.alone => sibling("xebec")?,
             None => build_xebec()?,
         },
         images: images::Images::new(options.images.clone().or_else(ready_images), options.smoke)?,
@@ -120,33 +121,33 @@ fn main() -> anyhow::Result<()> {
     };
     let mut report = report::Report::new(machine::describe(&setup.xebec)?, options.smoke);
     report.print_head();
-    let chosen = |choice| match options.bench {
-        Choice::All => !options.alone || matches!(choice, Choice::Engine | Choice::Contents),
-        bench => bench == choice,
+    let chosen = |benchmark| match options.bench {
+        Benchmark::All => !options.alone || matches!(benchmark, Benchmark::Engine | Benchmark::Contents),
+        bench => bench == benchmark,
     };
-    if chosen(Choice::Check) {
+    if chosen(Benchmark::Check) {
         report.add(benches::check(&setup)?);
     }
-    if chosen(Choice::Ls) {
+    if chosen(Benchmark::Ls) {
         report.add(benches::ls(&setup)?);
     }
-    if chosen(Choice::Extract) {
+    if chosen(Benchmark::Extract) {
         report.add(benches::extract(&setup)?);
     }
     let folder = || setup.images.folder().join("engine");
-    if chosen(Choice::Engine) {
+    if chosen(Benchmark::Engine) {
         let scale = engine::Scale::new(folder(), setup.rounds, options.inodes, options.alone, options.smoke);
         engine::run(&scale, &options.only, report.rates())?;
     }
-    if chosen(Choice::Contents) {
+    if chosen(Benchmark::Contents) {
         let scale = contents::Scale::new(folder(), setup.rounds, options.alone, options.smoke);
         contents::run(&scale, &options.only, report.rates())?;
     }
-    if chosen(Choice::Create) {
+    if chosen(Benchmark::Create) {
         let scale = create::Scale::new(folder(), setup.xebec.clone(), setup.rounds, options.smoke);
         create::run(&scale, &options.only, report.rates())?;
     }
-    if chosen(Choice::Mount) {
+    if chosen(Benchmark::Mount) {
         let scale = mounted::Scale::new(folder(), setup.xebec.clone(), setup.rounds, options.smoke);
         mounted::run(&scale, &options.only, report.rates())?;
     }
@@ -161,11 +162,11 @@ fn ready_images() -> Option<PathBuf> {
     std::env::var_os("XEBEC_BENCH_IMAGES").map(PathBuf::from)
 }
 
-/// Starts this program again, with memory that it keeps; where peers are mounted as root, in a mount namespace of its
-/// own: whatever happens, no mount outlives it.
-fn start_again(alone: bool) -> anyhow::Result<()> {
-    const MARK: &str = "XEBEC_BENCH_AGAIN";
-    if std::env::var_os(MARK).is_some() {
+/// Executes this program again, with an allocator that keeps freed memory. With peers it gets a mount namespace of its
+/// own, so that no mount outlives it.
+fn restart(alone: bool) -> anyhow::Result<()> {
+    const RESTARTED: &str = "XEBEC_BENCH_AGAIN";
+    if std::env::var_os(RESTARTED).is_some() {
         return Ok(());
     }
     if !alone && !rustix::process::geteuid().is_root() {
@@ -175,9 +176,9 @@ fn start_again(alone: bool) -> anyhow::Result<()> {
         );
     }
     let program = std::env::current_exe().context("the path of this program")?;
-    let mut again = if alone { Command::new(program) } else { in_namespace(&program) };
-    again.args(std::env::args_os().skip(1)).env(MARK, "1").env(measure::MEMORY_KEPT, "-1");
-    Err(again.exec()).with_context(|| format!("cannot run {}", again.get_program().display()))
+    let mut command = if alone { Command::new(program) } else { in_namespace(&program) };
+    command.args(std::env::args_os().skip(1)).env(RESTARTED, "1").env(measure::PURGE_DELAY_VARIABLE, "-1");
+    Err(command.exec()).with_context(|| format!("cannot run {}", command.get_program().display()))
 }
 
 fn in_namespace(program: &Path) -> Command {
@@ -186,7 +187,7 @@ fn in_namespace(program: &Path) -> Command {
     unshare
 }
 
-/// Builds `xebec` in this program's own profile and returns where it lies: beside this program.
+/// Builds `xebec` in the profile of this program, and returns its path.
 fn build_xebec() -> anyhow::Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo.args(["build", "--quiet", "--package", "xebec-cli", "--bin", "xebec"]);
@@ -195,15 +196,16 @@ fn build_xebec() -> anyhow::Result<PathBuf> {
         cargo.arg("--release");
     }
     if !cargo.status().context("cannot run cargo")?.success() {
-        bail!("xebec does not build");
+        bail!("building xebec failed");
     }
-    let beside = beside_this("xebec")?;
-    if !beside.exists() {
-        bail!("{} is not there after building it (say where with --xebec)", beside.display());
+    let xebec = sibling("xebec")?;
+    if !xebec.exists() {
+        bail!("{} does not exist after the build (use --xebec)", xebec.display());
     }
-    Ok(beside)
+    Ok(xebec)
 }
 
-fn beside_this(name: &str) -> anyhow::Result<PathBuf> {
+/// Path of a program in the directory of this one.
+fn sibling(name: &str) -> anyhow::Result<PathBuf> {
     Ok(std::env::current_exe().context("the path of this program")?.with_file_name(name))
 }

@@ -1,8 +1,8 @@
-//! One run of a command: wall time, processor time, peak memory.
+//! One run of a command: wall time, CPU time, peak memory.
 //!
-//! The peak that the kernel reports of a child is at least what its parent occupied when it started the child (the two
-//! share one address space until the child's `execve`, and the peak is kept across it). So a run is started and waited
-//! for by a fresh copy of this program, which occupies a few MiB: smaller peaks than that cannot be told apart.
+//! The peak that the kernel reports for a child includes the memory of its parent at `fork`, because both share an
+//! address space until `execve`. So a command is started by a fresh process of this program, which has a few MiB;
+//! smaller peaks cannot be measured.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,73 +13,73 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use wait4::Wait4;
 
-/// A command that can be run again and again.
+/// A command to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Run {
-    /// The program and its arguments.
-    pub words: Vec<OsString>,
-    /// Where it runs.
+pub struct MeasuredCommand {
+    /// Program and arguments.
+    pub argv: Vec<OsString>,
+    /// Working directory.
     pub folder: Option<PathBuf>,
-    /// What its output goes to.
+    /// Destination of its output.
     pub output: Output,
 }
 
-/// Where the output of a run goes.
+/// Destination of the output of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Output {
-    /// To `/dev/null`.
+    /// `/dev/null`.
     Discard,
-    /// Through a pipe to `cat >/dev/null`: tar does not read files at all when it sees that it writes to `/dev/null`.
+    /// A pipe to `cat >/dev/null`: tar does not read files if its output is `/dev/null`.
     Pipe,
 }
 
-/// What one run took.
+/// Resources of one run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Usage {
-    /// From start to exit, in seconds.
+    /// Wall time from start to exit, in seconds.
     pub wall_s: f64,
-    /// Processor time in user mode, in seconds.
+    /// User CPU time in seconds.
     pub user_s: f64,
-    /// Processor time in the kernel, in seconds. What the kernel does for it in threads of its own is not in it.
+    /// System CPU time in seconds, without kernel threads.
     pub system_s: f64,
-    /// Largest resident memory, in bytes.
+    /// Peak resident memory in bytes.
     pub rss_peak_bytes: u64,
 }
 
-impl Run {
-    /// A run of `words`, the output discarded.
-    pub fn new(words: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        Self { words: words.into_iter().map(Into::into).collect(), folder: None, output: Output::Discard }
+impl MeasuredCommand {
+    /// A command with its output discarded.
+    pub fn new(argv: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        Self { argv: argv.into_iter().map(Into::into).collect(), folder: None, output: Output::Discard }
     }
 
-    /// The same run with one more word.
+    /// Adds an argument.
     #[must_use]
     pub fn with(mut self, word: impl Into<OsString>) -> Self {
-        self.words.push(word.into());
+        self.argv.push(word.into());
         self
     }
 
-    /// The same run in a folder.
+    /// Sets the working directory.
     pub fn within(self, folder: &Path) -> Self {
         Self { folder: Some(folder.to_path_buf()), ..self }
     }
 
-    /// The same run with its output through a pipe.
+    /// Sends the output through a pipe.
     pub fn piped(self) -> Self {
         Self { output: Output::Pipe, ..self }
     }
 
-    /// As a person would type it.
+    /// The command as typed in a shell.
     pub fn describe(&self) -> String {
-        let words: Vec<_> = self.words.iter().map(|word| word.to_string_lossy()).collect();
+        let argv: Vec<_> = self.argv.iter().map(|word| word.to_string_lossy()).collect();
         let pipe = if self.output == Output::Pipe { " | cat" } else { "" };
-        format!("{}{pipe} >/dev/null", words.join(" "))
+        format!("{}{pipe} >/dev/null", argv.join(" "))
     }
 
     fn command(&self) -> anyhow::Result<Command> {
-        let (program, arguments) = self.words.split_first().context("a run without a program")?;
+        let (program, arguments) = self.argv.split_first().context("a command without a program")?;
         let mut command = Command::new(program);
-        command.env_remove(HANDED_RUN).env_remove(MEMORY_KEPT);
+        command.env_remove(COMMAND_VARIABLE).env_remove(PURGE_DELAY_VARIABLE);
         command.args(arguments).stdin(Stdio::null());
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
@@ -87,17 +87,18 @@ impl Run {
         Ok(command)
     }
 
-    /// Runs it once, from a fresh copy of this program. A status other than 0 is an error, with what the command said.
+    /// Runs it once, from a fresh process of this program. An exit status other than 0 is an error with the command's
+    /// messages.
     pub fn measure(&self) -> anyhow::Result<Usage> {
         let program = std::env::current_exe().context("the path of this program")?;
         let output = Command::new(program)
-            .env(HANDED_RUN, serde_json::to_string(self)?)
+            .env(COMMAND_VARIABLE, serde_json::to_string(self)?)
             .output()
             .context("cannot start this program again")?;
         if !output.status.success() {
             bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
         }
-        serde_json::from_slice(&output.stdout).context("the report of a run")
+        serde_json::from_slice(&output.stdout).context("the output of the measuring process")
     }
 
     /// Runs it once, as a child of this process.
@@ -112,7 +113,7 @@ impl Run {
         } else {
             command.stdout(Stdio::null());
         }
-        // Through a file, as a full pipe would stop a talkative command.
+        // A file, because a full pipe would block the command.
         let messages = tempfile()?;
         command.stderr(messages.try_clone()?);
         let start = Instant::now();
@@ -134,7 +135,7 @@ impl Run {
         })
     }
 
-    /// Runs it once and returns its output: to see that both commands did the same work.
+    /// Runs it once and returns its output, to check that both commands do the same work.
     pub fn output(&self) -> anyhow::Result<Vec<u8>> {
         let output = self.command()?.output().with_context(|| format!("cannot run {}", self.describe()))?;
         if !output.status.success() {
@@ -145,24 +146,23 @@ impl Run {
     }
 }
 
-/// The environment variable in which the fresh copy finds its run.
-const HANDED_RUN: &str = "XEBEC_BENCH_RUN";
+/// Environment variable that passes the command to the fresh process.
+const COMMAND_VARIABLE: &str = "XEBEC_BENCH_RUN";
 
-/// Tells the allocator after how many milliseconds it gives memory back; at -1 it keeps what it ever had. The kernel's
-/// caches need not ask anybody for memory, nor have they to fill it with zeros; whoever serves for long has his, too.
-/// So this process keeps its own from the first turn, which does not count, to the last. A command that is measured
-/// does as it always does.
-pub const MEMORY_KEPT: &str = "MIMALLOC_PURGE_DELAY";
+/// Environment variable of mimalloc: after how many milliseconds freed memory is returned to the system; -1 for never.
+/// This process keeps its memory from the first run, which is not counted, as the kernel and long-running servers keep
+/// theirs. Measured commands use the default.
+pub const PURGE_DELAY_VARIABLE: &str = "MIMALLOC_PURGE_DELAY";
 
-/// In the fresh copy: makes the run that it was handed and prints what it took. `false` in any other process.
+/// In the fresh process: runs the command and prints its resources. Returns `false` in any other process.
 pub fn serve() -> anyhow::Result<bool> {
-    let Some(run) = std::env::var_os(HANDED_RUN) else { return Ok(false) };
-    let run: Run = serde_json::from_str(&run.to_string_lossy())?;
+    let Some(run) = std::env::var_os(COMMAND_VARIABLE) else { return Ok(false) };
+    let run: MeasuredCommand = serde_json::from_str(&run.to_string_lossy())?;
     println!("{}", serde_json::to_string(&run.measure_here()?)?);
     Ok(true)
 }
 
-/// A file without a name.
+/// An unnamed temporary file.
 fn tempfile() -> anyhow::Result<std::fs::File> {
     use rustix::fs::{CWD, Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -181,9 +181,9 @@ fn tail(mut messages: std::fs::File) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// What two things give, turn by turn, after one turn of each that does not count (unless it is the only one). Each
-/// turn finds a machine that has nothing left to write: what one has made is not written in the time of the other.
-pub fn turns<T, U>(
+/// Runs two workloads alternately and returns their results. The first run of each is not counted unless it is the only
+/// one. Each run starts after `sync`, so that writeback of one does not run in the time of the other.
+pub fn alternate<T, U>(
     rounds: u32,
     mut first: impl FnMut() -> anyhow::Result<T>,
     mut second: impl FnMut() -> anyhow::Result<U>,
@@ -191,12 +191,12 @@ pub fn turns<T, U>(
     let mut both = (Vec::new(), Vec::new());
     for round in 0..=rounds {
         rustix::fs::sync();
-        let one = first()?;
+        let result = first()?;
         rustix::fs::sync();
-        let other = second()?;
+        let peer_result = second()?;
         if round > 0 || rounds == 1 {
-            both.0.push(one);
-            both.1.push(other);
+            both.0.push(result);
+            both.1.push(peer_result);
         }
         if rounds == 1 {
             break;
@@ -205,26 +205,26 @@ pub fn turns<T, U>(
     Ok(both)
 }
 
-/// What a thing and its peer give, turn by turn. Of a peer that is left out there are no values.
-pub fn beside<T>(
+/// Like [`alternate`], for a workload and its peer; with `alone` the peer is left out and has no results.
+pub fn compare<T>(
     (rounds, alone): (u32, bool),
     ours: impl FnMut() -> anyhow::Result<T>,
     peers: impl FnMut() -> anyhow::Result<T>,
 ) -> anyhow::Result<(Vec<T>, Vec<T>)> {
     if alone {
-        return Ok((turns(rounds, ours, || Ok(()))?.0, Vec::new()));
+        return Ok((alternate(rounds, ours, || Ok(()))?.0, Vec::new()));
     }
-    turns(rounds, ours, peers)
+    alternate(rounds, ours, peers)
 }
 
-/// The middle one of some numbers, the lower of two; NaN of none.
+/// The median, the lower one of two; NaN for no numbers.
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = numbers.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Seconds with three digits that count.
+/// Formats seconds with three significant digits.
 pub fn seconds(duration_s: f64) -> String {
     let duration = Duration::from_secs_f64(duration_s.max(0.0));
     match duration_s {
@@ -239,24 +239,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle_one() {
+    fn median_of_an_odd_number() {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([5.0]), 5.0);
         assert!(median([]).is_nan());
     }
 
-    /// A command that fails must not count as a fast one.
+    /// A failing command is not a fast one.
     #[test]
-    fn a_failing_command_is_an_error_with_its_words() {
-        let run = Run::new(["sh", "-c", "echo broken >&2; exit 3"]);
+    fn a_failing_command_is_an_error_with_its_messages() {
+        let run = MeasuredCommand::new(["sh", "-c", "echo broken >&2; exit 3"]);
         let error = run.measure_here().expect_err("status 3").to_string();
         assert!(error.contains("broken") && error.contains("exit status: 3"), "{error}");
     }
 
     #[test]
     fn peak_memory_is_that_of_the_child() {
-        let eats = "x=$(head -c 30000000 /dev/zero | tr '\\0' x); echo ${#x}";
-        let usage = Run::new(["sh", "-c", eats]).piped().measure_here().expect("sh runs");
+        let script = "x=$(head -c 30000000 /dev/zero | tr '\\0' x); echo ${#x}";
+        let usage = MeasuredCommand::new(["sh", "-c", script]).piped().measure_here().expect("sh runs");
         assert!(usage.rss_peak_bytes > 30_000_000, "{usage:?}");
         assert!(usage.wall_s > 0.0);
     }

@@ -1,17 +1,17 @@
-//! The kernel's mount of an image, read-only, for as long as the value lives.
+//! Read-only mounts by the kernel.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
 
-/// A mounted image. It is unmounted when dropped, and with our mount namespace in any case.
+/// A mounted image, unmounted when dropped. If that fails, it ends with the mount namespace of this process.
 pub struct Mount {
     folder: PathBuf,
 }
 
 impl Mount {
-    /// Mounts through a loop device, read-only. The image must be a healthy one: the kernel is not to be fed damage.
+    /// Mounts an image through a loop device. The image must not be damaged: the kernel would have to parse it.
     pub fn new(image: &Path) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("xebec-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -27,7 +27,7 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -35,7 +35,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Fails where mounting failed; the namespace takes care of the rest.
+        // Fails if mounting failed; other mounts end with the namespace.
         let _ = Command::new("umount").arg("--quiet").arg(&self.folder).status();
         let _ = std::fs::remove_dir(&self.folder);
     }

@@ -1,4 +1,4 @@
-//! The table for people, and the same as JSON.
+//! Results as text and JSON.
 
 use std::path::Path;
 
@@ -10,21 +10,21 @@ use crate::machine::Machine;
 use crate::measure::{Usage, median, seconds};
 use crate::table::Table;
 
-/// Everything that was measured.
+/// All results.
 #[derive(Serialize)]
 pub struct Report {
-    /// Raised when a field changes its meaning.
+    /// Version of the JSON format.
     version: u32,
-    /// A smoke run shows that the harness works; its numbers mean nothing.
+    /// Whether this is a smoke test, whose numbers mean nothing.
     smoke: bool,
     machine: Machine,
     comparisons: Vec<Comparison>,
-    /// Everything that is measured within one process.
+    /// Results of everything but commands.
     rates: Table,
 }
 
 impl Report {
-    /// A report without numbers yet.
+    /// An empty report.
     pub fn new(machine: Machine, smoke: bool) -> Self {
         Self { version: 2, smoke, machine, comparisons: Vec::new(), rates: Table::default() }
     }
@@ -40,16 +40,14 @@ impl Report {
             println!("program   {program}: {version}");
         }
         if *load > 0.5 {
-            println!(
-                "WARNING   other work is going on here: ratios survive that better than times, but not unharmed"
-            );
+            println!("WARNING   the machine is busy: times are too long, and ratios less accurate");
         }
         if self.smoke || cfg!(debug_assertions) {
-            println!("WARNING   small images or an unoptimised build: these numbers are no measurement");
+            println!("WARNING   small images or an unoptimised build: the numbers mean nothing");
         }
     }
 
-    /// Adds comparisons, and prints them.
+    /// Prints and adds comparisons.
     pub fn add(&mut self, comparisons: Vec<Comparison>) {
         for comparison in &comparisons {
             print(comparison, self.smoke);
@@ -57,12 +55,12 @@ impl Report {
         self.comparisons.extend(comparisons);
     }
 
-    /// Where rows are added, which prints them.
+    /// The table, which prints quantities that are added.
     pub fn rates(&mut self) -> &mut Table {
         &mut self.rates
     }
 
-    /// Says what the columns mean.
+    /// Explains the columns.
     pub fn print_foot(&self) {
         if !self.comparisons.is_empty() {
             Self::print_foot_of_comparisons();
@@ -76,11 +74,9 @@ impl Report {
             "Each number is the median of the runs, with the lowest and the highest in brackets. Xebec and its"
         );
         println!(
-            "peer took turns on the same image, which lay in the page cache. `ratio` is Xebec's median through"
+            "peer ran alternately on the same image in the page cache. `ratio` is Xebec's median divided by"
         );
-        println!(
-            "the peer's: below 1 means that Xebec needs less. `target` is the highest ratio that we accept."
-        );
+        println!("the peer's: below 1 means that Xebec needs less. `target` is the highest accepted ratio.");
     }
 
     /// Writes everything as JSON.
@@ -90,8 +86,8 @@ impl Report {
     }
 }
 
-/// One column of numbers of both sides.
-struct Row<'a> {
+/// One measured quantity.
+struct Quantity<'a> {
     name: &'a str,
     of: fn(&Usage) -> f64,
     show: fn(f64) -> String,
@@ -99,15 +95,20 @@ struct Row<'a> {
 }
 
 fn print(comparison: &Comparison, smoke: bool) {
-    let rows = [
-        Row { name: "wall time", of: |usage| usage.wall_s, show: seconds, target: comparison.wall_target },
-        Row {
+    let quantities = [
+        Quantity {
+            name: "wall time",
+            of: |usage| usage.wall_s,
+            show: seconds,
+            target: comparison.wall_target,
+        },
+        Quantity {
             name: "processor time",
             of: |usage| usage.user_s + usage.system_s,
             show: seconds,
             target: None,
         },
-        Row {
+        Quantity {
             name: "peak memory",
             of: |usage| usage.rss_peak_bytes as f64,
             show: |bytes| format!("{:.1} MiB", bytes / f64::from(1 << 20)),
@@ -119,15 +120,15 @@ fn print(comparison: &Comparison, smoke: bool) {
     println!("  Xebec: {}", comparison.xebec_command);
     println!("  peer:  {}", comparison.peer_command);
     println!("  {:<15} {:>32} {:>32} {:>7}  target", "", "Xebec", "peer", "ratio");
-    for row in rows {
-        let ratio = middle(&comparison.xebec, row.of) / middle(&comparison.peer, row.of);
-        let target = match row.target.filter(|_| !smoke) {
+    for quantity in quantities {
+        let ratio = middle(&comparison.xebec, quantity.of) / middle(&comparison.peer, quantity.of);
+        let target = match quantity.target.filter(|_| !smoke) {
             Some(target) if ratio <= target => format!("<= {target}: reached"),
             Some(target) => format!("<= {target}: MISSED"),
             None => "-".into(),
         };
-        let (ours, theirs) = (spread(&comparison.xebec, &row), spread(&comparison.peer, &row));
-        println!("  {:<15} {ours:>32} {theirs:>32} {ratio:>7.3}  {target}", row.name);
+        let (ours, theirs) = (spread(&comparison.xebec, &quantity), spread(&comparison.peer, &quantity));
+        println!("  {:<15} {ours:>32} {theirs:>32} {ratio:>7.3}  {target}", quantity.name);
     }
 }
 
@@ -135,8 +136,13 @@ fn middle(runs: &[Usage], of: fn(&Usage) -> f64) -> f64 {
     median(runs.iter().map(of))
 }
 
-fn spread(runs: &[Usage], row: &Row<'_>) -> String {
-    let numbers = || runs.iter().map(row.of);
+fn spread(runs: &[Usage], quantity: &Quantity<'_>) -> String {
+    let numbers = || runs.iter().map(quantity.of);
     let (low, high) = (numbers().fold(f64::INFINITY, f64::min), numbers().fold(0.0, f64::max));
-    format!("{} [{} - {}]", (row.show)(middle(runs, row.of)), (row.show)(low), (row.show)(high))
+    format!(
+        "{} [{} - {}]",
+        (quantity.show)(middle(runs, quantity.of)),
+        (quantity.show)(low),
+        (quantity.show)(high)
+    )
 }

@@ -1,54 +1,54 @@
-//! What is printed and kept: one row for each thing that is measured.
+//! Rows of results.
 
 use serde::Serialize;
 
 use crate::measure::median;
 
-/// One thing that is measured, on both sides or in two ways.
+/// One measurement, of two sides or two settings.
 #[derive(Debug, Serialize)]
 pub struct Row {
-    /// What is done, in words.
+    /// Description of the task.
     pub task: String,
-    /// What the numbers count: `files/s`.
+    /// Unit of the numbers, such as `files/s`.
     pub unit: &'static str,
-    /// What the first column is.
+    /// Name of the first column.
     pub ours_is: &'static str,
-    /// What the second column is.
+    /// Name of the second column.
     pub other_is: &'static str,
-    /// Measured values, in the order in which they were taken.
+    /// Values of the first column, in order.
     pub ours: Vec<f64>,
-    /// The other's, each right after ours; empty where only a value is asked for.
+    /// Values of the second column, each measured after the first's; empty if there is only one.
     pub other: Vec<f64>,
-    /// What is to be reached.
+    /// Target.
     pub target: Option<Target>,
 }
 
-/// What is to be reached.
+/// A target.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub enum Target {
-    /// The first column's median through the second's is at least this.
+    /// Minimum of the first column's median divided by the second's.
     RatioAtLeast(f64),
-    /// At most this.
+    /// Maximum of that ratio.
     RatioAtMost(f64),
-    /// The first column's median is at least this.
+    /// Minimum of the first column's median.
     AtLeast(f64),
-    /// At most this.
+    /// Maximum of the first column's median.
     AtMost(f64),
 }
 
-/// Something that adds rows, each as soon as it is known.
-pub type Part<S> = fn(&S, &mut Table) -> anyhow::Result<()>;
+/// A part of a benchmark, which adds rows as soon as they are measured.
+pub type Experiment<S> = fn(&S, &mut Table) -> anyhow::Result<()>;
 
-/// All rows.
+/// The rows of a report.
 #[derive(Debug, Default, Serialize)]
 pub struct Table {
-    /// In the order in which they were measured.
+    /// Rows in the order of measurement.
     pub rows: Vec<Row>,
 }
 
 impl Table {
-    /// Runs the parts that have `only` in their names.
-    pub fn run<S>(&mut self, scale: &S, parts: &[(&str, Part<S>)], only: &str) -> anyhow::Result<()> {
+    /// Runs the parts whose names contain `only`.
+    pub fn run<S>(&mut self, scale: &S, parts: &[(&str, Experiment<S>)], only: &str) -> anyhow::Result<()> {
         parts.iter().filter(|(name, _)| name.contains(only)).try_for_each(|(_, run)| run(scale, self))
     }
 
@@ -58,28 +58,28 @@ impl Table {
             println!();
             println!(
                 "{:<62} {:>22} {:>22} {:>7}  target",
-                "task [what the numbers count]", "first: median", "second: median", "ratio"
+                "task [unit]", "first: median", "second: median", "ratio"
             );
         }
         row.print();
         self.rows.push(row);
     }
 
-    /// Says what the columns mean.
+    /// Explains the columns.
     pub fn print_foot(&self) {
         if self.rows.is_empty() {
             return;
         }
         println!();
         println!(
-            "`first` and `second` are named under each task. Each number is the median of the turns, which the two"
+            "`first` and `second` are named under each task. Each number is the median of the runs, which the two"
         );
-        println!("took alternately. `ratio` is first through second.");
+        println!("made alternately. `ratio` is first divided by second.");
     }
 }
 
 impl Row {
-    /// First through second.
+    /// First median divided by the second.
     pub fn ratio(&self) -> Option<f64> {
         (!self.other.is_empty()).then(|| middle(&self.ours) / middle(&self.other))
     }
@@ -103,14 +103,14 @@ impl Row {
     }
 
     fn verdict(&self, ratio: Option<f64>) -> String {
-        let reached = |well: bool| if well { "reached" } else { "MISSED" };
+        let reached = |is_reached: bool| if is_reached { "reached" } else { "MISSED" };
         let (ours, ratio) = (middle(&self.ours), ratio.unwrap_or(f64::NAN));
         match self.target {
             None => "-".into(),
-            Some(Target::RatioAtLeast(least)) => format!("ratio >= {least:.3}: {}", reached(ratio >= least)),
-            Some(Target::RatioAtMost(most)) => format!("ratio <= {most:.3}: {}", reached(ratio <= most)),
-            Some(Target::AtLeast(least)) => format!(">= {}: {}", number(least), reached(ours >= least)),
-            Some(Target::AtMost(most)) => format!("<= {}: {}", number(most), reached(ours <= most)),
+            Some(Target::RatioAtLeast(min)) => format!("ratio >= {min:.3}: {}", reached(ratio >= min)),
+            Some(Target::RatioAtMost(max)) => format!("ratio <= {max:.3}: {}", reached(ratio <= max)),
+            Some(Target::AtLeast(min)) => format!(">= {}: {}", number(min), reached(ours >= min)),
+            Some(Target::AtMost(max)) => format!("<= {}: {}", number(max), reached(ours <= max)),
         }
     }
 }
@@ -119,7 +119,7 @@ fn middle(values: &[f64]) -> f64 {
     median(values.iter().copied())
 }
 
-/// Four digits that count.
+/// Formats a number with about four significant digits.
 fn number(value: f64) -> String {
     match value {
         value if value >= 100_000.0 => format!("{:.0} k", value / 1000.0),

@@ -1,31 +1,31 @@
-//! Setting attributes of open files.
+//! Setting extended attributes of open files.
 
 use std::time::{Duration, Instant};
 
 use xebec::Options;
 
-use super::{Scale, beside};
-use crate::side::Side;
+use super::{Scale, compare};
+use crate::bench_volume::BenchVolume;
 use crate::table::Table;
 
-/// Files that are open together.
+/// Number of files that are open at the same time.
 const GROUP: u32 = 1000;
 const VALUES: [[u8; 32]; 2] = [[1; 32], [2; 32]];
 
-/// Measures it.
+/// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
-    let work = |side| one(scale, side);
+    let work = |volume| one(scale, volume);
     let task = ("set an attribute of 32 bytes, each twice", "calls/s");
-    table.add(beside(scale, task, Some(4.0), &Options::default(), &work)?);
+    table.add(compare(scale, task, Some(4.0), &Options::default(), &work)?);
     Ok(())
 }
 
-fn one(scale: &Scale, side: Side) -> anyhow::Result<f64> {
+fn one(scale: &Scale, volume: BenchVolume) -> anyhow::Result<f64> {
     let mut took = Duration::ZERO;
     for group in 0..scale.attributes {
-        let dir = side.mkdir(&format!("d{group}"))?;
+        let dir = volume.mkdir(&format!("d{group}"))?;
         let files: Vec<_> = (0..GROUP)
-            .map(|file| side.file(&dir, &format!("file{file:06}"), true))
+            .map(|file| volume.file(&dir, &format!("file{file:06}"), true))
             .collect::<anyhow::Result<_>>()?;
         let begin = Instant::now();
         for value in VALUES {
@@ -35,6 +35,6 @@ fn one(scale: &Scale, side: Side) -> anyhow::Result<f64> {
         }
         took += begin.elapsed();
     }
-    side.unmount()?;
+    volume.unmount()?;
     Ok(f64::from(scale.attributes * GROUP * VALUES.len() as u32) / took.as_secs_f64())
 }

@@ -1,10 +1,10 @@
-//! Contents and attributes of files beside the kernel's XFS on a loop mount, in one run, by ratio.
+//! File contents and attributes, compared with the kernel's XFS on a loop mount.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`stream`] | a large file, written and read from its begin to its end |
-//! | [`cached`] | small pieces of a file that is in memory |
-//! | [`small`] | many small files, and the writes that their writeback takes |
+//! | [`stream`] | sequential write and read of a large file |
+//! | [`cached`] | random reads of a cached file |
+//! | [`small`] | creating small files, and the writes of their writeback |
 //! | [`attributes`] | setting attributes |
 
 mod attributes;
@@ -17,33 +17,33 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use xebec::Options;
 
+use crate::bench_volume::{BenchVolume, layout};
 use crate::measure;
-use crate::side::{Side, layout};
-use crate::table::{Part, Row, Table, Target};
+use crate::table::{Experiment, Row, Table, Target};
 
-/// How much is measured.
+/// Size of the measurement.
 #[derive(Clone, Debug)]
 pub struct Scale {
-    /// Where the images are made.
+    /// Directory of the images.
     pub folder: PathBuf,
-    /// Measured turns of each side.
+    /// Measured runs of each volume.
     pub rounds: u32,
-    /// Whether the kernel's side is left out.
+    /// Whether to leave out the kernel.
     pub alone: bool,
-    /// Bytes of the large file.
+    /// Size of the large file in bytes.
     pub stream_bytes: u64,
-    /// Bytes of the file that is in memory.
+    /// Size of the cached file in bytes.
     pub cached_bytes: u64,
-    /// Reads from it.
+    /// Number of reads from it.
     pub reads: u32,
-    /// Small files in each of the eight directories.
+    /// Number of small files in each of the eight directories.
     pub files: u32,
-    /// Thousands of files that get an attribute.
+    /// Number of files that get an attribute, in thousands.
     pub attributes: u32,
 }
 
 impl Scale {
-    /// A real measurement, or one that only shows that the harness works.
+    /// The sizes of a measurement, or of a smoke test of the harness.
     pub fn new(folder: PathBuf, rounds: u32, alone: bool, smoke: bool) -> Self {
         if smoke {
             let (stream_bytes, cached_bytes) = (16 << 20, 4 << 20);
@@ -77,46 +77,46 @@ impl Scale {
     }
 }
 
-/// Runs the parts that have `only` in their names.
+/// Runs the parts whose names contain `only`.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    let parts: [(&str, Part<Scale>); 4] = [
+    let parts: [(&str, Experiment<Scale>); 4] = [
         ("stream", stream::run),
         ("cached", cached::run),
         ("small", small::run),
         ("attributes", attributes::run),
     ];
     table.run(scale, &parts, only)?;
-    let _ = std::fs::remove_file(scale.image()); // not there where no part ran
+    let _ = std::fs::remove_file(scale.image()); // it does not exist if no part ran
     Ok(())
 }
 
 const IMAGE_BYTES: u64 = 8 << 30;
 const LOG_BYTES: u64 = 64 << 20;
 
-fn ours(image: &Path, options: Options) -> anyhow::Result<Side> {
-    Side::xebec(image, &layout(IMAGE_BYTES, LOG_BYTES), options)
+fn ours(image: &Path, options: Options) -> anyhow::Result<BenchVolume> {
+    BenchVolume::xebec(image, &layout(IMAGE_BYTES, LOG_BYTES), options)
 }
 
-fn kernels(image: &Path) -> anyhow::Result<Side> {
-    Side::kernel(image, &layout(IMAGE_BYTES, LOG_BYTES))
+fn kernels(image: &Path) -> anyhow::Result<BenchVolume> {
+    BenchVolume::kernel(image, &layout(IMAGE_BYTES, LOG_BYTES))
 }
 
-/// One row: what a task comes to on a fresh volume of either side, turn by turn. The task ends the volume.
-fn beside(
+/// Runs a workload alternately on fresh volumes of both sides. The workload unmounts the volume.
+fn compare(
     scale: &Scale,
     (task, unit): (&str, &'static str),
-    least: Option<f64>,
+    ratio_min: Option<f64>,
     options: &Options,
-    work: &dyn Fn(Side) -> anyhow::Result<f64>,
+    work: &dyn Fn(BenchVolume) -> anyhow::Result<f64>,
 ) -> anyhow::Result<Row> {
     let image = scale.image();
-    let (ours, other) = measure::beside(
+    let (ours, other) = measure::compare(
         (scale.rounds, scale.alone),
         || work(ours(&image, options.clone())?),
         || work(kernels(&image)?),
     )?;
-    let target = least.map(Target::RatioAtLeast);
+    let target = ratio_min.map(Target::RatioAtLeast);
     Ok(Row { task: task.into(), unit, ours_is: OURS, other_is: KERNELS, ours, other, target })
 }
 

@@ -1,30 +1,30 @@
-//! A large file, written and read from its begin to its end.
+//! Sequential write and read of a large file.
 
 use std::time::Instant;
 
 use xebec::Options;
 
 use super::{KERNELS, OURS, Scale, kernels, ours};
+use crate::bench_volume::BenchVolume;
 use crate::measure;
-use crate::side::Side;
 use crate::table::{Row, Table, Target};
 
 const PIECE: usize = 1 << 20;
 const NAME: &str = "large";
 
-/// What one turn took.
+/// Rates of one run, in MiB/s.
 struct Rates {
     write: f64,
     read: f64,
 }
 
-/// Measures both.
+/// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     let image = scale.image();
-    let (first, second) = measure::beside(
+    let (first, second) = measure::compare(
         (scale.rounds, scale.alone),
-        || one(scale, ours(&image, Options::default())?, &|| Side::open(&image, Options::default())),
-        || one(scale, kernels(&image)?, &|| Side::mount(&image)),
+        || one(scale, ours(&image, Options::default())?, &|| BenchVolume::open(&image, Options::default())),
+        || one(scale, kernels(&image)?, &|| BenchVolume::mount(&image)),
     )?;
     let mut add = |task: &str, of: fn(&Rates) -> f64| {
         table.add(Row {
@@ -42,30 +42,34 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes and syncs, ends the volume, and reads what a fresh one has. The image lies in the page cache.
-fn one(scale: &Scale, side: Side, again: &dyn Fn() -> anyhow::Result<Side>) -> anyhow::Result<Rates> {
+/// Writes and syncs, unmounts the volume, opens it again, and reads. The image is in the page cache.
+fn one(
+    scale: &Scale,
+    volume: BenchVolume,
+    reopen: &dyn Fn() -> anyhow::Result<BenchVolume>,
+) -> anyhow::Result<Rates> {
     let mib = (scale.stream_bytes >> 20) as f64;
     let mut piece: Vec<u8> = (0..PIECE).map(|at| (at % 251) as u8).collect();
     let begin = Instant::now();
     {
-        let file = side.file(&side.root()?, NAME, true)?;
-        for at in (0..scale.stream_bytes).step_by(PIECE) {
-            file.write(&piece, at)?;
+        let file = volume.file(&volume.root()?, NAME, true)?;
+        for offset in (0..scale.stream_bytes).step_by(PIECE) {
+            file.write(&piece, offset)?;
         }
         file.sync()?;
     }
     let write = mib / begin.elapsed().as_secs_f64();
-    side.unmount()?;
-    let side = again()?;
+    volume.unmount()?;
+    let volume = reopen()?;
     let begin = Instant::now();
     {
-        let file = side.file(&side.root()?, NAME, false)?;
-        for at in (0..scale.stream_bytes).step_by(PIECE) {
-            file.read(&mut piece, at)?;
+        let file = volume.file(&volume.root()?, NAME, false)?;
+        for offset in (0..scale.stream_bytes).step_by(PIECE) {
+            file.read(&mut piece, offset)?;
         }
         file.sync()?;
     }
     let read = mib / begin.elapsed().as_secs_f64();
-    side.unmount()?;
+    volume.unmount()?;
     Ok(Rates { write, read })
 }

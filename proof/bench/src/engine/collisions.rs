@@ -1,28 +1,28 @@
-//! Names that all have the same hash, in one directory and of attributes of one file, beside as many ordinary names of
-//! the same length: creating, looking up and removing them. Anybody can make such names, so they must not be slow.
+//! Names with equal hashes, of files in one directory and of attributes of one file, compared with ordinary names of
+//! the same length. Anyone can make such names, so they must not be slow.
 
 use std::time::Instant;
 
 use xebec::{NewFile, Options, SetAttribute, Volume};
 
 use super::Scale;
-use crate::measure::turns;
-use crate::side::{Side, layout};
+use crate::bench_volume::{BenchVolume, layout};
+use crate::measure::alternate;
 use crate::table::{Row, Table, Target};
 
-/// Names of the directory, and of the attributes, at most.
+/// Maximum number of names in the directory, and of attributes.
 const NAMES: u32 = 40_000;
 const ATTRIBUTES: u32 = 4_000;
 const IMAGE_BYTES: u64 = 4 << 30;
 const LOG_BYTES: u64 = 64 << 20;
 
-/// Nanoseconds of one creation, one lookup and one removal.
+/// Nanoseconds per creation, lookup and removal.
 type Times = [f64; 3];
 
-/// What is timed: a volume, and the names.
-type Task = fn(&Volume, &[Vec<u8>]) -> anyhow::Result<Times>;
+/// Creates, looks up and removes names on a volume.
+type TimedWork = fn(&Volume, &[Vec<u8>]) -> anyhow::Result<Times>;
 
-/// Measures all of it.
+/// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     let tasks = ["create", "look up", "unlink"].map(|task| format!("{task}, all names in one directory"));
     add(scale, table, (NAMES, tasks, Some(Target::RatioAtMost(3.0))), time_files)?;
@@ -33,14 +33,14 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
 fn add(
     scale: &Scale,
     table: &mut Table,
-    (most, tasks, target): (u32, [String; 3], Option<Target>),
-    time: Task,
+    (max, tasks, target): (u32, [String; 3], Option<Target>),
+    time: TimedWork,
 ) -> anyhow::Result<()> {
-    let count = scale.files.min(most);
+    let count = scale.files.min(max);
     let run = |names: &[Vec<u8>]| on_fresh_volume(scale, |volume| time(volume, names));
-    let (ours, other) = turns(scale.rounds, || run(&colliding(count)), || run(&ordinary(count)))?;
-    for (at, task) in tasks.into_iter().enumerate() {
-        let column = |times: &[Times]| times.iter().map(|turn| turn[at]).collect();
+    let (ours, other) = alternate(scale.rounds, || run(&colliding(count)), || run(&ordinary(count)))?;
+    for (index, task) in tasks.into_iter().enumerate() {
+        let column = |times: &[Times]| times.iter().map(|run| run[index]).collect();
         table.add(Row {
             task: format!("{task}, {count} names"),
             unit: "ns",
@@ -54,8 +54,8 @@ fn add(
     Ok(())
 }
 
-/// Names of 64 bytes with one hash: it rotates by 7 bits for each byte, so that bytes 32 apart are rotated alike, and
-/// equal changes of both cancel each other.
+/// Names of 64 bytes with one hash. The hash rotates by 7 bits per byte, so bytes at a distance of 32 are rotated
+/// equally, and equal changes of both cancel each other.
 fn colliding(count: u32) -> Vec<Vec<u8>> {
     let name = |number: u32| {
         let mut name = vec![b'a'; 64];
@@ -74,11 +74,11 @@ fn ordinary(count: u32) -> Vec<Vec<u8>> {
 
 fn on_fresh_volume<T>(scale: &Scale, work: impl FnOnce(&Volume) -> anyhow::Result<T>) -> anyhow::Result<T> {
     let image = scale.folder.join("engine.img");
-    let side = Side::xebec(&image, &layout(IMAGE_BYTES, LOG_BYTES), Options::default())?;
-    let Side::Xebec(volume) = &side else { anyhow::bail!("not our side") };
-    let done = work(volume)?;
-    side.unmount()?;
-    Ok(done)
+    let opened = BenchVolume::xebec(&image, &layout(IMAGE_BYTES, LOG_BYTES), Options::default())?;
+    let BenchVolume::Xebec(volume) = &opened else { anyhow::bail!("not a volume of Xebec") };
+    let result = work(volume)?;
+    opened.unmount()?;
+    Ok(result)
 }
 
 fn time_files(volume: &Volume, names: &[Vec<u8>]) -> anyhow::Result<Times> {
@@ -102,14 +102,14 @@ fn time_attributes(volume: &Volume, names: &[Vec<u8>]) -> anyhow::Result<Times> 
     )
 }
 
-/// Does the three with each name: creates in the order of the names, and the others each in another order.
+/// Times creation in the order of the names, then lookup and removal in two other orders.
 fn time_each(
     names: &[Vec<u8>],
     create: impl Fn(&[u8]) -> anyhow::Result<()>,
     look_up: impl Fn(&[u8]) -> anyhow::Result<()>,
     remove: impl Fn(&[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<Times> {
-    // A prime that does not divide the number of names: each comes up once.
+    // The step is a prime that does not divide the number of names, so that each name occurs once.
     let shuffled = |step: usize| (0..names.len()).map(move |number| &names[number * step % names.len()]);
     let each = |begin: Instant| begin.elapsed().as_nanos() as f64 / names.len() as f64;
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! Commits that touch one inode.
+//! Commits that change one inode.
 
 use std::time::Instant;
 
@@ -6,10 +6,10 @@ use base::Ino;
 use xebec::{NewFile, Options, SetMetadata, Volume};
 
 use super::Scale;
-use crate::side::{Side, layout};
+use crate::bench_volume::{BenchVolume, layout};
 use crate::table::{Row, Table, Target};
 
-/// Measures all of it.
+/// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     let image = scale.folder.join("engine.img");
     let (mut one, mut two, mut one_shard) = (Vec::new(), Vec::new(), Vec::new());
@@ -18,7 +18,8 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
             [(&mut one, 1, None), (&mut two, 2, None), (&mut one_shard, 2, Some(1))]
         {
             let options = Options { cil_shards: shards, ..Options::default() };
-            let Side::Xebec(volume) = Side::xebec(&image, &layout(2 << 30, 64 << 20), options)? else {
+            let BenchVolume::Xebec(volume) = BenchVolume::xebec(&image, &layout(2 << 30, 64 << 20), options)?
+            else {
                 continue;
             };
             values.push(rate(&volume, threads, scale.commits)?);
@@ -34,8 +35,8 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
         other: other.clone(),
         target,
     };
-    let least = Some(Target::AtLeast(1e6));
-    table.add(row("commit a change of one inode, one thread", &one, "Xebec", &Vec::new(), "", least));
+    let rate_min = Some(Target::AtLeast(1e6));
+    table.add(row("commit a change of one inode, one thread", &one, "Xebec", &Vec::new(), "", rate_min));
     let ratio = Some(Target::RatioAtLeast(1.9));
     table.add(row(
         "commit changes of two inodes, two threads",
@@ -45,7 +46,7 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
         "one thread",
         ratio,
     ));
-    let task = "the same, with a list per CPU and with one list (the post's before)";
+    let task = "the same, with a list per CPU and with one list";
     table.add(row(task, &two, "a shard per CPU", &one_shard, "one shard", None));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Allocating inodes among many that are in use: one AG, many inodes, some freed at random, as many created.
+//! Allocating inodes on a volume with one AG and many inodes, after some were freed at random.
 
 use std::time::Instant;
 
@@ -6,13 +6,13 @@ use base::Ino;
 use xebec::{NewFile, Options, Volume};
 
 use super::Scale;
-use crate::side::{Side, layout};
+use crate::bench_volume::{BenchVolume, layout};
 use crate::table::{Row, Table, Target};
 
-/// Files of a directory.
+/// Files per directory.
 const PER_DIRECTORY: u32 = 1000;
 
-/// Measures all of it.
+/// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     let with = experiment(scale, true, scale.inodes)?;
     let freed = scale.inodes / 1000;
@@ -59,8 +59,8 @@ fn experiment(scale: &Scale, finobt: bool, inodes: u32) -> anyhow::Result<Rates>
         max_inode_percent: Some(100),
         ..layout(bytes, 64 << 20)
     };
-    let Side::Xebec(volume) = Side::xebec(&image, &layout, Options::default())? else {
-        anyhow::bail!("not our side")
+    let BenchVolume::Xebec(volume) = BenchVolume::xebec(&image, &layout, Options::default())? else {
+        anyhow::bail!("not a volume of Xebec")
     };
     let mut dirs = Vec::new();
     for group in 0..inodes / PER_DIRECTORY {
@@ -72,10 +72,10 @@ fn experiment(scale: &Scale, finobt: bool, inodes: u32) -> anyhow::Result<Rates>
     dirs.iter().try_for_each(|dir| fill(&volume, *dir))?;
     let fresh = f64::from(inodes) / begin.elapsed().as_secs_f64();
     for n in 0..freed {
-        // One of each thousand, at a place that a multiplicative hash chooses.
-        let place = (u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % PER_DIRECTORY;
+        // One of each thousand, chosen by a multiplicative hash.
+        let number = (u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32 % PER_DIRECTORY;
         let Some(dir) = dirs.get(n as usize) else { continue };
-        volume.unlink(*dir, format!("file{place:06}").as_bytes())?;
+        volume.unlink(*dir, format!("file{number:06}").as_bytes())?;
     }
     volume.sync()?;
     let begin = Instant::now();

@@ -1,8 +1,8 @@
-//! What small changes cost, and whether a create costs the same among few files and many: instructions, as valgrind
-//! counts them, so that no other work on the machine is in the number.
+//! Instructions of small changes, counted by valgrind, so that other work on the machine does not matter; and whether
+//! the number depends on the size of the volume.
 //!
-//! A volume is filled; then a fresh process opens it and makes changes, once a few to warm up and once many more. The
-//! difference of the two counts is what the further ones took, with all background work for them.
+//! A volume is filled. Then a fresh process opens it and makes some changes, and another one makes more. The difference
+//! of the two counts is the cost of the additional changes, with all background work for them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,21 +11,21 @@ use anyhow::{Context, bail};
 use xebec::{NewFile, Options, SetAttribute};
 
 use super::Scale;
-use crate::side::{self, Side, layout};
+use crate::bench_volume::{self, BenchVolume, layout};
 use crate::table::{Row, Table, Target};
 
-/// Files of a directory.
+/// Files per directory.
 const PER_DIRECTORY: u32 = 1000;
 const WARM: u32 = 2 * PER_DIRECTORY;
 const MEASURED: u32 = 5 * PER_DIRECTORY;
 const INODES_PER_CHUNK: u32 = 64;
-/// How many files are there before.
+/// Numbers of files on the volume.
 const AMONG: [u32; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
-/// Tells a process of this program to be the one that is counted.
-const COUNTED: &str = "XEBEC_BENCH_COUNTED";
+/// Environment variable that passes the workload to the counted process.
+const WORKLOAD_VARIABLE: &str = "XEBEC_BENCH_WORKLOAD";
 
-/// What is counted, by the name that a process of this program is told.
-const WORKS: [(&str, Work); 6] = [
+/// Workloads by name.
+const WORKLOADS: [(&str, Workload); 6] = [
     ("create", create),
     ("scattered", create_one_by_one),
     ("attribute", set_attributes),
@@ -34,10 +34,10 @@ const WORKS: [(&str, Work); 6] = [
     ("fsync", write_and_sync),
 ];
 
-/// Makes so many changes, in directories with names that begin so.
-type Work = fn(&xebec::Volume, &str, u32) -> anyhow::Result<()>;
+/// Makes a number of changes, in directories whose names have a prefix.
+type Workload = fn(&xebec::Volume, &str, u32) -> anyhow::Result<()>;
 
-/// Measures it.
+/// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     let mut first = None;
     for among in AMONG.into_iter().filter(|among| *among <= scale.inodes) {
@@ -58,8 +58,8 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
         table.add(Row {
             task: format!("instructions of a create among {among} files"),
             unit: "instructions",
-            ours_is: "among so many",
-            other_is: "among the fewest",
+            ours_is: "among this number",
+            other_is: "among the smallest number",
             ours: vec![each],
             other: vec![few],
             target: Some(Target::RatioAtMost(1.1)),
@@ -73,7 +73,7 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What one kind of change takes.
+/// The row of one workload.
 fn alone(task: &str, each: f64) -> Row {
     Row {
         task: format!("instructions of {task}"),
@@ -86,7 +86,7 @@ fn alone(task: &str, each: f64) -> Row {
     }
 }
 
-/// Instructions of one change.
+/// Counts the instructions of one change.
 fn count_each(scale: &Scale, image: &Path, work: &str) -> anyhow::Result<f64> {
     let counted = |changes| count(scale, image, &format!("{work}:{changes}"));
     Ok((counted(WARM + MEASURED)? - counted(WARM)?) / f64::from(MEASURED))
@@ -95,16 +95,20 @@ fn count_each(scale: &Scale, image: &Path, work: &str) -> anyhow::Result<f64> {
 fn fill(image: &Path, files: u32) -> anyhow::Result<()> {
     let bytes = (u64::from(files) * 700).max(4 << 30);
     let layout = mkfs::Options { max_inode_percent: Some(100), ..layout(bytes, 64 << 20) };
-    let Side::Xebec(volume) = Side::xebec(image, &layout, Options::default())? else { bail!("not our side") };
+    let BenchVolume::Xebec(volume) = BenchVolume::xebec(image, &layout, Options::default())? else {
+        bail!("not a volume of Xebec")
+    };
     create(&volume, "old", files)?;
     Ok(volume.unmount()?)
 }
 
-/// Fills one AG and frees an inode of each chunk, more than are created afterwards.
+/// Fills one AG and frees one inode of each chunk, more than are created afterwards.
 fn scatter(image: &Path) -> anyhow::Result<()> {
     let layout =
         mkfs::Options { ag_count: Some(1), max_inode_percent: Some(100), ..layout(4 << 30, 64 << 20) };
-    let Side::Xebec(volume) = Side::xebec(image, &layout, Options::default())? else { bail!("not our side") };
+    let BenchVolume::Xebec(volume) = BenchVolume::xebec(image, &layout, Options::default())? else {
+        bail!("not a volume of Xebec")
+    };
     volume.create(volume.root(), b"new", &NewFile::directory())?;
     let dir = volume.create(volume.root(), b"old", &NewFile::directory())?;
     let chunks = WARM + MEASURED + PER_DIRECTORY;
@@ -115,7 +119,7 @@ fn scatter(image: &Path) -> anyhow::Result<()> {
     Ok(volume.unmount()?)
 }
 
-/// Creates files in the directory that [`scatter`] has made for them.
+/// Creates files in the directory that [`scatter`] made for them.
 fn create_one_by_one(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
     let dir = volume.lookup(volume.root(), prefix.as_bytes())?;
     (0..files).try_for_each(|file| {
@@ -135,11 +139,11 @@ fn create(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()
     Ok(())
 }
 
-/// Sets one attribute of each of a thousand files, and once more, and then of the next.
+/// Sets one attribute of each of a thousand files twice, then of the next thousand.
 fn set_attributes(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::Result<()> {
     let dir = volume.create(volume.root(), prefix.as_bytes(), &NewFile::directory())?;
     let make = |file| volume.create(dir, format!("file{file:06}").as_bytes(), &NewFile::regular());
-    // As many files however much is counted, so that the difference is of calls alone.
+    // The same number of files for both counts, so that they differ only in calls.
     let files = (0..(WARM + MEASURED) / 2).map(make).collect::<Result<Vec<_>, _>>()?;
     let all = files.chunks(PER_DIRECTORY as usize).flat_map(|files| {
         [[1; 32], [2; 32]].into_iter().flat_map(move |value| files.iter().map(move |file| (*file, value)))
@@ -150,7 +154,7 @@ fn set_attributes(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::R
     Ok(())
 }
 
-/// Makes files of one block, of which the contents are written back behind.
+/// Creates files of one block, whose contents are written back in the background.
 fn write_small(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
     for group in 0..files.div_ceil(PER_DIRECTORY) {
         let name = format!("{prefix}{group}");
@@ -163,7 +167,7 @@ fn write_small(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Resu
     Ok(())
 }
 
-/// Makes files and removes them, a directory's at a time.
+/// Creates and removes files, a thousand at a time.
 fn create_and_unlink(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
     let dir = volume.create(volume.root(), prefix.as_bytes(), &NewFile::directory())?;
     for _ in 0..files.div_ceil(PER_DIRECTORY) {
@@ -176,7 +180,7 @@ fn create_and_unlink(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow
     Ok(())
 }
 
-/// Appends a block to one of ten files, in turn, and makes it stable.
+/// Appends a block to ten files in turn, each with `fsync`.
 fn write_and_sync(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::Result<()> {
     let dir = volume.create(volume.root(), prefix.as_bytes(), &NewFile::directory())?;
     let make = |file| volume.create(dir, format!("file{file}").as_bytes(), &NewFile::regular());
@@ -189,15 +193,15 @@ fn write_and_sync(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::R
     Ok(())
 }
 
-/// Counts the instructions of a process that opens a copy of the image and does so much of a work in it.
+/// Counts the instructions of a process that opens a copy of the image and runs a workload (`NAME:CHANGES`) on it.
 fn count(scale: &Scale, image: &Path, work: &str) -> anyhow::Result<f64> {
     let (copy, out) = (scale.folder.join("counted.img"), scale.folder.join("callgrind.out"));
-    side::copy(image, &copy)?;
+    bench_volume::copy(image, &copy)?;
     let mut program = Command::new("valgrind");
     program.args(["--tool=callgrind", "--quiet"]);
     program.arg(format!("--callgrind-out-file={}", out.display()));
     program.arg(std::env::current_exe()?);
-    program.env(COUNTED, format!("{work}:{}", copy.display()));
+    program.env(WORKLOAD_VARIABLE, format!("{work}:{}", copy.display()));
     program.stdout(Stdio::null());
     let status = program.status().context("valgrind (apt install valgrind)")?;
     if !status.success() {
@@ -212,15 +216,15 @@ fn count(scale: &Scale, image: &Path, work: &str) -> anyhow::Result<f64> {
     total.context("valgrind's count")
 }
 
-/// In the process that is counted: does the work. Whether this process is one.
+/// In the counted process: runs the workload. Returns `false` in any other process.
 pub fn serve() -> anyhow::Result<bool> {
-    let Some(order) = std::env::var_os(COUNTED) else { return Ok(false) };
-    let order = order.to_string_lossy();
-    let mut parts = order.splitn(3, ':');
-    let mut next = || parts.next().context("work, how much, image");
+    let Some(value) = std::env::var_os(WORKLOAD_VARIABLE) else { return Ok(false) };
+    let value = value.to_string_lossy();
+    let mut parts = value.splitn(3, ':');
+    let mut next = || parts.next().context("workload, number of changes, image");
     let (name, changes, image) = (next()?, next()?.parse()?, next()?);
-    let (_, work) = WORKS.into_iter().find(|(work, _)| *work == name).context("no such work")?;
-    let volume = side::open(Path::new(image), Options::default())?;
+    let (_, work) = WORKLOADS.into_iter().find(|(work, _)| *work == name).context("no such workload")?;
+    let volume = bench_volume::open(Path::new(image), Options::default())?;
     work(&volume, "new", changes)?;
     volume.unmount()?;
     Ok(true)

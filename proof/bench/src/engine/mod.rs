@@ -1,16 +1,16 @@
-//! The engine beside the kernel's XFS on a loop mount: rates of changes, in one run, by ratio.
+//! Rates of metadata changes, compared with the kernel's XFS on a loop mount.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`namespace`] | creating and removing files, on one thread and on two |
-//! | [`commits`] | commits that touch one inode |
+//! | [`namespace`] | creating and removing files, by one thread and by two |
+//! | [`commits`] | commits that change one inode |
 //! | [`collisions`] | many names with one hash in a directory |
-//! | [`finobt`] | allocating inodes among many that are in use |
+//! | [`finobt`] | allocating inodes on a volume with many inodes |
 //! | [`recovery`] | replaying a full log |
-//! | [`instructions`] | whether a create costs the same among few files and many |
+//! | [`instructions`] | instructions of an operation |
 //!
-//! Both sides work on images made by the same `mkfs` with the same options, on files in the page cache of one folder.
-//! The kernel's side pays a system call for each change, which is the point; its log and trees are the same work.
+//! Both sides use images of the same `mkfs` with the same options, in the page cache. The kernel needs a system call
+//! for each change; the work on log and btrees is the same.
 
 mod collisions;
 mod commits;
@@ -23,31 +23,31 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use crate::table::{Part, Table};
+use crate::table::{Experiment, Table};
 
 pub use instructions::serve;
 
-/// How much is measured.
+/// Size of the measurement.
 #[derive(Clone, Debug)]
 pub struct Scale {
-    /// Where the images are made.
+    /// Directory of the images.
     pub folder: PathBuf,
-    /// Measured turns of each side.
+    /// Measured runs of each volume.
     pub rounds: u32,
-    /// Whether the kernel's side is left out.
+    /// Whether to leave out the kernel.
     pub alone: bool,
-    /// Files that are created, a turn.
+    /// Files created per run.
     pub files: u32,
-    /// Commits, a turn.
+    /// Commits per run.
     pub commits: u32,
-    /// Inodes of the experiment with the free inode tree.
+    /// Maximum number of inodes on a volume.
     pub inodes: u32,
-    /// Bytes of the log that is replayed.
+    /// Size of the replayed log in bytes.
     pub log_bytes: u64,
 }
 
 impl Scale {
-    /// A real measurement, or one that only shows that the harness works.
+    /// The sizes of a measurement, or of a smoke test of the harness.
     pub fn new(folder: PathBuf, rounds: u32, inodes: u32, alone: bool, smoke: bool) -> Self {
         let (files, commits, log_bytes) =
             if smoke { (2_000, 2_000, 16 << 20) } else { (200_000, 1_000_000, 64 << 20) };
@@ -56,10 +56,10 @@ impl Scale {
     }
 }
 
-/// Runs the parts that have `only` in their names.
+/// Runs the parts whose names contain `only`.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    let parts: [(&str, Part<Scale>); 6] = [
+    let parts: [(&str, Experiment<Scale>); 6] = [
         ("namespace", namespace::run),
         ("collisions", collisions::run),
         ("commits", commits::run),

@@ -1,44 +1,44 @@
-//! Creating and removing files, on one thread and on two.
+//! Creating and removing files, by one thread and by two.
 
 use std::time::Instant;
 
 use xebec::Options;
 
 use super::Scale;
-use crate::measure::{self, turns};
-use crate::side::{Side, layout, names};
+use crate::bench_volume::{BenchVolume, layout, names};
+use crate::measure::{self, alternate};
 use crate::table::{Row, Table, Target};
 
-/// Files of a directory.
+/// Files per directory.
 const PER_DIRECTORY: u32 = 1000;
 const IMAGE_BYTES: u64 = 8 << 30;
 const LOG_BYTES: u64 = 64 << 20;
 
-/// Measures all of it.
+/// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
-    table.add(beside(scale, "create empty files, 1,000 a directory, one thread", &create)?);
-    table.add(beside(scale, "create and unlink empty files, one thread", &create_unlink)?);
-    let name = "create empty files, two threads in different directories, through one thread";
+    table.add(compare(scale, "create empty files, 1,000 a directory, one thread", &create)?);
+    table.add(compare(scale, "create and unlink empty files, one thread", &create_unlink)?);
+    let name = "create empty files, two threads in different directories, divided by one thread";
     table.add(against_one(scale, name, &create)?);
-    let name = "create and unlink, two threads in different directories, through one thread";
+    let name = "create and unlink, two threads in different directories, divided by one thread";
     table.add(against_one(scale, name, &create_unlink)?);
-    let name = "create empty files, two threads: on one volume, through a volume for each";
+    let name = "create empty files, two threads: on one volume, divided by a volume each";
     table.add(against_apart(scale, name, &create)?);
-    let name = "create and unlink, two threads: on one volume, through a volume for each";
+    let name = "create and unlink, two threads: on one volume, divided by a volume each";
     table.add(against_apart(scale, name, &create_unlink)?);
     Ok(())
 }
 
-/// What one thread does on a side, with a name of its own; gives how many files it was.
-type Task = dyn Fn(&Side, u32, u32) -> anyhow::Result<u32> + Sync;
+/// The work of one thread with a number of its own; returns the number of files.
+type TimedWork = dyn Fn(&BenchVolume, u32, u32) -> anyhow::Result<u32> + Sync;
 
-fn beside(scale: &Scale, task: &str, work: &Task) -> anyhow::Result<Row> {
+fn compare(scale: &Scale, task: &str, work: &TimedWork) -> anyhow::Result<Row> {
     let image = scale.folder.join("engine.img");
     let layout = layout(IMAGE_BYTES, LOG_BYTES);
-    let (ours, other) = measure::beside(
+    let (ours, other) = measure::compare(
         (scale.rounds, scale.alone),
-        || rate(Side::xebec(&image, &layout, Options::default())?, scale, 1, work),
-        || rate(Side::kernel(&image, &layout)?, scale, 1, work),
+        || rate(BenchVolume::xebec(&image, &layout, Options::default())?, scale, 1, work),
+        || rate(BenchVolume::kernel(&image, &layout)?, scale, 1, work),
     )?;
     Ok(Row {
         task: task.into(),
@@ -51,11 +51,11 @@ fn beside(scale: &Scale, task: &str, work: &Task) -> anyhow::Result<Row> {
     })
 }
 
-fn against_one(scale: &Scale, task: &str, work: &Task) -> anyhow::Result<Row> {
+fn against_one(scale: &Scale, task: &str, work: &TimedWork) -> anyhow::Result<Row> {
     let image = scale.folder.join("engine.img");
-    let side = || Side::xebec(&image, &layout(IMAGE_BYTES, LOG_BYTES), Options::default());
+    let fresh = || BenchVolume::xebec(&image, &layout(IMAGE_BYTES, LOG_BYTES), Options::default());
     let (ours, other) =
-        turns(scale.rounds, || rate(side()?, scale, 2, work), || rate(side()?, scale, 1, work))?;
+        alternate(scale.rounds, || rate(fresh()?, scale, 2, work), || rate(fresh()?, scale, 1, work))?;
     Ok(Row {
         task: task.into(),
         unit: "files/s",
@@ -67,23 +67,24 @@ fn against_one(scale: &Scale, task: &str, work: &Task) -> anyhow::Result<Row> {
     })
 }
 
-/// What it costs that threads share a volume. Volumes share nothing but the machine, so that two of them go as fast
-/// together as its cores, its caches and what the journals do in the background let any two threads go.
-fn against_apart(scale: &Scale, task: &str, work: &Task) -> anyhow::Result<Row> {
+/// Measures the cost of sharing a volume. Two volumes share only the machine, so their rate is the maximum for two
+/// threads with the journals' background work.
+fn against_apart(scale: &Scale, task: &str, work: &TimedWork) -> anyhow::Result<Row> {
     let open = |name: &str| {
         let image = scale.folder.join(name);
-        Side::xebec(&image, &layout(IMAGE_BYTES, LOG_BYTES), Options::default())
+        BenchVolume::xebec(&image, &layout(IMAGE_BYTES, LOG_BYTES), Options::default())
     };
     let apart = || {
-        let sides = [open("engine.img")?, open("other.img")?];
+        let volumes = [open("engine.img")?, open("other.img")?];
         let begin = Instant::now();
-        let files =
-            on_threads(2, &|thread| work(if thread == 0 { &sides[0] } else { &sides[1] }, 0, scale.files))?;
+        let files = on_threads(2, &|thread| {
+            work(if thread == 0 { &volumes[0] } else { &volumes[1] }, 0, scale.files)
+        })?;
         let seconds = begin.elapsed().as_secs_f64();
-        sides.into_iter().try_for_each(Side::unmount)?;
+        volumes.into_iter().try_for_each(BenchVolume::unmount)?;
         Ok(f64::from(files) / seconds)
     };
-    let (ours, other) = turns(scale.rounds, || rate(open("engine.img")?, scale, 2, work), apart)?;
+    let (ours, other) = alternate(scale.rounds, || rate(open("engine.img")?, scale, 2, work), apart)?;
     std::fs::remove_file(scale.folder.join("other.img"))?;
     Ok(Row {
         task: task.into(),
@@ -96,16 +97,16 @@ fn against_apart(scale: &Scale, task: &str, work: &Task) -> anyhow::Result<Row> 
     })
 }
 
-/// Files a second of all threads together. The volume is ended afterwards, which is not measured.
-fn rate(side: Side, scale: &Scale, threads: u32, work: &Task) -> anyhow::Result<f64> {
+/// Files per second of all threads together. Unmounting is not measured.
+fn rate(volume: BenchVolume, scale: &Scale, threads: u32, work: &TimedWork) -> anyhow::Result<f64> {
     let begin = Instant::now();
-    let files = on_threads(threads, &|thread| work(&side, thread, scale.files))?;
+    let files = on_threads(threads, &|thread| work(&volume, thread, scale.files))?;
     let seconds = begin.elapsed().as_secs_f64();
-    side.unmount()?;
+    volume.unmount()?;
     Ok(f64::from(files) / seconds)
 }
 
-/// The files of all threads.
+/// Runs the work on threads and returns the number of all files.
 fn on_threads(threads: u32, work: &(dyn Fn(u32) -> anyhow::Result<u32> + Sync)) -> anyhow::Result<u32> {
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread))).collect();
@@ -116,20 +117,20 @@ fn on_threads(threads: u32, work: &(dyn Fn(u32) -> anyhow::Result<u32> + Sync)) 
     })
 }
 
-fn create(side: &Side, thread: u32, files: u32) -> anyhow::Result<u32> {
+fn create(volume: &BenchVolume, thread: u32, files: u32) -> anyhow::Result<u32> {
     let names = names(PER_DIRECTORY);
     for group in 0..files / PER_DIRECTORY {
-        let dir = side.mkdir(&format!("t{thread}d{group}"))?;
-        names.iter().try_for_each(|name| side.create(&dir, name))?;
+        let dir = volume.mkdir(&format!("t{thread}d{group}"))?;
+        names.iter().try_for_each(|name| volume.create(&dir, name))?;
     }
     Ok(files / PER_DIRECTORY * PER_DIRECTORY)
 }
 
-fn create_unlink(side: &Side, thread: u32, files: u32) -> anyhow::Result<u32> {
-    let dir = side.mkdir(&format!("t{thread}"))?;
+fn create_unlink(volume: &BenchVolume, thread: u32, files: u32) -> anyhow::Result<u32> {
+    let dir = volume.mkdir(&format!("t{thread}"))?;
     for name in names(PER_DIRECTORY).iter().cycle().take(files as usize) {
-        side.create(&dir, name)?;
-        side.unlink(&dir, name)?;
+        volume.create(&dir, name)?;
+        volume.unlink(&dir, name)?;
     }
     Ok(files)
 }

@@ -5,17 +5,18 @@ use std::time::Instant;
 use xebec::{NewFile, Options};
 
 use super::Scale;
-use crate::side::{self, Side, layout};
+use crate::bench_volume::{self, BenchVolume, layout};
 use crate::table::{Row, Table, Target};
 
-/// Measures it.
+/// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     let (image, copy) = (scale.folder.join("engine.img"), scale.folder.join("replay.img"));
-    let Side::Xebec(volume) = Side::xebec(&image, &layout(4 << 30, scale.log_bytes), Options::default())?
+    let BenchVolume::Xebec(volume) =
+        BenchVolume::xebec(&image, &layout(4 << 30, scale.log_bytes), Options::default())?
     else {
-        anyhow::bail!("not our side")
+        anyhow::bail!("not a volume of Xebec")
     };
-    // Until the log has been full at least once.
+    // Until the log has wrapped around.
     let mut files = 0u32;
     while volume.statistics().journal.bytes < scale.log_bytes * 2 {
         let dir = volume.create(volume.root(), format!("d{files}").as_bytes(), &NewFile::directory())?;
@@ -29,9 +30,9 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     drop(volume);
     let mut seconds = Vec::new();
     for _ in 0..scale.rounds {
-        side::copy(&image, &copy)?;
+        bench_volume::copy(&image, &copy)?;
         let begin = Instant::now();
-        let volume = side::open(&copy, Options::default())?;
+        let volume = bench_volume::open(&copy, Options::default())?;
         seconds.push(begin.elapsed().as_secs_f64());
         volume.unmount()?;
     }

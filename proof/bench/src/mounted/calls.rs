@@ -1,5 +1,4 @@
-//! System calls: of one client, one after the other, and of a client for each processor at once; and how many of them
-//! there are in a second.
+//! Rates of system calls, of one client and of one client per CPU.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,53 +8,58 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use rustix::fs::{Advice, CWD, Mode, OFlags};
 
-use super::{Scale, Seen};
+use super::{Results, Scale};
 
-/// Files of a directory.
-const A_DIRECTORY: u32 = 1_000;
+/// Files per directory.
+const PER_DIRECTORY: u32 = 1_000;
 
 const CONTENTS: [u8; 4096] = [7; 4096];
 
-/// Bytes of a call on the large file.
+/// Bytes per call on the large file.
 const PIECE: usize = 1 << 20;
 
-/// What is done with each file, as the report has it: by one client, and by several.
-pub type Task = [&'static str; 2];
-pub const CREATE: Task =
+/// Names of a task in the report: by one client, and by several.
+pub type TaskNames = [&'static str; 2];
+pub const CREATE: TaskNames =
     ["create an empty file and close it", "create an empty file and close it, a client for each processor"];
-pub const STAT: Task = ["stat", "stat, a client for each processor"];
-pub const OPEN: Task = ["open and close", "open and close, a client for each processor"];
-pub const WRITE: Task = ["open, write 4 KiB, close", "open, write 4 KiB, close, a client for each processor"];
-pub const READ: Task = [
+pub const STAT: TaskNames = ["stat", "stat, a client for each processor"];
+pub const OPEN: TaskNames = ["open and close", "open and close, a client for each processor"];
+pub const WRITE: TaskNames =
+    ["open, write 4 KiB, close", "open, write 4 KiB, close, a client for each processor"];
+pub const READ: TaskNames = [
     "open, read 4 KiB that the kernel does not have, close",
     "open, read 4 KiB that the kernel does not have, close, a client for each processor",
 ];
-pub const AGAIN: Task = [
+pub const AGAIN: TaskNames = [
     "open, read 4 KiB that the kernel has, close",
     "open, read 4 KiB that the kernel has, close, a client for each processor",
 ];
-pub const UNLINK: Task = ["unlink", "unlink, a client for each processor"];
+pub const UNLINK: TaskNames = ["unlink", "unlink, a client for each processor"];
 pub const STREAM_OUT: &str = "write a large file, 1 MiB at a time, and fsync";
 pub const STREAM_IN: &str = "read it, after the page cache was dropped";
 
-/// By one client.
-pub fn files(scale: &Scale, root: &Path, seen: &mut Seen) -> anyhow::Result<()> {
-    by_clients(scale, &[root.to_path_buf()], &mut |[task, _], rate| seen.add(task, rate))
+/// Makes the calls by one client.
+pub fn files(scale: &Scale, root: &Path, results: &mut Results) -> anyhow::Result<()> {
+    by_clients(scale, &[root.to_path_buf()], &mut |[task, _], rate| results.add(task, rate))
 }
 
-/// By a client for each processor, in directories of its own.
-pub fn together(scale: &Scale, root: &Path, seen: &mut Seen) -> anyhow::Result<()> {
+/// Makes the calls by one client per CPU, each in directories of its own.
+pub fn together(scale: &Scale, root: &Path, results: &mut Results) -> anyhow::Result<()> {
     let clients = std::thread::available_parallelism()?.get();
     let roots: Vec<_> = (0..clients).map(|client| root.join(format!("client{client}"))).collect();
-    by_clients(scale, &roots, &mut |[_, task], rate| seen.add(task, rate))
+    by_clients(scale, &roots, &mut |[_, task], rate| results.add(task, rate))
 }
 
-/// Each task by all clients at once, each with files below its root, many to a directory; `seen` is told of how many
-/// files there were in a second.
-fn by_clients(scale: &Scale, roots: &[PathBuf], seen: &mut dyn FnMut(Task, f64)) -> anyhow::Result<()> {
+/// Runs each task by all clients at once, each with files below its root, and passes the rate in files per second to
+/// `report`.
+fn by_clients(
+    scale: &Scale,
+    roots: &[PathBuf],
+    report: &mut dyn FnMut(TaskNames, f64),
+) -> anyhow::Result<()> {
     let paths = |root: &PathBuf| {
-        let directory = |file: u32| root.join(format!("d{}", file / A_DIRECTORY));
-        let firsts = (0..scale.files).step_by(A_DIRECTORY as usize);
+        let directory = |file: u32| root.join(format!("d{}", file / PER_DIRECTORY));
+        let firsts = (0..scale.files).step_by(PER_DIRECTORY as usize);
         firsts.map(directory).try_for_each(std::fs::create_dir_all)?;
         anyhow::Ok((0..scale.files).map(|file| directory(file).join(format!("file{file}"))).collect())
     };
@@ -68,17 +72,17 @@ fn by_clients(scale: &Scale, roots: &[PathBuf], seen: &mut dyn FnMut(Task, f64))
                 .try_for_each(|client| client.join().map_err(|_| anyhow::anyhow!("a client panicked"))?)
         })
     };
-    let mut measured = |task: Task, call: Call<'_>| {
+    let mut measured = |task: TaskNames, call: Call<'_>| {
         let begin = Instant::now();
         each(task[0], call)?;
         let files = clients.iter().map(Vec::len).sum::<usize>();
-        seen(task, files as f64 / begin.elapsed().as_secs_f64());
+        report(task, files as f64 / begin.elapsed().as_secs_f64());
         anyhow::Ok(())
     };
     let read = |path: &Path| {
         let mut buf = [0; CONTENTS.len()];
         let read = rustix::io::read(open(path, OFlags::RDONLY)?, &mut buf)?;
-        ensure!(read == CONTENTS.len(), "it is too short");
+        ensure!(read == CONTENTS.len(), "the file is too short");
         Ok(())
     };
     let opened = |path: &Path, flags| {
@@ -90,12 +94,12 @@ fn by_clients(scale: &Scale, roots: &[PathBuf], seen: &mut dyn FnMut(Task, f64))
     measured(OPEN, &|path| opened(path, OFlags::RDONLY))?;
     measured(WRITE, &|path| {
         let written = rustix::io::write(open(path, OFlags::WRONLY)?, &CONTENTS)?;
-        ensure!(written == CONTENTS.len(), "it is full");
+        ensure!(written == CONTENTS.len(), "the file system is full");
         Ok(())
     })?;
     each("fdatasync", &|path| {
         let file = open(path, OFlags::RDONLY)?;
-        // What is dirty, only the kernel's XFS has: the others have written it.
+        // Only the kernel's XFS has dirty pages: FUSE writes through.
         rustix::fs::fdatasync(&file)?;
         Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
     })?;
@@ -104,7 +108,7 @@ fn by_clients(scale: &Scale, roots: &[PathBuf], seen: &mut dyn FnMut(Task, f64))
     measured(UNLINK, &|path| Ok(rustix::fs::unlink(path)?))
 }
 
-/// What is done with a file.
+/// A call on a file.
 type Call<'c> = &'c (dyn Fn(&Path) -> anyhow::Result<()> + Sync);
 
 fn for_each(name: &str, paths: &[PathBuf], call: Call<'_>) -> anyhow::Result<()> {
@@ -115,8 +119,8 @@ fn open(path: &Path, flags: OFlags) -> rustix::io::Result<std::os::fd::OwnedFd> 
     rustix::fs::openat(CWD, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
 }
 
-/// A large file, from its begin to its end.
-pub fn stream(scale: &Scale, root: &Path, seen: &mut Seen) -> anyhow::Result<()> {
+/// Writes and reads a large file sequentially.
+pub fn stream(scale: &Scale, root: &Path, results: &mut Results) -> anyhow::Result<()> {
     let path = root.join("large");
     let megabytes = scale.stream_bytes as f64 / 1e6;
     let mut piece = vec![7; PIECE];
@@ -127,16 +131,16 @@ pub fn stream(scale: &Scale, root: &Path, seen: &mut Seen) -> anyhow::Result<()>
         file.write_all(&piece)?;
     }
     file.sync_all()?;
-    seen.add(STREAM_OUT, megabytes / begin.elapsed().as_secs_f64());
+    results.add(STREAM_OUT, megabytes / begin.elapsed().as_secs_f64());
     drop(file);
-    // Contents, not names: who does nothing has none to find again.
+    // Drops the page cache, not dentries: the server that does nothing finds no names.
     std::fs::write("/proc/sys/vm/drop_caches", "1").context("/proc/sys/vm/drop_caches")?;
     let mut file = File::open(&path)?;
     let begin = Instant::now();
     for _ in 0..pieces {
         file.read_exact(&mut piece)?;
     }
-    seen.add(STREAM_IN, megabytes / begin.elapsed().as_secs_f64());
+    results.add(STREAM_IN, megabytes / begin.elapsed().as_secs_f64());
     drop(file);
     Ok(std::fs::remove_file(path)?)
 }

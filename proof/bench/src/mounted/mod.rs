@@ -1,48 +1,48 @@
-//! Mounts beside each other: Xebec's, fuse2fs on ext4, the kernel's XFS on a loop device, and a server that does
-//! nothing, which is as fast as any server can be.
+//! Mounts: Xebec, fuse2fs on ext4, the kernel's XFS on a loop device, and a FUSE server that does nothing, the upper
+//! limit for FUSE.
 //!
-//! | part | subject |
+//! | module | subject |
 //! |---|---|
-//! | [`places`] | the four |
-//! | [`nothing`] | the last of them |
-//! | [`calls`] | system calls of one client, and of several at once |
+//! | [`test_mount`] | mounting and unmounting the four |
+//! | [`nothing`] | the server that does nothing |
+//! | [`calls`] | system calls of one client, and of one client per CPU |
 //! | [`programs`] | tar, git, make |
 //!
-//! All take turns, each on a fresh image; what one turn of each gives are numbers of all rows.
+//! They run alternately, each on a fresh image. One run measures all rows.
 
 mod calls;
 pub mod nothing;
-mod places;
 mod programs;
+mod test_mount;
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 
 use crate::table::{Row, Table, Target};
-use places::{ALL, Kind, Place};
+use test_mount::{ALL, MountKind, TestMount};
 
-/// How much is measured.
+/// Size of the measurement.
 #[derive(Clone, Debug)]
 pub struct Scale {
-    /// Where the images are made.
+    /// Directory of the images.
     pub folder: PathBuf,
-    /// The program.
+    /// Path of `xebec`.
     pub xebec: PathBuf,
-    /// Measured turns of each.
+    /// Measured runs of each.
     pub rounds: u32,
-    /// Bytes of an image.
+    /// Size of an image in bytes.
     pub image_bytes: u64,
-    /// Files.
+    /// Files per client.
     pub files: u32,
-    /// Bytes of the large file.
+    /// Size of the large file in bytes.
     pub stream_bytes: u64,
-    /// Texts in the repository.
+    /// Text files in the repository.
     pub texts: u32,
 }
 
 impl Scale {
-    /// A real measurement, or one that only shows that the harness works.
+    /// The sizes of a measurement, or of a smoke test of the harness.
     pub fn new(folder: PathBuf, xebec: PathBuf, rounds: u32, smoke: bool) -> Self {
         let (image_bytes, files, stream_bytes, texts) =
             if smoke { (1 << 30, 200, 16 << 20, 100) } else { (4 << 30, 8_000, 1 << 30, 4_000) };
@@ -50,11 +50,11 @@ impl Scale {
     }
 }
 
-/// What was measured of one of the four: values of each task, in the order of the turns.
+/// Results of one of the four: values of each task, in the order of the runs.
 #[derive(Debug, Default)]
-pub struct Seen(Vec<(&'static str, Vec<f64>)>);
+pub struct Results(Vec<(&'static str, Vec<f64>)>);
 
-impl Seen {
+impl Results {
     fn add(&mut self, task: &'static str, value: f64) {
         match self.0.iter_mut().find(|(known, _)| *known == task) {
             Some((_, values)) => values.push(value),
@@ -67,22 +67,24 @@ impl Seen {
     }
 }
 
-/// Parts: by name, and what they do on a mount.
-type Part = fn(&Scale, &std::path::Path, &mut Seen) -> anyhow::Result<()>;
+/// A part of the benchmark, on a mount point.
+type Part = fn(&Scale, &std::path::Path, &mut Results) -> anyhow::Result<()>;
 
-/// Beside whom, with what is to be reached.
-type Beside = &'static [(Kind, Option<f64>)];
+/// Peers of a row, with the minimum ratio.
+type Peers = &'static [(MountKind, Option<f64>)];
 
-/// A row's task, what its numbers count, and beside whom.
-type Wanted = (&'static str, &'static str, Beside);
+/// Task, unit and peers of rows.
+type RowSpec = (&'static str, &'static str, Peers);
 
-const CALLS: Beside = &[(Kind::Fuse2fs, Some(2.0)), (Kind::Nothing, Some(0.7)), (Kind::Kernel, None)];
-const OTHERS: Beside = &[(Kind::Fuse2fs, None), (Kind::Nothing, None), (Kind::Kernel, None)];
-const STREAMS: Beside = &[(Kind::Kernel, Some(0.7)), (Kind::Fuse2fs, None), (Kind::Nothing, None)];
-const PROGRAMS: Beside = &[(Kind::Fuse2fs, None), (Kind::Kernel, None)];
+const CALLS: Peers =
+    &[(MountKind::Fuse2fs, Some(2.0)), (MountKind::Nothing, Some(0.7)), (MountKind::Kernel, None)];
+const OTHERS: Peers = &[(MountKind::Fuse2fs, None), (MountKind::Nothing, None), (MountKind::Kernel, None)];
+const STREAMS: Peers =
+    &[(MountKind::Kernel, Some(0.7)), (MountKind::Fuse2fs, None), (MountKind::Nothing, None)];
+const PROGRAMS: Peers = &[(MountKind::Fuse2fs, None), (MountKind::Kernel, None)];
 
-/// Tasks by one client and by several.
-const OF_CALLS: &[(calls::Task, Beside)] = &[
+/// Calls, which are made by one client and by several.
+const OF_CALLS: &[(calls::TaskNames, Peers)] = &[
     (calls::CREATE, CALLS),
     (calls::STAT, CALLS),
     (calls::OPEN, CALLS),
@@ -92,7 +94,7 @@ const OF_CALLS: &[(calls::Task, Beside)] = &[
     (calls::UNLINK, CALLS),
 ];
 
-const OF_OTHERS: &[Wanted] = &[
+const OF_OTHERS: &[RowSpec] = &[
     (calls::STREAM_OUT, "MB/s", STREAMS),
     (calls::STREAM_IN, "MB/s", STREAMS),
     (programs::UNTAR, "s", PROGRAMS),
@@ -100,13 +102,13 @@ const OF_OTHERS: &[Wanted] = &[
     (programs::BUILD, "s", PROGRAMS),
 ];
 
-/// All rows, in the order of the report.
-fn rows() -> impl Iterator<Item = Wanted> {
-    let calls = |by: usize| OF_CALLS.iter().map(move |(task, beside)| (task[by], "files/s", *beside));
+/// All rows in the order of the report.
+fn rows() -> impl Iterator<Item = RowSpec> {
+    let calls = |clients: usize| OF_CALLS.iter().map(move |(task, peers)| (task[clients], "files/s", *peers));
     calls(0).chain(calls(1)).chain(OF_OTHERS.iter().copied())
 }
 
-/// Runs the parts that have `only` in their names.
+/// Runs the parts whose names contain `only`.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     let parts: [(&str, Part); 4] = [
         ("calls", calls::files),
@@ -120,23 +122,23 @@ pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     }
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
     programs::prepare(scale)?;
-    let mut all = ALL.map(|kind| (kind, Seen::default()));
+    let mut all = ALL.map(|kind| (kind, Results::default()));
     for round in 0..=scale.rounds {
-        // The first turn does not count, unless it is the only one.
+        // The first run is not counted, unless it is the only one.
         if round == 0 && scale.rounds > 1 {
-            all.iter().try_for_each(|(kind, _)| turn(scale, *kind, &parts, &mut Seen::default()))?;
+            all.iter().try_for_each(|(kind, _)| run_once(scale, *kind, &parts, &mut Results::default()))?;
         } else if round > 0 {
-            all.iter_mut().try_for_each(|(kind, seen)| turn(scale, *kind, &parts, seen))?;
+            all.iter_mut().try_for_each(|(kind, results)| run_once(scale, *kind, &parts, results))?;
         }
     }
     programs::clear(scale);
-    for (task, unit, beside) in rows() {
-        for (kind, least) in beside {
-            let of = |kind| all.iter().find(|(known, _)| *known == kind).map(|(_, seen)| seen.of(task));
-            let (ours, other) = (of(Kind::Xebec).unwrap_or_default(), of(*kind).unwrap_or_default());
+    for (task, unit, peers) in rows() {
+        for (kind, ratio_min) in peers {
+            let of = |kind| all.iter().find(|(known, _)| *known == kind).map(|(_, results)| results.of(task));
+            let (ours, other) = (of(MountKind::Xebec).unwrap_or_default(), of(*kind).unwrap_or_default());
             if !ours.is_empty() {
-                let target = least.map(Target::RatioAtLeast);
-                let (ours_is, other_is) = (Kind::Xebec.is(), kind.is());
+                let target = ratio_min.map(Target::RatioAtLeast);
+                let (ours_is, other_is) = (MountKind::Xebec.name(), kind.name());
                 table.add(Row { task: (*task).into(), unit, ours_is, other_is, ours, other, target });
             }
         }
@@ -144,12 +146,17 @@ pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn turn(scale: &Scale, kind: Kind, parts: &[(&str, Part)], seen: &mut Seen) -> anyhow::Result<()> {
-    let place = Place::new(scale, kind)?;
+fn run_once(
+    scale: &Scale,
+    kind: MountKind,
+    parts: &[(&str, Part)],
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let mount = TestMount::new(scale, kind)?;
     for (name, part) in parts {
-        if kind.keeps() || *name != "programs" {
-            part(scale, &place.directory, seen).with_context(|| format!("{name}: {}", kind.is()))?;
+        if kind.stores_files() || *name != "programs" {
+            part(scale, &mount.directory, results).with_context(|| format!("{name}: {}", kind.name()))?;
         }
     }
-    place.unmount()
+    mount.unmount()
 }

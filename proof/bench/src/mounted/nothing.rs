@@ -1,8 +1,7 @@
-//! A file system that does nothing, served by the same session as a volume: what is left is the way of a request
-//! through the kernel, which nobody who serves a mount can avoid.
+//! A file system that does nothing, served by the same session as a volume. It measures the cost of FUSE itself.
 //!
-//! Every name that is made gets a number and is forgotten; no name is ever found. Contents are zeros. All that is kept
-//! is how long files are, as the kernel would cut off its own pages if it were told something else.
+//! A created file gets an inode number, and its name is forgotten; lookups always fail. Contents are zeros. Only the
+//! sizes of files are kept: with other sizes the kernel would truncate its pages.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -18,44 +17,44 @@ use fuse::operations::{
     Seek, SetXattr, Space, WriteHow,
 };
 
-/// Tells a fresh copy of this program where to serve it.
-const HANDED_DIRECTORY: &str = "XEBEC_BENCH_NOTHING";
+/// Environment variable that passes the mount point to the fresh process.
+const DIRECTORY_VARIABLE: &str = "XEBEC_BENCH_NOTHING";
 
-/// Files that can be made.
-const MOST: usize = 1 << 20;
+/// Maximum number of files.
+const FILES_MAX: usize = 1 << 20;
 
-/// As many as `xebec mount` has on a machine with so few cores.
+/// Worker threads: the default of `xebec mount` on a machine with two CPUs.
 const THREADS: usize = 4;
 
 const S_IFMT: u32 = 0o170_000;
 const S_IFDIR: u32 = 0o040_000;
 
 struct Nothing {
-    /// Number of the last file.
+    /// Inode number of the last created file.
     last: AtomicU64,
-    /// Of each, its length, or [`DIRECTORY`].
+    /// Length of each file, or [`DIRECTORY`].
     lengths: Box<[AtomicU64]>,
 }
 
-/// What marks a directory in the table of lengths.
+/// Marks a directory in the table of lengths.
 const DIRECTORY: u64 = u64::MAX;
 
-/// A command that serves it on a directory.
+/// A command that serves the file system on a directory.
 pub fn command(directory: &Path) -> anyhow::Result<std::process::Command> {
     let mut command =
         std::process::Command::new(std::env::current_exe().context("the path of this program")?);
-    command.env(HANDED_DIRECTORY, directory);
+    command.env(DIRECTORY_VARIABLE, directory);
     Ok(command)
 }
 
-/// In the fresh copy: serves it until it is unmounted. `false` in any other process.
+/// In the fresh process: serves the file system until it is unmounted. Returns `false` in any other process.
 pub fn serve() -> anyhow::Result<bool> {
-    let Some(directory) = std::env::var_os(HANDED_DIRECTORY) else { return Ok(false) };
+    let Some(directory) = std::env::var_os(DIRECTORY_VARIABLE) else { return Ok(false) };
     let wanted = Wanted { source: "nothing".into(), directory: directory.into(), ..Wanted::default() };
     let session = Session::begin(fuse::mount::mount(&wanted)?, false)?;
     // As `xebec mount` does.
     let _ = fuse::mount::Mounted::last_on(&wanted.directory).read_ahead();
-    let lengths: Box<[AtomicU64]> = (0..MOST).map(|_| AtomicU64::new(0)).collect();
+    let lengths: Box<[AtomicU64]> = (0..FILES_MAX).map(|_| AtomicU64::new(0)).collect();
     let nothing = Nothing { last: AtomicU64::new(1), lengths };
     nothing.length(Node(1)).store(DIRECTORY, Relaxed);
     session.serve(&nothing, &Counts::new(THREADS))?;
@@ -64,7 +63,7 @@ pub fn serve() -> anyhow::Result<bool> {
 
 impl Nothing {
     fn length(&self, node: Node) -> &AtomicU64 {
-        &self.lengths[node.0 as usize % MOST]
+        &self.lengths[node.0 as usize % FILES_MAX]
     }
 
     fn found(&self, mode: u32) -> Found {

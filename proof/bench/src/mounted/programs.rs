@@ -1,4 +1,4 @@
-//! Programs on the mounts: tar, git and a C compiler, on sources that are made here.
+//! Programs on a mount: tar, git and a C compiler, on generated sources.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,26 +6,26 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use super::{Scale, Seen};
-use crate::measure::Run;
+use super::{Results, Scale};
+use crate::measure::MeasuredCommand;
 
-/// The tasks, as the report has them.
+/// Names of the tasks in the report.
 pub const UNTAR: &str = "tar x of a repository with its sources";
 pub const STATUS: &str = "git status of it";
 pub const BUILD: &str = "make of its C program, -j2";
 
-/// Sources of the C program.
+/// Number of source files of the C program.
 const SOURCES: u32 = 60;
 
-/// Where the archive lies.
+/// Path of the archive.
 fn archive(scale: &Scale) -> PathBuf {
     scale.folder.join("repository.tar")
 }
 
-/// Makes the archive: text files in a git repository, and a program.
+/// Creates the archive: text files and a C program in a git repository.
 pub fn prepare(scale: &Scale) -> anyhow::Result<()> {
     let tree = scale.folder.join("repository");
-    // That of an earlier run.
+    // Left by an earlier run.
     let _ = std::fs::remove_dir_all(&tree);
     for number in 0..scale.texts {
         let folder = tree.join(format!("texts/{}/{}", number / 400, number / 40 % 10));
@@ -37,7 +37,7 @@ pub fn prepare(scale: &Scale) -> anyhow::Result<()> {
     git(&tree, &["init", "-q"])?;
     git(&tree, &["add", "."])?;
     git(&tree, &["-c", "user.name=b", "-c", "user.email=b@localhost", "commit", "-q", "-m", "All of it"])?;
-    Run::new(["tar", "-C"]).with(&tree).with("-cf").with(archive(scale)).with(".").measure()?;
+    MeasuredCommand::new(["tar", "-C"]).with(&tree).with("-cf").with(archive(scale)).with(".").measure()?;
     Ok(std::fs::remove_dir_all(&tree)?)
 }
 
@@ -73,23 +73,24 @@ fn git(tree: &Path, words: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs them.
-pub fn all(scale: &Scale, root: &Path, seen: &mut Seen) -> anyhow::Result<()> {
+/// Runs the programs.
+pub fn all(scale: &Scale, root: &Path, results: &mut Results) -> anyhow::Result<()> {
     let tree = root.join("repository");
     std::fs::create_dir(&tree)?;
-    let untar = Run::new(["tar", "-xf"]).with(archive(scale)).with("-C").with(&tree);
-    seen.add(UNTAR, untar.measure()?.wall_s);
-    let status = Run::new(["git", "-c", "safe.directory=*", "status", "--porcelain"]).within(&tree);
-    // The first looks at contents, as the times are others than in the repository's index.
+    let untar = MeasuredCommand::new(["tar", "-xf"]).with(archive(scale)).with("-C").with(&tree);
+    results.add(UNTAR, untar.measure()?.wall_s);
+    let status =
+        MeasuredCommand::new(["git", "-c", "safe.directory=*", "status", "--porcelain"]).within(&tree);
+    // The first run reads contents, because timestamps differ from the repository's index.
     status.measure()?;
-    seen.add(STATUS, status.measure()?.wall_s);
-    let make = Run::new(["make", "-s", "-j2"]).within(&tree.join("program"));
-    seen.add(BUILD, make.measure()?.wall_s);
+    results.add(STATUS, status.measure()?.wall_s);
+    let make = MeasuredCommand::new(["make", "-s", "-j2"]).within(&tree.join("program"));
+    results.add(BUILD, make.measure()?.wall_s);
     Ok(())
 }
 
-/// Removes what was prepared.
+/// Removes the archive.
 pub fn clear(scale: &Scale) {
-    // It is in nobody's way where it cannot be removed.
+    // A file that cannot be removed does no harm.
     let _ = std::fs::remove_file(archive(scale));
 }

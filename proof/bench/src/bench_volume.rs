@@ -1,4 +1,4 @@
-//! A volume on either side, and the changes that both can make.
+//! A volume of Xebec or of the kernel, with the operations that both have.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,18 +12,18 @@ use block::{Device, FileDevice};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use xebec::{NewFile, Options, SetAttribute, Volume};
 
-/// What an image is made with.
+/// Options of `mkfs` for an image.
 pub fn layout(bytes: u64, log_bytes: u64) -> mkfs::Options {
     let log = mkfs::LogOptions { size: Some(log_bytes), ..mkfs::LogOptions::default() };
     mkfs::Options { size: Some(bytes), ag_count: Some(4), log, ..mkfs::Options::default() }
 }
 
-/// Names for the files of a directory, made beforehand: what is measured is not how a name is put together.
+/// Names for the files of a directory, formatted before the measurement.
 pub fn names(files: u32) -> Vec<String> {
     (0..files).map(|file| format!("file{file:06}")).collect()
 }
 
-/// Makes an image anew.
+/// Creates an image, replacing an existing one.
 pub fn make(path: &Path, options: &mkfs::Options) -> anyhow::Result<()> {
     let file = File::create(path).with_context(|| path.display().to_string())?;
     file.set_len(options.size.context("the size of an image")?)?;
@@ -37,44 +37,44 @@ fn device(path: &Path) -> anyhow::Result<Arc<dyn Device>> {
     Ok(Arc::new(FileDevice::open(path, &options)?))
 }
 
-/// One of the two, with an image of its own.
-pub enum Side {
-    /// Ours, in this process.
+/// A volume with an image of its own.
+pub enum BenchVolume {
+    /// Xebec, in this process.
     Xebec(Box<Volume>),
-    /// The kernel's mount.
+    /// A mount by the kernel.
     Kernel(Mount),
 }
 
-/// A directory of a side.
-pub enum Dir {
+/// A directory of a [`BenchVolume`].
+pub enum BenchDir {
     Xebec(Ino),
     Kernel(OwnedFd),
 }
 
-impl Side {
-    /// Makes an image and opens it with our engine.
+impl BenchVolume {
+    /// Creates an image and opens it with Xebec.
     pub fn xebec(path: &Path, layout: &mkfs::Options, options: Options) -> anyhow::Result<Self> {
         make(path, layout)?;
         Ok(Self::Xebec(Box::new(Volume::open(device(path)?, options)?)))
     }
 
-    /// Makes an image and mounts it.
+    /// Creates an image and mounts it.
     pub fn kernel(path: &Path, layout: &mkfs::Options) -> anyhow::Result<Self> {
         make(path, layout)?;
         Ok(Self::Kernel(Mount::new(path)?))
     }
 
-    /// An image that exists, with our engine.
+    /// Opens an existing image with Xebec.
     pub fn open(path: &Path, options: Options) -> anyhow::Result<Self> {
         Ok(Self::Xebec(Box::new(open(path, options)?)))
     }
 
-    /// An image that exists, mounted.
+    /// Mounts an existing image.
     pub fn mount(path: &Path) -> anyhow::Result<Self> {
         Ok(Self::Kernel(Mount::new(path)?))
     }
 
-    /// The volume, if it is our side.
+    /// The volume, if it is Xebec's.
     pub fn volume(&self) -> Option<&Volume> {
         match self {
             Self::Xebec(volume) => Some(volume),
@@ -83,34 +83,34 @@ impl Side {
     }
 
     /// The root directory.
-    pub fn root(&self) -> anyhow::Result<Dir> {
+    pub fn root(&self) -> anyhow::Result<BenchDir> {
         match self {
-            Self::Xebec(volume) => Ok(Dir::Xebec(volume.root())),
-            Self::Kernel(mount) => Ok(Dir::Kernel(File::open(&mount.folder)?.into())),
+            Self::Xebec(volume) => Ok(BenchDir::Xebec(volume.root())),
+            Self::Kernel(mount) => Ok(BenchDir::Kernel(File::open(&mount.folder)?.into())),
         }
     }
 
-    /// Opens a file for reading and writing; makes it if told so.
-    pub fn file(&self, dir: &Dir, name: &str, create: bool) -> anyhow::Result<Opened<'_>> {
+    /// Opens a file for reading and writing, or creates it.
+    pub fn file(&self, dir: &BenchDir, name: &str, create: bool) -> anyhow::Result<BenchFile<'_>> {
         match (self, dir) {
-            (Self::Xebec(volume), Dir::Xebec(dir)) => {
+            (Self::Xebec(volume), BenchDir::Xebec(dir)) => {
                 let ino = match create {
                     true => volume.create(*dir, name.as_bytes(), &NewFile::regular())?,
                     false => volume.lookup(*dir, name.as_bytes())?,
                 };
-                Ok(Opened::Xebec(volume.open_file(ino)?))
+                Ok(BenchFile::Xebec(volume.open_file(ino)?))
             }
-            (Self::Kernel(_), Dir::Kernel(dir)) => {
+            (Self::Kernel(_), BenchDir::Kernel(dir)) => {
                 let create = if create { OFlags::CREATE | OFlags::EXCL } else { OFlags::empty() };
                 let mode = Mode::from_raw_mode(0o644);
                 let file = rustix::fs::openat(dir.as_fd(), name, create | OFlags::RDWR, mode)?;
-                Ok(Opened::Kernel(file.into()))
+                Ok(BenchFile::Kernel(file.into()))
             }
-            _ => bail!("a directory of the other side"),
+            _ => bail!("a directory of another volume"),
         }
     }
 
-    /// Returns when everything is stable.
+    /// Syncs the volume.
     pub fn sync(&self) -> anyhow::Result<()> {
         match self {
             Self::Xebec(volume) => Ok(volume.sync()?),
@@ -118,46 +118,48 @@ impl Side {
         }
     }
 
-    /// Makes a directory in the root.
-    pub fn mkdir(&self, name: &str) -> anyhow::Result<Dir> {
+    /// Creates a directory in the root.
+    pub fn mkdir(&self, name: &str) -> anyhow::Result<BenchDir> {
         match self {
             Self::Xebec(volume) => {
-                Ok(Dir::Xebec(volume.create(volume.root(), name.as_bytes(), &NewFile::directory())?))
+                Ok(BenchDir::Xebec(volume.create(volume.root(), name.as_bytes(), &NewFile::directory())?))
             }
             Self::Kernel(mount) => {
                 let path = mount.folder.join(name);
                 std::fs::create_dir(&path)?;
-                Ok(Dir::Kernel(File::open(path)?.into()))
+                Ok(BenchDir::Kernel(File::open(path)?.into()))
             }
         }
     }
 
     /// Creates an empty file.
-    pub fn create(&self, dir: &Dir, name: &str) -> anyhow::Result<()> {
+    pub fn create(&self, dir: &BenchDir, name: &str) -> anyhow::Result<()> {
         match (self, dir) {
-            (Self::Xebec(volume), Dir::Xebec(dir)) => {
+            (Self::Xebec(volume), BenchDir::Xebec(dir)) => {
                 volume.create(*dir, name.as_bytes(), &NewFile::regular())?;
             }
-            (Self::Kernel(_), Dir::Kernel(dir)) => {
+            (Self::Kernel(_), BenchDir::Kernel(dir)) => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
                 rustix::fs::openat(dir.as_fd(), name, flags, Mode::from_raw_mode(0o644))?;
             }
-            _ => bail!("a directory of the other side"),
+            _ => bail!("a directory of another volume"),
         }
         Ok(())
     }
 
     /// Removes a file.
-    pub fn unlink(&self, dir: &Dir, name: &str) -> anyhow::Result<()> {
+    pub fn unlink(&self, dir: &BenchDir, name: &str) -> anyhow::Result<()> {
         match (self, dir) {
-            (Self::Xebec(volume), Dir::Xebec(dir)) => volume.unlink(*dir, name.as_bytes())?,
-            (Self::Kernel(_), Dir::Kernel(dir)) => rustix::fs::unlinkat(dir.as_fd(), name, AtFlags::empty())?,
-            _ => bail!("a directory of the other side"),
+            (Self::Xebec(volume), BenchDir::Xebec(dir)) => volume.unlink(*dir, name.as_bytes())?,
+            (Self::Kernel(_), BenchDir::Kernel(dir)) => {
+                rustix::fs::unlinkat(dir.as_fd(), name, AtFlags::empty())?
+            }
+            _ => bail!("a directory of another volume"),
         }
         Ok(())
     }
 
-    /// Ends cleanly.
+    /// Unmounts the volume.
     pub fn unmount(self) -> anyhow::Result<()> {
         match self {
             Self::Xebec(volume) => Ok(volume.unmount()?),
@@ -166,14 +168,14 @@ impl Side {
     }
 }
 
-/// An open file of a side.
-pub enum Opened<'v> {
+/// An open file of a [`BenchVolume`].
+pub enum BenchFile<'v> {
     Xebec(xebec::File<'v>),
     Kernel(File),
 }
 
-impl Opened<'_> {
-    /// Writes all of it.
+impl BenchFile<'_> {
+    /// Writes all bytes.
     pub fn write(&self, buf: &[u8], offset: u64) -> anyhow::Result<()> {
         match self {
             Self::Xebec(file) if file.write_at(buf, offset)? == buf.len() => Ok(()),
@@ -182,7 +184,7 @@ impl Opened<'_> {
         }
     }
 
-    /// Reads all of it.
+    /// Fills the buffer.
     pub fn read(&self, buf: &mut [u8], offset: u64) -> anyhow::Result<()> {
         match self {
             Self::Xebec(file) if file.read_at(buf, offset)? == buf.len() => Ok(()),
@@ -199,7 +201,7 @@ impl Opened<'_> {
         }
     }
 
-    /// Sets an attribute, whether it exists or not.
+    /// Sets an attribute, existing or not.
     pub fn set_attribute(&self, name: &str, value: &[u8]) -> anyhow::Result<()> {
         match self {
             Self::Xebec(file) => {
@@ -241,13 +243,13 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.mounted {
-            // Our namespace takes care of what this cannot.
+            // If this fails, the mount ends with our namespace.
             let _ = std::process::Command::new("umount").arg("--lazy").arg(&self.folder).status();
         }
     }
 }
 
-/// Opens a file on the host for sizes and copies.
+/// Copies a file of the host, sparse and shared if possible.
 pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let status = std::process::Command::new("cp")
         .args(["--sparse=always", "--reflink=auto"])
@@ -260,7 +262,7 @@ pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens an image that exists with our engine.
+/// Opens an existing image with Xebec.
 pub fn open(path: &Path, options: Options) -> anyhow::Result<Volume> {
     OpenOptions::new().read(true).open(path).with_context(|| path.display().to_string())?;
     Ok(Volume::open(device(path)?, options)?)

@@ -1,4 +1,4 @@
-//! The four that are mounted beside each other.
+//! The four mounts that are compared.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,33 +7,33 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use super::{Scale, nothing};
-use crate::measure::MEMORY_KEPT;
-use crate::side;
+use crate::bench_volume;
+use crate::measure::PURGE_DELAY_VARIABLE;
 
-/// Which one.
+/// One of the four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MountKind {
     /// `xebec mount`.
     Xebec,
     /// ext4 by `fuse2fs`.
     Fuse2fs,
-    /// Nothing, by the session of `xebec mount`.
+    /// The FUSE server that does nothing.
     Nothing,
     /// XFS by the kernel, on a loop device.
     Kernel,
 }
 
-/// All, in the order of their turns.
-pub const ALL: [Kind; 4] = [Kind::Xebec, Kind::Fuse2fs, Kind::Nothing, Kind::Kernel];
+/// All, in the order in which they run.
+pub const ALL: [MountKind; 4] = [MountKind::Xebec, MountKind::Fuse2fs, MountKind::Nothing, MountKind::Kernel];
 
 const LOG_BYTES: u64 = 64 << 20;
 
-/// How long a server may take until it is mounted, and until it has ended.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for mounting, and for the end of a server.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-impl Kind {
-    /// In words.
-    pub fn is(self) -> &'static str {
+impl MountKind {
+    /// Name in the report.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Xebec => "xebec mount",
             Self::Fuse2fs => "fuse2fs (ext4)",
@@ -42,16 +42,16 @@ impl Kind {
         }
     }
 
-    /// Whether programs find there what they left there.
-    pub fn keeps(self) -> bool {
+    /// Whether it stores files.
+    pub fn stores_files(self) -> bool {
         self != Self::Nothing
     }
 }
 
-/// A fresh one, mounted. Taken away when dropped; a loop device, with our mount namespace in any case.
-pub struct Place {
-    kind: Kind,
-    /// Where.
+/// A mounted fresh image, unmounted when dropped. A loop mount ends with our mount namespace at the latest.
+pub struct TestMount {
+    kind: MountKind,
+    /// Mount point.
     pub directory: PathBuf,
     xebec: PathBuf,
     image: PathBuf,
@@ -59,72 +59,75 @@ pub struct Place {
     mounted: bool,
 }
 
-impl Place {
-    /// Makes an image and mounts it.
-    pub fn new(scale: &Scale, kind: Kind) -> anyhow::Result<Self> {
+impl TestMount {
+    /// Creates an image and mounts it.
+    pub fn new(scale: &Scale, kind: MountKind) -> anyhow::Result<Self> {
         let directory = scale.folder.join("mnt");
         std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         let image = scale.folder.join("mounted.img");
-        // The image of the last turn, if it was interrupted.
+        // The image of the last run, if it was interrupted.
         let _ = std::fs::remove_file(&image);
         let xebec = scale.xebec.clone();
-        let mut place = Self { kind, directory, xebec, image, server: None, mounted: false };
-        place.mount(scale.image_bytes)?;
-        place.mounted = true;
-        Ok(place)
+        let mut mounted = Self { kind, directory, xebec, image, server: None, mounted: false };
+        mounted.mount(scale.image_bytes)?;
+        mounted.mounted = true;
+        Ok(mounted)
     }
 
     fn mount(&mut self, bytes: u64) -> anyhow::Result<()> {
         let (image, directory) = (&self.image, &self.directory);
         match self.kind {
-            Kind::Xebec => {
-                side::make(image, &side::layout(bytes, LOG_BYTES))?;
+            MountKind::Xebec => {
+                bench_volume::make(image, &bench_volume::layout(bytes, LOG_BYTES))?;
                 let mut mount = Command::new(&self.xebec);
-                run(mount.arg("mount").args([image, directory]).env_remove(MEMORY_KEPT))?;
+                run(mount.arg("mount").args([image, directory]).env_remove(PURGE_DELAY_VARIABLE))?;
             }
-            Kind::Kernel => {
-                side::make(image, &side::layout(bytes, LOG_BYTES))?;
+            MountKind::Kernel => {
+                bench_volume::make(image, &bench_volume::layout(bytes, LOG_BYTES))?;
                 run(Command::new("mount").args(["-t", "xfs", "-o", "loop,nouuid"]).args([image, directory]))?;
             }
-            Kind::Fuse2fs => {
+            MountKind::Fuse2fs => {
                 std::fs::File::create(image)?.set_len(bytes)?;
                 run(Command::new("mke2fs").args(["-q", "-t", "ext4"]).arg(image))?;
-                let server = started(Command::new("fuse2fs").arg("-f").args([image, directory]), directory)
-                    .context("fuse2fs (apt install fuse2fs)")?;
+                let server =
+                    start_server(Command::new("fuse2fs").arg("-f").args([image, directory]), directory)
+                        .context("fuse2fs (apt install fuse2fs)")?;
                 self.server = Some(server);
             }
-            Kind::Nothing => self.server = Some(started(&mut nothing::command(directory)?, directory)?),
+            MountKind::Nothing => {
+                self.server = Some(start_server(&mut nothing::command(directory)?, directory)?)
+            }
         }
         Ok(())
     }
 
-    /// Ends it; everything is in its image then.
+    /// Unmounts it; the image is complete then.
     pub fn unmount(mut self) -> anyhow::Result<()> {
         self.mounted = false;
         match self.kind {
-            Kind::Xebec => run(Command::new(&self.xebec).arg("umount").arg(&self.directory))?,
+            MountKind::Xebec => run(Command::new(&self.xebec).arg("umount").arg(&self.directory))?,
             _ => run(Command::new("umount").arg(&self.directory))?,
         }
         if let Some(server) = &mut self.server {
             let began = Instant::now();
             while server.try_wait()?.is_none() {
-                if began.elapsed() > PATIENCE {
-                    bail!("{} does not end", self.kind.is());
+                if began.elapsed() > TIMEOUT {
+                    bail!("{} does not terminate", self.kind.name());
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        if self.kind.keeps() {
+        if self.kind.stores_files() {
             std::fs::remove_file(&self.image)?;
         }
         Ok(())
     }
 }
 
-impl Drop for Place {
+impl Drop for TestMount {
     fn drop(&mut self) {
         if self.mounted {
-            // After an error: what cannot be taken away goes with our namespace.
+            // After an error; if this fails, the mount ends with our namespace.
             let _ = Command::new("umount").arg("--lazy").arg(&self.directory).status();
         }
         if let Some(server) = &mut self.server {
@@ -143,8 +146,8 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts a server and waits until something is mounted.
-fn started(command: &mut Command, directory: &Path) -> anyhow::Result<Child> {
+/// Starts a server and waits until it is mounted.
+fn start_server(command: &mut Command, directory: &Path) -> anyhow::Result<Child> {
     use std::os::unix::fs::MetadataExt;
     let device = || Ok::<_, std::io::Error>(std::fs::metadata(directory)?.dev());
     let before = device()?;
@@ -152,9 +155,9 @@ fn started(command: &mut Command, directory: &Path) -> anyhow::Result<Child> {
     let began = Instant::now();
     while device()? == before {
         let ended = server.try_wait()?;
-        if ended.is_some() || began.elapsed() > PATIENCE {
+        if ended.is_some() || began.elapsed() > TIMEOUT {
             let _ = server.kill();
-            bail!("it does not mount: {ended:?}");
+            bail!("the server does not mount: {ended:?}");
         }
         std::thread::sleep(Duration::from_millis(5));
     }
