@@ -1,7 +1,8 @@
-//! Volumes that are old: fragmented, nearly full. Each is made once, without a simulation, by the engine itself.
+//! Aged volumes: fragmented, nearly full. The engine makes each once per process, in a simulation with a fixed
+//! schedule.
 //!
 //! # Locking
-//! One mutex around the volumes that were made, held while one is.
+//! One mutex around the volumes, held while one is made.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,18 +22,18 @@ use crate::scenario::Age;
 #[derive(Default)]
 pub struct Volumes(Mutex<HashMap<(&'static str, Age), Image>>);
 
-/// Files that fill a volume; all but the last have extents of single blocks in the end.
+/// Files that fill a volume. All but the last end up with extents of single blocks.
 const FILES: usize = 8;
-/// Free blocks in one run, whatever else is free.
+/// Blocks of the contiguous free extent that every volume has.
 const RUN: u64 = 160;
 
-/// What the blocks of these files hold.
+/// Contents of these files.
 const BYTE: u8 = 0xa9;
 
-/// The file `number` whose blocks are holes and data in turn, and what it holds; `None` where there is no such file.
+/// Returns file `number`, whose blocks alternate between holes and data, and its contents; `None` if it does not exist.
 ///
 /// # Errors
-/// Those of the volume.
+/// Errors of the volume.
 pub fn striped(volume: &Volume, number: usize) -> Result<Option<(Ino, Stripes)>, Error> {
     if number + 1 >= FILES {
         return Ok(None);
@@ -53,10 +54,10 @@ fn name(number: usize) -> String {
 }
 
 impl Volumes {
-    /// A volume.
+    /// Returns a volume, after making it if it is the first.
     ///
     /// # Errors
-    /// In words.
+    /// A description of the failure.
     pub fn get(&self, shape: &Shape, age: Age, fail: fn(&str) -> !) -> Result<Image, String> {
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(image) = made.get(&(shape.name, age)) {
@@ -64,8 +65,8 @@ impl Volumes {
         }
         let engine = Engine { shape: Shape { background: false, ..shape.clone() } };
         let image = engine.format()?;
-        // What lies where must not depend on the machine.
-        let aged = |left| simulation::run(plan(fail), || old(&engine, image.clone(), left)).0;
+        // The layout must not depend on the machine.
+        let aged = |left| simulation::run(schedule(fail), || age_volume(&engine, image.clone(), left)).0;
         let image = match age {
             Age::Fresh => image.clone(),
             Age::Fragmented => aged(10)?,
@@ -76,8 +77,8 @@ impl Volumes {
     }
 }
 
-/// One order of threads for all.
-fn plan(fail: fn(&str) -> !) -> SimulationOptions {
+/// The schedule for aging.
+fn schedule(fail: fn(&str) -> !) -> SimulationOptions {
     SimulationOptions {
         seed: 1,
         strategy: SchedulingStrategy::Random { per_mille: 1 },
@@ -90,58 +91,58 @@ fn plan(fail: fn(&str) -> !) -> SimulationOptions {
     }
 }
 
-/// Fills a volume with files, frees every other block of all but the end of them, and of what is free then leaves one
-/// part in so many.
-fn old(engine: &Engine, image: Image, left: u64) -> Result<Image, String> {
-    let words = |error: Error| format!("aging a volume: {error}");
+/// Fills a volume with files, frees every other block of most of them, and then fills all but `10 / left` of the free
+/// space.
+fn age_volume(engine: &Engine, image: Image, left: u64) -> Result<Image, String> {
+    let describe = |error: Error| format!("aging a volume: {error}");
     let device = Arc::new(ImageDevice::new(image));
     let options = volume::Options { cpus: Some(1), ..engine.options() };
-    let volume = Volume::open(device.clone(), options).map_err(words)?;
+    let volume = Volume::open(device.clone(), options).map_err(describe)?;
     let root = volume.root();
     let block = u64::from(volume.geometry().block_size);
     let share = volume.statistics().blocks_available / FILES as u64 * 98 / 100;
     let mut files = Vec::new();
     for n in 0..FILES {
-        let ino = volume.create(root, name(n).as_bytes(), &NewFile::regular()).map_err(words)?;
-        let file = volume.open_file(ino).map_err(words)?;
+        let ino = volume.create(root, name(n).as_bytes(), &NewFile::regular()).map_err(describe)?;
+        let file = volume.open_file(ino).map_err(describe)?;
         fill(&file, 0, share * block)?;
-        file.sync_all().map_err(words)?;
+        file.sync_all().map_err(describe)?;
         files.push(file);
     }
-    // Every other block of the first files; the last one stays whole, so that some space stays in long runs. The second
-    // turn fills the leaves that the first one split.
+    // Every other block of the first files; the last one stays whole, so that some free space is contiguous. The second
+    // pass fills the btree leaves that the first one split.
     for file in files.iter().take(FILES - 1) {
         for first in [0, 2] {
             let holes = (first..file.len() / block).step_by(4).filter(|hole| Stripes::is_hole(*hole));
             for hole in holes {
-                file.punch_hole(hole * block, block).map_err(words)?;
+                file.punch_hole(hole * block, block).map_err(describe)?;
             }
         }
     }
-    volume.sync().map_err(words)?;
+    volume.sync().map_err(describe)?;
     let free = volume.statistics().blocks_available;
-    let rest = volume.create(root, b"rest", &NewFile::regular()).map_err(words)?;
-    let rest = volume.open_file(rest).map_err(words)?;
+    let rest = volume.create(root, b"rest", &NewFile::regular()).map_err(describe)?;
+    let rest = volume.open_file(rest).map_err(describe)?;
     let leave = (free * 10 / left.max(11)).max(120).min(free);
     fill(&rest, 0, (free - leave) * block)?;
-    rest.sync_all().map_err(words)?;
+    rest.sync_all().map_err(describe)?;
     if let Some(whole) = files.last() {
-        // Some run is long enough for inodes.
-        whole.set_len(whole.len().saturating_sub(RUN * block)).map_err(words)?;
+        // A free extent that is long enough for inode chunks.
+        whole.set_len(whole.len().saturating_sub(RUN * block)).map_err(describe)?;
     }
     drop((files, rest));
-    volume.unmount().map_err(words)?;
+    volume.unmount().map_err(describe)?;
     Ok(device.image())
 }
 
-/// Writes until it is done or the volume is full.
-fn fill(file: &File<'_>, from: u64, to: u64) -> Result<(), String> {
+/// Writes a range until its end, or until the volume is full.
+fn fill(file: &File<'_>, start: u64, end: u64) -> Result<(), String> {
     let piece = vec![BYTE; 1 << 16];
-    let mut at = from;
-    while at < to {
-        let length = (to - at).min(piece.len() as u64) as usize;
-        match file.write_at(&piece[..length], at) {
-            Ok(wrote) => at += wrote as u64,
+    let mut offset = start;
+    while offset < end {
+        let length = (end - offset).min(piece.len() as u64) as usize;
+        match file.write_at(&piece[..length], offset) {
+            Ok(wrote) => offset += wrote as u64,
             Err(error) if error.errno() == errno::ENOSPC => return Ok(()),
             Err(error) => return Err(format!("aging a volume: {error}")),
         }

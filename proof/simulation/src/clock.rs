@@ -4,7 +4,7 @@ use base::simulation;
 use base::time::{Clock, Time};
 use model::clock::ThreadClock;
 
-/// The time that a thread set for itself, if it did: a model knows what an operation stamps. Else virtual time.
+/// The time that a thread set for itself, so that a model knows the timestamps of an operation; otherwise virtual time.
 #[derive(Debug)]
 pub struct SimulatedClock;
 

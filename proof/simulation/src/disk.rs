@@ -1,11 +1,11 @@
-//! A device whose transfers take virtual time, land in pieces, fail, and are cut.
+//! A device whose transfers take virtual time, complete in pieces, fail, and are cut.
 //!
-//! A write that was asked for is *in flight*: any of its sectors may have arrived. Its pieces land one by one, in any
-//! order, and are visible to readers then. A flush makes stable what had landed when it began. A power cut leaves what
-//! is stable, and of the rest any sectors.
+//! A submitted write is *in flight*: any of its sectors may be on the device. Its pieces *land* one by one, in any
+//! order, and are then visible to readers. A flush makes stable what had landed when it started. A power cut keeps
+//! everything that is stable, and any sectors of the rest.
 //!
 //! # Locking
-//! One mutex around the contents, never held over a delay: it does not take part in the schedule.
+//! One mutex around the contents, never held during a delay. It is not part of the schedule.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,13 +18,13 @@ use crashsim::Image;
 
 use crate::scenario::{Delay, DiskPlan};
 
-/// Bytes that arrive wholly or not at all.
+/// Bytes that are written atomically.
 const SECTOR: usize = 512;
-/// What a discarded range may hold.
+/// Contents of a discarded range.
 const DISCARDED: u8 = 0xd5;
 
-/// Sectors that landed and are not all stable.
-struct Landed {
+/// A landed piece of a write.
+struct LandedPiece {
     write: u64,
     piece: u64,
     offset: u64,
@@ -32,37 +32,37 @@ struct Landed {
     stable: bool,
 }
 
-/// A write that has not returned.
-struct Flying {
+/// A write in flight.
+struct InFlight {
     write: u64,
     offset: u64,
     bytes: Vec<u8>,
 }
 
 struct Contents {
-    /// Before everything in `landed`.
+    /// Stable contents below `landed`.
     base: Image,
-    landed: VecDeque<Landed>,
-    flying: Vec<Flying>,
-    /// What a reader sees.
+    landed: VecDeque<LandedPiece>,
+    in_flight: Vec<InFlight>,
+    /// Contents for readers.
     visible: Image,
     writes: u64,
-    /// That landed.
+    /// Number of landed pieces.
     pieces: u64,
     cuts: usize,
     counts: Counts,
 }
 
-/// What reached the device.
+/// Numbers of transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Writes and discards.
+    /// Number of writes and discards.
     pub writes: u64,
-    /// Flushes.
+    /// Number of flushes.
     pub flushes: u64,
-    /// Transfers that failed.
+    /// Number of failed transfers.
     pub faults: u64,
 }
 
@@ -84,12 +84,12 @@ fn one_in(n: u64) -> bool {
 }
 
 impl Disk {
-    /// A device that holds this.
+    /// Creates a device with an image.
     pub fn new(image: Image, plan: DiskPlan) -> Self {
         let contents = Contents {
             base: image.clone(),
             landed: VecDeque::new(),
-            flying: Vec::new(),
+            in_flight: Vec::new(),
             visible: image,
             writes: 0,
             pieces: 0,
@@ -99,24 +99,23 @@ impl Disk {
         Self { plan, contents: Mutex::new(contents), on_cut: OnceLock::new() }
     }
 
-    /// From now on transfers fail, and the power is cut now and then: `on_cut` is given what is left, and the run goes
-    /// on.
+    /// Starts failures and power cuts. `on_cut` is called with the image that a cut leaves; the run continues.
     pub fn begin(&self, on_cut: impl Fn(Image) + Send + Sync + 'static) {
-        // Nobody else sets it.
+        // It is set only once.
         let _ = self.on_cut.set(Box::new(on_cut));
     }
 
-    /// What a reader sees.
+    /// The contents for readers.
     pub fn image(&self) -> Image {
         self.contents().visible.clone()
     }
 
-    /// What reached it.
+    /// Numbers of transfers.
     pub fn counts(&self) -> Counts {
         self.contents().counts
     }
 
-    /// What a power cut leaves at this moment.
+    /// The image that a power cut would leave now.
     pub fn cut(&self) -> Image {
         self.contents().cut()
     }
@@ -126,9 +125,9 @@ impl Disk {
     }
 
     fn delay(&self, delay: Delay) -> Duration {
-        let micros = match one_in(delay.held_in) {
+        let micros = match one_in(delay.slow_in) {
             true => 1_000_000 + draw() % 5_000_000,
-            false => delay.least + draw() % (delay.most - delay.least + 1),
+            false => delay.min + draw() % (delay.max - delay.min + 1),
         };
         Duration::from_micros(micros)
     }
@@ -141,9 +140,9 @@ impl Disk {
         }
     }
 
-    /// Whether a transfer fails, of which one in so many does.
-    fn strikes(&self, one: u64) -> bool {
-        self.on_cut.get().is_some() && one_in(one)
+    /// Whether a transfer fails, with a probability of one in `n`.
+    fn fails(&self, n: u64) -> bool {
+        self.on_cut.get().is_some() && one_in(n)
     }
 
     fn fault(&self, what: Operation, offset: u64, length: u64) -> DeviceError {
@@ -153,7 +152,7 @@ impl Disk {
         DeviceError::Io { device: self.describe().into(), what, offset, length, source }
     }
 
-    /// Cuts the power now and then.
+    /// Cuts the power at random.
     fn maybe_cut(&self) {
         let Some(on_cut) = self.on_cut.get() else { return };
         if one_in(self.plan.cut_in) {
@@ -167,21 +166,21 @@ impl Disk {
         }
     }
 
-    /// Writes in pieces, each after a part of the delay.
+    /// Writes pieces, each after a part of the delay.
     fn transfer(&self, offset: u64, bytes: &[u8], stable: bool) -> Result<(), DeviceError> {
         let delay = self.delay(self.plan.write);
-        let fails = self.strikes(self.plan.write_fails_in);
-        let write = self.contents().take_off(offset, bytes);
+        let fails = self.fails(self.plan.write_fails_in);
+        let write = self.contents().submit(offset, bytes);
         let mut pieces = pieces(bytes.len());
         shuffle(&mut pieces);
         let count = pieces.len() as u32;
-        for (from, to) in pieces {
+        for (start, end) in pieces {
             thread::sleep(delay / count);
             if !fails || one_in(2) {
-                self.contents().land(write, offset + from as u64, &bytes[from..to]);
+                self.contents().land(write, offset + start as u64, &bytes[start..end]);
             }
         }
-        self.contents().returned(write, stable && !fails);
+        self.contents().complete(write, stable && !fails);
         self.maybe_cut();
         if fails { Err(self.fault(Operation::Write, offset, bytes.len() as u64)) } else { Ok(()) }
     }
@@ -202,17 +201,17 @@ fn shuffle<T>(items: &mut [T]) {
 }
 
 impl Contents {
-    fn take_off(&mut self, offset: u64, bytes: &[u8]) -> u64 {
+    fn submit(&mut self, offset: u64, bytes: &[u8]) -> u64 {
         self.counts.writes += 1;
         self.writes += 1;
-        self.flying.push(Flying { write: self.writes, offset, bytes: bytes.to_vec() });
+        self.in_flight.push(InFlight { write: self.writes, offset, bytes: bytes.to_vec() });
         self.writes
     }
 
     fn land(&mut self, write: u64, offset: u64, bytes: &[u8]) {
         self.visible.write(offset, bytes);
         self.pieces += 1;
-        self.landed.push_back(Landed {
+        self.landed.push_back(LandedPiece {
             write,
             piece: self.pieces,
             offset,
@@ -221,8 +220,8 @@ impl Contents {
         });
     }
 
-    fn returned(&mut self, write: u64, stable: bool) {
-        self.flying.retain(|flying| flying.write != write);
+    fn complete(&mut self, write: u64, stable: bool) {
+        self.in_flight.retain(|unfinished| unfinished.write != write);
         if stable {
             self.landed
                 .iter_mut()
@@ -231,13 +230,13 @@ impl Contents {
         }
     }
 
-    /// All that landed up to this piece is stable.
+    /// Marks the pieces up to `last` as stable.
     fn flushed(&mut self, last: u64) {
         self.landed.iter_mut().filter(|landed| landed.piece <= last).for_each(|landed| landed.stable = true);
     }
 
-    /// Moves what is stable, with nothing unstable before it, into the base.
-    fn fold(&mut self) {
+    /// Moves stable pieces that follow no unstable one into the base.
+    fn advance_base(&mut self) {
         while self.landed.front().is_some_and(|landed| landed.stable) {
             if let Some(landed) = self.landed.pop_front() {
                 self.base.write(landed.offset, &landed.bytes);
@@ -247,23 +246,23 @@ impl Contents {
 
     fn cut(&self) -> Image {
         let mut image = self.base.clone();
-        // All that landed, nothing of it, or any: a cut of one kind alone would miss what the others find.
+        // None, some or all of the unstable pieces survive: each kind of cut finds other errors.
         let chance = [0, 2, 10, 10][draw() as usize % 4];
         for landed in &self.landed {
             match landed.stable {
                 true => image.write(landed.offset, &landed.bytes),
-                false => arrive(&mut image, landed.offset, &landed.bytes, chance),
+                false => apply_unstable(&mut image, landed.offset, &landed.bytes, chance),
             }
         }
-        for flying in &self.flying {
-            arrive(&mut image, flying.offset, &flying.bytes, [0, 5][draw() as usize % 2]);
+        for unfinished in &self.in_flight {
+            apply_unstable(&mut image, unfinished.offset, &unfinished.bytes, [0, 5][draw() as usize % 2]);
         }
         image
     }
 }
 
-/// Of an unstable write arrives all, nothing, or each sector by chance; so many of ten writes or sectors.
-fn arrive(image: &mut Image, offset: u64, bytes: &[u8], chance: u64) {
+/// Applies an unstable write as a whole or sector by sector, each with a probability of `chance` in ten.
+fn apply_unstable(image: &mut Image, offset: u64, bytes: &[u8], chance: u64) {
     if draw().is_multiple_of(2) {
         if draw() % 10 < chance {
             image.write(offset, bytes);
@@ -300,12 +299,12 @@ impl Device for Disk {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.check(Operation::Read, offset, buf.len() as u64)?;
         self.contents().counts.reads += 1;
-        // What a reader sees is of one moment of the time that it takes.
+        // A read returns the contents of one moment during its delay.
         let delay = self.delay(self.plan.read);
         thread::sleep(delay / 2);
         self.contents().visible.read(offset, buf);
         thread::sleep(delay / 2);
-        match self.strikes(self.plan.read_fails_in) {
+        match self.fails(self.plan.read_fails_in) {
             true => Err(self.fault(Operation::Read, offset, buf.len() as u64)),
             false => Ok(()),
         }
@@ -316,7 +315,7 @@ impl Device for Disk {
         self.transfer(offset, buf, how == Durability::Fua)
     }
 
-    /// The writes are all in flight at once, and land in any order.
+    /// The writes complete in any order.
     fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
         let mut order: Vec<_> = (0..writes.len()).collect();
         shuffle(&mut order);
@@ -324,8 +323,8 @@ impl Device for Disk {
         for n in order {
             let write = &writes[n];
             self.check(Operation::Write, write.offset, write.buf.len() as u64)?;
-            let done = self.transfer(write.offset, write.buf, false);
-            result = result.and(done);
+            let written = self.transfer(write.offset, write.buf, false);
+            result = result.and(written);
         }
         result
     }
@@ -337,12 +336,12 @@ impl Device for Disk {
             contents.pieces
         };
         thread::sleep(self.delay(self.plan.flush));
-        if self.strikes(self.plan.flush_fails_in) {
+        if self.fails(self.plan.flush_fails_in) {
             return Err(self.fault(Operation::Flush, 0, 0));
         }
         let mut contents = self.contents();
         contents.flushed(last);
-        contents.fold();
+        contents.advance_base();
         drop(contents);
         self.maybe_cut();
         Ok(())

@@ -1,7 +1,7 @@
-//! Explores schedules: `xebec-simulation --seconds 60` runs new seeds for a minute.
+//! Runs simulations: `xebec-simulation --seconds 60` runs new seeds for a minute.
 //!
-//! Each worker process runs seed after seed and prints a line for each; a seed that fails ends it. The parent process
-//! gives out seeds, collects what was found, and starts a new worker behind a seed that failed.
+//! Worker processes run seeds and print a line for each; a failing seed ends its worker. The parent process collects
+//! the results, and starts a new worker after a failing seed.
 #![forbid(unsafe_code)]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,74 +15,72 @@ use simulation::aged::Volumes;
 use simulation::{Limit, Scenario, Summary, run};
 
 #[derive(Clone, Parser)]
-#[command(
-    about = "Runs the engine in orders of its threads' steps that a seed decides, and judges what comes of it"
-)]
+#[command(about = "Runs the engine under thread schedules that a seed chooses, and checks the results")]
 #[command(after_help = "Examples:\n  xebec-simulation --seconds 60            new seeds for a minute\n  \
-    xebec-simulation --seed 17               one seed, with what it is\n  \
+    xebec-simulation --seed 17               one seed, with its scenario\n  \
     xebec-simulation --shrink 17             the smallest scenario of this seed that still fails")]
 struct Args {
-    /// Run this seed alone, and print what it is.
+    /// Run only this seed, and print its scenario.
     #[arg(long)]
     seed: Option<u64>,
-    /// Look for a smaller scenario of this seed that fails as well.
+    /// Search for a smaller scenario of this seed that still fails.
     #[arg(long)]
     shrink: Option<u64>,
-    /// The first seed.
+    /// First seed.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// How many seeds.
+    /// Number of seeds.
     #[arg(long)]
     count: Option<u64>,
-    /// Begin no seed after so many seconds.
+    /// Start no seed after this many seconds.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Processes at a time.
+    /// Number of worker processes.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// End at the first seed that fails.
+    /// Stop at the first failing seed.
     #[arg(long)]
     first: bool,
-    /// Steps of each actor at most.
+    /// Maximum number of steps per actor.
     #[arg(long)]
     steps: Option<usize>,
-    /// A bit for each actor that takes part.
+    /// Bit mask of the actors that take part.
     #[arg(long)]
     actors: Option<u32>,
-    /// Rounds at most.
+    /// Maximum number of rounds.
     #[arg(long)]
     rounds: Option<usize>,
-    /// Have one seed in so many judged by `xfs_repair -n`, too; 0 for none.
+    /// Check one in this many seeds with `xfs_repair -n`; 0 for none.
     #[arg(long, default_value_t = 20)]
     repair_in: u64,
-    /// Run seeds in this process, a line for each.
+    /// Run seeds in this process, and print a line for each.
     #[arg(long, hide = true)]
     worker: bool,
-    /// From one seed to the next.
+    /// Distance between seeds.
     #[arg(long, hide = true, default_value_t = 1)]
     stride: u64,
 }
 
-/// More processor time than any seed takes: a process that has worked for so long and says nothing, or has not worked
-/// at all in so long, hangs.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// A worker hangs if it uses this much CPU time without output, or no CPU time at all for this long. No seed takes as
+/// long.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
     let args = Args::parse();
     match (args.shrink, args.seed) {
         (Some(seed), _) => shrink(&args, seed),
-        (None, Some(seed)) => one(&args, seed),
-        (None, None) if args.worker => work(&args),
+        (None, Some(seed)) => run_one(&args, seed),
+        (None, None) if args.worker => run_worker(&args),
         (None, None) => campaign(&args),
     }
 }
 
-/// The seed that runs, for messages.
+/// The current seed, for messages.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-fn fail(why: &str) -> ! {
-    eprintln!("seed {}: {why}", SEED.load(SeqCst));
-    // The other threads stand where they are: nothing can be unwound.
+fn fail(reason: &str) -> ! {
+    eprintln!("seed {}: {reason}", SEED.load(SeqCst));
+    // Simulated threads cannot be unwound while others wait for them.
     std::process::abort()
 }
 
@@ -101,41 +99,41 @@ fn run_seed(args: &Args, volumes: &Volumes, seed: u64) -> Summary {
     SEED.store(seed, SeqCst);
     let scenario = Scenario::of(seed).limited(args.limit());
     let repair = args.repair_in > 0 && seed.is_multiple_of(args.repair_in);
-    run(&scenario, volumes, repair, fail).unwrap_or_else(|what| fail(&what))
+    run(&scenario, volumes, repair, fail).unwrap_or_else(|message| fail(&message))
 }
 
-/// A panic anywhere ends the process: a simulated thread cannot be unwound while others wait for it.
-fn end_at_panics() {
-    let usual = std::panic::take_hook();
+/// Makes a panic abort the process: a simulated thread cannot be unwound while others wait for it.
+fn abort_on_panic() {
+    let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        usual(info);
+        default_hook(info);
         fail("a thread panicked")
     }));
 }
 
-fn one(args: &Args, seed: u64) -> ExitCode {
-    end_at_panics();
+fn run_one(args: &Args, seed: u64) -> ExitCode {
+    abort_on_panic();
     let scenario = Scenario::of(seed).limited(args.limit());
     println!("{scenario:#?}");
     println!("{:#?}", run_seed(args, &Volumes::default(), seed));
     ExitCode::SUCCESS
 }
 
-fn work(args: &Args) -> ExitCode {
-    end_at_panics();
+fn run_worker(args: &Args) -> ExitCode {
+    abort_on_panic();
     let volumes = Volumes::default();
     let count = args.count.unwrap_or(u64::MAX - args.from);
     for seed in (args.from..args.from + count).step_by(args.stride.max(1) as usize) {
-        let sum = run_seed(args, &volumes, seed);
-        let Summary { steps, switches, stalls, cuts, transfers, faults, trace } = sum;
+        let summary = run_seed(args, &volumes, seed);
+        let Summary { steps, switches, stalls, cuts, transfers, faults, trace } = summary;
         println!("{seed} {steps} {switches} {stalls} {cuts} {transfers} {faults} {trace}");
     }
     ExitCode::SUCCESS
 }
 
-/// What all seeds came to.
+/// Totals of all seeds.
 #[derive(Default)]
-struct Sum {
+struct Totals {
     seeds: u64,
     numbers: [u64; 6],
     failed: Vec<(u64, String)>,
@@ -143,17 +141,17 @@ struct Sum {
 
 fn campaign(args: &Args) -> ExitCode {
     let began = Instant::now();
-    let late = || args.seconds.is_some_and(|seconds| began.elapsed() >= Duration::from_secs(seconds));
-    let sum = Mutex::new(Sum::default());
+    let is_over_time = || args.seconds.is_some_and(|seconds| began.elapsed() >= Duration::from_secs(seconds));
+    let sum = Mutex::new(Totals::default());
     let failed = || !sum.lock().unwrap_or_else(PoisonError::into_inner).failed.is_empty();
-    let ends = || late() || (args.first && failed());
+    let ends = || is_over_time() || (args.first && failed());
     std::thread::scope(|scope| {
         for first in 0..args.jobs.max(1) as u64 {
             let (sum, ends) = (&sum, &ends);
-            scope.spawn(move || share(args, args.from + first, sum, ends));
+            scope.spawn(move || run_job(args, args.from + first, sum, ends));
         }
     });
-    let Sum { seeds, numbers: [steps, switches, stalls, cuts, transfers, faults], failed } =
+    let Totals { seeds, numbers: [steps, switches, stalls, cuts, transfers, faults], failed } =
         sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!(
         "{seeds} seeds in {} s: {steps} steps, {switches} switches of threads, {stalls} threads stopped for a second, \
@@ -181,20 +179,20 @@ fn command(args: &Args) -> Option<Command> {
     Some(command)
 }
 
-/// Runs one job's share of the seeds, from `next` on, in a process that keeps the volumes that it aged; another one
-/// goes on behind a seed that fails.
-fn share(args: &Args, mut next: u64, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) {
+/// Runs the seeds of one job, from `next` on, in a worker process, which keeps its aged volumes. After a failing seed
+/// it starts another worker.
+fn run_job(args: &Args, mut next: u64, sum: &Mutex<Totals>, ends: &dyn Fn() -> bool) {
     let (end, stride) = (args.count.map_or(u64::MAX, |count| args.from + count), args.jobs.max(1) as u64);
     while next < end && !ends() {
         let Some(mut command) = command(args) else { return };
         let numbers = [next, end - next, stride].map(|number| number.to_string());
         command.args(["--worker", "--from", &numbers[0], "--count", &numbers[1], "--stride", &numbers[2]]);
         let Ok(mut child) = command.spawn() else { return };
-        let (done, why) = watch(&mut child, sum, ends);
+        let (done, failure) = monitor(&mut child, sum, ends);
         next += done * stride;
-        if let Some(why) = why {
-            println!("seed {next} failed:\n{why}");
-            sum.lock().unwrap_or_else(PoisonError::into_inner).failed.push((next, why));
+        if let Some(message) = failure {
+            println!("seed {next} failed:\n{message}");
+            sum.lock().unwrap_or_else(PoisonError::into_inner).failed.push((next, message));
             next += stride;
         } else if done == 0 {
             return;
@@ -202,23 +200,23 @@ fn share(args: &Args, mut next: u64, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) 
     }
 }
 
-/// How long a process has been running on a processor; nothing if it has ended.
-fn worked(child: &Child) -> Duration {
+/// CPU time of a process; zero if it has ended.
+fn cpu_time(child: &Child) -> Duration {
     const TICKS_PER_SECOND: u64 = 100;
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
-    // Behind the name, which may hold spaces: the state, and ten numbers before the times of user and system.
-    let behind = stat.rsplit(')').next().unwrap_or_default();
-    let ticks = behind.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok());
+    // After the name, which may contain spaces: the state and ten numbers, then user and system time.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok());
     Duration::from_millis(ticks.sum::<u64>() * 1000 / TICKS_PER_SECOND)
 }
 
-/// Reads what a process prints: how many seeds were done, and why the next one failed.
-fn watch(child: &mut Child, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) -> (u64, Option<String>) {
+/// Reads the output of a worker. Returns how many seeds it finished, and the message of a failing one.
+fn monitor(child: &mut Child, sum: &Mutex<Totals>, ends: &dyn Fn() -> bool) -> (u64, Option<String>) {
     let (Some(out), Some(mut err)) = (child.stdout.take(), child.stderr.take()) else { return (0, None) };
     let (lines, read) = mpsc::channel();
-    let told = std::thread::spawn(move || {
+    let stderr_reader = std::thread::spawn(move || {
         let mut text = String::new();
-        // What cannot be read is not shown.
+        // Messages that cannot be read are left out.
         let _ = err.read_to_string(&mut text);
         text
     });
@@ -226,11 +224,11 @@ fn watch(child: &mut Child, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) -> (u64, 
         BufReader::new(out).lines().map_while(Result::ok).for_each(|line| drop(lines.send(line)));
     });
     let mut done = 0;
-    let (mut since, mut before) = (worked(child), worked(child));
+    let (mut since, mut before) = (cpu_time(child), cpu_time(child));
     let hangs = loop {
-        match read.recv_timeout(PATIENCE) {
+        match read.recv_timeout(TIMEOUT) {
             Ok(line) => {
-                since = worked(child);
+                since = cpu_time(child);
                 before = since;
                 let numbers: Vec<u64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
                 let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
@@ -246,9 +244,9 @@ fn watch(child: &mut Child, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) -> (u64, 
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => break false,
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                let now = worked(child);
-                // On a busy machine it may get hardly any time.
-                if now <= before || now.saturating_sub(since) > PATIENCE {
+                let now = cpu_time(child);
+                // On a busy machine a worker may get little CPU time.
+                if now <= before || now.saturating_sub(since) > TIMEOUT {
                     break true;
                 }
                 before = now;
@@ -258,11 +256,11 @@ fn watch(child: &mut Child, sum: &Mutex<Sum>, ends: &dyn Fn() -> bool) -> (u64, 
     if hangs {
         let _ = child.kill();
         let _ = child.wait();
-        return (done, Some(format!("nothing happened for {} s", PATIENCE.as_secs())));
+        return (done, Some(format!("no progress for {} s", TIMEOUT.as_secs())));
     }
-    let good = child.wait().is_ok_and(|status| status.success());
-    let text = told.join().unwrap_or_default();
-    (done, (!good).then_some(text))
+    let succeeded = child.wait().is_ok_and(|status| status.success());
+    let text = stderr_reader.join().unwrap_or_default();
+    (done, (!succeeded).then_some(text))
 }
 
 /// Whether a scenario fails.
@@ -303,7 +301,7 @@ fn shrink(args: &Args, seed: u64) -> ExitCode {
             try_smaller(Args { actors: Some(without), ..best.clone() }, &mut best);
         }
     }
-    // Another number of steps is another schedule: so several are tried of each size.
+    // Each number of steps gives another schedule, so several are tried.
     let mut steps = best.steps.unwrap_or(scenario.steps);
     while steps > 4 {
         let smaller = [steps / 2, steps * 3 / 4, steps - 1];

@@ -1,4 +1,4 @@
-//! One seed: the simulated run, and the judgement of all that it left.
+//! The simulated run of a seed, and the checks of its results.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,28 +11,28 @@ use crashsim::{Image, ImageDevice, RecordedRun, Target as _, survived};
 use model::{History, Rng};
 use volume::Volume;
 
-use crate::actors::{Actor, Cut, Left, Seen, Stage, attributes, prepare};
+use crate::actors::{Actor, ActorResult, Expectations, PowerCut, RoundState, attributes, prepare};
 use crate::aged::Volumes;
 use crate::clock::SimulatedClock;
 use crate::disk::{Counts, Disk};
 use crate::scenario::Scenario;
 
-/// What a seed came to.
+/// Statistics of a seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Preemption points.
+    /// Number of preemption points.
     pub steps: u64,
-    /// Switches of threads.
+    /// Number of thread switches.
     pub switches: u64,
-    /// Threads that were stopped for a second.
+    /// How often a thread was stopped for a second.
     pub stalls: u64,
-    /// Power cuts that were judged.
+    /// Number of power cuts.
     pub cuts: u64,
-    /// Transfers of the device.
+    /// Number of transfers of the device.
     pub transfers: u64,
-    /// Transfers that failed.
+    /// Number of failed transfers.
     pub faults: u64,
-    /// A hash of all schedules.
+    /// Hash of all schedules.
     pub trace: u64,
 }
 
@@ -47,21 +47,21 @@ impl Summary {
     }
 }
 
-/// What a round left.
+/// Results of a round.
 struct Outcome {
-    /// The device after unmounting; `None` where the round ended by a power cut.
+    /// The device after unmounting; `None` if the round ended by a power cut.
     unmounted: Option<Image>,
     histories: Vec<History>,
-    attributes: attributes::Wanted,
-    seen: Arc<Seen>,
+    attributes: attributes::ExpectedAttributes,
+    expected: Arc<Expectations>,
     files: Vec<Ino>,
     counts: Counts,
 }
 
-/// Runs a scenario and judges what it left; with `repair` by `xfs_repair -n`, too.
+/// Runs a scenario and checks its results; with `repair` by `xfs_repair -n` as well.
 ///
 /// # Errors
-/// In words, what is wrong.
+/// A description of the failure.
 pub fn run(
     scenario: &Scenario,
     volumes: &Volumes,
@@ -73,18 +73,18 @@ pub fn run(
     let mut summary = Summary::default();
     for round in 0..scenario.rounds() {
         let (outcome, report) =
-            simulation::run(scenario.schedule(round, fail), || play(scenario, &image, round));
+            simulation::run(scenario.schedule(round, fail), || run_round(scenario, &image, round));
         let Some(outcome) = outcome.map_err(|what| format!("round {round}: {what}"))? else { break };
         summary.add(&report, outcome.counts);
-        let cuts = std::mem::take(&mut *outcome.seen.cuts.lock().unwrap_or_else(PoisonError::into_inner));
+        let cuts = std::mem::take(&mut *outcome.expected.cuts.lock().unwrap_or_else(PoisonError::into_inner));
         summary.cuts += cuts.len() as u64;
         for (n, cut) in cuts.iter().enumerate() {
-            let judged = judge_cut(&engine, &outcome, cut, repair);
-            judged.map_err(|what| format!("round {round}, power cut {n}: {what}"))?;
+            let result = check_cut(&engine, &outcome, cut, repair);
+            result.map_err(|what| format!("round {round}, power cut {n}: {what}"))?;
         }
         if let Some(unmounted) = &outcome.unmounted {
-            let judged = judge_end(&engine, &outcome, unmounted, scenario.disk.fails());
-            judged.map_err(|what| format!("round {round}, after unmounting: {what}"))?;
+            let result = check_unmounted(&engine, &outcome, unmounted, scenario.disk.fails());
+            result.map_err(|what| format!("round {round}, after unmounting: {what}"))?;
         }
         image = match (cuts.into_iter().next_back(), outcome.unmounted) {
             (Some(cut), _) => cut.image,
@@ -95,51 +95,51 @@ pub fn run(
     Ok(summary)
 }
 
-/// The simulated part of a round: opens the volume, lets all actors work, and ends by an unmount or a power cut.
-/// `None` where the volume has no room for what the actors need.
-fn play(scenario: &Scenario, image: &Image, round: usize) -> Result<Option<Outcome>, String> {
+/// The simulated part of a round: opens the volume, runs all actors, and ends by an unmount or a power cut. Returns
+/// `None` if the volume has no space for the actors' files.
+fn run_round(scenario: &Scenario, image: &Image, round: usize) -> Result<Option<Outcome>, String> {
     let mut rng = Rng::stream(scenario.seed, 200 + round as u64);
-    // Opening and preparing meets no faults; that has tests of its own.
+    // The device does not fail while the volume is opened and prepared; other tests cover that.
     let disk = Arc::new(Disk::new(image.clone(), scenario.disk));
     let options = options(scenario, &mut rng);
     let volume = Volume::open(disk.clone(), options).map_err(|error| format!("opening: {error}"))?;
-    let (actors, seen, common) = match prepare(scenario, &volume, round) {
+    let (actors, expected, common) = match prepare(scenario, &volume, round) {
         Ok(prepared) => prepared,
         Err(error) if error.errno() == errno::ENOSPC => return Ok(None),
         Err(error) => return Err(format!("preparing: {error}")),
     };
     volume.sync().map_err(|error| format!("preparing: {error}"))?;
-    let seen = Arc::new(seen);
-    let files = seen.files.iter().map(|file| file.ino).collect();
-    let witness = Arc::clone(&seen);
-    disk.begin(move |image| witness.cut(image));
+    let expected = Arc::new(expected);
+    let files = expected.files.iter().map(|file| file.ino).collect();
+    let recorder = Arc::clone(&expected);
+    disk.begin(move |image| recorder.cut(image));
     let fails = scenario.disk.fails();
-    let stage = Arc::new(Stage::new(OpenVolume::new(volume), fails, Arc::clone(&seen), common));
-    let left = act(scenario, &stage, actors, round)?;
+    let state = Arc::new(RoundState::new(OpenVolume::new(volume), fails, Arc::clone(&expected), common));
+    let left = run_actors(scenario, &state, actors, round)?;
     let (mut histories, mut attributes) = (Vec::new(), Vec::new());
     for left in left {
         match left {
-            Left::History(history) => histories.push(history),
-            Left::Attributes(mut wanted) => attributes.append(&mut wanted),
-            Left::Nothing => {}
+            ActorResult::History(history) => histories.push(history),
+            ActorResult::Attributes(mut wanted) => attributes.append(&mut wanted),
+            ActorResult::Nothing => {}
         }
     }
     let unmounts = rng.below(4) > 0;
-    let stage = Arc::into_inner(stage).ok_or("an actor still has the volume")?;
-    let volume = stage.open.into_volume();
+    let state = Arc::into_inner(state).ok_or("an actor still has the volume")?;
+    let volume = state.open.into_volume();
     let unmounted = if unmounts {
         let ended = volume.unmount();
         if let (Err(error), false) = (&ended, fails) {
             return Err(format!("unmounting: {error}"));
         }
-        // What is not stable by now is not there.
+        // Unstable data is lost.
         ended.is_ok().then(|| disk.cut())
     } else {
         drop(volume);
-        seen.cut(disk.cut());
+        expected.cut(disk.cut());
         None
     };
-    Ok(Some(Outcome { unmounted, histories, attributes, seen, files, counts: disk.counts() }))
+    Ok(Some(Outcome { unmounted, histories, attributes, expected, files, counts: disk.counts() }))
 }
 
 fn options(scenario: &Scenario, rng: &mut Rng) -> volume::Options {
@@ -149,33 +149,33 @@ fn options(scenario: &Scenario, rng: &mut Rng) -> volume::Options {
     options.contents.cache_bytes = Some([1 << 20, 4 << 20, 32 << 20][rng.index(3)]);
     options.contents.interval_ms = [50, 5000][rng.index(2)];
     options.contents.expire_s = [0, 30][rng.index(2)];
-    // At worst no more than is in use stays in memory: what was read may be gone before it is looked at.
+    // With the smallest cache, only buffers in use stay in memory.
     options.buffer_bytes = [options.buffer_bytes, 16 << 10, 256 << 10][rng.index(3)];
     options
 }
 
-/// Lets all actors work at once.
-fn act(
+/// Runs all actors concurrently.
+fn run_actors(
     scenario: &Scenario,
-    stage: &Arc<Stage>,
+    state: &Arc<RoundState>,
     actors: Vec<(usize, Actor)>,
     round: usize,
-) -> Result<Vec<Left>, String> {
+) -> Result<Vec<ActorResult>, String> {
     let steps = scenario.steps();
     let results = Arc::new(Mutex::new(Vec::new()));
     let mut threads = Vec::new();
     for (n, actor) in actors {
-        let (stage, results) = (Arc::clone(stage), Arc::clone(&results));
+        let (state, results) = (Arc::clone(state), Arc::clone(&results));
         let rng = Rng::stream(scenario.seed, 1000 * (round as u64 + 1) + n as u64);
         let role = scenario.roles[n];
         let body = move || {
             let result =
-                actor.work(&stage, rng, steps).map_err(|what| format!("actor {n} ({role:?}): {what}"));
+                actor.work(&state, rng, steps).map_err(|what| format!("actor {n} ({role:?}): {what}"));
             if result.is_err() {
-                stage.seen.over.store(true, std::sync::atomic::Ordering::SeqCst);
+                state.expected.over.store(true, std::sync::atomic::Ordering::SeqCst);
             }
             results.lock().unwrap_or_else(PoisonError::into_inner).push((n, result));
-            drop(stage);
+            drop(state);
         };
         let thread = thread::spawn(&format!("actor {n}"), body);
         threads.push(thread.map_err(|error| format!("starting a thread: {error}"))?);
@@ -186,7 +186,7 @@ fn act(
     let mut results = std::mem::take(&mut *results.lock().unwrap_or_else(PoisonError::into_inner));
     results.sort_by_key(|(n, _)| *n);
     let results: Result<_, _> = results.into_iter().map(|(_, result)| result).collect();
-    let cause = stage.volume().statistics().shut_down.filter(|_| !stage.fails);
+    let cause = state.volume().statistics().shut_down.filter(|_| !state.fails);
     match (cause, results) {
         (Some(cause), Ok(_)) => Err(format!("the volume was shut down: {cause}")),
         (Some(cause), Err(what)) => Err(format!("{what}\nthe volume was shut down: {cause}")),
@@ -194,7 +194,7 @@ fn act(
     }
 }
 
-/// The histories of a round as the judge of crash states wants them.
+/// The histories of a round in the form of the crash simulator.
 fn as_run(outcome: &Outcome) -> RecordedRun {
     RecordedRun {
         before: Image::new(0),
@@ -206,50 +206,50 @@ fn as_run(outcome: &Outcome) -> RecordedRun {
     }
 }
 
-/// Recovers what a power cut left, and compares.
-fn judge_cut(engine: &Engine, outcome: &Outcome, cut: &Cut, repair: bool) -> Result<(), String> {
+/// Recovers the image of a power cut, and compares it.
+fn check_cut(engine: &Engine, outcome: &Outcome, cut: &PowerCut, repair: bool) -> Result<(), String> {
     let image = Arc::new(ImageDevice::new(cut.image.clone()));
     let device: Arc<dyn Device> = image.clone();
     let volume = engine.recover(Arc::clone(&device)).map_err(|error| format!("recovery: {error}"))?;
     stamped::compare(volume.volume(), &outcome.files, &cut.known)?;
     engine.unmount(volume).map_err(|error| format!("unmounting after recovery: {error}"))?;
-    judge_volume(outcome, &device, &cut.least)?;
+    check_volume(outcome, &device, &cut.stable)?;
     if repair { xfs_repair(&image.image()) } else { Ok(()) }
 }
 
-/// Bytes that `xfs_repair` reads of each AG for its superblock.
+/// Bytes that `xfs_repair` reads for the superblock of each AG.
 const LARGEST_SUPERBLOCK_READ: u64 = 128 << 10;
 
-/// What `xfs_repair -n` says of an image; nothing where it is not installed. Version 6.1 will not do: it expects the
-/// root inode elsewhere where the log fills most of the one AG.
+/// Checks an image by `xfs_repair -n`, if a new version is installed. Version 6.1 expects the root inode elsewhere if
+/// the log fills most of the only AG.
 fn xfs_repair(image: &Image) -> Result<(), String> {
     if needs::newer_xfsprogs().is_err() {
         return Ok(());
     }
-    let words = |error: std::io::Error| format!("a file for xfs_repair: {error}");
-    let file = tempfile::NamedTempFile::new().map_err(words)?;
-    image.save(file.path()).map_err(words)?;
-    // A volume may end with an AG of 64 KiB, also one that the kernel grew. xfs_repair reads more than that for each
-    // superblock, and takes the end of the file for an error.
-    let length = file.as_file().metadata().map_err(words)?.len();
-    file.as_file().set_len(length + LARGEST_SUPERBLOCK_READ).map_err(words)?;
-    // With one AG it needs to be told that its geometry is meant.
+    let describe = |error: std::io::Error| format!("a file for xfs_repair: {error}");
+    let file = tempfile::NamedTempFile::new().map_err(describe)?;
+    image.save(file.path()).map_err(describe)?;
+    // The last AG may have 64 KiB, also on volumes that the kernel grew. xfs_repair reads more than that for its
+    // superblock, and fails at the end of the file.
+    let length = file.as_file().metadata().map_err(describe)?.len();
+    file.as_file().set_len(length + LARGEST_SUPERBLOCK_READ).map_err(describe)?;
+    // It refuses a single AG without this option.
     let mut repair = needs::newer("xfs_repair");
     match repair.args(["-n", "-f", "-o", "force_geometry"]).arg(file.path()).output() {
         Err(error) => Err(format!("xfs_repair: {error}")),
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
-            let said = [output.stdout, output.stderr].concat();
-            Err(format!("xfs_repair -n complains:\n{}", String::from_utf8_lossy(&said)))
+            let messages = [output.stdout, output.stderr].concat();
+            Err(format!("xfs_repair -n complains:\n{}", String::from_utf8_lossy(&messages)))
         }
     }
 }
 
-/// Looks at a volume that was unmounted in the simulation.
-fn judge_end(engine: &Engine, outcome: &Outcome, image: &Image, fails: bool) -> Result<(), String> {
+/// Checks a volume that was unmounted in the simulation.
+fn check_unmounted(engine: &Engine, outcome: &Outcome, image: &Image, fails: bool) -> Result<(), String> {
     let device: Arc<dyn Device> = Arc::new(ImageDevice::new(image.clone()));
     let known: Vec<ExpectedFile> = outcome
-        .seen
+        .expected
         .files
         .iter()
         .map(|file| {
@@ -260,9 +260,9 @@ fn judge_end(engine: &Engine, outcome: &Outcome, image: &Image, fails: bool) -> 
             known
         })
         .collect();
-    let all: Vec<usize> = outcome.histories.iter().map(|history| history.entries.len()).collect();
-    let least = if fails { vec![0; all.len()] } else { all };
-    judge_volume(outcome, &device, &least)?;
+    let all_steps: Vec<usize> = outcome.histories.iter().map(|history| history.entries.len()).collect();
+    let stable = if fails { vec![0; all_steps.len()] } else { all_steps };
+    check_volume(outcome, &device, &stable)?;
     let volume = engine.recover(device).map_err(|error| format!("opening again: {error}"))?;
     if let Some(recovery) = volume.volume().recovered() {
         return Err(format!("the log was not clean: {recovery}"));
@@ -272,8 +272,8 @@ fn judge_end(engine: &Engine, outcome: &Outcome, image: &Image, fails: bool) -> 
     engine.unmount(volume)
 }
 
-fn judge_volume(outcome: &Outcome, device: &Arc<dyn Device>, least: &[usize]) -> Result<(), String> {
+fn check_volume(outcome: &Outcome, device: &Arc<dyn Device>, stable: &[usize]) -> Result<(), String> {
     check(&**device)?;
-    let trees = read_trees(Arc::clone(device), &outcome.seen.homes, true)?;
-    survived(&as_run(outcome), &trees, least).map(drop)
+    let trees = read_trees(Arc::clone(device), &outcome.expected.homes, true)?;
+    survived(&as_run(outcome), &trees, stable).map(drop)
 }

@@ -1,4 +1,4 @@
-//! All that a seed decides.
+//! Scenarios: what a seed determines.
 
 use std::time::Duration;
 
@@ -6,69 +6,69 @@ use base::simulation::{SchedulingStrategy, SimulationOptions};
 use crashsim::shape::{BASE, SHAPES, Shape};
 use model::Rng;
 
-/// What a volume went through before the run.
+/// State of a volume before the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Age {
-    /// Nothing.
+    /// A new volume.
     Fresh,
     /// Every other block of most of its space is free.
     Fragmented,
-    /// The same, and so few blocks are free that writers are refused.
+    /// Also so few free blocks that writes fail.
     Full,
 }
 
-/// How long a transfer takes, in virtual microseconds.
+/// Duration of a transfer, in virtual microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
-    /// At least.
-    pub least: u64,
-    /// At most, mostly.
-    pub most: u64,
-    /// One in so many is held for seconds; 0 for none.
-    pub held_in: u64,
+    /// Minimum.
+    pub min: u64,
+    /// Maximum of an ordinary transfer.
+    pub max: u64,
+    /// One in this many takes seconds; 0 for none.
+    pub slow_in: u64,
 }
 
-/// How a device behaves.
+/// Behaviour of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskPlan {
-    /// Reads.
+    /// Duration of reads.
     pub read: Delay,
-    /// Writes.
+    /// Duration of writes.
     pub write: Delay,
-    /// Flushes.
+    /// Duration of flushes.
     pub flush: Delay,
-    /// One read in so many fails; 0 for none.
+    /// One in this many reads fails; 0 for none.
     pub read_fails_in: u64,
-    /// One write in so many fails, having written any of its sectors; 0 for none.
+    /// One in this many writes fails, after writing any of its sectors; 0 for none.
     pub write_fails_in: u64,
-    /// One flush in so many fails; 0 for none.
+    /// One in this many flushes fails; 0 for none.
     pub flush_fails_in: u64,
-    /// The power is cut after one write or flush in so many.
+    /// The power is cut after one in this many writes and flushes.
     pub cut_in: u64,
-    /// Cuts of a round at most.
+    /// Maximum number of cuts per round.
     pub cuts_max: usize,
 }
 
 impl DiskPlan {
-    /// Whether most of some transfers take long.
+    /// Whether most transfers of some kind are slow.
     fn is_slow(&self) -> bool {
-        [self.read, self.write, self.flush].iter().any(|delay| delay.least > 100_000 || delay.held_in == 8)
+        [self.read, self.write, self.flush].iter().any(|delay| delay.min > 100_000 || delay.slow_in == 8)
     }
 
-    /// Whether the device fails now and then.
+    /// Whether transfers may fail.
     pub fn fails(&self) -> bool {
         self.read_fails_in + self.write_fails_in + self.flush_fails_in > 0
     }
 }
 
-/// What a scenario is reduced to, to find what a failure needs.
+/// Limits of a scenario, for shrinking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Steps of each actor at most.
+    /// Maximum number of steps per actor.
     pub steps: usize,
-    /// A bit for each actor that takes part.
+    /// Bit mask of the actors that take part.
     pub actors: u32,
-    /// Rounds at most.
+    /// Maximum number of rounds.
     pub rounds: usize,
 }
 
@@ -78,49 +78,49 @@ impl Default for Limit {
     }
 }
 
-/// Who works on the volume.
+/// Kind of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A tree of its own, in step with the model.
+    /// Works on a tree of its own and compares it with the model.
     Names,
-    /// Files of its own, whose sectors say which write they are of.
+    /// Writes files of its own, with a number in each sector.
     Contents,
-    /// A file with many holes, into which it writes single blocks.
+    /// Writes single blocks into a file with many holes.
     Scatter,
-    /// A file that takes all space that is left.
+    /// Fills a file until the volume is full.
     Filler,
-    /// Attributes of files of its own.
+    /// Changes attributes of files of its own.
     Attributes,
-    /// A large directory that comes and goes, and files that take its blocks.
+    /// Creates and removes a large directory, and files that reuse its blocks.
     Churn,
-    /// Names and files that all of its kind share.
+    /// Uses names and files that several actors share.
     Together,
-    /// Sync, trim, metadata writeback, statistics.
+    /// Sync, trim, metadata writeback, growing, statistics.
     Operator,
 }
 
-/// One seed.
+/// The scenario of a seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Which.
+    /// The seed.
     pub seed: u64,
-    /// The volume.
+    /// Layout of the volume.
     pub shape: Shape,
-    /// Its past.
+    /// State of the volume before the run.
     pub age: Age,
-    /// The device.
+    /// Behaviour of the device.
     pub disk: DiskPlan,
-    /// Who works on it.
+    /// Actors.
     pub roles: Vec<Role>,
-    /// Steps of each actor in one round.
+    /// Steps per actor and round.
     pub steps: usize,
-    /// Each round but the first begins with what a cut of the one before left.
+    /// Number of rounds. Each but the first starts with the image of the last power cut.
     pub rounds: usize,
-    /// What is left out.
+    /// Limits.
     pub limit: Limit,
 }
 
-/// Shapes beyond those of the crash simulator: large blocks, and AGs as small as they can be.
+/// Shapes that the crash simulator does not have: large blocks, and AGs of the minimum size.
 const SHAPES_BEYOND: [Shape; 4] = [
     Shape { name: "tiny-ags", size: 64 << 20, ag_count: Some(4), ..BASE },
     Shape { name: "bs1k-tiny-ags", size: 64 << 20, block_size: 1024, ag_count: Some(4), ..BASE },
@@ -128,24 +128,24 @@ const SHAPES_BEYOND: [Shape; 4] = [
     Shape { name: "bs64k", size: 256 << 20, block_size: 64 << 10, ag_count: Some(1), ..BASE },
 ];
 
-fn delay(rng: &mut Rng, held_in: u64) -> Delay {
+fn delay(rng: &mut Rng, slow_in: u64) -> Delay {
     match rng.below(5) {
-        0 => Delay { least: 0, most: 20, held_in },
-        1 | 2 => Delay { least: 20, most: 500, held_in },
-        3 => Delay { least: 500, most: 10_000, held_in },
-        _ => Delay { least: 150_000, most: 250_000, held_in },
+        0 => Delay { min: 0, max: 20, slow_in },
+        1 | 2 => Delay { min: 20, max: 500, slow_in },
+        3 => Delay { min: 500, max: 10_000, slow_in },
+        _ => Delay { min: 150_000, max: 250_000, slow_in },
     }
 }
 
 fn disk(rng: &mut Rng) -> DiskPlan {
-    let held = |rng: &mut Rng| [0, 8, 40, 200][rng.index(4)];
-    let (read_held, write_held, flush_held) = (held(rng), held(rng), held(rng));
+    let slow_in = |rng: &mut Rng| [0, 8, 40, 200][rng.index(4)];
+    let (slow_read, slow_write, slow_flush) = (slow_in(rng), slow_in(rng), slow_in(rng));
     let fails = rng.one_in(6);
     let fails_in = |rng: &mut Rng| if fails && rng.one_in(2) { 50 + rng.below(500) } else { 0 };
     DiskPlan {
-        read: delay(rng, read_held),
-        write: delay(rng, write_held),
-        flush: delay(rng, flush_held),
+        read: delay(rng, slow_read),
+        write: delay(rng, slow_write),
+        flush: delay(rng, slow_flush),
         read_fails_in: fails_in(rng),
         write_fails_in: fails_in(rng),
         flush_fails_in: fails_in(rng),
@@ -156,17 +156,17 @@ fn disk(rng: &mut Rng) -> DiskPlan {
 
 fn roles(age: Age, rng: &mut Rng) -> Vec<Role> {
     use Role::{Attributes, Churn, Contents, Filler, Names, Scatter, Together};
-    let any: &[Role] = match age {
+    let choices: &[Role] = match age {
         Age::Fresh => &[Names, Contents, Attributes, Churn, Together],
         Age::Fragmented => &[Names, Contents, Attributes, Churn, Together, Scatter, Scatter],
         Age::Full => &[Names, Contents, Attributes, Churn, Together, Scatter, Filler, Filler],
     };
-    let mut roles: Vec<Role> = (0..1 + rng.index(4)).map(|_| any[rng.index(any.len())]).collect();
-    // One alone of those who meet nobody is no more than a crash test.
+    let mut roles: Vec<Role> = (0..1 + rng.index(4)).map(|_| choices[rng.index(choices.len())]).collect();
+    // Shared names need at least two actors.
     if roles.contains(&Role::Together) {
         roles.push(Role::Together);
     }
-    // What splits most is tried where nothing is left beside what was reserved for it.
+    // The actor that splits btrees most runs on a full volume, where only its reservation is left.
     if age == Age::Full && roles.contains(&Scatter) && !roles.contains(&Filler) {
         roles.push(Filler);
     }
@@ -177,13 +177,13 @@ fn roles(age: Age, rng: &mut Rng) -> Vec<Role> {
 }
 
 impl Scenario {
-    /// What a seed is.
+    /// The scenario of a seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::stream(seed, 41);
         let shapes: Vec<Shape> = SHAPES.into_iter().chain(SHAPES_BEYOND).collect();
         let mut shape = &shapes[rng.index(shapes.len())];
         let small: Vec<&Shape> = shapes.iter().filter(|shape| shape.block_size == 1024).collect();
-        // Trees of small blocks split early.
+        // Btrees with small blocks split early.
         if rng.one_in(3) {
             shape = small[rng.index(small.len())];
         }
@@ -196,20 +196,20 @@ impl Scenario {
             age,
             disk,
             roles: roles(age, &mut rng),
-            // On a slow device hours pass, in which background threads look around again and again.
+            // On a slow device hours pass, in which background threads run again and again.
             steps: if disk.is_slow() { steps.min(60) } else { steps },
             rounds: 1 + rng.index(2),
             limit: Limit::default(),
         }
     }
 
-    /// The same, reduced.
+    /// The scenario with limits.
     #[must_use]
     pub fn limited(self, limit: Limit) -> Self {
         Self { limit, ..self }
     }
 
-    /// How a round's threads are scheduled.
+    /// The schedule of a round.
     pub fn schedule(&self, round: usize, fail: fn(&str) -> !) -> SimulationOptions {
         let mut rng = Rng::stream(self.seed, 100 + round as u64);
         let strategy = match rng.below(2) {
@@ -228,18 +228,18 @@ impl Scenario {
         }
     }
 
-    /// The actors of a round: number and role.
+    /// The actors of a round: number and kind.
     pub fn actors(&self) -> impl Iterator<Item = (usize, Role)> + '_ {
         let takes_part = |(n, _): &(usize, Role)| self.limit.actors & (1 << n) != 0;
         self.roles.iter().copied().enumerate().filter(takes_part)
     }
 
-    /// Steps of each actor.
+    /// Steps per actor, limited.
     pub fn steps(&self) -> usize {
         self.steps.min(self.limit.steps)
     }
 
-    /// Rounds.
+    /// Number of rounds, limited.
     pub fn rounds(&self) -> usize {
         self.rounds.min(self.limit.rounds)
     }

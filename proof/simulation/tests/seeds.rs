@@ -1,7 +1,6 @@
-//! Seeds, each a schedule of threads, a device and a volume of its own. A seed that fails is printed with the command
-//! that runs it again.
+//! Runs seeds, and prints the command that repeats a failing one.
 //!
-//! `XEBEC_SIMULATION_SECONDS` explores for so long instead of a fixed number of seeds, from `XEBEC_SIMULATION_FROM` on.
+//! `XEBEC_SIMULATION_SECONDS` runs new seeds for this time instead of a fixed number, from `XEBEC_SIMULATION_FROM` on.
 
 #![expect(clippy::expect_used, reason = "a test that fails says where")]
 
@@ -20,7 +19,7 @@ fn text(output: &Output) -> String {
 
 #[test]
 fn no_schedule_breaks_the_engine() {
-    // It judges samples of the volumes. The other judges do not need it.
+    // xfs_repair checks samples of the volumes. The other checks do not need it.
     let _ = needs::met(needs::newer_xfsprogs());
     let variable = |name: &str| std::env::var(name).ok();
     let from = variable("XEBEC_SIMULATION_FROM").unwrap_or_else(|| "1".into());
@@ -29,10 +28,10 @@ fn no_schedule_breaks_the_engine() {
         None => simulation(&["--from", &from, "--count", "40"]),
     };
     println!("{}", text(&output));
-    assert!(output.status.success(), "run the command that is printed above again");
+    assert!(output.status.success(), "the command that repeats the failure is printed above");
 }
 
-/// Else a seed that failed could not be replayed.
+/// Otherwise a failing seed could not be replayed.
 #[test]
 fn a_seed_gives_the_same_run_each_time() {
     let run = || simulation(&["--worker", "--from", "9", "--count", "4"]);

@@ -1,4 +1,4 @@
-//! Attributes of files of its own. A call that is refused changes none of them.
+//! Changes attributes of files of its own. A refused call must not change any of them.
 
 use std::collections::BTreeMap;
 
@@ -6,89 +6,98 @@ use base::Ino;
 use model::Rng;
 use volume::{SetAttribute, Volume};
 
-use super::{Stage, Went, rest};
+use super::{CallResult, RoundState, pause};
 
 /// Files of one actor.
 pub const FILES: usize = 6;
 
-/// A file, and the attributes that it must have.
-pub type WantedOf = (Ino, BTreeMap<Vec<u8>, Vec<u8>>);
-/// The same of several files.
-pub type Wanted = Vec<WantedOf>;
+/// A file and its expected attributes.
+pub type FileAttributes = (Ino, BTreeMap<Vec<u8>, Vec<u8>>);
+/// Several files and their expected attributes.
+pub type ExpectedAttributes = Vec<FileAttributes>;
 
-/// Works on some files.
+/// Runs the actor.
 ///
 /// # Errors
-/// In words.
-pub fn work(stage: &Stage, files: &[Ino], mut rng: Rng, steps: usize) -> Result<Wanted, String> {
-    let mut wanted: Wanted = files.iter().map(|ino| (*ino, BTreeMap::new())).collect();
+/// A description of a wrong result.
+pub fn work(
+    state: &RoundState,
+    files: &[Ino],
+    mut rng: Rng,
+    steps: usize,
+) -> Result<ExpectedAttributes, String> {
+    let mut expected: ExpectedAttributes = files.iter().map(|ino| (*ino, BTreeMap::new())).collect();
     for step in 0..steps {
-        if stage.is_over() {
+        if state.is_over() {
             break;
         }
-        let n = rng.index(wanted.len());
-        let (ino, all) = &mut wanted[n];
+        let n = rng.index(expected.len());
+        let (ino, all) = &mut expected[n];
         let name = format!("user.{}", rng.below(12)).into_bytes();
-        let went = if rng.one_in(12) {
-            // Its attributes lie in the inode again, and have to leave it again.
-            remove_all(stage, *ino, all)?
+        let result = if rng.one_in(12) {
+            // The attributes start in the inode again.
+            remove_all(state, *ino, all)?
         } else if rng.one_in(4) {
-            let removed = stage.volume().remove_attribute(*ino, &name);
-            let went = stage.judge("removexattr", removed)?.0;
-            if went == Went::Well {
+            let removed = state.volume().remove_attribute(*ino, &name);
+            let result = state.classify("removexattr", removed)?.0;
+            if result == CallResult::Done {
                 all.remove(&name);
             }
-            went
+            result
         } else {
             let longest = [20, 300, 4000, 60_000][rng.index(4)];
             let length = 1 + rng.index(longest);
             let value = rng.bytes(length);
-            let set = stage.volume().set_attribute(*ino, &name, &value, SetAttribute::Any);
-            let went = stage.judge("setxattr", set)?.0;
-            if went == Went::Well {
+            let set = state.volume().set_attribute(*ino, &name, &value, SetAttribute::Any);
+            let result = state.classify("setxattr", set)?.0;
+            if result == CallResult::Done {
                 all.insert(name, value);
             }
-            went
+            result
         };
-        match went {
-            Went::Failed => return Ok(Vec::new()),
-            Went::Refused | Went::Well if went == Went::Refused || rng.one_in(10) => {
-                let same = compare(stage.volume(), &wanted[n..=n]);
-                same.or_else(|what| if stage.fails { Ok(()) } else { Err(format!("step {step}: {what}")) })?;
+        match result {
+            CallResult::Failed => return Ok(Vec::new()),
+            CallResult::Refused | CallResult::Done if result == CallResult::Refused || rng.one_in(10) => {
+                let same = compare(state.volume(), &expected[n..=n]);
+                same.or_else(|what| if state.fails { Ok(()) } else { Err(format!("step {step}: {what}")) })?;
             }
-            Went::Refused | Went::Well => {}
+            CallResult::Refused | CallResult::Done => {}
         }
-        rest(&mut rng);
+        pause(&mut rng);
     }
-    Ok(if stage.fails { Vec::new() } else { wanted })
+    Ok(if state.fails { Vec::new() } else { expected })
 }
 
-/// Removes all attributes of a file, as long as that goes well.
-fn remove_all(stage: &Stage, ino: Ino, all: &mut BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Went, String> {
+/// Removes all attributes of a file, until a call fails.
+fn remove_all(
+    state: &RoundState,
+    ino: Ino,
+    all: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+) -> Result<CallResult, String> {
     while let Some((name, _)) = all.first_key_value() {
-        let went = stage.judge("removexattr", stage.volume().remove_attribute(ino, name))?.0;
-        if went != Went::Well {
-            return Ok(went);
+        let result = state.classify("removexattr", state.volume().remove_attribute(ino, name))?.0;
+        if result != CallResult::Done {
+            return Ok(result);
         }
         all.pop_first();
     }
-    Ok(Went::Well)
+    Ok(CallResult::Done)
 }
 
 /// Compares all attributes of files.
 ///
 /// # Errors
-/// The first difference, in words.
-pub fn compare(volume: &Volume, wanted: &[WantedOf]) -> Result<(), String> {
-    for (ino, all) in wanted {
-        let words = |error: volume::Error| format!("attributes of inode {ino}: {error}");
-        let mut names = volume.list_attributes(*ino).map_err(words)?;
+/// The first difference.
+pub fn compare(volume: &Volume, expected: &[FileAttributes]) -> Result<(), String> {
+    for (ino, all) in expected {
+        let describe = |error: volume::Error| format!("attributes of inode {ino}: {error}");
+        let mut names = volume.list_attributes(*ino).map_err(describe)?;
         names.sort();
         if names != all.keys().cloned().collect::<Vec<_>>() {
-            return Err(format!("inode {ino} has {} attributes, and should have {}", names.len(), all.len()));
+            return Err(format!("inode {ino} has {} attributes, expected {}", names.len(), all.len()));
         }
         for (name, value) in all {
-            if volume.get_attribute(*ino, name).map_err(words)? != *value {
+            if volume.get_attribute(*ino, name).map_err(describe)? != *value {
                 return Err(format!("inode {ino}: attribute {} has another value", name.escape_ascii()));
             }
         }

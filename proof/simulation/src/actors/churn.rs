@@ -1,5 +1,5 @@
-//! A directory that grows large and vanishes, and a file that takes its blocks: metadata becomes data and metadata
-//! again, while writes of both are on their way.
+//! Creates and removes a large directory, and a file that reuses its blocks: metadata becomes data and metadata again,
+//! while writes of both are in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,85 +9,85 @@ use crashsim::stamped::{SECTOR, sectors};
 use model::Rng;
 use volume::{NewFile, SetAttribute};
 
-use super::{KnownFile, Stage, Went, rest};
+use super::{CallResult, RoundState, TrackedFile, pause};
 
-/// Sectors of the file at most.
+/// Maximum size of the file in sectors.
 const LONGEST: u64 = 8 << 11;
 
-/// Works below a directory.
+/// Runs the actor.
 ///
 /// # Errors
-/// In words.
+/// A description of a wrong result.
 pub fn work(
-    stage: &Arc<Stage>,
+    state: &Arc<RoundState>,
     home: Ino,
-    file: &KnownFile,
+    file: &TrackedFile,
     mut rng: Rng,
     steps: usize,
 ) -> Result<(), String> {
     let mut left = steps;
-    while left > 0 && !stage.is_over() {
-        let most = [30, 150][rng.index(2)];
-        let links = 10 + rng.index(most);
+    while left > 0 && !state.is_over() {
+        let max = [30, 150][rng.index(2)];
+        let links = 10 + rng.index(max);
         // A link is a small step.
         left = left.saturating_sub(links / 4);
         let mut writer = None;
-        let goes_on = grow_and_remove(stage, home, (links, &mut writer), &mut rng)?
-            && ((writer.is_none() && rng.one_in(2)) || stage.must("sync", stage.volume().sync())?)
-            && take_blocks(stage, file, &mut rng)?;
+        let goes_on = grow_and_remove(state, home, (links, &mut writer), &mut rng)?
+            && ((writer.is_none() && rng.one_in(2)) || state.require("sync", state.volume().sync())?)
+            && take_blocks(state, file, &mut rng)?;
         if let Some(writer) = writer {
             writer.join().map_err(|_| "metadata writeback panicked")??;
         }
         if !goes_on {
             return Ok(());
         }
-        rest(&mut rng);
+        pause(&mut rng);
     }
-    // What is in flight lands.
+    // Wait for writes in flight.
     thread::sleep(Duration::from_secs(10));
-    compare(stage, file)
+    compare(state, file)
 }
 
-/// Metadata writeback, in a thread of its own.
+/// A thread that runs metadata writeback.
 type Writer = thread::JoinHandle<Result<bool, String>>;
 
-/// A directory of hard links with long names, made and removed; `false` where the device failed. Its writes may be on
-/// their way then, by `writer`.
+/// Creates and removes a directory of hard links with long names; returns `false` if the device failed. `writer` may
+/// still write its blocks.
 fn grow_and_remove(
-    stage: &Arc<Stage>,
+    state: &Arc<RoundState>,
     home: Ino,
     (links, writer): (usize, &mut Option<Writer>),
     rng: &mut Rng,
 ) -> Result<bool, String> {
-    let volume = stage.volume();
-    let (went, dir) = stage.judge("mkdir", volume.create(home, b"large", &NewFile::directory()))?;
-    let Some(dir) = dir else { return Ok(went != Went::Failed) };
-    let (_, target) = stage.judge("create", volume.create(dir, b"target", &NewFile::regular()))?;
+    let volume = state.volume();
+    let (result, dir) = state.classify("mkdir", volume.create(home, b"large", &NewFile::directory()))?;
+    let Some(dir) = dir else { return Ok(result != CallResult::Failed) };
+    let (_, target) = state.classify("create", volume.create(dir, b"target", &NewFile::regular()))?;
     let mut names = vec![b"target".to_vec()];
     if target.is_none() {
         names.clear();
     }
     if let Some(target) = target {
         let value = vec![7; rng.index(3000)];
-        stage.judge("setxattr", volume.set_attribute(target, b"user.churn", &value, SetAttribute::Any))?;
+        state.classify("setxattr", volume.set_attribute(target, b"user.churn", &value, SetAttribute::Any))?;
         for n in 0..links {
             let name = format!("{n:0200}").into_bytes();
-            match stage.judge("link", volume.link(target, dir, &name))?.0 {
-                Went::Well => names.push(name),
-                Went::Refused => break,
-                Went::Failed => return Ok(false),
+            match state.classify("link", volume.link(target, dir, &name))?.0 {
+                CallResult::Done => names.push(name),
+                CallResult::Refused => break,
+                CallResult::Failed => return Ok(false),
             }
         }
     }
-    if rng.one_in(2) && !stage.must("sync", volume.sync())? {
+    if rng.one_in(2) && !state.require("sync", volume.sync())? {
         return Ok(false);
     }
-    // Writes of the directory are on their way while it goes: an idle log is written back, or somebody asks for it.
+    // The directory is removed while its blocks are written back: because the log is idle, or on request.
     match rng.below(4) {
         0 => thread::sleep(Duration::from_secs(25 + rng.below(15))),
         1 | 2 => {
-            let stage = Arc::clone(stage);
-            let write = move || stage.must("metadata writeback", stage.volume().write_back_all());
+            let state = Arc::clone(state);
+            let write = move || state.require("metadata writeback", state.volume().write_back_all());
             *writer =
                 Some(thread::spawn("metadata writer", write).map_err(|error| format!("a thread: {error}"))?);
             let longest = [1_000, 100_000, 1_000_000][rng.index(3)];
@@ -96,44 +96,44 @@ fn grow_and_remove(
         _ => {}
     }
     for name in names {
-        if !stage.must("unlink", volume.unlink(dir, &name))? {
+        if !state.require("unlink", volume.unlink(dir, &name))? {
             return Ok(false);
         }
     }
-    stage.must("rmdir", volume.rmdir(home, b"large"))
+    state.require("rmdir", volume.rmdir(home, b"large"))
 }
 
-/// Cuts the file of the last turn off, fills what is free with it again, and makes it stable; `false` where the device
-/// failed: then it is not known what the file holds. It is compared before it goes: a late write had time to land.
-fn take_blocks(stage: &Stage, file: &KnownFile, rng: &mut Rng) -> Result<bool, String> {
-    compare(stage, file)?;
-    let words = |error: volume::Error| format!("opening a file: {error}");
-    let open = stage.volume().open_file(file.ino).map_err(words)?;
+/// Truncates the file, fills free space with it again, and syncs it; returns `false` if the device failed, and the
+/// contents are unknown. The file is compared before: a late write had time to complete.
+fn take_blocks(state: &RoundState, file: &TrackedFile, rng: &mut Rng) -> Result<bool, String> {
+    compare(state, file)?;
+    let describe = |error: volume::Error| format!("opening a file: {error}");
+    let open = state.volume().open_file(file.ino).map_err(describe)?;
     {
         let mut known = file.known();
         let size = known.size.last();
         (0..size).for_each(|at| known.set(at, 0));
         known.size.set(0);
     }
-    if !stage.must("truncate", open.set_len(0))? {
+    if !state.require("truncate", open.set_len(0))? {
         return Ok(false);
     }
     let (mut at, end) = (0, [200, LONGEST / 8, LONGEST][rng.index(3)]);
     while at < end {
-        let values: Vec<u64> = stage.fresh(128).collect();
+        let values: Vec<u64> = state.fresh(128).collect();
         {
             let mut known = file.known();
             (at..).zip(&values).for_each(|(at, value)| known.set(at, *value));
             known.grow(at + 128);
         }
         let wrote = open.write_at(&sectors(values.iter().copied()), at * SECTOR);
-        let wrote = match stage.judge("write", wrote)? {
+        let wrote = match state.classify("write", wrote)? {
             (_, Some(wrote)) => wrote as u64 / SECTOR,
-            (Went::Failed, None) => return Ok(false),
+            (CallResult::Failed, None) => return Ok(false),
             (_, None) => 0,
         };
         if wrote < 128 {
-            // The rest was never there.
+            // The rest was not written.
             let mut known = file.known();
             (at + wrote..at + 128).for_each(|at| known.set(at, 0));
             let size = open.len() / SECTOR;
@@ -142,34 +142,31 @@ fn take_blocks(stage: &Stage, file: &KnownFile, rng: &mut Rng) -> Result<bool, S
         }
         at += 128;
     }
-    if stage.must("fsync", open.sync_all())? {
+    if state.require("fsync", open.sync_all())? {
         file.known().sync();
     }
-    compare(stage, file)?;
+    compare(state, file)?;
     Ok(true)
 }
 
-/// Reads past the cache, as what is on the device counts.
-fn compare(stage: &Stage, file: &KnownFile) -> Result<(), String> {
-    let words = |error: volume::Error| format!("opening a file: {error}");
+/// Compares the file by direct I/O, because the contents of the device matter.
+fn compare(state: &RoundState, file: &TrackedFile) -> Result<(), String> {
+    let describe = |error: volume::Error| format!("opening a file: {error}");
     let open = volume::OpenOptions::new()
         .read(true)
         .direct(true)
-        .open_ino(stage.volume(), file.ino)
-        .map_err(words)?;
+        .open_ino(state.volume(), file.ino)
+        .map_err(describe)?;
     let mut bytes = vec![0; open.len().next_multiple_of(65536) as usize];
-    let (_, read) = stage.judge("direct read", open.read_at(&mut bytes, 0))?;
+    let (_, read) = state.classify("direct read", open.read_at(&mut bytes, 0))?;
     let Some(read) = read else { return Ok(()) };
     let known = file.known();
     for (at, sector) in (0u64..).zip(bytes[..read].chunks_exact(SECTOR as usize)) {
         let mut number = [0; 8];
         number.copy_from_slice(&sector[..8]);
         let found = u64::from_le_bytes(number);
-        if found != known.get(at) && !stage.fails {
-            return Err(format!(
-                "sector {at} holds {found} on the device, and should hold {}",
-                known.get(at)
-            ));
+        if found != known.get(at) && !state.fails {
+            return Err(format!("sector {at} has {found} on the device, expected {}", known.get(at)));
         }
     }
     Ok(())

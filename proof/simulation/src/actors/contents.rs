@@ -1,4 +1,4 @@
-//! Files of its own, whose sectors say which write they are of.
+//! Writes files of its own, with the number of the write in each sector.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -7,78 +7,83 @@ use crashsim::stamped::{SECTOR, sectors};
 use model::Rng;
 use volume::File;
 
-use super::{KnownFile, Stage, Went, rest};
+use super::{CallResult, RoundState, TrackedFile, pause};
 
-/// Files of one actor; the last is only appended to.
+/// Number of files of one actor; the last is only appended to.
 pub const FILES: usize = 4;
 
 /// One file, open.
-pub(super) struct Work<'s> {
-    stage: &'s Stage,
-    pub(super) file: &'s KnownFile,
+pub(super) struct FileWorker<'s> {
+    state: &'s RoundState,
+    pub(super) file: &'s TrackedFile,
     pub(super) open: File<'s>,
-    /// Sectors of the longest file.
+    /// Maximum size of a file in sectors.
     longest: u64,
-    /// A call failed, and so did reading what it had done.
+    /// A call failed, and the contents could not be read afterwards.
     pub(super) lost: Cell<bool>,
 }
 
-/// Reads of a device that fails now and then, before a file is given up.
+/// Number of attempts to read a file from a failing device.
 const READS: u32 = 20;
 
-/// Works on some files.
+/// Runs the actor.
 ///
 /// # Errors
-/// In words.
-pub fn work(stage: &Stage, files: &[Arc<KnownFile>], mut rng: Rng, steps: usize) -> Result<(), String> {
+/// A description of a wrong result.
+pub fn work(
+    state: &RoundState,
+    files: &[Arc<TrackedFile>],
+    mut rng: Rng,
+    steps: usize,
+) -> Result<(), String> {
     let longest = [600, 600, 8192][rng.index(3)];
-    let open = |file| Work::open(stage, file, longest);
-    let files: Vec<Work<'_>> = files.iter().map(|file| open(file)).collect::<Result<_, _>>()?;
+    let open = |file| FileWorker::open(state, file, longest);
+    let files: Vec<FileWorker<'_>> = files.iter().map(|file| open(file)).collect::<Result<_, _>>()?;
     let scattered = rng.one_in(3);
     for step in 0..steps {
-        if stage.is_over() || files.iter().any(|file| file.lost.get()) {
+        if state.is_over() || files.iter().any(|file| file.lost.get()) {
             return Ok(());
         }
         let n = rng.index(files.len());
-        let at = |what: String| format!("step {step}, file {n}: {what}");
+        let in_step = |message: String| format!("step {step}, file {n}: {message}");
         let shares = n > 0 && n + 1 < files.len();
         let source = if shares { rng.index(n) } else { n };
-        let what = rng.below(20);
-        match what {
-            0 | 1 => files[n].sync().map_err(at)?,
-            2 => sync_all(stage, &files).map_err(at)?,
-            3 => files[n].compare().map_err(at)?,
+        let choice = rng.below(20);
+        match choice {
+            0 | 1 => files[n].sync().map_err(in_step)?,
+            2 => sync_all(state, &files).map_err(in_step)?,
+            3 => files[n].compare().map_err(in_step)?,
             4 if shares => {
                 let (before, from) = files.split_at(n);
-                from[0].share(&before[source], &mut rng).map_err(at)?;
+                from[0].share(&before[source], &mut rng).map_err(in_step)?;
             }
-            _ if n + 1 == files.len() => files[n].append(&mut rng).map_err(at)?,
-            _ if scattered => files[n].scatter(&mut rng).map_err(at)?,
-            _ => files[n].change(what, &mut rng).map_err(at)?,
+            _ if n + 1 == files.len() => files[n].append(&mut rng).map_err(in_step)?,
+            _ if scattered => files[n].scatter(&mut rng).map_err(in_step)?,
+            _ => files[n].change(choice, &mut rng).map_err(in_step)?,
         }
-        rest(&mut rng);
+        pause(&mut rng);
     }
-    files.iter().try_for_each(|file| file.compare().map_err(|what| format!("at the end: {what}")))
+    files.iter().try_for_each(|file| file.compare().map_err(|message| format!("at the end: {message}")))
 }
 
-/// Syncs the volume, and with it all files.
-fn sync_all(stage: &Stage, files: &[Work<'_>]) -> Result<(), String> {
-    let lengths = stage.seen.lengths();
-    if stage.must("sync", stage.volume().sync())? {
+/// Syncs the volume.
+fn sync_all(state: &RoundState, files: &[FileWorker<'_>]) -> Result<(), String> {
+    let lengths = state.expected.lengths();
+    if state.require("sync", state.volume().sync())? {
         files.iter().for_each(|file| file.file.known().sync());
-        stage.seen.synced(&lengths);
+        state.expected.synced(&lengths);
     }
     Ok(())
 }
 
-impl<'s> Work<'s> {
-    pub(super) fn open(stage: &'s Stage, file: &'s KnownFile, longest: u64) -> Result<Self, String> {
-        let open = stage.volume().open_file(file.ino).map_err(|error| format!("opening a file: {error}"))?;
-        Ok(Self { stage, file, open, longest, lost: Cell::new(false) })
+impl<'s> FileWorker<'s> {
+    pub(super) fn open(state: &'s RoundState, file: &'s TrackedFile, longest: u64) -> Result<Self, String> {
+        let open = state.volume().open_file(file.ino).map_err(|error| format!("opening a file: {error}"))?;
+        Ok(Self { state, file, open, longest, lost: Cell::new(false) })
     }
 
     pub(super) fn sync(&self) -> Result<(), String> {
-        if self.stage.must("fsync", self.open.sync_all())? {
+        if self.state.require("fsync", self.open.sync_all())? {
             self.file.known().sync();
         }
         Ok(())
@@ -89,30 +94,30 @@ impl<'s> Work<'s> {
     }
 
     fn range(&self, rng: &mut Rng) -> (u64, u64) {
-        let at = rng.below(self.size() + 20).min(self.longest - 1);
-        let most = [3, 20, 200, 600][rng.index(4)];
-        (at, 1 + rng.below(most).min(self.longest - at - 1))
+        let sector = rng.below(self.size() + 20).min(self.longest - 1);
+        let max = [3, 20, 200, 600][rng.index(4)];
+        (sector, 1 + rng.below(max).min(self.longest - sector - 1))
     }
 
-    /// Writes sectors: what they will hold is known before anything can reach the device.
-    pub(super) fn write(&self, at: u64, count: u64) -> Result<Went, String> {
-        let values: Vec<u64> = self.stage.fresh(count).collect();
+    /// Writes sectors. Their values are recorded before they can reach the device.
+    pub(super) fn write(&self, sector: u64, count: u64) -> Result<CallResult, String> {
+        let values: Vec<u64> = self.state.fresh(count).collect();
         {
             let mut known = self.file.known();
-            (at..).zip(&values).for_each(|(at, value)| known.set(at, *value));
-            known.grow(at + count);
+            (sector..).zip(&values).for_each(|(sector, value)| known.set(sector, *value));
+            known.grow(sector + count);
         }
         let bytes = sectors(values.into_iter());
         let mut done = 0;
         while done < bytes.len() {
-            let wrote = self.open.write_at(&bytes[done..], at * SECTOR + done as u64);
-            let (went, wrote) = self.stage.judge("write", wrote)?;
+            let wrote = self.open.write_at(&bytes[done..], sector * SECTOR + done as u64);
+            let (result, wrote) = self.state.classify("write", wrote)?;
             match wrote {
                 Some(wrote) => done += wrote,
-                None => return self.adopt(went, at, count).map(|()| went),
+                None => return self.adopt(result, sector, count).map(|()| result),
             }
         }
-        Ok(Went::Well)
+        Ok(CallResult::Done)
     }
 
     fn append(&self, rng: &mut Rng) -> Result<(), String> {
@@ -123,89 +128,88 @@ impl<'s> Work<'s> {
         self.write(size, count).map(drop)
     }
 
-    /// Single blocks at random places: each a record of its own in the extent map.
+    /// Writes single blocks at random offsets: each adds a record to the extent map.
     fn scatter(&self, rng: &mut Rng) -> Result<(), String> {
-        let block = self.stage.block;
+        let block = self.state.block;
         for _ in 0..1 + rng.below(30) {
-            let at = rng.below((self.longest / block).max(1)) * block;
-            self.write(at, block)?;
+            let sector = rng.below((self.longest / block).max(1)) * block;
+            self.write(sector, block)?;
         }
         Ok(())
     }
 
-    fn change(&self, what: u64, rng: &mut Rng) -> Result<(), String> {
-        let (at, count) = self.range(rng);
-        match what {
-            5 | 6 => self.truncate(at).map(drop),
-            7 => self.punch(at, count).map(drop),
+    fn change(&self, choice: u64, rng: &mut Rng) -> Result<(), String> {
+        let (sector, count) = self.range(rng);
+        match choice {
+            5 | 6 => self.truncate(sector).map(drop),
+            7 => self.punch(sector, count).map(drop),
             8 => {
-                self.file.known().grow(at + count);
-                let done = self.open.allocate(at * SECTOR, count * SECTOR, false);
-                let went = self.stage.judge("allocate", done)?.0;
-                self.adopt(went, at, count)
+                self.file.known().grow(sector + count);
+                let call = self.open.allocate(sector * SECTOR, count * SECTOR, false);
+                let result = self.state.classify("allocate", call)?.0;
+                self.adopt(result, sector, count)
             }
             9 => {
-                let done = self.open.unshare_range(at * SECTOR, count * SECTOR, true);
-                let went = self.stage.judge("unshare", done)?.0;
-                self.adopt(went, at, count)
+                let call = self.open.unshare_range(sector * SECTOR, count * SECTOR, true);
+                let result = self.state.classify("unshare", call)?.0;
+                self.adopt(result, sector, count)
             }
-            _ => self.write(at, count).map(drop),
+            _ => self.write(sector, count).map(drop),
         }
     }
 
-    /// Makes the file end at a sector.
-    pub(super) fn truncate(&self, at: u64) -> Result<Went, String> {
+    /// Changes the size of the file to `new_size` sectors.
+    pub(super) fn truncate(&self, new_size: u64) -> Result<CallResult, String> {
         let size = self.size();
         {
             let mut known = self.file.known();
-            (at..size).for_each(|cut| known.set(cut, 0));
-            known.size.set(at);
+            (new_size..size).for_each(|cut| known.set(cut, 0));
+            known.size.set(new_size);
         }
-        let went = self.stage.judge("truncate", self.open.set_len(at * SECTOR))?.0;
-        self.adopt(went, at.min(size), at.max(size) - at.min(size)).map(|()| went)
+        let result = self.state.classify("truncate", self.open.set_len(new_size * SECTOR))?.0;
+        self.adopt(result, new_size.min(size), new_size.abs_diff(size)).map(|()| result)
     }
 
-    /// Makes sectors a hole.
-    pub(super) fn punch(&self, at: u64, count: u64) -> Result<Went, String> {
+    /// Punches a hole.
+    pub(super) fn punch(&self, sector: u64, count: u64) -> Result<CallResult, String> {
         {
             let mut known = self.file.known();
-            let end = (at + count).min(known.size.last());
-            (at..end).for_each(|gone| known.set(gone, 0));
+            let end = (sector + count).min(known.size.last());
+            (sector..end).for_each(|punched| known.set(punched, 0));
         }
-        let went = self.stage.judge("punch", self.open.punch_hole(at * SECTOR, count * SECTOR))?.0;
-        self.adopt(went, at, count).map(|()| went)
+        let result = self.state.classify("punch", self.open.punch_hole(sector * SECTOR, count * SECTOR))?.0;
+        self.adopt(result, sector, count).map(|()| result)
     }
 
     fn share(&self, from: &Self, rng: &mut Rng) -> Result<(), String> {
-        let block = self.stage.block;
+        let block = self.state.block;
         let source = from.file.known().clone();
         let size = source.size.last() / block * block;
-        let [from_at, to_at] =
-            [rng.below(size + 1), rng.below(self.longest / 2)].map(|at| at / block * block);
-        if !self.stage.volume().geometry().features.reflink() || from_at >= size {
+        let [from_sector, to_sector] =
+            [rng.below(size + 1), rng.below(self.longest / 2)].map(|sector| sector / block * block);
+        if !self.state.volume().geometry().features.reflink() || from_sector >= size {
             return Ok(());
         }
-        let count = size - from_at;
+        let count = size - from_sector;
         {
             let mut known = self.file.known();
-            (0..count).for_each(|n| known.set(to_at + n, source.get(from_at + n)));
-            known.grow(to_at + count);
+            (0..count).for_each(|n| known.set(to_sector + n, source.get(from_sector + n)));
+            known.grow(to_sector + count);
         }
         let bytes = |sectors: u64| sectors * SECTOR;
-        let done = self.open.clone_range(&from.open, bytes(from_at), bytes(to_at), bytes(count));
-        let went = self.stage.judge("clone", done)?.0;
-        self.adopt(went, to_at, count)
+        let call = self.open.clone_range(&from.open, bytes(from_sector), bytes(to_sector), bytes(count));
+        let result = self.state.classify("clone", call)?.0;
+        self.adopt(result, to_sector, count)
     }
 
-    /// A call that was refused, or met an error of the device, may have done a part of its work: what is there is what
-    /// the file holds from now on.
-    fn adopt(&self, went: Went, at: u64, count: u64) -> Result<(), String> {
-        if went == Went::Well {
+    /// A call that was refused or failed may have done a part of its work: records the contents that the file has now.
+    fn adopt(&self, result: CallResult, sector: u64, count: u64) -> Result<(), String> {
+        if result == CallResult::Done {
             return Ok(());
         }
-        let read = || self.read(at * SECTOR, count * SECTOR).transpose();
+        let read = || self.read(sector * SECTOR, count * SECTOR).transpose();
         let Some(bytes) = (0..READS).find_map(|_| read()).transpose()? else {
-            // Nobody knows what it holds: so nothing more is promised of it.
+            // The contents are unknown, so the file is not checked any more.
             self.lost.set(true);
             return Ok(());
         };
@@ -214,39 +218,39 @@ impl<'s> Work<'s> {
         for n in 0..count {
             let start = (n * SECTOR) as usize;
             let found = bytes.get(start..start + 8).map_or(0, number);
-            known.set(at + n, found);
+            known.set(sector + n, found);
         }
         Ok(())
     }
 
-    /// Bytes of it; `None` where the device failed.
-    fn read(&self, from: u64, count: u64) -> Result<Option<Vec<u8>>, String> {
-        let mut bytes = vec![0; self.open.len().saturating_sub(from).min(count) as usize];
-        let read = self.open.read_at(&mut bytes, from);
-        let (went, read) = self.stage.judge("read", read)?;
+    /// Reads bytes; `None` if the device failed.
+    fn read(&self, offset: u64, count: u64) -> Result<Option<Vec<u8>>, String> {
+        let mut bytes = vec![0; self.open.len().saturating_sub(offset).min(count) as usize];
+        let read = self.open.read_at(&mut bytes, offset);
+        let (result, read) = self.state.classify("read", read)?;
         match read {
             Some(read) if read == bytes.len() => Ok(Some(bytes)),
             Some(read) => Err(format!("{read} of {} bytes can be read", bytes.len())),
-            None if went == Went::Refused => Err("a read was refused".into()),
+            None if result == CallResult::Refused => Err("a read was refused".into()),
             None => Ok(None),
         }
     }
 
-    /// Compares with what was done.
+    /// Compares the file with its expected values.
     pub(super) fn compare(&self) -> Result<(), String> {
         let Some(bytes) = self.read(0, u64::MAX)? else { return Ok(()) };
         let known = self.file.known();
         let size = known.size.last() * SECTOR;
-        // After a failure it is not known what was done.
-        let fails = self.stage.fails;
+        // After a failure, a part may be missing.
+        let fails = self.state.fails;
         if bytes.len() as u64 != size && !fails {
-            return Err(format!("it has {} bytes, and should have {size}", bytes.len()));
+            return Err(format!("it has {} bytes, expected {size}", bytes.len()));
         }
-        for (at, sector) in (0u64..).zip(bytes.chunks(SECTOR as usize)) {
-            let (found, wanted) = (number(sector), known.get(at));
-            let may = known.sectors.get(&at).is_some_and(|versions| versions.allows(found));
-            if found != wanted && !(fails && may) {
-                return Err(format!("sector {at} holds {found}, and should hold {wanted}"));
+        for (index, sector) in (0u64..).zip(bytes.chunks(SECTOR as usize)) {
+            let (found, expected) = (number(sector), known.get(index));
+            let is_allowed = known.sectors.get(&index).is_some_and(|versions| versions.allows(found));
+            if found != expected && !(fails && is_allowed) {
+                return Err(format!("sector {index} has {found}, expected {expected}"));
             }
         }
         Ok(())

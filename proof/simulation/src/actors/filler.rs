@@ -1,58 +1,58 @@
-//! Takes the space that is left, to the last block, and gives parts of it back.
+//! Fills the volume to the last block, and frees parts of it again.
 
 use model::Rng;
 
-use super::contents::Work;
-use super::{KnownFile, Stage, Went, rest};
+use super::contents::FileWorker;
+use super::{CallResult, RoundState, TrackedFile, pause};
 
-/// Sectors that one step takes at most.
+/// Maximum number of sectors per step.
 const STEP: u64 = 4096;
 
-/// Works on a file of its own.
+/// Runs the actor.
 ///
 /// # Errors
-/// In words.
-pub fn work(stage: &Stage, file: &KnownFile, mut rng: Rng, steps: usize) -> Result<(), String> {
-    let work = Work::open(stage, file, u64::MAX)?;
+/// A description of a wrong result.
+pub fn work(state: &RoundState, file: &TrackedFile, mut rng: Rng, steps: usize) -> Result<(), String> {
+    let work = FileWorker::open(state, file, u64::MAX)?;
     for step in 0..steps {
-        if stage.is_over() || work.lost.get() {
+        if state.is_over() || work.lost.get() {
             return Ok(());
         }
-        let at = |what: String| format!("step {step}: {what}");
+        let in_step = |message: String| format!("step {step}: {message}");
         match rng.below(8) {
-            0 => work.sync().map_err(at)?,
-            1 => work.compare().map_err(at)?,
-            2 => drop(work.truncate(rng.below(work.size() + 1)).map_err(at)?),
-            3 => give_back(stage, &work, &mut rng).map_err(at)?,
-            _ => fill(stage, &work, &mut rng).map_err(at)?,
+            0 => work.sync().map_err(in_step)?,
+            1 => work.compare().map_err(in_step)?,
+            2 => drop(work.truncate(rng.below(work.size() + 1)).map_err(in_step)?),
+            3 => free_blocks(state, &work, &mut rng).map_err(in_step)?,
+            _ => fill(state, &work, &mut rng).map_err(in_step)?,
         }
-        rest(&mut rng);
+        pause(&mut rng);
     }
-    work.compare().map_err(|what| format!("at the end: {what}"))
+    work.compare().map_err(|message| format!("at the end: {message}"))
 }
 
 /// Appends until a single block is refused.
-fn fill(stage: &Stage, work: &Work<'_>, rng: &mut Rng) -> Result<(), String> {
-    let mut piece = [stage.block, 8 * stage.block, 128][rng.index(3)].max(stage.block);
+fn fill(state: &RoundState, work: &FileWorker<'_>, rng: &mut Rng) -> Result<(), String> {
+    let mut piece = [state.block, 8 * state.block, 128][rng.index(3)].max(state.block);
     let mut taken = 0;
     while taken < STEP {
-        // A write that was cut short may have left an odd end.
-        let at = work.size().next_multiple_of(stage.block);
+        // After a short write the size may not be a multiple of the block size.
+        let at = work.size().next_multiple_of(state.block);
         match work.write(at, piece)? {
-            Went::Well => taken += piece,
-            Went::Refused if piece > stage.block => piece = stage.block,
-            Went::Refused | Went::Failed => break,
+            CallResult::Done => taken += piece,
+            CallResult::Refused if piece > state.block => piece = state.block,
+            CallResult::Refused | CallResult::Failed => break,
         }
     }
     Ok(())
 }
 
-/// Frees every other block of a range: free space is in more pieces then.
-fn give_back(stage: &Stage, work: &Work<'_>, rng: &mut Rng) -> Result<(), String> {
-    let blocks = work.size() / stage.block;
+/// Frees every other block of a range, which fragments free space.
+fn free_blocks(state: &RoundState, work: &FileWorker<'_>, rng: &mut Rng) -> Result<(), String> {
+    let blocks = work.size() / state.block;
     let first = rng.below(blocks + 1);
     for at in (first..blocks).step_by(2).take(1 + rng.index(100)) {
-        if work.punch(at * stage.block, stage.block)? != Went::Well {
+        if work.punch(at * state.block, state.block)? != CallResult::Done {
             break;
         }
     }

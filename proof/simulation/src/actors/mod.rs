@@ -1,15 +1,15 @@
-//! Threads that work on a volume, each with an oracle of its own.
+//! Actors: threads that use a volume, each with an oracle.
 //!
-//! | actor | works on | knows |
+//! | actor | works on | oracle |
 //! |---|---|---|
 //! | [`names`] | a tree of its own | the model of trees |
-//! | [`contents`] | files of its own | what each sector held since its last successful `fsync` |
+//! | [`contents`] | files of its own | the values of each sector since its last successful `fsync` |
 //! | [`scatter`] | an old file, by single blocks | the same |
-//! | [`filler`] | a file that takes all space that is left | the same |
-//! | [`attributes`] | attributes of files of its own | each value |
-//! | [`churn`] | a directory that grows large and vanishes, and files that take its blocks | what the files hold |
-//! | [`together`] | names and files that it shares with its kind | that nothing breaks |
-//! | [`operator`] | the volume | that it succeeds |
+//! | [`filler`] | a file that fills the volume | the same |
+//! | [`attributes`] | attributes of files of its own | the value of each attribute |
+//! | [`churn`] | a large directory that is removed, and files that reuse its blocks | the contents of the files |
+//! | [`together`] | names and files that several actors share | calls do not fail with EIO or damage |
+//! | [`operator`] | the volume | calls succeed |
 
 pub mod attributes;
 pub mod churn;
@@ -35,79 +35,79 @@ use volume::{Error, NewFile, Volume};
 use crate::aged;
 use crate::scenario::{Role, Scenario};
 
-/// What is known of a file's contents, shared with those that judge cuts.
+/// A file with the values that its sectors may have, shared with the checks of power cuts.
 #[derive(Debug)]
-pub struct KnownFile {
-    /// The file.
+pub struct TrackedFile {
+    /// Inode number.
     pub ino: Ino,
     known: Mutex<ExpectedFile>,
 }
 
-impl KnownFile {
-    /// What it may hold now.
+impl TrackedFile {
+    /// The values that it may have now.
     pub fn known(&self) -> MutexGuard<'_, ExpectedFile> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a power cut left, and what must be found there.
-pub struct Cut {
-    /// The device.
+/// The image that a power cut left, and what it must contain.
+pub struct PowerCut {
+    /// Image of the device.
     pub image: Image,
-    /// For each tree, how many steps must have survived.
-    pub least: Vec<usize>,
-    /// What each file may hold.
+    /// For each tree, the number of steps that must have survived.
+    pub stable: Vec<usize>,
+    /// The values that each file may have.
     pub known: Vec<ExpectedFile>,
 }
 
-/// What all actors of a round share.
-pub struct Stage {
+/// State that all actors of a round share.
+pub struct RoundState {
     /// The volume.
     pub open: OpenVolume,
-    /// Blocks of a file are a multiple of so many sectors.
+    /// Sectors per block.
     pub block: u64,
-    /// The order of calls across threads.
+    /// Orders the calls of all threads.
     pub ticks: Ticks,
-    /// The device fails now and then: calls may give `EIO`, and the volume may be shut down.
+    /// Whether the device may fail: then calls may return `EIO`, and the volume may be shut down.
     pub fails: bool,
-    /// What the judges of cuts look at.
-    pub seen: Arc<Seen>,
-    /// A directory that several share.
+    /// What power cuts are checked against.
+    pub expected: Arc<Expectations>,
+    /// Directory that several actors share.
     pub common: Ino,
     numbers: AtomicU64,
 }
 
-/// What is known at each moment, by those that judge power cuts.
+/// What power cuts are checked against.
 #[derive(Default)]
-pub struct Seen {
+pub struct Expectations {
     /// Home directories of trees.
     pub homes: Vec<u64>,
-    /// Steps of each tree that ended.
+    /// Number of finished steps per tree.
     pub ended: Vec<AtomicUsize>,
-    /// Steps of each tree that a sync covered.
+    /// Number of steps per tree that a sync covered.
     pub stable: Vec<AtomicUsize>,
-    /// Files with stamped sectors.
-    pub files: Vec<Arc<KnownFile>>,
-    /// The cuts.
-    pub cuts: Mutex<Vec<Cut>>,
-    /// An actor failed: the others need not go on.
+    /// Files with numbered sectors.
+    pub files: Vec<Arc<TrackedFile>>,
+    /// Power cuts.
+    pub cuts: Mutex<Vec<PowerCut>>,
+    /// Set if an actor failed: the others stop.
     pub over: AtomicBool,
 }
 
-impl Seen {
-    /// Keeps what a cut left.
+impl Expectations {
+    /// Records the image of a power cut.
     pub fn cut(&self, image: Image) {
-        let least = self.stable.iter().map(|stable| stable.load(SeqCst)).collect();
+        let stable = self.stable.iter().map(|stable| stable.load(SeqCst)).collect();
         let known = self.files.iter().map(|file| file.known().clone()).collect();
-        self.cuts.lock().unwrap_or_else(PoisonError::into_inner).push(Cut { image, least, known });
+        self.cuts.lock().unwrap_or_else(PoisonError::into_inner).push(PowerCut { image, stable, known });
     }
 
-    /// Steps that ended by now, for each tree.
+    /// Number of finished steps per tree.
     pub fn lengths(&self) -> Vec<usize> {
         self.ended.iter().map(|ended| ended.load(SeqCst)).collect()
     }
 
-    /// A sync that began when so many steps had ended has returned.
+    /// Records that a sync returned; it started when `lengths` steps had finished.
     pub fn synced(&self, lengths: &[usize]) {
         for (stable, length) in self.stable.iter().zip(lengths) {
             stable.fetch_max(*length, SeqCst);
@@ -115,32 +115,32 @@ impl Seen {
     }
 }
 
-/// What an actor leaves.
-pub enum Left {
-    /// The history of its tree.
+/// Result of an actor, for the check of the unmounted volume.
+pub enum ActorResult {
+    /// History of its tree.
     History(History),
-    /// Nothing to be judged later.
+    /// Nothing to check.
     Nothing,
-    /// Attributes that must be there.
-    Attributes(attributes::Wanted),
+    /// Expected attributes.
+    Attributes(attributes::ExpectedAttributes),
 }
 
-/// How an actor's call went that the model has nothing against.
+/// Permitted result of an actor's call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Went {
-    /// Well.
-    Well,
-    /// The volume is full, or refuses by a rule: nothing was done, or a part of a write.
+pub enum CallResult {
+    /// Success.
+    Done,
+    /// The volume is full, or the call is not permitted: nothing was done, or a part of a write.
     Refused,
     /// The device failed.
     Failed,
 }
 
-impl Stage {
-    /// A stage on an open volume.
-    pub fn new(open: OpenVolume, fails: bool, seen: Arc<Seen>, common: Ino) -> Self {
+impl RoundState {
+    /// State for an open volume.
+    pub fn new(open: OpenVolume, fails: bool, expected: Arc<Expectations>, common: Ino) -> Self {
         let block = u64::from(open.volume().geometry().block_size) / 512;
-        Self { open, block, ticks: Ticks::default(), fails, seen, common, numbers: AtomicU64::new(1) }
+        Self { open, block, ticks: Ticks::default(), fails, expected, common, numbers: AtomicU64::new(1) }
     }
 
     /// The volume.
@@ -148,107 +148,111 @@ impl Stage {
         self.open.volume()
     }
 
-    /// Numbers that no sector holds yet.
+    /// Numbers that no sector has yet.
     pub fn fresh(&self, count: u64) -> std::ops::Range<u64> {
         let first = self.numbers.fetch_add(count, SeqCst);
         first..first + count
     }
 
-    /// Whether all should end.
+    /// Whether all actors should stop.
     pub fn is_over(&self) -> bool {
-        self.seen.over.load(SeqCst)
+        self.expected.over.load(SeqCst)
     }
 
-    /// Judges how a call went: only a device that fails excuses `EIO`, a shutdown or damage.
+    /// Classifies the result of a call. Only a failing device permits `EIO`, a shutdown or damage.
     ///
     /// # Errors
-    /// In words, what nothing excuses.
-    pub fn judge<T>(&self, what: &str, result: Result<T, Error>) -> Result<(Went, Option<T>), String> {
+    /// A description of a result that is not permitted.
+    pub fn classify<T>(
+        &self,
+        call: &str,
+        result: Result<T, Error>,
+    ) -> Result<(CallResult, Option<T>), String> {
         match result {
-            Ok(value) => Ok((Went::Well, Some(value))),
+            Ok(value) => Ok((CallResult::Done, Some(value))),
             Err(error) if [errno::EIO, errno::EFSCORRUPTED].contains(&error.errno()) => match self.fails {
-                true => Ok((Went::Failed, None)),
-                false => Err(format!("{what}: {error}")),
+                true => Ok((CallResult::Failed, None)),
+                false => Err(format!("{call}: {error}")),
             },
-            Err(_) => Ok((Went::Refused, None)),
+            Err(_) => Ok((CallResult::Refused, None)),
         }
     }
 
-    /// The same for a call that must not be refused: what makes things stable.
+    /// Classifies the result of a call that must not be refused. Returns `false` if the device failed.
     ///
     /// # Errors
-    /// In words.
-    pub fn must<T>(&self, what: &str, result: Result<T, Error>) -> Result<bool, String> {
-        let told = result.as_ref().err().map(ToString::to_string);
-        match self.judge(what, result)?.0 {
-            Went::Well => Ok(true),
-            Went::Failed => Ok(false),
-            Went::Refused => Err(format!("{what}: {}", told.unwrap_or_default())),
+    /// A description of a result that is not permitted.
+    pub fn require<T>(&self, call: &str, result: Result<T, Error>) -> Result<bool, String> {
+        let message = result.as_ref().err().map(ToString::to_string);
+        match self.classify(call, result)?.0 {
+            CallResult::Done => Ok(true),
+            CallResult::Failed => Ok(false),
+            CallResult::Refused => Err(format!("{call}: {}", message.unwrap_or_default())),
         }
     }
 }
 
-/// One actor, and what was made for it.
+/// An actor with its files.
 pub enum Actor {
     /// [`names`]
     Names(usize),
     /// [`contents`]
-    Contents(Vec<Arc<KnownFile>>),
+    Contents(Vec<Arc<TrackedFile>>),
     /// [`scatter`]
-    Scatter(Arc<KnownFile>),
+    Scatter(Arc<TrackedFile>),
     /// [`filler`]
-    Filler(Arc<KnownFile>),
+    Filler(Arc<TrackedFile>),
     /// [`attributes`]
     Attributes(Vec<Ino>),
     /// [`churn`]
-    Churn(Ino, Arc<KnownFile>),
+    Churn(Ino, Arc<TrackedFile>),
     /// [`together`]
     Together,
     /// [`operator`]
     Operator,
 }
 
-/// What a round begins with: its actors by number, what is known, and the directory that several share.
-pub type Prepared = (Vec<(usize, Actor)>, Seen, Ino);
+/// The actors of a round by number, the expectations, and the directory that several share.
+pub type Prepared = (Vec<(usize, Actor)>, Expectations, Ino);
 
-/// Makes what the actors of a round need.
+/// Creates the actors of a round with their files.
 ///
 /// # Errors
 /// Those of the volume: it may be too full.
 pub fn prepare(scenario: &Scenario, volume: &Volume, round: usize) -> Result<Prepared, Error> {
     let top = volume.create(volume.root(), format!("round{round}").as_bytes(), &NewFile::directory())?;
-    let striped = round * STRIPED_OF_A_ROUND..(round + 1) * STRIPED_OF_A_ROUND;
-    let mut maker = Maker { volume, seen: Seen::default(), common: top, striped };
+    let striped = round * STRIPED_PER_ROUND..(round + 1) * STRIPED_PER_ROUND;
+    let mut maker = ActorBuilder { volume, expected: Expectations::default(), common: top, striped };
     let mut actors = Vec::new();
     for (n, role) in scenario.actors() {
         let home = volume.create(top, format!("actor{n}").as_bytes(), &NewFile::directory())?;
         actors.extend(maker.actor(role, home)?.map(|actor| (n, actor)));
     }
-    Ok((actors, maker.seen, maker.common))
+    Ok((actors, maker.expected, maker.common))
 }
 
-/// Striped files of one round. The next round has others: after a power cut, nobody knows which of the allowed contents
-/// a file has.
-const STRIPED_OF_A_ROUND: usize = 3;
+/// Number of striped files per round. The next round uses others: after a power cut, a file may have any of its allowed
+/// values.
+const STRIPED_PER_ROUND: usize = 3;
 
-/// Makes actors.
-struct Maker<'v> {
+/// Creates actors.
+struct ActorBuilder<'v> {
     volume: &'v Volume,
-    seen: Seen,
+    expected: Expectations,
     common: Ino,
-    /// Striped files that no actor of this round has yet.
+    /// Striped files that no actor of this round uses yet.
     striped: Range<usize>,
 }
 
-impl Maker<'_> {
-    /// An actor with a home directory; `None` where the volume has not what it works on.
+impl ActorBuilder<'_> {
+    /// Creates an actor with a home directory; `None` if the volume lacks a file for it.
     fn actor(&mut self, role: Role, home: Ino) -> Result<Option<Actor>, Error> {
         Ok(Some(match role {
             Role::Names => {
-                self.seen.homes.push(home.get());
-                self.seen.ended.push(AtomicUsize::new(0));
-                self.seen.stable.push(AtomicUsize::new(0));
-                Actor::Names(self.seen.homes.len() - 1)
+                self.expected.homes.push(home.get());
+                self.expected.ended.push(AtomicUsize::new(0));
+                self.expected.stable.push(AtomicUsize::new(0));
+                Actor::Names(self.expected.homes.len() - 1)
             }
             Role::Contents => {
                 let last = contents::FILES - 1;
@@ -278,39 +282,43 @@ impl Maker<'_> {
         (0..count).map(create).collect()
     }
 
-    fn own_file(&mut self, home: Ino) -> Result<Arc<KnownFile>, Error> {
+    fn own_file(&mut self, home: Ino) -> Result<Arc<TrackedFile>, Error> {
         let ino = self.volume.create(home, b"file", &NewFile::regular())?;
         Ok(self.known(ino, ExpectedFile::new(false)))
     }
 
-    fn known(&mut self, ino: Ino, known: ExpectedFile) -> Arc<KnownFile> {
-        let file = Arc::new(KnownFile { ino, known: Mutex::new(known) });
-        self.seen.files.push(Arc::clone(&file));
+    fn known(&mut self, ino: Ino, known: ExpectedFile) -> Arc<TrackedFile> {
+        let file = Arc::new(TrackedFile { ino, known: Mutex::new(known) });
+        self.expected.files.push(Arc::clone(&file));
         file
     }
 }
 
 impl Actor {
-    /// Does its work.
+    /// Runs the actor.
     ///
     /// # Errors
-    /// In words, an answer that is wrong.
-    pub fn work(&self, stage: &Arc<Stage>, rng: Rng, steps: usize) -> Result<Left, String> {
+    /// A description of a wrong result.
+    pub fn work(&self, state: &Arc<RoundState>, rng: Rng, steps: usize) -> Result<ActorResult, String> {
         match self {
-            Self::Names(tree) => names::work(stage, *tree, rng, steps).map(Left::History),
-            Self::Contents(files) => contents::work(stage, files, rng, steps).map(|()| Left::Nothing),
-            Self::Scatter(file) => scatter::work(stage, file, rng, steps).map(|()| Left::Nothing),
-            Self::Filler(file) => filler::work(stage, file, rng, steps).map(|()| Left::Nothing),
-            Self::Attributes(files) => attributes::work(stage, files, rng, steps).map(Left::Attributes),
-            Self::Churn(home, file) => churn::work(stage, *home, file, rng, steps).map(|()| Left::Nothing),
-            Self::Together => together::work(stage, rng, steps).map(|()| Left::Nothing),
-            Self::Operator => operator::work(stage, rng, steps).map(|()| Left::Nothing),
+            Self::Names(tree) => names::work(state, *tree, rng, steps).map(ActorResult::History),
+            Self::Contents(files) => contents::work(state, files, rng, steps).map(|()| ActorResult::Nothing),
+            Self::Scatter(file) => scatter::work(state, file, rng, steps).map(|()| ActorResult::Nothing),
+            Self::Filler(file) => filler::work(state, file, rng, steps).map(|()| ActorResult::Nothing),
+            Self::Attributes(files) => {
+                attributes::work(state, files, rng, steps).map(ActorResult::Attributes)
+            }
+            Self::Churn(home, file) => {
+                churn::work(state, *home, file, rng, steps).map(|()| ActorResult::Nothing)
+            }
+            Self::Together => together::work(state, rng, steps).map(|()| ActorResult::Nothing),
+            Self::Operator => operator::work(state, rng, steps).map(|()| ActorResult::Nothing),
         }
     }
 }
 
-/// Rests now and then, so that background work finds an idle volume.
-pub fn rest(rng: &mut Rng) {
+/// Sleeps at random, so that background work finds an idle volume.
+pub fn pause(rng: &mut Rng) {
     if rng.one_in(12) {
         let longest = [1_000, 100_000, 40_000_000][rng.index(3)];
         thread::sleep(Duration::from_micros(rng.below(longest)));

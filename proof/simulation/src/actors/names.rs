@@ -1,20 +1,20 @@
-//! A tree of its own, in step with the model.
+//! Works on a tree of its own, and compares every result with the model.
 
 use std::sync::atomic::Ordering::SeqCst;
 
 use base::time::Time;
 use model::{Generator, History, NameStyles, Operation, OperationMix, Rng, Session, StepOutcome, Tolerance};
 
-use super::{Stage, rest};
+use super::{RoundState, pause};
 
-/// Works below a home directory.
+/// Runs the actor.
 ///
 /// # Errors
-/// In words: an answer that is not the model's.
-pub fn work(stage: &Stage, tree: usize, mut rng: Rng, steps: usize) -> Result<History, String> {
-    let (seen, home) = (&stage.seen, stage.seen.homes[tree]);
-    let session = Session::new(&stage.open, &stage.ticks, home, true).map_err(|error| error.to_string())?;
-    let tolerance = Tolerance { no_space: true, io_errors: stage.fails };
+/// A result that differs from the model's.
+pub fn work(state: &RoundState, tree: usize, mut rng: Rng, steps: usize) -> Result<History, String> {
+    let (expected, home) = (&state.expected, state.expected.homes[tree]);
+    let session = Session::new(&state.open, &state.ticks, home, true).map_err(|error| error.to_string())?;
+    let tolerance = Tolerance { no_space: true, io_errors: state.fails };
     let mut session = session.tolerating(tolerance);
     let long = NameStyles { short: 1, long: 6, bytes: 1, same_hash: 2 };
     let aim = match rng.below(4) {
@@ -25,27 +25,27 @@ pub fn work(stage: &Stage, tree: usize, mut rng: Rng, steps: usize) -> Result<Hi
     };
     let mut generator = Generator::new(rng.next_u64(), aim);
     for step in 0..steps {
-        if stage.is_over() {
+        if state.is_over() {
             break;
         }
         let operation = generator.next(session.tree());
-        let lengths = seen.lengths();
-        // A time of its own for each step of each thread, within what inodes without wide times can hold.
+        let lengths = expected.lengths();
+        // Each step of each thread has its own timestamp, in the range of inodes without `bigtime`.
         let now = Time { seconds: 1_000_000 + step as i64, nanos: tree as u32 + 1 };
         let stepped = session.step(&operation, now).map_err(|what| format!("step {step}: {what}"))?;
         match stepped {
             StepOutcome::IoError(_) => break,
             StepOutcome::NoSpace if operation == Operation::Sync => {
-                return Err(format!("step {step}: a sync was refused for want of space"));
+                return Err(format!("step {step}: a sync failed with ENOSPC"));
             }
             StepOutcome::NoSpace => generator.shrink(),
             StepOutcome::Agreed => {}
         }
-        seen.ended[tree].store(session.history().entries.len(), SeqCst);
+        expected.ended[tree].store(session.history().entries.len(), SeqCst);
         if operation == Operation::Sync && stepped == StepOutcome::Agreed {
-            seen.synced(&lengths);
+            expected.synced(&lengths);
         }
-        rest(&mut rng);
+        pause(&mut rng);
     }
     Ok(session.into_history())
 }

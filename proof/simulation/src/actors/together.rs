@@ -1,36 +1,36 @@
-//! Names and files that several share: two threads may do anything to each other, but break nothing.
+//! Uses names and files that several actors share: any result is permitted except EIO and damage.
 
 use base::Ino;
 use model::Rng;
 use volume::{Error, NewFile, NewFileType, Rename, SetAttribute, SetMetadata, Volume};
 
-use super::{Stage, Went, rest};
+use super::{CallResult, RoundState, pause};
 
-/// Works in the shared directory.
+/// Runs the actor.
 ///
 /// # Errors
-/// In words.
-pub fn work(stage: &Stage, mut rng: Rng, steps: usize) -> Result<(), String> {
-    let common = stage.volume().open_ino(stage.common).map_err(|error| format!("opening: {error}"))?;
-    let mut worker = Worker { volume: stage.volume(), dirs: vec![common], handles: Vec::new() };
+/// A description of a wrong result.
+pub fn work(state: &RoundState, mut rng: Rng, steps: usize) -> Result<(), String> {
+    let common = state.volume().open_ino(state.common).map_err(|error| format!("opening: {error}"))?;
+    let mut worker = Worker { volume: state.volume(), dirs: vec![common], handles: Vec::new() };
     for step in 0..steps {
-        if stage.is_over() {
+        if state.is_over() {
             break;
         }
         let done = worker.step(&mut rng);
-        if stage.judge("a call on shared names", done).map_err(|what| format!("step {step}: {what}"))?.0
-            == Went::Failed
+        if state.classify("a call on shared names", done).map_err(|what| format!("step {step}: {what}"))?.0
+            == CallResult::Failed
         {
             break;
         }
-        rest(&mut rng);
+        pause(&mut rng);
     }
     Ok(())
 }
 
 struct Worker<'s> {
     volume: &'s Volume,
-    /// Some may be removed. They are held: the number of a file that is freed may become another actor's.
+    /// Directories, some of them removed. The references keep their inode numbers from being used by another actor.
     dirs: Vec<volume::Handle>,
     handles: Vec<volume::Handle>,
 }
@@ -63,7 +63,7 @@ impl Worker<'_> {
                 let file = volume.lookup_handle(dir, &name)?;
                 volume.link(file.ino(), self.dir(rng), &self::name(rng))
             }
-            66..74 => self.hold(dir, &name, rng),
+            66..74 => self.open_handle(dir, &name, rng),
             74..84 => self.contents(dir, &name, rng),
             84..97 => self.change(dir, &name, rng),
             _ => volume.sync(),
@@ -87,7 +87,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn hold(&mut self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
+    fn open_handle(&mut self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
         if self.handles.len() > 4 {
             self.handles.swap_remove(rng.index(5));
         }
@@ -104,8 +104,8 @@ impl Worker<'_> {
     }
 
     fn contents(&self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
-        let held = self.volume.lookup_handle(dir, name)?;
-        let file = self.volume.open_file(held.ino())?;
+        let handle = self.volume.lookup_handle(dir, name)?;
+        let file = self.volume.open_file(handle.ino())?;
         let at = rng.below(100_000);
         match rng.below(6) {
             0 => file.set_len(at),
@@ -117,8 +117,8 @@ impl Worker<'_> {
     }
 
     fn change(&self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
-        let held = self.volume.lookup_handle(dir, name)?;
-        let ino = held.ino();
+        let handle = self.volume.lookup_handle(dir, name)?;
+        let ino = handle.ino();
         let attribute = format!("user.{}", rng.below(4));
         match rng.below(4) {
             0 => {
