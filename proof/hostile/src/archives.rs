@@ -1,13 +1,9 @@
-//! A target for archives that come from anybody: whatever is in one, the volume stays sound, and nothing outside of the
-//! directory that it goes to is touched.
+//! A target for archives. The volume must stay valid, and nothing outside the target directory may change.
 //!
-//! The first byte says what the rest is: an archive as it is (compressed or not, which its first bytes tell), one that
-//! is still to be compressed by gzip, zstd, xz or bzip2, or a layer of an OCI image.
+//! The first byte is the form: an archive as it is (compressed or not), one that the target compresses with gzip, zstd,
+//! xz or bzip2, or a layer of an OCI image.
 
-#![expect(
-    clippy::expect_used,
-    reason = "what is expected here is what the target is about, or the fuzzer's own"
-)]
+#![expect(clippy::expect_used, reason = "failed expectations are the findings of the target")]
 
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write as _};
@@ -24,30 +20,30 @@ use volume::{Metadata, NewFile, NewFileType, OpenOptions, Options, Volume};
 
 use crate::input::Input;
 
-/// What can be made of an input.
+/// Number of forms.
 const FORMS: u8 = 6;
-/// Bytes of the volume: the smallest that there is.
+/// Size of the volume in bytes: the minimum.
 const VOLUME: u64 = 16 << 20;
-/// The directory that archives go to.
+/// Target directory of archives.
 const DIR: &[u8] = b"/dir";
-/// A stream of bzip2 can stand for a billion times its length: more of it says nothing that less would not.
+/// Maximum length of a bzip2 stream, which can expand by a factor of a billion.
 const BZIP2_MAX: usize = 512;
 
-/// A volume that archives go to, and what is in it outside of [`DIR`].
+/// The volume before the import, and its files outside [`DIR`].
 struct Template {
     device: Arc<dyn Device>,
-    outside: BTreeMap<Vec<u8>, Known>,
+    outside: BTreeMap<Vec<u8>, FileState>,
 }
 
-/// What is seen of a file.
+/// Metadata and contents of a file.
 #[derive(Debug, PartialEq)]
-struct Known {
+struct FileState {
     metadata: Metadata,
     attributes: Vec<(Vec<u8>, Vec<u8>)>,
-    holds: Vec<u8>,
+    contents: Vec<u8>,
 }
 
-/// First inputs, each with its first byte: archives with everything that they can hold.
+/// Seeds, each with its first byte: archives with all types of members.
 pub fn seeds() -> Vec<(u8, Vec<u8>)> {
     use tar::EntryType::{Block, Char, Directory, Fifo, Link, Regular, Symlink};
     let mut members = Vec::new();
@@ -93,7 +89,7 @@ pub fn seeds() -> Vec<(u8, Vec<u8>)> {
         builder.into_inner()
     };
     let all = (0..FORMS).map(|form| (form, build(&members, form % 2 == 1)));
-    // One member alone is quicker to change.
+    // Archives with one member mutate faster.
     let each = members.iter().map(|member| (0, build(std::slice::from_ref(member), true)));
     all.chain(each).filter_map(|(form, archive)| Some((form, archive.ok()?))).collect()
 }
@@ -118,24 +114,24 @@ pub fn import_archive(data: &[u8]) {
         false => Archive::once(name, Box::new(Cursor::new(bytes))),
         // A layer is read twice.
         true => {
-            let mut file = tempfile::tempfile().expect("a nameless file");
-            file.write_all(&bytes).expect("a nameless file");
+            let mut file = tempfile::tempfile().expect("an unnamed temporary file");
+            file.write_all(&bytes).expect("an unnamed temporary file");
             Archive::kept(name, file).whiteouts(true)
         }
     };
     let mut writer = Writer::new(&volume, dir, Overrides::default()).skip_unreadable(true);
     let read = archive.read(true, 1, &mut writer);
     match read {
-        // What a volume refuses at the end, such as flags, leaves it as sound as what it refuses before.
+        // Errors at the end, for example of flags, leave a valid volume, too.
         Ok(()) => drop(writer.finish()),
         Err(_) => writer.give_up(),
     }
-    volume.unmount().expect("a volume that is whole");
-    judge(&*device);
+    volume.unmount().expect("a valid volume");
+    check_volume(&*device);
     let volume = open(&device);
     let outside = outside(&volume);
-    volume.unmount().expect("a volume that is whole");
-    assert_eq!(outside, template.outside, "something outside of the directory was touched");
+    volume.unmount().expect("a valid volume");
+    assert_eq!(outside, template.outside, "something outside the directory has changed");
 }
 
 fn compress(form: u8, bytes: &[u8]) -> Vec<u8> {
@@ -158,7 +154,7 @@ fn compress(form: u8, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Without threads of its own: an input does the same each time.
+/// Opens a volume without background threads, so that runs are reproducible.
 fn open(device: &Arc<dyn Device>) -> Volume {
     let options = Options {
         seed: Some(1),
@@ -169,7 +165,7 @@ fn open(device: &Arc<dyn Device>) -> Volume {
         buffer_bytes: 4 << 20,
         ..Options::default()
     };
-    Volume::open(Arc::clone(device), options).expect("a volume that is whole")
+    Volume::open(Arc::clone(device), options).expect("a valid volume")
 }
 
 fn template() -> &'static Template {
@@ -181,13 +177,13 @@ fn template() -> &'static Template {
         let volume = open(&device);
         fill(&volume).expect("a tree");
         let outside = outside(&volume);
-        volume.unmount().expect("a volume that is whole");
-        judge(&*device);
+        volume.unmount().expect("a valid volume");
+        check_volume(&*device);
         Template { device, outside }
     })
 }
 
-/// Files outside of the directory, and in it links that lead there, as an earlier archive may have left them.
+/// Creates files outside the directory, and links to them in the directory, as an earlier archive may have left them.
 fn fill(volume: &Volume) -> volume::Result<()> {
     let new = NewFile { permissions: 0o755, ..NewFile::directory() };
     for path in [&b"/etc/deep"[..], b"/dir/etc", b"/dir/usr/lib"] {
@@ -215,13 +211,13 @@ fn fill(volume: &Volume) -> volume::Result<()> {
     volume.sync()
 }
 
-/// All that is outside of the directory. The directory itself is the archive's: its root is an entry.
-fn outside(volume: &Volume) -> BTreeMap<Vec<u8>, Known> {
+/// All files outside the directory. The directory itself belongs to the archive, whose root is a member.
+fn outside(volume: &Volume) -> BTreeMap<Vec<u8>, FileState> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![(Vec::new(), volume.root())];
     while let Some((path, ino)) = waiting.pop() {
-        let known = known(volume, ino).expect("a file outside of the directory");
-        if known.metadata.file_type == FileType::Directory {
+        let state = file_state(volume, ino).expect("a file outside the directory");
+        if state.metadata.file_type == FileType::Directory {
             let below = |name: &[u8]| [&path, &b"/"[..], name].concat();
             volume
                 .read_dir(ino, Cookie::default(), &mut |entry| {
@@ -230,22 +226,22 @@ fn outside(volume: &Volume) -> BTreeMap<Vec<u8>, Known> {
                     }
                     true
                 })
-                .expect("a directory outside of the directory");
+                .expect("another directory");
         }
-        found.insert(path, known);
+        found.insert(path, state);
     }
     found
 }
 
-fn known(volume: &Volume, ino: Ino) -> volume::Result<Known> {
+fn file_state(volume: &Volume, ino: Ino) -> volume::Result<FileState> {
     let mut metadata = volume.metadata(ino)?;
-    // Looking at a file here is what reads it.
+    // Reading a file updates its atime.
     metadata.accessed = base::time::Time::default();
     let names = volume.list_attributes(ino)?.into_iter();
     let attributes = names
         .map(|name| volume.get_attribute(ino, &name).map(|value| (name, value)))
         .collect::<volume::Result<_>>()?;
-    let holds = match metadata.file_type {
+    let contents = match metadata.file_type {
         FileType::Symlink => volume.read_link(ino)?,
         FileType::Regular => {
             let file = volume.open_file(ino)?;
@@ -255,10 +251,10 @@ fn known(volume: &Volume, ino: Ino) -> volume::Result<Known> {
         }
         _ => Vec::new(),
     };
-    Ok(Known { metadata, attributes, holds })
+    Ok(FileState { metadata, attributes, contents })
 }
 
-/// What the checker finds.
+/// Findings of the checker.
 #[derive(Default)]
 struct Findings(Mutex<Vec<String>>);
 
@@ -268,7 +264,7 @@ impl Observer for Findings {
     }
 }
 
-fn judge(device: &dyn Device) {
+fn check_volume(device: &dyn Device) {
     let findings = Findings::default();
     let options = check::Options { threads: 1, ..check::Options::default() };
     check::check(device, &options, &findings).expect("a volume that can be checked");

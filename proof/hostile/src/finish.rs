@@ -1,4 +1,4 @@
-//! A target for what recovery does last: intents that ask for anything, on volumes that may be damaged, too.
+//! A target for the last step of recovery: arbitrary intents, on volumes that may be damaged.
 
 use base::{FileBlock, FsBlock, Ino, Lsn};
 use format::log::exchange::ExchangeIntent;
@@ -11,38 +11,38 @@ use crate::damage::{self, Damaged};
 use crate::images;
 use crate::input::Input;
 
-/// Most intents of one input.
+/// Maximum number of intents per input.
 const INTENTS_MAX: usize = 4;
-/// Kinds of intents.
+/// Number of kinds of intents.
 pub const KINDS: u8 = 5;
 
-/// The beginning of an input with one intent, of small numbers; the volume and its damage follow.
+/// The start of an input with one intent of small numbers. The volume and its damage follow.
 pub fn seed(kind: u8) -> Vec<u8> {
     let mut bytes = vec![0, 0, kind];
     for number in [40u32, 3, 100, 5, 1] {
         bytes.extend_from_slice(&number.to_le_bytes());
     }
-    // Inodes of the volume, numbers near to what it has.
+    // Inodes of the volume, and numbers near its sizes.
     bytes.extend_from_slice(&0x1000u16.to_le_bytes());
     bytes
 }
 
-/// What an intent says, before it is known of which volume.
-struct Asked {
+/// Fields of an intent in the input.
+struct IntentFields {
     kind: u8,
     numbers: [u32; 4],
     flags: u32,
     how: u16,
 }
 
-/// Finishes intents in memory, and reads the files that they named. Damage is refused, or the volume is as readable as
-/// before.
+/// Finishes intents in memory, and reads the files that they name.
 pub fn volume_finish(data: &[u8]) {
     let mut input = Input::new(data);
     let count = 1 + input.below(INTENTS_MAX);
-    let asked: Vec<Asked> = (0..count).map(|_| Asked::read(&mut input)).collect();
-    let Some(damaged) = damage::apply(&mut input, 0..images::COUNT, |image| &image.sites) else { return };
-    let intents: Vec<Intent> = asked.iter().zip(1..).map(|(asked, id)| asked.intent(&damaged, id)).collect();
+    let fields: Vec<IntentFields> = (0..count).map(|_| IntentFields::read(&mut input)).collect();
+    let Some(damaged) = damage::apply(&mut input, 0..images::COUNT, |image| &image.blocks) else { return };
+    let intents: Vec<Intent> =
+        fields.iter().zip(1..).map(|(fields, id)| fields.intent(&damaged, id)).collect();
     let Ok(done) = volume::finish::finish_in_memory(damaged.device.clone(), None, &intents) else { return };
     let Ok(volume) = Volume::open(done.device) else { return };
     for ino in intents.iter().flat_map(Intent::files_changed) {
@@ -50,7 +50,7 @@ pub fn volume_finish(data: &[u8]) {
     }
 }
 
-impl Asked {
+impl IntentFields {
     fn read(input: &mut Input<'_>) -> Self {
         Self {
             kind: input.u8(),
@@ -60,23 +60,23 @@ impl Asked {
         }
     }
 
-    /// A number as it is, or made small, or at an edge.
-    fn number(&self, which: usize, near: u64) -> u64 {
-        let number = u64::from(self.numbers.get(which).copied().unwrap_or(0));
-        match self.how >> (2 * which) & 3 {
-            0 => number % near.max(1),
-            1 => near.saturating_sub(number % 8),
+    /// Number `index`: unchanged, below or near `bound`, or spread over 64 bits.
+    fn number(&self, index: usize, bound: u64) -> u64 {
+        let number = u64::from(self.numbers.get(index).copied().unwrap_or(0));
+        match self.how >> (2 * index) & 3 {
+            0 => number % bound.max(1),
+            1 => bound.saturating_sub(number % 8),
             2 => number,
             _ => (number << 32 | number).rotate_left(self.flags & 63),
         }
     }
 
     /// An inode of the volume, or any number.
-    fn ino(&self, which: usize, damaged: &Damaged) -> Ino {
-        let files: Vec<Ino> = damaged.image.sites.iter().filter_map(|site| site.ino).collect();
-        let number = self.numbers.get(which).copied().unwrap_or(0);
+    fn ino(&self, index: usize, damaged: &Damaged) -> Ino {
+        let files: Vec<Ino> = damaged.image.blocks.iter().filter_map(|block| block.ino).collect();
+        let number = self.numbers.get(index).copied().unwrap_or(0);
         let known = files.get(number as usize % files.len().max(1)).copied();
-        known.filter(|_| self.how >> 12 & 7 != 0).unwrap_or(Ino(self.number(which, 1 << 12)))
+        known.filter(|_| self.how >> 12 & 7 != 0).unwrap_or(Ino(self.number(index, 1 << 12)))
     }
 
     fn intent(&self, damaged: &Damaged, id: u64) -> Intent {
@@ -127,16 +127,16 @@ impl Asked {
 mod tests {
     use super::*;
 
-    /// Seeded intents on healthy volumes, then on damaged ones: each ends without a panic.
+    /// Seeded intents on valid and on damaged volumes end without a panic.
     #[test]
-    fn whatever_intents_ask_for_it_ends() {
+    fn arbitrary_intents_end() {
         let mut state = 0x5eed_u64;
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as u8
         };
         for round in 0..600 {
-            // The intents take at most 2 + 4 * 23 bytes; behind them come the volume and its damage.
+            // Intents take at most 2 + 4 * 23 bytes; the volume and its damage follow.
             let length = if round % 3 == 0 { 220 } else { 95 };
             let data: Vec<u8> = (0..length).map(|_| next()).collect();
             volume_finish(&data);

@@ -1,5 +1,4 @@
-//! The volumes that are damaged: small, healthy, made by the kernel (`make-images`), and a list of all metadata in
-//! them.
+//! Small valid volumes that the kernel made (`make-images`), with a list of their metadata blocks.
 
 use std::io::Read;
 use std::sync::{Arc, OnceLock};
@@ -14,44 +13,44 @@ use format::{Geometry, checksum};
 
 /// A volume.
 pub struct Image {
-    /// Its name in `make-images`.
+    /// Name in `make-images`.
     pub name: &'static str,
-    /// Its bytes.
+    /// Contents.
     pub bytes: Vec<u8>,
-    /// The same as a device.
+    /// Contents as a device.
     pub device: Arc<MemoryDevice>,
-    /// Its shape.
+    /// Geometry.
     pub geometry: Geometry,
-    /// Every piece of metadata, in the order of the disk.
-    pub sites: Vec<Site>,
-    /// Those of the log alone.
-    pub records: Vec<Site>,
+    /// Metadata blocks in the order of their offsets.
+    pub blocks: Vec<MetadataBlock>,
+    /// Log records.
+    pub records: Vec<MetadataBlock>,
 }
 
-/// A piece of metadata.
+/// A metadata block, inode or log record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// Bytes from the start of the volume.
+pub struct MetadataBlock {
+    /// Offset on the volume in bytes.
     pub offset: usize,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
-    /// How it is protected.
-    pub seal: Seal,
-    /// The inode that it is, or that owns it.
+    /// Checksum.
+    pub protection: Protection,
+    /// Inode number of the inode or owner.
     pub ino: Option<Ino>,
 }
 
-/// How a piece of metadata is protected against accidents.
+/// How a metadata block is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seal {
-    /// CRC32C of all of it, stored at this offset.
+pub enum Protection {
+    /// CRC32C of the block, at this offset.
     Crc(usize),
-    /// A log record's own, which may be missing: zero stands for none.
+    /// Checksum of a log record; zero means none.
     Record,
 }
 
-impl Seal {
-    /// Makes damaged bytes pass.
+impl Protection {
+    /// Makes damaged bytes pass verification.
     pub fn repair(self, bytes: &mut [u8]) {
         match self {
             Self::Crc(offset) => {
@@ -73,12 +72,12 @@ macro_rules! images {
 }
 images!("bs1k", "parent", "old-dir64k", "dirty", "dirty-parent");
 
-/// How many volumes there are.
+/// Number of volumes.
 pub const COUNT: usize = PACKED.len();
-/// The first of them whose log is dirty; all behind it are, too.
+/// Index of the first volume with a dirty log; all later ones are dirty, too.
 pub const FIRST_DIRTY: usize = 3;
 
-/// One of the volumes, unpacked and searched when it is first asked for.
+/// Returns a volume, which is unpacked and scanned at the first call.
 pub fn image(index: usize) -> Option<&'static Image> {
     static IMAGES: [OnceLock<Option<Image>>; COUNT] = [const { OnceLock::new() }; COUNT];
     let (name, packed) = PACKED.get(index)?;
@@ -90,26 +89,26 @@ impl Image {
         let mut bytes = Vec::new();
         GzDecoder::new(packed).read_to_end(&mut bytes).ok()?;
         let geometry = Superblock::parse(&bytes).ok()?.geometry;
-        let sites = Scan { bytes: &bytes, geometry: &geometry, sites: Vec::new() }.run();
+        let blocks = Scan { bytes: &bytes, geometry: &geometry, blocks: Vec::new() }.run();
         let device = Arc::new(MemoryDevice::from_bytes(&bytes));
-        let records = sites.iter().copied().filter(|site| site.seal == Seal::Record).collect();
-        Some(Self { name, bytes, device, geometry, sites, records })
+        let records = blocks.iter().copied().filter(|block| block.protection == Protection::Record).collect();
+        Some(Self { name, bytes, device, geometry, blocks, records })
     }
 
-    /// The bytes of a site.
-    pub fn site_bytes(&self, site: Site) -> &[u8] {
-        self.bytes.get(site.offset..site.offset + site.size).unwrap_or(&[])
+    /// Bytes of a metadata block.
+    pub fn block_bytes(&self, block: MetadataBlock) -> &[u8] {
+        self.bytes.get(block.offset..block.offset + block.size).unwrap_or(&[])
     }
 }
 
-/// The search for everything that has a magic number and a checksum that holds.
+/// Scans for blocks with a magic number and a valid checksum.
 struct Scan<'a> {
     bytes: &'a [u8],
     geometry: &'a Geometry,
-    sites: Vec<Site>,
+    blocks: Vec<MetadataBlock>,
 }
 
-/// Metadata that is told by its first bytes: magic, where the checksum lies, where the owning inode.
+/// Metadata with a magic number at its start: magic, offsets of the checksum and of the owner.
 const BY_MAGIC: &[(&[u8; 4], usize, Option<usize>)] = &[
     (b"XFSB", 224, None),
     (b"XAGF", 216, None),
@@ -129,23 +128,23 @@ const BY_MAGIC: &[(&[u8; 4], usize, Option<usize>)] = &[
     (b"XSLM", 12, Some(32)),
 ];
 
-/// Blocks of an index are told by two bytes at offset 8.
+/// Magic numbers of hash tree blocks, at offset 8.
 const BY_INDEX_MAGIC: &[[u8; 2]] = &[[0x3e, 0xbe], [0x3d, 0xf1], [0x3d, 0xff], [0x3b, 0xee]];
 
 impl Scan<'_> {
-    fn run(mut self) -> Vec<Site> {
+    fn run(mut self) -> Vec<MetadataBlock> {
         let mut offset = 0;
         while offset < self.bytes.len() {
             let found = self.at(offset);
-            self.sites.extend(found);
-            offset = found.map_or(offset + 512, |site| site.offset + site.size.max(512));
+            self.blocks.extend(found);
+            offset = found.map_or(offset + 512, |block| block.offset + block.size.max(512));
         }
         self.inodes();
-        self.sites.sort_by_key(|site| site.offset);
-        self.sites
+        self.blocks.sort_by_key(|block| block.offset);
+        self.blocks
     }
 
-    fn at(&self, offset: usize) -> Option<Site> {
+    fn at(&self, offset: usize) -> Option<MetadataBlock> {
         let here = self.bytes.get(offset..)?;
         let word = here.get(..4)?;
         if word == format::log::record::MAGIC.to_be_bytes() {
@@ -156,39 +155,44 @@ impl Scan<'_> {
         let index = || BY_INDEX_MAGIC.iter().any(|magic| here.get(8..10) == Some(magic));
         let (crc, owner) = by_magic.or_else(|| index().then_some((12, Some(48))))?;
         let Geometry { sector_size, block_size, dir_block_size, .. } = *self.geometry;
-        // The size follows from the structure, but for index blocks; so of all the one whose checksum holds.
+        // The size is the one with a valid checksum: the size of hash tree blocks depends on the tree.
         let size = [sector_size, block_size, dir_block_size].into_iter().find(|size| {
             here.get(..*size as usize).is_some_and(|bytes| checksum::verify("", bytes, crc).is_ok())
         })?;
         let ino = owner
             .and_then(|at| here.get(at..at + 8)?.try_into().ok())
             .map(|raw| Ino(u64::from_be_bytes(raw)));
-        Some(Site { offset, size: size as usize, seal: Seal::Crc(crc), ino })
+        Some(MetadataBlock { offset, size: size as usize, protection: Protection::Crc(crc), ino })
     }
 
-    fn record(&self, offset: usize) -> Option<Site> {
+    fn record(&self, offset: usize) -> Option<MetadataBlock> {
         let start = self.geometry.fs_block_offset(self.geometry.log_start?)? as usize;
         let at = u32::try_from(offset.checked_sub(start)? / BLOCK_BYTES).ok()?;
         let header = RecordHeader::parse(self.bytes.get(offset..)?, at).ok()?;
         let size = header.blocks() as usize * BLOCK_BYTES;
         self.bytes.get(offset..offset + size)?;
-        Some(Site { offset, size, seal: Seal::Record, ino: None })
+        Some(MetadataBlock { offset, size, protection: Protection::Record, ino: None })
     }
 
-    /// Inodes lie closer together than sectors in part of the shapes, and in blocks of their own in all.
+    /// Inodes, which may be smaller than sectors; other metadata never shares their blocks.
     fn inodes(&mut self) {
-        let (size, known) = (self.geometry.inode_size as usize, self.sites.clone());
+        let (size, known) = (self.geometry.inode_size as usize, self.blocks.clone());
         for (n, slot) in self.bytes.chunks_exact(size).enumerate() {
             let offset = n * size;
-            let inside = known.partition_point(|site| site.offset <= offset);
+            let inside = known.partition_point(|block| block.offset <= offset);
             let taken =
-                known.get(inside.wrapping_sub(1)).is_some_and(|site| offset < site.offset + site.size);
+                known.get(inside.wrapping_sub(1)).is_some_and(|block| offset < block.offset + block.size);
             if !taken
                 && slot.starts_with(b"IN")
                 && checksum::verify("", slot, format::inode::CRC_OFFSET).is_ok()
             {
                 let ino = self.ino_at(offset);
-                self.sites.push(Site { offset, size, seal: Seal::Crc(format::inode::CRC_OFFSET), ino });
+                self.blocks.push(MetadataBlock {
+                    offset,
+                    size,
+                    protection: Protection::Crc(format::inode::CRC_OFFSET),
+                    ino,
+                });
             }
         }
     }
@@ -205,13 +209,13 @@ impl Scan<'_> {
 mod tests {
     use super::*;
 
-    /// Each image must hold every kind of structure that it is there for, or its targets test less than they say.
+    /// The images contain every kind of structure.
     #[test]
     fn every_kind_of_metadata_is_found() {
         let all = |magic: &[u8]| {
             (0..COUNT).map(|n| image(n).expect("an image")).any(|image| {
-                image.sites.iter().any(|site| {
-                    let bytes = image.site_bytes(*site);
+                image.blocks.iter().any(|block| {
+                    let bytes = image.block_bytes(*block);
                     bytes.starts_with(magic) || bytes.get(8..10) == Some(magic)
                 })
             })
@@ -224,7 +228,7 @@ mod tests {
         }
         for n in 0..COUNT {
             let image = image(n).expect("an image");
-            let inodes = image.sites.iter().filter(|site| image.site_bytes(**site).starts_with(b"IN"));
+            let inodes = image.blocks.iter().filter(|block| image.block_bytes(**block).starts_with(b"IN"));
             assert!(inodes.count() >= 64, "{}", image.name);
             assert!(!image.records.is_empty(), "{}", image.name);
         }

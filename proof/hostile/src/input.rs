@@ -1,6 +1,6 @@
-//! A fuzz input, taken from the front. Behind its end there are zeros, so that every input means something.
+//! Reads values from a fuzz input. Zeros follow its end, so that every input is valid.
 
-/// What is left of an input.
+/// The rest of an input.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a>(&'a [u8]);
 
@@ -10,7 +10,7 @@ impl<'a> Input<'a> {
         Self(data)
     }
 
-    /// Whether nothing is left.
+    /// Whether the input is consumed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -43,14 +43,14 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// Exactly `length` bytes: the next ones, then zeros.
+    /// Exactly `length` bytes, padded with zeros.
     pub fn block(&mut self, length: usize) -> Vec<u8> {
         let mut block = self.bytes(length).to_vec();
         block.resize(length, 0);
         block
     }
 
-    /// All that is left.
+    /// All remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         self.bytes(usize::MAX)
     }

@@ -1,4 +1,4 @@
-//! Targets for the journal's bytes: a record with its operations, and every kind of log item.
+//! Targets for the log: a record with its operations, and every kind of log item.
 
 use base::Lsn;
 use format::inode::{Dinode, ForkKind, RawInode};
@@ -17,13 +17,13 @@ use crate::input::Input;
 use crate::shape;
 use crate::stamp;
 
-/// A whole record: its headers, its displaced words, its operations, and what they might carry.
+/// A record: headers, cycle words, operations and their data.
 pub fn log_record(data: &[u8]) {
     let mut input = Input::new(data);
     let (at, wraps_after) = (u32::from(input.u16()), u32::from(input.u16()));
     let mut bytes = input.rest().to_vec();
     bytes.resize(bytes.len().max(2).div_ceil(BLOCK_BYTES) * BLOCK_BYTES, 0);
-    // Magic, cycle 1, version 2, and the record's own number.
+    // Magic, cycle 1, version 2, and the LSN.
     let lsn = Lsn(1 << 32 | u64::from(at)).get().to_be_bytes();
     for (offset, field) in
         [(0, &record::MAGIC.to_be_bytes()[..]), (4, &[0, 0, 0, 1]), (8, &[0, 0, 0, 2]), (16, &lsn)]
@@ -37,7 +37,7 @@ pub fn log_record(data: &[u8]) {
     bytes.resize(header.blocks() as usize * BLOCK_BYTES, 0);
     let _ = header.verify_checksum(&bytes);
     if record::seal(&mut bytes, &header, wraps_after) {
-        // What was sealed must verify: the checksum in the header that was parsed is an older one.
+        // A sealed record must verify. The parsed header has an older checksum.
         let sealed = RecordHeader::parse(&bytes, at);
         assert!(sealed.is_ok_and(|sealed| sealed.verify_checksum(&bytes).is_ok()));
     }
@@ -50,7 +50,7 @@ pub fn log_record(data: &[u8]) {
     assert!(count <= payload.len() / 12 + 1);
 }
 
-/// A log item of any kind, cut into regions as the input says.
+/// A log item of any kind. The input chooses the lengths of its regions.
 pub fn log_item(data: &[u8]) {
     let mut input = Input::new(data);
     let mut regions = Vec::new();
@@ -65,7 +65,7 @@ pub fn log_item(data: &[u8]) {
     logged_inode(&regions);
 }
 
-/// Every decoder of a single region: which one it is for is told by its first bytes, which nothing protects.
+/// Runs every decoder of a single region. The first bytes, which no checksum protects, decide which one applies.
 fn region(bytes: &[u8]) {
     let _ = item::head(bytes).map(|(kind, _)| (kind.answers(), kind.words(), kind.is_realtime()));
     let _ = intent::parse_done(bytes);
@@ -94,7 +94,7 @@ fn region(bytes: &[u8]) {
     }
 }
 
-/// An inode item: format, core and forks, as replay writes them to the disk.
+/// An inode item: format, core and forks, as recovery writes them.
 fn logged_inode(regions: &[&[u8]]) {
     let Some(Ok(format)) = regions.first().map(|first| InodeFormat::parse(first)) else { return };
     let Some(geometry) = shape::geometry(&mut Input::new(regions.last().unwrap_or(&&[][..]))) else { return };

@@ -1,25 +1,24 @@
-//! Hostile bytes: what each fuzz target does with its input.
+//! Bodies of the fuzz targets.
 //!
-//! | part | targets |
+//! | module | targets |
 //! |---|---|
 //! | [`structures`] | every structure of one block or less: headers of AGs, B+tree blocks, inodes |
-//! | [`names`] | directories, attributes, their index, symlinks, quota records |
+//! | [`names`] | directories, attributes, their hash trees, symlinks, quota records |
 //! | [`journal`] | log records, operations and items |
-//! | [`volume`] | whole volumes, damaged at some places: read, checked, dumped, and their journal |
-//! | [`finish`] | whole volumes whose log asks for what cannot be |
-//! | [`archives`] | archives that come from anybody |
-//! | [`options`] | what follows `-o` on the command line of a mount |
-//! | [`images`], [`damage`] | small healthy volumes, and how an input damages them |
-//! | [`seeds`] | first inputs for all of them, from those volumes |
-//! | [`shape`], [`stamp`], [`input`] | how an input becomes a volume's shape and a block that passes for real |
+//! | [`volume`] | whole damaged volumes: read, checked, dumped; their log |
+//! | [`finish`] | whole volumes with arbitrary intents in their log |
+//! | [`archives`] | tar archives |
+//! | [`options`] | mount options |
+//! | [`images`], [`damage`] | small valid volumes, and how an input damages them |
+//! | [`seeds`] | the seed corpus, from those volumes |
+//! | [`shape`], [`stamp`], [`input`] | how an input becomes a geometry, and a block with valid identity and checksum |
 //!
-//! The bodies live here and not in `proof/fuzz`, so that an ordinary `cargo test` replays what fuzzing once found, and
-//! sweeps every target with a little seeded noise, on machines without cargo-fuzz.
+//! The bodies are here and not in `proof/fuzz`, so that `cargo test` replays past findings and runs every target with
+//! seeded noise on machines without cargo-fuzz.
 //!
 //! # Invariants
-//! A target never fails by its result: damage that is refused is as good as bytes that are accepted. It fails by a
-//! panic, by time, or by memory. Every target of structures repairs identity and checksum first,
-//! or nothing would ever get past them.
+//! A target may accept or refuse its input. It fails by a panic, a timeout, or excessive memory. Targets for structures
+//! repair identity and checksum first, as random bytes would never pass them.
 #![forbid(unsafe_code)]
 
 pub mod archives;
@@ -39,13 +38,13 @@ pub mod volume;
 /// One fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, also that of the program in `proof/fuzz/fuzz_targets` and of the folders of cases.
+    /// Name of the target, of its program in `proof/fuzz/fuzz_targets`, and of its directories of inputs.
     pub name: &'static str,
-    /// Its body.
+    /// The body.
     pub run: fn(&[u8]),
 }
 
-/// Every target.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "superblock", run: structures::superblock },
     Target { name: "agf", run: structures::agf },
@@ -69,7 +68,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "mount_options", run: options::mount_options },
 ];
 
-/// Runs the target of that name; `false` where there is none.
+/// Runs a target; returns `false` if it does not exist.
 pub fn run(name: &str, data: &[u8]) -> bool {
     let target = TARGETS.iter().find(|target| target.name == name);
     if let Some(target) = target {

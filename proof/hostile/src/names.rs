@@ -1,4 +1,4 @@
-//! Targets for names and what hangs on them: directories, attributes, their index, symlinks, quota records.
+//! Targets for directories, attributes, their hash trees, symlinks, quota records.
 
 use base::{Daddr, FileBlock};
 use format::attr::leaf::AttrLeaf;
@@ -17,26 +17,26 @@ use crate::input::Input;
 use crate::shape::{self, UUID};
 use crate::stamp;
 
-/// Where a block of a fork lies, in every target here.
-fn place(geometry: &Geometry) -> ForkBlock {
+/// The identity of a fork's block, for all targets.
+fn block_identity(geometry: &Geometry) -> ForkBlock {
     ForkBlock { ino: geometry.root, file_block: FileBlock(0), daddr: Daddr(4096) }
 }
 
-/// Stamps a block that begins with magic, checksum, address, LSN, UUID, owner.
+/// Stamps a directory block: magic, checksum, address, LSN, UUID, owner.
 fn stamp_dir(block: &mut [u8], magic: u32, at: ForkBlock) {
     let (blkno, owner) = (at.daddr.get().to_be_bytes(), at.ino.get().to_be_bytes());
     let fields = [(0, &magic.to_be_bytes()[..]), (8, &blkno), (24, &UUID), (40, &owner)];
     stamp::fields(block, &fields, dir::CRC_OFFSET);
 }
 
-/// Stamps a block of an index: siblings, magic, checksum, address, LSN, UUID, owner.
+/// Stamps a hash tree block: siblings, magic, checksum, address, LSN, UUID, owner.
 fn stamp_index(block: &mut [u8], magic: u16, at: ForkBlock) {
     let (blkno, owner) = (at.daddr.get().to_be_bytes(), at.ino.get().to_be_bytes());
     let fields = [(8, &magic.to_be_bytes()[..]), (16, &blkno), (32, &UUID), (48, &owner)];
     stamp::fields(block, &fields, dabtree::CRC_OFFSET);
 }
 
-/// Stamps a block that carries bytes: magic, offset, bytes, checksum, UUID, owner, address.
+/// Stamps a remote block: magic, offset, length, checksum, UUID, owner, address.
 fn stamp_payload(block: &mut [u8], magic: u32, at: ForkBlock, offset: u32) {
     let (blkno, owner) = (at.daddr.get().to_be_bytes(), at.ino.get().to_be_bytes());
     let fields =
@@ -44,11 +44,11 @@ fn stamp_payload(block: &mut [u8], magic: u32, at: ForkBlock, offset: u32) {
     stamp::fields(block, &fields, remote_block::CRC_OFFSET);
 }
 
-/// A block of a directory: entries, their index, or the index of free space.
+/// A directory block: data, leaf, node or free index.
 pub fn dir_block(data: &[u8]) {
     let mut input = Input::new(data);
     let Some(geometry) = shape::geometry(&mut input) else { return };
-    let at = place(&geometry);
+    let at = block_identity(&geometry);
     let kind = input.u8() % 6;
     let mut block = input.block(geometry.dir_block_size as usize);
     match kind {
@@ -89,15 +89,15 @@ pub fn dir_block(data: &[u8]) {
 
 fn dir_data(block: &[u8], geometry: &Geometry, at: ForkBlock) {
     let Ok(data) = DataBlock::verify(block, geometry, at) else { return };
-    // Every region takes at least eight bytes, so there is an end even in a block full of damage.
-    let most = block.len() / 8 + 1;
-    let regions = data.regions().take(most + 1).inspect(|region| {
+    // Every region takes at least eight bytes, so iteration ends even in a damaged block.
+    let max = block.len() / 8 + 1;
+    let regions = data.regions().take(max + 1).inspect(|region| {
         if let Ok(DataRegion::Entry(entry)) = region {
             dir_entry(entry, geometry);
         }
     });
-    assert!(regions.count() <= most);
-    assert!(data.entries().count() <= most);
+    assert!(regions.count() <= max);
+    assert!(data.entries().count() <= max);
     for offset in [0, 8, 64, 65, block.len() / 2, block.len() - 1, block.len(), usize::MAX] {
         let _ = data.entry_at(offset);
     }
@@ -132,14 +132,14 @@ fn node(block: &mut [u8], tree: DaTree, geometry: &Geometry, at: ForkBlock) {
     }
 }
 
-/// A directory inside an inode.
+/// A shortform directory.
 pub fn dir_shortform(data: &[u8]) {
     let mut input = Input::new(data);
     let Some(geometry) = shape::geometry(&mut input) else { return };
     short_directory(input.rest(), &geometry);
 }
 
-/// The same, of bytes from anywhere.
+/// Verifies and reads a shortform directory.
 pub fn short_directory(bytes: &[u8], geometry: &Geometry) {
     let Ok(directory) = Shortform::verify(bytes, geometry) else { return };
     let entries =
@@ -148,11 +148,11 @@ pub fn short_directory(bytes: &[u8], geometry: &Geometry) {
     let _ = directory.audit();
 }
 
-/// A block of attributes: their names and short values, the index over them, or part of a long value.
+/// An attribute block: leaf, node or remote value.
 pub fn attr_block(data: &[u8]) {
     let mut input = Input::new(data);
     let Some(geometry) = shape::geometry(&mut input) else { return };
-    let at = place(&geometry);
+    let at = block_identity(&geometry);
     let (kind, offset, length) = (input.u8() % 4, input.u32() % 65536, input.u32() % 65537);
     let mut block = input.block(geometry.block_size as usize);
     match kind {
@@ -195,14 +195,14 @@ fn attribute(attr: &Attr<'_>, geometry: &Geometry) {
     }
 }
 
-/// Attributes inside an inode.
+/// Shortform attributes.
 pub fn attr_shortform(data: &[u8]) {
     let mut input = Input::new(data);
     let Some(geometry) = shape::geometry(&mut input) else { return };
     short_attributes(input.rest(), &geometry);
 }
 
-/// The same, of bytes from anywhere.
+/// Verifies and reads shortform attributes.
 pub fn short_attributes(bytes: &[u8], geometry: &Geometry) {
     let Ok(list) = AttrShortform::verify(bytes, geometry) else { return };
     let entries = list.entries().inspect(|attr| attr.iter().for_each(|attr| attribute(attr, geometry)));
@@ -210,11 +210,11 @@ pub fn short_attributes(bytes: &[u8], geometry: &Geometry) {
     let _ = list.audit();
 }
 
-/// Part of a symlink's target, an access control list, or a quota record.
+/// A remote symlink target, an ACL, or a quota record.
 pub fn payloads(data: &[u8]) {
     let mut input = Input::new(data);
     let Some(geometry) = shape::geometry(&mut input) else { return };
-    let at = place(&geometry);
+    let at = block_identity(&geometry);
     match input.u8() % 3 {
         0 => {
             let (offset, length) = (input.u32() % 1100, input.u32() % 1100);

@@ -1,9 +1,9 @@
-//! A target for what follows `-o` on the command line of a mount, and in `/etc/fstab`.
+//! A target for mount options, on the command line and in `/etc/fstab`.
 
 use fuse::options::{Wish, Wishes, parse};
 use fuse::served::owners::{Permutation, To};
 
-/// First inputs.
+/// Seeds.
 pub const SEEDS: [&str; 6] = [
     "ro,allow_other,nosuid,nodev,noexec,noatime,writeback_cache",
     "rw,suid,dev,exec,atime,logdev=/dev/sdb1,partition=1,offset=1m,threads=4,cache=0x100000",
@@ -13,11 +13,11 @@ pub const SEEDS: [&str; 6] = [
     "metrics=9100,metrics=[::1]:9100,defaults,logbufs=8",
 ];
 
-/// Numbers that are asked for beside those that ranges begin and end with.
+/// IDs that are mapped in addition to the boundaries of ranges.
 const EDGES: [u32; 8] = [0, 1, 2, 999, 1000, 65_534, 1 << 31, u32::MAX - 1];
 
-/// Reads options as mount(8) separates them. What is understood means the same when it is written again; owners under
-/// other numbers are mapped one to one, and back.
+/// Parses options as mount(8) separates them. A parsed option formats to the same option, and ID mappings are one to
+/// one.
 pub fn mount_options(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let wishes: Vec<Wish> = text.split(',').filter_map(|option| parse(option).ok()).collect();
@@ -32,7 +32,7 @@ pub fn mount_options(data: &[u8]) {
     assert!(all.owners.is_empty() || all.mount.no_suid || wishes.contains(&Wish::Suid(true)));
 }
 
-/// Every number has one on the other side, and that one leads back.
+/// Checks that each ID maps to another one and back.
 fn expect_one_to_one(owners: &Permutation) {
     let mut numbers = EDGES.to_vec();
     for range in owners.ranges() {
@@ -46,7 +46,7 @@ fn expect_one_to_one(owners: &Permutation) {
         for (to, back) in [(To::Machine, To::Volume), (To::Volume, To::Machine)] {
             let mapped = owners.map(number, to);
             assert_eq!(owners.map(mapped, back), number, "{number} is {mapped} on the other side");
-            assert_ne!(mapped, u32::MAX, "{number} is nobody on the other side");
+            assert_ne!(mapped, u32::MAX, "{number} is mapped to no ID");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! First inputs for the fuzzer: every piece of metadata of the healthy volumes, in the form that its target reads.
+//! The seed corpus: every metadata block of the valid volumes, as input of its target.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,13 +8,13 @@ use format::log::BLOCK_BYTES;
 use format::log::operation::LogOperations;
 use format::log::record::RecordHeader;
 
-use crate::images::{self, Image, Seal, Site};
+use crate::images::{self, Image, MetadataBlock, Protection};
 use crate::{archives, finish, options, shape};
 
-/// Most seeds of one kind for one target: the fuzzer needs each kind once, and a few to mix.
-const EACH_MAX: usize = 40;
+/// Maximum number of seeds per target and kind.
+const PER_KIND_MAX: usize = 40;
 
-/// Seeds by target, and how many of each kind there are already.
+/// Seeds by target, and their number by kind.
 #[derive(Default)]
 pub struct Seeds {
     files: Vec<(&'static str, Vec<u8>)>,
@@ -25,25 +25,25 @@ pub struct Seeds {
 pub fn all() -> Seeds {
     let mut seeds = Seeds::default();
     for (number, image) in (0..images::COUNT).filter_map(|n| Some((n as u8, images::image(n)?))) {
-        for (index, site) in image.sites.iter().enumerate() {
-            seeds.structure(image, *site);
+        for (index, block) in image.blocks.iter().enumerate() {
+            seeds.structure(image, *block);
             for target in ["volume_read", "volume_check", "volume_dump"] {
-                // What is dumped keeps its own type.
+                // Dumped structures are not forced to a type.
                 let head: &[u8] = if target == "volume_dump" { &[u8::MAX] } else { &[] };
-                seeds.edit(target, (head, number), index, image.site_bytes(*site));
+                seeds.edit(target, (head, number), index, image.block_bytes(*block));
             }
         }
         for kind in 0..finish::KINDS {
             seeds.add("volume_finish", &[number, kind], &[&finish::seed(kind), &[number]]);
         }
-        for (index, site) in
+        for (index, block) in
             image.records.iter().enumerate().filter(|_| usize::from(number) >= images::FIRST_DIRTY)
         {
             seeds.edit(
                 "volume_log",
                 (&[], number - images::FIRST_DIRTY as u8),
                 index,
-                image.site_bytes(*site),
+                image.block_bytes(*block),
             );
         }
     }
@@ -57,10 +57,10 @@ pub fn all() -> Seeds {
 }
 
 impl Seeds {
-    /// Writes each seed as a file `FOLDER/TARGET/seed-NUMBER` and returns how many there are.
+    /// Writes each seed to a file `FOLDER/TARGET/seed-NUMBER`, and returns their number.
     ///
     /// # Errors
-    /// What the file system reports.
+    /// Errors of the file system.
     pub fn write(&self, folder: &Path) -> std::io::Result<usize> {
         for (number, (target, bytes)) in self.files.iter().enumerate() {
             let folder = folder.join(target);
@@ -70,7 +70,7 @@ impl Seeds {
         Ok(self.files.len())
     }
 
-    /// How many seeds a target has.
+    /// Number of seeds of a target.
     pub fn count(&self, target: &str) -> usize {
         self.files.iter().filter(|(name, _)| *name == target).count()
     }
@@ -78,12 +78,12 @@ impl Seeds {
     fn add(&mut self, target: &'static str, kind: &[u8], parts: &[&[u8]]) {
         let count = self.counts.entry((target, kind.to_vec())).or_default();
         *count += 1;
-        if *count <= EACH_MAX {
+        if *count <= PER_KIND_MAX {
             self.files.push((target, parts.concat()));
         }
     }
 
-    /// One edit that changes nothing: it shows the fuzzer which number stands for which piece of metadata.
+    /// Adds an edit that changes nothing, which shows the fuzzer the index of a metadata block.
     fn edit(&mut self, target: &'static str, (head, image): (&[u8], u8), index: usize, bytes: &[u8]) {
         let Ok(index) = u16::try_from(index) else { return };
         let kind = [&[image], bytes.get(..4).unwrap_or(&[]), bytes.get(8..10).unwrap_or(&[])].concat();
@@ -91,23 +91,23 @@ impl Seeds {
         self.add(target, &kind, &[head, &[image], &index.to_le_bytes(), &[0, 0, 0], first]);
     }
 
-    fn structure(&mut self, image: &Image, site: Site) {
-        let bytes = image.site_bytes(site);
+    fn structure(&mut self, image: &Image, block: MetadataBlock) {
+        let bytes = image.block_bytes(block);
         let shape = shape::bytes_for(&image.geometry);
         let magic = bytes.get(..4).unwrap_or(&[]);
-        if site.seal == Seal::Record {
-            return self.record(image, site, bytes);
+        if block.protection == Protection::Record {
+            return self.record(image, block, bytes);
         }
-        let place = image.geometry.split_daddr(base::Daddr(site.offset as u64 >> 9));
-        let (ag, block) = place.map_or((0, 0), |(ag, block)| (ag.get() as u8, block.get() as u16));
-        let block = block.to_le_bytes();
+        let place = image.geometry.split_daddr(base::Daddr(block.offset as u64 >> 9));
+        let (ag, number) = place.map_or((0, 0), |(ag, block)| (ag.get() as u8, block.get() as u16));
+        let number = number.to_le_bytes();
         let level = bytes.get(5).copied().unwrap_or(0);
         let tree = [b"AB3B", b"AB3C", b"IAB3", b"FIB3", b"RMB3", b"R3FC", b"BMA3"];
         if let Some(kind) = tree.iter().position(|tree| magic == *tree) {
             return self.add(
                 "btree",
                 &[kind as u8, level],
-                &[&shape, &[kind as u8, ag], &block, &[level], bytes],
+                &[&shape, &[kind as u8, ag], &number, &[level], bytes],
             );
         }
         match magic {
@@ -120,12 +120,12 @@ impl Seeds {
             b"XDF3" => self.add("dir_block", magic, &[&shape, &[2], bytes]),
             b"XARM" => self.remote("attr_block", &[&shape[..], &[1]].concat(), bytes),
             b"XSLM" => self.remote("payloads", &[&shape[..], &[0]].concat(), bytes),
-            [b'I', b'N', ..] => self.inode(image, site, &shape, bytes),
+            [b'I', b'N', ..] => self.inode(image, block, &shape, bytes),
             _ => self.index_block(&shape, bytes),
         }
     }
 
-    /// A part of a value or target: it says itself where in the whole it belongs.
+    /// A block of a remote value or symlink target, which contains its offset.
     fn remote(&mut self, target: &'static str, head: &[u8], bytes: &[u8]) {
         let number = |at: usize| {
             bytes.get(at..at + 4).and_then(|raw| raw.try_into().ok()).map_or(0, u32::from_be_bytes)
@@ -148,10 +148,10 @@ impl Seeds {
         }
     }
 
-    fn inode(&mut self, image: &Image, site: Site, shape: &[u8], bytes: &[u8]) {
+    fn inode(&mut self, image: &Image, block: MetadataBlock, shape: &[u8], bytes: &[u8]) {
         let kind = [bytes.get(2).copied().unwrap_or(0) >> 4, bytes.get(5).copied().unwrap_or(0)];
         self.add("inode", &kind, &[shape, bytes]);
-        let dinode = site.ino.and_then(|ino| Dinode::verify(bytes, &image.geometry, ino).ok());
+        let dinode = block.ino.and_then(|ino| Dinode::verify(bytes, &image.geometry, ino).ok());
         let Some(dinode) = dinode.filter(|dinode| !dinode.is_free()) else { return };
         if let (Some(FileType::Directory), Ok(Some(Fork::Local(fork)))) =
             (dinode.file_type(), dinode.fork(ForkKind::Data, &image.geometry))
@@ -163,12 +163,12 @@ impl Seeds {
         }
     }
 
-    fn record(&mut self, image: &Image, site: Site, bytes: &[u8]) {
+    fn record(&mut self, image: &Image, block: MetadataBlock, bytes: &[u8]) {
         let start =
             image.geometry.log_start.and_then(|start| image.geometry.fs_block_offset(start)).unwrap_or(0);
-        let at = (site.offset as u64 - start) / BLOCK_BYTES as u64;
+        let at = (block.offset as u64 - start) / BLOCK_BYTES as u64;
         let Ok(header) = RecordHeader::parse(bytes, at as u32) else { return };
-        // The target counts blocks in 16 bits; a record further on is left out.
+        // The target reads block numbers of 16 bits; later records are left out.
         if let Ok(at) = u16::try_from(at) {
             self.add("log_record", b"", &[&at.to_le_bytes(), &[0xff, 0xff], bytes]);
         }
@@ -190,7 +190,7 @@ impl Seeds {
 mod tests {
     use super::*;
 
-    /// Every target but those whose structures the volumes do not hold starts from something real.
+    /// Every target has seeds from real structures.
     #[test]
     fn every_target_has_seeds_and_none_fails_on_them() {
         let seeds = all();

@@ -1,4 +1,4 @@
-//! A volume's shape from a few bytes: any block size, sector size, inode size and set of features that can be.
+//! Geometries from a few bytes: all valid block sizes, sector sizes, inode sizes and sets of features.
 
 use format::Geometry;
 use format::features::{features2, incompat, ro_compat, version};
@@ -7,16 +7,16 @@ use format::superblock::{self, RawSuperblock, Superblock};
 
 use crate::input::Input;
 
-/// The UUID of every volume made here.
+/// UUID of all volumes.
 pub const UUID: [u8; 16] = *b"hostile bytes ok";
 
-/// In the input's word of features, the read-only compatible ones lie above the incompatible ones.
+/// Shift of the read-only compatible features in the input's word of features.
 const RO_SHIFT: u32 = 9;
 
-/// Bytes that [`geometry`] takes from the front of an input.
+/// Bytes of an input that [`geometry`] reads.
 pub const INPUT_BYTES: usize = 10;
 
-/// A valid superblock of a shape that the input chooses, without its checksum.
+/// A valid superblock, without checksum, of a geometry that the input chooses.
 pub fn superblock(input: &mut Input<'_>) -> Vec<u8> {
     let block_log = 10 + input.u8() % 7;
     let sector_log = 9 + input.u8() % (block_log.min(15) - 8);
@@ -25,7 +25,7 @@ pub fn superblock(input: &mut Input<'_>) -> Vec<u8> {
     let ag_blocks = 64 + u32::from(input.u16());
     let ag_count = 1 + u32::from(input.u8() % 4);
     let feature_bits = input.u16();
-    // A last AG that is shorter than the others, but not the one that holds the log.
+    // The last AG may be shorter, unless it contains the log.
     let spare = if ag_count > 1 { u64::from(input.u8()) % u64::from(ag_blocks - 15) } else { 0 };
     let blocks = u64::from(ag_blocks) * u64::from(ag_count) - spare;
     let incompat_bits = u32::from(feature_bits) & format::features::INCOMPAT_READ | incompat::FTYPE;
@@ -57,14 +57,16 @@ pub fn superblock(input: &mut Input<'_>) -> Vec<u8> {
     put("features_incompat", incompat_bits.into());
     put("metadirino", 17 << (block_log - inode_log));
     for field in ["uuid", "meta_uuid"] {
-        if let Some(place) = place(field).and_then(|(offset, size)| bytes.get_mut(offset..offset + size)) {
-            place.copy_from_slice(&UUID);
+        if let Some(bytes) =
+            field_range(field).and_then(|(offset, size)| bytes.get_mut(offset..offset + size))
+        {
+            bytes.copy_from_slice(&UUID);
         }
     }
     bytes
 }
 
-/// The bytes from which [`geometry`] makes nearly that shape: sizes and features are the same, the rest is close.
+/// The input from which [`geometry`] makes nearly this geometry: sizes and features are equal.
 pub fn bytes_for(geometry: &Geometry) -> [u8; INPUT_BYTES] {
     let log = |size: u32| size.trailing_zeros() as u8;
     let ag_blocks = geometry.ag_blocks.saturating_sub(64).min(u16::MAX.into()) as u16;
@@ -86,19 +88,20 @@ pub fn bytes_for(geometry: &Geometry) -> [u8; INPUT_BYTES] {
     ]
 }
 
-/// The geometry of [`superblock()`]. `None` never happens; a test says so.
+/// The geometry of [`superblock()`]. It is never `None` (tested).
 pub fn geometry(input: &mut Input<'_>) -> Option<Geometry> {
     Superblock::parse_unchecked(&superblock(input)).ok().map(|superblock| superblock.geometry)
 }
 
-fn place(field: &str) -> Option<(usize, usize)> {
+/// Offset and size of a field of the superblock.
+fn field_range(field: &str) -> Option<(usize, usize)> {
     let found = RawSuperblock::FIELDS.iter().find(|candidate| candidate.name == field)?;
     Some((found.offset, found.size))
 }
 
-/// Writes a number, big-endian, into a field of the superblock.
+/// Writes a big-endian number into a field of the superblock.
 fn put(bytes: &mut [u8], field: &str, value: u64) {
-    let Some((offset, size)) = place(field) else { return };
+    let Some((offset, size)) = field_range(field) else { return };
     let big_endian = value.to_be_bytes();
     if let (Some(to), Some(from)) = (bytes.get_mut(offset..offset + size), big_endian.get(8 - size..)) {
         to.copy_from_slice(from);
@@ -110,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_choice_is_a_valid_shape_and_all_sizes_occur() {
+    fn every_input_is_a_valid_geometry_and_all_sizes_occur() {
         let mut seen = std::collections::BTreeSet::new();
         for n in 0..20_000u32 {
             let bytes: Vec<u8> = (0..INPUT_BYTES as u32)
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shape_of_a_real_volume_is_met() {
+    fn the_geometry_of_a_real_volume_can_be_made() {
         for n in 0..crate::images::COUNT {
             let real = &crate::images::image(n).expect("an image").geometry;
             let made = geometry(&mut Input::new(&bytes_for(real))).expect("a valid shape");

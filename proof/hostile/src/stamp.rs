@@ -1,11 +1,11 @@
-//! Gives a block the identity that its place demands, so that a verifier looks further.
+//! Writes the identity and checksum that a verifier expects, so that it checks the rest of a block.
 
 use format::checksum;
 
-/// Writes bytes at an offset, as far as they fit.
+/// Writes bytes at an offset if they fit.
 pub fn put(block: &mut [u8], offset: usize, bytes: &[u8]) {
-    if let Some(place) = offset.checked_add(bytes.len()).and_then(|end| block.get_mut(offset..end)) {
-        place.copy_from_slice(bytes);
+    if let Some(field) = offset.checked_add(bytes.len()).and_then(|end| block.get_mut(offset..end)) {
+        field.copy_from_slice(bytes);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Targets for structures of one block or less: whatever verifies is then used as its users would.
+//! Targets for structures of one block or less. A structure that verifies is then used.
 
 use base::{AgBlock, AgNumber, Ino};
 use format::Geometry;
@@ -19,7 +19,7 @@ use crate::names;
 use crate::shape::{self, UUID};
 use crate::stamp;
 
-/// A valid superblock, some bytes of which are replaced; then everything that a geometry is asked for.
+/// A valid superblock with some bytes replaced, and its geometry.
 pub fn superblock(data: &[u8]) {
     let mut input = Input::new(data);
     let mut sector = shape::superblock(&mut input);
@@ -28,7 +28,7 @@ pub fn superblock(data: &[u8]) {
         let length = usize::from(input.u8() % 9);
         stamp::put(&mut sector, offset, input.bytes(length));
     }
-    // The field that says how much the checksum covers may have been replaced.
+    // The sector size, which the checksum covers, may have been replaced.
     let covered = usize::from(u16::from_be_bytes([sector[102], sector[103]])).min(sector.len());
     if let Some(whole) = sector.get_mut(..covered) {
         format::checksum::store(whole, CRC_OFFSET);
@@ -40,7 +40,7 @@ pub fn superblock(data: &[u8]) {
     }
 }
 
-/// Asks a geometry about the numbers at the edges of everything.
+/// Converts boundary values by a geometry.
 fn probe(geometry: &Geometry) {
     let edges = [
         0,
@@ -115,7 +115,7 @@ fn stamp_agfl(sector: &mut [u8], ag: AgNumber) {
     stamp::fields(sector, &[(0, b"XAFL"), (4, &ag.get().to_be_bytes()), (8, &UUID)], 32);
 }
 
-/// An AGFL, listed by an AGF whose positions the input chooses.
+/// An AGFL, with an AGF whose indexes the input chooses.
 pub fn agfl(data: &[u8]) {
     let Some((geometry, ag, mut sector)) = header_sector(data, b"XAFL") else { return };
     stamp_agfl(&mut sector, ag);
@@ -123,14 +123,14 @@ pub fn agfl(data: &[u8]) {
     for block in agfl.slots {
         geometry.ag_block_is_usable(ag, AgBlock(block.get()));
     }
-    // The same bytes once more as an AGF: a listing by what no verifier has passed must still end.
+    // The same bytes as an AGF: iteration by an unverified AGF must end.
     if let Some(agf) = RawAgf::view(&sector) {
         let count = agfl.blocks(agf).take(4096).count();
         assert!(count <= 4096);
     }
 }
 
-/// A block of any of the seven trees.
+/// A block of any of the seven btrees.
 pub fn btree(data: &[u8]) {
     let mut input = Input::new(data);
     let Some(geometry) = shape::geometry(&mut input) else { return };
@@ -181,7 +181,7 @@ fn block_of<T: Btree>(mut input: Input<'_>, geometry: &Geometry) {
     }
 }
 
-/// A slot of an inode, with its forks.
+/// An on-disk inode with its forks.
 pub fn inode(data: &[u8]) {
     let mut input = Input::new(data);
     let Some(geometry) = shape::geometry(&mut input) else { return };

@@ -1,4 +1,4 @@
-//! Targets for whole volumes: damaged at some places, then used in every way there is.
+//! Targets for whole volumes, which are damaged and then used.
 
 use std::ops::ControlFlow;
 
@@ -15,9 +15,9 @@ use crate::damage::{self, Damaged};
 use crate::images;
 use crate::input::Input;
 
-/// Reads what an ordinary user of a volume would: the root, and every inode that was hit, in all its parts.
+/// Reads the root and every damaged inode.
 pub fn volume_read(data: &[u8]) {
-    let Some(damaged) = damage::apply(&mut Input::new(data), 0..images::COUNT, |image| &image.sites) else {
+    let Some(damaged) = damage::apply(&mut Input::new(data), 0..images::COUNT, |image| &image.blocks) else {
         return;
     };
     let Ok(volume) = Volume::open(damaged.device.clone()) else { return };
@@ -34,19 +34,16 @@ fn read_inode(volume: &Volume, ino: Ino) {
     let _ = Metadata::of(&inode, volume.geometry());
     for kind in [ForkKind::Data, ForkKind::Attr] {
         if let Ok(walk) = ExtentWalk::new(volume, &inode, kind, FileBlock(0)) {
-            // Extents move strictly forward: there cannot be more of them than blocks in the volume twice over.
-            let most = volume.geometry().blocks() * 2 + 16;
-            assert!((walk.count() as u64) < most, "a walk of extents without an end");
+            // Extents are in ascending order, so their number is limited by the blocks of the volume.
+            let max = volume.geometry().blocks() * 2 + 16;
+            assert!((walk.count() as u64) < max, "endless extents");
         }
     }
     match inode.file_type() {
         Some(FileType::Regular) => {
             let size = inode.core.size.get();
             if let Ok(segments) = Segments::new(volume, &inode, 0) {
-                assert!(
-                    (segments.count() as u64) < volume.geometry().blocks() * 4 + 16,
-                    "segments without an end"
-                );
+                assert!((segments.count() as u64) < volume.geometry().blocks() * 4 + 16, "endless segments");
             }
             let mut buffer = vec![0; 8192];
             for offset in [0, size / 2, size.saturating_sub(100), size, u64::MAX - 1] {
@@ -64,7 +61,7 @@ fn read_inode(volume: &Volume, ino: Ino) {
                 assert!(!entry.name.contains(&b'/') && !entry.name.contains(&0));
                 let _ = read::lookup(volume, &inode, &entry.name);
             }
-            let _ = read::lookup(volume, &inode, b"not there");
+            let _ = read::lookup(volume, &inode, b"missing");
         }
         _ => {}
     }
@@ -76,7 +73,7 @@ fn read_inode(volume: &Volume, ino: Ino) {
     let _ = read::parents(volume, &inode);
 }
 
-/// Opens the journal, shows everything in it, replays it in memory, and reads what comes out.
+/// Opens the log, describes its contents, replays it in memory, and reads the result.
 pub fn volume_log(data: &[u8]) {
     let dirty = images::FIRST_DIRTY..images::COUNT;
     let Some(damaged) = damage::apply(&mut Input::new(data), dirty, |image| &image.records) else { return };
@@ -89,23 +86,23 @@ pub fn volume_log(data: &[u8]) {
     }
     let Ok(volume) = Volume::open(device) else { return };
     read_inode(&volume, volume.root());
-    for site in damaged.image.sites.iter().filter(|site| site.ino.is_some()).take(32) {
-        site.ino.into_iter().for_each(|ino| read_inode(&volume, ino));
+    for block in damaged.image.blocks.iter().filter(|block| block.ino.is_some()).take(32) {
+        block.ino.into_iter().for_each(|ino| read_inode(&volume, ino));
     }
 }
 
 fn journal(volume: &Volume, damaged: &Damaged) {
     let Ok(journal) = Journal::open(volume.superblock(), &damaged.device, None) else { return };
     describe::state(journal.state());
-    let most = journal.area().blocks() as usize;
+    let max = journal.area().blocks() as usize;
     let mut records = 0;
-    for record in journal.records().take(most + 1).flatten() {
+    for record in journal.records().take(max + 1).flatten() {
         describe::record(&record.header);
         record.operations().flatten().for_each(|operation| drop(describe::operation(&operation)));
         records += 1;
     }
-    assert!(records <= most, "records without an end");
-    for transaction in journal.transactions().take(4 * most).flatten() {
+    assert!(records <= max, "endless records");
+    for transaction in journal.transactions().take(4 * max).flatten() {
         describe::transaction(&transaction);
         for item in transaction.items() {
             assert_eq!(item.regions().count(), item.len());
@@ -114,35 +111,34 @@ fn journal(volume: &Volume, damaged: &Damaged) {
     }
 }
 
-/// Checks the whole volume. Damage to a volume with an empty log that gets past the checksums may be found or not: that
-/// is judged in `proof/interop`, against xfs_repair. Here it must only end, and soon.
+/// Checks the volume, which must end in time. `proof/interop` compares the findings with xfs_repair's.
 pub fn volume_check(data: &[u8]) {
-    let Some(damaged) = damage::apply(&mut Input::new(data), 0..images::COUNT, |image| &image.sites) else {
+    let Some(damaged) = damage::apply(&mut Input::new(data), 0..images::COUNT, |image| &image.blocks) else {
         return;
     };
-    let _ = check::check(&damaged.device, &check_options(), &Deaf);
+    let _ = check::check(&damaged.device, &check_options(), &IgnoreFindings);
 }
 
-/// One thread: an input must do the same each time. A small budget: lists must spill.
+/// One thread, so that runs are reproducible, and a small memory budget, so that lists spill.
 fn check_options() -> check::Options<'static> {
     check::Options { threads: 1, memory_budget: 1 << 20, ..check::Options::default() }
 }
 
-/// An observer that does not listen.
-struct Deaf;
+/// An observer that ignores findings.
+struct IgnoreFindings;
 
-impl check::Observer for Deaf {
+impl check::Observer for IgnoreFindings {
     fn finding(&self, finding: &check::Finding) {
-        // As a front end would: the words of a finding come from the disk, too.
+        // Formats the finding, which contains values from the disk.
         assert!(!finding.to_string().is_empty());
     }
 }
 
-/// Shows whatever was hit, as text and as JSON: also what nobody else would touch.
+/// Dumps every damaged structure as text and as JSON.
 pub fn volume_dump(data: &[u8]) {
     let mut input = Input::new(data);
     let force = dump::types::ALL.get(usize::from(input.u8())).map(|description| description.kind);
-    let Some(damaged) = damage::apply(&mut input, 0..images::COUNT, |image| &image.sites) else { return };
+    let Some(damaged) = damage::apply(&mut input, 0..images::COUNT, |image| &image.blocks) else { return };
     let ag = AgNumber(0);
     let mut targets = vec![
         Target::Superblock(ag),
@@ -180,33 +176,36 @@ pub fn volume_dump(data: &[u8]) {
 mod tests {
     use super::*;
 
-    struct Loud(&'static str);
+    /// Prints findings with the name of their image.
+    struct PrintFindings(&'static str);
 
-    impl check::Observer for Loud {
+    impl check::Observer for PrintFindings {
         fn finding(&self, finding: &check::Finding) {
             eprintln!("{}: {finding}", self.0);
         }
     }
 
-    /// A dirty volume is replayed whole, and what comes out is healthy.
+    /// Dirty volumes are replayed completely to clean ones.
     #[test]
-    fn the_dirty_volumes_replay_to_clean_ones() {
+    fn dirty_volumes_replay_to_clean_ones() {
         for image in (images::FIRST_DIRTY..images::COUNT).filter_map(images::image) {
             let opened = open_image_on(image.device.clone(), &ImageOptions::new(Access::ReadOnly));
             let opened = opened.expect("an image");
             let LogStatus::Replayed(_) = &opened.log else { panic!("{} is not dirty", image.name) };
             assert!(!opened.log.is_partial(), "{}", image.name);
             let options = check::Options { replayed: true, ..check_options() };
-            let summary = check::check(&opened.device, &options, &Loud(image.name)).expect("a volume");
+            let summary =
+                check::check(&opened.device, &options, &PrintFindings(image.name)).expect("a volume");
             assert!(summary.is_clean(), "{}: {summary:?}", image.name);
         }
     }
 
-    /// What is damaged must have been healthy: a finding there would be a false one, in every input of the fuzzer.
+    /// A finding on an undamaged volume would appear for every input of the fuzzer.
     #[test]
-    fn the_healthy_volumes_are_clean() {
+    fn undamaged_volumes_are_clean() {
         for image in (0..images::FIRST_DIRTY).filter_map(images::image) {
-            let summary = check::check(&image.device, &check_options(), &Loud(image.name)).expect("a volume");
+            let summary =
+                check::check(&image.device, &check_options(), &PrintFindings(image.name)).expect("a volume");
             assert!(summary.is_clean() && summary.inodes > 100, "{}: {summary:?}", image.name);
         }
     }

@@ -1,31 +1,31 @@
-//! What fuzzing once found, and a little noise for every target: both without cargo-fuzz.
+//! Past findings of fuzzing, and noise for every target, without cargo-fuzz.
 
 use std::path::{Path, PathBuf};
 
-/// The cases: a folder for each target, a file for each case.
+/// Inputs that once failed: a directory per target.
 fn regressions() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/regressions")
 }
 
-/// Replays every case. A folder that is no target's would be a case that is never run.
+/// Replays every input. A directory that belongs to no target is an error, because its inputs would never run.
 #[test]
-fn what_was_once_found_stays_mended() {
+fn past_findings_stay_fixed() {
     for folder in std::fs::read_dir(regressions()).expect("proof/fuzz/regressions") {
-        let folder = folder.expect("a folder of cases").path();
+        let folder = folder.expect("a directory of inputs").path();
         if !folder.is_dir() {
             continue;
         }
         let name = folder.file_name().and_then(|name| name.to_str()).expect("a target's name");
-        for case in std::fs::read_dir(&folder).expect("a folder of cases") {
-            let case = case.expect("a case").path();
-            let data = std::fs::read(&case).expect("a case");
-            eprintln!("{}", case.display());
-            assert!(hostile::run(name, &data), "{name} is no target");
+        for input in std::fs::read_dir(&folder).expect("a directory of inputs") {
+            let input = input.expect("an input").path();
+            let data = std::fs::read(&input).expect("an input");
+            eprintln!("{}", input.display());
+            assert!(hostile::run(name, &data), "{name} is not a target");
         }
     }
 }
 
-/// A program for each target, and a target for each program: a target without a program is never fuzzed.
+/// Each target has a program, and each program a target: a target without a program is never fuzzed.
 #[test]
 fn every_target_has_its_program() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/fuzz_targets");
@@ -40,16 +40,16 @@ fn every_target_has_its_program() {
     assert_eq!(programs, targets);
 }
 
-/// Seeded noise of many lengths through every target. It finds what is shallow; fuzzing finds the rest.
+/// Runs every target with seeded noise of many lengths.
 #[test]
-fn noise_does_no_harm() {
+fn noise_does_not_panic() {
     for target in hostile::TARGETS {
         let mut noise = Noise(0x5eed);
-        // Recovery and imports start and stop an engine each time, and have sweeps of their own.
+        // Recovery and imports open a volume each time, and have tests of their own.
         let rounds = if ["volume_finish", "import_archive"].contains(&target.name) { 200 } else { 2_000 };
         for round in 0..rounds {
             let length = (noise.next() % 1500) as usize;
-            // Few set bits in half of the rounds: fields that are mostly zero get further than random ones.
+            // Half of the inputs have few set bits: fields with small values pass more checks.
             let sparse = round % 2 == 0;
             let data: Vec<u8> = (0..length).map(|_| noise.byte(sparse)).collect();
             let caught = std::panic::catch_unwind(|| (target.run)(&data));

@@ -1,4 +1,4 @@
-//! `hostile-seeds FOLDER`: writes the first inputs of every fuzz target below FOLDER.
+//! `hostile-seeds FOLDER`: writes the seed corpus of every fuzz target to FOLDER/TARGET.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
