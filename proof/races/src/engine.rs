@@ -1,4 +1,4 @@
-//! The journal's parts, built from the product's source files.
+//! Modules of the journal, compiled from the product's source files.
 
 #[path = "../../../journal/src/engine/cil/context.rs"]
 pub mod context;

@@ -23,7 +23,7 @@ pub enum Rank {
 pub struct Mutex<T>(sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// A free mutex.
+    /// An unlocked mutex.
     pub fn new(_: Rank, value: T) -> Self {
         Self(sync::Mutex::new(value))
     }
@@ -44,14 +44,14 @@ pub struct MutexGuard<'a, T>(Option<sync::MutexGuard<'a, T>>);
 
 impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
-    #[expect(clippy::unwrap_used, reason = "a wait gives the guard back")]
+    #[expect(clippy::unwrap_used, reason = "a wait returns the guard")]
     fn deref(&self) -> &T {
         self.0.as_deref().unwrap()
     }
 }
 
 impl<T> DerefMut for MutexGuard<'_, T> {
-    #[expect(clippy::unwrap_used, reason = "a wait gives the guard back")]
+    #[expect(clippy::unwrap_used, reason = "a wait returns the guard")]
     fn deref_mut(&mut self) -> &mut T {
         self.0.as_deref_mut().unwrap()
     }

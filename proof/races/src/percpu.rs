@@ -1,4 +1,4 @@
-//! `base`'s per-CPU state, on CPUs that a test chooses.
+//! `base`'s per-CPU values, with CPU numbers that a test chooses.
 
 use std::cell::Cell;
 
@@ -19,7 +19,7 @@ pub fn available() -> usize {
     CPUS
 }
 
-/// From now on this thread runs on `cpu`.
+/// Makes this thread run on `cpu`.
 pub fn override_current(cpu: usize) {
     CPU.with(|current| current.set(cpu));
 }

@@ -1,4 +1,4 @@
-//! A list that grows while other threads read it.
+//! `AppendList`: a list that grows while other threads read it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A checkpoint reserves at least the log space that it takes, whatever the order of its commits.
+//! A checkpoint reserves at least the log space that it takes, for every order of its commits.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use races::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use races::try_orders;
 use shuttle::thread;
 
-/// What a CPU's shard does with a commit of `bytes`.
+/// A commit of `bytes` on one CPU's shard; returns the space that it pays.
 fn commit(sizes: &LogSizes, context: &CilContext, space: &CilSpace, unreported: &mut i64, bytes: u64) -> u64 {
     *unreported += bytes as i64;
     let is_over = space.with(unreported) >= sizes.hard_limit() as i64;
@@ -38,7 +38,7 @@ fn commits_cover_their_checkpoint(batch: i64, commits: &'static [u64]) {
         }
         let takes = sizes.checkpoint(2 * commits.iter().sum::<u64>());
         let left = shared.2.load(SeqCst);
-        assert!(left >= takes, "{left} bytes are left for a checkpoint that takes {takes}");
+        assert!(left >= takes, "{left} bytes are reserved for a checkpoint that takes {takes}");
     });
 }
 
@@ -47,9 +47,8 @@ fn a_few_commits_cover_their_checkpoint() {
     commits_cover_their_checkpoint(4096, &[100]);
 }
 
-/// A commit saw that the checkpoint was not too large yet, and was overtaken by two that exceeded the largest one.
-/// These paid, as they must, but were counted as part of the largest; so the first one found it covered, and paid
-/// nothing.
+/// A commit saw that the checkpoint was not too large yet. Two other commits then exceeded the largest checkpoint. They
+/// paid, but were counted as part of the largest checkpoint; so the first commit found it covered, and paid nothing.
 #[test]
 fn commits_beyond_the_largest_checkpoint_cover_it() {
     commits_cover_their_checkpoint(4096, &[40_000, 60_000]);
@@ -65,10 +64,10 @@ fn a_push_is_requested_once() {
     try_orders(|| {
         let sizes = LogSizes::new(512 << 10, 0, None).unwrap();
         let context = Arc::new(CilContext::new(&sizes, 2, 4096, 1));
-        let asking = [0, 1].map(|_| {
+        let threads = [0, 1].map(|_| {
             let context = Arc::clone(&context);
             thread::spawn(move || u32::from(context.request_push()))
         });
-        assert_eq!(asking.into_iter().map(|thread| thread.join().unwrap()).sum::<u32>(), 1);
+        assert_eq!(threads.into_iter().map(|thread| thread.join().unwrap()).sum::<u32>(), 1);
     });
 }

@@ -1,4 +1,4 @@
-//! A counter grants only what it has, and any CPU can take the rest.
+//! A counter grants no more than it has, and any CPU can take the rest.
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ fn counts_are_neither_granted_twice_nor_lost() {
         assert!(taken >= 1);
         assert_eq!(counter.sum(), 5 - 2 * taken);
         override_current(0);
-        assert!(counter.try_sub(5 - 2 * taken), "the rest can be taken wherever it lies");
+        assert!(counter.try_sub(5 - 2 * taken), "the rest can be taken from any CPU");
         assert!(!counter.try_sub(1));
     });
 }
 
-/// One CPU took a batch from the common part. Before it had put that into its own, another CPU looked for the rest in
-/// all parts and found too little: a volume with a thousand free blocks reported that it was full.
+/// One CPU took a batch from the shared part. Before it was added to the CPU's own part, another CPU summed all parts
+/// and found too little: a volume with a thousand free blocks reported ENOSPC.
 #[test]
 fn a_count_moving_between_two_parts_is_found() {
     try_orders(|| {

@@ -26,13 +26,13 @@ fn grant(head: u64) -> Arc<GrantHead> {
     Arc::new(GrantHead::new(LIMIT + 8 * u64::from(UNIT) + 4096, UNIT, GrantPositions { tail: 0, head }))
 }
 
-/// Bytes that the test's threads hold. It is not an atomic of the checker, as it is not part of the model.
+/// Bytes granted to the test's threads. An ordinary atomic, because it is not part of the model.
 #[derive(Default)]
-struct Held(AtomicU64);
+struct GrantedBytes(AtomicU64);
 
-impl Held {
+impl GrantedBytes {
     fn take(&self, bytes: u64) {
-        assert!(self.0.fetch_add(bytes, SeqCst) + bytes <= LIMIT, "the log is promised twice");
+        assert!(self.0.fetch_add(bytes, SeqCst) + bytes <= LIMIT, "log space was granted twice");
     }
     fn give(&self, bytes: u64) {
         self.0.fetch_sub(bytes, SeqCst);
@@ -41,7 +41,7 @@ impl Held {
 
 fn threads_share_the_log(needs: [u64; 2], rounds: u32) {
     try_orders(move || {
-        let (grant, held) = (grant(0), Arc::new(Held::default()));
+        let (grant, held) = (grant(0), Arc::new(GrantedBytes::default()));
         let threads = [0, 1].map(|cpu| {
             let (grant, held) = (Arc::clone(&grant), Arc::clone(&held));
             let need = needs[cpu];
@@ -59,7 +59,7 @@ fn threads_share_the_log(needs: [u64; 2], rounds: u32) {
             thread.join().unwrap();
         }
         grant.drain_cpu_caches();
-        assert_eq!(grant.head(), 0, "all came back");
+        assert_eq!(grant.head(), 0, "all space is returned");
     });
 }
 
@@ -92,7 +92,7 @@ fn a_new_tail_wakes_waiting_threads() {
     });
 }
 
-/// A thread that drains the caches holds their space for a moment. A thread that began to wait meanwhile found neither
+/// A thread that drains the caches has their space for a moment. A thread that started to wait meanwhile found neither
 /// cached space nor a lower head, and was not woken afterwards.
 #[test]
 fn draining_the_caches_wakes_waiting_threads() {
@@ -101,7 +101,7 @@ fn draining_the_caches_wakes_waiting_threads() {
         // This leaves some space in the cache of a CPU.
         grant.reserve(10, &NoTailPusher).unwrap();
         grant.give_back(10);
-        let gathers = {
+        let drainer = {
             let grant = Arc::clone(&grant);
             thread::spawn(move || grant.drain_cpu_caches())
         };
@@ -109,7 +109,7 @@ fn draining_the_caches_wakes_waiting_threads() {
             let grant = Arc::clone(&grant);
             thread::spawn(move || grant.reserve(870, &NoTailPusher).unwrap())
         };
-        gathers.join().unwrap();
+        drainer.join().unwrap();
         waiter.join().unwrap();
     });
 }
@@ -122,7 +122,7 @@ fn rolling_transactions_are_granted_first_and_within_the_log() {
             let grant = Arc::clone(&grant);
             thread::spawn(move || {
                 grant.regrant(300, &NoTailPusher).unwrap();
-                assert!(grant.head() <= grant.tail() + LIMIT, "it went on before there was room");
+                assert!(grant.head() <= grant.tail() + LIMIT, "it continued before there was space");
                 grant.give_back(300);
             })
         };

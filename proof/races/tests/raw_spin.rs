@@ -1,4 +1,4 @@
-//! A lock whose waiters spin.
+//! `RawSpinLock`: mutual exclusion.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use shuttle::thread;
 fn one_thread_at_a_time_holds_the_lock() {
     try_fair_orders(|| {
         let shared = Arc::new((RawSpinLock::new(), AtomicUsize::new(0)));
-        let turn = |(lock, inside): &(RawSpinLock, AtomicUsize)| {
+        let lock_twice = |(lock, inside): &(RawSpinLock, AtomicUsize)| {
             for _ in 0..2 {
                 lock.lock();
                 assert_eq!(inside.fetch_add(1, Relaxed), 0);
@@ -22,10 +22,10 @@ fn one_thread_at_a_time_holds_the_lock() {
         let others: Vec<_> = (0..2)
             .map(|_| {
                 let shared = Arc::clone(&shared);
-                thread::spawn(move || turn(&shared))
+                thread::spawn(move || lock_twice(&shared))
             })
             .collect();
-        turn(&shared);
+        lock_twice(&shared);
         others.into_iter().for_each(|other| other.join().unwrap());
     });
 }

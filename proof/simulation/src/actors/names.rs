@@ -17,13 +17,13 @@ pub fn work(state: &RoundState, tree: usize, mut rng: Rng, steps: usize) -> Resu
     let tolerance = Tolerance { no_space: true, io_errors: state.fails };
     let mut session = session.tolerating(tolerance);
     let long = NameStyles { short: 1, long: 6, bytes: 1, same_hash: 2 };
-    let aim = match rng.below(4) {
+    let mix = match rng.below(4) {
         0 => OperationMix { sync_in: 8, files_max: 40, files_min: 2, ..OperationMix::MIXED },
         1 => OperationMix { names: long, sync_in: 15, files_max: 120, ..OperationMix::DIRECTORY_FORMATS },
         2 => OperationMix { sync_in: 30, files_max: 200, ..OperationMix::INODES },
         _ => OperationMix::MIXED,
     };
-    let mut generator = Generator::new(rng.next_u64(), aim);
+    let mut generator = Generator::new(rng.next_u64(), mix);
     for step in 0..steps {
         if state.is_over() {
             break;
