@@ -307,9 +307,9 @@ pub trait Operations: Sync {
     /// Reads; how many bytes there were.
     fn read(&self, open: Open, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Takes away what a program may do beyond whoever runs it, as who writes to it next may not keep that; whether
-    /// there was any of it.
-    fn drop_rights(&self, node: Node) -> Result<bool> {
+    /// Removes set-user-ID and set-group-ID bits and capabilities of a file that is written. Returns whether there were
+    /// any.
+    fn remove_privileges(&self, node: Node) -> Result<bool> {
         Ok(false)
     }
 

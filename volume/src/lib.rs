@@ -31,13 +31,13 @@
 //! # Invariants
 //! - This crate has no logic of the on-disk format. It calls the layers below in an order that keeps the volume
 //!   consistent.
-//! - A change is one transaction and the operations that it defers. After a power cut it is complete or absent, and so is
-//!   every earlier change that it depends on.
+//! - A change is one transaction and the operations that it defers. After a power cut it is complete or absent, and so
+//!   is every earlier change that it depends on.
 //! - After [`Volume::sync`] returns, everything that was done before survives a power cut.
 //!
 //! # Locking
-//! A change reserves log space before it locks inodes. It locks inodes in ascending order of their numbers, and only tries
-//! a lock out of that order. See `docs/locking.md`.
+//! A change reserves log space before it locks inodes. It locks inodes in ascending order of their numbers, and only
+//! tries a lock out of that order. See `docs/locking.md`.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 

@@ -195,7 +195,7 @@ impl Operations for Served<'_> {
         Ok(length)
     }
 
-    fn drop_rights(&self, node: Node) -> Result<bool> {
+    fn remove_privileges(&self, node: Node) -> Result<bool> {
         Ok(self.volume.remove_privileges(self.ino(node))?)
     }
 

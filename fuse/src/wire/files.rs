@@ -43,7 +43,8 @@ pub fn write<O: Operations + ?Sized>((ops, request, reply): Asked<'_, '_, O>) ->
         // What the kernel writes of its own accord, it asks to sync where that is needed.
         stable: asked.flags & O_DSYNC != 0 && asked.write_flags & abi::FUSE_WRITE_CACHE == 0,
     };
-    let fewer = asked.write_flags & abi::FUSE_WRITE_KILL_SUIDGID != 0 && ops.drop_rights(request.node())?;
+    let fewer =
+        asked.write_flags & abi::FUSE_WRITE_KILL_SUIDGID != 0 && ops.remove_privileges(request.node())?;
     let size = ops.write(Open(asked.fh), asked.offset, body.bytes(asked.size)?, how)?;
     reply.push(&fuse_write_out { size: size as u32, padding: 0 }); // at most what was asked for
     Ok(if fewer { Answer::Outdating } else { Answer::Reply })
