@@ -123,7 +123,7 @@ impl Groups {
     /// Free space at the end of an AG. Exact while the AG does not change.
     ///
     /// # Errors
-    /// What reading meets.
+    /// Errors of reading the headers or trees.
     pub fn free_tail(&self, tx: &mut Transaction, ag: AgNumber) -> Result<Option<FreeTail>, Error> {
         let Some(group) = self.get(ag) else { return Ok(None) };
         let (agi, open) = group.lock_headers(tx)?;

@@ -26,9 +26,9 @@ pub struct CachedChunk {
     pub parent: Option<AgIno>,
     /// The chunk, with a free inode.
     pub chunk: ChunkRecord,
-    /// Its record in both trees.
+    /// The record of the chunk in the inobt and finobt.
     pub record: InodeChunk,
-    /// Locations of its records: inobt, finobt.
+    /// Locations of the record in the inobt and in the finobt.
     pub hints: (RecordHint, RecordHint),
 }
 

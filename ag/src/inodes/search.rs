@@ -17,9 +17,9 @@ use format::Damage;
 
 use super::chunk::ChunkRecord;
 
-/// A cursor in a tree of chunks; `Store` is what it reads the tree through.
+/// A cursor in a tree of chunks.
 pub trait ChunkCursor: Clone {
-    /// What the tree is read through.
+    /// Source of the tree's blocks.
     type Store;
     /// Error of a read.
     type Error;

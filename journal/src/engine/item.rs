@@ -67,14 +67,14 @@ pub(super) fn prefetch_next(rest: &[Arc<dyn LogItem>]) {
     }
 }
 
-/// What happens to an item when its checkpoint is stable.
+/// Fate of an item when its checkpoint is stable.
 #[derive(Debug)]
 pub enum AfterCommit {
-    /// It is inserted into the AIL: it must be written back.
+    /// Inserted into the AIL: it must be written back.
     Insert,
-    /// It is not inserted, and leaves the AIL if it is there: it is no longer needed.
+    /// Not inserted, and removed from the AIL if it is there: it is no longer needed.
     Remove,
-    /// It is not inserted, and this intent leaves the AIL: the item is its done item.
+    /// Not inserted, and this intent is removed from the AIL: the item is its done item.
     ReleaseIntent(Arc<dyn LogItem>),
 }
 
@@ -255,7 +255,7 @@ pub struct VectorGrowth {
     pub is_first: bool,
 }
 
-/// What a checkpoint will write of an item.
+/// The part of an item that a checkpoint writes.
 #[derive(Debug)]
 pub enum LogVector {
     /// LogRegions.

@@ -439,7 +439,7 @@ impl Transaction {
     /// as failed: it cannot be committed, and shuts the volume down when it is dropped.
     ///
     /// # Errors
-    /// That of the operation.
+    /// The error of the operation.
     pub fn settle<T, E>(&mut self, part: Result<T, E>, locked: &dyn Loggable) -> Result<T, E> {
         if part.is_err() && (self.is_dirty() || locked.is_dirty() || !self.work.deferred.is_empty()) {
             self.work.failed = true;

@@ -24,7 +24,7 @@ use super::tuning::{FIRST_RETRY_PAUSE, WRITE_ATTEMPTS};
 /// Result of pushing an item to writeback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushResult {
-    /// Its changes are in the queue.
+    /// The changes are in the queue.
     Queued,
     /// It waits for the log: force that and try again.
     Pinned,
@@ -34,7 +34,7 @@ pub enum PushResult {
     Clean,
     /// It leaves the AIL by other means: an intent waits for its done item.
     AwaitingDone,
-    /// Its buffer was not read: call [`LogItem::read_buffer`] and try again.
+    /// The buffer was not read: call [`LogItem::read_buffer`] and try again.
     NotRead,
 }
 

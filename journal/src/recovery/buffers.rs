@@ -62,7 +62,7 @@ impl<'a> ReplayBuffers<'a> {
             self.bytes += bytes;
             self.cached.insert(at, CachedBlock { bytes: loaded, dirty: false });
         }
-        // It is present: it was, or it was inserted above.
+        // The block is present now.
         Ok(self.cached.entry(at).or_insert_with(|| CachedBlock { bytes: vec![0; bytes], dirty: false }))
     }
 

@@ -1,8 +1,8 @@
 //! Cancelled buffers: blocks that were freed while changes to them were only in the log.
 //!
-//! What was logged of such a buffer before its cancellation must not be replayed: the blocks may contain something else
+//! Changes of such a buffer before its cancellation must not be replayed: the blocks may contain something else
 //! by now, even file data, which is not logged. The first pass counts the cancellations of each buffer. The second
-//! removes one at each that it meets; what comes after the last is replayed again.
+//! removes one at each that it meets; changes after the last one are replayed.
 
 use std::collections::BTreeMap;
 

@@ -19,7 +19,7 @@
 //! two of them must still get the second change.
 //!
 //! # The compared state
-//! It is that of the block when recovery first met it. Transactions are replayed in the order of their commits, in
+//! The state of the block before recovery changed it. Transactions are replayed in the order of their commits, in
 //! which old writers did not always start them; so LSNs written by recovery itself do not count.
 
 use base::Lsn;

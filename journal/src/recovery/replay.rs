@@ -47,13 +47,13 @@ pub enum ReplayOutcome {
     Replayed,
     /// The metadata on disk is newer.
     Newer,
-    /// Its buffer was freed later.
+    /// The buffer was freed later.
     Cancelled,
     /// Quota, which Linux recomputes.
     Quota,
     /// The type is not supported.
     Unsupported,
-    /// It is damaged: see the report's problems.
+    /// The item is damaged: see the report's problems.
     Failed,
 }
 

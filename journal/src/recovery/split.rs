@@ -65,7 +65,7 @@ pub fn seal(context: &mut ReplayContext<'_>) -> Result<(), ReplayFailure> {
         match split_blocks(ino, context) {
             Ok(blocks) => seal_directory(ino, &blocks, &mut pieces, context)?,
             Err(ReplayFailure::Device(error)) => return Err(ReplayFailure::Device(error)),
-            // Its pieces remain, and are reported.
+            // Its parts remain, and are reported.
             Err(ReplayFailure::Damage(..)) => {}
         }
     }

@@ -59,8 +59,8 @@ fn a_log_that_xfs_repair_formatted_is_clean() {
     }
 }
 
-/// The same formatting, interrupted: the rest is zero. Zeros in the last flight count, as in Linux, which mounts such a
-/// volume; here it was refused, as there is no record in the filled part.
+/// An interrupted formatting: the rest is zero. Zeros in the last flight are valid, as in Linux, which mounts such a
+/// volume; it was refused here, because there is no record in the filled part.
 #[test]
 fn a_log_that_xfs_repair_formatted_in_part_is_clean() {
     for (gap, end) in [(3, 4), (3, 2000), (512, 513), (512, 1000), (512, 4607), (512, 512)] {

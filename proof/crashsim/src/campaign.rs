@@ -126,7 +126,7 @@ pub fn judge_run<T: Target>(
             let mut counts = Counts::default();
             let result: Result<(), Box<FailedState>> = batch.iter().try_for_each(|state| {
                 let image = builder.build(state);
-                counts += known.judge_state(target, run, options, state, (image, builder.fingerprint()))?;
+                counts += known.judge_state(target, run, options, state, image, builder.fingerprint())?;
                 Ok(())
             });
             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,7 +167,8 @@ impl JudgedStates {
         run: &RecordedRun,
         options: &JudgeOptions,
         state: &CrashState,
-        (image, fingerprint): (Image, u64),
+        image: Image,
+        fingerprint: u64,
     ) -> Result<Counts, Box<FailedState>> {
         let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let required = run.required(state.moment);

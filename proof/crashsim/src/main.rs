@@ -1,8 +1,8 @@
 //! Simulates power cuts at every write of random workloads on Xebec.
 //!
-//! `xebec-crashsim --seed 7` runs one seed, `--runs 100` the next hundred. A failed state is kept in a folder, and
-//! `xebec-crashsim --judge FOLDER` judges it again. With `--log FILE` each finished seed is recorded in a file, even if
-//! it failed, and the next call continues where this one was stopped.
+//! `xebec-crashsim --seed 7` runs one seed, `--seed 7 --runs 100` seeds 7 to 106. A failed state is kept in a folder,
+//! and `xebec-crashsim --judge FOLDER` judges it again. With `--log FILE` each finished seed is recorded in a file, even
+//! if it failed, and the next call continues where this one was stopped.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
@@ -162,10 +162,10 @@ struct SeedLog {
 
 impl SeedLog {
     fn open(path: &Path) -> Result<Self, String> {
-        let words = |error: std::io::Error| format!("{}: {error}", path.display());
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(words)?;
+        let message = |error: std::io::Error| format!("{}: {error}", path.display());
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path).map_err(message)?;
         let mut text = String::new();
-        file.read_to_string(&mut text).map_err(words)?;
+        file.read_to_string(&mut text).map_err(message)?;
         let (mut seeds, mut states) = (HashSet::new(), 0);
         for line in text.lines() {
             let words: Vec<&str> = line.split_whitespace().collect();

@@ -125,10 +125,10 @@ impl Volumes {
 
 /// Writes log: the number of bytes is a function of the log's size. The files created for this are removed again.
 fn fill(engine: &Engine, image: Image, bytes: impl Fn(u64) -> u64) -> Result<Image, String> {
-    let words = |error: volume::Error| format!("filling a log: {error}");
+    let message = |error: volume::Error| format!("filling a log: {error}");
     let device = Arc::new(ImageDevice::new(image));
     let options = volume::Options { background: false, ..engine.options() };
-    let volume = Volume::open(device.clone(), options).map_err(words)?;
+    let volume = Volume::open(device.clone(), options).map_err(message)?;
     let geometry = volume.geometry();
     let wanted = bytes(u64::from(geometry.log_blocks) << geometry.block_log);
     let target = [b't'; 900];
@@ -145,13 +145,13 @@ fn fill(engine: &Engine, image: Image, bytes: impl Fn(u64) -> u64) -> Result<Ima
         let root: Ino = volume.root();
         let name = |n: u64| n.to_string().into_bytes();
         for n in 0..count {
-            volume.create(root, &name(n), &new).map_err(words)?;
+            volume.create(root, &name(n), &new).map_err(message)?;
         }
-        volume.sync().map_err(words)?;
+        volume.sync().map_err(message)?;
         for n in 0..count {
-            volume.unlink(root, &name(n)).map_err(words)?;
+            volume.unlink(root, &name(n)).map_err(message)?;
         }
     }
-    volume.unmount().map_err(words)?;
+    volume.unmount().map_err(message)?;
     Ok(device.image())
 }

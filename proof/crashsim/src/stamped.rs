@@ -200,9 +200,9 @@ fn owners(files: &[ExpectedFile], value: u64) -> Vec<(usize, u64)> {
 /// # Errors
 /// The first difference.
 pub fn compare(volume: &Volume, files: &[Ino], allowed: &[ExpectedFile]) -> Result<(), String> {
-    let words = |error: volume::Error| error.to_string();
+    let message = |error: volume::Error| error.to_string();
     for (n, (ino, expected)) in files.iter().zip(allowed).enumerate() {
-        let file = volume.open_file(*ino).map_err(words)?;
+        let file = volume.open_file(*ino).map_err(message)?;
         let mut bytes = vec![0; file.len() as usize];
         let read = file.read_at(&mut bytes, 0).map_err(|error| format!("file {n} (inode {ino}): {error}"))?;
         if read < bytes.len() {

@@ -51,9 +51,8 @@ pub fn judge<T: Target>(
     let volume = volume.map_err(|error| format!("recovery: {error}"))?;
     if depth.through_engine {
         for (thread, home) in homes.iter().enumerate() {
-            let seen = ObservedTree::of_subject(&volume, *home, run.times);
-            let seen = seen.map_err(|what| format!("after recovery, through the engine: {what}"))?;
-            prefix(run, thread, &seen, required[thread])
+            ObservedTree::of_subject(&volume, *home, run.times)
+                .and_then(|seen| prefix(run, thread, &seen, required[thread]))
                 .map_err(|what| format!("after recovery, through the engine: {what}"))?;
         }
     }

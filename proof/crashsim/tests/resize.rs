@@ -131,7 +131,7 @@ fn shrinking(engine: &Engine) -> TestRun {
 
 fn judge(image: Image, engine: &Engine, run: &TestRun, moment: usize, steps: bool) -> Result<(), String> {
     let device = Arc::new(ImageDevice::new(image));
-    let words = |error: volume::Error| error.to_string();
+    let message = |error: volume::Error| error.to_string();
     let volume = engine.open(device.clone()).map_err(|why| format!("recovery: {why}"))?.into_volume();
     let blocks = volume.geometry().blocks();
     let allowed = run.allowed(moment);
@@ -141,9 +141,9 @@ fn judge(image: Image, engine: &Engine, run: &TestRun, moment: usize, steps: boo
         return Err(format!("{blocks} blocks, expected one of {allowed:?}"));
     }
     for (_, name) in run.files.iter().filter(|(stable, _)| *stable <= moment) {
-        let ino = volume.resolve(format!("/of {name}/{name}").as_bytes(), true).map_err(words)?;
+        let ino = volume.resolve(format!("/of {name}/{name}").as_bytes(), true).map_err(message)?;
         let mut bytes = vec![0; contents(name).len()];
-        volume.open_file(ino).map_err(words)?.read_at(&mut bytes, 0).map_err(words)?;
+        volume.open_file(ino).map_err(message)?.read_at(&mut bytes, 0).map_err(message)?;
         if bytes != contents(name) {
             return Err(format!("{name} has wrong contents"));
         }

@@ -59,13 +59,13 @@ fn sync(volume: &Volume, folder: &Path) -> Done {
 
 fn judge(image: Image, engine: &Engine, folder: &Path, again: bool) -> Result<(), String> {
     let device = Arc::new(ImageDevice::new(image));
-    let words = |error: Error| error.to_string();
+    let message = |error: Error| error.to_string();
     let volume = engine.open(device.clone()).map_err(|why| format!("recovery: {why}"))?.into_volume();
     let seen = |n: u8| -> Result<_, String> {
         let Ok(ino) = volume.resolve(format!("/{}", name(n)).as_bytes(), false) else { return Ok(None) };
-        let file = volume.open_file(ino).map_err(words)?;
+        let file = volume.open_file(ino).map_err(message)?;
         let mut bytes = vec![0; file.len() as usize];
-        file.read_at(&mut bytes, 0).map_err(words)?;
+        file.read_at(&mut bytes, 0).map_err(message)?;
         Ok(Some(bytes))
     };
     for n in 0..24 {

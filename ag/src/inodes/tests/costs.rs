@@ -16,28 +16,28 @@ fn refill(finobt: bool, count: usize, holes: usize) -> (usize, usize) {
         inobtcount: finobt,
         ..mkfs::Options::default()
     };
-    let mut bed = Fixture::new(64 << 20, &options);
-    let root = bed.geometry().root;
+    let mut fixture = Fixture::new(64 << 20, &options);
+    let root = fixture.geometry().root;
     for _ in 0..count {
-        bed.alloc(root, false).unwrap();
+        fixture.alloc(root, false).unwrap();
     }
-    bed.drain_free_inodes();
-    let all: Vec<Ino> = bed.used.iter().copied().collect();
+    fixture.drain_free_inodes();
+    let all: Vec<Ino> = fixture.used.iter().copied().collect();
     let count = all.len();
     let mut dice = Dice::new(1);
     for _ in 0..holes {
         let ino = all[dice.roll(count)];
-        if bed.used.contains(&ino) {
-            bed.free(ino);
+        if fixture.used.contains(&ino) {
+            fixture.free(ino);
         }
     }
     // A clean remount: nothing is cached.
-    bed.reopen();
-    let parent = *bed.used.last().unwrap();
+    fixture.reopen();
+    let parent = *fixture.used.last().unwrap();
     let touched: Vec<usize> =
-        (bed.used.len()..count).map(|_| bed.alloc_counting(parent).unwrap().1).collect();
-    assert_eq!(bed.used.len(), count);
-    bed.check();
+        (fixture.used.len()..count).map(|_| fixture.alloc_counting(parent).unwrap().1).collect();
+    assert_eq!(fixture.used.len(), count);
+    fixture.check();
     (touched.iter().sum(), touched.iter().copied().max().unwrap_or(0))
 }
 

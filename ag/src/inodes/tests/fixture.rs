@@ -66,10 +66,10 @@ impl Fixture {
         let groups = Arc::new(Groups::open_with(&mut reader, &geometry, &options).unwrap());
         drop(reader);
         let target = Arc::new(NoJournal::new(Some(groups.clone())));
-        let mut bed =
+        let mut fixture =
             Self { device, target, cache, groups, used: BTreeSet::new(), first: BTreeSet::new(), options };
-        bed.first = bed.in_use();
-        bed
+        fixture.first = fixture.in_use();
+        fixture
     }
 
     /// Unmounts and mounts again: no in-core state is left.

@@ -22,9 +22,9 @@ impl Dice {
 }
 
 /// Allocates blocks so that free space lies in pieces, most of them too short for a chunk. Returns what was allocated.
-fn cut_up(bed: &Fixture, dice: &mut Dice) -> Vec<(FsBlock, u32)> {
+fn cut_up(fixture: &Fixture, dice: &mut Dice) -> Vec<(FsBlock, u32)> {
     let mut taken = Vec::new();
-    for (start, mut count) in bed.take_all() {
+    for (start, mut count) in fixture.take_all() {
         let mut at = start.get();
         while count > 0 {
             let piece = count.min(1 + dice.roll(40) as u32);
@@ -35,21 +35,22 @@ fn cut_up(bed: &Fixture, dice: &mut Dice) -> Vec<(FsBlock, u32)> {
     // Free a few runs again.
     let mut kept = Vec::new();
     for (n, run) in taken.into_iter().enumerate() {
-        if n % 20 == 0 { bed.give_blocks(run) } else { kept.push(run) }
+        if n % 20 == 0 { fixture.give_blocks(run) } else { kept.push(run) }
     }
     kept
 }
 
 /// Allocates blocks until little is free in both AGs. Returns what was allocated.
-fn fill_up(bed: &Fixture) -> Vec<(FsBlock, u32)> {
-    let mut taken = bed.take_all();
-    for ag in bed.geometry().ags() {
-        let of_ag = |run: &(FsBlock, u32)| bed.geometry().split_fs_block(run.0).is_some_and(|at| at.0 == ag);
+fn fill_up(fixture: &Fixture) -> Vec<(FsBlock, u32)> {
+    let mut taken = fixture.take_all();
+    for ag in fixture.geometry().ags() {
+        let of_ag =
+            |run: &(FsBlock, u32)| fixture.geometry().split_fs_block(run.0).is_some_and(|at| at.0 == ag);
         let mut left = 700;
         while let Some(at) = taken.iter().position(of_ag).filter(|_| left > 0) {
             let (start, count) = taken.swap_remove(at);
             let given = count.min(left);
-            bed.give_blocks((start, given));
+            fixture.give_blocks((start, given));
             if count > given {
                 taken.push((FsBlock(start.get() + u64::from(given)), count - given));
             }
@@ -60,20 +61,20 @@ fn fill_up(bed: &Fixture) -> Vec<(FsBlock, u32)> {
 }
 
 fn play(options: &mkfs::Options, seed: u64, steps: usize, pieces: bool) {
-    let mut bed = Fixture::new(34 << 20, options);
+    let mut fixture = Fixture::new(34 << 20, options);
     let mut dice = Dice::new(seed);
-    let root = bed.geometry().root;
-    let taken = if pieces { cut_up(&bed, &mut dice) } else { fill_up(&bed) };
+    let root = fixture.geometry().root;
+    let taken = if pieces { cut_up(&fixture, &mut dice) } else { fill_up(&fixture) };
     let (mut full, mut removed) = (0, 0);
     let mut growing = true;
     for step in 0..steps {
         if dice.roll(200) == 0 {
             growing = !growing;
         }
-        let used: Vec<Ino> = bed.used.iter().copied().collect();
+        let used: Vec<Ino> = fixture.used.iter().copied().collect();
         if dice.roll(100) < if growing { 80 } else { 20 } || used.is_empty() {
             let parent = if used.is_empty() { root } else { used[dice.roll(used.len())] };
-            match bed.alloc(parent, dice.roll(4) == 0) {
+            match fixture.alloc(parent, dice.roll(4) == 0) {
                 Ok(_) => (),
                 Err(Error::NoSpace { .. }) => {
                     full += 1;
@@ -85,24 +86,24 @@ fn play(options: &mkfs::Options, seed: u64, steps: usize, pieces: bool) {
             let from = dice.roll(used.len());
             // Neighbours together, so that chunks become unused.
             for ino in used.iter().skip(from).take(1 + dice.roll(if growing { 3 } else { 60 })) {
-                removed += u32::from(bed.free(*ino).removed.is_some());
+                removed += u32::from(fixture.free(*ino).removed.is_some());
             }
         }
         if step % (steps / 8) == 0 {
-            assert_eq!(&bed.in_use() - &bed.first, bed.used, "seed {seed}, step {step}");
-            bed.check_without_owners();
+            assert_eq!(&fixture.in_use() - &fixture.first, fixture.used, "seed {seed}, step {step}");
+            fixture.check_without_owners();
         }
     }
     assert!(removed > 0, "seed {seed}: no chunk was removed in {steps} steps ({full} times full)");
-    for ino in bed.used.clone() {
-        bed.free(ino);
+    for ino in fixture.used.clone() {
+        fixture.free(ino);
     }
     for run in taken {
-        bed.give_blocks(run);
+        fixture.give_blocks(run);
     }
-    bed.check();
-    let counts = bed.groups.inodes().counts();
-    assert_eq!(counts.allocated - counts.free, bed.first.len() as u64);
+    fixture.check();
+    let counts = fixture.groups.inodes().counts();
+    assert_eq!(counts.allocated - counts.free, fixture.first.len() as u64);
 }
 
 /// Blocks of 1 KiB: the trees have two levels with few inodes.

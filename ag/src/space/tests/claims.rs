@@ -240,7 +240,7 @@ fn claims_leave_the_ags_reservations() {
     let claimed = volume.groups.claimed();
     let available = volume.groups.available();
     assert!(claimed.abs_diff(available) < 100, "{claimed} are claimed of {available} for users");
-    // What may still allocate blocks gets those that are kept for it: the trees.
+    // The trees can still allocate the blocks that are reserved for them.
     let mut reservation = volume.groups.reserve_blocks(claimed.min(available) as u32).unwrap();
     for claim in claims {
         if claim.count() > reservation.left() {

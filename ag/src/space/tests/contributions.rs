@@ -1,4 +1,4 @@
-//! What the counter of free blocks contains can be allocated, however free space is fragmented.
+//! All blocks in the counter of free blocks can be allocated, however free space is fragmented.
 
 use std::sync::Arc;
 

@@ -24,7 +24,7 @@ pub struct Iclog {
     operations: u32,
 }
 
-/// What a record header contains beside the data's description.
+/// Fields of a record header that do not describe the data.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordPosition {
     /// LSN of the record.

@@ -28,7 +28,7 @@ use crate::engine::commit_target::{CommitTarget, LogReservation, TransactionCont
 use crate::engine::transaction::Transaction;
 use crate::engine::tuning::{COVER_RECORDS, COVER_STEP};
 
-/// What an idle log has been through.
+/// Progress of covering an idle log.
 struct IdleState {
     /// Number of commits at the last step.
     commits: u64,

@@ -81,7 +81,7 @@ impl CommitTarget for LogShared {
                 self.grant.give_back(over);
                 self.check()
             }
-            // What is left over counts towards the new unit: the chain releases no space that it needs.
+            // The unused rest counts towards the new unit: the chain releases no space that it needs.
             (over, true) => {
                 let need = ticket.account.unit.saturating_sub(over);
                 self.grant.regrant(need, self).map_err(|shutdown| self.fail(shutdown))

@@ -24,7 +24,7 @@ use crate::engine::shutdown::Shutdown;
 use crate::engine::stats::{LogCounters, LogStatistics};
 use error::Error;
 
-/// What a journal is started with, beside its parts.
+/// Parameters of a journal.
 pub struct LogParameters {
     pub geometry: Geometry,
     /// LSN of the next record.

@@ -36,7 +36,7 @@ pub struct LogThreads {
     threads: Mutex<ThreadHandles>,
 }
 
-/// What the threads are started with.
+/// Parameters of the threads.
 struct ThreadContext {
     shared: Weak<LogShared>,
     writers: usize,

@@ -145,14 +145,14 @@ fn an_empty_buffer_of_another_length_is_replaced() {
     make_blocks(&*volume.device, 4);
     let log = volume.open(&options(2));
     let (cache, verify) = (log.buffers(), |_: &[u8]| Ok(()));
-    let look = |at: DiskExtent| drop(cache.get(&at.into(), Rank::Buffer));
-    look(place(1));
+    let get = |at: DiskExtent| drop(cache.get(&at.into(), Rank::Buffer));
+    get(place(1));
     drop(cache.lock(&pair(1).into(), Rank::Buffer).unwrap());
-    look(place(1));
+    get(place(1));
     drop(cache.try_lock_read(&place(1).into(), Rank::Buffer, verify).unwrap().unwrap());
-    // What was read is in use, and another length is damage.
+    // A buffer that was read is in use, so another length is damage.
     assert!(cache.lock(&pair(1).into(), Rank::Buffer).is_err());
-    look(pair(2));
+    get(pair(2));
     assert!(cache.read_buffer(&place(2).into(), Rank::Buffer, || false, verify).unwrap());
     drop(cache.lock_read(&place(2).into(), Rank::Buffer, verify).unwrap());
     log.unmount().unwrap();

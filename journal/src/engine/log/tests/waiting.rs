@@ -52,7 +52,7 @@ fn a_change_waits_for_a_large_checkpoint_before_it_begins() {
             assert!(!others.is_finished(), "a log that writes nothing takes no more");
             base::thread::sleep(Duration::from_millis(1));
         }
-        // What has begun is not throttled any more, although nothing of the log is written.
+        // A transaction that has begun is not throttled, although nothing of the log is written.
         go.send(()).unwrap();
         assert_eq!(ended.recv_timeout(WATCHDOG), Ok(true));
         drop(hold);
@@ -67,15 +67,15 @@ struct Guest {
     core: ItemCore,
     cache: Arc<crate::engine::BufferCache>,
     at: DiskExtent,
-    /// Its block was freed.
-    homeless: AtomicBool,
+    /// The block was freed.
+    freed: AtomicBool,
 }
 
 impl Guest {
     /// A guest in block `n` whose change is stable.
     fn visit(log: &Arc<Log>, n: u64) -> Arc<Self> {
         let (core, cache) = (ItemCore::default(), Arc::clone(log.buffers()));
-        let guest = Arc::new(Self { core, cache, at: place(n), homeless: AtomicBool::new(false) });
+        let guest = Arc::new(Self { core, cache, at: place(n), freed: AtomicBool::new(false) });
         let tx = log.begin(RESERVATION).unwrap();
         tx.commit(&mut [&mut Visit(Arc::clone(&guest), true)]).unwrap();
         log.force().unwrap();
@@ -93,7 +93,7 @@ impl LogItem for Guest {
             return PushResult::Pinned;
         }
         // Like `Inode::flush_homeless`.
-        if self.homeless.load(SeqCst) {
+        if self.freed.load(SeqCst) {
             let pinned = self.cache.peek(self.at.daddr).is_some_and(|buffer| buffer.core().is_pinned());
             return if pinned { PushResult::Pinned } else { PushResult::Clean };
         }
@@ -113,7 +113,7 @@ impl LogItem for Guest {
                 false => Err(Damage::new("test block", "magic", BnoBt::MAGIC, u32::from_be_bytes(found))),
             }
         };
-        self.cache.read_buffer(&segments, Rank::Buffer, || self.homeless.load(SeqCst), verify)
+        self.cache.read_buffer(&segments, Rank::Buffer, || self.freed.load(SeqCst), verify)
     }
 
     fn write_done(&self, _: bool) {}
@@ -185,7 +185,7 @@ fn freed_before_the_read(then: impl FnOnce(&MemoryDevice, &Arc<Log>)) -> Volume 
         let mut tx = log.begin(RESERVATION).unwrap();
         let id = tx.fresh(place(4), Rank::Buffer).unwrap();
         tx.invalidate(id);
-        guest.homeless.store(true, SeqCst);
+        guest.freed.store(true, SeqCst);
         tx.commit(&mut []).unwrap();
         then(&volume.device, &log);
         drop(hold);
