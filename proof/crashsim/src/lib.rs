@@ -43,4 +43,4 @@ pub use image::{Image, ImageDevice};
 pub use state::{CrashState, StateBuilder, WriteFate, states, states_with_tears};
 pub use target::Target;
 pub use verdict::{Depth, Verdict, judge, survived};
-pub use workload::{RecordedRun, SyncPoint, WorkResult, Workload, prepare, run, run_on, work};
+pub use workload::{RecordedRun, SyncPoint, WorkResult, Workload, create_homes, prepare, run, run_on, work};

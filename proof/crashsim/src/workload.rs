@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use base::time::Time;
 use block::{RecordDevice, Recording};
 use model::{
-    FileKind, Generator, History, NewFile, Operation, OperationMix, Session, StepOutcome, Subject, Ticks,
+    Answer, Generator, History, NewFile, Operation, OperationMix, Session, StepOutcome, Subject, Ticks,
     Tolerance,
 };
 
@@ -176,16 +176,23 @@ pub fn prepare<T: Target>(target: &T, threads: usize) -> Result<(Image, Vec<u64>
     with_homes(target, threads, target.format()?)
 }
 
+/// Creates a directory for each thread, and returns their inode numbers. A single thread uses the root.
+///
+/// # Errors
+/// Those of the subject.
+pub fn create_homes(subject: &impl Subject, threads: usize) -> Answer<Vec<u64>> {
+    let root = subject.root();
+    if threads == 1 {
+        return Ok(vec![root]);
+    }
+    let create = |thread| subject.create(root, format!("home{thread}").as_bytes(), &NewFile::directory());
+    (0..threads).map(create).collect()
+}
+
 fn with_homes<T: Target>(target: &T, threads: usize, image: Image) -> Result<(Image, Vec<u64>), String> {
     let device = Arc::new(ImageDevice::new(image));
     let volume = target.recover(device.clone()).map_err(|error| format!("a fresh volume: {error}"))?;
-    let root = volume.root();
-    let mut homes = vec![root];
-    if threads > 1 {
-        let new = NewFile { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0 };
-        let make = |thread| volume.create(root, format!("home{thread}").as_bytes(), &new);
-        homes = (0..threads).map(make).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-    }
+    let homes = create_homes(&volume, threads)?;
     target.unmount(volume).map_err(|error| format!("a fresh volume: {error}"))?;
     Ok((device.image(), homes))
 }

@@ -170,7 +170,7 @@ impl Generator {
 
     fn random_file(&mut self) -> NewFile {
         if self.rng.below(1000) < self.mix.directories_per_mille.into() {
-            return NewFile { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0 };
+            return NewFile::directory();
         }
         let kind = match self.rng.below(20) {
             0..13 => FileKind::File,

@@ -11,8 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use base::time::{Clock, Time};
 
 use crate::clock::ThreadClock;
-use crate::operation::{FileKind, HOME, Id, Name, NewFile, Operation, RenameMode, SetAttr};
-use crate::stat::{Stat, Times};
+use crate::operation::{HOME, Id, Name, NewFile, Operation, RenameMode, SetAttr};
+use crate::stat::Stat;
 use crate::subject::{Answer, Failure, Subject};
 use crate::tree::{Outcome, Tree};
 
@@ -43,15 +43,7 @@ impl Default for MemorySubject {
 impl MemorySubject {
     /// Creates an empty tree.
     pub fn new() -> Self {
-        let stat = Stat {
-            kind: FileKind::Directory,
-            mode: 0o755,
-            uid: 0,
-            gid: 0,
-            links: 2,
-            times: Some(Times::default()),
-        };
-        let tree = Tree::new(stat, ROOT);
+        let tree = Tree::new(Stat::directory(), ROOT);
         let inner = Inner { tree, ids: HashMap::from([(ROOT, HOME)]), next: 1, hook: None };
         Self { inner: Mutex::new(inner) }
     }
@@ -108,7 +100,7 @@ impl Inner {
         Ok(outcome)
     }
 
-    fn make(&mut self, (id, number): (Id, u64), operation: &Operation) -> Answer<u64> {
+    fn make(&mut self, id: Id, number: u64, operation: &Operation) -> Answer<u64> {
         self.perform(operation, number)?;
         self.ids.insert(number, id);
         Ok(number)
@@ -138,7 +130,7 @@ impl Subject for MemorySubject {
         let (id, number) = inner.allocate();
         let dir = inner.id(dir)?;
         let operation = Operation::Create { dir, name: name.to_vec(), new: new.clone(), id };
-        inner.make((id, number), &operation)
+        inner.make(id, number, &operation)
     }
 
     fn link(&self, number: u64, dir: u64, name: &[u8]) -> Answer<()> {
@@ -169,14 +161,14 @@ impl Subject for MemorySubject {
             to_name: to.1.to_vec(),
             mode: if let RenameMode::Whiteout(_) = mode { RenameMode::Whiteout(id) } else { mode },
         };
-        inner.make((id, number), &operation).map(drop)
+        inner.make(id, number, &operation).map(drop)
     }
 
     fn anonymous(&self, dir: u64, new: &NewFile) -> Answer<u64> {
         let mut inner = self.lock();
         let (id, number) = inner.allocate();
         let dir = inner.id(dir)?;
-        inner.make((id, number), &Operation::Anonymous { dir, new: new.clone(), id })
+        inner.make(id, number, &Operation::Anonymous { dir, new: new.clone(), id })
     }
 
     fn open(&self, number: u64) -> Answer<()> {

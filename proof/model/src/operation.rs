@@ -78,6 +78,13 @@ pub struct NewFile {
     pub gid: u32,
 }
 
+impl NewFile {
+    /// Returns a directory with mode 0755 that belongs to root.
+    pub fn directory() -> Self {
+        Self { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0 }
+    }
+}
+
 /// How a rename treats the new name: the flags of `renameat2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {

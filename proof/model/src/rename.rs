@@ -24,8 +24,8 @@ impl Tree {
     /// Checks in the order of Linux: names, flags, loops, types, emptiness.
     pub(crate) fn check_rename(
         &self,
-        (from, name): (Id, &[u8]),
-        (to, to_name): (Id, &[u8]),
+        (from, name): DirName<'_>,
+        (to, to_name): DirName<'_>,
         mode: RenameMode,
     ) -> Result<Plan, Refusal> {
         self.directory(from)?;
@@ -91,7 +91,7 @@ impl Tree {
     ) -> Result<(), Refusal> {
         match self.check_rename(from, to, mode)? {
             Plan::Nothing => (),
-            Plan::Exchange(source, target) => self.exchange(from, to, (source, target), now),
+            Plan::Exchange(source, target) => self.exchange(from, to, source, target, now),
             Plan::Move(source, target) => {
                 let whiteout = match mode {
                     RenameMode::Whiteout(id) => Some((id, self.whiteout(from.0, now, number)?)),
@@ -122,7 +122,7 @@ impl Tree {
     }
 
     /// Both files are stamped, as by any other rename. (Linux stamps them in some cases only.)
-    fn exchange(&mut self, from: DirName<'_>, to: DirName<'_>, (source, target): (Id, Id), now: Time) {
+    fn exchange(&mut self, from: DirName<'_>, to: DirName<'_>, source: Id, target: Id, now: Time) {
         self.remove_entry(from.0, from.1, now);
         self.remove_entry(to.0, to.1, now);
         self.add_entry(to.0, to.1, source, now);

@@ -39,6 +39,14 @@ pub struct Stat {
     pub times: Option<Times>,
 }
 
+impl Stat {
+    /// Returns the metadata of an empty directory with mode 0755 that belongs to root.
+    pub fn directory() -> Self {
+        let times = Some(Times::default());
+        Self { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0, links: 2, times }
+    }
+}
+
 /// Fingerprint of a directory entry.
 pub(crate) fn entry_fingerprint(name: &[u8], number: u64) -> u64 {
     let mut hasher = DefaultHasher::new();

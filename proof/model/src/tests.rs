@@ -12,15 +12,7 @@ fn at(seconds: i64) -> Time {
 }
 
 fn tree() -> Tree {
-    let stat = Stat {
-        kind: FileKind::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        links: 2,
-        times: Some(Times::default()),
-    };
-    Tree::new(stat, 1000)
+    Tree::new(Stat::directory(), 1000)
 }
 
 /// A tree in which identities and inode numbers are equal.
@@ -135,7 +127,7 @@ fn session_finds_differences() {
         [(1, OperationMix::MIXED), (2, OperationMix::DIRECTORY_FORMATS), (3, OperationMix::INODES)]
     {
         let name = format!("home{seed}").into_bytes();
-        let new = NewFile { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0 };
+        let new = NewFile::directory();
         let home = subject.create(subject.root(), &name, &new).unwrap();
         let mut session = Session::new(&subject, &ticks, home, true).unwrap();
         let mut generator = Generator::new(seed, mix);

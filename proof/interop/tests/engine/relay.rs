@@ -15,7 +15,7 @@ use crashsim::{
 };
 use model::Rng;
 use model::{
-    FileKind, Generator, NewFile, ObservedTree, OperationMix, Session, StepOutcome, Subject, Ticks, Tolerance,
+    Generator, NewFile, ObservedTree, OperationMix, Session, StepOutcome, Subject, Ticks, Tolerance,
 };
 
 use crate::calls::SystemCalls;
@@ -189,7 +189,7 @@ fn xebec_turn(
 
 /// Creates the directories for the threads of a round.
 fn homes(subject: &impl Subject, whose: &str, round: u64) -> Result<Vec<u64>, String> {
-    let new = NewFile { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0 };
+    let new = NewFile::directory();
     let make = |thread| {
         let name = format!("{whose} {round} {thread}");
         subject.create(subject.root(), name.as_bytes(), &new)

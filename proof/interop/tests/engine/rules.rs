@@ -8,7 +8,7 @@ use crashsim::engine::Engine;
 use crashsim::shape::SHAPES;
 use crashsim::{ImageDevice, Target};
 use interop::mounted;
-use model::{FileKind, Generator, NewFile, OperationMix, Session, StepOutcome, Subject, Ticks};
+use model::{Generator, NewFile, OperationMix, Session, StepOutcome, Subject, Ticks};
 
 use crate::calls::SystemCalls;
 use crate::matrix;
@@ -49,7 +49,7 @@ fn xebec_matches_model() {
 }
 
 fn home(subject: &impl Subject, name: &str) -> u64 {
-    let new = NewFile { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0 };
+    let new = NewFile::directory();
     subject.create(subject.root(), name.as_bytes(), &new).unwrap()
 }
 

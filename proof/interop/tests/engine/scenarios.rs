@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use base::time::Time;
-use crashsim::engine::{Engine, OpenVolume};
+use crashsim::engine::Engine;
 use crashsim::shape::{SHAPES, Shape};
-use crashsim::{Image, ImageDevice, Target, Workload};
+use crashsim::{Image, ImageDevice, Target, Workload, create_homes};
 use model::{
     FileKind, NameStyles, NewFile, ObservedTree, Operation, OperationMix, Session, StepOutcome, Subject,
     Ticks, Tolerance,
@@ -83,7 +83,7 @@ fn work(fresh: &Fresh, scenario: &Scenario, seed: u64) -> Result<ScenarioResult,
     let engine = &fresh.engine;
     let device = Arc::new(ImageDevice::new(fresh.image.clone()));
     let volume = engine.open(device.clone())?;
-    let homes = homes(&volume, scenario.threads)?;
+    let homes = create_homes(&volume, scenario.threads)?;
     let workload = Workload {
         seed,
         threads: homes.len(),
@@ -100,17 +100,6 @@ fn work(fresh: &Fresh, scenario: &Scenario, seed: u64) -> Result<ScenarioResult,
     let tree = |history: &model::History| ObservedTree::of_tree(&history.tree(history.entries.len()));
     let expected = homes.into_iter().zip(worked.histories.iter().map(tree)).collect();
     Ok(ScenarioResult { expected, crashed, unmounted: device.image() })
-}
-
-/// Creates a directory for each thread; a single thread uses the root.
-fn homes(volume: &OpenVolume, threads: usize) -> Result<Vec<u64>, String> {
-    let root = volume.root();
-    if threads == 1 {
-        return Ok(vec![root]);
-    }
-    let new = NewFile { kind: FileKind::Directory, mode: 0o755, uid: 0, gid: 0 };
-    let make = |thread| volume.create(root, format!("home {thread}").as_bytes(), &new);
-    (0..threads).map(make).collect::<Result<_, _>>().map_err(String::from)
 }
 
 /// Judges an image by a kernel mount, and by `xfs_repair` after it.
