@@ -1,8 +1,8 @@
 //! Simulates power cuts at every write of random workloads on Xebec.
 //!
 //! `xebec-crashsim --seed 7` runs one seed, `--seed 7 --runs 100` seeds 7 to 106. A failed state is kept in a folder,
-//! and `xebec-crashsim --judge FOLDER` judges it again. With `--log FILE` each finished seed is recorded in a file, even
-//! if it failed, and the next call continues where this one was stopped.
+//! and `xebec-crashsim --judge FOLDER` judges it again. With `--log FILE` each finished seed is recorded in a file,
+//! even if it failed, and the next call continues where this one was stopped.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;
