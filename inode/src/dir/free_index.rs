@@ -15,7 +15,7 @@ use super::fork::{DirBlockType, DirFork};
 
 /// A data block with enough unused bytes.
 pub(super) struct DataBlockWithSpace<Id> {
-    /// Its number in the data space.
+    /// Block number in the data space.
     pub index: usize,
     /// The free block that has its best.
     pub free_block: Id,

@@ -82,7 +82,7 @@ fn compare(features: u32, mode: u16, make: impl Fn(&Bench, &mut LockedInode)) {
 const BOTH: [u32; 2] = [0, incompat::BIGTIME | incompat::NREXT64];
 
 #[test]
-fn recovery_makes_what_a_write_home_makes_of_every_form() {
+fn recovery_equals_writeback_for_every_fork_format() {
     for features in BOTH {
         compare(features, 0o100_644, |_, locked| {
             locked.set_time(InodeTime::Modify, format::timestamp::Timestamp { seconds: -5, nanoseconds: 6 });
@@ -141,7 +141,7 @@ fn a_fork_is_logged_until_it_is_home_and_then_no_more() {
 }
 
 #[test]
-fn a_write_home_keeps_the_link_of_the_unlinked_list() {
+fn writeback_keeps_the_unlinked_list_pointer() {
     let bench = Bench::new();
     let ino = bench.groups.take_inode();
     let mut slot = bench.slot(ino);
