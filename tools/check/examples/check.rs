@@ -1,6 +1,6 @@
-//! Checks one image and prints what it finds: `cargo run -p xebec-check --example check -- IMAGE [THREADS [MEMORY]]`.
+//! Checks an image and prints the findings: `cargo run -p xebec-check --example check -- IMAGE [THREADS [MEMORY]]`.
 //!
-//! Exit codes as the command's: 0 clean, 4 damaged, 8 cannot be checked.
+//! Exit codes are those of `xebec check`: 0 clean, 4 damaged, 8 cannot be checked.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! One allocation group: its header sectors, its trees, and the counters that tell of them.
+//! One allocation group: its header sectors, its btrees, and their counters.
 
 use base::{AgBlock, AgNumber};
 use format::agf::RawAgf;
@@ -10,44 +10,45 @@ use format::{Damage, Place};
 use crate::freespace;
 use crate::inode_map::AgInodes;
 use crate::inode_trees;
-use crate::ownership::claim::{Claim, coalesce};
+use crate::ownership::claim::{Claim, merge_adjacent};
 use crate::ownership::store::{ClaimBuffer, ClaimStore};
-use crate::tree::{Checked, TreeWalk};
+use crate::tree::{CheckedBtree, TreeSize, TreeWalk};
 use crate::volume::Volume;
 
-/// Where a tree begins.
+/// Root block and height of a btree.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Root {
+pub(crate) struct TreeRoot {
     pub block: AgBlock,
     pub levels: u32,
 }
 
-/// What later phases need of an AG.
+/// The results of an AG that later phases need.
 #[derive(Debug, Default)]
-pub(crate) struct AgTrees {
-    /// The reverse-mapping tree, where there is one that can be walked.
-    pub rmap: Option<Root>,
-    /// The reference-count tree, where there is one that can be walked.
-    pub refcount: Option<Root>,
-    /// Not everything that the AG's own structures own or free is known.
+pub(crate) struct AgSummary {
+    pub number: AgNumber,
+    /// Root of the rmapbt, if it exists and can be walked.
+    pub rmap: Option<TreeRoot>,
+    /// Root of the refcountbt, if it exists and can be walked.
+    pub refcount: Option<TreeRoot>,
+    /// Some metadata or free blocks of the AG are not known.
     pub incomplete: bool,
-    /// Free blocks, those of the AGFL and of the free space trees among them: the AG's part of `fdblocks`.
+    /// Free blocks including those of the AGFL and of the free space btrees: the AG's part of `fdblocks`.
     pub free_blocks: u64,
-    /// Heads of the lists of unlinked inodes, where the AGI could be read.
+    /// Heads of the unlinked lists; empty if the AGI could not be read.
     pub unlinked: Vec<u32>,
-    /// The inodes that its inode tree tells of.
+    /// The inodes of the inobt.
     pub inodes: AgInodes,
 }
 
-/// The work on one AG.
+/// The check of one AG.
 pub(crate) struct AgCheck<'v> {
     pub volume: &'v Volume<'v>,
     pub ag: AgNumber,
-    pub store: &'v ClaimStore,
-    pub buffer: &'v mut ClaimBuffer,
-    /// Blocks of the AG's own trees and headers, joined before they go to the store.
-    pub metadata: Vec<Claim>,
-    pub trees: AgTrees,
+    store: &'v ClaimStore,
+    buffer: &'v mut ClaimBuffer,
+    /// Claims of the AG's headers and btrees, which are merged before they go to the store.
+    metadata: Vec<Claim>,
+    pub summary: AgSummary,
 }
 
 impl<'v> AgCheck<'v> {
@@ -57,58 +58,59 @@ impl<'v> AgCheck<'v> {
         store: &'v ClaimStore,
         buffer: &'v mut ClaimBuffer,
     ) -> Self {
-        Self { volume, ag, store, buffer, metadata: Vec::new(), trees: AgTrees::default() }
+        let summary = AgSummary { number: ag, ..AgSummary::default() };
+        Self { volume, ag, store, buffer, metadata: Vec::new(), summary }
     }
 
-    /// Checks headers and trees, and claims every block that they own or free.
-    pub fn run(mut self) -> AgTrees {
+    /// Checks headers and btrees, and claims their blocks and the free blocks.
+    pub fn run(mut self) -> AgSummary {
         let geometry = &self.volume.geometry;
-        self.own(AgBlock(0), geometry.ag_header_blocks(), rmap::OWNER_FS);
-        self.own_log();
+        self.claim_metadata(AgBlock(0), geometry.ag_header_blocks(), rmap::OWNER_FS);
+        self.claim_log();
         match self.read_agf() {
             Some(agf) => {
                 freespace::check(&mut self, &agf);
                 self.check_rmap(&agf);
                 self.check_refcount(&agf);
             }
-            None => self.trees.incomplete = true,
+            None => self.summary.incomplete = true,
         }
         match self.read_agi() {
             Some(agi) => inode_trees::check(&mut self, &agi),
             None => {
-                self.trees.incomplete = true;
-                self.volume.miss_owners();
-                self.volume.miss_names();
+                self.summary.incomplete = true;
+                self.volume.set_owners_missing();
+                self.volume.set_names_missing();
             }
         }
-        self.hand_over_metadata();
-        self.trees
+        self.store_metadata_claims();
+        self.summary
     }
 
-    /// Claims blocks for the AG's metadata.
-    pub fn own(&mut self, start: AgBlock, count: u32, owner: i64) {
+    /// Claims blocks for metadata of the AG.
+    pub fn claim_metadata(&mut self, start: AgBlock, count: u32, owner: i64) {
         self.metadata.push(Claim::metadata(self.ag, start, count, owner));
     }
 
-    /// Hands claims over that need no joining.
+    /// Stores a claim that need not be merged with others.
     pub fn claim(&mut self, claim: Claim) {
         self.buffer.push(self.store, claim);
     }
 
-    fn hand_over_metadata(&mut self) {
+    fn store_metadata_claims(&mut self) {
         let mut metadata = std::mem::take(&mut self.metadata);
         metadata.sort_unstable();
-        coalesce(&mut metadata);
+        merge_adjacent(&mut metadata);
         metadata.into_iter().for_each(|claim| self.claim(claim));
     }
 
-    fn own_log(&mut self) {
+    fn claim_log(&mut self) {
         let geometry = &self.volume.geometry;
         let Some((ag, start)) = geometry.log_start.and_then(|start| geometry.split_fs_block(start)) else {
             return;
         };
         if ag == self.ag {
-            self.own(start, geometry.log_blocks, rmap::OWNER_LOG);
+            self.claim_metadata(start, geometry.log_blocks, rmap::OWNER_LOG);
         }
     }
 
@@ -126,7 +128,7 @@ impl<'v> AgCheck<'v> {
         if let Err(damage) = RawAgf::verify(&bytes, &self.volume.geometry, self.ag) {
             self.error(damage);
         }
-        // A field that is wrong does not keep the others from being followed; a sector that is no AGF does.
+        // The AGF is used in spite of a wrong field, unless the magic number is wrong.
         let agf = RawAgf::view(&bytes).filter(|agf| agf.magicnum.get() == format::agf::MAGIC)?;
         self.volume.check_lsn(self.place(), RawAgf::NAME, agf.lsn.get());
         Some(*agf)
@@ -142,34 +144,33 @@ impl<'v> AgCheck<'v> {
         Some(*agi)
     }
 
-    /// A root from a header, where it can be walked at all. That it can not has been reported with the header.
-    pub fn root(&mut self, block: u32, levels: u32) -> Option<Root> {
+    /// The root of a btree as a header gives it; `None` if it is not usable, which was reported with the header.
+    pub fn root(&mut self, block: u32, levels: u32) -> Option<TreeRoot> {
         let block = AgBlock(block);
         let usable = self.volume.geometry.ag_block_is_usable(self.ag, block);
-        let root = (usable && (1..=MAX_LEVELS).contains(&levels)).then_some(Root { block, levels });
-        self.trees.incomplete |= root.is_none();
+        let root = (usable && (1..=MAX_LEVELS).contains(&levels)).then_some(TreeRoot { block, levels });
+        self.summary.incomplete |= root.is_none();
         root
     }
 
-    /// Walks a whole tree: claims its blocks for `owner`, hands each leaf's records to `each`, returns how many
-    /// blocks the tree has and whether all of it could be read.
-    pub fn walk<T: Checked>(
+    /// Walks a whole btree: claims its blocks for `owner` and calls `visit` with the records of each leaf.
+    pub fn walk<T: CheckedBtree>(
         &mut self,
-        root: Root,
+        root: TreeRoot,
         owner: i64,
-        mut each: impl FnMut(&mut Self, &[T::Record]),
-    ) -> Walked {
+        mut visit: impl FnMut(&mut Self, &[T::Record]),
+    ) -> TreeSize {
         let volume = self.volume;
         let mut tree = TreeWalk::<T>::new(volume);
-        let mut entered = Vec::new();
-        tree.begin(self.ag, root.block, root.levels, &mut |_, block| entered.push(block));
-        while tree.next_leaf(&mut |_, block| entered.push(block)) {
-            each(self, tree.records());
+        let mut blocks = Vec::new();
+        tree.begin(self.ag, root, &mut |_, block| blocks.push(block));
+        while tree.next_leaf(&mut |_, block| blocks.push(block)) {
+            visit(self, tree.records());
         }
-        let blocks = entered.len() as u64;
-        entered.into_iter().for_each(|block| self.own(block, 1, owner));
-        self.trees.incomplete |= tree.is_incomplete();
-        Walked { blocks, complete: !tree.is_incomplete() }
+        let size = TreeSize { blocks: blocks.len() as u64, complete: !tree.is_incomplete() };
+        blocks.into_iter().for_each(|block| self.claim_metadata(block, 1, owner));
+        self.summary.incomplete |= !size.complete;
+        size
     }
 
     fn check_rmap(&mut self, agf: &RawAgf) {
@@ -177,12 +178,12 @@ impl<'v> AgCheck<'v> {
             return;
         }
         let Some(root) = self.root(agf.rmaproot.get(), agf.rmaplevel.get()) else { return };
-        let walked = self.walk::<RmapBt>(root, rmap::OWNER_AG, |this, records| {
+        let size = self.walk::<RmapBt>(root, rmap::OWNER_AG, |this, records| {
             records.iter().for_each(|record| this.check_rmap_record(record));
         });
-        self.trees.rmap = Some(root);
-        if walked.complete {
-            self.compare("AGF", "rmapblocks", walked.blocks, agf.rmapblocks.get());
+        self.summary.rmap = Some(root);
+        if size.complete {
+            self.compare("AGF", "rmapblocks", size.blocks, agf.rmapblocks.get());
         }
     }
 
@@ -191,13 +192,13 @@ impl<'v> AgCheck<'v> {
         let length = u64::from(self.volume.geometry.ag_length(self.ag));
         let fits = count > 0 && u64::from(start) + u64::from(count) <= length;
         let owner = record.owner.get() as i64;
-        let known = owner >= 0 || (rmap::OWNER_COW..=rmap::OWNER_FS).contains(&owner);
+        let owner_is_known = owner >= 0 || (rmap::OWNER_COW..=rmap::OWNER_FS).contains(&owner);
         let offset = record.offset.get();
-        let spare = offset & !(rmap::ATTR_FORK | rmap::BMBT_BLOCK | rmap::UNWRITTEN | rmap::OFFSET_MASK);
-        let plain = owner >= 0 || offset == 0;
-        if !(fits && known && spare == 0 && plain) {
+        let unknown = offset & !(rmap::ATTR_FORK | rmap::BMBT_BLOCK | rmap::UNWRITTEN | rmap::OFFSET_MASK);
+        let offset_is_valid = unknown == 0 && (owner >= 0 || offset == 0);
+        if !(fits && owner_is_known && offset_is_valid) {
             let place = Place::block(self.ag, AgBlock(start));
-            let found = Claim::of_mapping(self.ag, record);
+            let found = Claim::of_rmap(self.ag, record);
             let expected = "blocks within the AG, a known owner, known flags";
             let found = format!("{found} (offset {offset:#x})");
             self.volume.error(place, Damage::new(<RmapBt as btree::Btree>::NAME, "record", expected, found));
@@ -209,12 +210,12 @@ impl<'v> AgCheck<'v> {
             return;
         }
         let Some(root) = self.root(agf.refcntroot.get(), agf.refcntlevel.get()) else { return };
-        let walked = self.walk::<btree::RefcountBt>(root, rmap::OWNER_REFC, |this, records| {
+        let size = self.walk::<btree::RefcountBt>(root, rmap::OWNER_REFC, |this, records| {
             records.iter().for_each(|record| this.check_refcount_record(record));
         });
-        self.trees.refcount = Some(root);
-        if walked.complete {
-            self.compare("AGF", "refcntblocks", walked.blocks, agf.refcntblocks.get());
+        self.summary.refcount = Some(root);
+        if size.complete {
+            self.compare("AGF", "refcntblocks", size.blocks, agf.refcntblocks.get());
         }
     }
 
@@ -226,9 +227,9 @@ impl<'v> AgCheck<'v> {
         let fits = count > 0
             && self.volume.geometry.ag_block_is_usable(self.ag, block)
             && end <= u64::from(self.volume.geometry.ag_length(self.ag));
-        let counted = if staging { record.refcount.get() == 1 } else { record.refcount.get() >= 2 };
-        if !(fits && counted) {
-            let expected = "blocks within the AG, 2 owners or more, 1 for staging";
+        let count_is_valid = if staging { record.refcount.get() == 1 } else { record.refcount.get() >= 2 };
+        if !(fits && count_is_valid) {
+            let expected = "blocks within the AG, with at least 2 owners (CoW staging: 1)";
             let found = format!("{block:#x} for {count} blocks, {} owners", record.refcount.get());
             let place = Place::block(self.ag, block);
             self.volume.error(
@@ -237,11 +238,11 @@ impl<'v> AgCheck<'v> {
             );
         }
         if fits && staging {
-            self.own(block, count, rmap::OWNER_COW);
+            self.claim_metadata(block, count, rmap::OWNER_COW);
         }
     }
 
-    /// Compares a counter of a header with what was counted.
+    /// Compares a counter of a header with the counted value.
     pub fn compare(&self, structure: &'static str, field: &'static str, counted: u64, stored: u32) {
         if counted != u64::from(stored) {
             self.error(Damage::new(structure, field, counted, stored));
@@ -255,11 +256,4 @@ impl<'v> AgCheck<'v> {
     pub fn error(&self, damage: Damage) {
         self.volume.error(self.place(), damage);
     }
-}
-
-/// What a walk of a whole tree found.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Walked {
-    pub blocks: u64,
-    pub complete: bool,
 }

@@ -1,4 +1,4 @@
-//! Extended attributes of one inode, in each form: names, values, access control lists, parent pointers.
+//! Extended attributes of one inode, in every format: names, values, access control lists, parent pointers.
 
 use base::{FileBlock, Ino};
 use format::attr::leaf::{AttrLeaf, AttrLeafEntry};
@@ -10,96 +10,85 @@ use format::inode::{Dinode, Fork, ForkKind};
 use format::{Damage, Place};
 
 use crate::block_map::{Batch, BlockMap};
-use crate::hash_tree::{HashTree, LeafEnds};
+use crate::hash_tree::{HashTree, LeafSummary};
 use crate::parents;
 use crate::volume::Volume;
 
 const NAME: &str = "extended attributes";
 const ACL: &str = "access control list";
 
-/// Checks attributes, one inode after the other, with the same buffers.
+/// Checks the attributes of inodes, one after the other, with the same buffers.
 #[derive(Default)]
 pub(crate) struct AttrCheck {
     tree: HashTree,
     value: Batch,
 }
 
-/// What the attributes of an inode amount to.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct AttrTotal {
-    /// Sum of the fingerprints of parent pointers.
-    pub parents: u64,
-    /// Blocks of remote values.
-    remote_blocks: u64,
-    /// An attribute is half written or half removed.
-    incomplete: bool,
-    damaged: bool,
-}
-
-/// Attributes of one hash, of the leaf before.
+/// The attributes with the last hash of the previous leaf.
 #[derive(Default)]
-struct Run {
+struct LastHash {
     hash: u32,
     keys: Vec<Vec<u8>>,
 }
 
-/// One inode under check.
-struct Subject<'s> {
+/// The attributes of one inode.
+struct InodeAttrs<'s> {
     volume: &'s Volume<'s>,
     ino: Ino,
     blocks: &'s BlockMap,
-    total: AttrTotal,
+    /// Sum of the fingerprints of parent pointers.
+    parents: u64,
+    /// Blocks of remote values.
+    remote_blocks: u64,
+    /// Some attribute is incomplete.
+    incomplete: bool,
+    damaged: bool,
 }
 
 impl AttrCheck {
-    /// Checks the attributes of an inode; `blocks` are those of its attribute fork, all of which could be followed.
-    pub fn run(&mut self, volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &BlockMap) -> AttrTotal {
-        let mut subject = Subject { volume, ino, blocks, total: AttrTotal::default() };
+    /// Checks the attributes of an inode. `blocks` is the block map of its attribute fork, which could be read.
+    /// Returns the sum of the fingerprints of its parent pointers.
+    pub fn run(&mut self, volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &BlockMap) -> u64 {
+        let (parents, remote_blocks, incomplete, damaged) = (0, 0, false, false);
+        let mut attrs = InodeAttrs { volume, ino, blocks, parents, remote_blocks, incomplete, damaged };
         match inode.fork(ForkKind::Attr, &volume.geometry) {
-            Ok(Some(Fork::Local(bytes))) => subject.check_shortform(bytes),
-            Ok(Some(Fork::Extents(_) | Fork::Btree(_))) => self.check_blocks(&mut subject),
-            _ => (), // there are none, or the fork was reported
+            Ok(Some(Fork::Local(bytes))) => attrs.check_shortform(bytes),
+            Ok(Some(Fork::Extents(_) | Fork::Btree(_))) => self.check_blocks(&mut attrs),
+            _ => (), // no attributes, or the damage of the fork was reported
         }
-        subject.total
+        attrs.parents
     }
 
-    fn check_blocks(&mut self, subject: &mut Subject<'_>) {
-        let (volume, blocks) = (subject.volume, subject.blocks);
-        let all = FileBlock(0)..FileBlock(u64::MAX);
-        let mapped = blocks.count(all);
+    fn check_blocks(&mut self, attrs: &mut InodeAttrs<'_>) {
+        let (volume, blocks) = (attrs.volume, attrs.blocks);
+        let mapped = blocks.count(FileBlock(0)..FileBlock(u64::MAX));
         if mapped == 0 {
-            return; // an attribute fork that was made, and nothing in it yet
+            return; // a fork that does not have attributes yet
         }
-        let mut run = Run::default();
+        let mut last = LastHash::default();
         let value = &mut self.value;
-        let mut visit = |bytes: &[u8], at: ForkBlock| subject.check_leaf(bytes, at, &mut run, value);
+        let mut visit = |bytes: &[u8], at: ForkBlock| attrs.check_leaf(bytes, at, &mut last, value);
         let tree = self.tree.walk(volume, blocks, DaTree::Attr, FileBlock(0), mapped, &mut visit);
-        let total = subject.total;
-        let used = tree.blocks + total.remote_blocks;
-        if tree.complete && !total.incomplete && !total.damaged && used != mapped {
-            subject.tell(Damage::new(
-                NAME,
-                "extents",
-                format_args!("{used} blocks, as many as are used"),
-                mapped,
-            ));
+        let used = tree.blocks + attrs.remote_blocks;
+        if tree.complete && !attrs.incomplete && !attrs.damaged && used != mapped {
+            attrs.report(Damage::new(NAME, "extents", format_args!("{used} blocks, all in use"), mapped));
         }
     }
 }
 
-impl Subject<'_> {
+impl InodeAttrs<'_> {
     fn check_shortform(&mut self, bytes: &[u8]) {
-        let form = match AttrShortform::verify(bytes, &self.volume.geometry) {
-            Ok(form) => form,
-            Err(damage) => return self.tell(damage),
+        let shortform = match AttrShortform::verify(bytes, &self.volume.geometry) {
+            Ok(shortform) => shortform,
+            Err(damage) => return self.report(damage),
         };
-        if let Err(damage) = form.audit() {
-            return self.tell(damage);
+        if let Err(damage) = shortform.audit() {
+            return self.report(damage);
         }
-        let attrs = || form.entries().flatten();
+        let attrs = || shortform.entries().flatten();
         for (n, attr) in attrs().enumerate() {
             if attrs().take(n).any(|other| same_name(&attr, &other)) {
-                self.tell_duplicate(&attr);
+                self.report_duplicate(&attr);
             }
             self.check_attr(&attr, None);
         }
@@ -109,75 +98,66 @@ impl Subject<'_> {
         &mut self,
         bytes: &[u8],
         at: ForkBlock,
-        run: &mut Run,
+        last: &mut LastHash,
         value: &mut Batch,
-    ) -> Option<LeafEnds> {
+    ) -> Option<LeafSummary> {
         let volume = self.volume;
         let leaf = AttrLeaf::verify(bytes, &volume.geometry, at);
         let leaf = match leaf.and_then(|leaf| leaf.audit().map(|()| leaf)) {
             Ok(leaf) => leaf,
             Err(damage) => {
-                self.total.damaged = true;
+                self.damaged = true;
                 volume.error(at.place(), damage);
                 return None;
             }
         };
-        if leaf.entries.first().is_some_and(|first| first.hashval.get() < run.hash) {
-            let expected = format!("at least {:#x}, the last of the leaf to the left", run.hash);
+        if leaf.entries.first().is_some_and(|first| first.hashval.get() < last.hash) {
+            let expected = format!("at least {:#x}, the last hash of the left sibling", last.hash);
             volume.error(at.place(), Damage::new("attribute leaf", "hashval", expected, "a lower hash"));
         }
-        for alike in leaf.entries.chunk_by(|left, right| left.hashval == right.hashval) {
-            self.check_alike(&leaf, alike, run);
+        for same_hash in leaf.entries.chunk_by(|left, right| left.hashval == right.hashval) {
+            self.check_same_hash(&leaf, same_hash, last);
         }
         for attr in leaf.attrs().flatten() {
             self.check_attr(&attr, Some(value));
         }
-        Some(LeafEnds { last_hash: leaf.last_hash(), empty: leaf.entries.is_empty() })
+        Some(LeafSummary { last_hash: leaf.last_hash(), empty: leaf.entries.is_empty() })
     }
 
-    /// Names of one hash are compared with each other, and with those that the leaf to the left ended with.
-    fn check_alike(&self, leaf: &AttrLeaf<'_>, alike: &[AttrLeafEntry], run: &mut Run) {
-        let Some(hash) = alike.first().map(|entry| entry.hashval.get()) else { return };
-        let last = leaf.last_hash() == hash;
-        if run.hash != hash {
-            run.keys.clear();
+    /// Compares names of one hash with each other, and with those at the end of the left sibling.
+    fn check_same_hash(&self, leaf: &AttrLeaf<'_>, same_hash: &[AttrLeafEntry], last: &mut LastHash) {
+        let Some(hash) = same_hash.first().map(|entry| entry.hashval.get()) else { return };
+        if last.hash != hash {
+            last.keys.clear();
         }
-        if alike.len() == 1 && run.keys.is_empty() && !last {
+        if same_hash.len() == 1 && last.keys.is_empty() && leaf.last_hash() != hash {
             return;
         }
-        run.hash = hash;
-        // What a change left that was cut off stands beside what it was to be replaced by, or to replace.
-        let whole = alike.iter().filter_map(|entry| leaf.attr(entry).ok()).filter(|attr| !attr.incomplete);
-        run.keys.extend(whole.map(|attr| key(&attr)));
-        run.keys.sort_unstable();
-        if run.keys.windows(2).any(|pair| matches!(pair, [left, right] if left == right)) {
-            let found = format!("one twice, of hash {hash:#x}");
-            self.tell(Damage::new(NAME, "name", "each name once in its namespace", found));
+        last.hash = hash;
+        // An interrupted replacement leaves an incomplete attribute of the same name.
+        let attrs = same_hash.iter().filter_map(|entry| leaf.attr(entry).ok());
+        last.keys.extend(attrs.filter(|attr| !attr.incomplete).map(|attr| key(&attr)));
+        last.keys.sort_unstable();
+        if last.keys.windows(2).any(|pair| matches!(pair, [left, right] if left == right)) {
+            let found = format!("a duplicate with hash {hash:#x}");
+            self.report(Damage::new(NAME, "name", "unique in its namespace", found));
         }
     }
 
     fn check_attr(&mut self, attr: &Attr<'_>, value: Option<&mut Batch>) {
         if attr.incomplete {
-            self.total.incomplete = true;
-            let damage = Damage::new(
-                NAME,
-                "flags",
-                "complete attributes",
-                format_args!("\"{}\" incomplete", attr.name.escape_ascii()),
-            );
-            return self.volume.unfinished(Place::ino(self.ino), damage);
+            self.incomplete = true;
+            let found = format_args!("INCOMPLETE of \"{}\"", attr.name.escape_ascii()).to_string();
+            let damage = Damage::new(NAME, "flags", "no INCOMPLETE flag", found);
+            return self.volume.report_unrecovered(Place::ino(self.ino), damage);
         }
         if attr.namespace == Namespace::Parent {
             if !self.volume.geometry.features.parent() {
-                self.tell(Damage::new(
-                    NAME,
-                    "flags",
-                    "no parent pointer without the feature",
-                    "a parent pointer",
-                ));
+                let expected = "no parent pointer without the feature";
+                self.report(Damage::new(NAME, "flags", expected, "a parent pointer"));
             }
-            let print = parents::of_attr(attr, &self.volume.geometry);
-            self.total.parents = self.total.parents.wrapping_add(print);
+            let fingerprint = parents::of_attr(attr, &self.volume.geometry);
+            self.parents = self.parents.wrapping_add(fingerprint);
         }
         let is_acl = acl::linux_name(attr.namespace, attr.name).is_some();
         match (attr.value, value) {
@@ -192,67 +172,65 @@ impl Subject<'_> {
     fn check_value(&mut self, first: FileBlock, length: u32, is_acl: bool, batch: &mut Batch) {
         let volume = self.volume;
         let count = remote::block_count(length, &volume.geometry);
-        self.total.remote_blocks += u64::from(count);
-        // At most 65536 bytes, which is the most that a list has.
-        let mut whole = Vec::new();
+        self.remote_blocks += u64::from(count);
+        // The value of an access control list, at most 65536 bytes.
+        let mut acl_value = Vec::new();
         let mut offset = 0;
         for n in 0..u64::from(count) {
             let block = FileBlock(first.get() + n);
             let Some(at) = self.blocks.read_one(volume, "remote attribute value", 0, block, batch) else {
-                self.total.damaged = true;
+                self.damaged = true;
                 return;
             };
             match remote::verify(&batch.bytes, &volume.geometry, at, offset, length) {
                 Ok(part) => {
                     offset += part.len() as u32;
                     if is_acl {
-                        whole.extend_from_slice(part);
+                        acl_value.extend_from_slice(part);
                     }
                 }
                 Err(damage) => {
-                    self.total.damaged = true;
+                    self.damaged = true;
                     return volume.error(at.place(), damage);
                 }
             }
         }
         if is_acl {
-            self.check_acl(&whole);
+            self.check_acl(&acl_value);
         }
     }
 
     fn check_acl(&self, value: &[u8]) {
         if let Err(damage) = acl::entries(value).and_then(check_acl_entries) {
-            self.tell(damage);
+            self.report(damage);
         }
     }
 
     #[cold]
-    fn tell_duplicate(&self, attr: &Attr<'_>) {
-        let found = format!("\"{}\" twice", attr.name.escape_ascii());
-        self.tell(Damage::new(NAME, "name", "each name once in its namespace", found));
+    fn report_duplicate(&self, attr: &Attr<'_>) {
+        let found = format!("a duplicate of \"{}\"", attr.name.escape_ascii());
+        self.report(Damage::new(NAME, "name", "unique in its namespace", found));
     }
 
     #[cold]
-    fn tell(&self, damage: Damage) {
+    fn report(&self, damage: Damage) {
         self.volume.error(Place::ino(self.ino), damage);
     }
 }
 
-/// The owner, the group and everybody else once each; a mask where users or groups are named.
+/// Checks that the entries of the owning user, the owning group and others exist once each, and that there is a mask
+/// if there are named users or groups.
 fn check_acl_entries(entries: &[acl::AclEntry]) -> Result<(), Damage> {
     use acl::tag;
     let count = |tag| entries.iter().filter(|entry| entry.ae_tag.get() == tag).count();
-    let once = [tag::USER_OBJ, tag::GROUP_OBJ, tag::OTHER].iter().all(|tag| count(*tag) == 1);
-    format::ensure!(once || entries.is_empty(), ACL, "ae_tag", "owner, group and others once each", "not so");
-    let named = count(tag::USER) + count(tag::GROUP) > 0;
+    let base = [tag::USER_OBJ, tag::GROUP_OBJ, tag::OTHER].map(count);
+    let expected = "one entry each of owner, group and others";
+    format::ensure!(base == [1; 3] || entries.is_empty(), ACL, "ae_tag", expected, format_args!("{base:?}"));
+    let named = count(tag::USER) + count(tag::GROUP);
     let masks = count(tag::MASK);
-    format::ensure!(
-        masks <= 1 && (masks == 1 || !named),
-        ACL,
-        "ae_tag",
-        "one mask beside named users",
-        masks
-    );
+    let masks_are_valid = masks == 1 || masks == 0 && named == 0;
+    let expected = "one mask (none without named users and groups)";
+    format::ensure!(masks_are_valid, ACL, "ae_tag", expected, format_args!("{masks} masks"));
     Ok(())
 }
 
@@ -261,7 +239,7 @@ fn same_name(left: &Attr<'_>, right: &Attr<'_>) -> bool {
     (left.namespace, left.name) == (right.namespace, right.name) && (!parent || left.value == right.value)
 }
 
-/// What must be unique: namespace and name; of a parent pointer, the parent too.
+/// The bytes that must be unique: namespace and name, and the value of a parent pointer.
 fn key(attr: &Attr<'_>) -> Vec<u8> {
     let mut key = vec![attr.namespace as u8];
     key.extend_from_slice(attr.name);

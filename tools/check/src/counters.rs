@@ -1,13 +1,13 @@
-//! The superblock's counters against what the allocation groups hold.
+//! The superblock's counters, compared with the allocation groups.
 
 use base::AgNumber;
 use format::{Damage, Place};
 
-use crate::ag::AgTrees;
+use crate::ag::AgSummary;
 use crate::volume::Volume;
 
-/// Compares inode and block counters. They are not logged, so that they lag behind a log that was replayed.
-pub(crate) fn check(volume: &Volume<'_>, ags: &[AgTrees]) {
+/// Compares inode and block counters. They are not logged (lazysbcount), so they may be old after a log was replayed.
+pub(crate) fn check(volume: &Volume<'_>, ags: &[AgSummary]) {
     if ags.iter().any(|ag| ag.incomplete) {
         return;
     }
@@ -22,10 +22,10 @@ pub(crate) fn check(volume: &Volume<'_>, ags: &[AgTrees]) {
         ("ifree", free, volume.raw.ifree.get()),
         ("fdblocks", blocks, volume.raw.fdblocks.get()),
     ] {
-        if counted == stored {
-            continue;
+        if counted != stored {
+            let damage = Damage::new("superblock", field, counted, stored);
+            volume.report_unrecovered(Place::ag(AgNumber(0)), damage);
         }
-        volume.unfinished(Place::ag(AgNumber(0)), Damage::new("superblock", field, counted, stored));
     }
     let stored = volume.raw.frextents.get();
     if stored != 0 {

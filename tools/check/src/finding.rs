@@ -1,12 +1,12 @@
-//! What the checker says: one finding, how bad it is, and how findings reach the caller in a fixed order.
+//! Findings: their severity, their order, and the interface that receives them.
 //!
 //! # Invariants
-//! The order of findings depends on the volume alone, not on threads: they are gathered per phase and handed over
-//! sorted. A flood is cut per kind (severity, structure and field): the first ones in that order are kept, the rest
-//! is counted.
+//! The order of findings depends on the volume only, not on threads: the findings of a phase are collected, sorted and
+//! then reported. Their number is limited per kind (severity, structure and field): the first ones in that order are
+//! kept, the rest is counted.
 //!
 //! # Locking
-//! One mutex around what was found. Healthy volumes never take it.
+//! One mutex around the collected findings. It is not taken for healthy volumes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,12 +14,12 @@ use std::sync::{Mutex, PoisonError};
 
 use format::{Damage, Place};
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Something is damaged.
+    /// Damage.
     Error,
-    /// Legal, but not as it should be: what the next mount puts right, or a copy that lags behind.
+    /// Valid, but unusual: what the next mount corrects, or an old value in a copy.
     Warning,
 }
 
@@ -32,14 +32,14 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One thing that is wrong, and where.
+/// One damaged or unusual field, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// Where it lies.
+    /// AG, block or inode.
     pub place: Place,
-    /// Structure, field, what was expected and what was found.
+    /// Structure, field, expected and found value.
     pub damage: Damage,
 }
 
@@ -49,57 +49,58 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Findings of one kind that were counted but not handed over, because there were too many.
+/// Findings of one kind that were counted and not reported, because there were too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suppressed {
-    /// How bad they are.
+    /// Severity.
     pub severity: Severity,
-    /// Their structure.
+    /// Structure.
     pub structure: &'static str,
-    /// Their field.
+    /// Field.
     pub field: &'static str,
-    /// How many.
+    /// Number of suppressed findings.
     pub count: u64,
 }
 
-/// Who listens to a check.
+/// Receives findings and progress, and can cancel the check.
 pub trait Observer: Sync {
-    /// A finding. Called from one thread, in the same order for the same volume.
+    /// Receives a finding. Called from one thread, in the same order for the same volume.
     fn finding(&self, finding: &Finding);
-    /// More of a kind than [`Options::findings_per_kind`](crate::Options::findings_per_kind): follows the ones handed
-    /// over.
+    /// Receives the number of findings beyond [`Options::findings_per_kind`](crate::Options::findings_per_kind) of one
+    /// kind. Called after the findings of a phase.
     fn suppressed(&self, _suppressed: &Suppressed) {}
-    /// How far the check is. Called from any thread.
+    /// Receives the progress of a phase. Called from any thread.
     fn progress(&self, _progress: &crate::Progress) {}
-    /// Asked now and then; `true` ends the check with [`CheckError::Cancelled`](crate::CheckError::Cancelled).
+    /// Called repeatedly; `true` ends the check with [`CheckError::Cancelled`](crate::CheckError::Cancelled).
     fn is_cancelled(&self) -> bool {
         false
     }
 }
 
+/// Findings are counted and limited per kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind {
+struct FindingKind {
     severity: Severity,
     structure: &'static str,
     field: &'static str,
 }
 
-/// Place first, so that a reader walks the volume; then the texts, to make the order total.
-type Key = (Place, String, String);
+/// Place first, so that findings follow the layout of the volume; then the texts, to make the order total.
+type SortKey = (Place, String, String);
 
 #[derive(Default)]
-struct Bucket {
-    kept: BTreeMap<Key, Finding>,
+struct FindingsOfKind {
+    kept: BTreeMap<SortKey, Finding>,
     total: u64,
 }
 
-/// Gathers the findings of one phase.
+/// Collects the findings of one phase.
 pub(crate) struct Findings {
-    per_kind: usize,
-    kinds: Mutex<BTreeMap<Kind, Bucket>>,
+    max_per_kind: usize,
+    kinds: Mutex<BTreeMap<FindingKind, FindingsOfKind>>,
 }
 
-/// How many findings there were, the suppressed ones included.
+/// Number of findings by severity, including suppressed ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Errors.
@@ -109,17 +110,17 @@ pub struct Counts {
 }
 
 impl Findings {
-    pub fn new(per_kind: usize) -> Self {
-        Self { per_kind: per_kind.max(1), kinds: Mutex::default() }
+    pub fn new(max_per_kind: usize) -> Self {
+        Self { max_per_kind: max_per_kind.max(1), kinds: Mutex::default() }
     }
 
-    /// Records damage.
+    /// Adds an error.
     #[cold]
     pub fn error(&self, place: Place, damage: Damage) {
         self.add(Finding { severity: Severity::Error, place, damage });
     }
 
-    /// Records what is only noteworthy.
+    /// Adds a warning.
     #[cold]
     pub fn warn(&self, place: Place, damage: Damage) {
         self.add(Finding { severity: Severity::Warning, place, damage });
@@ -127,33 +128,34 @@ impl Findings {
 
     fn add(&self, finding: Finding) {
         let damage = &finding.damage;
-        let kind = Kind { severity: finding.severity, structure: damage.structure(), field: damage.field() };
+        let (structure, field) = (damage.structure(), damage.field());
+        let kind = FindingKind { severity: finding.severity, structure, field };
         let key = (finding.place, damage.found().to_owned(), damage.expected().to_owned());
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
-        let bucket = kinds.entry(kind).or_default();
-        bucket.total += 1;
-        bucket.kept.insert(key, finding);
-        if bucket.kept.len() > self.per_kind {
-            bucket.kept.pop_last();
+        let of_kind = kinds.entry(kind).or_default();
+        of_kind.total += 1;
+        of_kind.kept.insert(key, finding);
+        if of_kind.kept.len() > self.max_per_kind {
+            of_kind.kept.pop_last();
         }
     }
 
-    /// Hands over what was gathered, ordered by place, and forgets it.
-    pub fn hand_over(&self, observer: &dyn Observer, counts: &mut Counts) {
+    /// Passes the collected findings to the observer, ordered by place, and removes them.
+    pub fn report(&self, observer: &dyn Observer, counts: &mut Counts) {
         let kinds = std::mem::take(&mut *self.kinds.lock().unwrap_or_else(PoisonError::into_inner));
         let mut all = Vec::new();
         let mut suppressed = Vec::new();
-        for (kind, bucket) in kinds {
+        for (kind, FindingsOfKind { kept, total }) in kinds {
             match kind.severity {
-                Severity::Error => counts.errors += bucket.total,
-                Severity::Warning => counts.warnings += bucket.total,
+                Severity::Error => counts.errors += total,
+                Severity::Warning => counts.warnings += total,
             }
-            let rest = bucket.total - bucket.kept.len() as u64;
-            if rest > 0 {
-                let Kind { severity, structure, field } = kind;
-                suppressed.push(Suppressed { severity, structure, field, count: rest });
+            let count = total - kept.len() as u64;
+            if count > 0 {
+                let FindingKind { severity, structure, field } = kind;
+                suppressed.push(Suppressed { severity, structure, field, count });
             }
-            all.extend(bucket.kept.into_values().map(|finding| (kind, finding)));
+            all.extend(kept.into_values().map(|finding| (kind, finding)));
         }
         // Stable: equal places and kinds keep the order of their texts.
         all.sort_by_key(|(kind, finding)| (finding.place, *kind));
@@ -168,9 +170,9 @@ mod tests {
     use base::AgNumber;
 
     #[derive(Default)]
-    struct Heard(Mutex<Vec<String>>);
+    struct Recorder(Mutex<Vec<String>>);
 
-    impl Observer for Heard {
+    impl Observer for Recorder {
         fn finding(&self, finding: &Finding) {
             self.0.lock().unwrap().push(finding.to_string());
         }
@@ -180,23 +182,23 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_places_are_kept_whatever_the_order_of_discovery() {
-        let hear = |order: &[u32]| {
+    fn the_first_places_are_kept_in_any_order_of_discovery() {
+        let report = |order: &[u32]| {
             let findings = Findings::new(2);
             for ag in order {
                 findings.error(Place::ag(AgNumber(*ag)), Damage::new("AGF", "length", 1, 2));
             }
-            let (heard, mut counts) = (Heard::default(), Counts::default());
-            findings.hand_over(&heard, &mut counts);
+            let (recorder, mut counts) = (Recorder::default(), Counts::default());
+            findings.report(&recorder, &mut counts);
             assert_eq!(counts, Counts { errors: order.len() as u64, warnings: 0 });
-            heard.0.into_inner().unwrap()
+            recorder.0.into_inner().unwrap()
         };
         let expected = [
             "error: AG 0: AGF: length is 2, expected 1",
             "error: AG 1: AGF: length is 2, expected 1",
             "2 more",
         ];
-        assert_eq!(hear(&[3, 1, 0, 2]), expected);
-        assert_eq!(hear(&[0, 1, 2, 3]), expected);
+        assert_eq!(report(&[3, 1, 0, 2]), expected);
+        assert_eq!(report(&[0, 1, 2, 3]), expected);
     }
 }

@@ -1,11 +1,11 @@
-//! What is known of every inode: a byte of state and a count of links, found by inode number.
+//! The inode map: a byte of state and a link count of every inode, by inode number.
 //!
 //! # Invariants
-//! Five bytes per inode of a chunk (thirteen where there are parent pointers), and 24 per chunk. Chunks of an AG are
-//! in order and do not overlap, so that a search finds the one chunk of an inode.
+//! Memory: five bytes per inode of a chunk (thirteen with parent pointers), and 24 per chunk. The chunks of an AG are
+//! sorted and do not overlap, so a binary search finds the chunk of an inode.
 //!
 //! # Locking
-//! None: states and counts are atomics of their own, and phases are separated by the end of their threads.
+//! None: states and counts are independent atomics, and a phase begins after the threads of the previous one ended.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -22,23 +22,23 @@ pub(crate) struct Chunk {
     pub start: AgIno,
     /// A bit for each inode that exists.
     pub present: u64,
-    /// A bit for each inode that is free, as the tree says.
+    /// A bit for each inode that is free according to the inobt.
     pub free: u64,
 }
 
 /// Bits of an inode's state.
 pub(crate) mod state {
-    /// The directory entry's file type, 1 to 7; 0 while free.
+    /// The file type as in directory entries (ftype), 1 to 7; 0 for a free inode.
     pub const TYPE: u8 = 0x07;
-    /// In use, but too damaged to tell more.
+    /// In use, but damaged.
     pub const DAMAGED: u8 = 0x08;
-    /// `next_unlinked` names another inode.
+    /// `next_unlinked` is not null.
     pub const NEXT_UNLINKED: u8 = 0x10;
-    /// Found on a list of unlinked inodes.
-    pub const ON_LIST: u8 = 0x20;
+    /// On an unlinked list.
+    pub const ON_UNLINKED_LIST: u8 = 0x20;
     /// A file of the metadata directory tree.
     pub const METADATA: u8 = 0x40;
-    /// Has no links, says its core.
+    /// `nlink` is 0.
     pub const NO_LINKS: u8 = 0x80;
 }
 
@@ -47,15 +47,15 @@ pub(crate) mod state {
 pub(crate) struct AgInodes {
     pub chunks: Vec<Chunk>,
     states: Vec<AtomicU8>,
-    /// Links found minus links that the core tells of, modulo 2^32: 0 when all is right.
+    /// Number of links found minus `nlink`, modulo 2^32. It is 0 if `nlink` is correct.
     links: Vec<AtomicU32>,
-    /// Fingerprints of entries minus those of parent pointers, where the volume has them: 0 when all is right.
+    /// Fingerprints of entries minus those of parent pointers, modulo 2^64; empty on volumes without parent pointers.
     parents: Vec<AtomicU64>,
 }
 
 impl AgInodes {
-    /// Makes room for the states of all chunks.
-    pub fn seal(&mut self, with_parents: bool) {
+    /// Allocates the states of all chunks.
+    pub fn allocate(&mut self, with_parents: bool) {
         let count = self.chunks.len() * CHUNK;
         if with_parents {
             self.parents.resize_with(count, AtomicU64::default);
@@ -64,7 +64,7 @@ impl AgInodes {
         self.links.resize_with(count, AtomicU32::default);
     }
 
-    /// Finds the slot of an inode that exists; `hint` is the chunk to look at first.
+    /// Finds the slot of an inode that exists. `hint` is the index of the chunk to try first.
     pub fn find(&self, ino: AgIno, hint: &mut usize) -> Option<usize> {
         let within = |n: usize| {
             let chunk = self.chunks.get(n)?;
@@ -78,14 +78,13 @@ impl AgInodes {
         within(*hint)
     }
 
-    /// The inodes of a chunk that exist, with their slots.
-    pub fn slots(&self, chunk: usize) -> impl Iterator<Item = (AgIno, usize)> + use<'_> {
-        let found = self.chunks.get(chunk).copied();
-        found.into_iter().flat_map(move |found| {
-            let exists = move |n: &u32| found.present & (1 << n) != 0;
+    /// The inodes of the `index`th chunk that exist, with their slots.
+    pub fn slots(&self, index: usize) -> impl Iterator<Item = (AgIno, usize)> + use<'_> {
+        let chunk = self.chunks.get(index).copied();
+        chunk.into_iter().flat_map(move |chunk| {
             (0..CHUNK as u32)
-                .filter(exists)
-                .filter_map(move |n| Some((found.start.checked_add(n)?, chunk * CHUNK + n as usize)))
+                .filter(move |n| chunk.present & (1 << n) != 0)
+                .filter_map(move |n| Some((chunk.start.checked_add(n)?, index * CHUNK + n as usize)))
         })
     }
 
@@ -99,37 +98,37 @@ impl AgInodes {
         }
     }
 
-    /// Sets bits of a state, returns what it was.
-    pub fn mark(&self, slot: usize, bits: u8) -> u8 {
+    /// Sets bits of a state. Returns the previous state.
+    pub fn set_bits(&self, slot: usize, bits: u8) -> u8 {
         self.states.get(slot).map_or(0, |state| state.fetch_or(bits, Ordering::Relaxed))
     }
 
-    /// Adds to the difference between links found and links told.
+    /// Adds to the number of links.
     pub fn add_links(&self, slot: usize, delta: u32) {
         if let Some(links) = self.links.get(slot) {
             links.fetch_add(delta, Ordering::Relaxed);
         }
     }
 
-    /// Adds a fingerprint to the difference between entries and parent pointers.
-    pub fn add_parent(&self, slot: usize, print: u64) {
+    /// Adds the fingerprint of an entry, or the negative one of a parent pointer.
+    pub fn add_parent(&self, slot: usize, fingerprint: u64) {
         if let Some(parents) = self.parents.get(slot) {
-            parents.fetch_add(print, Ordering::Relaxed);
+            parents.fetch_add(fingerprint, Ordering::Relaxed);
         }
     }
 
-    /// Fingerprints of entries minus those of parent pointers; 0 where the volume has none.
+    /// Fingerprints of entries minus those of parent pointers; 0 on a volume without parent pointers.
     pub fn parent_difference(&self, slot: usize) -> u64 {
         self.parents.get(slot).map_or(0, |parents| parents.load(Ordering::Relaxed))
     }
 
-    /// Links found minus links told.
+    /// Number of links found minus `nlink`.
     pub fn link_difference(&self, slot: usize) -> u32 {
         self.links.get(slot).map_or(0, |links| links.load(Ordering::Relaxed))
     }
 }
 
-/// Where an inode was found last: most inodes of a directory lie in one chunk.
+/// The chunk in which an inode was found last. Most inodes of a directory are in one chunk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hint {
     chunk: usize,
@@ -141,20 +140,20 @@ pub(crate) struct InodeMap<'a> {
     ags: Vec<&'a AgInodes>,
 }
 
-/// An inode that exists.
+/// The slot of an inode that exists.
 #[derive(Clone, Copy)]
-pub(crate) struct Slot<'a> {
+pub(crate) struct InodeSlot<'a> {
     pub inodes: &'a AgInodes,
-    pub slot: usize,
+    pub index: usize,
 }
 
-impl Slot<'_> {
+impl InodeSlot<'_> {
     pub fn state(&self) -> u8 {
-        self.inodes.state(self.slot)
+        self.inodes.state(self.index)
     }
 
     pub fn add_links(&self, delta: u32) {
-        self.inodes.add_links(self.slot, delta);
+        self.inodes.add_links(self.index, delta);
     }
 
     pub fn file_type(&self) -> Option<FileType> {
@@ -175,12 +174,12 @@ impl<'a> InodeMap<'a> {
         (0..).map(AgNumber).zip(self.ags.iter().copied())
     }
 
-    /// Finds an inode of an existing chunk, free or not.
-    pub fn find(&self, ino: Ino, hint: &mut Hint) -> Option<Slot<'a>> {
-        let (ag, within) = self.geometry.split_ino(ino)?;
+    /// Finds an inode that exists, free or in use.
+    pub fn find(&self, ino: Ino, hint: &mut Hint) -> Option<InodeSlot<'a>> {
+        let (ag, ag_ino) = self.geometry.split_ino(ino)?;
         let inodes = self.ag(ag)?;
-        let slot = inodes.find(within, &mut hint.chunk)?;
-        Some(Slot { inodes, slot })
+        let index = inodes.find(ag_ino, &mut hint.chunk)?;
+        Some(InodeSlot { inodes, index })
     }
 }
 
@@ -189,11 +188,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_inodes_that_exist_are_found() {
+    fn only_existing_inodes_are_found() {
         let chunk = |start, present| Chunk { start: AgIno(start), present, free: 0 };
         let mut inodes =
             AgInodes { chunks: vec![chunk(64, u64::MAX), chunk(256, 0xf0)], ..Default::default() };
-        inodes.seal(false);
+        inodes.allocate(false);
         for hint in 0..3 {
             let find = |ino| inodes.find(AgIno(ino), &mut { hint });
             assert_eq!(find(63), None);

@@ -1,27 +1,27 @@
-//! An independent checker for XFS volumes, on layers 0 to 2 alone: it shares no code with the engine that it judges,
-//! nor with the reader of volumes.
+//! An independent checker for XFS volumes. It uses layers 0 to 2 only and shares no code with the engine that it
+//! checks, nor with the reader of volumes.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Options`], [`Summary`], [`Phase`], [`CheckError`] | what a caller chooses and gets |
-//! | [`Finding`], [`Observer`] | what is wrong, and who listens |
+//! | [`check()`], [`Options`], [`Summary`], [`Phase`], [`CheckError`] | the interface |
+//! | [`Finding`], [`Observer`] | what is wrong, and the receiver of findings and progress |
 //! | `superblock`, `log_head` | the volume as a whole |
-//! | `ag`, `freespace`, `inode_trees`, `tree` | headers and trees of one allocation group |
+//! | `ag`, `freespace`, `inode_trees`, `tree` | headers and btrees of one allocation group |
 //! | `inode_pass`, `inode`, `fork` | inodes and their extents |
-//! | `inode_map` | a byte of state and a count of links per inode |
-//! | `directory`, `attr`, `symlink`, `quota`, `hash_tree`, `block_map` | what lies in forks |
-//! | `links`, `parents`, `unlinked`, `counters` | what can only be told at the end |
-//! | `ownership` | every block free or owned, and once; reverse mappings; reference counts |
-//! | `work` | threads |
+//! | `inode_map` | a byte of state and a link count per inode |
+//! | `directory`, `attr`, `symlink`, `quota`, `hash_tree`, `block_map` | contents of forks |
+//! | `links`, `parents`, `unlinked`, `counters` | checks that need all inodes and all directories |
+//! | `ownership` | each block is free or has an owner; reverse mappings; reference counts |
+//! | `workers` | threads |
 //!
 //! # How it works
-//! Six phases, each spread over all threads in units finer than an AG. What owns blocks claims them while it is
-//! verified; the claims are sorted and laid against free space, reverse mappings and reference counts in one sweep
-//! per AG. What is damaged is reported and skipped, and what could only be concluded from it is left out.
+//! There are six phases. Each distributes units smaller than an AG over all threads. A structure claims its blocks
+//! while it is verified. The claims are sorted and compared with free space, reverse mappings and reference counts in
+//! one sweep per AG. A damaged structure is reported and skipped; checks that depend on it are left out.
 //!
 //! # Invariants
-//! Nothing is written. Memory: five bytes per inode, a budget for claims, one buffer per thread and per level of a
-//! tree. The same volume gives the same findings in the same order, whatever the number of threads.
+//! Nothing is written. Memory: five bytes per inode, a budget for claims, one buffer per thread and per btree level.
+//! The same volume gives the same findings in the same order, whatever the number of threads.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
@@ -50,7 +50,7 @@ mod symlink;
 mod tree;
 mod unlinked;
 mod volume;
-mod work;
+mod workers;
 
 pub use finding::{Counts, Finding, Observer, Severity, Suppressed};
 pub use options::{CheckError, Options, Phase, Progress, Summary};

@@ -1,8 +1,8 @@
-//! The head of the log: no metadata can carry an LSN at or behind it.
+//! The head of the log: the LSNs of all metadata are below it.
 //!
-//! Every 512-byte block of the log begins with the cycle it was written in (a record header: its second word), so that
-//! the head is where the cycle drops. (Format document, "Log Record".) Only this is read of the log here; what it
-//! says is the business of recovery.
+//! Each 512-byte block of the log begins with the number of the cycle in which it was written (in a record header it is
+//! the second word), so the head is where the cycle number decreases (format document, "Log Record"). The contents of
+//! the log are not read here.
 
 use base::Lsn;
 use block::{Device, DeviceError};
@@ -11,18 +11,19 @@ use format::{Geometry, Place};
 
 /// Magic of a log record's header.
 const RECORD_MAGIC: u32 = 0xfeed_babe;
+/// Bytes of a basic block.
 const BLOCK: u64 = 512;
 
-/// Where the log's bytes lie.
+/// The range of a device that holds the log.
 struct Log<'a> {
     device: &'a dyn Device,
-    /// First byte.
+    /// Offset in bytes.
     start: u64,
-    /// 512-byte blocks.
+    /// Length in basic blocks.
     blocks: u64,
 }
 
-/// Finds the head of the log, `None` where it is external and not given, or was never written.
+/// Finds the head of the log. Returns `None` if the log was never written, or is external and its device not given.
 pub(crate) fn find(
     device: &dyn Device,
     external: Option<&dyn Device>,
@@ -55,7 +56,7 @@ impl Log<'_> {
             return Ok(None);
         }
         if self.cycle(last)? == cycle {
-            // Written to its end, so that the next write opens a new cycle.
+            // The log is written up to its end: the next write begins a new cycle.
             return Ok(Some(Lsn::new(cycle.saturating_add(1), 0)));
         }
         let (mut new, mut old) = (0, last);
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_where_the_cycle_drops() {
+    fn the_head_is_where_the_cycle_decreases() {
         assert_eq!(head(&[0, 0, 0, 0]), None);
         assert_eq!(head(&[1, 1, 0, 0]), Some(Lsn::new(1, 2)));
         assert_eq!(head(&[3, 2, 2, 2]), Some(Lsn::new(3, 1)));

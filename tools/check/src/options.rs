@@ -1,4 +1,4 @@
-//! What a caller chooses, what it is told meanwhile, and what it gets at the end.
+//! Options, phases, progress, summary and errors of a check.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use format::superblock::SuperblockError;
 
 use crate::finding::Counts;
 
-/// How to check.
+/// Options of a check.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
-    /// Worker threads; at least 1.
+    /// Worker threads, at least 1.
     pub threads: usize,
-    /// Bytes that lists of owned blocks may take in memory before they go to a temporary file.
+    /// Memory for lists of owned blocks, in bytes. Longer lists go to a temporary file.
     pub memory_budget: usize,
-    /// Findings handed over per kind (severity, structure and field); the rest is counted.
+    /// Maximum number of findings to report per kind (severity, structure and field). The rest is counted.
     pub findings_per_kind: usize,
-    /// The log's device, where the log is external. Without it, LSNs are not compared with the log.
+    /// The external log device. Without it, LSNs are not compared with an external log.
     pub external_log: Option<&'a dyn Device>,
-    /// A dirty log was replayed onto this device. The superblock's free counters are not logged, so they may then lag
-    /// behind: the next mount recomputes them.
+    /// A dirty log was replayed onto this device. The superblock's counters are not logged, so they may be old: the
+    /// next mount recomputes them.
     pub replayed: bool,
 }
 
@@ -36,89 +36,90 @@ impl Default for Options<'_> {
     }
 }
 
-/// The parts of a check, in their order.
+/// The phases of a check, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Superblocks and the log's head.
-    Volume,
-    /// Headers and trees of each allocation group.
+    /// Superblocks and the head of the log.
+    Superblocks,
+    /// Headers and btrees of each allocation group.
     Ags,
     /// Inodes, their forks and attributes.
     Inodes,
-    /// Directories.
-    Names,
-    /// Who owns each block: free space, reverse mappings, reference counts.
+    /// Directories, unlinked lists and parents of directories.
+    Directories,
+    /// Owners of blocks: free space, reverse mappings, reference counts.
     Space,
-    /// Link counts, parents, unlinked lists, counters.
+    /// Link counts, parent pointers and counters.
     Links,
 }
 
 impl Phase {
-    /// Every phase in order.
-    pub const ALL: [Self; 6] = [Self::Volume, Self::Ags, Self::Inodes, Self::Names, Self::Space, Self::Links];
+    /// All phases in order.
+    pub const ALL: [Self; 6] =
+        [Self::Superblocks, Self::Ags, Self::Inodes, Self::Directories, Self::Space, Self::Links];
 }
 
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Volume => "superblocks",
+            Self::Superblocks => "superblocks",
             Self::Ags => "allocation groups",
             Self::Inodes => "inodes",
-            Self::Names => "directories",
+            Self::Directories => "directories",
             Self::Space => "space",
             Self::Links => "links",
         })
     }
 }
 
-/// How far a phase is.
+/// Progress of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The phase.
     pub phase: Phase,
-    /// Units of work that are done.
+    /// Finished units of work.
     pub done: u64,
-    /// Units of work in all.
+    /// Units of work of the phase.
     pub total: u64,
 }
 
-/// What a check went through, and how long it took.
+/// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Findings by severity, the suppressed ones included.
+    /// Findings by severity, including suppressed ones.
     pub findings: Counts,
     /// Allocation groups.
     pub ags: u64,
     /// Inodes in use.
     pub inodes: u64,
-    /// Directories among them.
+    /// Directories.
     pub directories: u64,
-    /// Directory entries, without `.` and `..`.
+    /// Directory entries without `.` and `..`.
     pub entries: u64,
     /// Extents of all forks.
     pub extents: u64,
-    /// Bytes of lists that went to a temporary file.
+    /// Bytes written to a temporary file.
     pub spilled_bytes: u64,
-    /// How long each phase took.
+    /// Duration of each phase.
     pub phases: Vec<(Phase, Duration)>,
 }
 
 impl Summary {
-    /// Nothing is damaged.
+    /// Whether no error was found. Warnings do not count.
     pub fn is_clean(&self) -> bool {
         self.findings.errors == 0
     }
 }
 
-/// Why a check could not be made at all.
+/// The reason why a volume could not be checked.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// The volume is not one that can be checked.
+    /// There is no usable superblock, or the volume is not supported.
     Refused(SuperblockError),
-    /// The device failed at a place without which nothing can be checked.
+    /// The superblock could not be read.
     Device(DeviceError),
-    /// The temporary file for lists over the memory budget failed.
+    /// Writing or reading the temporary file failed.
     TemporaryFile(std::io::Error),
     /// The observer asked to stop.
     Cancelled,
@@ -131,7 +132,7 @@ impl fmt::Display for CheckError {
             Self::Device(error) => error.fmt(f),
             Self::TemporaryFile(error) => write!(
                 f,
-                "the temporary file of the check failed: {error} (make room in TMPDIR, or raise the memory budget)"
+                "temporary file of the check: {error} (free space in TMPDIR, or raise the memory budget)"
             ),
             Self::Cancelled => f.write_str("the check was cancelled"),
         }

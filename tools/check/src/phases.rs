@@ -8,7 +8,7 @@ use std::time::Instant;
 use base::AgNumber;
 use block::Device;
 
-use crate::ag::{AgCheck, AgTrees};
+use crate::ag::{AgCheck, AgSummary};
 use crate::counters;
 use crate::directory::DirectoryWorker;
 use crate::finding::{Findings, Observer};
@@ -19,78 +19,70 @@ use crate::log_head;
 use crate::options::{CheckError, Options, Phase, Summary};
 use crate::ownership::store::{ClaimBuffer, ClaimStore, Claims};
 use crate::ownership::sweep;
-use crate::superblock;
+use crate::superblock::{self, UsableSuperblock};
 use crate::unlinked;
 use crate::volume::Volume;
-use crate::work::Crew;
+use crate::workers::Workers;
 
-/// Checks a volume, and tells `observer` of every finding.
+/// Checks a volume and passes every finding to `observer`.
 ///
 /// # Errors
-/// Where there is nothing that can be checked: see [`CheckError`]. Damage is never an error: it is a finding.
+/// The volume could not be checked at all: see [`CheckError`]. Damage is not an error, but a finding.
 pub fn check(
     device: &dyn Device,
     options: &Options<'_>,
     observer: &dyn Observer,
 ) -> Result<Summary, CheckError> {
-    let mut run = Run {
-        crew: Crew { threads: options.threads, observer },
+    let mut checker = Checker {
+        workers: Workers { threads: options.threads, observer },
         summary: Summary::default(),
-        began: Instant::now(),
+        phase_start: Instant::now(),
     };
     let volume = open(device, options)?;
-    run.crew.run(
-        Phase::Volume,
-        volume.geometry.ag_count() as usize,
-        || (),
-        |(), ag| {
-            if ag > 0 {
-                superblock::check_copy(&volume, AgNumber(ag as u32));
-            }
-        },
-    );
-    run.end(Phase::Volume, &volume)?;
+    let copies: Vec<AgNumber> = volume.geometry.ags().skip(1).collect();
+    checker.workers.run(Phase::Superblocks, &copies, || (), |(), ag| superblock::check_copy(&volume, *ag));
+    checker.finish_phase(Phase::Superblocks, &volume)?;
 
     let store = ClaimStore::new(options.memory_budget);
-    let ags = run.check_ags(&volume, &store);
-    run.end(Phase::Ags, &volume)?;
+    let ags = checker.check_ags(&volume, &store);
+    checker.finish_phase(Phase::Ags, &volume)?;
 
     let map = InodeMap::new(&volume.geometry, ags.iter().map(|ag| &ag.inodes).collect());
-    run.check_inodes(&volume, &map, &store);
-    run.end(Phase::Inodes, &volume)?;
+    checker.check_inodes(&volume, &map, &store);
+    checker.finish_phase(Phase::Inodes, &volume)?;
 
-    for (ag, trees) in volume.geometry.ags().zip(&ags) {
-        unlinked::check_ag(&volume, ag, trees);
-    }
-    run.check_names(&volume, &map)?;
-    let claims = store.seal().map_err(CheckError::TemporaryFile)?;
-    run.summary.spilled_bytes = claims.spilled_bytes();
-    run.sweep(&volume, &ags, &claims)?;
-    run.end(Phase::Space, &volume)?;
+    ags.iter().for_each(|ag| unlinked::check_ag(&volume, ag));
+    checker.check_directories(&volume, &map);
+    checker.finish_phase(Phase::Directories, &volume)?;
+
+    let claims = store.finish().map_err(CheckError::TemporaryFile)?;
+    checker.summary.spilled_bytes = claims.spilled_bytes();
+    checker.check_space(&volume, &ags, &claims)?;
+    checker.finish_phase(Phase::Space, &volume)?;
     drop(claims);
 
     counters::check(&volume, &ags);
-    run.check_links(&volume, &ags);
-    run.end(Phase::Links, &volume)?;
-    run.summary.ags = volume.geometry.ag_count().into();
-    Ok(run.summary)
+    checker.workers.run(Phase::Links, &ags, || (), |(), ag| links::check_ag(&volume, ag));
+    checker.finish_phase(Phase::Links, &volume)?;
+    checker.summary.ags = volume.geometry.ag_count().into();
+    Ok(checker.summary)
 }
 
 fn open<'a>(device: &'a dyn Device, options: &Options<'_>) -> Result<Volume<'a>, CheckError> {
     let findings = Findings::new(options.findings_per_kind);
-    let superblock::Chosen { raw, geometry } = superblock::choose(device, &findings)?;
+    let UsableSuperblock { raw, geometry } = superblock::find(device, &findings)?;
     let mut volume = Volume {
         device,
         geometry,
         raw,
-        head: None,
+        log_head: None,
         findings,
         replayed: options.replayed,
         owners_missing: AtomicBool::new(false),
         names_missing: AtomicBool::new(false),
     };
     match log_head::find(device, options.external_log, &volume.geometry, &volume.raw) {
-        Ok(head) => volume.head = head,
+        Ok(head) => volume.log_head = head,
         Err((place, error)) => {
             volume.error(place, format::Damage::new("log", "contents", "readable bytes", error));
         }
@@ -99,105 +91,77 @@ fn open<'a>(device: &'a dyn Device, options: &Options<'_>) -> Result<Volume<'a>,
     Ok(volume)
 }
 
-/// A check under way.
-struct Run<'a> {
-    crew: Crew<'a>,
+/// A check in progress.
+struct Checker<'a> {
+    workers: Workers<'a>,
     summary: Summary,
-    began: Instant,
+    phase_start: Instant,
 }
 
-impl Run<'_> {
-    /// Hands over the findings of a phase that is done.
-    fn end(&mut self, phase: Phase, volume: &Volume<'_>) -> Result<(), CheckError> {
-        if self.crew.observer.is_cancelled() {
+impl Checker<'_> {
+    /// Reports the findings and records the duration of a phase.
+    fn finish_phase(&mut self, phase: Phase, volume: &Volume<'_>) -> Result<(), CheckError> {
+        if self.workers.observer.is_cancelled() {
             return Err(CheckError::Cancelled);
         }
-        volume.findings.hand_over(self.crew.observer, &mut self.summary.findings);
+        volume.findings.report(self.workers.observer, &mut self.summary.findings);
         let now = Instant::now();
-        self.summary.phases.push((phase, now - self.began));
-        self.began = now;
+        self.summary.phases.push((phase, now - self.phase_start));
+        self.phase_start = now;
         Ok(())
     }
 
-    fn check_ags(&self, volume: &Volume<'_>, store: &ClaimStore) -> Vec<AgTrees> {
-        let count = volume.geometry.ag_count() as usize;
-        let done: Mutex<Vec<(usize, AgTrees)>> = Mutex::new(Vec::with_capacity(count));
-        let buffers = self.crew.run(Phase::Ags, count, ClaimBuffer::default, |buffer, ag| {
-            let trees = AgCheck::new(volume, AgNumber(ag as u32), store, buffer).run();
-            done.lock().unwrap_or_else(PoisonError::into_inner).push((ag, trees));
+    fn check_ags(&self, volume: &Volume<'_>, store: &ClaimStore) -> Vec<AgSummary> {
+        let numbers: Vec<AgNumber> = volume.geometry.ags().collect();
+        let new_worker = || (ClaimBuffer::default(), Vec::new());
+        let workers = self.workers.run(Phase::Ags, &numbers, new_worker, |(buffer, ags), ag| {
+            ags.push(AgCheck::new(volume, *ag, store, buffer).run());
         });
-        buffers.into_iter().for_each(|buffer| store.finish(buffer));
-        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        done.sort_unstable_by_key(|(ag, _)| *ag);
-        done.into_iter().map(|(_, trees)| trees).collect()
+        let mut all = Vec::with_capacity(numbers.len());
+        for (buffer, ags) in workers {
+            store.add_buffer(buffer);
+            all.extend(ags);
+        }
+        all.sort_unstable_by_key(|ag| ag.number);
+        all
     }
 
     fn check_inodes(&mut self, volume: &Volume<'_>, map: &InodeMap<'_>, store: &ClaimStore) {
-        let units = inode_pass::units(map, volume);
-        let workers = self.crew.run(
-            Phase::Inodes,
-            units.len(),
-            || InodeWorker::new(volume, map, store),
-            |worker, unit| {
-                if let Some(unit) = units.get(unit) {
-                    worker.run(*unit);
-                }
-            },
-        );
+        let ranges = inode_pass::chunk_ranges(map, volume);
+        let new_worker = || InodeWorker::new(volume, map, store);
+        let workers =
+            self.workers.run(Phase::Inodes, &ranges, new_worker, |worker, range| worker.run(*range));
         for worker in workers {
-            self.summary.inodes += worker.tally.inodes;
-            self.summary.directories += worker.tally.directories;
-            self.summary.extents += worker.tally.extents;
-            store.finish(worker.buffer);
+            self.summary.inodes += worker.counts.inodes;
+            self.summary.directories += worker.counts.directories;
+            self.summary.extents += worker.counts.extents;
+            store.add_buffer(worker.buffer);
         }
     }
 
-    fn check_names(&mut self, volume: &Volume<'_>, map: &InodeMap<'_>) -> Result<(), CheckError> {
+    fn check_directories(&mut self, volume: &Volume<'_>, map: &InodeMap<'_>) {
         links::count_superblock(volume, map);
-        let units = inode_pass::units(map, volume);
-        let workers = self.crew.run(
-            Phase::Names,
-            units.len(),
-            || DirectoryWorker::new(volume, map),
-            |worker, unit| {
-                if let Some(unit) = units.get(unit) {
-                    worker.run(*unit);
-                }
-            },
-        );
+        let ranges = inode_pass::chunk_ranges(map, volume);
+        let new_worker = || DirectoryWorker::new(volume, map);
+        let workers =
+            self.workers.run(Phase::Directories, &ranges, new_worker, |worker, range| worker.run(*range));
         let (mut dot_dots, mut links) = (Vec::new(), Vec::new());
         for worker in workers {
-            self.summary.entries += worker.names.entries;
-            dot_dots.extend(worker.names.dot_dots);
-            links.extend(worker.names.links);
+            self.summary.entries += worker.entries.count;
+            dot_dots.extend(worker.entries.dot_dots);
+            links.extend(worker.entries.links);
         }
         links::check_parents(volume, dot_dots, links);
-        self.end(Phase::Names, volume)
     }
 
-    fn check_links(&self, volume: &Volume<'_>, ags: &[AgTrees]) {
-        self.crew.run(
-            Phase::Links,
-            ags.len(),
-            || (),
-            |(), n| {
-                if let Some(trees) = ags.get(n) {
-                    let ag = AgNumber(n as u32);
-                    links::check_ag(volume, ag, &trees.inodes);
-                }
-            },
-        );
-    }
-
-    fn sweep(&self, volume: &Volume<'_>, ags: &[AgTrees], claims: &Claims) -> Result<(), CheckError> {
+    fn check_space(&self, volume: &Volume<'_>, ags: &[AgSummary], claims: &Claims) -> Result<(), CheckError> {
         let failed = Mutex::new(None);
-        self.crew.run(
+        self.workers.run(
             Phase::Space,
-            ags.len(),
+            ags,
             || (),
             |(), ag| {
-                let Some(trees) = ags.get(ag) else { return };
-                if let Err(error) = sweep::check_ag(volume, AgNumber(ag as u32), trees, claims) {
+                if let Err(error) = sweep::check_ag(volume, ag, claims) {
                     failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 }
             },

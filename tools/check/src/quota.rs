@@ -1,4 +1,4 @@
-//! Quota records: every block of a quota inode holds records, whose ids follow from their place.
+//! Quota records. Each block of a quota inode has records whose IDs follow from their position.
 
 use base::{FileBlock, Ino};
 use format::Damage;
@@ -10,35 +10,33 @@ use crate::volume::Volume;
 
 const NAME: &str = "quota record";
 
-/// The type of the records of an inode, where the superblock names it as a quota inode.
-pub(crate) fn kind_of(volume: &Volume<'_>, ino: Ino) -> Option<u8> {
+/// The quota type of an inode; `None` if it is not a quota inode.
+pub(crate) fn quota_type(volume: &Volume<'_>, ino: Ino) -> Option<u8> {
     let raw = &volume.raw;
-    // With metadata directories the superblock's fields mean nothing.
-    let named = [
-        (raw.uquotino.get(), flags::USER),
-        (raw.gquotino.get(), flags::GROUP),
-        (raw.pquotino.get(), flags::PROJECT),
-    ];
-    let kind = named.iter().find(|(number, _)| *number == ino.get() && *number != 0).map(|(_, kind)| *kind);
-    kind.filter(|_| !volume.geometry.features.metadir())
+    // With the feature metadir the fields of the superblock are not used.
+    if volume.geometry.features.metadir() || ino.get() == 0 {
+        return None;
+    }
+    let inodes = [(raw.uquotino, flags::USER), (raw.gquotino, flags::GROUP), (raw.pquotino, flags::PROJECT)];
+    inodes.iter().find(|(number, _)| number.get() == ino.get()).map(|(_, quota_type)| *quota_type)
 }
 
-/// Checks every record of a quota inode, all of whose data fork could be followed.
-pub(crate) fn check(volume: &Volume<'_>, blocks: &BlockMap, kind: u8, batch: &mut Batch) {
+/// Checks all records of a quota inode, whose data fork could be read.
+pub(crate) fn check(volume: &Volume<'_>, blocks: &BlockMap, quota_type: u8, batch: &mut Batch) {
     let geometry = &volume.geometry;
     let mut next = Some(FileBlock(0));
-    while let Some(from) = next {
-        next = blocks.read_batch(volume, NAME, 0, (from, FileBlock(u64::MAX)), batch);
-        for unit in &batch.units {
-            let Some(first) = dquot::first_id(unit.at.file_block, geometry) else {
-                let damage = Damage::new(NAME, "id", "at most 2^32 - 1", "a block behind the highest id");
-                return volume.error(unit.at.place(), damage);
+    while let Some(start) = next {
+        next = blocks.read_batch(volume, NAME, 0, start..FileBlock(u64::MAX), batch);
+        for block in &batch.blocks {
+            let Some(first) = dquot::first_id(block.at.file_block, geometry) else {
+                let damage = Damage::new(NAME, "id", "at most 2^32 - 1", "a block of higher IDs");
+                return volume.error(block.at.place(), damage);
             };
-            let records = batch.bytes_of(unit, geometry, 0).chunks_exact(RawDquot::SIZE);
+            let records = batch.bytes_of(block, geometry, 0).chunks_exact(RawDquot::SIZE);
             for (id, record) in (first..=u32::MAX).zip(records.take(dquot::per_block(geometry))) {
-                match dquot::verify(record, geometry, id, kind) {
-                    Ok(record) => volume.check_lsn(unit.at.place(), NAME, record.lsn.get()),
-                    Err(damage) => volume.error(unit.at.place(), damage),
+                match dquot::verify(record, geometry, id, quota_type) {
+                    Ok(record) => volume.check_lsn(block.at.place(), NAME, record.lsn.get()),
+                    Err(damage) => volume.error(block.at.place(), damage),
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Targets of symlinks, in the inode and in blocks of their own.
+//! Targets of symlinks, in the inode (local) and in blocks (remote).
 
 use base::{FileBlock, Ino};
 use format::inode::{Dinode, Fork, ForkKind};
@@ -12,7 +12,7 @@ use crate::volume::Volume;
 
 const NAME: &str = "symlink target";
 
-/// Checks the target of a symlink whose core has been checked; `blocks` are those of its data fork.
+/// Checks the target of a symlink whose core was checked. `blocks` is the block map of its data fork.
 pub(crate) fn check(volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &BlockMap, batch: &mut Batch) {
     let result = match inode.fork(ForkKind::Data, &volume.geometry) {
         Ok(Some(Fork::Local(target))) => symlink::verify_target(target),
@@ -29,26 +29,21 @@ fn check_remote(volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &Bloc
     let size = inode.core.size.get();
     let Ok(length) = u32::try_from(size) else { return };
     if !(1..=MAX_TARGET).contains(&length) {
-        return; // told with the core
+        return; // reported with the core
     }
-    let need = u64::from(symlink::block_count(length, geometry));
-    let have = blocks.count(FileBlock(0)..FileBlock(u64::MAX));
-    if have != need || blocks.end(FileBlock(0)..FileBlock(u64::MAX)).get() != need {
-        let found = format!("{have} blocks");
-        return volume.error(
-            Place::ino(ino),
-            Damage::new(NAME, "extents", format_args!("{need} blocks from 0 on"), found),
-        );
+    let needed = u64::from(symlink::block_count(length, geometry));
+    let mapped = blocks.count(FileBlock(0)..FileBlock(u64::MAX));
+    if mapped != needed || blocks.end(FileBlock(0)..FileBlock(u64::MAX)).get() != needed {
+        let expected = format_args!("{needed} blocks from block 0").to_string();
+        let damage = Damage::new(NAME, "extents", expected, format_args!("{mapped} blocks"));
+        return volume.error(Place::ino(ino), damage);
     }
     let (mut block, mut target) = (FileBlock(0), Vec::with_capacity(MAX_TARGET as usize));
-    while block.get() < need {
+    while block.get() < needed {
         let Some((_, count)) = blocks.locate(block) else { return };
-        // At most as many blocks as a target of 1024 bytes can take.
-        let log = count.min(need).next_power_of_two().trailing_zeros() as u8;
-        let whole = 1u64 << log == count;
-        let Some(at) = blocks.read_one(volume, NAME, if whole { log } else { 0 }, block, batch) else {
-            return;
-        };
+        let log = count.min(needed).next_power_of_two().trailing_zeros() as u8;
+        let size_log = if 1u64 << log == count { log } else { 0 };
+        let Some(at) = blocks.read_one(volume, NAME, size_log, block, batch) else { return };
         let bytes = batch.bytes.get(..(count as usize) << geometry.block_log).unwrap_or(&batch.bytes);
         match symlink::verify(bytes, geometry, at, target.len() as u32, length) {
             Ok(part) => target.extend_from_slice(part),

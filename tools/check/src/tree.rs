@@ -1,12 +1,12 @@
-//! A walk over the leaves of any B+tree, which verifies every block it passes.
+//! A walk over the leaves of any btree that verifies every block.
 //!
-//! Checked: each block by itself (`format::btree::BtreeBlock::verify`), its level, its neighbours both ways, the order
-//! of records and keys within a block and across blocks, the parent's keys (for reverse mappings the high ones too),
-//! and that no block but the root is less than half full.
+//! It checks each block by itself (`format::btree::BtreeBlock::verify`), its level, its left and right siblings, the
+//! order of records and keys within and across blocks, the keys of the parent (in the rmapbt also the high keys), and
+//! that all blocks except the root are at least half full.
 //!
 //! # Invariants
-//! One block is held per level. Levels only go down, and once anything was found wrong, a block that was seen before
-//! is not entered again: a walk ends after as many blocks as the tree has, whatever the disk says.
+//! One block per level is in memory. Levels strictly decrease, and after any damage no block is entered twice, so a
+//! walk always ends.
 
 use std::collections::HashSet;
 
@@ -19,12 +19,13 @@ use format::inode::BmapRootView;
 use format::ondisk::OnDisk;
 use format::{Damage, Place};
 
+use crate::ag::TreeRoot;
 use crate::ownership::claim::owner_name;
 use crate::volume::Volume;
 
-/// What the walk needs of a kind of tree beyond its layout.
-pub(crate) trait Checked: Btree<Record: Copy, Key: Copy> {
-    /// Whether the parent's key is what it must be for a child whose body is given: `false` is damage.
+/// What the walk needs of a btree type beyond its layout.
+pub(crate) trait CheckedBtree: Btree<Record: Copy, Key: Copy> {
+    /// Whether the high key in the parent is correct for this child; always true for btrees without high keys.
     fn high_key_matches(_key: &Self::Key, _child: &BtreeBlockBody<'_, Self>) -> bool
     where
         Self: Sized,
@@ -32,18 +33,17 @@ pub(crate) trait Checked: Btree<Record: Copy, Key: Copy> {
         true
     }
 
-    /// A key in words.
+    /// Formats a key for a finding.
     fn show(key: &Self::Key) -> String;
 }
 
-/// A key in words.
-fn free_extent(key: &FreeExtent) -> String {
+fn show_free_extent(key: &FreeExtent) -> String {
     format!("{} blocks from {:#x}", key.blockcount, key.startblock)
 }
 
-macro_rules! checked {
+macro_rules! checked_btrees {
     ($($tree:ident: $show:expr;)*) => {$(
-        impl Checked for btree::$tree {
+        impl CheckedBtree for btree::$tree {
             fn show(key: &Self::Key) -> String {
                 let show: fn(&Self::Key) -> String = $show;
                 show(key)
@@ -52,16 +52,16 @@ macro_rules! checked {
     )*};
 }
 
-checked! {
-    BnoBt: free_extent;
-    CntBt: free_extent;
+checked_btrees! {
+    BnoBt: show_free_extent;
+    CntBt: show_free_extent;
     InoBt: |key| format!("AG inode {}", key.startino);
     FinoBt: |key| format!("AG inode {}", key.startino);
     RefcountBt: |key| format!("{:#x}", key.startblock);
     BmBt: |key| format!("file block {}", key.startoff);
 }
 
-impl Checked for btree::RmapBt {
+impl CheckedBtree for btree::RmapBt {
     fn high_key_matches(key: &RmapKey, child: &BtreeBlockBody<'_, Self>) -> bool {
         let highest = match child {
             BtreeBlockBody::Leaf(records) => records.iter().map(highest_of_record).max(),
@@ -80,60 +80,77 @@ impl Checked for btree::RmapBt {
     }
 }
 
-/// Last block, owner, last offset: the order of high keys. Whether an extent is written plays no part in it.
-type High = (u64, u64, u64);
+/// A high key. The order is that of the rmapbt, which ignores the unwritten flag.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct HighKey {
+    last_block: u64,
+    owner: u64,
+    last_offset: u64,
+}
 
-fn highest_of_record(record: &Rmap) -> High {
+fn highest_of_record(record: &Rmap) -> HighKey {
     let last = u64::from(record.blockcount.get()).saturating_sub(1);
     let (owner, offset) = (record.owner.get(), record.offset.get() & !rmap::UNWRITTEN);
-    // Only a file's own blocks have offsets that run along with the blocks.
-    let runs = owner >> 63 == 0 && offset & rmap::BMBT_BLOCK == 0;
-    let offset = if runs { offset.saturating_add(last) } else { offset };
-    (u64::from(record.startblock.get()) + last, owner, offset)
+    // Only the offsets of file contents increase with the blocks.
+    let is_contents = owner >> 63 == 0 && offset & rmap::BMBT_BLOCK == 0;
+    let last_offset = if is_contents { offset.saturating_add(last) } else { offset };
+    HighKey { last_block: u64::from(record.startblock.get()) + last, owner, last_offset }
 }
 
-fn highest_of_key(key: &RmapKey) -> High {
-    (key.startblock_hi.get().into(), key.owner_hi.get(), key.offset_hi.get() & !rmap::UNWRITTEN)
+fn highest_of_key(key: &RmapKey) -> HighKey {
+    HighKey {
+        last_block: key.startblock_hi.get().into(),
+        owner: key.owner_hi.get(),
+        last_offset: key.offset_hi.get() & !rmap::UNWRITTEN,
+    }
 }
 
-/// The block that is open at one level.
+/// The size of a walked btree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TreeSize {
+    /// Blocks including the root.
+    pub blocks: u64,
+    /// Whether all blocks could be read.
+    pub complete: bool,
+}
+
+/// The current block of one level.
 #[derive(Default)]
 struct Level {
     bytes: Vec<u8>,
-    /// Records or children.
+    /// Number of records or children.
     count: usize,
-    /// The next child to enter.
+    /// Index of the next child to enter.
     next: usize,
-    /// The last block that was entered at this level, and the right neighbour that it named.
+    /// The last block that was entered at this level, and its right sibling.
     last: Option<(u64, Option<u64>)>,
-    /// A block of this level was skipped: the next one's left neighbour is not known.
+    /// A block of this level was skipped, so the left sibling of the next one is not known.
     gap: bool,
 }
 
-/// The walk. Reusable: [`begin`](Self::begin) or [`begin_in_inode`](Self::begin_in_inode) start over with the same
-/// buffers.
-pub(crate) struct TreeWalk<'v, T: Checked> {
+/// A walk. [`begin`](Self::begin) and [`begin_in_inode`](Self::begin_in_inode) start a new walk with the same buffers.
+pub(crate) struct TreeWalk<'v, T: CheckedBtree> {
     volume: &'v Volume<'v>,
     ag: Option<AgNumber>,
     ino: Option<Ino>,
     /// By level, leaves first.
     levels: Vec<Level>,
     height: usize,
-    /// The root is a leaf that was not yet handed out.
+    /// The root is a leaf and was not yet returned.
     root_leaf: bool,
     root_in_inode: bool,
     last_record: Option<T::Record>,
     last_keys: Vec<Option<T::Key>>,
-    /// A second walk over a tree whose damage was told by the first.
+    /// Do not report findings: an earlier walk has reported them.
     quiet: bool,
+    /// Blocks entered since the first damage.
     seen: HashSet<(AgNumber, AgBlock)>,
-    /// Something was wrong.
     damaged: bool,
-    /// Some block could not be entered, so that records are missing.
+    /// Some block could not be read, so records are missing.
     incomplete: bool,
 }
 
-impl<'v, T: Checked> TreeWalk<'v, T> {
+impl<'v, T: CheckedBtree> TreeWalk<'v, T> {
     pub fn new(volume: &'v Volume<'v>) -> Self {
         Self {
             volume,
@@ -152,13 +169,13 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         }
     }
 
-    /// The same walk without findings.
+    /// Disables the reporting of findings.
     pub fn quiet(mut self) -> Self {
         self.quiet = true;
         self
     }
 
-    /// Whether some records could not be reached.
+    /// Whether some records could not be read.
     pub fn is_incomplete(&self) -> bool {
         self.incomplete
     }
@@ -177,22 +194,15 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         (self.damaged, self.incomplete) = (false, false);
     }
 
-    /// Begins at a root block with `height` levels. The caller has verified that the root lies in the AG and that the
-    /// height is 1 to [`btree::MAX_LEVELS`].
-    pub fn begin(
-        &mut self,
-        ag: AgNumber,
-        root: AgBlock,
-        height: u32,
-        visit: &mut dyn FnMut(AgNumber, AgBlock),
-    ) {
+    /// Begins at the root of a btree of an AG, which the caller has verified ([`crate::ag::AgCheck::root`]).
+    pub fn begin(&mut self, ag: AgNumber, root: TreeRoot, visit: &mut dyn FnMut(AgNumber, AgBlock)) {
         (self.ag, self.ino) = (Some(ag), None);
-        let height = height.clamp(1, btree::MAX_LEVELS) as usize;
+        let height = root.levels.clamp(1, btree::MAX_LEVELS) as usize;
         self.reset(height);
-        self.root_leaf = self.enter(height - 1, (ag, root), None, visit) && height == 1;
+        self.root_leaf = self.enter(height - 1, (ag, root.block), None, visit) && height == 1;
     }
 
-    /// Begins at the root in an inode.
+    /// Begins at a root in an inode.
     pub fn begin_in_inode(&mut self, ino: Ino, root: &BmapRootView<'_>) {
         (self.ag, self.ino) = (None, Some(ino));
         let height = usize::from(root.level).min(btree::MAX_LEVELS as usize) + 1;
@@ -201,7 +211,7 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         let geometry = &self.volume.geometry;
         let pointers_at = T::Header::SIZE + T::max_keys(geometry) * T::Key::SIZE;
         let Some(level) = self.levels.last_mut() else { return };
-        // Laid out as a block would be, so that the walk needs no second way to read it.
+        // Convert the root to the layout of a block, which the walk reads.
         level.bytes.clear();
         level.bytes.resize(geometry.block_size as usize, 0);
         let count = root.keys.len().min(root.pointers.len()).min(T::max_keys(geometry));
@@ -213,16 +223,16 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         level.count = count;
     }
 
-    /// Goes on to the next leaf. `visit` gets each block that is entered, nodes included, once.
+    /// Moves to the next leaf. Calls `visit` for each block that is entered, including nodes.
     pub fn next_leaf(&mut self, visit: &mut dyn FnMut(AgNumber, AgBlock)) -> bool {
         if std::mem::take(&mut self.root_leaf) {
             return true;
         }
         loop {
-            let open = |level: &Level| level.next < level.count;
-            let Some(parent) = (1..self.height).find(|n| self.levels.get(*n).is_some_and(open)) else {
-                self.finish();
-                // No leaf is open any more.
+            let has_next = |level: &Level| level.next < level.count;
+            let Some(parent) = (1..self.height).find(|n| self.levels.get(*n).is_some_and(has_next)) else {
+                self.check_last_siblings();
+                // There is no current leaf any more.
                 self.levels.iter_mut().for_each(|level| level.count = 0);
                 return false;
             };
@@ -232,7 +242,7 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         }
     }
 
-    /// The records of the leaf that is open.
+    /// The records of the current leaf.
     pub fn records(&self) -> &[T::Record] {
         let level = self.levels.first();
         level
@@ -240,28 +250,28 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
             .unwrap_or_default()
     }
 
-    /// Enters the next child of the block that is open at `parent`.
+    /// Enters the next child of the current block of level `parent`.
     fn descend(&mut self, parent: usize, visit: &mut dyn FnMut(AgNumber, AgBlock)) -> bool {
         let Some(level) = self.levels.get_mut(parent) else { return false };
         let child = level.next;
         level.next += 1;
         let geometry = &self.volume.geometry;
-        let most = T::max_keys(geometry);
+        let max_keys = T::max_keys(geometry);
         let body = level.bytes.get(T::Header::SIZE..).unwrap_or_default();
         let key = body.get(child * T::Key::SIZE..).and_then(T::Key::view).copied();
-        let pointers = body.get(most * T::Key::SIZE..).unwrap_or_default();
+        let pointers = body.get(max_keys * T::Key::SIZE..).unwrap_or_default();
         let pointer = pointers.get(child * T::Pointer::SIZE..).and_then(T::Pointer::view);
         let Some((key, pointer)) = key.zip(pointer) else { return false };
         let Some(target) = pointer.locate(geometry, self.ag) else {
             let found = format!("{pointer:?}");
-            self.tell(None, Damage::new(T::NAME, "ptr", "a block within the volume", found));
+            self.report(None, Damage::new(T::NAME, "ptr", "a block within the volume", found));
             self.skip(parent - 1);
             return false;
         };
         self.enter(parent - 1, target, Some(key), visit)
     }
 
-    /// Reads and checks a block as the one that is open at `level`.
+    /// Reads and checks a block and makes it the current one of `level`.
     fn enter(
         &mut self,
         level: usize,
@@ -277,13 +287,13 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         bytes.resize(self.volume.geometry.block_size as usize, 0);
         let place = self.place(Some(target));
         let entered = if self.read(place, target, &mut bytes) {
-            self.examine(level, target, key, &bytes)
+            self.check_block(level, target, key, &bytes)
         } else {
             None
         };
-        if let Some(open) = self.levels.get_mut(level) {
-            open.bytes = bytes;
-            (open.count, open.next) = (entered.unwrap_or(0), 0);
+        if let Some(current) = self.levels.get_mut(level) {
+            current.bytes = bytes;
+            (current.count, current.next) = (entered.unwrap_or(0), 0);
         }
         if entered.is_some() {
             visit(target.0, target.1);
@@ -302,8 +312,8 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         self.volume.read_block(place, T::NAME, target, bytes)
     }
 
-    /// Checks a block that was read; returns how many records or children it has.
-    fn examine(
+    /// Checks a block. Returns the number of its records or children.
+    fn check_block(
         &mut self,
         level: usize,
         target: (AgNumber, AgBlock),
@@ -315,7 +325,7 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         let block = match BtreeBlock::<T>::verify(bytes, &self.volume.geometry, identity, level as u16) {
             Ok(block) => block,
             Err(damage) => {
-                self.tell(Some(place), damage);
+                self.report(Some(place), damage);
                 return None;
             }
         };
@@ -351,100 +361,92 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
             Some(_) => u64::from(block.get()),
             None => self.volume.geometry.fs_block(ag, block).get(),
         };
-        let Some(open) = self.levels.get_mut(level) else { return };
-        let (before, gap) = (open.last, std::mem::replace(&mut open.gap, false));
-        open.last = Some((own, right));
+        let Some(current) = self.levels.get_mut(level) else { return };
+        let (previous, gap) = (current.last, std::mem::take(&mut current.gap));
+        current.last = Some((own, right));
         if gap {
             return;
         }
-        let expected = before.map(|(block, _)| block);
+        let expected = previous.map(|(block, _)| block);
         if left != expected {
-            self.tell(Some(place), Damage::new(T::NAME, "leftsib", sibling(expected), sibling(left)));
+            self.report(Some(place), Damage::new(T::NAME, "leftsib", sibling(expected), sibling(left)));
         }
-        if let Some((_, promised)) = before
-            && promised != Some(own)
+        if let Some((_, right_of_previous)) = previous
+            && right_of_previous != Some(own)
         {
-            let promised = sibling(promised);
-            self.tell(
-                Some(place),
-                Damage::new(T::NAME, "rightsib", format_args!("{own} in the block to the left"), promised),
-            );
+            let expected = format_args!("{own} in the left sibling");
+            let damage = Damage::new(T::NAME, "rightsib", expected, sibling(right_of_previous));
+            self.report(Some(place), damage);
         }
     }
 
     fn check_key(&mut self, place: Place, key: &T::Key, body: &BtreeBlockBody<'_, T>) {
-        let low = match body {
+        let low_key_matches = match body {
             BtreeBlockBody::Leaf(records) => records.first().is_some_and(|first| T::key_matches(key, first)),
-            // Equal keys compare alike in both directions, whether or not the order allows equals to follow each
-            // other.
+            // Equal keys give the same result in both directions, in every btree.
             BtreeBlockBody::Node(keys, _) => {
                 keys.first().is_some_and(|first| T::keys_in_order(key, first) == T::keys_in_order(first, key))
             }
         };
-        if !low {
-            self.tell(
-                Some(place),
-                Damage::new(T::NAME, "key", "the child's first key in its parent", T::show(key)),
-            );
+        let (field, expected) = if !low_key_matches {
+            ("key", "in the parent: the first key of this block")
         } else if !T::high_key_matches(key, body) {
-            self.tell(
-                Some(place),
-                Damage::new(T::NAME, "high key", "the child's highest key in its parent", T::show(key)),
-            );
-        }
+            ("high key", "in the parent: the highest key of this block")
+        } else {
+            return;
+        };
+        self.report(Some(place), Damage::new(T::NAME, field, expected, T::show(key)));
     }
 
     fn check_fill(&mut self, level: usize, place: Place, count: usize) {
-        let top = level + 1 == self.height;
-        // A root in an inode may be too small to take over its only child, however empty that is.
-        let only_child = self.root_in_inode
+        let is_root = level + 1 == self.height;
+        // A root in an inode may be too small for the records of its only child, however few they are.
+        let is_only_child = self.root_in_inode
             && level + 2 == self.height
             && self.levels.last().is_some_and(|root| root.count == 1);
-        if top || only_child {
+        if is_root || is_only_child {
             return;
         }
         let geometry = &self.volume.geometry;
-        let most = if level == 0 { T::max_records(geometry) } else { T::max_keys(geometry) };
-        if count < most / 2 {
-            let expected = format!("at least {}, half of what fits", most / 2);
-            self.tell(Some(place), Damage::new(T::NAME, "numrecs", expected, count));
+        let max = if level == 0 { T::max_records(geometry) } else { T::max_keys(geometry) };
+        if count < max / 2 {
+            let expected = format!("at least {}, half of the maximum", max / 2);
+            self.report(Some(place), Damage::new(T::NAME, "numrecs", expected, count));
         }
     }
 
     fn check_records(&mut self, place: Place, records: &[T::Record]) {
-        let joint = match (self.last_record, records.first()) {
+        let follows_previous = match (self.last_record, records.first()) {
             (Some(left), Some(right)) => T::in_order(&left, right),
             _ => true,
         };
-        let inside = records.is_sorted_by(|left, right| T::in_order(left, right));
+        let sorted = records.is_sorted_by(|left, right| T::in_order(left, right));
         if let Some(last) = records.last() {
             self.last_record = Some(*last);
         }
-        if !(joint && inside) {
-            self.tell(
-                Some(place),
-                Damage::new(T::NAME, "recs", "records in ascending order", "another order"),
-            );
+        if !(follows_previous && sorted) {
+            let damage = Damage::new(T::NAME, "recs", "records in ascending order", "not in order");
+            self.report(Some(place), damage);
         }
     }
 
     fn check_keys(&mut self, level: usize, place: Place, keys: &[T::Key]) {
-        let before = self.last_keys.get_mut(level).and_then(Option::take);
-        let joint = match (before, keys.first()) {
+        let previous = self.last_keys.get_mut(level).and_then(Option::take);
+        let follows_previous = match (previous, keys.first()) {
             (Some(left), Some(right)) => T::keys_in_order(&left, right),
             _ => true,
         };
-        let inside = keys.is_sorted_by(|left, right| T::keys_in_order(left, right));
-        if let Some(slot) = self.last_keys.get_mut(level) {
-            *slot = keys.last().copied();
+        let sorted = keys.is_sorted_by(|left, right| T::keys_in_order(left, right));
+        if let Some(last) = self.last_keys.get_mut(level) {
+            *last = keys.last().copied();
         }
-        if !(joint && inside) {
-            self.tell(Some(place), Damage::new(T::NAME, "keys", "keys in ascending order", "another order"));
+        if !(follows_previous && sorted) {
+            self.report(Some(place), Damage::new(T::NAME, "keys", "keys in ascending order", "not in order"));
         }
     }
 
-    /// The last block of each level names no right neighbour.
-    fn finish(&mut self) {
+    /// Checks that the last block of each level has no right sibling.
+    fn check_last_siblings(&mut self) {
         for n in 0..self.height {
             let Some(level) = self.levels.get_mut(n) else { continue };
             let (last, gap) = (level.last.take(), level.gap);
@@ -452,7 +454,7 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
                 && !gap
             {
                 let place = self.place_of_number(block);
-                self.tell(Some(place), Damage::new(T::NAME, "rightsib", "none", right));
+                self.report(Some(place), Damage::new(T::NAME, "rightsib", "none", right));
             }
         }
     }
@@ -469,9 +471,9 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
         if !self.damaged || self.seen.insert(target) {
             return true;
         }
-        self.tell(
+        self.report(
             None,
-            Damage::new(T::NAME, "ptr", "each block once", format_args!("block {:#x} again", target.1)),
+            Damage::new(T::NAME, "ptr", "each block once", format_args!("block {:#x} twice", target.1)),
         );
         false
     }
@@ -496,7 +498,7 @@ impl<'v, T: Checked> TreeWalk<'v, T> {
     }
 
     #[cold]
-    fn tell(&mut self, place: Option<Place>, damage: Damage) {
+    fn report(&mut self, place: Option<Place>, damage: Damage) {
         self.damaged = true;
         if !self.quiet {
             self.volume.error(place.unwrap_or_else(|| self.place(None)), damage);
@@ -508,9 +510,53 @@ fn sibling(block: Option<u64>) -> String {
     block.map_or_else(|| "none".to_owned(), |block| block.to_string())
 }
 
-/// Copies into a buffer that the caller knows to be large enough.
+/// Copies `from` into a buffer that must be large enough.
 fn put(bytes: &mut [u8], at: usize, from: &[u8]) {
     if let Some(to) = bytes.get_mut(at..at + from.len()) {
         to.copy_from_slice(from);
+    }
+}
+
+/// The records of a btree of an AG, which a walk with findings has passed before.
+pub(crate) struct TreeRecords<'v, T: CheckedBtree> {
+    walk: TreeWalk<'v, T>,
+    /// Index of the next record of the current leaf.
+    next: usize,
+}
+
+impl<'v, T: CheckedBtree> TreeRecords<'v, T> {
+    pub fn new(volume: &'v Volume<'v>, ag: AgNumber, root: TreeRoot) -> Self {
+        let mut walk = TreeWalk::new(volume).quiet();
+        walk.begin(ag, root, &mut |_, _| ());
+        walk.next_leaf(&mut |_, _| ());
+        Self { walk, next: 0 }
+    }
+
+    /// The next record, which stays the next one.
+    pub fn peek(&mut self) -> Option<T::Record> {
+        loop {
+            if let Some(record) = self.walk.records().get(self.next) {
+                return Some(*record);
+            }
+            self.next = 0;
+            if !self.walk.next_leaf(&mut |_, _| ()) {
+                return None;
+            }
+        }
+    }
+
+    /// Whether some records could not be read.
+    pub fn is_incomplete(&self) -> bool {
+        self.walk.is_incomplete()
+    }
+}
+
+impl<T: CheckedBtree> Iterator for TreeRecords<'_, T> {
+    type Item = T::Record;
+
+    fn next(&mut self) -> Option<T::Record> {
+        let record = self.peek()?;
+        self.next += 1;
+        Some(record)
     }
 }

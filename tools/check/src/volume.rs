@@ -1,4 +1,4 @@
-//! What every part of the check shares: the device, the volume's shape, and where findings go.
+//! The volume under check: its device, its geometry, its findings.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,28 +9,28 @@ use format::{Damage, Geometry, Place};
 
 use crate::finding::Findings;
 
-/// Stands for an LSN in what was written past the log: values of attributes, and all that tools write.
-const NOT_LOGGED: u64 = u64::MAX;
+/// The LSN of structures that are not logged: remote attribute values, and what offline tools write.
+const NULL_LSN: u64 = u64::MAX;
 
-/// One volume under check.
+/// A volume under check.
 pub(crate) struct Volume<'a> {
     pub device: &'a dyn Device,
     pub geometry: Geometry,
-    /// The primary superblock, or what stands in for it.
+    /// The primary superblock, or the copy that is used instead.
     pub raw: RawSuperblock,
-    /// Where the log will be written next; nothing on the volume can be newer.
-    pub head: Option<Lsn>,
+    /// Head of the log, if known. All LSNs on the volume are below it.
+    pub log_head: Option<Lsn>,
     pub findings: Findings,
-    /// A dirty log was replayed: what a mount would still do has not been done.
+    /// A dirty log was replayed, and the rest of recovery (unlinked inodes, counters) was not done.
     pub replayed: bool,
-    /// Some fork or tree could not be followed: blocks without an owner prove nothing.
+    /// Some fork or btree could not be read, so blocks without an owner are not reported.
     pub owners_missing: AtomicBool,
-    /// Some directory could not be read: too few links prove nothing.
+    /// Some directory could not be read, so wrong link counts are not reported.
     pub names_missing: AtomicBool,
 }
 
 impl Volume<'_> {
-    /// Reads `buf` from `offset`; where the device fails, that is a finding.
+    /// Reads `buf` from `offset`. Reports a read error as a finding and returns `false`.
     pub fn read(&self, place: Place, structure: &'static str, offset: u64, buf: &mut [u8]) -> bool {
         match self.device.read_at(offset, buf) {
             Ok(()) => true,
@@ -52,18 +52,17 @@ impl Volume<'_> {
         self.read(place, structure, self.geometry.ag_block_offset(ag, block), buf)
     }
 
-    /// Compares the LSN of a structure with the log's head. All ones stand for a write past the log: xfs_repair
-    /// leaves such AGFLs behind.
+    /// Compares the LSN of a structure with the head of the log. xfs_repair writes AGFLs with the null LSN.
     #[inline]
     pub fn check_lsn(&self, place: Place, structure: &'static str, lsn: u64) {
-        if lsn != NOT_LOGGED && self.head.is_some_and(|head| lsn >= head.get()) {
-            self.lsn_ahead(place, structure, Lsn(lsn));
+        if lsn != NULL_LSN && self.log_head.is_some_and(|head| lsn >= head.get()) {
+            self.report_lsn(place, structure, Lsn(lsn));
         }
     }
 
     #[cold]
-    fn lsn_ahead(&self, place: Place, structure: &'static str, lsn: Lsn) {
-        let head = self.head.unwrap_or_default();
+    fn report_lsn(&self, place: Place, structure: &'static str, lsn: Lsn) {
+        let head = self.log_head.unwrap_or_default();
         self.findings.error(
             place,
             Damage::new(
@@ -75,13 +74,13 @@ impl Volume<'_> {
         );
     }
 
-    /// Some owner of blocks could not be followed.
-    pub fn miss_owners(&self) {
+    /// Records that the blocks of some structure are not known.
+    pub fn set_owners_missing(&self) {
         self.owners_missing.store(true, Ordering::Relaxed);
     }
 
-    /// Some directory could not be read.
-    pub fn miss_names(&self) {
+    /// Records that some directory could not be read.
+    pub fn set_names_missing(&self) {
         self.names_missing.store(true, Ordering::Relaxed);
     }
 
@@ -89,9 +88,9 @@ impl Volume<'_> {
         self.findings.error(place, damage);
     }
 
-    /// What the next mount puts right where a log was replayed, and what is damage elsewhere.
+    /// Reports what the next mount repairs after log recovery: a warning if a log was replayed, otherwise an error.
     #[cold]
-    pub fn unfinished(&self, place: Place, damage: Damage) {
+    pub fn report_unrecovered(&self, place: Place, damage: Damage) {
         if self.replayed {
             self.findings.warn(place, damage);
         } else {

@@ -1,53 +1,53 @@
-//! One directory entry against the inode that it names, and what links and parents follow from it.
+//! Directory entries: each is compared with the inode that it names, and counts as a link and as a parent.
 
 use base::Ino;
 use format::dir::DirEntry;
 use format::inode::FileType;
 use format::{Damage, Place};
 
-use crate::inode_map::{Hint, InodeMap, Slot, state};
+use crate::inode_map::{Hint, InodeMap, state};
 use crate::parents;
 use crate::volume::Volume;
 
 const NAME: &str = "directory entry";
 
-/// The directory at hand.
+/// The directory that contains the entries.
 pub(crate) struct Directory {
     pub ino: Ino,
     pub generation: u32,
-    /// It is part of the metadata directory tree.
+    /// Part of the metadata directory tree.
     pub metadata: bool,
-    /// It was removed while somebody still had it open: nobody's entry names it, and its own `..` is no link.
+    /// Removed while still open: on an unlinked list, without an entry that names it, and its `..` is not a link.
     pub removed: bool,
 }
 
-/// A directory, and one of the places that say who its parent is.
+/// A directory and its parent, according to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ParentOf {
+pub(crate) struct ParentLink {
     pub child: Ino,
     pub parent: Ino,
 }
 
-/// What a worker learnt from names.
-pub(crate) struct Names<'v> {
+/// Checks entries and collects links to directories.
+pub(crate) struct EntryCheck<'v> {
     volume: &'v Volume<'v>,
     map: &'v InodeMap<'v>,
     hint: Hint,
-    /// Entries, without `.` and `..`.
-    pub entries: u64,
-    /// Each directory with its `..`.
-    pub dot_dots: Vec<ParentOf>,
+    /// Number of entries without `.` and `..`.
+    pub count: u64,
+    /// The `..` of each directory.
+    pub dot_dots: Vec<ParentLink>,
     /// Each entry that names a directory.
-    pub links: Vec<ParentOf>,
+    pub links: Vec<ParentLink>,
 }
 
-impl<'v> Names<'v> {
+impl<'v> EntryCheck<'v> {
     pub fn new(volume: &'v Volume<'v>, map: &'v InodeMap<'v>) -> Self {
         let (dot_dots, links) = (Vec::new(), Vec::new());
-        Self { volume, map, hint: Hint::default(), entries: 0, dot_dots, links }
+        Self { volume, map, hint: Hint::default(), count: 0, dot_dots, links }
     }
 
-    /// `.`: that it is the directory itself is for the block's own audit.
+    /// Counts `.` as a link. The audit of the block checks that it names the directory itself.
     pub fn dot(&mut self, directory: &Directory) {
         if directory.removed {
             return;
@@ -57,34 +57,34 @@ impl<'v> Names<'v> {
         }
     }
 
-    /// `..`, which links to the parent.
+    /// Counts `..` as a link to the parent.
     pub fn dot_dot(&mut self, directory: &Directory, parent: Ino) {
         if directory.removed {
             return;
         }
-        self.dot_dots.push(ParentOf { child: directory.ino, parent });
+        self.dot_dots.push(ParentLink { child: directory.ino, parent });
         match self.map.find(parent, &mut Hint::default()) {
             Some(slot) => slot.add_links(1),
             None => {
-                self.tell(directory, b"..", "inumber", "an inode that exists".to_owned(), parent.to_string())
+                self.report(directory, b"..", "inumber", "an existing inode".to_owned(), parent.to_string())
             }
         }
     }
 
-    /// `.` and `..` are directories, and say so.
+    /// Checks the file type of `.` or `..`.
     pub fn check_dot_type(&self, directory: &Directory, entry: &DirEntry<'_>) {
         let expected = FileType::Directory.ftype();
         if self.volume.geometry.features.ftype() && entry.ftype != expected {
-            self.tell(directory, entry.name, "ftype", expected.to_string(), entry.ftype.to_string());
+            self.report(directory, entry.name, "ftype", expected.to_string(), entry.ftype.to_string());
         }
     }
 
-    /// Any other entry.
+    /// Checks any other entry.
     pub fn entry(&mut self, directory: &Directory, entry: &DirEntry<'_>) {
-        self.entries += 1;
+        self.count += 1;
         let Some(slot) = self.map.find(entry.ino, &mut self.hint) else {
-            let (expected, found) = ("an inode that exists".to_owned(), entry.ino.to_string());
-            return self.tell(directory, entry.name, "inumber", expected, found);
+            let (expected, found) = ("an existing inode".to_owned(), entry.ino.to_string());
+            return self.report(directory, entry.name, "inumber", expected, found);
         };
         let target = slot.state();
         slot.add_links(1);
@@ -93,31 +93,34 @@ impl<'v> Names<'v> {
         }
         let Some(file_type) = slot.file_type() else {
             let (expected, found) = ("an inode in use".to_owned(), format!("{}, which is free", entry.ino));
-            return self.tell(directory, entry.name, "inumber", expected, found);
+            return self.report(directory, entry.name, "inumber", expected, found);
         };
         if self.volume.geometry.features.ftype() && entry.ftype != file_type.ftype() {
             let (expected, found) = (file_type.ftype().to_string(), entry.ftype.to_string());
-            self.tell(directory, entry.name, "ftype", expected, found);
+            self.report(directory, entry.name, "ftype", expected, found);
         }
         if (target & state::METADATA != 0) != directory.metadata {
-            let expected = "metadata files in the metadata directory tree alone".to_owned();
-            self.tell(directory, entry.name, "inumber", expected, entry.ino.to_string());
+            let expected = "metadata files only in the metadata directory tree".to_owned();
+            self.report(directory, entry.name, "inumber", expected, entry.ino.to_string());
         }
         if file_type == FileType::Directory {
-            self.links.push(ParentOf { child: entry.ino, parent: directory.ino });
+            self.links.push(ParentLink { child: entry.ino, parent: directory.ino });
         }
-        self.note_parent(directory, entry, &slot);
-    }
-
-    fn note_parent(&self, directory: &Directory, entry: &DirEntry<'_>, slot: &Slot<'_>) {
         if self.volume.geometry.features.parent() {
-            let print = parents::fingerprint(directory.ino, directory.generation, entry.name);
-            slot.inodes.add_parent(slot.slot, print);
+            let fingerprint = parents::fingerprint(directory.ino, directory.generation, entry.name);
+            slot.inodes.add_parent(slot.index, fingerprint);
         }
     }
 
     #[cold]
-    fn tell(&self, directory: &Directory, name: &[u8], field: &'static str, expected: String, found: String) {
+    fn report(
+        &self,
+        directory: &Directory,
+        name: &[u8],
+        field: &'static str,
+        expected: String,
+        found: String,
+    ) {
         let found = format!("{found} (\"{}\")", name.escape_ascii());
         self.volume.error(Place::ino(directory.ino), Damage::new(NAME, field, expected, found));
     }

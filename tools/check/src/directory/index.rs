@@ -1,36 +1,56 @@
-//! The hash index of a directory and its table of free room, against the entries.
+//! The hash index and the free index of a directory, compared with its entries.
 
 use base::FileBlock;
 use format::dabtree::DaTree;
 use format::dir::data::{DataBlock, NULL_BEST};
 use format::dir::free::{FreeBlock, max_bests};
 use format::dir::leaf::{DirLeaf, LEAF1_MAGIC, LeafEntry};
-use format::dir::{DataPtr, DirSpace};
+use format::dir::{DataPtr, DirEntry, DirSpace};
 use format::fork_block::ForkBlock;
 use format::ondisk::U16;
-use format::{Damage, Place, hash};
+use format::{Damage, Geometry, Place, hash};
 
 use super::entries::Directory;
-use super::{DirectoryWorker, NAME, tell_duplicate};
-use crate::hash_tree::{LeafEnds, TreeTotal};
+use super::{DirectoryWorker, NAME, report_duplicate};
+use crate::hash_tree::LeafSummary;
+use crate::tree::TreeSize;
 use crate::volume::Volume;
 
-/// More differences than this are not told apart.
-const MOST_ENTRIES_COMPARED: usize = 1 << 22;
+/// Maximum number of entries that are listed to find differences.
+const MAX_ENTRIES_COMPARED: usize = 1 << 22;
 
-/// Entries or leaf entries in sum, whatever their order.
+/// A sum over entries or over leaf entries, which does not depend on their order.
 #[derive(Clone, Copy, Default)]
 pub(super) struct IndexSum {
     count: u64,
     sum: u64,
-    /// Some could not be read.
+    /// Some entries could not be read.
     pub incomplete: bool,
 }
 
+/// Hash and address of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct IndexEntry {
+    pub hash: u32,
+    pub address: u32,
+}
+
+impl From<&LeafEntry> for IndexEntry {
+    fn from(entry: &LeafEntry) -> Self {
+        Self { hash: entry.hashval.get(), address: entry.address.get() }
+    }
+}
+
+impl std::fmt::Display for IndexEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "hash {:#x} of the entry at {:#x}", self.hash, self.address)
+    }
+}
+
 impl IndexSum {
-    pub fn add(&mut self, hash: u32, address: u32) {
+    pub fn add(&mut self, entry: IndexEntry) {
         self.count += 1;
-        let word = u64::from(hash) << 32 | u64::from(address);
+        let word = u64::from(entry.hash) << 32 | u64::from(entry.address);
         let mixed = (word ^ word >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         self.sum = self.sum.wrapping_add((mixed ^ mixed >> 32).wrapping_mul(0x94d0_49bb_1331_11eb));
     }
@@ -40,62 +60,62 @@ impl IndexSum {
     }
 }
 
-/// What the leaves of one directory say.
+/// The leaves of one directory.
 #[derive(Default)]
 struct Leaves {
     sum: IndexSum,
-    last: Option<(u32, u32)>,
-    /// The room of each data block, by a leaf alone.
+    last: Option<IndexEntry>,
+    /// The free index, which a directory in leaf format has in its only leaf.
     bests: Option<Vec<u16>>,
 }
 
 impl Leaves {
-    /// Takes the entries of the next leaf in; `alike` collects those that share a hash.
-    fn take(&mut self, entries: &[LeafEntry], alike: &mut Vec<(u32, u32)>) {
+    /// Adds the entries of the next leaf. Appends those that share a hash to `same_hash`.
+    fn add(&mut self, entries: &[LeafEntry], same_hash: &mut Vec<IndexEntry>) {
         for entry in entries.iter().filter(|entry| entry.pointer() != DataPtr::NULL) {
-            let this = (entry.hashval.get(), entry.address.get());
-            self.sum.add(this.0, this.1);
-            if let Some(last) = self.last.filter(|last| last.0 == this.0) {
-                if alike.last() != Some(&last) {
-                    alike.push(last);
+            let entry = IndexEntry::from(entry);
+            self.sum.add(entry);
+            if let Some(last) = self.last.filter(|last| last.hash == entry.hash) {
+                if same_hash.last() != Some(&last) {
+                    same_hash.push(last);
                 }
-                alike.push(this);
+                same_hash.push(entry);
             }
-            self.last = Some(this);
+            self.last = Some(entry);
         }
     }
 }
 
 impl DirectoryWorker<'_> {
-    /// Compares the index and the tables of free room of a directory whose blocks of entries were read.
-    pub(super) fn check_index(&mut self, directory: &Directory, single: bool, entries: &IndexSum) {
+    /// Checks the indexes of a directory whose data blocks were read. `is_block_format`: there is only one block.
+    pub(super) fn check_index(&mut self, directory: &Directory, is_block_format: bool, entries: &IndexSum) {
         let geometry = &self.volume.geometry;
-        let beyond = self.blocks.count(DirSpace::Data.end_block(geometry)..FileBlock(u64::MAX));
-        self.alike.clear();
-        if single {
+        let after_data = self.blocks.count(DirSpace::Data.end_block(geometry)..FileBlock(u64::MAX));
+        self.same_hash.clear();
+        if is_block_format {
             let blocks = self.blocks.count(FileBlock(0)..DirSpace::Data.end_block(geometry));
-            if beyond > 0 || blocks > 1 << geometry.dir_block_log {
-                let found = format!("{} blocks", beyond + blocks);
-                self.tell(directory, Damage::new(NAME, "extents", "one directory block", found));
+            if after_data > 0 || blocks > 1 << geometry.dir_block_log {
+                let found = format!("{} blocks", after_data + blocks);
+                self.report(directory, Damage::new(NAME, "extents", "one directory block", found));
             }
-            return self.check_single_names(directory);
+            return self.check_block_format_names(directory);
         }
         let mut leaves = Leaves::default();
-        let Some(total) = self.walk_leaves(directory, &mut leaves) else { return };
+        let Some(tree) = self.walk_leaves(directory, &mut leaves) else { return };
         if leaves.bests.is_none() {
             self.check_free_blocks(directory);
-        } else if beyond > 1 << geometry.dir_block_log {
-            let found = format!("{beyond} blocks");
-            self.tell(directory, Damage::new(NAME, "extents", "one leaf block and no free block", found));
+        } else if after_data > 1 << geometry.dir_block_log {
+            let found = format!("{after_data} blocks");
+            self.report(directory, Damage::new(NAME, "extents", "one leaf block and no free block", found));
         }
         if let Some(bests) = &leaves.bests
             && !entries.incomplete
             && *bests != self.bests
         {
-            let damage = Damage::new("directory leaf", "bests", table(&self.bests), table(bests));
-            self.tell(directory, damage);
+            let damage = Damage::new("directory leaf", "bests", show_bests(&self.bests), show_bests(bests));
+            self.report(directory, damage);
         }
-        if total.complete && !entries.incomplete {
+        if tree.complete && !entries.incomplete {
             if !entries.matches(&leaves.sum) {
                 self.compare_index(directory);
             }
@@ -103,18 +123,17 @@ impl DirectoryWorker<'_> {
         }
     }
 
-    /// Walks all leaves; `None` where there is no root.
-    fn walk_leaves(&mut self, directory: &Directory, leaves: &mut Leaves) -> Option<TreeTotal> {
+    /// Walks all leaves. Returns `None` if there are none.
+    fn walk_leaves(&mut self, directory: &Directory, leaves: &mut Leaves) -> Option<TreeSize> {
         let volume = self.volume;
         let geometry = &volume.geometry;
-        let (from, to) = (DirSpace::Leaf.first_block(geometry), DirSpace::Leaf.end_block(geometry));
-        let most = self.blocks.count(from..to) >> geometry.dir_block_log;
-        if most == 0 {
-            let damage = Damage::new(NAME, "extents", "a leaf behind the blocks of entries", "none");
-            self.tell(directory, damage);
+        let (root, end) = (DirSpace::Leaf.first_block(geometry), DirSpace::Leaf.end_block(geometry));
+        let max_blocks = self.blocks.count(root..end) >> geometry.dir_block_log;
+        if max_blocks == 0 {
+            self.report(directory, Damage::new(NAME, "extents", "a leaf block", "none"));
             return None;
         }
-        let alike = &mut self.alike;
+        let same_hash = &mut self.same_hash;
         let mut visit = |bytes: &[u8], at: ForkBlock| {
             let leaf = DirLeaf::verify(bytes, &volume.geometry, at);
             let leaf = match leaf.and_then(|leaf| leaf.audit().map(|()| leaf)) {
@@ -124,172 +143,160 @@ impl DirectoryWorker<'_> {
                     return None;
                 }
             };
-            if let (Some((last, _)), Some(first)) = (leaves.last, leaf.entries.first())
-                && first.hashval.get() < last
+            if let (Some(last), Some(first)) = (leaves.last, leaf.entries.first())
+                && first.hashval.get() < last.hash
             {
                 let found = format!("{:#x}", first.hashval);
-                let expected = format!("at least {last:#x}, the last of the leaf to the left");
+                let expected = format!("at least {:#x}, the last hash of the left sibling", last.hash);
                 volume.error(at.place(), Damage::new("directory leaf", "hashval", expected, found));
             }
-            leaves.take(leaf.entries, alike);
+            leaves.add(leaf.entries, same_hash);
             leaves.bests = leaf.bests.map(|bests| bests.iter().map(|best: &U16| best.get()).collect());
-            Some(LeafEnds { last_hash: leaf.last_hash(), empty: leaf.entries.is_empty() })
+            Some(LeafSummary { last_hash: leaf.last_hash(), empty: leaf.entries.is_empty() })
         };
-        let total = self.tree.walk(volume, &self.blocks, DaTree::Dir, from, most, &mut visit);
-        if leaves.bests.is_some() && most > 1 {
-            let damage =
-                Damage::new("directory leaf", "magic", "a leaf of a tree", format_args!("{LEAF1_MAGIC:#x}"));
+        let tree = self.tree.walk(volume, &self.blocks, DaTree::Dir, root, max_blocks, &mut visit);
+        if leaves.bests.is_some() && max_blocks > 1 {
+            let found = format_args!("{LEAF1_MAGIC:#x}").to_string();
+            let damage = Damage::new("directory leaf", "magic", "that of a leaf below a node", found);
             volume.error(Place::ino(directory.ino), damage);
         }
-        if total.complete && total.blocks != most {
-            let found = format!("{} of {most}", total.blocks);
-            self.tell(directory, Damage::new(NAME, "extents", "every leaf block in the tree", found));
+        if tree.complete && tree.blocks != max_blocks {
+            let found = format!("{} of {max_blocks}", tree.blocks);
+            self.report(directory, Damage::new(NAME, "extents", "all leaf blocks in the hash tree", found));
         }
-        Some(total)
+        Some(tree)
     }
 
-    /// The free blocks tell of exactly the data blocks that exist.
+    /// Compares the free index in free blocks with the data blocks.
     fn check_free_blocks(&mut self, directory: &Directory) {
         let volume = self.volume;
         let geometry = &volume.geometry;
-        let log = geometry.dir_block_log;
+        let size_log = geometry.dir_block_log;
         let (first, end) = (DirSpace::Free.first_block(geometry), DirSpace::Free.end_block(geometry));
         let mut next = Some(first);
-        let mut told = Vec::new();
+        let mut bests = Vec::new();
         let mut batch = std::mem::take(&mut self.index_batch);
         let mut complete = true;
-        while let Some(from) = next {
-            next = self.blocks.read_batch(volume, NAME, log, (from, end), &mut batch);
-            for unit in &batch.units {
-                match take_free(volume, unit.at, batch.bytes_of(unit, geometry, log)) {
+        while let Some(start) = next {
+            next = self.blocks.read_batch(volume, NAME, size_log, start..end, &mut batch);
+            for block in &batch.blocks {
+                match verify_free_block(volume, block.at, batch.bytes_of(block, geometry, size_log)) {
                     Some(free) => {
-                        let number = (unit.at.file_block.get() - first.get()) >> log;
+                        let number = (block.at.file_block.get() - first.get()) >> size_log;
                         let start = (number as usize).saturating_mul(max_bests(geometry));
-                        // Tables in front that are missing tell of no block.
-                        told.resize(start.min(self.bests.len()), NULL_BEST);
-                        told.extend(free.bests.iter().map(|best| best.get()));
+                        // A missing free block says that its data blocks do not exist.
+                        bests.resize(start.min(self.bests.len()), NULL_BEST);
+                        bests.extend(free.bests.iter().map(|best| best.get()));
                     }
                     None => complete = false,
                 }
             }
         }
         self.index_batch = batch;
-        // Behind the last block the table may go on with holes.
-        while told.len() > self.bests.len() && told.last() == Some(&NULL_BEST) {
-            told.pop();
+        // The index may continue after the last data block, without blocks.
+        while bests.len() > self.bests.len() && bests.last() == Some(&NULL_BEST) {
+            bests.pop();
         }
-        if complete && told != self.bests {
-            let damage = Damage::new("directory free block", "bests", table(&self.bests), table(&told));
-            self.tell(directory, damage);
+        if complete && bests != self.bests {
+            let (expected, found) = (show_bests(&self.bests), show_bests(&bests));
+            self.report(directory, Damage::new("directory free block", "bests", expected, found));
         }
     }
 
-    /// Makes lists of what the index should have and of what it has, and tells the difference.
+    /// Lists the entries and the leaf entries, and reports the differences.
     #[cold]
     fn compare_index(&mut self, directory: &Directory) {
         let volume = self.volume;
         let expected = self.list_entries();
-        let mut found = Vec::new();
+        let mut found: Vec<IndexEntry> = Vec::new();
         let geometry = &volume.geometry;
-        let from = DirSpace::Leaf.first_block(geometry);
-        let most = self.blocks.count(from..DirSpace::Leaf.end_block(geometry));
+        let root = DirSpace::Leaf.first_block(geometry);
+        let max_blocks = self.blocks.count(root..DirSpace::Leaf.end_block(geometry));
         let mut visit = |bytes: &[u8], at: ForkBlock| {
             let leaf = DirLeaf::verify(bytes, &volume.geometry, at).ok()?;
             let live = leaf.entries.iter().filter(|entry| entry.pointer() != DataPtr::NULL);
-            found.extend(live.map(|entry| (entry.hashval.get(), entry.address.get())));
-            found.truncate(MOST_ENTRIES_COMPARED);
-            Some(LeafEnds { last_hash: leaf.last_hash(), empty: leaf.entries.is_empty() })
+            found.extend(live.map(IndexEntry::from));
+            found.truncate(MAX_ENTRIES_COMPARED);
+            Some(LeafSummary { last_hash: leaf.last_hash(), empty: leaf.entries.is_empty() })
         };
-        self.tree.walk(volume, &self.blocks, DaTree::Dir, from, most, &mut visit);
+        self.tree.walk(volume, &self.blocks, DaTree::Dir, root, max_blocks, &mut visit);
         found.sort_unstable();
-        let text = |(hash, address): &(u32, u32)| format!("hash {hash:#x} of the entry at {address:#x}");
-        let none = || "none".to_owned();
-        let only = |list: &[(u32, u32)], other: &[(u32, u32)]| -> Vec<(u32, u32)> {
-            list.iter().filter(|one| other.binary_search(one).is_err()).copied().collect()
+        let difference = |list: &[IndexEntry], other: &[IndexEntry]| -> Vec<IndexEntry> {
+            list.iter().filter(|entry| other.binary_search(entry).is_err()).copied().collect()
         };
-        let (missing, surplus) = (only(&expected, &found), only(&found, &expected));
+        let at_address =
+            |list: &[IndexEntry], address: u32| list.iter().find(|entry| entry.address == address).copied();
+        let report =
+            |expected, found| self.report(directory, Damage::new("directory leaf", "entry", expected, found));
+        let (missing, surplus) = (difference(&expected, &found), difference(&found, &expected));
         for entry in &missing {
-            let other = surplus.iter().find(|other| other.1 == entry.1).map_or_else(none, text);
-            self.tell(directory, Damage::new("directory leaf", "entry", text(entry), other));
+            let other = at_address(&surplus, entry.address);
+            report(entry.to_string(), other.map_or_else(|| "none".to_owned(), |other| other.to_string()));
         }
-        for entry in surplus.iter().filter(|entry| !missing.iter().any(|other| other.1 == entry.1)) {
-            self.tell(
-                directory,
-                Damage::new("directory leaf", "entry", "an entry of the directory", text(entry)),
-            );
+        for entry in surplus.iter().filter(|entry| at_address(&missing, entry.address).is_none()) {
+            report("an entry of the directory".to_owned(), entry.to_string());
         }
         if missing.is_empty() && surplus.is_empty() {
-            self.tell(
-                directory,
-                Damage::new("directory leaf", "entry", "each entry once", "one of them twice"),
-            );
+            report("each entry once".to_owned(), "a duplicate".to_owned());
         }
     }
 
     /// Hash and address of each entry, sorted.
-    fn list_entries(&mut self) -> Vec<(u32, u32)> {
-        let mut list = Vec::new();
-        self.each_data_block(|data, geometry| {
-            let entries = data.entries().flatten();
-            list.extend(entries.map(|entry| (hash::entry(entry.name, geometry), entry.pointer.0)));
-            list.truncate(MOST_ENTRIES_COMPARED);
-        });
-        list.sort_unstable();
-        list
-    }
-
-    fn each_data_block(&mut self, mut each: impl FnMut(&DataBlock<'_>, &format::Geometry)) {
+    fn list_entries(&mut self) -> Vec<IndexEntry> {
         let geometry = &self.volume.geometry;
-        let log = geometry.dir_block_log;
+        let size_log = geometry.dir_block_log;
         let end = DirSpace::Data.end_block(geometry);
         let mut batch = std::mem::take(&mut self.index_batch);
+        let mut list = Vec::new();
         let mut next = Some(FileBlock(0));
-        while let Some(from) = next {
-            next = self.blocks.read_batch(self.volume, NAME, log, (from, end), &mut batch);
-            for unit in &batch.units {
-                if let Ok(data) = DataBlock::verify(batch.bytes_of(unit, geometry, log), geometry, unit.at) {
-                    each(&data, geometry);
+        while let Some(start) = next {
+            next = self.blocks.read_batch(self.volume, NAME, size_log, start..end, &mut batch);
+            for block in &batch.blocks {
+                let bytes = batch.bytes_of(block, geometry, size_log);
+                if let Ok(data) = DataBlock::verify(bytes, geometry, block.at) {
+                    let entries = data.entries().flatten();
+                    list.extend(entries.map(|entry| index_entry(&entry, geometry)));
+                    list.truncate(MAX_ENTRIES_COMPARED);
                 }
             }
         }
         self.index_batch = batch;
+        list.sort_unstable();
+        list
     }
 
-    fn check_single_names(&mut self, directory: &Directory) {
-        let mut leaves = Leaves::default();
-        let mut alike = std::mem::take(&mut self.alike);
-        let Some(unit) = self.batch.units.first() else { return };
+    fn check_block_format_names(&mut self, directory: &Directory) {
+        let Some(block) = self.batch.blocks.first() else { return };
         let geometry = &self.volume.geometry;
-        let bytes = self.batch.bytes_of(unit, geometry, geometry.dir_block_log);
-        if let Ok(data) = DataBlock::verify(bytes, geometry, unit.at)
+        let bytes = self.batch.bytes_of(block, geometry, geometry.dir_block_log);
+        if let Ok(data) = DataBlock::verify(bytes, geometry, block.at)
             && let Some(leaf) = data.block_leaf
         {
-            leaves.take(leaf.entries, &mut alike);
+            Leaves::default().add(leaf.entries, &mut self.same_hash);
         }
-        self.alike = alike;
         self.check_names(directory);
     }
 
-    /// Names of one hash are compared with each other: by the entries' addresses, block by block.
+    /// Compares names of one hash with each other. They are read in order of their addresses.
     fn check_names(&mut self, directory: &Directory) {
-        if self.alike.is_empty() {
+        if self.same_hash.is_empty() {
             return;
         }
-        let mut alike = std::mem::take(&mut self.alike);
-        alike.sort_unstable_by_key(|(_, address)| *address);
-        let mut names: Vec<(u32, Box<[u8]>)> = Vec::with_capacity(alike.len());
+        let mut same_hash = std::mem::take(&mut self.same_hash);
+        same_hash.sort_unstable_by_key(|entry| entry.address);
+        let mut names: Vec<(u32, Box<[u8]>)> = Vec::with_capacity(same_hash.len());
         let volume = self.volume;
         let mut batch = std::mem::take(&mut self.index_batch);
-        let mut open: Option<ForkBlock> = None;
-        for (hash, address) in &alike {
+        let mut current: Option<ForkBlock> = None;
+        for IndexEntry { hash, address } in &same_hash {
             let geometry = &volume.geometry;
-            let (block, offset) = DataPtr(*address).split(geometry);
-            let log = geometry.dir_block_log;
-            if open.is_none_or(|open| open.file_block != block) {
-                open = self.blocks.read_one(volume, NAME, log, block, &mut batch);
+            let (file_block, offset) = DataPtr(*address).split(geometry);
+            let size_log = geometry.dir_block_log;
+            if current.is_none_or(|current| current.file_block != file_block) {
+                current = self.blocks.read_one(volume, NAME, size_log, file_block, &mut batch);
             }
-            let (Some(at), Some(unit)) = (open, batch.units.first()) else { continue };
-            let entry = DataBlock::verify(batch.bytes_of(unit, geometry, log), geometry, at)
+            let (Some(at), Some(block)) = (current, batch.blocks.first()) else { continue };
+            let entry = DataBlock::verify(batch.bytes_of(block, geometry, size_log), geometry, at)
                 .and_then(|data| data.entry_at(offset));
             if let Ok(entry) = entry {
                 names.push((*hash, entry.name.into()));
@@ -301,21 +308,26 @@ impl DirectoryWorker<'_> {
                 && left_hash == right_hash
                 && hash::names_match(left, right, &volume.geometry)
             {
-                tell_duplicate(volume, Place::ino(directory.ino), right);
+                report_duplicate(volume, Place::ino(directory.ino), right);
             }
         }
-        alike.clear();
-        (self.alike, self.index_batch) = (alike, batch);
+        same_hash.clear();
+        (self.same_hash, self.index_batch) = (same_hash, batch);
     }
 
     #[cold]
-    fn tell(&self, directory: &Directory, damage: Damage) {
+    fn report(&self, directory: &Directory, damage: Damage) {
         self.volume.error(Place::ino(directory.ino), damage);
     }
 }
 
-/// Verifies a free block.
-fn take_free<'a>(volume: &Volume<'_>, at: ForkBlock, bytes: &'a [u8]) -> Option<FreeBlock<'a>> {
+/// Hash and address of an entry.
+pub(super) fn index_entry(entry: &DirEntry<'_>, geometry: &Geometry) -> IndexEntry {
+    IndexEntry { hash: hash::entry(entry.name, geometry), address: entry.pointer.0 }
+}
+
+/// Verifies a free block and reports damage.
+fn verify_free_block<'a>(volume: &Volume<'_>, at: ForkBlock, bytes: &'a [u8]) -> Option<FreeBlock<'a>> {
     let free = FreeBlock::verify(bytes, &volume.geometry, at);
     match free.and_then(|free| free.audit().map(|()| free)) {
         Ok(free) => {
@@ -329,10 +341,10 @@ fn take_free<'a>(volume: &Volume<'_>, at: ForkBlock, bytes: &'a [u8]) -> Option<
     }
 }
 
-/// A table of room for a message: its length and where it begins to matter.
-fn table(bests: &[u16]) -> String {
-    const SHOWN: usize = 16;
-    let shown: Vec<String> = bests.iter().take(SHOWN).map(u16::to_string).collect();
-    let more = if bests.len() > SHOWN { ", ..." } else { "" };
-    format!("{} blocks with room {}{more}", bests.len(), shown.join(", "))
+/// Formats a free index for a finding.
+fn show_bests(bests: &[u16]) -> String {
+    const MAX_SHOWN: usize = 16;
+    let shown: Vec<String> = bests.iter().take(MAX_SHOWN).map(u16::to_string).collect();
+    let more = if bests.len() > MAX_SHOWN { ", ..." } else { "" };
+    format!("{}{more} ({} blocks)", shown.join(", "), bests.len())
 }

@@ -1,14 +1,14 @@
-//! Directories: every form verified, every entry followed.
+//! Directories in every format.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`entries`] | one entry against the inode that it names |
-//! | [`index`] | the hash index and the table of free room against the entries |
+//! | [`entries`] | entries, compared with the inodes that they name |
+//! | [`index`] | the hash index and the free index, compared with the entries |
 //!
-//! # How names are compared with their index
-//! Entries and leaf entries are summed up by a function that does not depend on their order. Equal sums mean that the
-//! index has each entry once, under its hash, so that a directory of any size is checked without a list of its
-//! entries; where they differ, a second walk makes the lists.
+//! # How entries are compared with the hash index
+//! Entries and leaf entries are summed up by a hash function that does not depend on their order. If the sums are
+//! equal, the index has each entry once, with the right hash. So a directory of any size is checked without a list of
+//! its entries; such lists are made only if the sums differ.
 
 pub(crate) mod entries;
 mod index;
@@ -18,22 +18,21 @@ use format::dir::DirSpace;
 use format::dir::data::{DataBlock, NULL_BEST};
 use format::dir::shortform::Shortform;
 use format::fork_block::ForkBlock;
-use format::inode::{Dinode, Fork, ForkKind};
+use format::inode::{Dinode, FileType, Fork, ForkKind};
 use format::{Damage, Place, hash};
 
 use crate::block_map::{Batch, BlockMap};
 use crate::fork::ForkWalk;
 use crate::hash_tree::HashTree;
-use crate::inode_map::CHUNK;
-use crate::inode_map::{AgInodes, InodeMap, state};
-use crate::inode_pass::{ChunkReader, Unit};
+use crate::inode_map::{AgInodes, CHUNK, InodeMap, state};
+use crate::inode_pass::{ChunkRange, ChunkReader};
 use crate::volume::Volume;
-use entries::{Directory, Names};
-use index::IndexSum;
+use entries::{Directory, EntryCheck};
+use index::{IndexEntry, IndexSum, index_entry};
 
 const NAME: &str = "directory";
 
-/// One worker of the phase.
+/// State of one worker thread.
 pub(crate) struct DirectoryWorker<'v> {
     volume: &'v Volume<'v>,
     map: &'v InodeMap<'v>,
@@ -43,11 +42,11 @@ pub(crate) struct DirectoryWorker<'v> {
     batch: Batch,
     index_batch: Batch,
     tree: HashTree,
-    /// Largest unused region of each data block of the directory at hand.
+    /// The largest free space in each data block of the current directory.
     bests: Vec<u16>,
-    /// Leaf entries that share their hash with a neighbour: hash and address.
-    alike: Vec<(u32, u32)>,
-    pub names: Names<'v>,
+    /// Leaf entries of the current directory that share their hash with another one.
+    same_hash: Vec<IndexEntry>,
+    pub entries: EntryCheck<'v>,
 }
 
 impl<'v> DirectoryWorker<'v> {
@@ -55,33 +54,33 @@ impl<'v> DirectoryWorker<'v> {
         Self {
             volume,
             map,
-            reader: ChunkReader::new(),
+            reader: ChunkReader::default(),
             forks: ForkWalk::quiet(volume),
             blocks: BlockMap::default(),
             batch: Batch::default(),
             index_batch: Batch::default(),
             tree: HashTree::default(),
             bests: Vec::new(),
-            alike: Vec::new(),
-            names: Names::new(volume, map),
+            same_hash: Vec::new(),
+            entries: EntryCheck::new(volume, map),
         }
     }
 
-    /// Checks the directories of a unit of inode chunks.
-    pub fn run(&mut self, unit: Unit) {
-        let Some(inodes) = self.map.ag(unit.ag) else { return };
-        let chunks = inodes.chunks.get(unit.first..unit.first + unit.count).unwrap_or_default();
-        let wanted = |n: usize| inodes.slots(unit.first + n).any(|(_, slot)| is_directory(inodes, slot));
+    /// Checks the directories in a range of inode chunks.
+    pub fn run(&mut self, range: ChunkRange) {
+        let Some(inodes) = self.map.ag(range.ag) else { return };
+        let chunks = inodes.chunks.get(range.first..range.first + range.count).unwrap_or_default();
+        let wanted = |n: usize| inodes.slots(range.first + n).any(|(_, slot)| is_directory(inodes, slot));
         if !(0..chunks.len()).any(wanted) {
             return;
         }
-        let mut reader = std::mem::replace(&mut self.reader, ChunkReader::new());
-        reader.read(self.volume, unit.ag, chunks, wanted);
+        let mut reader = std::mem::take(&mut self.reader);
+        reader.read(self.volume, range.ag, chunks, wanted);
         for n in 0..chunks.len() {
-            for (within, slot) in inodes.slots(unit.first + n).filter(|(_, slot)| is_directory(inodes, *slot))
-            {
-                let ino = self.volume.geometry.ino(unit.ag, within);
-                let bytes = reader.inode(self.volume, slot - unit.first * CHUNK);
+            let slots = inodes.slots(range.first + n);
+            for (ag_ino, slot) in slots.filter(|(_, slot)| is_directory(inodes, *slot)) {
+                let ino = self.volume.geometry.ino(range.ag, ag_ino);
+                let bytes = reader.inode(self.volume, slot - range.first * CHUNK);
                 if let Some(inode) = bytes.and_then(|bytes| Dinode::view(bytes, &self.volume.geometry)) {
                     self.check(ino, &inode, inodes.state(slot));
                 }
@@ -90,61 +89,61 @@ impl<'v> DirectoryWorker<'v> {
         self.reader = reader;
     }
 
-    fn check(&mut self, ino: Ino, inode: &Dinode<'_>, now: u8) {
+    fn check(&mut self, ino: Ino, inode: &Dinode<'_>, inode_state: u8) {
         let directory = Directory {
             ino,
             generation: inode.core.generation.get(),
-            metadata: now & state::METADATA != 0,
-            removed: now & state::ON_LIST != 0,
+            metadata: inode_state & state::METADATA != 0,
+            removed: inode_state & state::ON_UNLINKED_LIST != 0,
         };
         match inode.fork(ForkKind::Data, &self.volume.geometry) {
             Ok(Some(Fork::Local(bytes))) => self.check_shortform(&directory, bytes),
             Ok(Some(Fork::Extents(_) | Fork::Btree(_))) => self.check_blocks(&directory, inode),
             // Reported with the inode.
-            _ => self.volume.miss_names(),
+            _ => self.volume.set_names_missing(),
         }
     }
 
     fn check_shortform(&mut self, directory: &Directory, bytes: &[u8]) {
         let place = Place::ino(directory.ino);
-        let form = match Shortform::verify(bytes, &self.volume.geometry) {
-            Ok(form) => form,
+        let shortform = match Shortform::verify(bytes, &self.volume.geometry) {
+            Ok(shortform) => shortform,
             Err(damage) => {
                 self.volume.error(place, damage);
-                return self.volume.miss_names();
+                return self.volume.set_names_missing();
             }
         };
-        if let Err(damage) = form.audit() {
+        if let Err(damage) = shortform.audit() {
             self.volume.error(place, damage);
         }
-        self.names.dot(directory);
-        self.names.dot_dot(directory, form.parent);
-        self.alike.clear();
-        for entry in form.entries() {
+        self.entries.dot(directory);
+        self.entries.dot_dot(directory, shortform.parent);
+        self.same_hash.clear();
+        for entry in shortform.entries() {
             match entry {
                 Ok(entry) => {
-                    self.names.entry(directory, &entry);
-                    self.alike.push((hash::entry(entry.name, &self.volume.geometry), entry.pointer.0));
+                    self.entries.entry(directory, &entry);
+                    self.same_hash.push(index_entry(&entry, &self.volume.geometry));
                 }
-                Err(_) => self.volume.miss_names(), // told by the audit
+                Err(_) => self.volume.set_names_missing(), // reported by the audit
             }
         }
-        self.alike.sort_unstable();
-        if self.alike.windows(2).any(|pair| matches!(pair, [(left, _), (right, _)] if left == right)) {
-            self.check_shortform_names(&form, place);
+        self.same_hash.sort_unstable();
+        if self.same_hash.windows(2).any(|pair| matches!(pair, [a, b] if a.hash == b.hash)) {
+            self.check_shortform_names(&shortform, place);
         }
     }
 
-    /// A short-form directory has no index: names of one hash are compared with each other.
+    /// Compares the names of a shortform directory, some of which have the same hash, with each other.
     #[cold]
-    fn check_shortform_names(&self, form: &Shortform<'_>, place: Place) {
-        let mut names: Vec<&[u8]> = form.entries().flatten().map(|entry| entry.name).collect();
+    fn check_shortform_names(&self, shortform: &Shortform<'_>, place: Place) {
+        let mut names: Vec<&[u8]> = shortform.entries().flatten().map(|entry| entry.name).collect();
         names.sort_unstable();
         for pair in names.windows(2) {
             if let [left, right] = pair
                 && hash::names_match(left, right, &self.volume.geometry)
             {
-                tell_duplicate(self.volume, place, right);
+                report_duplicate(self.volume, place, right);
             }
         }
     }
@@ -153,53 +152,54 @@ impl<'v> DirectoryWorker<'v> {
         let ino = directory.ino;
         self.blocks.reset(ino);
         let blocks = &mut self.blocks;
-        let total = self.forks.run(ino, inode, ForkKind::Data, None, &mut |extent| blocks.push(extent));
-        if !total.complete {
-            return self.volume.miss_names();
+        let fork = self.forks.walk(ino, inode, ForkKind::Data, None, &mut |extent| blocks.push(extent));
+        if !fork.complete {
+            return self.volume.set_names_missing();
         }
         let geometry = &self.volume.geometry;
-        if self.blocks.end(FileBlock(0)..FileBlock(u64::MAX)) > DirSpace::Free.end_block(geometry) {
-            let damage = Damage::new(NAME, "extents", "blocks within its three spaces", "blocks behind them");
+        let space_end = DirSpace::Free.end_block(geometry);
+        let fork_end = self.blocks.end(FileBlock(0)..FileBlock(u64::MAX));
+        if fork_end > space_end {
+            let expected = format!("no blocks after the free space, which ends at {space_end}");
+            let damage = Damage::new(NAME, "extents", expected, format!("blocks up to {fork_end}"));
             self.volume.error(Place::ino(ino), damage);
         }
         let end = self.blocks.end(FileBlock(0)..DirSpace::Data.end_block(geometry));
         let size = end.get() << geometry.block_log;
         if inode.core.size.get() != size {
-            let found = inode.core.size;
-            self.volume.error(
-                Place::ino(ino),
-                Damage::new("inode", "size", format_args!("{size}, the end of its entries"), found),
-            );
+            let expected = format!("{size}, the end of its data blocks");
+            let damage = Damage::new("inode", "size", expected, inode.core.size);
+            self.volume.error(Place::ino(ino), damage);
         }
         let mut sum = IndexSum::default();
-        let single = self.check_data(directory, &mut sum);
-        self.check_index(directory, single, &sum);
+        let is_block_format = self.check_data(directory, &mut sum);
+        self.check_index(directory, is_block_format, &sum);
     }
 
-    /// Verifies every block of entries, follows the entries, and sums them up. Returns whether one block is the whole
-    /// directory.
+    /// Checks all data blocks and their entries, and sums the entries up. Returns whether the directory is in block
+    /// format.
     fn check_data(&mut self, directory: &Directory, sum: &mut IndexSum) -> bool {
         let geometry = &self.volume.geometry;
-        let log = geometry.dir_block_log;
+        let size_log = geometry.dir_block_log;
         let end = DirSpace::Data.end_block(geometry);
         let mut next = Some(FileBlock(0));
-        let mut single = false;
+        let mut is_block_format = false;
         self.bests.clear();
         let mut batch = std::mem::take(&mut self.batch);
-        while let Some(from) = next {
-            next = self.blocks.read_batch(self.volume, NAME, log, (from, end), &mut batch);
-            for unit in &batch.units {
-                let bytes = batch.bytes_of(unit, geometry, log);
-                single |= self.check_data_block(directory, unit.at, bytes, sum);
+        while let Some(start) = next {
+            next = self.blocks.read_batch(self.volume, NAME, size_log, start..end, &mut batch);
+            for block in &batch.blocks {
+                let bytes = batch.bytes_of(block, geometry, size_log);
+                is_block_format |= self.check_data_block(directory, block.at, bytes, sum);
             }
         }
         self.batch = batch;
         if self.bests.is_empty() {
-            let damage = Damage::new(NAME, "extents", "a first block of entries", "none");
+            let damage = Damage::new(NAME, "extents", "a data block", "none");
             self.volume.error(Place::ino(directory.ino), damage);
-            self.volume.miss_names();
+            self.volume.set_names_missing();
         }
-        single
+        is_block_format
     }
 
     fn check_data_block(
@@ -218,7 +218,7 @@ impl<'v> DirectoryWorker<'v> {
             Err(damage) => {
                 sum.incomplete = true;
                 volume.error(at.place(), damage);
-                volume.miss_names();
+                volume.set_names_missing();
                 return false;
             }
         };
@@ -231,20 +231,20 @@ impl<'v> DirectoryWorker<'v> {
         }
         for entry in data.entries() {
             let Ok(entry) = entry else {
-                // Told by the audit.
+                // Reported by the audit.
                 sum.incomplete = true;
-                volume.miss_names();
+                volume.set_names_missing();
                 continue;
             };
-            sum.add(hash::entry(entry.name, &volume.geometry), entry.pointer.0);
+            sum.add(index_entry(&entry, &volume.geometry));
             if entry.is_dot() {
-                self.names.dot(directory);
-                self.names.check_dot_type(directory, &entry);
+                self.entries.dot(directory);
+                self.entries.check_dot_type(directory, &entry);
             } else if entry.is_dot_dot() {
-                self.names.dot_dot(directory, entry.ino);
-                self.names.check_dot_type(directory, &entry);
+                self.entries.dot_dot(directory, entry.ino);
+                self.entries.check_dot_type(directory, &entry);
             } else {
-                self.names.entry(directory, &entry);
+                self.entries.entry(directory, &entry);
             }
         }
         data.is_single()
@@ -252,12 +252,11 @@ impl<'v> DirectoryWorker<'v> {
 }
 
 fn is_directory(inodes: &AgInodes, slot: usize) -> bool {
-    // 2 is the directory entries' number for a directory.
-    inodes.state(slot) & (state::TYPE | state::DAMAGED) == 2
+    inodes.state(slot) & (state::TYPE | state::DAMAGED) == FileType::Directory.ftype()
 }
 
 #[cold]
-fn tell_duplicate(volume: &Volume<'_>, place: Place, name: &[u8]) {
-    let found = format!("\"{}\" twice", name.escape_ascii());
-    volume.error(place, Damage::new(NAME, "name", "each name once", found));
+fn report_duplicate(volume: &Volume<'_>, place: Place, name: &[u8]) {
+    let found = format!("a duplicate of \"{}\"", name.escape_ascii());
+    volume.error(place, Damage::new(NAME, "name", "unique", found));
 }

@@ -1,13 +1,13 @@
-//! Who owns each block: what every part of the check claims, kept sorted within a memory budget, and laid against
-//! free space, reverse mappings and reference counts.
+//! Owners of blocks: the claims of all structures are kept sorted within a memory budget, and compared with free space,
+//! reverse mappings and reference counts.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`claim`] | one run of blocks and its owner |
+//! | [`claim`] | contiguous blocks and their owner |
 //! | [`store`] | sorted runs of claims, in memory or in a temporary file, merged per allocation group |
 //! | [`sweep`] | one allocation group from its first block to its last |
-//! | [`rmap`] | claims against the reverse-mapping tree |
-//! | [`refcount`] | overlapping claims against the reference-count tree |
+//! | [`rmap`] | claims, compared with the rmapbt |
+//! | [`refcount`] | overlapping claims, compared with the refcountbt |
 
 pub(crate) mod claim;
 pub(crate) mod refcount;

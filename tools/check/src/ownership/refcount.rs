@@ -1,6 +1,6 @@
-//! Overlapping contents of files against the reference-count tree.
+//! Overlapping claims of file contents, compared with the refcountbt.
 //!
-//! Both sides become runs of one count: maximal, above one owner, in order.
+//! Both sides are converted to extents with the same number of owners: at least two, as long as possible, in order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,182 +11,170 @@ use format::btree::{Btree, REFCOUNT_COW, RefcountBt};
 use format::{Damage, Place};
 
 use super::claim::Claim;
-use crate::ag::Root;
-use crate::tree::TreeWalk;
+use crate::ag::TreeRoot;
+use crate::tree::TreeRecords;
 use crate::volume::Volume;
 
-/// The largest count that the tree can hold: blocks with more owners are no longer counted.
-const MOST_OWNERS: u32 = u32::MAX - 1;
+/// The largest reference count that a record can store.
+const MAX_OWNERS: u32 = u32::MAX - 1;
 
-/// Blocks `start..end` with `owners` each.
+/// Blocks `start..end`, each with the same number of owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shared {
+struct SharedExtent {
     start: u64,
     end: u64,
     owners: u32,
 }
 
-impl Shared {
-    /// Takes `next` in, if it is more of the same.
-    fn join(&mut self, next: &Self) -> bool {
-        let joins = self.end == next.start && self.owners == next.owners;
-        if joins {
+impl SharedExtent {
+    /// Appends `next` if it is adjacent and has as many owners.
+    fn merge(&mut self, next: &Self) -> bool {
+        let merge = self.end == next.start && self.owners == next.owners;
+        if merge {
             self.end = next.end;
         }
-        joins
+        merge
     }
 }
 
-/// Counts how many claims lie over each block, block by block, as they come in order of their first blocks.
+/// Counts the claims over each block. Claims are pushed in order of their first blocks.
 #[derive(Default)]
 struct Overlaps {
     /// Ends of the claims over the current block.
     ends: BinaryHeap<Reverse<u64>>,
-    /// Everything before this block has been counted.
-    swept: u64,
-    /// The last run, which may still grow.
-    pending: Option<Shared>,
+    /// The current block: all blocks before it were counted.
+    current: u64,
+    /// The last extent, which may still grow.
+    pending: Option<SharedExtent>,
 }
 
 impl Overlaps {
-    /// The next claim. `each` gets the runs that are complete.
-    fn push(&mut self, start: u64, end: u64, each: &mut dyn FnMut(Shared)) {
-        self.sweep_to(start, each);
+    /// Adds the next claim. Calls `visit` with complete shared extents.
+    fn push(&mut self, start: u64, end: u64, visit: &mut dyn FnMut(SharedExtent)) {
+        self.advance(start, visit);
         self.ends.push(Reverse(end));
     }
 
-    /// All claims were pushed.
-    fn finish(&mut self, each: &mut dyn FnMut(Shared)) {
-        self.sweep_to(u64::MAX, each);
-        self.pending.take().into_iter().for_each(each);
+    /// Calls `visit` with the remaining extents, after the last claim.
+    fn finish(&mut self, visit: &mut dyn FnMut(SharedExtent)) {
+        self.advance(u64::MAX, visit);
+        self.pending.take().into_iter().for_each(visit);
     }
 
-    /// Counts all blocks before `target`, of which every claim has been pushed.
-    fn sweep_to(&mut self, target: u64, each: &mut dyn FnMut(Shared)) {
-        while let Some(Reverse(end)) = self.ends.peek().copied() {
-            let until = end.min(target);
-            if until > self.swept {
-                let owners = u32::try_from(self.ends.len()).unwrap_or(u32::MAX).min(MOST_OWNERS);
+    /// Counts all blocks before `target`, whose claims were all pushed.
+    fn advance(&mut self, target: u64, visit: &mut dyn FnMut(SharedExtent)) {
+        while let Some(Reverse(claim_end)) = self.ends.peek().copied() {
+            let end = claim_end.min(target);
+            if end > self.current {
+                let owners = u32::try_from(self.ends.len()).unwrap_or(u32::MAX).min(MAX_OWNERS);
                 if owners > 1 {
-                    self.run(Shared { start: self.swept, end: until, owners }, each);
+                    self.add(SharedExtent { start: self.current, end, owners }, visit);
                 }
-                self.swept = until;
+                self.current = end;
             }
-            if end > target {
+            if claim_end > target {
                 return;
             }
             self.ends.pop();
         }
-        self.swept = target;
+        self.current = target;
     }
 
-    fn run(&mut self, run: Shared, each: &mut dyn FnMut(Shared)) {
-        if !self.pending.as_mut().is_some_and(|pending| pending.join(&run)) {
-            self.pending.replace(run).into_iter().for_each(each);
+    fn add(&mut self, extent: SharedExtent, visit: &mut dyn FnMut(SharedExtent)) {
+        if !self.pending.as_mut().is_some_and(|pending| pending.merge(&extent)) {
+            self.pending.replace(extent).into_iter().for_each(visit);
         }
     }
 }
 
 /// The comparison of one AG.
-pub(crate) struct Sharing<'v> {
+pub(crate) struct RefcountComparison<'v> {
     volume: &'v Volume<'v>,
     ag: AgNumber,
-    tree: TreeWalk<'v, RefcountBt>,
-    used: usize,
-    /// The next run of the tree, maximal.
-    counted: Option<Shared>,
+    records: TreeRecords<'v, RefcountBt>,
+    /// The next shared extent of the refcountbt.
+    stored: Option<SharedExtent>,
     overlaps: Overlaps,
 }
 
-impl<'v> Sharing<'v> {
-    pub fn new(volume: &'v Volume<'v>, ag: AgNumber, root: Root) -> Self {
-        let mut tree = TreeWalk::new(volume).quiet();
-        tree.begin(ag, root.block, root.levels, &mut |_, _| ());
-        tree.next_leaf(&mut |_, _| ());
-        let mut new = Self { volume, ag, tree, used: 0, counted: None, overlaps: Overlaps::default() };
-        new.counted = new.next_counted();
+impl<'v> RefcountComparison<'v> {
+    pub fn new(volume: &'v Volume<'v>, ag: AgNumber, root: TreeRoot) -> Self {
+        let records = TreeRecords::new(volume, ag, root);
+        let mut new = Self { volume, ag, records, stored: None, overlaps: Overlaps::default() };
+        new.stored = new.next_stored();
         new
     }
 
-    /// The next claim of a data fork, in order of blocks.
+    /// Adds the next claim of a data fork, in order of blocks.
     pub fn push(&mut self, claim: &Claim) {
         let mut overlaps = std::mem::take(&mut self.overlaps);
-        overlaps.push(claim.start.into(), claim.end(), &mut |run| self.compare(Some(run)));
+        overlaps.push(claim.start.into(), claim.end(), &mut |extent| self.compare(Some(extent)));
         self.overlaps = overlaps;
     }
 
-    /// All claims were pushed.
+    /// Compares the rest, after the last claim.
     pub fn finish(mut self) {
         let mut overlaps = std::mem::take(&mut self.overlaps);
-        overlaps.finish(&mut |run| self.compare(Some(run)));
+        overlaps.finish(&mut |extent| self.compare(Some(extent)));
         self.compare(None);
     }
 
-    /// Compares the next maximal run of the claims, `None` at their end, with what the tree says up to there.
-    fn compare(&mut self, run: Option<Shared>) {
-        while let Some(counted) = self.counted {
-            if run == Some(counted) {
-                self.counted = self.next_counted();
+    /// Compares the next shared extent of the claims, or their end, with the stored extents up to its end.
+    fn compare(&mut self, counted: Option<SharedExtent>) {
+        while let Some(stored) = self.stored {
+            if counted == Some(stored) {
+                self.stored = self.next_stored();
                 return;
             }
-            if run.is_some_and(|run| counted.start >= run.end) {
+            if counted.is_some_and(|counted| stored.start >= counted.end) {
                 break;
             }
-            self.counted = self.next_counted();
-            let overlapping = run.filter(|run| run.start < counted.end);
-            self.differ(overlapping, Some(counted));
+            self.stored = self.next_stored();
+            let overlapping = counted.filter(|counted| counted.start < stored.end);
+            self.report(overlapping, Some(stored));
             if overlapping.is_some() {
                 return;
             }
         }
-        if run.is_some() {
-            self.differ(run, None);
+        if counted.is_some() {
+            self.report(counted, None);
         }
     }
 
     #[cold]
-    fn differ(&self, run: Option<Shared>, counted: Option<Shared>) {
-        // What is missing on one side proves nothing where that side is known to be incomplete.
-        if self.tree.is_incomplete() || self.volume.owners_missing.load(Ordering::Relaxed) {
+    fn report(&self, counted: Option<SharedExtent>, stored: Option<SharedExtent>) {
+        // If one side is known to be incomplete, differences are not reported.
+        if self.records.is_incomplete() || self.volume.owners_missing.load(Ordering::Relaxed) {
             return;
         }
-        let text = |run: Option<Shared>| match run {
-            Some(Shared { start, end, owners }) => {
+        let text = |extent: Option<SharedExtent>| match extent {
+            Some(SharedExtent { start, end, owners }) => {
                 format!("{owners} owners of {} blocks from {start:#x}", end - start)
             }
             None => "no shared blocks".to_owned(),
         };
-        let start = run.or(counted).map_or(0, |run| run.start);
+        let start = counted.or(stored).map_or(0, |extent| extent.start);
         let place = Place::block(self.ag, AgBlock(start as u32));
-        self.volume.error(place, Damage::new(RefcountBt::NAME, "record", text(run), text(counted)));
+        self.volume.error(place, Damage::new(RefcountBt::NAME, "record", text(counted), text(stored)));
     }
 
-    /// The next maximal run of the tree; copy-on-write staging is not shared.
-    fn next_counted(&mut self) -> Option<Shared> {
-        let mut whole: Option<Shared> = None;
-        loop {
-            let Some(record) = self.tree.records().get(self.used) else {
-                self.used = 0;
-                if self.tree.next_leaf(&mut |_, _| ()) {
-                    continue;
-                }
-                return whole;
-            };
-            let start = u64::from(record.startblock.get());
-            let run = Shared {
-                start,
-                end: start + u64::from(record.blockcount.get()),
-                owners: record.refcount.get(),
-            };
+    /// The next shared extent of the refcountbt, as long as possible, without CoW staging extents.
+    fn next_stored(&mut self) -> Option<SharedExtent> {
+        let mut merged: Option<SharedExtent> = None;
+        while let Some(record) = self.records.peek() {
             if record.startblock.get() & REFCOUNT_COW == 0 {
-                match whole.as_mut().map(|whole| whole.join(&run)) {
-                    None => whole = Some(run),
+                let start = u64::from(record.startblock.get());
+                let end = start + u64::from(record.blockcount.get());
+                let extent = SharedExtent { start, end, owners: record.refcount.get() };
+                match merged.as_mut().map(|merged| merged.merge(&extent)) {
+                    None => merged = Some(extent),
                     Some(true) => (),
-                    Some(false) => return whole,
+                    Some(false) => return merged,
                 }
             }
-            self.used += 1;
+            self.records.next();
         }
+        merged
     }
 }
 
@@ -194,14 +182,14 @@ impl<'v> Sharing<'v> {
 mod tests {
     use super::*;
 
-    /// Seeded claims of a small space, counted block by block.
+    /// Compares the shared extents of random claims with a count of each block.
     #[test]
-    fn runs_are_what_counting_each_block_gives() {
+    fn shared_extents_equal_a_count_of_each_block() {
         const BLOCKS: u64 = 64;
         let mut seed = 0x5eed_u64;
-        let mut next = |most: u64| {
+        let mut next = |bound: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % most
+            (seed >> 33) % bound
         };
         for _ in 0..500 {
             let claims = next(12) as usize;
@@ -211,21 +199,21 @@ mod tests {
             };
             let mut claims: Vec<(u64, u64)> = (0..claims).map(&mut claim).collect();
             claims.sort_unstable();
-            let mut runs = Vec::new();
+            let mut extents = Vec::new();
             let mut overlaps = Overlaps::default();
-            claims.iter().for_each(|(start, end)| overlaps.push(*start, *end, &mut |run| runs.push(run)));
-            overlaps.finish(&mut |run| runs.push(run));
+            claims.iter().for_each(|(start, end)| overlaps.push(*start, *end, &mut |e| extents.push(e)));
+            overlaps.finish(&mut |extent| extents.push(extent));
             for block in 0..BLOCKS {
                 let owners = claims.iter().filter(|(start, end)| (*start..*end).contains(&block)).count();
-                let run = runs.iter().find(|run| (run.start..run.end).contains(&block));
-                let counted = run.map_or(owners.min(1), |run| run.owners as usize);
+                let extent = extents.iter().find(|extent| (extent.start..extent.end).contains(&block));
+                let counted = extent.map_or(owners.min(1), |extent| extent.owners as usize);
                 assert_eq!(counted, owners, "block {block} of {claims:?}");
             }
-            let maximal = |pair: &[Shared]| {
+            let maximal = |pair: &[SharedExtent]| {
                 pair[0].end <= pair[1].start
                     && !(pair[0].end == pair[1].start && pair[0].owners == pair[1].owners)
             };
-            assert!(runs.windows(2).all(maximal), "{runs:?}");
+            assert!(extents.windows(2).all(maximal), "{extents:?}");
         }
     }
 }

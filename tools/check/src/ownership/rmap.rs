@@ -1,7 +1,7 @@
-//! Claims against the reverse-mapping tree, both in one order.
+//! Claims, compared with the reverse mappings in the same order.
 //!
-//! Most volumes agree record for record. What does not agree is put aside, joined where one mapping could say it, and
-//! compared again, so that a split that means nothing is no finding.
+//! On most volumes each claim is equal to one record. Claims and records that differ are collected, merged where one
+//! mapping can describe them, and compared again, so that a mapping that is split into two is not reported.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -10,105 +10,92 @@ use base::{AgBlock, AgNumber};
 use format::btree::{Btree, RmapBt, rmap};
 use format::{Damage, Place};
 
-use super::claim::{Claim, coalesce};
-use crate::ag::Root;
-use crate::tree::TreeWalk;
+use super::claim::{Claim, merge_adjacent};
+use crate::ag::TreeRoot;
+use crate::tree::TreeRecords;
 use crate::volume::Volume;
 
-/// More differences than this are not told apart.
-const MOST_DIFFERENCES: usize = 1 << 18;
+/// Maximum number of differences that are collected per side.
+const MAX_DIFFERENCES: usize = 1 << 18;
 
 /// The comparison of one AG.
-pub(crate) struct Mappings<'v> {
+pub(crate) struct RmapComparison<'v> {
     volume: &'v Volume<'v>,
     ag: AgNumber,
-    tree: TreeWalk<'v, RmapBt>,
-    /// Records of the open leaf that were used.
-    used: usize,
+    records: TreeRecords<'v, RmapBt>,
+    /// Claims without an equal mapping.
     unmapped: Vec<Claim>,
+    /// Mappings without an equal claim.
     unclaimed: Vec<Claim>,
-    last: Option<Claim>,
 }
 
-impl<'v> Mappings<'v> {
-    pub fn new(volume: &'v Volume<'v>, ag: AgNumber, root: Root) -> Self {
-        let mut tree = TreeWalk::new(volume).quiet();
-        tree.begin(ag, root.block, root.levels, &mut |_, _| ());
-        let (unmapped, unclaimed) = (Vec::new(), Vec::new());
-        let mut new = Self { volume, ag, tree, used: 0, unmapped, unclaimed, last: None };
-        new.tree.next_leaf(&mut |_, _| ());
-        new
+impl<'v> RmapComparison<'v> {
+    pub fn new(volume: &'v Volume<'v>, ag: AgNumber, root: TreeRoot) -> Self {
+        let records = TreeRecords::new(volume, ag, root);
+        Self { volume, ag, records, unmapped: Vec::new(), unclaimed: Vec::new() }
     }
 
     fn peek(&mut self) -> Option<Claim> {
-        loop {
-            if let Some(rmap) = self.tree.records().get(self.used) {
-                return Some(Claim::of_mapping(self.ag, rmap));
-            }
-            self.used = 0;
-            if !self.tree.next_leaf(&mut |_, _| ()) {
-                return None;
-            }
-        }
+        self.records.peek().map(|record| Claim::of_rmap(self.ag, &record))
     }
 
-    /// The next claim, in order.
+    /// Adds the next claim, in order.
     pub fn push(&mut self, claim: &Claim) {
         while let Some(mapped) = self.peek() {
-            if mapped.mapping() == claim.mapping() {
-                self.used += 1;
+            if mapped == (Claim { flags: 0, ..*claim }) {
+                self.records.next();
                 return;
             }
             if (mapped.start, mapped.owner, mapped.offset) >= (claim.start, claim.owner, claim.offset) {
                 break;
             }
-            self.used += 1;
-            put_aside(&mut self.unclaimed, mapped);
+            self.records.next();
+            add_difference(&mut self.unclaimed, mapped);
         }
-        put_aside(&mut self.unmapped, *claim);
-        self.last = Some(*claim);
+        add_difference(&mut self.unmapped, *claim);
     }
 
-    /// Compares what was put aside, and reports what is left of it.
+    /// Merges the differences, and reports those that remain.
     pub fn finish(mut self) {
         while let Some(mapped) = self.peek() {
-            self.used += 1;
-            put_aside(&mut self.unclaimed, mapped);
+            self.records.next();
+            add_difference(&mut self.unclaimed, mapped);
         }
-        let unmapped = joined(std::mem::take(&mut self.unmapped));
-        let unclaimed = joined(std::mem::take(&mut self.unclaimed));
-        // Where a side is known to be incomplete, what it lacks proves nothing.
-        if !self.tree.is_incomplete() {
+        let unmapped = merged(std::mem::take(&mut self.unmapped));
+        let unclaimed = merged(std::mem::take(&mut self.unclaimed));
+        // If one side is known to be incomplete, what it lacks is not reported.
+        if !self.records.is_incomplete() {
             for claim in unmapped.difference(&unclaimed) {
                 let found = unclaimed.iter().find(|other| other.start == claim.start);
                 let found = found.map_or_else(|| "no mapping".to_owned(), Claim::to_string);
-                self.tell(claim, claim, found);
+                self.report(claim, claim, found);
             }
         }
         if !self.volume.owners_missing.load(Ordering::Relaxed) {
             for mapped in unclaimed.difference(&unmapped) {
-                if self.tree.is_incomplete() || !unmapped.iter().any(|claim| claim.start == mapped.start) {
-                    self.tell(mapped, "no mapping", mapped);
+                if self.records.is_incomplete() || !unmapped.iter().any(|claim| claim.start == mapped.start) {
+                    self.report(mapped, "no mapping", mapped);
                 }
             }
         }
     }
 
-    fn tell(&self, at: &Claim, expected: impl std::fmt::Display, found: impl std::fmt::Display) {
+    fn report(&self, at: &Claim, expected: impl std::fmt::Display, found: impl std::fmt::Display) {
         let place = Place::block(self.ag, AgBlock(at.start));
         self.volume.error(place, Damage::new(RmapBt::NAME, "record", expected, found));
     }
 }
 
-fn put_aside(list: &mut Vec<Claim>, claim: Claim) {
-    if list.len() < MOST_DIFFERENCES {
+fn add_difference(list: &mut Vec<Claim>, claim: Claim) {
+    if list.len() < MAX_DIFFERENCES {
         list.push(claim);
     }
 }
 
-fn joined(mut claims: Vec<Claim>) -> BTreeSet<Claim> {
-    let flags = |claim: &Claim| claim.offset & !rmap::OFFSET_MASK;
-    claims.sort_unstable_by_key(|claim| (claim.owner, flags(claim), claim.start, claim.offset));
-    coalesce(&mut claims);
-    claims.into_iter().map(|claim| Claim { notes: 0, ..claim }).collect()
+/// Merges claims that one mapping can describe.
+fn merged(mut claims: Vec<Claim>) -> BTreeSet<Claim> {
+    let offset_flags = |claim: &Claim| claim.offset & !rmap::OFFSET_MASK;
+    claims.sort_unstable_by_key(|claim| (claim.owner, offset_flags(claim), claim.start, claim.offset));
+    merge_adjacent(&mut claims);
+    claims.into_iter().map(|claim| Claim { flags: 0, ..claim }).collect()
 }

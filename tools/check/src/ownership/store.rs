@@ -1,8 +1,9 @@
-//! Claims of all workers as sorted runs; over the memory budget, runs are merged into a temporary file.
+//! External merge sort of the claims of all workers: sorted runs in memory, which are merged into a run of a temporary
+//! file when they exceed the memory budget.
 //!
 //! # Invariants
-//! A run is sorted. Memory holds at most the budget of claims, beside one buffer per worker and, while merging, one
-//! block per run of the file. The merge of one AG yields its claims in order, whichever worker made them.
+//! A run is sorted. Memory holds claims up to the budget, one buffer per worker and, while merging, one window per run
+//! in the file. Merging one AG yields its claims in order.
 //!
 //! # Locking
 //! One mutex around the list of runs, taken once per full buffer of a worker.
@@ -11,40 +12,43 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
 use super::claim::{CLAIM_BYTES, Claim};
 
-/// Claims of a worker's buffer: 256 KiB.
+/// Claims in the buffer of a worker (256 KiB).
 const BUFFER: usize = 8192;
-/// Claims read from the file at once, per run.
+/// Claims that are read from or written to the file at once.
 const WINDOW: usize = 512;
 
+/// The sorted runs.
 #[derive(Default)]
 struct Runs {
     in_memory: Vec<Vec<Claim>>,
+    /// Bytes of the runs in memory.
     bytes: usize,
     file: Option<File>,
-    /// Claim numbers, first and end, of each run in the file.
-    in_file: Vec<(u64, u64)>,
+    /// The position of each run in the file, in claims.
+    in_file: Vec<Range<u64>>,
     failed: Option<io::Error>,
 }
 
-/// Where workers put their claims.
+/// Collects the claims of all workers.
 pub(crate) struct ClaimStore {
     budget: usize,
     runs: Mutex<Runs>,
 }
 
-/// A worker's own buffer; [`ClaimStore::finish`] takes it in.
+/// The buffer of one worker, to be passed to [`ClaimStore::add_buffer`] in the end.
 #[derive(Default)]
 pub(crate) struct ClaimBuffer(Vec<Claim>);
 
 impl ClaimBuffer {
     pub fn push(&mut self, store: &ClaimStore, claim: Claim) {
         if self.0.len() >= BUFFER {
-            store.take(std::mem::take(&mut self.0));
+            store.add_run(std::mem::take(&mut self.0));
         }
         self.0.push(claim);
     }
@@ -55,12 +59,12 @@ impl ClaimStore {
         Self { budget, runs: Mutex::default() }
     }
 
-    /// Takes in what a worker still holds.
-    pub fn finish(&self, buffer: ClaimBuffer) {
-        self.take(buffer.0);
+    /// Adds the claims in the buffer of a worker.
+    pub fn add_buffer(&self, buffer: ClaimBuffer) {
+        self.add_run(buffer.0);
     }
 
-    fn take(&self, mut run: Vec<Claim>) {
+    fn add_run(&self, mut run: Vec<Claim>) {
         if run.is_empty() {
             return;
         }
@@ -76,11 +80,11 @@ impl ClaimStore {
         }
     }
 
-    /// Closes the store: from now on it is only read.
+    /// Returns the collected claims.
     ///
     /// # Errors
-    /// The first failure of the temporary file.
-    pub fn seal(self) -> io::Result<Claims> {
+    /// The first error of the temporary file.
+    pub fn finish(self) -> io::Result<Claims> {
         let mut runs = self.runs.into_inner().unwrap_or_else(PoisonError::into_inner);
         match runs.failed.take() {
             Some(error) => Err(error),
@@ -89,17 +93,17 @@ impl ClaimStore {
     }
 }
 
-/// Every claim on the volume.
+/// All claims.
 pub(crate) struct Claims(Runs);
 
 impl Claims {
-    /// Bytes that went to the temporary file.
+    /// Bytes written to the temporary file.
     pub fn spilled_bytes(&self) -> u64 {
-        self.0.in_file.last().map_or(0, |(_, end)| end * CLAIM_BYTES as u64)
+        self.0.file_length() * CLAIM_BYTES as u64
     }
 
-    /// Calls `each` with every claim of an AG, in order.
-    pub fn merge(&self, ag: u32, each: impl FnMut(&Claim)) -> io::Result<()> {
+    /// Calls `visit` with every claim of an AG, in order.
+    pub fn merge(&self, ag: u32, visit: impl FnMut(&Claim)) -> io::Result<()> {
         let mut sources = Vec::new();
         for run in &self.0.in_memory {
             let first = run.partition_point(|claim| claim.ag < ag);
@@ -108,24 +112,29 @@ impl Claims {
         }
         if let Some(file) = &self.0.file {
             for range in &self.0.in_file {
-                sources.push(Source::File(FileRun::seek(file, *range, ag)?));
+                sources.push(Source::File(FileRun::seek(file, range.clone(), ag)?));
             }
         }
-        merge(&mut sources, Some(ag), each)
+        merge(&mut sources, Some(ag), visit)
     }
 }
 
 impl Runs {
-    /// Merges all runs in memory into one run at the file's end.
+    /// Length of the file in claims.
+    fn file_length(&self) -> u64 {
+        self.in_file.last().map_or(0, |range| range.end)
+    }
+
+    /// Merges all runs in memory into one run at the end of the file.
     fn spill(&mut self) -> io::Result<()> {
         let runs = std::mem::take(&mut self.in_memory);
         self.bytes = 0;
+        let start = self.file_length();
         let file = match &mut self.file {
             Some(file) => file,
             empty => empty.insert(tempfile::tempfile()?),
         };
-        let first = self.in_file.last().map_or(0, |(_, end)| *end);
-        let (mut end, mut out, mut failed) = (first, Vec::with_capacity(WINDOW * CLAIM_BYTES), None);
+        let (mut end, mut out, mut failed) = (start, Vec::with_capacity(WINDOW * CLAIM_BYTES), None);
         let mut sources: Vec<Source<'_>> = runs.iter().map(|run| Source::Memory(run.iter())).collect();
         let mut flush = |out: &mut Vec<u8>, end: &mut u64| {
             if failed.is_none() {
@@ -141,12 +150,12 @@ impl Runs {
             }
         })?;
         flush(&mut out, &mut end);
-        self.in_file.push((first, end));
+        self.in_file.push(start..end);
         failed.map_or(Ok(()), Err)
     }
 }
 
-/// One sorted run that is being merged.
+/// A run that is being merged.
 enum Source<'a> {
     Memory(std::slice::Iter<'a, Claim>),
     File(FileRun<'a>),
@@ -164,15 +173,15 @@ impl Source<'_> {
 /// A run in the file, read window by window.
 struct FileRun<'a> {
     file: &'a File,
-    /// Claim numbers not yet read.
-    rest: std::ops::Range<u64>,
+    /// The part that was not yet read, in claims.
+    rest: Range<u64>,
     window: std::vec::IntoIter<Claim>,
 }
 
 impl<'a> FileRun<'a> {
-    /// At the first claim of `ag`.
-    fn seek(file: &'a File, (first, end): (u64, u64), ag: u32) -> io::Result<Self> {
-        let (mut low, mut high) = (first, end);
+    /// Positions a run at the first claim of `ag`.
+    fn seek(file: &'a File, range: Range<u64>, ag: u32) -> io::Result<Self> {
+        let (mut low, mut high) = (range.start, range.end);
         while low < high {
             let middle = low + (high - low) / 2;
             let mut bytes = [0; CLAIM_BYTES];
@@ -183,7 +192,7 @@ impl<'a> FileRun<'a> {
                 high = middle;
             }
         }
-        Ok(Self { file, rest: low..end, window: Vec::new().into_iter() })
+        Ok(Self { file, rest: low..range.end, window: Vec::new().into_iter() })
     }
 
     fn next(&mut self) -> io::Result<Option<Claim>> {
@@ -200,17 +209,17 @@ impl<'a> FileRun<'a> {
     }
 }
 
-/// Merges sorted sources; with `ag`, a source ends at the first claim of another.
-fn merge(sources: &mut [Source<'_>], ag: Option<u32>, mut each: impl FnMut(&Claim)) -> io::Result<()> {
-    let ours = |claim: &Claim| ag.is_none_or(|ag| claim.ag == ag);
+/// Merges sorted sources. If `ag` is given, a source ends at the first claim of another AG.
+fn merge(sources: &mut [Source<'_>], ag: Option<u32>, mut visit: impl FnMut(&Claim)) -> io::Result<()> {
+    let is_in_ag = |claim: &Claim| ag.is_none_or(|ag| claim.ag == ag);
     let mut heap = BinaryHeap::new();
     for (n, source) in sources.iter_mut().enumerate() {
-        heap.extend(source.next()?.filter(ours).map(|claim| Reverse((claim, n))));
+        heap.extend(source.next()?.filter(is_in_ag).map(|claim| Reverse((claim, n))));
     }
     while let Some(mut top) = heap.peek_mut() {
         let Reverse((claim, n)) = *top;
-        each(&claim);
-        match sources.get_mut(n).map(Source::next).transpose()?.flatten().filter(ours) {
+        visit(&claim);
+        match sources.get_mut(n).map(Source::next).transpose()?.flatten().filter(is_in_ag) {
             Some(next) => *top = Reverse((next, n)),
             None => drop(std::collections::binary_heap::PeekMut::pop(top)),
         }
@@ -224,17 +233,17 @@ mod tests {
 
     fn claim(n: u64) -> Claim {
         let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        Claim { ag: (mixed % 3) as u32, start: (mixed / 3) as u32, owner: n, offset: n, count: 1, notes: 0 }
+        Claim { ag: (mixed % 3) as u32, start: (mixed / 3) as u32, owner: n, offset: n, count: 1, flags: 0 }
     }
 
     #[test]
-    fn claims_come_back_sorted_by_ag_whether_or_not_they_went_to_the_file() {
+    fn claims_are_sorted_in_memory_and_through_the_file() {
         for budget in [usize::MAX, 64 << 10] {
             let store = ClaimStore::new(budget);
             let mut buffer = ClaimBuffer::default();
             (0..50_000).for_each(|n| buffer.push(&store, claim(n)));
-            store.finish(buffer);
-            let claims = store.seal().unwrap();
+            store.add_buffer(buffer);
+            let claims = store.finish().unwrap();
             assert_eq!(claims.spilled_bytes() > 0, budget != usize::MAX);
             let mut all = Vec::new();
             (0..3).for_each(|ag| claims.merge(ag, |claim| all.push(*claim)).unwrap());

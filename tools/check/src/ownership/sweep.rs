@@ -1,4 +1,4 @@
-//! One allocation group from its first block to its last: every block is free or owned, and owned once unless shared.
+//! One allocation group from its first block to its last: each block is free or has one owner, or is shared by files.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -7,142 +7,127 @@ use base::{AgBlock, AgNumber};
 use format::{Damage, Place};
 
 use super::claim::{Claim, NO_SHARING, owner_name};
-use super::refcount::Sharing;
-use super::rmap::Mappings;
+use super::refcount::RefcountComparison;
+use super::rmap::RmapComparison;
 use super::store::Claims;
-use crate::ag::AgTrees;
+use crate::ag::AgSummary;
 use crate::volume::Volume;
 
 const SPACE: &str = "space";
 
-/// Lays all claims of an AG against each other and against its trees.
-pub(crate) fn check_ag(
-    volume: &Volume<'_>,
-    ag: AgNumber,
-    trees: &AgTrees,
-    claims: &Claims,
-) -> io::Result<()> {
-    let mut tiling = Tiling::new(volume, ag, trees);
-    let mut mappings = trees.rmap.map(|root| Mappings::new(volume, ag, root));
-    let mut sharing = trees.refcount.map(|root| Sharing::new(volume, ag, root));
-    claims.merge(ag.get(), |claim| {
-        tiling.push(claim);
-        if let Some(mappings) = mappings.as_mut().filter(|_| !claim.is_free()) {
-            mappings.push(claim);
+/// Compares all claims of an AG with each other, with the rmapbt and with the refcountbt.
+pub(crate) fn check_ag(volume: &Volume<'_>, ag: &AgSummary, claims: &Claims) -> io::Result<()> {
+    let mut coverage = Coverage::new(volume, ag);
+    let mut rmap = ag.rmap.map(|root| RmapComparison::new(volume, ag.number, root));
+    let mut refcount = ag.refcount.map(|root| RefcountComparison::new(volume, ag.number, root));
+    claims.merge(ag.number.get(), |claim| {
+        coverage.push(claim);
+        if let Some(rmap) = rmap.as_mut().filter(|_| !claim.is_free()) {
+            rmap.push(claim);
         }
-        if let Some(sharing) = sharing.as_mut().filter(|_| claim.is_shareable()) {
-            sharing.push(claim);
+        if let Some(refcount) = refcount.as_mut().filter(|_| claim.is_shareable()) {
+            refcount.push(claim);
         }
     })?;
-    tiling.finish();
-    if let Some(mappings) = mappings {
-        mappings.finish();
+    coverage.finish();
+    if let Some(rmap) = rmap {
+        rmap.finish();
     }
-    if let Some(sharing) = sharing {
-        sharing.finish();
+    if let Some(refcount) = refcount {
+        refcount.finish();
     }
     Ok(())
 }
 
-/// The furthest end of some claims, and the claim that reaches it.
+/// The highest end of some claims, and the claim that ends there.
 #[derive(Clone, Copy, Default)]
-struct Reach {
+struct HighestEnd {
     end: u64,
     claim: Option<Claim>,
 }
 
-impl Reach {
-    fn extend(&mut self, claim: &Claim) {
+impl HighestEnd {
+    fn add(&mut self, claim: &Claim) {
         if claim.end() > self.end {
             *self = Self { end: claim.end(), claim: Some(*claim) };
         }
     }
 
-    fn meets(&self, claim: &Claim) -> Option<Claim> {
-        self.claim.filter(|_| u64::from(claim.start) < self.end)
+    /// The claim with the highest end, if it overlaps the next claim.
+    fn overlapping(&self, next: &Claim) -> Option<Claim> {
+        self.claim.filter(|_| u64::from(next.start) < self.end)
     }
 }
 
-/// Gaps and overlaps.
-struct Tiling<'v> {
+/// Finds gaps and overlaps of claims.
+struct Coverage<'v> {
     volume: &'v Volume<'v>,
     ag: AgNumber,
-    /// Some claims are missing, so that gaps prove nothing.
-    gaps_expected: bool,
-    all: Reach,
+    /// Some claims are missing, so gaps are not reported.
+    incomplete: bool,
+    /// Of all claims.
+    all: HighestEnd,
     /// Of claims that must not be shared.
-    exclusive: Reach,
-    /// Of contents of inodes that lack the reflink flag.
-    unflagged: Reach,
+    exclusive: HighestEnd,
+    /// Of contents of inodes without the reflink flag.
+    no_reflink: HighestEnd,
 }
 
-impl<'v> Tiling<'v> {
-    fn new(volume: &'v Volume<'v>, ag: AgNumber, trees: &AgTrees) -> Self {
-        let gaps_expected = trees.incomplete || volume.owners_missing.load(Ordering::Relaxed);
-        let none = Reach::default();
-        Self { volume, ag, gaps_expected, all: none, exclusive: none, unflagged: none }
+impl<'v> Coverage<'v> {
+    fn new(volume: &'v Volume<'v>, ag: &AgSummary) -> Self {
+        let incomplete = ag.incomplete || volume.owners_missing.load(Ordering::Relaxed);
+        let none = HighestEnd::default();
+        Self { volume, ag: ag.number, incomplete, all: none, exclusive: none, no_reflink: none }
     }
 
     fn push(&mut self, claim: &Claim) {
-        self.gap_before(claim.start.into());
+        self.check_gap_before(claim.start.into());
         let may_share = claim.is_shareable() && self.volume.geometry.features.reflink();
-        let other = if may_share { self.exclusive.meets(claim) } else { self.all.meets(claim) };
-        if let Some(other) = other {
-            self.overlap(&other, claim);
-        } else if let Some(other) = self.all.meets(claim).filter(|_| may_share) {
-            self.shared(&other, claim);
+        let ends = if may_share { &self.exclusive } else { &self.all };
+        if let Some(other) = ends.overlapping(claim) {
+            self.report_overlap(&other, claim);
+        } else if let Some(other) = self.all.overlapping(claim) {
+            self.check_reflink_flags(&other, claim);
         }
-        self.all.extend(claim);
+        self.all.add(claim);
         if !may_share {
-            self.exclusive.extend(claim);
-        } else if claim.notes & NO_SHARING != 0 {
-            self.unflagged.extend(claim);
+            self.exclusive.add(claim);
+        } else if claim.flags & NO_SHARING != 0 {
+            self.no_reflink.add(claim);
         }
     }
 
-    fn gap_before(&self, start: u64) {
-        if start <= self.all.end || self.gaps_expected {
+    fn check_gap_before(&self, start: u64) {
+        if start <= self.all.end || self.incomplete {
             return;
         }
-        let gap = format!("{} blocks that are neither", start - self.all.end);
-        self.volume.error(self.place(self.all.end), Damage::new(SPACE, "owner", "blocks free or owned", gap));
+        let found = format!("none of {} blocks", start - self.all.end);
+        let damage = Damage::new(SPACE, "owner", "an owner, or free space", found);
+        self.volume.error(self.place(self.all.end), damage);
     }
 
     #[cold]
-    fn overlap(&self, one: &Claim, other: &Claim) {
+    fn report_overlap(&self, one: &Claim, other: &Claim) {
         let start = u64::from(other.start);
         let count = one.end().min(other.end()).saturating_sub(start);
-        self.volume.error(
-            self.place(start),
-            Damage::new(
-                SPACE,
-                "owner",
-                format_args!("one owner of {count} blocks"),
-                format_args!("{one}; {other}"),
-            ),
-        );
+        let (expected, found) = (format!("one owner of {count} blocks"), format!("{one}; {other}"));
+        self.volume.error(self.place(start), Damage::new(SPACE, "owner", expected, found));
     }
 
-    /// Both may share; their inodes must say so.
-    fn shared(&self, other: &Claim, claim: &Claim) {
-        let unflagged =
-            if claim.notes & NO_SHARING != 0 { Some(*claim) } else { self.unflagged.meets(claim) };
-        let Some(unflagged) = unflagged else { return };
-        let place = self.place(claim.start.into()).of_inode(unflagged.owner.into());
-        let with = if unflagged == *claim { other.owner } else { claim.owner };
-        self.volume.error(
-            place,
-            Damage::new(
-                "inode",
-                "flags2",
-                "the reflink flag, since blocks are shared",
-                format_args!("no reflink flag, and blocks shared with {}", owner_name(with)),
-            ),
-        );
+    /// Checks that the inodes of two overlapping claims that may be shared have the reflink flag.
+    fn check_reflink_flags(&self, other: &Claim, claim: &Claim) {
+        let no_reflink =
+            if claim.flags & NO_SHARING != 0 { Some(*claim) } else { self.no_reflink.overlapping(claim) };
+        let Some(no_reflink) = no_reflink else { return };
+        let place = self.place(claim.start.into()).of_inode(no_reflink.owner.into());
+        let with = if no_reflink == *claim { other.owner } else { claim.owner };
+        let expected = "the reflink flag (blocks are shared)";
+        let found = format!("no reflink flag (blocks are shared with {})", owner_name(with));
+        self.volume.error(place, Damage::new("inode", "flags2", expected, found));
     }
 
     fn finish(self) {
-        self.gap_before(self.volume.geometry.ag_length(self.ag).into());
+        self.check_gap_before(self.volume.geometry.ag_length(self.ag).into());
     }
 
     fn place(&self, block: u64) -> Place {

@@ -1,4 +1,4 @@
-//! The copies of the superblock against the primary, field by field.
+//! The copies of the superblock, compared with the primary field by field.
 
 use base::AgNumber;
 use format::features;
@@ -10,8 +10,8 @@ use zerocopy::IntoBytes;
 use super::NAME;
 use crate::volume::Volume;
 
-/// Fields of a copy that live on in the primary alone: counters and the state of the moment.
-const OWN_FIELDS: [&str; 16] = [
+/// Fields that the kernel updates in the primary only, or that are compared in another way.
+const SKIPPED_FIELDS: [&str; 16] = [
     "versionnum",
     "icount",
     "ifree",
@@ -30,11 +30,11 @@ const OWN_FIELDS: [&str; 16] = [
     "qflags",
 ];
 
-/// Fields that may lag behind in copies, as mount options and labels change the primary first: the next change of the
-/// volume's shape brings them up to date.
-const LAGGING_FIELDS: [&str; 5] = ["fname", "features_log_incompat", "imax_pct", "unit", "width"];
+/// Fields that may be old in copies: mount options and a new label change the primary, and copies are updated when the
+/// volume grows.
+const OUTDATED_FIELDS: [&str; 5] = ["fname", "features_log_incompat", "imax_pct", "unit", "width"];
 
-/// Compares the copy in one AG with the primary, field by field.
+/// Compares the copy in one AG with the primary.
 pub(crate) fn check_copy(volume: &Volume<'_>, ag: AgNumber) {
     let geometry = &volume.geometry;
     let place = Place::ag(ag);
@@ -52,7 +52,7 @@ pub(crate) fn check_copy(volume: &Volume<'_>, ag: AgNumber) {
         return volume.error(place, damage);
     }
     volume.check_lsn(place, NAME, copy.lsn.get());
-    for field in RawSuperblock::FIELDS.iter().filter(|field| !OWN_FIELDS.contains(&field.name)) {
+    for field in RawSuperblock::FIELDS.iter().filter(|field| !SKIPPED_FIELDS.contains(&field.name)) {
         compare_field(volume, place, field, &bytes);
     }
     compare_version(volume, place, copy);
@@ -61,7 +61,7 @@ pub(crate) fn check_copy(volume: &Volume<'_>, ag: AgNumber) {
         volume.error(place, Damage::new(NAME, "frextents", "0 without a realtime device", copy.frextents));
     }
     if bytes.get(RawSuperblock::SIZE..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0)) {
-        volume.error(place, Damage::new(NAME, "padding", "zeros behind the superblock", "other bytes"));
+        volume.error(place, Damage::new(NAME, "padding", "zeros after the superblock", "other bytes"));
     }
 }
 
@@ -74,24 +74,25 @@ fn compare_field(volume: &Volume<'_>, place: Place, field: &Field, bytes: &[u8])
         return;
     }
     let damage = Damage::new(NAME, field.name, hex(expected), format_args!("{} in this copy", hex(found)));
-    if LAGGING_FIELDS.contains(&field.name) {
+    if OUTDATED_FIELDS.contains(&field.name) {
         volume.warn(place, damage);
     } else {
         volume.error(place, damage);
     }
 }
 
-/// The first extended attribute sets its bit in the primary alone; quota does the same.
+/// Compares the version, except bits that the kernel sets in the primary only.
 fn compare_version(volume: &Volume<'_>, place: Place, copy: &RawSuperblock) {
-    let own = features::version::ATTR | features::version::QUOTA | features::version::DALIGN;
+    let primary_only = features::version::ATTR | features::version::QUOTA | features::version::DALIGN;
     let (expected, found) = (volume.raw.versionnum.get(), copy.versionnum.get());
-    if (expected ^ found) & !own != 0 {
+    if (expected ^ found) & !primary_only != 0 {
         let found = format!("{found:#x} in this copy");
         volume.error(place, Damage::new(NAME, "versionnum", format_args!("{expected:#x}"), found));
     }
 }
 
-/// mkfs leaves the first of these null in most copies.
+/// Compares inode numbers. They may be null in a copy: mkfs.xfs sets `rootino` in two copies only, and quota is enabled
+/// in the primary only.
 fn compare_inodes(volume: &Volume<'_>, place: Place, copy: &RawSuperblock) {
     let raw = &volume.raw;
     for (field, expected, found) in [
@@ -103,20 +104,9 @@ fn compare_inodes(volume: &Volume<'_>, place: Place, copy: &RawSuperblock) {
         ("gquotino", raw.gquotino, copy.gquotino),
         ("pquotino", raw.pquotino, copy.pquotino),
     ] {
-        let null =
-            matches!(found.get(), 0 | u64::MAX) && field.ends_with("quotino") || found.get() == u64::MAX;
+        let null = found.get() == u64::MAX || found.get() == 0 && field.ends_with("quotino");
         if found != expected && !null {
             volume.error(place, Damage::new(NAME, field, format_args!("{expected}, or null"), found));
-        }
-    }
-    // Quota is switched on in the primary alone.
-    for (field, expected, found) in [
-        ("uquotino", raw.uquotino, copy.uquotino),
-        ("gquotino", raw.gquotino, copy.gquotino),
-        ("pquotino", raw.pquotino, copy.pquotino),
-    ] {
-        if found != expected && !matches!(found.get(), 0 | u64::MAX) {
-            volume.error(place, Damage::new(NAME, field, format_args!("{expected}, or none"), found));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Superblocks: the primary one, or what can stand in for it.
+//! Superblocks: the primary, or a copy that is used instead.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`limits`] | what the primary may say at all |
+//! | [`limits`] | valid values of the primary |
 //! | [`copies`] | the copies in the other allocation groups |
 
 mod copies;
@@ -21,44 +21,39 @@ use crate::finding::Findings;
 use crate::options::CheckError;
 
 const NAME: &str = "superblock";
-/// Bytes read to find a superblock: its sector is at most this large.
-const LARGEST_SECTOR: usize = 32768;
-/// How much is read at once in search of a copy.
+/// Maximum sector size in bytes.
+const MAX_SECTOR: usize = 32768;
+/// Bytes that the search for a copy reads at once.
 const SEARCH_BYTES: usize = 1 << 20;
 
-/// A superblock that the check can stand on.
-pub(crate) struct Chosen {
+/// A superblock with a valid geometry.
+pub(crate) struct UsableSuperblock {
     pub raw: RawSuperblock,
     pub geometry: Geometry,
 }
 
-/// Takes the primary superblock, or, where it is unusable, the first usable copy.
-pub(crate) fn choose(device: &dyn Device, findings: &Findings) -> Result<Chosen, CheckError> {
-    let mut bytes = vec![0; LARGEST_SECTOR.min(device.size().try_into().unwrap_or(usize::MAX))];
+/// Returns the primary superblock, or the first usable copy if the primary is not usable.
+pub(crate) fn find(device: &dyn Device, findings: &Findings) -> Result<UsableSuperblock, CheckError> {
+    let mut bytes = vec![0; MAX_SECTOR.min(device.size().try_into().unwrap_or(usize::MAX))];
     device.read_at(0, &mut bytes).map_err(CheckError::Device)?;
-    let refusal = match usable(&bytes, device) {
-        Ok(chosen) => {
-            examine_primary(&bytes, &chosen, findings);
-            return Ok(chosen);
+    let refusal = match parse(&bytes, device) {
+        Ok(primary) => {
+            check_primary(&bytes, &primary, findings);
+            return Ok(primary);
         }
-        Err(
-            refusal
-            @ (SuperblockError::Features(_) | SuperblockError::Version(_) | SuperblockError::Realtime),
-        ) => refusal,
         Err(refusal) => refusal,
     };
     let Some(copy) = search(device) else { return Err(refusal.into()) };
     let damage = match &refusal {
         SuperblockError::Damaged(damage) => damage.clone(),
-        other => Damage::new(NAME, "contents", "a superblock like its copies", other),
+        other => Damage::new(NAME, "contents", "a superblock equal to its copies", other),
     };
     findings.error(Place::ag(AgNumber(0)), damage);
     Ok(copy)
 }
 
-/// Whether the bytes are a superblock that gives a shape to check against. Its checksum and state are looked at
-/// later.
-fn usable(bytes: &[u8], device: &dyn Device) -> Result<Chosen, SuperblockError> {
+/// Parses a superblock without verifying its checksum.
+fn parse(bytes: &[u8], device: &dyn Device) -> Result<UsableSuperblock, SuperblockError> {
     let raw =
         *RawSuperblock::view(bytes).ok_or_else(|| Damage::short(NAME, RawSuperblock::SIZE, bytes.len()))?;
     if raw.magicnum.get() != MAGIC {
@@ -80,50 +75,44 @@ fn usable(bytes: &[u8], device: &dyn Device) -> Result<Chosen, SuperblockError> 
         let found = format!("{} bytes", device.size());
         return Err(Damage::new("device", "size", format_args!("{} bytes", geometry.bytes()), found).into());
     }
-    Ok(Chosen { raw, geometry })
+    Ok(UsableSuperblock { raw, geometry })
 }
 
-fn examine_primary(bytes: &[u8], chosen: &Chosen, findings: &Findings) {
-    let mut tell = |damage| findings.error(Place::ag(AgNumber(0)), damage);
-    let sector = chosen.geometry.sector_size as usize;
-    let whole = bytes.get(..sector).unwrap_or(bytes);
-    checksum::verify(NAME, whole, CRC_OFFSET).unwrap_or_else(&mut tell);
-    let raw = &chosen.raw;
-    if chosen.geometry.features.needsrepair() {
-        tell(Damage::new(
-            NAME,
-            "features_incompat",
-            "no needsrepair",
-            "needsrepair: a repair was interrupted",
-        ));
+fn check_primary(bytes: &[u8], primary: &UsableSuperblock, findings: &Findings) {
+    let mut report = |damage| findings.error(Place::ag(AgNumber(0)), damage);
+    let sector = bytes.get(..primary.geometry.sector_size as usize).unwrap_or(bytes);
+    checksum::verify(NAME, sector, CRC_OFFSET).unwrap_or_else(&mut report);
+    if primary.geometry.features.needsrepair() {
+        let found = "needsrepair (a repair was interrupted)";
+        report(Damage::new(NAME, "features_incompat", "no needsrepair", found));
     }
-    limits::check(bytes, chosen, &mut tell);
-    let unknown = raw.features_ro_compat.get() & !features::RO_COMPAT_KNOWN;
+    limits::check(bytes, primary, &mut report);
+    let unknown = primary.raw.features_ro_compat.get() & !features::RO_COMPAT_KNOWN;
     if unknown != 0 {
         let names = features::names(unknown, features::ro_compat::ALL);
-        let damage = Damage::new(NAME, "features_ro_compat", "features that can be checked", names);
+        let damage = Damage::new(NAME, "features_ro_compat", "known features", names);
         findings.warn(Place::ag(AgNumber(0)), damage);
     }
 }
 
-/// Looks for a usable superblock with a good checksum anywhere behind the first.
-fn search(device: &dyn Device) -> Option<Chosen> {
-    let mut bytes = vec![0; SEARCH_BYTES + LARGEST_SECTOR];
+/// Searches the device for a usable superblock with a valid checksum.
+fn search(device: &dyn Device) -> Option<UsableSuperblock> {
+    let mut bytes = vec![0; SEARCH_BYTES + MAX_SECTOR];
     let mut offset = 0;
     while offset < device.size() {
         let length = (device.size() - offset).min(bytes.len() as u64) as usize;
         let window = bytes.get_mut(..length)?;
         device.read_at(offset, window).ok()?;
-        // The first sector of the device is the one that is unusable.
+        // The first sector of the device is the primary.
         for at in (0..length.min(SEARCH_BYTES)).step_by(512).skip(usize::from(offset == 0)) {
             let candidate = window.get(at..)?;
             if candidate.starts_with(&MAGIC.to_be_bytes())
-                && let Ok(chosen) = usable(candidate, device)
+                && let Ok(copy) = parse(candidate, device)
                 && candidate
-                    .get(..chosen.geometry.sector_size as usize)
+                    .get(..copy.geometry.sector_size as usize)
                     .is_some_and(|sector| checksum::verify(NAME, sector, CRC_OFFSET).is_ok())
             {
-                return Some(chosen);
+                return Some(copy);
             }
         }
         offset += SEARCH_BYTES as u64;
