@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use base::{AgNumber, FileBlock, Ino};
 use dump::Request;
-use dump::request::{AgTree, At, File, QuotaKind, Target};
+use dump::request::{AgBtree, FileSelector, QuotaType, Target, TreeBlock};
 use format::inode::{FileType, ForkKind};
 use journal::{Journal, describe};
 use read::{AclNames, ExtentWalk, Last, Metadata, Segments, Volume};
@@ -137,7 +137,7 @@ impl check::Observer for IgnoreFindings {
 /// Dumps every damaged structure as text and as JSON.
 pub fn volume_dump(data: &[u8]) {
     let mut input = Input::new(data);
-    let force = dump::types::ALL.get(usize::from(input.u8())).map(|description| description.kind);
+    let force = dump::types::ALL.get(usize::from(input.u8())).map(|info| info.kind);
     let Some(damaged) = damage::apply(&mut input, 0..images::COUNT, |image| &image.blocks) else { return };
     let ag = AgNumber(0);
     let mut targets = vec![
@@ -147,15 +147,15 @@ pub fn volume_dump(data: &[u8]) {
         Target::Agfl(ag),
         Target::FreeSpace(None),
         Target::Log(u64::from(input.u16())),
-        Target::Dquot(QuotaKind::User, input.u32()),
+        Target::Dquot(QuotaType::User, input.u32()),
     ];
     let trees =
-        [AgTree::Bnobt, AgTree::Cntbt, AgTree::Inobt, AgTree::Finobt, AgTree::Rmapbt, AgTree::Refcountbt];
-    targets.extend(trees.map(|tree| Target::Tree { tree, ag, at: At::Path(vec![]) }));
-    targets.extend(trees.map(|tree| Target::Tree { tree, ag, at: At::Path(vec![1]) }));
+        [AgBtree::Bnobt, AgBtree::Cntbt, AgBtree::Inobt, AgBtree::Finobt, AgBtree::Rmapbt, AgBtree::Refcountbt];
+    targets.extend(trees.map(|tree| Target::Tree { tree, ag, block: TreeBlock::Path(vec![]) }));
+    targets.extend(trees.map(|tree| Target::Tree { tree, ag, block: TreeBlock::Path(vec![1]) }));
     targets.extend(damaged.daddrs.iter().take(4).map(|daddr| Target::Daddr(*daddr)));
     for ino in damaged.inodes.iter().take(4) {
-        let file = || File::Ino(*ino);
+        let file = || FileSelector::Ino(*ino);
         targets.extend([Target::Inode(file()), Target::Dir(file(), None), Target::Attr(file(), None)]);
         targets.push(Target::Symlink(file(), FileBlock(0)));
         for fork in [ForkKind::Data, ForkKind::Attr] {
@@ -165,7 +165,7 @@ pub fn volume_dump(data: &[u8]) {
     }
     for target in targets {
         let forced = matches!(target, Target::Daddr(_)).then_some(force).flatten();
-        let request = Request { target, force: forced };
+        let request = Request { target, as_type: forced };
         if let Ok(dumped) = dump::dump_device(damaged.device.clone(), &request) {
             let _ = (dumped.to_text(), dumped.to_json());
         }

@@ -1,5 +1,4 @@
-//! Blocks of all B+trees. The layout is taken from the header as far as the block holds it; the verifier says whether
-//! it may be believed.
+//! Blocks of all btrees. The header of a block determines its layout, also if the verifier reports damage.
 
 use format::btree::{
     BmBt, BnoBt, Btree, BtreeBlock, BtreeBlockBody, BtreeBlockIdentity, BtreeHeader, CntBt, FinoBt, InoBt,
@@ -11,32 +10,32 @@ use format::{Damage, Geometry};
 
 use crate::fields::{self, Source};
 use crate::headers::numbers;
-use crate::shown::Shown;
+use crate::structure::Structure;
 use crate::types::Type;
 use crate::value::{Table, Value};
 
-/// A block of a tree of any kind. `level` is what its parent promised; without one, its own word is taken.
+/// A block of a btree of any type. `level` is the level that the parent requires, if it is known.
 pub fn block(
     kind: Type,
     bytes: &[u8],
     geometry: &Geometry,
     identity: BtreeBlockIdentity,
     level: Option<u16>,
-) -> Shown {
-    let show = match kind {
-        Type::Bnobt => of::<BnoBt>,
-        Type::Cntbt => of::<CntBt>,
-        Type::Inobt => of::<InoBt>,
-        Type::Finobt => of::<FinoBt>,
-        Type::Rmapbt => of::<RmapBt>,
-        Type::Refcountbt => of::<RefcountBt>,
-        Type::Bmbt => of::<BmBt>,
+) -> Structure {
+    let decode = match kind {
+        Type::Bnobt => block_of::<BnoBt>,
+        Type::Cntbt => block_of::<CntBt>,
+        Type::Inobt => block_of::<InoBt>,
+        Type::Finobt => block_of::<FinoBt>,
+        Type::Rmapbt => block_of::<RmapBt>,
+        Type::Refcountbt => block_of::<RefcountBt>,
+        Type::Bmbt => block_of::<BmBt>,
         _ => return crate::headers::raw(bytes),
     };
-    show(kind, bytes, geometry, identity, level)
+    decode(kind, bytes, geometry, identity, level)
 }
 
-/// The pointers of a node, as far as the block holds them, and its level; `None` for a leaf or too few bytes.
+/// The level and the pointers of a node; `None` for a leaf or a truncated block.
 pub fn pointers(kind: Type, bytes: &[u8], geometry: &Geometry) -> Option<(u16, Vec<u64>)> {
     let layout = match kind {
         Type::Bnobt => Layout::of::<BnoBt>,
@@ -54,7 +53,7 @@ pub fn pointers(kind: Type, bytes: &[u8], geometry: &Geometry) -> Option<(u16, V
     (layout.level > 0).then_some((layout.level, list))
 }
 
-/// The parts of a block, clipped to what it holds.
+/// The parts of a block. Counts are limited by its size.
 struct Layout<'a> {
     level: u16,
     /// Records of a leaf, keys of a node.
@@ -74,24 +73,24 @@ impl<'a> Layout<'a> {
             let entries = rest.get(..count.min(T::max_records(geometry)) * T::Record::SIZE)?;
             return Some(Self { level, entries, pointers: &[], pointer_size });
         }
-        let most = T::max_keys(geometry);
-        let count = count.min(most);
+        let max = T::max_keys(geometry);
+        let count = count.min(max);
         let entries = rest.get(..count * T::Key::SIZE)?;
-        // Pointers begin where the last possible key would end.
-        let pointers = rest.get(most * T::Key::SIZE..)?.get(..count * pointer_size)?;
+        // Pointers begin after the maximum number of keys.
+        let pointers = rest.get(max * T::Key::SIZE..)?.get(..count * pointer_size)?;
         Some(Self { level, entries, pointers, pointer_size })
     }
 }
 
-fn of<T: Btree>(
+fn block_of<T: Btree>(
     kind: Type,
     bytes: &[u8],
     geometry: &Geometry,
     identity: BtreeBlockIdentity,
     level: Option<u16>,
-) -> Shown {
+) -> Structure {
     let whole = bytes.get(..geometry.block_size as usize).unwrap_or(bytes);
-    let mut fields = fields::structure::<T::Header>(Source::new(whole));
+    let mut fields = fields::decode::<T::Header>(Source::new(whole));
     if let Some(layout) = Layout::of::<T>(whole, geometry) {
         if layout.level == 0 {
             let records = table::<T::Record>(kind, layout.entries, geometry, 1);
@@ -105,18 +104,18 @@ fn of<T: Btree>(
             fields.push("ptrs", numbers(layout.pointers, layout.pointer_size, 1));
         }
     }
-    let mut shown = Shown::new(kind, fields);
-    let own = || T::Header::view(whole).map_or(0, BtreeHeader::level);
-    let verified = BtreeBlock::<T>::verify(whole, geometry, identity, level.unwrap_or_else(own));
-    if let Some(block) = shown.object(verified) {
-        shown.object(in_order(&block.body));
+    let mut structure = Structure::new(kind, fields);
+    let own_level = || T::Header::view(whole).map_or(0, BtreeHeader::level);
+    let verified = BtreeBlock::<T>::verify(whole, geometry, identity, level.unwrap_or_else(own_level));
+    if let Some(block) = structure.check(verified) {
+        structure.check(verify_order(&block.body));
     }
-    shown
+    structure
 }
 
-/// Verifies the order of a block's records or keys.
-fn in_order<T: Btree>(body: &BtreeBlockBody<'_, T>) -> Result<(), Damage> {
-    let (what, broken) = match body {
+/// Verifies the order of the records or keys of a block.
+fn verify_order<T: Btree>(body: &BtreeBlockBody<'_, T>) -> Result<(), Damage> {
+    let (field, position) = match body {
         BtreeBlockBody::Leaf(records) => {
             ("recs", records.windows(2).position(|w| matches!(w, [l, r] if !T::in_order(l, r))))
         }
@@ -124,17 +123,17 @@ fn in_order<T: Btree>(body: &BtreeBlockBody<'_, T>) -> Result<(), Damage> {
             ("keys", keys.windows(2).position(|w| matches!(w, [l, r] if !T::keys_in_order(l, r))))
         }
     };
-    match broken {
+    match position {
         None => Ok(()),
-        // Counted from 1, as they are shown.
-        Some(at) => {
-            let found = format!("out of order at {}", at + 2);
-            Err(Damage::new(T::NAME, what, "each behind the one before", found))
+        // Counted from 1, as in the output.
+        Some(position) => {
+            let found = format!("not in order at {}", position + 2);
+            Err(Damage::new(T::NAME, field, "ascending order", found))
         }
     }
 }
 
-/// Records of one type in a row.
+/// Decodes consecutive records of one type.
 pub fn table<R: OnDisk>(kind: Type, bytes: &[u8], geometry: &Geometry, first: usize) -> Table {
     let columns: Vec<_> = vec![0; R::SIZE]
         .chunks_exact(R::SIZE)
@@ -147,7 +146,7 @@ pub fn table<R: OnDisk>(kind: Type, bytes: &[u8], geometry: &Geometry, first: us
 
 type Row = Vec<(&'static str, Value)>;
 
-/// One record: its fields, with those taken apart that hold several things.
+/// The fields of one record. A field with flags is split.
 fn row<R: OnDisk>(kind: Type, record: &[u8], geometry: &Geometry) -> Row {
     if kind == Type::Bmbt
         && let Some(raw) = RawExtent::view(record).filter(|_| R::SIZE == RawExtent::SIZE)
@@ -172,9 +171,9 @@ fn row<R: OnDisk>(kind: Type, record: &[u8], geometry: &Geometry) -> Row {
             }
             (Type::Inobt | Type::Finobt, "holemask" | "count") if !geometry.features.sparse_inodes() => {}
             (Type::Inobt | Type::Finobt, "freecount") if !geometry.features.sparse_inodes() => {
-                // One number of 32 bits, of which the other two fields are the upper part.
-                let wide = record.get(4..8).map_or(number, fields::big_endian);
-                row.push((field.name, Value::Uint(wide)));
+                // Without sparse inodes this is a number of 32 bits, which includes holemask and count.
+                let number = record.get(4..8).map_or(number, fields::big_endian);
+                row.push((field.name, Value::Uint(number)));
             }
             _ => row.extend(fields::value(field, Source::new(record)).map(|value| (field.name, value))),
         }
@@ -209,7 +208,7 @@ fn extent(raw: &RawExtent) -> Row {
     ]
 }
 
-/// The keys of the tree by size are written with the size first, by which they are sorted.
+/// Swaps the columns of cntbt keys, which `xfs_db` prints with the size first.
 fn size_first(keys: &mut Table) {
     keys.columns.reverse();
     keys.rows.iter_mut().for_each(|row| row.reverse());
@@ -221,7 +220,7 @@ mod tests {
     use format::btree::{FreeExtent, RefcountExtent};
 
     #[test]
-    fn records_are_taken_apart() {
+    fn flags_of_a_record_are_split() {
         let geometry = crate::testing::geometry();
         let bytes = [0x80, 0, 0, 9, 0, 0, 0, 2, 0, 0, 0, 1];
         let shared = table::<RefcountExtent>(Type::Refcountbt, &bytes, &geometry, 1);
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_by_size_name_the_size_first() {
+    fn cntbt_keys_begin_with_the_size() {
         let geometry = crate::testing::geometry();
         let mut keys = table::<FreeExtent>(Type::Cntbt, &[0, 0, 0, 7, 0, 0, 0, 2], &geometry, 1);
         size_first(&mut keys);
@@ -239,15 +238,15 @@ mod tests {
     }
 
     #[test]
-    fn a_count_beyond_the_block_is_clipped_and_objected_to() {
+    fn a_count_beyond_the_block_is_limited_and_reported() {
         let geometry = crate::testing::geometry();
         let mut bytes = vec![0; geometry.block_size as usize];
         bytes[..4].copy_from_slice(b"AB3B");
         bytes[6..8].copy_from_slice(&[0xff, 0xff]);
         let identity = BtreeBlockIdentity { ag: base::AgNumber(0), block: base::AgBlock(9), ino: None };
-        let shown = block(Type::Bnobt, &bytes, &geometry, identity, Some(0));
-        let Some(Value::Table(records)) = shown.fields.get("recs") else { panic!("{shown:?}") };
+        let structure = block(Type::Bnobt, &bytes, &geometry, identity, Some(0));
+        let Some(Value::Table(records)) = structure.fields.get("recs") else { panic!("{structure:?}") };
         assert_eq!(records.rows.len(), BnoBt::max_records(&geometry));
-        assert_eq!(shown.objections.len(), 1);
+        assert_eq!(structure.objections.len(), 1);
     }
 }

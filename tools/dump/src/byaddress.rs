@@ -1,5 +1,5 @@
-//! Structures that are named by nothing but where they lie: their magic says what they are, and they themselves must
-//! say whose they are.
+//! Structures that are selected by address. The magic number gives their type, and their own header the owner that the
+//! verifier expects.
 
 use base::{Daddr, FileBlock, Ino};
 use block::Device;
@@ -15,19 +15,19 @@ use format::superblock::RawSuperblock;
 use format::{ForkBlock, Geometry, Place};
 use read::{ExtentWalk, Result, Volume};
 
-use crate::dump::{Dumped, show_inodes};
-use crate::fields::{Source, big_endian, structure};
+use crate::dump::{Dump, inodes};
+use crate::fields::{self, Source, big_endian};
 use crate::locate::{self, Located};
 use crate::request::{Request, Target};
-use crate::shown::Shown;
+use crate::structure::Structure;
 use crate::types::Type;
 use crate::{attr, btree, dir, dquot, headers, logblock};
 
-/// Shows what lies at a sector. `raw_size` bytes are shown of what is not known or not wanted to be.
-pub fn show(volume: &Volume, daddr: Daddr, raw_size: usize, force: Option<Type>) -> Result<Dumped> {
+/// Decodes the structure at a sector, as `as_type` if given. Bytes of unknown type are printed up to `raw_size`.
+pub fn dump(volume: &Volume, daddr: Daddr, raw_size: usize, as_type: Option<Type>) -> Result<Dump> {
     let geometry = volume.geometry();
-    let probe = locate::sectors(volume, daddr, 512)?;
-    let kind = force.unwrap_or_else(|| detect(volume, &probe));
+    let sector = locate::sectors(volume, daddr, 512)?;
+    let kind = as_type.unwrap_or_else(|| detect(volume, &sector));
     let size = match kind {
         Type::Superblock | Type::Agf | Type::Agi | Type::Agfl => geometry.sector_size as usize,
         Type::Dir => geometry.dir_block_size as usize,
@@ -36,41 +36,42 @@ pub fn show(volume: &Volume, daddr: Daddr, raw_size: usize, force: Option<Type>)
         _ => geometry.block_size as usize,
     };
     let located = locate::sectors(volume, daddr, size)?;
-    let shown = match kind {
-        Type::Inode => show_inodes(volume, &located),
-        _ => take_apart(kind, &located, geometry),
+    let structure = match kind {
+        Type::Inode => inodes(volume, &located),
+        _ => decode(kind, &located, geometry),
     };
-    Ok(located.show(shown))
+    Ok(located.dump(structure))
 }
 
-/// What bytes are by their magic. Nodes of directories and of attributes have the same: whose fork holds them decides.
+/// Detects the type by the magic number. Nodes of directories and attributes have the same one; they are told apart by
+/// the fork that contains them.
 fn detect(volume: &Volume, located: &Located) -> Type {
     let kind = Type::detect(&located.bytes);
     if kind == Type::Dir && dabtree::magic(&located.bytes) == Some(dabtree::NODE_MAGIC) {
         let owner = BlkInfo::view(&located.bytes).map_or(0, |info| info.owner.get());
-        if is_in_attributes(volume, Ino(owner), located.daddr).unwrap_or(false) {
+        if is_in_attr_fork(volume, Ino(owner), located.daddr).unwrap_or(false) {
             return Type::Attr;
         }
     }
     kind
 }
 
-fn is_in_attributes(volume: &Volume, ino: Ino, daddr: Daddr) -> Result<bool> {
+fn is_in_attr_fork(volume: &Volume, ino: Ino, daddr: Daddr) -> Result<bool> {
     let geometry = volume.geometry();
     let Some((ag, block)) = geometry.split_daddr(daddr) else { return Ok(false) };
-    let wanted = geometry.fs_block(ag, block).get();
+    let block = geometry.fs_block(ag, block).get();
     let slot = locate::inode(volume, ino)?;
     let view = locate::view(volume, &slot)?;
     for extent in ExtentWalk::new(volume, &view, ForkKind::Attr, FileBlock(0))? {
         let extent = extent?;
-        if (extent.start.get()..extent.start.get() + extent.count).contains(&wanted) {
+        if (extent.start.get()..extent.start.get() + extent.count).contains(&block) {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-fn take_apart(kind: Type, located: &Located, geometry: &Geometry) -> Shown {
+fn decode(kind: Type, located: &Located, geometry: &Geometry) -> Structure {
     let bytes = located.bytes.as_slice();
     let ag = located.place.ag.unwrap_or_default();
     match kind {
@@ -79,9 +80,9 @@ fn take_apart(kind: Type, located: &Located, geometry: &Geometry) -> Shown {
         Type::Agf => headers::agf(bytes, geometry, ag),
         Type::Agi => headers::agi(bytes, geometry, ag),
         Type::Agfl => headers::agfl(bytes, geometry, ag),
-        Type::Dir => dir::block(bytes, geometry, directory_block(bytes, geometry, located.daddr)),
-        Type::Attr => attr::block(bytes, geometry, claimed(bytes, located.daddr)),
-        Type::Symlink => attr::symlink_block(bytes, geometry, claimed(bytes, located.daddr)),
+        Type::Dir => dir::block(bytes, geometry, dir_identity(bytes, geometry, located.daddr)),
+        Type::Attr => attr::block(bytes, geometry, own_identity(bytes, located.daddr)),
+        Type::Symlink => attr::symlink_block(bytes, geometry, own_identity(bytes, located.daddr)),
         Type::Dquot => dquot::block(bytes, geometry),
         Type::Log => logblock::record(bytes, None),
         Type::Bmbt => {
@@ -97,8 +98,8 @@ fn take_apart(kind: Type, located: &Located, geometry: &Geometry) -> Shown {
     }
 }
 
-/// What a block of a fork should say of itself, where only itself can tell whose it is.
-fn claimed(bytes: &[u8], daddr: Daddr) -> ForkBlock {
+/// The identity of a block of a fork, with the owner from its own header.
+fn own_identity(bytes: &[u8], daddr: Daddr) -> ForkBlock {
     let owner = match Type::detect(bytes) {
         Type::Symlink => RemoteBlockHeader::view(bytes).map(|header| header.owner),
         Type::Attr
@@ -112,29 +113,29 @@ fn claimed(bytes: &[u8], daddr: Daddr) -> ForkBlock {
     ForkBlock { ino: Ino(owner.map_or(0, |owner| owner.get())), file_block: FileBlock(0), daddr }
 }
 
-/// The same of a block of a directory, whose verifier also asks where in the directory it lies: in front only if `.`
-/// is its first entry, and a free block where its first element says.
-fn directory_block(bytes: &[u8], geometry: &Geometry, daddr: Daddr) -> ForkBlock {
+/// The identity of a directory block. Its verifier also needs the logical block: the first data block is the one that
+/// begins with `.`, and a free block says which data blocks it describes.
+fn dir_identity(bytes: &[u8], geometry: &Geometry, daddr: Daddr) -> ForkBlock {
     let magic = DirHeader::view(bytes).map_or(0, |header| header.magic.get());
     if !matches!(magic, data::BLOCK_MAGIC | data::DATA_MAGIC | free::MAGIC) {
-        return claimed(bytes, daddr);
+        return own_identity(bytes, daddr);
     }
     let owner = DirHeader::view(bytes).map_or(0, |header| header.owner.get());
-    let directory_block = 1 << geometry.dir_block_log;
+    let blocks_per_dir_block = 1 << geometry.dir_block_log;
     let file_block = if magic == free::MAGIC {
         let first =
             bytes.get(DirHeader::SIZE..).and_then(FreeHeader::view).map_or(0, |raw| raw.firstdb.get());
         let index = u64::from(first) / max_bests(geometry).max(1) as u64;
-        DirSpace::Free.first_block(geometry).get() + index * directory_block
+        DirSpace::Free.first_block(geometry).get() + index * blocks_per_dir_block
     } else {
-        let dot = bytes.get(HEADER_SIZE + 8..HEADER_SIZE + 10) == Some(b"\x01.");
-        if magic == data::BLOCK_MAGIC || dot { 0 } else { directory_block }
+        let has_dot = bytes.get(HEADER_SIZE + 8..HEADER_SIZE + 10) == Some(b"\x01.");
+        if magic == data::BLOCK_MAGIC || has_dot { 0 } else { blocks_per_dir_block }
     };
     ForkBlock { ino: Ino(owner), file_block: FileBlock(file_block), daddr }
 }
 
-/// What can be shown of a device that no volume can be opened on; `None` for all else.
-pub fn without_volume(device: &dyn Device, request: &Request) -> Option<Result<Dumped>> {
+/// Decodes a superblock or a sector of a device without a usable volume. Returns `None` for other requests.
+pub fn without_volume(device: &dyn Device, request: &Request) -> Option<Result<Dump>> {
     let (daddr, size) = match request.target {
         Target::Superblock(ag) if ag.get() == 0 => (Daddr(0), 32768),
         Target::Daddr(daddr) => (daddr, 512),
@@ -146,20 +147,21 @@ pub fn without_volume(device: &dyn Device, request: &Request) -> Option<Result<D
     if let Err(error) = device.read_at(start, &mut bytes) {
         return Some(Err(error.into()));
     }
-    let wanted = matches!(request.target, Target::Superblock(_)) || request.force == Some(Type::Superblock);
-    let shown = match Type::detect(&bytes) {
+    let as_superblock =
+        matches!(request.target, Target::Superblock(_)) || request.as_type == Some(Type::Superblock);
+    let structure = match Type::detect(&bytes) {
         Type::Superblock => headers::superblock(&bytes),
-        _ if wanted => {
-            let fields = structure::<RawSuperblock>(Source::new(&bytes));
-            Shown::new(Type::Superblock, fields).verified(format::superblock::Superblock::parse(&bytes))
+        _ if as_superblock => {
+            let fields = fields::decode::<RawSuperblock>(Source::new(&bytes));
+            Structure::new(Type::Superblock, fields).with_check(format::superblock::Superblock::parse(&bytes))
         }
         _ => headers::raw(bytes.get(..512).unwrap_or(&bytes)),
     };
     let located = Located { bytes, place: Place::daddr(daddr), daddr };
-    Some(Ok(located.show(shown)))
+    Some(Ok(located.dump(structure)))
 }
 
-/// The first bytes as a number: a magic of four bytes.
+/// The magic number in the first four bytes.
 pub fn magic(bytes: &[u8]) -> u32 {
     bytes.get(..4).map_or(0, |bytes| big_endian(bytes) as u32)
 }

@@ -1,18 +1,18 @@
-//! From a structure's declaration and its bytes to named values. Nothing here knows any structure in particular.
+//! Decodes any structure by its declaration (`format::ondisk!`).
 
 use format::checksum;
 use format::ondisk::{Field, FieldFormat, OnDisk};
 
 use crate::value::{Array, Struct, Value};
 
-/// Bytes in which a structure lies, and where in them it begins.
+/// The bytes that contain a structure, and its offset in them.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// All bytes that a checksum in the structure covers: its block, sector or inode.
+    /// The block, sector or inode: all bytes that its checksum covers.
     pub whole: &'a [u8],
-    /// Where the structure begins.
+    /// Offset of the structure.
     pub at: usize,
-    /// Whether its times have the wide form.
+    /// Whether its timestamps are bigtime.
     pub bigtime: bool,
 }
 
@@ -22,15 +22,14 @@ impl<'a> Source<'a> {
         Self { whole, at: 0, bigtime: false }
     }
 
-    /// Another structure, `offset` bytes further on.
+    /// The structure `offset` bytes further.
     pub fn skip(self, offset: usize) -> Self {
         Self { at: self.at.saturating_add(offset), ..self }
     }
 }
 
-/// Every field of a structure, in order. Fields that the bytes are too short for are left out, and so is padding that
-/// is zero, as it must be.
-pub fn structure<T: OnDisk>(source: Source<'_>) -> Struct {
+/// All fields of a structure in order. Fields beyond the end of the bytes are left out, and padding that is zero.
+pub fn decode<T: OnDisk>(source: Source<'_>) -> Struct {
     let mut fields = Struct::new();
     for field in T::FIELDS {
         if let Some(value) = value(field, source) {
@@ -40,7 +39,7 @@ pub fn structure<T: OnDisk>(source: Source<'_>) -> Struct {
     fields
 }
 
-/// One field; `None` where the bytes are too short for it, or where it is padding and zero.
+/// One field; `None` if it is beyond the end of the bytes, or is padding that is zero.
 pub fn value(field: &Field, source: Source<'_>) -> Option<Value> {
     let start = source.at.checked_add(field.offset)?;
     let bytes = source.whole.get(start..start.checked_add(field.size)?)?;
@@ -89,7 +88,7 @@ fn sign_extend(number: u64, bytes: usize) -> i64 {
     ((number << unused) as i64) >> unused
 }
 
-/// Takes a timestamp apart as it is stored. Unlike a reader, a dump keeps nanoseconds that are out of range.
+/// Decodes a timestamp. Invalid nanoseconds are kept.
 pub fn time(raw: u64, bigtime: bool) -> Value {
     if bigtime {
         let time = format::timestamp::Timestamp::decode(raw.into(), true);
@@ -98,7 +97,7 @@ pub fn time(raw: u64, bigtime: bool) -> Value {
     Value::Time { seconds: i64::from((raw >> 32) as i32), nanoseconds: i64::from(raw as u32 as i32) }
 }
 
-/// The bytes before the first NUL; all of them where there is none.
+/// The bytes before the first NUL, or all of them.
 pub fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or(&[])
 }
@@ -111,18 +110,18 @@ mod tests {
 
     #[test]
     fn fields_beyond_the_end_are_left_out() {
-        let fields = structure::<RawAgf>(Source::new(&[0; 10]));
+        let fields = decode::<RawAgf>(Source::new(&[0; 10]));
         let names: Vec<_> = fields.0.iter().map(|(name, _)| name.as_ref()).collect();
         assert_eq!(names, ["magicnum", "versionnum"]);
-        assert!(structure::<RawAgf>(Source::new(&[]).skip(usize::MAX)).0.is_empty());
+        assert!(decode::<RawAgf>(Source::new(&[]).skip(usize::MAX)).0.is_empty());
     }
 
     #[test]
-    fn padding_shows_only_where_it_is_not_zero() {
+    fn padding_is_decoded_only_if_it_is_not_zero() {
         let mut bytes = vec![0; 512];
-        assert_eq!(structure::<RawAgf>(Source::new(&bytes)).get("spare2"), None);
+        assert_eq!(decode::<RawAgf>(Source::new(&bytes)).get("spare2"), None);
         bytes[220] = 7;
-        let fields = structure::<RawAgf>(Source::new(&bytes));
+        let fields = decode::<RawAgf>(Source::new(&bytes));
         assert_eq!(fields.get("spare2"), Some(&Value::Bytes(vec![7, 0, 0, 0])));
     }
 
@@ -135,12 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn times_have_two_forms() {
+    fn timestamps_have_two_formats() {
         let mut bytes = vec![0xff; 512];
         bytes[32..40].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 5]);
-        let old = structure::<RawInode>(Source::new(&bytes));
+        let old = decode::<RawInode>(Source::new(&bytes));
         assert_eq!(old.get("atime"), Some(&Value::Time { seconds: -1, nanoseconds: 5 }));
-        let wide = structure::<RawInode>(Source { bigtime: true, ..Source::new(&bytes) });
-        assert!(matches!(wide.get("atime"), Some(Value::Time { seconds: 16_299_260_421, .. })), "{wide:?}");
+        let bigtime = decode::<RawInode>(Source { bigtime: true, ..Source::new(&bytes) });
+        let atime = bigtime.get("atime");
+        assert!(matches!(atime, Some(Value::Time { seconds: 16_299_260_421, .. })), "{atime:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever the disk says, showing it ends, and shows something.
+//! Dumps of random bytes end, and print something.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::testing;
 use crate::types;
 use crate::value::Value;
 
-/// A volume whose blocks are all zero but for its superblock.
+/// A volume whose blocks are zero, except its superblock.
 fn empty() -> (Arc<MemoryDevice>, Volume) {
     let device = Arc::new(MemoryDevice::new(testing::BLOCKS * 4096));
     device.write_at(0, &testing::superblock(), Durability::Buffered).unwrap();
@@ -26,8 +26,8 @@ fn show(volume: &Volume, words: &str) -> Option<(String, String)> {
     Some((dumped.to_text(), dumped.to_json().to_string()))
 }
 
-/// Everything that can be asked of a volume where anything may lie at block 16.
-const QUESTIONS: &[&str] = &[
+/// Requests for all types of structures; block 16 contains random bytes.
+const REQUESTS: &[&str] = &[
     "sb 0",
     "agf 0",
     "agi 0",
@@ -61,7 +61,7 @@ const QUESTIONS: &[&str] = &[
     "fsb 16",
 ];
 
-/// Bytes that begin as a kind of structure does, sealed with the checksum that such a structure has where it has it.
+/// Random bytes with the magic number of a structure, in some cases with a correct checksum.
 fn structure() -> impl Strategy<Value = Vec<u8>> {
     let kinds = 0..types::ALL.len();
     (kinds, any::<prop::sample::Index>(), any::<u64>(), 0..4u8).prop_map(|(kind, magic, seed, shape)| {
@@ -72,7 +72,7 @@ fn structure() -> impl Strategy<Value = Vec<u8>> {
             random ^= random << 17;
             random
         };
-        // From noise to mostly zeros: small numbers lead further.
+        // From random to mostly zero: small numbers pass more checks.
         let mut bytes: Vec<u8> = (0..4096)
             .map(|_| {
                 let byte = next() as u8;
@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_can_be_shown_as_anything(bytes in structure()) {
+    fn any_bytes_can_be_dumped_as_any_type(bytes in structure()) {
         let (device, volume) = empty();
         device.write_at(16 * 4096, &bytes, Durability::Buffered).unwrap();
         for kind in types::ALL {
@@ -111,46 +111,42 @@ proptest! {
     }
 
     #[test]
-    fn any_headers_and_blocks_can_be_asked_for_anything(blocks in prop::collection::vec(structure(), 6)) {
+    fn all_requests_end_with_any_headers_and_blocks(blocks in prop::collection::vec(structure(), 6)) {
         let (device, volume) = empty();
-        // The headers of the AG, the block of the root directory, a block of the log, and some that pointers may hit.
+        // The headers of the AG, the block of the root inode, a block of the log, and blocks that pointers may hit.
         for (at, bytes) in [0u64, 4096, 16 * 4096, 100 * 4096, 17 * 4096, 2 * 4096].into_iter().zip(&blocks) {
             let skip = if at == 0 { 512 } else { 0 };
             device.write_at(at + skip as u64, &bytes[skip..], Durability::Buffered).unwrap();
         }
-        for words in QUESTIONS {
+        for words in REQUESTS {
             show(&volume, words);
         }
     }
 }
 
 #[test]
-fn a_damaged_superblock_is_shown_and_named() {
+fn a_damaged_superblock_is_dumped() {
     let (device, _) = empty();
-    let ask = |words: &[&str]| {
+    let dump = |words: &[&str]| {
         crate::dump_device(Arc::clone(&device) as Arc<dyn Device>, &Request::parse(words).unwrap())
     };
-    // The label: the volume can still be read, and the checksum no longer holds.
+    // With another label the volume can be opened, but the checksum is wrong.
     device.write_at(108, b"x", Durability::Buffered).unwrap();
-    let shown = ask(&["sb"]).unwrap();
-    assert!(
-        shown.to_text().starts_with("# damaged: AG 0, sector 0x0: superblock: crc is"),
-        "{}",
-        shown.to_text()
-    );
-    assert!(shown.to_text().contains("\nfname = \"x\"\n"));
-    assert!(ask(&["agf", "0"]).is_ok());
-    // The block size: there is no volume any more, but what lies there can be shown.
+    let text = dump(&["sb"]).unwrap().to_text();
+    assert!(text.starts_with("# damaged: AG 0, sector 0x0: superblock: crc is"), "{text}");
+    assert!(text.contains("\nfname = \"x\"\n"));
+    assert!(dump(&["agf", "0"]).is_ok());
+    // With an invalid block size the volume cannot be opened, but the superblock and sectors can be dumped.
     device.write_at(4, &[0xff; 4], Durability::Buffered).unwrap();
-    let shown = ask(&["sb"]).unwrap();
-    assert_eq!(shown.shown.fields.get("blocksize"), Some(&Value::Uint(0xffff_ffff)));
-    assert!(!shown.shown.objections.is_empty());
-    assert!(ask(&["daddr", "1"]).is_ok());
-    assert!(ask(&["agf", "0"]).unwrap_err().to_string().contains("blocksize"));
+    let structure = dump(&["sb"]).unwrap().structure;
+    assert_eq!(structure.fields.get("blocksize"), Some(&Value::Uint(0xffff_ffff)));
+    assert!(!structure.objections.is_empty());
+    assert!(dump(&["daddr", "1"]).is_ok());
+    assert!(dump(&["agf", "0"]).unwrap_err().to_string().contains("blocksize"));
 }
 
 #[test]
-fn what_does_not_exist_is_said_to() {
+fn errors_say_what_does_not_exist() {
     let (_, volume) = empty();
     for (words, part) in [
         ("agf 7", "the volume has AGs 0 to 0"),
@@ -159,8 +155,8 @@ fn what_does_not_exist_is_said_to() {
         ("daddr 99999999", "the volume has 32768 sectors"),
         ("inode 99999999999", "no such number"),
         ("log 8000", "the log has 8000"),
-        ("dquot group 1", "keeps no group quota"),
-        ("bmbt 128", "no tree"),
+        ("dquot group 1", "no group quota"),
+        ("bmbt 128", "not btree"),
     ] {
         let split: Vec<_> = words.split(' ').collect();
         let error = crate::dump(&volume, &Request::parse(&split).unwrap()).unwrap_err().to_string();

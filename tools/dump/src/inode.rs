@@ -1,5 +1,5 @@
-//! Inodes: the core in `core`, what version 3 added in `v3`, the data fork in `u3`, the attribute fork in `a`, as
-//! `xfs_db` has it.
+//! Inodes. As in `xfs_db`, `core` is the core, `v3` the fields that version 3 added, `u3` the data fork and `a` the
+//! attribute fork.
 
 use base::Ino;
 use format::Geometry;
@@ -11,18 +11,18 @@ use format::ondisk::OnDisk;
 
 use crate::fields::{self, Source};
 use crate::headers::numbers;
-use crate::shown::Shown;
+use crate::structure::Structure;
 use crate::types::Type;
 use crate::value::{Struct, Value};
 use crate::{attr, btree, dir};
 
-/// What a fork's format byte means.
+/// Names of fork formats.
 const FORMATS: [&str; 5] = ["dev", "local", "extents", "btree", "uuid"];
 
-/// What the type of a metadata inode means (`enum xfs_metafile_type` in `xfs_format.h`).
+/// Names of the types of metadata inodes (`enum xfs_metafile_type` in `xfs_format.h`).
 const METATYPES: [&str; 7] = ["unknown", "dir", "usrquota", "grpquota", "prjquota", "rtbitmap", "rtsummary"];
 
-/// Bits of `flags` by the names under which they are shown.
+/// Names of the bits of `flags`.
 const FLAGS: [(&str, u16); 15] = [
     ("newrtbm", flags::NEWRTBM),
     ("prealloc", flags::PREALLOC),
@@ -41,7 +41,7 @@ const FLAGS: [(&str, u16); 15] = [
     ("filestream", flags::FILESTREAM),
 ];
 
-/// Bits of `flags2` by the names under which they are shown.
+/// Names of the bits of `flags2`.
 const FLAGS2: [(&str, u64); 6] = [
     ("reflink", flags2::REFLINK),
     ("cowextsz", flags2::COWEXTSIZE),
@@ -51,23 +51,23 @@ const FLAGS2: [(&str, u64); 6] = [
     ("metadata", flags2::METADATA),
 ];
 
-/// An inode. `bytes` hold its slot; `ino` is the number that it should have.
-pub fn inode(bytes: &[u8], geometry: &Geometry, ino: Ino) -> Shown {
+/// An inode. `ino` is its expected number.
+pub fn inode(bytes: &[u8], geometry: &Geometry, ino: Ino) -> Structure {
     let whole = bytes.get(..geometry.inode_size as usize).unwrap_or(bytes);
     let Some(view) = Dinode::view(whole, geometry) else {
-        let fields = fields::structure::<RawInode>(Source::new(whole));
-        return Shown::new(Type::Inode, fields).verified(Dinode::verify(whole, geometry, ino));
+        let fields = fields::decode::<RawInode>(Source::new(whole));
+        return Structure::new(Type::Inode, fields).with_check(Dinode::verify(whole, geometry, ino));
     };
-    let mut shown = Shown::new(Type::Inode, core(whole, &view));
-    shown.object(Dinode::verify(whole, geometry, ino));
-    fork(&view, geometry, ForkKind::Data, &mut shown);
+    let mut structure = Structure::new(Type::Inode, core(whole, &view));
+    structure.check(Dinode::verify(whole, geometry, ino));
+    fork(&view, geometry, ForkKind::Data, &mut structure);
     if view.core.forkoff != 0 {
-        fork(&view, geometry, ForkKind::Attr, &mut shown);
+        fork(&view, geometry, ForkKind::Attr, &mut structure);
     }
-    shown
+    structure
 }
 
-/// Everything but the forks.
+/// All fields except the forks.
 fn core(whole: &[u8], view: &Dinode<'_>) -> Struct {
     let source = Source { bigtime: view.bigtime(), ..Source::new(whole) };
     let (mut core, mut v3, mut all) = (Struct::new(), Struct::new(), Struct::new());
@@ -84,23 +84,21 @@ fn core(whole: &[u8], view: &Dinode<'_>) -> Struct {
             v3.push(field.name, value);
         }
     }
-    let word = view.core.flags2.get();
-    bits(word, &FLAGS2, &mut v3);
+    bits(view.core.flags2.get(), &FLAGS2, &mut v3);
     all.push("v3", v3.into());
     all
 }
 
-/// A field of the core, under the name that it has in this inode: some mean several things.
+/// A field of the core. The name of some fields depends on the features of the inode.
 fn core_field(name: &'static str, value: Value, view: &Dinode<'_>, core: &mut Struct) {
-    let (wide, metadata) = (view.wide_counts(), view.core.flags2.get() & flags2::METADATA != 0);
+    let (nrext64, metadata) = (view.wide_counts(), view.core.flags2.get() & flags2::METADATA != 0);
     match name {
         "format" | "aformat" => core.push(name, named(&value, &FORMATS)),
         "onlink" if metadata => core.push("metatype", named(&value, &METATYPES)),
-        "big_nextents" if wide => core.push("nextents", value),
-        "nextents" if wide => core.push("naextents", value),
-        // These bytes have no meaning here.
+        "big_nextents" if nrext64 => core.push("nextents", value),
+        "nextents" if nrext64 => core.push("naextents", value),
         "big_nextents" => push_unless_zero("v3_pad", value, core),
-        "naextents" if wide => push_unless_zero("nrext64_pad", value, core),
+        "naextents" if nrext64 => push_unless_zero("nrext64_pad", value, core),
         "flags" => bits(view.core.flags.get(), &FLAGS, core),
         _ => core.push(name, value),
     }
@@ -118,7 +116,7 @@ fn named(value: &Value, words: &[&'static str]) -> Value {
     word.map_or(Value::Uint(number), |word| Value::Named(number, word))
 }
 
-/// Every known flag as a field of its own, and the unknown ones together, where there are any.
+/// One field for each known flag, and one for all unknown flags, if there are any.
 fn bits<W: Into<u64> + Copy>(word: W, known: &[(&'static str, W)], fields: &mut Struct) {
     let mut unknown = word.into();
     for (name, mask) in known {
@@ -130,7 +128,7 @@ fn bits<W: Into<u64> + Copy>(word: W, known: &[(&'static str, W)], fields: &mut 
     }
 }
 
-fn fork(view: &Dinode<'_>, geometry: &Geometry, kind: ForkKind, shown: &mut Shown) {
+fn fork(view: &Dinode<'_>, geometry: &Geometry, kind: ForkKind, structure: &mut Structure) {
     let bytes = view.fork_bytes(kind);
     let (name, format) = match kind {
         ForkKind::Data => ("u3", view.core.format),
@@ -138,28 +136,28 @@ fn fork(view: &Dinode<'_>, geometry: &Geometry, kind: ForkKind, shown: &mut Show
     };
     let value = match format {
         0 => Struct::from([("dev", Value::Hex(bytes.get(..4).map_or(0, fields::big_endian)))]).into(),
-        1 => local(view, geometry, kind, shown),
-        2 => extents(view, geometry, kind, shown),
+        1 => local(view, geometry, kind, structure),
+        2 => extents(view, geometry, kind, structure),
         3 => Struct::from([("bmbt", root(bytes, geometry).into())]).into(),
         _ => Struct::from([("bytes", Value::Bytes(bytes.to_vec()))]).into(),
     };
-    // The attribute fork of an inode that has none left may say any format.
+    // Without an attribute fork the format has no meaning.
     let value = if kind == ForkKind::Attr && bytes.is_empty() { Value::Empty } else { value };
-    shown.fields.push(name, value);
+    structure.fields.push(name, value);
 }
 
-fn local(view: &Dinode<'_>, geometry: &Geometry, kind: ForkKind, shown: &mut Shown) -> Value {
+fn local(view: &Dinode<'_>, geometry: &Geometry, kind: ForkKind, structure: &mut Structure) -> Value {
     let bytes = view.fork_bytes(kind);
     if kind == ForkKind::Attr {
-        let (fields, verdict) = attr::shortform(bytes, geometry);
-        shown.object(verdict);
+        let (fields, result) = attr::shortform(bytes, geometry);
+        structure.check(result);
         return Struct::from([("sfattr", fields.into())]).into();
     }
     let size = usize::try_from(view.core.size.get()).unwrap_or(usize::MAX).min(bytes.len());
     let bytes = bytes.get(..size).unwrap_or(bytes);
     match view.file_type() {
         Some(FileType::Directory) => {
-            shown.object(Shortform::verify(bytes, geometry).and_then(|directory| directory.audit()));
+            structure.check(Shortform::verify(bytes, geometry).and_then(|directory| directory.audit()));
             Struct::from([("sfdir3", dir::shortform(bytes, geometry).into())]).into()
         }
         Some(FileType::Symlink) => Struct::from([("symlink", Value::Text(bytes.to_vec()))]).into(),
@@ -167,8 +165,8 @@ fn local(view: &Dinode<'_>, geometry: &Geometry, kind: ForkKind, shown: &mut Sho
     }
 }
 
-/// A list of extents, clipped to the fork's area.
-fn extents(view: &Dinode<'_>, geometry: &Geometry, kind: ForkKind, shown: &mut Shown) -> Value {
+/// A list of extents. The count is limited by the size of the fork.
+fn extents(view: &Dinode<'_>, geometry: &Geometry, kind: ForkKind, structure: &mut Structure) -> Value {
     let bytes = view.fork_bytes(kind);
     let count = usize::try_from(view.extent_count(kind)).unwrap_or(usize::MAX);
     let count = count.min(bytes.len() / RawExtent::SIZE);
@@ -177,34 +175,34 @@ fn extents(view: &Dinode<'_>, geometry: &Geometry, kind: ForkKind, shown: &mut S
     }
     let list = bytes.get(..count * RawExtent::SIZE).unwrap_or(&[]);
     if let Some(raw) = RawExtent::view_array(list, count) {
-        shown.object(inode::verify_extents(raw, geometry));
+        structure.check(inode::verify_extents(raw, geometry));
     }
     let table = btree::table::<RawExtent>(Type::Bmbt, list, geometry, 0);
     Struct::from([("bmx", Value::Table(table))]).into()
 }
 
-/// The root of a fork's tree, clipped to the fork's area.
+/// The root of the bmap btree. Its count is limited by the size of the fork.
 pub fn root(bytes: &[u8], geometry: &Geometry) -> Struct {
-    let mut fields = fields::structure::<BmapRoot>(Source::new(bytes));
+    let mut fields = fields::decode::<BmapRoot>(Source::new(bytes));
     let (keys, pointers) = root_parts(bytes);
     fields.push("keys", Value::Table(btree::table::<BmapKey>(Type::Bmbt, keys, geometry, 1)));
     fields.push("ptrs", numbers(pointers, 8, 1));
     fields
 }
 
-/// The bytes of the keys and of the pointers of a root.
+/// The keys and the pointers of a root.
 fn root_parts(bytes: &[u8]) -> (&[u8], &[u8]) {
     let count = BmapRoot::view(bytes).map_or(0, |root| usize::from(root.numrecs.get()));
     let rest = bytes.get(BmapRoot::SIZE..).unwrap_or(&[]);
-    let most = rest.len() / (BmapKey::SIZE + 8);
-    let count = count.min(most);
+    let max = rest.len() / (BmapKey::SIZE + 8);
+    let count = count.min(max);
     let keys = rest.get(..count * BmapKey::SIZE).unwrap_or(&[]);
-    // Pointers begin where the last possible key would end.
-    let pointers = rest.get(most * BmapKey::SIZE..).and_then(|rest| rest.get(..count * 8)).unwrap_or(&[]);
+    // Pointers begin after the maximum number of keys.
+    let pointers = rest.get(max * BmapKey::SIZE..).and_then(|rest| rest.get(..count * 8)).unwrap_or(&[]);
     (keys, pointers)
 }
 
-/// The pointers of a fork's root, and its level; `None` where the fork has no tree.
+/// The level and the pointers of the root; `None` if the fork is not in btree format.
 pub fn root_pointers(view: &Dinode<'_>, kind: ForkKind) -> Option<(u16, Vec<u64>)> {
     const BTREE: u8 = 3;
     let format = match kind {

@@ -1,25 +1,25 @@
-//! A tree of values as JSON.
+//! Values as JSON.
 //!
 //! | value | JSON |
 //! |---|---|
-//! | numbers of every base, flags | an integer |
-//! | "none" | `null` |
-//! | a number that stands for a word | `{"value": 2, "name": "extents"}` |
+//! | number in any base, flag | an integer |
+//! | null | `null` |
+//! | number with a name | `{"value": 2, "name": "extents"}` |
 //! | checksum | `{"stored": 1, "computed": 1, "correct": true}` |
 //! | UUID | a string |
 //! | log sequence number | `{"cycle": 1, "block": 2}` |
 //! | time | `{"seconds": 0, "nanoseconds": 0}` |
-//! | text that is UTF-8 | a string |
-//! | text that is not UTF-8 | a string of its bytes in lowercase hex, under the name with `_hex` behind |
-//! | raw bytes, rows of numbers | an array of integers |
-//! | records, listings | an array of objects |
+//! | text in UTF-8 | a string |
+//! | other text | its bytes in lowercase hex; the name ends with `_hex` |
+//! | bytes, array of numbers | an array of integers |
+//! | records, listing | an array of objects |
 
 use format::uuid::UuidText;
 use serde_json::{Map, Value as Json, json};
 
 use crate::value::{Struct, Table, Value};
 
-/// Fields as an object. A name that occurs twice keeps its first value.
+/// Fields as an object. The first one of a duplicate name is used.
 pub fn fields(fields: &Struct) -> Json {
     let mut object = Map::new();
     for (name, item) in &fields.0 {
@@ -47,7 +47,7 @@ pub fn value(item: &Value) -> Json {
         Value::Uuid(uuid) => json!(UuidText(*uuid).to_string()),
         Value::Lsn(number) => json!({ "cycle": number >> 32, "block": *number as u32 }),
         Value::Time { seconds, nanoseconds } => json!({ "seconds": seconds, "nanoseconds": nanoseconds }),
-        // Only a field's name can tell that it is not UTF-8: nothing else holds text.
+        // Text occurs only in fields, which handle other encodings.
         Value::Text(bytes) => json!(String::from_utf8_lossy(bytes)),
         Value::Bytes(bytes) => json!(bytes),
         Value::Array(array) => array.items.iter().map(value).collect(),
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_not_utf8_are_marked() {
+    fn text_that_is_not_utf8_is_hex() {
         let text = |bytes: &[u8]| fields(&Struct::from([("name", Value::Text(bytes.to_vec()))]));
         assert_eq!(text(b"plain"), json!({ "name": "plain" }));
         assert_eq!(text(b"a\xff"), json!({ "name_hex": "61ff" }));

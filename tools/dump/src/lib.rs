@@ -1,18 +1,18 @@
-//! Any structure of a volume, every field by name, like `xfs_db`'s `print`.
+//! Prints any structure of a volume with all its fields, like the command `print` of `xfs_db`.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Request`], [`GRAMMAR`] | what to show: the words of a command line |
-//! | [`dump`], [`dump_device`], [`Dumped`] | what is shown, as text and as JSON |
-//! | [`types`] | every kind of structure, and the magic numbers by which they are recognised |
-//! | [`value`] | a structure as a tree of named values |
+//! | [`Request`], [`GRAMMAR`] | selects a structure by words of a command line |
+//! | [`dump()`], [`dump_device`], [`Dump`] | reads a structure and prints it as text or JSON |
+//! | [`Structure`] | a decoded structure and its damage |
+//! | [`types`] | the types of structures and their magic numbers |
+//! | [`value`] | values of fields |
 //!
-//! Names of fields, and the form of text, are those of `xfs_db`, so that what was written about the one serves the
-//! other: `docs/format.md` tells the differences.
+//! Field names and the format of text are those of `xfs_db`; `docs/format.md` lists the differences.
 //!
 //! # Invariants
-//! A structure is shown whatever its verifier says; what that objects to is said beside it. Bytes that are too few, too
-//! large counts and wild pointers cut the output short, and nothing else. Nothing is written.
+//! A damaged structure is printed as well, with the errors of its verifier. Missing bytes, too large counts and invalid
+//! pointers only truncate the output. Nothing is written.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
@@ -32,7 +32,7 @@ mod listing;
 mod locate;
 mod logblock;
 pub mod request;
-mod shown;
+mod structure;
 #[cfg(test)]
 mod testing;
 mod text;
@@ -40,7 +40,7 @@ pub mod types;
 pub mod value;
 mod walk;
 
-pub use dump::{Dumped, dump, dump_device};
+pub use dump::{Dump, dump, dump_device};
 pub use read::Error;
-pub use request::{GRAMMAR, Request, Usage};
-pub use shown::Shown;
+pub use request::{GRAMMAR, Request, RequestError};
+pub use structure::Structure;

@@ -1,6 +1,7 @@
-//! What no single structure says: the extents of a fork, the blocks of a directory, free space by size.
+//! Listings from several structures: extents of a fork, blocks of a directory, free space by size.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use base::{AgNumber, FileBlock, Ino, errno};
 use format::btree::{CntBt, REFCOUNT_COW, RefcountBt};
@@ -9,53 +10,53 @@ use format::inode::ForkKind;
 use format::{Geometry, dabtree};
 use read::{Error, ExtentWalk, Result, Volume};
 
-use crate::dump::{Dumped, tree_root};
+use crate::dump::{Dump, tree_root};
 use crate::locate::{self, Located};
-use crate::request::AgTree;
-use crate::shown::Shown;
+use crate::request::AgBtree;
+use crate::structure::Structure;
 use crate::types::Type;
 use crate::value::{Listing, Struct, Value};
-use crate::walk::{Root, Walk};
+use crate::walk::{TreeRoot, Walk};
 use crate::{byaddress, inode};
 
-/// Flags of a mapping, as `xfs_bmap` has them.
+/// Flags of a mapping in the output of `xfs_bmap`.
 const UNWRITTEN: u64 = 0o010_000;
 const SHARED: u64 = 0o100_000;
-/// The format byte of a fork that is inline.
+/// Fork format "local".
 const LOCAL: u8 = 1;
 
-/// What a fork maps, in 512-byte units, holes included, as `xfs_bmap -vp` shows it.
-pub fn extents(volume: &Volume, ino: Ino, kind: ForkKind) -> Result<Dumped> {
+/// The mappings of a fork including holes, in 512-byte units, like `xfs_bmap -vp`.
+pub fn extents(volume: &Volume, ino: Ino, kind: ForkKind) -> Result<Dump> {
     let slot = locate::inode(volume, ino)?;
     let view = locate::view(volume, &slot)?;
     let headings = vec!["EXT", "FILE-OFFSET", "BLOCK-RANGE", "AG", "AG-OFFSET", "TOTAL", "FLAGS"];
     let mut listing = Listing { headings, cells: Vec::new(), rows: Vec::new() };
-    let mut shown = Shown::new(Type::Bmbt, Struct::new());
+    let mut structure = Structure::new(Type::Bmbt, Struct::new());
     let mut shared = SharedBlocks::new(volume, kind);
     let mut next = FileBlock(0);
     for extent in ExtentWalk::new(volume, &view, kind, next)? {
-        let Some(extent) = shown.object(extent) else { break };
+        let Some(extent) = structure.check(extent) else { break };
         if extent.offset > next {
             push_hole(&mut listing, next, extent.offset, volume.geometry());
         }
-        for (part, is_shared) in shared.split(&extent, &mut shown) {
+        for (part, is_shared) in shared.split(&extent, &mut structure) {
             push_mapping(&mut listing, &part, is_shared, volume.geometry());
         }
         next = extent.end();
     }
-    shown.fields.push("extents", Value::Listing(listing));
-    Ok(slot.show(shown))
+    structure.fields.push("extents", Value::Listing(listing));
+    Ok(slot.dump(structure))
 }
 
-/// A range of `count` units from `start` on, both counted in blocks, in 512-byte units.
+/// Formats a range of blocks in 512-byte units.
 fn sectors(start: u64, count: u64, geometry: &Geometry) -> String {
     let shift = geometry.block_log - 9;
     let (start, count) = (start.saturating_mul(1 << shift), count << shift);
     format!("{start}..{}", start.saturating_add(count).saturating_sub(1))
 }
 
-fn push_hole(listing: &mut Listing, from: FileBlock, to: FileBlock, geometry: &Geometry) {
-    let (start, count) = (from.get(), to.get() - from.get());
+fn push_hole(listing: &mut Listing, start: FileBlock, end: FileBlock, geometry: &Geometry) {
+    let (start, count) = (start.get(), end.get() - start.get());
     let range = format!("[{}]:", sectors(start, count, geometry));
     let total = (count << (geometry.block_log - 9)).to_string();
     let index = format!("{}:", listing.cells.len());
@@ -93,94 +94,90 @@ fn push_mapping(listing: &mut Listing, extent: &Extent, shared: bool, geometry: 
     ]));
 }
 
-/// Which blocks have several owners, read AG by AG as they are asked for.
+/// The shared blocks of AGs, which are read when they are first needed.
 struct SharedBlocks<'v> {
     volume: &'v Volume,
-    wanted: bool,
-    /// Start and end of each run, in order.
-    runs: BTreeMap<AgNumber, Vec<(u32, u32)>>,
+    enabled: bool,
+    /// Ranges of shared blocks, in order.
+    ranges: BTreeMap<AgNumber, Vec<Range<u64>>>,
 }
 
 impl<'v> SharedBlocks<'v> {
-    /// Only data of files can be shared, and only on volumes with that feature.
+    /// Only the data fork can have shared blocks, and only with the feature reflink.
     fn new(volume: &'v Volume, kind: ForkKind) -> Self {
-        let wanted = kind == ForkKind::Data && volume.geometry().features.reflink();
-        Self { volume, wanted, runs: BTreeMap::new() }
+        let enabled = kind == ForkKind::Data && volume.geometry().features.reflink();
+        Self { volume, enabled, ranges: BTreeMap::new() }
     }
 
-    /// Cuts an extent where sharing begins or ends.
-    fn split(&mut self, extent: &Extent, shown: &mut Shown) -> Vec<(Extent, bool)> {
-        let place = self.volume.geometry().split_fs_block(extent.start).filter(|_| self.wanted);
-        let Some((ag, block)) = place else { return vec![(*extent, false)] };
-        let runs = self.runs.entry(ag).or_insert_with(|| {
-            let mut runs = Vec::new();
-            shown.object(shared_runs(self.volume, ag, &mut runs));
-            runs
+    /// Splits an extent into shared and unshared parts.
+    fn split(&mut self, extent: &Extent, structure: &mut Structure) -> Vec<(Extent, bool)> {
+        let start = self.volume.geometry().split_fs_block(extent.start).filter(|_| self.enabled);
+        let Some((ag, block)) = start else { return vec![(*extent, false)] };
+        let ranges = self.ranges.entry(ag).or_insert_with(|| {
+            let mut ranges = Vec::new();
+            structure.check(shared_ranges(self.volume, ag, &mut ranges));
+            ranges
         });
         let mut parts = Vec::new();
-        let (mut at, end) = (u64::from(block.get()), u64::from(block.get()) + extent.count);
-        let mut next = runs.partition_point(|(_, end)| u64::from(*end) <= at);
+        let start = u64::from(block.get());
+        let (mut at, end) = (start, start + extent.count);
+        let mut next = ranges.partition_point(|range| range.end <= at);
         while at < end {
-            let run = runs.get(next).map(|(from, to)| (u64::from(*from).min(end), u64::from(*to).min(end)));
-            let (stop, shared) = match run {
-                Some((from, to)) if from <= at => (to, true),
-                Some((from, _)) => (from, false),
+            let (part_end, shared) = match ranges.get(next) {
+                Some(range) if range.start <= at => (range.end.min(end), true),
+                Some(range) => (range.start.min(end), false),
                 None => (end, false),
             };
             next += usize::from(shared);
-            parts.push((part(extent, at - u64::from(block.get()), stop - at), shared));
-            at = stop;
+            let part = Extent {
+                offset: FileBlock(extent.offset.get() + (at - start)),
+                start: base::FsBlock(extent.start.get() + (at - start)),
+                count: part_end - at,
+                unwritten: extent.unwritten,
+            };
+            parts.push((part, shared));
+            at = part_end;
         }
         parts
     }
 }
 
-/// A part of an extent.
-fn part(extent: &Extent, skip: u64, count: u64) -> Extent {
-    Extent {
-        offset: FileBlock(extent.offset.get() + skip),
-        start: base::FsBlock(extent.start.get() + skip),
-        count,
-        unwritten: extent.unwritten,
-    }
-}
-
-fn shared_runs(volume: &Volume, ag: AgNumber, runs: &mut Vec<(u32, u32)>) -> Result<()> {
-    let root = root_of(volume, AgTree::Refcountbt, ag)?;
+/// Reads the ranges of shared blocks of an AG. Adjacent ranges with different reference counts are merged.
+fn shared_ranges(volume: &Volume, ag: AgNumber, ranges: &mut Vec<Range<u64>>) -> Result<()> {
+    let root = root_of(volume, AgBtree::Refcountbt, ag)?;
     Walk::<RefcountBt>::run(volume, root, &mut |record| {
         let (start, count) = (record.startblock.get(), record.blockcount.get());
         let staging = start & REFCOUNT_COW != 0;
         if record.refcount.get() > 1 && !staging && count > 0 {
-            let end = start.saturating_add(count);
-            match runs.last_mut() {
-                // Neighbours may differ in how often they are shared.
-                Some((_, last)) if *last == start => *last = end,
-                _ => runs.push((start, end)),
+            let (start, end) = (u64::from(start), u64::from(start) + u64::from(count));
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => ranges.push(start..end),
             }
         }
     })
 }
 
-fn root_of(volume: &Volume, tree: AgTree, ag: AgNumber) -> Result<Root> {
+fn root_of(volume: &Volume, tree: AgBtree, ag: AgNumber) -> Result<TreeRoot> {
     let (block, level) = tree_root(volume, tree, ag)?;
     let level = level.ok_or_else(|| {
-        let message = format!("AG {ag}: the header has no levels for its {}", tree.block_type().name());
+        let message = format!("AG {ag}: the header has no level of the {}", tree.block_type().name());
         Error::unfit(errno::EFSCORRUPTED, message)
     })?;
-    Ok(Root { ag, block, level })
+    Ok(TreeRoot { ag, block, level })
 }
 
-/// The extent that holds a logical block of a file's data.
+/// The extent of the data fork that contains a logical block.
 pub fn extent_at(volume: &Volume, slot: &Located, block: FileBlock) -> Result<Extent> {
     let view = locate::view(volume, slot)?;
     let found = ExtentWalk::new(volume, &view, ForkKind::Data, block)?.next().transpose()?;
     found.filter(|extent| extent.offset <= block).ok_or_else(|| {
-        Error::unfit(errno::EINVAL, format!("{}: block {block} is a hole, or behind the end", slot.place))
+        Error::unfit(errno::EINVAL, format!("{}: block {block} is a hole, or after the end", slot.place))
     })
 }
 
-/// The blocks of a directory or of attributes, each with what its magic says it is; the fork itself where it is inline.
-pub fn fork(volume: &Volume, ino: Ino, kind: ForkKind) -> Result<Dumped> {
+/// The blocks of a directory or of attributes with their types; the fork itself if it is inline.
+pub fn fork(volume: &Volume, ino: Ino, kind: ForkKind) -> Result<Dump> {
     let slot = locate::inode(volume, ino)?;
     let view = locate::view(volume, &slot)?;
     let geometry = volume.geometry();
@@ -190,26 +187,26 @@ pub fn fork(volume: &Volume, ino: Ino, kind: ForkKind) -> Result<Dumped> {
     };
     let present = kind == ForkKind::Data || view.core.forkoff != 0;
     if !present || format == LOCAL {
-        let mut shown = inode::inode(&slot.bytes, geometry, ino);
-        shown.fields.0.retain(|(name, _)| name == field);
-        return Ok(slot.show(shown));
+        let mut structure = inode::inode(&slot.bytes, geometry, ino);
+        structure.fields.0.retain(|(name, _)| name == field);
+        return Ok(slot.dump(structure));
     }
-    let of = if kind == ForkKind::Data { Type::Dir } else { Type::Attr };
-    let mut shown = Shown::new(of, Struct::new());
+    let block_type = if kind == ForkKind::Data { Type::Dir } else { Type::Attr };
+    let mut structure = Structure::new(block_type, Struct::new());
     let headings = vec!["BLOCK", "DADDR", "KIND"];
     let mut listing = Listing { headings, cells: Vec::new(), rows: Vec::new() };
     let step = if kind == ForkKind::Data { 1 << geometry.dir_block_log } else { 1 };
     let mut next = FileBlock(0);
     for extent in ExtentWalk::new(volume, &view, kind, next)? {
-        let Some(extent) = shown.object(extent) else { break };
+        let Some(extent) = structure.check(extent) else { break };
         next = next.max(FileBlock(extent.offset.get().next_multiple_of(step)));
         while next < extent.end() {
             push_block(volume, &mut listing, &extent, next)?;
             next = FileBlock(next.get() + step);
         }
     }
-    shown.fields.push("blocks", Value::Listing(listing));
-    Ok(slot.show(shown))
+    structure.fields.push("blocks", Value::Listing(listing));
+    Ok(slot.dump(structure))
 }
 
 fn push_block(volume: &Volume, listing: &mut Listing, extent: &Extent, at: FileBlock) -> Result<()> {
@@ -217,7 +214,7 @@ fn push_block(volume: &Volume, listing: &mut Listing, extent: &Extent, at: FileB
     let start = base::FsBlock(extent.start.get() + (at.get() - extent.offset.get()));
     let (ag, block) = geometry.split_fs_block(start).unwrap_or_default();
     let daddr = geometry.ag_block_daddr(ag, block);
-    let kind = kind_of(&locate::sectors(volume, daddr, 512)?.bytes);
+    let kind = block_kind(&locate::sectors(volume, daddr, 512)?.bytes);
     listing.cells.push(vec![at.to_string(), daddr.to_string(), kind.into()]);
     listing.rows.push(Struct::from([
         ("file_block", Value::Uint(at.get())),
@@ -227,8 +224,8 @@ fn push_block(volume: &Volume, listing: &mut Listing, extent: &Extent, at: FileB
     Ok(())
 }
 
-/// What a block of a directory or of attributes is, in a word.
-fn kind_of(bytes: &[u8]) -> &'static str {
+/// Names the type of a block of a directory or of attributes.
+fn block_kind(bytes: &[u8]) -> &'static str {
     use format::attr;
     use format::dir::{data, free, leaf};
     match byaddress::magic(bytes) {
@@ -245,48 +242,53 @@ fn kind_of(bytes: &[u8]) -> &'static str {
     }
 }
 
-/// Free extents by powers of two, of one AG or of all.
-pub fn free_space(volume: &Volume, ag: Option<AgNumber>) -> Result<Dumped> {
+/// A histogram of free extents by powers of two, of one AG or of all.
+pub fn free_space(volume: &Volume, ag: Option<AgNumber>) -> Result<Dump> {
     if let Some(ag) = ag {
         locate::check_ag(volume, ag)?;
     }
-    let mut shown = Shown::new(Type::Cntbt, Struct::new());
-    // By log2 of the length: extents and blocks.
-    let mut classes = [(0u64, 0u64); 32];
-    for each in volume.geometry().ags().filter(|each| ag.is_none_or(|ag| ag == *each)) {
-        let outcome = root_of(volume, AgTree::Cntbt, each).and_then(|root| {
+    let mut structure = Structure::new(Type::Cntbt, Struct::new());
+    // By the binary logarithm of the length.
+    let mut classes = [SizeClass::default(); 32];
+    for number in volume.geometry().ags().filter(|number| ag.is_none_or(|ag| ag == *number)) {
+        let result = root_of(volume, AgBtree::Cntbt, number).and_then(|root| {
             Walk::<CntBt>::run(volume, root, &mut |record| {
                 let count = record.blockcount.get();
-                let class = classes.get_mut(count.checked_ilog2().unwrap_or(0) as usize);
-                if let Some((extents, blocks)) = class {
-                    *extents += 1;
-                    *blocks += u64::from(count);
+                if let Some(class) = classes.get_mut(count.checked_ilog2().unwrap_or(0) as usize) {
+                    class.extents += 1;
+                    class.blocks += u64::from(count);
                 }
             })
         });
-        shown.object(outcome);
+        structure.check(result);
     }
-    shown.fields = classes_of(&classes);
+    structure.fields = histogram(&classes);
     let place = ag.map(format::Place::ag).unwrap_or_default();
-    Ok(Dumped { place, shown })
+    Ok(Dump { place, structure })
 }
 
-fn classes_of(classes: &[(u64, u64)]) -> Struct {
-    let total: u64 = classes.iter().map(|(_, blocks)| blocks).sum();
+/// Free extents of similar length.
+#[derive(Clone, Copy, Default)]
+struct SizeClass {
+    extents: u64,
+    blocks: u64,
+}
+
+fn histogram(classes: &[SizeClass]) -> Struct {
+    let total: u64 = classes.iter().map(|class| class.blocks).sum();
     let headings = vec!["FROM", "TO", "EXTENTS", "BLOCKS", "PERCENT"];
     let mut listing = Listing { headings, cells: Vec::new(), rows: Vec::new() };
-    for (class, (extents, blocks)) in classes.iter().enumerate().filter(|(_, (extents, _))| *extents > 0) {
-        let (from, to) = (1u64 << class, (1u64 << (class + 1)) - 1);
-        let percent = *blocks as f64 * 100.0 / total.max(1) as f64;
-        let numbers = [from, to, *extents, *blocks].map(|number| number.to_string());
-        listing.cells.push([numbers.to_vec(), vec![format!("{percent:.2}")]].concat());
-        let names = ["from", "to", "extents", "blocks"];
-        let fields = names.into_iter().zip([from, to, *extents, *blocks]);
+    for (log, class) in classes.iter().enumerate().filter(|(_, class)| class.extents > 0) {
+        let numbers = [1u64 << log, (1u64 << (log + 1)) - 1, class.extents, class.blocks];
+        let percent = class.blocks as f64 * 100.0 / total.max(1) as f64;
+        let cells = numbers.map(|number| number.to_string());
+        listing.cells.push([cells.to_vec(), vec![format!("{percent:.2}")]].concat());
+        let fields = ["from", "to", "extents", "blocks"].into_iter().zip(numbers);
         listing.rows.push(Struct(fields.map(|(name, n)| (name.into(), Value::Uint(n))).collect()));
     }
     Struct::from([
         ("classes", Value::Listing(listing)),
-        ("free_extents", Value::Uint(classes.iter().map(|(extents, _)| extents).sum())),
+        ("free_extents", Value::Uint(classes.iter().map(|class| class.extents).sum())),
         ("free_blocks", Value::Uint(total)),
     ])
 }

@@ -1,22 +1,21 @@
-//! From the words of a request to bytes: where a structure lies, and who it should say that it is.
+//! Locates and reads the bytes of a structure, and gives the identity that it must have.
 
 use base::{AgBlock, AgNumber, Daddr, FileBlock, FsBlock, Ino, errno};
 use format::btree::BtreeBlockIdentity;
-use format::extent::Extent;
 use format::inode::{Dinode, ForkKind};
 use format::{ForkBlock, Geometry, Place};
 use read::{Error, ExtentWalk, Result, Volume};
 
-use crate::request::File;
+use crate::request::FileSelector;
 
-/// Bytes of a structure, and where they lie.
+/// The bytes of a structure, and their place.
 #[derive(Clone, Debug)]
 pub struct Located {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Where they lie, in words that a person may follow.
+    /// The place for messages.
     pub place: Place,
-    /// Where they begin.
+    /// Address of the first byte.
     pub daddr: Daddr,
 }
 
@@ -51,15 +50,15 @@ pub fn ag_block(volume: &Volume, ag: AgNumber, block: AgBlock) -> Result<Located
     Ok(Located { bytes, place: Place::block(ag, block), daddr: geometry.ag_block_daddr(ag, block) })
 }
 
-/// As many of `most` bytes from a sector on as the volume has.
-pub fn sectors(volume: &Volume, daddr: Daddr, most: usize) -> Result<Located> {
+/// At most `max` bytes from a sector; fewer at the end of the volume.
+pub fn sectors(volume: &Volume, daddr: Daddr, max: usize) -> Result<Located> {
     let end = volume.geometry().bytes().min(volume.device().size());
     let outside = || {
         let message = format!("sector {daddr}: the volume has {} sectors of 512 bytes", end >> 9);
         Error::unfit(errno::EINVAL, message)
     };
     let start = daddr.checked_bytes().filter(|start| *start < end).ok_or_else(outside)?;
-    let mut bytes = vec![0; usize::try_from(end - start).unwrap_or(most).min(most)];
+    let mut bytes = vec![0; usize::try_from(end - start).unwrap_or(max).min(max)];
     volume.device().read_at(start, &mut bytes)?;
     let place = match volume.geometry().split_daddr(daddr) {
         Some((ag, block)) => Place { daddr: Some(daddr), ..Place::block(ag, block) },
@@ -68,30 +67,29 @@ pub fn sectors(volume: &Volume, daddr: Daddr, most: usize) -> Result<Located> {
     Ok(Located { bytes, place, daddr })
 }
 
-/// What a block of a tree should say of itself.
+/// The identity of the btree block at a sector.
 pub fn identity(geometry: &Geometry, daddr: Daddr, ino: Option<Ino>) -> BtreeBlockIdentity {
     let (ag, block) = geometry.split_daddr(daddr).unwrap_or_default();
     BtreeBlockIdentity { ag, block, ino }
 }
 
-/// The inode of a file.
-pub fn ino(volume: &Volume, file: &File) -> Result<Ino> {
+/// The inode number of a file.
+pub fn ino(volume: &Volume, file: &FileSelector) -> Result<Ino> {
     match file {
-        File::Ino(ino) => Ok(*ino),
-        File::Path(path) => Ok(read::resolve(volume, path, read::Last::Keep)?.ino()),
+        FileSelector::Ino(ino) => Ok(*ino),
+        FileSelector::Path(path) => Ok(read::resolve(volume, path, read::Last::Keep)?.ino()),
     }
 }
 
-/// The slot of an inode, whatever it holds.
+/// An inode, used or free, which is not verified.
 pub fn inode(volume: &Volume, ino: Ino) -> Result<Located> {
     let geometry = volume.geometry();
-    let (ag, within) = geometry.split_ino(ino).ok_or_else(|| {
-        let message =
-            format!("inode {ino}: no such number can be in a volume of {} blocks", geometry.blocks());
+    let (ag, ag_ino) = geometry.split_ino(ino).ok_or_else(|| {
+        let message = format!("inode {ino}: no such number in a volume of {} blocks", geometry.blocks());
         Error::unfit(errno::ENOENT, message)
     })?;
-    let block = ag_block(volume, ag, geometry.ag_ino_block(within))?;
-    let offset = geometry.ino_offset_in_block(within);
+    let block = ag_block(volume, ag, geometry.ag_ino_block(ag_ino))?;
+    let offset = geometry.ino_offset_in_block(ag_ino);
     let end = offset + geometry.inode_size as usize;
     let bytes = block.bytes.get(offset..end).unwrap_or(&[]).to_vec();
     Ok(Located {
@@ -101,59 +99,54 @@ pub fn inode(volume: &Volume, ino: Ino) -> Result<Located> {
     })
 }
 
-/// A view of an inode's slot that nobody has verified.
+/// A view of an inode, which is not verified.
 pub fn view<'a>(volume: &Volume, located: &'a Located) -> Result<Dinode<'a>> {
     Dinode::view(&located.bytes, volume.geometry())
-        .ok_or_else(|| Error::unfit(errno::EFSCORRUPTED, format!("{}: the slot is cut short", located.place)))
+        .ok_or_else(|| Error::unfit(errno::EFSCORRUPTED, format!("{}: truncated inode", located.place)))
 }
 
-/// A logical block of a fork.
-pub struct ForkPart {
-    /// The bytes: of several blocks that need not lie together.
+/// Consecutive logical blocks of a fork.
+pub struct ForkBlocks {
+    /// The bytes of all blocks, and the place of the first.
     pub located: Located,
-    /// What the block should say of itself.
+    /// The identity of the first block.
     pub at: ForkBlock,
 }
 
-/// `count` blocks of a fork from a logical block on; fewer where the fork ends or has a hole.
+/// `count` blocks of a fork from logical block `first`; fewer at a hole or the end of the fork.
 pub fn fork_blocks(
     volume: &Volume,
     ino: Ino,
     kind: ForkKind,
-    from: FileBlock,
+    first: FileBlock,
     count: u32,
-) -> Result<ForkPart> {
+) -> Result<ForkBlocks> {
     let inode = inode(volume, ino)?;
     let view = view(volume, &inode)?;
     let geometry = volume.geometry();
     let mut bytes = Vec::new();
-    let mut first = None;
-    let mut next = from;
-    for extent in ExtentWalk::new(volume, &view, kind, from)? {
+    let mut first_start = None;
+    let (mut next, end) = (first, FileBlock(first.get().saturating_add(count.into())));
+    for extent in ExtentWalk::new(volume, &view, kind, first)? {
         let extent = extent?;
-        let done = (bytes.len() >> geometry.block_log) as u64;
-        if extent.offset > next || done >= u64::from(count) {
+        if extent.offset > next || next >= end {
             break;
         }
-        let (start, length) = rest_of(&extent, next, u64::from(count) - done);
-        first.get_or_insert(start);
+        let start = FsBlock(extent.start.get() + (next.get() - extent.offset.get()));
+        let length = extent.end().min(end).get() - next.get();
+        first_start.get_or_insert(start);
         let filled = bytes.len();
         bytes.resize(filled + ((length as usize) << geometry.block_log), 0);
         volume.read_blocks(start, bytes.get_mut(filled..).unwrap_or_default())?;
         next = FileBlock(next.get() + length);
     }
-    let Some((ag, block)) = first.and_then(|start| geometry.split_fs_block(start)) else {
+    let Some((ag, block)) = first_start.and_then(|start| geometry.split_fs_block(start)) else {
         let fork = if kind == ForkKind::Data { "data" } else { "attribute" };
-        let message = format!("inode {ino}: block {from} of its {fork} fork is a hole, or behind its end");
+        let message = format!("inode {ino}: block {first} of its {fork} fork is a hole, or after its end");
         return Err(Error::unfit(errno::EINVAL, message));
     };
     let daddr = geometry.ag_block_daddr(ag, block);
-    let place = Place::block(ag, block).of_inode(ino).at(from);
-    Ok(ForkPart { located: Located { bytes, place, daddr }, at: ForkBlock { ino, file_block: from, daddr } })
-}
-
-/// The part of an extent from a logical block on, at most so many blocks: where it lies, and how long it is.
-fn rest_of(extent: &Extent, from: FileBlock, most: u64) -> (FsBlock, u64) {
-    let skip = from.get() - extent.offset.get().min(from.get());
-    (FsBlock(extent.start.get() + skip), (extent.count - skip.min(extent.count)).min(most))
+    let place = Place::block(ag, block).of_inode(ino).at(first);
+    let at = ForkBlock { ino, file_block: first, daddr };
+    Ok(ForkBlocks { located: Located { bytes, place, daddr }, at })
 }

@@ -1,37 +1,37 @@
-//! One structure taken apart: its fields, and what its verifier objects to.
+//! A decoded structure, and the errors of its verifiers.
 
 use std::fmt;
 
 use crate::types::Type;
 use crate::value::Struct;
 
-/// A structure's fields with what is wrong with it. Fields are shown whatever the verifier says.
+/// A decoded structure, which may be damaged.
 #[derive(Clone, Debug)]
-pub struct Shown {
-    /// What it was taken for.
+pub struct Structure {
+    /// The type as which it was decoded.
     pub kind: Type,
     /// Its fields.
     pub fields: Struct,
-    /// What the verifiers object to, one sentence each; empty for a good structure.
+    /// The errors of the verifiers; empty for an undamaged structure.
     pub objections: Vec<String>,
 }
 
-impl Shown {
-    /// A structure with no objections yet.
+impl Structure {
+    /// A structure without errors.
     pub fn new(kind: Type, fields: Struct) -> Self {
         Self { kind, fields, objections: Vec::new() }
     }
 
-    /// Adds the error of a verifier that refused.
-    pub fn verified<T, E: fmt::Display>(mut self, outcome: Result<T, E>) -> Self {
-        self.object(outcome);
+    /// Adds the error of a verifier, if any.
+    pub fn with_check<T, E: fmt::Display>(mut self, result: Result<T, E>) -> Self {
+        self.check(result);
         self
     }
 
-    /// Adds the error of a verifier that refused; returns what one that did not has to say.
-    pub fn object<T, E: fmt::Display>(&mut self, outcome: Result<T, E>) -> Option<T> {
-        match outcome {
-            Ok(good) => Some(good),
+    /// Adds the error of a verifier, if any. Returns its value otherwise.
+    pub fn check<T, E: fmt::Display>(&mut self, result: Result<T, E>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
             Err(damage) => {
                 let objection = damage.to_string();
                 if !self.objections.contains(&objection) {

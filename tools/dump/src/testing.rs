@@ -1,14 +1,14 @@
-//! A volume's shape for tests.
+//! The superblock of a small volume, for tests.
 
 use format::Geometry;
 use format::checksum;
 use format::ondisk::OnDisk;
 use format::superblock::{CRC_OFFSET, RawSuperblock, Superblock};
 
-/// Blocks of 4096 bytes.
+/// Size of the volume in blocks of 4096 bytes.
 pub const BLOCKS: u64 = 4096;
 
-/// The superblock of a volume of one AG, with every feature that a volume of files may have.
+/// The superblock of a volume of one AG with most features.
 pub fn superblock() -> Vec<u8> {
     let mut bytes = vec![0; 512];
     let fields = |name: &str| RawSuperblock::FIELDS.iter().find(|field| field.name == name).unwrap();
@@ -42,7 +42,7 @@ pub fn superblock() -> Vec<u8> {
     bytes
 }
 
-/// What follows from it.
+/// Its geometry.
 pub fn geometry() -> Geometry {
     Superblock::parse(&superblock()).unwrap().geometry
 }

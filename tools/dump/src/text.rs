@@ -1,4 +1,4 @@
-//! A tree of values as text, one `name = value` a line, in the form of `xfs_db`'s `print`.
+//! Values as text, one `name = value` per line, in the format of the command `print` of `xfs_db`.
 
 use std::fmt::{self, Write};
 
@@ -40,7 +40,7 @@ fn write_value(path: &str, value: &Value, out: &mut dyn Write) -> fmt::Result {
     }
 }
 
-/// `[4]`, `[0-63]`: the indexes of a row of `count` elements.
+/// Writes the indices of `count` elements: `[4]` or `[0-63]`.
 fn write_range(path: &str, first: usize, count: usize, out: &mut dyn Write) -> fmt::Result {
     match count {
         1 => write!(out, "{path}[{first}] = "),
@@ -100,7 +100,7 @@ fn write_listing(listing: &Listing, out: &mut dyn Write) -> fmt::Result {
     listing.cells.iter().try_for_each(|cells| line(&mut cells.iter().map(String::as_str)))
 }
 
-/// Sixteen bytes a line, in hexadecimal and as characters.
+/// Writes sixteen bytes per line, in hexadecimal and as characters.
 fn write_hexdump(path: &str, bytes: &[u8], out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "{path} =")?;
     for (line, chunk) in bytes.chunks(16).enumerate() {
@@ -115,7 +115,7 @@ fn write_hexdump(path: &str, bytes: &[u8], out: &mut dyn Write) -> fmt::Result {
     Ok(())
 }
 
-/// A value that fits in a line.
+/// A value on one line.
 struct Scalar<'a>(&'a Value);
 
 impl fmt::Display for Scalar<'_> {
@@ -123,7 +123,7 @@ impl fmt::Display for Scalar<'_> {
         match self.0 {
             Value::Uint(number) => write!(f, "{number}"),
             Value::Int(number) => write!(f, "{number}"),
-            // As C's `%#x` and `%#o`: zero has no prefix.
+            // Like `%#x` and `%#o` in C, zero has no prefix.
             Value::Hex(0) | Value::Octal(0) | Value::Lsn(0) => f.write_str("0"),
             Value::Hex(number) | Value::Lsn(number) => write!(f, "{number:#x}"),
             Value::Octal(number) => write!(f, "0{number:o}"),
@@ -138,7 +138,7 @@ impl fmt::Display for Scalar<'_> {
             }
             Value::Empty => f.write_str("(empty)"),
             Value::Time { seconds, nanoseconds } => write!(f, "{seconds}.{nanoseconds:09}"),
-            // No structure nests rows in rows; shown all the same, should one ever.
+            // No structure has these values in an array or a table.
             Value::Array(_) | Value::Table(_) | Value::Listing(_) | Value::List(_) | Value::Struct(_) => {
                 f.write_str("{...}")
             }
@@ -147,7 +147,7 @@ impl fmt::Display for Scalar<'_> {
 }
 
 fn write_crc(stored: u32, computed: Option<u32>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    // Its bytes in the order of the disk, as `xfs_db` has them: the number itself is little-endian.
+    // Like `xfs_db`, print the bytes in the order on disk; the number is little-endian.
     let on_disk = |number: u32| Scalar(&Value::Hex(number.swap_bytes().into())).to_string();
     write!(f, "{} ", on_disk(stored))?;
     match computed {
@@ -157,7 +157,7 @@ fn write_crc(stored: u32, computed: Option<u32>, f: &mut fmt::Formatter<'_>) -> 
     }
 }
 
-/// Seconds since 1970 in the form of C's `ctime`, in UTC.
+/// Seconds since 1970 in the format of `ctime` in C, in UTC.
 struct Date(i64);
 
 impl fmt::Display for Date {
@@ -169,8 +169,8 @@ impl fmt::Display for Date {
     }
 }
 
-/// Bytes in quotes. Printable UTF-8 stands for itself; all else is escaped in octal, so that nothing in an image can
-/// control a terminal.
+/// Bytes in quotes. Bytes that are not printable UTF-8 are escaped in octal, so that an image cannot control the
+/// terminal.
 struct Quoted<'a>(&'a [u8]);
 
 impl fmt::Display for Quoted<'_> {
@@ -193,11 +193,11 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Neither a control character nor one that changes the direction or the joining of what stands around it.
+/// Whether a character is neither a control character nor an invisible one that changes the text around it.
 fn is_printable(character: char) -> bool {
-    let reorders = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}');
+    let changes_direction = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}');
     let joins = matches!(character, '\u{2060}'..='\u{206f}' | '\u{feff}');
-    !character.is_control() && !reorders && !joins
+    !character.is_control() && !changes_direction && !joins
 }
 
 #[cfg(test)]
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_the_forms_of_c() {
+    fn numbers_are_formatted_like_in_c() {
         let fields = Struct::from([
             ("zero", Value::Hex(0)),
             ("magic", Value::Hex(0x5846_5342)),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_show_their_indexes() {
+    fn arrays_and_tables_have_indices() {
         let numbers = |items: &[u64]| items.iter().map(|n| Value::nullable(*n, 4)).collect::<Vec<_>>();
         let array = |first, items| Value::Array(Array { first, sparse: true, items });
         let table = Table {

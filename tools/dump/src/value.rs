@@ -1,100 +1,100 @@
-//! What a structure says, as a tree of named values: taken from bytes once, rendered as text or as JSON.
+//! Decoded structures as trees of named values, which are printed as text or as JSON.
 
 use std::borrow::Cow;
 
-/// The name of a field, without the names of what it lies in.
+/// The name of a field, without those of the structures that contain it.
 pub type Name = Cow<'static, str>;
 
-/// One value of a structure, with as much of its meaning as a rendering needs.
+/// The value of a field, with the format in which it is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Shown in decimal.
+    /// A decimal number.
     Uint(u64),
-    /// Shown in decimal with its sign.
+    /// A signed decimal number.
     Int(i64),
-    /// Shown in hexadecimal.
+    /// A hexadecimal number.
     Hex(u64),
-    /// Shown in octal.
+    /// An octal number.
     Octal(u64),
-    /// A number that means "none": all ones.
+    /// Null: all bits are set.
     Null,
-    /// A number that stands for a word.
+    /// A number with a name.
     Named(u64, &'static str),
     /// A checksum.
     Crc {
-        /// As it lies on the disk.
+        /// The checksum on disk.
         stored: u32,
-        /// As it should be; `None` where the bytes that it covers are not at hand.
+        /// The correct checksum, if it could be computed.
         computed: Option<u32>,
     },
     /// A UUID.
     Uuid([u8; 16]),
     /// A log sequence number.
     Lsn(u64),
-    /// A point in time, as stored: nanoseconds of a damaged one may be out of range.
+    /// A timestamp. Nanoseconds may be out of range.
     Time {
         /// Seconds since 1970.
         seconds: i64,
         /// Nanoseconds after that second.
         nanoseconds: i64,
     },
-    /// Characters in no particular encoding: names, targets of symbolic links, values of attributes.
+    /// Text in any encoding: names, symlink targets, attribute values.
     Text(Vec<u8>),
-    /// Bytes without a meaning.
+    /// Other bytes.
     Bytes(Vec<u8>),
-    /// A place that can hold something and does not: a fork without extents.
+    /// A fork without extents.
     Empty,
-    /// Numbers in a row.
+    /// An array of numbers.
     Array(Array),
-    /// Records of one shape.
+    /// Records with the same fields.
     Table(Table),
-    /// Columns for a person's eyes, with a line of headings.
+    /// Columns with headings.
     Listing(Listing),
-    /// Structures in a row, whose fields may differ.
+    /// Structures whose fields may differ.
     List(Vec<Value>),
-    /// Fields by name, in the order of the disk.
+    /// A structure.
     Struct(Struct),
 }
 
-/// Numbers in a row, counted from `first`.
+/// An array of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Array {
-    /// The index of the first: B+trees count from 1, all else from 0.
+    /// Index of the first element: 1 in btree blocks, otherwise 0.
     pub first: usize,
-    /// Whether text leaves out elements that are null.
+    /// Whether text output omits null elements.
     pub sparse: bool,
     /// The elements.
     pub items: Vec<Value>,
 }
 
-/// Records of one shape, counted from `first`.
+/// Records with the same fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// The index of the first row: B+trees count from 1, all else from 0.
+    /// Index of the first row: 1 in btree blocks, otherwise 0.
     pub first: usize,
-    /// The names of the columns.
+    /// Names of the columns.
     pub columns: Vec<&'static str>,
-    /// The rows, each with a value per column.
+    /// The rows, with one value per column.
     pub rows: Vec<Vec<Value>>,
 }
 
-/// A listing that no structure on disk has in this form. Text shows `cells`; JSON shows `rows`.
+/// A listing that is not a structure on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// The headings of the columns of text.
+    /// Headings of the columns in text output.
     pub headings: Vec<&'static str>,
-    /// The lines of text.
+    /// The lines of text output.
     pub cells: Vec<Vec<String>>,
-    /// The same as records.
+    /// The lines as records, for JSON.
     pub rows: Vec<Struct>,
 }
 
-/// Fields by name, in the order of the disk.
+/// Named fields in the order on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Struct(pub Vec<(Name, Value)>);
 
 impl Struct {
-    /// No fields yet.
+    /// A structure without fields.
     pub fn new() -> Self {
         Self::default()
     }
@@ -107,6 +107,15 @@ impl Struct {
     /// Adds all fields of another structure at the end.
     pub fn append(&mut self, mut fields: Self) {
         self.0.append(&mut fields.0);
+    }
+
+    /// Moves the fields before the field `name` into a nested structure.
+    pub fn nest_before(mut self, name: &str, nested: &'static str) -> Self {
+        let count = self.0.iter().take_while(|(field, _)| field != name).count();
+        let rest = self.0.split_off(count);
+        let mut fields = Self::from([(nested, self.into())]);
+        fields.append(Self(rest));
+        fields
     }
 
     /// The first field of this name.
@@ -128,18 +137,18 @@ impl<N: Into<Name>, const COUNT: usize> From<[(N, Value); COUNT]> for Struct {
 }
 
 impl Value {
-    /// A number where all ones of its `bytes` mean "none".
+    /// A number of `bytes` bytes, which is null if all bits are set.
     pub fn nullable(number: u64, bytes: usize) -> Self {
         let ones = u64::MAX.checked_shr(64 - 8 * bytes.clamp(1, 8) as u32).unwrap_or(u64::MAX);
         if number == ones { Self::Null } else { Self::Uint(number) }
     }
 
-    /// One bit of a word of flags, as 0 or 1.
+    /// A flag, as 0 or 1.
     pub fn bit(word: u64, mask: u64) -> Self {
         Self::Uint(u64::from(word & mask != 0))
     }
 
-    /// The number behind the value, where it has one.
+    /// The number, if the value is one.
     pub fn number(&self) -> Option<u64> {
         match self {
             Self::Uint(n) | Self::Hex(n) | Self::Octal(n) | Self::Named(n, _) | Self::Lsn(n) => Some(*n),

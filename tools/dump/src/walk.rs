@@ -1,37 +1,37 @@
-//! All records of one of an AG's trees, from the first leaf to the last.
+//! A walk over all records of a btree of an AG.
 //!
 //! # Invariants
-//! Each block must be one level below its parent, and each leaf must begin behind the leaf before: whatever the disk
-//! says, no leaf is read twice, and the walk ends.
+//! Each block must be one level below its parent, and the records of each leaf must be greater than those of the
+//! previous one. So no leaf is visited twice, and a walk always ends.
 
 use base::{AgBlock, AgNumber};
 use format::btree::{Btree, BtreeBlock, BtreeBlockBody, BtreeBlockIdentity, BtreePointer};
 use format::{Damage, Place};
 use read::{Error, Result, Volume};
 
-/// Where a tree begins.
+/// The root of a btree.
 #[derive(Clone, Copy, Debug)]
-pub struct Root {
-    /// The AG.
+pub struct TreeRoot {
+    /// AG.
     pub ag: AgNumber,
-    /// The root block.
+    /// TreeRoot block.
     pub block: AgBlock,
-    /// Its level: 0 for a leaf.
+    /// Level of the root: 0 for a leaf.
     pub level: u16,
 }
 
-/// A walk over one tree.
+/// A walk over one btree.
 pub struct Walk<'v, T: Btree> {
     volume: &'v Volume,
-    root: Root,
-    /// The bytes of the last leaf.
+    root: TreeRoot,
+    /// The previous leaf.
     last: Vec<u8>,
     visit: &'v mut dyn FnMut(&T::Record),
 }
 
 impl<'v, T: Btree> Walk<'v, T> {
-    /// Calls `visit` with every record, in order, up to the first error.
-    pub fn run(volume: &'v Volume, root: Root, visit: &'v mut dyn FnMut(&T::Record)) -> Result<()> {
+    /// Calls `visit` with each record in order, up to the first error.
+    pub fn run(volume: &'v Volume, root: TreeRoot, visit: &'v mut dyn FnMut(&T::Record)) -> Result<()> {
         Self { volume, root, last: Vec::new(), visit }.block(root.block, root.level)
     }
 
@@ -52,7 +52,7 @@ impl<'v, T: Btree> Walk<'v, T> {
             BtreeBlockBody::Node(_, pointers) => {
                 let child = |pointer: &T::Pointer| {
                     pointer.locate(geometry, Some(self.root.ag)).map(|(_, block)| block).ok_or_else(|| {
-                        damaged(Damage::new(T::NAME, "ptrs", "a block of this AG", "one outside of it"))
+                        damaged(Damage::new(T::NAME, "ptrs", "a block of this AG", "a block outside of it"))
                     })
                 };
                 let children = pointers.iter().map(child).collect::<Result<Vec<_>>>()?;
@@ -61,9 +61,9 @@ impl<'v, T: Btree> Walk<'v, T> {
         }
     }
 
-    /// Records in order, within the leaf and behind those of the leaf before; only the root may have none.
+    /// Checks the order of the records, also with the previous leaf. Only the root may be empty.
     fn check_leaf(&self, records: &[T::Record], block: AgBlock) -> std::result::Result<(), Damage> {
-        let disorder = || Damage::new(T::NAME, "recs", "each behind the one before", "one that is not");
+        let disorder = || Damage::new(T::NAME, "recs", "ascending order", "not in order");
         if records.is_empty() && block != self.root.block {
             return Err(Damage::new(T::NAME, "numrecs", "at least 1", 0));
         }
@@ -71,9 +71,9 @@ impl<'v, T: Btree> Walk<'v, T> {
             return Err(disorder());
         }
         let geometry = self.volume.geometry();
-        let before = <T::Header as format::ondisk::OnDisk>::view(&self.last)
+        let previous = <T::Header as format::ondisk::OnDisk>::view(&self.last)
             .and_then(|header| BtreeBlock::<T>::body(&self.last, geometry, header).ok());
-        match (before, records.first()) {
+        match (previous, records.first()) {
             (Some(BtreeBlockBody::Leaf([.., last])), Some(first)) if !T::in_order(last, first) => {
                 Err(disorder())
             }

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 
 use block::{FileDevice, OpenOptions};
 use dump::types::Type;
-use dump::{Dumped, Request};
+use dump::{Dump, Request};
 use read::Volume;
 
 /// Compares all selected structures of an image, and adds the first difference of each. Returns their number.
@@ -44,8 +44,8 @@ fn compare(image: &Path, differences: &mut Vec<String>) -> usize {
 }
 
 /// Returns what is wrong with the dump of a healthy structure.
-fn difference(volume: &Volume, structure: &tour::Structure, ours: &Dumped, theirs: &str) -> Option<String> {
-    if let Some(objection) = ours.shown.objections.first() {
+fn difference(volume: &Volume, structure: &tour::Structure, ours: &Dump, theirs: &str) -> Option<String> {
+    if let Some(objection) = ours.structure.objections.first() {
         return Some(format!("damage reported in a healthy structure: {objection}"));
     }
     if structure.is_mapping {
@@ -55,14 +55,14 @@ fn difference(volume: &Volume, structure: &tour::Structure, ours: &Dumped, their
 }
 
 /// Checks that a dump by disk address shows the same structure.
-fn difference_by_address(volume: &Volume, ours: &Dumped) -> Option<String> {
+fn difference_by_address(volume: &Volume, ours: &Dump) -> Option<String> {
     let daddr = ours.place.daddr?;
     let geometry = volume.geometry();
     // Several inodes in a sector, and a directory block of several extents, have no unique address.
-    let is_unique = ours.shown.kind != Type::Inode || geometry.inode_size >= 512;
+    let is_unique = ours.structure.kind != Type::Inode || geometry.inode_size >= 512;
     if !is_unique
-        || ours.shown.kind == Type::Dir && geometry.dir_block_log > 0
-        || ours.shown.kind == Type::Symlink
+        || ours.structure.kind == Type::Dir && geometry.dir_block_log > 0
+        || ours.structure.kind == Type::Symlink
     {
         return None;
     }

@@ -1,14 +1,14 @@
 //! Compares the mappings of a fork with `bmap` of `xfs_db`, which prints a line for each:
 //! `data offset 0 startblock 12 (0/12) count 1 flag 0`.
 
-use dump::Dumped;
+use dump::Dump;
 use dump::value::{Struct, Value};
 
 /// File offset, start block, length, unwritten.
 type Mapping = [u64; 4];
 
 /// Returns the first mapping that differs.
-pub fn difference(ours: &Dumped, theirs: &str) -> Option<String> {
+pub fn difference(ours: &Dump, theirs: &str) -> Option<String> {
     let (ours, theirs) = (merge(extents(ours)), merge(theirs.lines().filter_map(parse).collect()));
     if ours == theirs {
         return None;
@@ -24,8 +24,8 @@ fn parse(line: &str) -> Option<Mapping> {
     Some([after("offset")?, after("startblock")?, after("count")?, after("flag")?])
 }
 
-fn extents(ours: &Dumped) -> Vec<Mapping> {
-    let Some(Value::Listing(listing)) = ours.shown.fields.get("extents") else { return Vec::new() };
+fn extents(ours: &Dump) -> Vec<Mapping> {
+    let Some(Value::Listing(listing)) = ours.structure.fields.get("extents") else { return Vec::new() };
     let mapping = |row: &Struct| {
         let number = |name| row.get(name).and_then(Value::number);
         Some([number("startoff")?, number("startblock")?, number("blockcount")?, number("unwritten")?])

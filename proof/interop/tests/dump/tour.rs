@@ -191,5 +191,7 @@ fn chunks(volume: &Volume, ag: u32) -> Vec<u64> {
 /// Returns the fields of a structure; none if it cannot be found, which the comparison reports.
 fn show(volume: &Volume, words: &str) -> Struct {
     let split: Vec<_> = words.split(' ').collect();
-    dump::dump(volume, &Request::parse(&split).unwrap()).map(|dumped| dumped.shown.fields).unwrap_or_default()
+    dump::dump(volume, &Request::parse(&split).unwrap())
+        .map(|dumped| dumped.structure.fields)
+        .unwrap_or_default()
 }
