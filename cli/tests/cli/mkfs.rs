@@ -278,10 +278,10 @@ fn a_volume_that_cannot_grow_so_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk");
     for (arguments, problem) in [
-        (&["--size", "1g", "--grow-to", "512m"][..], "less than the volume has at once, 1073741824"),
+        (&["--size", "1g", "--grow-to", "512m"][..], "less than the size of the volume, 1073741824"),
         (&["--size", "31m", "--grow-to", "1g"], "at least 33554432 bytes (32 MiB)"),
-        (&["--size", "1g", "--grow-to", "2g", "-d", "agcount=4"], "leave -d agcount and -d agsize out"),
-        (&["--size", "1g", "--grow-to", "2g", "-d", "agsize=64m"], "leave -d agcount and -d agsize out"),
+        (&["--size", "1g", "--grow-to", "2g", "-d", "agcount=4"], "conflicts with -d agcount and -d agsize"),
+        (&["--size", "1g", "--grow-to", "2g", "-d", "agsize=64m"], "conflicts with -d agcount and -d agsize"),
     ] {
         let said = text(&mkfs(&image, arguments).assert().code(2).get_output().stderr);
         assert!(

@@ -1,4 +1,4 @@
-//! What can go wrong while a volume is made.
+//! Errors of creating a volume.
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use base::errno::{self, Errno};
 use block::DeviceError;
 use format::superblock::SuperblockError;
 
-/// Why no volume was made.
+/// The reason why no volume was created.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MkfsError {
-    /// An option is out of range, or contradicts another or the device. Nothing was written.
+    /// An option is out of range, or conflicts with another one or with the device. Nothing was written.
     Option {
-        /// The option as `mkfs.xfs` spells it: `-d agcount`.
+        /// The option of `mkfs.xfs`, such as `-d agcount`.
         option: &'static str,
-        /// What is wrong and what would be right.
+        /// What is wrong, and valid values.
         problem: String,
     },
-    /// The device failed; what it holds now is no volume.
+    /// The device failed. It does not contain a volume now.
     Device(DeviceError),
-    /// The superblock that was computed does not verify: an error of this program.
+    /// The new superblock is invalid: a bug.
     Refused(SuperblockError),
 }
 
@@ -28,7 +28,7 @@ impl MkfsError {
         Self::Option { option, problem: problem.into() }
     }
 
-    /// The errno that a system call would have returned.
+    /// The errno that a system call would return.
     pub fn errno(&self) -> Errno {
         match self {
             Self::Option { .. } => errno::EINVAL,
@@ -44,13 +44,13 @@ impl fmt::Display for MkfsError {
             Self::Option { option, problem } => write!(f, "{option}: {problem}"),
             Self::Device(error) => error.fmt(f),
             Self::Refused(refusal) => {
-                write!(f, "the new superblock does not verify: {refusal} (please report this)")
+                write!(f, "the new superblock is invalid: {refusal} (this is a bug; please report it)")
             }
         }
     }
 }
 
-/// The message tells all causes, so there is none below it.
+/// The message contains the cause, so there is no source.
 impl std::error::Error for MkfsError {}
 
 impl From<DeviceError> for MkfsError {

@@ -1,13 +1,13 @@
-//! Lays out a new volume of XFS v5, as `mkfs.xfs` 6.13 does: with equal options every byte is the same but for UUIDs,
-//! times and inode generations.
+//! Creates XFS v5 volumes, like `mkfs.xfs` 6.13: with the same options all bytes are the same except UUIDs, times and
+//! inode generations.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`options`] | what a caller may choose |
-//! | [`plan`] | from options to every size and place; computes, writes nothing |
-//! | `write` | from a plan to bytes on a device |
+//! | [`options`] | the options |
+//! | [`plan`] | computes the geometry from the options |
+//! | `write` | writes a volume to a device |
 //! | `random` | UUID and inode generations from a seed |
-//! | [`error`] | what can go wrong |
+//! | [`error`] | errors |
 //!
 //! ```
 //! let device = block::MemoryDevice::new(64 << 20);
@@ -18,13 +18,12 @@
 //! ```
 //!
 //! # Invariants
-//! - Nothing here reads a clock or asks for randomness: seed and time are options, so that equal options give equal
-//!   bytes.
-//! - The first superblock is written last, after a flush: until then the device holds no volume.
-//! - What is written does not grow with the volume but with the number of its AGs.
+//! - The crate reads no clock and no random numbers: seed and time are options, so equal options give equal bytes.
+//! - The primary superblock is written last, after a flush: until then the device contains no volume.
+//! - The number of written bytes depends on the number of AGs, not on the size of the volume.
 //!
 //! # Locking
-//! None: the device belongs to the caller, who has it alone.
+//! None: the caller must have exclusive use of the device.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
@@ -38,24 +37,22 @@ use block::Device;
 use format::Geometry;
 
 pub use error::MkfsError;
-pub use options::{LogOptions, LogPlace, Options, Stripe};
+pub use options::{LogLocation, LogOptions, Options, Stripe};
 pub use plan::Plan;
 
-/// Makes a volume on `device`, whatever it held, and makes it stable. An option that is not given is chosen as
-/// `mkfs.xfs` chooses it.
+/// Creates a volume on `device` and flushes it. Old contents are lost.
 ///
 /// # Errors
-/// [`MkfsError::Option`] where options contradict each other or the device, before anything is written;
-/// [`MkfsError::Device`] where the device fails.
+/// [`MkfsError::Option`], before anything is written, and [`MkfsError::Device`].
 pub fn format(device: &dyn Device, options: &Options) -> Result<Geometry, MkfsError> {
     let plan = Plan::new(options, device.size(), device.logical_sector_size())?;
     write(device, None, &plan)
 }
 
-/// Carries out a plan: writes the volume to `device`, and the log to `log` where the plan has it there.
+/// Writes the volume of a plan to `device`, and an external log to `log`.
 ///
 /// # Errors
-/// As [`format()`].
+/// [`MkfsError::Device`], or [`MkfsError::Option`] if the external log is missing.
 pub fn write(device: &dyn Device, log: Option<&dyn Device>, plan: &Plan) -> Result<Geometry, MkfsError> {
     write::volume(device, log, plan)
 }

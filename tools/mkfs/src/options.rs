@@ -1,71 +1,70 @@
-//! What a caller may choose. Sizes are in bytes.
+//! Options of a new volume. Sizes are in bytes.
 
 use format::compatibility::{FEATURES, Reader};
 use format::features::{incompat, ro_compat};
 use format::timestamp::Timestamp;
 
-/// Everything that can be chosen; [`Options::default`] is what `mkfs.xfs` 6.13 makes without options, with seed and
-/// time zero.
+/// Options of a new volume. [`Options::default`] gives the defaults of `mkfs.xfs` 6.13, with seed and time zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes of a block: a power of two from 1024 to 65536 (`-b size`).
+    /// Block size: a power of two from 1024 to 65536 (`-b size`).
     pub block_size: u32,
-    /// Bytes of a sector; the device's where not given (`-s size`).
+    /// Sector size; that of the device by default (`-s size`).
     pub sector_size: Option<u32>,
-    /// Bytes of an inode: a power of two from 512 to 2048, at most half a block (`-i size`).
+    /// Inode size: a power of two from 512 to 2048, at most half a block (`-i size`).
     pub inode_size: u32,
-    /// Highest share of the volume for inodes in percent; 0 is as not given (`-i maxpct`).
+    /// Maximum percentage of space for inodes; 0 is the default (`-i maxpct`).
     pub max_inode_percent: Option<u8>,
-    /// Bytes of the volume; all of the device where not given (`-d size`).
+    /// Size of the volume; that of the device by default (`-d size`).
     pub size: Option<u64>,
     /// Number of AGs (`-d agcount`).
     pub ag_count: Option<u64>,
-    /// Bytes of an AG; rounded up to the stripe unit (`-d agsize`).
+    /// Size of an AG, rounded up to the stripe unit (`-d agsize`).
     pub ag_size: Option<u64>,
-    /// Bytes that the volume will grow to: AGs and log are sized for that (`--grow-to`).
+    /// Size to which the volume will grow; determines the sizes of AGs and log (`--grow-to`).
     pub grow_to: Option<u64>,
-    /// Stripe unit and width of the device below (`-d su,sw`).
+    /// Stripe unit and width (`-d su,sw`).
     pub stripe: Option<Stripe>,
-    /// Bytes of a directory block; 4096, or a block if that is larger, where not given (`-n size`).
+    /// Directory block size; 4096 or the block size by default, whichever is larger (`-n size`).
     pub dir_block_size: Option<u32>,
-    /// Names compare without ASCII case (`-n version=ci`).
+    /// Case-insensitive names (`-n version=ci`).
     pub ascii_ci: bool,
     /// The log (`-l`).
     pub log: LogOptions,
-    /// Free inode tree (`-m finobt`).
+    /// Free inode btree (`-m finobt`).
     pub finobt: bool,
-    /// Reverse-mapping tree (`-m rmapbt`).
+    /// Reverse mapping btree (`-m rmapbt`).
     pub rmapbt: bool,
-    /// Shared blocks and their tree (`-m reflink`).
+    /// Shared blocks and the reference count btree (`-m reflink`).
     pub reflink: bool,
-    /// Wide times (`-m bigtime`).
+    /// Large timestamps (`-m bigtime`).
     pub bigtime: bool,
-    /// The AGI counts the blocks of its trees (`-m inobtcount`).
+    /// Counts of inode btree blocks in the AGI (`-m inobtcount`).
     pub inobtcount: bool,
     /// Sparse inode chunks (`-i sparse`).
     pub sparse: bool,
-    /// Wide extent counters (`-i nrext64`).
+    /// Large extent counters (`-i nrext64`).
     pub nrext64: bool,
     /// Exchange of file ranges (`-i exchange`).
     pub exchange: bool,
-    /// Parent pointers, which bring the exchange of ranges with them (`-n parent`).
+    /// Parent pointers; also enables the exchange of file ranges (`-n parent`).
     pub parent: bool,
-    /// The label, at most 12 bytes (`-L`).
+    /// Label, at most 12 bytes (`-L`).
     pub label: Vec<u8>,
-    /// The UUID; from the seed where not given (`-m uuid`).
+    /// UUID; derived from the seed by default (`-m uuid`).
     pub uuid: Option<[u8; 16]>,
-    /// Where UUID and inode generations come from.
+    /// Seed of the UUID and of inode generations.
     pub seed: [u8; 16],
-    /// Birth of the root directory and the other first inodes.
+    /// Timestamps of the first inodes.
     pub time: Timestamp,
     /// User and group of the root directory (`--root-owner`).
     pub root_owner: (u32, u32),
-    /// Tell the device that its old contents are not wanted (`-K` says no).
+    /// Discard the old contents of the device (disabled by `-K`).
     pub discard: bool,
 }
 
 impl Options {
-    /// The same without the features that one of these programs would not expect in a new volume.
+    /// Disables the features that are not usual for one of these readers.
     #[must_use]
     pub fn read_by(mut self, readers: &[Reader]) -> Self {
         for feature in FEATURES {
@@ -82,7 +81,7 @@ impl Options {
                 (true, incompat::NREXT64) => &mut self.nrext64,
                 (true, incompat::EXCHANGE) => &mut self.exchange,
                 (true, incompat::PARENT) => &mut self.parent,
-                // No new volume goes without file types, or has one of the others.
+                // File types are always enabled, the other features never.
                 _ => continue,
             };
             *switch = false;
@@ -125,36 +124,36 @@ impl Default for Options {
     }
 }
 
-/// How the device below spreads its bytes over disks.
+/// Stripe geometry of a RAID device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stripe {
-    /// Bytes on one disk before the next one's turn: a multiple of the block size.
+    /// Stripe unit: a multiple of the block size.
     pub unit: u64,
-    /// Bytes of a stripe over all disks that hold data: a multiple of the unit.
+    /// Stripe width: a multiple of the unit.
     pub width: u64,
 }
 
-/// What may be chosen of the log.
+/// Options of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Bytes (`-l size`).
+    /// Size (`-l size`).
     pub size: Option<u64>,
-    /// Where it lies.
-    pub place: LogPlace,
+    /// Location.
+    pub location: LogLocation,
     /// Stripe unit: a multiple of the block size, at most 256 KiB (`-l su`).
     pub stripe_unit: Option<u64>,
-    /// Bytes of a sector of the log's device, where it is not the data device (`-l sectsize`).
+    /// Sector size of an external log (`-l sectsize`).
     pub sector_size: Option<u32>,
 }
 
-/// Where the log lies.
+/// Location of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogPlace {
-    /// In the AG in the middle.
+pub enum LogLocation {
+    /// In the middle AG.
     #[default]
     Internal,
     /// In this AG (`-l agnum`).
     Ag(u32),
-    /// On a device of its own, of so many bytes (`-l logdev`).
+    /// On an external device of this size (`-l logdev`).
     External(u64),
 }

@@ -1,8 +1,8 @@
-//! UUID and inode generations from a seed: the same wherever and however often it runs.
+//! UUID and inode generations, derived from a seed.
 
 use base::random::mix;
 
-/// A sequence of numbers (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+/// Pseudorandom numbers (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 pub struct Random(u64);
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -21,10 +21,10 @@ impl Random {
     }
 }
 
-/// A UUID of version 4 in which every bit of the seed counts.
+/// A UUID of version 4 that depends on every bit of the seed.
 pub fn uuid(seed: [u8; 16]) -> [u8; 16] {
     let [low, high] = halves(seed);
-    // Each half is mixed reversibly, so that different seeds give different UUIDs (but for the six fixed bits).
+    // The mixing of each half is reversible, so different seeds give different UUIDs (except the six fixed bits).
     let (low, high) = (mix(low.wrapping_add(STEP)), mix(high.wrapping_add(STEP.wrapping_mul(3))));
     let bits = u128::from(low) << 64 | u128::from(high);
     let version = 0x4u128 << 76 | 0x8u128 << 60;
@@ -33,8 +33,8 @@ pub fn uuid(seed: [u8; 16]) -> [u8; 16] {
 }
 
 fn halves(seed: [u8; 16]) -> [u64; 2] {
-    let whole = u128::from_le_bytes(seed);
-    [whole as u64, (whole >> 64) as u64]
+    let number = u128::from_le_bytes(seed);
+    [number as u64, (number >> 64) as u64]
 }
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_half_of_the_seed_counts_and_the_version_is_4() {
+    fn both_halves_of_the_seed_are_used_and_the_version_is_4() {
         let seed = |low: u64, high: u64| (u128::from(high) << 64 | u128::from(low)).to_le_bytes();
         let all = [seed(0, 0), seed(1, 0), seed(0, 1), seed(1, 1)];
         for (n, one) in all.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! New volumes judged by Xebec's own checker and log reader: what needs neither root nor xfsprogs.
+//! Checks new volumes with Xebec's checker and log reader, without root and xfsprogs.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,9 +12,9 @@ use xebec_mkfs::{LogOptions, MkfsError, Options, Stripe, format};
 
 const MIB: u64 = 1 << 20;
 
-struct Complain;
+struct PanicOnFinding;
 
-impl Observer for Complain {
+impl Observer for PanicOnFinding {
     fn finding(&self, finding: &Finding) {
         panic!("{finding}");
     }
@@ -23,10 +23,10 @@ impl Observer for Complain {
     }
 }
 
-/// Makes a volume and has it judged.
-fn judged(size: u64, options: &Options) -> MemoryDevice {
+/// Creates and checks a volume.
+fn checked(size: u64, options: &Options) -> MemoryDevice {
     let device = MemoryDevice::with_sector_size(size, 512);
-    // Not what a new volume may rely on.
+    // The device is not zero.
     device.write_at(size / 2, &[0xa5; 4096], Durability::Buffered).unwrap();
     let geometry = format(&device, options).unwrap_or_else(|error| panic!("{size} {options:?}: {error}"));
     let mut first = [0; 512];
@@ -38,13 +38,13 @@ fn judged(size: u64, options: &Options) -> MemoryDevice {
         assert!(matches!(journal.state(), State::Clean { .. }));
     }
     let options = check::Options { threads: 1, ..check::Options::default() };
-    let summary = check::check(&device, &options, &Complain).unwrap();
+    let summary = check::check(&device, &options, &PanicOnFinding).unwrap();
     assert!(summary.is_clean());
     device
 }
 
 #[test]
-fn every_shape_of_a_small_volume_is_clean() {
+fn small_volumes_of_all_block_sizes_are_clean() {
     for block_size in [1024, 2048, 4096, 8192, 16384, 32768, 65536] {
         for (sector_size, inode_size) in [(512, 512), (1024, 512), (4096, 1024), (512, 2048)] {
             if sector_size > block_size || inode_size > block_size / 2 {
@@ -52,13 +52,13 @@ fn every_shape_of_a_small_volume_is_clean() {
             }
             let options =
                 Options { block_size, sector_size: Some(sector_size), inode_size, ..Options::default() };
-            judged(if block_size > 4096 { 1024 } else { 64 } * MIB, &options);
+            checked(if block_size > 4096 { 1024 } else { 64 } * MIB, &options);
         }
     }
 }
 
 #[test]
-fn every_feature_can_be_left_out_and_the_optional_ones_be_had() {
+fn volumes_with_other_features_are_clean() {
     let base = Options { block_size: 1024, ..Options::default() };
     let variants: [fn(&mut Options); 10] = [
         |o| (o.finobt, o.inobtcount) = (false, false),
@@ -75,24 +75,24 @@ fn every_feature_can_be_left_out_and_the_optional_ones_be_had() {
     for change in variants {
         let mut options = base.clone();
         change(&mut options);
-        judged(64 * MIB, &options);
+        checked(64 * MIB, &options);
     }
 }
 
 #[test]
-fn small_volumes_of_many_groups_are_clean() {
+fn volumes_of_many_ags_are_clean() {
     for (count, size) in [(1, 16), (2, 32), (3, 48), (4, 64), (16, 256)] {
-        judged(size * MIB, &Options { block_size: 1024, ag_count: Some(count), ..Options::default() });
-        judged(size * MIB, &Options { ag_count: Some(count), ..Options::default() });
+        checked(size * MIB, &Options { block_size: 1024, ag_count: Some(count), ..Options::default() });
+        checked(size * MIB, &Options { ag_count: Some(count), ..Options::default() });
     }
 }
 
 #[test]
-fn stripes_are_clean() {
+fn striped_volumes_are_clean() {
     let stripe = Some(Stripe { unit: 64 << 10, width: 256 << 10 });
-    judged(512 * MIB, &Options { stripe, ..Options::default() });
+    checked(512 * MIB, &Options { stripe, ..Options::default() });
     let log = LogOptions { stripe_unit: Some(32 << 10), ..LogOptions::default() };
-    judged(512 * MIB, &Options { log, ..Options::default() });
+    checked(512 * MIB, &Options { log, ..Options::default() });
 }
 
 fn bytes(device: &MemoryDevice) -> Vec<u8> {
@@ -102,30 +102,30 @@ fn bytes(device: &MemoryDevice) -> Vec<u8> {
 }
 
 #[test]
-fn equal_seeds_and_times_give_equal_bytes_and_each_of_them_counts() {
-    let make = |seed: u8, seconds: i64| {
+fn the_bytes_depend_on_seed_and_time_only() {
+    let create = |seed: u8, seconds: i64| {
         let time = Timestamp { seconds, nanoseconds: 0 };
         let device = MemoryDevice::new(16 * MIB);
         format(&device, &Options { seed: [seed; 16], time, ..Options::default() }).unwrap();
         bytes(&device)
     };
-    assert!(make(1, 1000) == make(1, 1000));
-    assert!(make(1, 1000) != make(2, 1000));
-    assert!(make(1, 1000) != make(1, 1001));
+    assert!(create(1, 1000) == create(1, 1000));
+    assert!(create(1, 1000) != create(2, 1000));
+    assert!(create(1, 1000) != create(1, 1001));
 }
 
 #[test]
-fn what_a_device_held_leaves_no_trace_where_it_would_matter() {
-    let fresh = MemoryDevice::new(64 * MIB);
+fn old_superblocks_are_wiped() {
+    let new = MemoryDevice::new(64 * MIB);
     let options = Options { uuid: Some([7; 16]), ..Options::default() };
-    format(&fresh, &options).unwrap();
-    let used = MemoryDevice::new(64 * MIB);
-    format(&used, &Options { block_size: 1024, ag_count: Some(4), ..Options::default() }).unwrap();
-    format(&used, &options).unwrap();
-    assert!(bytes(&fresh) == bytes(&used));
+    format(&new, &options).unwrap();
+    let reused = MemoryDevice::new(64 * MIB);
+    format(&reused, &Options { block_size: 1024, ag_count: Some(4), ..Options::default() }).unwrap();
+    format(&reused, &options).unwrap();
+    assert!(bytes(&new) == bytes(&reused));
 }
 
-/// Counts what is written, and takes the wish to zero or discard a range as a device does that can.
+/// Counts written bytes. Zeroing does not count.
 struct Counting {
     base: MemoryDevice,
     written: AtomicU64,
@@ -168,12 +168,12 @@ fn a_terabyte_takes_less_than_a_megabyte_of_writes() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_the_name_of_the_option() {
+fn errors_name_the_option() {
     let refused = |size: u64, options: Options| {
         let device = MemoryDevice::new(size);
         match format(&device, &options) {
             Err(MkfsError::Option { option, .. }) => {
-                assert_eq!(device.allocated(), 0, "{option} was refused after something was written");
+                assert_eq!(device.allocated(), 0, "{option}: refused after a write");
                 option
             }
             other => panic!("{options:?}: {other:?}"),
@@ -195,7 +195,7 @@ fn what_cannot_be_is_refused_by_the_name_of_the_option() {
     assert_eq!(refused(64 * MIB, Options { log: log(MIB), ..default() }), "-l size");
     assert_eq!(refused(64 * MIB, Options { log: log(60 * MIB), ..default() }), "-l size");
     assert_eq!(refused(1 << 30, Options { log: log(1), ..default() }), "-l size");
-    // As `mkfs.xfs` does: `xfs_repair` would miss the root directory behind the log.
+    // Like `mkfs.xfs`: `xfs_repair` expects the root directory after the log.
     let striped = LogOptions { stripe_unit: Some(256 << 10), ..LogOptions::default() };
     assert_eq!(refused(64 * MIB, Options { ag_count: Some(1), log: striped, ..default() }), "-l su");
     let late = Timestamp { seconds: 1 << 40, nanoseconds: 0 };

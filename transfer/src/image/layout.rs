@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::time::{Clock, FixedClock, SystemClock, Time};
 use format::compatibility::Reader;
 use format::timestamp::Timestamp;
-use mkfs::{LogPlace, MkfsError, Options, Plan};
+use mkfs::{LogLocation, MkfsError, Options, Plan};
 use volume::{ContentsOptions, Volume};
 
 use super::FreeSpace;
@@ -89,7 +89,7 @@ impl Layout<'_> {
             let problem = format!("{grown} bytes are too few: it begins with {size}");
             return Err(Error::option("grow-to", problem));
         }
-        format.log.place = LogPlace::Internal;
+        format.log.location = LogLocation::Internal;
         // By default at most a quarter of a small volume is inodes; a tree of small files needs more.
         let inodes = self.estimate.inodes * u64::from(format.inode_size);
         if format.max_inode_percent.is_none() && inodes * 8 > size {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use format::timestamp::Timestamp;
-use mkfs::{LogOptions, LogPlace, Options, Stripe};
+use mkfs::{LogOptions, LogLocation, Options, Stripe};
 
 use super::FormatOptions;
 use super::suboptions::{SubOptions, Units};
@@ -123,9 +123,9 @@ fn log(words: &SubOptions, units: Units) -> Result<LogOptions, String> {
     if words.switch('l', "internal")? == Some(false) {
         return Err("-l internal=0: name the log's device with logdev=PATH".into());
     }
-    let place = match words.number('l', "agnum")? {
-        Some(ag) => LogPlace::Ag(u32::try_from(ag).map_err(|_| format!("-l agnum={ag}: too large"))?),
-        None => LogPlace::Internal,
+    let location = match words.number('l', "agnum")? {
+        Some(ag) => LogLocation::Ag(u32::try_from(ag).map_err(|_| format!("-l agnum={ag}: too large"))?),
+        None => LogLocation::Internal,
     };
     let stripe_unit = match words.number('l', "sunit")? {
         Some(count) => Some(count.checked_mul(BASIC_BLOCK).ok_or("-l sunit: too large")?),
@@ -133,7 +133,7 @@ fn log(words: &SubOptions, units: Units) -> Result<LogOptions, String> {
     };
     Ok(LogOptions {
         size: words.bytes('l', "size", units)?,
-        place,
+        location,
         stripe_unit,
         sector_size: narrow(words.bytes('l', "sectsize", units)?, "-l sectsize")?,
     })

@@ -21,7 +21,7 @@ use clap::Args;
 use format::compatibility::Reader;
 use format::superblock::Superblock;
 use format::timestamp::Timestamp;
-use mkfs::{LogPlace, MkfsError, Plan};
+use mkfs::{LogLocation, MkfsError, Plan};
 use serde::Serialize;
 use transfer::image::{self, seed};
 use transfer::{Directory, Overrides, Source as _, Writer};
@@ -184,7 +184,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         })
         .transpose()?;
     if let Some(log) = &log {
-        format.options.log.place = LogPlace::External(log.size());
+        format.options.log.location = LogLocation::External(log.size());
         // An explicit sector size applies to both devices.
         if format.options.sector_size.is_none() {
             format.options.log.sector_size.get_or_insert(log.sector_size());

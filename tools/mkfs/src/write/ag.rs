@@ -1,4 +1,4 @@
-//! The first blocks of an AG, as the plan has it.
+//! Headers and btree roots of an AG.
 
 use base::AgNumber;
 use format::Geometry;
@@ -9,28 +9,28 @@ use format::ondisk::{U16, U32, U64};
 use super::superblock;
 use crate::plan::Plan;
 
-/// Free blocks of the volume before the first inodes, as the superblock counts them: the AGFLs' included.
+/// Number of free blocks before the first inodes are allocated, including those of the AGFLs.
 pub fn free_blocks(plan: &Plan) -> u64 {
-    let log = if plan.log.place.is_some() { u64::from(plan.log.blocks) } else { 0 };
+    let log = if plan.log.start.is_some() { u64::from(plan.log.blocks) } else { 0 };
     plan.blocks - u64::from(plan.ag_count) * u64::from(plan.roots().end) - log
 }
 
-/// The first blocks of an AG: headers and roots.
+/// The first blocks of an AG: headers and btree roots.
 pub fn head(plan: &Plan, geometry: &Geometry, ag: u32) -> Vec<u8> {
     let space = plan.space(ag);
     let chunks = if space.chunk.is_some() { first_chunks(plan) } else { Vec::new() };
-    let fresh = NewAg { geometry, ag: AgNumber(ag), space: &space, chunks: &chunks };
-    fresh.head(&superblock::copy(plan, ag))
+    let new_ag = NewAg { geometry, ag: AgNumber(ag), space: &space, chunks: &chunks };
+    new_ag.head(&superblock::copy(plan, ag))
 }
 
-/// The records of the first inodes, of which three are in use.
+/// The inobt records of the first inodes. The first three inodes are in use.
 fn first_chunks(plan: &Plan) -> Vec<InodeChunk> {
     let sparse = plan.shape.features.sparse_inodes();
     (0..plan.first_inodes() / 64)
         .map(|n| {
             let used = if n == 0 { 3 } else { 0 };
             InodeChunk {
-                // The first AG's inodes are the volume's: their numbers are small.
+                // In AG 0 the number in the AG is equal to the inode number.
                 startino: U32::new(plan.root_inode() as u32 + 64 * n),
                 holemask: U16::new(0),
                 count: if sparse { 64 } else { 0 },

@@ -1,4 +1,4 @@
-//! The first inodes: the root directory, the realtime bitmap and summary (which every volume has), and free inodes.
+//! The first inodes: the root directory, the realtime bitmap and summary (which exist on every volume), and free ones.
 
 use block::{Device, Durability};
 use format::dir::shortform::ShortformHeader;
@@ -12,7 +12,7 @@ use crate::error::MkfsError;
 use crate::plan::Plan;
 use crate::random::Random;
 
-/// Forks' formats.
+/// Fork formats.
 const LOCAL: u8 = 1;
 const EXTENTS: u8 = 2;
 
@@ -21,12 +21,12 @@ pub fn write(device: &dyn Device, plan: &Plan) -> Result<(), MkfsError> {
     let count = plan.first_inodes() as usize;
     let mut random = Random::new(plan.seed);
     let mut chunk = vec![0; count * size];
-    let free = random.next_u32();
+    let generation = random.next_u32();
     for (slot, number) in chunk.chunks_mut(size).zip(plan.root_inode()..) {
-        put(slot, 0, &unused(plan, number, free));
+        put(slot, 0, &free(plan, number, generation));
     }
-    let kinds = [root(plan), bitmap(plan, random.next_u32()), summary(plan, random.next_u32())];
-    for ((slot, number), inode) in chunk.chunks_mut(size).zip(plan.root_inode()..).zip(kinds) {
+    let used = [root(plan), bitmap(plan, random.next_u32()), summary(plan, random.next_u32())];
+    for ((slot, number), inode) in chunk.chunks_mut(size).zip(plan.root_inode()..).zip(used) {
         put(slot, 0, &RawInode { ino: U64::new(number), ..inode });
     }
     if let Some(slot) = chunk.get_mut(..size) {
@@ -40,8 +40,8 @@ pub fn write(device: &dyn Device, plan: &Plan) -> Result<(), MkfsError> {
     Ok(())
 }
 
-/// What no file uses yet.
-fn unused(plan: &Plan, number: u64, generation: u32) -> RawInode {
+/// A free inode.
+fn free(plan: &Plan, number: u64, generation: u32) -> RawInode {
     let mut inode = RawInode::new_zeroed();
     inode.magic = U16::new(MAGIC);
     inode.version = 3;
@@ -52,18 +52,17 @@ fn unused(plan: &Plan, number: u64, generation: u32) -> RawInode {
     inode
 }
 
-/// What all files share.
+/// The common fields of inodes in use.
 fn used(plan: &Plan, generation: u32) -> RawInode {
     let features = plan.shape.features;
-    // That it can be told was checked with the other options.
     let now = plan.time.encode(features.bigtime());
-    let mut inode = unused(plan, 0, generation);
+    let mut inode = free(plan, 0, generation);
     inode.aformat = EXTENTS;
     inode.atime = now;
     inode.mtime = now;
     inode.ctime = now;
     inode.crtime = now;
-    // Made, then changed once.
+    // mkfs.xfs creates an inode and changes it once.
     inode.changecount = U64::new(2);
     let bigtime = if features.bigtime() { flags2::BIGTIME } else { 0 };
     let nrext64 = if features.nrext64() { flags2::NREXT64 } else { 0 };
@@ -85,7 +84,7 @@ fn root(plan: &Plan) -> RawInode {
 fn bitmap(plan: &Plan, generation: u32) -> RawInode {
     let mut inode = summary(plan, generation);
     inode.flags = U16::new(flags::NEWRTBM);
-    // Its access time is a counter of the realtime allocator: zero seconds.
+    // The realtime allocator uses the access time as a counter.
     inode.atime = Timestamp::default().encode(plan.shape.features.bigtime());
     inode
 }
@@ -98,10 +97,10 @@ fn summary(plan: &Plan, generation: u32) -> RawInode {
     inode
 }
 
-/// Bytes of a directory without entries: its header, and the parent in four bytes.
+/// Bytes of an empty shortform directory: its header and the parent in four bytes.
 const EMPTY_DIRECTORY: usize = ShortformHeader::SIZE + 4;
 
-/// The root is its own parent. Its number is that of an inode in the first AG, below 2^32.
+/// Writes the data fork of the root directory, whose parent is itself. Its inode number is below 2^32.
 fn put_empty_directory(slot: &mut [u8], plan: &Plan) {
     put(slot, RawInode::SIZE, &ShortformHeader { count: 0, i8count: 0 });
     put(slot, RawInode::SIZE + ShortformHeader::SIZE, &U32::new(plan.root_inode() as u32));

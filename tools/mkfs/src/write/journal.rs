@@ -1,4 +1,4 @@
-//! The log: zeros, and one record that says it was cleanly unmounted.
+//! The log: zeros, and one unmount record.
 
 use base::{AgBlock, AgNumber, Lsn};
 use block::{Device, Durability};
@@ -17,11 +17,11 @@ const BASIC_BLOCK: usize = 512;
 const CYCLE: u32 = 1;
 /// Byte order and system of the writer: Linux, little-endian.
 const FORMAT_LINUX_LE: u32 = 1;
-/// Size of a log buffer where nothing else is told.
+/// Default size of an in-core log buffer.
 const BUFFER: u32 = 32 << 10;
-/// The transaction identifier that the record of `mkfs.xfs` has; it means nothing.
+/// The transaction ID in the record of `mkfs.xfs`, which has no meaning.
 const TRANSACTION: u32 = 0xb0c0_d0d0;
-/// An unmount operation's region: the magic, then zeros; eight bytes.
+/// Size of the region of an unmount operation.
 const UNMOUNT_BYTES: u32 = 8;
 
 pub fn write(
@@ -32,34 +32,28 @@ pub fn write(
     is_zero: bool,
 ) -> Result<(), MkfsError> {
     let length = u64::from(plan.log.blocks) * u64::from(plan.shape.block_size);
-    let (device, offset, is_zero) = match (plan.log.place, log) {
-        (Some((ag, block)), _) => (device, geometry.ag_block_offset(AgNumber(ag), AgBlock(block)), is_zero),
-        (None, Some(log)) => {
-            let emptied = plan.discard && log.discard(0, log.size())?;
-            (log, 0, emptied)
+    let (device, offset, is_zero) = match (plan.log.start, log) {
+        (Some(start), _) => {
+            (device, geometry.ag_block_offset(AgNumber(start.ag), AgBlock(start.block)), is_zero)
         }
-        (None, None) => {
-            return Err(MkfsError::option(
-                "-l logdev",
-                "the log lies on a device of its own, which is not given",
-            ));
-        }
+        (None, Some(log)) => (log, 0, plan.discard && log.discard(0, log.size())?),
+        (None, None) => return Err(MkfsError::option("-l logdev", "the log is external: give its device")),
     };
     if !is_zero {
         device.zero(offset, length)?;
     }
     device.write_at(offset, &record(plan), Durability::Buffered)?;
-    if plan.log.place.is_none() {
+    if plan.log.start.is_none() {
         device.flush()?;
     }
     Ok(())
 }
 
-/// The record: its header, and data of one operation, padded to the log stripe unit.
+/// A record of one operation, padded to the log stripe unit.
 fn record(plan: &Plan) -> Vec<u8> {
     let unit = plan.shape.log_stripe_unit;
     let length = (2 * BASIC_BLOCK as u32).max(unit);
-    // A log buffer larger than the ordinary one needs further header blocks, which carry only their cycle here.
+    // A log buffer larger than 32 KiB needs extended headers, which have only a cycle number here.
     let headers = BUFFER.max(unit).div_ceil(BUFFER) as usize * BASIC_BLOCK;
     let mut header = RawRecordHeader::new_zeroed();
     header.magicno = U32::new(MAGIC);
@@ -73,7 +67,7 @@ fn record(plan: &Plan) -> Vec<u8> {
     header.fmt = U32::new(FORMAT_LINUX_LE);
     header.fs_uuid = plan.uuid;
     header.size = U32::new(BUFFER.max(unit));
-    // The cycle takes the place of the first word, which is kept here: the operation's identifier.
+    // The cycle number replaces the first word of a data block, the transaction ID, which is saved here.
     if let Some(first) = header.cycle_data.first_mut() {
         *first = U32::new(TRANSACTION);
     }
@@ -88,7 +82,7 @@ fn record(plan: &Plan) -> Vec<u8> {
         put(&mut record, block, &U32::new(CYCLE));
     }
     put(&mut record, headers, &operation);
-    // In the byte order of the machine that wrote it, which is little-endian here.
+    // In the byte order of FORMAT_LINUX_LE.
     put(&mut record, headers + RawOperation::SIZE, &LeU16::new(UNMOUNT_MAGIC));
     record
 }

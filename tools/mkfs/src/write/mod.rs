@@ -1,16 +1,16 @@
-//! From a plan to bytes on a device.
+//! Writes the volume of a plan to a device.
 //!
 //! | part | subject |
 //! |---|---|
-//! | `wipe` | what the device held before |
-//! | `journal` | the log: zeros, and one record that says it is clean |
-//! | `group` | the headers of an AG and the roots of its trees |
-//! | `inodes` | the first chunk: root directory and realtime inodes |
-//! | `superblock` | the first one and its copies |
+//! | `wipe` | old contents of the device |
+//! | `journal` | the log |
+//! | `ag` | headers and btree roots of an AG |
+//! | `inodes` | the first inodes: root directory and realtime inodes |
+//! | `superblock` | the primary superblock and its copies |
 //!
-//! Order: what was there goes first, then everything but the first superblock is written and flushed, then that.
+//! Old contents are wiped first; then everything except the primary superblock is written and flushed, then that.
 
-mod group;
+mod ag;
 mod inodes;
 mod journal;
 mod superblock;
@@ -23,23 +23,23 @@ use format::superblock::Superblock;
 use crate::error::MkfsError;
 use crate::plan::Plan;
 
-/// The first superblock of a plan, verified as any reader would.
+/// The primary superblock of a plan, verified.
 pub fn superblock(plan: &Plan) -> Result<Superblock, MkfsError> {
-    Superblock::parse(&superblock::first(plan)).map_err(MkfsError::Refused)
+    Superblock::parse(&superblock::primary(plan)).map_err(MkfsError::Refused)
 }
 
 pub fn volume(device: &dyn Device, log: Option<&dyn Device>, plan: &Plan) -> Result<Geometry, MkfsError> {
-    // Verified before anything is overwritten: the geometry is also what callers want to know.
+    // Verify the superblock before anything is overwritten.
     let verified = superblock(plan)?;
-    let first = superblock::first(plan);
+    let primary = superblock::primary(plan);
     let is_zero = wipe::wipe(device, plan)?;
     journal::write(device, log, plan, &verified.geometry, is_zero)?;
-    for ag in (0..plan.ag_count).rev() {
-        let offset = u64::from(ag) * u64::from(plan.shape.ag_blocks) * u64::from(plan.shape.block_size);
-        let mut head = group::head(plan, &verified.geometry, ag);
-        if ag == 0 {
+    for number in (0..plan.ag_count).rev() {
+        let offset = u64::from(number) * u64::from(plan.shape.ag_blocks) * u64::from(plan.shape.block_size);
+        let mut head = ag::head(plan, &verified.geometry, number);
+        if number == 0 {
             inodes::write(device, plan)?;
-            // The sector of the superblock stays empty until all else is stable.
+            // The sector of the primary superblock stays empty until everything else is stable.
             let rest = head.split_off(plan.shape.sector_size as usize);
             device.write_at(offset + u64::from(plan.shape.sector_size), &rest, Durability::Buffered)?;
         } else {
@@ -47,7 +47,7 @@ pub fn volume(device: &dyn Device, log: Option<&dyn Device>, plan: &Plan) -> Res
         }
     }
     device.flush()?;
-    device.write_at(0, &first, Durability::Buffered)?;
+    device.write_at(0, &primary, Durability::Buffered)?;
     device.flush()?;
     Ok(verified.geometry)
 }

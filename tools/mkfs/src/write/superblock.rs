@@ -1,15 +1,15 @@
-//! The first superblock and its copies.
+//! The primary superblock and its copies.
 
 use format::new_ag::{put, seal};
 use format::ondisk::{U16, U32, U64};
 use format::superblock::{CRC_OFFSET, RawSuperblock};
 use zerocopy::FromZeros;
 
-use super::group;
+use super::ag;
 use crate::plan::Plan;
 
-/// The authoritative one: one sector.
-pub fn first(plan: &Plan) -> Vec<u8> {
+/// The sector of the primary superblock.
+pub fn primary(plan: &Plan) -> Vec<u8> {
     let mut raw = common(plan);
     let root = plan.root_inode();
     raw.rootino = U64::new(root);
@@ -18,19 +18,19 @@ pub fn first(plan: &Plan) -> Vec<u8> {
     raw.inprogress = 0;
     raw.icount = U64::new(plan.first_inodes().into());
     raw.ifree = U64::new((plan.first_inodes() - 3).into());
-    let free = group::free_blocks(plan) - u64::from(plan.chunk_blocks());
+    let free = ag::free_blocks(plan) - u64::from(plan.chunk_blocks());
     raw.fdblocks = U64::new(free);
     sector(plan, &raw)
 }
 
-/// The copy in another AG. As `mkfs.xfs` leaves them: marked unfinished, from before the first inodes, and with the
-/// root's number in two only.
-pub fn copy(plan: &Plan, ag: u32) -> Vec<u8> {
+/// The sector of the copy in an AG, like those of `mkfs.xfs`: `inprogress` is set, `fdblocks` is the value before the
+/// first inodes were allocated, and `rootino` is set in two copies only.
+pub fn copy(plan: &Plan, number: u32) -> Vec<u8> {
     let mut raw = common(plan);
-    if ag == plan.ag_count - 1 || ag == (plan.ag_count - 1) / 2 {
+    if number == plan.ag_count - 1 || number == (plan.ag_count - 1) / 2 {
         raw.rootino = U64::new(plan.root_inode());
     }
-    raw.fdblocks = U64::new(group::free_blocks(plan));
+    raw.fdblocks = U64::new(ag::free_blocks(plan));
     sector(plan, &raw)
 }
 
@@ -46,13 +46,14 @@ fn log2(size: u32) -> u8 {
     size.trailing_zeros() as u8
 }
 
-/// What all of them share.
+/// The fields that all superblocks have in common.
 fn common(plan: &Plan) -> RawSuperblock {
     let shape = &plan.shape;
     let features = shape.features;
     let ag_block_log = shape.ag_block_log() as u8;
-    let log_start = plan.log.place.map_or(0, |(ag, block)| u64::from(ag) << ag_block_log | u64::from(block));
-    // Said only where it is not the ordinary one.
+    let start = plan.log.start;
+    let log_start = start.map_or(0, |start| u64::from(start.ag) << ag_block_log | u64::from(start.block));
+    // Zeros mean 512 bytes.
     let (log_sector_log, log_sector_size) =
         if plan.log.sector_size > 512 { (log2(plan.log.sector_size), plan.log.sector_size) } else { (0, 0) };
     let mut raw = RawSuperblock::new_zeroed();
@@ -64,7 +65,7 @@ fn common(plan: &Plan) -> RawSuperblock {
     raw.rootino = U64::MAX_VALUE;
     raw.rbmino = U64::MAX_VALUE;
     raw.rsumino = U64::MAX_VALUE;
-    // The least that the format allows, where there is no realtime device: 4 KiB.
+    // Without a realtime device it has the minimum, 4 KiB.
     raw.rextsize = U32::new((4096 / shape.block_size).max(1));
     raw.agblocks = U32::new(shape.ag_blocks);
     raw.agcount = U32::new(plan.ag_count);

@@ -1,4 +1,4 @@
-//! What the device held before: superblocks and signatures that somebody might still find.
+//! Removes old superblocks and signatures from the device.
 
 use block::Device;
 use format::superblock::Superblock;
@@ -6,34 +6,34 @@ use format::superblock::Superblock;
 use crate::error::MkfsError;
 use crate::plan::Plan;
 
-/// Bytes at both ends of the device where signatures of others lie.
+/// Bytes at the start and at the end of the device that may contain signatures.
 const ENDS: u64 = 128 << 10;
-/// Copies of an old superblock that are wiped at most.
-const OLD_AGS_MAX: u32 = 1 << 20;
+/// Maximum number of old superblocks to wipe.
+const MAX_OLD_AGS: u32 = 1 << 20;
 
-/// Wipes; returns whether the whole device now reads as zeros.
+/// Wipes old contents. Returns whether the whole device reads as zeros.
 pub fn wipe(device: &dyn Device, plan: &Plan) -> Result<bool, MkfsError> {
     if plan.discard && device.discard(0, device.size())? {
         return Ok(true);
     }
     wipe_old_superblocks(device)?;
     let size = device.size();
-    let end = ENDS.min(size);
-    device.zero(0, end)?;
-    device.zero(size - end, end)?;
+    let length = ENDS.min(size);
+    device.zero(0, length)?;
+    device.zero(size - length, length)?;
     Ok(false)
 }
 
-/// The copies in the AGs of an XFS that was here: repair tools search for them.
+/// Wipes the superblock copies of an old XFS volume, for which repair tools search.
 fn wipe_old_superblocks(device: &dyn Device) -> Result<(), MkfsError> {
     let mut sector = vec![0; 512.min(device.size()) as usize];
-    // What cannot be read holds nothing that a tool could find.
+    // Nobody can find a superblock in an unreadable sector.
     if device.read_at(0, &mut sector).is_err() {
         return Ok(());
     }
     let Ok(old) = Superblock::parse_unchecked(&sector) else { return Ok(()) };
     let geometry = old.geometry;
-    for ag in geometry.ags().skip(1).take(OLD_AGS_MAX as usize) {
+    for ag in geometry.ags().skip(1).take(MAX_OLD_AGS as usize) {
         let offset = geometry.ag_block_offset(ag, base::AgBlock(0));
         let length = u64::from(geometry.sector_size);
         if offset.checked_add(length).is_none_or(|end| end > device.size()) {
