@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::Ino;
 use block::{Device, NewFile, OpenError};
 use clap::Args;
-use read::{Inode, Last, Volume, read_at, resolve};
+use read::{FinalSymlink, Inode, Volume, read_at, resolve};
 use xebec::image::{self, ImageNotice, LogStatus, OpenedImage};
 use xebec::{Access, ImageError, ImageOptions, open_image_on};
 
@@ -63,7 +63,7 @@ impl Image {
 
     /// Finds the files of a command line; those that cannot be found are counted as failures. The name of a file given
     /// by number is that number.
-    pub fn find_files(&self, files: &Files, last: Last) -> Vec<(Vec<u8>, Inode)> {
+    pub fn find_files(&self, files: &Files, last: FinalSymlink) -> Vec<(Vec<u8>, Inode)> {
         let by_path = self.paths(&files.paths).into_iter().map(|path| {
             let inode = resolve(&self.volume, &path, last);
             (path, inode)
@@ -106,7 +106,7 @@ impl Image {
 
     /// The contents of a file; empty where it cannot be read.
     fn text_of(&self, path: &[u8]) -> Vec<u8> {
-        let Ok(inode) = resolve(&self.volume, path, Last::Follow) else { return Vec::new() };
+        let Ok(inode) = resolve(&self.volume, path, FinalSymlink::Follow) else { return Vec::new() };
         let dinode = inode.dinode();
         let size = dinode.core.size.get().min(crate::owners::BYTES_MAX);
         let mut text = vec![0; usize::try_from(size).unwrap_or(0)];

@@ -15,7 +15,7 @@
 use std::fmt;
 
 use base::errno::{self, Errno};
-use read::{Last, Listing, resolve};
+use read::{FinalSymlink, Listing, resolve};
 
 use crate::failure::At;
 use crate::glob::{Pattern, is_pattern};
@@ -32,11 +32,11 @@ pub trait Tree {
 
 impl Tree for read::Volume {
     fn has(&self, path: &[u8]) -> bool {
-        resolve(self, path, Last::Keep).is_ok()
+        resolve(self, path, FinalSymlink::Keep).is_ok()
     }
 
     fn names(&self, dir: &[u8], give: &mut dyn FnMut(&[u8])) -> anyhow::Result<()> {
-        let inode = match resolve(self, dir, Last::Follow) {
+        let inode = match resolve(self, dir, FinalSymlink::Follow) {
             Err(error) if is_absent(error.errno()) => return Ok(()),
             found => found?,
         };

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use base::{Ino, pipeline};
 use block::Replaced;
 use format::inode::FileType;
-use read::{Inode, Last, Visited, Volume, resolve};
+use read::{FinalSymlink, Inode, Visited, Volume, resolve};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use volume::image::OpenedImage;
@@ -122,7 +122,7 @@ impl<'e> Extraction<'e> {
     /// [`Error::Read`] if the path cannot be resolved; [`Error::Bad`] if it does not end with the name of the file.
     pub fn path(mut self, path: &[u8]) -> Result<Self> {
         let failed = |error| Error::read(path, error);
-        let inode: Inode = resolve(&self.volume, path, Last::Keep).map_err(failed)?;
+        let inode: Inode = resolve(&self.volume, path, FinalSymlink::Keep).map_err(failed)?;
         let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or_default();
         if inode.dinode().file_type() != Some(FileType::Directory) && !is_safe(name) {
             return Err(Error::bad(path, "name the file itself"));

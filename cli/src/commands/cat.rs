@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 
 use clap::Args;
-use read::{Inode, Last, Segment, Segments};
+use read::{FinalSymlink, Inode, Segment, Segments};
 
 use crate::args::Global;
 use crate::commands::Show;
@@ -27,7 +27,7 @@ const PIECE: usize = 1 << 20;
 impl Show for Arguments {
     fn show(&self, image: &Image, _: &Global) -> anyhow::Result<()> {
         let mut out = Copy { image, out: Stdout::raw(), piece: Vec::new() };
-        for (name, inode) in image.find_files(&self.files, Last::Follow) {
+        for (name, inode) in image.find_files(&self.files, FinalSymlink::Follow) {
             if let Err(error) = out.file(&inode)? {
                 image.messages.fail(Failure::at(&name, error));
             }

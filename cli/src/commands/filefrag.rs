@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use clap::Args;
 use format::extent::Extent;
 use format::inode::ForkKind;
-use read::{ExtentWalk, Inode, Last};
+use read::{ExtentWalk, FinalSymlink, Inode};
 use serde::Serialize;
 
 use crate::args::Global;
@@ -48,7 +48,7 @@ struct Piece {
 impl Show for Arguments {
     fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
         let mut files = Vec::new();
-        for (name, inode) in image.find_files(&self.files, Last::Follow) {
+        for (name, inode) in image.find_files(&self.files, FinalSymlink::Follow) {
             match extents(image, &inode) {
                 Ok(extents) => files.push(File { name, size: inode.dinode().core.size.get(), extents }),
                 Err(error) => image.messages.fail(Failure::at(&name, error)),

@@ -7,7 +7,7 @@ use base::errno;
 use clap::Args;
 use format::attr::acl::{LINUX_ACCESS, LINUX_DEFAULT, LinuxEntry, tag};
 use format::inode::FileType;
-use read::{Inode, Last, Listing, Metadata, Visited, join};
+use read::{FinalSymlink, Inode, Listing, Metadata, Visited, join};
 use serde::Serialize;
 
 use crate::acl::{List, letters, word};
@@ -73,7 +73,7 @@ impl Show for Arguments {
         let owners = if self.numeric { Owners::default() } else { image.owners() };
         let mut out = Stdout::buffered();
         let mut files = Vec::new();
-        for (name, inode) in image.find_files(&self.files, Last::Follow) {
+        for (name, inode) in image.find_files(&self.files, FinalSymlink::Follow) {
             visit(image, self.recursive, name, inode, &mut |file| {
                 if self.skip_base && !file.access.is_extended() && file.default.is_empty() {
                     return Ok(());

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Args;
-use read::{AclNames, Inode, Last};
+use read::{AclNames, FinalSymlink, Inode};
 use serde::Serialize;
 
 use crate::args::Global;
@@ -48,7 +48,7 @@ pub struct Arguments {
 impl Show for Arguments {
     fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
         let (mut out, mut files) = (Stdout::raw(), Vec::new());
-        let last = if self.no_dereference { Last::Keep } else { Last::Follow };
+        let last = if self.no_dereference { FinalSymlink::Keep } else { FinalSymlink::Follow };
         for (name, inode) in image.find_files(&self.files, last) {
             let (attributes, errors) = read_all(image, &inode, self);
             for error in errors {

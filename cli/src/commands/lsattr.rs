@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use clap::Args;
 use format::inode::FileType;
-use read::{Inode, Last, Listing, Metadata, Visited, join};
+use read::{FinalSymlink, Inode, Listing, Metadata, Visited, join};
 use serde::Serialize;
 
 use crate::args::Global;
@@ -53,7 +53,7 @@ impl Show for Arguments {
     fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
         let mut out = Stdout::buffered();
         let (mut rows, visited) = (Vec::new(), Visited::default());
-        for (path, inode) in image.find_files(&self.files, Last::Keep) {
+        for (path, inode) in image.find_files(&self.files, FinalSymlink::Keep) {
             let is_directory = inode.dinode().file_type() == Some(FileType::Directory);
             if self.directory || !is_directory {
                 rows.extend(Row::of(image, path, &inode).map(Part::File));

@@ -8,7 +8,7 @@ use base::Ino;
 use clap::Args;
 use format::inode::FileType;
 use format::timestamp::Timestamp;
-use read::manifest::{self, HASH_SIZE_MAX, Kind, PathKey, Record, TargetKey};
+use read::manifest::{self, EntryType, HASH_SIZE_MAX, PathKey, Record, TargetKey};
 use read::{
     AclNames, Inode, InodeReader, Listing, Metadata, Visited, Volume, for_each_xattr, join, read_at,
     read_link,
@@ -230,14 +230,14 @@ impl<'m> Manifest<'m> {
     }
 }
 
-fn kind_of(kind: FileType) -> Kind {
+fn kind_of(kind: FileType) -> EntryType {
     match kind {
-        FileType::Regular => Kind::File,
-        FileType::Directory => Kind::Dir,
-        FileType::Symlink => Kind::Symlink,
-        FileType::BlockDevice => Kind::Block,
-        FileType::CharDevice => Kind::Char,
-        FileType::Fifo => Kind::Fifo,
-        FileType::Socket => Kind::Socket,
+        FileType::Regular => EntryType::File,
+        FileType::Directory => EntryType::Dir,
+        FileType::Symlink => EntryType::Symlink,
+        FileType::BlockDevice => EntryType::Block,
+        FileType::CharDevice => EntryType::Char,
+        FileType::Fifo => EntryType::Fifo,
+        FileType::Socket => EntryType::Socket,
     }
 }

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use clap::Args;
 use format::extent::Extent;
 use format::inode::{FileType, ForkKind};
-use read::{AclNames, ExtentWalk, Inode, Last, Metadata, ParentLink, for_each_xattr, read_link};
+use read::{AclNames, ExtentWalk, FinalSymlink, Inode, Metadata, ParentLink, for_each_xattr, read_link};
 use serde::Serialize;
 
 use crate::args::Global;
@@ -39,7 +39,7 @@ pub struct Arguments {
 
 impl Show for Arguments {
     fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
-        let last = if self.dereference { Last::Follow } else { Last::Keep };
+        let last = if self.dereference { FinalSymlink::Follow } else { FinalSymlink::Keep };
         let mut files = Vec::new();
         for (name, inode) in image.find_files(&self.files, last) {
             match File::of(image, name, &inode, global.verbose || global.json) {

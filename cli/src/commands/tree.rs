@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use base::Ino;
 use clap::Args;
 use format::inode::FileType;
-use read::{InodeReader, Last, Listing, Visited, Volume, read_link, resolve};
+use read::{FinalSymlink, InodeReader, Listing, Visited, Volume, read_link, resolve};
 
 use crate::args::Global;
 use crate::json;
@@ -42,7 +42,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let image = open::open(&arguments.image, global)?;
     let path = operands::path(&image.volume, arguments.path.as_bytes())?;
-    let inode = resolve(&image.volume, &path, Last::Follow)?;
+    let inode = resolve(&image.volume, &path, FinalSymlink::Follow)?;
     let work = Branches {
         volume: &image.volume,
         arguments,

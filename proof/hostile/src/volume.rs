@@ -7,7 +7,7 @@ use dump::Request;
 use dump::request::{AgBtree, FileSelector, QuotaType, Target, TreeBlock};
 use format::inode::{FileType, ForkKind};
 use journal::{Journal, describe};
-use read::{AclNames, ExtentWalk, Last, Metadata, Segments, Volume};
+use read::{AclNames, ExtentWalk, FinalSymlink, Metadata, Segments, Volume};
 use volume::image::{LogStatus, OpenedImage};
 use volume::{Access, ImageOptions, open_image_on};
 
@@ -21,7 +21,7 @@ pub fn volume_read(data: &[u8]) {
         return;
     };
     let Ok(volume) = Volume::open(damaged.device.clone()) else { return };
-    let _ = read::resolve(&volume, b"/dirs/leaf/../../symlinks/./short//", Last::Follow);
+    let _ = read::resolve(&volume, b"/dirs/leaf/../../symlinks/./short//", FinalSymlink::Follow);
     read_inode(&volume, volume.root());
     for ino in damaged.inodes.iter().take(16) {
         read_inode(&volume, *ino);
@@ -149,8 +149,14 @@ pub fn volume_dump(data: &[u8]) {
         Target::Log(u64::from(input.u16())),
         Target::Dquot(QuotaType::User, input.u32()),
     ];
-    let trees =
-        [AgBtree::Bnobt, AgBtree::Cntbt, AgBtree::Inobt, AgBtree::Finobt, AgBtree::Rmapbt, AgBtree::Refcountbt];
+    let trees = [
+        AgBtree::Bnobt,
+        AgBtree::Cntbt,
+        AgBtree::Inobt,
+        AgBtree::Finobt,
+        AgBtree::Rmapbt,
+        AgBtree::Refcountbt,
+    ];
     targets.extend(trees.map(|tree| Target::Tree { tree, ag, block: TreeBlock::Path(vec![]) }));
     targets.extend(trees.map(|tree| Target::Tree { tree, ag, block: TreeBlock::Path(vec![1]) }));
     targets.extend(damaged.daddrs.iter().take(4).map(|daddr| Target::Daddr(*daddr)));

@@ -4,7 +4,7 @@ use std::io::BufRead;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use read::manifest::{Kind, Record};
+use read::manifest::{EntryType, Record};
 
 /// Parses a record and clears what cannot be copied: inode numbers, ctime and creation time, sizes of directories, and
 /// flags about allocation.
@@ -15,7 +15,7 @@ pub fn portable(line: &str) -> Result<Record> {
     let mut record = Record::from_line(line).with_context(|| format!("not a record: {line}"))?;
     (record.ino, record.ctime, record.btime) = (0, String::new(), String::new());
     record.xflags = record.xflags.map(|flags| flags & transfer::item::KEPT_FLAGS);
-    if record.kind == Kind::Dir {
+    if record.kind == EntryType::Dir {
         // Listing a directory for the manifest may change its atime.
         (record.size, record.atime) = (0, String::new());
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use block::fsxattr;
-use read::manifest::{self, HASH_SIZE_MAX, Kind, PathKey, Record, TargetKey};
+use read::manifest::{self, EntryType, HASH_SIZE_MAX, PathKey, Record, TargetKey};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -93,10 +93,10 @@ impl Walker<'_> {
 
     fn entry(&mut self, dir: &OwnedFd, name: &CStr, path: &[u8]) -> Result<()> {
         let stat = rustix::fs::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::ALL)?;
-        let kind = Kind::from_mode(stat.stx_mode.into());
+        let kind = EntryType::from_mode(stat.stx_mode.into());
         let open = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (handle, fd);
-        if matches!(kind, Some(Kind::File | Kind::Dir)) {
+        if matches!(kind, Some(EntryType::File | EntryType::Dir)) {
             fd = rustix::fs::openat(dir, name, open, Mode::empty())?;
             handle = Handle::Open(&fd);
         } else {
@@ -104,14 +104,14 @@ impl Walker<'_> {
         }
         let record = self.describe(path, &stat, &handle)?;
         self.records.push((path.to_vec(), record));
-        if let (Some(Kind::Dir), Handle::Open(fd)) = (kind, handle) {
+        if let (Some(EntryType::Dir), Handle::Open(fd)) = (kind, handle) {
             self.directory(path, fd)?;
         }
         Ok(())
     }
 
     fn describe(&mut self, path: &[u8], stat: &Statx, handle: &Handle<'_>) -> Result<Record> {
-        let kind = Kind::from_mode(stat.stx_mode.into()).ok_or_else(|| anyhow!("unknown file type"))?;
+        let kind = EntryType::from_mode(stat.stx_mode.into()).ok_or_else(|| anyhow!("unknown file type"))?;
         let mut record = Record {
             path: PathKey::new(path),
             kind,
@@ -133,18 +133,18 @@ impl Walker<'_> {
             xflags: None,
         };
         match (kind, handle) {
-            (Kind::Block | Kind::Char, _) => {
+            (EntryType::Block | EntryType::Char, _) => {
                 record.rdev = Some(manifest::rdev(stat.stx_rdev_major, stat.stx_rdev_minor));
             }
-            (Kind::Symlink, Handle::Named(dir, name)) => {
+            (EntryType::Symlink, Handle::Named(dir, name)) => {
                 let target = rustix::fs::readlinkat(dir, *name, Vec::new())?;
                 record.target = Some(TargetKey::new(target.to_bytes()));
             }
-            (Kind::File | Kind::Dir, Handle::Open(fd)) => {
+            (EntryType::File | EntryType::Dir, Handle::Open(fd)) => {
                 let flags = fsxattr::get(fd.as_fd())?;
                 record.projid = Some(flags.projid);
                 record.xflags = Some(flags.xflags);
-                if kind == Kind::File && stat.stx_size <= HASH_SIZE_MAX {
+                if kind == EntryType::File && stat.stx_size <= HASH_SIZE_MAX {
                     record.sha256 = Some(manifest::hex(&self.hash(fd, stat.stx_size)?));
                 }
             }

@@ -17,7 +17,7 @@ mod sync;
 use std::path::{Path, PathBuf};
 
 use interop::{built, compare};
-use read::manifest::{Kind, Record};
+use read::manifest::{EntryType, Record};
 
 /// Mounts the image `$1` on `$2`, creates the image `$3` from it with the program `$4` and the options after `$7`,
 /// judges it with the `xfs_repair` `$6`, and prints its manifest on a kernel mount with the program `$5`.
@@ -56,7 +56,7 @@ fn portable(line: &str) -> Record {
 fn without_unarchived(mut record: Record) -> Record {
     record.atime = String::new();
     (record.projid, record.xflags) = (None, None);
-    if matches!(record.kind, Kind::Char | Kind::Block | Kind::Fifo) {
+    if matches!(record.kind, EntryType::Char | EntryType::Block | EntryType::Fifo) {
         record.nlink = 1;
     }
     record
@@ -132,8 +132,11 @@ fn image_matches_its_source_archive() {
     let made: Vec<_> =
         scratch.create("archive", "made.xfs", &[]).into_iter().map(without_unarchived).collect();
     // tar does not archive sockets.
-    let source =
-        scratch.source().into_iter().filter(|record| record.kind != Kind::Socket).map(without_unarchived);
+    let source = scratch
+        .source()
+        .into_iter()
+        .filter(|record| record.kind != EntryType::Socket)
+        .map(without_unarchived);
     expect_equal(&made, &source.collect::<Vec<_>>());
 }
 

@@ -260,17 +260,17 @@ fn stat_of_record(record: &Record, times: bool) -> Result<Stat, String> {
     };
     let device = || device().ok_or_else(|| wrong("rdev"));
     let kind = match record.kind {
-        manifest::Kind::File => FileKind::File,
-        manifest::Kind::Dir => FileKind::Directory,
-        manifest::Kind::Symlink => FileKind::Symlink(match &record.target {
+        manifest::EntryType::File => FileKind::File,
+        manifest::EntryType::Dir => FileKind::Directory,
+        manifest::EntryType::Symlink => FileKind::Symlink(match &record.target {
             Some(TargetKey::Text(text)) => text.clone().into_bytes(),
             Some(TargetKey::Hex(hex)) => unhex(hex)?,
             None => return Err(wrong("target")),
         }),
-        manifest::Kind::Block => device().map(|(major, minor)| FileKind::BlockDevice(major, minor))?,
-        manifest::Kind::Char => device().map(|(major, minor)| FileKind::CharDevice(major, minor))?,
-        manifest::Kind::Fifo => FileKind::Fifo,
-        manifest::Kind::Socket => FileKind::Socket,
+        manifest::EntryType::Block => device().map(|(major, minor)| FileKind::BlockDevice(major, minor))?,
+        manifest::EntryType::Char => device().map(|(major, minor)| FileKind::CharDevice(major, minor))?,
+        manifest::EntryType::Fifo => FileKind::Fifo,
+        manifest::EntryType::Socket => FileKind::Socket,
     };
     expect_size(&kind, record.size).map_err(|what| wrong(&what))?;
     let time = |text: &str| {

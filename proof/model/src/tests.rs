@@ -229,7 +229,7 @@ fn open_files_exist_beyond_their_last_name() {
 fn records_of_files_with_contents_are_refused() {
     let record = |size| read::manifest::Record {
         path: read::manifest::PathKey::new(b""),
-        kind: read::manifest::Kind::File,
+        kind: read::manifest::EntryType::File,
         mode: "0644".into(),
         uid: 0,
         gid: 0,

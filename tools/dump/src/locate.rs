@@ -77,7 +77,7 @@ pub fn identity(geometry: &Geometry, daddr: Daddr, ino: Option<Ino>) -> BtreeBlo
 pub fn ino(volume: &Volume, file: &FileSelector) -> Result<Ino> {
     match file {
         FileSelector::Ino(ino) => Ok(*ino),
-        FileSelector::Path(path) => Ok(read::resolve(volume, path, read::Last::Keep)?.ino()),
+        FileSelector::Path(path) => Ok(read::resolve(volume, path, read::FinalSymlink::Keep)?.ino()),
     }
 }
 

@@ -85,7 +85,7 @@ impl fmt::Display for Error {
             Self::Truncated { device, need, have } => write!(
                 f,
                 "{device}: the image is cut short: the volume needs {need} bytes, the image has {have} \
-                 (get the whole image; a sparse copy must keep its length)"
+                 (copy the whole image; a sparse copy must keep its length)"
             ),
             Self::Damaged { place, damage } => {
                 write!(f, "{place}: {damage} (the volume is damaged; run \"xebec check\")")

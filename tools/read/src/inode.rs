@@ -48,41 +48,41 @@ pub(crate) fn verify<'a>(bytes: &'a [u8], geometry: &Geometry, ino: Ino) -> Resu
 /// Reads many inodes, one chunk of blocks at a time.
 pub struct InodeReader<'v> {
     volume: &'v Volume,
+    /// The contents of `count` blocks from `first`.
     bytes: Vec<u8>,
-    /// AG and first block of the contents of `bytes`, which are `held` blocks.
     ag: AgNumber,
     first: AgBlock,
-    held: u32,
+    count: u32,
 }
 
 impl<'v> InodeReader<'v> {
     pub(crate) fn new(volume: &'v Volume) -> Self {
-        Self { volume, bytes: Vec::new(), ag: AgNumber(0), first: AgBlock(0), held: 0 }
+        Self { volume, bytes: Vec::new(), ag: AgNumber(0), first: AgBlock(0), count: 0 }
     }
 
     /// An inode in use. It is valid until the next call.
     pub fn get(&mut self, ino: Ino) -> Result<Dinode<'_>> {
         let geometry = self.volume.geometry();
-        let (ag, within) = geometry.split_ino(ino).ok_or(Error::NoSuchInode(ino))?;
-        let block = geometry.ag_ino_block(within);
-        let run = geometry.blocks_per_chunk();
-        if ag != self.ag || block < self.first || block.get() - self.first.get() >= self.held {
-            self.fill(ag, AgBlock(block.get() - block.get() % run), run)?;
+        let (ag, ag_ino) = geometry.split_ino(ino).ok_or(Error::NoSuchInode(ino))?;
+        let block = geometry.ag_ino_block(ag_ino);
+        if ag != self.ag || block < self.first || block.get() - self.first.get() >= self.count {
+            self.fill(ag, block)?;
         }
         let block_offset = ((block.get() - self.first.get()) as usize) << geometry.block_log;
-        let offset = block_offset + geometry.ino_offset_in_block(within);
-        let slot = self.bytes.get(offset..).unwrap_or(&[]);
-        verify(slot, geometry, ino)
+        let offset = block_offset + geometry.ino_offset_in_block(ag_ino);
+        verify(self.bytes.get(offset..).unwrap_or(&[]), geometry, ino)
     }
 
-    /// Reads blocks, clipped at the end of the AG.
-    fn fill(&mut self, ag: AgNumber, first: AgBlock, run: u32) -> Result<()> {
+    /// Reads the chunk of blocks that contains `block`, up to the end of the AG.
+    fn fill(&mut self, ag: AgNumber, block: AgBlock) -> Result<()> {
         let geometry = self.volume.geometry();
-        let run = run.min(geometry.ag_length(ag) - first.get());
-        self.held = 0;
-        self.bytes.resize((run as usize) << geometry.block_log, 0);
+        let per_chunk = geometry.blocks_per_chunk();
+        let first = AgBlock(block.get() - block.get() % per_chunk);
+        let count = per_chunk.min(geometry.ag_length(ag) - first.get());
+        self.count = 0;
+        self.bytes.resize((count as usize) << geometry.block_log, 0);
         self.volume.read_ag_block(ag, first, &mut self.bytes)?;
-        (self.ag, self.first, self.held) = (ag, first, run);
+        (self.ag, self.first, self.count) = (ag, first, count);
         Ok(())
     }
 }

@@ -14,7 +14,7 @@
 //! | [`Listing`] | the entries of one directory in memory |
 //! | [`Visited`], [`join`] | walks over a tree: cycles, paths |
 //! | [`resolve`] | path resolution |
-//! | [`AttrWalk`], [`value`] | attributes in their on-disk form |
+//! | [`AttrWalk`] | attributes in their on-disk form |
 //! | [`for_each_xattr`], [`get_xattr`] | attributes as `listxattr` and `getxattr` return them |
 //! | [`parents`] | parent pointers |
 //! | [`read_link`] | symlink targets |
@@ -46,14 +46,14 @@ mod tests;
 mod volume;
 mod walk;
 
-pub use attr::{AclNames, AttrBatch, AttrWalk, ParentLink, Xattr, for_each_xattr, get_xattr, parents, value};
+pub use attr::{AclNames, AttrBatch, AttrWalk, ParentLink, Xattr, for_each_xattr, get_xattr, parents};
 pub use dir::{Batch, DirWalk, OwnedEntry, entries, lookup};
 pub use error::{Error, Result};
 pub use extents::ExtentWalk;
 pub use file::{Segment, Segments, read_at};
 pub use inode::{Inode, InodeReader, Metadata};
 pub use listing::{Listing, ListingItem, visit_inodes};
-pub use path::{Last, resolve};
+pub use path::{FinalSymlink, resolve};
 pub use symlink::read_link;
 pub use volume::Volume;
 pub use walk::{DEPTH_MAX, Visited, join};

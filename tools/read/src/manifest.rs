@@ -1,12 +1,11 @@
-//! The manifest: everything a user can see of a tree, one JSON object a line.
+//! The manifest: everything a user can see of a tree, one JSON object per line.
 //!
-//! Two programs print it: `xebec manifest` from an image, and the proof's walker from a kernel mount. Equal lines are
-//! the proof that both see the same volume, so the serialisation is defined once, here; `docs/manifest.md` explains
-//! the fields.
+//! Two programs print it: `xebec manifest` from an image, and `interop manifest` from a kernel mount. Tests compare the
+//! lines, so both use this serialization. `docs/manifest.md` explains the fields.
 //!
 //! # Invariants
-//! - Keys come in the order of the fields of [`Record`]; a field that does not apply is left out, never `null`.
-//! - Lines are sorted by the raw bytes of the path, of which the root, written as `.`, has none: it comes first.
+//! - Keys are in the order of the fields of [`Record`]. A field that does not apply is omitted, never `null`.
+//! - Lines are sorted by the bytes of the path. The path of the root, which is written as `.`, is empty and comes first.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -26,7 +25,7 @@ pub struct Record {
     pub path: PathKey,
     /// File type.
     #[serde(rename = "type")]
-    pub kind: Kind,
+    pub kind: EntryType,
     /// Permission bits, including set-user-ID, set-group-ID and sticky: four octal digits.
     pub mode: String,
     /// User ID of the owner.
@@ -67,24 +66,24 @@ pub struct Record {
     pub xflags: Option<u32>,
 }
 
-/// A path: as text, or in lowercase hex where its bytes are not UTF-8.
+/// A path: as text, or in lowercase hex if it is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PathKey {
-    /// The path's bytes are UTF-8.
+    /// UTF-8.
     #[serde(rename = "path")]
     Text(String),
-    /// The bytes are not UTF-8.
+    /// Not UTF-8.
     #[serde(rename = "path_hex")]
     Hex(String),
 }
 
-/// A symlink's target: as text, or in lowercase hex where its bytes are not UTF-8.
+/// A symlink target: as text, or in lowercase hex if it is not UTF-8.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TargetKey {
-    /// The target's bytes are UTF-8.
+    /// UTF-8.
     #[serde(rename = "target")]
     Text(String),
-    /// The bytes are not UTF-8.
+    /// Not UTF-8.
     #[serde(rename = "target_hex")]
     Hex(String),
 }
@@ -92,7 +91,7 @@ pub enum TargetKey {
 /// File type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum EntryType {
     /// A regular file.
     File,
     /// A directory.
@@ -109,8 +108,8 @@ pub enum Kind {
     Socket,
 }
 
-impl Kind {
-    /// The kind that the type bits of a POSIX mode name; `None` for bits that name none.
+impl EntryType {
+    /// The type in a POSIX mode; `None` if it is invalid.
     pub fn from_mode(mode: u32) -> Option<Self> {
         Some(match mode & 0o170_000 {
             0o100_000 => Self::File,
@@ -137,7 +136,7 @@ impl PathKey {
 }
 
 impl TargetKey {
-    /// A symlink's target.
+    /// A symlink target.
     pub fn new(target: &[u8]) -> Self {
         match std::str::from_utf8(target) {
             Ok(text) => Self::Text(text.into()),
@@ -156,10 +155,10 @@ impl Record {
         out.write_all(b"\n")
     }
 
-    /// Reads a line back.
+    /// Parses a line.
     ///
     /// # Errors
-    /// `InvalidData` where the line is not a record.
+    /// `InvalidData` if the line is not a record.
     pub fn from_line(line: &str) -> io::Result<Self> {
         serde_json::from_str(line).map_err(io::Error::from)
     }
@@ -207,7 +206,7 @@ mod tests {
     fn record() -> Record {
         Record {
             path: PathKey::new(b"a/b"),
-            kind: Kind::File,
+            kind: EntryType::File,
             mode: mode(0o104_755),
             uid: 0,
             gid: 7,
@@ -240,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_reads_back() {
+    fn a_line_can_be_parsed() {
         let mut link = record();
         link.path = PathKey::new(b"\xff");
-        link.kind = Kind::Symlink;
+        link.kind = EntryType::Symlink;
         link.target = Some(TargetKey::new(b"\xfe/x"));
         link.xattrs.clear();
         for record in [record(), link] {
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf8_is_hex() {
+    fn bytes_that_are_not_utf8_are_hex() {
         assert_eq!(PathKey::new(b"a\xff"), PathKey::Hex("61ff".into()));
         assert_eq!(PathKey::new(b""), PathKey::Text(".".into()));
         assert_eq!(xattr_key(b"user.\xff"), "hex:757365722eff");

@@ -15,12 +15,12 @@ const MAX_LINKS: u32 = 40;
 /// Maximum length of a path in bytes, as in Linux.
 const MAX_PATH: usize = 4096;
 
-/// Whether a symlink at the end of a path is followed.
+/// What to do with a symlink at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Last {
-    /// It is followed.
+pub enum FinalSymlink {
+    /// Follow it.
     Follow,
-    /// It is not, unless the path ends with a slash.
+    /// Return the symlink itself, unless the path ends with a slash.
     Keep,
 }
 
@@ -29,47 +29,46 @@ pub enum Last {
 ///
 /// # Errors
 /// `ENOENT`, `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`, damage, and what the device reports.
-pub fn resolve(volume: &Volume, path: &[u8], last: Last) -> Result<Inode> {
-    let mut walk = Walk { volume, path, trail: Vec::new(), at: volume.inode(volume.root())?, links: 0 };
+pub fn resolve(volume: &Volume, path: &[u8], last: FinalSymlink) -> Result<Inode> {
+    let mut walk = Walk { volume, path, parents: Vec::new(), inode: volume.inode(volume.root())?, links: 0 };
     walk.run(last)?;
-    Ok(walk.at)
+    Ok(walk.inode)
 }
 
 struct Walk<'w> {
     volume: &'w Volume,
     /// The path of the caller, for messages.
     path: &'w [u8],
-    /// The directories above `at`, in the order of the walk.
-    trail: Vec<Ino>,
-    at: Inode,
+    /// The parent directories of `inode`, from the root.
+    parents: Vec<Ino>,
+    inode: Inode,
     links: u32,
 }
 
 impl Walk<'_> {
-    fn run(&mut self, last: Last) -> Result<()> {
+    fn run(&mut self, last: FinalSymlink) -> Result<()> {
         if self.path.len() > MAX_PATH {
             return Err(self.fail(errno::ENAMETOOLONG, "the path is too long"));
         }
-        // What is left to walk, innermost symlink last.
+        // The path and the targets of symlinks, with the offset of the next component; the innermost target is last.
         let mut pending = vec![(self.path.to_vec(), 0)];
-        while let Some((path, from)) = pending.last_mut() {
-            let rest = path.get(*from..).unwrap_or(&[]);
+        while let Some((path, offset)) = pending.last_mut() {
+            let rest = path.get(*offset..).unwrap_or(&[]);
             let skip = rest.iter().take_while(|byte| **byte == b'/').count();
             let rest = rest.get(skip..).unwrap_or(&[]);
             let length = rest.iter().take_while(|byte| **byte != b'/').count();
-            let (component, behind) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+            let (component, rest) = rest.split_at_checked(length).unwrap_or((rest, &[]));
             if component.is_empty() {
-                let slash = skip > 0;
                 pending.pop();
-                if slash {
+                if skip > 0 {
                     self.ensure_directory()?;
                 }
                 continue;
             }
             let component = component.to_vec();
-            let (is_end, plain_end) = (behind.iter().all(|byte| *byte == b'/'), behind.is_empty());
-            *from += skip + length;
-            let keep = last == Last::Keep && is_end && plain_end && pending.len() == 1;
+            let is_end = rest.is_empty();
+            *offset += skip + length;
+            let keep = last == FinalSymlink::Keep && is_end && pending.len() == 1;
             if let Some(target) = self.step(&component, keep)? {
                 pending.push((target, 0));
             }
@@ -83,8 +82,8 @@ impl Walk<'_> {
         match component {
             b"." => return Ok(None),
             b".." => {
-                if let Some(parent) = self.trail.pop() {
-                    self.at = self.volume.inode(parent)?;
+                if let Some(parent) = self.parents.pop() {
+                    self.inode = self.volume.inode(parent)?;
                 }
                 return Ok(None);
             }
@@ -93,7 +92,7 @@ impl Walk<'_> {
             }
             _ => {}
         }
-        let entry = dir::lookup(self.volume, &self.at.dinode(), component)?
+        let entry = dir::lookup(self.volume, &self.inode.dinode(), component)?
             .ok_or_else(|| self.fail(errno::ENOENT, "no such file or directory"))?;
         let next = self.volume.inode(entry.ino)?;
         if next.dinode().file_type() == Some(FileType::Symlink) && !keep_link {
@@ -103,18 +102,18 @@ impl Walk<'_> {
             }
             let target = read_link(self.volume, &next.dinode())?;
             if target.first() == Some(&b'/') {
-                self.trail.clear();
-                self.at = self.volume.inode(self.volume.root())?;
+                self.parents.clear();
+                self.inode = self.volume.inode(self.volume.root())?;
             }
             return Ok(Some(target));
         }
-        self.trail.push(self.at.ino());
-        self.at = next;
+        self.parents.push(self.inode.ino());
+        self.inode = next;
         Ok(None)
     }
 
     fn ensure_directory(&self) -> Result<()> {
-        if self.at.dinode().file_type() == Some(FileType::Directory) {
+        if self.inode.dinode().file_type() == Some(FileType::Directory) {
             return Ok(());
         }
         Err(self.fail(errno::ENOTDIR, "not a directory"))

@@ -18,7 +18,7 @@ pub struct Volume {
 }
 
 /// Maximum sector size in bytes.
-const LARGEST_SECTOR: u64 = 32768;
+const MAX_SECTOR: u64 = 32768;
 
 impl Volume {
     /// Opens the volume at the start of a device: verifies the primary superblock, and that the device holds all blocks
@@ -27,7 +27,7 @@ impl Volume {
     /// The log is not read: to see a dirty volume as the kernel would show it, replay the log into an overlay first.
     pub fn open(device: Arc<dyn Device>) -> Result<Self> {
         let refuse = |reason| Error::Refused { device: device.describe(), reason };
-        let mut sector = vec![0; device.size().min(LARGEST_SECTOR) as usize];
+        let mut sector = vec![0; device.size().min(MAX_SECTOR) as usize];
         device.read_at(0, &mut sector)?;
         if sector.len() < 512 {
             return Err(refuse(SuperblockError::NotXfs));
@@ -43,7 +43,7 @@ impl Volume {
     /// Opens a volume to examine damage: the superblock's checksum is not verified, and the device may be shorter than
     /// the volume. The geometry must be valid.
     pub fn open_unverified(device: Arc<dyn Device>) -> Result<Self> {
-        let mut sector = vec![0; device.size().min(LARGEST_SECTOR) as usize];
+        let mut sector = vec![0; device.size().min(MAX_SECTOR) as usize];
         device.read_at(0, &mut sector)?;
         let superblock = Superblock::parse_unchecked(&sector)
             .map_err(|reason| Error::Refused { device: device.describe(), reason })?;
@@ -73,9 +73,9 @@ impl Volume {
     /// Reads one inode. To read many, [`Volume::inodes`] is faster.
     pub fn inode(&self, ino: Ino) -> Result<Inode> {
         let geometry = self.geometry();
-        let (ag, within) = geometry.split_ino(ino).ok_or(Error::NoSuchInode(ino))?;
-        let offset = geometry.ag_block_offset(ag, geometry.ag_ino_block(within))
-            + geometry.ino_offset_in_block(within) as u64;
+        let (ag, ag_ino) = geometry.split_ino(ino).ok_or(Error::NoSuchInode(ino))?;
+        let offset = geometry.ag_block_offset(ag, geometry.ag_ino_block(ag_ino))
+            + geometry.ino_offset_in_block(ag_ino) as u64;
         let mut bytes = vec![0; geometry.inode_size as usize];
         self.device.read_at(offset, &mut bytes)?;
         Ok(Inode::from(crate::inode::verify(&bytes, geometry, ino)?))

@@ -19,7 +19,9 @@ use base::time::{Clock as _, SystemClock};
 use clap::Args;
 use format::inode::{Dinode, FileType};
 use format::timestamp::Timestamp;
-use read::{InodeReader, Last, Listing, Metadata, Visited, Volume, join, read_link, resolve, visit_inodes};
+use read::{
+    FinalSymlink, InodeReader, Listing, Metadata, Visited, Volume, join, read_link, resolve, visit_inodes,
+};
 
 use crate::args::Global;
 use crate::commands::ls::mode_text;
@@ -69,7 +71,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let work = Find::new(&image, arguments, global)?;
     let mut tasks = Vec::new();
     for path in image.paths(&arguments.paths) {
-        match resolve(&image.volume, &path, Last::Keep) {
+        match resolve(&image.volume, &path, FinalSymlink::Keep) {
             Ok(inode) => tasks.push(Task::Start { path: path.into(), ino: inode.ino() }),
             Err(error) => image.messages.fail(Failure::naming(&path, &error)),
         }
@@ -314,7 +316,7 @@ fn ready(image: &Image, test: Test) -> anyhow::Result<Test> {
         Test::User(name) => Test::Uid(number(&name, b"/etc/passwd")?),
         Test::Group(name) => Test::Gid(number(&name, b"/etc/group")?),
         Test::Newer(stamp, path) => {
-            let inode = resolve(&image.volume, path.as_bytes(), Last::Keep)?;
+            let inode = resolve(&image.volume, path.as_bytes(), FinalSymlink::Keep)?;
             Test::After(stamp, inode.dinode().times().modify)
         }
         test => test,

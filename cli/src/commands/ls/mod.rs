@@ -18,7 +18,7 @@ use std::ffi::OsString;
 
 use clap::{ArgAction, Args};
 use format::inode::FileType;
-use read::{Last, Metadata, resolve};
+use read::{FinalSymlink, Metadata, resolve};
 
 use crate::args::Global;
 use crate::commands::Show;
@@ -214,7 +214,7 @@ fn operands(image: &Image, paths: Vec<Vec<u8>>, arguments: &Arguments, options: 
     let keep = arguments.long || arguments.directory;
     let mut all = Vec::new();
     for path in paths {
-        let last = if keep { Last::Keep } else { Last::Follow };
+        let last = if keep { FinalSymlink::Keep } else { FinalSymlink::Follow };
         let found = resolve(&image.volume, &path, last).and_then(|inode| {
             let row = Row::of(&image.volume, &inode.dinode(), options)?;
             Ok(tree::Operand { path: path.as_slice().into(), ino: inode.ino(), row })

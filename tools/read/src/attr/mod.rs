@@ -3,7 +3,6 @@
 //! | part | subject |
 //! |---|---|
 //! | [`AttrWalk`] | all attributes in batches, including parent pointers and incomplete ones |
-//! | [`value`] | an attribute's value, local or remote |
 //! | [`for_each_xattr`], [`get_xattr`] | names and values as `listxattr` and `getxattr` return them |
 //! | [`parents`] | parent pointers |
 
@@ -24,11 +23,8 @@ use crate::error::Result;
 use crate::fork::{self, ForkReader};
 use crate::volume::Volume;
 
-/// The value of one of the inode's attributes: at most 64 KiB.
-///
-/// # Errors
-/// Damage of the value's blocks, and what the device reports.
-pub fn value<'v>(volume: &Volume, inode: &Dinode<'_>, attr: &Attr<'v>) -> Result<Cow<'v, [u8]>> {
+/// The value of an attribute, local or remote: at most 64 KiB.
+fn value<'v>(volume: &Volume, inode: &Dinode<'_>, attr: &Attr<'v>) -> Result<Cow<'v, [u8]>> {
     match attr.value {
         AttrValue::Inline(bytes) => Ok(Cow::Borrowed(bytes)),
         AttrValue::Remote { block, length } => read_remote(volume, inode, block, length).map(Cow::Owned),

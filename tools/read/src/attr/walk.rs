@@ -107,11 +107,6 @@ impl<'b> AttrBatch<'b> {
         all.map(move |attr| attr.map_err(|damage| Error::damaged(place, damage)))
     }
 
-    /// Their place, for messages.
-    pub fn place(&self) -> Place {
-        self.place
-    }
-
     /// Damage at that place.
     pub(super) fn damaged(&self) -> impl Fn(Damage) -> Error + use<> {
         let place = self.place;

@@ -25,7 +25,7 @@ pub fn lookup(volume: &Volume, inode: &Dinode<'_>, name: &[u8]) -> Result<Option
         return Err(Error::unfit(errno::ENAMETOOLONG, format!("a name of {} bytes", name.len())));
     }
     if name == b"." {
-        return Ok(Some(own(b".", inode.ino(), DataPtr(8))));
+        return Ok(Some(dot_entry(b".", inode.ino(), DataPtr(8))));
     }
     let damaged = |damage| Error::damaged(Place::ino(inode.ino()), damage);
     match inode.fork(ForkKind::Data, volume.geometry()).map_err(damaged)? {
@@ -38,7 +38,7 @@ pub fn lookup(volume: &Volume, inode: &Dinode<'_>, name: &[u8]) -> Result<Option
 }
 
 /// An entry without a record on disk (`.` and `..` in shortform).
-fn own(name: &[u8], ino: base::Ino, pointer: DataPtr) -> OwnedEntry {
+fn dot_entry(name: &[u8], ino: base::Ino, pointer: DataPtr) -> OwnedEntry {
     DirEntry { name, ino, ftype: 2, pointer }.into()
 }
 
@@ -48,7 +48,7 @@ fn in_shortform(
     name: &[u8],
 ) -> std::result::Result<Option<OwnedEntry>, Damage> {
     if name == b".." {
-        return Ok(Some(own(b"..", shortform.parent, DataPtr(10))));
+        return Ok(Some(dot_entry(b"..", shortform.parent, DataPtr(10))));
     }
     let mut first_damage = None;
     for entry in shortform.entries() {
@@ -60,7 +60,7 @@ fn in_shortform(
             Err(damage) => first_damage = first_damage.or(Some(damage)),
         }
     }
-    // A name that is not among the sound entries might be the damaged one.
+    // The name might be in the damaged entry.
     first_damage.map_or(Ok(None), Err)
 }
 
@@ -96,7 +96,7 @@ impl<'s> Search<'s> {
             let data = DataBlock::verify(&self.data, geometry, block).map_err(fork::at(block))?;
             if let Some(block_leaf) = data.block_leaf {
                 let pointers: Vec<_> = leaf::find(block_leaf.entries, self.hash).collect();
-                return self.among(&pointers);
+                return self.find(&pointers);
             }
         }
         let mut tree = HashTree::new(self.volume, &self.inode, DaTree::Dir);
@@ -104,17 +104,17 @@ impl<'s> Search<'s> {
         while let Some(block) = next {
             let leaf = DirLeaf::verify(tree.bytes(), geometry, block).map_err(fork::at(block))?;
             let pointers: Vec<_> = leaf.find(self.hash).collect();
-            let goes_on = leaf.last_hash() == self.hash;
-            if let Some(entry) = self.among(&pointers)? {
+            let may_continue = leaf.last_hash() == self.hash;
+            if let Some(entry) = self.find(&pointers)? {
                 return Ok(Some(entry));
             }
-            next = if goes_on { tree.right(block)? } else { None };
+            next = if may_continue { tree.right(block)? } else { None };
         }
         Ok(None)
     }
 
-    /// The entry with this name among the addresses of its hash.
-    fn among(&mut self, pointers: &[DataPtr]) -> Result<Option<OwnedEntry>> {
+    /// The entry with this name at one of the addresses of its hash.
+    fn find(&mut self, pointers: &[DataPtr]) -> Result<Option<OwnedEntry>> {
         let geometry = self.volume.geometry();
         for pointer in pointers {
             let (start, offset) = pointer.split(geometry);

@@ -33,13 +33,19 @@ pub struct DirWalk<'a> {
     next: usize,
 }
 
+/// A contiguous range of the device, in bytes.
+struct DeviceRange {
+    offset: u64,
+    length: usize,
+}
+
 /// The unread extents of the data space.
 struct Extents<'a> {
     /// `None` at the end.
     walk: Option<ExtentWalk<'a>>,
     /// The rest of an extent that did not fit into the last batch.
     rest: Option<Extent>,
-    /// The error behind the blocks of the last batch.
+    /// The error to report after the blocks of the last batch.
     error: Option<Error>,
 }
 
@@ -91,15 +97,15 @@ impl<'a> DirWalk<'a> {
     fn fill(&mut self) -> Result<()> {
         self.next = 0;
         self.blocks.clear();
-        let pieces = self.gather()?;
+        let ranges = self.next_ranges()?;
         self.bytes.resize(self.blocks.len() * self.volume.geometry().dir_block_size as usize, 0);
-        let mut requests = Vec::with_capacity(pieces.len());
+        let mut requests = Vec::with_capacity(ranges.len());
         let mut rest = self.bytes.as_mut_slice();
-        for (offset, length) in pieces {
-            // The last piece may belong to a directory block that is not whole, and is not read.
-            let Some((part, behind)) = rest.split_at_mut_checked(length) else { break };
-            requests.push(ReadRequest::new(offset, part));
-            rest = behind;
+        for DeviceRange { offset, length } in ranges {
+            // The last range may belong to an incomplete directory block, which is not read.
+            let Some((buf, tail)) = rest.split_at_mut_checked(length) else { break };
+            requests.push(ReadRequest::new(offset, buf));
+            rest = tail;
         }
         if let Err(error) = self.volume.device().read_many(&mut requests) {
             self.blocks.clear();
@@ -108,16 +114,15 @@ impl<'a> DirWalk<'a> {
         Ok(())
     }
 
-    /// Takes extents until a batch is full. Adds whole directory blocks to `blocks` and returns the disk ranges to
-    /// read.
-    fn gather(&mut self) -> Result<Vec<(u64, usize)>> {
+    /// Takes extents until a batch is full. Adds whole directory blocks to `blocks` and returns the ranges to read.
+    fn next_ranges(&mut self) -> Result<Vec<DeviceRange>> {
         let volume = self.volume;
         let (geometry, per_block) = (volume.geometry(), blocks_per_dir_block(volume));
-        let most = (READ_BYTES as u64 >> geometry.block_log).max(per_block);
-        let (mut pieces, mut gathered) = (Vec::new(), 0);
-        // The logical block that must come next, within a directory block.
+        let max = (READ_BYTES as u64 >> geometry.block_log).max(per_block);
+        let (mut ranges, mut count) = (Vec::new(), 0);
+        // The next logical block, within a directory block.
         let mut expected: Option<FileBlock> = None;
-        while gathered < most {
+        while count < max {
             let extent = match self.extents.next(volume) {
                 Ok(extent) => extent,
                 Err(error) if self.blocks.is_empty() => return Err(error),
@@ -132,10 +137,10 @@ impl<'a> DirWalk<'a> {
                 None => at.is_none_or(|at| is_dir_block(volume, at)),
             };
             if !fits {
-                return self.broken_off(gathered, pieces);
+                return self.stop_at_hole(count, ranges);
             }
             let Some(extent) = extent else { break };
-            let taken = self.extents.split(extent, most - gathered);
+            let taken = self.extents.split(extent, max - count);
             for n in 0..taken.count {
                 let block = FileBlock(taken.offset.get() + n);
                 if is_dir_block(volume, block) {
@@ -143,18 +148,19 @@ impl<'a> DirWalk<'a> {
                     self.blocks.push(fork::identity(volume, &self.inode, block, start));
                 }
             }
-            let bytes = usize::try_from(taken.count << geometry.block_log).unwrap_or(usize::MAX);
-            pieces.push((geometry.fs_block_offset(taken.start).unwrap_or(0), bytes));
-            gathered += taken.count;
+            let length = usize::try_from(taken.count << geometry.block_log).unwrap_or(usize::MAX);
+            ranges.push(DeviceRange { offset: geometry.fs_block_offset(taken.start).unwrap_or(0), length });
+            count += taken.count;
             expected = (!is_dir_block(volume, taken.end())).then_some(taken.end());
         }
-        Ok(pieces)
+        Ok(ranges)
     }
 
-    /// A directory block has a hole or is misaligned: returns the whole ones before it, and the damage next time.
-    fn broken_off(&mut self, gathered: u64, mut pieces: Vec<(u64, usize)>) -> Result<Vec<(u64, usize)>> {
+    /// Ends the walk at a directory block that has a hole or is misaligned. Returns the ranges of the whole directory
+    /// blocks before it; the next batch is the error.
+    fn stop_at_hole(&mut self, count: u64, mut ranges: Vec<DeviceRange>) -> Result<Vec<DeviceRange>> {
         let geometry = self.volume.geometry();
-        let whole = usize::try_from(gathered >> geometry.dir_block_log).unwrap_or(usize::MAX);
+        let whole = usize::try_from(count >> geometry.dir_block_log).unwrap_or(usize::MAX);
         let place = self.blocks.get(whole).map_or(Place::ino(self.inode.ino()), ForkBlock::place);
         let damage = Damage::new("directory block", "extents", "whole directory blocks", "a part of one");
         let error = Error::damaged(place, damage);
@@ -165,13 +171,13 @@ impl<'a> DirWalk<'a> {
             return Err(error);
         }
         self.extents.error = Some(error);
-        // Cut the pieces to the whole blocks.
+        // Truncate the ranges to the whole blocks.
         let mut left = whole * geometry.dir_block_size as usize;
-        for (_, length) in &mut pieces {
-            *length = (*length).min(left);
-            left -= *length;
+        for range in &mut ranges {
+            range.length = range.length.min(left);
+            left -= range.length;
         }
-        Ok(pieces)
+        Ok(ranges)
     }
 }
 
@@ -199,9 +205,9 @@ impl Extents<'_> {
         }
     }
 
-    /// Takes at most `most` blocks of an extent and keeps the rest.
-    fn split(&mut self, extent: Extent, most: u64) -> Extent {
-        let count = extent.count.min(most);
+    /// Takes at most `max` blocks of an extent and keeps the rest.
+    fn split(&mut self, extent: Extent, max: u64) -> Extent {
+        let count = extent.count.min(max);
         if count < extent.count {
             self.rest = Some(Extent {
                 offset: FileBlock(extent.offset.get() + count),
@@ -235,7 +241,7 @@ impl<'b> Batch<'b> {
             Body::Block(data) => (None, Some(data.entries())),
         };
         let inline = inline.into_iter().flat_map(|(shortform, ino)| {
-            // Where they would lie in a block: behind its header of 64 bytes.
+            // The offsets that they have in a block, after its header of 64 bytes.
             let dot = |name, ino, pointer| DirEntry { name, ino, ftype: 2, pointer: DataPtr(pointer) };
             let dots = [dot(&b"."[..], ino, 8), dot(b"..", shortform.parent, 10)];
             dots.into_iter().map(Ok).chain(shortform.entries())
@@ -243,10 +249,5 @@ impl<'b> Batch<'b> {
         inline
             .chain(block.into_iter().flatten())
             .map(move |entry| entry.map_err(|damage| Error::damaged(place, damage)))
-    }
-
-    /// Their place, for messages.
-    pub fn place(&self) -> Place {
-        self.place
     }
 }

@@ -1,52 +1,54 @@
-//! Whatever the structures say under right checksums: no panic, and every walk ends.
+//! Random damage with correct checksums: nothing panics, and every walk ends.
 
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::volume::{AttrFork, DIR, FILE, Maker, ROOT, extents, leaf_space, pairs};
-use crate::{AclNames, DirWalk, Last, for_each_xattr, get_xattr, lookup, parents, read_link, resolve};
+use super::volume::{AttrFork, DIR, FILE, ROOT, VolumeBuilder, extents, leaf_space, pairs};
+use crate::{
+    AclNames, DirWalk, FinalSymlink, for_each_xattr, get_xattr, lookup, parents, read_link, resolve,
+};
 
-/// A bit of everything: a directory with an index, attributes in leaves under a node, symlinks.
-fn maker() -> Maker {
-    let maker = Maker::new();
-    let leaf = leaf_space(&maker);
+/// A directory with a hash index, attributes in leaves below a node, and symlinks.
+fn builder() -> VolumeBuilder {
+    let builder = VolumeBuilder::new();
+    let leaf = leaf_space(&builder);
     let list: [(&[u8], u8, u64); 5] =
         [(b".", 2, ROOT), (b"..", 2, ROOT), (b"file", 1, 66), (b"link", 7, 67), (b"dir", 2, 68)];
-    let addresses = maker.dir_data(ROOT, 0, 100, &list);
+    let addresses = builder.dir_data(ROOT, 0, 100, &list);
     let map = extents(&[(0, 100, 2), (leaf, 110, 2), (leaf + 2, 112, 2)]);
-    maker.inode(ROOT, DIR, (2, 2048, 3), &map, None);
+    builder.inode(ROOT, DIR, (2, 2048, 3), &map, None);
     let mut index: Vec<_> =
         list.iter().zip(addresses).map(|((name, ..), at)| (format::hash::name(name), at)).collect();
     index.sort_unstable();
     let node = pairs((1, 1), &[(index[4].0, leaf as u32 + 2)]);
-    maker.tree_block(2048, (format::dabtree::NODE_MAGIC, ROOT, 110), (0, 0), &node);
-    maker.tree_block(2048, (format::dir::leaf::LEAFN_MAGIC, ROOT, 112), (0, 0), &pairs((5, 0), &index));
+    builder.tree_block(2048, (format::dabtree::NODE_MAGIC, ROOT, 110), (0, 0), &node);
+    builder.tree_block(2048, (format::dir::leaf::LEAFN_MAGIC, ROOT, 112), (0, 0), &pairs((5, 0), &index));
     let fork = AttrFork { format: 2, extents: 1, bytes: extents(&[(0, 200, 3)]) };
-    maker.inode(66, FILE, (2, 0, 0), &[], Some(fork));
+    builder.inode(66, FILE, (2, 0, 0), &[], Some(fork));
     let node = pairs((2, 1), &[(0x61, 1), (0x62, 2)]);
-    maker.tree_block(1024, (format::dabtree::NODE_MAGIC, 66, 200), (0, 0), &node);
+    builder.tree_block(1024, (format::dabtree::NODE_MAGIC, 66, 200), (0, 0), &node);
     for (n, name) in [(1, b'a'), (2, b'b')] {
         let mut rest = vec![0; 1024 - 56];
         rest[..6].copy_from_slice(&[0, 1, 0, 8, 0x03, 0xf8]);
         rest[24..32].copy_from_slice(&[0, 0, 0, name, 0x03, 0xf8, 1, 0]);
         rest[1016 - 56..1021 - 56].copy_from_slice(&[0, 1, 1, name, b'v']);
-        maker.tree_block(1024, (format::attr::leaf::MAGIC, 66, 200 + n), (0, 0), &rest);
+        builder.tree_block(1024, (format::attr::leaf::MAGIC, 66, 200 + n), (0, 0), &rest);
     }
-    maker.symlink(67, b"dir/../file");
-    maker.shortform(68, ROOT, &[(b"inner", 1, 66), (b"back", 7, 67)]);
-    maker
+    builder.symlink(67, b"dir/../file");
+    builder.shortform(68, ROOT, &[(b"inner", 1, 66), (b"back", 7, 67)]);
+    builder
 }
 
-/// Everything that this crate does with names.
-fn exercise(maker: &Maker) {
-    let volume = maker.volume();
+/// Calls all functions for names.
+fn exercise(builder: &VolumeBuilder) {
+    let volume = builder.volume();
     for ino in [ROOT, 66, 67, 68] {
         let Ok(inode) = volume.inode(base::Ino(ino)) else { continue };
         let dinode = inode.dinode();
         if let Ok(mut walk) = DirWalk::new(&volume, &dinode) {
-            // Each call moves on by a block or ends; the volume has 4096.
+            // Each call advances by a block or ends; the volume has 4096.
             let mut ended = false;
             for _ in 0..5000 {
                 match walk.next_batch() {
@@ -73,17 +75,17 @@ fn exercise(maker: &Maker) {
             (get_xattr(&volume, &dinode, b"user.b"), parents(&volume, &dinode), read_link(&volume, &dinode));
     }
     for path in ["link", "dir/back/inner", "dir/inner"] {
-        let _ = resolve(&volume, path.as_bytes(), Last::Follow);
+        let _ = resolve(&volume, path.as_bytes(), FinalSymlink::Follow);
     }
 }
 
 #[test]
-fn the_sound_volume_reads() {
-    let maker = maker();
-    exercise(&maker);
-    let volume = maker.volume();
-    assert_eq!(resolve(&volume, b"dir/back", Last::Follow).unwrap_err().errno(), base::errno::ENOENT);
-    let file = resolve(&volume, b"link", Last::Follow).unwrap();
+fn the_undamaged_volume_can_be_read() {
+    let builder = builder();
+    exercise(&builder);
+    let volume = builder.volume();
+    assert_eq!(resolve(&volume, b"dir/back", FinalSymlink::Follow).unwrap_err().errno(), base::errno::ENOENT);
+    let file = resolve(&volume, b"link", FinalSymlink::Follow).unwrap();
     assert_eq!(file.ino().get(), 66);
     assert_eq!(get_xattr(&volume, &file.dinode(), b"user.b").unwrap(), b"v");
 }
@@ -92,19 +94,19 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn damage_under_right_checksums_does_no_harm(
+    fn damage_with_correct_checksums_does_no_harm(
         changes in prop::collection::vec((any::<Index>(), any::<Index>(), any::<u8>()), 1..5),
     ) {
-        let maker = maker();
-        let pieces = maker.pieces.lock().unwrap().clone();
+        let builder = builder();
+        let structures = builder.structures.lock().unwrap().clone();
         for (which, at, value) in changes {
-            let mut piece = pieces[which.index(pieces.len())].clone();
-            // Most of what matters lies in front.
-            let reach = piece.bytes.len().min(240);
-            let at = at.index(reach);
-            piece.bytes[at] = value;
-            maker.put(piece);
+            let mut structure = structures[which.index(structures.len())].clone();
+            // Most fields are at the start.
+            let end = structure.bytes.len().min(240);
+            let at = at.index(end);
+            structure.bytes[at] = value;
+            builder.put(structure);
         }
-        exercise(&maker);
+        exercise(&builder);
     }
 }

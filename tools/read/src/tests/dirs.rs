@@ -1,46 +1,46 @@
-//! Directories with their index: equal hashes across leaves, chains that bite their own tail, holes.
+//! Directories with a hash index: equal hashes across leaves, cycles of leaves, holes.
 
 use base::errno;
 use format::dir::leaf::LEAFN_MAGIC;
 use format::hash;
 
-use super::volume::{DIR, FILE, Maker, ROOT, extents, leaf_space, pairs};
+use super::volume::{DIR, FILE, ROOT, VolumeBuilder, extents, leaf_space, pairs};
 use crate::{DirWalk, entries, lookup};
 
-/// Two names of one hash: the lowest bit of the first byte and the highest of the second meet.
+/// Two names with the same hash.
 const TWINS: [&[u8]; 2] = [b"a\x01", b"`\x81"];
 
-/// A directory of two data blocks and a tree: a node over two leaves, and the twins' hash spans both leaves.
-fn maker(right_of_second: u64, back_of_second: u64) -> Maker {
+/// A directory of two data blocks and a node over two leaves. The hash of the twins is in both leaves.
+fn builder(right_of_second: u64, back_of_second: u64) -> VolumeBuilder {
     assert_eq!(hash::name(TWINS[0]), hash::name(TWINS[1]));
-    let maker = Maker::new();
-    let leaf = leaf_space(&maker);
-    maker.inode(66, FILE, (2, 0, 0), &[], None);
-    maker.inode(67, FILE, (2, 0, 0), &[], None);
-    let first = maker.dir_data(ROOT, 0, 100, &[(b".", 2, ROOT), (b"..", 2, ROOT), (TWINS[0], 1, 66)]);
-    let second = maker.dir_data(ROOT, 2, 102, &[(TWINS[1], 1, 67)]);
+    let builder = VolumeBuilder::new();
+    let leaf = leaf_space(&builder);
+    builder.inode(66, FILE, (2, 0, 0), &[], None);
+    builder.inode(67, FILE, (2, 0, 0), &[], None);
+    let first = builder.dir_data(ROOT, 0, 100, &[(b".", 2, ROOT), (b"..", 2, ROOT), (TWINS[0], 1, 66)]);
+    let second = builder.dir_data(ROOT, 2, 102, &[(TWINS[1], 1, 67)]);
     let map = extents(&[(0, 100, 4), (leaf, 110, 2), (leaf + 2, 112, 4)]);
-    maker.inode(ROOT, DIR, (2, 4096, 3), &map, None);
+    builder.inode(ROOT, DIR, (2, 4096, 3), &map, None);
     let twins = hash::name(TWINS[0]);
     let (dot, dot_dot) = (hash::name(b"."), hash::name(b".."));
     let node = pairs((2, 1), &[(twins, leaf as u32 + 2), (twins, leaf as u32 + 4)]);
-    maker.tree_block(2048, (format::dabtree::NODE_MAGIC, ROOT, 110), (0, 0), &node);
+    builder.tree_block(2048, (format::dabtree::NODE_MAGIC, ROOT, 110), (0, 0), &node);
     // "a\x01" has the hash 0x3081, between "." and "..".
     assert!(dot < twins && dot_dot < twins);
     let left = pairs((3, 0), &[(dot, first[0]), (dot_dot, first[1]), (twins, first[2])]);
-    maker.tree_block(2048, (LEAFN_MAGIC, ROOT, 112), (0, leaf + 4), &left);
+    builder.tree_block(2048, (LEAFN_MAGIC, ROOT, 112), (0, leaf + 4), &left);
     let right = pairs((1, 0), &[(twins, second[0])]);
-    maker.tree_block(2048, (LEAFN_MAGIC, ROOT, 114), (back_of_second, right_of_second), &right);
-    maker
+    builder.tree_block(2048, (LEAFN_MAGIC, ROOT, 114), (back_of_second, right_of_second), &right);
+    builder
 }
 
 fn leaf_base() -> u64 {
-    leaf_space(&Maker::new())
+    leaf_space(&VolumeBuilder::new())
 }
 
 #[test]
 fn names_of_one_hash_are_found_across_leaves() {
-    let volume = maker(0, leaf_base() + 2).volume();
+    let volume = builder(0, leaf_base() + 2).volume();
     let root = volume.inode(volume.root()).unwrap();
     let find = |name: &[u8]| lookup(&volume, &root.dinode(), name).unwrap().map(|entry| entry.ino.get());
     assert_eq!(find(TWINS[0]), Some(66));
@@ -57,19 +57,19 @@ fn names_of_one_hash_are_found_across_leaves() {
 }
 
 #[test]
-fn a_chain_of_leaves_that_bites_its_tail_ends() {
+fn a_cycle_of_leaves_is_damage() {
     let leaf = leaf_base();
-    // A name of the same hash that is not there, so that the search goes on as long as leaves do.
+    // A missing name with the same hash, so that the search continues through all leaves.
     let absent = third_twin();
     for (right, back) in [(leaf + 4, leaf + 2), (leaf + 2, leaf + 2), (leaf + 2, 0), (leaf, leaf + 2)] {
-        let volume = maker(right, back).volume();
+        let volume = builder(right, back).volume();
         let root = volume.inode(volume.root()).unwrap();
         let error = lookup(&volume, &root.dinode(), &absent).unwrap_err();
         assert_eq!(error.errno(), errno::EFSCORRUPTED, "{error}");
     }
 }
 
-/// A third name of the twins' hash: of three bytes, whose first only sets bits that the second takes back.
+/// A third name with the hash of the twins.
 fn third_twin() -> Vec<u8> {
     let wanted = hash::name(TWINS[0]);
     (1..=255u8)
@@ -79,11 +79,11 @@ fn third_twin() -> Vec<u8> {
 }
 
 #[test]
-fn a_directory_block_with_a_hole_is_damage_and_the_whole_ones_before_it_are_read() {
-    let maker = maker(0, leaf_base() + 2);
+fn whole_directory_blocks_before_a_hole_are_read() {
+    let builder = builder(0, leaf_base() + 2);
     // The second directory block lacks its second half.
-    maker.inode(ROOT, DIR, (2, 4096, 1), &extents(&[(0, 100, 3)]), None);
-    let volume = maker.volume();
+    builder.inode(ROOT, DIR, (2, 4096, 1), &extents(&[(0, 100, 3)]), None);
+    let volume = builder.volume();
     let root = volume.inode(volume.root()).unwrap();
     let dinode = root.dinode();
     let mut walk = DirWalk::new(&volume, &dinode).unwrap();
@@ -93,10 +93,10 @@ fn a_directory_block_with_a_hole_is_damage_and_the_whole_ones_before_it_are_read
 }
 
 #[test]
-fn a_walk_goes_on_behind_a_damaged_block() {
-    let maker = maker(0, leaf_base() + 2);
-    maker.dir_data(99, 0, 100, &[]);
-    let volume = maker.volume();
+fn a_walk_continues_after_a_damaged_block() {
+    let builder = builder(0, leaf_base() + 2);
+    builder.dir_data(99, 0, 100, &[]);
+    let volume = builder.volume();
     let root = volume.inode(volume.root()).unwrap();
     let dinode = root.dinode();
     let mut walk = DirWalk::new(&volume, &dinode).unwrap();
@@ -107,8 +107,8 @@ fn a_walk_goes_on_behind_a_damaged_block() {
 }
 
 #[test]
-fn what_is_no_directory_is_refused() {
-    let volume = maker(0, leaf_base() + 2).volume();
+fn a_file_is_not_a_directory() {
+    let volume = builder(0, leaf_base() + 2).volume();
     let file = volume.inode(base::Ino(66)).unwrap();
     assert_eq!(entries(&volume, &file.dinode()).unwrap_err().errno(), errno::ENOTDIR);
     assert_eq!(lookup(&volume, &file.dinode(), b"a").unwrap_err().errno(), errno::ENOTDIR);

@@ -1,4 +1,4 @@
-//! Tests on small volumes made by hand. Volumes that the kernel made are compared in `proof/interop`.
+//! Tests on small volumes that are built here. `proof/interop` compares volumes made by the kernel.
 
 mod attrs;
 mod damage;

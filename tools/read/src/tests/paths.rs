@@ -1,38 +1,38 @@
-//! Paths: through symlinks, and never out of the volume.
+//! Path resolution, with symlinks that must not lead out of the volume.
 
 use base::errno;
 
-use super::volume::{FILE, Maker, ROOT};
-use crate::{Last, resolve};
+use super::volume::{FILE, ROOT, VolumeBuilder};
+use crate::{FinalSymlink, resolve};
 
-/// `/a/file`, and symlinks of all kinds beside it.
-fn tree() -> Maker {
-    let maker = Maker::new();
-    maker.shortform(
+/// `/a/file` and various symlinks.
+fn tree() -> VolumeBuilder {
+    let builder = VolumeBuilder::new();
+    builder.shortform(
         ROOT,
         ROOT,
         &[(b"a", 2, 65), (b"abs", 7, 67), (b"out", 7, 68), (b"x", 7, 69), (b"y", 7, 70), (b"slash", 7, 71)],
     );
-    maker.shortform(65, ROOT, &[(b"file", 1, 66), (b"up", 7, 72), (b"gone", 7, 73)]);
-    maker.inode(66, FILE, (2, 0, 0), &[], None);
-    maker.symlink(67, b"/a/file");
-    maker.symlink(68, b"../../../a//./up");
-    maker.symlink(69, b"y");
-    maker.symlink(70, b"x");
-    maker.symlink(71, b"a/");
-    maker.symlink(72, b"..");
-    maker.symlink(73, b"nothing");
-    maker
+    builder.shortform(65, ROOT, &[(b"file", 1, 66), (b"up", 7, 72), (b"gone", 7, 73)]);
+    builder.inode(66, FILE, (2, 0, 0), &[], None);
+    builder.symlink(67, b"/a/file");
+    builder.symlink(68, b"../../../a//./up");
+    builder.symlink(69, b"y");
+    builder.symlink(70, b"x");
+    builder.symlink(71, b"a/");
+    builder.symlink(72, b"..");
+    builder.symlink(73, b"nothing");
+    builder
 }
 
-fn ino(path: &str, last: Last) -> Result<u64, errno::Errno> {
+fn ino(path: &str, last: FinalSymlink) -> Result<u64, errno::Errno> {
     resolve(&tree().volume(), path.as_bytes(), last)
         .map(|inode| inode.ino().get())
         .map_err(|error| error.errno())
 }
 
 #[test]
-fn paths_lead_where_linux_would_go_in_a_changed_root() {
+fn paths_are_resolved_as_in_a_chroot() {
     for (path, expected) in [
         ("", Ok(ROOT)),
         ("/", Ok(ROOT)),
@@ -54,15 +54,15 @@ fn paths_lead_where_linux_would_go_in_a_changed_root() {
         ("x", Err(errno::ELOOP)),
         ("x/deeper", Err(errno::ELOOP)),
     ] {
-        assert_eq!(ino(path, Last::Follow), expected, "{path}");
+        assert_eq!(ino(path, FinalSymlink::Follow), expected, "{path}");
     }
     let long = "n".repeat(256);
-    assert_eq!(ino(&long, Last::Follow), Err(errno::ENAMETOOLONG));
-    assert_eq!(ino(&"a/../".repeat(1000), Last::Follow), Err(errno::ENAMETOOLONG));
+    assert_eq!(ino(&long, FinalSymlink::Follow), Err(errno::ENAMETOOLONG));
+    assert_eq!(ino(&"a/../".repeat(1000), FinalSymlink::Follow), Err(errno::ENAMETOOLONG));
 }
 
 #[test]
-fn the_last_symlink_may_be_kept() {
+fn the_last_symlink_can_be_returned_itself() {
     for (path, expected) in [
         ("abs", Ok(67)),
         ("x", Ok(69)),
@@ -72,12 +72,12 @@ fn the_last_symlink_may_be_kept() {
         ("a/up/abs", Ok(67)),
         ("a/gone/", Err(errno::ENOENT)),
     ] {
-        assert_eq!(ino(path, Last::Keep), expected, "{path}");
+        assert_eq!(ino(path, FinalSymlink::Keep), expected, "{path}");
     }
 }
 
 #[test]
 fn an_error_names_the_path() {
-    let error = resolve(&tree().volume(), b"a/nobody", Last::Follow).unwrap_err();
+    let error = resolve(&tree().volume(), b"a/nobody", FinalSymlink::Follow).unwrap_err();
     assert_eq!(error.to_string(), "a/nobody: no such file or directory");
 }

@@ -1,5 +1,5 @@
-//! A volume in memory, made by hand: one AG of 4096 blocks of 1 KiB, inodes of 512 bytes from block 32 on (the root is
-//! 64), directory blocks of 2 KiB. Nothing is there but what a test puts there; no free space trees, no inode trees.
+//! Builds a volume in memory: one AG of 4096 blocks of 1 KiB, inodes of 512 bytes from block 32 (the root is inode 64),
+//! directory blocks of 2 KiB. It contains only what a test writes, and no btrees of free space or inodes.
 
 use std::sync::{Arc, Mutex};
 
@@ -34,29 +34,29 @@ fn set_bytes(bytes: &mut [u8], fields: &[Field], name: &str, value: &[u8]) {
     bytes[field.offset..field.offset + field.size].copy_from_slice(value);
 }
 
-/// A structure with a checksum: where it lies, its bytes, and where its checksum lies.
+/// A structure with a checksum.
 #[derive(Clone)]
-pub(crate) struct Piece {
+pub(crate) struct Structure {
     pub offset: u64,
     pub bytes: Vec<u8>,
     pub crc_offset: usize,
 }
 
-/// The volume in the making.
-pub(crate) struct Maker {
+/// Builds the volume.
+pub(crate) struct VolumeBuilder {
     device: Arc<MemoryDevice>,
-    pub pieces: Mutex<Vec<Piece>>,
+    pub structures: Mutex<Vec<Structure>>,
     geometry: Geometry,
 }
 
-/// What an inode's attribute fork holds.
+/// An attribute fork.
 pub(crate) struct AttrFork {
     pub format: u8,
     pub extents: u16,
     pub bytes: Vec<u8>,
 }
 
-impl Maker {
+impl VolumeBuilder {
     pub(crate) fn new() -> Self {
         let device = Arc::new(MemoryDevice::new(4096 * BLOCK as u64));
         let mut sb = vec![0; 512];
@@ -89,7 +89,7 @@ impl Maker {
         device.write_at(0, &sb, Durability::Buffered).expect("room");
         let geometry =
             Volume::open(Arc::clone(&device) as Arc<dyn Device>).expect("a volume").geometry().clone();
-        Self { device, pieces: Mutex::default(), geometry }
+        Self { device, structures: Mutex::default(), geometry }
     }
 
     pub(crate) fn volume(&self) -> Volume {
@@ -100,19 +100,19 @@ impl Maker {
         &self.geometry
     }
 
-    /// Writes a structure with its checksum made right.
-    pub(crate) fn put(&self, mut piece: Piece) {
-        checksum::store(&mut piece.bytes, piece.crc_offset);
-        self.device.write_at(piece.offset, &piece.bytes, Durability::Buffered).expect("room");
-        self.pieces.lock().expect("a lock").push(piece);
+    /// Writes a structure with a correct checksum.
+    pub(crate) fn put(&self, mut structure: Structure) {
+        checksum::store(&mut structure.bytes, structure.crc_offset);
+        self.device.write_at(structure.offset, &structure.bytes, Durability::Buffered).expect("room");
+        self.structures.lock().expect("a lock").push(structure);
     }
 
-    /// Writes a block (or several) that begins at a disk block.
+    /// Writes one or more blocks at a disk block.
     pub(crate) fn block(&self, block: u64, bytes: Vec<u8>, crc_offset: usize) {
-        self.put(Piece { offset: block * BLOCK as u64, bytes, crc_offset });
+        self.put(Structure { offset: block * BLOCK as u64, bytes, crc_offset });
     }
 
-    /// An inode; `format` 1 local, 2 extents.
+    /// Writes an inode in format 1 (local) or 2 (extents).
     pub(crate) fn inode(
         &self,
         ino: u64,
@@ -146,14 +146,14 @@ impl Maker {
             set(&mut bytes, f, "naextents", attr.extents.into());
             bytes[176 + at..176 + at + attr.bytes.len()].copy_from_slice(&attr.bytes);
         }
-        self.put(Piece { offset: ino * 512, bytes, crc_offset: format::inode::CRC_OFFSET });
+        self.put(Structure { offset: ino * 512, bytes, crc_offset: format::inode::CRC_OFFSET });
     }
 
     pub(crate) fn symlink(&self, ino: u64, target: &[u8]) {
         self.inode(ino, LINK, (1, target.len() as u64, 0), target, None);
     }
 
-    /// A directory within its inode: names, types, inodes.
+    /// Writes a shortform directory. Entries are name, file type and inode number.
     pub(crate) fn shortform(&self, ino: u64, parent: u64, entries: &[(&[u8], u8, u64)]) {
         let mut bytes = vec![entries.len() as u8, 0];
         bytes.extend((parent as u32).to_be_bytes());
@@ -167,7 +167,7 @@ impl Maker {
         self.inode(ino, DIR, (1, bytes.len() as u64, 0), &bytes, None);
     }
 
-    /// A block of directory entries (`XDD3`) at a disk block. Returns the address of each entry.
+    /// Writes a directory data block (`XDD3`) at a disk block. Returns the address of each entry.
     pub(crate) fn dir_data(
         &self,
         owner: u64,
@@ -207,7 +207,7 @@ impl Maker {
         set_bytes(bytes, f, "uuid", &UUID);
     }
 
-    /// A block of a hash tree of `size` bytes, with its header; the caller adds the rest.
+    /// Writes a block of a hash btree of `size` bytes. `rest` follows its header.
     pub(crate) fn tree_block(
         &self,
         size: usize,
@@ -228,7 +228,7 @@ impl Maker {
     }
 }
 
-/// Extents as they lie in an inode: logical block, disk block, count.
+/// Encodes extents: logical block, disk block, count.
 pub(crate) fn extents(list: &[(u64, u64, u64)]) -> Vec<u8> {
     list.iter()
         .flat_map(|(offset, start, count)| {
@@ -244,7 +244,7 @@ pub(crate) fn extents(list: &[(u64, u64, u64)]) -> Vec<u8> {
         .collect()
 }
 
-/// Counts of a leaf or node, then pairs of numbers.
+/// The part of a leaf or node after the common header: its counts, then pairs of numbers.
 pub(crate) fn pairs(counts: (u16, u16), list: &[(u32, u32)]) -> Vec<u8> {
     let mut bytes = [counts.0.to_be_bytes(), counts.1.to_be_bytes()].concat();
     bytes.extend([0; 4]);
@@ -256,6 +256,6 @@ pub(crate) fn pairs(counts: (u16, u16), list: &[(u32, u32)]) -> Vec<u8> {
 }
 
 /// The first logical block of a directory's leaves.
-pub(crate) fn leaf_space(maker: &Maker) -> u64 {
-    DirSpace::Leaf.first_block(maker.geometry()).get()
+pub(crate) fn leaf_space(builder: &VolumeBuilder) -> u64 {
+    DirSpace::Leaf.first_block(builder.geometry()).get()
 }

@@ -8,7 +8,7 @@ use base::time::Time;
 use base::{Ino, errno};
 use format::inode::FileType;
 use format::timestamp::Timestamp;
-use read::{Inode, Last, Listing, Metadata, Volume, read_at, read_link, resolve};
+use read::{FinalSymlink, Inode, Listing, Metadata, Volume, read_at, read_link, resolve};
 use transfer::extract::{DataRuns, FileInfo, is_safe};
 use xebec::DeviceNumber;
 
@@ -30,7 +30,7 @@ pub struct Folder {
 }
 
 fn find(image: &Image, at: &At<Folder>, follow: bool) -> read::Result<Option<Inode>> {
-    let last = if follow { Last::Follow } else { Last::Keep };
+    let last = if follow { FinalSymlink::Follow } else { FinalSymlink::Keep };
     let found = match &at.dir {
         Some(dir) => match dir.names.get(&at.name) {
             None => return Ok(None),
