@@ -12,7 +12,7 @@ use crate::volume::Volume;
 /// Iterator over the extents of a fork from a logical block on. Stops after the first error.
 ///
 /// # Invariants
-/// Each extent begins at or behind the end of the previous one, and each leaf must move the walk forward, so that it
+/// Each extent begins at or after the end of the previous one, and each leaf must move the walk forward, so that it
 /// ends also in a damaged tree. One block per level is kept.
 pub struct ExtentWalk<'v> {
     volume: &'v Volume,
@@ -60,10 +60,10 @@ impl<'v> ExtentWalk<'v> {
         Ok(walk)
     }
 
-    /// Seeks to the extent that contains `from`, or to the first behind it.
+    /// Seeks to the extent that contains `from`, or to the first one after it.
     fn seek(&mut self, from: FileBlock) -> Result<()> {
         while let Some(node) = self.path.last_mut() {
-            // The last child whose first key is not behind `from`; the first child where all are.
+            // The last child whose first key is at most `from`, or the first child.
             node.next = node.keys.partition_point(|key| *key <= from.get()).saturating_sub(1);
             let at_leaf = node.level == 1;
             self.descend()?;

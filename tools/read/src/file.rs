@@ -36,7 +36,7 @@ pub enum Segment {
 pub struct Segments<'v> {
     volume: &'v Volume,
     extents: ExtentWalk<'v>,
-    /// The next extent, which begins behind `at`.
+    /// The next extent, which begins after `at`.
     pending: Option<Extent>,
     at: u64,
     size: u64,
@@ -76,7 +76,7 @@ impl<'v> Segments<'v> {
             self.at = self.size;
             return Ok(Some(Segment::Hole { offset, length: self.size - offset }));
         };
-        // 54 bits of block and 16 of shift can exceed 64 bits; such an extent lies behind any size.
+        // 54 bits of block and 16 of shift can exceed 64 bits; such an extent is beyond any size.
         let bytes = |block: FileBlock| block.get().saturating_mul(1 << log);
         let (start, end) = (bytes(extent.offset), bytes(extent.end()).min(self.size));
         if start > offset {
@@ -89,7 +89,7 @@ impl<'v> Segments<'v> {
         if extent.unwritten {
             return Ok(Some(Segment::Hole { offset, length }));
         }
-        // Extents have been verified to lie on the volume.
+        // Extents have been verified to be on the volume.
         let device_start = self.volume.geometry().fs_block_offset(extent.start).unwrap_or(0);
         Ok(Some(Segment::Data { offset, length, device_offset: device_start + (offset - start) }))
     }

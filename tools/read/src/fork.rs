@@ -34,11 +34,11 @@ impl<'a> ForkReader<'a> {
             let start = FsBlock(extent.start.get() + skip);
             let bytes = (extent.count - skip).saturating_mul(u64::from(geometry.block_size));
             let take = usize::try_from(bytes).unwrap_or(usize::MAX).min(rest.len());
-            let (part, behind) = rest.split_at_mut(take);
+            let (part, tail) = rest.split_at_mut(take);
             self.volume.read_blocks(start, part)?;
             first.get_or_insert(start);
             at = FileBlock(at.get() + (take as u64).div_ceil(u64::from(geometry.block_size)));
-            rest = behind;
+            rest = tail;
         }
         Ok(self.identity(block, first.unwrap_or_default()))
     }

@@ -95,7 +95,7 @@ enum Body<'b> {
 }
 
 impl<'b> AttrBatch<'b> {
-    /// The attributes. A damaged one yields an error, and the walk continues behind it as long as lengths are
+    /// The attributes. A damaged one yields an error, and the walk continues after it as long as lengths are
     /// valid.
     pub fn attrs(&self) -> impl Iterator<Item = Result<Attr<'b>>> + use<'b> {
         let place = self.place;

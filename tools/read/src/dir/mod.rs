@@ -43,7 +43,7 @@ impl From<DirEntry<'_>> for OwnedEntry {
     }
 }
 
-/// All entries except `.` and `..`, in disk order. Fails at the first damage; to continue behind it, use
+/// All entries except `.` and `..`, in disk order. Fails at the first damage; to continue after it, use
 /// [`DirWalk`].
 ///
 /// # Errors

@@ -232,7 +232,7 @@ enum Body<'b> {
 }
 
 impl<'b> Batch<'b> {
-    /// The entries, including `.` and `..` in every format. A damaged entry yields an error; the walk continues behind
+    /// The entries, including `.` and `..` in every format. A damaged entry yields an error; the walk continues after
     /// it as long as lengths are valid.
     pub fn entries(&self) -> impl Iterator<Item = Result<DirEntry<'b>>> + use<'b> {
         let place = self.place;
