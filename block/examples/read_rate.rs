@@ -1,17 +1,16 @@
 //! Compares the ways of reading one file: `cargo run --release -p xebec-block --example read_rate -- FILE [KIB]`.
 //!
-//! Every byte of FILE is read in pieces of KIB (32) by 2 threads, in random order, one by one and in batches,
-//! through pread and io_uring, buffered with the file in the page cache, buffered without, and direct.
-//! Prints the median of 5 runs in MiB/s.
+//! Reads all of FILE in pieces of KIB (default 32) with 2 threads, in random order, one by one and in batches, with pread
+//! and io_uring: buffered with the file in the page cache, buffered without, and with direct I/O. Prints the median of 5
+//! runs in MiB/s.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::{Advice, fadvise};
-use xebec_block::{AlignedBuf, Device, Io, OpenOptions, ReadRequest, open_file};
+use xebec_block::{AlignedBuf, Device, FileDevice, Io, OpenOptions, ReadRequest};
 
 const THREADS: usize = 2;
 
@@ -21,13 +20,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let piece = std::env::args().nth(2).map_or(Ok(32), |kib| kib.parse::<usize>())? << 10;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{:<9} {:<6} {:>6} {:>10}", "cache", "io", "batch", "MiB/s")?;
-    for (cache, direct, drop) in [("warm", false, false), ("cold", false, true), ("direct", true, false)] {
+    for (cache, direct, drop_cache) in
+        [("warm", false, false), ("cold", false, true), ("direct", true, false)]
+    {
         for batch in [1, 8, 32, 128] {
             for io in [Io::Pread, Io::Uring] {
-                let device = open_file(path, &OpenOptions { direct, io, ..OpenOptions::default() })?;
+                let device = FileDevice::open(path, &OpenOptions { direct, io, ..OpenOptions::default() })?;
                 let mut rates = (0..5)
                     .map(|_| {
-                        if drop {
+                        if drop_cache {
                             fadvise(File::open(path)?, 0, None, Advice::DontNeed)?;
                         }
                         rate(&device, piece, batch)
@@ -47,16 +48,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Reads the whole device once and returns the rate in MiB/s.
-fn rate(device: &Arc<dyn Device>, piece: usize, batch: usize) -> Result<f64, Box<dyn std::error::Error>> {
+fn rate(device: &FileDevice, piece: usize, batch: usize) -> Result<f64, Box<dyn std::error::Error>> {
     let pieces = device.size() / piece as u64;
     let start = Instant::now();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS as u64)
             .map(|thread| {
                 scope.spawn(move || {
-                    // A prime stride visits every piece once, in no order that read-ahead could guess.
-                    let mine = (thread..pieces).step_by(THREADS).map(|i| i * 7919 % pieces * piece as u64);
-                    read_all(device, piece, batch, mine.collect())
+                    // A prime stride visits each piece once, in an order that readahead cannot predict.
+                    let offsets = (thread..pieces).step_by(THREADS).map(|i| i * 7919 % pieces * piece as u64);
+                    read_all(device, piece, batch, offsets.collect())
                 })
             })
             .collect();
@@ -65,12 +66,7 @@ fn rate(device: &Arc<dyn Device>, piece: usize, batch: usize) -> Result<f64, Box
     Ok(device.size() as f64 / (1 << 20) as f64 / start.elapsed().as_secs_f64())
 }
 
-fn read_all(
-    device: &Arc<dyn Device>,
-    piece: usize,
-    batch: usize,
-    offsets: Vec<u64>,
-) -> Result<(), &'static str> {
+fn read_all(device: &FileDevice, piece: usize, batch: usize, offsets: Vec<u64>) -> Result<(), &'static str> {
     let mut buffer = AlignedBuf::zeroed(batch * piece);
     for group in offsets.chunks(batch) {
         let bufs = buffer.chunks_mut(piece);

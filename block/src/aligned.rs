@@ -1,27 +1,27 @@
-//! Memory whose address is aligned, as direct I/O demands.
+//! Aligned memory for direct I/O.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-/// The alignment that serves every device: a page, which is also the largest logical sector.
+/// An alignment that every device accepts: a page, which is also the largest logical sector.
 pub const ALIGNMENT: usize = 4096;
 
 /// A zeroed byte buffer of fixed length whose address is a multiple of [`ALIGNMENT`].
 ///
-/// Given to a direct device at aligned offsets, it saves the copy through a bounce buffer.
+/// Direct I/O at aligned offsets needs no bounce buffer for it.
 pub struct AlignedBuf {
     start: NonNull<u8>,
     length: usize,
 }
 
-// SAFETY: the buffer owns its memory and hands it out by the ordinary rules of references, as Box<[u8]> does.
+// SAFETY: the buffer owns its memory and follows the rules of references, like Box<[u8]>.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: as above; a shared reference gives only `&[u8]`.
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// A zeroed buffer of `length` bytes. Aborts, as `Vec` does, when memory is exhausted.
+    /// A zeroed buffer of `length` bytes. Aborts if memory is exhausted, like `Vec`.
     pub fn zeroed(length: usize) -> Self {
         let layout = Self::layout(length);
         // SAFETY: the layout's size is not zero (see `layout`).
@@ -32,12 +32,12 @@ impl AlignedBuf {
         }
     }
 
-    /// Where its memory begins, for who hands out parts of it.
-    pub(crate) fn start(&mut self) -> NonNull<u8> {
+    /// The address of the memory, for a pool.
+    pub(crate) fn as_non_null(&mut self) -> NonNull<u8> {
         self.start
     }
 
-    /// At least one byte, so that an empty buffer too has an allocation that `drop` can release.
+    /// At least one byte, so that `drop` can release an empty buffer, too.
     fn layout(length: usize) -> Layout {
         Layout::from_size_align(length.max(1), ALIGNMENT)
             .unwrap_or_else(|_| handle_alloc_error(Layout::new::<u8>()))
@@ -46,7 +46,7 @@ impl AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        // SAFETY: `start` came from `alloc_zeroed` with this very layout and is released once.
+        // SAFETY: `start` came from `alloc_zeroed` with the same layout and is released once.
         unsafe { dealloc(self.start.as_ptr(), Self::layout(self.length)) }
     }
 }

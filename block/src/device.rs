@@ -1,16 +1,16 @@
-//! The one trait of this layer: a random-access byte device.
+//! The trait of this layer: a random-access byte device.
 //!
 //! # Invariants
 //! - Offsets and lengths are bytes. A transfer is exact: it moves every byte or returns an error.
-//! - The size of a device changes by [`Device::set_size`] and [`Device::look_again`] alone.
-//! - Implementations are shared by threads without outside locking. Transfers that overlap in time and
-//!   range are atomic by logical sector at most.
-//! - What `write_at` acknowledged as [`Durability::Buffered`] is visible to later reads at once and
-//!   stable after the next `flush`; as [`Durability::Fua`] it is stable on return.
+//! - The size of a device changes only by [`Device::set_size`] and [`Device::refresh_size`].
+//! - Threads share a device without external locking. Transfers that overlap in time and range are atomic per logical
+//!   sector at most.
+//! - Data of a `write_at` with [`Durability::Buffered`] is visible to reads when it returns, and stable after the next
+//!   `flush`; with [`Durability::Fua`] it is stable when it returns.
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::ops::Deref;
 
 use crate::aligned::AlignedBuf;
 use crate::error::{DeviceError, Operation};
@@ -20,16 +20,16 @@ use crate::error::{DeviceError, Operation};
 pub enum Durability {
     /// Stable after the next [`Device::flush`] that begins after the write returned.
     Buffered,
-    /// Forced unit access: this write is stable when the call returns. It says nothing of earlier writes.
+    /// Forced unit access: this write is stable when the call returns. Earlier writes may not be.
     Fua,
 }
 
-/// One read of a batch given to [`Device::read_many`].
+/// One read of a batch ([`Device::read_many`]).
 #[derive(Debug)]
 pub struct ReadRequest<'a> {
-    /// Where to read, in bytes from the start of the device.
+    /// Offset in bytes.
     pub offset: u64,
-    /// Filled wholly.
+    /// Buffer to fill.
     pub buf: &'a mut [u8],
 }
 
@@ -40,12 +40,12 @@ impl<'a> ReadRequest<'a> {
     }
 }
 
-/// One write of a batch given to [`Device::write_many`].
+/// One write of a batch ([`Device::write_many`]).
 #[derive(Debug, Clone, Copy)]
 pub struct WriteRequest<'a> {
-    /// Where to write, in bytes from the start of the device.
+    /// Offset in bytes.
     pub offset: u64,
-    /// Written wholly.
+    /// Data to write.
     pub buf: &'a [u8],
 }
 
@@ -58,142 +58,136 @@ impl<'a> WriteRequest<'a> {
 
 /// A random-access byte device. All offsets and lengths are in bytes.
 pub trait Device: Send + Sync {
-    /// The size in bytes, as it was opened or last [set](Self::set_size). It need not be a multiple of the sector size.
+    /// The size in bytes, as of opening or of the last [`set_size`](Self::set_size) or
+    /// [`refresh_size`](Self::refresh_size). It need not be a multiple of the sector size.
     fn size(&self) -> u64;
 
     /// 512 or 4096: the unit of atomic writes and, for direct I/O, of alignment.
     fn logical_sector_size(&self) -> u32;
 
-    /// Whether every write will be refused.
+    /// Whether all writes are refused.
     fn is_read_only(&self) -> bool;
 
-    /// Fills `buf` from `offset`. No alignment is asked of the caller.
+    /// Fills `buf` from `offset`. Neither needs to be aligned.
     ///
     /// # Errors
-    /// [`DeviceError::PastEnd`] where the range does not lie within the device, and what the medium reports.
-    /// After an error the contents of `buf` are unspecified.
+    /// [`DeviceError::PastEnd`] if the range is not within the device; errors of the medium. After an error the contents
+    /// of `buf` are unspecified.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Writes all of `buf` at `offset`, stable as `how` asks.
+    /// Writes all of `buf` at `offset`.
     ///
     /// # Errors
-    /// [`DeviceError::PastEnd`], [`DeviceError::ReadOnly`], [`DeviceError::Unaligned`] (direct I/O only) and
-    /// what the medium reports. After an error each sector of the range may hold old or new bytes.
-    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError>;
+    /// [`DeviceError::PastEnd`], [`DeviceError::ReadOnly`], [`DeviceError::Unaligned`] (direct I/O only); errors of the
+    /// medium. After an error each sector of the range may contain old or new data.
+    fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError>;
 
-    /// Makes every write that returned before this call stable.
+    /// Makes every write stable that returned before this call.
     ///
     /// # Errors
-    /// What the medium reports. Writes since the last good flush may then be lost: a retry proves nothing.
+    /// Errors of the medium. Writes since the last successful flush may be lost then; a successful retry does not prove
+    /// the contrary.
     fn flush(&self) -> Result<(), DeviceError>;
 
-    /// The size that the medium has now, where it became larger by other hands (a volume of LVM, a file): from then on
-    /// it is this device's.
+    /// Updates and returns the size if the medium has become larger (a logical volume, a file).
     ///
     /// # Errors
-    /// What the system reports.
-    fn look_again(&self) -> Result<u64, DeviceError> {
+    /// Errors of the system.
+    fn refresh_size(&self) -> Result<u64, DeviceError> {
         Ok(self.size())
     }
 
-    /// Makes the device longer, by zeros, or shorter: a file. Whoever makes it shorter knows that nobody uses its end.
+    /// Extends a file with zeros, or truncates it. Before truncating, the caller must make sure that its end is unused.
     ///
     /// # Errors
-    /// [`DeviceError::Io`] with [`Operation::Resize`], where the medium has the size that it has: a block device, a
-    /// partition, a container.
+    /// [`DeviceError::Io`] with [`Operation::Resize`] if the medium has a fixed size: a block device, a partition, a
+    /// container.
     fn set_size(&self, size: u64) -> Result<(), DeviceError> {
-        let source = io::Error::new(io::ErrorKind::Unsupported, "only that of an image file can");
+        let source = io::Error::new(io::ErrorKind::Unsupported, "only image files can be resized");
         Err(DeviceError::Io {
             device: self.describe().into(),
-            what: Operation::Resize,
+            operation: Operation::Resize,
             offset: 0,
             length: size,
             source,
         })
     }
 
-    /// Fills every request, in whatever order suits the device; the slice keeps the caller's order.
+    /// Fills the buffers of all requests, in any order; the slice keeps the caller's order.
     ///
     /// # Errors
-    /// The first error met. The contents of every buffer are then unspecified: a caller that must know
-    /// which request failed reads them again one by one.
+    /// The first error. The contents of all buffers are unspecified then: to find out which request failed, read them
+    /// one by one.
     fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
         reads.iter_mut().try_for_each(|read| self.read_at(read.offset, read.buf))
     }
 
-    /// Makes a range read as zeros, giving its space back where the medium can. Stable after the next flush, as a
-    /// buffered write.
+    /// Makes a range read as zeros, and deallocates it if the medium can. Stable after the next flush, like a buffered
+    /// write.
     ///
     /// # Errors
-    /// As [`Device::write_at`].
+    /// The errors of [`Device::write_at`].
     fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
         write_zeros(self, offset, length)
     }
 
-    /// Tells that nobody wants the contents of a range any more. Returns whether it now reads as zeros; where it does
-    /// not, its contents are unspecified. A medium that cannot use the hint leaves everything as it is.
+    /// A hint that the contents of a range are no longer needed. Returns whether it reads as zeros now; otherwise its
+    /// contents are unspecified. A medium that does not support it changes nothing.
     ///
     /// # Errors
-    /// [`DeviceError::PastEnd`] and [`DeviceError::ReadOnly`]; that the medium refuses the hint is no error.
+    /// [`DeviceError::PastEnd`] and [`DeviceError::ReadOnly`]. It is no error if the medium refuses the hint.
     fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
-        refuse_change(self, offset, length)?;
+        check_write(self, offset, length)?;
         Ok(false)
     }
 
-    /// Writes every request, in whatever order suits the device, as [`Durability::Buffered`]. Requests do not overlap.
+    /// Writes all requests, in any order, with [`Durability::Buffered`]. Requests must not overlap.
     ///
     /// # Errors
-    /// The first error met. Any of the requests may then have been written, wholly or in part: a caller that must know
-    /// which one failed writes them again one by one.
+    /// The first error. Any of the requests may have been written then, completely or in part: to find out which one
+    /// failed, write them one by one.
     fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
-        writes.iter().try_for_each(|write| self.write_at(write.offset, write.buf, Durability::Buffered))
+        write_each(self, writes)
     }
 
-    /// Writes parts that follow each other from `offset` on, with one operation where the medium can, as
-    /// [`Durability::Buffered`].
+    /// Writes consecutive parts from `offset` on, with one operation if the medium can, with [`Durability::Buffered`].
     ///
     /// # Errors
-    /// As [`Device::write_at`]; parts may then have been written.
+    /// The errors of [`Device::write_at`]; some parts may have been written then.
     fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
-        let mut at = offset;
-        parts.iter().try_for_each(|part| {
-            self.write_at(at, part, Durability::Buffered)?;
-            at = at.saturating_add(part.len() as u64);
-            Ok(())
-        })
+        write_parts(self, offset, parts)
     }
 
-    /// A hint: what was written to a range as [`Durability::Buffered`] is to be on its way to the medium from now on,
-    /// so that a later flush finds less to do. Waits for nothing.
-    fn start_writing(&self, offset: u64, length: u64) {
+    /// A hint to start writeback of buffered writes in a range, so that a later flush has less to do. Does not wait.
+    fn start_writeback(&self, offset: u64, length: u64) {
         let _ = (offset, length);
     }
 
-    /// The path and the chain of containers, for messages: `disk.qcow2 (qcow2), partition 2`.
+    /// The path and the containers, for messages: `disk.qcow2 (qcow2), partition 2`.
     fn describe(&self) -> String;
 }
 
-/// So that whatever holds a device can derive `Debug`.
+/// So that types that contain a device can derive `Debug`.
 impl fmt::Debug for dyn Device + '_ {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({}, {} bytes)", self.describe(), self.size())
     }
 }
 
-/// Zeros that are written at once.
+/// Bytes of zeros per write.
 const ZEROS: usize = 1 << 20;
 
-/// Writes zeros, for devices that know nothing better.
+/// Writes zeros: for devices without a better way.
 pub(crate) fn write_zeros<D: Device + ?Sized>(
     device: &D,
     offset: u64,
     length: u64,
 ) -> Result<(), DeviceError> {
-    refuse_change(device, offset, length)?;
+    check_write(device, offset, length)?;
     let zeros = AlignedBuf::zeroed(length.min(ZEROS as u64) as usize);
     let mut done = 0;
     while done < length {
-        // At most `ZEROS`, as the buffer is.
+        // At most `ZEROS`, the length of the buffer.
         let piece = zeros.get(..(length - done).min(ZEROS as u64) as usize).unwrap_or(&zeros);
         device.write_at(offset + done, piece, Durability::Buffered)?;
         done += piece.len() as u64;
@@ -201,8 +195,29 @@ pub(crate) fn write_zeros<D: Device + ?Sized>(
     Ok(())
 }
 
-/// Refuses to change a range that does not lie within `device`, or any of one that is read-only.
-pub(crate) fn refuse_change<D: Device + ?Sized>(
+/// [`Device::write_many`] with single writes.
+pub(crate) fn write_each<D: Device + ?Sized>(
+    device: &D,
+    writes: &[WriteRequest<'_>],
+) -> Result<(), DeviceError> {
+    writes.iter().try_for_each(|write| device.write_at(write.offset, write.buf, Durability::Buffered))
+}
+
+/// [`Device::write_vectored`] with single writes.
+pub(crate) fn write_parts<D: Device + ?Sized>(
+    device: &D,
+    mut offset: u64,
+    parts: &[&[u8]],
+) -> Result<(), DeviceError> {
+    parts.iter().try_for_each(|part| {
+        device.write_at(offset, part, Durability::Buffered)?;
+        offset = offset.saturating_add(part.len() as u64);
+        Ok(())
+    })
+}
+
+/// Refuses to change a range that is not within `device`, or a device that is read-only.
+pub(crate) fn check_write<D: Device + ?Sized>(
     device: &D,
     offset: u64,
     length: u64,
@@ -213,82 +228,92 @@ pub(crate) fn refuse_change<D: Device + ?Sized>(
     check_long_range(device, Operation::Write, offset, length)
 }
 
-/// Refuses a transfer that does not lie within `device`.
+/// Refuses a transfer that is not within `device`.
 pub(crate) fn check_range<D: Device + ?Sized>(
     device: &D,
-    what: Operation,
+    operation: Operation,
     offset: u64,
     length: usize,
 ) -> Result<(), DeviceError> {
-    check_long_range(device, what, offset, length as u64)
+    check_long_range(device, operation, offset, length as u64)
 }
 
 fn check_long_range<D: Device + ?Sized>(
     device: &D,
-    what: Operation,
+    operation: Operation,
     offset: u64,
     length: u64,
 ) -> Result<(), DeviceError> {
     let size = device.size();
     match offset.checked_add(length) {
         Some(end) if end <= size => Ok(()),
-        _ => Err(DeviceError::PastEnd { device: device.describe().into(), what, offset, length, size }),
+        _ => Err(DeviceError::PastEnd { device: device.describe().into(), operation, offset, length, size }),
     }
 }
 
-macro_rules! forward_device {
-    ($(#[$meta:meta])* $type:ty) => {
-        $(#[$meta])*
-        impl<T: Device + ?Sized> Device for $type {
-            fn size(&self) -> u64 {
-                (**self).size()
-            }
-            fn logical_sector_size(&self) -> u32 {
-                (**self).logical_sector_size()
-            }
-            fn is_read_only(&self) -> bool {
-                (**self).is_read_only()
-            }
-            fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-                (**self).read_at(offset, buf)
-            }
-            fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
-                (**self).write_at(offset, buf, how)
-            }
-            fn flush(&self) -> Result<(), DeviceError> {
-                (**self).flush()
-            }
-            fn look_again(&self) -> Result<u64, DeviceError> {
-                (**self).look_again()
-            }
-            fn set_size(&self, size: u64) -> Result<(), DeviceError> {
-                (**self).set_size(size)
-            }
-            fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
-                (**self).read_many(reads)
-            }
-            fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
-                (**self).zero(offset, length)
-            }
-            fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
-                (**self).discard(offset, length)
-            }
-            fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
-                (**self).write_many(writes)
-            }
-            fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
-                (**self).write_vectored(offset, parts)
-            }
-            fn start_writing(&self, offset: u64, length: u64) {
-                (**self).start_writing(offset, length);
-            }
-            fn describe(&self) -> String {
-                (**self).describe()
-            }
-        }
-    };
-}
+/// References, `Box` and `Arc` of a device are devices.
+impl<P> Device for P
+where
+    P: Deref + Send + Sync,
+    P::Target: Device,
+{
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
 
-forward_device!(Arc<T>);
-forward_device!(&T);
-forward_device!(Box<T>);
+    fn logical_sector_size(&self) -> u32 {
+        (**self).logical_sector_size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        (**self).is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        (**self).read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        (**self).write_at(offset, buf, durability)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        (**self).flush()
+    }
+
+    fn refresh_size(&self) -> Result<u64, DeviceError> {
+        (**self).refresh_size()
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        (**self).set_size(size)
+    }
+
+    fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
+        (**self).read_many(reads)
+    }
+
+    fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        (**self).zero(offset, length)
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
+        (**self).discard(offset, length)
+    }
+
+    fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
+        (**self).write_many(writes)
+    }
+
+    fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
+        (**self).write_vectored(offset, parts)
+    }
+
+    fn start_writeback(&self, offset: u64, length: u64) {
+        (**self).start_writeback(offset, length);
+    }
+
+    fn describe(&self) -> String {
+        (**self).describe()
+    }
+}

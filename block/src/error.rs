@@ -1,20 +1,22 @@
-//! What can go wrong with a device, worded as help, each with an errno for front ends that need one.
+//! Errors of a device, with an errno and a message that says what to do.
 
 use std::fmt;
 use std::io;
 
 use rustix::io::Errno;
 
-/// What was being done when a device failed.
+/// An operation of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// A read of a byte range.
+    /// Read of a range.
     Read,
-    /// A write of a byte range.
+    /// Write of a range.
     Write,
-    /// A flush of the whole device; its range is empty.
+    /// Flush of the whole device; its range is empty.
     Flush,
-    /// A change of its size; the length is the new one.
+    /// Discard of a range.
+    Discard,
+    /// Change of the size; the length is the new one.
     Resize,
 }
 
@@ -24,21 +26,22 @@ impl fmt::Display for Operation {
             Self::Read => "read",
             Self::Write => "write",
             Self::Flush => "flush",
+            Self::Discard => "discard",
             Self::Resize => "resize",
         })
     }
 }
 
-/// A transfer that failed. `device` is [`Device::describe`](crate::Device::describe); offsets and lengths are bytes.
+/// An operation that failed. `device` is [`Device::describe`](crate::Device::describe); offsets and lengths are bytes.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The range does not lie within the device: mostly an image cut short, or a damaged pointer.
+    /// The range is not within the device: mostly because of a truncated image or a damaged pointer.
     PastEnd {
         /// The device.
         device: Box<str>,
-        /// Read or write.
-        what: Operation,
+        /// The operation.
+        operation: Operation,
         /// Start of the range.
         offset: u64,
         /// Length of the range.
@@ -46,7 +49,7 @@ pub enum DeviceError {
         /// Size of the device.
         size: u64,
     },
-    /// The file ended before the size that it had when it was opened.
+    /// The file is shorter than when it was opened.
     Shrunk {
         /// The device.
         device: Box<str>,
@@ -54,10 +57,10 @@ pub enum DeviceError {
         offset: u64,
         /// Length of the read.
         length: u64,
-        /// How many of these bytes were still there.
-        got: u64,
+        /// Bytes that were read.
+        read: u64,
     },
-    /// A write to a device that was opened read-only, or that can only be read.
+    /// A write to a device that is read-only.
     ReadOnly {
         /// The device.
         device: Box<str>,
@@ -66,7 +69,7 @@ pub enum DeviceError {
         /// Length of the write.
         length: u64,
     },
-    /// A direct write whose range is not made of whole sectors.
+    /// A direct write of partial sectors.
     Unaligned {
         /// The device.
         device: Box<str>,
@@ -74,35 +77,35 @@ pub enum DeviceError {
         offset: u64,
         /// Length of the write.
         length: u64,
-        /// The unit that both must be a multiple of.
+        /// Both must be a multiple of this.
         alignment: u32,
     },
-    /// The system, or a container above it, reported an error.
+    /// An error of the system or of a container.
     Io {
         /// The device.
         device: Box<str>,
-        /// What failed.
-        what: Operation,
+        /// The operation.
+        operation: Operation,
         /// Start of the range.
         offset: u64,
         /// Length of the range.
         length: u64,
-        /// The error as reported.
+        /// The error.
         source: io::Error,
     },
 }
 
 impl DeviceError {
-    /// What was being done.
-    pub fn what(&self) -> Operation {
+    /// The operation that failed.
+    pub fn operation(&self) -> Operation {
         match self {
-            Self::PastEnd { what, .. } | Self::Io { what, .. } => *what,
+            Self::PastEnd { operation, .. } | Self::Io { operation, .. } => *operation,
             Self::Shrunk { .. } => Operation::Read,
             Self::ReadOnly { .. } | Self::Unaligned { .. } => Operation::Write,
         }
     }
 
-    /// The start of the range in bytes, as the failing device counts them.
+    /// The start of the range in bytes, on the device that failed.
     pub fn offset(&self) -> u64 {
         match self {
             Self::PastEnd { offset, .. }
@@ -135,7 +138,7 @@ impl DeviceError {
     }
 }
 
-/// The errno inside an [`io::Error`], `EIO` where it carries none.
+/// The errno of an [`io::Error`], or `EIO`.
 pub(crate) fn errno_of(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())
 }
@@ -143,14 +146,14 @@ pub(crate) fn errno_of(error: &io::Error) -> i32 {
 impl fmt::Display for DeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PastEnd { device, what, offset, length, size } => write!(
+            Self::PastEnd { device, operation, offset, length, size } => write!(
                 f,
-                "{device}: cannot {what} {length} bytes at offset {offset}: the device ends at {size} \
-                 (the image is cut short, or a pointer to this place is damaged)"
+                "{device}: cannot {operation} {length} bytes at offset {offset}: the device ends at {size} \
+                 (the image is truncated, or a pointer to this offset is damaged)"
             ),
-            Self::Shrunk { device, offset, length, got } => write!(
+            Self::Shrunk { device, offset, length, read } => write!(
                 f,
-                "{device}: cannot read {length} bytes at offset {offset}: the file now ends after {got} of \
+                "{device}: cannot read {length} bytes at offset {offset}: the file ends after {read} of \
                  them (it was truncated while open)"
             ),
             Self::ReadOnly { device, offset, length } => {
@@ -158,17 +161,17 @@ impl fmt::Display for DeviceError {
             }
             Self::Unaligned { device, offset, length, alignment } => write!(
                 f,
-                "{device}: cannot write {length} bytes at offset {offset}: direct I/O writes whole \
+                "{device}: cannot write {length} bytes at offset {offset}: direct I/O requires whole \
                  sectors of {alignment} bytes (open it without direct I/O)"
             ),
-            Self::Io { device, what: Operation::Flush, source, .. } => {
+            Self::Io { device, operation: Operation::Flush, source, .. } => {
                 write!(f, "{device}: cannot flush: {source} (writes since the last flush may be lost)")
             }
-            Self::Io { device, what: Operation::Resize, length, source, .. } => {
-                write!(f, "{device}: its size cannot be changed to {length} bytes: {source}")
+            Self::Io { device, operation: Operation::Resize, length, source, .. } => {
+                write!(f, "{device}: cannot resize to {length} bytes: {source}")
             }
-            Self::Io { device, what, offset, length, source } => {
-                write!(f, "{device}: cannot {what} {length} bytes at offset {offset}: {source}")
+            Self::Io { device, operation, offset, length, source } => {
+                write!(f, "{device}: cannot {operation} {length} bytes at offset {offset}: {source}")
             }
         }
     }

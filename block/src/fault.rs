@@ -1,11 +1,11 @@
-//! A device that fails on command, for tests of what happens above it.
+//! A device with injected faults, for tests.
 //!
-//! A [`Fault`] says which transfers it looks at, which of these it strikes, and what it does to them. All
-//! is scripted or drawn from a seed, so that a failing run can be repeated.
+//! A [`Fault`] says which operations it matches, which of these it affects, and how. Everything is scripted or depends
+//! on a seed, so that a failed test can be repeated.
 //!
 //! # Locking
-//! One mutex over the faults' counters, held while they are consulted and never over I/O. With several
-//! threads, which of them meets the n-th transfer depends on the scheduler; ranges do not.
+//! One mutex for the counters of the faults, not held during I/O. With several threads, the scheduler decides which of
+//! them does the n-th operation.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -15,37 +15,37 @@ use rustix::io::Errno;
 use crate::device::{Device, Durability, check_range};
 use crate::error::{DeviceError, Operation};
 
-/// Which of the transfers that match a fault it strikes. Transfers are counted from 0.
+/// Which of the matching operations a fault affects. They are counted from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum When {
-    /// Every one.
+    /// All.
     Always,
-    /// One alone.
+    /// Only this one.
     Nth(u64),
-    /// That one and all that follow: a device that dies.
+    /// This one and all later ones: the device has died.
     From(u64),
-    /// Each with a chance of so many in a million.
+    /// Each with a probability.
     Chance {
-        /// How many of a million transfers fail.
+        /// Faults per million operations.
         per_million: u32,
-        /// Where the sequence of draws begins.
+        /// Seed of the random sequence.
         seed: u64,
     },
 }
 
-/// What a fault does to a transfer.
+/// What a fault does to an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing is transferred; the caller gets an error with this errno.
+    /// It does nothing and fails with this errno.
     Fail(i32),
-    /// A write stores only its first bytes, then fails with `EIO`: power was lost within it.
+    /// A write stores only its first bytes, then fails with `EIO`.
     Torn {
-        /// How many bytes reach the device.
+        /// Bytes that are stored.
         kept: usize,
     },
-    /// A read delivers one wrong bit and no error: silent corruption.
+    /// A read returns wrong bits in one byte, without an error: silent corruption.
     Flip {
-        /// Which byte of the device is affected, if the read covers it.
+        /// The affected byte of the device, if the read covers it.
         offset: u64,
         /// The bits to invert.
         mask: u8,
@@ -55,23 +55,23 @@ pub enum Effect {
 /// One rule of a [`FaultDevice`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The kind of transfer it looks at.
+    /// The operation that it matches.
     pub on: Operation,
-    /// Only transfers that touch this range; `None` for all. A flush has no range and matches only `None`.
+    /// It matches only operations that overlap this range; `None` for all. A flush has no range and matches only `None`.
     pub range: Option<Range<u64>>,
-    /// Which of them it strikes.
+    /// Which of the matching operations it affects.
     pub when: When,
     /// What it does to them.
     pub effect: Effect,
 }
 
 impl Fault {
-    /// A fault that fails the chosen transfers of a kind, wherever they are, with `EIO`.
+    /// Operations fail with `EIO`, in any range.
     pub fn io_error(on: Operation, when: When) -> Self {
         Self { on, range: None, when, effect: Effect::Fail(Errno::IO.raw_os_error()) }
     }
 
-    /// The same fault, limited to transfers that touch `range`.
+    /// The same fault, only for operations that overlap `range`.
     pub fn within(self, range: Range<u64>) -> Self {
         Self { range: Some(range), ..self }
     }
@@ -82,20 +82,22 @@ impl Fault {
     }
 }
 
-/// A fault and how many matching transfers it has seen.
+/// A fault with its counters.
 #[derive(Debug)]
-struct Armed {
+struct ActiveFault {
     fault: Fault,
-    seen: u64,
-    struck: u64,
+    /// Matching operations.
+    matched: u64,
+    /// Affected operations.
+    injected: u64,
 }
 
-impl Armed {
-    /// Counts a matching transfer and decides whether it is struck.
-    fn strikes(&mut self) -> bool {
-        let number = self.seen;
-        self.seen += 1;
-        let strikes = match self.fault.when {
+impl ActiveFault {
+    /// Counts a matching operation and decides whether it is affected.
+    fn is_due(&mut self) -> bool {
+        let number = self.matched;
+        self.matched += 1;
+        let is_due = match self.fault.when {
             When::Always => true,
             When::Nth(n) => number == n,
             When::From(n) => number >= n,
@@ -103,12 +105,12 @@ impl Armed {
                 mix(seed.wrapping_add(number)) % 1_000_000 < u64::from(per_million)
             }
         };
-        self.struck += u64::from(strikes);
-        strikes
+        self.injected += u64::from(is_due);
+        is_due
     }
 }
 
-/// SplitMix64: the n-th draw of a sequence without the ones before it.
+/// SplitMix64: the n-th number of a random sequence.
 fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -116,52 +118,52 @@ fn mix(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A device that passes transfers on to another, but for those that a [`Fault`] strikes.
+/// A device that forwards operations to a base device, except those that a [`Fault`] affects.
 #[derive(Debug)]
 pub struct FaultDevice<D> {
     base: D,
-    faults: Mutex<Vec<Armed>>,
+    faults: Mutex<Vec<ActiveFault>>,
 }
 
 impl<D: Device> FaultDevice<D> {
-    /// `base` with the given faults; of several that strike one transfer the first takes effect.
+    /// `base` with these faults. If several affect one operation, the first one is used.
     pub fn new(base: D, faults: impl IntoIterator<Item = Fault>) -> Self {
         let device = Self { base, faults: Mutex::default() };
         device.set_faults(faults);
         device
     }
 
-    /// Replaces the faults; counting begins anew.
+    /// Replaces the faults and resets the counters.
     pub fn set_faults(&self, faults: impl IntoIterator<Item = Fault>) {
-        let armed = faults.into_iter().map(|fault| Armed { fault, seen: 0, struck: 0 }).collect();
-        *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = armed;
+        let active = faults.into_iter().map(|fault| ActiveFault { fault, matched: 0, injected: 0 }).collect();
+        *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = active;
     }
 
-    /// How many transfers the faults have struck since they were set.
-    pub fn struck(&self) -> u64 {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|armed| armed.struck).sum()
+    /// Number of operations that were affected since the faults were set.
+    pub fn injected(&self) -> u64 {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|active| active.injected).sum()
     }
 
-    /// The device below, which the faults do not reach.
+    /// The base device, without faults.
     pub fn base(&self) -> &D {
         &self.base
     }
 
-    /// Lets every matching fault count the transfer; returns the effect of the first that strikes.
+    /// Counts the operation in all matching faults; returns the effect of the first that is due.
     fn effect(&self, on: Operation, offset: u64, length: usize) -> Option<Effect> {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         let mut effect = None;
-        for armed in faults.iter_mut().filter(|armed| armed.fault.matches(on, offset, length)) {
-            if armed.strikes() && effect.is_none() {
-                effect = Some(armed.fault.effect.clone());
+        for active in faults.iter_mut().filter(|active| active.fault.matches(on, offset, length)) {
+            if active.is_due() && effect.is_none() {
+                effect = Some(active.fault.effect.clone());
             }
         }
         effect
     }
 
-    fn failure(&self, what: Operation, offset: u64, length: usize, errno: i32) -> DeviceError {
+    fn failure(&self, operation: Operation, offset: u64, length: usize, errno: i32) -> DeviceError {
         let source = std::io::Error::from_raw_os_error(errno);
-        DeviceError::Io { device: self.describe().into(), what, offset, length: length as u64, source }
+        DeviceError::Io { device: self.describe().into(), operation, offset, length: length as u64, source }
     }
 }
 
@@ -189,9 +191,9 @@ impl<D: Device> Device for FaultDevice<D> {
         check_range(self, Operation::Read, offset, buf.len())?;
         match self.effect(Operation::Read, offset, buf.len()) {
             Some(Effect::Fail(errno)) => Err(self.failure(Operation::Read, offset, buf.len(), errno)),
-            Some(Effect::Flip { offset: wrong, mask }) => {
+            Some(Effect::Flip { offset: flipped, mask }) => {
                 self.base.read_at(offset, buf)?;
-                let index = wrong.checked_sub(offset).and_then(|index| usize::try_from(index).ok());
+                let index = flipped.checked_sub(offset).and_then(|index| usize::try_from(index).ok());
                 if let Some(byte) = index.and_then(|index| buf.get_mut(index)) {
                     *byte ^= mask;
                 }
@@ -201,15 +203,15 @@ impl<D: Device> Device for FaultDevice<D> {
         }
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+    fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
         check_range(self, Operation::Write, offset, buf.len())?;
         match self.effect(Operation::Write, offset, buf.len()) {
             Some(Effect::Fail(errno)) => Err(self.failure(Operation::Write, offset, buf.len(), errno)),
             Some(Effect::Torn { kept }) => {
-                self.base.write_at(offset, buf.get(..kept).unwrap_or(buf), how)?;
+                self.base.write_at(offset, buf.get(..kept).unwrap_or(buf), durability)?;
                 Err(self.failure(Operation::Write, offset, buf.len(), Errno::IO.raw_os_error()))
             }
-            Some(Effect::Flip { .. }) | None => self.base.write_at(offset, buf, how),
+            Some(Effect::Flip { .. }) | None => self.base.write_at(offset, buf, durability),
         }
     }
 
@@ -234,7 +236,7 @@ mod tests {
     const PLAIN: Durability = Durability::Buffered;
 
     #[test]
-    fn nth_range_and_death() {
+    fn nth_range_and_from() {
         let device = FaultDevice::new(
             MemoryDevice::new(1 << 20),
             [
@@ -247,7 +249,7 @@ mod tests {
         assert!(device.read_at(0, &mut buf).is_ok());
         let error = device.read_at(512, &mut buf).unwrap_err();
         assert_eq!(
-            (error.what(), error.offset(), error.length(), error.errno()),
+            (error.operation(), error.offset(), error.length(), error.errno()),
             (Operation::Read, 512, 16, 5)
         );
         assert!(device.read_at(512, &mut buf).is_ok());

@@ -1,24 +1,22 @@
-//! Where the host's file system keeps what a file holds (`FS_IOC_FIEMAP`), to see which files share blocks.
-//!
-//! It lives here because an `ioctl` needs `unsafe`, and this layer is where that is at home.
+//! Shared extents of a file of the host (`FS_IOC_FIEMAP`). It is in this layer because an `ioctl` needs `unsafe`.
 
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-/// A run of a file's blocks that other files have, too. All in bytes.
+/// An extent that several files share, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedExtent {
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Where on its device; the same for all files that share it.
+    /// Offset on the device: the same for all files that share the extent.
     pub physical: u64,
-    /// How much.
+    /// Length.
     pub length: u64,
 }
 
-/// `struct fiemap` of `linux/fiemap.h`, without the extents behind it.
+/// `struct fiemap` of `linux/fiemap.h`, without the extents that follow it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Header {
@@ -42,55 +40,55 @@ struct Extent {
     reserved: [u32; 3],
 }
 
-/// Extents that one call tells of.
-const AT_ONCE: usize = 64;
+/// Extents per call.
+const BATCH: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Call {
     header: Header,
-    extents: [Extent; AT_ONCE],
+    extents: [Extent; BATCH],
 }
 
 const FIEMAP: Opcode = opcode::read_write::<Header>(b'f', 11);
-/// The last of the file.
+/// `FIEMAP_EXTENT_LAST`.
 const LAST: u32 = 0x1;
-/// The place is not known, is not to be relied on, or holds something encoded, or not at block boundaries.
-const NO_PLACE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400;
-/// Space is allocated, but was not written.
+/// The physical offset is unknown or may change, or the data is encoded or not aligned to blocks.
+const UNUSABLE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400;
+/// `FIEMAP_EXTENT_UNWRITTEN`.
 const UNWRITTEN: u32 = 0x800;
-/// Other files have it, too.
+/// `FIEMAP_EXTENT_SHARED`.
 const SHARED: u32 = 0x2000;
 
-/// Shared runs of an open file in their order, of its first `most` extents.
+/// The shared extents among the first `max` extents of an open file, in order.
 ///
 /// # Errors
-/// `EOPNOTSUPP` and others where the host's file system does not know the call.
-pub fn shared(file: impl AsFd, most: usize) -> io::Result<Vec<SharedExtent>> {
+/// `EOPNOTSUPP` and others if the file system does not support the call.
+pub fn shared(file: impl AsFd, max: usize) -> io::Result<Vec<SharedExtent>> {
     let mut found = Vec::new();
     let (mut start, mut seen) = (0, 0);
-    while seen < most {
-        let nothing =
+    while seen < max {
+        let empty =
             Extent { logical: 0, physical: 0, length: 0, reserved64: [0; 2], flags: 0, reserved: [0; 3] };
         let header = Header {
             start,
             length: u64::MAX - start,
             flags: 0,
             mapped_extents: 0,
-            extent_count: AT_ONCE as u32,
+            extent_count: BATCH as u32,
             reserved: 0,
         };
-        let mut call = Call { header, extents: [nothing; AT_ONCE] };
-        // SAFETY: the opcode encodes the size of the header, after which the kernel writes at most `extent_count`
-        // extents; that many lie there, plain integers laid out as the kernel's.
+        let mut call = Call { header, extents: [empty; BATCH] };
+        // SAFETY: the opcode encodes the size of the header, after which the kernel writes at most `extent_count` extents;
+        // that many follow it, integers in the kernel's layout.
         unsafe { ioctl(&file, Updater::<FIEMAP, Call>::new(&mut call)) }?;
-        let mapped = (call.header.mapped_extents as usize).min(AT_ONCE);
+        let mapped = (call.header.mapped_extents as usize).min(BATCH);
         let Some(extents) = call.extents.get(..mapped) else { break };
         let Some(last) = extents.last() else { break };
         found.extend(extents.iter().filter(|extent| extent.flags & SHARED != 0).filter_map(|extent| {
-            let is_placed = extent.flags & (NO_PLACE | UNWRITTEN) == 0;
+            let is_usable = extent.flags & (UNUSABLE | UNWRITTEN) == 0;
             let Extent { logical: offset, physical, length, .. } = *extent;
-            is_placed.then_some(SharedExtent { offset, physical, length })
+            is_usable.then_some(SharedExtent { offset, physical, length })
         }));
         let end = last.logical.saturating_add(last.length);
         if last.flags & LAST != 0 || end <= start {
@@ -106,13 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layout_is_the_kernels() {
+    fn layout_matches_the_kernel() {
         assert_eq!(std::mem::size_of::<Header>(), 32);
         assert_eq!(std::mem::size_of::<Extent>(), 56);
-        assert_eq!(std::mem::size_of::<Call>(), 32 + 56 * AT_ONCE);
+        assert_eq!(std::mem::size_of::<Call>(), 32 + 56 * BATCH);
     }
 
-    /// Whatever file system tests run on, it says that nobody shares a new file, or that it does not know.
+    /// Also on file systems that do not support the call.
     #[test]
     fn a_new_file_shares_nothing() {
         let mut file = tempfile::tempfile().unwrap();

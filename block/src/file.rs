@@ -1,79 +1,41 @@
-//! Raw image files and block devices, over `pread` and `pwrite`.
+//! Raw image files and block devices, over `pread` and `pwrite` or io_uring.
 //!
 //! # Invariants
-//! - The size is taken once, at open; a file that somebody else shrinks later gives [`DeviceError::Shrunk`].
-//! - With direct I/O every system call has an aligned address, offset and length. Reads of any shape are
-//!   widened through a bounce buffer; writes of partial sectors are refused, because widening them
-//!   would not be atomic.
+//! - The size is read once, at open; a file that is truncated later gives [`DeviceError::Shrunk`].
+//! - With direct I/O every system call has an aligned address, offset and length. Other reads are widened and go
+//!   through a bounce buffer. Writes of partial sectors are refused, as widening them would not be atomic.
 //!
 //! # Locking
-//! None between threads: the file offset is never used. Between processes: `lock`.
+//! None between threads: the file offset is not used. Between processes: `lock`.
 
-use std::fs::{File, Metadata};
-use std::io::{self, IoSliceMut, Seek, SeekFrom};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::aligned::{ALIGNMENT, AlignedBuf};
-use crate::device::{Device, Durability, ReadRequest, check_range, refuse_change, write_zeros};
-use crate::discard;
+use crate::device::{
+    Device, Durability, ReadRequest, WriteRequest, check_range, check_write, write_each, write_parts,
+    write_zeros,
+};
 use crate::error::{DeviceError, Operation};
-use crate::lock::{self, Share};
-use crate::loops;
+use crate::open::{self, Io, OpenOptions};
 use crate::open_error::OpenError;
-use crate::writing;
+use crate::sys;
+use crate::uring::Rings;
 
-/// How batches of reads reach the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Io {
-    /// io_uring where the kernel allows it, else `pread`.
-    #[default]
-    Auto,
-    /// `pread` always.
-    Pread,
-    /// io_uring or an error.
-    Uring,
-}
-
-/// How to open a file or block device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct OpenOptions {
-    /// Bypass the page cache (`O_DIRECT`).
-    pub direct: bool,
-    /// How batches of reads reach the kernel.
-    pub io: Io,
-    /// Open for writing too. A block device that is mounted is then refused.
-    pub writable: bool,
-    /// Take the advisory exclusive lock when writable. Readers take none.
-    pub lock: bool,
-    /// Wait so long for another program that has the lock; without it, that is an error at once.
-    pub wait: Option<Duration>,
-    /// What is written in long runs ([`Device::write_vectored`]: contents of files) does not stay in the page cache,
-    /// where the system can do that: for who writes much and reads none of it again. Memory that is used again and
-    /// again is faster than memory that is new.
-    pub passing: bool,
-}
-
-impl Default for OpenOptions {
-    /// Read-only, buffered, io_uring where it can be had, locked if made writable.
-    fn default() -> Self {
-        Self { direct: false, io: Io::Auto, writable: false, lock: true, wait: None, passing: false }
-    }
-}
-
-/// Direct reads that must be widened go through a buffer of at most this many bytes.
+/// Size of the bounce buffer for direct I/O.
 const BOUNCE_MAX: usize = 1 << 20;
-/// Neighbouring reads that are joined into one: well below the kernel's limit of 1024, and long enough that
-/// the cost of the call no longer counts.
+/// Maximum number of adjacent reads that are merged: well below the kernel's limit of 1024, and enough that the cost of
+/// the system call does not matter.
 const SEGMENTS_MAX: usize = 64;
 
-/// A raw image file or block device over `pread` and `pwrite`.
+/// A raw image file or block device.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
@@ -83,68 +45,88 @@ pub struct FileDevice {
     is_block: bool,
     direct: bool,
     writable: bool,
-    /// See [`OpenOptions::passing`]; no longer where the system refused.
-    passing: AtomicBool,
-    /// It has no name yet, and is gone if the power is: nothing has to be stable before it gets one.
-    is_fleeting: AtomicBool,
+    /// See [`OpenOptions::uncached`]; cleared if the system does not support it.
+    uncached: AtomicBool,
+    /// The file has no name yet and does not survive a power cut: writes and flushes need not be stable.
+    is_temporary: AtomicBool,
+    /// For batches of reads and writes, unless [`OpenOptions::io`] excludes them.
+    rings: Option<Rings>,
 }
 
 impl FileDevice {
-    /// Opens `path`. [`OpenOptions::io`] is not looked at: [`open_file`](crate::open_file) chooses by it.
+    /// Opens `path`. Containers and partitions are not examined: see [`open_image`](crate::open_image).
     ///
     /// # Errors
-    /// Each variant of [`OpenError`] that names a path, but [`OpenError::NoUring`].
+    /// Each variant of [`OpenError`] that names a path.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, OpenError> {
-        let (mut file, metadata) = match options.writable && options.lock {
-            true => open_for_writing(path, options)?,
-            false => open_unlocked(path, options)?,
-        };
+        let (mut file, metadata) = open::open(path, options)?;
         let is_block = metadata.file_type().is_block_device();
         let size = if is_block {
             file.seek(SeekFrom::End(0)).map_err(|error| OpenError::io(path, error))?
         } else {
             metadata.len()
         };
-        let sector_size = sector_size(&file, is_block, options.direct);
-        let (direct, writable) = (options.direct, options.writable);
-        let size = size.into();
-        let (path, is_fleeting) = (path.to_owned(), AtomicBool::new(false));
-        let passing = options.passing.into();
-        Ok(Self { file, path, size, sector_size, is_block, direct, writable, passing, is_fleeting })
+        let rings = match options.io {
+            Io::Pread => None,
+            Io::Auto => Rings::new().ok(),
+            Io::Uring => match Rings::new() {
+                Ok(rings) => Some(rings),
+                Err(source) => return Err(OpenError::NoUring { path: path.to_owned(), source }),
+            },
+        };
+        Ok(Self {
+            sector_size: sector_size(&file, is_block, options.direct),
+            file,
+            path: path.to_owned(),
+            size: size.into(),
+            is_block,
+            direct: options.direct,
+            writable: options.writable,
+            uncached: options.uncached.into(),
+            is_temporary: false.into(),
+            rings,
+        })
     }
 
-    /// A file that was made for this purpose, and that its maker has locked.
-    pub(crate) fn over_new(file: File, path: &Path, size: u64, options: &OpenOptions) -> Self {
-        let direct = options.direct;
-        let sector_size = sector_size(&file, false, direct);
-        let (size, passing) = (size.into(), options.passing.into());
-        let is_fleeting = AtomicBool::new(true);
-        let path = path.to_owned();
-        Self { file, path, size, sector_size, is_block: false, direct, writable: true, passing, is_fleeting }
+    /// A new file without a name, which the caller has locked. [`OpenOptions::io`] is ignored.
+    pub(crate) fn temporary(file: File, path: &Path, size: u64, options: &OpenOptions) -> Self {
+        Self {
+            sector_size: sector_size(&file, false, options.direct),
+            file,
+            path: path.to_owned(),
+            size: size.into(),
+            is_block: false,
+            direct: options.direct,
+            writable: true,
+            uncached: options.uncached.into(),
+            is_temporary: true.into(),
+            rings: None,
+        }
     }
 
-    /// Makes everything stable that was written, and from now on what is asked to be.
-    pub(crate) fn settle(&self) -> std::io::Result<()> {
-        self.is_fleeting.store(false, Relaxed);
+    /// Makes a temporary file stable, and from now on each write and flush that asks for it.
+    pub(crate) fn make_stable(&self) -> io::Result<()> {
+        self.is_temporary.store(false, Relaxed);
         self.file.sync_all()
     }
 
-    /// The first run of data at or behind a byte; a device, or a file system that does not tell, is all data.
+    /// The next range with data at or after an offset (`SEEK_DATA`). Block devices, and files whose file system does
+    /// not support it, have data everywhere.
     ///
     /// # Errors
-    /// What the system reports.
-    pub fn data_behind(&self, from: u64) -> std::io::Result<Option<std::ops::Range<u64>>> {
+    /// Errors of the system.
+    pub fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
         let size = self.size();
-        if from >= size {
+        if offset >= size {
             return Ok(None);
         }
-        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(from)) {
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
             Ok(start) => {
                 let end = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(start))?;
                 Ok((start < size).then(|| start..end.min(size)))
             }
             Err(Errno::NXIO) => Ok(None),
-            Err(Errno::INVAL) => Ok(Some(from..size)),
+            Err(Errno::INVAL) => Ok(Some(offset..size)),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -153,19 +135,9 @@ impl FileDevice {
         &self.file
     }
 
-    /// Whether it is a block device, whose size nobody can change.
+    /// Whether this is a block device, which cannot be resized.
     pub fn is_block_device(&self) -> bool {
         self.is_block
-    }
-
-    /// The path as it was given.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Whether the page cache is bypassed.
-    pub fn is_direct(&self) -> bool {
-        self.direct
     }
 
     /// The smallest aligned range around `offset..offset + length`.
@@ -183,33 +155,33 @@ impl FileDevice {
             && (buf.as_ptr() as usize).is_multiple_of(ALIGNMENT)
     }
 
-    /// Direct read of any shape, through a bounce buffer where the shape asks for it.
+    /// Direct read, through a bounce buffer if it is not aligned.
     fn read_direct(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         if self.is_aligned(offset, buf) {
             let length = buf.len();
-            let got = fill(&self.file, offset, buf, self.sector_size)
-                .map_err(|e| self.failed(Operation::Read, offset, length, e))?;
-            return if got == length { Ok(()) } else { Err(self.shrunk(offset, length, got)) };
+            let read = read_up_to(&self.file, offset, buf, self.sector_size)
+                .map_err(|error| self.error(Operation::Read, offset, length, error))?;
+            return if read == length { Ok(()) } else { Err(self.shrunk(offset, length, read)) };
         }
-        let longest = self.widen(offset, buf.len().min(BOUNCE_MAX)).1 + self.sector_size as usize;
-        let mut bounce = AlignedBuf::zeroed(longest);
-        let mut at = offset;
+        let capacity = self.widen(offset, buf.len().min(BOUNCE_MAX)).1 + self.sector_size as usize;
+        let mut bounce = AlignedBuf::zeroed(capacity);
+        let mut offset = offset;
         for piece in buf.chunks_mut(BOUNCE_MAX) {
-            let (start, length) = self.widen(at, piece.len());
-            let skip = (at - start) as usize;
-            let window = bounce.get_mut(..length).unwrap_or_default();
-            let got = fill(&self.file, start, window, self.sector_size)
-                .map_err(|e| self.failed(Operation::Read, start, length, e))?;
-            match window.get(skip..skip + piece.len()) {
-                Some(source) if got >= skip + piece.len() => piece.copy_from_slice(source),
-                _ => return Err(self.shrunk(at, piece.len(), got.saturating_sub(skip))),
+            let (start, length) = self.widen(offset, piece.len());
+            let skip = (offset - start) as usize;
+            let bounce = bounce.get_mut(..length).unwrap_or_default();
+            let read = read_up_to(&self.file, start, bounce, self.sector_size)
+                .map_err(|error| self.error(Operation::Read, start, length, error))?;
+            match bounce.get(skip..skip + piece.len()) {
+                Some(source) if read >= skip + piece.len() => piece.copy_from_slice(source),
+                _ => return Err(self.shrunk(offset, piece.len(), read.saturating_sub(skip))),
             }
-            at += piece.len() as u64;
+            offset += piece.len() as u64;
         }
         Ok(())
     }
 
-    fn write_direct(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+    fn write_direct(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
         let unit = u64::from(self.sector_size);
         if !offset.is_multiple_of(unit) || !(buf.len() as u64).is_multiple_of(unit) {
             return Err(DeviceError::Unaligned {
@@ -220,31 +192,29 @@ impl FileDevice {
             });
         }
         if self.is_aligned(offset, buf) {
-            return self.write_exact(offset, buf, how);
+            return self.write_all(offset, buf, durability);
         }
         let mut bounce = AlignedBuf::zeroed(buf.len().min(BOUNCE_MAX));
-        let mut at = offset;
+        let mut offset = offset;
         for piece in buf.chunks(BOUNCE_MAX) {
-            let window = bounce.get_mut(..piece.len()).unwrap_or_default();
-            window.copy_from_slice(piece);
-            self.write_exact(at, window, how)?;
-            at += piece.len() as u64;
+            let bounce = bounce.get_mut(..piece.len()).unwrap_or_default();
+            bounce.copy_from_slice(piece);
+            self.write_all(offset, bounce, durability)?;
+            offset += piece.len() as u64;
         }
         Ok(())
     }
 
-    fn write_exact(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
-        match how {
-            Durability::Fua if !self.is_fleeting.load(Relaxed) => {
-                writing::write_through(&self.file, offset, buf)
-            }
+    fn write_all(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        match durability {
+            Durability::Fua if !self.is_temporary.load(Relaxed) => sys::write_dsync(&self.file, offset, buf),
             _ => self.file.write_all_at(buf, offset),
         }
-        .map_err(|error| self.failed(Operation::Write, offset, buf.len(), error))
+        .map_err(|error| self.error(Operation::Write, offset, buf.len(), error))
     }
 
-    /// Splits sorted reads into groups that one `preadv` can serve: neighbours on the device. A direct read
-    /// that needs a bounce buffer stays alone.
+    /// Splits sorted reads into groups of adjacent ones, for one `preadv` each. A direct read that needs a bounce
+    /// buffer is a group of its own.
     pub(crate) fn group_reads<'s, 'r, 'b>(
         &self,
         sorted: &'s mut [&'r mut ReadRequest<'b>],
@@ -258,32 +228,26 @@ impl FileDevice {
             .flat_map(|group| group.chunks_mut(SEGMENTS_MAX))
     }
 
-    /// Whether a transfer must go through an aligned buffer of ours.
+    /// Whether a transfer must go through the bounce buffer.
     pub(crate) fn needs_bounce(&self, offset: u64, buf: &[u8]) -> bool {
         self.direct && !self.is_aligned(offset, buf)
     }
 
-    /// Reads a group of neighbours with one system call; `false` if it did not come whole.
+    /// Reads adjacent requests with one system call; returns `false` if it was not complete.
     fn read_group(&self, group: &mut [&mut ReadRequest<'_>]) -> bool {
         let Some(offset) = group.first().map(|read| read.offset) else { return true };
         let length: usize = group.iter().map(|read| read.buf.len()).sum();
         let mut slices: Vec<_> = group.iter_mut().map(|read| IoSliceMut::new(read.buf)).collect();
-        rustix::io::preadv(&self.file, &mut slices, offset).is_ok_and(|got| got == length)
+        rustix::io::preadv(&self.file, &mut slices, offset).is_ok_and(|read| read == length)
     }
 
-    pub(crate) fn failed(
-        &self,
-        what: Operation,
-        offset: u64,
-        length: usize,
-        source: io::Error,
-    ) -> DeviceError {
-        DeviceError::Io { device: self.describe().into(), what, offset, length: length as u64, source }
+    fn error(&self, operation: Operation, offset: u64, length: usize, source: io::Error) -> DeviceError {
+        DeviceError::Io { device: self.describe().into(), operation, offset, length: length as u64, source }
     }
 
-    pub(crate) fn shrunk(&self, offset: u64, length: usize, got: usize) -> DeviceError {
-        let (length, got) = (length as u64, got as u64);
-        DeviceError::Shrunk { device: self.describe().into(), offset, length, got }
+    fn shrunk(&self, offset: u64, length: usize, read: usize) -> DeviceError {
+        let (length, read) = (length as u64, read as u64);
+        DeviceError::Shrunk { device: self.describe().into(), offset, length, read }
     }
 }
 
@@ -298,31 +262,18 @@ impl Device for FileDevice {
         self.size.load(Relaxed)
     }
 
-    fn look_again(&self) -> Result<u64, DeviceError> {
-        // Of a file and of a block device alike. Nobody else moves where this is.
-        let size =
-            rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0)).map_err(|errno| DeviceError::Io {
-                device: self.describe().into(),
-                what: Operation::Resize,
-                offset: 0,
-                length: 0,
-                source: errno.into(),
-            })?;
-        // One that became smaller is met where it is used.
+    fn refresh_size(&self) -> Result<u64, DeviceError> {
+        // For a file and a block device alike. Nothing else uses the file position.
+        let size = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))
+            .map_err(|errno| self.error(Operation::Resize, 0, 0, errno.into()))?;
+        // If it has become smaller, access to the missing part fails.
         Ok(self.size.fetch_max(size, Relaxed).max(size))
     }
 
     fn set_size(&self, size: u64) -> Result<(), DeviceError> {
-        refuse_change(self, 0, 0)?;
-        // That of a block device is refused by the system.
-        let failed = |source| DeviceError::Io {
-            device: self.describe().into(),
-            what: Operation::Resize,
-            offset: 0,
-            length: size,
-            source,
-        };
-        self.file.set_len(size).map_err(failed)?;
+        check_write(self, 0, 0)?;
+        // The system refuses it for a block device.
+        self.file.set_len(size).map_err(|error| self.error(Operation::Resize, 0, size as usize, error))?;
         self.size.store(size, Relaxed);
         Ok(())
     }
@@ -341,30 +292,32 @@ impl Device for FileDevice {
             return self.read_direct(offset, buf);
         }
         let length = buf.len();
-        let got =
-            fill(&self.file, offset, buf, 1).map_err(|e| self.failed(Operation::Read, offset, length, e))?;
-        if got == length { Ok(()) } else { Err(self.shrunk(offset, length, got)) }
+        let read = read_up_to(&self.file, offset, buf, 1)
+            .map_err(|error| self.error(Operation::Read, offset, length, error))?;
+        if read == length { Ok(()) } else { Err(self.shrunk(offset, length, read)) }
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
-        if !self.writable {
-            let length = buf.len() as u64;
-            return Err(DeviceError::ReadOnly { device: self.describe().into(), offset, length });
+    fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
+        check_write(self, offset, buf.len() as u64)?;
+        match self.direct {
+            true => self.write_direct(offset, buf, durability),
+            false => self.write_all(offset, buf, durability),
         }
-        check_range(self, Operation::Write, offset, buf.len())?;
-        if self.direct { self.write_direct(offset, buf, how) } else { self.write_exact(offset, buf, how) }
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        if self.is_fleeting.load(Relaxed) {
+        if self.is_temporary.load(Relaxed) {
             return Ok(());
         }
-        self.file.sync_data().map_err(|error| self.failed(Operation::Flush, 0, 0, error))
+        self.file.sync_data().map_err(|error| self.error(Operation::Flush, 0, 0, error))
     }
 
     fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
         for read in reads.iter() {
             check_range(self, Operation::Read, read.offset, read.buf.len())?;
+        }
+        if let Some(rings) = &self.rings {
+            return rings.read_many(self, reads);
         }
         let mut sorted = sort_reads(reads);
         for group in self.group_reads(&mut sorted) {
@@ -376,56 +329,53 @@ impl Device for FileDevice {
     }
 
     fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
-        refuse_change(self, offset, length)?;
-        if length == 0 || punch(&self.file, offset, length) || zero_range(&self.file, offset, length) {
-            return Ok(());
-        }
-        write_zeros(self, offset, length)
+        check_write(self, offset, length)?;
+        let zeroed = length == 0
+            || sys::punch_hole(&self.file, offset, length)
+            || sys::zero_range(&self.file, offset, length);
+        if zeroed { Ok(()) } else { write_zeros(self, offset, length) }
     }
 
-    /// Punches a hole into a file. Of a block device the kernel is told only that nobody wants the range, without a
-    /// promise of zeros.
+    /// Punches a hole into a file. A discarded range of a block device does not necessarily read as zeros.
     fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
-        refuse_change(self, offset, length)?;
+        check_write(self, offset, length)?;
         if self.is_block {
-            discard::block_device(&self.file, offset, length);
+            sys::discard_blocks(&self.file, offset, length);
             return Ok(false);
         }
-        Ok(length == 0 || punch(&self.file, offset, length))
+        Ok(length == 0 || sys::punch_hole(&self.file, offset, length))
+    }
+
+    fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
+        match &self.rings {
+            Some(rings) if self.writable => rings.write_many(self, writes),
+            _ => write_each(self, writes),
+        }
     }
 
     fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
-        let one_by_one = || {
-            let mut at = offset;
-            parts.iter().try_for_each(|part| {
-                self.write_at(at, part, Durability::Buffered)?;
-                at = at.saturating_add(part.len() as u64);
-                Ok(())
-            })
-        };
         let length = parts.iter().map(|part| part.len()).sum();
         check_range(self, Operation::Write, offset, length)?;
-        let lies_well = parts.iter().all(|part| !self.needs_bounce(offset, part));
-        if !lies_well || !self.writable {
-            return one_by_one();
+        if !self.writable || parts.iter().any(|part| self.needs_bounce(offset, part)) {
+            return write_parts(self, offset, parts);
         }
-        let slices: Vec<_> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
-        if writing::long(&self.file, offset, &slices, &self.passing) == length {
+        let slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        if sys::write_uncached(&self.file, offset, &slices, &self.uncached) == length {
             return Ok(());
         }
         if parts.len() < 2 {
-            return one_by_one();
+            return write_parts(self, offset, parts);
         }
-        // What did not come whole is written once more: that gives the rest, or the error with its place.
+        // After an incomplete write everything is written again: that completes it, or gives the error and its offset.
         match rustix::io::pwritev(&self.file, &slices, offset) {
             Ok(written) if written == length => Ok(()),
-            _ => one_by_one(),
+            _ => write_parts(self, offset, parts),
         }
     }
 
-    fn start_writing(&self, offset: u64, length: u64) {
+    fn start_writeback(&self, offset: u64, length: u64) {
         if !self.direct {
-            writing::start(&self.file, offset, length);
+            sys::start_writeback(&self.file, offset, length);
         }
     }
 
@@ -434,16 +384,16 @@ impl Device for FileDevice {
     }
 }
 
-/// The reads in the order of the device; the caller's slice keeps its own.
+/// The reads in the order of their offsets; the caller's slice keeps its order.
 pub(crate) fn sort_reads<'r, 'b>(reads: &'r mut [ReadRequest<'b>]) -> Vec<&'r mut ReadRequest<'b>> {
     let mut sorted: Vec<_> = reads.iter_mut().collect();
     sorted.sort_by_key(|read| read.offset);
     sorted
 }
 
-/// Reads until `buf` is full or the file ends; returns the bytes read. `unit` is the granularity at which
-/// a read may be continued after the kernel returned less than was asked.
-fn fill(file: &File, offset: u64, buf: &mut [u8], unit: u32) -> io::Result<usize> {
+/// Reads until `buf` is full or the file ends; returns the number of bytes read. A short read can be continued at
+/// multiples of `unit`.
+fn read_up_to(file: &File, offset: u64, buf: &mut [u8], unit: u32) -> io::Result<usize> {
     let mut done = 0;
     while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, offset + done as u64) {
@@ -461,140 +411,14 @@ fn fill(file: &File, offset: u64, buf: &mut [u8], unit: u32) -> io::Result<usize
     Ok(done)
 }
 
-/// Frees a range of a file, or of a device that then reads as zeros; `false` where the system cannot.
-#[cfg(target_os = "linux")]
-fn punch(file: &File, offset: u64, length: u64) -> bool {
-    use rustix::fs::{FallocateFlags, fallocate};
-    fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length).is_ok()
-}
-
-/// Zeros a range without moving bytes; `false` where the system cannot.
-#[cfg(target_os = "linux")]
-fn zero_range(file: &File, offset: u64, length: u64) -> bool {
-    use rustix::fs::{FallocateFlags, fallocate};
-    fallocate(file, FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, offset, length).is_ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn punch(_file: &File, _offset: u64, _length: u64) -> bool {
-    false
-}
-
-#[cfg(not(target_os = "linux"))]
-fn zero_range(_file: &File, _offset: u64, _length: u64) -> bool {
-    false
-}
-
-/// Only regular files and block devices have a size and random access. Refused before `open`, which would
-/// block on a fifo.
-fn refuse_other_kinds(path: &Path, metadata: &Metadata) -> Result<(), OpenError> {
-    let kind = metadata.file_type();
-    let name = if kind.is_file() || kind.is_block_device() {
-        return Ok(());
-    } else if kind.is_dir() {
-        "directory"
-    } else if kind.is_fifo() {
-        "fifo"
-    } else if kind.is_socket() {
-        "socket"
-    } else {
-        "character device"
-    };
-    Err(OpenError::NotADevice { path: path.to_owned(), kind: name })
-}
-
-fn open_unlocked(path: &Path, options: &OpenOptions) -> Result<(File, Metadata), OpenError> {
-    let metadata = std::fs::metadata(path).map_err(|error| OpenError::io(path, error))?;
-    refuse_other_kinds(path, &metadata)?;
-    let file = open_descriptor(path, options, metadata.file_type().is_block_device())?;
-    // Looked at again through the descriptor: the path may have been replaced in between.
-    let metadata = file.metadata().map_err(|error| OpenError::io(path, error))?;
-    refuse_other_kinds(path, &metadata)?;
-    Ok((file, metadata))
-}
-
-/// Opens an image for writing, takes the lock and places the mark of a writer. If another file is put in its place
-/// before the lock is held, that file is opened.
-fn open_for_writing(path: &Path, options: &OpenOptions) -> Result<(File, Metadata), OpenError> {
-    let deadline = lock::deadline(options.wait);
-    let mut in_turn = false;
-    loop {
-        let (file, metadata) = match open_unlocked(path, options) {
-            // Another writer of ours has claimed it, or somebody who knows of no lock. The writer may be gone by now:
-            // it is tried once more.
-            Err(OpenError::InUse { .. }) if !in_turn => {
-                in_turn = !lock::wait_for_claim(path, deadline)?;
-                continue;
-            }
-            opened => opened?,
-        };
-        lock::take(&file, path, Share::Nobody, deadline)?;
-        if !lock::is_still(path, &metadata) {
-            continue;
-        }
-        if let Some(device) = loops::writer_over(&metadata) {
-            return Err(OpenError::Looped { path: path.to_owned(), device });
-        }
-        match lock::mark_writer(&file, path) {
-            Ok(()) => return Ok((file, metadata)),
-            Err(refused) => lock::wait_for_qemu(file, refused, deadline)?,
-        }
-    }
-}
-
-fn open_descriptor(path: &Path, options: &OpenOptions, is_block: bool) -> Result<File, OpenError> {
-    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
-    flags |= if options.writable { OFlags::RDWR } else { OFlags::RDONLY };
-    if options.direct {
-        flags |= OFlags::DIRECT;
-    }
-    if options.writable && is_block {
-        // On a block device this means: refuse if it is mounted or claimed.
-        flags |= OFlags::EXCL;
-    }
-    match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(descriptor) => Ok(File::from(descriptor)),
-        Err(Errno::INVAL) if options.direct => {
-            Err(OpenError::DirectRefused { path: path.to_owned(), source: Errno::INVAL.into() })
-        }
-        Err(Errno::BUSY) if is_block => Err(OpenError::InUse { path: path.to_owned() }),
-        Err(errno) => Err(OpenError::io(path, errno)),
-    }
-}
-
-/// 512 or 4096. For direct I/O on a file it is what the file system below asks for.
+/// 512 or 4096. For direct I/O on a file it is the alignment that the file system requires.
 fn sector_size(file: &File, is_block: bool, direct: bool) -> u32 {
-    let asked = if is_block {
-        block_sector_size(file)
+    let required = if is_block {
+        sys::block_sector_size(file)
     } else if direct {
-        direct_alignment(file)
+        sys::direct_alignment(file)
     } else {
         512
     };
-    if asked <= 512 { 512 } else { 4096 }
-}
-
-#[cfg(target_os = "linux")]
-fn block_sector_size(file: &File) -> u32 {
-    rustix::fs::ioctl_blksszget(file).unwrap_or(512)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn block_sector_size(_file: &File) -> u32 {
-    512
-}
-
-/// What the file system says; 4096, which satisfies every device, where it does not say.
-#[cfg(target_os = "linux")]
-fn direct_alignment(file: &File) -> u32 {
-    use rustix::fs::{AtFlags, StatxFlags};
-    match rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
-        Ok(stat) if stat.stx_dio_offset_align != 0 => stat.stx_dio_offset_align,
-        _ => 4096,
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn direct_alignment(_file: &File) -> u32 {
-    4096
+    if required <= 512 { 512 } else { 4096 }
 }

@@ -1,12 +1,12 @@
 //! The GPT partition table: header, entries, checksums, and the backup at the end of the disk.
 //!
-//! Read here and not by a crate: `gpt` 4.1 (which the tests use to write tables) asserts on an entry size
-//! that it does not expect, allocates what the header asks for before it checks anything, and does not turn
-//! to the backup when only the entries are damaged.
+//! The crate `gpt` 4.1, which writes tables (`gpt_writer`), is not used for reading: it panics on an unexpected entry
+//! size, allocates what the header says before it verifies it, and does not use the backup if only the entries are
+//! damaged.
 //!
 //! # Invariants
-//! - Nothing of a header is used before its checksum was verified, nothing of the entries before theirs.
-//! - At most [`ENTRIES_BYTES_MAX`] bytes of entries are read, whatever the header says.
+//! - The header and the entries are not used before their checksums are verified.
+//! - At most [`ENTRIES_BYTES_MAX`] bytes of entries are read.
 
 use uuid::Uuid;
 
@@ -15,18 +15,18 @@ use crate::error::DeviceError;
 use crate::partition::{Partition, PartitionType};
 
 const SIGNATURE: &[u8] = b"EFI PART";
-/// Length of the header's fields; the rest of its sector is reserved.
+/// Length of the header; the rest of its sector is reserved.
 const HEADER_MIN: usize = 92;
-/// Length of the smallest entry; larger ones only add reserved bytes.
+/// Minimum length of an entry; larger ones only add reserved bytes.
 const ENTRY_MIN: u64 = 128;
-/// 64 times what every tool writes.
+/// 64 times the usual size.
 const ENTRIES_BYTES_MAX: u64 = 1 << 20;
 
-/// What was found where a GPT may be.
+/// The result of reading the table.
 pub(crate) enum Found {
-    /// No header, neither at the beginning nor at the end.
+    /// There is no header, neither at the start nor at the end of the disk.
     Nothing,
-    /// A header, but neither copy of the table is whole; why the first one is not.
+    /// Both copies are damaged; the damage of the first one.
     Damaged(&'static str),
     /// The partitions.
     Table(Vec<Partition>),
@@ -41,46 +41,46 @@ struct Header {
 }
 
 /// Why a copy of the table cannot be used.
-enum Reject {
+enum CopyError {
     Absent,
     Damaged(&'static str),
     Device(DeviceError),
 }
 
-impl From<DeviceError> for Reject {
+impl From<DeviceError> for CopyError {
     fn from(error: DeviceError) -> Self {
         Self::Device(error)
     }
 }
 
-/// Reads the table: the first copy, else the backup; with the device's sector size, else the other one,
-/// because an image file does not tell the sector size of the disk that it was made from.
+/// Reads the table: the first copy, or else the backup, with the sector size of the device, or else with the other one,
+/// as the sector size of an image file is unknown.
 pub(crate) fn read(device: &dyn Device) -> Result<Found, DeviceError> {
     let own = u64::from(device.logical_sector_size());
     let other = if own == 512 { 4096 } else { 512 };
     let mut damage = None;
     for sector_size in [own, other] {
         let last = (device.size() / sector_size).saturating_sub(1);
-        for place in [1, last] {
-            match read_copy(device, place, sector_size) {
+        for sector in [1, last] {
+            match read_copy(device, sector, sector_size) {
                 Ok(partitions) => return Ok(Found::Table(partitions)),
-                Err(Reject::Absent) => {}
-                Err(Reject::Damaged(reason)) => damage = damage.or(Some(reason)),
-                Err(Reject::Device(error)) => return Err(error),
+                Err(CopyError::Absent) => {}
+                Err(CopyError::Damaged(reason)) => damage = damage.or(Some(reason)),
+                Err(CopyError::Device(error)) => return Err(error),
             }
         }
     }
     Ok(damage.map_or(Found::Nothing, Found::Damaged))
 }
 
-/// Reads the copy whose header lies in sector `place`.
-fn read_copy(device: &dyn Device, place: u64, sector_size: u64) -> Result<Vec<Partition>, Reject> {
-    let header = read_header(device, place, sector_size)?;
+/// Reads the copy whose header is in `sector`.
+fn read_copy(device: &dyn Device, sector: u64, sector_size: u64) -> Result<Vec<Partition>, CopyError> {
+    let header = read_header(device, sector, sector_size)?;
     let length = u64::from(header.entry_count) * u64::from(header.entry_size);
     if length > ENTRIES_BYTES_MAX {
-        return Err(Reject::Damaged("its header claims more than 1 MiB of entries"));
+        return Err(CopyError::Damaged("its header claims more than 1 MiB of entries"));
     }
-    let outside = Reject::Damaged("its entries lie outside the disk");
+    let outside = CopyError::Damaged("its entries are outside the disk");
     let Some(start) = header.entries_start.checked_mul(sector_size) else { return Err(outside) };
     if start.checked_add(length).is_none_or(|end| end > device.size()) {
         return Err(outside);
@@ -88,51 +88,51 @@ fn read_copy(device: &dyn Device, place: u64, sector_size: u64) -> Result<Vec<Pa
     let mut entries = vec![0; length as usize];
     device.read_at(start, &mut entries)?;
     if crc32(&[&entries]) != header.entries_crc {
-        return Err(Reject::Damaged("the checksum of its entries is wrong"));
+        return Err(CopyError::Damaged("the checksum of its entries is wrong"));
     }
     let entries = entries.chunks_exact(header.entry_size as usize);
     Ok((1..).zip(entries).filter_map(|(number, entry)| parse_entry(number, entry, sector_size)).collect())
 }
 
-fn read_header(device: &dyn Device, place: u64, sector_size: u64) -> Result<Header, Reject> {
-    let mut sector = vec![0; sector_size as usize];
-    let offset = place * sector_size;
-    if place == 0 || offset.checked_add(sector_size).is_none_or(|end| end > device.size()) {
-        return Err(Reject::Absent);
+fn read_header(device: &dyn Device, sector: u64, sector_size: u64) -> Result<Header, CopyError> {
+    let mut bytes = vec![0; sector_size as usize];
+    let offset = sector * sector_size;
+    if sector == 0 || offset.checked_add(sector_size).is_none_or(|end| end > device.size()) {
+        return Err(CopyError::Absent);
     }
-    device.read_at(offset, &mut sector)?;
-    if !sector.starts_with(SIGNATURE) {
-        return Err(Reject::Absent);
+    device.read_at(offset, &mut bytes)?;
+    if !bytes.starts_with(SIGNATURE) {
+        return Err(CopyError::Absent);
     }
-    let size = u32_at(&sector, 12) as usize;
-    let (Some(before), Some(after)) = (sector.get(..16), sector.get(20..size)) else {
-        return Err(Reject::Damaged("the size of its header is wrong"));
+    let size = u32_at(&bytes, 12) as usize;
+    let (Some(before), Some(after)) = (bytes.get(..16), bytes.get(20..size)) else {
+        return Err(CopyError::Damaged("the size of its header is wrong"));
     };
     if size < HEADER_MIN {
-        return Err(Reject::Damaged("the size of its header is wrong"));
+        return Err(CopyError::Damaged("the size of its header is wrong"));
     }
-    if crc32(&[before, &[0; 4], after]) != u32_at(&sector, 16) {
-        return Err(Reject::Damaged("the checksum of its header is wrong"));
+    if crc32(&[before, &[0; 4], after]) != u32_at(&bytes, 16) {
+        return Err(CopyError::Damaged("the checksum of its header is wrong"));
     }
-    if u64_at(&sector, 24) != place {
-        return Err(Reject::Damaged("its header belongs elsewhere on the disk"));
+    if u64_at(&bytes, 24) != sector {
+        return Err(CopyError::Damaged("its header belongs to another sector"));
     }
-    let entry_size = u32_at(&sector, 84);
+    let entry_size = u32_at(&bytes, 84);
     if u64::from(entry_size) < ENTRY_MIN {
-        return Err(Reject::Damaged("the size of its entries is wrong"));
+        return Err(CopyError::Damaged("the size of its entries is wrong"));
     }
     Ok(Header {
-        entries_start: u64_at(&sector, 72),
-        entry_count: u32_at(&sector, 80),
+        entries_start: u64_at(&bytes, 72),
+        entry_count: u32_at(&bytes, 80),
         entry_size,
-        entries_crc: u32_at(&sector, 88),
+        entries_crc: u32_at(&bytes, 88),
     })
 }
 
-/// `None` for an unused entry, and for one whose end lies before its start or beyond any disk.
+/// `None` for an unused entry, and for one whose end is before its start or overflows.
 fn parse_entry(number: u32, entry: &[u8], sector_size: u64) -> Option<Partition> {
     let guid = |at: usize| Some(Uuid::from_bytes_le(entry.get(at..at + 16)?.try_into().ok()?));
-    let kind = guid(0).filter(|kind| !kind.is_nil())?;
+    let partition_type = guid(0).filter(|id| !id.is_nil())?;
     let (first, last) = (u64_at(entry, 32), u64_at(entry, 40));
     let sectors = last.checked_sub(first)?.checked_add(1)?;
     let length = sectors.checked_mul(sector_size)?;
@@ -144,22 +144,22 @@ fn parse_entry(number: u32, entry: &[u8], sector_size: u64) -> Option<Partition>
         number,
         start,
         length,
-        kind: PartitionType::Gpt(kind),
+        partition_type: PartitionType::Gpt(partition_type),
         name: String::from_utf16_lossy(&name),
         guid: guid(16),
     })
 }
 
-/// Zero outside `bytes`: only called for fields that lie within.
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|field| field.try_into().ok()).map_or(0, u32::from_le_bytes)
+/// Reads a field; the caller makes sure that it is within `bytes`.
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    bytes.get(offset..offset + 4).and_then(|field| field.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|field| field.try_into().ok()).map_or(0, u64::from_le_bytes)
+fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    bytes.get(offset..offset + 8).and_then(|field| field.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
-/// The CRC-32 of Ethernet, reflected. Tables are a few KiB: bit by bit is fast enough.
+/// CRC-32 of Ethernet, reflected. Tables have a few KiB: bit by bit is fast enough.
 fn crc32(parts: &[&[u8]]) -> u32 {
     let step = |crc: u32, byte: &u8| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & 0u32.wrapping_sub(crc & 1)))

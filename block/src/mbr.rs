@@ -1,27 +1,27 @@
 //! The MBR partition table and its chain of extended boot records.
 //!
-//! Read here and not by a crate: `mbrman` 0.6 (which the tests use to write tables) panics on tables whose
-//! only entry begins at sector 0 and overflows on chains that point past 2 TiB.
+//! The crate `mbrman` 0.6, which the tests use to write tables, is not used for reading: it panics on tables whose only
+//! entry begins at sector 0, and overflows on chains that point past 2 TiB.
 //!
 //! # Invariants
-//! - The chain of extended boot records is followed for at most [`LOGICAL_MAX`] links, wherever they point.
+//! - At most [`LOGICAL_MAX`] links of the chain of extended boot records are followed.
 
 use crate::device::Device;
 use crate::error::DeviceError;
 use crate::partition::{Partition, PartitionType};
 
-/// Length of one entry; four of them stand at [`ENTRIES`].
+/// Length of an entry. There are four, at [`ENTRIES`].
 const ENTRY: usize = 16;
 const ENTRIES: usize = 446;
-/// More logical partitions than this are not looked for; Linux stops at 252.
+/// Maximum number of logical partitions; Linux stops at 252.
 const LOGICAL_MAX: usize = 256;
-/// The one entry of a disk whose real table is a GPT.
+/// Type of the protective entry of a disk with a GPT.
 pub(crate) const PROTECTIVE: u8 = 0xee;
 
-/// One used entry of a table, in sectors.
+/// A used entry of a table, in sectors.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    kind: u8,
+    partition_type: u8,
     start: u32,
     length: u32,
 }
@@ -30,35 +30,35 @@ impl Entry {
     /// `None` for an unused entry.
     fn parse(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        let entry = Self { kind: *bytes.get(4)?, start: word(8)?, length: word(12)? };
-        (entry.kind != 0 && entry.length != 0).then_some(entry)
+        let entry = Self { partition_type: *bytes.get(4)?, start: word(8)?, length: word(12)? };
+        (entry.partition_type != 0 && entry.length != 0).then_some(entry)
     }
 
     fn is_extended(self) -> bool {
-        matches!(self.kind, 0x05 | 0x0f | 0x85)
+        matches!(self.partition_type, 0x05 | 0x0f | 0x85)
     }
 
-    /// `base` is the sector that `start` counts from.
+    /// `base` is the sector to which `start` is relative.
     fn to_partition(self, number: u32, base: u64, sector_size: u64) -> Partition {
         Partition {
             number,
             // Both factors fit into 33 and 13 bits.
             start: (base + u64::from(self.start)) * sector_size,
             length: u64::from(self.length) * sector_size,
-            kind: PartitionType::Mbr(self.kind),
+            partition_type: PartitionType::Mbr(self.partition_type),
             name: String::new(),
             guid: None,
         }
     }
 }
 
-/// Whether the 64 bytes of four entries look like a table: each boot flag valid and at least one entry used.
+/// Whether 64 bytes are a plausible table: all boot flags are valid and at least one entry is used.
 pub(crate) fn looks_like_table(entries: &[u8]) -> bool {
     let flags_are_valid = entries.chunks(ENTRY).all(|entry| matches!(entry.first(), Some(0 | 0x80)));
     flags_are_valid && entries.chunks(ENTRY).any(|entry| Entry::parse(entry).is_some())
 }
 
-/// The four entries of a boot record, unused ones as `None`; `None` if it is not one.
+/// The four entries of a boot record, `None` for unused ones; `None` if it is no boot record.
 fn read_record(device: &dyn Device, offset: u64) -> Result<Option<[Option<Entry>; 4]>, DeviceError> {
     let mut sector = [0; 512];
     if offset.checked_add(512).is_none_or(|end| end > device.size()) {
@@ -73,7 +73,7 @@ fn read_record(device: &dyn Device, offset: u64) -> Result<Option<[Option<Entry>
     Ok(Some(std::array::from_fn(|_| entries.next().flatten())))
 }
 
-/// The partitions of the MBR; `None` where there is none.
+/// The partitions of the MBR; `None` if there is no MBR.
 pub(crate) fn read(device: &dyn Device) -> Result<Option<Vec<Partition>>, DeviceError> {
     let Some(primary) = read_record(device, 0)?.filter(|entries| entries.iter().any(Option::is_some)) else {
         return Ok(None);
@@ -85,15 +85,14 @@ pub(crate) fn read(device: &dyn Device) -> Result<Option<Vec<Partition>>, Device
             found.push(entry.to_partition(number, 0, sector_size));
         }
     }
-    // Linux, too, follows the first extended entry only.
+    // Like Linux, follow only the first extended entry.
     if let Some(extended) = primary.into_iter().flatten().find(|entry| entry.is_extended()) {
         read_logical(device, u64::from(extended.start), sector_size, &mut found)?;
     }
     Ok(Some(found))
 }
 
-/// Follows the chain of extended boot records from sector `extended`. A record that is not one ends the
-/// chain: its links are mere bytes then.
+/// Follows the chain of extended boot records from sector `extended`. An invalid record ends the chain.
 fn read_logical(
     device: &dyn Device,
     extended: u64,
@@ -106,7 +105,7 @@ fn read_logical(
         let mut next = None;
         for entry in entries.into_iter().flatten() {
             if entry.is_extended() {
-                // Links count from the first record, partitions from the record that names them.
+                // Links are relative to the first record, partitions to the record that contains them.
                 next = next.or(Some(extended + u64::from(entry.start)));
             } else if found.len() < LOGICAL_MAX {
                 found.push(entry.to_partition(number, record, sector_size));

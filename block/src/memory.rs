@@ -1,22 +1,22 @@
-//! A sparse device in memory, for tests and for images that are built before they are written.
+//! A sparse device in memory.
 //!
 //! # Invariants
-//! - A chunk that was never written reads as zeros and takes no memory.
+//! - A chunk that was never written reads as zeros and uses no memory.
 //!
 //! # Locking
-//! Chunks are spread over [`SHARDS`] maps, each behind one `RwLock`; at most one is held at a time, so a
-//! transfer is atomic by chunk.
+//! Chunks are distributed over [`SHARDS`] maps with one `RwLock` each. A thread holds at most one, so that transfers
+//! are atomic per chunk.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock};
 
-use crate::device::{Device, Durability, check_range, refuse_change};
+use crate::device::{Device, Durability, check_range, check_write};
 use crate::error::{DeviceError, Operation};
 
-/// Bytes per chunk: the unit in which memory is taken.
+/// Bytes per chunk, the unit of memory allocation.
 const CHUNK: usize = 64 << 10;
-/// Number of maps, so that threads in different places rarely meet on one lock.
+/// Number of maps. More maps mean less lock contention.
 const SHARDS: usize = 64;
 
 type Chunks = HashMap<u64, Box<[u8]>>;
@@ -41,7 +41,7 @@ impl MemoryDevice {
         Self { size: size.into(), sector_size, shards: std::array::from_fn(|_| RwLock::default()) }
     }
 
-    /// A device that holds exactly `bytes`.
+    /// A device with the contents `bytes`.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let device = Self::new(bytes.len() as u64);
         for (piece, offset) in bytes.chunks(CHUNK).zip((0u64..).step_by(CHUNK)) {
@@ -52,7 +52,7 @@ impl MemoryDevice {
         device
     }
 
-    /// The bytes that chunks take in memory at this moment.
+    /// Bytes of memory in use.
     pub fn allocated(&self) -> u64 {
         let chunks: usize =
             self.shards.iter().map(|s| s.read().unwrap_or_else(PoisonError::into_inner).len()).sum();
@@ -64,9 +64,9 @@ impl MemoryDevice {
         &self.shards[(chunk % SHARDS as u64) as usize]
     }
 
-    /// Stores a piece that lies within one chunk.
+    /// Stores a piece within one chunk.
     fn store(&self, offset: u64, piece: &[u8]) {
-        let (chunk, start) = place(offset);
+        let (chunk, start) = locate(offset);
         let mut chunks = self.shard(chunk).write().unwrap_or_else(PoisonError::into_inner);
         let bytes = chunks.entry(chunk).or_insert_with(|| vec![0; CHUNK].into_boxed_slice());
         if let Some(target) = bytes.get_mut(start..start + piece.len()) {
@@ -74,9 +74,9 @@ impl MemoryDevice {
         }
     }
 
-    /// Loads a piece that lies within one chunk.
+    /// Loads a piece within one chunk.
     fn load(&self, offset: u64, piece: &mut [u8]) {
-        let (chunk, start) = place(offset);
+        let (chunk, start) = locate(offset);
         let chunks = self.shard(chunk).read().unwrap_or_else(PoisonError::into_inner);
         match chunks.get(&chunk).and_then(|bytes| bytes.get(start..start + piece.len())) {
             Some(source) => piece.copy_from_slice(source),
@@ -85,8 +85,8 @@ impl MemoryDevice {
     }
 }
 
-/// The chunk that an offset lies in, and the place within it.
-fn place(offset: u64) -> (u64, usize) {
+/// The chunk of an offset, and the offset within it.
+fn locate(offset: u64) -> (u64, usize) {
     (offset / CHUNK as u64, (offset % CHUNK as u64) as usize)
 }
 
@@ -95,10 +95,10 @@ impl Device for MemoryDevice {
         self.size.load(Relaxed)
     }
 
-    /// What is cut off is forgotten.
+    /// Truncated data is discarded.
     fn set_size(&self, size: u64) -> Result<(), DeviceError> {
-        if let Some(gone) = self.size().checked_sub(size) {
-            self.discard(size, gone)?;
+        if let Some(truncated) = self.size().checked_sub(size) {
+            self.discard(size, truncated)?;
         }
         self.size.store(size, Relaxed);
         Ok(())
@@ -116,7 +116,7 @@ impl Device for MemoryDevice {
         check_range(self, Operation::Read, offset, buf.len())?;
         let (mut offset, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            let (piece, tail) = rest.split_at_mut(rest.len().min(CHUNK - place(offset).1));
+            let (piece, tail) = rest.split_at_mut(rest.len().min(CHUNK - locate(offset).1));
             self.load(offset, piece);
             offset += piece.len() as u64;
             rest = tail;
@@ -124,11 +124,11 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8], _how: Durability) -> Result<(), DeviceError> {
+    fn write_at(&self, offset: u64, buf: &[u8], _durability: Durability) -> Result<(), DeviceError> {
         check_range(self, Operation::Write, offset, buf.len())?;
         let (mut offset, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            let (piece, tail) = rest.split_at(rest.len().min(CHUNK - place(offset).1));
+            let (piece, tail) = rest.split_at(rest.len().min(CHUNK - locate(offset).1));
             self.store(offset, piece);
             offset += piece.len() as u64;
             rest = tail;
@@ -144,17 +144,17 @@ impl Device for MemoryDevice {
         self.discard(offset, length).map(|_| ())
     }
 
-    /// Always leaves zeros: whole chunks are forgotten, the rest is overwritten.
+    /// Frees whole chunks and zeroes the rest.
     fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
-        refuse_change(self, offset, length)?;
+        check_write(self, offset, length)?;
         let end = offset + length;
-        let inside = |chunk: u64| {
+        let is_inside = |chunk: u64| {
             let start = chunk * CHUNK as u64;
             start >= offset && start + CHUNK as u64 <= end
         };
         for shard in &self.shards {
             let mut chunks = shard.write().unwrap_or_else(PoisonError::into_inner);
-            chunks.retain(|chunk, _| !inside(*chunk));
+            chunks.retain(|chunk, _| !is_inside(*chunk));
             for (chunk, bytes) in chunks.iter_mut() {
                 let start = chunk * CHUNK as u64;
                 let from = offset.clamp(start, start + CHUNK as u64) - start;
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn discarded_ranges_read_as_zeros_and_whole_chunks_are_forgotten() {
+    fn discarded_ranges_read_as_zeros_and_whole_chunks_are_freed() {
         let device = MemoryDevice::from_bytes(&[7; 3 * CHUNK]);
         assert!(device.discard(5, 2 * CHUNK as u64).unwrap());
         assert_eq!(device.allocated(), 2 * CHUNK as u64);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn past_the_end_names_the_place() {
+    fn past_the_end_reports_the_range() {
         let device = MemoryDevice::from_bytes(&[1, 2, 3]);
         let error = device.read_at(2, &mut [0; 2]).unwrap_err();
         assert!(

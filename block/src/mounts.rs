@@ -1,48 +1,48 @@
-//! The table of mounts that this process sees (`proc_pid_mountinfo(5)`).
+//! The mount table of this process (`proc_pid_mountinfo(5)`).
 
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
-/// The number of a block device, or of a file system without one.
+/// Device number of a block device, or of a file system without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceNumber {
-    /// Which driver.
+    /// Major number.
     pub major: u32,
-    /// Which of its devices.
+    /// Minor number.
     pub minor: u32,
 }
 
 impl DeviceNumber {
-    /// Reads `MAJOR:MINOR`.
+    /// Parses `MAJOR:MINOR`.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let (major, minor) = std::str::from_utf8(text).ok()?.trim().split_once(':')?;
         Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
     }
 }
 
-/// As the system writes it: `MAJOR:MINOR`.
+/// `MAJOR:MINOR`.
 impl fmt::Display for DeviceNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)
     }
 }
 
-/// One line of the table.
+/// An entry of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// The device number of the file system.
     pub device: DeviceNumber,
     /// The mount point.
     pub directory: PathBuf,
-    /// The file system is mounted for writing; a mount point of it may be read-only all the same.
+    /// Whether the file system is writable. This mount of it may still be read-only.
     pub writable: bool,
 }
 
-/// All mounts, oldest first; none where the system has no such table.
+/// All mounts, oldest first; none if the system has no such table.
 pub fn mounts() -> Vec<Mount> {
-    // No look at the directories themselves: the server of one may not answer.
+    // The directories are not accessed: the server of a mount may not respond.
     std::fs::read("/proc/self/mountinfo").map(|table| parse(&table)).unwrap_or_default()
 }
 
@@ -52,8 +52,8 @@ fn parse(table: &[u8]) -> Vec<Mount> {
         .filter_map(|line| {
             let mut fields = line.split(|byte| *byte == b' ').skip(2);
             let device = DeviceNumber::parse(fields.next()?)?;
-            let directory = OsString::from_vec(unescaped(fields.nth(1)?)).into();
-            // Behind a dash: the type, the source, the options of the file system.
+            let directory = OsString::from_vec(unescape(fields.nth(1)?)).into();
+            // After a dash: type, source and options of the file system.
             let options = fields.skip_while(|field| *field != b"-").nth(3)?;
             let writable = options.split(|byte| *byte == b',').any(|option| option == b"rw");
             Some(Mount { device, directory, writable })
@@ -61,8 +61,8 @@ fn parse(table: &[u8]) -> Vec<Mount> {
         .collect()
 }
 
-/// A blank, and its like, is written as a backslash and three octal digits.
-fn unescaped(mut field: &[u8]) -> Vec<u8> {
+/// Spaces, tabs, newlines and backslashes are escaped as a backslash and three octal digits.
+fn unescape(mut field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     while let [first, rest @ ..] = field {
         field = rest;
@@ -81,17 +81,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_table_are_read() {
+    fn lines_of_the_table_are_parsed() {
         let table = b"22 1 254:0 / / rw - ext4 /dev/vda rw,errors=continue\n\
             40 22 0:50 / /mnt/a\\040b\\134 rw shared:1 master:2 - fuse.xebec /x ro,user_id=0\n\
-            a line that says nothing\n41 22 7:3 / /mnt/c ro - xfs /dev/loop3 rw\n";
+            a malformed line\n41 22 7:3 / /mnt/c ro - xfs /dev/loop3 rw\n";
         let found = parse(table);
         let expected = [("254:0", "/", true), ("0:50", "/mnt/a b\\", false), ("7:3", "/mnt/c", true)];
         let seen: Vec<_> = found
             .iter()
-            .map(|one| (one.device.to_string(), one.directory.to_str().unwrap(), one.writable))
+            .map(|mount| (mount.device.to_string(), mount.directory.to_str().unwrap(), mount.writable))
             .collect();
-        let expected: Vec<_> = expected.map(|(device, place, rw)| (device.to_owned(), place, rw)).into();
+        let expected: Vec<_> =
+            expected.map(|(device, directory, rw)| (device.to_owned(), directory, rw)).into();
         assert_eq!(seen, expected);
     }
 }

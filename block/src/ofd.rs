@@ -1,6 +1,4 @@
-//! Locks of single bytes that belong to an open file (`fcntl_locking(2)`, open file description locks).
-//!
-//! It lives here because the call needs `unsafe`, and rustix has those of processes alone.
+//! Open file description locks on single bytes (`fcntl_locking(2)`). rustix has only locks that belong to a process.
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -10,43 +8,43 @@ mod linux {
 
     use libc::{F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_RDLCK, F_UNLCK, F_WRLCK};
 
-    /// Locks a byte for writing, as long as the file is open.
-    pub fn place(file: &File, byte: i64) -> io::Result<()> {
-        call(file, F_OFD_SETLK, F_WRLCK, (byte, 1)).map(drop)
+    /// Takes the write lock of a byte. Closing the file releases it.
+    pub fn write_lock(file: &File, byte: i64) -> io::Result<()> {
+        call(file, F_OFD_SETLK, F_WRLCK, byte, 1).map(drop)
     }
 
-    /// Locks a byte for reading, as long as the file is open.
-    pub fn share(file: &File, byte: i64) -> io::Result<()> {
-        call(file, F_OFD_SETLK, F_RDLCK, (byte, 1)).map(drop)
+    /// Takes the read lock of a byte. Closing the file releases it.
+    pub fn read_lock(file: &File, byte: i64) -> io::Result<()> {
+        call(file, F_OFD_SETLK, F_RDLCK, byte, 1).map(drop)
     }
 
-    /// The first byte of a lock by somebody else from `byte` on; a length of 0 has no end.
+    /// The first byte of another holder's lock in a range; a length of 0 means no end.
     pub fn find(file: &File, byte: i64, length: i64) -> Option<i64> {
-        let found = call(file, F_OFD_GETLK, F_WRLCK, (byte, length)).ok()?;
+        let found = call(file, F_OFD_GETLK, F_WRLCK, byte, length).ok()?;
         (i32::from(found.l_type) != F_UNLCK).then_some(found.l_start)
     }
 
-    /// Waits until nobody else has a byte locked for writing.
+    /// Waits until no one else holds the write lock of a byte.
     pub fn wait(file: &File, byte: i64) -> io::Result<()> {
         loop {
-            match call(file, F_OFD_SETLKW, F_RDLCK, (byte, 1)) {
+            match call(file, F_OFD_SETLKW, F_RDLCK, byte, 1) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 waited => {
                     waited?;
-                    return call(file, F_OFD_SETLK, F_UNLCK, (byte, 1)).map(drop);
+                    return call(file, F_OFD_SETLK, F_UNLCK, byte, 1).map(drop);
                 }
             }
         }
     }
 
-    fn call(file: &File, command: i32, kind: i32, (start, length): (i64, i64)) -> io::Result<libc::flock64> {
-        // SAFETY: a structure of plain integers, for which zero is a value.
+    fn call(file: &File, command: i32, lock_type: i32, start: i64, length: i64) -> io::Result<libc::flock64> {
+        // SAFETY: a structure of integers, for which zero is a valid value.
         let mut lock: libc::flock64 = unsafe { std::mem::zeroed() };
-        // These constants fit, whatever type the field has.
-        lock.l_type = kind as _;
+        // The constants fit; the types of the fields depend on the architecture.
+        lock.l_type = lock_type as _;
         lock.l_whence = libc::SEEK_SET as _;
         (lock.l_start, lock.l_len) = (start, length);
-        // SAFETY: the commands read and write this structure alone, and the descriptor is open.
+        // SAFETY: the commands access only this structure, and the descriptor is open.
         match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
             -1 => Err(io::Error::last_os_error()),
             _ => Ok(lock),
@@ -55,15 +53,15 @@ mod linux {
 }
 
 #[cfg(not(target_os = "linux"))]
-mod others {
+mod portable {
     use std::fs::File;
     use std::io;
 
-    pub fn place(_file: &File, _byte: i64) -> io::Result<()> {
+    pub fn write_lock(_file: &File, _byte: i64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub fn share(_file: &File, _byte: i64) -> io::Result<()> {
+    pub fn read_lock(_file: &File, _byte: i64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -79,4 +77,4 @@ mod others {
 #[cfg(target_os = "linux")]
 pub use linux::*;
 #[cfg(not(target_os = "linux"))]
-pub use others::*;
+pub use portable::*;

@@ -1,4 +1,4 @@
-//! Why an image could not be opened, and what to do about it.
+//! Errors of opening an image, with what to do about them.
 
 use std::fmt;
 use std::io;
@@ -7,136 +7,136 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use crate::error::{DeviceError, errno_of};
-use crate::lock::Holder;
+use crate::lock::LockHolder;
 use crate::partition::{Partition, PartitionError};
-use crate::probe::{Class, Content};
+use crate::probe::{Content, ContentClass};
 
 /// A device or image that could not be opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The system refused: no such file, no permission, and so on.
+    /// An error of the system.
     Io {
         /// The path as given.
         path: PathBuf,
-        /// The error as reported.
+        /// The error.
         source: io::Error,
     },
-    /// A new file cannot be made.
+    /// A new file cannot be created.
     Make {
         /// The path as given.
         path: PathBuf,
-        /// The error as reported.
+        /// The error.
         source: io::Error,
     },
     /// A directory, a fifo, a socket or a character device.
     NotADevice {
         /// The path as given.
         path: PathBuf,
-        /// What it is.
-        kind: &'static str,
+        /// Its type.
+        file_type: &'static str,
     },
-    /// The file system that holds the image does not support direct I/O.
+    /// The file system does not support direct I/O.
     DirectRefused {
         /// The path as given.
         path: PathBuf,
-        /// The error as reported.
+        /// The error.
         source: io::Error,
     },
-    /// Somebody else has the lock.
+    /// The image is locked.
     Locked {
         /// The path as given.
         path: PathBuf,
-        /// Who.
-        by: Holder,
+        /// The holder of the lock.
+        by: LockHolder,
     },
-    /// Something else than a file would be replaced by one.
+    /// Only a regular file can be replaced.
     NotAFile {
         /// The path as given.
         path: PathBuf,
     },
-    /// A loop device that may write to it lies on it.
+    /// A writable loop device uses the file.
     Looped {
         /// The path as given.
         path: PathBuf,
         /// The loop device.
         device: PathBuf,
     },
-    /// A block device that is mounted, or that another driver has claimed.
+    /// The block device is mounted, or claimed by another driver.
     InUse {
         /// The path as given.
         path: PathBuf,
     },
-    /// io_uring was asked for by name and cannot be had.
+    /// [`Io::Uring`](crate::Io::Uring) was requested and is not available.
     NoUring {
         /// The path as given.
         path: PathBuf,
-        /// Why the kernel, or this build, refuses it.
+        /// The reason.
         source: io::Error,
     },
-    /// A container format that cannot be read, or not in the way that was asked for.
+    /// A container format that cannot be read.
     Unsupported {
         /// The path as given.
         path: PathBuf,
-        /// What it is, with an article.
+        /// The format, with an article.
         name: &'static str,
         /// What to do.
         advice: &'static str,
     },
-    /// A container that is damaged, or needs what it may not have.
+    /// The container is damaged, or needs another file that may not be opened.
     Container {
         /// The path as given.
         path: PathBuf,
-        /// Its format.
+        /// The format.
         format: &'static str,
-        /// What is wrong.
+        /// The error.
         source: io::Error,
     },
-    /// A container that can be read, but is not changed in place.
+    /// The container can be read, but not be changed in place.
     Unchangeable {
         /// The path as given.
         path: PathBuf,
-        /// Its format.
+        /// The format.
         format: &'static str,
-        /// Why, and what to do about it.
+        /// The reason, and what to do about it.
         source: io::Error,
     },
-    /// A partition must be chosen, or the one that was asked for does not exist.
+    /// A partition must be chosen, or the requested one does not exist.
     Partitions {
         /// The disk.
         device: Box<str>,
-        /// The number that was asked for.
-        asked: Option<u32>,
-        /// All that there are, and what they hold.
+        /// The requested number.
+        requested: Option<u32>,
+        /// The existing partitions and their contents.
         found: Vec<ListedPartition>,
     },
     /// The partition table cannot be read.
     Table(PartitionError),
-    /// The opened device failed while its contents were looked at.
+    /// The device failed while its contents were examined.
     Device(DeviceError),
 }
 
-/// A partition and what it holds.
+/// A partition and its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedPartition {
-    /// The table's entry.
+    /// The entry of the partition table.
     pub partition: Partition,
-    /// What it holds; `None` where it lies outside the disk or cannot be read.
+    /// The contents; `None` if it is outside the disk or cannot be read.
     pub content: Option<Content>,
 }
 
 impl ListedPartition {
-    /// Whether an XFS file system begins where the partition does.
+    /// Whether it contains an XFS file system.
     pub fn holds_xfs(&self) -> bool {
-        self.content.is_some_and(|content| content.class == Class::Xfs)
+        self.content.is_some_and(|content| content.class == ContentClass::Xfs)
     }
 }
 
 impl fmt::Display for ListedPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Partition { number, start, length, kind, name, .. } = &self.partition;
+        let Partition { number, start, length, partition_type, name, .. } = &self.partition;
         let content = self.content.map_or("outside the disk, or not readable", |content| content.name);
-        write!(f, "{number:>4}: {length} bytes at {start}, {kind}")?;
+        write!(f, "{number:>4}: {length} bytes at {start}, {partition_type}")?;
         if !name.is_empty() {
             write!(f, " {name:?}")?;
         }
@@ -189,20 +189,23 @@ impl From<PartitionError> for OpenError {
 fn write_partitions(
     f: &mut fmt::Formatter<'_>,
     device: &str,
-    asked: Option<u32>,
+    requested: Option<u32>,
     found: &[ListedPartition],
 ) -> fmt::Result {
     let with_xfs = found.iter().filter(|listed| listed.holds_xfs()).count();
-    match (asked, with_xfs) {
+    match (requested, with_xfs) {
         (Some(number), _) if found.is_empty() => {
             return write!(f, "{device}: there is no partition {number}: the disk has no partitions");
         }
-        (Some(number), _) => write!(f, "{device}: there is no partition {number}, but these:")?,
+        (Some(number), _) => write!(f, "{device}: there is no partition {number}; the partitions are:")?,
         (None, _) if found.is_empty() => return write!(f, "{device}: its partition table is empty"),
-        (None, 0) => {
-            write!(f, "{device}: no partition holds XFS (take one with --partition N all the same):")?
+        (None, 0) => write!(
+            f,
+            "{device}: no partition contains XFS (choose one with --partition N to open it anyway):"
+        )?,
+        (None, count) => {
+            write!(f, "{device}: {count} partitions contain XFS (choose one with --partition N):")?
         }
-        (None, count) => write!(f, "{device}: {count} partitions hold XFS (choose with --partition N):")?,
     }
     found.iter().try_for_each(|listed| write!(f, "\n{listed}"))
 }
@@ -212,28 +215,28 @@ impl fmt::Display for OpenError {
         match self {
             Self::Io { path, source } => write!(f, "{}: cannot open: {source}", path.display()),
             Self::Make { path, source } if source.kind() == io::ErrorKind::NotFound => {
-                write!(f, "{}: cannot be made: there is no such directory", path.display())
+                write!(f, "{}: cannot create: no such directory", path.display())
             }
-            Self::Make { path, source } => write!(f, "{}: cannot be made: {source}", path.display()),
-            Self::NotADevice { path, kind } => {
-                write!(f, "{}: this is a {kind}, not an image file or a block device", path.display())
+            Self::Make { path, source } => write!(f, "{}: cannot create: {source}", path.display()),
+            Self::NotADevice { path, file_type } => {
+                write!(f, "{}: this is a {file_type}, not an image file or a block device", path.display())
             }
             Self::DirectRefused { path, source } => write!(
                 f,
-                "{}: the file system that holds it refuses direct I/O: {source} (open it without direct I/O)",
+                "{}: the file system does not support direct I/O: {source} (open it without direct I/O)",
                 path.display()
             ),
             Self::Looped { path, device } => {
                 write!(
                     f,
-                    "{}: it is in use as {} (unmount that, or take it away by losetup -d)",
+                    "{}: it is in use as {} (unmount that, or detach it with losetup -d)",
                     path.display(),
                     device.display()
                 )
             }
             Self::Locked { path, by } => write!(f, "{}: {by} ({})", path.display(), by.advice()),
             Self::NotAFile { path } => {
-                write!(f, "{}: this is no file, and is not replaced by one", path.display())
+                write!(f, "{}: not a regular file, not replaced", path.display())
             }
             Self::InUse { path } => write!(
                 f,
@@ -242,7 +245,7 @@ impl fmt::Display for OpenError {
             ),
             Self::NoUring { path, source } => write!(
                 f,
-                "{}: io_uring cannot be used: {source} (let the program choose, or ask for pread)",
+                "{}: io_uring is not available: {source} (use --io auto or --io pread)",
                 path.display()
             ),
             Self::Unsupported { path, name, advice } => {
@@ -254,7 +257,7 @@ impl fmt::Display for OpenError {
             Self::Unchangeable { path, format, source } => {
                 write!(f, "{}: this {format} image cannot be changed in place: {source}", path.display())
             }
-            Self::Partitions { device, asked, found } => write_partitions(f, device, *asked, found),
+            Self::Partitions { device, requested, found } => write_partitions(f, device, *requested, found),
             Self::Table(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
         }

@@ -1,24 +1,24 @@
-//! A copy-on-write overlay in memory: reads see what was written over a device that stays untouched.
+//! A copy-on-write overlay in memory over a device that is not changed.
 //!
-//! This is where a dirty log is replayed when an image is only looked at. The work has two phases, and
-//! the type serves both: replay writes some thousand pages, then everything else reads, from all threads.
+//! For read-only access, a dirty log is replayed into an overlay. There are two phases: replay writes some thousand
+//! pages, then all threads read.
 //!
-//! | part | does |
+//! | part | |
 //! |---|---|
-//! | `Filter` | one bit per span of the device: clear means that nothing there was ever written |
-//! | `Shard` | part of the map from page number to page, behind a lock |
-//! | `Frozen` | the same map once writing has ended: sorted, immutable, read without a lock |
+//! | `Filter` | one bit per span of the device, set if something in the span was written |
+//! | `Shard` | part of the map from page number to page, with a lock |
+//! | `Frozen` | the map after the first phase: sorted, immutable, read without a lock |
 //!
 //! # Invariants
-//! - The base is never written and must not change while the overlay lives.
-//! - A page of the map holds the whole page as a reader should see it: what a write left out was filled from the base.
-//! - Bits of the filter are set before the writer's lock is released and never cleared.
-//! - Once frozen, no page changes; the shards keep the same pages, so that a reader that came before sees no gap.
+//! - The base is never written, and must not change during the life of the overlay.
+//! - The map contains whole pages: a partial write is completed from the base.
+//! - Bits of the filter are set before the writer's lock is released, and never cleared.
+//! - After `freeze` no page changes. The shards keep the pages for readers that started before.
 //!
 //! # Locking
-//! One shard lock at a time, held for the copy of one page and never over I/O on the base. `freeze` takes
-//! every shard lock in index order. Reads of untouched places take no lock and store to no shared memory;
-//! after `freeze` no read does.
+//! A thread holds one shard lock at a time, to copy one page, and not during I/O on the base. `freeze` takes all shard
+//! locks in index order. Reads of unwritten ranges take no lock and do not write to shared memory; after `freeze` no
+//! read does.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -29,17 +29,17 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use crate::device::{Device, Durability, ReadRequest, check_range};
 use crate::error::{DeviceError, Operation};
 
-/// Bytes per page of the map. A multiple of every logical sector size.
+/// Bytes per page of the map: a multiple of each logical sector size.
 pub const OVERLAY_PAGE: usize = 4096;
 const PAGE: u64 = OVERLAY_PAGE as u64;
 const SHARDS: usize = 64;
-/// Upper bound of the filter's size in bits (128 KiB of memory); larger devices get longer spans.
+/// Maximum number of bits of the filter (128 KiB of memory); larger devices have longer spans.
 const FILTER_BITS_MAX: u64 = 1 << 20;
 
 type Page = Arc<[u8; OVERLAY_PAGE]>;
 type Shard = RwLock<HashMap<u64, Page>>;
 
-/// A device that keeps every write in memory, over a base that it only reads.
+/// A device that keeps all writes in memory and reads everything else from its base.
 pub struct OverlayDevice {
     base: Arc<dyn Device>,
     size: u64,
@@ -49,7 +49,7 @@ pub struct OverlayDevice {
 }
 
 impl OverlayDevice {
-    /// An overlay over `base` in which nothing is written yet.
+    /// An empty overlay over `base`.
     pub fn new(base: Arc<dyn Device>) -> Self {
         let size = base.size();
         Self {
@@ -61,12 +61,12 @@ impl OverlayDevice {
         }
     }
 
-    /// The device below.
+    /// The base device.
     pub fn base(&self) -> &Arc<dyn Device> {
         &self.base
     }
 
-    /// Ends writing: later writes are refused as read-only, and reads take no lock from here on.
+    /// Makes the overlay read-only. Reads take no lock from now on.
     pub fn freeze(&self) {
         let shards: Vec<_> =
             self.shards.iter().map(|shard| shard.read().unwrap_or_else(PoisonError::into_inner)).collect();
@@ -76,22 +76,7 @@ impl OverlayDevice {
         });
     }
 
-    /// The pages written so far as `(offset in bytes, contents)`, in ascending order. The last page of a
-    /// device whose size is no multiple of [`OVERLAY_PAGE`] reaches past its end, where it holds zeros.
-    pub fn written_pages(&self) -> Vec<(u64, Arc<[u8; OVERLAY_PAGE]>)> {
-        let mut pages: Vec<_> = self
-            .shards
-            .iter()
-            .flat_map(|shard| {
-                let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
-                shard.iter().map(|(number, page)| (number * PAGE, page.clone())).collect::<Vec<_>>()
-            })
-            .collect();
-        pages.sort_unstable_by_key(|(offset, _)| *offset);
-        pages
-    }
-
-    /// The bytes of memory that written pages take.
+    /// Bytes of all pages that were written.
     pub fn written_bytes(&self) -> u64 {
         let pages: usize =
             self.shards.iter().map(|s| s.read().unwrap_or_else(PoisonError::into_inner).len()).sum();
@@ -103,14 +88,14 @@ impl OverlayDevice {
         &self.shards[(page % SHARDS as u64) as usize]
     }
 
-    fn is_untouched(&self, offset: u64, length: usize) -> bool {
+    fn is_unwritten(&self, offset: u64, length: usize) -> bool {
         match self.frozen.get() {
-            Some(frozen) => frozen.is_untouched(&page_range(offset, length)),
-            None => !self.filter.may_hold_any(page_range(offset, length)),
+            Some(frozen) => frozen.is_unwritten(&page_range(offset, length)),
+            None => !self.filter.may_contain(page_range(offset, length)),
         }
     }
 
-    /// Copies from the page `number`, if it was written, beginning at `start` within it.
+    /// Copies from the page `number`, from `start` within it. Returns `false` if the page was not written.
     fn load(&self, number: u64, start: usize, piece: &mut [u8]) -> bool {
         let copy = |page: Option<&Page>, piece: &mut [u8]| match page
             .and_then(|page| page.get(start..start + piece.len()))
@@ -124,14 +109,14 @@ impl OverlayDevice {
         if let Some(frozen) = self.frozen.get() {
             return copy(frozen.get(number), piece);
         }
-        if !self.filter.may_hold_any(number..number + 1) {
+        if !self.filter.may_contain(number..number + 1) {
             return false;
         }
         let shard = self.shard(number).read().unwrap_or_else(PoisonError::into_inner);
         copy(shard.get(&number), piece)
     }
 
-    /// The page as the base has it, zeros past the end.
+    /// A page of the base, with zeros past the end.
     fn base_page(&self, number: u64) -> Result<[u8; OVERLAY_PAGE], DeviceError> {
         let mut page = [0; OVERLAY_PAGE];
         let start = number * PAGE;
@@ -140,33 +125,28 @@ impl OverlayDevice {
         Ok(page)
     }
 
-    /// Stores a piece that lies within one page.
+    /// Stores a piece within one page.
     fn store(&self, number: u64, start: usize, piece: &[u8]) -> Result<(), DeviceError> {
-        // Whether the page is there is looked up first, so that the base is read outside the lock; a page
-        // that appears in between is newer than the base and wins.
-        let known = self.load(number, 0, &mut [0; 1]);
-        let mut fresh = [0; OVERLAY_PAGE];
-        if !known && piece.len() < OVERLAY_PAGE {
-            fresh = self.base_page(number)?;
+        // The base is read without the lock. If another thread inserts the page meanwhile, that one is used.
+        let is_present = self.load(number, 0, &mut [0; 1]);
+        let mut new_page = [0; OVERLAY_PAGE];
+        if !is_present && piece.len() < OVERLAY_PAGE {
+            new_page = self.base_page(number)?;
         }
         let mut shard = self.shard(number).write().unwrap_or_else(PoisonError::into_inner);
         if self.frozen.get().is_some() {
-            return Err(self.refuse(number * PAGE + start as u64, piece.len()));
+            let (offset, length) = (number * PAGE + start as u64, piece.len() as u64);
+            return Err(DeviceError::ReadOnly { device: self.describe().into(), offset, length });
         }
         let page = match shard.entry(number) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(Arc::new(fresh)),
+            Entry::Vacant(entry) => entry.insert(Arc::new(new_page)),
         };
-        // `written_pages` may have handed out the page: then it is copied first and the copy changed.
         if let Some(target) = Arc::make_mut(page).get_mut(start..start + piece.len()) {
             target.copy_from_slice(piece);
         }
         self.filter.set(number);
         Ok(())
-    }
-
-    fn refuse(&self, offset: u64, length: usize) -> DeviceError {
-        DeviceError::ReadOnly { device: self.describe().into(), offset, length: length as u64 }
     }
 }
 
@@ -191,60 +171,60 @@ impl Device for OverlayDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         check_range(self, Operation::Read, offset, buf.len())?;
-        if self.is_untouched(offset, buf.len()) {
+        if self.is_unwritten(offset, buf.len()) {
             return self.base.read_at(offset, buf);
         }
-        // `rest` begins with `pending` bytes that no page covers; the base is read once per such run.
-        let (mut at, mut rest, mut pending) = (offset, buf, 0usize);
-        while pending < rest.len() {
-            let here = at + pending as u64;
-            let start = (here % PAGE) as usize;
-            let length = (rest.len() - pending).min(OVERLAY_PAGE - start);
-            let Some(piece) = rest.get_mut(pending..pending + length) else { break };
-            if self.load(here / PAGE, start, piece) {
-                let (done, tail) = rest.split_at_mut(pending + length);
-                if pending > 0 {
-                    self.base.read_at(at, done.get_mut(..pending).unwrap_or_default())?;
+        // `rest` starts with `unwritten` bytes that are in no page; each such run is read from the base at once.
+        let (mut offset, mut rest, mut unwritten) = (offset, buf, 0usize);
+        while unwritten < rest.len() {
+            let next = offset + unwritten as u64;
+            let start = (next % PAGE) as usize;
+            let length = (rest.len() - unwritten).min(OVERLAY_PAGE - start);
+            let Some(piece) = rest.get_mut(unwritten..unwritten + length) else { break };
+            if self.load(next / PAGE, start, piece) {
+                let (done, tail) = rest.split_at_mut(unwritten + length);
+                if unwritten > 0 {
+                    self.base.read_at(offset, done.get_mut(..unwritten).unwrap_or_default())?;
                 }
-                at += done.len() as u64;
+                offset += done.len() as u64;
                 rest = tail;
-                pending = 0;
+                unwritten = 0;
             } else {
-                pending += length;
+                unwritten += length;
             }
         }
-        if rest.is_empty() { Ok(()) } else { self.base.read_at(at, rest) }
+        if rest.is_empty() { Ok(()) } else { self.base.read_at(offset, rest) }
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8], _how: Durability) -> Result<(), DeviceError> {
+    fn write_at(&self, offset: u64, buf: &[u8], _durability: Durability) -> Result<(), DeviceError> {
         check_range(self, Operation::Write, offset, buf.len())?;
-        let (mut at, mut rest) = (offset, buf);
+        let (mut offset, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            let start = (at % PAGE) as usize;
+            let start = (offset % PAGE) as usize;
             let (piece, tail) = rest.split_at(rest.len().min(OVERLAY_PAGE - start));
-            self.store(at / PAGE, start, piece)?;
-            at += piece.len() as u64;
+            self.store(offset / PAGE, start, piece)?;
+            offset += piece.len() as u64;
             rest = tail;
         }
         Ok(())
     }
 
-    /// Nothing to do: the overlay lives and dies with the process.
+    /// Does nothing: the overlay is lost with the process anyway.
     fn flush(&self) -> Result<(), DeviceError> {
         Ok(())
     }
 
     fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
-        let mut untouched = Vec::with_capacity(reads.len());
+        let mut unwritten = Vec::with_capacity(reads.len());
         for read in reads {
             check_range(self, Operation::Read, read.offset, read.buf.len())?;
-            if self.is_untouched(read.offset, read.buf.len()) {
-                untouched.push(ReadRequest::new(read.offset, &mut *read.buf));
+            if self.is_unwritten(read.offset, read.buf.len()) {
+                unwritten.push(ReadRequest::new(read.offset, &mut *read.buf));
             } else {
                 self.read_at(read.offset, read.buf)?;
             }
         }
-        if untouched.is_empty() { Ok(()) } else { self.base.read_many(&mut untouched) }
+        if unwritten.is_empty() { Ok(()) } else { self.base.read_many(&mut unwritten) }
     }
 
     fn describe(&self) -> String {
@@ -262,7 +242,7 @@ impl std::fmt::Debug for OverlayDevice {
     }
 }
 
-/// One bit per span of `1 << span_shift` pages; false positives cost a look into the map, nothing else.
+/// One bit per span of `1 << span_shift` pages. A false positive only costs a lookup in the map.
 struct Filter {
     span_shift: u32,
     words: Box<[AtomicU64]>,
@@ -281,12 +261,12 @@ impl Filter {
     fn set(&self, page: u64) {
         let bit = page >> self.span_shift;
         if let Some(word) = self.words.get((bit / 64) as usize) {
-            // Release: who sees the bit and takes the lock, or was told of the write, finds the page.
+            // Release: a thread that sees the bit and takes the lock finds the page.
             word.fetch_or(1 << (bit % 64), Ordering::Release);
         }
     }
 
-    fn may_hold_any(&self, pages: Range<u64>) -> bool {
+    fn may_contain(&self, pages: Range<u64>) -> bool {
         if pages.is_empty() {
             return false;
         }
@@ -316,7 +296,7 @@ impl Frozen {
         self.pages.get(index).map(|(_, page)| page)
     }
 
-    fn is_untouched(&self, range: &Range<u64>) -> bool {
+    fn is_unwritten(&self, range: &Range<u64>) -> bool {
         let index = self.pages.partition_point(|(number, _)| *number < range.start);
         self.pages.get(index).is_none_or(|(number, _)| *number >= range.end)
     }

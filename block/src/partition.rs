@@ -1,4 +1,4 @@
-//! Partitions, whichever table names them.
+//! Partitions of a disk, from a GPT or an MBR.
 
 use std::fmt;
 
@@ -8,33 +8,33 @@ use crate::device::Device;
 use crate::error::DeviceError;
 use crate::{gpt, mbr};
 
-/// The type that a table gives a partition.
+/// The type of a partition in its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PartitionType {
-    /// A type of GPT.
+    /// A GPT type.
     Gpt(Uuid),
-    /// A type of MBR.
+    /// An MBR type.
     Mbr(u8),
 }
 
 /// One partition of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
-    /// As Linux counts them: the 2 of `sda2`. Numbers may have gaps; logical partitions of MBR begin at 5.
+    /// The number in Linux: the 2 of `sda2`. Numbers may have gaps; logical partitions of an MBR begin at 5.
     pub number: u32,
-    /// Where it begins, in bytes from the start of the disk.
+    /// Offset on the disk, in bytes.
     pub start: u64,
-    /// Its length in bytes. Nothing ensures that start and length lie within the disk.
+    /// Length in bytes. The range is not necessarily within the disk.
     pub length: u64,
-    /// Its type.
-    pub kind: PartitionType,
-    /// The name that a GPT gives it; mostly empty.
+    /// Partition type.
+    pub partition_type: PartitionType,
+    /// Name in the GPT; often empty.
     pub name: String,
-    /// The unique id that a GPT gives it.
+    /// Unique id in the GPT.
     pub guid: Option<Uuid>,
 }
 
-/// Types that a Linux disk is likely to have; the others are shown as numbers.
+/// Common types; others are shown as numbers.
 const GPT_TYPES: &[(Uuid, &str)] = &[
     (uuid!("0fc63daf-8483-4772-8e79-3d69d8477de4"), "Linux file system"),
     (uuid!("c12a7328-f81f-11d2-ba4b-00a0c93ec93b"), "EFI system"),
@@ -84,11 +84,11 @@ impl fmt::Display for PartitionType {
 pub enum PartitionError {
     /// The disk could not be read.
     Device(DeviceError),
-    /// There is a GPT, but neither it nor its backup is whole.
+    /// Both the GPT and its backup are damaged.
     Damaged {
         /// The disk.
         device: Box<str>,
-        /// What is wrong with the first copy.
+        /// The damage of the first copy.
         reason: &'static str,
     },
 }
@@ -115,8 +115,8 @@ impl fmt::Display for PartitionError {
             Self::Device(error) => error.fmt(f),
             Self::Damaged { device, reason } => write!(
                 f,
-                "{device}: the GPT partition table is damaged: {reason}, and its backup is no \
-                 better (if you know where the file system begins, use --offset BYTES)"
+                "{device}: the GPT partition table is damaged: {reason}, and so is its backup \
+                 (if you know where the file system begins, use --offset BYTES)"
             ),
         }
     }
@@ -131,25 +131,25 @@ impl std::error::Error for PartitionError {
     }
 }
 
-/// Lists the partitions of a disk in the order of its table: of the GPT, else of the MBR. A disk without a
-/// table has none.
+/// Lists the partitions of a disk in the order of its table: the GPT, or else the MBR. A disk without a table has none.
 ///
-/// A GPT counts only where the MBR does not contradict it: an MBR with real partitions and no protective
-/// entry is newer than a GPT left over from before.
+/// The GPT is ignored if the MBR contradicts it: an MBR with partitions and without a protective entry is newer than
+/// the GPT.
 ///
 /// # Errors
-/// [`PartitionError::Damaged`] where a GPT can be seen but neither of its copies is whole.
+/// [`PartitionError::Damaged`] if there is a GPT, but both copies are damaged.
 pub fn partitions(device: &dyn Device) -> Result<Vec<Partition>, PartitionError> {
-    let of_mbr = mbr::read(device)?.unwrap_or_default();
-    let is_protective = |partition: &Partition| partition.kind == PartitionType::Mbr(mbr::PROTECTIVE);
-    if !of_mbr.is_empty() && !of_mbr.iter().any(is_protective) {
-        return Ok(of_mbr);
+    let from_mbr = mbr::read(device)?.unwrap_or_default();
+    let is_protective =
+        |partition: &Partition| partition.partition_type == PartitionType::Mbr(mbr::PROTECTIVE);
+    if !from_mbr.is_empty() && !from_mbr.iter().any(is_protective) {
+        return Ok(from_mbr);
     }
     match gpt::read(device)? {
         gpt::Found::Table(partitions) => Ok(partitions),
         gpt::Found::Damaged(reason) => {
             Err(PartitionError::Damaged { device: device.describe().into(), reason })
         }
-        gpt::Found::Nothing => Ok(of_mbr.into_iter().filter(|p| !is_protective(p)).collect()),
+        gpt::Found::Nothing => Ok(from_mbr.into_iter().filter(|p| !is_protective(p)).collect()),
     }
 }

@@ -1,73 +1,74 @@
-//! Names what an image holds, by magic numbers: the answer to "this is not XFS; what is it?".
+//! Names the contents of an image by magic numbers.
 //!
-//! This is all that this crate knows of contents, and it is used to name them, to find partitions worth
-//! opening and to detect containers; nothing is parsed here.
+//! This is used for messages, to find the partition with XFS and to detect containers. Nothing is parsed here.
 //!
 //! # Invariants
 //! - Reads at most the first 260 KiB and the last 128 KiB of the device.
-//! - The first match of [`SIGNATURES`] wins, so that what an image *is* stands before what it merely
-//!   contains: a file system before the boot sector it also has, XFS before the RAID superblock at its end.
+//! - The first match in [`SIGNATURES`] wins. So a file system comes before the boot sector that it may have, and XFS
+//!   before a RAID superblock at the end of the device.
 
 use std::fmt;
 
 use crate::device::Device;
 use crate::error::DeviceError;
 
-/// What kind of thing a device holds.
+/// The class of a device's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Class {
+pub enum ContentClass {
     /// An XFS file system.
     Xfs,
     /// The external log of an XFS file system.
     XfsLog,
     /// Another file system.
     FileSystem,
-    /// Something that a volume lies in: LVM, RAID, encryption.
+    /// A layer below file systems: LVM, RAID, encryption.
     Volume,
     /// Swap space.
     Swap,
     /// A partition table.
     PartitionTable,
-    /// A qcow2 image: the one container that can be opened here.
+    /// A qcow2 image: the only container that can be opened.
     Qcow2,
-    /// A disk image in another format than raw.
+    /// Another disk image format.
     Container,
     /// A compressed file.
     Compressed,
-    /// Files or blocks packed into one: an archive, a dump, a backup.
+    /// An archive, a dump, a backup.
     Archive,
-    /// No bytes at all.
+    /// An empty file.
     Empty,
-    /// Zeros, as far as was looked.
+    /// Zeros, as far as examined.
     Zeros,
-    /// None of the known ones.
+    /// Unknown contents.
     Unknown,
 }
 
-/// What a device holds. Its `Display` is a noun phrase: `an ext4 file system`.
+/// The contents of a device. `Display` gives a noun phrase: `an ext4 file system`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Content {
-    /// The kind.
-    pub class: Class,
-    /// Its name with an article.
+    /// The class.
+    pub class: ContentClass,
+    /// The name, with an article.
     pub name: &'static str,
 }
 
 impl Content {
-    /// What a person who wanted XFS can do about it; `None` for XFS itself.
+    /// What a user who expected XFS can do; `None` for XFS.
     pub fn advice(&self) -> Option<&'static str> {
         match self.class {
-            Class::Xfs => None,
-            Class::XfsLog => Some("name the data device, and this one as its log"),
-            Class::FileSystem | Class::Swap => Some("only XFS can be read here"),
-            Class::Volume => Some("assemble or unlock it first, then open the device that appears"),
-            Class::PartitionTable => Some("choose a partition with --partition N"),
-            Class::Qcow2 | Class::Container => Some("convert it with `qemu-img convert -O raw`"),
-            Class::Compressed => Some("decompress it first"),
-            Class::Archive => Some("unpack or restore it first"),
-            Class::Empty => Some("the file has no contents: was the copy complete?"),
-            Class::Zeros => Some("there is no file system in it, or its beginning was overwritten"),
-            Class::Unknown => Some("try --offset BYTES if a file system begins inside it"),
+            ContentClass::Xfs => None,
+            ContentClass::XfsLog => Some("name the data device, and this one as its log"),
+            ContentClass::FileSystem | ContentClass::Swap => Some("only XFS can be read here"),
+            ContentClass::Volume => Some("assemble or unlock it first, then open the device that appears"),
+            ContentClass::PartitionTable => Some("choose a partition with --partition N"),
+            ContentClass::Qcow2 | ContentClass::Container => {
+                Some("convert it with `qemu-img convert -O raw`")
+            }
+            ContentClass::Compressed => Some("decompress it first"),
+            ContentClass::Archive => Some("unpack or restore it first"),
+            ContentClass::Empty => Some("the file has no contents: was the copy complete?"),
+            ContentClass::Zeros => Some("there is no file system in it, or its beginning was overwritten"),
+            ContentClass::Unknown => Some("try --offset BYTES if a file system begins inside it"),
         }
     }
 }
@@ -78,11 +79,11 @@ impl fmt::Display for Content {
     }
 }
 
-/// Bytes at the beginning and at the end that signatures may look at.
+/// Bytes at the start and at the end of the device that are examined.
 const HEAD: usize = 260 << 10;
 const TAIL: usize = 128 << 10;
 
-/// The ends of a device. Every look outside them is a mismatch.
+/// Both ends of a device. Anything outside them does not match.
 struct Ends {
     size: u64,
     head: Vec<u8>,
@@ -117,17 +118,17 @@ impl Ends {
     }
 }
 
-/// How a signature is recognised.
-enum Sign {
+/// How contents are recognised.
+enum Signature {
     /// This magic at this offset.
     At(usize, &'static [u8]),
     /// This magic at any of these offsets.
     AtAny(&'static [usize], &'static [u8]),
-    /// Whatever needs more than one look.
+    /// A condition.
     When(fn(&Ends) -> bool),
 }
 
-impl Sign {
+impl Signature {
     fn matches(&self, ends: &Ends) -> bool {
         match self {
             Self::At(offset, magic) => ends.has(*offset, magic),
@@ -137,18 +138,20 @@ impl Sign {
     }
 }
 
-use Class::{Archive, Compressed, Container, FileSystem, PartitionTable, Qcow2, Swap, Volume, Xfs, XfsLog};
-use Sign::{At, AtAny, When};
+use ContentClass::{
+    Archive, Compressed, Container, FileSystem, PartitionTable, Qcow2, Swap, Volume, Xfs, XfsLog,
+};
+use Signature::{At, AtAny, When};
 
-/// Superblock places of Linux software RAID and of swap are relative to pages and to the end of the device.
-const SWAP_PLACES: &[usize] = &[4096 - 10, 8192 - 10, 16384 - 10, 65536 - 10];
+/// The signature of swap space is at the end of the first page, whose size varies.
+const SWAP_OFFSETS: &[usize] = &[4096 - 10, 8192 - 10, 16384 - 10, 65536 - 10];
 const MD_MAGIC: &[u8] = &[0xfc, 0x4e, 0x2b, 0xa9];
 
 /// In order of precedence.
-const SIGNATURES: &[(Class, &str, Sign)] = &[
+const SIGNATURES: &[(ContentClass, &str, Signature)] = &[
     (Xfs, "an XFS file system", At(0, b"XFSB")),
     (XfsLog, "the external log of an XFS file system", At(0, &[0xfe, 0xed, 0xba, 0xbe])),
-    // Containers and packed files: their first bytes are theirs alone.
+    // Containers, archives and compressed files, by their first bytes.
     (Qcow2, "a qcow2 image", When(is_qcow2)),
     (Container, "a qcow image of version 1", At(0, b"QFI\xfb")),
     (Container, "a VMDK image", At(0, b"KDMV")),
@@ -207,18 +210,18 @@ const SIGNATURES: &[(Class, &str, Sign)] = &[
     (FileSystem, "a ZFS pool member", When(is_zfs)),
     (FileSystem, "an ISO 9660 file system", At(0x8001, b"CD001")),
     (FileSystem, "a UDF file system", When(is_udf)),
-    (Swap, "swap space", AtAny(SWAP_PLACES, b"SWAPSPACE2")),
-    (Swap, "swap space", AtAny(SWAP_PLACES, b"SWAP-SPACE")),
-    // Found at the end of the device, or weak: last.
+    (Swap, "swap space", AtAny(SWAP_OFFSETS, b"SWAPSPACE2")),
+    (Swap, "swap space", AtAny(SWAP_OFFSETS, b"SWAP-SPACE")),
+    // At the end of the device, or weak signatures.
     (Volume, "a member of a Linux RAID (md 1.0)", When(is_md_1_0)),
     (Volume, "a member of a Linux RAID (md 0.90)", When(is_md_0_90)),
     (PartitionTable, "a GPT partition table", AtAny(&[512, 4096], b"EFI PART")),
     (PartitionTable, "an MBR partition table", When(is_mbr)),
-    // A raw image with a footer: whatever else is found in it can be read as it is.
+    // A raw image with a footer: other contents found in it can be read directly.
     (Container, "a VHD image of fixed size", When(is_fixed_vhd)),
 ];
 
-/// The magic UUIDs of bcache, which bcachefs used at first too, and of bcachefs.
+/// The magic UUIDs of bcache (also of early bcachefs) and of bcachefs.
 const BCACHE: &[u8] =
     &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca, 0x82, 0x65, 0xf5, 0x7f, 0x48, 0xba, 0x6d, 0x81];
 const BCACHEFS: &[u8] =
@@ -263,14 +266,14 @@ fn is_nilfs2(ends: &Ends) -> bool {
 
 /// Any uberblock of the first label, in either byte order.
 fn is_zfs(ends: &Ends) -> bool {
-    (0x2_0000..0x4_0000).step_by(1024).any(|place| {
-        ends.has(place, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0])
-            || ends.has(place, &[0, 0, 0, 0, 0, 0xba, 0xb1, 0x0c])
+    (0x2_0000..0x4_0000).step_by(1024).any(|offset| {
+        ends.has(offset, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0])
+            || ends.has(offset, &[0, 0, 0, 0, 0, 0xba, 0xb1, 0x0c])
     })
 }
 
 fn is_udf(ends: &Ends) -> bool {
-    ends.has(0x8001, b"BEA01") && [0x8801, 0x9001].iter().any(|&place| ends.has(place, b"NSR0"))
+    ends.has(0x8001, b"BEA01") && [0x8801, 0x9001].iter().any(|&offset| ends.has(offset, b"NSR0"))
 }
 
 fn is_fixed_vhd(ends: &Ends) -> bool {
@@ -279,35 +282,35 @@ fn is_fixed_vhd(ends: &Ends) -> bool {
 
 /// Between 8 and 12 KiB from the end, at a multiple of 4 KiB.
 fn is_md_1_0(ends: &Ends) -> bool {
-    let place = ends.size.checked_sub(8 << 10).map(|place| place & !0xfff);
-    ends.has_in_tail(place, MD_MAGIC)
+    let offset = ends.size.checked_sub(8 << 10).map(|offset| offset & !0xfff);
+    ends.has_in_tail(offset, MD_MAGIC)
 }
 
 /// Between 64 and 128 KiB from the end, at a multiple of 64 KiB.
 fn is_md_0_90(ends: &Ends) -> bool {
-    let place = (ends.size & !0xffff).checked_sub(64 << 10);
-    ends.has_in_tail(place, MD_MAGIC)
+    let offset = (ends.size & !0xffff).checked_sub(64 << 10);
+    ends.has_in_tail(offset, MD_MAGIC)
 }
 
-/// A boot signature proves little; four well-formed entries of which one is used prove enough.
+/// A boot signature alone is too weak: the four entries must be valid, and one of them used.
 fn is_mbr(ends: &Ends) -> bool {
     is_boot_sector(ends) && ends.head.get(446..510).is_some_and(crate::mbr::looks_like_table)
 }
 
-/// Names what `device` holds.
+/// Names the contents of `device`.
 ///
 /// # Errors
 /// Those of reading its first 260 KiB and last 128 KiB.
 pub fn probe(device: &dyn Device) -> Result<Content, DeviceError> {
     if device.size() == 0 {
-        return Ok(Content { class: Class::Empty, name: "an empty file" });
+        return Ok(Content { class: ContentClass::Empty, name: "an empty file" });
     }
     let ends = Ends::read(device)?;
-    if let Some((class, name, _)) = SIGNATURES.iter().find(|(_, _, sign)| sign.matches(&ends)) {
+    if let Some((class, name, _)) = SIGNATURES.iter().find(|(_, _, signature)| signature.matches(&ends)) {
         return Ok(Content { class: *class, name });
     }
     if ends.head.iter().chain(&ends.tail).all(|&byte| byte == 0) {
-        return Ok(Content { class: Class::Zeros, name: "nothing but zeros" });
+        return Ok(Content { class: ContentClass::Zeros, name: "nothing but zeros" });
     }
-    Ok(Content { class: Class::Unknown, name: "a file in an unknown format" })
+    Ok(Content { class: ContentClass::Unknown, name: "a file in an unknown format" })
 }

@@ -1,13 +1,12 @@
-//! A device that remembers every write and flush in order, so that any state that a power cut could have
-//! left can be built afterwards.
+//! A device that records all writes and flushes, to construct the states that a power cut can leave.
 //!
-//! A power cut at some moment leaves all writes that a later flush covered, every write with forced unit
-//! access that had returned, any of the others, whole or torn at a sector, and perhaps a part of the one that
-//! was under way. [`Recording::materialise`] builds one such state, and never one that is impossible;
-//! choosing among them is the crash simulator's work.
+//! After a power cut the device contains all writes before the last flush, all writes with forced unit access that had
+//! returned, any of the other writes, complete or torn at a sector, and possibly a part of the write in progress.
+//! [`Recording::materialise`] constructs one such state, and never an impossible one. The crash simulator chooses among
+//! them.
 //!
 //! # Locking
-//! One mutex over the events, held over the write below: the order of the record is the order on the device.
+//! One mutex for the events, held during the write to the base device: events are in the order of the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -15,70 +14,70 @@ use std::sync::{Mutex, PoisonError};
 use crate::device::{Device, Durability, ReadRequest};
 use crate::error::DeviceError;
 
-/// One thing that reached the device.
+/// An event of the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A write that returned without an error.
     Write {
-        /// Where, in bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// What.
+        /// The data.
         data: Box<[u8]>,
-        /// How it was asked for.
-        how: Durability,
+        /// The durability that was requested.
+        durability: Durability,
     },
     /// A flush that returned without an error.
     Flush,
 }
 
-/// The events of a [`RecordDevice`] up to some moment, oldest first.
+/// The recorded events of a [`RecordDevice`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recording {
     /// The events, oldest first.
     pub events: Vec<Event>,
 }
 
-/// A power cut: when, and which of the writes that were not yet stable it destroyed.
+/// A power cut: its time, and the unstable writes that were lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Cut {
-    /// The events before this index had returned.
+pub struct PowerCut {
+    /// Number of events that had returned.
     pub moment: usize,
-    /// Indexes of writes that left nothing. Stable ones are not lost, whatever stands here.
+    /// Indexes of writes that are lost. Stable writes in it are ignored.
     pub lost: BTreeSet<usize>,
-    /// Writes of which only the first bytes arrived: index to count. Stable ones are whole, whatever stands
-    /// here. The event at `moment` itself, which was under way, may be named.
+    /// Torn writes: from the index to the number of bytes that are on the device. Stable writes in it are ignored. It may
+    /// contain the event at `moment`, which was in progress.
     pub torn: BTreeMap<usize, usize>,
 }
 
-impl Cut {
-    /// A cut at `moment` that lost nothing.
+impl PowerCut {
+    /// A power cut at `moment` without losses.
     pub fn clean(moment: usize) -> Self {
         Self { moment, ..Self::default() }
     }
 }
 
 impl Recording {
-    /// The indexes just behind each flush: the moments at which every write is stable.
+    /// The indexes after each flush: the moments at which all writes are stable.
     pub fn flush_points(&self) -> Vec<usize> {
         let flushes = self.events.iter().enumerate().filter(|(_, event)| matches!(event, Event::Flush));
         flushes.map(|(index, _)| index + 1).collect()
     }
 
-    /// The writes that had returned before `moment` but that a power cut then could destroy, in order.
+    /// The writes that had returned before `moment`, but can be lost by a power cut then, in order.
     pub fn unstable_writes(&self, moment: usize) -> Vec<usize> {
         let events = self.events.get(..moment).unwrap_or(&self.events);
         let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).map_or(0, |i| i + 1);
         let is_unstable = |index: &usize| {
-            matches!(events.get(*index), Some(Event::Write { how: Durability::Buffered, .. }))
+            matches!(events.get(*index), Some(Event::Write { durability: Durability::Buffered, .. }))
         };
         (flushed..events.len()).filter(is_unstable).collect()
     }
 
-    /// Writes the state that `cut` describes onto `target`, which holds what was there before recording began.
+    /// Writes the state after `cut` to `target`, which must contain the state before the recording.
     ///
     /// # Errors
-    /// Those of the writes to `target`.
-    pub fn materialise(&self, cut: &Cut, target: &dyn Device) -> Result<(), DeviceError> {
+    /// Errors of `target`.
+    pub fn materialise(&self, cut: &PowerCut, target: &dyn Device) -> Result<(), DeviceError> {
         let unstable: BTreeSet<usize> = self.unstable_writes(cut.moment).into_iter().collect();
         for (index, event) in self.events.iter().enumerate().take(cut.moment.saturating_add(1)) {
             let Event::Write { offset, data, .. } = event else { continue };
@@ -101,7 +100,7 @@ impl Recording {
     }
 }
 
-/// A device that passes everything on to another and remembers each write and flush.
+/// A device that forwards everything to a base device and records each write and flush.
 #[derive(Debug)]
 pub struct RecordDevice<D> {
     base: D,
@@ -109,17 +108,17 @@ pub struct RecordDevice<D> {
 }
 
 impl<D: Device> RecordDevice<D> {
-    /// Begins to record what reaches `base`.
+    /// Records the events of `base`.
     pub fn new(base: D) -> Self {
         Self { base, recording: Mutex::default() }
     }
 
-    /// The device below.
+    /// The base device.
     pub fn base(&self) -> &D {
         &self.base
     }
 
-    /// The number of events so far, to mark a moment of the run.
+    /// Number of events so far.
     pub fn len(&self) -> usize {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner).events.len()
     }
@@ -129,14 +128,9 @@ impl<D: Device> RecordDevice<D> {
         self.len() == 0
     }
 
-    /// Takes what was recorded so far; recording begins anew.
+    /// Returns the recording so far, and starts a new one.
     pub fn take(&self) -> Recording {
         std::mem::take(&mut *self.recording.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Ends recording.
-    pub fn into_recording(self) -> Recording {
-        self.recording.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `transfer` and records `event` if it succeeds.
@@ -169,10 +163,10 @@ impl<D: Device> Device for RecordDevice<D> {
         self.base.read_at(offset, buf)
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+    fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
         self.record(
-            || self.base.write_at(offset, buf, how),
-            || Event::Write { offset, data: buf.into(), how },
+            || self.base.write_at(offset, buf, durability),
+            || Event::Write { offset, data: buf.into(), durability },
         )
     }
 
@@ -180,7 +174,7 @@ impl<D: Device> Device for RecordDevice<D> {
         self.record(|| self.base.flush(), || Event::Flush)
     }
 
-    /// Not recorded: what the target of [`Recording::materialise`] has of the size is the caller's choice.
+    /// Not recorded: the caller chooses the size of the target of [`Recording::materialise`].
     fn set_size(&self, size: u64) -> Result<(), DeviceError> {
         self.base.set_size(size)
     }
@@ -202,17 +196,17 @@ mod tests {
     /// Writes 1 | flush | writes 2 (buffered), 3 (forced), 4 (buffered), each to a sector of its own.
     fn recording() -> Recording {
         let device = RecordDevice::new(MemoryDevice::new(4096));
-        let write = |n: u8, how| device.write_at(u64::from(n) * 512, &[n; 512], how).unwrap();
+        let write = |n: u8, durability| device.write_at(u64::from(n) * 512, &[n; 512], durability).unwrap();
         write(1, Durability::Buffered);
         device.flush().unwrap();
         write(2, Durability::Buffered);
         write(3, Durability::Fua);
         write(4, Durability::Buffered);
-        device.into_recording()
+        device.take()
     }
 
     /// How many bytes of each of the sectors 1 to 4 arrived.
-    fn arrived(cut: &Cut) -> [usize; 4] {
+    fn arrived(cut: &PowerCut) -> [usize; 4] {
         let target = MemoryDevice::new(4096);
         recording().materialise(cut, &target).unwrap();
         std::array::from_fn(|index| {
@@ -223,23 +217,23 @@ mod tests {
     }
 
     #[test]
-    fn any_prefix_can_be_built() {
+    fn any_prefix_can_be_constructed() {
         let expected = [[0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]];
         for (moment, expected) in expected.into_iter().enumerate() {
-            assert_eq!(arrived(&Cut::clean(moment)), expected.map(|n| n * 512), "moment {moment}");
+            assert_eq!(arrived(&PowerCut::clean(moment)), expected.map(|n| n * 512), "moment {moment}");
         }
         assert_eq!(recording().flush_points(), [2]);
     }
 
     #[test]
-    fn only_what_is_not_stable_is_lost_or_torn() {
+    fn only_unstable_writes_are_lost_or_torn() {
         assert_eq!(recording().unstable_writes(5), [2, 4]);
-        let lost = Cut { lost: (0..5).collect(), ..Cut::clean(5) };
+        let lost = PowerCut { lost: (0..5).collect(), ..PowerCut::clean(5) };
         assert_eq!(arrived(&lost), [512, 0, 512, 0]);
-        let torn = Cut { torn: (0..5).map(|index| (index, 100)).collect(), ..Cut::clean(5) };
+        let torn = PowerCut { torn: (0..5).map(|index| (index, 100)).collect(), ..PowerCut::clean(5) };
         assert_eq!(arrived(&torn), [512, 100, 512, 100]);
-        let under_way = Cut { torn: BTreeMap::from([(3, 200)]), ..Cut::clean(3) };
-        assert_eq!(arrived(&under_way), [512, 512, 200, 0]);
+        let in_progress = PowerCut { torn: BTreeMap::from([(3, 200)]), ..PowerCut::clean(3) };
+        assert_eq!(arrived(&in_progress), [512, 512, 200, 0]);
     }
 
     #[test]

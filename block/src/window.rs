@@ -1,12 +1,12 @@
 //! A byte range of another device: a partition, or an image at an offset.
 //!
 //! # Invariants
-//! - The range lies within the device below, so that no offset of the window can reach outside it.
-//! - Errors of the device below count offsets from its own start, and say so by its name.
+//! - The range is within the base device, so that access through the window cannot leave it.
+//! - Errors of the base device contain its own name and offsets.
 
 use std::sync::Arc;
 
-use crate::device::{Device, Durability, ReadRequest, check_range, refuse_change};
+use crate::device::{Device, Durability, ReadRequest, check_range, check_write};
 use crate::error::{DeviceError, Operation};
 
 /// A byte range of another device.
@@ -18,10 +18,10 @@ pub struct WindowDevice {
 }
 
 impl WindowDevice {
-    /// The `length` bytes of `base` from `start`. `label` names the window in messages: `partition 2`.
+    /// `length` bytes of `base` from `start` on. `label` names the window in messages: `partition 2`.
     ///
     /// # Errors
-    /// [`DeviceError::PastEnd`] where the range does not lie within `base`.
+    /// [`DeviceError::PastEnd`] if the range is not within `base`.
     pub fn new(
         base: Arc<dyn Device>,
         start: u64,
@@ -31,12 +31,18 @@ impl WindowDevice {
         let (label, size) = (label.into(), base.size());
         if start.checked_add(length).is_none_or(|end| end > size) {
             let device = format!("{}, {label}", base.describe()).into();
-            return Err(DeviceError::PastEnd { device, what: Operation::Read, offset: start, length, size });
+            return Err(DeviceError::PastEnd {
+                device,
+                operation: Operation::Read,
+                offset: start,
+                length,
+                size,
+            });
         }
         Ok(Self { base, start, length, label })
     }
 
-    /// Where the window begins on the device below, in bytes.
+    /// Offset of the window on the base device, in bytes.
     pub fn start(&self) -> u64 {
         self.start
     }
@@ -60,9 +66,9 @@ impl Device for WindowDevice {
         self.base.read_at(self.start + offset, buf)
     }
 
-    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+    fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
         check_range(self, Operation::Write, offset, buf.len())?;
-        self.base.write_at(self.start + offset, buf, how)
+        self.base.write_at(self.start + offset, buf, durability)
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -79,12 +85,12 @@ impl Device for WindowDevice {
     }
 
     fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
-        refuse_change(self, offset, length)?;
+        check_write(self, offset, length)?;
         self.base.zero(self.start + offset, length)
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
-        refuse_change(self, offset, length)?;
+        check_write(self, offset, length)?;
         self.base.discard(self.start + offset, length)
     }
 
@@ -93,8 +99,8 @@ impl Device for WindowDevice {
         self.base.write_vectored(self.start + offset, parts)
     }
 
-    fn start_writing(&self, offset: u64, length: u64) {
-        self.base.start_writing(self.start.saturating_add(offset), length);
+    fn start_writeback(&self, offset: u64, length: u64) {
+        self.base.start_writeback(self.start.saturating_add(offset), length);
     }
 
     fn describe(&self) -> String {
@@ -118,7 +124,7 @@ mod tests {
     use crate::memory::MemoryDevice;
 
     #[test]
-    fn shows_its_range_and_nothing_else() {
+    fn accesses_only_its_range() {
         let bytes: Vec<u8> = (0..=255).collect();
         let base: Arc<dyn Device> = Arc::new(MemoryDevice::from_bytes(&bytes));
         let window = WindowDevice::new(base.clone(), 16, 32, "partition 1").unwrap();
@@ -140,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn must_lie_within_the_device() {
+    fn must_be_within_the_device() {
         let base: Arc<dyn Device> = Arc::new(MemoryDevice::new(100));
         assert!(WindowDevice::new(base.clone(), 90, 11, "w").is_err());
         assert!(WindowDevice::new(base.clone(), u64::MAX, 2, "w").is_err());

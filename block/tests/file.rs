@@ -1,17 +1,16 @@
-//! Files as devices: every way of reading gives the same bytes, and every refusal says why.
+//! Files as devices: all ways of reading give the same bytes, and errors give the reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use xebec_block::{
-    AlignedBuf, Device, DeviceError, DeviceNumber, Durability, FileDevice, Holder, Io, MountMark, OpenError,
-    OpenOptions, ReadRequest, mounts, open_file, writer_of,
+    AlignedBuf, Device, DeviceError, DeviceNumber, Durability, FileDevice, Io, LockHolder, MountMark,
+    OpenError, OpenOptions, ReadRequest, find_lock_holder, mounts,
 };
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -25,13 +24,13 @@ fn file_with(bytes: &[u8]) -> tempfile::NamedTempFile {
     file
 }
 
-/// All ways of opening a file that this machine has; says loudly what it lacks.
-fn ways(path: &Path) -> Vec<(String, Arc<dyn Device>)> {
+/// All ways of opening a file that this machine supports; prints the others.
+fn open_all_ways(path: &Path) -> Vec<(String, FileDevice)> {
     let mut found = Vec::new();
     for direct in [false, true] {
         for io in [Io::Auto, Io::Pread, Io::Uring] {
             let name = format!("direct={direct} io={io:?}");
-            match open_file(path, &OpenOptions { direct, io, ..OpenOptions::default() }) {
+            match FileDevice::open(path, &OpenOptions { direct, io, ..OpenOptions::default() }) {
                 Ok(device) => found.push((name, device)),
                 Err(error @ (OpenError::DirectRefused { .. } | OpenError::NoUring { .. })) => {
                     eprintln!("SKIPPED {name}: {error}");
@@ -52,14 +51,14 @@ proptest! {
     #[test]
     fn all_ways_of_reading_agree(
         ranges in prop::collection::vec((0..SIZE, prop_oneof![0..5000usize, Just(4096), 0..SIZE]), 1..12),
-        neighbours in 0..200usize,
+        adjacent in 0..200usize,
     ) {
         let bytes = pattern(SIZE);
         let file = file_with(&bytes);
-        // Some anywhere, and many that follow each other, in reverse order.
+        // Some at random, and many adjacent ones in reverse order.
         let mut ranges: Vec<_> = ranges.into_iter().map(|(at, len)| (at, len.min(SIZE - at))).collect();
-        ranges.extend((0..neighbours).rev().map(|i| (i * 4096, 4096)));
-        for (name, device) in ways(file.path()) {
+        ranges.extend((0..adjacent).rev().map(|i| (i * 4096, 4096)));
+        for (name, device) in open_all_ways(file.path()) {
             let mut bufs: Vec<_> = ranges.iter().map(|&(_, len)| vec![0xee; len]).collect();
             let mut reads: Vec<_> = ranges.iter().zip(&mut bufs)
                 .map(|(&(at, _), buf)| ReadRequest::new(at as u64, buf)).collect();
@@ -78,7 +77,7 @@ proptest! {
 fn aligned_batches_need_no_bounce_buffer() {
     let bytes = pattern(1 << 20);
     let file = file_with(&bytes);
-    for (name, device) in ways(file.path()) {
+    for (name, device) in open_all_ways(file.path()) {
         let mut buffer = AlignedBuf::zeroed(1 << 20);
         let mut reads: Vec<_> = (0u64..)
             .step_by(4096)
@@ -95,22 +94,22 @@ fn aligned_batches_need_no_bounce_buffer() {
 fn many_threads_share_one_device() {
     let bytes = pattern(1 << 20);
     let file = file_with(&bytes);
-    for (name, device) in ways(file.path()) {
+    for (name, device) in open_all_ways(file.path()) {
         std::thread::scope(|scope| {
             for thread in 0..8usize {
                 let (device, bytes, name) = (&device, &bytes, &name);
                 scope.spawn(move || {
                     for round in 0..20usize {
-                        let places: Vec<_> =
+                        let offsets: Vec<_> =
                             (0..40).map(|i| (thread * 977 + round * 131 + i * 89) % 2000 * 512).collect();
-                        let mut bufs = vec![[0u8; 1024]; places.len()];
-                        let mut reads: Vec<_> = places
+                        let mut bufs = vec![[0u8; 1024]; offsets.len()];
+                        let mut reads: Vec<_> = offsets
                             .iter()
                             .zip(&mut bufs)
                             .map(|(&at, buf)| ReadRequest::new(at as u64, buf))
                             .collect();
                         device.read_many(&mut reads).unwrap();
-                        for (&at, buf) in places.iter().zip(&bufs) {
+                        for (&at, buf) in offsets.iter().zip(&bufs) {
                             assert!(buf == &bytes[at..at + 1024], "{name}");
                         }
                     }
@@ -121,21 +120,21 @@ fn many_threads_share_one_device() {
 }
 
 #[test]
-fn a_file_that_shrinks_is_an_error_that_says_so() {
+fn a_truncated_file_is_reported() {
     let file = file_with(&pattern(64 << 10));
-    let devices = ways(file.path());
+    let devices = open_all_ways(file.path());
     file.as_file().set_len(10_000).unwrap();
     for (name, device) in devices {
         let mut buf = [0; 4096];
         let error = device.read_at(8192, &mut buf).unwrap_err();
         assert!(
-            matches!(error, DeviceError::Shrunk { offset: 8192, length: 4096, got: 1808, .. }),
+            matches!(error, DeviceError::Shrunk { offset: 8192, length: 4096, read: 1808, .. }),
             "{name}: {error}"
         );
         let (mut a, mut b) = ([0; 512], [0; 512]);
         let mut reads = [ReadRequest::new(40_000, &mut a), ReadRequest::new(0, &mut b)];
         let error = device.read_many(&mut reads).unwrap_err();
-        assert!(matches!(error, DeviceError::Shrunk { offset: 40_000, got: 0, .. }), "{name}: {error}");
+        assert!(matches!(error, DeviceError::Shrunk { offset: 40_000, read: 0, .. }), "{name}: {error}");
         let past = device.read_at(65_000, &mut buf).unwrap_err();
         assert!(past.to_string().contains("the device ends at 65536"), "{past}");
     }
@@ -145,7 +144,7 @@ fn a_file_that_shrinks_is_an_error_that_says_so() {
 fn writes_are_seen_by_every_reader() {
     let file = file_with(&pattern(64 << 10));
     for direct in [false, true] {
-        for how in [Durability::Buffered, Durability::Fua] {
+        for durability in [Durability::Buffered, Durability::Fua] {
             let options = OpenOptions { direct, writable: true, ..OpenOptions::default() };
             let device = match FileDevice::open(file.path(), &options) {
                 Err(error @ OpenError::DirectRefused { .. }) => {
@@ -155,19 +154,19 @@ fn writes_are_seen_by_every_reader() {
                 other => other.unwrap(),
             };
             let data = pattern(8192);
-            device.write_at(4096, &data, how).unwrap();
+            device.write_at(4096, &data, durability).unwrap();
             device.flush().unwrap();
             let mut got = vec![0; 8192];
             device.read_at(4096, &mut got).unwrap();
             assert!(got == data);
-            let beyond = device.write_at((64 << 10) - 4096, &data, how).unwrap_err();
+            let beyond = device.write_at((64 << 10) - 4096, &data, durability).unwrap_err();
             assert!(matches!(beyond, DeviceError::PastEnd { .. }));
             if direct {
-                let error = device.write_at(4096, &data[..100], how).unwrap_err();
+                let error = device.write_at(4096, &data[..100], durability).unwrap_err();
                 assert!(matches!(error, DeviceError::Unaligned { .. }), "{error}");
                 assert_eq!(error.errno(), 22);
             } else {
-                device.write_at(5, &data[..100], how).unwrap();
+                device.write_at(5, &data[..100], durability).unwrap();
             }
         }
     }
@@ -179,20 +178,20 @@ fn one_writer_at_a_time_and_any_number_of_readers() {
     let writable = OpenOptions { writable: true, ..OpenOptions::default() };
     let writer = FileDevice::open(file.path(), &writable).unwrap();
     let second = FileDevice::open(file.path(), &writable).unwrap_err();
-    assert!(matches!(second, OpenError::Locked { by: Holder::Program, .. }), "{second}");
+    assert!(matches!(second, OpenError::Locked { by: LockHolder::Program, .. }), "{second}");
     FileDevice::open(file.path(), &OpenOptions { lock: false, ..writable }).unwrap();
     let reader = FileDevice::open(file.path(), &OpenOptions::default()).unwrap();
     assert_eq!(reader.write_at(0, &[0], Durability::Buffered).unwrap_err().errno(), 30);
-    assert!(matches!(writer_of(file.path()), Some(Holder::Program)));
+    assert!(matches!(find_lock_holder(file.path()), Some(LockHolder::Program)));
     drop(writer);
-    assert!(writer_of(file.path()).is_none());
+    assert!(find_lock_holder(file.path()).is_none());
     FileDevice::open(file.path(), &writable).unwrap();
 }
 
-/// Who waits gets the lock when it is released, and an error when the time is over; a file that was replaced meanwhile
-/// is not what the name leads to any more.
+/// A waiting writer gets the lock when it is released, and an error after the time is over. If the file is replaced
+/// meanwhile, it opens the new one.
 #[test]
-fn a_writer_waits_for_another_as_long_as_it_is_told() {
+fn a_writer_waits_for_another() {
     let file = file_with(&pattern(4096));
     let (path, dir) = (file.path(), tempfile::tempdir().unwrap());
     let waiting = |seconds| {
@@ -204,7 +203,7 @@ fn a_writer_waits_for_another_as_long_as_it_is_told() {
     assert!(matches!(late, OpenError::Locked { .. }), "{late}");
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| FileDevice::open(path, &waiting(1_000_000)));
-        // Released before it waits, or while it does: it comes to the same.
+        // The lock is released before the thread waits, or while it does.
         std::thread::yield_now();
         drop(writer);
         waiter.join().unwrap().unwrap();
@@ -221,9 +220,9 @@ fn a_writer_waits_for_another_as_long_as_it_is_told() {
     });
 }
 
-/// The server of a mount that is gone still writes: it is waited for, not refused.
+/// A program can wait for the server of a mount that was unmounted and is still writing.
 #[test]
-fn the_end_of_a_mount_can_be_waited_for() {
+fn a_program_waits_for_an_unmounting_server() {
     let file = file_with(&pattern(4096));
     let writable = OpenOptions { writable: true, ..OpenOptions::default() };
     let refused = || match FileDevice::open(file.path(), &writable) {
@@ -234,14 +233,14 @@ fn the_end_of_a_mount_can_be_waited_for() {
     let root = mounts().into_iter().next().unwrap();
     let mark = MountMark::place(file.path(), root.device).unwrap();
     let holder = refused();
-    assert!(matches!(&holder, Holder::Mount { directory } if *directory == root.directory), "{holder}");
+    assert!(matches!(&holder, LockHolder::Mount { directory } if *directory == root.directory), "{holder}");
     drop(mark);
     let gone = DeviceNumber { major: 4000, minor: 1_000_000 };
     let mark = MountMark::place(file.path(), gone).unwrap();
-    let Holder::Ending(ending) = refused() else { panic!("the mount is gone") };
-    assert!(matches!(writer_of(file.path()), Some(Holder::Ending(_))));
+    let LockHolder::Unmounting(server) = refused() else { panic!("the mount is gone") };
+    assert!(matches!(find_lock_holder(file.path()), Some(LockHolder::Unmounting(_))));
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| ending.wait().map(|()| FileDevice::open(file.path(), &writable)));
+        let waiter = scope.spawn(|| server.wait().map(|()| FileDevice::open(file.path(), &writable)));
         drop(writer);
         drop(mark);
         waiter.join().unwrap().unwrap().unwrap();
@@ -249,26 +248,26 @@ fn the_end_of_a_mount_can_be_waited_for() {
 }
 
 #[test]
-fn other_kinds_of_files_are_refused_by_name() {
+fn other_file_types_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
         .unwrap();
-    for (path, kind) in
+    for (path, file_type) in
         [(dir.path(), "directory"), (&fifo, "fifo"), (Path::new("/dev/null"), "character device")]
     {
-        let error = open_file(path, &OpenOptions::default()).unwrap_err();
-        assert!(error.to_string().contains(kind), "{error}");
+        let error = FileDevice::open(path, &OpenOptions::default()).unwrap_err();
+        assert!(error.to_string().contains(file_type), "{error}");
     }
-    let missing = open_file(&dir.path().join("missing"), &OpenOptions::default()).unwrap_err();
+    let missing = FileDevice::open(&dir.path().join("missing"), &OpenOptions::default()).unwrap_err();
     assert_eq!(missing.errno(), 2);
 }
 
-/// `/dev/shm` is a tmpfs, which took direct I/O only in newer kernels: either answer is fine, but clear.
+/// `/dev/shm` is a tmpfs, which supports direct I/O only in newer kernels.
 #[test]
-fn direct_io_is_refused_clearly_where_it_cannot_be_had() {
+fn unsupported_direct_io_is_reported() {
     let Ok(file) = tempfile::NamedTempFile::new_in("/dev/shm") else {
-        eprintln!("SKIPPED: /dev/shm is not there");
+        eprintln!("SKIPPED: /dev/shm does not exist");
         return;
     };
     File::options().write(true).open(file.path()).unwrap().set_len(1 << 16).unwrap();
@@ -279,12 +278,12 @@ fn direct_io_is_refused_clearly_where_it_cannot_be_had() {
 }
 
 #[test]
-fn zeroed_and_discarded_ranges_read_as_zeros_and_their_neighbours_stay() {
+fn zeroed_and_discarded_ranges_read_as_zeros() {
     let bytes = pattern(SIZE);
     for io in [Io::Pread, Io::Auto] {
         let file = file_with(&bytes);
         let options = OpenOptions { writable: true, io, ..OpenOptions::default() };
-        let device = open_file(file.path(), &options).unwrap();
+        let device = FileDevice::open(file.path(), &options).unwrap();
         device.zero(4097, 10_000).unwrap();
         let discarded = device.discard(1 << 20, 1 << 20).unwrap();
         let mut expected = bytes.clone();
@@ -297,7 +296,7 @@ fn zeroed_and_discarded_ranges_read_as_zeros_and_their_neighbours_stay() {
         assert!(got == expected);
         assert_eq!(std::fs::metadata(file.path()).unwrap().len(), SIZE as u64);
         assert!(matches!(device.zero(SIZE as u64 - 1, 2), Err(DeviceError::PastEnd { .. })));
-        let read_only = open_file(file.path(), &OpenOptions::default()).unwrap();
+        let read_only = FileDevice::open(file.path(), &OpenOptions::default()).unwrap();
         assert!(matches!(read_only.zero(0, 1), Err(DeviceError::ReadOnly { .. })));
         assert!(matches!(read_only.discard(0, 1), Err(DeviceError::ReadOnly { .. })));
     }

@@ -1,4 +1,4 @@
-//! From a path to a device: what is found in images, and what is said of those that hold something else.
+//! From a path to a device: partitions, offsets and containers, and errors about other contents.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use tempfile::TempDir;
-use xebec_block::{Class, Device, MemoryDevice, OpenError, OpenImage, open_image, probe};
+use xebec_block::{ContentClass, Device, MemoryDevice, OpenError, OpenImageOptions, open_image, probe};
 
 const MIB: usize = 1 << 20;
 
-/// A disk with an MBR whose partitions begin at 1, 2 and 3 MiB and begin with the given bytes.
+/// A disk with an MBR and three partitions at 1, 2 and 3 MiB that begin with the given bytes.
 fn disk(contents: [&[u8]; 3]) -> Vec<u8> {
     let mut bytes = vec![0; 4 * MIB];
     for (index, content) in contents.into_iter().enumerate() {
@@ -41,38 +41,40 @@ fn start_of(device: &dyn Device) -> [u8; 8] {
 fn the_only_partition_with_xfs_is_found() {
     let dir = TempDir::new().unwrap();
     let path = file(&dir, "disk", &disk([b"LUKS\xba\xbe", b"XFSBhere", b""]));
-    let device = open_image(&path, &OpenImage::default()).unwrap();
+    let device = open_image(&path, &OpenImageOptions::default()).unwrap();
     assert_eq!((&start_of(&device), device.size()), (b"XFSBhere", MIB as u64));
     assert!(device.describe().ends_with("disk, partition 2"), "{}", device.describe());
 }
 
 #[test]
-fn a_choice_is_asked_for_with_a_list() {
+fn partitions_are_listed_if_one_must_be_chosen() {
     let dir = TempDir::new().unwrap();
     let path = file(&dir, "disk", &disk([b"XFSBone.", b"XFSBtwo.", b"hsqs"]));
-    let message = open_image(&path, &OpenImage::default()).unwrap_err().to_string();
+    let message = open_image(&path, &OpenImageOptions::default()).unwrap_err().to_string();
     let lines: Vec<_> = message.lines().collect();
-    assert!(lines[0].contains("2 partitions hold XFS (choose with --partition N)"), "{message}");
+    assert!(lines[0].contains("2 partitions contain XFS (choose one with --partition N)"), "{message}");
     assert!(lines[1].contains("1: 1048576 bytes at 1048576, Linux: an XFS file system"), "{message}");
     assert!(lines[3].contains("a squashfs file system"), "{message}");
 
-    let choose =
-        |partition| open_image(&path, &OpenImage { partition: Some(partition), ..OpenImage::default() });
+    let choose = |partition| {
+        open_image(&path, &OpenImageOptions { partition: Some(partition), ..OpenImageOptions::default() })
+    };
     assert_eq!(&start_of(&choose(1).unwrap()), b"XFSBone.");
     assert_eq!(&start_of(&choose(2).unwrap()), b"XFSBtwo.");
     let error = choose(4).unwrap_err();
-    assert!(error.to_string().contains("there is no partition 4, but these:"), "{error}");
+    assert!(error.to_string().contains("there is no partition 4; the partitions are:"), "{error}");
     let none = file(&dir, "none", &disk([b"", b"", b""]));
-    let error = open_image(&none, &OpenImage::default()).unwrap_err();
-    assert!(error.to_string().contains("no partition holds XFS"), "{error}");
+    let error = open_image(&none, &OpenImageOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("no partition contains XFS"), "{error}");
 }
 
 #[test]
-fn offsets_count_from_the_partition_or_the_disk() {
+fn offsets_are_relative_to_the_partition_or_the_disk() {
     let dir = TempDir::new().unwrap();
     let path = file(&dir, "disk", &disk([b"XFSBone.", b"12345678XFSBtwo.", b""]));
-    let open =
-        |partition, offset| open_image(&path, &OpenImage { partition, offset, ..OpenImage::default() });
+    let open = |partition, offset| {
+        open_image(&path, &OpenImageOptions { partition, offset, ..OpenImageOptions::default() })
+    };
     assert_eq!(&start_of(&open(None, Some(MIB as u64)).unwrap()), b"XFSBone.");
     let inner = open(Some(2), Some(8)).unwrap();
     assert_eq!((&start_of(&inner), inner.size()), (b"XFSBtwo.", MIB as u64 - 8));
@@ -81,13 +83,13 @@ fn offsets_count_from_the_partition_or_the_disk() {
 }
 
 #[test]
-fn a_truncated_disk_says_where_it_ends() {
+fn a_truncated_disk_is_reported_with_its_end() {
     let dir = TempDir::new().unwrap();
     let path = file(&dir, "disk", &disk([b"", b"", b"XFSB"])[..3 * MIB + 5000]);
-    let choose = OpenImage { partition: Some(3), ..OpenImage::default() };
+    let choose = OpenImageOptions { partition: Some(3), ..OpenImageOptions::default() };
     let error = open_image(&path, &choose).unwrap_err().to_string();
     assert!(error.contains("the device ends at 3150728"), "{error}");
-    let error = open_image(&path, &OpenImage::default()).unwrap_err().to_string();
+    let error = open_image(&path, &OpenImageOptions::default()).unwrap_err().to_string();
     assert!(error.contains("outside the disk"), "{error}");
 }
 
@@ -95,7 +97,7 @@ fn a_truncated_disk_says_where_it_ends() {
 fn containers_that_cannot_be_read_are_named() {
     let dir = TempDir::new().unwrap();
     let path = file(&dir, "disk.vhdx", b"vhdxfile and more");
-    let error = open_image(&path, &OpenImage::default()).unwrap_err();
+    let error = open_image(&path, &OpenImageOptions::default()).unwrap_err();
     assert!(matches!(error, OpenError::Unsupported { .. }));
     assert!(error.to_string().contains("a VHDX image: convert it with `qemu-img convert -O raw`"), "{error}");
 }
@@ -126,9 +128,9 @@ fn foreign_contents_are_named() {
     for (offset, magic, name) in cases {
         assert_eq!(probe(&with_magic(offset, magic)).unwrap().to_string(), name);
     }
-    assert_eq!(probe(&MemoryDevice::new(0)).unwrap().class, Class::Empty);
-    assert_eq!(probe(&MemoryDevice::new(5)).unwrap().class, Class::Zeros);
-    assert_eq!(probe(&with_magic(700, b"text")).unwrap().class, Class::Unknown);
+    assert_eq!(probe(&MemoryDevice::new(0)).unwrap().class, ContentClass::Empty);
+    assert_eq!(probe(&MemoryDevice::new(5)).unwrap().class, ContentClass::Zeros);
+    assert_eq!(probe(&with_magic(700, b"text")).unwrap().class, ContentClass::Unknown);
 }
 
 proptest! {
@@ -140,7 +142,7 @@ proptest! {
     }
 }
 
-/// Runs `qemu-img`; `false` where it is not installed: the test is skipped.
+/// Runs `qemu-img`; returns `false` if it is not installed, to skip the test.
 fn qemu_img(args: &[&str]) -> bool {
     let Some(()) = needs::met(needs::tools(&["qemu-img"])) else { return false };
     let output = needs::command("qemu-img").args(args).output().unwrap();
@@ -152,7 +154,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Not compressible in one place, constant in another, a hole in a third.
+/// A disk with random data, constant data and holes.
 fn disk_with_data() -> Vec<u8> {
     let mut bytes = disk([b"", b"XFSBhere", b""]);
     for (i, byte) in bytes[2 * MIB + 4096..][..300_000].iter_mut().enumerate() {
@@ -163,7 +165,7 @@ fn disk_with_data() -> Vec<u8> {
 }
 
 #[test]
-fn qcow2_shows_the_disk_inside() {
+fn qcow2_reads_the_disk() {
     let dir = TempDir::new().unwrap();
     let bytes = disk_with_data();
     let raw = file(&dir, "raw", &bytes);
@@ -180,7 +182,7 @@ fn qcow2_shows_the_disk_inside() {
         if !qemu_img(&args) {
             return;
         }
-        let device = match open_image(&image, &OpenImage::default()) {
+        let device = match open_image(&image, &OpenImageOptions::default()) {
             Err(error @ OpenError::Container { .. }) if name == "extended-l2" => {
                 assert!(error.to_string().contains("cannot be read as qcow2"), "{error}");
                 continue;
@@ -210,22 +212,24 @@ fn qcow2_opens_other_files_only_when_allowed() {
     if !qemu_img(&["create", "-q", "-f", "qcow2", "-b", "raw", "-F", "raw", text(&top)]) {
         return;
     }
-    let error = open_image(&top, &OpenImage::default()).unwrap_err().to_string();
+    let error = open_image(&top, &OpenImageOptions::default()).unwrap_err().to_string();
     assert!(error.contains("only if you allow it") && error.contains("raw"), "{error}");
-    let device = open_image(&top, &OpenImage { backing: true, ..OpenImage::default() }).unwrap();
+    let device =
+        open_image(&top, &OpenImageOptions { backing: true, ..OpenImageOptions::default() }).unwrap();
     assert_eq!(&start_of(&device), b"XFSBhere");
     assert!(device.describe().contains("(qcow2 over "), "{}", device.describe());
 
     // An image that is its own backing file.
-    let circle = dir.path().join("circle");
-    qemu_img(&["create", "-q", "-u", "-f", "qcow2", "-b", "circle", "-F", "qcow2", text(&circle), "1M"]);
-    let error =
-        open_image(&circle, &OpenImage { backing: true, ..OpenImage::default() }).unwrap_err().to_string();
-    assert!(error.contains("is it a circle?"), "{error}");
+    let cycle = dir.path().join("cycle");
+    qemu_img(&["create", "-q", "-u", "-f", "qcow2", "-b", "cycle", "-F", "qcow2", text(&cycle), "1M"]);
+    let error = open_image(&cycle, &OpenImageOptions { backing: true, ..OpenImageOptions::default() })
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("is it a cycle?"), "{error}");
 }
 
 #[test]
-fn qcow2_cut_short_is_an_error() {
+fn a_truncated_qcow2_is_an_error() {
     let dir = TempDir::new().unwrap();
     let raw = file(&dir, "raw", &disk_with_data());
     let image = dir.path().join("image");
@@ -234,15 +238,16 @@ fn qcow2_cut_short_is_an_error() {
     }
     let length = std::fs::metadata(&image).unwrap().len();
     std::fs::File::options().write(true).open(&image).unwrap().set_len(length - 200_000).unwrap();
-    let result =
-        open_image(&image, &OpenImage::default()).map_err(|error| error.to_string()).and_then(|device| {
+    let result = open_image(&image, &OpenImageOptions::default())
+        .map_err(|error| error.to_string())
+        .and_then(|device| {
             device.read_at(0, &mut vec![0; device.size() as usize]).map_err(|error| error.to_string())
         });
     let error = result.unwrap_err();
     assert!(error.contains("beyond the end of the file"), "{error}");
 }
 
-/// Bytes of the metadata at random: every answer is data or an error, and it comes.
+/// Random changes of the metadata: reads return data or an error.
 #[test]
 fn damaged_qcow2_never_panics() {
     let dir = TempDir::new().unwrap();
@@ -260,12 +265,14 @@ fn damaged_qcow2_never_panics() {
     for case in 0..300 {
         let mut bytes = whole.clone();
         for _ in 0..=random(3) {
-            // The header, or any entry of a table: they lie in the first clusters.
+            // The header, or the tables, which are in the first clusters.
             let at = if case % 2 == 0 { random(112) } else { random(whole.len().min(6 << 16)) };
             bytes[at] = random(256) as u8;
         }
         let path = file(&dir, "damaged", &bytes);
-        if let Ok(device) = open_image(&path, &OpenImage { offset: Some(0), ..OpenImage::default() }) {
+        if let Ok(device) =
+            open_image(&path, &OpenImageOptions { offset: Some(0), ..OpenImageOptions::default() })
+        {
             let mut buf = vec![0; 1 << 16];
             for at in (0..device.size().min(8 << 20)).step_by(1 << 16) {
                 let length = (device.size() - at).min(1 << 16) as usize;

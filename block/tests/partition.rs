@@ -1,4 +1,4 @@
-//! Partition tables, written by crates that share nothing with our reader, then damaged.
+//! Partition tables written by other crates, also damaged ones.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Cursor;
@@ -29,10 +29,10 @@ fn gpt_disk(sector: LogicalBlockSize) -> Vec<u8> {
     table.write().unwrap().into_inner()
 }
 
-/// What can be compared with a literal.
+/// The fields that are compared.
 fn outline(found: &[Partition]) -> Vec<(u32, u64, u64, String, String)> {
-    let part = |p: &Partition| (p.number, p.start, p.length, p.kind.to_string(), p.name.clone());
-    found.iter().map(part).collect()
+    let fields = |p: &Partition| (p.number, p.start, p.length, p.partition_type.to_string(), p.name.clone());
+    found.iter().map(fields).collect()
 }
 
 fn expected_of_gpt() -> Vec<(u32, u64, u64, String, String)> {
@@ -43,7 +43,7 @@ fn expected_of_gpt() -> Vec<(u32, u64, u64, String, String)> {
 }
 
 #[test]
-fn gpt_in_both_sector_sizes_whatever_the_device_says() {
+fn gpt_is_found_with_both_sector_sizes() {
     for table in [LogicalBlockSize::Lb512, LogicalBlockSize::Lb4096] {
         let bytes = gpt_disk(table);
         let found = partitions(&MemoryDevice::from_bytes(&bytes)).unwrap();
@@ -53,21 +53,21 @@ fn gpt_in_both_sector_sizes_whatever_the_device_says() {
 }
 
 #[test]
-fn gpt_falls_back_to_its_backup_and_then_says_what_is_wrong() {
+fn gpt_falls_back_to_its_backup_and_then_reports_the_damage() {
     let whole = gpt_disk(LogicalBlockSize::Lb512);
     // The signature, a field of the header, an entry.
-    for place in [512, 512 + 40, 1024 + 56] {
+    for offset in [512, 512 + 40, 1024 + 56] {
         let mut bytes = whole.clone();
-        bytes[place] ^= 1;
+        bytes[offset] ^= 1;
         let found = partitions(&MemoryDevice::from_bytes(&bytes)).unwrap();
-        assert_eq!(outline(&found), expected_of_gpt(), "damage at {place}");
+        assert_eq!(outline(&found), expected_of_gpt(), "damage at {offset}");
         let header = bytes.len() - 512;
         bytes[header + 40] ^= 1;
         match partitions(&MemoryDevice::from_bytes(&bytes)) {
             Err(error @ PartitionError::Damaged { .. }) => {
                 assert!(error.to_string().contains("checksum"), "{error}")
             }
-            other => panic!("damage at {place}: {other:?}"),
+            other => panic!("damage at {offset}: {other:?}"),
         }
     }
 }
@@ -79,14 +79,14 @@ fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, step)
 }
 
-/// Makes the checksum of a changed header right again.
-fn seal_header(bytes: &mut [u8]) {
+/// Recomputes the checksum of the header.
+fn update_checksum(bytes: &mut [u8]) {
     bytes[512 + 16..512 + 20].fill(0);
     let sum = crc32(&bytes[512..512 + 92]);
     bytes[512 + 16..512 + 20].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The number of a partition is the place of its entry, unused ones counted.
+/// The number of a partition is the index of its entry, including unused ones.
 #[test]
 fn gpt_numbers_have_gaps() {
     let mut bytes = gpt_disk(LogicalBlockSize::Lb512);
@@ -95,14 +95,14 @@ fn gpt_numbers_have_gaps() {
     bytes[entry(3)].fill(0);
     let sum = crc32(&bytes[1024..1024 + 128 * 128]);
     bytes[512 + 88..512 + 92].copy_from_slice(&sum.to_le_bytes());
-    seal_header(&mut bytes);
+    update_checksum(&mut bytes);
     let found = partitions(&MemoryDevice::from_bytes(&bytes)).unwrap();
     assert_eq!(found.iter().map(|p| p.number).collect::<Vec<_>>(), [1, 2, 7]);
 }
 
-/// Even with right checksums no field of a header may be believed.
+/// Invalid fields are refused even if the checksums are correct.
 #[test]
-fn gpt_with_absurd_fields_is_refused() {
+fn gpt_with_invalid_fields_is_refused() {
     let whole = gpt_disk(LogicalBlockSize::Lb512);
     // Offset in the header, new value, word in the message.
     let cases: [(usize, u32, &str); 7] = [
@@ -117,7 +117,7 @@ fn gpt_with_absurd_fields_is_refused() {
     for (at, value, word) in cases {
         let mut bytes = whole[..20 * MIB as usize].to_vec(); // Without the backup.
         bytes[512 + at..512 + at + 4].copy_from_slice(&value.to_le_bytes());
-        seal_header(&mut bytes);
+        update_checksum(&mut bytes);
         let error = partitions(&MemoryDevice::from_bytes(&bytes)).unwrap_err().to_string();
         assert!(error.contains(word), "field {at} = {value}: {error}");
     }
@@ -144,17 +144,18 @@ fn mbr_disk() -> Vec<u8> {
 #[test]
 fn mbr_with_logical_partitions() {
     let found = partitions(&MemoryDevice::from_bytes(&mbr_disk())).unwrap();
-    let found: Vec<_> = found.iter().map(|p| (p.number, p.start / 512, p.length / 512, p.kind)).collect();
+    let found: Vec<_> =
+        found.iter().map(|p| (p.number, p.start / 512, p.length / 512, p.partition_type)).collect();
     let (linux, swap) = (PartitionType::Mbr(0x83), PartitionType::Mbr(0x82));
     let logical = [(5, 2049, 1023, linux), (6, 4097, 1023, swap), (7, 6001, 99, linux)];
     assert_eq!(found, [&[(1, 64, 1000, linux)], logical.as_slice()].concat());
 }
 
-/// A chain of extended records that leads back to where it has been.
+/// A cyclic chain of extended boot records.
 #[test]
-fn mbr_chain_that_is_a_circle_ends() {
+fn cyclic_mbr_chain_ends() {
     let mut bytes = mbr_disk();
-    // The link of the third record (sector 6000) now names the first one but a sector: 2048 + 2048 again.
+    // The link of the third record (sector 6000) points back to 2048 + 2048.
     let link = 6000 * 512 + 446 + 16;
     bytes[link..link + 16].copy_from_slice(&[0, 0, 0, 0, 5, 0, 0, 0, 0, 8, 0, 0, 1, 0, 0, 0]);
     let found = partitions(&MemoryDevice::from_bytes(&bytes)).unwrap();
@@ -171,7 +172,7 @@ fn a_disk_without_a_table_has_no_partitions() {
 proptest! {
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(42), ..ProptestConfig::with_cases(64) })]
 
-    /// Whatever is changed in a table, listing ends, in bounds.
+    /// Random changes of a table: listing ends, with a bounded result.
     #[test]
     fn damaged_tables_never_panic(
         gpt in any::<bool>(),

@@ -1,13 +1,13 @@
-//! qcow2 images that are changed in place, judged by `qemu-img` and by their next opening, which refuses whatever
-//! contradicts itself.
+//! Changes of qcow2 images in place, verified by `qemu-img` and by reopening the image, which refuses inconsistent
+//! metadata.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "qcow2/cuts.rs"]
-mod cuts;
 #[path = "qcow2/failures.rs"]
 mod failures;
 #[path = "qcow2/hostile.rs"]
 mod hostile;
+#[path = "qcow2/power_cuts.rs"]
+mod power_cuts;
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,52 +18,52 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use xebec_block::{
-    Device, Durability, FileDevice, Holder, MemoryDevice, OpenError, OpenImage, OpenOptions, Qcow2Device,
-    Replaced, Share, open_image, open_locked, writer_of,
+    Device, Durability, FileDevice, LockHolder, LockMode, MemoryDevice, OpenError, OpenImageOptions,
+    OpenOptions, Qcow2Device, ReplacedFile, find_lock_holder, open_image, open_locked,
 };
 
-/// Bytes of a disk in the tests.
+/// Bytes of the disk in the tests.
 const DISK: usize = 3 << 20;
 
-/// A sequence of numbers that its seed decides.
+/// A deterministic random sequence.
 pub struct Random(u64);
 
 impl Random {
-    /// The one of this seed.
+    /// The sequence of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d)
     }
 
-    /// The next, below a limit.
+    /// The next number below a limit.
     pub fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % limit
     }
 }
 
-/// Runs `qemu-img`; `None` where it is not installed: the test is skipped.
+/// Runs `qemu-img`; `None` if it is not installed, to skip the test.
 pub fn qemu_img(args: &[&str]) -> Option<i32> {
     needs::met(needs::tools(&["qemu-img"]))?;
     let output = needs::command("qemu-img").args(args).output().unwrap();
     Some(output.status.code().unwrap())
 }
 
-/// A path as a word of a command.
+/// A path as an argument of a command.
 pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Makes images: of each kind one, with data in the first MiB and the last. `None` without `qemu-img`.
+/// Creates one image of each variant, with data in the first and the last MiB. `None` without `qemu-img`.
 pub fn images(dir: &TempDir) -> Option<Vec<(&'static str, PathBuf, Vec<u8>)>> {
     let mut bytes = vec![0; DISK];
     let mut random = Random::new(1);
     for at in (0..DISK).filter(|at| !(1 << 20..2 << 20).contains(at)) {
-        // Half of it can be compressed.
+        // Half of it is compressible.
         bytes[at] = if at / 4096 % 2 == 0 { random.below(256) as u8 } else { (at >> 12) as u8 };
     }
     let raw = dir.path().join("raw");
     std::fs::write(&raw, &bytes).unwrap();
-    let kinds: [(&str, &[&str]); 8] = [
+    let variants: [(&str, &[&str]); 8] = [
         ("v3", &["-S", "4k", "-o", "cluster_size=4k"]),
         ("v2", &["-o", "compat=0.10,cluster_size=4k"]),
         ("large-clusters", &["-o", "cluster_size=2M"]),
@@ -74,7 +74,7 @@ pub fn images(dir: &TempDir) -> Option<Vec<(&'static str, PathBuf, Vec<u8>)>> {
         ("compressed-v2", &["-c", "-o", "compat=0.10"]),
     ];
     let mut made = Vec::new();
-    for (name, options) in kinds {
+    for (name, options) in variants {
         let image = dir.path().join(name);
         let args = [&["convert", "-O", "qcow2"], options, &[text(&raw), text(&image)]].concat();
         assert_eq!(qemu_img(&args)?, 0, "{name}");
@@ -86,7 +86,7 @@ pub fn images(dir: &TempDir) -> Option<Vec<(&'static str, PathBuf, Vec<u8>)>> {
         assert_eq!(qemu_img(&args)?, 0, "{name}");
         made.push((name, image, bytes.clone()));
     }
-    // Nothing in it yet; with small clusters and wide refcounts the refcount table grows all the time.
+    // Empty images. With small clusters and wide refcounts the refcount table grows often.
     for (name, options) in [
         ("preallocated", "cluster_size=4k,preallocation=metadata"),
         ("empty", "cluster_size=512,refcount_bits=64"),
@@ -98,8 +98,7 @@ pub fn images(dir: &TempDir) -> Option<Vec<(&'static str, PathBuf, Vec<u8>)>> {
     Some(made)
 }
 
-/// How a file is opened for changes. A program that another test starts has the descriptors of this one, and so its
-/// locks, until it is loaded.
+/// Options for writing. A program that another test starts inherits descriptors, and so locks, until `exec`.
 pub fn writable() -> OpenOptions {
     OpenOptions { writable: true, wait: Some(Duration::MAX), ..OpenOptions::default() }
 }
@@ -109,29 +108,29 @@ fn open(image: &Path) -> Qcow2Device {
     Qcow2Device::open(file, image, Some(OpenOptions::default())).unwrap()
 }
 
-/// One random change of a device and of what it should hold.
+/// A random change of a device and of its model.
 fn step(random: &mut Random, device: &dyn Device, model: &mut [u8]) {
-    let most = if random.below(4) == 0 { 600_000 } else { 20_000 };
+    let max = if random.below(4) == 0 { 600_000 } else { 20_000 };
     let start = random.below(DISK / 512) * 512;
-    let length = (1 + random.below(most / 512)) * 512;
+    let length = (1 + random.below(max / 512)) * 512;
     let end = (start + length).min(DISK);
-    let at = start as u64;
+    let offset = start as u64;
     match random.below(12) {
         0 => {
-            device.zero(at, (end - start) as u64).unwrap();
+            device.zero(offset, (end - start) as u64).unwrap();
             model[start..end].fill(0);
         }
         1 => {
-            let is_zero = device.discard(at, (end - start) as u64).unwrap();
+            let is_zero = device.discard(offset, (end - start) as u64).unwrap();
             let mut found = vec![0; end - start];
-            device.read_at(at, &mut found).unwrap();
+            device.read_at(offset, &mut found).unwrap();
             let known = |(found, old): (&u8, &u8)| *found == 0 || (found == old && !is_zero);
             assert!(found.iter().zip(&model[start..end]).all(known));
             model[start..end].copy_from_slice(&found);
         }
         2 => device.flush().unwrap(),
         kind => {
-            let how = if kind == 3 { Durability::Fua } else { Durability::Buffered };
+            let durability = if kind == 3 { Durability::Fua } else { Durability::Buffered };
             let seed = random.below(251);
             model[start..end]
                 .iter_mut()
@@ -140,22 +139,22 @@ fn step(random: &mut Random, device: &dyn Device, model: &mut [u8]) {
             match kind {
                 4 | 5 => {
                     let parts: Vec<_> = model[start..end].chunks(512).collect();
-                    device.write_vectored(at, &parts).unwrap();
+                    device.write_vectored(offset, &parts).unwrap();
                 }
-                _ => device.write_at(at, &model[start..end], how).unwrap(),
+                _ => device.write_at(offset, &model[start..end], durability).unwrap(),
             }
         }
     }
 }
 
-fn assert_holds(device: &dyn Device, model: &[u8], what: &str) {
+fn assert_contents(device: &dyn Device, model: &[u8], what: &str) {
     let mut found = vec![0; model.len()];
     device.read_at(0, &mut found).unwrap();
     let differs = found.iter().zip(model).position(|(a, b)| a != b);
     assert_eq!(differs, None, "{what}");
 }
 
-/// What `qemu-img` finds: no error, and nothing leaked.
+/// `qemu-img` finds neither errors nor leaks.
 fn assert_clean(image: &Path, model: &[u8], what: &str) {
     assert_eq!(qemu_img(&["check", "-q", text(image)]), Some(0), "{what}");
     let raw = image.with_extension("converted");
@@ -164,7 +163,7 @@ fn assert_clean(image: &Path, model: &[u8], what: &str) {
 }
 
 #[test]
-fn every_kind_of_image_is_changed_in_place() {
+fn all_variants_are_changed_in_place() {
     let dir = TempDir::new().unwrap();
     let Some(images) = images(&dir) else { return };
     for (index, (name, image, mut model)) in images.into_iter().enumerate() {
@@ -175,7 +174,7 @@ fn every_kind_of_image_is_changed_in_place() {
             for _ in 0..40 {
                 step(&mut random, &device, &mut model);
             }
-            assert_holds(&device, &model, name);
+            assert_contents(&device, &model, name);
             device.flush().unwrap();
             drop(device);
             assert_clean(&image, &model, &format!("{name}, round {round}"));
@@ -186,16 +185,16 @@ fn every_kind_of_image_is_changed_in_place() {
     assert_eq!(raw[0], random.below(256) as u8, "the backing image was changed");
 }
 
-/// Threads that write to places of their own, neighbours within clusters included, while others flush.
+/// Threads write to different sectors of the same clusters, and flush.
 #[test]
-fn threads_change_one_image_together() {
+fn threads_change_one_image() {
     const THREADS: usize = 8;
     let dir = TempDir::new().unwrap();
     let Some(images) = images(&dir) else { return };
     for (name, image, mut model) in images {
         let device = open(&image);
         let device = &device;
-        // Thread n has the sectors of which the number gives n.
+        // Thread n writes the sectors whose number modulo THREADS is n.
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 scope.spawn(move || {
@@ -219,20 +218,20 @@ fn threads_change_one_image_together() {
                 random.below(20);
             }
         }
-        assert_holds(device, &model, name);
+        assert_contents(device, &model, name);
         device.flush().unwrap();
         assert_eq!(qemu_img(&["check", "-U", "-q", text(&image)]), Some(0), "{name}");
     }
 }
 
-/// A device that cannot grow, as a logical volume that an image was put on.
+/// A device that cannot grow, like a logical volume that contains an image.
 #[test]
-fn a_full_device_is_out_of_space_and_stays_sound() {
+fn a_full_device_returns_enospc_and_stays_consistent() {
     let dir = TempDir::new().unwrap();
     let Some(images) = images(&dir) else { return };
     let (name, image, model) = images.into_iter().next().unwrap();
     let bytes = std::fs::read(&image).unwrap();
-    let file = Arc::new(Fixed(MemoryDevice::from_bytes(&[bytes, vec![0; 100 << 10]].concat())));
+    let file = Arc::new(FixedSize(MemoryDevice::from_bytes(&[bytes, vec![0; 100 << 10]].concat())));
     let device = Qcow2Device::open(file.clone(), &image, None).unwrap();
     let mut full = None;
     let mut written = Vec::new();
@@ -248,16 +247,16 @@ fn a_full_device_is_out_of_space_and_stays_sound() {
     let again = Qcow2Device::open(file, &image, None).unwrap();
     let mut expected = model;
     written.iter().for_each(|at| expected[*at as usize..][..4096].fill(9));
-    assert_holds(&again, &expected, name);
-    // What is given back can be used.
+    assert_contents(&again, &expected, name);
+    // Freed clusters can be used.
     again.discard(0, 1 << 20).unwrap();
     again.flush().unwrap();
     again.write_at(1 << 20, &vec![8; 1 << 20], Durability::Buffered).unwrap();
 }
 
-struct Fixed(MemoryDevice);
+struct FixedSize(MemoryDevice);
 
-impl Device for Fixed {
+impl Device for FixedSize {
     fn size(&self) -> u64 {
         self.0.size()
     }
@@ -270,23 +269,28 @@ impl Device for Fixed {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), xebec_block::DeviceError> {
         self.0.read_at(offset, buf)
     }
-    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), xebec_block::DeviceError> {
-        self.0.write_at(offset, buf, how)
+    fn write_at(
+        &self,
+        offset: u64,
+        buf: &[u8],
+        durability: Durability,
+    ) -> Result<(), xebec_block::DeviceError> {
+        self.0.write_at(offset, buf, durability)
     }
     fn flush(&self) -> Result<(), xebec_block::DeviceError> {
         self.0.flush()
     }
     fn describe(&self) -> String {
-        "a device of a fixed size".into()
+        "a device of fixed size".into()
     }
 }
 
-/// What a writer does not understand, or would make untrue, is refused with the next step. What cannot be read either
-/// is refused for readers: with the next step, too, if it is dirty or corrupt.
+/// Images with features that a writer does not support are refused with advice. Images that cannot be read either are
+/// refused for readers, too, with advice if they are dirty or corrupt.
 ///
-/// "Marked as corrupt" sent people to `-o ro`, which failed as well, and said nothing of `qemu-img check`.
+/// "Marked as corrupt" recommended `-o ro`, which failed as well, and not `qemu-img check`.
 #[test]
-fn images_that_cannot_be_changed_say_what_to_do() {
+fn images_that_cannot_be_changed_are_refused_with_advice() {
     let dir = TempDir::new().unwrap();
     let image = dir.path().join("image");
     let cases: [(&str, &[&[&str]], &str); 5] = [
@@ -306,16 +310,16 @@ fn images_that_cannot_be_changed_say_what_to_do() {
         };
         assert_eq!(made, 0, "{options}");
         for command in commands {
-            let mut words: Vec<_> =
-                command.iter().map(|word| if *word == "IMAGE" { text(&image) } else { word }).collect();
-            if !words.contains(&text(&image)) {
-                words.push(text(&image));
+            let mut args: Vec<_> =
+                command.iter().map(|arg| if *arg == "IMAGE" { text(&image) } else { arg }).collect();
+            if !args.contains(&text(&image)) {
+                args.push(text(&image));
             }
-            assert_eq!(qemu_img(&words), Some(0), "{words:?}");
+            assert_eq!(qemu_img(&args), Some(0), "{args:?}");
         }
         let before = std::fs::read(&image).unwrap();
-        let error =
-            open_image(&image, &OpenImage { options: writable(), ..OpenImage::default() }).unwrap_err();
+        let error = open_image(&image, &OpenImageOptions { file: writable(), ..OpenImageOptions::default() })
+            .unwrap_err();
         let error = error.to_string();
         assert!(error.contains("cannot be changed in place") && error.contains(advice), "{options}: {error}");
         assert!(before == std::fs::read(&image).unwrap(), "{options}");
@@ -325,7 +329,7 @@ fn images_that_cannot_be_changed_say_what_to_do() {
     let bits: [(usize, u8, &str); 5] = [
         (79, 1, "not closed properly"),
         (79, 2, "marked as corrupt"),
-        (72, 128, "not known here"),
+        (72, 128, "unknown incompatible features"),
         (35, 1, "it is encrypted"),
         (35, 2, "qemu-img convert"),
     ];
@@ -333,12 +337,12 @@ fn images_that_cannot_be_changed_say_what_to_do() {
         let mut bytes = sound.clone();
         bytes[at] |= bit;
         std::fs::write(&image, &bytes).unwrap();
-        let error =
-            open_image(&image, &OpenImage { options: writable(), ..OpenImage::default() }).unwrap_err();
+        let error = open_image(&image, &OpenImageOptions { file: writable(), ..OpenImageOptions::default() })
+            .unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
         assert!(bytes == std::fs::read(&image).unwrap());
-        // Encrypted bytes are not shown as if they were the disk.
-        let reading = open_image(&image, &OpenImage::default()).unwrap_err().to_string();
+        // Encrypted data is not returned as contents of the disk.
+        let reading = open_image(&image, &OpenImageOptions::default()).unwrap_err().to_string();
         for message in [error.to_string(), reading] {
             assert!(at != 79 || message.contains("`qemu-img check -r all"), "{message}");
             assert!(!message.contains("-o ro"), "{message}");
@@ -346,61 +350,60 @@ fn images_that_cannot_be_changed_say_what_to_do() {
     }
 }
 
-/// Autoclear features that nobody here knows are cleared before anything else is written.
+/// Writers clear unknown autoclear features before anything else.
 #[test]
-fn unknown_autoclear_features_are_cleared_by_writers_alone() {
+fn only_writers_clear_unknown_autoclear_features() {
     let dir = TempDir::new().unwrap();
     let image = dir.path().join("image");
     let Some(_) = qemu_img(&["create", "-q", "-f", "qcow2", text(&image), "8M"]) else { return };
     let mut bytes = std::fs::read(&image).unwrap();
     bytes[88..96].copy_from_slice(&(1u64 << 40).to_be_bytes());
     std::fs::write(&image, &bytes).unwrap();
-    open_image(&image, &OpenImage::default()).unwrap();
+    open_image(&image, &OpenImageOptions::default()).unwrap();
     assert!(std::fs::read(&image).unwrap() == bytes);
     drop(open(&image));
     bytes[88..96].fill(0);
     assert!(std::fs::read(&image).unwrap() == bytes);
 }
 
-/// A `qemu-io` that has an image open until it is dropped.
+/// A `qemu-io` process that has an image open.
 struct Qemu {
     child: Child,
-    words: Option<ChildStdin>,
+    stdin: Option<ChildStdin>,
 }
 
 impl Qemu {
-    /// Returns when it has the image.
+    /// Starts it and waits until it has opened the image.
     fn open(image: &Path, options: &[&str]) -> Self {
         let mut command = needs::command("qemu-io");
         command.args(options).arg(image).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut words = child.stdin.take().unwrap();
-        words.write_all(b"length\n").unwrap();
-        // It answers when it has the image.
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(b"length\n").unwrap();
+        // It responds when it has opened the image.
         child.stdout.take().unwrap().read_exact(&mut [0; 9]).unwrap();
-        Self { child, words: Some(words) }
+        Self { child, stdin: Some(stdin) }
     }
 }
 
 impl Drop for Qemu {
     fn drop(&mut self) {
-        self.words = None;
+        self.stdin = None;
         self.child.wait().unwrap();
     }
 }
 
-/// Opens for changes, with the images below, and waits no longer than this.
-fn change(image: &Path, wait: Option<Duration>) -> Result<Arc<dyn Device>, OpenError> {
-    let options = OpenOptions { wait, ..writable() };
-    open_image(image, &OpenImage { options, backing: true, ..OpenImage::default() })
+/// Opens an image and its backing images for writing.
+fn open_writable(image: &Path, wait: Option<Duration>) -> Result<Arc<dyn Device>, OpenError> {
+    let file = OpenOptions { wait, ..writable() };
+    open_image(image, &OpenImageOptions { file, backing: true, ..OpenImageOptions::default() })
 }
 
-/// The error of something that QEMU's locks refuse. Until a program that another test starts is loaded, it may be
-/// refused by a lock of our own (see [`writable`]).
+/// The error of an attempt that QEMU's locks refuse. Our own locks may refuse it for a short time (see [`writable`]).
 fn refused_by_qemu<T>(mut attempt: impl FnMut() -> Result<T, OpenError>) -> String {
     loop {
         match attempt() {
-            Err(OpenError::Locked { by: Holder::Program, .. }) => std::thread::yield_now(),
+            Err(OpenError::Locked { by: LockHolder::Program, .. }) => std::thread::yield_now(),
             Err(error) => {
                 let error = error.to_string();
                 assert!(
@@ -414,41 +417,41 @@ fn refused_by_qemu<T>(mut attempt: impl FnMut() -> Result<T, OpenError>) -> Stri
     }
 }
 
-/// An image that a virtual machine has is not changed under it, and one that is changed here is not QEMU's meanwhile.
+/// QEMU and Xebec do not open an image for writing at the same time.
 #[test]
-fn an_image_is_changed_by_qemu_or_here() {
+fn qemu_and_xebec_exclude_each_other() {
     let dir = TempDir::new().unwrap();
     let Some(()) = needs::met(needs::tools(&["qemu-img", "qemu-io"])) else { return };
     for options in [&["-f", "qcow2"][..], &["-f", "qcow2", "-r"]] {
         let image = dir.path().join(options.len().to_string());
         qemu_img(&["create", "-q", "-f", "qcow2", text(&image), "8M"]).unwrap();
         let qemu = Qemu::open(&image, options);
-        refused_by_qemu(|| change(&image, None));
-        open_image(&image, &OpenImage::default()).unwrap();
+        refused_by_qemu(|| open_writable(&image, None));
+        open_image(&image, &OpenImageOptions::default()).unwrap();
         drop(qemu);
-        let device = change(&image, Some(Duration::MAX)).unwrap();
+        let device = open_writable(&image, Some(Duration::MAX)).unwrap();
         assert_eq!(qemu_img(&["resize", "-q", text(&image), "9M"]), Some(1));
         drop(device);
     }
 }
 
-/// Only writers asked for QEMU's locks. `create -f` replaced the disk of a running virtual machine, whose writes were
-/// lost with the old file.
+/// Only writers checked QEMU's locks. `create -f` replaced the disk of a running virtual machine, whose writes were lost
+/// with the old file.
 #[test]
-fn an_image_that_qemu_has_is_not_replaced() {
+fn an_image_in_use_by_qemu_is_not_replaced() {
     let dir = TempDir::new().unwrap();
     let Some(()) = needs::met(needs::tools(&["qemu-io"])) else { return };
     for options in [&["-f", "raw"][..], &["-f", "raw", "-r"]] {
         let image = dir.path().join(options.len().to_string());
         std::fs::write(&image, [0; 1 << 16]).unwrap();
         let qemu = Qemu::open(&image, options);
-        refused_by_qemu(|| Replaced::claim(&image, None));
+        refused_by_qemu(|| ReplacedFile::lock(&image, None));
         drop(qemu);
-        let claimed = Replaced::claim(&image, Some(Duration::MAX)).unwrap();
+        let replaced = ReplacedFile::lock(&image, Some(Duration::MAX)).unwrap();
         assert!(!qemu_opens(&image, options), "{options:?}");
-        // It is not changed where it is.
-        assert!(writer_of(&image).is_none());
-        drop(claimed);
+        // The file is locked, but not written.
+        assert!(find_lock_holder(&image).is_none());
+        drop(replaced);
     }
 }
 
@@ -459,10 +462,10 @@ fn qemu_opens(image: &Path, options: &[&str]) -> bool {
     command.output().unwrap().status.success()
 }
 
-/// Only the image on top had QEMU's locks. While a volume in it was changed or mounted, QEMU could write to the images
-/// below, and the other way round.
+/// Only the image on top was locked with QEMU's locks. While a volume in it was changed or mounted, QEMU could write to
+/// its backing images, and vice versa.
 #[test]
-fn nobody_writes_to_a_backing_image() {
+fn backing_images_are_locked() {
     let dir = TempDir::new().unwrap();
     let (base, top) = (dir.path().join("base"), dir.path().join("top"));
     let Some(()) = needs::met(needs::tools(&["qemu-img", "qemu-io"])) else { return };
@@ -470,20 +473,20 @@ fn nobody_writes_to_a_backing_image() {
     let made = qemu_img(&["create", "-q", "-f", "qcow2", "-F", "raw", "-b", text(&base), text(&top)]);
     assert_eq!(made, Some(0));
     let qemu = Qemu::open(&base, &["-f", "raw"]);
-    let error = refused_by_qemu(|| change(&top, None));
+    let error = refused_by_qemu(|| open_writable(&top, None));
     assert!(error.contains(text(&base)), "{error}");
     drop(qemu);
-    // Readers agree: a reader in QEMU, and one of ours, and the other way round.
+    // Readers do not exclude each other.
     let qemu = Qemu::open(&base, &["-f", "raw", "-r"]);
-    let device = change(&top, Some(Duration::MAX)).unwrap();
+    let device = open_writable(&top, Some(Duration::MAX)).unwrap();
     drop(qemu);
     assert!(qemu_opens(&base, &["-f", "raw", "-r"]));
     assert!(!qemu_opens(&base, &["-f", "raw"]));
     drop(device);
 }
 
-/// The time to wait was for `flock` alone: what QEMU had was refused at once. No lock tells of the end of QEMU's, so
-/// the refusal may not come earlier than the time that was given.
+/// `--wait` applied only to `flock`: an image in use by QEMU was refused at once. As QEMU's locks are polled, the error
+/// must not come before the time is over.
 #[test]
 fn writers_and_readers_wait_for_qemu() {
     let dir = TempDir::new().unwrap();
@@ -491,8 +494,8 @@ fn writers_and_readers_wait_for_qemu() {
     let (short, long) = (Some(Duration::from_millis(200)), Some(Duration::from_secs(600)));
     type Attempt = fn(&Path, Option<Duration>) -> Result<(), OpenError>;
     let attempts: [(&str, Attempt); 2] = [
-        ("change", |image, wait| change(image, wait).map(drop)),
-        ("lock", |image, wait| open_locked(image, Share::Readers, wait).map(drop)),
+        ("change", |image, wait| open_writable(image, wait).map(drop)),
+        ("lock", |image, wait| open_locked(image, LockMode::Shared, wait).map(drop)),
     ];
     for (name, attempt) in attempts {
         let image = dir.path().join(name);
@@ -502,31 +505,31 @@ fn writers_and_readers_wait_for_qemu() {
         refused_by_qemu(|| attempt(&image, short));
         assert!(begin.elapsed() >= Duration::from_millis(200), "{name}");
         std::thread::scope(|scope| {
-            let (tell, told) = channel();
+            let (sender, receiver) = channel();
             let image = &image;
             let waiter = scope.spawn(move || {
-                tell.send(()).unwrap();
+                sender.send(()).unwrap();
                 attempt(image, long)
             });
-            told.recv().unwrap();
+            receiver.recv().unwrap();
             drop(qemu);
             waiter.join().unwrap().unwrap();
         });
     }
 }
 
-/// Readers learnt of every writer but QEMU, and showed without a word what a virtual machine was changing.
+/// Readers were not warned that QEMU was writing to the image.
 #[test]
-fn readers_learn_that_qemu_writes() {
+fn readers_are_warned_of_qemu() {
     let dir = TempDir::new().unwrap();
     let image = dir.path().join("image");
     let Some(()) = needs::met(needs::tools(&["qemu-io"])) else { return };
     std::fs::write(&image, [0; 1 << 16]).unwrap();
     let qemu = Qemu::open(&image, &["-f", "raw", "-r"]);
-    assert!(writer_of(&image).is_none());
+    assert!(find_lock_holder(&image).is_none());
     drop(qemu);
     let qemu = Qemu::open(&image, &["-f", "raw"]);
-    assert!(matches!(writer_of(&image), Some(Holder::Qemu)));
+    assert!(matches!(find_lock_holder(&image), Some(LockHolder::Qemu)));
     drop(qemu);
-    assert!(writer_of(&image).is_none());
+    assert!(find_lock_holder(&image).is_none());
 }

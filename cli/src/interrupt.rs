@@ -19,7 +19,7 @@ pub fn abandon(what: impl Display) {
     let said = format!("{what}: interrupted, not created");
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
-            NewFile::abandon_all();
+            NewFile::remove_unfinished();
             print_message(Level::Error, "", said);
             std::process::exit(SIGNALLED + signal);
         }

@@ -190,7 +190,7 @@ pub fn for_changes(path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
 
 /// Opens a new image file for changes before it has its name.
 pub fn new_for_changes(new: &NewFile, path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
-    let opened = open_image_on(new.shared_device(), &options(Access::ReadWrite, global))?;
+    let opened = open_image_on(new.device().clone(), &options(Access::ReadWrite, global))?;
     Ok(changeable(opened, path, global))
 }
 

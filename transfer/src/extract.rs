@@ -38,7 +38,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::{Ino, pipeline};
-use block::Replaced;
+use block::ReplacedFile;
 use format::inode::FileType;
 use read::{FinalSymlink, Inode, Visited, Volume, resolve};
 use rustix::fs::{Mode, OFlags};
@@ -236,7 +236,7 @@ impl<'e> Extraction<'e> {
             return Err(Error::Exists { path: to.into() });
         }
         // A file that another program is writing to is not replaced.
-        let replaced = exists.then(|| Replaced::claim(to, None)).transpose().map_err(Error::Open)?;
+        let replaced = exists.then(|| ReplacedFile::lock(to, None)).transpose().map_err(Error::Open)?;
         let mut name = to.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".{}.part", std::process::id()));
         let part = to.with_file_name(name);
@@ -245,7 +245,7 @@ impl<'e> Extraction<'e> {
         let result = Compressed::new(file, compression).map_err(Error::Output).and_then(|out| {
             let (out, report) = self.to_writer(out)?;
             out.finish().map_err(Error::Output)?;
-            replaced.as_ref().map_or(Ok(()), Replaced::renew).map_err(Error::Open)?;
+            replaced.as_ref().map_or(Ok(()), ReplacedFile::relock).map_err(Error::Open)?;
             std::fs::rename(&part, to).map_err(failed("rename it"))?;
             Ok(report)
         });

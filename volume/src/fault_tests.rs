@@ -341,7 +341,7 @@ fn strike(base: &Arc<MemoryDevice>, op: &Op, (fails, nth): (Fails, u64), ends: &
     let done = (op.run)(&volume);
     let struck = match fails {
         Fails::Allocation => volume.groups.faults().disarm(),
-        Fails::Read => faulty.struck() > 0,
+        Fails::Read => faulty.injected() > 0,
     };
     faulty.set_faults([]);
     let is_up = volume.log.check().is_ok();

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{Device, Holder, Io, OpenError, OpenImage, OverlayDevice};
+use block::{Device, FileDevice, Io, LockHolder, OpenError, OpenImageOptions, OverlayDevice};
 use format::features;
 use format::superblock::{Superblock, SuperblockError};
 use journal::{Dirty, Journal, RecoveryReport};
@@ -102,9 +102,9 @@ impl ImageOptions {
         }
     }
 
-    fn container(&self) -> OpenImage {
+    fn container(&self) -> OpenImageOptions {
         let Self { partition, offset, backing, .. } = *self;
-        OpenImage { options: self.file(), partition, offset, backing }
+        OpenImageOptions { file: self.file(), partition, offset, backing }
     }
 }
 
@@ -166,7 +166,7 @@ pub fn open_image(
     let container = options.container();
     let device = retry_while_ending(path, options.wait, notice, || block::open_image(path, &container))?;
     if options.access != Access::ReadWrite
-        && let Some(holder) = block::writer_of(path)
+        && let Some(holder) = block::find_lock_holder(path)
     {
         notice(ImageNotice::InUse(&holder));
     }
@@ -179,7 +179,7 @@ pub fn open_image(
 /// As [`open_image`].
 pub fn open_image_on(disk: Arc<dyn Device>, options: &ImageOptions) -> Result<OpenedImage> {
     let device =
-        block::open_part(disk, &options.container()).map_err(|error| ImageError::open(error, None))?;
+        block::open_image_on(disk, &options.container()).map_err(|error| ImageError::open(error, None))?;
     open_volume_device(device, options, &mut |_| ())
 }
 
@@ -209,9 +209,9 @@ pub fn retry_while_ending<T>(
 ) -> Result<T> {
     loop {
         match open() {
-            Err(OpenError::Locked { by: by @ Holder::Ending(_), .. }) if wait.is_none() => {
+            Err(OpenError::Locked { by: by @ LockHolder::Unmounting(_), .. }) if wait.is_none() => {
                 notice(ImageNotice::Waiting(&by));
-                if let Holder::Ending(ending) = by {
+                if let LockHolder::Unmounting(ending) = by {
                     ending.wait().map_err(ImageError::Wait)?;
                 }
             }
@@ -262,8 +262,9 @@ fn open_log_device(
         (Some(_), None) => Ok(None),
         (Some(_), Some(path)) => Err(ImageError::LogIsInternal(path.clone())),
         (None, Some(path)) => {
-            let open = || block::open_file(path, &options.file());
-            retry_while_ending(path, options.wait, notice, open).map(Some)
+            let open = || FileDevice::open(path, &options.file());
+            let file = retry_while_ending(path, options.wait, notice, open)?;
+            Ok(Some(Arc::new(file)))
         }
         (None, None) if options.replay => Err(ImageError::LogDeviceMissing),
         (None, None) => Ok(None),

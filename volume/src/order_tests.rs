@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use block::{Cut, MemoryDevice, OverlayDevice, RecordDevice};
+use block::{MemoryDevice, OverlayDevice, PowerCut, RecordDevice};
 
 use crate::{File, NewFile, OpenOptions, Options, Result, Volume};
 
@@ -33,7 +33,7 @@ fn left_after(change: impl Fn(&File<'_>, &File<'_>) -> Result<()>) -> Vec<u8> {
     let moment = recording.events.len();
     let lost = recording.unstable_writes(moment).into_iter().collect();
     let left = Arc::new(OverlayDevice::new(base));
-    recording.materialise(&Cut { lost, ..Cut::clean(moment) }, &*left).unwrap();
+    recording.materialise(&PowerCut { lost, ..PowerCut::clean(moment) }, &*left).unwrap();
     let again = Volume::open(left, options()).unwrap();
     let file = again.open_file(inos[1]).unwrap();
     let mut found = vec![0; file.len() as usize];

@@ -75,7 +75,7 @@ impl Volume {
         let target = self.geometry.clone();
         target.resize(blocks);
         let device = self.device();
-        if device.size() < target.bytes() && device.look_again()? < target.bytes() {
+        if device.size() < target.bytes() && device.refresh_size()? < target.bytes() {
             device.set_size(target.bytes())?;
         }
         self.write_new_groups(&target)?;

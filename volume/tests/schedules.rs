@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use base::Ino;
-use block::{Call, Device, DeviceError, Durability, HoldDevice, MemoryDevice, WriteRequest};
+use block::{Device, DeviceError, Durability, MemoryDevice, Operation, PauseDevice, WriteRequest};
 use format::Geometry;
 use xebec_volume::{NewFile, OpenOptions, Options, SetAttribute, Volume};
 
@@ -46,7 +46,7 @@ fn wrong(volume: &Volume, file: Ino, expected: &[u8]) -> usize {
 #[test]
 fn a_late_metadata_write_never_lands_on_a_file() {
     let memory = make(64 << 20, &mkfs::Options::default());
-    let device = Arc::new(HoldDevice::new(memory.clone()));
+    let device = Arc::new(PauseDevice::new(memory.clone()));
     let volume = Volume::open(device.clone(), Options::default()).unwrap();
     let root = volume.root();
     let dir = volume.create(root, b"dir", &NewFile::directory()).unwrap();
@@ -58,9 +58,9 @@ fn a_late_metadata_write_never_lands_on_a_file() {
     volume.sync().unwrap();
     let mut files = Vec::new();
     std::thread::scope(|scope| {
-        let hold = device.hold(Call::Write, &but_the_log(volume.geometry()), 1);
+        let pause = device.pause(Operation::Write, &but_the_log(volume.geometry()), 1);
         let writeback = scope.spawn(|| volume.write_back_all());
-        hold.wait_for(1);
+        pause.wait_for(1);
         for n in 0..600 {
             volume.unlink(dir, &name(n)).unwrap();
         }
@@ -79,7 +79,7 @@ fn a_late_metadata_write_never_lands_on_a_file() {
             volume.sync().unwrap();
             files.push((file, expected));
         }
-        drop(hold);
+        drop(pause);
         writeback.join().unwrap().unwrap();
     });
     volume.unmount().unwrap();
@@ -170,7 +170,7 @@ fn files_with_attributes_come_and_go_on_a_slow_device() {
 fn a_truncation_waits_for_data_in_flight() {
     for direct in [false, true] {
         let memory = make(64 << 20, &mkfs::Options::default());
-        let device = Arc::new(HoldDevice::new(memory.clone()));
+        let device = Arc::new(PauseDevice::new(memory.clone()));
         let volume = Volume::open(device.clone(), Options::default()).unwrap();
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).direct(direct).open(&volume, b"file").unwrap();
@@ -179,18 +179,18 @@ fn a_truncation_waits_for_data_in_flight() {
         volume.write_back_all().unwrap();
         let let_go = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let hold = device.hold(Call::Write, &but_the_log(volume.geometry()), 1);
+            let pause = device.pause(Operation::Write, &but_the_log(volume.geometry()), 1);
             let writes = scope.spawn(|| {
                 file.write_at(&contents(2, 64), 0).unwrap();
                 file.sync_all()
             });
-            hold.wait_for(1);
+            pause.wait_for(1);
             let cut = scope.spawn(|| {
                 file.set_len(0).unwrap();
                 assert!(let_go.load(SeqCst), "the write has not ended");
             });
             let_go.store(true, SeqCst);
-            drop(hold);
+            drop(pause);
             writes.join().unwrap().unwrap();
             cut.join().unwrap();
         });
@@ -204,13 +204,13 @@ fn a_truncation_waits_for_data_in_flight() {
 #[test]
 fn blocks_are_not_taken_while_they_are_trimmed() {
     let memory = make(64 << 20, &mkfs::Options::default());
-    let device = Arc::new(HoldDevice::new(memory.clone()));
+    let device = Arc::new(PauseDevice::new(memory.clone()));
     let volume = Volume::open(device.clone(), Options::default()).unwrap();
     let expected = contents(1, 4000);
     let file = std::thread::scope(|scope| {
-        let hold = device.hold(Call::Discard, &[EVERYWHERE], 1);
+        let pause = device.pause(Operation::Discard, &[EVERYWHERE], 1);
         let trims = scope.spawn(|| volume.trim(4096));
-        hold.wait_for(1);
+        pause.wait_for(1);
         let writes = scope.spawn(|| {
             let file = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
             volume.open_file(file).unwrap().append(&expected).unwrap();
@@ -218,7 +218,7 @@ fn blocks_are_not_taken_while_they_are_trimmed() {
             file
         });
         std::thread::yield_now();
-        drop(hold);
+        drop(pause);
         trims.join().unwrap().unwrap();
         writes.join().unwrap()
     });

@@ -1,9 +1,9 @@
-//! Our devices in the shape that the crate `imago` reads from, and the files that images name.
+//! Devices as read-only storage of the crate `imago`, and the other files that an image names.
 //!
 //! # Invariants
-//! - Nothing is ever written through here.
-//! - A chain of backing images has at most [`CHAIN_MAX`] members, so that a circle ends.
-//! - Clusters that lie beyond the end of the file are an error: a truncated image does not read as zeros.
+//! - Nothing is written through this storage.
+//! - A chain of backing images has at most [`CHAIN_MAX`] files, so that a cycle ends.
+//! - Clusters beyond the end of the file are an error: a truncated image does not read as zeros.
 
 use std::fmt;
 use std::fs::File;
@@ -17,89 +17,84 @@ use imago::storage::drivers::CommonStorageHelper;
 use imago::{FormatAccess, FormatDriverBuilder, Storage, StorageOpenOptions};
 
 use crate::device::Device;
-use crate::file::OpenOptions;
-use crate::lock::{Share, open_locked};
-use crate::open::open_file;
+use crate::file::FileDevice;
+use crate::lock::{LockMode, open_locked};
+use crate::open::OpenOptions;
 
-/// More members than any sane chain of snapshots.
+/// More than in any reasonable chain of snapshots.
 const CHAIN_MAX: usize = 32;
 
-/// The files that an image needs beside its own.
+/// The other files of an image: backing images and external data.
 #[derive(Debug, Default)]
-pub struct Others {
-    /// Their names.
+pub struct ReferencedFiles {
+    /// Their paths.
     pub names: Vec<String>,
-    /// Under what would be changed, nobody may change them.
-    held: Vec<File>,
+    /// Their locks.
+    locked: Vec<File>,
 }
 
-/// Decides which of the files that images name are opened.
-pub struct Gate {
-    follow: Option<OpenOptions>,
-    /// Whether the image is to be changed, so that those below must stay as they are.
-    holds: bool,
-    /// The files opened so far, for `describe` and to bound the chain.
-    others: Arc<Mutex<Others>>,
+/// Opens the files that an image names, if this is allowed.
+#[derive(Clone)]
+pub struct OpenGate {
+    /// How to open them; `None` if it is not allowed.
+    pub options: Option<OpenOptions>,
+    /// Lock them, because the image on top is opened for writing.
+    pub lock: bool,
+    /// The files opened so far.
+    pub files: Arc<Mutex<ReferencedFiles>>,
 }
 
-impl Gate {
-    /// Opens other files by these options, or none.
-    pub fn new(follow: Option<OpenOptions>, holds: bool, others: Arc<Mutex<Others>>) -> Self {
-        Self { follow, holds, others }
-    }
-}
-
-impl ImplicitOpenGate<DeviceStorage> for Gate {
+impl ImplicitOpenGate<DeviceStorage> for OpenGate {
     fn open_format<F: FormatDriverBuilder<DeviceStorage>>(
         &mut self,
         builder: F,
     ) -> io::Result<FormatAccess<DeviceStorage>> {
-        let gate = Self::new(self.follow, self.holds, self.others.clone());
-        Ok(FormatAccess::new(builder.open(gate)?))
+        Ok(FormatAccess::new(builder.open(self.clone())?))
     }
 
     fn open_storage(&mut self, options: StorageOpenOptions) -> io::Result<DeviceStorage> {
         let path = options.get_filename().ok_or(io::ErrorKind::InvalidInput)?;
-        let Some(follow) = self.follow else {
+        let Some(open_options) = self.options else {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
-                "the image needs this other file, which is opened only if you allow it (--backing)",
+                "the image needs this file, which is opened only if you allow it (--backing)",
             ));
         };
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if others.names.len() >= CHAIN_MAX {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if files.names.len() >= CHAIN_MAX {
             return Err(io::Error::other(format!(
-                "more than {CHAIN_MAX} files in the chain (is it a circle?)"
+                "more than {CHAIN_MAX} files in the chain (is it a cycle?)"
             )));
         }
-        others.names.push(path.display().to_string());
-        if self.holds {
-            let file = open_locked(path, Share::Readers, follow.wait).map_err(io::Error::other)?;
-            others.held.push(file);
+        files.names.push(path.display().to_string());
+        if self.lock {
+            let file = open_locked(path, LockMode::Shared, open_options.wait).map_err(io::Error::other)?;
+            files.locked.push(file);
         }
-        let file = open_file(path, &OpenOptions { writable: false, ..follow }).map_err(io::Error::other)?;
-        DeviceStorage::new(file, path)
+        let open_options = OpenOptions { writable: false, ..open_options };
+        let file = FileDevice::open(path, &open_options).map_err(io::Error::other)?;
+        DeviceStorage::new(Arc::new(file), path)
     }
 }
 
-/// One of our devices in the shape that `imago` reads from.
+/// A device as read-only storage of `imago`.
 pub struct DeviceStorage {
     device: Arc<dyn Device>,
-    /// The directory of the file, absolute: relative names in an image begin there.
+    /// The absolute directory of the file, for relative names in the image.
     directory: PathBuf,
-    /// Up to here the end of the last cluster may be missing in the file; it reads as zeros.
+    /// End of the last cluster. If the file ends before it, the rest reads as zeros.
     readable: u64,
     helper: CommonStorageHelper,
 }
 
 impl DeviceStorage {
-    /// A device; relative names begin in the directory of `path`.
+    /// Storage on `device`. Names in the image are relative to the directory of `path`.
     pub fn new(device: Arc<dyn Device>, path: &Path) -> io::Result<Self> {
         let directory = std::path::absolute(path)?.parent().map(Path::to_owned).unwrap_or_default();
         let mut start = [0; 24];
-        let known = device.size().min(start.len() as u64) as usize;
-        device.read_at(0, start.get_mut(..known).unwrap_or_default()).map_err(io::Error::other)?;
-        // `imago` refuses clusters that are larger; for the purpose here anything it refuses will do.
+        let length = device.size().min(start.len() as u64) as usize;
+        device.read_at(0, start.get_mut(..length).unwrap_or_default()).map_err(io::Error::other)?;
+        // `imago` refuses other cluster sizes.
         let cluster_bits = match start {
             [b'Q', b'F', b'I', 0xfb, .., bits] if (9..=21).contains(&bits) => bits,
             _ => 0,
@@ -108,22 +103,25 @@ impl DeviceStorage {
         Ok(Self { device, directory, readable, helper: CommonStorageHelper::default() })
     }
 
-    /// Reads what the file has; the missing end of its last cluster is zeros.
+    /// Reads the file. The missing end of its last cluster reads as zeros.
     fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let size = self.device.size();
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > self.readable) {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
                 format!(
-                    "{} bytes at offset {offset} lie beyond the end of the file, {size} (it was cut short)",
+                    "{} bytes at offset {offset} are beyond the end of the file, {size} (it is truncated)",
                     buf.len()
                 ),
             ));
         }
-        let known = size.saturating_sub(offset).min(buf.len() as u64) as usize;
-        let (known, missing) = buf.split_at_mut(known);
+        let length = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        let (existing, missing) = buf.split_at_mut(length);
         missing.fill(0);
-        if known.is_empty() { Ok(()) } else { self.device.read_at(offset, known).map_err(io::Error::other) }
+        if existing.is_empty() {
+            return Ok(());
+        }
+        self.device.read_at(offset, existing).map_err(io::Error::other)
     }
 }
 

@@ -1,18 +1,20 @@
-//! Changes a qcow2 image in place.
+//! Reads and changes a qcow2 image in place.
 //!
-//! Data goes to the file at once: to the cluster that it has, or to a new one, which the maps in memory name when the
-//! data is in the file. The maps and the refcounts go to the file in a commit ([`Writer::flush`]), in the order that
-//! `state` explains.
+//! Data is written to the file at once: to the cluster that it is mapped to, or to a new cluster, which is mapped in
+//! memory after the write. Mapping tables and refcounts are written by a commit ([`Writer::flush`]), in the order that
+//! `metadata` describes.
 //!
 //! # Locking
-//! `claims -> gate -> state`, and `commit -> gate -> state`; nobody has a claim and commits.
+//! `remapping -> transfers -> metadata`, and `commit -> transfers -> metadata`. No thread holds `remapping` while it
+//! commits.
 //!
 //! | lock | held |
 //! |---|---|
-//! | `claims` | on clusters of the disk while they get other places in the file |
-//! | `gate`, shared | while data moves; alone, for a moment, before clusters that were let go of are punched and free |
-//! | `state` | while maps and refcounts are looked at or changed; never over a transfer |
-//! | `commit` | by the one commit at a time |
+//! | `remapping` | on clusters of the disk while they are mapped to other clusters of the file |
+//! | `transfers`, shared | during transfers of data |
+//! | `transfers`, exclusive | by a commit, for a moment: waits for transfers that still use freed clusters |
+//! | `metadata` | while tables and refcounts are read or changed; never during a transfer |
+//! | `commit` | during a commit |
 
 use std::io;
 use std::ops::Range;
@@ -20,52 +22,59 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLo
 
 use rustix::io::Errno;
 
-use super::claims::Claims;
 use super::header::Header;
+use super::l2_tables::{COPIED, L2Entry, ZERO};
 use super::load::load;
-use super::maps::{COPIED, Entry, ZERO};
-use super::state::{Plan, State, Write};
+use super::metadata::{Commit, FileWrite, Metadata};
+use super::range_lock::RangeLock;
 use crate::device::{Device, Durability};
 use crate::error::{DeviceError, Operation};
 
-/// Bytes that get new places at once.
-const RUN_MAX: u64 = 4 << 20;
+/// Maximum bytes of clusters that are allocated at once.
+const ALLOCATION_MAX: u64 = 4 << 20;
 
-/// Where bytes of the disk lie.
+/// The location of a range of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Nowhere: they are zeros.
+enum Location {
+    /// Not allocated: zeros.
     Zeros,
     /// Compressed, or in the backing image.
-    Elsewhere,
+    Imago,
     /// At an offset of the file.
     File(u64),
 }
 
-/// Reads what is compressed or lies in the backing image.
-pub type Elsewhere<'e> = &'e dyn Fn(u64, &mut [u8]) -> io::Result<()>;
+/// Reads compressed clusters and the backing image through `imago`.
+pub type ReadImago<'r> = &'r dyn Fn(u64, &mut [u8]) -> io::Result<()>;
 
-/// The disk in a qcow2 file, to be changed.
+/// Clusters of the file for new data.
+struct NewClusters {
+    clusters: Range<u64>,
+    /// The file had no data there: they read as zeros.
+    is_hole: bool,
+}
+
+/// The disk in a writable qcow2 file.
 pub struct Writer {
     file: Arc<dyn Device>,
     header: Header,
-    /// Whether the file becomes longer where it must.
-    grows: bool,
-    state: RwLock<State>,
-    gate: RwLock<()>,
-    claims: Claims,
+    /// Whether the file can be extended.
+    can_grow: bool,
+    metadata: RwLock<Metadata>,
+    transfers: RwLock<()>,
+    remapping: RangeLock,
     commit: Mutex<()>,
-    /// The first flush that failed.
+    /// The first error of a flush.
     failure: OnceLock<DeviceError>,
 }
 
 impl Writer {
-    /// Reads and judges the metadata.
+    /// Loads and verifies the metadata.
     ///
     /// # Errors
-    /// What the device reports, and why the image cannot be changed.
+    /// Errors of the device; the image cannot be changed.
     pub fn open(file: Arc<dyn Device>, header: Header) -> io::Result<Self> {
-        header.refuse_for_writing()?;
+        header.check_writable()?;
         let unit = file.logical_sector_size().max(512) as usize;
         if header.cluster_size() < unit as u64 {
             return Err(io::Error::new(
@@ -73,52 +82,59 @@ impl Writer {
                 "its clusters are smaller than a sector of the device (open it without direct I/O)",
             ));
         }
-        // A block device has the size that it has.
-        let grows = file.set_size(file.size()).is_ok();
-        let capacity = (!grows).then_some(file.size() >> header.cluster_bits);
-        let (maps, refcounts) = load(&file, &header, unit, capacity)?;
-        let mut start = vec![0; unit];
-        let known = usize::try_from(file.size()).unwrap_or(unit).min(unit);
-        file.read_at(0, start.get_mut(..known).unwrap_or_default()).map_err(io::Error::other)?;
-        let mut state = State::new(header.clone(), unit, start, maps, refcounts);
-        if header.must_clear() {
-            let (offset, bytes) = state.clear_autoclear();
+        // A block device cannot be resized.
+        let can_grow = file.set_size(file.size()).is_ok();
+        let capacity = (!can_grow).then_some(file.size() >> header.cluster_bits);
+        let (tables, refcounts) = load(&file, &header, unit, capacity)?;
+        let mut header_bytes = vec![0; unit];
+        let length = usize::try_from(file.size()).unwrap_or(unit).min(unit);
+        file.read_at(0, header_bytes.get_mut(..length).unwrap_or_default()).map_err(io::Error::other)?;
+        let mut metadata = Metadata::new(header.clone(), unit, header_bytes, tables, refcounts);
+        if header.has_autoclear() {
+            let FileWrite { offset, bytes } = metadata.clear_autoclear();
             file.write_at(offset, &bytes, Durability::Buffered).map_err(io::Error::other)?;
             file.flush().map_err(io::Error::other)?;
         }
-        let state = RwLock::new(state);
-        let (gate, claims, commit) = (RwLock::default(), Claims::default(), Mutex::default());
-        Ok(Self { file, header, grows, state, gate, claims, commit, failure: OnceLock::new() })
+        Ok(Self {
+            file,
+            header,
+            can_grow,
+            metadata: RwLock::new(metadata),
+            transfers: RwLock::default(),
+            remapping: RangeLock::default(),
+            commit: Mutex::default(),
+            failure: OnceLock::new(),
+        })
     }
 
-    fn look(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    fn metadata(&self) -> RwLockReadGuard<'_, Metadata> {
+        self.metadata.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    fn metadata_mut(&self) -> RwLockWriteGuard<'_, Metadata> {
+        self.metadata.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self) -> RwLockReadGuard<'_, ()> {
-        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    fn begin_transfer(&self) -> RwLockReadGuard<'_, ()> {
+        self.transfers.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses all changes after a flush that failed: nobody knows what of it is in the file, and so neither which
-    /// order of further writes is safe.
-    fn refuse_after_failure(&self) -> Result<(), DeviceError> {
-        self.failure.get().map_or(Ok(()), |first| Err(self.copy_of(first)))
+    /// Refuses changes after a failed flush: it is unknown which of its writes are in the file, and so which order of
+    /// further writes is safe.
+    fn check_failure(&self) -> Result<(), DeviceError> {
+        self.failure.get().map_or(Ok(()), |first| Err(self.copy_error(first)))
     }
 
-    /// Remembers an error that may have cost writes of a flush.
-    fn remember(&self, error: &DeviceError) {
-        // The first one stays.
-        let _ = self.failure.set(self.copy_of(error));
+    /// Records an error after which writes of a flush may be lost.
+    fn record_failure(&self, error: &DeviceError) {
+        // The first one is kept.
+        let _ = self.failure.set(self.copy_error(error));
     }
 
-    fn copy_of(&self, error: &DeviceError) -> DeviceError {
+    fn copy_error(&self, error: &DeviceError) -> DeviceError {
         DeviceError::Io {
             device: self.file.describe().into(),
-            what: error.what(),
+            operation: error.operation(),
             offset: error.offset(),
             length: error.length(),
             source: io::Error::from_raw_os_error(error.errno()),
@@ -128,309 +144,316 @@ impl Writer {
     /// Fills `buf` from the disk.
     ///
     /// # Errors
-    /// What the file or `elsewhere` reports.
-    pub fn read(&self, offset: u64, buf: &mut [u8], elsewhere: Elsewhere<'_>) -> io::Result<()> {
-        let _inside = self.enter();
-        self.read_inside(offset, buf, elsewhere)
+    /// Errors of the file and of `read_imago`.
+    pub fn read(&self, offset: u64, buf: &mut [u8], read_imago: ReadImago<'_>) -> io::Result<()> {
+        let _transfer = self.begin_transfer();
+        self.read_in_transfer(offset, buf, read_imago)
     }
 
-    fn read_inside(&self, offset: u64, buf: &mut [u8], elsewhere: Elsewhere<'_>) -> io::Result<()> {
-        let (mut at, mut rest) = (offset, buf);
+    fn read_in_transfer(&self, offset: u64, buf: &mut [u8], read_imago: ReadImago<'_>) -> io::Result<()> {
+        let (mut offset, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            let (place, length) = self.place(&self.look(), at, rest.len() as u64);
-            let (piece, behind) = rest.split_at_mut(length as usize);
-            match place {
-                Place::Zeros => piece.fill(0),
-                Place::Elsewhere => elsewhere(at, piece)?,
-                Place::File(offset) => self.read_file(offset, piece)?,
+            let (location, length) = self.locate(&self.metadata(), offset, rest.len() as u64);
+            let (piece, tail) = rest.split_at_mut(length as usize);
+            match location {
+                Location::Zeros => piece.fill(0),
+                Location::Imago => read_imago(offset, piece)?,
+                Location::File(offset) => self.read_file(offset, piece)?,
             }
-            (at, rest) = (at + length, behind);
+            (offset, rest) = (offset + length, tail);
         }
         Ok(())
     }
 
-    /// Reads the file, whose last cluster may be there in part.
+    /// Reads the file, whose last cluster may be incomplete.
     fn read_file(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let known = self.file.size().saturating_sub(offset).min(buf.len() as u64) as usize;
-        let (known, missing) = buf.split_at_mut(known);
+        let length = self.file.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+        let (existing, missing) = buf.split_at_mut(length);
         missing.fill(0);
-        if known.is_empty() { Ok(()) } else { self.file.read_at(offset, known).map_err(io::Error::other) }
+        if existing.is_empty() {
+            return Ok(());
+        }
+        self.file.read_at(offset, existing).map_err(io::Error::other)
     }
 
-    /// Where the bytes from an offset of the disk on lie, and how many of them follow each other there.
-    fn place(&self, state: &State, offset: u64, most: u64) -> (Place, u64) {
+    /// The location of an offset of the disk, and the number of contiguous bytes there, at most `max`.
+    fn locate(&self, metadata: &Metadata, offset: u64, max: u64) -> (Location, u64) {
         let size = self.header.cluster_size();
-        let one = |cluster: u64| match state.maps.get(cluster) {
-            Entry::Nothing if self.header.has_backing => Place::Elsewhere,
-            Entry::Nothing | Entry::Zeros(_) => Place::Zeros,
-            Entry::Compressed(..) => Place::Elsewhere,
-            Entry::Data(at) => Place::File(at),
+        let cluster_location = |cluster: u64| match metadata.tables.get(cluster) {
+            L2Entry::Unallocated if self.header.has_backing => Location::Imago,
+            L2Entry::Unallocated | L2Entry::Zeros(_) => Location::Zeros,
+            L2Entry::Compressed { .. } => Location::Imago,
+            L2Entry::Data(offset) => Location::File(offset),
         };
         let (first, within) = (offset / size, offset % size);
-        let place = one(first);
+        let location = cluster_location(first);
         let mut clusters = 1;
-        while clusters * size - within < most {
-            let continues = match (place, one(first + clusters)) {
-                (Place::File(at), Place::File(next)) => at + clusters * size == next,
-                (place, next) => place == next,
+        while clusters * size - within < max {
+            let continues = match (location, cluster_location(first + clusters)) {
+                (Location::File(offset), Location::File(next)) => offset + clusters * size == next,
+                (location, next) => location == next,
             };
             if !continues {
                 break;
             }
             clusters += 1;
         }
-        let place = match place {
-            Place::File(at) => Place::File(at + within),
-            place => place,
+        let location = match location {
+            Location::File(offset) => Location::File(offset + within),
+            location => location,
         };
-        (place, most.min(clusters * size - within))
+        (location, max.min(clusters * size - within))
     }
 
     /// Writes `buf` to the disk.
     ///
     /// # Errors
-    /// What the file or `elsewhere` reports.
+    /// Errors of the file and of `read_imago`.
     pub fn write(
         &self,
         offset: u64,
         buf: &[u8],
-        how: Durability,
-        elsewhere: Elsewhere<'_>,
+        durability: Durability,
+        read_imago: ReadImago<'_>,
     ) -> io::Result<()> {
-        self.refuse_after_failure().map_err(io::Error::other)?;
+        self.check_failure().map_err(io::Error::other)?;
         if buf.is_empty() {
             return Ok(());
         }
-        let clusters = self.clusters(offset, buf.len() as u64);
-        if !self.write_in_place(offset, buf, how)? {
-            let _claim = self.claims.take(clusters.clone());
-            let _inside = self.enter();
-            self.write_anew(offset, buf, how, elsewhere)?;
+        let end = offset + buf.len() as u64;
+        let mut clusters = offset >> self.header.cluster_bits..end.div_ceil(self.header.cluster_size());
+        if !self.write_in_place(offset, buf, durability)? {
+            let _remapping = self.remapping.lock(clusters.clone());
+            let _transfer = self.begin_transfer();
+            self.write_allocating(offset, buf, durability, read_imago)?;
         }
-        let is_stable = how == Durability::Buffered || {
-            let state = self.look();
-            clusters.clone().all(|cluster| state.maps.is_stable(cluster))
+        let is_stable = durability == Durability::Buffered || {
+            let metadata = self.metadata();
+            clusters.all(|cluster| metadata.tables.is_stable(cluster))
         };
         if is_stable { Ok(()) } else { self.flush().map_err(io::Error::other) }
     }
 
-    /// The clusters that a range touches.
-    fn clusters(&self, offset: u64, length: u64) -> Range<u64> {
-        offset >> self.header.cluster_bits..(offset + length).div_ceil(self.header.cluster_size())
-    }
-
-    /// Writes where all of the range has its place in the file; whether it has.
-    fn write_in_place(&self, offset: u64, buf: &[u8], how: Durability) -> io::Result<bool> {
-        let _inside = self.enter();
+    /// Writes a range if all of it is allocated, and returns `false` otherwise.
+    fn write_in_place(&self, offset: u64, buf: &[u8], durability: Durability) -> io::Result<bool> {
+        let _transfer = self.begin_transfer();
         let mut pieces = Vec::new();
-        let mut done = 0;
         {
-            let state = self.look();
-            while done < buf.len() as u64 {
-                let (place, length) = self.place(&state, offset + done, buf.len() as u64 - done);
-                let Place::File(at) = place else { return Ok(false) };
-                pieces.push((at, done as usize..(done + length) as usize));
-                done += length;
+            let metadata = self.metadata();
+            let (mut offset, mut rest) = (offset, buf);
+            while !rest.is_empty() {
+                let (location, length) = self.locate(&metadata, offset, rest.len() as u64);
+                let Location::File(file_offset) = location else { return Ok(false) };
+                let (piece, tail) = rest.split_at(length as usize);
+                pieces.push((file_offset, piece));
+                (offset, rest) = (offset + length, tail);
             }
         }
-        for (at, range) in pieces {
-            self.write_file(at, buf.get(range).unwrap_or_default(), how)?;
+        for (file_offset, piece) in pieces {
+            self.write_file(file_offset, piece, durability)?;
         }
         Ok(true)
     }
 
-    fn write_file(&self, offset: u64, bytes: &[u8], how: Durability) -> io::Result<()> {
+    fn write_file(&self, offset: u64, bytes: &[u8], durability: Durability) -> io::Result<()> {
         let end = offset + bytes.len() as u64;
         if end > self.file.size() {
-            self.reach(&mut self.change(), end)?;
+            self.extend_file(&mut self.metadata_mut(), end)?;
         }
-        let written = self.file.write_at(offset, bytes, how);
-        if how == Durability::Fua {
-            // The system reports a lost write once: here, even if it was one of a flush.
-            written.as_ref().err().into_iter().for_each(|error| self.remember(error));
+        let written = self.file.write_at(offset, bytes, durability);
+        if durability == Durability::Fua
+            && let Err(error) = &written
+        {
+            // The system reports a lost write only once: possibly here, although it belongs to a flush.
+            self.record_failure(error);
         }
         written.map_err(io::Error::other)
     }
 
-    /// Makes the file long enough. The lock is that of whoever does so.
-    fn reach(&self, _state: &mut State, end: u64) -> io::Result<()> {
+    /// Extends the file to at least `end`. The caller must hold the lock.
+    fn extend_file(&self, _metadata: &mut Metadata, end: u64) -> io::Result<()> {
         match end > self.file.size() {
             false => Ok(()),
-            true if self.grows => self.file.set_size(end).map_err(io::Error::other),
+            true if self.can_grow => self.file.set_size(end).map_err(io::Error::other),
             true => Err(Errno::NOSPC.into()),
         }
     }
 
-    /// Writes a range that is claimed, of which some has no place in the file, or one that is not written in place.
-    fn write_anew(
+    /// Writes a range, and allocates clusters where it is not mapped to data. The caller must hold `remapping` on it.
+    fn write_allocating(
         &self,
         offset: u64,
         buf: &[u8],
-        how: Durability,
-        elsewhere: Elsewhere<'_>,
+        durability: Durability,
+        read_imago: ReadImago<'_>,
     ) -> io::Result<()> {
         let size = self.header.cluster_size();
-        let (mut at, mut rest) = (offset, buf);
+        let (mut offset, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            let (place, length) = self.place(&self.look(), at, rest.len() as u64);
-            let length = match place {
-                Place::File(to) => {
-                    self.write_file(to, rest.get(..length as usize).unwrap_or_default(), how)?;
+            let (location, length) = self.locate(&self.metadata(), offset, rest.len() as u64);
+            let length = match location {
+                Location::File(file_offset) => {
+                    let piece = rest.get(..length as usize).unwrap_or_default();
+                    self.write_file(file_offset, piece, durability)?;
                     length
                 }
-                _ if at.is_multiple_of(size) && length >= size => {
-                    let most = length.min(RUN_MAX.max(size)) / size;
-                    let (first, count, _) = self.allocate(at / size, most)?;
-                    let piece = rest.get(..(count * size) as usize).unwrap_or_default();
-                    self.put(at / size, first, count, |to| self.write_file(to, piece, how))?;
-                    count * size
-                }
-                place => {
-                    let length = length.min(size - at % size);
+                _ if offset.is_multiple_of(size) && length >= size => {
+                    let max = length.min(ALLOCATION_MAX.max(size)) / size;
+                    let NewClusters { clusters, .. } = self.allocate(offset / size, max)?;
+                    let length = (clusters.end - clusters.start) * size;
                     let piece = rest.get(..length as usize).unwrap_or_default();
-                    self.write_part(at, piece, place, how, elsewhere)?;
+                    self.fill_and_map(offset / size, clusters, |file_offset| {
+                        self.write_file(file_offset, piece, durability)
+                    })?;
+                    length
+                }
+                location => {
+                    let length = length.min(size - offset % size);
+                    let piece = rest.get(..length as usize).unwrap_or_default();
+                    self.write_partial_cluster(offset, piece, location, durability, read_imago)?;
                     length
                 }
             };
-            (at, rest) = (at + length, rest.get(length as usize..).unwrap_or_default());
+            (offset, rest) = (offset + length, rest.get(length as usize..).unwrap_or_default());
         }
         Ok(())
     }
 
-    /// Writes a part of one cluster that gets a place in the file, with what the rest of it has.
-    fn write_part(
+    /// Writes a part of a cluster of the disk to a new cluster, together with the rest of its old contents.
+    fn write_partial_cluster(
         &self,
-        at: u64,
+        offset: u64,
         piece: &[u8],
-        place: Place,
-        how: Durability,
-        elsewhere: Elsewhere<'_>,
+        location: Location,
+        durability: Durability,
+        read_imago: ReadImago<'_>,
     ) -> io::Result<()> {
         let size = self.header.cluster_size();
-        let (cluster, within) = (at / size, (at % size) as usize);
-        let (first, count, is_hole) = self.allocate(cluster, 1)?;
-        self.put(cluster, first, count, |to| {
-            if is_hole && place == Place::Zeros {
-                return self.write_file(to + within as u64, piece, how);
+        let (cluster, within) = (offset / size, (offset % size) as usize);
+        let NewClusters { clusters, is_hole } = self.allocate(cluster, 1)?;
+        self.fill_and_map(cluster, clusters, |file_offset| {
+            if is_hole && location == Location::Zeros {
+                return self.write_file(file_offset + within as u64, piece, durability);
             }
-            let mut whole = vec![0; size as usize];
-            let there = (self.header.size - cluster * size).min(size) as usize;
-            self.read_inside(cluster * size, whole.get_mut(..there).unwrap_or_default(), elsewhere)?;
-            if let Some(part) = whole.get_mut(within..within + piece.len()) {
-                part.copy_from_slice(piece);
+            let mut bytes = vec![0; size as usize];
+            let length = (self.header.size - cluster * size).min(size) as usize;
+            let existing = bytes.get_mut(..length).unwrap_or_default();
+            self.read_in_transfer(cluster * size, existing, read_imago)?;
+            if let Some(target) = bytes.get_mut(within..within + piece.len()) {
+                target.copy_from_slice(piece);
             }
-            self.write_file(to, &whole, how)
+            self.write_file(file_offset, &bytes, durability)
         })
     }
 
-    /// New clusters for those of the disk from one on: the first, how many, and whether they are a hole of the file.
-    fn allocate(&self, cluster: u64, most: u64) -> io::Result<(u64, u64, bool)> {
-        let mut state = self.change();
-        state.add_table(cluster)?;
-        let most = most.min(state.maps.end_of_table(cluster) - cluster);
-        let (first, count) = state.refcounts.allocate(most)?;
-        let is_hole = self.grows && first << self.header.cluster_bits >= self.file.size();
-        if let Err(error) = self.reach(&mut state, (first + count) << self.header.cluster_bits) {
-            state.give_back(first, count);
+    /// Allocates at least one cluster and at most `max`, for clusters of the disk from `cluster` on.
+    fn allocate(&self, cluster: u64, max: u64) -> io::Result<NewClusters> {
+        let mut metadata = self.metadata_mut();
+        metadata.add_table(cluster)?;
+        let max = max.min(metadata.tables.end_of_table(cluster) - cluster);
+        let clusters = metadata.refcounts.allocate(max)?;
+        let is_hole = self.can_grow && clusters.start << self.header.cluster_bits >= self.file.size();
+        if let Err(error) = self.extend_file(&mut metadata, clusters.end << self.header.cluster_bits) {
+            metadata.free_unused(clusters);
             return Err(error);
         }
-        Ok((first, count, is_hole))
+        Ok(NewClusters { clusters, is_hole })
     }
 
-    /// Fills new clusters, then makes them those of the disk.
-    fn put(
+    /// Fills new clusters of the file, then maps clusters of the disk from `cluster` on to them.
+    fn fill_and_map(
         &self,
         cluster: u64,
-        first: u64,
-        count: u64,
+        new: Range<u64>,
         fill: impl FnOnce(u64) -> io::Result<()>,
     ) -> io::Result<()> {
-        let filled = fill(first << self.header.cluster_bits);
-        let mut state = self.change();
+        let filled = fill(new.start << self.header.cluster_bits);
+        let mut metadata = self.metadata_mut();
         if filled.is_err() {
-            state.give_back(first, count);
+            metadata.free_unused(new);
             return filled;
         }
-        for step in 0..count {
-            state.set(cluster + step, (first + step) << self.header.cluster_bits | COPIED);
+        for (cluster, new) in (cluster..).zip(new) {
+            metadata.set_entry(cluster, new << self.header.cluster_bits | COPIED);
         }
         Ok(())
     }
 
-    /// Makes whole clusters of a range read as zeros and frees their places; what of the range remains at both ends.
+    /// Makes whole clusters of a range read as zeros and frees their clusters of the file. Returns the rest of the range
+    /// at both ends.
     ///
     /// # Errors
-    /// `ENOSPC`, as an L2 table may be needed; that of a flush that failed.
+    /// `ENOSPC`, as an L2 table may be needed; the error of an earlier flush.
     pub fn zero_clusters(&self, offset: u64, length: u64) -> io::Result<[Range<u64>; 2]> {
-        self.refuse_after_failure().map_err(io::Error::other)?;
+        self.check_failure().map_err(io::Error::other)?;
         let size = self.header.cluster_size();
         let end = offset + length;
         let first = offset.div_ceil(size);
-        // What follows the end of the disk in its last cluster is nobody's.
+        // The part of the last cluster that is past the end of the disk is unused.
         let last = if end == self.header.size { end.div_ceil(size) } else { end / size };
-        // Version 2 cannot say that zeros hide what the backing image has.
+        // Version 2 has no entries for zeros that hide data of a backing image.
         if first >= last || (self.header.has_backing && self.header.version == 2) {
             return Ok([offset..end, end..end]);
         }
-        let _claim = self.claims.take(first..last);
+        let _remapping = self.remapping.lock(first..last);
         let mut cluster = first;
         while cluster < last {
-            // A table at a time, as others want the lock.
-            let mut state = self.change();
-            let until = state.maps.end_of_table(cluster).min(last);
+            // The lock is released after each table, for other threads.
+            let mut metadata = self.metadata_mut();
+            let table_end = metadata.tables.end_of_table(cluster).min(last);
             if self.header.has_backing {
-                state.add_table(cluster)?;
+                metadata.add_table(cluster)?;
             }
-            if state.maps.has_table(cluster) {
-                self.clear(&mut state, cluster..until);
+            if metadata.tables.has_table(cluster) {
+                self.zero_entries(&mut metadata, cluster..table_end);
             }
-            cluster = until;
+            cluster = table_end;
         }
         Ok([offset..first * size, (last * size).min(end)..end])
     }
 
-    fn clear(&self, state: &mut State, clusters: Range<u64>) {
+    fn zero_entries(&self, metadata: &mut Metadata, clusters: Range<u64>) {
         let raw = if self.header.has_backing { ZERO } else { 0 };
         for cluster in clusters {
-            match state.maps.get(cluster) {
-                Entry::Zeros(None) => {}
-                Entry::Nothing if !self.header.has_backing => {}
-                _ => state.set(cluster, raw),
+            match metadata.tables.get(cluster) {
+                L2Entry::Zeros(None) => {}
+                L2Entry::Unallocated if !self.header.has_backing => {}
+                _ => metadata.set_entry(cluster, raw),
             }
         }
     }
 
-    /// Whether a range reads as zeros without having a place.
+    /// Whether a range reads as zeros and has no data clusters.
     pub fn is_zero(&self, range: &Range<u64>) -> bool {
         let length = range.end - range.start;
-        length == 0 || self.place(&self.look(), range.start, length) == (Place::Zeros, length)
+        length == 0 || self.locate(&self.metadata(), range.start, length) == (Location::Zeros, length)
     }
 
-    /// Makes everything stable that was written: a commit.
+    /// Commits: makes all earlier writes stable.
     ///
     /// # Errors
-    /// What the file reports. Every later change and flush then fails with the same error.
+    /// Errors of the file. All later changes and flushes fail with the same error.
     pub fn flush(&self) -> Result<(), DeviceError> {
-        let _one = self.commit.lock().unwrap_or_else(PoisonError::into_inner);
-        self.refuse_after_failure()?;
-        self.commit().inspect_err(|error| self.remember(error))
+        let _commit = self.commit.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check_failure()?;
+        self.commit().inspect_err(|error| self.record_failure(error))
     }
 
     fn commit(&self) -> Result<(), DeviceError> {
-        let plan = self.change().take();
-        self.write_plan(&plan)?;
-        if plan.frees() {
-            // Whoever moves data where it lay before is done after this.
-            drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
-            let unused = self.look().unused(&plan);
-            self.punch(&unused)?;
+        let commit = self.metadata_mut().begin_commit();
+        self.write_steps(&commit)?;
+        if commit.frees_clusters() {
+            // Wait for transfers that began before clusters were remapped.
+            drop(self.transfers.write().unwrap_or_else(PoisonError::into_inner));
+            let freed = self.metadata().freed_runs(&commit);
+            self.punch_holes(&freed)?;
         }
-        let last = self.change().finish(plan);
-        self.write_all(&last)
+        let decreased_refcounts = self.metadata_mut().finish_commit(commit);
+        self.write_all(&decreased_refcounts)
     }
 
-    /// Gives the room of clusters back, to which the file refers no more and which are not free for others yet.
-    fn punch(&self, runs: &[Range<u64>]) -> Result<(), DeviceError> {
+    /// Deallocates clusters that the file no longer refers to. They cannot be allocated again yet.
+    fn punch_holes(&self, runs: &[Range<u64>]) -> Result<(), DeviceError> {
         let bits = self.header.cluster_bits;
         for run in runs {
             let (start, end) = (run.start << bits, (run.end << bits).min(self.file.size()));
@@ -441,9 +464,10 @@ impl Writer {
         Ok(())
     }
 
-    fn write_plan(&self, plan: &Plan) -> Result<(), DeviceError> {
-        let [first, second, third] = &plan.steps;
+    fn write_steps(&self, commit: &Commit) -> Result<(), DeviceError> {
+        let [first, second, third] = &commit.steps;
         self.write_all(first)?;
+        // Also makes data stable, so that it is needed even if there are no changed refcounts.
         self.file.flush()?;
         for step in [second, third] {
             if !step.is_empty() {
@@ -454,12 +478,12 @@ impl Writer {
         Ok(())
     }
 
-    fn write_all(&self, writes: &[Write]) -> Result<(), DeviceError> {
-        for (offset, bytes) in writes {
+    fn write_all(&self, writes: &[FileWrite]) -> Result<(), DeviceError> {
+        for FileWrite { offset, bytes } in writes {
             self.write_file(*offset, bytes, Durability::Buffered).map_err(|error| {
                 error.downcast().unwrap_or_else(|source| DeviceError::Io {
                     device: self.file.describe().into(),
-                    what: Operation::Write,
+                    operation: Operation::Write,
                     offset: *offset,
                     length: bytes.len() as u64,
                     source,

@@ -1,4 +1,4 @@
-//! A storage that fails once while an image is changed.
+//! A device that fails once while an image is changed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,22 +11,22 @@ use xebec_block::{
 
 use crate::{DISK, Random, images, qemu_img, step, text, writable};
 
-/// Fails one write or flush. Of a write that fails, the first half is in the file.
+/// Fails one write or flush. The first half of a failed write is in the file.
 struct FailsOnce {
     inner: MemoryDevice,
-    /// Writes and flushes until that one.
-    left: AtomicUsize,
+    /// Number of writes and flushes up to that one.
+    remaining: AtomicUsize,
 }
 
 impl FailsOnce {
     fn fails(&self) -> bool {
-        let less = |left: usize| left.checked_sub(1);
-        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) == Ok(1)
+        let decrement = |remaining: usize| remaining.checked_sub(1);
+        self.remaining.fetch_update(Ordering::SeqCst, Ordering::SeqCst, decrement) == Ok(1)
     }
 
-    fn error(&self, what: Operation) -> DeviceError {
+    fn error(&self, operation: Operation) -> DeviceError {
         let source = Errno::NODEV.into();
-        DeviceError::Io { device: self.describe().into(), what, offset: 0, length: 0, source }
+        DeviceError::Io { device: self.describe().into(), operation, offset: 0, length: 0, source }
     }
 }
 
@@ -43,12 +43,12 @@ impl Device for FailsOnce {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.inner.read_at(offset, buf)
     }
-    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+    fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
         if self.fails() {
-            self.inner.write_at(offset, &buf[..buf.len() / 1024 * 512], how)?;
+            self.inner.write_at(offset, &buf[..buf.len() / 1024 * 512], durability)?;
             return Err(self.error(Operation::Write));
         }
-        self.inner.write_at(offset, buf, how)
+        self.inner.write_at(offset, buf, durability)
     }
     fn set_size(&self, size: u64) -> Result<(), DeviceError> {
         self.inner.set_size(size)
@@ -57,15 +57,15 @@ impl Device for FailsOnce {
         if self.fails() { Err(self.error(Operation::Flush)) } else { self.inner.flush() }
     }
     fn describe(&self) -> String {
-        "a storage that fails once".into()
+        "a device that fails once".into()
     }
 }
 
-/// A flush that failed was tried again, as if nothing of it were in the file. But what it had written may have been:
-/// the second try wrote tables, to which the file referred already, in its first step, before any refcount was stable;
-/// and refcounts that a failed sync had lost were never written again. After a failure there is no second try.
+/// A failed flush was retried as if none of its writes were in the file. But the retry wrote tables that the file already
+/// referred to in its first step, before the refcounts were stable; and refcounts that were lost by the failed flush were
+/// never written again. Now there are no changes after a failed flush.
 #[test]
-fn nothing_is_changed_after_a_flush_that_failed() {
+fn nothing_is_changed_after_a_failed_flush() {
     let dir = TempDir::new().unwrap();
     let Some(images) = images(&dir) else { return };
     let mut failed = 0;
@@ -73,15 +73,15 @@ fn nothing_is_changed_after_a_flush_that_failed() {
         let initial = std::fs::read(&image).unwrap();
         for nth in 1..200 {
             let inner = MemoryDevice::from_bytes(&initial);
-            let file = Arc::new(FailsOnce { inner, left: AtomicUsize::new(0) });
+            let file = Arc::new(FailsOnce { inner, remaining: AtomicUsize::new(0) });
             let device = Qcow2Device::open(file.clone(), &image, Some(OpenOptions::default())).unwrap();
             let (mut random, mut model) = (Random::new(3), model.clone());
             for _ in 0..12 {
                 step(&mut random, &device, &mut model);
             }
-            file.left.store(nth, Ordering::SeqCst);
+            file.remaining.store(nth, Ordering::SeqCst);
             let errno = Errno::NODEV.raw_os_error();
-            // One that has fewer writes and syncs ends well: all of them have failed once.
+            // The flush has fewer writes: each of them has failed once.
             let Err(error) = device.flush() else { break };
             failed += 1;
             assert_eq!(error.errno(), errno, "{name}, {nth}: {error}");
@@ -96,7 +96,7 @@ fn nothing_is_changed_after_a_flush_that_failed() {
                 let error = result.expect_err(&format!("{name}, {nth}: {index}"));
                 assert_eq!(error.errno(), errno, "{name}, {nth}: {error}");
             }
-            // It can still be read.
+            // Reads still work.
             device.read_at(0, &mut vec![0; DISK]).unwrap();
             drop(device);
             let mut bytes = vec![0; file.size() as usize];
@@ -110,9 +110,9 @@ fn nothing_is_changed_after_a_flush_that_failed() {
     assert!(failed > 60, "only {failed} flushes failed");
 }
 
-/// Clusters that were free for new data kept their room in the file.
+/// Freed clusters were not deallocated in the file.
 #[test]
-fn clusters_that_are_freed_give_their_room_back() {
+fn freed_clusters_are_deallocated() {
     use std::os::unix::fs::MetadataExt as _;
     let dir = TempDir::new().unwrap();
     let image = dir.path().join("image");
@@ -121,9 +121,9 @@ fn clusters_that_are_freed_give_their_room_back() {
     let device = Qcow2Device::open(file.clone(), &image, None).unwrap();
     device.write_at(0, &vec![7; 8 << 20], Durability::Buffered).unwrap();
     device.flush().unwrap();
-    let room = || std::fs::metadata(&image).unwrap().blocks() * 512;
-    let full = room();
-    // Tells whether this file system makes holes.
+    let allocated = || std::fs::metadata(&image).unwrap().blocks() * 512;
+    let full = allocated();
+    // Skip the test if the file system does not support holes.
     let spare = dir.path().join("spare");
     std::fs::write(&spare, vec![7; 1 << 20]).unwrap();
     if !FileDevice::open(&spare, &writable()).unwrap().discard(0, 1 << 20).unwrap() {
@@ -131,7 +131,7 @@ fn clusters_that_are_freed_give_their_room_back() {
     }
     assert!(device.discard(1 << 20, 6 << 20).unwrap());
     device.flush().unwrap();
-    assert!(room() + (6 << 20) <= full, "{full} -> {}", room());
+    assert!(allocated() + (6 << 20) <= full, "{full} -> {}", allocated());
     let mut found = vec![0; 8 << 20];
     device.write_at(2 << 20, &[8; 65536], Durability::Buffered).unwrap();
     device.flush().unwrap();

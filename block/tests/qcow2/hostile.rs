@@ -1,4 +1,4 @@
-//! Images that somebody made to harm whoever changes them.
+//! Malicious images.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use xebec_block::{Device, Durability, MemoryDevice, Qcow2Device};
 
 use crate::{Random, images};
 
-/// Whatever the metadata says: it is refused, or the image stays sound while it is changed.
+/// Random changes of metadata: the image is refused, or stays consistent while it is changed.
 #[test]
 fn damaged_metadata_is_refused_or_harmless() {
     let dir = TempDir::new().unwrap();
@@ -19,12 +19,12 @@ fn damaged_metadata_is_refused_or_harmless() {
         for case in 0..150 {
             let mut bytes = whole.clone();
             for _ in 0..=random.below(3) {
-                // The header, or any entry of a table: they lie in the first clusters.
+                // The header, or the tables, which are in the first clusters.
                 let limit = if case % 2 == 0 { 112 } else { whole.len().min(5 << 12) };
                 let at = random.below(limit);
                 bytes[at] = match random.below(3) {
                     0 => random.below(256) as u8,
-                    // An entry that another one has.
+                    // A byte of another entry.
                     1 => bytes[random.below(limit)],
                     _ => bytes[at] ^ 1 << random.below(8),
                 };
@@ -45,7 +45,7 @@ fn damaged_metadata_is_refused_or_harmless() {
     assert!(refused > 100 && changed > 100, "{refused} {changed}");
 }
 
-/// Writes of which some may fail.
+/// Random writes, some of which may fail.
 fn change(device: &Qcow2Device, random: &mut Random) {
     let size = device.size().min(8 << 20) as usize;
     for _ in 0..10 {
@@ -59,7 +59,7 @@ fn change(device: &Qcow2Device, random: &mut Random) {
     device.flush().unwrap();
 }
 
-/// Entries that lead to other metadata, or twice to the same cluster: each is refused before anything is written.
+/// Entries that refer to metadata, or two that refer to the same cluster: the image is refused before any write.
 #[test]
 fn overlapping_metadata_is_refused() {
     let dir = TempDir::new().unwrap();
@@ -81,21 +81,21 @@ fn overlapping_metadata_is_refused() {
         ("data twice", l2 + 8, data),
         ("zeros over data", l2 + 8, data | 1),
         ("compressed data over data", l2 + 8, 1 << 62 | offset(data)),
-        ("data behind the file", l2, copied | (whole.len() as u64).next_multiple_of(4096)),
-        ("data at an odd place", l2, copied | (offset(data) + 512)),
+        ("data past the end of the file", l2, copied | (whole.len() as u64).next_multiple_of(4096)),
+        ("data at an unaligned offset", l2, copied | (offset(data) + 512)),
         ("reserved bits", l2, data | 1 << 58),
         ("an L2 table in the L1 table", l1, copied | l1 as u64),
         ("an L2 table in data", l1, copied | offset(data)),
         ("an L2 table twice", l1 + 8, number(l1)),
         ("a refcount block in the L1 table", table, l1 as u64),
         ("a refcount block twice", table + 8, block),
-        ("a refcount block behind the file", table + 8, 1 << 40),
+        ("a refcount block past the end of the file", table + 8, 1 << 40),
         ("no refcounts", table, 0),
         ("the L1 table in data", 40, offset(data)),
-        ("the L1 table behind the file", 40, 1 << 50),
+        ("the L1 table past the end of the file", 40, 1 << 50),
         ("the refcount table in the L1 table", 48, l1 as u64),
-        ("the refcount table at an odd place", 48, table as u64 + 8),
-        ("a disk that the L1 table is too short for", 24, 1 << 40),
+        ("the refcount table at an unaligned offset", 48, table as u64 + 8),
+        ("a disk that is too large for the L1 table", 24, 1 << 40),
     ];
     for (what, at, value) in cases {
         let mut bytes = whole.clone();
@@ -105,12 +105,12 @@ fn overlapping_metadata_is_refused() {
         }
         let file = Arc::new(MemoryDevice::from_bytes(&bytes));
         match Qcow2Device::open(file.clone(), image, None) {
-            // An entry of 0 lets go of what it had: a leak.
+            // An entry of 0 drops its cluster: a leak.
             Ok(_) if what == "the header as data" => {}
-            Ok(_) => panic!("{what} is taken"),
+            Ok(_) => panic!("{what}: not refused"),
             Err(error) => {
                 let error = error.to_string();
-                // Some of it is met by the reader already.
+                // Some of them are found by the reader.
                 assert!(
                     error.contains("qemu-img check") || error.contains("cannot be read"),
                     "{what}: {error}"

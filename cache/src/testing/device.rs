@@ -10,9 +10,9 @@ use block::{Device, DeviceError, Durability, Operation};
 use super::{Op, Owner, Shared};
 
 impl Shared {
-    fn device_error(&self, what: Operation, offset: u64, length: usize) -> DeviceError {
+    fn device_error(&self, operation: Operation, offset: u64, length: usize) -> DeviceError {
         let source = std::io::Error::from_raw_os_error(errno::EIO.get());
-        DeviceError::Io { device: "test".into(), what, offset, length: length as u64, source }
+        DeviceError::Io { device: "test".into(), operation, offset, length: length as u64, source }
     }
 
     /// Data goes to blocks that are on their way to a file, or that one file alone has.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use base::Ino;
-use block::{Device, FileDevice};
+use block::{Device, FileDevice, Io};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use xebec::{NewFile, Options, SetAttribute, Volume};
 
@@ -33,7 +33,7 @@ pub fn make(path: &Path, options: &mkfs::Options) -> anyhow::Result<()> {
 }
 
 fn device(path: &Path) -> anyhow::Result<Arc<dyn Device>> {
-    let options = block::OpenOptions { writable: true, ..block::OpenOptions::default() };
+    let options = block::OpenOptions { io: Io::Pread, writable: true, ..block::OpenOptions::default() };
     Ok(Arc::new(FileDevice::open(path, &options)?))
 }
 

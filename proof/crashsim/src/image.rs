@@ -150,11 +150,13 @@ impl ImageDevice {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn check(&self, what: Operation, offset: u64, length: usize) -> Result<(), DeviceError> {
+    fn check(&self, operation: Operation, offset: u64, length: usize) -> Result<(), DeviceError> {
         let (size, length) = (self.size(), length as u64);
         match offset.checked_add(length) {
             Some(end) if end <= size => Ok(()),
-            _ => Err(DeviceError::PastEnd { device: self.describe().into(), what, offset, length, size }),
+            _ => {
+                Err(DeviceError::PastEnd { device: self.describe().into(), operation, offset, length, size })
+            }
         }
     }
 }

@@ -53,7 +53,7 @@ pub fn states_with_tears(recording: &Recording, random: usize, tears: usize, see
     for moment in 0..=recording.events.len() {
         match moment.checked_sub(1).and_then(|last| recording.events.get(last)) {
             Some(Event::Flush) => unstable = 0,
-            Some(Event::Write { how: Durability::Buffered, .. }) => unstable += 1,
+            Some(Event::Write { durability: Durability::Buffered, .. }) => unstable += 1,
             Some(Event::Write { .. }) | None => (),
         }
         let mut add = |fate| states.push(CrashState { index: states.len(), moment, fate });
@@ -117,14 +117,14 @@ impl<'r> StateBuilder<'r> {
         let (mut image, mut fingerprint) = (self.stable.clone(), self.stable_fingerprint);
         let unstable = self.flushed..state.moment.min(events.len());
         let buffered = |index: &usize| {
-            matches!(events.get(*index), Some(Event::Write { how: Durability::Buffered, .. }))
+            matches!(events.get(*index), Some(Event::Write { durability: Durability::Buffered, .. }))
         };
         let (oldest, newest) = (unstable.clone().find(buffered), unstable.clone().rfind(buffered));
         for index in unstable.chain([state.moment]) {
-            let Some(Event::Write { offset, data, how }) = events.get(index) else { continue };
+            let Some(Event::Write { offset, data, durability }) = events.get(index) else { continue };
             let in_flight = index == state.moment;
             let kept = match state.fate {
-                _ if *how == Durability::Fua && !in_flight => Sectors::All,
+                _ if *durability == Durability::Fua && !in_flight => Sectors::All,
                 WriteFate::Kept if in_flight => Sectors::None,
                 WriteFate::NewestLost if in_flight || Some(index) == newest => Sectors::None,
                 WriteFate::OldestLost if Some(index) == oldest => Sectors::None,
@@ -247,7 +247,7 @@ mod tests {
         write(2, Durability::Buffered);
         write(3, Durability::Fua);
         write(4, Durability::Buffered);
-        (before, device.into_recording())
+        (before, device.take())
     }
 
     fn bytes_written(image: &Image) -> [usize; 4] {

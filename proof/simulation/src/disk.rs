@@ -132,11 +132,13 @@ impl Disk {
         Duration::from_micros(micros)
     }
 
-    fn check(&self, what: Operation, offset: u64, length: u64) -> Result<(), DeviceError> {
+    fn check(&self, operation: Operation, offset: u64, length: u64) -> Result<(), DeviceError> {
         let size = self.size();
         match offset.checked_add(length) {
             Some(end) if end <= size => Ok(()),
-            _ => Err(DeviceError::PastEnd { device: self.describe().into(), what, offset, length, size }),
+            _ => {
+                Err(DeviceError::PastEnd { device: self.describe().into(), operation, offset, length, size })
+            }
         }
     }
 
@@ -145,11 +147,11 @@ impl Disk {
         self.on_cut.get().is_some() && one_in(n)
     }
 
-    fn fault(&self, what: Operation, offset: u64, length: u64) -> DeviceError {
+    fn fault(&self, operation: Operation, offset: u64, length: u64) -> DeviceError {
         self.contents().counts.faults += 1;
         // `EIO`
         let source = io::Error::from_raw_os_error(5);
-        DeviceError::Io { device: self.describe().into(), what, offset, length, source }
+        DeviceError::Io { device: self.describe().into(), operation, offset, length, source }
     }
 
     /// Cuts the power at random.

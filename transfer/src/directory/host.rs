@@ -206,12 +206,12 @@ impl Folder {
 
     /// Whether a file in it has extended attributes; `None` where that is only known when it is asked for them.
     pub fn has_attributes(&self, name: &[u8]) -> Option<bool> {
-        self.beside(|| block::beside::attribute_names(&self.fd, name), 0).map(|length| length > 0)
+        self.beside(|| block::attr_at::xattr_list_size(&self.fd, name), 0).map(|length| length > 0)
     }
 
     /// Project, flags and hints of a file in it; `None` where only the opened file tells.
     pub fn settings_of(&self, name: &[u8]) -> Option<Settings> {
-        self.beside(|| block::beside::settings(&self.fd, name), FsXattr::default()).map(told)
+        self.beside(|| block::attr_at::fsxattr(&self.fd, name), FsXattr::default()).map(told)
     }
 
     /// What a call tells that only newer kernels have; `none` where the file system has none.

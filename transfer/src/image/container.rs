@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use block::{
-    Device, FileDevice, NewFile, OpenError, OpenOptions, Replaced, SealedDevice, WindowDevice, write_gpt,
-    write_qcow2,
+    Device, FileDevice, HeaderLastDevice, Io, NewFile, OpenError, OpenOptions, ReplacedFile, WindowDevice,
+    write_gpt, write_qcow2,
 };
 use volume::image::retry_while_ending;
 
@@ -23,7 +23,7 @@ pub struct Target<'t> {
     image: &'t Path,
     container: Container,
     /// The existing file that will be replaced.
-    replaced: Option<Arc<Replaced>>,
+    replaced: Option<Arc<ReplacedFile>>,
     /// The block device that will hold the volume.
     device: Option<Arc<FileDevice>>,
 }
@@ -37,12 +37,13 @@ impl<'t> Target<'t> {
         if is_device && container.qcow2 {
             return Err(Error::option("format", "only raw is possible on a device"));
         }
-        let options = OpenOptions { writable: true, wait: builder.wait, ..OpenOptions::default() };
+        let options =
+            OpenOptions { io: Io::Pread, writable: true, wait: builder.wait, ..OpenOptions::default() };
         let (mut device, mut replaced) = (None, None);
         if is_device {
             device = Some(Arc::new(retry(image, builder, || FileDevice::open(image, &options))?));
         } else if builder.replace {
-            replaced = Some(Arc::new(retry(image, builder, || Replaced::claim(image, builder.wait))?));
+            replaced = Some(Arc::new(retry(image, builder, || ReplacedFile::lock(image, builder.wait))?));
         }
         Ok(Self { image, container, replaced, device })
     }
@@ -66,7 +67,9 @@ impl<'t> Target<'t> {
     pub fn create(&self, size: u64) -> Result<NewImage> {
         let bytes = size + self.overhead();
         let disk = match &self.device {
-            Some(device) => Disk::Device(Arc::new(SealedDevice::new(device.clone()).map_err(Error::Device)?)),
+            Some(device) => {
+                Disk::Device(Arc::new(HeaderLastDevice::new(device.clone()).map_err(Error::Device)?))
+            }
             // The disk of a qcow2 image is copied at the end, and never gets a name itself.
             None if self.container.qcow2 => {
                 Disk::File(NewFile::scratch(self.image, bytes, &self.options()).map_err(Error::Open)?)
@@ -88,7 +91,7 @@ impl<'t> Target<'t> {
 
     /// Contents that are not read again leave the page cache.
     fn options(&self) -> OpenOptions {
-        OpenOptions { writable: true, passing: !self.container.qcow2, ..OpenOptions::default() }
+        OpenOptions { writable: true, uncached: !self.container.qcow2, ..OpenOptions::default() }
     }
 
     fn volume(&self, disk: Arc<dyn Device>, size: u64) -> Result<Arc<dyn Device>> {
@@ -120,10 +123,10 @@ impl<'t> Target<'t> {
         }
         let size = disk.device().size();
         match disk {
-            Disk::Device(device) => device.seal().map_err(Error::Device)?,
+            Disk::Device(device) => device.finish().map_err(Error::Device)?,
             Disk::File(disk) if self.container.qcow2 => {
                 let image = self.new_file(0)?;
-                write_qcow2(disk.device(), image.shared_device()).map_err(failed("the qcow2 image"))?;
+                write_qcow2(disk.device(), image.device().clone()).map_err(failed("the qcow2 image"))?;
                 image.publish().map_err(Error::Open)?;
             }
             Disk::File(file) => file.publish().map_err(Error::Open)?,
@@ -155,13 +158,13 @@ pub struct NewImage {
 
 enum Disk {
     File(NewFile),
-    Device(Arc<SealedDevice>),
+    Device(Arc<HeaderLastDevice>),
 }
 
 impl Disk {
     fn device(&self) -> Arc<dyn Device> {
         match self {
-            Self::File(file) => file.shared_device(),
+            Self::File(file) => file.device().clone(),
             Self::Device(device) => device.clone(),
         }
     }

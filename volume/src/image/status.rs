@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use base::Ino;
-use block::Holder;
+use block::LockHolder;
 use journal::recovery::Intent;
 use journal::{Dirty, RecoveryReport};
 
@@ -60,9 +60,9 @@ impl LogStatus {
 #[non_exhaustive]
 pub enum ImageNotice<'h> {
     /// Another program has the image open for writing, and this one reads it.
-    InUse(&'h Holder),
+    InUse(&'h LockHolder),
     /// The image was unmounted and its server is still writing: opening waits for the server.
-    Waiting(&'h Holder),
+    Waiting(&'h LockHolder),
 }
 
 impl fmt::Display for ImageNotice<'_> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use block::{Device, Durability, FileDevice, NewFile, OpenOptions, Replaced, Share, open_locked};
+use block::{Device, Durability, FileDevice, LockMode, NewFile, OpenOptions, ReplacedFile, open_locked};
 use clap::Args;
 use format::uuid::UuidText;
 use rustix::fs::{Mode, SeekFrom, fchmod, ioctl_ficlone, seek};
@@ -68,7 +68,7 @@ pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
         Ok(_) if !force => bail!("{} exists (--force overwrites it)", copy.display()),
         _ if is_one_file(&found, copy) => bail!("{} is the same file as the source", copy.display()),
         _ => {
-            let source = unless_ending(image, global, || open_locked(image, Share::Readers, wait))?;
+            let source = unless_ending(image, global, || open_locked(image, LockMode::Shared, wait))?;
             (source, new_file(arguments, found.len(), global)?)
         }
     };
@@ -111,7 +111,7 @@ fn new_file(arguments: &Clone, size: u64, global: &Global) -> anyhow::Result<New
     if !arguments.force {
         return Ok(NewFile::create(copy, size, &options)?);
     }
-    let replaced = unless_ending(copy, global, || Replaced::claim(copy, global.wait()))?;
+    let replaced = unless_ending(copy, global, || ReplacedFile::lock(copy, global.wait()))?;
     Ok(NewFile::replacing(&Arc::new(replaced), size, &options)?)
 }
 

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use block::{Class, Device, FileDevice, Io, NewFile, OpenImage, OpenOptions, open_image, probe};
+use block::{
+    ContentClass, Device, FileDevice, Io, NewFile, OpenImageOptions, OpenOptions, open_image, probe,
+};
 
 use super::wrong;
 use crate::args::Global;
@@ -48,7 +50,7 @@ impl Target {
             ..OpenOptions::default()
         };
         if global.partition.is_some() || global.offset.is_some() {
-            return Self::open_part(path, target_options, global, options);
+            return Self::open_image_on(path, target_options, global, options);
         }
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
@@ -87,7 +89,7 @@ impl Target {
         Ok(Self::Old(Arc::new(file), size))
     }
 
-    fn open_part(
+    fn open_image_on(
         path: &Path,
         target_options: &TargetOptions,
         global: &Global,
@@ -99,7 +101,12 @@ impl Target {
                     .into(),
             ));
         }
-        let image = OpenImage { options, partition: global.partition, offset: global.offset, backing: false };
+        let image = OpenImageOptions {
+            file: options,
+            partition: global.partition,
+            offset: global.offset,
+            backing: false,
+        };
         let device = unless_ending(path, global, || open_image(path, &image))?;
         if !target_options.force {
             refuse_known(&*device, path)?;
@@ -160,7 +167,7 @@ impl Target {
         match self {
             Self::Old(file, _) => Ok(file.clone()),
             Self::Part(device) => Ok(Arc::clone(device)),
-            Self::New(file) => Ok(file.shared_device()),
+            Self::New(file) => Ok(file.device().clone()),
             Self::Imagined(_) => bail!("nothing is written with -N"),
         }
     }
@@ -176,7 +183,7 @@ impl Target {
 
 /// Refuses a qcow2 image, as the raw volume would get the size of the file.
 fn refuse_qcow2(device: &dyn Device, path: &Path) -> anyhow::Result<()> {
-    if probe(device)?.class != Class::Qcow2 {
+    if probe(device)?.class != ContentClass::Qcow2 {
         return Ok(());
     }
     bail!(
@@ -189,7 +196,7 @@ fn refuse_qcow2(device: &dyn Device, path: &Path) -> anyhow::Result<()> {
 /// Refuses a device with existing data.
 fn refuse_known(device: &dyn Device, path: &Path) -> anyhow::Result<()> {
     let content = probe(device)?;
-    if matches!(content.class, Class::Empty | Class::Zeros | Class::Unknown) {
+    if matches!(content.class, ContentClass::Empty | ContentClass::Zeros | ContentClass::Unknown) {
         return Ok(());
     }
     bail!("{} contains {content}: use -f to overwrite", path.display())

@@ -128,7 +128,7 @@ pub fn document(sources: &Sources<'_>) -> Document {
         bytes,
         bytes_free: now.blocks_available * block,
         // If the current size cannot be read, the last known one is used.
-        device_bytes: device.map_or(bytes, |device| device.look_again().unwrap_or_else(|_| device.size())),
+        device_bytes: device.map_or(bytes, |device| device.refresh_size().unwrap_or_else(|_| device.size())),
         ag_count: volume.geometry().ag_count(),
         inodes: now.inodes.allocated,
         inodes_free: now.inodes.free,

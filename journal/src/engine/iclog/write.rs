@@ -196,7 +196,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
     use base::Lsn;
-    use block::{Call, Device, HoldDevice, MemoryDevice};
+    use block::{Device, MemoryDevice, Operation, PauseDevice};
     use format::superblock::Superblock;
 
     use super::*;
@@ -209,7 +209,7 @@ mod tests {
 
     /// A journal whose metadata writes are all flushed.
     struct Idle {
-        device: Arc<HoldDevice<MemoryDevice>>,
+        device: Arc<PauseDevice<MemoryDevice>>,
         tail: Lsn,
         /// Completed flushes.
         flushes: AtomicU64,
@@ -250,10 +250,10 @@ mod tests {
     }
 
     /// A log in which two records fit before the tail.
-    fn two_records_before_the_tail() -> (Arc<HoldDevice<MemoryDevice>>, Iclogs) {
+    fn two_records_before_the_tail() -> (Arc<PauseDevice<MemoryDevice>>, Iclogs) {
         let sector = superblock(4096, 256, 0);
         let superblock = Superblock::parse(&sector).unwrap();
-        let device = Arc::new(HoldDevice::new(MemoryDevice::new(16 << 20)));
+        let device = Arc::new(PauseDevice::new(MemoryDevice::new(16 << 20)));
         let data: Arc<dyn Device> = device.clone();
         let (tail, head) = (Lsn::new(1, 10), Lsn::new(2, 6));
         let log_device =
@@ -283,9 +283,9 @@ mod tests {
         let (job, mut buffer) = take(&iclogs);
         iclogs.write(&job, &mut buffer, &callbacks).unwrap();
         std::thread::scope(|scope| {
-            let hold = device.hold(Call::Flush, &[], 1);
+            let pause = device.pause(Operation::Flush, &[], 1);
             let next = scope.spawn(|| iclogs.run(take(&iclogs), &callbacks));
-            hold.wait_for(1);
+            pause.wait_for(1);
             // It was written; now its write completes.
             iclogs.land(job.position, buffer, true);
             let commit = take(&iclogs);
@@ -296,7 +296,7 @@ mod tests {
                 1,
                 "the data was flushed before the commit was written"
             );
-            drop(hold);
+            drop(pause);
             next.join().unwrap();
         });
         assert_eq!((iclogs.written().records, callbacks.flushes.load(SeqCst)), (3, 2));

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use base::FsBlock;
-use block::{Call, HoldDevice};
+use block::{Operation, PauseDevice};
 use parking_lot::Mutex;
 
 use super::*;
@@ -27,7 +27,7 @@ impl BusyExtentHook for Freed {
 const METADATA: std::ops::Range<u64> = 4096..8 << 20;
 
 struct Bench {
-    device: Arc<HoldDevice<Arc<MemoryDevice>>>,
+    device: Arc<PauseDevice<Arc<MemoryDevice>>>,
     freed: Arc<Freed>,
     log: Arc<Log>,
     volume: Volume,
@@ -37,7 +37,7 @@ impl Bench {
     fn new(options: &Options) -> Self {
         let volume = Volume::new(4096);
         make_blocks(&*volume.device, 20);
-        let device = Arc::new(HoldDevice::new(volume.device.clone()));
+        let device = Arc::new(PauseDevice::new(volume.device.clone()));
         let freed = Arc::new(Freed::default());
         let hook: Arc<dyn BusyExtentHook> = freed.clone();
         let log = Log::open(&volume.superblock, device.clone(), None, Some(hook), options).unwrap();
@@ -73,15 +73,15 @@ fn a_freed_block_is_busy_until_its_metadata_writeback_has_ended() {
         }
         log.force().unwrap();
         std::thread::scope(|scope| {
-            let hold = bench.device.hold(Call::Write, &[METADATA], 1);
+            let pause = bench.device.pause(Operation::Write, &[METADATA], 1);
             let writeback = scope.spawn(|| log.push_all());
-            hold.wait_for(1);
+            pause.wait_for(1);
             // Blocks 3 and 9 are in flight; 12 is not.
             bench.free([3, 9, 12]);
             assert_eq!(bench.freed(), [12]);
             bench.free([4]);
             assert_eq!(bench.freed(), [12]);
-            drop(hold);
+            drop(pause);
             writeback.join().unwrap().unwrap();
             log.flush_busy().unwrap();
             assert_eq!(bench.freed(), [3, 4, 9, 12]);
@@ -101,9 +101,9 @@ fn flushing_busy_extents_waits_for_writes_in_flight() {
     log.force().unwrap();
     let let_go = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let hold = bench.device.hold(Call::Write, &[METADATA], 1);
+        let pause = bench.device.pause(Operation::Write, &[METADATA], 1);
         let writeback = scope.spawn(|| log.push_all());
-        hold.wait_for(1);
+        pause.wait_for(1);
         bench.free([1]);
         let waits = scope.spawn(|| {
             log.flush_busy().unwrap();
@@ -111,7 +111,7 @@ fn flushing_busy_extents_waits_for_writes_in_flight() {
             assert_eq!(bench.freed(), [1]);
         });
         let_go.store(true, SeqCst);
-        drop(hold);
+        drop(pause);
         waits.join().unwrap();
         writeback.join().unwrap().unwrap();
     });
@@ -126,9 +126,9 @@ fn writes_of_one_block_never_overtake_each_other() {
     bump(log, 1);
     log.force().unwrap();
     std::thread::scope(|scope| {
-        let hold = bench.device.hold(Call::Write, &[METADATA], 1);
+        let pause = bench.device.pause(Operation::Write, &[METADATA], 1);
         let first = scope.spawn(|| log.push_all());
-        hold.wait_for(1);
+        pause.wait_for(1);
         bump(log, 1);
         log.force().unwrap();
         let second = scope.spawn(|| {
@@ -137,7 +137,7 @@ fn writes_of_one_block_never_overtake_each_other() {
         });
         // Gives the second thread a chance to run.
         std::thread::yield_now();
-        drop(hold);
+        drop(pause);
         first.join().unwrap().unwrap();
         second.join().unwrap();
     });
@@ -153,14 +153,14 @@ fn a_shutdown_wakes_threads_that_wait_for_a_write_in_flight() {
     bump(log, 2);
     log.force().unwrap();
     std::thread::scope(|scope| {
-        let hold = bench.device.hold(Call::Write, &[METADATA], 1);
+        let pause = bench.device.pause(Operation::Write, &[METADATA], 1);
         let writeback = scope.spawn(|| log.push_all());
-        hold.wait_for(1);
+        pause.wait_for(1);
         bench.free([1]);
         let waits = scope.spawn(|| log.flush_busy());
         CommitTarget::shut_down(&**log, "a test");
         assert!(waits.join().unwrap().is_err());
-        drop(hold);
+        drop(pause);
         assert!(writeback.join().unwrap().is_err());
     });
 }

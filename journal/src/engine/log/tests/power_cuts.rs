@@ -1,4 +1,4 @@
-use block::{Cut, RecordDevice, Recording};
+use block::{PowerCut, RecordDevice, Recording};
 
 use super::*;
 use crate::engine::log::LogBounds;
@@ -30,11 +30,11 @@ fn record(volume: &Volume, seed: u64) -> (Recording, Vec<Known>) {
         }
     }
     drop(log);
-    (Arc::try_unwrap(device).ok().map(RecordDevice::into_recording).unwrap(), known)
+    (device.take(), known)
 }
 
 /// Builds the device after a power cut, recovers it, and compares it with what was stable.
-fn check(volume: &Volume, before: &[u8], recording: &Recording, known: &[Known], cut: &Cut) {
+fn check(volume: &Volume, before: &[u8], recording: &Recording, known: &[Known], cut: &PowerCut) {
     let device = MemoryDevice::from_bytes(before);
     recording.materialise(cut, &device).unwrap();
     let ends = LogBounds::of(
@@ -72,7 +72,7 @@ fn forced_changes_are_recovered_after_any_power_cut() {
         };
         let moments = recording.events.len();
         for moment in (0..moments).step_by(1 + moments / 60) {
-            let mut cut = Cut::clean(moment);
+            let mut cut = PowerCut::clean(moment);
             for index in recording.unstable_writes(moment) {
                 match throw(3) {
                     0 => drop(cut.lost.insert(index)),

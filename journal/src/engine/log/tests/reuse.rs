@@ -5,7 +5,7 @@
 //! flight, or in the AIL; the cache took that for two structures that claim one block. With the same length, the buffer
 //! kept the rank of its first use, and debug builds panicked.
 
-use block::{Call, HoldDevice};
+use block::{Operation, PauseDevice};
 
 use super::*;
 use crate::engine::item::LogItem;
@@ -69,18 +69,18 @@ fn a_block_whose_freeing_is_not_stable_is_reused_with_another_length() {
 fn a_block_in_flight_is_reused_with_another_length() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 4);
-    let device = Arc::new(HoldDevice::new(volume.device.clone()));
+    let device = Arc::new(PauseDevice::new(volume.device.clone()));
     let log = volume.open_on(device.clone(), &options(2));
     bump(&log, 1);
     log.force().unwrap();
     std::thread::scope(|scope| {
-        let hold = device.hold(Call::Write, &[METADATA], 1);
+        let pause = device.pause(Operation::Write, &[METADATA], 1);
         let writeback = scope.spawn(|| log.push_all());
-        hold.wait_for(1);
+        pause.wait_for(1);
         free(&log, 1);
         log.force().unwrap();
         use_again(&log, pair(1), 5);
-        drop(hold);
+        drop(pause);
         writeback.join().unwrap().unwrap();
     });
     log.unmount().unwrap();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc;
 
-use block::{Call, HoldDevice};
+use block::{Operation, PauseDevice};
 use format::damage::Damage;
 
 use super::*;
@@ -32,10 +32,10 @@ fn change(log: &Arc<Log>, n: u64) {
 fn a_change_waits_for_a_large_checkpoint_before_it_begins() {
     let volume = Volume::new(8192);
     make_blocks(&*volume.device, 1500);
-    let device = Arc::new(HoldDevice::new(volume.device.clone()));
+    let device = Arc::new(PauseDevice::new(volume.device.clone()));
     let log = volume.open_on(device.clone(), &options(1));
     std::thread::scope(|scope| {
-        let hold = device.hold(Call::Write, &[LOG], usize::MAX);
+        let pause = device.pause(Operation::Write, &[LOG], usize::MAX);
         let ((begin, begun), (go, going), (end, ended)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
         let log = &log;
         scope.spawn(move || {
@@ -55,7 +55,7 @@ fn a_change_waits_for_a_large_checkpoint_before_it_begins() {
         // A transaction that has begun is not throttled, although nothing of the log is written.
         go.send(()).unwrap();
         assert_eq!(ended.recv_timeout(WATCHDOG), Ok(true));
-        drop(hold);
+        drop(pause);
         others.join().unwrap();
     });
     log.unmount().unwrap();
@@ -146,14 +146,14 @@ impl Loggable for Visit {
 fn a_slow_read_keeps_no_other_buffer_locked() {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 5);
-    let device = Arc::new(HoldDevice::new(volume.device.clone()));
+    let device = Arc::new(PauseDevice::new(volume.device.clone()));
     let log = volume.open_on(device.clone(), &options(1));
     bump(&log, 1);
     Guest::visit(&log, 4);
     std::thread::scope(|scope| {
-        let hold = device.hold(Call::Read, &[HOME], 1);
+        let pause = device.pause(Operation::Read, &[HOME], 1);
         let writeback = scope.spawn(|| log.push_all());
-        hold.wait_for(1);
+        pause.wait_for(1);
         let (tell, told) = mpsc::channel();
         scope.spawn(|| {
             let tell = tell;
@@ -161,7 +161,7 @@ fn a_slow_read_keeps_no_other_buffer_locked() {
         });
         assert_eq!(told.recv_timeout(WATCHDOG), Ok(2), "its lock is free");
         assert_eq!(on_disk(&*volume.device, 1), 1, "and it was written before");
-        drop(hold);
+        drop(pause);
         writeback.join().unwrap().unwrap();
     });
     log.unmount().unwrap();
@@ -173,22 +173,22 @@ fn a_slow_read_keeps_no_other_buffer_locked() {
 fn freed_before_the_read(then: impl FnOnce(&MemoryDevice, &Arc<Log>)) -> Volume {
     let volume = Volume::new(4096);
     make_blocks(&*volume.device, 5);
-    let device = Arc::new(HoldDevice::new(volume.device.clone()));
+    let device = Arc::new(PauseDevice::new(volume.device.clone()));
     let log = volume.open_on(device.clone(), &options(1));
     bump(&log, 1);
     let guest = Guest::visit(&log, 4);
     std::thread::scope(|scope| {
         // Block 4 is read after block 1 is written.
-        let hold = device.hold(Call::Write, &[HOME], 1);
+        let pause = device.pause(Operation::Write, &[HOME], 1);
         let writeback = scope.spawn(|| log.push_all());
-        hold.wait_for(1);
+        pause.wait_for(1);
         let mut tx = log.begin(RESERVATION).unwrap();
         let id = tx.fresh(place(4), Rank::Buffer).unwrap();
         tx.invalidate(id);
         guest.freed.store(true, SeqCst);
         tx.commit(&mut []).unwrap();
         then(&volume.device, &log);
-        drop(hold);
+        drop(pause);
         writeback.join().unwrap().unwrap();
     });
     log.force().unwrap();
