@@ -1,8 +1,8 @@
 //! Compares the ways of reading one file: `cargo run --release -p xebec-block --example read_rate -- FILE [KIB]`.
 //!
-//! Reads all of FILE in pieces of KIB (default 32) with 2 threads, in random order, one by one and in batches, with pread
-//! and io_uring: buffered with the file in the page cache, buffered without, and with direct I/O. Prints the median of 5
-//! runs in MiB/s.
+//! Reads all of FILE in pieces of KIB (default 32) with 2 threads, in random order, one by one and in batches, with
+//! pread and io_uring: buffered with the file in the page cache, buffered without, and with direct I/O. Prints the
+//! median of 5 runs in MiB/s.
 
 use std::fs::File;
 use std::io::Write;

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! - Until [`NewFile::publish`] there is no file with the final name. A file that is dropped before leaves nothing
-//!   behind, even if the process is killed (except on file systems without `O_TMPFILE`: there a hidden file may remain).
+//!   behind, even if the process is killed (except on file systems without `O_TMPFILE`: there a hidden file may
+//!   remain).
 //! - Until then the file need not survive a power cut, and nothing is flushed. It is stable when it gets its name.
 //! - An existing file is replaced only on request, and atomically. From [`ReplacedFile::lock`] on no one else writes to
 //!   it, so that no concurrent changes are lost.

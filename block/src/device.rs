@@ -71,8 +71,8 @@ pub trait Device: Send + Sync {
     /// Fills `buf` from `offset`. Neither needs to be aligned.
     ///
     /// # Errors
-    /// [`DeviceError::PastEnd`] if the range is not within the device; errors of the medium. After an error the contents
-    /// of `buf` are unspecified.
+    /// [`DeviceError::PastEnd`] if the range is not within the device; errors of the medium. After an error the
+    /// contents of `buf` are unspecified.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError>;
 
     /// Writes all of `buf` at `offset`.

@@ -57,7 +57,8 @@ pub enum Effect {
 pub struct Fault {
     /// The operation that it matches.
     pub on: Operation,
-    /// It matches only operations that overlap this range; `None` for all. A flush has no range and matches only `None`.
+    /// It matches only operations that overlap this range; `None` for all. A flush has no range and matches only
+    /// `None`.
     pub range: Option<Range<u64>>,
     /// Which of the matching operations it affects.
     pub when: When,

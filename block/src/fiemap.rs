@@ -79,8 +79,8 @@ pub fn shared(file: impl AsFd, max: usize) -> io::Result<Vec<SharedExtent>> {
             reserved: 0,
         };
         let mut call = Call { header, extents: [empty; BATCH] };
-        // SAFETY: the opcode encodes the size of the header, after which the kernel writes at most `extent_count` extents;
-        // that many follow it, integers in the kernel's layout.
+        // SAFETY: the opcode encodes the size of the header, after which the kernel writes at most `extent_count`
+        // extents; that many follow it, integers in the kernel's layout.
         unsafe { ioctl(&file, Updater::<FIEMAP, Call>::new(&mut call)) }?;
         let mapped = (call.header.mapped_extents as usize).min(BATCH);
         let Some(extents) = call.extents.get(..mapped) else { break };

@@ -17,8 +17,8 @@ use crate::error::DeviceError;
 /// Bytes that are written last: more than the signature of any file system or partition table.
 const HEADER_BYTES: usize = 4096;
 
-/// A device that keeps its first bytes in memory until [`finish`](Self::finish). It need not survive a power cut before,
-/// and flushes are ignored.
+/// A device that keeps its first bytes in memory until [`finish`](Self::finish). It need not survive a power cut
+/// before, and flushes are ignored.
 pub struct HeaderLastDevice {
     base: Arc<dyn Device>,
     header: Mutex<Vec<u8>>,

@@ -24,7 +24,7 @@
 //! | `partition`, `gpt`, `mbr` | [`partitions`]: lists the partitions of a disk |
 //! | `gpt_writer` | [`write_gpt`]: a partition table with one partition |
 //! | `qcow2` | [`Qcow2Device`]: the disk in a qcow2 image, for reading and writing; [`write_qcow2`] |
-//! | [`fiemap`], [`fsxattr`], [`attr_at`] | system calls of the host's file system about shared blocks and inode flags |
+//! | [`fiemap`], [`fsxattr`], [`attr_at`] | shared extents and inode flags of files of the host |
 //! | `plug` | [`Plug`]: sorts and merges writes |
 //! | `aligned`, `pool` | memory for direct I/O, and a pool of it |
 

@@ -8,7 +8,7 @@
 //! | byte | placed by |
 //! |---|---|
 //! | [`WRITER`] | each writer, together with `flock` |
-//! | some from [`QEMU_USED`] and [`QEMU_UNSHARED`] on | each holder of `flock`, as QEMU does, which does not use `flock` |
+//! | some from [`QEMU_USED`] and [`QEMU_UNSHARED`] on | each holder of `flock`, for QEMU, which does not use `flock` |
 //! | from [`MOUNTS`] on, by the device number of the mount | the server of a mount, until it exits |
 //!
 //! A mount disappears from the mount table before its server has written everything. The server's mark stays until

@@ -1,8 +1,8 @@
 //! A plug: a batch of writes that is collected, sorted and merged before it is submitted.
 //!
 //! Blocks of different files are often adjacent, if small files were written one after the other. One by one these are
-//! small writes; sorted and merged they are a few large ones (Chinner, "writeback: plug writeback at a high level", 2014:
-//! from 28,000 to 1,500 writes per second).
+//! small writes; sorted and merged they are a few large ones (Chinner, "writeback: plug writeback at a high level",
+//! 2014: from 28,000 to 1,500 writes per second).
 //!
 //! # Invariants
 //! - Requests of one plug do not overlap, so that their order does not matter.

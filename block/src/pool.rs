@@ -199,8 +199,8 @@ impl Deref for PooledBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` is valid for `length` initialised bytes of a region that is not freed while this buffer's bits
-        // are set, and no other buffer has these pages.
+        // SAFETY: `start` is valid for `length` initialised bytes of a region that is not freed while this buffer's
+        // bits are set, and no other buffer has these pages.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }

@@ -44,8 +44,8 @@ pub struct PowerCut {
     pub moment: usize,
     /// Indexes of writes that are lost. Stable writes in it are ignored.
     pub lost: BTreeSet<usize>,
-    /// Torn writes: from the index to the number of bytes that are on the device. Stable writes in it are ignored. It may
-    /// contain the event at `moment`, which was in progress.
+    /// Torn writes: from the index to the number of bytes that are on the device. Stable writes in it are ignored. It
+    /// may contain the event at `moment`, which was in progress.
     pub torn: BTreeMap<usize, usize>,
 }
 

@@ -86,8 +86,8 @@ proptest! {
     }
 }
 
-/// Each write fills a whole page with one value, and values only increase: a reader must never see two values in a page,
-/// nor an older value.
+/// Each write fills a whole page with one value, and values only increase: a reader must never see two values in a
+/// page, nor an older value.
 #[test]
 fn concurrent_readers_see_whole_pages_in_order() {
     const PAGES: u64 = 64;

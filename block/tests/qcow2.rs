@@ -435,8 +435,8 @@ fn qemu_and_xebec_exclude_each_other() {
     }
 }
 
-/// Only writers checked QEMU's locks. `create -f` replaced the disk of a running virtual machine, whose writes were lost
-/// with the old file.
+/// Only writers checked QEMU's locks. `create -f` replaced the disk of a running virtual machine, whose writes were
+/// lost with the old file.
 #[test]
 fn an_image_in_use_by_qemu_is_not_replaced() {
     let dir = TempDir::new().unwrap();

@@ -3,18 +3,18 @@
 //! | part | subject |
 //! |---|---|
 //! | [`operations`] | [`Operations`]: the file-system interface, independent of the FUSE protocol |
-//! | [`served`] | [`Served`]: its implementation by a volume |
+//! | [`volume_operations`] | [`VolumeOperations`]: its implementation for a volume |
 //! | [`session`] | [`Session`]: the connection to the kernel and the threads that answer requests |
 //! | `worker_pool` | which of these threads reads the device |
 //! | [`mount`] | mounting and unmounting, as root or through `fusermount3` |
 //! | [`options`] | mount options (`-o`) |
 //! | `wire` | encoding of requests and replies |
-//! | [`counts`] | numbers and latencies of requests |
+//! | [`statistics`] | numbers and latencies of requests |
 //!
 //! # Invariants
 //! - The kernel, through this crate, is the only writer of the volume: it may cache names, attributes and contents
 //!   without a time limit.
-//! - Each inode that the kernel has looked up is referenced, so that its number is not reused before `FUSE_FORGET`.
+//! - Each inode with a lookup count is referenced, so that its number is not reused before `FUSE_FORGET`.
 //! - Each request is answered exactly once, whatever happens: malformed requests with `EINVAL`, unknown ones with
 //!   `ENOSYS`, after which the kernel does not send them again.
 //!
@@ -25,15 +25,15 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
-pub mod counts;
 pub mod mount;
 pub mod operations;
 pub mod options;
-pub mod served;
 pub mod session;
+pub mod statistics;
+pub mod volume_operations;
 mod wire;
 mod worker_pool;
 
 pub use operations::{Errno, Operations};
-pub use served::Served;
 pub use session::Session;
+pub use volume_operations::VolumeOperations;

@@ -1,23 +1,22 @@
-//! What a file system answers: one method for each thing that a mount is asked for. Whoever implements it knows nothing
-//! of how requests come and replies go.
+//! The file-system interface: a method for each FUSE operation, independent of the protocol's encoding.
 
 use base::time::Time;
 use rustix::io::Errno as Os;
 
-/// What all of this returns.
+/// Result of an operation.
 pub type Result<T> = std::result::Result<T, Errno>;
 
-/// An error number of Linux.
+/// An errno.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub base::errno::Errno);
 
 impl From<xebec::Error> for Errno {
-    /// Where the device is itself a file of a mount that is gone, or of a server that is, programs would take the error
-    /// for one of this mount: for them the device has failed.
+    /// If the device is a file on another mount that is gone, its errno would look like an error of this mount. It is
+    /// reported as `EIO`.
     fn from(error: xebec::Error) -> Self {
-        const ELSEWHERE: [Os; 5] = [Os::NOTCONN, Os::CONNABORTED, Os::NODEV, Os::STALE, Os::TIMEDOUT];
+        const OTHER_MOUNT: [Os; 5] = [Os::NOTCONN, Os::CONNABORTED, Os::NODEV, Os::STALE, Os::TIMEDOUT];
         let errno = error.errno();
-        Self(if ELSEWHERE.iter().any(|os| os.raw_os_error() == errno.get()) {
+        Self(if OTHER_MOUNT.iter().any(|os| os.raw_os_error() == errno.get()) {
             base::errno::EIO
         } else {
             errno
@@ -25,150 +24,150 @@ impl From<xebec::Error> for Errno {
     }
 }
 
-/// Nothing may be changed.
+/// Read-only file system.
 pub const EROFS: Errno = Errno(base::errno::EROFS);
 
-/// The kernel does not ask again.
+/// Not implemented; for most opcodes the kernel does not send the request again.
 pub const ENOSYS: Errno = Errno(base::errno::ENOSYS);
 
-/// Number by which the kernel knows a file that it has looked up. The root's is 1.
+/// Nodeid: the number by which the kernel refers to an inode that it has looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Node(pub u64);
+pub struct NodeId(pub u64);
 
 /// The root directory.
-pub const ROOT: Node = Node(1);
+pub const ROOT: NodeId = NodeId(1);
 
-/// Number of an open file.
+/// File handle: the number of an open file (`fh`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Open(pub u64);
+pub struct FileHandle(pub u64);
 
-/// What opening a file gives.
+/// Result of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
-    /// The file handle, which later requests name.
-    pub open: Open,
-    /// The kernel passes on each read and write as it comes, keeps nothing of them in its page cache, and lets nobody
-    /// map the file shared.
-    pub direct: bool,
+    /// File handle for later requests.
+    pub handle: FileHandle,
+    /// `FOPEN_DIRECT_IO`: the kernel forwards each read and write, does not use its page cache, and refuses shared
+    /// `mmap`.
+    pub direct_io: bool,
 }
 
-impl From<Open> for Opened {
-    fn from(open: Open) -> Self {
-        Self { open, direct: false }
+impl From<FileHandle> for Opened {
+    fn from(handle: FileHandle) -> Self {
+        Self { handle, direct_io: false }
     }
 }
 
-/// Who asks.
+/// The process that made a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Its user.
+    /// User id.
     pub uid: u32,
-    /// Its group.
+    /// Group id.
     pub gid: u32,
 }
 
-/// What is known of a file.
+/// Attributes of an inode (`stat(2)`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// The number that users see.
+    /// Inode number.
     pub ino: u64,
-    /// Kind and permissions, as in an inode.
+    /// File type and permissions.
     pub mode: u32,
-    /// Names that it has.
+    /// Link count.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes of its contents.
+    /// Size in bytes.
     pub size: u64,
-    /// What it takes, in units of 512 bytes.
+    /// Allocated space in units of 512 bytes.
     pub sectors: u64,
-    /// What transfers should be a multiple of, in bytes.
+    /// Preferred I/O size in bytes.
     pub block_size: u32,
-    /// Numbers of a device: major, minor.
+    /// Device number: major, minor.
     pub device: (u32, u32),
-    /// Last read.
+    /// Access time (atime).
     pub accessed: Time,
-    /// Last change of the contents.
+    /// Modification time (mtime).
     pub modified: Time,
-    /// Last change of anything.
+    /// Change time (ctime).
     pub changed: Time,
-    /// When it was made.
+    /// Creation time (btime).
     pub created: Time,
 }
 
-/// A file that was found or made. The kernel holds it from then on.
+/// An inode that was looked up or created. It increments the inode's lookup count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Its number.
-    pub node: Node,
-    /// Tells it from others that had the number before.
+pub struct Entry {
+    /// Nodeid.
+    pub node: NodeId,
+    /// Generation, which distinguishes inodes with the same number.
     pub generation: u64,
-    /// What is known of it.
+    /// Attributes.
     pub attributes: Attributes,
 }
 
-/// What to change of a file.
+/// Attributes to change (`FUSE_SETATTR`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Permission bits, with the kind.
+pub struct SetAttributes {
+    /// Permissions, with the file type.
     pub mode: Option<u32>,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Length in bytes.
+    /// Size in bytes.
     pub size: Option<u64>,
-    /// Last read.
-    pub accessed: Option<Moment>,
-    /// Last change of the contents.
-    pub modified: Option<Moment>,
-    /// Last change of anything, by a kernel that keeps this time itself.
+    /// Access time (atime).
+    pub accessed: Option<NewTime>,
+    /// Modification time (mtime).
+    pub modified: Option<NewTime>,
+    /// Change time (ctime), from a kernel that maintains it.
     pub changed: Option<Time>,
-    /// The set-user-ID and set-group-ID bits go, as whoever asks may not keep them.
+    /// Remove the set-user-ID and set-group-ID bits (`FATTR_KILL_SUIDGID`).
     pub drop_set_id: bool,
 }
 
-/// A time to set.
+/// A timestamp to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// The present.
+pub enum NewTime {
+    /// The current time.
     Now,
-    /// This one.
+    /// This time.
     At(Time),
 }
 
-/// A file to make.
+/// Attributes of a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Make<'a> {
-    /// Kind and permissions.
+pub struct NewInode<'a> {
+    /// File type and permissions.
     pub mode: u32,
-    /// Of these, what the caller's mask takes away unless the directory hands down a list.
+    /// Umask, which applies unless the directory has a default ACL.
     pub umask: u32,
-    /// Numbers of a device: major, minor.
+    /// Device number: major, minor.
     pub device: (u32, u32),
-    /// Where a symbolic link points.
+    /// Target of a symbolic link.
     pub target: &'a [u8],
 }
 
-/// What a new name does to one that exists.
+/// What a rename does if the new name exists (`renameat2(2)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rename {
-    /// It takes its place.
+    /// Replace it.
     Replace,
-    /// It is refused.
+    /// Fail with `EEXIST`.
     NoReplace,
-    /// They change places.
+    /// Exchange the two.
     Exchange,
-    /// As `Replace`, and a whiteout stays at the old name.
+    /// Replace it, and leave a whiteout at the old name.
     Whiteout,
 }
 
-/// What to do where an attribute exists, and where it does not.
+/// Whether an extended attribute to set may or must exist (`setxattr(2)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SetXattr {
-    /// It is set in either case.
+pub enum XattrMode {
+    /// It may exist.
     Any,
     /// It must not exist.
     Create,
@@ -176,220 +175,213 @@ pub enum SetXattr {
     Replace,
 }
 
-/// An entry of a directory.
+/// A directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listed<'a> {
-    /// The name.
+pub struct DirEntry<'a> {
+    /// Name.
     pub name: &'a [u8],
-    /// The number that users see.
+    /// Inode number.
     pub ino: u64,
-    /// Kind of the file, as in the upper bits of a mode; 0 if it is not known.
-    pub kind: u32,
-    /// Where to go on behind this entry.
-    pub next: u64,
-    /// What was found under the name, where that was asked for; `None` for `.` and `..`.
-    pub found: Option<Found>,
+    /// File type, as in a mode; 0 if unknown.
+    pub file_type: u32,
+    /// Offset of the next entry.
+    pub next_offset: u64,
+    /// The inode, for `FUSE_READDIRPLUS`; `None` for `.` and `..`.
+    pub entry: Option<Entry>,
 }
 
-/// How a range of a file is looked for.
+/// What to search for (`lseek(2)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
-    /// The next byte with data.
+    /// `SEEK_DATA`.
     Data,
-    /// The next without.
+    /// `SEEK_HOLE`.
     Hole,
 }
 
 /// A range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// Its first byte.
+pub struct ByteRange {
+    /// Offset.
     pub offset: u64,
-    /// How many there are.
+    /// Length.
     pub length: u64,
 }
 
-/// Space, as `statfs` tells it.
+/// Space of the file system (`statfs(2)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
-    /// Bytes of a block.
+pub struct StatFs {
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Of these, free ones.
+    /// Free blocks.
     pub blocks_free: u64,
-    /// Files that there can be.
+    /// Maximum number of inodes.
     pub files: u64,
-    /// Of these, how many are not there yet.
+    /// Inodes that can still be created.
     pub files_free: u64,
-}
-
-/// How a write is to be done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteHow {
-    /// It survives a power cut when it is answered.
-    pub stable: bool,
 }
 
 /// A file system.
 ///
-/// Numbers of open files are those that [`open`](Self::open) and [`create`](Self::create) gave. Every [`Found`] that is
-/// returned counts as one lookup, which [`forget`](Self::forget) takes back. What is not implemented is refused with
-/// `ENOSYS`, by which the kernel knows not to ask again where it can do without; what only tells, is ignored.
-#[expect(unused_variables, reason = "what only refuses uses none of its arguments")]
+/// File handles are those that [`open`](Self::open) and [`create`](Self::create) returned. Each [`Entry`] that is
+/// returned increments the lookup count of its inode, and [`forget`](Self::forget) decrements it. Operations that are
+/// not implemented return `ENOSYS`, so that the kernel does not send them again if it can do without.
+#[expect(unused_variables, reason = "the default implementations use none of their arguments")]
 pub trait Operations: Sync {
-    /// Whether nothing may be changed. Who is root can tell the kernel otherwise (`mount -o remount,rw`); what it then
-    /// asks for is refused with `EROFS`, and does not come here.
+    /// Whether the file system is read-only. Root can make the mount writable nevertheless (`mount -o remount,rw`);
+    /// requests that change something then fail with `EROFS` before they get here.
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// What a name stands for; `.` and `..` too.
-    fn lookup(&self, dir: Node, name: &[u8]) -> Result<Found>;
+    /// Looks up a name, also `.` and `..`.
+    fn lookup(&self, dir: NodeId, name: &[u8]) -> Result<Entry>;
 
-    /// The kernel forgets so many lookups of a file.
-    fn forget(&self, node: Node, lookups: u64) {}
+    /// Decrements the lookup count of an inode by `lookups`.
+    fn forget(&self, node: NodeId, lookups: u64) {}
 
-    /// What is known of a file.
-    fn attributes(&self, node: Node) -> Result<Attributes>;
+    /// Returns the attributes of an inode.
+    fn getattr(&self, node: NodeId) -> Result<Attributes>;
 
-    /// Changes it, and tells what is then known.
-    fn change(&self, node: Node, changes: &Changes) -> Result<Attributes>;
+    /// Changes attributes of an inode; returns the new ones.
+    fn setattr(&self, node: NodeId, changes: &SetAttributes) -> Result<Attributes>;
 
-    /// Where a symbolic link points.
-    fn read_link(&self, node: Node) -> Result<Vec<u8>> {
+    /// Returns the target of a symbolic link.
+    fn readlink(&self, node: NodeId) -> Result<Vec<u8>> {
         Err(ENOSYS)
     }
 
-    /// Makes a file of any kind under a name.
-    fn make(&self, caller: Caller, dir: Node, name: &[u8], make: &Make<'_>) -> Result<Found> {
+    /// Creates an inode of any type with a name (`FUSE_MKNOD`, `FUSE_MKDIR`, `FUSE_SYMLINK`).
+    fn mknod(&self, caller: Caller, dir: NodeId, name: &[u8], new: &NewInode<'_>) -> Result<Entry> {
         Err(ENOSYS)
     }
 
-    /// Makes a regular file and opens it: under a name, or without one.
+    /// Creates and opens a regular file, with a name or without (`FUSE_CREATE`, `FUSE_TMPFILE`).
     fn create(
         &self,
         caller: Caller,
-        dir: Node,
+        dir: NodeId,
         name: Option<&[u8]>,
-        make: &Make<'_>,
+        new: &NewInode<'_>,
         flags: i32,
-    ) -> Result<(Found, Opened)> {
+    ) -> Result<(Entry, Opened)> {
         Err(ENOSYS)
     }
 
-    /// Gives a file another name.
-    fn link(&self, node: Node, dir: Node, name: &[u8]) -> Result<Found> {
+    /// Creates another name of an inode.
+    fn link(&self, node: NodeId, dir: NodeId, name: &[u8]) -> Result<Entry> {
         Err(ENOSYS)
     }
 
-    /// Takes a name away from what is no directory.
-    fn unlink(&self, dir: Node, name: &[u8]) -> Result<()> {
+    /// Removes a name of an inode that is not a directory.
+    fn unlink(&self, dir: NodeId, name: &[u8]) -> Result<()> {
         Err(ENOSYS)
     }
 
     /// Removes an empty directory.
-    fn rmdir(&self, dir: Node, name: &[u8]) -> Result<()> {
+    fn rmdir(&self, dir: NodeId, name: &[u8]) -> Result<()> {
         Err(ENOSYS)
     }
 
-    /// Moves a name.
-    fn rename(&self, from: (Node, &[u8]), to: (Node, &[u8]), how: Rename) -> Result<()> {
+    /// Renames an inode.
+    fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), mode: Rename) -> Result<()> {
         Err(ENOSYS)
     }
 
-    /// Opens a regular file (`flags` as in `open`).
-    fn open(&self, node: Node, flags: i32) -> Result<Opened>;
+    /// Opens a regular file with the flags of `open(2)`.
+    fn open(&self, node: NodeId, flags: i32) -> Result<Opened>;
 
-    /// The last descriptor of an open file is closed.
-    fn release(&self, open: Open) {}
+    /// Closes a file handle.
+    fn release(&self, handle: FileHandle) {}
 
-    /// Reads; how many bytes there were.
-    fn read(&self, open: Open, offset: u64, buf: &mut [u8]) -> Result<usize>;
+    /// Reads; returns the number of bytes.
+    fn read(&self, handle: FileHandle, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Removes set-user-ID and set-group-ID bits and capabilities of a file that is written. Returns whether there were
-    /// any.
-    fn remove_privileges(&self, node: Node) -> Result<bool> {
+    /// Removes the set-user-ID and set-group-ID bits and the capabilities of a file, because it is written
+    /// (`FUSE_WRITE_KILL_SUIDGID`). Returns whether there were any.
+    fn remove_privileges(&self, node: NodeId) -> Result<bool> {
         Ok(false)
     }
 
-    /// Writes; how many bytes were written.
-    fn write(&self, open: Open, offset: u64, data: &[u8], how: WriteHow) -> Result<usize>;
+    /// Writes; returns the number of bytes. With `dsync` the data is stable on return.
+    fn write(&self, handle: FileHandle, offset: u64, data: &[u8], dsync: bool) -> Result<usize>;
 
-    /// Everything of a file is to survive a power cut.
-    fn sync_file(&self, open: Open) -> Result<()>;
+    /// Makes all changes of a file stable.
+    fn fsync(&self, handle: FileHandle) -> Result<()>;
 
-    /// So is every change of a directory.
-    fn sync_directory(&self, node: Node) -> Result<()> {
+    /// Makes all changes of a directory stable.
+    fn fsyncdir(&self, node: NodeId) -> Result<()> {
         Err(ENOSYS)
     }
 
-    /// And of everything.
-    fn sync_all(&self) -> Result<()> {
+    /// Makes all changes of the file system stable.
+    fn syncfs(&self) -> Result<()> {
         Err(ENOSYS)
     }
 
-    /// The entries of a directory from a position on, until `give` says `false`; with what they stand for, if `plus`.
-    /// An entry that `give` refuses does not count as looked up.
-    fn list(
+    /// Passes directory entries from `offset` on to `add`, until it returns `false`; with their inodes if `plus`. An
+    /// entry that `add` refuses does not increment the lookup count.
+    fn readdir(
         &self,
-        dir: Node,
-        from: u64,
+        dir: NodeId,
+        offset: u64,
         plus: bool,
-        give: &mut dyn FnMut(&Listed<'_>) -> bool,
+        add: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
         Err(ENOSYS)
     }
 
-    /// How much space there is.
-    fn space(&self) -> Result<Space>;
+    /// Returns the space of the file system.
+    fn statfs(&self) -> Result<StatFs>;
 
-    /// Sets an extended attribute. `drop_set_group_id`: the bit goes, with a list that whoever sets it may not keep it
-    /// by.
-    fn set_xattr(
+    /// Sets an extended attribute. With `drop_set_group_id` (`FUSE_SETXATTR_ACL_KILL_SGID`) the set-group-ID bit is
+    /// removed.
+    fn setxattr(
         &self,
         caller: Caller,
-        node: Node,
+        node: NodeId,
         name: &[u8],
         value: &[u8],
-        how: SetXattr,
+        mode: XattrMode,
         drop_set_group_id: bool,
     ) -> Result<()> {
         Err(ENOSYS)
     }
 
-    /// The value of one.
-    fn xattr(&self, node: Node, name: &[u8]) -> Result<Vec<u8>> {
+    /// Returns the value of an extended attribute.
+    fn getxattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
         Err(ENOSYS)
     }
 
-    /// Names of all that whoever asks may know of.
-    fn list_xattrs(&self, caller: Caller, node: Node) -> Result<Vec<Vec<u8>>> {
+    /// Returns the names of the extended attributes that the caller may see.
+    fn listxattr(&self, caller: Caller, node: NodeId) -> Result<Vec<Vec<u8>>> {
         Err(ENOSYS)
     }
 
-    /// Removes one.
-    fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()> {
+    /// Removes an extended attribute.
+    fn removexattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
         Err(ENOSYS)
     }
 
-    /// Changes what is mapped in a range (`mode` as in `fallocate`).
-    fn allocate(&self, open: Open, range: Range, mode: u32) -> Result<()> {
+    /// Allocates, punches or zeroes a range, with the mode of `fallocate(2)`.
+    fn fallocate(&self, handle: FileHandle, range: ByteRange, mode: u32) -> Result<()> {
         Err(ENOSYS)
     }
 
-    /// Looks for data or a hole.
-    fn seek(&self, open: Open, offset: u64, what: Seek) -> Result<u64> {
+    /// Returns the offset of the next data or hole.
+    fn lseek(&self, handle: FileHandle, offset: u64, target: Seek) -> Result<u64> {
         Err(ENOSYS)
     }
 
-    /// Copies a range from one open file to another, sharing blocks where that can be; how many bytes.
-    fn copy(&self, from: (Open, u64), to: (Open, u64), length: u64) -> Result<u64> {
+    /// Copies a range between open files, and shares blocks if possible; returns the number of bytes.
+    fn copy_file_range(&self, from: (FileHandle, u64), to: (FileHandle, u64), length: u64) -> Result<u64> {
         Err(ENOSYS)
     }
 
-    /// Answers an `ioctl` of a file, whose argument and answer have the sizes that its number tells.
-    fn control(&self, caller: Caller, node: Node, command: u32, argument: &[u8]) -> Result<Vec<u8>> {
+    /// Processes an `ioctl` whose argument and result have the sizes that are encoded in its number.
+    fn ioctl(&self, caller: Caller, node: NodeId, command: u32, argument: &[u8]) -> Result<Vec<u8>> {
         Err(ENOSYS)
     }
 }

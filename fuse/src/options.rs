@@ -1,4 +1,4 @@
-//! What follows `-o` on the command line of a mount.
+//! Mount options (`-o`).
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,77 +6,76 @@ use std::path::PathBuf;
 
 use base::sizes;
 
-use crate::mount::Wanted;
-use crate::served::owners::{Owners, Range};
+use crate::mount::MountConfig;
+use crate::volume_operations::idmap::{IdMaps, IdRange};
 
-/// One option.
+/// A mount option.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Nothing is changed.
+pub enum MountOption {
+    /// `ro`, `rw`.
     ReadOnly(bool),
-    /// Other users may use it.
+    /// `allow_other`.
     AllowOther,
-    /// Set-user-ID bits do something.
+    /// `suid`, `nosuid`.
     Suid(bool),
-    /// Device files do.
+    /// `dev`, `nodev`.
     Dev(bool),
-    /// Programs run.
+    /// `exec`, `noexec`.
     Exec(bool),
-    /// Reading leaves a time behind.
+    /// `atime`, `noatime`.
     Atime(bool),
-    /// The kernel keeps what is written for a while.
+    /// Cache writes in the kernel.
     Writeback,
-    /// Where the log lies.
+    /// Device of an external log.
     LogDevice(PathBuf),
-    /// The partition.
+    /// Partition number.
     Partition(u32),
-    /// Where in the image the volume begins.
+    /// Offset of the volume in bytes.
     Offset(u64),
-    /// Threads that serve.
+    /// Number of worker threads.
     Threads(usize),
-    /// Bytes of memory for contents and metadata.
+    /// Bytes of memory for file data and metadata.
     Cache(u64),
-    /// What tables of mounts show.
+    /// Source in the mount table.
     Source(String),
-    /// Owners have other numbers here.
-    Owners(Owned),
-    /// Where its numbers can be asked for over HTTP.
+    /// `idmap`.
+    IdMap(IdMapOption),
+    /// Address of the HTTP server for metrics.
     Metrics(SocketAddr),
-    /// It concerns others, or what is so anyway.
-    Nothing,
+    /// An option that is ignored.
+    Ignored,
 }
 
-/// Whose numbers are others here than in the volume.
+/// The value of `idmap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owned {
-    /// Of users and groups both.
-    Both(Range),
-    /// Of users.
-    Users(Range),
-    /// Of groups.
-    Groups(Range),
-    /// Root's are those of who mounts.
-    Mine,
+pub enum IdMapOption {
+    /// A range of user and group ids.
+    Both(IdRange),
+    /// A range of user ids.
+    Users(IdRange),
+    /// A range of group ids.
+    Groups(IdRange),
+    /// Root's ids are mapped to the mounting user.
+    MountingUser,
 }
 
-fn owned(text: &str) -> Result<Owned, String> {
+fn parse_idmap(text: &str) -> Result<IdMapOption, String> {
     Ok(match text.split_once(':') {
-        None if text == "user" => Owned::Mine,
-        Some(("u", range)) => Owned::Users(range.parse()?),
-        Some(("g", range)) => Owned::Groups(range.parse()?),
-        _ => Owned::Both(text.parse()?),
+        None if text == "user" => IdMapOption::MountingUser,
+        Some(("u", range)) => IdMapOption::Users(range.parse()?),
+        Some(("g", range)) => IdMapOption::Groups(range.parse()?),
+        _ => IdMapOption::Both(text.parse()?),
     })
 }
 
-/// A port of this machine, for its own programs; or an address that is said.
+/// Parses `PORT`, which means the loopback, or `ADDRESS:PORT`.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.parse::<u16>().map(|port| (Ipv4Addr::LOCALHOST, port).into());
     port.or_else(|_| text.parse())
-        .map_err(|_| format!("\"{text}\" is neither PORT (of this machine alone) nor ADDRESS:PORT"))
+        .map_err(|_| format!("\"{text}\" is neither PORT (on the loopback) nor ADDRESS:PORT"))
 }
 
-/// Options of mount(8) that it keeps for itself, and of XFS that say what is so here, or what this machine need not
-/// know.
+/// Options of mount(8) and of XFS that are accepted and ignored.
 const IGNORED: &[&str] = &[
     "defaults",
     "auto",
@@ -110,43 +109,45 @@ const IGNORED: &[&str] = &[
 ];
 const IGNORED_WITH_VALUE: &[&str] = &["logbufs", "logbsize", "allocsize", "comment", "subtype"];
 
-/// An option, as it is written.
+/// Parses an option.
 ///
 /// # Errors
-/// In words, what is wrong with it.
-pub fn parse(text: &str) -> Result<Wish, String> {
+/// A message about an invalid option.
+pub fn parse(text: &str) -> Result<MountOption, String> {
     let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
-    let number = |value: &str| value.parse::<u64>().map_err(|_| format!("\"{value}\" is no number"));
+    let number = |value: &str| value.parse::<u64>().map_err(|_| format!("\"{value}\" is not a number"));
     Ok(match (name, value) {
-        ("ro", None) => Wish::ReadOnly(true),
-        ("rw", None) => Wish::ReadOnly(false),
-        ("allow_other", None) => Wish::AllowOther,
-        ("suid" | "nosuid", None) => Wish::Suid(name == "suid"),
-        ("dev" | "nodev", None) => Wish::Dev(name == "dev"),
-        ("exec" | "noexec", None) => Wish::Exec(name == "exec"),
-        ("atime" | "noatime", None) => Wish::Atime(name == "atime"),
-        ("writeback_cache", None) => Wish::Writeback,
-        ("logdev", Some(path)) => Wish::LogDevice(path.into()),
+        ("ro", None) => MountOption::ReadOnly(true),
+        ("rw", None) => MountOption::ReadOnly(false),
+        ("allow_other", None) => MountOption::AllowOther,
+        ("suid" | "nosuid", None) => MountOption::Suid(name == "suid"),
+        ("dev" | "nodev", None) => MountOption::Dev(name == "dev"),
+        ("exec" | "noexec", None) => MountOption::Exec(name == "exec"),
+        ("atime" | "noatime", None) => MountOption::Atime(name == "atime"),
+        ("writeback_cache", None) => MountOption::Writeback,
+        ("logdev", Some(path)) => MountOption::LogDevice(path.into()),
         ("partition", Some(value)) => {
-            Wish::Partition(u32::try_from(number(value)?).map_err(|_| "there is no such partition")?)
+            MountOption::Partition(u32::try_from(number(value)?).map_err(|_| "invalid partition number")?)
         }
-        ("offset", Some(value)) => Wish::Offset(sizes::parse(value)?),
+        ("offset", Some(value)) => MountOption::Offset(sizes::parse(value)?),
         ("threads", Some(value)) => match number(value)? {
-            threads @ 1..=1024 => Wish::Threads(threads as usize),
-            _ => return Err("1 to 1024 threads can serve".into()),
+            threads @ 1..=1024 => MountOption::Threads(threads as usize),
+            _ => return Err("the number of threads must be 1 to 1024".into()),
         },
-        ("cache", Some(value)) => Wish::Cache(sizes::parse(value)?),
-        ("idmap", Some(value)) => Wish::Owners(owned(value)?),
-        ("metrics", Some(value)) => Wish::Metrics(address(value)?),
-        ("fsname", Some(name)) => Wish::Source(name.into()),
-        (name, None) if IGNORED.contains(&name) || name.starts_with("x-") => Wish::Nothing,
-        (name, Some(_)) if IGNORED_WITH_VALUE.contains(&name) || name.starts_with("x-") => Wish::Nothing,
-        _ => return Err("no option of this name (xebec mount --help lists them)".into()),
+        ("cache", Some(value)) => MountOption::Cache(sizes::parse(value)?),
+        ("idmap", Some(value)) => MountOption::IdMap(parse_idmap(value)?),
+        ("metrics", Some(value)) => MountOption::Metrics(address(value)?),
+        ("fsname", Some(name)) => MountOption::Source(name.into()),
+        (name, None) if IGNORED.contains(&name) || name.starts_with("x-") => MountOption::Ignored,
+        (name, Some(_)) if IGNORED_WITH_VALUE.contains(&name) || name.starts_with("x-") => {
+            MountOption::Ignored
+        }
+        _ => return Err("unknown option (see xebec mount --help)".into()),
     })
 }
 
-/// As it is written, so that it reads the same.
-impl fmt::Display for Wish {
+/// The option as text that [`parse`] accepts.
+impl fmt::Display for MountOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let no = |on: &bool| if *on { "" } else { "no" };
         match self {
@@ -163,48 +164,48 @@ impl fmt::Display for Wish {
             Self::Threads(threads) => write!(f, "threads={threads}"),
             Self::Cache(bytes) => write!(f, "cache={bytes}"),
             Self::Source(name) => write!(f, "fsname={name}"),
-            Self::Owners(Owned::Both(range)) => write!(f, "idmap={range}"),
-            Self::Owners(Owned::Users(range)) => write!(f, "idmap=u:{range}"),
-            Self::Owners(Owned::Groups(range)) => write!(f, "idmap=g:{range}"),
-            Self::Owners(Owned::Mine) => f.write_str("idmap=user"),
+            Self::IdMap(IdMapOption::Both(range)) => write!(f, "idmap={range}"),
+            Self::IdMap(IdMapOption::Users(range)) => write!(f, "idmap=u:{range}"),
+            Self::IdMap(IdMapOption::Groups(range)) => write!(f, "idmap=g:{range}"),
+            Self::IdMap(IdMapOption::MountingUser) => f.write_str("idmap=user"),
             Self::Metrics(address) => write!(f, "metrics={address}"),
-            Self::Nothing => f.write_str("defaults"),
+            Self::Ignored => f.write_str("defaults"),
         }
     }
 }
 
-/// All of them together: of two that contradict each other, the later holds.
+/// All mount options. A later option overrides an earlier one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wishes {
-    /// What the mount shall be.
-    pub mount: Wanted,
-    /// The kernel keeps what is written for a while.
+pub struct MountOptions {
+    /// Flags of the mount.
+    pub mount: MountConfig,
+    /// Cache writes in the kernel.
     pub writeback: bool,
-    /// Where the log lies.
+    /// Device of an external log.
     pub log_device: Option<PathBuf>,
-    /// The partition.
+    /// Partition number.
     pub partition: Option<u32>,
-    /// Where in the image the volume begins.
+    /// Offset of the volume in bytes.
     pub offset: Option<u64>,
-    /// Threads that serve.
+    /// Number of worker threads.
     pub threads: Option<usize>,
-    /// Bytes of memory for contents and metadata.
+    /// Bytes of memory for file data and metadata.
     pub cache: Option<u64>,
-    /// Where its numbers can be asked for over HTTP.
+    /// Address of the HTTP server for metrics.
     pub metrics: Option<SocketAddr>,
-    /// Numbers of owners that are others here than in the volume.
-    pub owners: Owners,
+    /// Mapping of user and group ids.
+    pub id_maps: IdMaps,
 }
 
-impl Wishes {
-    /// Rights that programs and devices bring with them are for root alone to let in. Where owners have other numbers,
-    /// a program of root's may be one that somebody else made: it gets no rights unless that is asked for.
+impl MountOptions {
+    /// Combines options. For unprivileged users `nosuid` and `nodev` are the default. With `idmap`, a program of root
+    /// may have been created by another user, so that `nosuid` is the default, too.
     ///
     /// # Errors
-    /// In words, where owners would have two numbers.
-    pub fn new(wishes: &[Wish]) -> Result<Self, String> {
-        let ordinary = !rustix::process::geteuid().is_root();
-        let mount = Wanted { no_suid: ordinary, no_dev: ordinary, ..Wanted::default() };
+    /// A message about ranges of ids that overlap.
+    pub fn new(options: &[MountOption]) -> Result<Self, String> {
+        let unprivileged = !rustix::process::geteuid().is_root();
+        let mount = MountConfig { no_suid: unprivileged, no_dev: unprivileged, ..MountConfig::default() };
         let mut all = Self {
             mount,
             writeback: false,
@@ -214,51 +215,51 @@ impl Wishes {
             threads: None,
             cache: None,
             metrics: None,
-            owners: Owners::default(),
+            id_maps: IdMaps::default(),
         };
-        wishes.iter().try_for_each(|wish| all.add(wish))?;
-        let has_chosen = wishes.iter().any(|wish| matches!(wish, Wish::Suid(_)));
-        all.mount.no_suid |= !all.owners.is_empty() && !has_chosen;
+        options.iter().try_for_each(|option| all.add(option))?;
+        let has_suid_option = options.iter().any(|option| matches!(option, MountOption::Suid(_)));
+        all.mount.no_suid |= !all.id_maps.is_empty() && !has_suid_option;
         Ok(all)
     }
 
-    fn add(&mut self, wish: &Wish) -> Result<(), String> {
-        match wish {
-            Wish::ReadOnly(read_only) => self.mount.read_only = *read_only,
-            Wish::AllowOther => self.mount.allow_other = true,
-            Wish::Suid(on) => self.mount.no_suid = !on,
-            Wish::Dev(on) => self.mount.no_dev = !on,
-            Wish::Exec(on) => self.mount.no_exec = !on,
-            Wish::Atime(on) => self.mount.no_atime = !on,
-            Wish::Writeback => self.writeback = true,
-            Wish::LogDevice(path) => self.log_device = Some(path.clone()),
-            Wish::Partition(number) => self.partition = Some(*number),
-            Wish::Offset(offset) => self.offset = Some(*offset),
-            Wish::Threads(threads) => self.threads = Some(*threads),
-            Wish::Cache(bytes) => self.cache = Some(*bytes),
-            Wish::Metrics(address) => self.metrics = Some(*address),
-            Wish::Source(name) => self.mount.source.clone_from(name),
-            Wish::Owners(owned) => {
-                return self.add_owners(*owned).map_err(|error| format!("-o idmap: {error}"));
+    fn add(&mut self, option: &MountOption) -> Result<(), String> {
+        match option {
+            MountOption::ReadOnly(read_only) => self.mount.read_only = *read_only,
+            MountOption::AllowOther => self.mount.allow_other = true,
+            MountOption::Suid(on) => self.mount.no_suid = !on,
+            MountOption::Dev(on) => self.mount.no_dev = !on,
+            MountOption::Exec(on) => self.mount.no_exec = !on,
+            MountOption::Atime(on) => self.mount.no_atime = !on,
+            MountOption::Writeback => self.writeback = true,
+            MountOption::LogDevice(path) => self.log_device = Some(path.clone()),
+            MountOption::Partition(number) => self.partition = Some(*number),
+            MountOption::Offset(offset) => self.offset = Some(*offset),
+            MountOption::Threads(threads) => self.threads = Some(*threads),
+            MountOption::Cache(bytes) => self.cache = Some(*bytes),
+            MountOption::Metrics(address) => self.metrics = Some(*address),
+            MountOption::Source(name) => self.mount.source.clone_from(name),
+            MountOption::IdMap(idmap) => {
+                return self.add_idmap(*idmap).map_err(|error| format!("-o idmap: {error}"));
             }
-            Wish::Nothing => {}
+            MountOption::Ignored => {}
         }
         Ok(())
     }
 
-    fn add_owners(&mut self, owned: Owned) -> Result<(), String> {
-        let mine = |machine| Range { volume: 0, machine, count: 1 };
-        let (user, group) = match owned {
-            Owned::Both(range) => (Some(range), Some(range)),
-            Owned::Users(range) => (Some(range), None),
-            Owned::Groups(range) => (None, Some(range)),
-            Owned::Mine => {
+    fn add_idmap(&mut self, idmap: IdMapOption) -> Result<(), String> {
+        let mine = |host| IdRange { volume: 0, host, count: 1 };
+        let (user, group) = match idmap {
+            IdMapOption::Both(range) => (Some(range), Some(range)),
+            IdMapOption::Users(range) => (Some(range), None),
+            IdMapOption::Groups(range) => (None, Some(range)),
+            IdMapOption::MountingUser => {
                 let group = rustix::process::getegid().as_raw();
                 (Some(mine(rustix::process::geteuid().as_raw())), Some(mine(group)))
             }
         };
-        user.map_or(Ok(()), |range| self.owners.users.add(range))?;
-        group.map_or(Ok(()), |range| self.owners.groups.add(range))
+        user.map_or(Ok(()), |range| self.id_maps.users.add(range))?;
+        group.map_or(Ok(()), |range| self.id_maps.groups.add(range))
     }
 }
 
@@ -267,28 +268,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_later_of_two_holds() {
-        let wishes: Vec<Wish> = ["ro", "nosuid", "rw", "suid", "noatime", "x-systemd.automount", "threads=3"]
-            .iter()
-            .map(|text| parse(text))
-            .collect::<Result<_, _>>()
-            .unwrap_or_default();
-        let all = Wishes::new(&wishes).unwrap();
+    fn later_options_override_earlier_ones() {
+        let options: Vec<MountOption> =
+            ["ro", "nosuid", "rw", "suid", "noatime", "x-systemd.automount", "threads=3"]
+                .iter()
+                .map(|text| parse(text))
+                .collect::<Result<_, _>>()
+                .unwrap_or_default();
+        let all = MountOptions::new(&options).unwrap();
         assert!(!all.mount.read_only && !all.mount.no_suid && all.mount.no_atime);
         assert_eq!(all.threads, Some(3));
     }
 
     #[test]
-    fn programs_get_no_rights_where_owners_have_other_numbers() {
-        let all =
-            |text: &str| Wishes::new(&text.split(',').map(|one| parse(one).unwrap()).collect::<Vec<_>>());
+    fn idmap_implies_nosuid() {
+        let all = |text: &str| {
+            MountOptions::new(&text.split(',').map(|one| parse(one).unwrap()).collect::<Vec<_>>())
+        };
         assert!(all("idmap=0:1000").unwrap().mount.no_suid);
         assert!(!all("idmap=0:1000,suid").unwrap().mount.no_suid);
         assert!(all("idmap=0:1000,idmap=0:2000").unwrap_err().contains("0:1000:1"));
     }
 
     #[test]
-    fn what_is_understood_is_written_as_it_reads() {
+    fn options_are_displayed_as_parsed() {
         for text in [
             "ro",
             "rw",
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_options_are_refused() {
         for text in [
             "",
             "suid=1",

@@ -12,13 +12,13 @@ use base::errno;
 use fuse_abi::linux::{FUSE_MIN_READ_BUFFER, fuse_opcode};
 use rustix::io::Errno as Os;
 
-use crate::counts::{Counts, Thread};
 use crate::operations::Operations;
-use crate::wire::dispatch::{Answer, answer};
-use crate::wire::init::{self, Agreed, MOST};
+use crate::statistics::{RequestStatistics, ThreadStatistics};
+use crate::wire::dispatch::{Outcome, dispatch};
+use crate::wire::init::{self, MAX_WRITE, Negotiation};
+use crate::wire::invalidate::{inval_inode, invalidated_nodes};
 use crate::wire::reply::{OVERHEAD, Reply};
 use crate::wire::request::Request;
-use crate::wire::stale::{notice, stale};
 use crate::worker_pool::{Worker, WorkerPool};
 
 /// An open connection to the kernel (`/dev/fuse`) after `FUSE_INIT`.
@@ -53,10 +53,10 @@ impl Session {
                 ));
             };
             reply.clear();
-            match init::agree(&request, writeback, &mut reply) {
-                Ok(agreed) => {
-                    session.send(reply.done(request.unique()))?;
-                    if agreed == Agreed::Yes {
+            match init::negotiate(&request, writeback, &mut reply) {
+                Ok(negotiation) => {
+                    session.send(reply.finish(request.unique()))?;
+                    if negotiation == Negotiation::Done {
                         return Ok(session);
                     }
                 }
@@ -68,17 +68,17 @@ impl Session {
         }
     }
 
-    /// Serves requests until the mount ends, with one thread for each entry of `counts`, or with fewer if the system
-    /// refuses to start more.
+    /// Serves requests until the mount ends, with one thread for each entry of `statistics`, or with fewer if the
+    /// system refuses to start more.
     ///
     /// # Errors
     /// Errors of the device; `EAGAIN` if no thread can be started.
-    pub fn serve<O: Operations>(&self, operations: &O, counts: &Counts) -> io::Result<()> {
+    pub fn serve<O: Operations>(&self, operations: &O, statistics: &RequestStatistics) -> io::Result<()> {
         let pool = &WorkerPool::default();
         std::thread::scope(|scope| {
-            let workers = start(counts.threads().iter().enumerate().map(|(number, counts)| {
+            let workers = start(statistics.threads().iter().enumerate().map(|(number, statistics)| {
                 let name = format!("xebec-fuse-{number}");
-                let work = move || self.work(operations, counts, pool);
+                let work = move || self.work(operations, statistics, pool);
                 std::thread::Builder::new().name(name).spawn_scoped(scope, work)
             }))?;
             workers.into_iter().try_for_each(|worker| {
@@ -87,11 +87,16 @@ impl Session {
         })
     }
 
-    fn work<O: Operations>(&self, operations: &O, counts: &Thread, pool: &WorkerPool) -> io::Result<()> {
+    fn work<O: Operations>(
+        &self,
+        operations: &O,
+        statistics: &ThreadStatistics,
+        pool: &WorkerPool,
+    ) -> io::Result<()> {
         let mut bytes = request_memory();
-        let mut reply = Reply::new(MOST as usize);
+        let mut reply = Reply::new(MAX_WRITE as usize);
         let (mut worker, mut answered_at) = (pool.join(), Instant::now());
-        while let Some((length, begun)) = self.next(&mut bytes, &mut worker, answered_at)? {
+        while let Some((length, arrival)) = self.next(&mut bytes, &mut worker, answered_at)? {
             let Some(request) = bytes.get(..length).and_then(Request::parse) else {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
@@ -103,23 +108,23 @@ impl Session {
             }
             reply.clear();
             let unanswered = Unanswered { session: self, unique: request.unique() };
-            let answered = answer(operations, &request, &mut reply);
+            let outcome = dispatch(operations, &request, &mut reply);
             // The request is answered below.
             std::mem::forget(unanswered);
-            let failed = answered.is_err();
-            match answered {
-                Ok(answer @ (Answer::Reply | Answer::Outdating)) => {
-                    let more = (answer == Answer::Outdating).then(|| request.node());
-                    let mut old = stale(&request).into_iter().chain([more]).flatten();
-                    old.try_for_each(|node| self.send(&notice(node)))?;
-                    self.send(reply.done(request.unique()))?;
+            let failed = outcome.is_err();
+            match outcome {
+                Ok(outcome @ (Outcome::Reply | Outcome::ReplyAndInvalidate)) => {
+                    let own = (outcome == Outcome::ReplyAndInvalidate).then(|| request.node());
+                    let mut stale = invalidated_nodes(&request).into_iter().chain([own]).flatten();
+                    stale.try_for_each(|node| self.send(&inval_inode(node)))?;
+                    self.send(reply.finish(request.unique()))?;
                 }
-                Ok(Answer::None) => {}
-                Ok(Answer::End) => break,
+                Ok(Outcome::NoReply) => {}
+                Ok(Outcome::Destroy) => break,
                 Err(error) => self.send(reply.error(request.unique(), error))?,
             }
             answered_at = Instant::now();
-            counts.add(request.opcode_number(), answered_at - begun, failed);
+            statistics.add(request.opcode_number(), answered_at - arrival, failed);
         }
         worker.end();
         Ok(())
@@ -131,15 +136,15 @@ impl Session {
         &self,
         bytes: &mut [u8],
         worker: &mut Worker<'_>,
-        since: Instant,
+        answered_at: Instant,
     ) -> io::Result<Option<(usize, Instant)>> {
         if !worker.wait_to_read() {
             return Ok(None);
         }
         let received = self.receive(bytes);
-        let begun = Instant::now();
-        worker.has_read(begun - since, received.as_ref().map_or(0, |length| length.unwrap_or(0)));
-        Ok(received?.map(|length| (length, begun)))
+        let arrival = Instant::now();
+        worker.has_read(arrival - answered_at, received.as_ref().map_or(0, |length| length.unwrap_or(0)));
+        Ok(received?.map(|length| (length, arrival)))
     }
 
     /// Reads one request; `None` if the mount has ended.
@@ -219,7 +224,7 @@ fn takes_long(opcode: fuse_opcode) -> bool {
 
 /// Buffer for the longest request: a write with its header.
 fn request_memory() -> Box<[u8]> {
-    vec![0; (FUSE_MIN_READ_BUFFER as usize).max(MOST as usize + OVERHEAD)].into()
+    vec![0; (FUSE_MIN_READ_BUFFER as usize).max(MAX_WRITE as usize + OVERHEAD)].into()
 }
 
 #[cfg(test)]
@@ -230,7 +235,7 @@ mod tests {
         Err(Os::AGAIN.into())
     }
 
-    /// When one thread could not be started, `serve` returned an error, although the threads already running served
+    /// When one thread could not be started, `serve` returned an error, although the threads already running operations
     /// the mount until it was unmounted.
     #[test]
     fn serving_continues_if_a_thread_cannot_be_started() {

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// After so many requests in a row that were already queued when the worker came back, one more worker is woken.
+/// After this many consecutive requests that were already queued when the worker came back, one more worker is woken.
 const BUSY_STREAK: u32 = 32;
 
 /// A read of the device that takes no longer than this, plus one nanosecond for each [`BYTES_PER_NANOSECOND`] copied,

@@ -180,8 +180,8 @@ impl Header {
                 "it has extended L2 entries; convert it with `qemu-img convert -O qcow2`"
             }
             () if self.snapshots != 0 => {
-                "it contains internal snapshots; delete them with `qemu-img snapshot -d`, or copy the current state with \
-                 `qemu-img convert -O qcow2`"
+                "it contains internal snapshots; delete them with `qemu-img snapshot -d`, or copy the current state \
+                 with `qemu-img convert -O qcow2`"
             }
             () if self.autoclear & BITMAPS != 0 => {
                 "it contains bitmaps, which would become stale; remove them with `qemu-img bitmap --remove`, or \

@@ -2,12 +2,12 @@
 //!
 //! # Invariants
 //! The metadata in the file is consistent at every moment, whatever part of the writes since the last flush survives a
-//! power cut: a reference to a cluster is written after the refcount of the cluster. A power cut leaks clusters at worst.
-//! A commit has four steps; a flush follows each of the first three:
+//! power cut: a reference to a cluster is written after the refcount of the cluster. A power cut leaks clusters at
+//! worst. A commit has four steps; a flush follows each of the first three:
 //!
 //! | step | writes |
 //! |---|---|
-//! | 1 | increased refcounts, and new refcount blocks and tables, which nothing refers to yet; the data is already written |
+//! | 1 | increased refcounts, new refcount blocks and tables, which are not referenced yet; data is written before |
 //! | 2 | the entries of the refcount table for new blocks, or the header for a new refcount table |
 //! | 3 | changed entries of L2 tables, and entries of the L1 table for new L2 tables |
 //! | 4 | decreased refcounts of clusters that nothing refers to since step 3 |
@@ -93,8 +93,8 @@ impl Metadata {
         Ok(())
     }
 
-    /// Changes the L2 entry of a cluster of the disk, whose table must exist. The next commit frees the clusters that the
-    /// old entry refers to.
+    /// Changes the L2 entry of a cluster of the disk, whose table must exist. The next commit frees the clusters that
+    /// the old entry refers to.
     pub fn set_entry(&mut self, cluster: u64, raw: u64) {
         let old = self.tables.set(cluster, raw);
         self.freed.extend(old.clusters(&self.header));

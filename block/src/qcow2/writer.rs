@@ -379,8 +379,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes whole clusters of a range read as zeros and frees their clusters of the file. Returns the rest of the range
-    /// at both ends.
+    /// Makes whole clusters of a range read as zeros and frees their clusters of the file. Returns the rest of the
+    /// range at both ends.
     ///
     /// # Errors
     /// `ENOSPC`, as an L2 table may be needed; the error of an earlier flush.

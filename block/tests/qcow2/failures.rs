@@ -61,9 +61,9 @@ impl Device for FailsOnce {
     }
 }
 
-/// A failed flush was retried as if none of its writes were in the file. But the retry wrote tables that the file already
-/// referred to in its first step, before the refcounts were stable; and refcounts that were lost by the failed flush were
-/// never written again. Now there are no changes after a failed flush.
+/// A failed flush was retried as if none of its writes were in the file. But the retry wrote tables that the file
+/// already referred to in its first step, before the refcounts were stable; and refcounts that were lost by the failed
+/// flush were never written again. Now there are no changes after a failed flush.
 #[test]
 fn nothing_is_changed_after_a_failed_flush() {
     let dir = TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! Power cuts while an image is changed: with any part of the writes since the last flush, the image is consistent except
-//! for leaks, and contains all flushed data.
+//! Power cuts while an image is changed: with any part of the writes since the last flush, the image is consistent
+//! except for leaks, and contains all flushed data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -76,7 +76,8 @@ fn run_workload(random: &mut Random, initial: &[u8], image: &Path, steps: usize)
     Workload { events, values, size }
 }
 
-/// Splits all writes into sectors, which can be lost one by one. Also returns the index of the first part of each event.
+/// Splits all writes into sectors, which can be lost one by one. Also returns the index of the first part of each
+/// event.
 fn split(recording: &Recording) -> (Recording, Vec<usize>) {
     let mut events = Vec::new();
     let mut starts = Vec::new();
@@ -112,8 +113,8 @@ fn state_after_cut(
     target
 }
 
-/// Opens the state for writing, which refuses inconsistent metadata, and checks the value of each sector. `completed` and
-/// `started` are numbers of events of the workload.
+/// Opens the state for writing, which refuses inconsistent metadata, and checks the value of each sector. `completed`
+/// and `started` are numbers of events of the workload.
 fn verify(
     workload: &Workload,
     completed: usize,

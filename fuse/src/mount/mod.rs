@@ -1,17 +1,16 @@
-//! Getting a mount and its device from the kernel.
+//! Mounting and unmounting.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Wanted`] | what is to be mounted, where and how |
-//! | [`mod@own`] | by the system call, as root |
-//! | [`helper`] | by `fusermount3`, as an ordinary user |
-//! | [`Mounted`] | what was mounted; how far ahead of a reader the kernel asks |
-//! | [`unmount()`] | the end |
+//! | [`MountConfig`] | source, mount point and flags |
+//! | [`mod@syscall`] | mounting by system call, as root |
+//! | [`fusermount`] | mounting through `fusermount3`, as an unprivileged user |
+//! | [`Mounted`] | a mount of this process; its readahead |
+//! | [`unmount()`] | unmounting |
 
-mod ahead;
-pub mod helper;
+pub mod fusermount;
 mod mounted;
-pub mod own;
+pub mod syscall;
 pub mod unmount;
 
 use std::io;
@@ -21,44 +20,44 @@ use std::path::PathBuf;
 pub use mounted::Mounted;
 pub use unmount::unmount;
 
-/// What is to be mounted, where and how.
+/// Source, mount point and flags of a mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// What tables of mounts show as its source.
+pub struct MountConfig {
+    /// Source in the mount table.
     pub source: String,
-    /// The directory.
+    /// Mount point.
     pub directory: PathBuf,
-    /// Other users may use it.
+    /// Allow access by other users.
     pub allow_other: bool,
-    /// Nothing is changed.
+    /// Mount read-only.
     pub read_only: bool,
-    /// Set-user-ID and set-group-ID bits, and capabilities of files, do nothing.
+    /// Ignore set-user-ID and set-group-ID bits, and file capabilities.
     pub no_suid: bool,
-    /// Device files open nothing.
+    /// Ignore device files.
     pub no_dev: bool,
-    /// Programs do not run.
+    /// Do not execute programs.
     pub no_exec: bool,
-    /// Reading leaves no time behind.
+    /// Do not update access times.
     pub no_atime: bool,
 }
 
-/// The type of the mount, as tables of mounts show it.
+/// File system type in the mount table.
 const TYPE: &str = "fuse.xebec";
 const SUBTYPE: &str = "xebec";
 
-/// Mounts; the device is to be served from then on ([`Session`](crate::Session)).
+/// Mounts and returns the FUSE device, for a [`Session`](crate::Session).
 ///
 /// # Errors
-/// `ENOENT` and others where the directory cannot be mounted on; what `fusermount3` says.
-pub fn mount(wanted: &Wanted) -> io::Result<OwnedFd> {
-    if rustix::process::geteuid().is_root() { own::mount(wanted) } else { helper::mount(wanted) }
+/// `ENOENT` and others if the directory is no valid mount point; the message of `fusermount3`.
+pub fn mount(config: &MountConfig) -> io::Result<OwnedFd> {
+    if rustix::process::geteuid().is_root() { syscall::mount(config) } else { fusermount::mount(config) }
 }
 
-/// Tells the kernel what a mount shall be from now on; who else may use it, and its source, stay as they are. What was
-/// mounted to be read stays that for its server.
+/// Changes the flags of a mount. `allow_other` and the source do not change. A server that was started read-only stays
+/// read-only.
 ///
 /// # Errors
-/// `EPERM` for who is not root; `EINVAL` where nothing is mounted; `EBUSY` for files that are open to be written.
-pub fn remount(wanted: &Wanted) -> io::Result<()> {
-    own::remount(wanted)
+/// `EPERM` unless the caller is root; `EINVAL` if nothing is mounted; `EBUSY` if files are open for writing.
+pub fn remount(config: &MountConfig) -> io::Result<()> {
+    syscall::remount(config)
 }

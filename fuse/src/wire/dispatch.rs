@@ -1,85 +1,84 @@
-//! From a request, by way of [`Operations`], to its reply.
+//! Dispatches requests by opcode to [`Operations`].
 
 use fuse_abi::linux::fuse_opcode;
 
 use super::reply::Reply;
 use super::request::Request;
-use super::{files, names, rest};
+use super::{directories, files, metadata};
 use crate::operations::{ENOSYS, EROFS, Operations, Result};
 
-/// Whether a request has a reply.
+/// What follows a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It is what the reply now holds.
+pub enum Outcome {
+    /// Send the reply.
     Reply,
-    /// The same, and what the kernel was told of the file before is old.
-    Outdating,
-    /// None is waited for.
-    None,
-    /// None is waited for, and no request follows.
-    End,
+    /// Send the reply, after the notification that the attributes of the node are stale.
+    ReplyAndInvalidate,
+    /// The request has no reply.
+    NoReply,
+    /// `FUSE_DESTROY`: no reply, and no further requests.
+    Destroy,
 }
 
-/// Works on a request and puts its reply together.
+/// Processes a request and encodes its reply.
 ///
 /// # Errors
-/// What to answer instead.
-pub fn answer<O: Operations + ?Sized>(
+/// The errno to reply with.
+pub fn dispatch<O: Operations + ?Sized>(
     operations: &O,
     request: &Request<'_>,
     reply: &mut Reply,
-) -> Result<Answer> {
+) -> Result<Outcome> {
     use fuse_opcode as op;
     let Some(opcode) = request.opcode() else { return Err(ENOSYS) };
     if changes(opcode) && operations.is_read_only() {
         return Err(EROFS);
     }
-    let asked = (operations, request, reply);
     match opcode {
-        op::FUSE_FORGET => return Ok(names::forget(operations, request)),
-        op::FUSE_BATCH_FORGET => return Ok(names::forget_all(operations, request)),
-        op::FUSE_DESTROY => return Ok(Answer::End),
-        op::FUSE_LOOKUP => names::lookup(asked),
-        op::FUSE_MKNOD => names::mknod(asked),
-        op::FUSE_MKDIR => names::mkdir(asked),
-        op::FUSE_SYMLINK => names::symlink(asked),
-        op::FUSE_LINK => names::link(asked),
-        op::FUSE_UNLINK => names::unlink(asked),
-        op::FUSE_RMDIR => names::rmdir(asked),
-        op::FUSE_RENAME => names::rename(asked),
-        op::FUSE_RENAME2 => names::rename2(asked),
-        op::FUSE_CREATE => names::create(asked),
-        op::FUSE_TMPFILE => names::tmpfile(asked),
-        op::FUSE_READLINK => names::read_link(asked),
-        op::FUSE_READDIR => names::list(asked, false),
-        op::FUSE_READDIRPLUS => names::list(asked, true),
-        op::FUSE_OPEN => files::open(asked),
-        op::FUSE_RELEASE => files::release(asked),
-        op::FUSE_READ => files::read(asked),
-        op::FUSE_WRITE => return files::write(asked),
-        op::FUSE_FSYNC => files::fsync(asked),
-        op::FUSE_FALLOCATE => files::fallocate(asked),
-        op::FUSE_LSEEK => files::lseek(asked),
-        op::FUSE_COPY_FILE_RANGE => files::copy(asked),
-        op::FUSE_GETATTR => rest::getattr(asked),
-        op::FUSE_STATX => rest::statx(asked),
-        op::FUSE_SETATTR => rest::setattr(asked),
-        op::FUSE_SETXATTR => rest::setxattr(asked),
-        op::FUSE_GETXATTR => rest::getxattr(asked),
-        op::FUSE_LISTXATTR => rest::listxattr(asked),
-        op::FUSE_REMOVEXATTR => rest::removexattr(asked),
-        op::FUSE_STATFS => rest::statfs(asked),
-        op::FUSE_FSYNCDIR => rest::fsyncdir(asked),
-        op::FUSE_SYNCFS => rest::syncfs(asked),
-        op::FUSE_IOCTL => rest::ioctl(asked),
-        // Directories need not be opened, locks are the kernel's own affair, no request is worked on for long, and a
-        // `close` has nothing to wait for: what the kernel keeps it has written before, and all else is `fsync`'s.
+        op::FUSE_FORGET => return Ok(directories::forget(operations, request)),
+        op::FUSE_BATCH_FORGET => return Ok(directories::batch_forget(operations, request)),
+        op::FUSE_DESTROY => return Ok(Outcome::Destroy),
+        op::FUSE_LOOKUP => directories::lookup(operations, request, reply),
+        op::FUSE_MKNOD => directories::mknod(operations, request, reply),
+        op::FUSE_MKDIR => directories::mkdir(operations, request, reply),
+        op::FUSE_SYMLINK => directories::symlink(operations, request, reply),
+        op::FUSE_LINK => directories::link(operations, request, reply),
+        op::FUSE_UNLINK => directories::unlink(operations, request, reply),
+        op::FUSE_RMDIR => directories::rmdir(operations, request, reply),
+        op::FUSE_RENAME => directories::rename(operations, request, reply),
+        op::FUSE_RENAME2 => directories::rename2(operations, request, reply),
+        op::FUSE_CREATE => directories::create(operations, request, reply),
+        op::FUSE_TMPFILE => directories::tmpfile(operations, request, reply),
+        op::FUSE_READLINK => directories::readlink(operations, request, reply),
+        op::FUSE_READDIR => directories::readdir(operations, request, reply, false),
+        op::FUSE_READDIRPLUS => directories::readdir(operations, request, reply, true),
+        op::FUSE_OPEN => files::open(operations, request, reply),
+        op::FUSE_RELEASE => files::release(operations, request, reply),
+        op::FUSE_READ => files::read(operations, request, reply),
+        op::FUSE_WRITE => return files::write(operations, request, reply),
+        op::FUSE_FSYNC => files::fsync(operations, request, reply),
+        op::FUSE_FALLOCATE => files::fallocate(operations, request, reply),
+        op::FUSE_LSEEK => files::lseek(operations, request, reply),
+        op::FUSE_COPY_FILE_RANGE => files::copy_file_range(operations, request, reply),
+        op::FUSE_GETATTR => metadata::getattr(operations, request, reply),
+        op::FUSE_STATX => metadata::statx(operations, request, reply),
+        op::FUSE_SETATTR => metadata::setattr(operations, request, reply),
+        op::FUSE_SETXATTR => metadata::setxattr(operations, request, reply),
+        op::FUSE_GETXATTR => metadata::getxattr(operations, request, reply),
+        op::FUSE_LISTXATTR => metadata::listxattr(operations, request, reply),
+        op::FUSE_REMOVEXATTR => metadata::removexattr(operations, request, reply),
+        op::FUSE_STATFS => metadata::statfs(operations, request, reply),
+        op::FUSE_FSYNCDIR => metadata::fsyncdir(operations, request, reply),
+        op::FUSE_SYNCFS => metadata::syncfs(operations, request, reply),
+        op::FUSE_IOCTL => metadata::ioctl(operations, request, reply),
+        // Directories are not opened, the kernel handles locks, requests are not interrupted, and FUSE_FLUSH has
+        // nothing to do: the kernel writes its cache back before, and `fsync` is responsible for the rest.
         _ => Err(ENOSYS),
     }?;
-    Ok(Answer::Reply)
+    Ok(Outcome::Reply)
 }
 
-/// Whether a request changes something. What an `ioctl` does, its command tells.
+/// Whether an opcode changes the file system. `FUSE_IOCTL` depends on its command.
 fn changes(opcode: fuse_opcode) -> bool {
     use fuse_opcode as op;
     matches!(
@@ -102,6 +101,3 @@ fn changes(opcode: fuse_opcode) -> bool {
             | op::FUSE_REMOVEXATTR
     )
 }
-
-/// What each request is worked on with.
-pub(super) type Asked<'a, 'b, O> = (&'a O, &'a Request<'b>, &'a mut Reply);

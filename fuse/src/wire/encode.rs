@@ -1,109 +1,109 @@
-//! What is known of files, in the protocol's forms.
+//! Encodes attributes, entries and statistics.
 
 use base::time::Time;
 use fuse_abi::linux::{
     fuse_attr, fuse_attr_out, fuse_entry_out, fuse_kstatfs, fuse_statx, fuse_statx_out, fuse_sx_time,
 };
 
-use crate::operations::{Attributes, Found, Space};
+use crate::operations::{Attributes, Entry, StatFs};
 
-/// How long the kernel may keep what it was told, in seconds: nobody else changes the volume.
-const KEEP: u64 = 1 << 30;
+/// How long the kernel may cache entries and attributes, in seconds: no one else changes the volume.
+const VALID_SECONDS: u64 = 1 << 30;
 
-/// The type, permissions, link count, owners, times, inode number, size and blocks, and the time of birth (`statx(2)`).
+/// `STATX_BASIC_STATS | STATX_BTIME`.
 const STATX_ALL: u32 = 0xfff;
 
-/// A device's numbers as the kernel packs them (`new_encode_dev`).
-fn packed((major, minor): (u32, u32)) -> u32 {
+/// Encodes a device number (`new_encode_dev`).
+fn encode_device((major, minor): (u32, u32)) -> u32 {
     minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
 }
 
-/// The reverse.
-pub fn unpacked(device: u32) -> (u32, u32) {
+/// Decodes a device number (`new_decode_dev`).
+pub fn decode_device(device: u32) -> (u32, u32) {
     (device >> 8 & 0xfff, device & 0xff | device >> 12 & !0xff)
 }
 
-/// What is known of a file.
-pub fn attributes(known: &Attributes) -> fuse_attr {
+/// Attributes.
+pub fn attr(attributes: &Attributes) -> fuse_attr {
     fuse_attr {
-        ino: known.ino,
-        size: known.size,
-        blocks: known.sectors,
-        // The protocol's seconds are those of `time_t`.
-        atime: known.accessed.seconds as u64,
-        mtime: known.modified.seconds as u64,
-        ctime: known.changed.seconds as u64,
-        atimensec: known.accessed.nanos,
-        mtimensec: known.modified.nanos,
-        ctimensec: known.changed.nanos,
-        mode: known.mode,
-        nlink: known.nlink,
-        uid: known.uid,
-        gid: known.gid,
-        rdev: packed(known.device),
-        blksize: known.block_size,
+        ino: attributes.ino,
+        size: attributes.size,
+        blocks: attributes.sectors,
+        // The protocol's seconds are `time_t`, cast.
+        atime: attributes.accessed.seconds as u64,
+        mtime: attributes.modified.seconds as u64,
+        ctime: attributes.changed.seconds as u64,
+        atimensec: attributes.accessed.nanos,
+        mtimensec: attributes.modified.nanos,
+        ctimensec: attributes.changed.nanos,
+        mode: attributes.mode,
+        nlink: attributes.nlink,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        rdev: encode_device(attributes.device),
+        blksize: attributes.block_size,
         flags: 0,
     }
 }
 
-/// The answer to a question for them.
-pub fn attributes_out(known: &Attributes) -> fuse_attr_out {
-    fuse_attr_out { attr_valid: KEEP, attr_valid_nsec: 0, dummy: 0, attr: attributes(known) }
+/// Reply with attributes.
+pub fn attributes_out(attributes: &Attributes) -> fuse_attr_out {
+    fuse_attr_out { attr_valid: VALID_SECONDS, attr_valid_nsec: 0, dummy: 0, attr: attr(attributes) }
 }
 
-/// A file that was found.
-pub fn entry_out(found: &Found) -> fuse_entry_out {
+/// Reply with an entry.
+pub fn entry_out(entry: &Entry) -> fuse_entry_out {
     fuse_entry_out {
-        nodeid: found.node.0,
-        generation: found.generation,
-        entry_valid: KEEP,
-        attr_valid: KEEP,
+        nodeid: entry.node.0,
+        generation: entry.generation,
+        entry_valid: VALID_SECONDS,
+        attr_valid: VALID_SECONDS,
         entry_valid_nsec: 0,
         attr_valid_nsec: 0,
-        attr: attributes(&found.attributes),
+        attr: attr(&entry.attributes),
     }
 }
 
-/// A name that stands for nothing, which the kernel may remember.
+/// Reply with a negative entry, which the kernel may cache.
 pub fn no_entry_out() -> fuse_entry_out {
-    fuse_entry_out { entry_valid: KEEP, ..fuse_entry_out::default() }
+    fuse_entry_out { entry_valid: VALID_SECONDS, ..fuse_entry_out::default() }
 }
 
-/// What is known of a file, with the time of its birth.
-pub fn statx_out(known: &Attributes) -> fuse_statx_out {
+/// Reply to `FUSE_STATX`.
+pub fn statx_out(attributes: &Attributes) -> fuse_statx_out {
     let time = |time: Time| fuse_sx_time { tv_sec: time.seconds, tv_nsec: time.nanos, __reserved: 0 };
     let stat = fuse_statx {
         mask: STATX_ALL,
-        blksize: known.block_size,
-        nlink: known.nlink,
-        uid: known.uid,
-        gid: known.gid,
-        mode: known.mode as u16, // sixteen bits of it are used
-        ino: known.ino,
-        size: known.size,
-        blocks: known.sectors,
-        atime: time(known.accessed),
-        btime: time(known.created),
-        ctime: time(known.changed),
-        mtime: time(known.modified),
-        rdev_major: known.device.0,
-        rdev_minor: known.device.1,
+        blksize: attributes.block_size,
+        nlink: attributes.nlink,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        mode: attributes.mode as u16, // it has 16 bits
+        ino: attributes.ino,
+        size: attributes.size,
+        blocks: attributes.sectors,
+        atime: time(attributes.accessed),
+        btime: time(attributes.created),
+        ctime: time(attributes.changed),
+        mtime: time(attributes.modified),
+        rdev_major: attributes.device.0,
+        rdev_minor: attributes.device.1,
         ..fuse_statx::default()
     };
-    fuse_statx_out { attr_valid: KEEP, attr_valid_nsec: 0, flags: 0, spare: [0; 2], stat }
+    fuse_statx_out { attr_valid: VALID_SECONDS, attr_valid_nsec: 0, flags: 0, spare: [0; 2], stat }
 }
 
-/// How much space there is.
-pub fn space_out(space: &Space) -> fuse_kstatfs {
+/// Reply to `FUSE_STATFS`.
+pub fn statfs_out(statfs: &StatFs) -> fuse_kstatfs {
     fuse_kstatfs {
-        blocks: space.blocks,
-        bfree: space.blocks_free,
-        bavail: space.blocks_free,
-        files: space.files,
-        ffree: space.files_free,
-        bsize: space.block_size,
+        blocks: statfs.blocks,
+        bfree: statfs.blocks_free,
+        bavail: statfs.blocks_free,
+        files: statfs.files,
+        ffree: statfs.files_free,
+        bsize: statfs.block_size,
         namelen: 255,
-        frsize: space.block_size,
+        frsize: statfs.block_size,
         ..fuse_kstatfs::default()
     }
 }
@@ -113,10 +113,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_packed_as_linux_does() {
+    fn device_numbers_are_encoded_like_linux() {
         for device in [(0, 0), (1, 3), (8, 17), (4095, 1_048_575), (259, 300)] {
-            assert_eq!(unpacked(packed(device)), device);
+            assert_eq!(decode_device(encode_device(device)), device);
         }
-        assert_eq!(packed((8, 17)), 0x811);
+        assert_eq!(encode_device((8, 17)), 0x811);
     }
 }

@@ -1,4 +1,4 @@
-//! What is agreed upon at first: the protocol's version, and who does what.
+//! `FUSE_INIT`: negotiates the protocol version and features.
 
 use base::errno::EPROTO;
 use fuse_abi::linux as abi;
@@ -8,22 +8,22 @@ use super::reply::Reply;
 use super::request::Request;
 use crate::operations::{Errno, Result};
 
-/// The longest write, in bytes; a read is no longer. More than the kernel sends unless its administrator allows it.
-pub const MOST: u32 = 1 << 20;
+/// Maximum size of writes and reads, in bytes. The kernel may have a lower limit (`fs.fuse.max_pages_limit`).
+pub const MAX_WRITE: u32 = 1 << 20;
 
-/// The version of the protocol that brought the last of what is relied on: `FUSE_INIT_EXT` (7.36, Linux 5.17).
-const LEAST_MINOR: u32 = 36;
+/// Minimum minor version: `FUSE_INIT_EXT` (7.36, Linux 5.17).
+const MIN_MINOR: u32 = 36;
 
-/// What the kernel is asked to do, where it can.
+/// Features to enable if the kernel supports them.
 ///
-/// It keeps contents, names, links' targets and directories; it asks for entries with what they stand for, and in
-/// parallel. It checks permissions, lists too, while masks are for the server
-/// to apply, who knows where a directory's list takes their place. Bits that a write takes away are told, not searched
-/// for before each write.
+/// The kernel caches contents, names, link targets and directories. It reads directories with attributes, and in
+/// parallel. It checks permissions including ACLs, but the server applies the umask, as it knows whether a directory
+/// has a default ACL. The kernel says when a write removes privileges, so that they are not looked up before each
+/// write.
 ///
-/// Not `FUSE_ASYNC_DIO`: when an asynchronous write past its cache has ended, the kernel would keep what others have
-/// read of the range meanwhile (Linux 6.18). Without it whoever writes so waits for the answer, and the pages go then.
-const WANTED: u64 = (abi::FUSE_ASYNC_READ
+/// Not `FUSE_ASYNC_DIO`: after an asynchronous direct write the kernel would keep pages of the range that were read
+/// meanwhile (Linux 6.18). Without it the writer waits for the reply, and the pages are invalidated then.
+const FEATURES: u64 = (abi::FUSE_ASYNC_READ
     | abi::FUSE_BIG_WRITES
     | abi::FUSE_EXPORT_SUPPORT
     | abi::FUSE_DONT_MASK
@@ -41,44 +41,44 @@ const WANTED: u64 = (abi::FUSE_ASYNC_READ
     | abi::FUSE_SETXATTR_EXT
     | abi::FUSE_INIT_EXT) as u64;
 
-/// What comes of the kernel's first request.
+/// Result of the negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Agreed {
-    /// It asks again, in this program's version.
-    AsksAgain,
-    /// Requests follow.
-    Yes,
+pub enum Negotiation {
+    /// The kernel sends `FUSE_INIT` again with this version.
+    Retry,
+    /// Other requests follow.
+    Done,
 }
 
-/// Answers the first request. With `writeback` the kernel keeps what is written, too, and writes it when it likes:
-/// small writes cost nothing then, but that there is no space for them shows only when the file is synced or closed.
+/// Replies to `FUSE_INIT`. With `writeback` the kernel caches writes (`FUSE_WRITEBACK_CACHE`): small writes are faster,
+/// but `ENOSPC` is reported only by `fsync` and `close`.
 ///
 /// # Errors
-/// `EPROTO` where the kernel is too old.
-pub fn agree(request: &Request<'_>, writeback: bool, reply: &mut Reply) -> Result<Agreed> {
-    let asked: fuse_init_in = request.body().take()?;
-    let mut answer = fuse_init_out {
+/// `EPROTO` if the kernel is too old.
+pub fn negotiate(request: &Request<'_>, writeback: bool, reply: &mut Reply) -> Result<Negotiation> {
+    let kernel: fuse_init_in = request.body().take()?;
+    let mut init = fuse_init_out {
         major: abi::FUSE_KERNEL_VERSION,
         minor: abi::FUSE_KERNEL_MINOR_VERSION,
         ..fuse_init_out::default()
     };
-    if asked.major > abi::FUSE_KERNEL_VERSION {
-        reply.push(&answer);
-        return Ok(Agreed::AsksAgain);
+    if kernel.major > abi::FUSE_KERNEL_VERSION {
+        reply.push(&init);
+        return Ok(Negotiation::Retry);
     }
-    if asked.major < abi::FUSE_KERNEL_VERSION || asked.minor < LEAST_MINOR {
+    if kernel.major < abi::FUSE_KERNEL_VERSION || kernel.minor < MIN_MINOR {
         return Err(Errno(EPROTO));
     }
-    let offered = u64::from(asked.flags) | u64::from(asked.flags2) << 32;
-    let kept = if writeback { u64::from(abi::FUSE_WRITEBACK_CACHE) } else { 0 };
-    let flags = offered & (WANTED | kept);
-    answer.flags = flags as u32; // its lower half
-    answer.flags2 = (flags >> 32) as u32;
-    answer.max_readahead = asked.max_readahead.max(MOST);
-    (answer.max_background, answer.congestion_threshold) = (64, 48);
-    answer.max_write = MOST;
-    answer.max_pages = (MOST / 4096) as u16; // 256
-    answer.time_gran = 1;
-    reply.push(&answer);
-    Ok(Agreed::Yes)
+    let offered = u64::from(kernel.flags) | u64::from(kernel.flags2) << 32;
+    let cache = if writeback { u64::from(abi::FUSE_WRITEBACK_CACHE) } else { 0 };
+    let flags = offered & (FEATURES | cache);
+    init.flags = flags as u32; // lower half
+    init.flags2 = (flags >> 32) as u32;
+    init.max_readahead = kernel.max_readahead.max(MAX_WRITE);
+    (init.max_background, init.congestion_threshold) = (64, 48);
+    init.max_write = MAX_WRITE;
+    init.max_pages = (MAX_WRITE / 4096) as u16; // 256
+    init.time_gran = 1;
+    reply.push(&init);
+    Ok(Negotiation::Done)
 }

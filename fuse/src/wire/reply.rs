@@ -1,4 +1,4 @@
-//! A reply, put together where it is sent from.
+//! Builds replies in the buffer from which they are sent.
 
 use base::errno::EIO;
 use fuse_abi::linux::fuse_out_header;
@@ -8,78 +8,74 @@ use crate::operations::Errno;
 
 const HEADER: usize = size_of::<fuse_out_header>();
 
-/// Bytes around a reply's contents.
+/// Bytes of a reply in addition to data of a read.
 pub const OVERHEAD: usize = 4096;
 
-/// Memory of a thread's replies, one after the other: that of the header, and of the longest that can follow.
+/// A buffer for the replies of a thread: the header, and the longest possible body.
 #[derive(Debug)]
 pub struct Reply {
     bytes: Box<[u8]>,
-    /// What follows the header so far.
+    /// Length of the body.
     length: usize,
 }
 
 impl Reply {
-    /// With room for so many bytes of contents.
-    pub fn new(most: usize) -> Self {
-        Self { bytes: vec![0; HEADER + OVERHEAD + most].into(), length: 0 }
+    /// A buffer for up to `max_data` bytes of data.
+    pub fn new(max_data: usize) -> Self {
+        Self { bytes: vec![0; HEADER + OVERHEAD + max_data].into(), length: 0 }
     }
 
-    /// Begins another.
+    /// Starts a new reply.
     pub fn clear(&mut self) {
         self.length = 0;
     }
 
-    /// How many bytes it has.
+    /// Length of the body.
     pub fn len(&self) -> usize {
         self.length
     }
 
     /// Appends a structure.
-    pub fn push<T: IntoBytes + Immutable>(&mut self, what: &T) {
-        self.push_bytes(what.as_bytes());
+    pub fn push<T: IntoBytes + Immutable>(&mut self, value: &T) {
+        self.push_bytes(value.as_bytes());
     }
 
-    /// Appends bytes. Where there is no room, which no caller makes happen, the reply is cut off and the kernel refuses
-    /// it.
+    /// Appends bytes. If they do not fit, which is a bug of the caller, they are dropped and the kernel rejects the
+    /// reply.
     pub fn push_bytes(&mut self, bytes: &[u8]) {
-        if let Some(room) = self.room(bytes.len()) {
-            room.copy_from_slice(bytes);
+        if let Some(target) = self.free(bytes.len()) {
+            target.copy_from_slice(bytes);
             self.length += bytes.len();
         }
     }
 
     /// Appends zeros up to a multiple of 8 bytes.
     pub fn pad(&mut self) {
-        let by = self.length.next_multiple_of(8) - self.length;
-        self.push_bytes([0; 8].get(..by).unwrap_or_default());
+        let padding = self.length.next_multiple_of(8) - self.length;
+        self.push_bytes([0; 8].get(..padding).unwrap_or_default());
     }
 
-    /// Lets `fill` write up to `most` bytes behind what is there, and appends as many as it says.
-    pub fn fill<E>(
-        &mut self,
-        most: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
-    ) -> Result<(), E> {
-        let most = most.min(self.bytes.len() - HEADER - self.length);
-        let written = fill(self.room(most).unwrap_or_default())?;
-        self.length += written.min(most);
+    /// Calls `fill` with a buffer of up to `max` bytes, and appends the number of bytes that it returns.
+    pub fn fill<E>(&mut self, max: usize, fill: impl FnOnce(&mut [u8]) -> Result<usize, E>) -> Result<(), E> {
+        let max = max.min(self.bytes.len() - HEADER - self.length);
+        let written = fill(self.free(max).unwrap_or_default())?;
+        self.length += written.min(max);
         Ok(())
     }
 
-    fn room(&mut self, count: usize) -> Option<&mut [u8]> {
+    fn free(&mut self, count: usize) -> Option<&mut [u8]> {
         self.bytes.get_mut(HEADER + self.length..)?.get_mut(..count)
     }
 
-    /// All of it, as the answer to the request of this number.
-    pub fn done(&mut self, unique: u64) -> &[u8] {
+    /// The bytes of the reply to a request.
+    pub fn finish(&mut self, unique: u64) -> &[u8] {
         let length = self.length;
         self.with_header(unique, 0, length)
     }
 
-    /// An error in its place.
+    /// The bytes of an error reply.
     pub fn error(&mut self, unique: u64, errno: Errno) -> &[u8] {
-        // The kernel takes nothing else for an error.
+        // The kernel accepts no other numbers.
         let number = errno.0.get();
         let number = if (1..512).contains(&number) { number } else { EIO.get() };
         self.with_header(unique, -number, 0)
@@ -87,7 +83,7 @@ impl Reply {
 
     fn with_header(&mut self, unique: u64, error: i32, length: usize) -> &[u8] {
         let len = HEADER + length;
-        let header = fuse_out_header { len: len as u32, error, unique }; // at most some MiB
+        let header = fuse_out_header { len: len as u32, error, unique }; // at max some MiB
         if let Some(place) = self.bytes.get_mut(..HEADER) {
             place.copy_from_slice(header.as_bytes());
         }
@@ -100,18 +96,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_left_out() {
+    fn data_that_does_not_fit_is_dropped() {
         let mut reply = Reply::new(0);
         reply.push_bytes(&[1; OVERHEAD]);
         reply.push_bytes(&[2]);
-        assert_eq!(reply.done(7).len(), HEADER + OVERHEAD);
+        assert_eq!(reply.finish(7).len(), HEADER + OVERHEAD);
         reply.clear();
-        reply.fill(usize::MAX, |room| Ok::<_, Errno>(room.len())).unwrap();
+        reply.fill(usize::MAX, |buf| Ok::<_, Errno>(buf.len())).unwrap();
         assert_eq!(reply.len(), OVERHEAD);
     }
 
     #[test]
-    fn an_error_is_one_that_the_kernel_knows() {
+    fn errors_are_valid_for_the_kernel() {
         let mut reply = Reply::new(0);
         let error = |bytes: &[u8]| i32::from_ne_bytes(bytes[4..8].try_into().unwrap());
         assert_eq!(error(reply.error(1, Errno(base::errno::Errno::new(2)))), -2);

@@ -1,10 +1,10 @@
-//! A request, taken apart. What is missing is `EINVAL`.
+//! Parses requests. Incomplete ones give `EINVAL`.
 
 use base::errno::EINVAL;
 use fuse_abi::linux::{fuse_in_header, fuse_opcode};
 use zerocopy::FromBytes;
 
-use crate::operations::{Caller, Errno, Node, Result};
+use crate::operations::{Caller, Errno, NodeId, Result};
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
@@ -14,57 +14,57 @@ pub struct Request<'b> {
 }
 
 impl<'b> Request<'b> {
-    /// Of what was read from the device; `None` where that is no request.
+    /// Parses the bytes that were read from the device; `None` if they are no request.
     pub fn parse(bytes: &'b [u8]) -> Option<Self> {
         let (header, rest) = fuse_in_header::read_from_prefix(bytes).ok()?;
         let body = rest.get(..(header.len as usize).checked_sub(size_of::<fuse_in_header>())?)?;
         Some(Self { header, body })
     }
 
-    /// Tells its reply.
+    /// The id of the request, for its reply.
     pub fn unique(&self) -> u64 {
         self.header.unique
     }
 
-    /// What is asked; `None` where this program does not know it.
+    /// Opcode; `None` if unknown.
     pub fn opcode(&self) -> Option<fuse_opcode> {
         fuse_opcode::try_from(self.header.opcode).ok()
     }
 
-    /// The same as a number.
+    /// Opcode as a number.
     pub fn opcode_number(&self) -> u32 {
         self.header.opcode
     }
 
-    /// The file that is asked about.
-    pub fn node(&self) -> Node {
-        Node(self.header.nodeid)
+    /// Nodeid.
+    pub fn node(&self) -> NodeId {
+        NodeId(self.header.nodeid)
     }
 
-    /// Who asks.
+    /// The calling process.
     pub fn caller(&self) -> Caller {
         Caller { uid: self.header.uid, gid: self.header.gid }
     }
 
-    /// What comes with it.
+    /// The arguments.
     pub fn body(&self) -> Body<'b> {
         Body(self.body)
     }
 }
 
-/// What is left of a request's body.
+/// The rest of a request's body.
 #[derive(Clone, Copy, Debug)]
 pub struct Body<'b>(&'b [u8]);
 
 impl<'b> Body<'b> {
-    /// The structure that comes next.
+    /// Takes a structure.
     pub fn take<T: FromBytes>(&mut self) -> Result<T> {
         let (taken, rest) = T::read_from_prefix(self.0).map_err(|_| Errno(EINVAL))?;
         self.0 = rest;
         Ok(taken)
     }
 
-    /// The name that comes next; its NUL goes with it.
+    /// Takes a name and its NUL.
     pub fn name(&mut self) -> Result<&'b [u8]> {
         let end = self.0.iter().position(|byte| *byte == 0).ok_or(Errno(EINVAL))?;
         let (name, rest) = self.0.split_at(end);
@@ -72,7 +72,7 @@ impl<'b> Body<'b> {
         Ok(name)
     }
 
-    /// So many bytes that come next.
+    /// Takes `count` bytes.
     pub fn bytes(&mut self, count: u32) -> Result<&'b [u8]> {
         let (taken, rest) = self.0.split_at_checked(count as usize).ok_or(Errno(EINVAL))?;
         self.0 = rest;

@@ -1,4 +1,4 @@
-//! Requests that no kernel sends: whatever the bytes are, there is an answer, and the volume stays whole.
+//! Random requests: each one is answered, and the volume stays consistent.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use fuse_abi::linux::{
 use xebec::{NewFile, Options, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::dispatch::{Answer, answer};
-use super::init::{self, MOST};
+use super::dispatch::{Outcome, dispatch};
+use super::init::{self, MAX_WRITE};
+use super::invalidate::invalidated_nodes;
 use super::reply::Reply;
 use super::request::Request;
-use super::stale::stale;
-use crate::operations::Node;
-use crate::{Served, served};
+use crate::operations::NodeId;
+use crate::{VolumeOperations, volume_operations};
 
 #[derive(Default)]
 struct Findings(std::sync::Mutex<Vec<String>>);
@@ -28,7 +28,7 @@ impl check::Observer for Findings {
     }
 }
 
-/// Opcodes that there are, and some beyond.
+/// Known opcodes and some unknown ones.
 const OPCODES: u32 = 60;
 
 fn below(random: &Random, end: u64) -> u64 {
@@ -40,7 +40,7 @@ fn request(header: fuse_in_header, body: &[u8]) -> Vec<u8> {
     [fuse_in_header { len, ..header }.as_bytes(), body].concat()
 }
 
-/// A body of small numbers, names and noise, as often as not of the length that a request has.
+/// A body of small numbers, names and random bytes.
 fn body(random: &Random) -> Vec<u8> {
     let mut body = Vec::new();
     for _ in 0..below(random, 9) {
@@ -55,15 +55,15 @@ fn body(random: &Random) -> Vec<u8> {
 }
 
 #[test]
-fn nonsense_is_answered_and_changes_nothing_for_the_worse() {
+fn random_requests_are_answered_and_do_no_damage() {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     mkfs::format(&*device, &mkfs::Options::default()).unwrap();
     let volume = Volume::open(device.clone(), Options::default()).unwrap();
     let file = volume.create(volume.root(), b"name", &NewFile::regular()).unwrap();
     let dir = volume.create(volume.root(), b"dir", &NewFile::directory()).unwrap();
-    let served = Served::new(&volume, served::Options::default());
+    let operations = VolumeOperations::new(&volume, volume_operations::Options::default());
     let random = &Random::seeded(11);
-    let mut reply = Reply::new(MOST as usize);
+    let mut reply = Reply::new(MAX_WRITE as usize);
     for _ in 0..60_000 {
         let nodes = [1, file.0, dir.0, 0, u64::MAX, below(random, 200)];
         let header = fuse_in_header {
@@ -75,16 +75,16 @@ fn nonsense_is_answered_and_changes_nothing_for_the_worse() {
         let bytes = request(header, &body(random));
         let request = Request::parse(&bytes).unwrap();
         reply.clear();
-        let sent = match answer(&served, &request, &mut reply) {
-            Ok(Answer::Reply | Answer::Outdating) => reply.done(request.unique()),
-            Ok(Answer::None | Answer::End) => continue,
+        let sent = match dispatch(&operations, &request, &mut reply) {
+            Ok(Outcome::Reply | Outcome::ReplyAndInvalidate) => reply.finish(request.unique()),
+            Ok(Outcome::NoReply | Outcome::Destroy) => continue,
             Err(error) => reply.error(request.unique(), error),
         };
         let (head, _) = fuse_out_header::read_from_prefix(sent).unwrap();
         assert_eq!((head.len as usize, head.unique), (sent.len(), 7), "{header:?}");
         assert!((-511..=0).contains(&head.error), "{header:?}: {head:?}");
     }
-    drop(served);
+    drop(operations);
     volume.unmount().unwrap();
     let findings = Findings::default();
     check::check(&*device, &check::Options::default(), &findings).unwrap();
@@ -92,35 +92,39 @@ fn nonsense_is_answered_and_changes_nothing_for_the_worse() {
 }
 
 #[test]
-fn what_is_no_request_is_none() {
+fn random_bytes_do_not_panic() {
     let random = Random::seeded(12);
     for length in 0..80 {
         let bytes: Vec<u8> = (0..length).map(|_| random.next_u64() as u8).collect();
         if let Some(request) = Request::parse(&bytes) {
             let mut reply = Reply::new(0);
-            let _ = init::agree(&request, false, &mut reply);
+            let _ = init::negotiate(&request, false, &mut reply);
         }
     }
 }
 
 #[test]
-fn what_a_change_makes_old_is_told() {
-    let told = |opcode: fuse_opcode, body: &[u8]| {
+fn changes_invalidate_attributes() {
+    let invalidated = |opcode: fuse_opcode, body: &[u8]| {
         let header = fuse_in_header { opcode: opcode as u32, nodeid: 7, ..fuse_in_header::default() };
         let bytes = request(header, body);
-        let nodes = stale(&Request::parse(&bytes).unwrap());
-        nodes.into_iter().flatten().map(|Node(number)| number).collect::<Vec<_>>()
+        let nodes = invalidated_nodes(&Request::parse(&bytes).unwrap());
+        nodes.into_iter().flatten().map(|NodeId(number)| number).collect::<Vec<_>>()
     };
-    assert_eq!(told(fuse_opcode::FUSE_UNLINK, b"name\0"), [7], "the directory");
+    assert_eq!(invalidated(fuse_opcode::FUSE_UNLINK, b"name\0"), [7], "the directory");
     let rename = |newdir| [fuse_rename_in { newdir }.as_bytes(), b"from\0to\0"].concat();
-    assert_eq!(told(fuse_opcode::FUSE_RENAME, &rename(9)), [7, 9], "both directories");
-    assert_eq!(told(fuse_opcode::FUSE_RENAME, &rename(7)), [7], "one directory");
+    assert_eq!(invalidated(fuse_opcode::FUSE_RENAME, &rename(9)), [7, 9], "both directories");
+    assert_eq!(invalidated(fuse_opcode::FUSE_RENAME, &rename(7)), [7], "one directory");
     let rename = fuse_rename2_in { newdir: 9, ..fuse_rename2_in::default() };
-    assert_eq!(told(fuse_opcode::FUSE_RENAME2, rename.as_bytes()), [7, 9], "both directories");
+    assert_eq!(invalidated(fuse_opcode::FUSE_RENAME2, rename.as_bytes()), [7, 9], "both directories");
     let link = fuse_link_in { oldnodeid: 9 };
-    assert_eq!(told(fuse_opcode::FUSE_LINK, link.as_bytes()), [7, 9], "the directory and the file");
+    assert_eq!(invalidated(fuse_opcode::FUSE_LINK, link.as_bytes()), [7, 9], "the directory and the file");
     let write = |write_flags| fuse_write_in { write_flags, ..fuse_write_in::default() };
-    assert_eq!(told(fuse_opcode::FUSE_WRITE, write(FUSE_WRITE_CACHE).as_bytes()), [7], "of a page");
-    assert_eq!(told(fuse_opcode::FUSE_WRITE, write(0).as_bytes()), [], "of a call");
-    assert_eq!(told(fuse_opcode::FUSE_LOOKUP, b"name\0"), [], "nothing changes");
+    assert_eq!(
+        invalidated(fuse_opcode::FUSE_WRITE, write(FUSE_WRITE_CACHE).as_bytes()),
+        [7],
+        "writeback of a page"
+    );
+    assert_eq!(invalidated(fuse_opcode::FUSE_WRITE, write(0).as_bytes()), [], "a write call");
+    assert_eq!(invalidated(fuse_opcode::FUSE_LOOKUP, b"name\0"), [], "nothing changes");
 }

@@ -1,7 +1,7 @@
 //! A target for mount options, on the command line and in `/etc/fstab`.
 
-use fuse::options::{Wish, Wishes, parse};
-use fuse::served::owners::{Permutation, To};
+use fuse::options::{MountOption, MountOptions, parse};
+use fuse::volume_operations::idmap::{IdMap, MapTo};
 
 /// Seeds.
 pub const SEEDS: [&str; 6] = [
@@ -20,32 +20,32 @@ const EDGES: [u32; 8] = [0, 1, 2, 999, 1000, 65_534, 1 << 31, u32::MAX - 1];
 /// one.
 pub fn mount_options(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    let wishes: Vec<Wish> = text.split(',').filter_map(|option| parse(option).ok()).collect();
-    for wish in &wishes {
-        let written = wish.to_string();
-        assert_eq!(parse(&written).as_ref(), Ok(wish), "{written:?}");
+    let options: Vec<MountOption> = text.split(',').filter_map(|option| parse(option).ok()).collect();
+    for option in &options {
+        let written = option.to_string();
+        assert_eq!(parse(&written).as_ref(), Ok(option), "{written:?}");
     }
-    let Ok(all) = Wishes::new(&wishes) else { return };
-    for owners in [&all.owners.users, &all.owners.groups] {
-        expect_one_to_one(owners);
+    let Ok(all) = MountOptions::new(&options) else { return };
+    for map in [&all.id_maps.users, &all.id_maps.groups] {
+        expect_one_to_one(map);
     }
-    assert!(all.owners.is_empty() || all.mount.no_suid || wishes.contains(&Wish::Suid(true)));
+    assert!(all.id_maps.is_empty() || all.mount.no_suid || options.contains(&MountOption::Suid(true)));
 }
 
 /// Checks that each ID maps to another one and back.
-fn expect_one_to_one(owners: &Permutation) {
+fn expect_one_to_one(map: &IdMap) {
     let mut numbers = EDGES.to_vec();
-    for range in owners.ranges() {
-        for first in [range.volume, range.machine] {
+    for range in map.ranges() {
+        for first in [range.volume, range.host] {
             let last = first + (range.count - 1);
             let around = [first.wrapping_sub(1), first, first + range.count / 2, last, last + 1];
             numbers.extend(around.into_iter().filter(|number| *number != u32::MAX));
         }
     }
     for number in numbers {
-        for (to, back) in [(To::Machine, To::Volume), (To::Volume, To::Machine)] {
-            let mapped = owners.map(number, to);
-            assert_eq!(owners.map(mapped, back), number, "{number} is {mapped} on the other side");
+        for (to, back) in [(MapTo::Host, MapTo::Volume), (MapTo::Volume, MapTo::Host)] {
+            let mapped = map.map(number, to);
+            assert_eq!(map.map(mapped, back), number, "{number} is {mapped} on the other side");
             assert_ne!(mapped, u32::MAX, "{number} is mapped to no ID");
         }
     }

@@ -18,12 +18,12 @@ use anyhow::{Context as _, Result};
 use base::errno::{EINVAL, EIO, ENOENT};
 use base::time::Time;
 use clap::Args;
-use fuse::counts::Counts;
-use fuse::mount::Wanted;
+use fuse::mount::MountConfig;
 use fuse::operations::{
-    Attributes, Changes, Errno, Found, Node, Open, Opened, Operations, ROOT, Result as Answer, Space,
-    WriteHow,
+    Attributes, Entry, Errno, FileHandle, NodeId, Opened, Operations, ROOT, Result as Answer, SetAttributes,
+    StatFs,
 };
+use fuse::statistics::RequestStatistics;
 
 /// Arguments of `faulty`.
 #[derive(Args)]
@@ -34,8 +34,8 @@ pub struct Options {
     directory: PathBuf,
 }
 
-const IMAGE: Node = Node(2);
-const SWITCH: Node = Node(3);
+const IMAGE: NodeId = NodeId(2);
+const SWITCH: NodeId = NodeId(3);
 const THREADS: usize = 4;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -85,15 +85,15 @@ struct Faulty {
 pub fn run(options: &Options) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(&options.file);
     let file = file.with_context(|| options.file.display().to_string())?;
-    let wanted = Wanted {
+    let wanted = MountConfig {
         source: "faulty".into(),
         directory: options.directory.canonicalize()?,
         allow_other: true,
-        ..Wanted::default()
+        ..MountConfig::default()
     };
     let session = fuse::Session::begin(fuse::mount::mount(&wanted)?, false)?;
     let faulty = Faulty { file, faults: Mutex::default() };
-    Ok(session.serve(&faulty, &Counts::new(THREADS))?)
+    Ok(session.serve(&faulty, &RequestStatistics::new(THREADS))?)
 }
 
 impl Faulty {
@@ -105,8 +105,8 @@ impl Faulty {
         if fails { Err(Errno(EIO)) } else { Ok(()) }
     }
 
-    fn found(&self, node: Node) -> Answer<Found> {
-        Ok(Found { node, generation: 1, attributes: self.attributes(node)? })
+    fn found(&self, node: NodeId) -> Answer<Entry> {
+        Ok(Entry { node, generation: 1, attributes: self.getattr(node)? })
     }
 }
 
@@ -115,7 +115,7 @@ fn host(error: &std::io::Error) -> Errno {
 }
 
 impl Operations for Faulty {
-    fn lookup(&self, _dir: Node, name: &[u8]) -> Answer<Found> {
+    fn lookup(&self, _dir: NodeId, name: &[u8]) -> Answer<Entry> {
         match name {
             b"image" => self.found(IMAGE),
             b"switch" => self.found(SWITCH),
@@ -124,7 +124,7 @@ impl Operations for Faulty {
         }
     }
 
-    fn attributes(&self, node: Node) -> Answer<Attributes> {
+    fn getattr(&self, node: NodeId) -> Answer<Attributes> {
         let stat = self.file.metadata().map_err(|error| host(&error))?;
         let time = Time { seconds: stat.mtime(), nanos: stat.mtime_nsec() as u32 };
         let mode = if node == ROOT { 0o040_755 } else { 0o100_644 };
@@ -147,19 +147,19 @@ impl Operations for Faulty {
         })
     }
 
-    fn change(&self, node: Node, changes: &Changes) -> Answer<Attributes> {
+    fn setattr(&self, node: NodeId, changes: &SetAttributes) -> Answer<Attributes> {
         if let Some(size) = changes.size.filter(|_| node == IMAGE) {
             self.file.set_len(size).map_err(|error| host(&error))?;
         }
-        self.attributes(node)
+        self.getattr(node)
     }
 
-    fn open(&self, node: Node, _flags: i32) -> Answer<Opened> {
-        Ok(Open(node.0).into())
+    fn open(&self, node: NodeId, _flags: i32) -> Answer<Opened> {
+        Ok(FileHandle(node.0).into())
     }
 
-    fn read(&self, open: Open, offset: u64, buf: &mut [u8]) -> Answer<usize> {
-        if open.0 != IMAGE.0 {
+    fn read(&self, handle: FileHandle, offset: u64, buf: &mut [u8]) -> Answer<usize> {
+        if handle.0 != IMAGE.0 {
             return Ok(0);
         }
         let faults = self.faults();
@@ -167,8 +167,8 @@ impl Operations for Faulty {
         self.file.read_at(buf, offset).map_err(|error| host(&error))
     }
 
-    fn write(&self, open: Open, offset: u64, data: &[u8], how: WriteHow) -> Answer<usize> {
-        if open.0 != IMAGE.0 {
+    fn write(&self, handle: FileHandle, offset: u64, data: &[u8], dsync: bool) -> Answer<usize> {
+        if handle.0 != IMAGE.0 {
             let faults = Faults::parse(data).ok_or(Errno(EINVAL))?;
             *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
             return Ok(data.len());
@@ -176,18 +176,18 @@ impl Operations for Faulty {
         let faults = self.faults();
         Self::fail_if(faults.writes && faults.overlaps(offset, data.len()))?;
         let written = self.file.write_at(data, offset).map_err(|error| host(&error))?;
-        if how.stable {
-            self.sync_file(open)?;
+        if dsync {
+            self.fsync(handle)?;
         }
         Ok(written)
     }
 
-    fn sync_file(&self, _open: Open) -> Answer<()> {
+    fn fsync(&self, _handle: FileHandle) -> Answer<()> {
         Self::fail_if(self.faults().syncs)?;
         self.file.sync_all().map_err(|error| host(&error))
     }
 
-    fn space(&self) -> Answer<Space> {
-        Ok(Space { block_size: 4096, blocks: 0, blocks_free: 0, files: 0, files_free: 0 })
+    fn statfs(&self) -> Answer<StatFs> {
+        Ok(StatFs { block_size: 4096, blocks: 0, blocks_free: 0, files: 0, files_free: 0 })
     }
 }

@@ -20,7 +20,7 @@ pub fn grow(directory: &Path, size: Size, global: &Global) -> anyhow::Result<u8>
     let block = before.block_size;
     let wanted = size.of(before.bytes, before.device_bytes.max(before.bytes));
     let blocks = (wanted / u64::from(block)).to_string();
-    let name = std::str::from_utf8(fuse::served::GROW).context("the attribute's name")?;
+    let name = std::str::from_utf8(fuse::volume_operations::GROW).context("the attribute's name")?;
     let requested = rustix::fs::setxattr(directory, name, blocks.as_bytes(), XattrFlags::empty());
     requested.map_err(|error| refused(error, wanted, &before))?;
     let after = now(directory)?;

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Parser as _;
-use fuse::mount::Wanted;
+use fuse::mount::MountConfig;
 use rustix::fs::StatVfsMountFlags;
 
 use crate::args::Cli;
 use crate::output;
-use fuse::options::{self, Wishes};
+use fuse::options::{self, MountOptions};
 
 /// Names of the helper program.
 const NAMES: [&str; 2] = ["mount.xebec", "mount.fuse.xebec"];
@@ -48,12 +48,12 @@ fn translated(program: &OsStr, rest: &[OsString]) -> Vec<OsString> {
 
 /// Options of a remount that the kernel handles; `None` if it is not a remount. Options of the server cannot be
 /// changed.
-fn remounted(arguments: &[OsString]) -> Option<Wanted> {
+fn remounted(arguments: &[OsString]) -> Option<MountConfig> {
     let [_, _, _image, directory, rest @ ..] = arguments else { return None };
     let given: Vec<_> =
         rest.iter().filter_map(|text| text.to_str()).flat_map(|text| text.split(',')).collect();
     let wishes: Vec<_> = given.iter().filter_map(|text| options::parse(text).ok()).collect();
-    let mut wanted = Wanted { directory: directory.into(), ..Wishes::new(&wishes).ok()?.mount };
+    let mut wanted = MountConfig { directory: directory.into(), ..MountOptions::new(&wishes).ok()?.mount };
     // Restrictions may be implied (`idmap` implies nosuid): only their own option lifts them.
     let now = rustix::fs::statvfs(&wanted.directory).map(|mount| mount.f_flag);
     let has = |flag| now.is_ok_and(|flags| flags.contains(flag));

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use fuse::counts::BOUNDS;
+use fuse::statistics::LATENCY_BUCKETS;
 
 use super::status::{Document, Operation};
 
@@ -61,7 +61,7 @@ fn operations(text: &mut String, all: &[Operation]) {
     head(text, TIMES, "histogram", "Duration of FUSE requests, from request to reply.");
     for Operation { name, nanoseconds, classes, .. } in all {
         let mut below = 0;
-        for (bound, class) in BOUNDS.iter().zip(classes) {
+        for (bound, class) in LATENCY_BUCKETS.iter().zip(classes) {
             below += class;
             let bound = *bound as f64 / 1e9;
             line(text, format_args!("{TIMES}_bucket{{operation=\"{name}\",le=\"{bound}\"}} {below}"));

@@ -25,7 +25,7 @@ use clap::Args;
 
 use crate::args::Global;
 use crate::commands::mkfs::wrong;
-use fuse::options::{self, Wishes};
+use fuse::options::{self, MountOptions};
 
 /// Arguments of `mount`.
 #[derive(Clone, Debug, Args)]
@@ -64,7 +64,7 @@ pub struct Arguments {
     pub directory: PathBuf,
     /// Mount options, as in mount(8).
     #[arg(short, long, value_name = "OPTIONS", value_delimiter = ',', value_parser = options::parse)]
-    pub options: Vec<options::Wish>,
+    pub options: Vec<options::MountOption>,
     /// Do not run in the background.
     #[arg(short, long)]
     pub foreground: bool,
@@ -75,6 +75,6 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     if !arguments.foreground && !background::is_it() {
         return background::start();
     }
-    let wishes = Wishes::new(&arguments.options).map_err(wrong)?;
+    let wishes = MountOptions::new(&arguments.options).map_err(wrong)?;
     serve::serve(arguments, &wishes, global)
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 use block::{Device, MountMark};
 use format::inode::FileType;
-use fuse::counts::Counts;
-use fuse::mount::{Mounted, Wanted};
-use fuse::served::Options;
-use fuse::{Served, Session};
+use fuse::mount::{MountConfig, Mounted};
+use fuse::statistics::RequestStatistics;
+use fuse::volume_operations::Options;
+use fuse::{Session, VolumeOperations};
 use xebec::{Cookie, SetMetadata, Volume};
 
 use super::http::Endpoint;
@@ -20,13 +20,13 @@ use crate::args::Global;
 use crate::commands::edit::unmount;
 use crate::open::{self, ForChanges, Writable};
 use crate::output::{Messages, exit_code};
-use fuse::options::Wishes;
+use fuse::options::MountOptions;
 
 /// Minimum number of threads: one that waits for the device must not block the others.
 const LEAST_THREADS: usize = 4;
 
 /// Serves the volume until it is unmounted.
-pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow::Result<u8> {
+pub fn serve(arguments: &Arguments, wishes: &MountOptions, global: &Global) -> anyhow::Result<u8> {
     let directory = arguments
         .directory
         .canonicalize()
@@ -49,7 +49,7 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
     let ready = expect_root(&opened.volume);
     let served = ready.and_then(|()| SignalHandler::new()).and_then(|ending| {
         let (session, mounted) = mount(&wanted, &opened, wishes, &image, &mut mark)?;
-        let counts = Counts::new(threads);
+        let counts = RequestStatistics::new(threads);
         let serving = Serving { opened: &opened, wanted: &wanted, mounted, wishes, counts };
         serving.run(&session, ending, metrics.as_ref())
     });
@@ -61,9 +61,9 @@ pub fn serve(arguments: &Arguments, wishes: &Wishes, global: &Global) -> anyhow:
 
 /// Mounts, marks the image as mounted, and notifies the waiting parent.
 fn mount(
-    wanted: &Wanted,
+    wanted: &MountConfig,
     opened: &Opened,
-    wishes: &Wishes,
+    wishes: &MountOptions,
     image: &Path,
     mark: &mut Option<MountMark>,
 ) -> anyhow::Result<(Session, Mounted)> {
@@ -75,7 +75,7 @@ fn mount(
     }
     let begun = Session::begin(device, wishes.writeback).map_err(anyhow::Error::from);
     // For root alone, and nothing that others would miss.
-    let _ = mounted.read_ahead();
+    let _ = mounted.set_read_ahead();
     let begun = begun.and_then(|session| {
         // Before the first request, and not if mounting failed.
         if let Err(error) = give_to_user(opened, wishes) {
@@ -104,9 +104,9 @@ fn expect_root(volume: &Volume) -> anyhow::Result<()> {
 
 /// The root directory of a new volume belongs to root, and an unprivileged user could not write to it. In a volume
 /// without files, its owner becomes the mounting user, unless `idmap` is given.
-fn give_to_user(opened: &Opened, wishes: &Wishes) -> anyhow::Result<()> {
+fn give_to_user(opened: &Opened, wishes: &MountOptions) -> anyhow::Result<()> {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    if uid.is_root() || wishes.mount.read_only || !wishes.owners.is_empty() {
+    if uid.is_root() || wishes.mount.read_only || !wishes.id_maps.is_empty() {
         return Ok(());
     }
     let volume = &opened.volume;
@@ -132,10 +132,10 @@ fn give_to_user(opened: &Opened, wishes: &Wishes) -> anyhow::Result<()> {
 /// The server of a mount.
 struct Serving<'s> {
     opened: &'s Opened,
-    wanted: &'s Wanted,
+    wanted: &'s MountConfig,
     mounted: Mounted,
-    wishes: &'s Wishes,
-    counts: Counts,
+    wishes: &'s MountOptions,
+    counts: RequestStatistics,
 }
 
 impl Serving<'_> {
@@ -154,11 +154,11 @@ impl Serving<'_> {
         let numbers = || numbers::text(&status::document(&sources));
         let served = std::thread::scope(|scope| {
             let (no_atime, read_only) = (wanted.no_atime, wanted.read_only);
-            let options = Options { owners: wishes.owners.clone(), no_atime, read_only };
+            let options = Options { id_maps: wishes.id_maps.clone(), no_atime, read_only };
             let signals = std::thread::Builder::new().name("xebec-signals".into());
             let begun = signals.spawn_scoped(scope, || ending.wait(mounted, volume, messages));
             let begun = begun.and_then(|_| metrics.map_or(Ok(()), |metrics| metrics.serve(scope, &numbers)));
-            let served = Served::new(volume, options).telling(&tell);
+            let served = VolumeOperations::new(volume, options).with_status(&tell);
             let served = begun.and_then(|()| session.serve(&served, counts));
             stop.close();
             if let Some(metrics) = metrics {
@@ -181,7 +181,7 @@ struct Opened {
     messages: Messages,
 }
 
-fn open_volume(image: &Path, wishes: &Wishes, global: &Global) -> anyhow::Result<Opened> {
+fn open_volume(image: &Path, wishes: &MountOptions, global: &Global) -> anyhow::Result<Opened> {
     let global = Global {
         partition: wishes.partition.or(global.partition),
         offset: wishes.offset.or(global.offset),

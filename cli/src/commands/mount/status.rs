@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use block::Device;
 use clap::Args;
-use fuse::counts::{BOUNDS, Counts};
+use fuse::statistics::{LATENCY_BUCKETS, RequestStatistics};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use xebec::Volume;
@@ -95,7 +95,7 @@ pub struct Log {
 /// Sources of the statistics.
 pub struct Sources<'v> {
     pub volume: &'v Volume,
-    pub counts: &'v Counts,
+    pub counts: &'v RequestStatistics,
     /// Device of the volume; `None` if changes stay in memory.
     pub device: Option<&'v dyn Device>,
     pub metrics: Option<SocketAddr>,
@@ -110,12 +110,12 @@ pub fn text(sources: &Sources<'_>) -> String {
 pub fn document(sources: &Sources<'_>) -> Document {
     let Sources { volume, counts, device, metrics } = sources;
     let now = volume.statistics();
-    let operations = counts.all().into_iter().map(|counted| Operation {
+    let operations = counts.summary().into_iter().map(|counted| Operation {
         name: counted.name,
         count: counted.operations,
         failed: counted.failed,
         nanoseconds: counted.nanoseconds,
-        classes: counted.classes,
+        classes: counted.buckets,
     });
     let block = u64::from(now.block_size);
     let bytes = now.blocks * block;
@@ -164,7 +164,7 @@ pub fn process(directory: &Path) -> anyhow::Result<Pid> {
 /// Reads the statistics of a mount: the JSON document, and parsed.
 pub fn ask(directory: &Path) -> anyhow::Result<(Vec<u8>, Document)> {
     let mut text = vec![0; 64 << 10];
-    let name = std::str::from_utf8(fuse::served::STATUS).context("the attribute's name")?;
+    let name = std::str::from_utf8(fuse::volume_operations::STATUS).context("the attribute's name")?;
     let length = rustix::fs::getxattr(directory, name, &mut text)
         .map_err(|_| anyhow!("not a mount of xebec (findmnt lists mounts)"))?;
     text.truncate(length);
@@ -214,13 +214,13 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 /// The 99th percentile.
 fn most(operation: &Operation) -> String {
     let mut left = operation.count - operation.count / 100;
-    for (count, bound) in operation.classes.iter().zip(BOUNDS) {
+    for (count, bound) in operation.classes.iter().zip(LATENCY_BUCKETS) {
         if *count >= left {
             return format!("<{}", time(bound));
         }
         left -= count;
     }
-    BOUNDS.last().map_or_else(String::new, |bound| format!(">{}", time(*bound)))
+    LATENCY_BUCKETS.last().map_or_else(String::new, |bound| format!(">{}", time(*bound)))
 }
 
 fn time(nanoseconds: u64) -> String {

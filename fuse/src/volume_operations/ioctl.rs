@@ -1,5 +1,5 @@
-//! `ioctl`: flags, hints and projects (`ioctl_iflags(2)`, `ioctl_xfs_fsgetxattr(2)`), trimming (`FITRIM`) and growing
-//! (`XFS_IOC_FSGROWFSDATA`).
+//! `ioctl`: flags, extent size hints and project ids (`ioctl_iflags(2)`, `ioctl_xfs_fsgetxattr(2)`), trimming
+//! (`FITRIM`) and growing (`XFS_IOC_FSGROWFSDATA`).
 
 use base::Ino;
 use base::errno::{EINVAL, ENOTTY, EOPNOTSUPP, EPERM};
@@ -7,7 +7,7 @@ use format::inode::flags;
 use xebec::Settings;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Served;
+use super::VolumeOperations;
 use crate::operations::{Caller, EROFS, Errno, Result};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -17,7 +17,7 @@ const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const FITRIM: u32 = 0xc018_5879;
 const XFS_IOC_FSGROWFSDATA: u32 = 0x4010_586e;
 
-/// Flags of `chattr`, each beside an inode's.
+/// Flags of `chattr(1)` and the corresponding inode flags.
 const FLAGS: [(u32, u16); 5] = [
     (0x08, flags::SYNC),
     (0x10, flags::IMMUTABLE),
@@ -26,7 +26,7 @@ const FLAGS: [(u32, u16); 5] = [
     (0x80, flags::NOATIME),
 ];
 
-/// Linux's `struct fsxattr`.
+/// `struct fsxattr`.
 #[derive(FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct FsXattr {
@@ -38,13 +38,13 @@ struct FsXattr {
     pad: [u8; 8],
 }
 
-/// Linux's `struct fstrim_range`.
+/// `struct fstrim_range`.
 #[derive(FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct TrimRange {
     start: u64,
     length: u64,
-    least: u64,
+    min_length: u64,
 }
 
 /// `struct xfs_growfs_data`.
@@ -52,7 +52,7 @@ struct TrimRange {
 #[repr(C)]
 struct GrowData {
     blocks: u64,
-    /// Percentage of space that inodes may take, which is not changed.
+    /// Maximum percentage of space for inodes; ignored.
     inodes: u32,
     pad: u32,
 }
@@ -61,9 +61,9 @@ fn parse<T: FromBytes>(bytes: &[u8]) -> Result<T> {
     T::read_from_prefix(bytes).map(|(parsed, _)| parsed).map_err(|_| Errno(EINVAL))
 }
 
-impl Served<'_> {
-    /// See [`Operations::control`](crate::Operations::control). Whether flags may be set, the kernel has checked.
-    pub(super) fn answer_control(
+impl VolumeOperations<'_> {
+    /// See [`Operations::ioctl`](crate::Operations::ioctl). The kernel has checked the permission to set flags.
+    pub(super) fn do_ioctl(
         &self,
         caller: Caller,
         ino: Ino,
@@ -116,31 +116,33 @@ impl Served<'_> {
         Ok(Vec::new())
     }
 
-    /// Gives free space back to the medium, for who serves the volume, and root: all of it, where the range is one that
-    /// Linux takes.
+    /// Discards free space, for root and the user who runs the server. Validates the range like Linux, but trims all
+    /// space.
     fn trim(&self, caller: Caller, range: &TrimRange) -> Result<Vec<u8>> {
-        master(caller)?;
-        let TrimRange { start, length, least } = *range;
+        check_privileged(caller)?;
+        let TrimRange { start, length, min_length } = *range;
         let geometry = self.volume.geometry();
         let bytes = |blocks: u64| blocks << geometry.block_log;
-        if start >= bytes(geometry.blocks()) || length < bytes(1) || least > bytes(geometry.ag_blocks.into())
+        if start >= bytes(geometry.blocks())
+            || length < bytes(1)
+            || min_length > bytes(geometry.ag_blocks.into())
         {
             return Err(Errno(EINVAL));
         }
-        let trimmed = self.volume.trim(least)?;
-        Ok(TrimRange { start, length: trimmed.free_bytes, least }.as_bytes().to_vec())
+        let trimmed = self.volume.trim(min_length)?;
+        Ok(TrimRange { start, length: trimmed.free_bytes, min_length }.as_bytes().to_vec())
     }
 
-    /// Makes the volume larger, for the same.
+    /// Grows the volume, for the same users.
     pub(super) fn grow(&self, caller: Caller, blocks: u64) -> Result<()> {
-        master(caller)?;
+        check_privileged(caller)?;
         self.volume.grow(blocks)?;
         Ok(())
     }
 }
 
-/// Who serves the volume, and root, may do more than any user of it.
-fn master(caller: Caller) -> Result<()> {
+/// Allows privileged operations for root and the user who runs the server.
+fn check_privileged(caller: Caller) -> Result<()> {
     match caller.uid {
         0 => Ok(()),
         uid if uid == rustix::process::geteuid().as_raw() => Ok(()),
@@ -148,8 +150,8 @@ fn master(caller: Caller) -> Result<()> {
     }
 }
 
-/// A number of blocks, in decimal.
-pub(super) fn blocks_of(text: &[u8]) -> Result<u64> {
+/// Parses a number of blocks in decimal.
+pub(super) fn parse_blocks(text: &[u8]) -> Result<u64> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     number.ok_or(Errno(EINVAL))
 }

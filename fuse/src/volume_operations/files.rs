@@ -1,4 +1,4 @@
-//! Contents.
+//! Contents of files.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,8 +7,8 @@ use base::Ino;
 use base::errno::{EBADF, EINVAL, ENXIO, EOPNOTSUPP};
 use xebec::{File, OpenOptions};
 
-use super::Served;
-use crate::operations::{Errno, Open, Opened, Range, Result, Seek, WriteHow};
+use super::VolumeOperations;
+use crate::operations::{ByteRange, Errno, FileHandle, Opened, Result, Seek};
 
 /// Flags of `open`.
 const O_ACCMODE: i32 = 3;
@@ -23,45 +23,51 @@ const ZERO_RANGE: u32 = 0x10;
 const INSERT_RANGE: u32 = 0x20;
 const UNSHARE_RANGE: u32 = 0x40;
 
-/// Bytes that are copied at once where blocks cannot be shared.
-const COPIED_AT_ONCE: u64 = 1 << 20;
+/// Buffer size for copies without shared blocks.
+const COPY_BUFFER: u64 = 1 << 20;
 
-impl<'v> Served<'v> {
-    /// Opens a regular file. The kernel cuts it off by a request of its own where that is asked for. Whoever opened it
-    /// for writing alone reads, too: the kernel needs what stands around bytes that it keeps.
+impl<'v> VolumeOperations<'v> {
+    /// Opens a regular file. For `O_TRUNC` the kernel sends a separate request. A file that is opened only for writing
+    /// can be read, too: the kernel reads the rest of partially written pages.
     ///
-    /// A file that may only be appended to is written at the end that the kernel knows. Its page cache is not used: a
-    /// page of it has bytes before the end, too, and a mapped page may have changed any of them.
+    /// An append-only file is written at the end that the kernel knows, without the page cache: a page also contains
+    /// bytes before the end, which may have been changed through `mmap`.
     pub(super) fn open_file(&self, ino: Ino, flags: i32) -> Result<Opened> {
         let writes = flags & O_ACCMODE != O_RDONLY;
         let append = writes && flags & O_APPEND != 0;
-        let mut how = OpenOptions::new();
-        how.read(true).write(writes);
-        let (file, direct) = match how.clone().open_ino(self.volume, ino) {
-            Err(_) if append => (how.append(true).keep_offsets(true).open_ino(self.volume, ino)?, true),
+        let mut options = OpenOptions::new();
+        options.read(true).write(writes);
+        let (file, direct_io) = match options.clone().open_ino(self.volume, ino) {
+            Err(_) if append => (options.append(true).keep_offsets(true).open_ino(self.volume, ino)?, true),
             opened => (opened?, false),
         };
-        let open = self.next.fetch_add(1, Relaxed);
-        let _ = self.files.insert_sync(open, Arc::new(file)); // no number is given twice
-        Ok(Opened { open: Open(open), direct })
+        let handle = self.next_handle.fetch_add(1, Relaxed);
+        let _ = self.files.insert_sync(handle, Arc::new(file)); // handles are unique
+        Ok(Opened { handle: FileHandle(handle), direct_io })
     }
 
-    pub(super) fn file(&self, open: Open) -> Result<Arc<File<'v>>> {
-        self.files.read_sync(&open.0, |_, file| Arc::clone(file)).ok_or(Errno(EBADF))
+    pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<File<'v>>> {
+        self.files.read_sync(&handle.0, |_, file| Arc::clone(file)).ok_or(Errno(EBADF))
     }
 
-    pub(super) fn write_file(&self, open: Open, offset: u64, data: &[u8], how: WriteHow) -> Result<usize> {
-        let file = self.file(open)?;
+    pub(super) fn write_file(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        dsync: bool,
+    ) -> Result<usize> {
+        let file = self.file(handle)?;
         let written = file.write_at(data, offset)?;
-        if how.stable {
+        if dsync {
             file.sync_data()?;
         }
         Ok(written)
     }
 
-    pub(super) fn allocate_range(&self, open: Open, range: Range, mode: u32) -> Result<()> {
-        let file = self.file(open)?;
-        let Range { offset, length } = range;
+    pub(super) fn allocate_range(&self, handle: FileHandle, range: ByteRange, mode: u32) -> Result<()> {
+        let file = self.file(handle)?;
+        let ByteRange { offset, length } = range;
         let keep_size = mode & KEEP_SIZE != 0;
         match mode & !KEEP_SIZE {
             0 => file.allocate(offset, length, keep_size)?,
@@ -75,17 +81,22 @@ impl<'v> Served<'v> {
         Ok(())
     }
 
-    pub(super) fn seek_in(&self, open: Open, offset: u64, what: Seek) -> Result<u64> {
-        let file = self.file(open)?;
-        let place = match what {
+    pub(super) fn seek_data_or_hole(&self, handle: FileHandle, offset: u64, target: Seek) -> Result<u64> {
+        let file = self.file(handle)?;
+        let found = match target {
             Seek::Data => file.seek_data(offset)?,
             Seek::Hole => file.seek_hole(offset)?,
         };
-        place.ok_or(Errno(ENXIO))
+        found.ok_or(Errno(ENXIO))
     }
 
-    /// Copies by sharing blocks where both ranges begin at blocks, and by way of memory what is left.
-    pub(super) fn copy_range(&self, from: (Open, u64), to: (Open, u64), length: u64) -> Result<u64> {
+    /// Copies by sharing blocks if both ranges are aligned to blocks, and through memory otherwise.
+    pub(super) fn copy_range(
+        &self,
+        from: (FileHandle, u64),
+        to: (FileHandle, u64),
+        length: u64,
+    ) -> Result<u64> {
         let (source, target) = (self.file(from.0)?, self.file(to.0)?);
         let length = length.min(source.len().saturating_sub(from.1));
         if length == 0 {
@@ -106,11 +117,11 @@ impl<'v> Served<'v> {
 }
 
 fn copy_bytes(from: (&File<'_>, u64), to: (&File<'_>, u64), length: u64) -> Result<u64> {
-    let mut memory = vec![0; length.min(COPIED_AT_ONCE) as usize];
+    let mut buffer = vec![0; length.min(COPY_BUFFER) as usize];
     let mut done = 0;
     while done < length {
-        let count = (length - done).min(COPIED_AT_ONCE) as usize;
-        let Some(bytes) = memory.get_mut(..count) else { break };
+        let count = (length - done).min(COPY_BUFFER) as usize;
+        let Some(bytes) = buffer.get_mut(..count) else { break };
         let read = from.0.read_at(bytes, from.1 + done)?;
         let Some(bytes) = bytes.get(..read).filter(|bytes| !bytes.is_empty()) else { break };
         match to.0.write_at(bytes, to.1 + done) {

@@ -1,0 +1,276 @@
+//! Implements [`Operations`] for a volume.
+//!
+//! | part | subject |
+//! |---|---|
+//! | `inode_table` | inodes that the kernel has looked up, with their lookup counts |
+//! | `directories` | lookup, create, link, readdir |
+//! | `files` | contents of files |
+//! | `attributes` | attributes, extended attributes, statfs |
+//! | [`idmap`] | mapping of user and group ids |
+//! | `ioctl` | `ioctl`: flags, project ids, trim, grow |
+//!
+//! # Invariants
+//! - There is no file-system logic here: calls of [`Volume`] are translated. The kernel checks permissions, by mode,
+//!   owner and ACL.
+//! - The root's nodeid is 1, which is no inode number of a volume: the superblock is there.
+
+mod attributes;
+mod directories;
+mod files;
+pub mod idmap;
+mod inode_table;
+mod ioctl;
+
+use std::fmt::{self, Debug, Formatter};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use base::Ino;
+use scc::HashMap;
+use xebec::{File, Volume};
+
+use crate::operations::{
+    Attributes, ByteRange, Caller, DirEntry, Entry, FileHandle, NewInode, NodeId, Opened, Operations, ROOT,
+    Rename, Result, Seek, SetAttributes, StatFs, XattrMode,
+};
+use idmap::{IdMaps, MapTo};
+use inode_table::InodeTable;
+use ioctl::parse_blocks;
+
+/// Options of [`VolumeOperations`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Mapping of user and group ids.
+    pub id_maps: IdMaps,
+    /// Do not update access times.
+    pub no_atime: bool,
+    /// Refuse changes.
+    pub read_only: bool,
+}
+
+/// Returns a text about the state of the mount.
+pub type StatusText<'v> = dyn Fn() -> String + Sync + 'v;
+
+/// Virtual extended attribute of the root directory with the text of [`StatusText`].
+pub const STATUS: &[u8] = b"user.xebec.status";
+
+/// Virtual extended attribute of the root directory. Setting it to a number of blocks (in decimal) grows the volume.
+pub const GROW: &[u8] = b"user.xebec.grow";
+
+/// The operations of a volume; see the module.
+pub struct VolumeOperations<'v> {
+    volume: &'v Volume,
+    options: Options,
+    inodes: InodeTable,
+    files: HashMap<u64, Arc<File<'v>>>,
+    /// The next file handle.
+    next_handle: AtomicU64,
+    status: Option<&'v StatusText<'v>>,
+}
+
+impl Debug for VolumeOperations<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VolumeOperations").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl<'v> VolumeOperations<'v> {
+    /// The operations of `volume`. Unmount it after they are dropped.
+    pub fn new(volume: &'v Volume, options: Options) -> Self {
+        let (inodes, files, next_handle) = (InodeTable::default(), HashMap::new(), AtomicU64::new(1));
+        Self { volume, options, inodes, files, next_handle, status: None }
+    }
+
+    /// Adds the attribute [`STATUS`].
+    #[must_use]
+    pub fn with_status(self, status: &'v StatusText<'v>) -> Self {
+        Self { status: Some(status), ..self }
+    }
+
+    fn ino(&self, node: NodeId) -> Ino {
+        if node == ROOT { self.volume.root() } else { Ino(node.0) }
+    }
+
+    /// Maps the ids of the caller to those of the volume.
+    fn map_caller(&self, caller: Caller) -> Caller {
+        let id_maps = &self.options.id_maps;
+        Caller { uid: id_maps.user(caller.uid, MapTo::Volume), gid: id_maps.group(caller.gid, MapTo::Volume) }
+    }
+
+    fn node(&self, ino: Ino) -> NodeId {
+        if ino == self.volume.root() { ROOT } else { NodeId(ino.0) }
+    }
+}
+
+impl Operations for VolumeOperations<'_> {
+    fn is_read_only(&self) -> bool {
+        self.options.read_only
+    }
+
+    fn lookup(&self, dir: NodeId, name: &[u8]) -> Result<Entry> {
+        self.lookup_entry(self.ino(dir), name)
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        self.inodes.forget(self.ino(node), lookups);
+    }
+
+    fn getattr(&self, node: NodeId) -> Result<Attributes> {
+        self.attributes_of(self.ino(node))
+    }
+
+    fn setattr(&self, node: NodeId, changes: &SetAttributes) -> Result<Attributes> {
+        self.set_attributes(self.ino(node), changes)
+    }
+
+    fn readlink(&self, node: NodeId) -> Result<Vec<u8>> {
+        let ino = self.ino(node);
+        let target = self.volume.read_link(ino)?;
+        self.update_atime(ino)?;
+        Ok(target)
+    }
+
+    fn mknod(&self, caller: Caller, dir: NodeId, name: &[u8], new: &NewInode<'_>) -> Result<Entry> {
+        self.create_named(self.map_caller(caller), self.ino(dir), name, new)
+    }
+
+    fn create(
+        &self,
+        caller: Caller,
+        dir: NodeId,
+        name: Option<&[u8]>,
+        new: &NewInode<'_>,
+        flags: i32,
+    ) -> Result<(Entry, Opened)> {
+        let caller = self.map_caller(caller);
+        let found = match name {
+            Some(name) => self.create_named(caller, self.ino(dir), name, new)?,
+            None => self.create_nameless(caller, self.ino(dir), new)?,
+        };
+        match self.open_file(self.ino(found.node), flags) {
+            Ok(opened) => Ok((found, opened)),
+            Err(error) => {
+                // The kernel gets no entry, and so sends no FUSE_FORGET.
+                self.inodes.forget(self.ino(found.node), 1);
+                Err(error)
+            }
+        }
+    }
+
+    fn link(&self, node: NodeId, dir: NodeId, name: &[u8]) -> Result<Entry> {
+        self.link_inode(self.ino(node), self.ino(dir), name)
+    }
+
+    fn unlink(&self, dir: NodeId, name: &[u8]) -> Result<()> {
+        Ok(self.volume.unlink(self.ino(dir), name)?)
+    }
+
+    fn rmdir(&self, dir: NodeId, name: &[u8]) -> Result<()> {
+        Ok(self.volume.rmdir(self.ino(dir), name)?)
+    }
+
+    fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), mode: Rename) -> Result<()> {
+        let mode = match mode {
+            Rename::Replace => xebec::Rename::Replace,
+            Rename::NoReplace => xebec::Rename::NoReplace,
+            Rename::Exchange => xebec::Rename::Exchange,
+            Rename::Whiteout => xebec::Rename::Whiteout,
+        };
+        Ok(self.volume.rename(self.ino(from.0), from.1, self.ino(to.0), to.1, mode)?)
+    }
+
+    fn open(&self, node: NodeId, flags: i32) -> Result<Opened> {
+        self.open_file(self.ino(node), flags)
+    }
+
+    fn release(&self, handle: FileHandle) {
+        self.files.remove_sync(&handle.0);
+    }
+
+    fn read(&self, handle: FileHandle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let file = self.file(handle)?;
+        let length = file.read_at(buf, offset)?;
+        self.update_atime(file.ino())?;
+        Ok(length)
+    }
+
+    fn remove_privileges(&self, node: NodeId) -> Result<bool> {
+        Ok(self.volume.remove_privileges(self.ino(node))?)
+    }
+
+    fn write(&self, handle: FileHandle, offset: u64, data: &[u8], dsync: bool) -> Result<usize> {
+        self.write_file(handle, offset, data, dsync)
+    }
+
+    fn fsync(&self, handle: FileHandle) -> Result<()> {
+        Ok(self.file(handle)?.sync_all()?)
+    }
+
+    fn fsyncdir(&self, _node: NodeId) -> Result<()> {
+        Ok(self.volume.sync_metadata()?)
+    }
+
+    fn syncfs(&self) -> Result<()> {
+        Ok(self.volume.sync()?)
+    }
+
+    fn readdir(
+        &self,
+        dir: NodeId,
+        offset: u64,
+        plus: bool,
+        add: &mut dyn FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        self.read_directory(self.ino(dir), offset, plus, add)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        Ok(self.statistics())
+    }
+
+    fn setxattr(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        drop_set_group_id: bool,
+    ) -> Result<()> {
+        if node == ROOT && name == GROW {
+            return self.grow(caller, parse_blocks(value)?);
+        }
+        self.set_xattr(self.ino(node), name, value, mode, drop_set_group_id)
+    }
+
+    fn getxattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
+        match self.status {
+            Some(status) if node == ROOT && name == STATUS => Ok(status().into_bytes()),
+            _ => self.get_xattr(self.ino(node), name),
+        }
+    }
+
+    fn listxattr(&self, caller: Caller, node: NodeId) -> Result<Vec<Vec<u8>>> {
+        self.list_xattrs(caller, self.ino(node))
+    }
+
+    fn removexattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
+        self.remove_xattr(self.ino(node), name)
+    }
+
+    fn fallocate(&self, handle: FileHandle, range: ByteRange, mode: u32) -> Result<()> {
+        self.allocate_range(handle, range, mode)
+    }
+
+    fn lseek(&self, handle: FileHandle, offset: u64, target: Seek) -> Result<u64> {
+        self.seek_data_or_hole(handle, offset, target)
+    }
+
+    fn copy_file_range(&self, from: (FileHandle, u64), to: (FileHandle, u64), length: u64) -> Result<u64> {
+        self.copy_range(from, to, length)
+    }
+
+    fn ioctl(&self, caller: Caller, node: NodeId, command: u32, argument: &[u8]) -> Result<Vec<u8>> {
+        self.do_ioctl(caller, self.ino(node), command, argument)
+    }
+}
