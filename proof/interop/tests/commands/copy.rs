@@ -227,7 +227,7 @@ const CASES: &[(Directions, &str, &str)] = &[
 ];
 
 #[test]
-fn trees_are_as_those_that_gnu_cp_makes() {
+fn copied_trees_match_gnu_cp() {
     let ready = needs::mounting()
         .and_then(|()| needs::tools(&["setfattr", "getfattr", "setfacl", "find", "md5sum", "mknod"]))
         .and_then(|()| needs::tools(&["cp", "stat", "mkfifo", "dd"]))
