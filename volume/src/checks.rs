@@ -1,9 +1,9 @@
-//! What flags and projects of files forbid, to everybody.
+//! Operations that inode flags and project IDs forbid, to every user.
 //!
-//! An immutable file cannot be changed: neither what is known of it nor, in a directory, what names there are. One that
-//! may only be appended to gains, and loses nothing. Whoever has opened such a file for writing before goes on writing.
-//! A directory whose project new files take over takes no others in. All of it as Linux has it; the project itself, and
-//! the flags, can always be changed.
+//! An immutable file cannot be changed: neither its metadata nor, in a directory, its entries. An append-only file or
+//! directory can only grow. Both flags are checked when a file is opened for writing; an open file remains writable. A
+//! directory with the flag `PROJINHERIT` accepts only files of its own project. All as in Linux. The flags themselves and
+//! the project can always be changed.
 
 use base::errno;
 use format::inode::{FileType, flags};
@@ -15,43 +15,43 @@ const IMMUTABLE: Error = Error::refused(errno::EPERM, "immutable (chattr -i allo
 const APPEND_ONLY: Error =
     Error::refused(errno::EPERM, "may only be appended to (chattr -a allows other changes again)");
 
-/// Refuses any change of an immutable file, or of the names in an immutable directory.
+/// Refuses changes of an immutable file, or of the entries of an immutable directory.
 pub(crate) fn expect_mutable(state: &InodeState) -> Result<()> {
     if state.core().flags.get() & flags::IMMUTABLE != 0 { Err(IMMUTABLE) } else { Ok(()) }
 }
 
-/// Refuses what does more than to add to a file, or to a directory, where only that is allowed.
+/// Refuses changes of an append-only file or directory other than appending.
 pub(crate) fn expect_not_append_only(state: &InodeState) -> Result<()> {
     if state.core().flags.get() & flags::APPEND != 0 { Err(APPEND_ONLY) } else { Ok(()) }
 }
 
-/// Refuses what an immutable file, and one that may only be appended to, does not allow.
+/// Refuses changes other than appending of an immutable or append-only file or directory.
 pub(crate) fn expect_changeable(state: &InodeState) -> Result<()> {
     expect_mutable(state)?;
     expect_not_append_only(state)
 }
 
-/// Refuses a symbolic link in a directory that wants none.
-pub(crate) fn expect_symlinks(dir: &InodeState) -> Result<()> {
+/// Refuses symbolic links in a directory with the flag `NOSYMLINKS`.
+pub(crate) fn expect_symlinks_allowed(dir: &InodeState) -> Result<()> {
     if dir.core().flags.get() & flags::NOSYMLINKS != 0 {
-        return Err(Error::refused(errno::EPERM, "the directory wants no symbolic links"));
+        return Err(Error::refused(errno::EPERM, "the directory does not allow symbolic links"));
     }
     Ok(())
 }
 
-/// Refuses a file of another project in a directory that hands its own down. Devices and such, as long as they have no
-/// project, are let in.
+/// Refuses a file of another project in a directory with the flag `PROJINHERIT`. Special files without a project are
+/// allowed.
 pub(crate) fn expect_same_project(dir: &InodeState, file: &InodeState) -> Result<()> {
-    let (wanted, has) = (dir.dinode().project(), file.dinode().project());
-    if dir.core().flags.get() & flags::PROJINHERIT == 0 || wanted == has {
+    let (dir_project, file_project) = (dir.dinode().project(), file.dinode().project());
+    if dir.core().flags.get() & flags::PROJINHERIT == 0 || dir_project == file_project {
         return Ok(());
     }
-    let ordinary = matches!(
+    let is_special = !matches!(
         FileType::from_mode(file.mode()),
         Some(FileType::Regular | FileType::Directory | FileType::Symlink)
     );
-    if !ordinary && has == 0 {
+    if is_special && file_project == 0 {
         return Ok(());
     }
-    Err(Error::refused(errno::EXDEV, "the directory hands its project down, and the file has another"))
+    Err(Error::refused(errno::EXDEV, "the directory passes on its project ID, and the file has another one"))
 }

@@ -1,12 +1,12 @@
 //! Open directories.
 
 use base::{Ino, errno};
+use format::inode::FileType;
 
-use crate::operation::is_directory;
 use crate::{Cookie, DirEntry, Error, Handle, Metadata, NewFile, Result, Volume};
 
-/// An open directory, in the manner of `std::fs`: what is done here is done to what lies in it, wherever the directory
-/// is moved. It keeps its directory, even one that was removed.
+/// An open directory. Names are relative to it, also after it was moved. It keeps a reference to the directory, even if
+/// that was removed.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct Dir<'v> {
 }
 
 impl<'v> Dir<'v> {
-    /// Opens the directory that a path leads to.
+    /// Opens a directory by its path.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ELOOP`; damage.
@@ -42,27 +42,27 @@ impl<'v> Dir<'v> {
         Self::of(volume, volume.resolve_handle(path, true)?)
     }
 
-    /// Opens a directory by its number.
+    /// Opens a directory by its inode number.
     ///
     /// # Errors
-    /// `ENOENT` where the inode is free, `ENOTDIR` where it is none.
+    /// `ENOENT` if the inode is free, `ENOTDIR` for other files.
     pub fn open_ino(volume: &'v Volume, ino: Ino) -> Result<Self> {
         Self::of(volume, volume.open_ino(ino)?)
     }
 
     fn of(volume: &'v Volume, handle: Handle) -> Result<Self> {
-        if !is_directory(&handle.inode().read()) {
+        if !handle.is(FileType::Directory) {
             return Err(Error::refused(errno::ENOTDIR, "not a directory"));
         }
         Ok(Self { volume, handle })
     }
 
-    /// The directory's number.
+    /// Inode number of the directory.
     pub fn ino(&self) -> Ino {
         self.handle.ino()
     }
 
-    /// What is known of it.
+    /// Metadata of the directory.
     ///
     /// # Errors
     /// Damage.
@@ -70,7 +70,7 @@ impl<'v> Dir<'v> {
         self.volume.metadata(self.ino())
     }
 
-    /// What a name in it stands for.
+    /// Looks up a name.
     ///
     /// # Errors
     /// As [`Volume::lookup`].
@@ -78,22 +78,22 @@ impl<'v> Dir<'v> {
         self.volume.lookup(self.ino(), name)
     }
 
-    /// All names in it with what they stand for, without `.` and `..`.
+    /// Returns the names and inode numbers of all entries except `.` and `..`.
     ///
     /// # Errors
     /// Damage.
     pub fn entries(&self) -> Result<Vec<(Vec<u8>, Ino)>> {
-        let mut all = Vec::new();
+        let mut entries = Vec::new();
         self.volume.read_dir(self.ino(), Cookie::default(), &mut |DirEntry { name, ino, .. }| {
             if !matches!(name, b"." | b"..") {
-                all.push((name.to_vec(), ino));
+                entries.push((name.to_vec(), ino));
             }
             true
         })?;
-        Ok(all)
+        Ok(entries)
     }
 
-    /// Makes a file in it.
+    /// Creates a file.
     ///
     /// # Errors
     /// As [`Volume::create`].
@@ -101,18 +101,18 @@ impl<'v> Dir<'v> {
         self.volume.create(self.ino(), name, new)
     }
 
-    /// Makes a directory in it, and opens that.
+    /// Creates a directory and opens it.
     ///
     /// # Errors
-    /// As [`Volume::create`]; `ENOTDIR` where `new` is none.
+    /// As [`Volume::create`]; `ENOTDIR` if `new` is not a directory.
     pub fn create_dir(&self, name: &[u8], new: &NewFile<'_>) -> Result<Self> {
-        if !matches!(new.file_type, crate::NewFileType::Directory) {
-            return Err(Error::refused(errno::ENOTDIR, "what is to be made is no directory"));
+        if !new.is_directory() {
+            return Err(Error::refused(errno::ENOTDIR, "the new file is not a directory"));
         }
         Self::of(self.volume, self.volume.create_handle(self.ino(), name, new)?)
     }
 
-    /// Opens a directory in it.
+    /// Opens a subdirectory.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`; damage.
@@ -120,7 +120,7 @@ impl<'v> Dir<'v> {
         Self::of(self.volume, self.volume.lookup_handle(self.ino(), name)?)
     }
 
-    /// Takes a name away from a file in it.
+    /// Removes a name of a file that is not a directory.
     ///
     /// # Errors
     /// As [`Volume::unlink`].
@@ -128,7 +128,7 @@ impl<'v> Dir<'v> {
         self.volume.unlink(self.ino(), name)
     }
 
-    /// Removes an empty directory in it.
+    /// Removes an empty subdirectory.
     ///
     /// # Errors
     /// As [`Volume::rmdir`].

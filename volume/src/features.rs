@@ -1,12 +1,12 @@
-//! Features that an existing volume can be given.
+//! Adding features to an existing volume.
 //!
-//! | feature | what it takes |
+//! | feature | change |
 //! |---|---|
-//! | `bigtime`, `nrext64`, `exchange` | its bit: inodes come to use it one by one, as they change |
-//! | `inobtcount` | counts of both inode trees in each AGI, then its bit |
-//! | `reflink` | an empty tree of reference counts in each AG and its bit, in one transaction |
+//! | `bigtime`, `nrext64`, `exchange` | the feature bit; inodes are converted one by one, when they change |
+//! | `inobtcount` | counts of the blocks of both inode btrees in each AGI, then the bit |
+//! | `reflink` | an empty refcountbt in each AG and the bit, in one transaction |
 //!
-//! `finobt` and `rmapbt` take trees of what exists already, and are not built here.
+//! `finobt` and `rmapbt` are not supported: their btrees would have to be built from the existing metadata.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -27,24 +27,24 @@ use crate::{Error, Options, Result, Volume};
 /// A feature that can be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// Times up to 2486.
+    /// Timestamps up to the year 2486.
     Bigtime,
-    /// More extents of a file than 32 bits count.
+    /// Extent counters of 48 and 32 bits.
     Nrext64,
-    /// Exchanging ranges of two files.
+    /// Exchanging ranges of two files (`exchange-range`).
     Exchange,
-    /// The AGI counts the blocks of the inode trees.
+    /// Counts of inode btree blocks in the AGI.
     Inobtcount,
-    /// Shared extents.
+    /// Shared extents (reflinks).
     Reflink,
 }
 
 impl Feature {
-    /// All of them.
+    /// All features that can be added.
     pub const ALL: [Self; 5] =
         [Self::Bigtime, Self::Nrext64, Self::Exchange, Self::Inobtcount, Self::Reflink];
 
-    /// As `mkfs.xfs` and `xfs_admin` write it.
+    /// Name, as in `mkfs.xfs` and `xfs_admin`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bigtime => "bigtime",
@@ -65,7 +65,7 @@ impl Feature {
         }
     }
 
-    /// Whether a volume with these has it.
+    /// Whether `features` contain it.
     pub fn is_in(self, features: &Features) -> bool {
         let mut with = *features;
         self.set(&mut with);
@@ -73,38 +73,38 @@ impl Feature {
     }
 }
 
-/// Adds features to a volume that nobody uses; those that it has already stay. It is cleanly unmounted then, and each
-/// of these that was not there before is told.
+/// Adds features to a volume that is not in use, and unmounts it cleanly. Returns the features that it did not have
+/// before.
 ///
 /// # Errors
-/// As [`Volume::open`] and [`Volume::unmount`]. `EOPNOTSUPP` where a feature needs another that the volume lacks, or a
-/// larger log; `ENOSPC` where an AG has no room for its tree. Nothing has changed then.
-pub fn add(device: &Arc<dyn Device>, options: &Options, wanted: &[Feature]) -> Result<Vec<Feature>> {
+/// As [`Volume::open`] and [`Volume::unmount`]. `EOPNOTSUPP` if a feature needs another one that the volume lacks, or a
+/// larger log; `ENOSPC` if an AG has no space for its btree. Nothing is changed then.
+pub fn add(device: &Arc<dyn Device>, options: &Options, features: &[Feature]) -> Result<Vec<Feature>> {
     let volume = Volume::open(Arc::clone(device), options.clone())?;
     let before = volume.geometry.features;
-    let missing: Vec<Feature> = wanted.iter().copied().filter(|feature| !feature.is_in(&before)).collect();
+    let missing: Vec<Feature> = features.iter().copied().filter(|feature| !feature.is_in(&before)).collect();
     let mut after = before;
     missing.iter().for_each(|feature| feature.set(&mut after));
-    let done = match volume.expect_room_for(&after) {
+    let added = match volume.expect_supported(&after) {
         Ok(()) if missing.is_empty() => Ok(()),
         Ok(()) => volume.add_features(&missing, &after),
         Err(error) => Err(error),
     };
-    let ended = volume.unmount();
-    done?;
-    ended.map(|()| missing)
+    let unmounted = volume.unmount();
+    added?;
+    unmounted.map(|()| missing)
 }
 
 impl Volume {
-    fn expect_room_for(&self, after: &Features) -> Result<()> {
+    fn expect_supported(&self, after: &Features) -> Result<()> {
         let geometry = &self.geometry;
         let unsupported = |why| Err(Error::refused(errno::EOPNOTSUPP, why));
         if after.inobtcount() && !after.finobt() {
-            return unsupported("inobtcount counts the free inode tree, which this volume does not have");
+            return unsupported("inobtcount needs finobt, which this volume does not have");
         }
         let shape = VolumeShape { features: *after, ..VolumeShape::of(geometry) };
         if u64::from(geometry.log_blocks) < shape.min_log_blocks() {
-            return unsupported("the log is too small for that: Linux would refuse the volume");
+            return unsupported("the log is too small for the new features: Linux would refuse the volume");
         }
         Ok(())
     }
@@ -112,30 +112,30 @@ impl Volume {
     fn add_features(&self, missing: &[Feature], after: &Features) -> Result<()> {
         if missing.contains(&Feature::Inobtcount) {
             for ag in self.geometry.ags() {
-                let mut change = self.begin(self.reservations.superblock)?;
-                self.groups.count_inode_trees(&mut change.tx, ag)?;
-                change.commit(&mut [])?;
+                let mut operation = self.begin(self.reservations.superblock)?;
+                self.groups.count_inode_trees(&mut operation.tx, ag)?;
+                operation.commit(&mut [])?;
             }
         }
-        let trees = missing.contains(&Feature::Reflink);
-        let ags = if trees { self.geometry.ag_count() } else { 0 };
+        let adds_refcountbts = missing.contains(&Feature::Reflink);
+        let ags = if adds_refcountbts { self.geometry.ag_count() } else { 0 };
         let costs = AgLogCosts::derive(&self.geometry);
         let sector = AgLogCosts::buffer(self.geometry.sector_size);
-        let each = costs.extent_alloc() + AgLogCosts::buffer(self.geometry.block_size) + 2 * sector;
-        let bytes = each.checked_mul(ags).and_then(|bytes| bytes.checked_add(costs.largest() + sector));
+        let ag_bytes = costs.extent_alloc() + AgLogCosts::buffer(self.geometry.block_size) + 2 * sector;
+        let bytes = ag_bytes.checked_mul(ags).and_then(|bytes| bytes.checked_add(costs.largest() + sector));
         let too_many =
             || Error::refused(errno::EOPNOTSUPP, "the volume has too many AGs for one transaction");
         let half = (u64::from(self.geometry.log_blocks) << self.geometry.block_log) / 2;
         let bytes = bytes.filter(|bytes| u64::from(*bytes) < half).ok_or_else(too_many)?;
-        let mut change = self.begin_with_blocks(LogReservation { bytes, transactions: 1 }, ags)?;
-        if trees {
+        let mut operation = self.begin_with_blocks(LogReservation { bytes, transactions: 1 }, ags)?;
+        if adds_refcountbts {
             for ag in self.geometry.ags() {
-                self.groups.plant_refcounts(&mut change.tx, &mut change.blocks, ag)?;
+                self.groups.plant_refcounts(&mut operation.tx, &mut operation.blocks, ag)?;
             }
         }
-        self.log_features(&mut change.tx, after)?;
-        change.commit(&mut [])?;
-        self.settle_superblock()
+        self.log_features(&mut operation.tx, after)?;
+        operation.commit(&mut [])?;
+        self.write_superblocks()
     }
 
     fn log_features(&self, tx: &mut Transaction, features: &Features) -> Result<()> {

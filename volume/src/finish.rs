@@ -56,9 +56,9 @@ pub fn finish_in_memory(
         background: false,
         ..Options::default()
     };
-    let ends = LogBounds::of(&Journal::open(&superblock, &*top, external.as_deref())?);
+    let bounds = LogBounds::of(&Journal::open(&superblock, &*top, external.as_deref())?);
     let devices = (top.clone() as Arc<dyn Device>, external.clone());
-    let (volume, _) = Volume::start(&superblock, devices, ends, &[], &options)?;
+    let (volume, _) = Volume::start(&superblock, devices, bounds, &[], &options)?;
     unfinished.iter().try_for_each(|intent| volume.finish(intent, None))?;
     volume.unmount()?;
     top.freeze();

@@ -1,15 +1,15 @@
-//! Who a volume is: its label and its UUID.
+//! The label and the UUID of a volume.
 //!
-//! Metadata is stamped with the UUID that the volume was made with. Another one for users is kept beside it: the
-//! superblock then has both, and says so by the feature `meta_uuid`, as with `xfs_admin`.
+//! Every metadata block contains the UUID of `mkfs`. If the user changes the UUID, the superblock stores both, and has the
+//! feature `meta_uuid`, as with `xfs_admin`.
 //!
-//! | change | by |
+//! | change | steps |
 //! |---|---|
 //! | label | a transaction, then the copies of the superblock |
-//! | UUID | the clean log's last record loses its UUID; the superblock; its copies; the record gets the new UUID |
+//! | UUID | clear the UUID in the last record of the clean log; write the superblock, its copies, and the UUID in the record |
 //!
 //! # Invariants
-//! A power cut between any two writes leaves a volume that mounts: with the old identity or the new one.
+//! After a power cut between any two writes the volume can be mounted, with the old or the new UUID or label.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -25,34 +25,34 @@ use zerocopy::FromBytes;
 use crate::superblock::{lock_superblock, no_superblock, read_superblock, write_copies};
 use crate::{Error, Options, Result, Volume};
 
-/// Bytes of a label.
+/// Maximum length of a label in bytes.
 pub const LABEL_BYTES: usize = 12;
 
-/// A UUID that a volume shall have.
+/// New UUID of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewUuid {
-    /// This one.
-    Is([u8; 16]),
-    /// The one that its metadata is stamped with, which it was made with.
-    Restored,
+    /// This UUID.
+    Set([u8; 16]),
+    /// The UUID of `mkfs`, which the metadata contains.
+    Restore,
 }
 
-/// The names of a volume.
+/// Label and UUIDs of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The label, without padding.
+    /// Label, without padding.
     pub label: Vec<u8>,
-    /// The UUID that users see.
+    /// UUID that users see.
     pub uuid: [u8; 16],
-    /// The UUID that metadata is stamped with.
+    /// UUID in the metadata.
     pub meta_uuid: [u8; 16],
 }
 
 impl Volume {
-    /// Its names.
+    /// Returns the label and the UUIDs.
     ///
     /// # Errors
-    /// What reading meets.
+    /// Damage; errors of the device.
     pub fn identity(&self) -> Result<Identity> {
         let mut reader = self.reader()?;
         let id = lock_superblock(&mut reader.tx, &self.geometry)?;
@@ -60,60 +60,61 @@ impl Volume {
         Ok(Identity { label: raw.label().to_vec(), uuid: raw.uuid, meta_uuid: raw.stamp_uuid() })
     }
 
-    /// Gives it another label, of at most 12 bytes; an empty one for none. Others may go on.
+    /// Changes the label, of at most 12 bytes. An empty label removes it. The volume stays usable.
     ///
     /// # Errors
-    /// `EINVAL` for a label that is too long, or has a zero in it. What writing meets.
+    /// `EINVAL` for a label that is too long or contains NUL; errors of the journal and the device.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         if label.len() > LABEL_BYTES || label.contains(&0) {
-            return Err(Error::refused(errno::EINVAL, "a label has at most 12 bytes, none of them zero"));
+            return Err(Error::refused(errno::EINVAL, "a label has at most 12 bytes, without NUL"));
         }
-        let _one = self.resize_lock.lock();
-        let mut change = self.begin(self.reservations.superblock)?;
-        let id = lock_superblock(&mut change.tx, &self.geometry)?;
+        let _guard = self.resize_lock.lock();
+        let mut operation = self.begin(self.reservations.superblock)?;
+        let id = lock_superblock(&mut operation.tx, &self.geometry)?;
         let first = offset_of!(RawSuperblock, fname);
-        let field = change.tx.bytes_mut(id, first..first + LABEL_BYTES);
+        let field = operation.tx.bytes_mut(id, first..first + LABEL_BYTES);
         field.fill(0);
         field.iter_mut().zip(label).for_each(|(to, from)| *to = *from);
-        change.commit(&mut [])?;
-        self.settle_superblock()
+        operation.commit(&mut [])?;
+        self.write_superblocks()
     }
 }
 
-/// Gives a volume that nobody uses another UUID. A dirty log is replayed first.
+/// Changes the UUID of a volume that is not in use. A dirty log is replayed first.
 ///
 /// # Errors
 /// As [`Volume::open`] and [`Volume::unmount`]. `EINVAL` for a UUID of zeros.
 pub fn set_uuid(device: &Arc<dyn Device>, options: &Options, uuid: NewUuid) -> Result<Identity> {
-    if uuid == NewUuid::Is([0; 16]) {
-        return Err(Error::refused(errno::EINVAL, "a UUID of zeros means that there is none"));
+    if uuid == NewUuid::Set([0; 16]) {
+        return Err(Error::refused(errno::EINVAL, "a UUID must not be all zeros"));
     }
     Volume::open(Arc::clone(device), options.clone())?.unmount()?;
     let superblock = read_superblock(&**device)?;
-    let stamped = superblock.raw.stamp_uuid();
-    let wanted = match uuid {
-        NewUuid::Is(uuid) => uuid,
-        NewUuid::Restored => stamped,
+    let meta_uuid = superblock.raw.stamp_uuid();
+    let new_uuid = match uuid {
+        NewUuid::Set(uuid) => uuid,
+        NewUuid::Restore => meta_uuid,
     };
-    if wanted != superblock.raw.uuid {
+    if new_uuid != superblock.raw.uuid {
         let external = options.log_device.as_deref();
         journal::restamp(&superblock, &**device, external, &[0; 16])?;
-        write_uuid(&**device, wanted, stamped)?;
-        journal::restamp(&read_superblock(&**device)?, &**device, external, &wanted)?;
+        write_uuid(&**device, new_uuid, meta_uuid)?;
+        journal::restamp(&read_superblock(&**device)?, &**device, external, &new_uuid)?;
     }
-    Ok(Identity { label: superblock.raw.label().to_vec(), uuid: wanted, meta_uuid: stamped })
+    Ok(Identity { label: superblock.raw.label().to_vec(), uuid: new_uuid, meta_uuid })
 }
 
-fn write_uuid(device: &dyn Device, uuid: [u8; 16], stamped: [u8; 16]) -> Result<()> {
+fn write_uuid(device: &dyn Device, uuid: [u8; 16], meta_uuid: [u8; 16]) -> Result<()> {
     let geometry = read_superblock(device)?.geometry;
     let mut sector = vec![0; geometry.sector_size as usize];
     device.read_at(0, &mut sector)?;
     let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut sector) else { return Err(no_superblock()) };
-    let others = raw.features_incompat.get() & !incompat::META_UUID;
-    let differs = uuid != stamped;
+    let other_features = raw.features_incompat.get() & !incompat::META_UUID;
+    let differs = uuid != meta_uuid;
     raw.uuid = uuid;
-    raw.meta_uuid = if differs { stamped } else { [0; 16] };
-    raw.features_incompat = U32::new(if differs { others | incompat::META_UUID } else { others });
+    raw.meta_uuid = if differs { meta_uuid } else { [0; 16] };
+    raw.features_incompat =
+        U32::new(if differs { other_features | incompat::META_UUID } else { other_features });
     checksum::store(&mut sector, CRC_OFFSET);
     device.write_at(0, &sector, Durability::Buffered)?;
     device.flush()?;

@@ -1,4 +1,4 @@
-//! What is known of a file, and what can be changed of it.
+//! File metadata: the fields of `stat`, and changes of them.
 
 use base::Ino;
 use base::time::Time;
@@ -8,20 +8,20 @@ use format::ondisk::{OnDisk as _, U32};
 use format::timestamp::Timestamp;
 use inode::attr::AttrKey;
 use inode::contents::drop_set_id;
-use inode::state;
-use inode::{InodeRef, InodeState};
+use inode::state::{ForkFormat, InodeTime};
+use inode::{InodeRef, InodeState, LockedInode};
 
 use crate::checks::{expect_mutable, expect_not_append_only};
-use crate::contents::in_memory;
+use crate::contents::{Contents, in_memory};
 use crate::new_file::DeviceNumber;
-use crate::operation::{Locked, Operation};
+use crate::operation::Operation;
 use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
-/// The list that governs access.
-const LIST: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::ACCESS);
+/// The attribute that holds the access control list.
+const ACCESS_ACL: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::ACCESS);
 
-/// What is known of a file.
+/// Metadata of a file.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -33,49 +33,49 @@ const LIST: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::ACCESS);
 /// let volume = Volume::open(device, Options::default())?;
 /// let file = volume.create(volume.root(), b"motd", &NewFile { uid: 1000, ..NewFile::regular() })?;
 /// volume.set_metadata(file, &SetMetadata { permissions: Some(0o600), ..SetMetadata::default() })?;
-/// let known = volume.metadata(file)?;
-/// assert_eq!((known.file_type, known.permissions, known.uid), (FileType::Regular, 0o600, 1000));
-/// assert_eq!((known.size, known.nlink), (0, 1));
+/// let metadata = volume.metadata(file)?;
+/// assert_eq!((metadata.file_type, metadata.permissions, metadata.uid), (FileType::Regular, 0o600, 1000));
+/// assert_eq!((metadata.size, metadata.nlink), (0, 1));
 /// volume.unmount()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// Its number.
+    /// Inode number.
     pub ino: Ino,
-    /// Tells it from others that had the number before.
+    /// Generation: differs between files that use the same inode number one after the other.
     pub generation: u32,
-    /// What it is.
+    /// File type.
     pub file_type: FileType,
-    /// Permission bits: the lower twelve of the mode.
+    /// Permission bits: the lower twelve bits of the mode.
     pub permissions: u16,
-    /// Names that it has; of a directory, 2 and one for each directory in it.
+    /// Link count; of a directory, 2 plus the number of its subdirectories.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Project.
+    /// Project ID.
     pub project: u32,
-    /// Bytes of its contents.
+    /// Size in bytes.
     pub size: u64,
-    /// Blocks of the file system that it takes.
+    /// Allocated space in file system blocks.
     pub blocks: u64,
-    /// Its numbers, if it is a device.
+    /// Device number of a device file.
     pub device: Option<DeviceNumber>,
-    /// Flags of the inode (`format::inode::flags`).
+    /// Inode flags (`format::inode::flags`).
     pub flags: u16,
-    /// Last read.
+    /// Access time (atime).
     pub accessed: Time,
-    /// Last change of the contents.
+    /// Modification time (mtime).
     pub modified: Time,
-    /// Last change of anything.
+    /// Change time (ctime).
     pub changed: Time,
-    /// When it was made.
+    /// Creation time (btime).
     pub created: Time,
 }
 
-/// What to change of a file: what is `None` stays.
+/// Changes of a file's metadata. Fields that are `None` stay unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetMetadata {
     /// Permission bits.
@@ -84,13 +84,14 @@ pub struct SetMetadata {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Last read.
+    /// Access time (atime).
     pub accessed: Option<Time>,
-    /// Last change of the contents.
+    /// Modification time (mtime).
     pub modified: Option<Time>,
-    /// Last change of anything, which is the present unless a cache above has its own time for it.
+    /// Change time (ctime); by default the current time. For a server whose kernel caches a later one.
     pub changed: Option<Time>,
-    /// Both of the first two times become the present. It is all that a file allows that may only be appended to.
+    /// Sets the access and modification times to the current time. This is the only change that an append-only file
+    /// allows.
     pub touched: bool,
 }
 
@@ -107,11 +108,12 @@ impl Metadata {
         let (core, _) = inode.parts();
         let file_type = inode.file_type()?;
         let times = inode.times();
-        let device =
-            (core.format == state::ForkFormat::Device as u8).then(|| inode.fork_bytes(ForkKind::Data));
-        let device = device.and_then(U32::view).map(|raw| device_numbers(raw.get()));
-        let device = device.map(|(major, minor)| DeviceNumber { major, minor });
-        let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
+        let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice)
+            && core.format == ForkFormat::Device as u8;
+        let device = is_device.then(|| inode.fork_bytes(ForkKind::Data)).and_then(U32::view).map(|raw| {
+            let (major, minor) = device_numbers(raw.get());
+            DeviceNumber { major, minor }
+        });
         Some(Self {
             ino: inode.ino(),
             generation: core.generation.get(),
@@ -123,7 +125,7 @@ impl Metadata {
             project: inode.project(),
             size: core.size.get(),
             blocks: core.nblocks.get(),
-            device: device.filter(|_| is_device),
+            device,
             flags: core.flags.get(),
             accessed: to_time(times.access),
             modified: to_time(times.modify),
@@ -131,35 +133,41 @@ impl Metadata {
             created: to_time(times.create),
         })
     }
+
+    /// Includes data that is not written back yet.
+    pub(crate) fn add_dirty_data(&mut self, contents: &Contents) {
+        self.size = contents.size();
+        self.blocks += contents.reserved_blocks();
+    }
 }
 
 impl Volume {
-    /// What is known of a file.
+    /// Returns the metadata of a file.
     ///
     /// # Errors
-    /// `ENOENT` where the inode is free; damage.
+    /// `ENOENT` if the inode is free; damage.
     pub fn metadata(&self, ino: Ino) -> Result<Metadata> {
         let inode = self.inode(ino)?;
-        let mut known = Metadata::of(&inode.read().dinode());
-        if let (Some(known), Some(contents)) = (&mut known, in_memory(&inode)) {
-            // What is not written yet counts as if it were.
-            (known.size, known.blocks) = (contents.size(), known.blocks + contents.reserved_blocks());
+        let metadata = Metadata::of(&inode.read().dinode());
+        let mut metadata = metadata.ok_or(Error::refused(base::errno::ENOENT, "the inode is free"))?;
+        if let Some(contents) = in_memory(&inode) {
+            metadata.add_dirty_data(&contents);
         }
-        known.ok_or(Error::refused(base::errno::ENOENT, "the inode is free"))
+        Ok(metadata)
     }
 
-    /// Changes what is known of a file. A file that is given to another owner or group loses its set-user-ID bit,
-    /// and its set-group-ID bit where the group may run it, unless they are set in the same call. Where it has an
-    /// access control list, that follows its permission bits: what they say of the group becomes the list's mask.
+    /// Changes metadata of a file. A change of owner or group clears the set-user-ID bit, and the set-group-ID bit if the
+    /// group may execute the file, unless the same call sets them. If the file has an access control list, a change of
+    /// the permission bits also changes the list: its mask becomes the group bits.
     ///
     /// # Errors
-    /// `ENOENT`; `EPERM` for a file that is immutable or may only be appended to; what the journal reports.
+    /// `ENOENT`; `EPERM` for an immutable or append-only file; errors of the journal.
     pub fn set_metadata(&self, ino: Ino, set: &SetMetadata) -> Result<()> {
         let inode = self.inode(ino)?;
         self.retry_on_enospc(|| self.try_set_metadata(&inode, set))
     }
 
-    /// Whether [`set_metadata`](Self::set_metadata) would be refused by the file's flags.
+    /// Checks whether the file's flags allow [`set_metadata`](Self::set_metadata), without changing anything.
     ///
     /// # Errors
     /// `EPERM`; `ENOENT`.
@@ -167,84 +175,90 @@ impl Volume {
         set.expect_allowed(&self.inode(ino)?.lock())
     }
 
-    /// Notes that a file was read, as Linux does by `relatime`: its access time becomes the present if it is not
-    /// younger than the last change, or if it is a day old. No other time changes. A file that is immutable, may only
-    /// be appended to, or has the flag `noatime` keeps its times.
+    /// Updates the access time after a read, by the rule of `relatime`: sets it to the current time if it is not later
+    /// than the last change, or if it is a day old. Changes no other time. Immutable and append-only files and files with
+    /// the flag `noatime` keep their times.
     ///
     /// # Errors
-    /// `ENOENT`; what the journal reports.
+    /// `ENOENT`; errors of the journal.
     pub fn touch_atime(&self, ino: Ino) -> Result<()> {
         let inode = self.inode(ino)?;
         let now = self.inode_cache.shared().now();
-        if !shows_reads(&inode.read(), now) {
+        if !needs_atime_update(&inode.read(), now) {
             return Ok(());
         }
-        let change = self.begin(self.reservations.inode)?;
+        let operation = self.begin(self.reservations.inode)?;
         let mut state = inode.lock();
-        // It may have been changed since.
-        if !shows_reads(&state, now) {
+        // Another thread may have changed it in between.
+        if !needs_atime_update(&state, now) {
             return Ok(());
         }
-        state.set_time(state::InodeTime::Access, now);
-        change.commit(&mut [&mut state])
+        state.set_time(InodeTime::Access, now);
+        operation.commit(&mut [&mut state])
     }
 
     fn try_set_metadata(&self, inode: &InodeRef, set: &SetMetadata) -> Result<()> {
-        // Most files have no list, and pay nothing for it: where there is one, the change begins anew with its needs.
-        let mut has = None;
+        // Most files have no access control list (ACL): the first attempt reserves space for the inode alone. If an ACL
+        // must change, the operation starts again with a reservation for that.
+        let mut acl_reservation = None;
         loop {
-            let mut change = match has {
+            let mut operation = match acl_reservation {
                 None => self.begin(self.reservations.inode)?,
-                Some(value) => self.begin_attribute(inode.ino(), value)?,
+                Some(remote_len) => self.begin_attribute(inode.ino(), remote_len)?,
             };
             let mut state = inode.lock();
             set.expect_allowed(&state)?;
-            let list = match set.permissions {
-                Some(permissions) if state.attr_offset() != 0 => change.fitting(&mut state, permissions)?,
+            let new_acl = match set.permissions {
+                Some(permissions) if state.attr_offset() != 0 => {
+                    operation.changed_acl(&mut state, permissions)?
+                }
                 _ => None,
             };
-            if let Some(list) = list {
-                let needs = Some(self.value_bytes(&LIST, list.len()));
-                if has != needs {
-                    change.tx.release_clean();
-                    has = needs;
+            if let Some(new_acl) = new_acl {
+                let needed = Some(self.remote_value_len(&ACCESS_ACL, new_acl.len()));
+                if acl_reservation != needed {
+                    operation.tx.release_clean();
+                    acl_reservation = needed;
                     continue;
                 }
-                change.put_attribute(&mut state, &LIST, &list)?;
+                operation.put_attribute(&mut state, &ACCESS_ACL, &new_acl)?;
             }
-            let touched: &[state::InodeTime] = match set.touched {
-                false => &[state::InodeTime::Change],
-                true => &[state::InodeTime::Access, state::InodeTime::Modify, state::InodeTime::Change],
+            let times: &[InodeTime] = match set.touched {
+                false => &[InodeTime::Change],
+                true => &[InodeTime::Access, InodeTime::Modify, InodeTime::Change],
             };
-            self.touch(&mut state, touched);
+            self.touch(&mut state, times);
             set.apply(&mut state);
-            return change.commit(&mut [&mut state]);
+            return operation.commit(&mut [&mut state]);
         }
     }
 }
 
-/// Whether a file that is read now gets another access time.
-fn shows_reads(state: &InodeState, now: Timestamp) -> bool {
-    const DAY: i64 = 24 * 60 * 60;
-    const KEEP: u16 = flags::NOATIME | flags::IMMUTABLE | flags::APPEND;
+/// Whether a read at the time `now` changes the access time.
+fn needs_atime_update(state: &InodeState, now: Timestamp) -> bool {
+    const DAY_SECONDS: i64 = 24 * 60 * 60;
+    const KEEP_TIMES: u16 = flags::NOATIME | flags::IMMUTABLE | flags::APPEND;
     let times = state.dinode().times();
-    let is_new = times.access > times.modify.max(times.change) && times.access.seconds + DAY > now.seconds;
-    !is_new && state.core().flags.get() & KEEP == 0
+    let is_recent =
+        times.access > times.modify.max(times.change) && times.access.seconds + DAY_SECONDS > now.seconds;
+    !is_recent && state.core().flags.get() & KEEP_TIMES == 0
 }
 
 impl Operation<'_> {
-    /// The list that governs access as it must be once the permission bits are these, if it is another than now.
-    fn fitting(&mut self, state: &mut Locked, permissions: u16) -> Result<Option<Vec<u8>>> {
-        let Some(list) = self.attributes(state, |attributes| attributes.get(&LIST))? else { return Ok(None) };
-        let fitting =
-            acl::with_permissions(&list, permissions).map_err(|damage| damaged(state.ino(), damage))?;
-        Ok((fitting.value != list).then_some(fitting.value))
+    /// Returns the access control list that matches new permission bits, if it differs from the current one.
+    fn changed_acl(&mut self, state: &mut LockedInode, permissions: u16) -> Result<Option<Vec<u8>>> {
+        let Some(current) = self.attributes(state, |attributes| attributes.get(&ACCESS_ACL))? else {
+            return Ok(None);
+        };
+        let new =
+            acl::with_permissions(&current, permissions).map_err(|damage| damaged(state.ino(), damage))?;
+        Ok((new.value != current).then_some(new.value))
     }
 }
 
 impl SetMetadata {
-    /// Refuses what the file's flags forbid: of one that may only be appended to, times move to the present alone.
-    fn expect_allowed(&self, state: &Locked) -> Result<()> {
+    /// Refuses changes that the file's flags forbid. Times of an append-only file can only be set to the current time.
+    fn expect_allowed(&self, state: &InodeState) -> Result<()> {
         expect_mutable(state)?;
         let Self { permissions, uid, gid, accessed, modified, changed: _, touched: _ } = self;
         if permissions.is_none() && uid.or(*gid).is_none() && accessed.or(*modified).is_none() {
@@ -253,11 +267,11 @@ impl SetMetadata {
         expect_not_append_only(state)
     }
 
-    fn apply(&self, state: &mut Locked) {
+    fn apply(&self, state: &mut LockedInode) {
         let (uid, gid) = (state.core().uid.get(), state.core().gid.get());
-        let owner = (self.uid.unwrap_or(uid), self.gid.unwrap_or(gid));
-        if owner != (uid, gid) {
-            state.set_owner(owner.0, owner.1);
+        let (new_uid, new_gid) = (self.uid.unwrap_or(uid), self.gid.unwrap_or(gid));
+        if (new_uid, new_gid) != (uid, gid) {
+            state.set_owner(new_uid, new_gid);
             if FileType::from_mode(state.mode()) == Some(FileType::Regular) {
                 drop_set_id(state);
             }
@@ -267,9 +281,9 @@ impl SetMetadata {
             state.set_mode(mode & S_IFMT | permissions & !S_IFMT);
         }
         let times = [
-            (state::InodeTime::Access, self.accessed),
-            (state::InodeTime::Modify, self.modified),
-            (state::InodeTime::Change, self.changed),
+            (InodeTime::Access, self.accessed),
+            (InodeTime::Modify, self.modified),
+            (InodeTime::Change, self.changed),
         ];
         for (which, time) in times {
             if let Some(time) = time {

@@ -1,39 +1,39 @@
-//! What a new file shall be.
+//! Parameters of a new file.
 
 use base::time::Time;
 use format::inode::FileType;
 
-/// A new file: its kind, permissions and owner.
+/// A new file: its type, permissions, owner and attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewFile<'a> {
-    /// What it is.
+    /// File type.
     pub file_type: NewFileType<'a>,
-    /// Permission bits: the lower twelve of the mode.
+    /// Permission bits: the lower twelve bits of the mode.
     pub permissions: u16,
-    /// Of these, the bits that it shall not have unless the directory's default access control list says otherwise: the
-    /// mask of whoever makes it. Symbolic links have all.
+    /// The caller's umask: permission bits that are cleared, unless the directory has a default access control list.
+    /// Ignored for symbolic links.
     pub umask: u16,
     /// Owner.
     pub uid: u32,
-    /// Group. In a directory with the set-group-ID bit, that directory's group is taken instead.
+    /// Group. In a directory with the set-group-ID bit, the directory's group is used instead.
     pub gid: u32,
-    /// Extended attributes that it has from its beginning, each with its value, by the names that
-    /// [`Volume::set_attribute`](crate::Volume::set_attribute) takes. They come before what a directory hands down.
+    /// Extended attributes: names as for [`Volume::set_attribute`](crate::Volume::set_attribute), and values. They
+    /// override inherited ones.
     pub attributes: &'a [(&'a [u8], &'a [u8])],
-    /// Last read; the moment in which it is made if `None`.
+    /// Access time (atime); by default the current time.
     pub accessed: Option<Time>,
-    /// Last change of the contents, likewise.
+    /// Modification time (mtime); by default the current time.
     pub modified: Option<Time>,
 }
 
-/// What a new file is.
+/// The type of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewFileType<'a> {
-    /// A file, empty.
+    /// An empty regular file.
     Regular,
-    /// A directory, empty.
+    /// An empty directory.
     Directory,
-    /// A symbolic link to this target: 1 to 1023 bytes, none of them NUL.
+    /// A symbolic link with this target: 1 to 1023 bytes, without NUL.
     Symlink(&'a [u8]),
     /// A character device.
     CharDevice(DeviceNumber),
@@ -45,32 +45,37 @@ pub enum NewFileType<'a> {
     Socket,
 }
 
-/// Numbers of a device.
+/// A device number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceNumber {
-    /// Which driver: at most 14 bits.
+    /// Major number: at most 12 bits.
     pub major: u32,
-    /// Which of its devices: at most 18 bits.
+    /// Minor number: at most 18 bits.
     pub minor: u32,
 }
 
 impl DeviceNumber {
-    /// As an inode has it (`sysv_encode_dev` of Linux: 14 bits of major, 18 of minor); `None` where it does not fit.
-    /// Linux itself has 12 bits for the major number, and would show another device.
+    /// The number in the encoding of an inode (`sysv_encode_dev` of Linux: 14 bits of major, 18 of minor); `None` if it
+    /// does not fit. Linux itself has 12 bits for the major number, and would show another device.
     pub fn packed(self) -> Option<u32> {
         (self.major < 1 << 12 && self.minor < 1 << 18).then_some(self.major << 18 | self.minor)
     }
 }
 
 impl<'a> NewFile<'a> {
-    /// A file of root's with the usual permissions.
+    /// An empty regular file with mode 0644, owned by root.
     pub const fn regular() -> Self {
         Self::of(NewFileType::Regular, 0o644)
     }
 
-    /// A directory of root's with the usual permissions.
+    /// An empty directory with mode 0755, owned by root.
     pub const fn directory() -> Self {
         Self::of(NewFileType::Directory, 0o755)
+    }
+
+    /// A symbolic link owned by root.
+    pub const fn symlink(target: &'a [u8]) -> Self {
+        Self::of(NewFileType::Symlink(target), 0o777)
     }
 
     const fn of(file_type: NewFileType<'a>, permissions: u16) -> Self {
@@ -86,17 +91,15 @@ impl<'a> NewFile<'a> {
         }
     }
 
-    /// A symbolic link of root's.
-    pub const fn symlink(target: &'a [u8]) -> Self {
-        Self::of(NewFileType::Symlink(target), 0o777)
+    pub(crate) fn is_directory(&self) -> bool {
+        matches!(self.file_type, NewFileType::Directory)
     }
 
-    /// What permission bits it gets where no list governs them.
-    pub(crate) fn masked(&self) -> u16 {
-        if matches!(self.file_type, NewFileType::Symlink(_)) {
-            self.permissions
-        } else {
-            self.permissions & !self.umask
+    /// The permission bits without those of the umask.
+    pub(crate) fn masked_permissions(&self) -> u16 {
+        match self.file_type {
+            NewFileType::Symlink(_) => self.permissions,
+            _ => self.permissions & !self.umask,
         }
     }
 

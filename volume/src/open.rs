@@ -32,7 +32,7 @@ use crate::image::expect_replayable;
 use crate::options::Options;
 use crate::recover::UnfinishedIntent;
 use crate::reservations::Reservations;
-use crate::superblock::{bring_up_copies, read_superblock};
+use crate::superblock::{read_superblock, update_copies};
 use crate::{Error, Result, Volume, recover};
 
 /// What recovery did when the volume was opened.
@@ -82,11 +82,12 @@ impl Volume {
         let external = options.log_device.clone();
         let superblock = read_superblock(&*device)?;
         expect_writable(&superblock, &*device)?;
-        let (superblock, report, ends) = replay(superblock, &device, external.as_deref())?;
-        bring_up_copies(&*device, &superblock)?;
+        let (superblock, report, bounds) = replay(superblock, &device, external.as_deref())?;
+        update_copies(&*device, &superblock)?;
         let intents = report.as_ref().map_or(&[][..], |report| &report.unfinished);
-        let ends = ends.keeping(recover::intent_lsns(intents));
-        let (mut volume, unfinished) = Self::start(&superblock, (device, external), ends, intents, &options)?;
+        let bounds = bounds.keeping(recover::intent_lsns(intents));
+        let (mut volume, unfinished) =
+            Self::start(&superblock, (device, external), bounds, intents, &options)?;
         volume.finish_intents(unfinished)?;
         let staging = if report.is_some() { volume.free_staging()? } else { 0 };
         // A clean volume has none, unless it was unmounted without freeing them.
@@ -112,13 +113,14 @@ impl Volume {
     pub(crate) fn start(
         superblock: &Superblock,
         (device, external): (Arc<dyn Device>, Option<Arc<dyn Device>>),
-        ends: LogBounds,
+        bounds: LogBounds,
         intents: &[Intent],
         options: &Options,
     ) -> Result<(Self, Vec<UnfinishedIntent>)> {
         let hook = Arc::new(BusyExtentsHook::default());
-        let freed = Some(hook.clone() as Arc<dyn BusyExtentHook>);
-        let log = Log::start(superblock, Arc::clone(&device), external, ends, freed, &options.log())?;
+        let hook_for_log = Some(hook.clone() as Arc<dyn BusyExtentHook>);
+        let log =
+            Log::start(superblock, Arc::clone(&device), external, bounds, hook_for_log, &options.log())?;
         let unfinished = Self::adopt(&log, intents);
         Ok((Self::assemble(superblock, (log, device), &hook, options)?, unfinished))
     }
@@ -197,13 +199,13 @@ fn replay(
     external: Option<&dyn Device>,
 ) -> Result<(Superblock, Option<RecoveryReport>, LogBounds)> {
     let journal = Journal::open(&superblock, &**device, external)?;
-    let ends = LogBounds::of(&journal);
+    let bounds = LogBounds::of(&journal);
     if journal.dirty().is_none() {
-        return Ok((superblock, None, ends));
+        return Ok((superblock, None, bounds));
     }
     expect_replayable(&superblock)?;
     let (registry, options) = (journal::ReplayRegistry::default(), journal::Options::default());
     let report = journal::recover(&journal, &superblock, &**device, &registry, &options)?;
     let superblock = if report.superblock_replayed { read_superblock(&**device)? } else { superblock };
-    Ok((superblock, Some(report), ends))
+    Ok((superblock, Some(report), bounds))
 }

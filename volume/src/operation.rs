@@ -1,4 +1,15 @@
-//! One change of a volume: a transaction with the blocks that it may take, and directories within it.
+//! One change of a volume: its reservations, its transaction, and the directories that it works on.
+//!
+//! The usual order of steps:
+//!
+//! | step | function |
+//! |---|---|
+//! | 1 | reserve blocks and log space: [`Volume::begin`], [`Volume::begin_with_blocks`] |
+//! | 2 | lock inodes, and check that the operation is allowed |
+//! | 3 | change directories, attributes and inodes |
+//! | 4 | [`Operation::commit`], which also unlocks buffers and returns unused reservations |
+//!
+//! An operation that is dropped before it changed anything has no effect.
 
 use std::ops::ControlFlow;
 
@@ -16,55 +27,52 @@ use journal::engine::{LogReservation, Loggable, Transaction};
 use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
-/// An inode whose lock this thread holds.
-pub(crate) type Locked = LockedInode;
-
-/// A transaction with the blocks that it may take.
+/// A change in progress: a transaction, and the blocks that it may allocate.
 pub(crate) struct Operation<'v> {
     pub volume: &'v Volume,
     pub tx: Transaction,
-    /// Blocks that are claimed for the value of an attribute, in the order of the value. Claims end before what is
-    /// reserved for them is given back: this field is dropped before the next one.
-    pub value: Vec<Claim>,
+    /// Blocks claimed for the value of an attribute, in the order of the value. They are part of `blocks`: claims must
+    /// end before their reservation is returned, so this field is dropped first.
+    pub value_claims: Vec<Claim>,
     pub blocks: BlockReservation<'v>,
-    /// How many blocks one directory in it may take.
-    pub room: u32,
+    /// Maximum number of blocks that one directory may allocate.
+    pub dir_blocks_max: u32,
 }
 
 impl<'v> Operation<'v> {
-    /// Ends it; what `locked` changed is part of it.
+    /// Commits the transaction, with the changes of the locked inodes `locked`.
     pub fn commit(self, locked: &mut [&mut dyn Loggable]) -> Result<()> {
         Ok(self.tx.commit(locked)?)
     }
 
-    /// Works on a directory whose inode is locked.
+    /// Runs `work` on a locked directory.
     pub fn directory<T>(
         &mut self,
-        dir: &mut Locked,
+        dir: &mut LockedInode,
         work: impl FnOnce(&mut Directory<'_, InodeDirFork<'_>>) -> inode::dir::Result<T>,
     ) -> Result<T> {
         let volume = self.volume;
         let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
-        let room = self.room;
-        let blocks = InodeDirFork::new(volume.inode_cache.shared(), &mut self.tx, &mut space, dir, room);
-        let done = blocks.and_then(|mut blocks| work(&mut Directory::new(&volume.geometry, &mut blocks)));
-        Ok(self.tx.settle(done, dir)?)
+        let shared = volume.inode_cache.shared();
+        let fork = InodeDirFork::new(shared, &mut self.tx, &mut space, dir, self.dir_blocks_max);
+        let result = fork.and_then(|mut fork| work(&mut Directory::new(&volume.geometry, &mut fork)));
+        Ok(self.tx.settle(result, dir)?)
     }
 
-    /// Looks a name up that shall be new.
-    pub fn insert_slot(&mut self, dir: &mut Locked, name: &[u8]) -> Result<InsertSlot<DirBlock>> {
+    /// Finds where a new entry goes, and keeps the blocks locked. `EEXIST` if the name exists.
+    pub fn insert_slot(&mut self, dir: &mut LockedInode, name: &[u8]) -> Result<InsertSlot<DirBlock>> {
         self.directory(dir, |dir| dir.insert_slot(name))
     }
 
-    /// Looks a name up that must exist, and keeps its blocks.
-    pub fn entry_position(&mut self, dir: &mut Locked, name: &[u8]) -> Result<EntryPosition<DirBlock>> {
-        let entry_position = self.directory(dir, |dir| dir.entry_position(name))?.ok_or_else(no_such_file)?;
-        self.verify_entry(dir, name, entry_position.found().ino)?;
-        Ok(entry_position)
+    /// Finds an entry that must exist, and keeps its blocks locked.
+    pub fn entry_position(&mut self, dir: &mut LockedInode, name: &[u8]) -> Result<EntryPosition<DirBlock>> {
+        let position = self.directory(dir, |dir| dir.entry_position(name))?.ok_or_else(no_such_file)?;
+        self.verify_entry(dir, name, position.found().ino)?;
+        Ok(position)
     }
 
-    /// Looks a name up and lets all of its blocks go again, so that the locks of other inodes may be waited for.
-    pub fn lookup(&mut self, dir: &mut Locked, name: &[u8]) -> Result<Option<FoundEntry>> {
+    /// Looks up a name and unlocks the directory's blocks, so that the thread may wait for another inode.
+    pub fn lookup(&mut self, dir: &mut LockedInode, name: &[u8]) -> Result<Option<FoundEntry>> {
         let found = self.directory(dir, |dir| dir.lookup(name))?;
         self.tx.release_clean();
         if let Some(found) = found {
@@ -73,38 +81,56 @@ impl<'v> Operation<'v> {
         Ok(found)
     }
 
-    /// Refuses an entry that no sound directory has. One that names its own directory would have its lock taken twice;
-    /// the volume's own inodes have no names.
-    fn verify_entry(&self, dir: &Locked, name: &[u8], ino: Ino) -> Result<()> {
+    /// Looks up a name that must exist.
+    pub fn lookup_existing(&mut self, dir: &mut LockedInode, name: &[u8]) -> Result<FoundEntry> {
+        self.lookup(dir, name)?.ok_or_else(no_such_file)
+    }
+
+    /// Rejects an entry that cannot be valid: the volume's internal inodes have no names, and the lock of a directory
+    /// that an entry of its own refers to would be taken twice.
+    fn verify_entry(&self, dir: &LockedInode, name: &[u8], ino: Ino) -> Result<()> {
         let may_be_itself = name == b"." || (name == b".." && dir.ino() == self.volume.root());
         if (ino != dir.ino() || may_be_itself) && !self.volume.internal.contains(&ino) {
             return Ok(());
         }
-        Err(bad_entry(dir, name, "an inode that a name can stand for", ino.to_string()))
+        Err(bad_entry(dir, name, "an inode that an entry may refer to", ino.to_string()))
     }
 
-    /// A reference to the inode that an entry of a locked directory names. While the directory is locked nobody can
-    /// free that inode: one that is free is damage.
-    pub fn named(&self, dir: &Locked, name: &[u8], ino: Ino) -> Result<InodeRef> {
+    /// Returns a reference to the inode of an entry of a locked directory. The inode cannot be freed while the directory
+    /// is locked, so a free one is damage.
+    pub fn entry_inode(&self, dir: &LockedInode, name: &[u8], ino: Ino) -> Result<InodeRef> {
         self.volume.inode(ino).map_err(|error| match error.errno() {
             errno::ENOENT => bad_entry(dir, name, "an inode in use", format!("{ino}, which is free")),
             _ => error,
         })
     }
 
-    /// The same where the name must exist.
-    pub fn find(&mut self, dir: &mut Locked, name: &[u8]) -> Result<FoundEntry> {
-        self.lookup(dir, name)?.ok_or_else(no_such_file)
+    /// Returns a reference to the parent of a locked directory.
+    pub fn parent(&mut self, dir: &mut LockedInode) -> Result<InodeRef> {
+        let Some(found) = self.lookup(dir, b"..")? else {
+            return Err(bad_entry(dir, b"..", "a directory", "none".into()));
+        };
+        self.entry_inode(dir, b"..", found.ino)
+    }
+
+    /// Calls `visit` with the entries of a directory, from a position on.
+    pub fn read_entries(
+        &mut self,
+        dir: &mut LockedInode,
+        from: DataPtr,
+        visit: impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.directory(dir, |dir| dir.read(from, visit))
     }
 }
 
 impl Volume {
-    /// Begins a change that takes no blocks.
+    /// Begins an operation that allocates no blocks.
     pub(crate) fn begin(&self, reservation: LogReservation) -> Result<Operation<'_>> {
         self.begin_with_blocks(reservation, 0)
     }
 
-    /// Begins a change that may take so many blocks.
+    /// Begins an operation that may allocate up to `blocks` blocks.
     pub(crate) fn begin_with_blocks(
         &self,
         reservation: LogReservation,
@@ -114,53 +140,54 @@ impl Volume {
         self.begin_reserved(reservation, blocks, Vec::new())
     }
 
-    /// Begins a change that mostly gives back: it takes blocks if there are any, and does without if not.
+    /// Begins an operation that mostly frees blocks: on a full volume it runs without a reservation of blocks.
     pub(crate) fn begin_freeing(&self, reservation: LogReservation, blocks: u32) -> Result<Operation<'_>> {
         let blocks = self.groups.reserve_blocks(blocks).or_else(|_| self.groups.reserve_blocks(0))?;
         self.begin_reserved(reservation, blocks, Vec::new())
     }
 
-    /// Begins a change with blocks that were reserved, and claims among them. Where it fails, the claims end first:
-    /// parameters are dropped in reverse order.
+    /// Begins an operation with reserved blocks, and claims among them. On an error the claims end before the
+    /// reservation: parameters are dropped in reverse order.
     pub(crate) fn begin_reserved<'v>(
         &'v self,
         reservation: LogReservation,
         blocks: BlockReservation<'v>,
-        value: Vec<Claim>,
+        value_claims: Vec<Claim>,
     ) -> Result<Operation<'v>> {
-        let room = blocks.left().min(self.reservations.name_blocks);
+        let dir_blocks_max = blocks.left().min(self.reservations.name_blocks);
         let tx = self.inode_cache.shared().begin(reservation)?;
-        Ok(Operation { volume: self, tx, value, blocks, room })
+        Ok(Operation { volume: self, tx, value_claims, blocks, dir_blocks_max })
     }
 
-    /// Does what takes blocks. Where there are none, whatever is about to give some back is waited for, and then it is
-    /// tried once more: contents that are not written yet hold blocks for maps that mostly need none, removed files are
-    /// freed in the background, and their blocks when that is stable.
+    /// Begins an operation that only reads: it has no log space.
+    pub(crate) fn reader(&self) -> Result<Operation<'_>> {
+        let shared = self.inode_cache.shared();
+        let tx = Transaction::reader(&shared.target, &shared.buffers);
+        let blocks = self.groups.reserve_blocks(0)?;
+        Ok(Operation { volume: self, tx, value_claims: Vec::new(), blocks, dir_blocks_max: 0 })
+    }
+
+    /// Runs `work`. If it fails with `ENOSPC`, waits for everything that is about to free blocks, and tries once more.
+    /// Dirty data reserves blocks for extent maps that are mostly not needed. Removed files are freed in the background,
+    /// and their blocks can be reused when that is stable.
     pub(crate) fn retry_on_enospc<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
             Err(error) if error.errno() == errno::ENOSPC => {
-                // Who wrote is told where that fails.
+                // fsync reports an error of writeback.
                 let _ = self.cache.sync_all();
                 inode::inactive::drain(self.inode_cache.shared());
                 self.log.flush_busy()?;
                 self.groups.shrink_rmap_reservations(&mut self.inode_cache.shared().reader())?;
                 work()
             }
-            done => done,
+            result => result,
         }
     }
 
-    /// A context for looking only: it holds no log space, and cannot change anything.
-    pub(crate) fn reader(&self) -> Result<Operation<'_>> {
-        let shared = self.inode_cache.shared();
-        let tx = Transaction::reader(&shared.target, &shared.buffers);
-        Ok(Operation { volume: self, tx, blocks: self.groups.reserve_blocks(0)?, room: 0, value: Vec::new() })
-    }
-
-    /// A hold on an inode.
+    /// Returns a reference to an inode. `ENOENT` if it is free.
     pub(crate) fn inode(&self, ino: Ino) -> Result<InodeRef> {
         let inode = self.inode_cache.get(ino)?;
-        // Files of the metadata directory are the volume's own.
+        // Files of the metadata directory are internal.
         if self.geometry.features.metadir() && inode.read().core().flags2.get() & flags2::METADATA != 0 {
             let damage =
                 Damage::new("inode", "flags2", "no file of the metadata directory", "one of its files");
@@ -169,7 +196,7 @@ impl Volume {
         Ok(inode)
     }
 
-    /// The refusal of what is done to `.` or `..` of a directory; `ENOTDIR` where it is none.
+    /// The error for an operation on `.` or `..` of `dir`; `ENOTDIR` if `dir` is not a directory.
     pub(crate) fn refuse_dots(&self, dir: Ino, errno: Errno, why: &'static str) -> Error {
         match self.inode(dir) {
             Ok(dir) if is_directory(&dir.read()) => Error::refused(errno, why),
@@ -178,7 +205,7 @@ impl Volume {
         }
     }
 
-    /// Sets times of an inode to now.
+    /// Sets times of an inode to the current time.
     pub(crate) fn touch(&self, state: &mut InodeState, times: &[state::InodeTime]) {
         state.set_times(times, self.inode_cache.shared().now());
     }
@@ -188,7 +215,7 @@ fn no_such_file() -> Error {
     Error::refused(errno::ENOENT, "no such file or directory")
 }
 
-/// Refuses what is not a directory, or one that was removed while somebody still used it.
+/// Rejects an inode that is not a directory, or a directory that was removed while it was still referenced.
 pub(crate) fn expect_directory(state: &InodeState) -> Result<()> {
     if !is_directory(state) {
         return Err(Error::refused(errno::ENOTDIR, "not a directory"));
@@ -199,35 +226,17 @@ pub(crate) fn expect_directory(state: &InodeState) -> Result<()> {
     Ok(())
 }
 
-/// The two names that every directory has, and that nobody makes or takes away.
+/// Whether a name is `.` or `..`, which every directory has: they cannot be created, removed or renamed.
 pub(crate) fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
 
-/// Whether it is a directory.
+/// Whether an inode is a directory.
 pub(crate) fn is_directory(state: &InodeState) -> bool {
     FileType::from_mode(state.mode()) == Some(FileType::Directory)
 }
 
-fn bad_entry(dir: &Locked, name: &[u8], expected: &str, found: String) -> Error {
+fn bad_entry(dir: &LockedInode, name: &[u8], expected: &str, found: String) -> Error {
     let expected = format!("for \"{}\" {expected}", name.escape_ascii());
     damaged(dir.ino(), Damage::new("directory entry", "inode", expected, found))
-}
-
-/// The directory that a directory's `..` names.
-pub(crate) fn parent_of(change: &mut Operation<'_>, dir: &mut Locked) -> Result<InodeRef> {
-    let Some(found) = change.lookup(dir, b"..")? else {
-        return Err(bad_entry(dir, b"..", "a directory", "none".into()));
-    };
-    change.named(dir, b"..", found.ino)
-}
-
-/// Visits a directory's entries from a position on.
-pub(crate) fn read_entries(
-    change: &mut Operation<'_>,
-    dir: &mut Locked,
-    from: DataPtr,
-    visit: impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
-) -> Result<()> {
-    change.directory(dir, |dir| dir.read(from, visit))
 }

@@ -1,4 +1,4 @@
-//! How to open a volume.
+//! Options of an open volume.
 
 use std::sync::Arc;
 
@@ -9,38 +9,39 @@ use block::Device;
 use format::superblock::RawSuperblock;
 use journal::engine;
 
-/// How to open a volume. `Options::default()` is right for a program that has the machine's clock.
+/// Options of an open volume. `Options::default()` is right for most programs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The device of an external log.
     pub log_device: Option<Arc<dyn Device>>,
-    /// What files are stamped with.
+    /// Source of file times.
     pub clock: Arc<dyn Clock>,
-    /// Seed of what is chosen by chance, such as inode generations; from the machine if `None`.
+    /// Seed of random numbers, such as inode generations; by default from the operating system.
     pub seed: Option<u64>,
-    /// As many CPUs make files: each has directories in turn in groups of its own, and a sequence of random numbers.
-    /// Those of the machine if `None`; 1 for one thread whose volume shall not show where it ran.
+    /// Number of CPUs that create files. Each CPU places new directories in AGs of its own, and has its own sequence of
+    /// random numbers. By default the number of the machine; 1 makes the layout reproducible.
     pub cpus: Option<usize>,
-    /// Shards of the committed item list: one per CPU if `None`. 1 is how it was before it was per CPU.
+    /// Number of shards of the committed item list; by default one per CPU.
     pub cil_shards: Option<usize>,
-    /// How many in-core log buffers there are: 2 to 8.
+    /// Number of in-core log buffers: 2 to 8.
     pub log_buffers: usize,
-    /// Bytes of each: 32 KiB to 256 KiB, a power of two; as suits the log if `None`.
+    /// Size of an in-core log buffer in bytes: a power of two from 32 KiB to 256 KiB; by default chosen by the log's size.
     pub log_buffer_bytes: Option<u32>,
-    /// The journal records nothing: what changes is stable when it is in its place, and after a power cut, or without
-    /// [`unmount`](crate::Volume::unmount), the volume is no volume. For one that nobody sees before it is whole.
+    /// Writes nothing to the log: changes are stable only after metadata writeback, and without
+    /// [`unmount`](crate::Volume::unmount) the volume is damaged. For a new image that is not visible before it is
+    /// complete.
     pub without_journal: bool,
-    /// Bytes of metadata blocks that are kept in memory; more if they are in use.
+    /// Size of the metadata buffer cache in bytes. Buffers in use may exceed it.
     pub buffer_bytes: usize,
-    /// How contents of files are kept and written back. Its clock is [`clock`](Self::clock).
+    /// Options of the file cache and of writeback. Its clock is replaced by [`clock`](Self::clock).
     pub contents: cache::Options,
-    /// Inodes that are kept in memory; more if they are in use.
+    /// Size of the inode cache. Inodes in use may exceed it.
     pub inodes: usize,
-    /// Chunks of which all inodes are free stay, rather than give their blocks back.
+    /// Keep inode chunks of which all inodes are free, instead of freeing their blocks.
     pub keep_inode_chunks: bool,
-    /// Threads of the volume's own write back what is old, free removed files, and keep the log short, from the
-    /// beginning. Without, whoever calls does that work where it cannot wait, and threads begin when there is much of
-    /// it: right for who opens a volume, does little and unmounts it.
+    /// Start background threads at once, which write back old dirty data, free removed files and keep the log short.
+    /// Otherwise the calling threads do that work when it becomes necessary, and threads are started when there is much of
+    /// it: for programs that open a volume, change little and unmount it.
     pub background: bool,
 }
 

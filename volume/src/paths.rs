@@ -25,13 +25,12 @@ impl Volume {
         Ok(self.resolve_handle(path, follow)?.ino())
     }
 
-    /// Resolves a path to a handle, which keeps the file. Each directory on the way is referenced until the next name
-    /// was looked up in it.
+    /// Resolves a path to a reference. Each directory of the path is referenced until the next name was looked up in it.
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve).
     pub fn resolve_handle(&self, path: &[u8], follow: bool) -> Result<Handle> {
-        self.walk(self.root(), path, follow, &mut 0)
+        self.resolve_path(self.root(), path, follow, &mut 0)
     }
 
     /// Resolves a path relative to a directory, or to the root if it has a leading slash. A symbolic link at its end is
@@ -40,13 +39,13 @@ impl Volume {
     /// # Errors
     /// As [`resolve`](Self::resolve).
     pub fn resolve_from(&self, dir: Ino, path: &[u8]) -> Result<Ino> {
-        Ok(self.walk(dir, path, true, &mut 0)?.ino())
+        Ok(self.resolve_path(dir, path, true, &mut 0)?.ino())
     }
 
     /// The parent directory of a path, and the path's last name.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve); `EINVAL` where the path has no name at its end.
+    /// As [`resolve`](Self::resolve); `EINVAL` if the path has no name at its end.
     pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(Ino, &'p [u8])> {
         let (dir, name) = self.resolve_parent_handle(path)?;
         Ok((dir.ino(), name))
@@ -58,25 +57,26 @@ impl Volume {
     /// As [`resolve_parent`](Self::resolve_parent).
     pub fn resolve_parent_handle<'p>(&self, path: &'p [u8]) -> Result<(Handle, &'p [u8])> {
         let trimmed = without_trailing_slashes(path);
-        let at = trimmed.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-        let (dir, name) = trimmed.split_at_checked(at).unwrap_or((&[], trimmed));
+        let name_start = trimmed.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let (dir, name) = trimmed.split_at_checked(name_start).unwrap_or((&[], trimmed));
         if name.is_empty() {
             return Err(Error::refused(errno::EINVAL, "the path names the root directory"));
         }
         Ok((self.resolve_handle(dir, true)?, name))
     }
 
-    fn walk(&self, from: Ino, path: &[u8], follow: bool, followed: &mut u32) -> Result<Handle> {
-        let mut at = self.open_ino(if path.first() == Some(&b'/') { self.root() } else { from })?;
+    fn resolve_path(&self, from: Ino, path: &[u8], follow: bool, followed: &mut u32) -> Result<Handle> {
+        let mut current = self.open_ino(if path.first() == Some(&b'/') { self.root() } else { from })?;
         let must_be_directory = path.last() == Some(&b'/');
         let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
         while let Some(name) = names.next() {
             // The root's `..` is the root itself.
-            let next = self.lookup_handle(at.ino(), name)?;
-            let last = names.peek().is_none();
-            at = if !last || follow || must_be_directory { self.follow(&at, next, followed)? } else { next };
+            let next = self.lookup_handle(current.ino(), name)?;
+            let is_last = names.peek().is_none();
+            let follows = !is_last || follow || must_be_directory;
+            current = if follows { self.follow(&current, next, followed)? } else { next };
         }
-        Ok(at)
+        Ok(current)
     }
 
     fn follow(&self, dir: &Handle, file: Handle, followed: &mut u32) -> Result<Handle> {
@@ -88,25 +88,25 @@ impl Volume {
             return Err(Error::refused(errno::ELOOP, "too many symbolic links on the way"));
         }
         let target = self.read_link(file.ino())?;
-        self.walk(dir.ino(), &target, true, followed)
+        self.resolve_path(dir.ino(), &target, true, followed)
     }
 
     /// Creates a directory and its missing parents.
     ///
     /// # Errors
-    /// `ENOTDIR` where another file has one of the names; as [`create`](Self::create).
+    /// `ENOTDIR` if another file has one of the names; as [`create`](Self::create).
     pub fn create_dir_all(&self, path: &[u8], new: &NewFile<'_>) -> Result<Ino> {
-        let mut at = self.open_ino(self.root())?;
+        let mut current = self.open_ino(self.root())?;
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-            at = match self.create_handle(at.ino(), name, new) {
+            current = match self.create_handle(current.ino(), name, new) {
                 Err(error) if error.errno() == errno::EEXIST => {
-                    let there = self.lookup_handle(at.ino(), name)?;
-                    self.follow(&at, there, &mut 0)?
+                    let existing = self.lookup_handle(current.ino(), name)?;
+                    self.follow(&current, existing, &mut 0)?
                 }
-                made => made?,
+                created => created?,
             };
         }
-        Ok(at.ino())
+        Ok(current.ino())
     }
 
     /// Removes a file, or a directory with everything in it.
@@ -116,16 +116,16 @@ impl Volume {
     pub fn remove_all(&self, dir: Ino, name: &[u8]) -> Result<()> {
         match self.unlink(dir, name) {
             Err(error) if error.errno() == errno::EISDIR => {}
-            done => return done,
+            result => return result,
         }
         // Depth first, with a list of directories instead of recursion: a tree may be deeper than a stack.
         let mut visited = Visited::default();
-        let mut path = vec![self.emptied(dir, name.to_vec(), &mut visited)?];
+        let mut path = vec![self.remove_files_in(dir, name.to_vec(), &mut visited)?];
         while let Some(level) = path.last_mut() {
-            match level.below.pop() {
+            match level.subdirectories.pop() {
                 Some(name) => {
                     let parent = level.dir.ino();
-                    path.push(self.emptied(parent, name, &mut visited)?);
+                    path.push(self.remove_files_in(parent, name, &mut visited)?);
                 }
                 None => {
                     self.rmdir(level.parent, &level.name)?;
@@ -138,24 +138,26 @@ impl Volume {
         Ok(())
     }
 
-    /// Calls `see` with the inode number of a file and of everything below it: a directory before its entries, a file
+    /// Calls `visit` with the inode number of a file and of everything below it: a directory before its entries, a file
     /// once for each name. Each is referenced during the call. A file that is removed meanwhile may be left out.
     ///
     /// # Errors
-    /// What `see` returns; damage, also where a directory has two names.
-    pub fn for_each_below(&self, top: Ino, mut see: impl FnMut(Ino) -> Result<()>) -> Result<()> {
-        let (mut left, mut visited) = (Vec::new(), Visited::default());
+    /// Errors of `visit`; damage, also if a directory has two names.
+    pub fn for_each_below(&self, top: Ino, mut visit: impl FnMut(Ino) -> Result<()>) -> Result<()> {
+        let (mut pending, mut visited) = (Vec::new(), Visited::default());
         let mut next = Some(self.open_ino(top)?);
         loop {
             if let Some(file) = next {
-                see(file.ino())?;
-                // What the entry says of the type is not trusted: in a damaged volume it may be wrong.
+                visit(file.ino())?;
+                // The type in the directory entry may be wrong in a damaged volume.
                 if file.is(FileType::Directory) {
                     visited.enter(file.ino())?;
-                    self.each_in(file.ino(), |entry| left.push((file.clone(), entry.name.to_vec())))?;
+                    self.for_each_entry(file.ino(), |entry| {
+                        pending.push((file.clone(), entry.name.to_vec()))
+                    })?;
                 }
             }
-            let Some((dir, name)) = left.pop() else { return Ok(()) };
+            let Some((dir, name)) = pending.pop() else { return Ok(()) };
             next = match self.lookup_handle(dir.ino(), &name) {
                 Err(error) if error.errno() == errno::ENOENT => None,
                 found => Some(found?),
@@ -163,34 +165,34 @@ impl Volume {
         }
     }
 
-    /// Calls `see` with each entry of a directory except `.` and `..`.
-    fn each_in(&self, dir: Ino, mut see: impl FnMut(DirEntry<'_>)) -> Result<()> {
+    /// Calls `visit` with each entry of a directory except `.` and `..`.
+    fn for_each_entry(&self, dir: Ino, mut visit: impl FnMut(DirEntry<'_>)) -> Result<()> {
         self.read_dir(dir, Cookie::default(), &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
-                see(entry);
+                visit(entry);
             }
             true
         })
     }
 
     /// Removes everything in a directory except directories.
-    fn emptied(&self, parent: Ino, name: Vec<u8>, visited: &mut Visited) -> Result<Level> {
+    fn remove_files_in(&self, parent: Ino, name: Vec<u8>, visited: &mut Visited) -> Result<Level> {
         let dir = self.lookup_handle(parent, &name)?;
         visited.enter(dir.ino())?;
         let mut names = Vec::new();
-        self.each_in(dir.ino(), |entry| names.push(entry.name.to_vec()))?;
-        let mut below = Vec::new();
+        self.for_each_entry(dir.ino(), |entry| names.push(entry.name.to_vec()))?;
+        let mut subdirectories = Vec::new();
         for name in names {
             match self.unlink(dir.ino(), &name) {
-                Err(error) if error.errno() == errno::EISDIR => below.push(name),
-                done => done?,
+                Err(error) if error.errno() == errno::EISDIR => subdirectories.push(name),
+                result => result?,
             }
         }
-        Ok(Level { parent, name, dir, below })
+        Ok(Level { parent, name, dir, subdirectories })
     }
 }
 
-/// The directories of a walk. In a damaged volume a directory may be below itself, and the walk must end.
+/// Visited directories. In a damaged volume a directory may be below itself: the walk must end.
 #[derive(Default)]
 struct Visited(HashSet<Ino>);
 
@@ -199,7 +201,7 @@ impl Visited {
         if self.0.insert(dir) {
             return Ok(());
         }
-        Err(damaged(dir, Damage::new("directory", "names", "one", "another, on the way below it")))
+        Err(damaged(dir, Damage::new("directory", "names", "one", "another one, below itself")))
     }
 
     fn leave(&mut self, dir: Ino) {
@@ -212,8 +214,8 @@ struct Level {
     parent: Ino,
     name: Vec<u8>,
     dir: Handle,
-    /// Directories in it that are still to be removed.
-    below: Vec<Vec<u8>>,
+    /// Subdirectories that are still to be removed.
+    subdirectories: Vec<Vec<u8>>,
 }
 
 /// A path without slashes at its end.

@@ -1,4 +1,4 @@
-//! Finishing recovered intents: those in the log without a done item.
+//! Finishing recovered intents: intents in the log without a done item.
 //!
 //! The log's tail stays at the oldest of them until all are done; after a power cut the next recovery finds those that
 //! are left. For readers, in memory, each intent is logged again, and nothing pins the tail.
@@ -44,20 +44,20 @@ impl Volume {
 
     /// Finishes one intent. A new intent is logged if the record of the old one is not kept.
     pub(crate) fn finish(&self, intent: &Intent, adopted: Option<RecoveredIntent>) -> Result<()> {
-        if let IntentOperation::Attr(change) = &intent.body {
-            let file = self.file(change.ino)?;
-            return self.finish_attribute(&file, change, adopted);
+        if let IntentOperation::Attr(attribute) = &intent.body {
+            let file = self.intent_file(attribute.ino)?;
+            return self.finish_attribute(&file, attribute, adopted);
         }
-        let operations = self.operations(intent)?;
-        let files = self.files(intent)?;
-        let mut change = self.begin(self.reservations.intent)?;
+        let deferred = self.deferred_operations(intent)?;
+        let files = self.intent_files(intent)?;
+        let mut operation = self.begin(self.reservations.intent)?;
         let mut locked: Vec<LockedInode> = files.iter().map(|file| file.lock()).collect();
         match adopted {
-            Some(adopted) => change.tx.finish_intent(adopted, operations),
-            None => operations.into_iter().for_each(|operation| change.tx.defer(operation)),
+            Some(adopted) => operation.tx.finish_intent(adopted, deferred),
+            None => deferred.into_iter().for_each(|deferred| operation.tx.defer(deferred)),
         }
         let mut locked: Vec<&mut dyn Loggable> = locked.iter_mut().map(|file| file as _).collect();
-        change.commit(&mut locked)
+        operation.commit(&mut locked)
     }
 
     /// Frees the copy-on-write staging extents that a crash left. Returns the number of blocks.
@@ -66,7 +66,7 @@ impl Volume {
         Ok(self.groups.free_staging(begin)?)
     }
 
-    fn operations(&self, intent: &Intent) -> Result<Vec<Box<dyn DeferredOperation>>> {
+    fn deferred_operations(&self, intent: &Intent) -> Result<Vec<Box<dyn DeferredOperation>>> {
         let groups = &self.groups;
         let shared = self.inode_cache.shared();
         let operations: std::result::Result<Vec<_>, _> = match &intent.body {
@@ -91,11 +91,12 @@ impl Volume {
     }
 
     /// The files whose extent maps an intent changes, each once, in lock order.
-    fn files(&self, intent: &Intent) -> Result<Vec<InodeRef>> {
+    fn intent_files(&self, intent: &Intent) -> Result<Vec<InodeRef>> {
         let mut numbers = intent.files_changed();
         numbers.sort_unstable();
         numbers.dedup();
-        let files: Vec<InodeRef> = numbers.into_iter().map(|ino| self.file(ino)).collect::<Result<_>>()?;
+        let files: Vec<InodeRef> =
+            numbers.into_iter().map(|ino| self.intent_file(ino)).collect::<Result<_>>()?;
         if let IntentOperation::Exchange(exchange) = &intent.body {
             for (ino, generation) in exchange.files.into_iter().zip(exchange.generations) {
                 let found = files.iter().find(|file| file.ino() == ino);
@@ -109,7 +110,7 @@ impl Volume {
         Ok(files)
     }
 
-    fn file(&self, ino: Ino) -> Result<InodeRef> {
+    fn intent_file(&self, ino: Ino) -> Result<InodeRef> {
         self.inode(ino).map_err(|error| match error.errno() {
             errno::ENOENT => {
                 damaged(ino, Damage::new("log intent", "inode", "one that is in use", "a free one"))
@@ -119,6 +120,7 @@ impl Volume {
     }
 }
 
+/// Error for a damaged inode.
 pub(crate) fn damaged(ino: Ino, damage: Damage) -> Error {
     EngineError::damaged(Place::ino(ino), damage).into()
 }

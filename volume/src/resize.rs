@@ -1,20 +1,21 @@
-//! A volume becomes larger or smaller.
+//! Growing and shrinking.
 //!
-//! # Growing, while others work
+//! # Growing
+//! The volume stays usable.
 //!
-//! | step | what | a power cut then leaves |
+//! | step | | state after a power cut |
 //! |---|---|---|
-//! | 1 | the device is made longer, where it is a file | the old volume |
-//! | 2 | headers and tree roots of new AGs are written behind the old end | the old volume |
-//! | 3 | one transaction: the last AG's length and free space, the superblock | the old volume, or the new one by the log |
-//! | 4 | the superblock's copies | the new volume; the next opening completes them |
-//! | 5 | the superblock goes home, before anything else in the new space is given out | the new volume |
-//! | 6 | new AGs and blocks are for everybody | the new volume |
+//! | 1 | extend the device if it is a file | the old volume |
+//! | 2 | write headers and btree roots of new AGs after the old end | the old volume |
+//! | 3 | one transaction: length and free space of the last AG, superblock | the old volume, or the new one after log recovery |
+//! | 4 | write the copies of the superblock | the new volume; the next open completes the copies |
+//! | 5 | write the superblock, before new space is allocated | the new volume |
+//! | 6 | make the new AGs and blocks available | the new volume |
 //!
 //! # Shrinking
-//! An open volume loses the free end of its last AG, by a transaction of the same kind. Whole AGs go only where nobody
-//! uses the volume, and without the log: its recovery by Linux refuses a number of AGs that became smaller. They are
-//! empty, so the superblock alone says that they are gone.
+//! An open volume can shrink by the free end of its last AG, with a similar transaction. Whole AGs are removed only from a
+//! volume that is not in use, and without the log, because log recovery in Linux refuses a smaller number of AGs. Only
+//! empty AGs are removed, so writing the superblock is enough.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -34,42 +35,44 @@ use zerocopy::FromBytes;
 use crate::superblock::{lock_superblock, read_superblock, write_copies};
 use crate::{Error, Options, Result, Volume};
 
-/// What limits how small a volume can be.
+/// Limit of shrinking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShrinkLimit {
-    /// The fewest blocks that it can have as it is.
+    /// Minimum size in blocks.
     pub min_blocks: u64,
-    /// The block behind the last one that is in use, of the whole volume; headers of an empty AG do not count.
+    /// End of the last block in use. Headers of empty AGs are not counted.
     pub used_blocks: u64,
 }
 
-/// Fewest AGs that [`shrink`] leaves, unless it is asked for fewer blocks than as many have: with one, `xfs_repair` has
-/// no copy of the superblock to compare.
+/// Minimum number of AGs that [`shrink`] keeps if no size is given: with one AG, `xfs_repair` has no copy of the
+/// superblock to compare.
 pub const MIN_AGS: u32 = 2;
 
 impl Volume {
-    /// Makes the volume larger, up to `blocks` blocks, while others use it; how many it has then. A last AG that would
-    /// be too small is left out, so the new size may be a little less, and may be the old one. The device is made
-    /// longer where it is a file.
+    /// Grows the volume to `blocks` blocks, and the device if it is a file. Returns the new size, which is smaller than
+    /// `blocks` if the last AG would be too small. The volume stays usable.
     ///
     /// # Errors
-    /// `EINVAL` for fewer blocks than there are; `EFBIG` where that is more than the format knows, or more than an open
-    /// volume is prepared for: 64 times the size that it was opened with. What the device meets: before anything has
-    /// changed, or else the volume is shut down.
+    /// `EINVAL` for a smaller size; `EFBIG` for more than the format allows, or more than 64 times the size with which the
+    /// volume was opened. Errors of the device: if the change is already committed, the volume is shut down.
     pub fn grow(&self, blocks: u64) -> Result<u64> {
-        let _one = self.resize_lock.lock();
-        let now = self.geometry.blocks();
-        if blocks < now {
-            return Err(Error::refused(errno::EINVAL, "the volume is larger than that: shrink it"));
+        let _guard = self.resize_lock.lock();
+        let current = self.geometry.blocks();
+        if blocks < current {
+            return Err(Error::refused(
+                errno::EINVAL,
+                "the new size is smaller than the volume: shrink it instead",
+            ));
         }
         let too_large = |why| Error::refused(errno::EFBIG, why);
-        let blocks = self.geometry.fit(blocks).map_err(|_| too_large("no volume can be as large as that"))?;
-        if blocks <= now {
-            return Ok(now);
+        let blocks =
+            self.geometry.fit(blocks).map_err(|_| too_large("the new size exceeds the maximum of XFS"))?;
+        if blocks <= current {
+            return Ok(current);
         }
         if blocks > self.geometry.foreseen {
             return Err(too_large(
-                "an open volume grows to 64 times its size at most: unmount it, open it again and go on",
+                "an open volume grows to at most 64 times its size: unmount it, open it again and continue",
             ));
         }
         let target = self.geometry.clone();
@@ -79,55 +82,56 @@ impl Volume {
             device.set_size(target.bytes())?;
         }
         self.write_new_groups(&target)?;
-        let mut change = self.begin(self.reservations.resize)?;
-        let gained = self.groups.extend_last(&mut change.tx, blocks, || self.tell(blocks))?;
+        let mut operation = self.begin(self.reservations.resize)?;
+        let new_blocks = self.groups.extend_last(&mut operation.tx, blocks, || self.set_size(blocks))?;
         self.log_size(
-            &mut change.tx,
+            &mut operation.tx,
             &target,
-            self.groups.free_blocks() + free_of_new(&self.groups, &target),
+            self.groups.free_blocks() + free_blocks_of_new(&self.groups, &target),
         )?;
-        change.commit(&mut [])?;
-        self.settle_superblock()?;
+        operation.commit(&mut [])?;
+        self.write_superblocks()?;
         self.inode_cache.shared().unlinked.grow(target.ag_count());
-        self.or_shut_down(|| Ok(self.groups.adopt_new(&mut self.reader()?.tx, gained)?))?;
+        self.or_shut_down(|| Ok(self.groups.adopt_new(&mut self.reader()?.tx, new_blocks)?))?;
         Ok(blocks)
     }
 
-    /// Makes the last AG shorter, so that the volume has `blocks` blocks, while others use it. The device keeps its
-    /// length: see [`shrink`].
+    /// Shrinks the volume to `blocks` blocks, by shortening the last AG. The device keeps its length. The volume stays
+    /// usable. See also [`shrink`].
     ///
     /// # Errors
-    /// `ENOSPC`, with nothing changed, where what would be cut off is in use or promised, or more than the last AG's
-    /// blocks are to go. `EINVAL` for more blocks than there are.
+    /// `ENOSPC`, with nothing changed, if blocks to be removed are in use or reserved, or are not all in the last AG.
+    /// `EINVAL` for a larger size.
     pub fn shrink(&self, blocks: u64) -> Result<()> {
-        let _one = self.resize_lock.lock();
-        let now = self.geometry.blocks();
-        if blocks >= now {
-            let larger = Error::refused(errno::EINVAL, "the volume is smaller than that: grow it");
-            return if blocks == now { Ok(()) } else { Err(larger) };
+        let _guard = self.resize_lock.lock();
+        let current = self.geometry.blocks();
+        if blocks >= current {
+            let larger =
+                Error::refused(errno::EINVAL, "the new size is larger than the volume: grow it instead");
+            return if blocks == current { Ok(()) } else { Err(larger) };
         }
-        // What was freed is free for good, and no record of what it held is left in the log.
+        // After this, freed blocks are not busy, and the log has no items for them.
         inode::inactive::drain(self.inode_cache.shared());
         self.log.push_all()?;
-        let mut change = self.begin(self.reservations.resize)?;
-        self.groups.shorten_last(&mut change.tx, blocks, || self.tell(blocks))?;
-        self.log_size(&mut change.tx, &self.geometry, self.groups.free_blocks())?;
-        change.commit(&mut [])?;
-        self.settle_superblock()
+        let mut operation = self.begin(self.reservations.resize)?;
+        self.groups.shorten_last(&mut operation.tx, blocks, || self.set_size(blocks))?;
+        self.log_size(&mut operation.tx, &self.geometry, self.groups.free_blocks())?;
+        operation.commit(&mut [])?;
+        self.write_superblocks()
     }
 
-    /// What is free at the end of the volume. Exact while nobody changes it.
+    /// Returns how far the volume can shrink. Exact while no other thread changes it.
     ///
     /// # Errors
-    /// What reading meets.
+    /// Damage; errors of the device.
     pub fn shrink_limit(&self) -> Result<ShrinkLimit> {
         inode::inactive::drain(self.inode_cache.shared());
         self.log.flush_busy()?;
         let mut reader = self.reader()?;
         let geometry = &self.geometry;
-        let none = ShrinkLimit { min_blocks: geometry.blocks(), used_blocks: geometry.blocks() };
+        let current_size = ShrinkLimit { min_blocks: geometry.blocks(), used_blocks: geometry.blocks() };
         for ag in geometry.ags().rev() {
-            let Some(tail) = self.groups.free_tail(&mut reader.tx, ag)? else { return Ok(none) };
+            let Some(tail) = self.groups.free_tail(&mut reader.tx, ag)? else { return Ok(current_size) };
             let before = u64::from(ag.get()) * u64::from(geometry.ag_blocks);
             if tail.is_empty && ag.get() >= MIN_AGS {
                 continue;
@@ -135,20 +139,20 @@ impl Volume {
             let used = before + u64::from(tail.used_end);
             return Ok(ShrinkLimit { min_blocks: before + u64::from(tail.least), used_blocks: used });
         }
-        Ok(none)
+        Ok(current_size)
     }
 
-    /// All that knows of the size.
-    fn tell(&self, blocks: u64) {
+    /// Sets the size in memory.
+    fn set_size(&self, blocks: u64) {
         self.geometry.resize(blocks);
         self.inode_cache.shared().geometry.resize(blocks);
     }
 
-    /// Headers and roots of the AGs that `target` has beyond those that there are.
+    /// Writes headers and btree roots of the new AGs of `target`.
     fn write_new_groups(&self, target: &Geometry) -> Result<()> {
         let mut reader = self.reader()?;
         let id = lock_superblock(&mut reader.tx, target)?;
-        // Of the old size: the copy in the last AG is the one that tells whether all were brought up to date.
+        // With the old size: the copy in the last AG shows whether all copies were updated.
         let copy = copy_of(reader.tx.bytes(id));
         drop(reader);
         let device = self.device();
@@ -161,7 +165,7 @@ impl Volume {
         Ok(device.flush()?)
     }
 
-    /// The size, in the superblock, with the free blocks that belong to it: Linux refuses more than there are.
+    /// Logs the size in the superblock, with the number of free blocks: Linux refuses more free blocks than blocks.
     fn log_size(&self, tx: &mut Transaction, target: &Geometry, free: u64) -> Result<()> {
         let id = lock_superblock(tx, target)?;
         let first = offset_of!(RawSuperblock, dblocks);
@@ -181,42 +185,42 @@ fn new_ags(groups: &ag::Groups, target: &Geometry) -> impl Iterator<Item = AgNum
     (groups.count()..target.ag_count()).map(AgNumber)
 }
 
-/// Free blocks of the AGs that are to come.
-fn free_of_new(groups: &ag::Groups, target: &Geometry) -> u64 {
+/// Number of free blocks in the new AGs of `target`.
+fn free_blocks_of_new(groups: &ag::Groups, target: &Geometry) -> u64 {
     let shape = VolumeShape::of(target);
     let free = |ag| u64::from(AgLayout::new(&shape, target.ag_length(ag), None).free_blocks());
     new_ags(groups, target).map(free).sum()
 }
 
-/// What [`shrink`] did.
+/// Result of [`shrink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShrinkReport {
-    /// Blocks before.
+    /// Old size in blocks.
     pub before: u64,
-    /// Blocks after.
+    /// New size in blocks.
     pub after: u64,
-    /// What limits it now.
+    /// What prevents a smaller size.
     pub limit: ShrinkLimit,
 }
 
-/// Makes a volume that nobody uses smaller: down to `blocks` blocks, or to as few as there can be. Empty AGs at its end
-/// go, and the free end of the last one that stays. It is cleanly unmounted then. The device keeps its length.
+/// Shrinks a volume that is not in use to `blocks` blocks, by default to the minimum, and unmounts it cleanly. Removes empty
+/// AGs at the end, and the free end of the last one that remains. The device keeps its length.
 ///
 /// # Errors
-/// As [`Volume::open`] and [`Volume::unmount`]. `ENOSPC`, with nothing changed but that the log is clean, where more is
-/// in use; `EINVAL` for more blocks than there are.
+/// As [`Volume::open`] and [`Volume::unmount`]. `ENOSPC` if blocks to be removed are in use, `EINVAL` for a larger size:
+/// the log is clean then, and nothing else is changed.
 pub fn shrink(device: &Arc<dyn Device>, options: &Options, blocks: Option<u64>) -> Result<ShrinkReport> {
     let volume = Volume::open(Arc::clone(device), options.clone())?;
     let before = volume.geometry.blocks();
-    let end = match volume.shrink_limit() {
-        Ok(end) => end,
+    let limit = match volume.shrink_limit() {
+        Ok(limit) => limit,
         Err(error) => return volume.unmount().and(Err(error)),
     };
-    let least = end.min_blocks.min(before);
-    let wanted = blocks.unwrap_or(least);
+    let min_blocks = limit.min_blocks.min(before);
+    let wanted = blocks.unwrap_or(min_blocks);
     let refused = if wanted > before {
-        Some(Error::refused(errno::EINVAL, "the volume is smaller than that: grow it"))
-    } else if volume.geometry.fit(wanted).is_ok_and(|fit| fit < least) {
+        Some(Error::refused(errno::EINVAL, "the new size is larger than the volume: grow it instead"))
+    } else if volume.geometry.fit(wanted).is_ok_and(|fit| fit < min_blocks) {
         Some(error::Error::NoSpace { what: "shrinking the volume: blocks at its end are in use" }.into())
     } else {
         None
@@ -227,54 +231,54 @@ pub fn shrink(device: &Arc<dyn Device>, options: &Options, blocks: Option<u64>) 
     if let Some(refused) = refused {
         return Err(refused);
     }
-    let stays = wanted.div_ceil(ag_blocks) as u32; // no more than there are
-    if stays < ag_count {
-        drop_groups(&**device, stays)?;
+    let ags_left = wanted.div_ceil(ag_blocks) as u32; // no more than there are
+    if ags_left < ag_count {
+        remove_ags(&**device, ags_left)?;
     }
     let volume = Volume::open(Arc::clone(device), options.clone())?;
-    // More can be cut off once less must be kept for the trees of what is left.
-    let done = match blocks {
+    // With fewer AGs, fewer blocks must be kept for btrees, so more can be removed.
+    let shrunk = match blocks {
         Some(_) => volume.shrink(wanted),
         None => volume.minimize(wanted),
     };
-    let (after, end) = (volume.geometry.blocks(), volume.shrink_limit());
-    let ended = volume.unmount();
-    done?;
-    let end = end?;
-    ended.map(|()| ShrinkReport { before, after, limit: end })
+    let (after, limit) = (volume.geometry.blocks(), volume.shrink_limit());
+    let unmounted = volume.unmount();
+    shrunk?;
+    let limit = limit?;
+    unmounted.map(|()| ShrinkReport { before, after, limit })
 }
 
 impl Volume {
-    /// As small as it can be. What must stay for trees is known for certain only when blocks are taken: where that
-    /// takes more than was thought, the size before it is the smallest.
+    /// Shrinks as far as possible. The blocks to keep for btrees are an estimate: if it is too low for a size, the size
+    /// before is the minimum.
     fn minimize(&self, first: u64) -> Result<()> {
-        let mut least = first;
-        while least < self.geometry.blocks() {
-            match self.shrink(least) {
+        let mut blocks = first;
+        while blocks < self.geometry.blocks() {
+            match self.shrink(blocks) {
                 Err(error) if error.errno() == errno::ENOSPC => return Ok(()),
-                done => done?,
+                result => result?,
             }
-            least = self.shrink_limit()?.min_blocks;
+            blocks = self.shrink_limit()?.min_blocks;
         }
         Ok(())
     }
 }
 
-/// Takes AGs of a clean volume away that hold nothing: only the first `stays` stay, each of full length.
-fn drop_groups(device: &dyn Device, stays: u32) -> Result<()> {
+/// Removes empty AGs of a clean volume. Keeps the first `ags_left`, each of full length.
+fn remove_ags(device: &dyn Device, ags_left: u32) -> Result<()> {
     let superblock = read_superblock(device)?;
     let geometry = &superblock.geometry;
     let mut free = 0;
-    for ag in geometry.ags().skip(stays as usize) {
-        free += free_of_empty(device, geometry, ag)?;
+    for ag in geometry.ags().skip(ags_left as usize) {
+        free += free_blocks_of_empty(device, geometry, ag)?;
     }
     let mut sector = vec![0; geometry.sector_size as usize];
     device.read_at(0, &mut sector)?;
     let left = geometry.clone();
-    left.resize(u64::from(stays) * u64::from(geometry.ag_blocks));
+    left.resize(u64::from(ags_left) * u64::from(geometry.ag_blocks));
     if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut sector) {
         raw.dblocks = U64::new(left.blocks());
-        raw.agcount = U32::new(stays);
+        raw.agcount = U32::new(ags_left);
         raw.fdblocks = U64::new(raw.fdblocks.get().saturating_sub(free));
     }
     checksum::store(&mut sector, CRC_OFFSET);
@@ -283,8 +287,8 @@ fn drop_groups(device: &dyn Device, stays: u32) -> Result<()> {
     write_copies(device, &left, &sector)
 }
 
-/// The free blocks of an AG, of which nothing else may be in use.
-fn free_of_empty(device: &dyn Device, geometry: &Geometry, ag: AgNumber) -> Result<u64> {
+/// Returns the free blocks of an AG, which must be empty.
+fn free_blocks_of_empty(device: &dyn Device, geometry: &Geometry, ag: AgNumber) -> Result<u64> {
     let header = |sector| {
         let mut bytes = vec![0; geometry.sector_size as usize];
         device.read_at(geometry.ag_header_daddr(ag, sector).get() << 9, &mut bytes).map(|()| bytes)
@@ -296,7 +300,7 @@ fn free_of_empty(device: &dyn Device, geometry: &Geometry, ag: AgNumber) -> Resu
     let free = agf.freeblks.get() + agf.flcount.get();
     let roots = VolumeShape::of(geometry).roots().end;
     if agi.count.get() > 0 || free + roots != geometry.ag_length(ag) {
-        return Err(Error::refused(errno::EBUSY, "an allocation group that should go is in use"));
+        return Err(Error::refused(errno::EBUSY, "an allocation group to be removed is in use"));
     }
     Ok(free.into())
 }

@@ -1,4 +1,4 @@
-//! Flags, hints for the size of extents, and the project of a file.
+//! Inode flags, extent size hints and project ID of a file (`FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR`).
 
 use base::Ino;
 
@@ -8,15 +8,15 @@ use crate::contents::in_memory;
 use crate::{File, Result, Volume};
 
 impl Volume {
-    /// The settings of a file.
+    /// Returns the settings of a file.
     ///
     /// # Errors
-    /// `ENOENT` where the inode is free; damage.
+    /// `ENOENT` if the inode is free; damage.
     pub fn settings(&self, ino: Ino) -> Result<Settings> {
         Ok(Settings::of(&self.inode(ino)?.read(), &self.geometry))
     }
 
-    /// Gives a file other settings. It is allowed of an immutable file, too.
+    /// Changes the settings of a file, also of an immutable one.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -36,13 +36,14 @@ impl Volume {
     /// ```
     ///
     /// # Errors
-    /// `EINVAL`, with nothing changed: a flag is not for such a file, a hint cannot be one, or comes too late.
+    /// `EINVAL`, with nothing changed: a flag that this file type does not have, an invalid extent size hint, or a hint
+    /// for a file that already has extents.
     pub fn set_settings(&self, ino: Ino, settings: &Settings) -> Result<()> {
         let inode = self.inode(ino)?;
-        let change = self.begin(self.reservations.inode)?;
+        let operation = self.begin(self.reservations.inode)?;
         let mut state = inode.lock();
         settings.set(self.inode_cache.shared(), &mut state)?;
-        change.commit(&mut [&mut state])?;
+        operation.commit(&mut [&mut state])?;
         drop(state);
         match in_memory(&inode) {
             Some(contents) => Ok(contents.unit_changed()?),
@@ -52,7 +53,7 @@ impl Volume {
 }
 
 impl File<'_> {
-    /// Its settings.
+    /// Returns the settings of the file.
     ///
     /// # Errors
     /// As [`Volume::settings`].
@@ -60,7 +61,7 @@ impl File<'_> {
         self.volume().settings(self.ino())
     }
 
-    /// Gives it other settings.
+    /// Changes the settings of the file.
     ///
     /// # Errors
     /// As [`Volume::set_settings`].

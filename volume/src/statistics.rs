@@ -1,4 +1,4 @@
-//! Space, inodes, and what the journal did.
+//! Counters of an open volume.
 
 use std::sync::Arc;
 
@@ -7,32 +7,31 @@ use journal::engine::LogStatistics;
 
 use crate::Volume;
 
-/// What is there and what is free, and what was done since the volume was opened.
+/// Counters of space and inodes, and of operations since the volume was opened.
 #[derive(Clone, Debug)]
 pub struct Statistics {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_size: u32,
-    /// Blocks of the volume, without the log's if that is its own device's.
+    /// Size of the volume in blocks, without an external log.
     pub blocks: u64,
     /// Free blocks, as the superblock counts them.
     pub blocks_free: u64,
-    /// Of these, blocks that a change could take now: without what is set aside for trees, and what contents that are
-    /// not written yet have reserved.
+    /// Free blocks without those reserved for btrees and for dirty data.
     pub blocks_available: u64,
-    /// Inodes that exist, and free ones among them.
+    /// Allocated and free inodes.
     pub inodes: InodeCounts,
-    /// Removed files that could not be freed: they stay on their lists of unlinked inodes, and take space.
+    /// Number of removed files that could not be freed: they stay on their unlinked lists, and their blocks stay in use.
     pub unfreed: usize,
-    /// Why the volume was shut down; `None` while it works.
+    /// Reason of a shutdown; `None` if the volume is not shut down.
     pub shut_down: Option<Arc<str>>,
-    /// The journal's counters.
+    /// Counters of the journal.
     pub journal: LogStatistics,
-    /// What keeping contents of files in memory and writing them back did.
+    /// Counters of the file cache and of writeback.
     pub contents: cache::Statistics,
 }
 
 impl Volume {
-    /// Sums over all CPUs: exact while nothing is changed.
+    /// Returns the counters. They are per CPU, and their sum is exact only while the volume is not changed.
     pub fn statistics(&self) -> Statistics {
         Statistics {
             block_size: self.geometry.block_size,

@@ -1,11 +1,11 @@
-//! The superblock of an open volume, and its copies, one in each AG but the first.
+//! The superblock of an open volume (the primary), and its copies: one in each AG except the first.
 //!
-//! A change of the volume's size, features or label is one transaction over the primary ([`lock_superblock`]), which
-//! then goes home, and the copies with it ([`Volume::settle_superblock`]).
+//! A change of the volume's size, features or label is one transaction that changes the primary ([`lock_superblock`]).
+//! Then the copies and the primary are written ([`Volume::write_superblocks`]).
 //!
 //! # Invariants
-//! The copies follow the primary, the last one last. So a power cut before that leaves the last one behind, and the
-//! next opening for changes brings all of them up to date ([`bring_up_copies`]).
+//! The copy in the last AG is written last. So it is out of date if a power cut interrupts writing the copies, and the
+//! next open for changes writes all of them again ([`update_copies`]).
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use journal::engine::{BufferId, DiskExtent, Transaction};
 use crate::image::ImageError;
 use crate::{Error, Result, Volume};
 
-/// The largest sector that a superblock may fill.
-const LARGEST_SECTOR: u64 = 32768;
+/// Maximum sector size in bytes.
+const MAX_SECTOR: u64 = 32768;
 
-/// Reads and verifies the primary superblock, and that the device holds all blocks of the volume.
+/// Reads and verifies the primary. Refuses a device that is shorter than the volume.
 pub(crate) fn read_superblock(device: &dyn Device) -> std::result::Result<Superblock, ImageError> {
-    let mut sector = vec![0; device.size().min(LARGEST_SECTOR) as usize];
+    let mut sector = vec![0; device.size().min(MAX_SECTOR) as usize];
     device.read_at(0, &mut sector)?;
     let refuse = |reason| ImageError::Superblock { device: device.describe(), reason };
     if sector.len() < RawSuperblock::SIZE {
@@ -43,7 +43,7 @@ pub(crate) fn no_superblock() -> Error {
     Error::refused(errno::EIO, "the superblock cannot be read")
 }
 
-/// Locks the primary.
+/// Locks the buffer of the primary.
 pub(crate) fn lock_superblock(tx: &mut Transaction, geometry: &Geometry) -> Result<BufferId> {
     let at = DiskExtent { daddr: Daddr(0), bytes: geometry.sector_size };
     Ok(tx.read(at, Rank::Buffer, |bytes| match Superblock::parse(bytes) {
@@ -53,11 +53,11 @@ pub(crate) fn lock_superblock(tx: &mut Transaction, geometry: &Geometry) -> Resu
 }
 
 impl Volume {
-    /// The superblock's change is in the log: brings it home, and into the copies.
+    /// Writes a committed change of the superblock to the copies and to the primary's place.
     ///
     /// # Errors
-    /// What the device meets. The volume is then shut down: what it is and what the device says of it may differ.
-    pub(crate) fn settle_superblock(&self) -> Result<()> {
+    /// Errors of the device. The volume is then shut down, because memory and device may differ.
+    pub(crate) fn write_superblocks(&self) -> Result<()> {
         self.or_shut_down(|| {
             self.log.force()?;
             let mut reader = self.reader()?;
@@ -71,34 +71,34 @@ impl Volume {
         })
     }
 
-    /// Does what must follow a change that is in the log already.
-    pub(crate) fn or_shut_down<T>(&self, follow: impl FnOnce() -> Result<T>) -> Result<T> {
-        follow().inspect_err(|error| self.inode_cache.shared().target.shut_down(&error.to_string()))
+    /// Runs a step that must follow a committed change: an error shuts the volume down.
+    pub(crate) fn or_shut_down<T>(&self, step: impl FnOnce() -> Result<T>) -> Result<T> {
+        step().inspect_err(|error| self.inode_cache.shared().target.shut_down(&error.to_string()))
     }
 }
 
-/// Writes all copies of the primary whose sector this is, and makes them stable.
+/// Writes all copies of the primary, and flushes them.
 pub(crate) fn write_copies(device: &dyn Device, geometry: &Geometry, primary: &[u8]) -> Result<()> {
     let copy = copy_of(primary);
     let mut ags = geometry.ags().skip(1);
     let last = ags.next_back();
     for ag in ags {
-        device.write_at(place(geometry, ag), &copy, Durability::Buffered)?;
+        device.write_at(offset(geometry, ag), &copy, Durability::Buffered)?;
     }
     if let Some(ag) = last {
         device.flush()?;
-        device.write_at(place(geometry, ag), &copy, Durability::Buffered)?;
+        device.write_at(offset(geometry, ag), &copy, Durability::Buffered)?;
         device.flush()?;
     }
     Ok(())
 }
 
-/// Brings the copies up to date where the last one says that they are not. A damaged one is left to a repair.
-pub(crate) fn bring_up_copies(device: &dyn Device, superblock: &Superblock) -> Result<()> {
+/// Writes all copies again if the last one is out of date. If it is damaged, it is left to a repair.
+pub(crate) fn update_copies(device: &dyn Device, superblock: &Superblock) -> Result<()> {
     let geometry = &superblock.geometry;
     let Some(last) = geometry.ags().skip(1).next_back() else { return Ok(()) };
     let mut bytes = vec![0; geometry.sector_size as usize];
-    device.read_at(place(geometry, last), &mut bytes)?;
+    device.read_at(offset(geometry, last), &mut bytes)?;
     let is_sound = |copy: &&RawSuperblock| {
         copy.magicnum.get() == MAGIC && checksum::verify(RawSuperblock::NAME, &bytes, CRC_OFFSET).is_ok()
     };
@@ -109,6 +109,6 @@ pub(crate) fn bring_up_copies(device: &dyn Device, superblock: &Superblock) -> R
     write_copies(device, geometry, &bytes)
 }
 
-fn place(geometry: &Geometry, ag: AgNumber) -> u64 {
+fn offset(geometry: &Geometry, ag: AgNumber) -> u64 {
     geometry.ag_header_daddr(ag, 0).get() << 9
 }

@@ -1,23 +1,23 @@
-//! A look at a file that leaves nothing in memory: for whoever compares many files, most of which stay as they are.
+//! `stat` of many files without filling the inode cache: for programs that compare a tree, in which most files did not
+//! change.
 
 use base::Ino;
 use format::Geometry;
 use format::attr::edit::shortform;
 use format::attr::{AttrValue, acl};
-use format::inode::{Dinode, Fork, ForkKind};
+use format::inode::{Dinode, FileType, Fork, ForkKind};
 
 use crate::contents::in_memory;
 use crate::{Error, Metadata, Result, Volume};
 
-/// What an inode alone tells of its file.
+/// What an inode alone contains: metadata, short attributes, a short symbolic link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UncachedStat {
-    /// What is known of it.
+    /// Metadata.
     pub metadata: Metadata,
-    /// Extended attributes by the names that Linux programs know, as [`Volume::list_attributes`] has them; `None` where
-    /// they lie outside of the inode.
+    /// Extended attributes, named as in [`Volume::list_attributes`]; `None` if they are not in the inode.
     pub attributes: Option<Vec<(Vec<u8>, Vec<u8>)>>,
-    /// Where a symbolic link points; `None` for other files, and where the target lies outside of the inode.
+    /// Target of a symbolic link; `None` for other files, and if the target is not in the inode.
     pub target: Option<Vec<u8>>,
 }
 
@@ -26,12 +26,12 @@ impl UncachedStat {
         let metadata = Metadata::of(inode)?;
         let fork = |kind| inode.fork(kind, geometry).ok();
         let target = match (metadata.file_type, fork(ForkKind::Data)) {
-            (format::inode::FileType::Symlink, Some(Some(Fork::Local(target)))) => Some(target.to_vec()),
+            (FileType::Symlink, Some(Some(Fork::Local(target)))) => Some(target.to_vec()),
             _ => None,
         };
         let attributes = match fork(ForkKind::Attr)? {
             None => Some(Vec::new()),
-            Some(Fork::Local(bytes)) => inside(bytes, geometry),
+            Some(Fork::Local(bytes)) => inline_attributes(bytes, geometry),
             Some(Fork::Extents(_)) if inode.extent_count(ForkKind::Attr) == 0 => Some(Vec::new()),
             Some(_) => None,
         };
@@ -39,38 +39,35 @@ impl UncachedStat {
     }
 }
 
-/// Attributes in an inode; `None` where they are not as they should be, which whoever asks for them in the other way is
-/// told.
-fn inside(bytes: &[u8], geometry: &Geometry) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut all = Vec::new();
+/// Attributes of a local attribute fork; `None` if they are damaged: [`Volume::list_attributes`] reports that.
+fn inline_attributes(bytes: &[u8], geometry: &Geometry) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut attributes = Vec::new();
     for attr in shortform::attributes(bytes, geometry).ok()? {
         let AttrValue::Inline(value) = attr.value else { return None };
-        if let Some(list) = acl::linux_name(attr.namespace, attr.name) {
-            all.push((list.as_bytes().to_vec(), acl::to_linux(value).ok()?));
+        if let Some(acl_name) = acl::linux_name(attr.namespace, attr.name) {
+            attributes.push((acl_name.as_bytes().to_vec(), acl::to_linux(value).ok()?));
         } else if let Some(prefix) = attr.namespace.prefix() {
-            all.push(([prefix.as_bytes(), attr.name].concat(), value.to_vec()));
+            attributes.push(([prefix.as_bytes(), attr.name].concat(), value.to_vec()));
         }
     }
-    Some(all)
+    Some(attributes)
 }
 
 impl Volume {
-    /// A look at a file. It costs a fraction of [`metadata`](Self::metadata) and the attributes, as nothing is put into
-    /// the table of inodes.
+    /// Returns what the inode of a file contains, without adding it to the inode cache. This takes a fraction of the time
+    /// of [`metadata`](Self::metadata) and [`list_attributes`](Self::list_attributes).
     ///
     /// # Errors
-    /// `ENOENT` where the inode is free; damage.
+    /// `ENOENT` if the inode is free; damage.
     pub fn stat_uncached(&self, ino: Ino) -> Result<UncachedStat> {
         let geometry = &self.geometry;
-        let found = self.inode_cache.read_uncached(ino, |inode, held| {
+        let stat = self.inode_cache.read_uncached(ino, |inode, cached| {
             let mut stat = UncachedStat::of(inode, geometry)?;
-            if let Some(contents) = held.and_then(in_memory) {
-                // What is not written yet counts as if it were.
-                stat.metadata.size = contents.size();
-                stat.metadata.blocks += contents.reserved_blocks();
+            if let Some(contents) = cached.and_then(in_memory) {
+                stat.metadata.add_dirty_data(&contents);
             }
             Some(stat)
         })?;
-        found.ok_or(Error::refused(base::errno::ENOENT, "the inode is free"))
+        stat.ok_or(Error::refused(base::errno::ENOENT, "the inode is free"))
     }
 }

@@ -1,4 +1,4 @@
-//! An open volume, and its end.
+//! An open volume: sync, writeback, unmount.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,10 +26,10 @@ use crate::reservations::Reservations;
 use crate::superblock::lock_superblock;
 use crate::{Error, Result};
 
-/// An open volume: shared by reference between any number of threads.
+/// An open volume, shared by reference between any number of threads.
 ///
-/// [`unmount`](Self::unmount) ends it cleanly. Dropping it instead leaves the volume as a power cut would: what was
-/// synced is in the log, and the next opening recovers it.
+/// [`unmount`](Self::unmount) closes it cleanly. Dropping it instead is like a power cut: what was synced is in the log,
+/// and the next open recovers it.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -41,7 +41,7 @@ use crate::{Error, Result};
 /// let var = volume.create_dir_all(b"/srv/www", &NewFile::directory())?;
 /// volume.create(var, b"index.html", &NewFile::regular())?;
 /// volume.sync()?; // from here on it survives a power cut
-/// drop(volume); // which this is one of
+/// drop(volume); // like a power cut
 ///
 /// let volume = Volume::open(device, Options::default())?;
 /// assert!(volume.recovered().is_some());
@@ -56,45 +56,45 @@ pub struct Volume {
     pub(crate) groups: Arc<Groups>,
     pub(crate) log: Arc<Log>,
     pub(crate) reservations: Reservations,
-    /// Inodes of the volume itself, such as those of quotas: no directory names them.
+    /// Internal inodes, such as those of quotas. They have no directory entry.
     pub(crate) internal: Box<[Ino]>,
-    /// The superblock says that there are extended attributes.
+    /// The superblock's attribute flag is set.
     pub(crate) has_attributes: AtomicBool,
-    /// Changes of its size take turns.
+    /// Serializes changes of the size and the label.
     pub(crate) resize_lock: Mutex<()>,
-    /// Renames of directories across parents take turns.
+    /// Serializes renames that give a directory another parent.
     pub(crate) rename_lock: Mutex<()>,
     pub(crate) recovered: Option<Recovery>,
-    /// Contents of files.
+    /// File contents.
     pub(crate) cache: Arc<Cache<Below>>,
-    /// Writes them back, unless who writes does; ends when the volume does.
+    /// Writes file contents back. `None` without background threads: writers do it.
     pub(crate) flusher: Option<Flusher<Below>>,
-    /// Free removed files; end when the volume does.
+    /// Threads that free removed files.
     pub(crate) workers: Workers,
 }
 
 impl Volume {
-    /// Its shape.
+    /// Sizes and features of the volume.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// What opening had to put in order; `None` where the volume was cleanly unmounted.
+    /// What log recovery did when the volume was opened; `None` if it was cleanly unmounted before.
     pub fn recovered(&self) -> Option<&Recovery> {
         self.recovered.as_ref()
     }
 
-    /// Returns when everything that was done before survives a power cut.
+    /// Makes all earlier changes stable: they survive a power cut.
     ///
     /// # Errors
-    /// The first error of writing back contents, which are still in memory then, and tried again later: everything else
-    /// is stable. `EIO` where the log cannot be written: the volume is then shut down.
+    /// The first error of data writeback. The data stays in memory and is written again later; everything else is stable.
+    /// `EIO` if the log cannot be written; the volume is then shut down.
     pub fn sync(&self) -> Result<()> {
-        let contents = self.cache.sync_all().map_err(Error::from);
-        contents.and(self.sync_metadata())
+        let data = self.cache.sync_all().map_err(Error::from);
+        data.and(self.sync_metadata())
     }
 
-    /// The same for changes of names and of what is known of files, without what was written to files.
+    /// Makes all earlier changes of metadata stable, without writing file data back.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -102,57 +102,55 @@ impl Volume {
         Ok(self.log.force_all()?)
     }
 
-    /// The present, as files are stamped with it.
+    /// The current time, as file times are set to it.
     pub fn now(&self) -> Time {
         self.inode_cache.shared().clock.now()
     }
 
-    /// Returns when everything that was done is in its place on the device, and not in the log alone. Whoever reads the
-    /// device itself sees it, as long as nothing else is changed. Only the superblock's counters follow later, with
-    /// [`unmount`](Self::unmount).
+    /// Writes all data and metadata back to its own place, so that a reader of the device needs no log replay until the
+    /// next change. Only the superblock's counters are written later, by [`unmount`](Self::unmount).
     ///
     /// # Errors
-    /// As [`sync`](Self::sync). A removed file that cannot be freed is no error here.
+    /// As [`sync`](Self::sync). A removed file that cannot be freed is not an error.
     pub fn write_back_all(&self) -> Result<()> {
         let synced = self.sync();
         inactive::drain(self.inode_cache.shared());
         synced.and(self.log.push_all().map_err(Error::from))
     }
 
-    /// Stops everything at once, as a power cut would: nothing more is written.
+    /// Shuts the volume down at once, like a power cut: nothing more is written.
     pub fn shut_down(&self) {
-        self.inode_cache.shared().target.shut_down("it was asked for");
+        self.inode_cache.shared().target.shut_down("shutdown was requested");
     }
 
-    /// Ends cleanly: contents are written, files that were removed are freed, everything is in its place, and the log
-    /// is empty.
+    /// Closes the volume cleanly: writes data and metadata back, frees removed files, and empties the log.
     ///
-    /// No step is left out because another failed: what can be saved is saved.
+    /// After an error the other steps are still done, to save as much as possible.
     ///
     /// # Errors
-    /// The first error that any step met. Contents that could not be written are lost. Removed files that could not be
-    /// freed stay on their lists of unlinked inodes, for the next opening. Where the log could not be emptied, or the
-    /// superblock's counters not be written, the next opening recovers the volume from its log.
+    /// The first error of any step. Data that could not be written is lost. Removed files that could not be freed stay on
+    /// their unlinked lists until the next open. If the log could not be emptied or the superblock's counters not
+    /// written, the next open recovers the log.
     pub fn unmount(mut self) -> Result<()> {
-        let contents = self.cache.sync_all().map_err(Error::from);
-        // Behind the unmount record nothing may be logged: neither by another attempt to write contents back, nor
-        // because somebody drops the last reference to a removed file now.
+        let data = self.cache.sync_all().map_err(Error::from);
+        // Nothing may be logged after the unmount record: no other attempt of writeback, and no removed file may be freed
+        // because its last reference is dropped now.
         drop(self.flusher.take());
         let freed = self.workers.end().map_err(Error::from);
         let counted = self.write_counters();
-        if cfg!(debug_assertions) && contents.is_ok() && freed.is_ok() && counted.is_ok() {
+        if cfg!(debug_assertions) && data.is_ok() && freed.is_ok() && counted.is_ok() {
             self.expect_all_returned();
         }
         let ended = match &counted {
             Ok(()) => self.log.unmount(),
-            // Linux believes the counters of a volume whose log is clean. Recovery sums up the AG headers.
+            // Linux trusts the counters if the log is clean; log recovery sums the AG headers.
             Err(_) => self.log.push_all(),
         };
-        contents.and(freed).and(counted).and(ended.map_err(Error::from))
+        data.and(freed).and(counted).and(ended.map_err(Error::from))
     }
 
-    /// Debug builds panic where a change kept what it had reserved. Nobody changes the volume, and all contents are
-    /// written.
+    /// Panics in debug builds if an operation did not return its reservations. To be called when all data is written and
+    /// no other thread uses the volume.
     fn expect_all_returned(&self) {
         self.cache.give_back_ahead();
         let unreturned = self.reader().map(|mut reader| self.groups.unreturned(&mut reader.tx));
@@ -161,28 +159,28 @@ impl Volume {
         }
     }
 
-    /// The superblock's counts of inodes and free blocks are kept up only here: in between, the AG headers have them.
+    /// Writes the superblock's counters of inodes and free blocks. They are updated only here: while a volume is open, the
+    /// AG headers have the counts.
     fn write_counters(&self) -> Result<()> {
-        let mut change = self.begin(self.reservations.superblock)?;
-        let counts = self.sum(&mut change.tx)?;
-        change.tx.release_clean();
-        let id = lock_superblock(&mut change.tx, &self.geometry)?;
+        let mut operation = self.begin(self.reservations.superblock)?;
+        let counts = self.sum_ag_headers(&mut operation.tx)?;
+        operation.tx.release_clean();
+        let id = lock_superblock(&mut operation.tx, &self.geometry)?;
         let wanted = [counts.inodes, counts.inodes_free, counts.blocks_free].map(U64::new);
-        let raw = view::<RawSuperblock>(&change.tx, id);
+        let raw = view::<RawSuperblock>(&operation.tx, id);
         if raw.is_some_and(|raw| [raw.icount, raw.ifree, raw.fdblocks] != wanted) {
             let first = std::mem::offset_of!(RawSuperblock, icount);
             let end = std::mem::offset_of!(RawSuperblock, fdblocks) + 8;
-            let edit = change.tx.buffer_mut(id);
+            let edit = operation.tx.buffer_mut(id);
             edit.log(first..end);
             if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(edit.all_mut()) {
                 [raw.icount, raw.ifree, raw.fdblocks] = wanted;
             }
         }
-        change.commit(&mut [])
+        operation.commit(&mut [])
     }
 
-    /// Sums up what the AG headers say.
-    fn sum(&self, tx: &mut Transaction) -> Result<Counts> {
+    fn sum_ag_headers(&self, tx: &mut Transaction) -> Result<Counts> {
         let mut counts = Counts::default();
         for ag in self.geometry.ags() {
             let header = |sector| DiskExtent {
@@ -222,7 +220,7 @@ impl Drop for Volume {
 struct Counts {
     inodes: u64,
     inodes_free: u64,
-    /// With what the free-space trees hold, which they give back as they become smaller.
+    /// Including the blocks of the free-space btrees and the AGFLs, as in the superblock.
     blocks_free: u64,
 }
 

@@ -1,24 +1,24 @@
-//! Open files: their contents.
+//! Open files.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`File`] | an open file: reading and writing at any place, making stable |
-//! | [`OpenOptions`] | how one is opened |
-//! | `reserve` | what `fallocate` does: blocks reserved, taken away, zeroed, taken out and put in |
-//! | `share` | blocks that files share |
-//! | `stream` | the traits of `std::io`, with a position |
+//! | [`File`] | an open file: read, write, truncate, sync |
+//! | [`OpenOptions`] | options of opening a file |
+//! | `allocate` | the modes of `fallocate` |
+//! | `share` | reflinks and deduplication |
+//! | `stream` | the traits of `std::io`, with a file position |
 //!
 //! # Invariants
-//! - What was written is read by everybody at once, and survives a power cut after [`File::sync_data`],
+//! - Written data is visible to all readers at once, and survives a power cut after [`File::sync_data`],
 //!   [`File::sync_all`] or [`Volume::sync`] returned.
-//! - Reading changes nothing, the time of the last access included.
-//! - A failed write to the device is told once to each file that was open then, by the next of its syncs.
+//! - Reading changes nothing, not even the access time.
+//! - A writeback error is reported once to each file that was open then, by its next sync.
 //!
 //! # Locking
-//! None of its own: see docs/contents.md.
+//! This module has no locks of its own: see docs/contents.md.
 
+mod allocate;
 mod open;
-mod reserve;
 mod share;
 mod stream;
 
@@ -37,33 +37,34 @@ use crate::contents::Contents;
 use crate::{Error, Handle, Metadata, Result, SetMetadata, Volume};
 
 impl Drop for File<'_> {
-    /// Blocks that were claimed ahead of an appending writer are for others again, and so is what a hint for the size
-    /// of extents put behind the file's end.
+    /// Returns blocks claimed ahead of an appending writer, and blocks behind the end of the file that an extent size hint
+    /// allocated.
     fn drop(&mut self) {
         self.contents.give_back_claim();
-        // What a file keeps behind its end because this failed goes when it is truncated or freed.
+        // On an error these blocks stay until the file is truncated or freed.
         let _ = self.contents.trim_units();
     }
 }
 
-/// What an open file may be used for.
+/// Access mode of an open file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Access {
     read: bool,
     write: bool,
-    /// Every write goes to the end.
+    /// Writes go to the end of the file.
     append: bool,
-    /// With it: somebody else has found out where the end is.
+    /// With `append`: the caller has chosen the offsets.
     keep_offsets: bool,
-    /// Somebody else takes rights away.
+    /// `set_len` does not remove privileges.
     keep_privileges: bool,
-    /// Past the cache.
+    /// Bypass the cache (`O_DIRECT`).
     direct: bool,
-    /// Every write is stable when it returns.
+    /// Each write is stable when it returns (`O_SYNC`).
     sync: bool,
 }
 
-/// An open regular file, shared by reference between any number of threads. It keeps its file, even without a name.
+/// An open regular file, shared by reference between any number of threads. It keeps a reference to the file, which stays
+/// usable after its last name is removed.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -94,11 +95,11 @@ pub struct File<'v> {
 }
 
 impl Volume {
-    /// Opens a regular file by its number, for reading and writing.
+    /// Opens a regular file by its inode number, for reading and writing.
     ///
     /// # Errors
-    /// `ENOENT` where the inode is free; `EISDIR` for a directory, `EINVAL` for what else has no contents; `EPERM` for
-    /// a file that is immutable, or that may only be appended to.
+    /// `ENOENT` if the inode is free; `EISDIR` for a directory, `EINVAL` for other files without contents; `EPERM` for an
+    /// immutable or append-only file.
     pub fn open_file(&self, ino: Ino) -> Result<File<'_>> {
         OpenOptions::new().read(true).write(true).open_ino(self, ino)
     }
@@ -106,8 +107,7 @@ impl Volume {
 
 impl<'v> File<'v> {
     fn new(volume: &'v Volume, handle: Handle, access: Access) -> Result<Self> {
-        let kind = FileType::from_mode(handle.inode().read().mode());
-        match kind {
+        match FileType::from_mode(handle.inode().read().mode()) {
             Some(FileType::Regular) => {}
             Some(FileType::Directory) => return Err(Error::refused(errno::EISDIR, "is a directory")),
             _ => return Err(Error::refused(errno::EINVAL, "only regular files have contents")),
@@ -117,32 +117,32 @@ impl<'v> File<'v> {
         Ok(Self { volume, handle, contents, errors, access, position: AtomicU64::new(0) })
     }
 
-    /// The volume.
+    /// Volume of the file.
     pub fn volume(&self) -> &'v Volume {
         self.volume
     }
 
-    /// The file's number.
+    /// Inode number.
     pub fn ino(&self) -> Ino {
         self.handle.ino()
     }
 
-    /// A hold on the file that lasts longer than this.
+    /// The reference to the file. A clone of it may outlive the open file.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// How many bytes it has.
+    /// Size in bytes.
     pub fn len(&self) -> u64 {
         self.contents.size()
     }
 
-    /// Whether it has none.
+    /// Whether the size is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What is known of it.
+    /// Returns the metadata.
     ///
     /// # Errors
     /// Damage.
@@ -150,7 +150,7 @@ impl<'v> File<'v> {
         self.volume.metadata(self.ino())
     }
 
-    /// Changes what is known of it.
+    /// Changes metadata.
     ///
     /// # Errors
     /// As [`Volume::set_metadata`].
@@ -158,54 +158,54 @@ impl<'v> File<'v> {
         self.volume.set_metadata(self.ino(), set)
     }
 
-    /// Reads from `offset`; how many bytes there were: fewer than `buf` has only before the end of the file. A file
-    /// that was opened for direct transfers wants offset and length in sectors of the device.
+    /// Reads from `offset`, and returns the number of bytes. It is less than the length of `buf` only at the end of the
+    /// file. With direct I/O, offset and length must be multiples of the device's sector size.
     ///
     /// # Errors
-    /// `EBADF` where it is not open for reading, `EINVAL`, `EIO`; damage.
+    /// `EBADF` if the file is not open for reading, `EINVAL`, `EIO`; damage.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        self.expect(self.access.read, "reading")?;
+        self.expect_readable()?;
         Ok(match self.access.direct {
             true => self.contents.direct_read(offset, buf)?,
             false => self.contents.read(offset, buf)?,
         })
     }
 
-    /// The same into several buffers.
+    /// Reads into several buffers, one after the other.
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at).
     pub fn read_vectored_at(&self, bufs: &mut [&mut [u8]], offset: u64) -> Result<usize> {
-        self.expect(self.access.read, "reading")?;
+        self.expect_readable()?;
         if !self.access.direct {
             return Ok(self.contents.read_vectored(offset, bufs)?);
         }
-        let mut done = 0;
+        let mut total = 0;
         for buf in bufs {
-            let read = self.contents.direct_read(offset + done as u64, buf)?;
-            done += read;
+            let read = self.contents.direct_read(offset + total as u64, buf)?;
+            total += read;
             if read < buf.len() {
                 break;
             }
         }
-        Ok(done)
+        Ok(total)
     }
 
-    /// Writes all of `buf` at `offset`, or at the end of a file that was opened for appending. What it gives is how
-    /// many bytes it wrote: fewer only where the volume became full.
+    /// Writes `buf` at `offset`, or at the end if the file was opened for appending. Returns the number of bytes, which is
+    /// less than the length of `buf` only if the volume became full.
     ///
     /// # Errors
-    /// `EBADF` where it is not open for writing, `ENOSPC`, `EFBIG`, `EINVAL`, `EIO`; damage.
+    /// `EBADF` if the file is not open for writing, `ENOSPC`, `EFBIG`, `EINVAL`, `EIO`; damage.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         self.write_vectored_at(&[buf], offset)
     }
 
-    /// The same from several buffers.
+    /// Writes several buffers, one after the other.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn write_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> Result<usize> {
-        self.expect(self.access.write, "writing")?;
+        self.expect_writable()?;
         if self.access.keep_offsets && offset < self.len() {
             checks::expect_not_append_only(&self.handle.inode().read())?;
         }
@@ -216,56 +216,57 @@ impl<'v> File<'v> {
             if !self.access.direct {
                 return Ok(self.contents.write_vectored(offset, bufs)?);
             }
-            let mut done = 0;
+            let mut total = 0;
             for buf in bufs {
-                done += self.contents.direct_write(offset + done as u64, buf)?;
+                total += self.contents.direct_write(offset + total as u64, buf)?;
             }
-            Ok(done)
+            Ok(total)
         };
         let written = self.volume.retry_on_enospc(write)?;
-        self.written()?;
+        self.after_write()?;
         Ok(written)
     }
 
-    /// Writes at the end of the file, wherever that is when nobody else writes; gives the place.
+    /// Appends to the file, excluding other writers. Returns the offset.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn append(&self, buf: &[u8]) -> Result<u64> {
-        self.expect(self.access.write, "writing")?;
-        let (at, written) = self.volume.retry_on_enospc(|| Ok(self.contents.append(buf)?))?;
-        self.written()?;
+        self.expect_writable()?;
+        let (offset, written) = self.volume.retry_on_enospc(|| Ok(self.contents.append(buf)?))?;
+        self.after_write()?;
         if written < buf.len() {
-            return Err(Error::refused(errno::ENOSPC, "the volume became full within a write"));
+            return Err(Error::refused(errno::ENOSPC, "the volume became full during a write"));
         }
-        Ok(at)
+        Ok(offset)
     }
 
-    /// Cuts the file off, or grows it by a hole.
+    /// Truncates the file, or extends it with a hole.
     ///
     /// # Errors
-    /// `EBADF`, `EFBIG`, `EIO`; `EPERM` where it may only be appended to.
+    /// `EBADF`, `EFBIG`, `EIO`; `EPERM` for an append-only file.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.expect(self.access.write, "writing")?;
+        self.expect_writable()?;
         checks::expect_not_append_only(&self.handle.inode().read())?;
         if !self.access.keep_privileges {
             self.volume.remove_privileges(self.ino())?;
         }
         self.volume.retry_on_enospc(|| Ok(self.contents.truncate(size)?))?;
-        self.written()
+        self.after_write()
     }
 
-    /// Returns when everything that was written to the file, and all that is known of it, survives a power cut.
+    /// Makes the data and metadata of the file stable (`fsync`).
     ///
     /// # Errors
-    /// What writing back met since the last call, and `EIO` where the log cannot be written.
+    /// The first error of writeback since the last sync; `EIO` if the log cannot be written.
     pub fn sync_all(&self) -> Result<()> {
         self.contents.sync(&self.errors)?;
-        // Whatever else was changed meanwhile is not pushed for it.
+        // Only up to the last change of this file: later changes of other files are not forced.
         Ok(self.volume.log.force_all_to(self.handle.inode().logged_in())?)
     }
 
-    /// The same for what is needed to read the file again. The log makes no difference: its times come along.
+    /// Makes the data of the file stable (`fdatasync`). Same as [`sync_all`](Self::sync_all): the log cannot leave out the
+    /// times.
     ///
     /// # Errors
     /// As [`sync_all`](Self::sync_all).
@@ -273,52 +274,59 @@ impl<'v> File<'v> {
         self.sync_all()
     }
 
-    /// The first byte at or behind `offset` that has data; `None` behind the last.
+    /// Returns the offset of the next data at or after `offset` (`SEEK_DATA`); `None` if there is none.
     ///
     /// # Errors
-    /// Damage of the file's map.
+    /// Damage of the extent map.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
         Ok(self.contents.seek_data(offset)?)
     }
 
-    /// The first byte at or behind `offset` that has none: the end of the file at last; `None` for an offset behind it.
+    /// Returns the offset of the next hole at or after `offset` (`SEEK_HOLE`). The end of the file counts as a hole; `None`
+    /// if `offset` is behind it.
     ///
     /// # Errors
-    /// Damage of the file's map.
+    /// Damage of the extent map.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
         Ok(self.contents.seek_hole(offset)?)
     }
 
-    /// Tells every range of the file that has blocks, or will have, until `give` returns `false`.
+    /// Calls `visit` with each range that has blocks or dirty data, until it returns `false`.
     ///
     /// # Errors
-    /// Damage of the file's map.
-    pub fn ranges(&self, give: &mut dyn FnMut(MappedRange) -> bool) -> Result<()> {
-        Ok(self.contents.ranges(0, cache::MAX_FILE_BYTES, give)?)
+    /// Damage of the extent map.
+    pub fn ranges(&self, visit: &mut dyn FnMut(MappedRange) -> bool) -> Result<()> {
+        Ok(self.contents.ranges(0, cache::MAX_FILE_BYTES, visit)?)
     }
 
-    /// What follows each write.
-    fn written(&self) -> Result<()> {
+    /// Syncs after a write if the file is open with `O_SYNC`.
+    fn after_write(&self) -> Result<()> {
         if self.access.sync { self.sync_data() } else { Ok(()) }
     }
 
-    fn expect(&self, open: bool, what: &'static str) -> Result<()> {
-        match (open, what) {
-            (true, _) => Ok(()),
-            (false, "reading") => Err(Error::refused(errno::EBADF, "the file is not open for reading")),
-            _ => Err(Error::refused(errno::EBADF, "the file is not open for writing")),
+    fn expect_readable(&self) -> Result<()> {
+        match self.access.read {
+            true => Ok(()),
+            false => Err(Error::refused(errno::EBADF, "the file is not open for reading")),
         }
     }
 
-    /// Refuses to change what is mapped where the file's flags forbid that.
+    fn expect_writable(&self) -> Result<()> {
+        match self.access.write {
+            true => Ok(()),
+            false => Err(Error::refused(errno::EBADF, "the file is not open for writing")),
+        }
+    }
+
+    /// Refuses changes of mappings that the file's flags forbid.
     fn expect_changeable(&self) -> Result<()> {
-        self.expect(self.access.write, "writing")?;
+        self.expect_writable()?;
         checks::expect_changeable(&self.handle.inode().read())
     }
 
-    /// The same for what the file gets, which one has room for that may only be appended to.
+    /// Refuses new mappings that the file's flags forbid; append-only files allow them.
     fn expect_mutable(&self) -> Result<()> {
-        self.expect(self.access.write, "writing")?;
+        self.expect_writable()?;
         checks::expect_mutable(&self.handle.inode().read())
     }
 }

@@ -1,4 +1,4 @@
-//! How a file is opened.
+//! Opening files.
 
 use base::{Ino, errno};
 use format::inode::{FileType, flags};
@@ -7,7 +7,7 @@ use super::{Access, File};
 use crate::checks;
 use crate::{Error, Handle, NewFile, Result, Volume};
 
-/// How to open a file, in the manner of [`std::fs::OpenOptions`].
+/// Options of opening a file, like [`std::fs::OpenOptions`].
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -35,101 +35,100 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing is asked for yet.
+    /// All options off.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// For reading.
+    /// Open for reading.
     pub fn read(&mut self, read: bool) -> &mut Self {
         self.access.read = read;
         self
     }
 
-    /// For writing.
+    /// Open for writing.
     pub fn write(&mut self, write: bool) -> &mut Self {
         self.access.write = write;
         self
     }
 
-    /// With [`append`](Self::append): writes go to the offsets that they are given. For a server whose kernel knows
-    /// where the file ends, and has chosen the offsets by that. Of a file with the append-only flag, nothing before the
-    /// end is written all the same.
+    /// With [`append`](Self::append): writes use the given offsets. For a server whose kernel knows the end of the file and
+    /// has chosen the offsets. In an append-only file, writes before the end are still refused.
     pub fn keep_offsets(&mut self, keep: bool) -> &mut Self {
         self.access.keep_offsets = keep;
         self
     }
 
-    /// [`set_len`](File::set_len) leaves the set-user-ID bit, its like and capabilities: for a server whose kernel
-    /// knows who asks, and has them taken away by [`Volume::remove_privileges`].
+    /// [`set_len`](File::set_len) does not remove privileges. For a server whose kernel calls
+    /// [`Volume::remove_privileges`] if the caller requires it.
     pub fn keep_privileges(&mut self, keep: bool) -> &mut Self {
         self.access.keep_privileges = keep;
         self
     }
 
-    /// For writing, always at the end.
+    /// Open for appending.
     pub fn append(&mut self, append: bool) -> &mut Self {
         (self.access.append, self.access.write) = (append, append || self.access.write);
         self
     }
 
-    /// Cut off at its beginning.
+    /// Truncate the file to size 0.
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.truncate = truncate;
         self
     }
 
-    /// Made if it does not exist.
+    /// Create the file if it does not exist.
     pub fn create(&mut self, create: bool) -> &mut Self {
         self.create = create;
         self
     }
 
-    /// Made; it must not exist.
+    /// Create the file; fail if it exists.
     pub fn create_new(&mut self, create_new: bool) -> &mut Self {
         self.create_new = create_new;
         self
     }
 
-    /// Permission bits of one that is made; 0644 if nothing is said.
+    /// Permission bits of a new file; by default 0644.
     pub fn mode(&mut self, mode: u16) -> &mut Self {
         self.mode = Some(mode);
         self
     }
 
-    /// Past the cache: every transfer goes to the device before it returns, in whole sectors of it.
+    /// Bypass the cache (`O_DIRECT`). Offsets and lengths must be multiples of the device's sector size.
     pub fn direct(&mut self, direct: bool) -> &mut Self {
         self.access.direct = direct;
         self
     }
 
-    /// Every write survives a power cut when it returns.
+    /// Make each write stable before it returns (`O_SYNC`).
     pub fn sync(&mut self, sync: bool) -> &mut Self {
         self.access.sync = sync;
         self
     }
 
-    /// A symbolic link at the end of the path is not followed: it is refused.
+    /// Refuse a symbolic link at the end of the path (`O_NOFOLLOW`).
     pub fn no_follow(&mut self, no_follow: bool) -> &mut Self {
         self.no_follow = no_follow;
         self
     }
 
-    /// Opens the file that a path leads to.
+    /// Opens a file by its path.
     ///
     /// # Errors
-    /// `ENOENT`, `EEXIST`, `EISDIR`, `ENOTDIR`, `ELOOP`, `EPERM` for a file that is immutable or may only be appended
-    /// to, and what making a file may meet.
+    /// `ENOENT`, `EEXIST`, `EISDIR`, `ENOTDIR`, `ELOOP`; `EPERM` for an immutable or append-only file; as
+    /// [`Volume::create`].
     pub fn open<'v>(&self, volume: &'v Volume, path: &[u8]) -> Result<File<'v>> {
         if self.create || self.create_new {
-            let made = volume.resolve_parent_handle(path).and_then(|(dir, name)| {
+            let created = volume.resolve_parent_handle(path).and_then(|(dir, name)| {
                 let permissions = self.mode.unwrap_or(NewFile::regular().permissions);
                 volume.create_handle(dir.ino(), name, &NewFile { permissions, ..NewFile::regular() })
             });
-            match made {
+            match created {
                 Ok(file) => return self.open_handle(volume, file),
                 Err(error) if error.errno() == errno::EEXIST && !self.create_new => {}
-                // A full volume has no room for what is there already either.
+                // On a full volume, creation fails before it finds that the file exists.
                 Err(error)
                     if error.errno() == errno::ENOSPC
                         && !self.create_new
@@ -144,7 +143,7 @@ impl OpenOptions {
         self.open_handle(volume, file)
     }
 
-    /// Opens a file by its number.
+    /// Opens a file by its inode number.
     ///
     /// # Errors
     /// As [`open`](Self::open).

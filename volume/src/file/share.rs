@@ -1,4 +1,4 @@
-//! Blocks that files share: reflinks, deduplication, and the end of it.
+//! Shared blocks: reflinks, deduplication, unsharing.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,29 +13,30 @@ use inode::inode::Inode;
 use inode::shared::Shared;
 
 use super::File;
-use super::reserve::end_of;
+use super::allocate::end_of;
 use crate::contents::Contents;
 use crate::{Error, Result};
 
-/// Bytes that are compared, or copied, at once.
-const AT_ONCE: u64 = 1 << 20;
+/// Bytes compared or copied in one step.
+const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Two ranges of the same length.
+/// A range of the source file and one of the target file, of the same length.
 #[derive(Clone, Copy)]
 struct Ranges {
+    /// Offset in the source.
     from: u64,
+    /// Offset in the target.
     to: u64,
     length: u64,
 }
 
 impl File<'_> {
-    /// Makes a range of this file share the blocks of another range, of another file of the volume or of this one: the
-    /// contents are the same from then on, until one of them is written. No length stands for all up to the end of
-    /// `source`.
+    /// Makes a range of this file share the blocks of a range of `source`, which may be the same file (`FICLONERANGE`).
+    /// Length 0 means up to the end of `source`.
     ///
     /// # Errors
-    /// `EBADF`; `EXDEV` for another volume; `EINVAL` where the ranges overlap, do not begin at blocks, or end within
-    /// one that is not the last of both files; `EOPNOTSUPP` where the volume cannot share; `ENOSPC`; damage.
+    /// `EBADF`; `EXDEV` for another volume; `EINVAL` if the ranges overlap, do not begin at block boundaries, or end within
+    /// a block that is not the last of both files; `EOPNOTSUPP` without the reflink feature; `ENOSPC`; damage.
     pub fn clone_range(&self, source: &File<'_>, from: u64, to: u64, length: u64) -> Result<()> {
         let Some(ranges) = self.ranges_to_share(source, Ranges { from, to, length }, false)? else {
             return Ok(());
@@ -43,10 +44,10 @@ impl File<'_> {
         self.share(source, ranges, false)
     }
 
-    /// The same where both ranges hold the same bytes already.
+    /// Like [`clone_range`](Self::clone_range), for two ranges with the same contents (`FIDEDUPERANGE`).
     ///
     /// # Errors
-    /// `EBADE` where they differ, in which case nothing is shared; as [`clone_range`](Self::clone_range).
+    /// `EBADE` if the contents differ: nothing is shared then; as [`clone_range`](Self::clone_range).
     pub fn dedupe_range(&self, source: &File<'_>, from: u64, to: u64, length: u64) -> Result<()> {
         let Some(ranges) = self.ranges_to_share(source, Ranges { from, to, length }, true)? else {
             return Ok(());
@@ -57,12 +58,12 @@ impl File<'_> {
     fn share(&self, source: &File<'_>, ranges: Ranges, equal: bool) -> Result<()> {
         let Ranges { from, to, length } = ranges;
         let block_log = self.volume.geometry.block_log;
-        let frame = |contents, at: u64| (contents, at..at + length);
+        let range = |contents, offset: u64| (contents, offset..offset + length);
         self.volume.retry_on_enospc(|| {
-            Contents::change_maps(frame(&source.contents, from), frame(&self.contents, to), |_, change| {
-                // Either file may have become longer or shorter before it was locked.
+            Contents::change_maps(range(&source.contents, from), range(&self.contents, to), |_, change| {
+                // The size of either file may have changed before it was locked.
                 self.verify_ends(source, ranges, equal)?;
-                if equal && !self.holds_the_same(source, ranges)? {
+                if equal && !self.has_equal_contents(source, ranges)? {
                     return Err(EngineError::Refused { errno: errno::EBADE, why: "the ranges differ" });
                 }
                 let size = change.size().max(to + length);
@@ -83,28 +84,28 @@ impl File<'_> {
             })?;
             Ok(())
         })?;
-        self.written()
+        self.after_write()
     }
 
-    /// The ranges with their real length; `None` where there is nothing to do.
+    /// Checks the arguments. Returns the ranges with their actual length; `None` if there is nothing to do.
     fn ranges_to_share(&self, source: &File<'_>, ranges: Ranges, equal: bool) -> Result<Option<Ranges>> {
         self.expect_mutable()?;
         if self.access.append {
-            return Err(Error::refused(errno::EBADF, "the file is open for appending alone"));
+            return Err(Error::refused(errno::EBADF, "the file is open for appending only"));
         }
-        source.expect(source.access.read, "reading")?;
+        source.expect_readable()?;
         if !std::ptr::eq(self.volume, source.volume) {
             return Err(Error::refused(errno::EXDEV, "files of different volumes cannot share blocks"));
         }
         if !self.volume.geometry.features.reflink() {
-            let why = "the volume was made without the reflink feature: files cannot share blocks";
+            let why = "the volume does not have the reflink feature: files cannot share blocks";
             return Err(Error::refused(errno::EOPNOTSUPP, why));
         }
         let Ranges { from, to, length } = ranges;
         let size = source.len();
         let length = match length {
             0 if from > size => {
-                return Err(Error::refused(errno::EINVAL, "the range begins behind the end of the file"));
+                return Err(Error::refused(errno::EINVAL, "the range begins after the end of the file"));
             }
             0 if equal || from == size => return Ok(None),
             0 => size - from,
@@ -112,8 +113,8 @@ impl File<'_> {
         };
         let (end, own_end) = (end_of(from, length)?, end_of(to, length)?);
         let invalid = |why| Err(Error::refused(errno::EINVAL, why));
-        if !self.is_whole(from) || !self.is_whole(to) {
-            return invalid("the ranges do not begin at blocks");
+        if !self.is_aligned(from) || !self.is_aligned(to) {
+            return invalid("the ranges do not begin at block boundaries");
         }
         let ranges = Ranges { from, to, length };
         self.verify_ends(source, ranges, equal)?;
@@ -123,12 +124,12 @@ impl File<'_> {
         Ok(Some(ranges))
     }
 
-    fn is_whole(&self, at: u64) -> bool {
-        at.is_multiple_of(self.volume.geometry.block_size.into())
+    fn is_aligned(&self, offset: u64) -> bool {
+        offset.is_multiple_of(self.volume.geometry.block_size.into())
     }
 
-    /// Refuses ranges that reach behind a file's end, or end within a block that is not the last of both files: what
-    /// the target has behind the range would be replaced by what the source has there.
+    /// Refuses ranges that reach behind the end of a file, or end within a block that is not the last of both files:
+    /// sharing that block would replace data of the target behind the range.
     fn verify_ends(
         &self,
         source: &File<'_>,
@@ -141,7 +142,7 @@ impl File<'_> {
         if end > size || (equal && own_end > own_size) {
             return refused(errno::EINVAL, "the range reaches behind the end of the file");
         }
-        match (self.is_whole(length) || (end == size && own_end >= own_size), equal) {
+        match (self.is_aligned(length) || (end == size && own_end >= own_size), equal) {
             (true, _) => Ok(()),
             (false, true) => refused(errno::EBADE, "the ranges end within a block"),
             (false, false) => {
@@ -150,29 +151,29 @@ impl File<'_> {
         }
     }
 
-    /// Whether two ranges hold the same bytes. Both are on the device, and their files' maps do not change meanwhile.
-    fn holds_the_same(
+    /// Whether two ranges have the same contents. Both must be written back, and the extent maps must be locked.
+    fn has_equal_contents(
         &self,
         source: &File<'_>,
         Ranges { from, to, length }: Ranges,
     ) -> std::result::Result<bool, EngineError> {
-        let mut done = 0;
-        while done < length {
-            let count = (length - done).min(AT_ONCE) as usize;
-            if source.on_device(from + done, count)? != self.on_device(to + done, count)? {
+        let mut compared = 0;
+        while compared < length {
+            let count = (length - compared).min(CHUNK_BYTES) as usize;
+            if source.read_device(from + compared, count)? != self.read_device(to + compared, count)? {
                 return Ok(false);
             }
-            done += count as u64;
+            compared += count as u64;
         }
         Ok(true)
     }
 
-    /// Bytes of the file as they are on the device. `at` is the beginning of a block.
-    fn on_device(&self, at: u64, count: usize) -> std::result::Result<Vec<u8>, EngineError> {
+    /// Reads contents from the device, past the cache. `offset` must be a block boundary.
+    fn read_device(&self, offset: u64, count: usize) -> std::result::Result<Vec<u8>, EngineError> {
         let log = self.volume.geometry.block_log;
-        let first = FileBlock(at >> log);
-        let end = FileBlock((at + count as u64).div_ceil(1 << log));
-        let mut bytes = vec![0; ((end.get() - first.get()) << log) as usize]; // at most a block more than asked for
+        let first = FileBlock(offset >> log);
+        let end = FileBlock((offset + count as u64).div_ceil(1 << log));
+        let mut bytes = vec![0; ((end.get() - first.get()) << log) as usize]; // at most `count` and a block
         let mut extents = Vec::new();
         contents::map(self.shared(), self.groups(), self.inode(), first, end, &mut |found| {
             extents.push(found.extent);
@@ -181,18 +182,19 @@ impl File<'_> {
         for extent in extents.iter().filter(|extent| !extent.unwritten) {
             let start = ((extent.offset.get() - first.get()) << log) as usize;
             let target = bytes.get_mut(start..start + (extent.count << log) as usize).unwrap_or_default();
-            self.volume.device().read_at(self.place(extent.start), target)?;
+            self.volume.device().read_at(self.device_offset(extent.start), target)?;
         }
         bytes.truncate(count);
         Ok(bytes)
     }
 
-    /// Where a block lies on the device.
-    fn place(&self, block: FsBlock) -> u64 {
+    /// Offset of a block on the device.
+    fn device_offset(&self, block: FsBlock) -> u64 {
         self.volume.geometry.fs_block_offset(block).unwrap_or(u64::MAX)
     }
 
-    /// Gives the file blocks of its own where it shares them, and holes blocks, as [`allocate`](Self::allocate) does.
+    /// Copies the shared blocks of a range, so that the file shares none (`FALLOC_FL_UNSHARE_RANGE`). Without `keep_size`,
+    /// extends the file to the end of the range.
     ///
     /// # Errors
     /// As [`punch_hole`](Self::punch_hole); `EIO`.
@@ -203,15 +205,17 @@ impl File<'_> {
         let block = u64::from(self.volume.geometry.block_size);
         self.volume.retry_on_enospc(|| {
             self.contents.change_map(offset..end, Edges::Keep, |change| {
-                let mut pieces = Vec::new();
+                let mut mappings = Vec::new();
                 let last = FileBlock(end.min(change.size()).div_ceil(block));
                 let (from, visit) = (FileBlock(offset / block), &mut |found: Mapped| {
-                    pieces.push(found);
+                    mappings.push(found);
                     ControlFlow::Continue(())
                 });
                 contents::map(self.shared(), self.groups(), self.inode(), from, last, visit)?;
-                for piece in pieces.into_iter().filter(|piece| piece.shared && !piece.extent.unwritten) {
-                    self.copy(&piece)?;
+                for mapping in
+                    mappings.into_iter().filter(|mapping| mapping.shared && !mapping.extent.unwritten)
+                {
+                    self.copy_shared(&mapping)?;
                 }
                 let size = change.size().max(end);
                 if !keep_size && size > change.size() {
@@ -222,40 +226,40 @@ impl File<'_> {
             })?;
             Ok(())
         })?;
-        self.written()
+        self.after_write()
     }
 
-    /// Copies blocks to such as nobody else has.
-    fn copy(&self, piece: &Mapped) -> std::result::Result<(), EngineError> {
+    /// Copies a shared extent to new blocks, and maps these.
+    fn copy_shared(&self, mapping: &Mapped) -> std::result::Result<(), EngineError> {
         let (shared, groups, log) = (self.shared(), self.groups(), self.volume.geometry.block_log);
-        let mut done = 0;
-        while done < piece.extent.count {
-            let most = (piece.extent.count - done).min(AT_ONCE >> log) as u32; // at most 1024
-            let room = shared.reservations.map_blocks;
-            let mut reserved = groups.reserve_blocks(most + room)?;
-            let near = AllocTarget::Block((piece.extent.start.get() + done).into());
-            let request = ClaimRequest { target: near, min: 1, max: most, align: 1 };
+        let mut copied = 0;
+        while copied < mapping.extent.count {
+            let max = (mapping.extent.count - copied).min(CHUNK_BYTES >> log) as u32; // at most 1024
+            let map_blocks = shared.reservations.map_blocks;
+            let mut reserved = groups.reserve_blocks(max + map_blocks)?;
+            let old = FsBlock(mapping.extent.start.get() + copied);
+            let request = ClaimRequest { target: AllocTarget::Block(old), min: 1, max, align: 1 };
             let claim = contents::claim(shared, groups, &request)?;
             let count = claim.count();
             let mut bytes = vec![0; (count as usize) << log];
             let device = self.volume.device();
-            device.read_at(self.place((piece.extent.start.get() + done).into()), &mut bytes)?;
-            let written = device.write_at(self.place(claim.start()), &bytes, Durability::Buffered);
+            device.read_at(self.device_offset(old), &mut bytes)?;
+            let written = device.write_at(self.device_offset(claim.start()), &bytes, Durability::Buffered);
             shared.target.note_unlogged_write();
             written?;
-            let at = FileBlock(piece.extent.offset.get() + done);
+            let at = FileBlock(mapping.extent.offset.get() + copied);
             let written = vec![Written { at, count, claim: Some(claim) }];
             let mut finish = [Finish {
                 modified: Some(shared.now()),
-                ..Finish::new(Arc::clone(self.inode()), written, (reserved.give(most + room), 2))
+                ..Finish::new(Arc::clone(self.inode()), written, (reserved.give(max + map_blocks), 2))
             }];
             let finished = contents::finish(shared, groups, &mut finish);
             let [Finish { written, reserved, refused, .. }] = finish;
-            // Claims first: they are of blocks that are reserved.
+            // The claims end before their reservation is returned.
             drop(written);
             drop(groups.given_blocks(reserved));
             finished.and(refused.map_or(Ok(()), |why| Err(*why)))?;
-            done += u64::from(count);
+            copied += u64::from(count);
         }
         Ok(())
     }

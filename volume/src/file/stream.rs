@@ -1,5 +1,5 @@
-//! The traits of `std::io`, with one position for each open file. Threads that use them on one file take turns as they
-//! come: each transfer moves the position by what it read or wrote.
+//! The traits of `std::io`, with one file position for each open file, which each read and write advances. Threads that
+//! share a file this way see its position change in no particular order.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,9 +16,9 @@ impl From<Error> for io::Error {
 
 impl Read for &File<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let at = self.position.load(Relaxed);
-        let read = self.read_at(buf, at)?;
-        self.position.store(at + read as u64, Relaxed);
+        let offset = self.position.load(Relaxed);
+        let read = self.read_at(buf, offset)?;
+        self.position.store(offset + read as u64, Relaxed);
         Ok(read)
     }
 }
@@ -26,18 +26,17 @@ impl Read for &File<'_> {
 impl Write for &File<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         if self.access.append {
-            let at = self.append(buf)?;
-            self.position.store(at + buf.len() as u64, Relaxed);
+            let offset = self.append(buf)?;
+            self.position.store(offset + buf.len() as u64, Relaxed);
             return Ok(buf.len());
         }
-        let at = self.position.load(Relaxed);
-        let written = self.write_at(buf, at)?;
-        self.position.store(at + written as u64, Relaxed);
+        let offset = self.position.load(Relaxed);
+        let written = self.write_at(buf, offset)?;
+        self.position.store(offset + written as u64, Relaxed);
         Ok(written)
     }
 
-    /// Nothing is held back: what was written is read by everybody. To make it stable is another thing
-    /// ([`File::sync_all`]).
+    /// Does nothing: there is no buffer here. [`File::sync_all`] makes data stable.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -46,13 +45,13 @@ impl Write for &File<'_> {
 impl Seek for &File<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let (base, by) = match to {
-            SeekFrom::Start(at) => (at, 0),
+            SeekFrom::Start(offset) => (offset, 0),
             SeekFrom::Current(by) => (self.position.load(Relaxed), by),
             SeekFrom::End(by) => (self.len(), by),
         };
-        let at = base.checked_add_signed(by).ok_or(io::ErrorKind::InvalidInput)?;
-        self.position.store(at, Relaxed);
-        Ok(at)
+        let offset = base.checked_add_signed(by).ok_or(io::ErrorKind::InvalidInput)?;
+        self.position.store(offset, Relaxed);
+        Ok(offset)
     }
 }
 

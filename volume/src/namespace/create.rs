@@ -1,4 +1,20 @@
-//! New files of every kind.
+//! Creating files.
+//!
+//! [`Volume::create`] is one transaction, in these steps:
+//!
+//! | step | function |
+//! |---|---|
+//! | check the arguments | `verify` |
+//! | reserve blocks and log space, enough for the attributes of the file | `Volume::begin_create` |
+//! | lock the directory; find the inherited attributes and the position of the new entry | `Volume::try_create` |
+//! | allocate and initialize an inode | `Operation::create_inode` |
+//! | write `.` and `..`, or the target of a symbolic link | `Operation::init_contents` |
+//! | set attributes | `Operation::set_initial_attributes` |
+//! | add the parent pointer and the entry, and commit | `Volume::try_create` |
+//!
+//! A file with many or large attributes takes several transactions. It is created unlinked, so that log recovery frees it
+//! after a crash; it gets its attributes one by one, and its name last (`Volume::create_unlinked`, `Volume::link_new`).
+//! The module `initial_attributes` decides between the two.
 
 use ag::InodeAllocRequest;
 use base::{Ino, errno};
@@ -6,188 +22,190 @@ use format::inode::S_IFMT;
 use inode::dir::NewEntry;
 use inode::group_space::GroupSpace;
 use inode::state::{InodeState, InodeTime};
-use inode::{InodeRef, NewInode};
+use inode::{InodeRef, LockedInode, NewInode};
 
-use super::inherit::{Begins, Made, With};
-use super::parents::Parent;
-use crate::attributes::Given;
-use crate::checks::{expect_mutable, expect_symlinks};
+use super::initial_attributes::{Attempt, AttributeMode, InitialAttributes};
+use super::parent_pointers::Parent;
+use crate::attributes::NewAttribute;
+use crate::checks::{expect_mutable, expect_symlinks_allowed};
 use crate::metadata::from_time;
 use crate::new_file::{NewFile, NewFileType};
-use crate::operation::{Locked, Operation, expect_directory, is_dots};
+use crate::operation::{Operation, expect_directory, is_dots};
 use crate::{Error, Handle, Result, Volume};
 
-/// Most links of an inode, as Linux has it.
+/// Maximum link count of an inode, as in Linux.
 pub(super) const MAX_LINKS: u32 = i32::MAX as u32;
-/// Of what is no device.
-pub(super) const NO_DEVICE: u32 = 0;
-/// Longest target of a symbolic link.
+/// Maximum length of the target of a symbolic link in bytes.
 const MAX_TARGET: usize = 1023;
-/// Longer than every path that Linux takes, its final NUL included: no name is looked at first.
+/// `PATH_MAX` of Linux. A target of this length is refused before the name is looked up.
 const MAX_PATH: usize = 4096;
 
 impl Volume {
-    /// Makes a file and gives it a name.
+    /// Creates a file in a directory.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOENT` where the directory was removed, `ENOTDIR`, `ENOSPC`, `EMLINK`, `ENAMETOOLONG`, `EINVAL`;
+    /// `EEXIST`, `ENOENT` if the directory was removed, `ENOTDIR`, `ENOSPC`, `EMLINK`, `ENAMETOOLONG`, `EINVAL`;
     /// `EPERM` in an immutable directory.
     pub fn create(&self, dir: Ino, name: &[u8], new: &NewFile<'_>) -> Result<Ino> {
         Ok(self.create_handle(dir, name, new)?.ino())
     }
 
-    /// The same with a reference: what is done by the handle is done to this file, even if another thread removes its
-    /// name.
+    /// Creates a file and returns a reference to it. The reference stays valid if another thread removes the name.
     ///
     /// # Errors
     /// As [`create`](Self::create).
     pub fn create_handle(&self, dir: Ino, name: &[u8], new: &NewFile<'_>) -> Result<Handle> {
-        let device = verify(new)?;
+        verify(new)?;
         if is_dots(name) {
             return Err(self.refuse_dots(dir, errno::EEXIST, "the name exists"));
         }
         let dir = self.inode(dir)?;
-        let by_parts = |given: &[Given<'_>]| {
-            let mut reader = self.reader()?;
-            reader.expect_vacant(&mut dir.lock(), name)?;
-            drop(reader);
-            let file = self.nameless(&dir, (new, device), given)?;
-            self.name_new(&file, &dir, name)?;
+        let create_in_steps = |requested: &[NewAttribute<'_>]| {
+            self.reader()?.expect_absent(&mut dir.lock(), name)?;
+            let file = self.create_unlinked(&dir, new, requested)?;
+            self.link_new(&file, &dir, name)?;
             Ok(file)
         };
-        self.beginning(new, |with, given| self.try_create(&dir, name, (new, device), (with, given)), by_parts)
-            .map(Handle::of)
+        let create = |mode, requested: &[NewAttribute<'_>]| self.try_create(&dir, name, new, mode, requested);
+        self.create_with_attributes(new, create, create_in_steps).map(Handle::new)
     }
 
-    /// Makes a file without a name, with everything that it begins with. As long as it has none, it is on the list of
-    /// unlinked inodes.
-    pub(super) fn nameless(
-        &self,
-        dir: &InodeRef,
-        new: (&NewFile<'_>, u32),
-        given: &[Given<'_>],
-    ) -> Result<InodeRef> {
-        let made = self.retry_on_enospc(|| self.try_nameless(dir, new, (With::Parts, given)))?;
-        let Made::Done((file, begins)) = made else {
-            return Err(Error::refused(errno::EIO, "a file of several parts asks for more of them"));
-        };
-        self.bequeath_by_parts(&file, &begins)?;
-        Ok(file)
-    }
-
-    /// The same as far as one transaction goes.
-    pub(super) fn try_nameless<'g>(
-        &self,
-        dir_ref: &InodeRef,
-        (new, device): (&NewFile<'_>, u32),
-        (with, given): (With, &'g [Given<'g>]),
-    ) -> Result<Made<(InodeRef, Begins<'g>)>> {
-        let mut change = self.begin_new(new, with)?;
-        let mut dir = dir_ref.lock();
-        expect_directory(&dir)?;
-        expect_mutable(&dir)?;
-        if matches!(new.file_type, NewFileType::Symlink(_)) {
-            expect_symlinks(&dir)?;
-        }
-        let begins = match change.begins(&mut dir, new, (with, given))? {
-            Made::Done(begins) => begins,
-            Made::Needs(with) => return Ok(Made::Needs(with)),
-        };
-        let mut child = change.make((&dir, dir.ino()), new, device, 0)?;
-        let held = child.reference();
-        let parent = dir.ino();
-        drop(dir);
-        change.fill(&mut child, new, parent)?;
-        change.bequeath(&mut child, &begins, with)?;
-        date(&mut child, new);
-        inode::unlinked::insert(self.inode_cache.shared(), &mut change.tx, &mut child)?;
-        change.commit(&mut [&mut child])?;
-        drop(child);
-        Ok(Made::Done((held, begins)))
-    }
-
+    /// Creates a file and its entry in one transaction, if `mode` reserves enough for its attributes.
     fn try_create(
         &self,
         dir_ref: &InodeRef,
         name: &[u8],
-        (new, device): (&NewFile<'_>, u32),
-        (with, given): (With, &[Given<'_>]),
-    ) -> Result<Made<InodeRef>> {
-        let mut change = self.begin_new(new, with)?;
+        new: &NewFile<'_>,
+        mode: AttributeMode,
+        requested: &[NewAttribute<'_>],
+    ) -> Result<Attempt<InodeRef>> {
+        let mut operation = self.begin_create(new, mode)?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
-        let begins = match change.begins(&mut dir, new, (with, given))? {
-            Made::Done(begins) => begins,
-            Made::Needs(with) => return Ok(Made::Needs(with)),
+        let initial = match operation.initial_attributes(&mut dir, new, mode, requested)? {
+            Attempt::Done(initial) => initial,
+            Attempt::Needs(mode) => return Ok(Attempt::Needs(mode)),
         };
-        let is_dir = matches!(new.file_type, NewFileType::Directory);
-        let insert_slot = change.insert_slot(&mut dir, name)?;
-        expect_mutable(&dir)?;
-        if matches!(new.file_type, NewFileType::Symlink(_)) {
-            expect_symlinks(&dir)?;
+        let insert_slot = operation.insert_slot(&mut dir, name)?;
+        expect_allowed(&dir, new)?;
+        if new.is_directory() && dir.nlink() >= MAX_LINKS {
+            return Err(too_many_subdirectories());
         }
-        if is_dir && dir.nlink() >= MAX_LINKS {
-            return Err(Error::refused(errno::EMLINK, "the directory has as many directories as it can"));
-        }
-        let nlink = if is_dir { 2 } else { 1 };
-        let mut child = change.make((&dir, dir.ino()), new, device, nlink)?;
-        change.fill(&mut child, new, dir.ino())?;
-        change.bequeath(&mut child, &begins, with)?;
-        change.add_parent(&mut child, Parent::of(&dir), name)?;
-        date(&mut child, new);
+        let nlink = if new.is_directory() { 2 } else { 1 };
+        let mut child = operation.create_inode(&dir, new, nlink)?;
+        operation.init_contents(&mut child, new, dir.ino())?;
+        operation.set_initial_attributes(&mut child, &initial, mode)?;
+        operation.add_parent(&mut child, Parent::of(&dir), name)?;
+        set_requested_times(&mut child, new);
         let (ino, ftype) = (child.ino(), new.inode_type().ftype());
-        change.directory(&mut dir, |dir| dir.add_at(insert_slot, NewEntry { name, ino, ftype }))?;
-        if is_dir {
+        operation.directory(&mut dir, |dir| dir.add_at(insert_slot, NewEntry { name, ino, ftype }))?;
+        if new.is_directory() {
             let nlink = dir.nlink() + 1;
             dir.set_nlink(nlink);
         }
-        // The moment in which the file was made is that in which the directory got it.
         dir.set_times(&[InodeTime::Modify, InodeTime::Change], child.changed_at());
-        let held = child.reference();
-        change.commit(&mut [&mut dir, &mut child])?;
+        let file = child.reference();
+        operation.commit(&mut [&mut dir, &mut child])?;
         drop(child);
-        Ok(Made::Done(held))
+        Ok(Attempt::Done(file))
+    }
+
+    /// Creates a file without a name, with all of its attributes, in several transactions. It is on an unlinked list
+    /// until it gets a name.
+    pub(super) fn create_unlinked(
+        &self,
+        dir: &InodeRef,
+        new: &NewFile<'_>,
+        requested: &[NewAttribute<'_>],
+    ) -> Result<InodeRef> {
+        let mode = AttributeMode::OwnTransactions;
+        let created = self.retry_on_enospc(|| self.try_create_unlinked(dir, new, mode, requested))?;
+        let Attempt::Done((file, initial)) = created else {
+            return Err(Error::refused(
+                errno::EIO,
+                "attributes in transactions of their own need no other mode",
+            ));
+        };
+        self.set_attributes_in_steps(&file, &initial)?;
+        Ok(file)
+    }
+
+    /// Creates a file without a name in one transaction. With [`AttributeMode::OwnTransactions`] the caller must set its
+    /// attributes.
+    pub(super) fn try_create_unlinked<'a>(
+        &self,
+        dir_ref: &InodeRef,
+        new: &NewFile<'_>,
+        mode: AttributeMode,
+        requested: &'a [NewAttribute<'a>],
+    ) -> Result<Attempt<(InodeRef, InitialAttributes<'a>)>> {
+        let mut operation = self.begin_create(new, mode)?;
+        let mut dir = dir_ref.lock();
+        expect_directory(&dir)?;
+        expect_allowed(&dir, new)?;
+        let initial = match operation.initial_attributes(&mut dir, new, mode, requested)? {
+            Attempt::Done(initial) => initial,
+            Attempt::Needs(mode) => return Ok(Attempt::Needs(mode)),
+        };
+        let mut child = operation.create_inode(&dir, new, 0)?;
+        let file = child.reference();
+        let parent = dir.ino();
+        drop(dir);
+        operation.init_contents(&mut child, new, parent)?;
+        operation.set_initial_attributes(&mut child, &initial, mode)?;
+        set_requested_times(&mut child, new);
+        inode::unlinked::insert(self.inode_cache.shared(), &mut operation.tx, &mut child)?;
+        operation.commit(&mut [&mut child])?;
+        drop(child);
+        Ok(Attempt::Done((file, initial)))
     }
 }
 
 impl Operation<'_> {
-    /// Takes an inode and makes it what is asked for, empty. It shall lie near to the inode `near`.
-    pub(super) fn make(
+    /// Allocates an inode near its directory and initializes it, without contents.
+    pub(super) fn create_inode(
         &mut self,
-        (parent, near): (&InodeState, Ino),
+        dir: &InodeState,
         new: &NewFile<'_>,
-        device: u32,
         nlink: u32,
-    ) -> Result<Locked> {
+    ) -> Result<LockedInode> {
         if matches!(new.file_type, NewFileType::Symlink(target) if target.len() > MAX_TARGET) {
             return Err(target_too_long());
         }
-        let is_dir = matches!(new.file_type, NewFileType::Directory);
-        let wanted = InodeAllocRequest { parent: near, is_dir, blocks: u32::from(is_dir) };
-        let ino = self.volume.groups.alloc_inode(&mut self.tx, &mut self.blocks, wanted)?;
-        let mode = mode_of(new);
-        let new = NewInode { mode, uid: new.uid, gid: new.gid, nlink, device, parent: Some(parent) };
+        let is_dir = new.is_directory();
+        let request = InodeAllocRequest { parent: dir.ino(), is_dir, blocks: u32::from(is_dir) };
+        let ino = self.volume.groups.alloc_inode(&mut self.tx, &mut self.blocks, request)?;
+        let mode = new.inode_type().mode() | new.masked_permissions() & !S_IFMT;
+        let device = packed_device(new)?;
+        let new = NewInode { mode, uid: new.uid, gid: new.gid, nlink, device, parent: Some(dir) };
         Ok(self.volume.inode_cache.create(ino, &new)?)
     }
 
-    /// Gives a new file what its kind begins with: a directory its own two names, a link its target.
-    fn fill(&mut self, child: &mut Locked, new: &NewFile<'_>, parent: Ino) -> Result<()> {
+    /// Writes `.` and `..` of a new directory, or the target of a new symbolic link.
+    fn init_contents(&mut self, child: &mut LockedInode, new: &NewFile<'_>, parent: Ino) -> Result<()> {
         match new.file_type {
             NewFileType::Directory => self.directory(child, |child| child.init(parent)),
-            NewFileType::Symlink(target) => self.write_target(child, target),
+            NewFileType::Symlink(target) => {
+                let shared = self.volume.inode_cache.shared();
+                let mut space = GroupSpace::for_metadata(&self.volume.groups, &mut self.blocks);
+                Ok(inode::symlink::write(shared, &mut self.tx, &mut space, child, target)?)
+            }
             _ => Ok(()),
         }
     }
+}
 
-    fn write_target(&mut self, link: &mut Locked, target: &[u8]) -> Result<()> {
-        let volume = self.volume;
-        let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
-        Ok(inode::symlink::write(volume.inode_cache.shared(), &mut self.tx, &mut space, link, target)?)
+/// Refuses a file that the flags of its directory forbid.
+fn expect_allowed(dir: &InodeState, new: &NewFile<'_>) -> Result<()> {
+    expect_mutable(dir)?;
+    match new.file_type {
+        NewFileType::Symlink(_) => expect_symlinks_allowed(dir),
+        _ => Ok(()),
     }
 }
 
-/// Gives a new file the times that its maker knows.
-fn date(child: &mut Locked, new: &NewFile<'_>) {
+/// Sets the times that the caller asked for.
+fn set_requested_times(child: &mut LockedInode, new: &NewFile<'_>) {
     for (which, time) in [(InodeTime::Access, new.accessed), (InodeTime::Modify, new.modified)] {
         if let Some(time) = time {
             child.set_time(which, from_time(time));
@@ -195,28 +213,33 @@ fn date(child: &mut Locked, new: &NewFile<'_>) {
     }
 }
 
-fn mode_of(new: &NewFile<'_>) -> u16 {
-    new.inode_type().mode() | new.masked() & !S_IFMT
-}
-
-fn target_too_long() -> Error {
-    Error::refused(errno::ENAMETOOLONG, "a link's target has at most 1023 bytes")
-}
-
-/// Refuses what cannot be made; gives the device number as the inode has it.
-fn verify(new: &NewFile<'_>) -> Result<u32> {
+/// Checks the arguments that do not depend on the directory.
+fn verify(new: &NewFile<'_>) -> Result<()> {
     match new.file_type {
         NewFileType::Symlink([]) => {
-            Err(Error::refused(errno::ENOENT, "a link's target has at least one byte"))
+            Err(Error::refused(errno::ENOENT, "the target of a symbolic link must not be empty"))
         }
         NewFileType::Symlink(target) if target.len() >= MAX_PATH => Err(target_too_long()),
         NewFileType::Symlink(target) if target.contains(&0) => {
-            Err(Error::refused(errno::EINVAL, "a link's target has no byte that is NUL"))
+            Err(Error::refused(errno::EINVAL, "the target of a symbolic link must not contain NUL"))
         }
-        NewFileType::CharDevice(device) | NewFileType::BlockDevice(device) => {
-            let why = "a device's major number is below 4096 and its minor number below 262144";
-            device.packed().ok_or(Error::refused(errno::EINVAL, why))
-        }
-        _ => Ok(NO_DEVICE),
+        _ => packed_device(new).map(drop),
     }
+}
+
+/// The device number as the inode stores it; 0 for files that are not devices.
+fn packed_device(new: &NewFile<'_>) -> Result<u32> {
+    let (NewFileType::CharDevice(device) | NewFileType::BlockDevice(device)) = new.file_type else {
+        return Ok(0);
+    };
+    let why = "a device's major number must be below 4096 and its minor number below 262144";
+    device.packed().ok_or(Error::refused(errno::EINVAL, why))
+}
+
+fn target_too_long() -> Error {
+    Error::refused(errno::ENAMETOOLONG, "the target of a symbolic link has at most 1023 bytes")
+}
+
+pub(super) fn too_many_subdirectories() -> Error {
+    Error::refused(errno::EMLINK, "the directory has the maximum number of subdirectories")
 }

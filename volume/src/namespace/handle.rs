@@ -1,31 +1,29 @@
-//! Holding a file that may lose its last name; files without one.
+//! References to files, also to files without a name.
 
-use base::Ino;
+use base::{Ino, errno};
 use format::inode::FileType;
 use inode::InodeRef;
 
-use super::create;
-use super::inherit::Made;
-use super::link::Naming;
-use crate::attributes::Given;
+use super::link::LinkSource;
+use crate::attributes::NewAttribute;
 use crate::new_file::{NewFile, NewFileType};
 use crate::{Error, Result, Volume};
 
-/// A hold on a file: while one exists, the file stays, even without a name.
+/// A reference to a file. The file is not freed while it is referenced, even if it has no name.
 #[derive(Clone, Debug)]
 pub struct Handle(InodeRef);
 
 impl Handle {
-    /// The file's number.
+    pub(crate) fn new(inode: InodeRef) -> Self {
+        Self(inode)
+    }
+
+    /// Inode number.
     pub fn ino(&self) -> Ino {
         self.0.ino()
     }
 
-    pub(crate) fn of(inode: InodeRef) -> Self {
-        Self(inode)
-    }
-
-    /// Whether the inode says that it is of this type. What an entry says of it may be wrong in a damaged volume.
+    /// Whether the inode has this type. The type in a directory entry may differ in a damaged volume.
     pub(crate) fn is(&self, file_type: FileType) -> bool {
         FileType::from_mode(self.0.read().mode()) == Some(file_type)
     }
@@ -36,39 +34,37 @@ impl Handle {
 }
 
 impl Volume {
-    /// Holds a file.
+    /// Returns a reference to a file by its inode number.
     ///
     /// # Errors
-    /// `ENOENT` where the inode is free.
+    /// `ENOENT` if the inode is free.
     pub fn open_ino(&self, ino: Ino) -> Result<Handle> {
         Ok(Handle(self.inode(ino)?))
     }
 
-    /// Makes a file without a name, as `O_TMPFILE` does: it takes from `dir` what a file made there would.
+    /// Creates a regular file without a name (`O_TMPFILE`). It inherits attributes from `dir` as a file created there
+    /// does.
     ///
     /// # Errors
-    /// `EISDIR` for a directory, `ENOTDIR`, `ENOSPC`.
+    /// `EINVAL` for other file types, `ENOTDIR`, `ENOSPC`.
     pub fn create_tmpfile(&self, dir: Ino, new: &NewFile<'_>) -> Result<Handle> {
         if !matches!(new.file_type, NewFileType::Regular) {
-            return Err(Error::refused(base::errno::EINVAL, "only a regular file can be without a name"));
+            return Err(Error::refused(errno::EINVAL, "only a regular file can be created without a name"));
         }
         inode::inactive::throttle(self.inode_cache.shared());
         let dir = self.inode(dir)?;
-        let by_parts = |given: &[Given<'_>]| self.nameless(&dir, (new, create::NO_DEVICE), given);
-        let make = |with, given: &[Given<'_>]| {
-            Ok(match self.try_nameless(&dir, (new, create::NO_DEVICE), (with, given))? {
-                Made::Done((file, _)) => Made::Done(file),
-                Made::Needs(with) => Made::Needs(with),
-            })
+        let create = |mode, requested: &[NewAttribute<'_>]| {
+            Ok(self.try_create_unlinked(&dir, new, mode, requested)?.map(|(file, _)| file))
         };
-        self.beginning(new, make, by_parts).map(Handle)
+        let create_in_steps = |requested: &[NewAttribute<'_>]| self.create_unlinked(&dir, new, requested);
+        self.create_with_attributes(new, create, create_in_steps).map(Handle)
     }
 
-    /// Gives a file that is held a name; it may have none so far.
+    /// Adds a name to a referenced file, which may have none so far.
     ///
     /// # Errors
     /// As [`link`](Self::link).
     pub fn link_handle(&self, file: &Handle, dir: Ino, name: &[u8]) -> Result<()> {
-        self.give_name(&file.0, dir, name, Naming::Held)
+        self.add_link(&file.0, dir, name, LinkSource::Handle)
     }
 }

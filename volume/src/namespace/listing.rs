@@ -1,4 +1,4 @@
-//! The entries of a directory.
+//! Reading directories.
 
 use std::ops::ControlFlow;
 
@@ -6,44 +6,49 @@ use base::Ino;
 use format::dir::DataPtr;
 use format::inode::FileType;
 
-use crate::operation::{expect_directory, read_entries};
+use crate::operation::expect_directory;
 use crate::{Result, Volume};
 
-/// A position in a directory: it stays good while entries come and go.
+/// A position in a directory. It stays valid while entries are added and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cookie(pub u64);
 
-/// One entry.
+/// A directory entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry<'a> {
-    /// The name.
+    /// Name.
     pub name: &'a [u8],
-    /// What it stands for.
+    /// Inode number.
     pub ino: Ino,
-    /// What that is, if the directory says so.
+    /// File type, if the directory stores it.
     pub file_type: Option<FileType>,
-    /// Where to go on behind this entry.
+    /// Position of the next entry.
     pub next: Cookie,
 }
 
 impl Volume {
-    /// Gives the entries of a directory, `.` and `..` among them, from a position on, until `give` says `false`.
+    /// Calls `visit` with the entries of a directory, including `.` and `..`, from a position on, until it returns
+    /// `false`.
     ///
-    /// The directory is locked meanwhile: `give` must not come back to this volume.
+    /// The directory is locked: `visit` must not call this volume.
     ///
     /// # Errors
     /// `ENOTDIR`; damage.
-    pub fn read_dir(&self, dir: Ino, from: Cookie, give: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
+    pub fn read_dir(
+        &self,
+        dir: Ino,
+        from: Cookie,
+        visit: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
         let dir_ref = self.inode(dir)?;
         let mut reader = self.reader()?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
-        let from = u32::try_from(from.0).map(DataPtr);
-        let Ok(from) = from else { return Ok(()) };
-        read_entries(&mut reader, &mut dir, from, |entry| {
+        let Ok(from) = u32::try_from(from.0).map(DataPtr) else { return Ok(()) };
+        reader.read_entries(&mut dir, from, |entry| {
             let next = Cookie(u64::from(entry.pointer.0) + 1);
             let file_type = FileType::from_ftype(entry.ftype);
-            if give(DirEntry { name: entry.name, ino: entry.ino, file_type, next }) {
+            if visit(DirEntry { name: entry.name, ino: entry.ino, file_type, next }) {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())

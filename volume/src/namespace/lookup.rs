@@ -1,4 +1,4 @@
-//! From a directory and a name to an inode.
+//! Lookup of names in a directory, and of the targets of symbolic links.
 
 use base::Ino;
 
@@ -6,13 +6,13 @@ use crate::operation::expect_directory;
 use crate::{Handle, Result, Volume};
 
 impl Volume {
-    /// The root directory.
+    /// Inode number of the root directory.
     pub fn root(&self) -> Ino {
         self.geometry.root
     }
 
-    /// What a name stands for; `.` and `..` too. Another thread may remove the file at any time, and its number may
-    /// then become another file's: [`lookup_handle`](Self::lookup_handle) keeps the file.
+    /// Looks up a name in a directory; also `.` and `..`. Another thread may remove the file at any time, and its inode
+    /// number may be reused: [`lookup_handle`](Self::lookup_handle) keeps a reference.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
@@ -21,11 +21,11 @@ impl Volume {
         let mut reader = self.reader()?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
-        Ok(reader.find(&mut dir, name)?.ino)
+        Ok(reader.lookup_existing(&mut dir, name)?.ino)
     }
 
-    /// The same with a reference, taken while the directory is locked: the file is the one that has the name, and it
-    /// stays while the handle exists.
+    /// Looks up a name and returns a reference to the file. It is taken while the directory is locked, so the file cannot
+    /// be freed in between.
     ///
     /// # Errors
     /// As [`lookup`](Self::lookup).
@@ -34,17 +34,17 @@ impl Volume {
         let mut reader = self.reader()?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
-        let ino = reader.find(&mut dir, name)?.ino;
+        let ino = reader.lookup_existing(&mut dir, name)?.ino;
         if ino == dir.ino() {
-            return Ok(Handle::of(dir_ref.clone()));
+            return Ok(Handle::new(dir_ref.clone()));
         }
-        reader.named(&dir, name, ino).map(Handle::of)
+        reader.entry_inode(&dir, name, ino).map(Handle::new)
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// `EINVAL` where it is none; damage.
+    /// `EINVAL` for other files; damage.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
         let link = self.inode(ino)?;
         Ok(inode::symlink::read(self.inode_cache.shared(), &mut link.lock())?)

@@ -1,25 +1,25 @@
-//! Names: looking up, creating, linking, removing, renaming.
+//! Directory entries: lookup, create, link, unlink, rename, read.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`lookup`] | from a directory and a name to an inode; targets of symbolic links |
-//! | [`listing`] | the entries of a directory |
-//! | [`create`] | new files of every kind |
-//! | [`link`] | further names |
-//! | [`remove`] | taking names away |
-//! | [`rename`] | moving names, with all flags |
-//! | [`handle`] | holding a file that may lose its last name; files without one |
-//! | `parents` | what a file knows of its names, where the volume has parent pointers |
-//! | `inherit` | access control lists that a new file takes over |
-//! | `order` | in which order inodes are locked |
+//! | [`lookup`] | directory and name to inode; targets of symbolic links |
+//! | [`listing`] | reading a directory |
+//! | [`create`] | new files of all types |
+//! | [`link`] | hard links |
+//! | [`remove`] | `unlink` and `rmdir` |
+//! | [`rename`] | `rename`, with all flags |
+//! | [`handle`] | references to files, also to unlinked ones |
+//! | `initial_attributes` | attributes of new files: requested ones and inherited access control lists |
+//! | `parent_pointers` | a file's record of its own names |
+//! | `lock_order` | locking several inodes |
 
 pub mod create;
 pub mod handle;
-mod inherit;
+mod initial_attributes;
 pub mod link;
 pub mod listing;
+mod lock_order;
 pub mod lookup;
-mod order;
-mod parents;
+mod parent_pointers;
 pub mod remove;
 pub mod rename;

@@ -1,20 +1,21 @@
-//! Taking names away.
+//! `unlink` and `rmdir`.
 
 use base::Ino;
 use base::errno::{self, Errno};
+use inode::LockedInode;
 use inode::state::InodeTime;
 
-use super::order::{Named, lock_named};
-use super::parents::Parent;
+use super::lock_order::{LockedEntry, lock_entry};
+use super::parent_pointers::Parent;
 use crate::checks::expect_changeable;
-use crate::operation::{Locked, Operation, is_directory, is_dots};
+use crate::operation::{Operation, is_directory, is_dots};
 use crate::{Error, Result, Volume};
 
 impl Volume {
-    /// Takes a name away from a file. With its last name, and when nobody holds it any more, the file goes.
+    /// Removes a name of a file that is not a directory. A file without names is freed when it is no longer referenced.
     ///
     /// # Errors
-    /// `ENOENT`, `EISDIR`, `ENOTDIR`; `EPERM` where the directory or the file is immutable or may only be appended to.
+    /// `ENOENT`, `EISDIR`, `ENOTDIR`; `EPERM` if the directory or the file is immutable or append-only.
     pub fn unlink(&self, dir: Ino, name: &[u8]) -> Result<()> {
         self.remove(dir, name, false)
     }
@@ -35,49 +36,48 @@ impl Volume {
         }
     }
 
-    fn remove(&self, dir: Ino, name: &[u8], directory: bool) -> Result<()> {
+    fn remove(&self, dir: Ino, name: &[u8], expect_dir: bool) -> Result<()> {
         if is_dots(name) {
             return Err(self.refuse_dots(dir, errno::EISDIR, "is a directory"));
         }
         inode::inactive::throttle(self.inode_cache.shared());
         let dir_ref = self.inode(dir)?;
-        let mut change = self.begin_freeing(self.reservations.remove, self.reservations.link_blocks())?;
-        let Named { mut dir, mut child, child_ref, place } = lock_named(&mut change, &dir_ref, name)?;
+        let mut operation = self.begin_freeing(self.reservations.remove, self.reservations.link_blocks())?;
+        let LockedEntry { mut dir, mut child, child_ref, position } =
+            lock_entry(&mut operation, &dir_ref, name)?;
         expect_changeable(&dir)?;
         expect_changeable(&child)?;
-        match (directory, is_directory(&child)) {
+        match (expect_dir, is_directory(&child)) {
             (false, true) => return Err(Error::refused(errno::EISDIR, "is a directory")),
             (true, false) => return Err(Error::refused(errno::ENOTDIR, "not a directory")),
-            _ => {}
+            (true, true) => operation.expect_empty(&mut child, errno::ENOTEMPTY)?,
+            (false, false) => {}
         }
-        if directory {
-            expect_empty(&mut change, &mut child, errno::ENOTEMPTY)?;
+        // Lock order: the AGI before the AGFs. Removing blocks from the middle of an extent map may allocate blocks.
+        if expect_dir || child.nlink() <= 1 {
+            inode::unlinked::lock(self.inode_cache.shared(), &mut operation.tx, child.ino())?;
         }
-        // The AGI comes before the AGFs from which a tree of extents may grow as blocks go out of its middle.
-        if directory || child.nlink() <= 1 {
-            inode::unlinked::lock(self.inode_cache.shared(), &mut change.tx, child.ino())?;
-        }
-        change.remove_parent(&mut child, Parent::of(&dir), name)?;
-        change.directory(&mut dir, |dir| dir.remove_at(place, name))?;
-        if directory {
+        operation.remove_parent(&mut child, Parent::of(&dir), name)?;
+        operation.directory(&mut dir, |dir| dir.remove_at(position, name))?;
+        if expect_dir {
             let nlink = dir.nlink().saturating_sub(1);
             dir.set_nlink(nlink);
         }
-        change.drop_link(&mut child, directory)?;
+        operation.drop_link(&mut child, expect_dir)?;
         self.touch(&mut dir, &[InodeTime::Modify, InodeTime::Change]);
-        change.commit(&mut [&mut dir, &mut child])?;
+        operation.commit(&mut [&mut dir, &mut child])?;
         drop((child, dir));
-        // The last hold: an orphan goes to inactivation now, with no lock held.
+        // If this is the last reference, the file goes to inactivation: no lock may be held.
         drop(child_ref);
         Ok(())
     }
 }
 
 impl Operation<'_> {
-    /// An inode loses a name; a directory loses its own `.` with it. Without any, it is put on the list of unlinked
-    /// inodes.
-    pub(super) fn drop_link(&mut self, child: &mut Locked, directory: bool) -> Result<()> {
-        let nlink = if directory { 0 } else { child.nlink().saturating_sub(1) };
+    /// Decrements the link count of a file that lost a name; that of a directory becomes 0. A file without links is put
+    /// on an unlinked list.
+    pub(super) fn drop_link(&mut self, child: &mut LockedInode, is_dir: bool) -> Result<()> {
+        let nlink = if is_dir { 0 } else { child.nlink().saturating_sub(1) };
         child.set_nlink(nlink);
         self.volume.touch(child, &[InodeTime::Change]);
         if nlink == 0 {
@@ -85,11 +85,11 @@ impl Operation<'_> {
         }
         Ok(())
     }
-}
 
-/// Refuses a directory that has entries, with the errno that Linux has for it: removing differs from renaming.
-pub(super) fn expect_empty(change: &mut Operation<'_>, dir: &mut Locked, errno: Errno) -> Result<()> {
-    let empty = change.directory(dir, |dir| dir.is_empty())?;
-    change.tx.release_clean();
-    if empty { Ok(()) } else { Err(Error::refused(errno, "the directory is not empty")) }
+    /// Refuses a directory that has entries. As in Linux, the errno differs between removing and renaming.
+    pub(super) fn expect_empty(&mut self, dir: &mut LockedInode, errno: Errno) -> Result<()> {
+        let is_empty = self.directory(dir, |dir| dir.is_empty())?;
+        self.tx.release_clean();
+        if is_empty { Ok(()) } else { Err(Error::refused(errno, "the directory is not empty")) }
+    }
 }

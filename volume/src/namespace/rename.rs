@@ -1,11 +1,21 @@
-//! Moving names, with all flags.
+//! Renaming, with all flags.
+//!
+//! | step | function |
+//! |---|---|
+//! | look up both names, without keeping locks | `Operation::find_entry` |
+//! | lock all inodes in order, and look up both names again | `lock_all`, `Operation::is_unchanged` |
+//! | check flags, project IDs and link counts | `RenameInodes::expect_movable`, `expect_replaceable` |
+//! | change the entries, parent pointers and link counts | `Operation::move_entry`, `Operation::exchange_entries` |
+//!
+//! If the second lookup gives another result, the rename starts again.
 //!
 //! # Locking
-//! A directory that gets another parent changes the tree of directories: such renames of a volume take turns (rank
-//! `Rename`), so that the path upwards, which tells whether a directory would come to lie in itself, stands still.
-//! All inodes are then locked together in order, and both names are looked at once more. A whiteout is made before, in
-//! a change of its own, as a file without a name: so it is known which AGIs a rename needs, and they are locked first,
-//! ascending. Where the rename does not come to be, the whiteout is freed as every file without a name is.
+//! A rename that gives a directory another parent changes the directory tree. Such renames of a volume exclude each other
+//! (rank `Rename`), so that the path to the root does not change while it is checked that no directory becomes its own
+//! ancestor.
+//!
+//! AGIs are locked first, in ascending order. So a whiteout is created before, unlinked, in an operation of its own: its
+//! AGI is known then. If the rename fails, the whiteout is freed like every unlinked file.
 
 use std::collections::HashSet;
 
@@ -13,95 +23,114 @@ use base::lock::MutexGuard;
 use base::{Ino, errno};
 use format::Damage;
 use format::inode::FileType;
-use inode::InodeRef;
 use inode::dir::FoundEntry;
 use inode::state::InodeTime;
+use inode::{InodeRef, LockedInode};
+use journal::engine::Loggable;
 
-use super::create::{MAX_LINKS, NO_DEVICE};
-use super::order::lock_all;
-use super::parents::Parent;
-use super::remove::expect_empty;
+use super::create::{MAX_LINKS, too_many_subdirectories};
+use super::lock_order::lock_all;
+use super::parent_pointers::Parent;
 use crate::checks::{expect_changeable, expect_mutable, expect_same_project};
 use crate::new_file::{DeviceNumber, NewFile, NewFileType};
-use crate::operation::{Locked, Operation, expect_directory, is_directory, is_dots, parent_of};
+use crate::operation::{Operation, expect_directory, is_directory, is_dots};
 use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
-/// What happens where the new name exists, and what stays at the old one.
+/// The mode of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rename {
-    /// The new name is taken from what had it.
+    /// Replace the new name if it exists.
     Replace,
-    /// A new name that exists is refused.
+    /// Fail if the new name exists (`RENAME_NOREPLACE`).
     NoReplace,
-    /// Both names must exist, and exchange what they stand for.
+    /// Exchange both names, which must exist (`RENAME_EXCHANGE`).
     Exchange,
-    /// As `Replace`; the old name then stands for a whiteout, a character device 0/0, as overlay file systems want.
+    /// As `Replace`, and put a whiteout at the old name, a character device 0:0 (`RENAME_WHITEOUT`). For overlay file
+    /// systems.
     Whiteout,
 }
 
-/// A name: the directory, held, and the name in it.
+/// A directory, and the name of an entry in it.
 #[derive(Clone, Copy)]
-struct Name<'a> {
+struct EntryName<'a> {
     dir: &'a InodeRef,
     name: &'a [u8],
 }
 
-/// What a name stood for before everything was locked.
-struct Seen {
-    found: FoundEntry,
+/// The inode of an entry, found before all inodes were locked.
+struct FoundInode {
+    entry: FoundEntry,
     inode: InodeRef,
 }
 
-/// Everything that a rename changes, locked.
-struct Set {
-    from: Locked,
-    /// `None` where both names are in one directory.
-    to: Option<Locked>,
-    source: Locked,
-    target: Option<Locked>,
-    /// What the old name stands for afterwards; it has no name yet.
-    whiteout: Option<Locked>,
+/// All inodes that a rename changes, locked.
+struct RenameInodes {
+    /// Directory of the old name.
+    from: LockedInode,
+    /// Directory of the new name; `None` if it is the same.
+    to: Option<LockedInode>,
+    source: LockedInode,
+    /// The inode that the new name refers to.
+    target: Option<LockedInode>,
+    /// Replaces the source at the old name. Still unlinked.
+    whiteout: Option<LockedInode>,
 }
 
+/// The result of an attempt.
+enum Attempt {
+    Done,
+    /// An entry changed before all inodes were locked.
+    Changed,
+    /// A directory gets another parent: this needs the rename lock.
+    NeedsRenameLock,
+    /// The rename needs a whiteout.
+    NeedsWhiteout,
+}
+
+const WHITEOUT: NewFile<'static> = NewFile {
+    file_type: NewFileType::CharDevice(DeviceNumber { major: 0, minor: 0 }),
+    permissions: 0,
+    ..NewFile::regular()
+};
+
 impl Volume {
-    /// Moves a name.
+    /// Renames a file or directory.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EMLINK`, `ENOSPC`; `EEXIST` where the new name's directory is not empty, too,
-    /// but `ENOTEMPTY` where that is one that the old name lies in; `EINVAL` where a directory would come to lie in
-    /// itself; `EBUSY` for `.` and `..`; `EPERM` where a directory or a file is immutable or may only be appended to;
-    /// `EXDEV` where the new name's directory hands another project down.
-    pub fn rename(&self, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], how: Rename) -> Result<()> {
+    /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EMLINK`, `ENOSPC`; `EEXIST` if the new name exists in the mode `NoReplace`, or is
+    /// a directory that is not empty; `ENOTEMPTY` if that directory contains the old name; `EINVAL` if a directory would
+    /// become its own ancestor; `EBUSY` for `.` and `..`; `EPERM` if a directory or a file is immutable or append-only;
+    /// `EXDEV` if the directory of the new name passes on another project ID.
+    pub fn rename(&self, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], mode: Rename) -> Result<()> {
         if is_dots(from_name) || is_dots(to_name) {
-            return Err(self.refuse_to_rename_dots((from, from_name), to, how));
+            return Err(self.refuse_to_rename_dots(from, from_name, to, mode));
         }
         inode::inactive::throttle(self.inode_cache.shared());
         let (from_ref, to_ref) = (self.inode(from)?, self.inode(to)?);
-        let (from, to) = (Name { dir: &from_ref, name: from_name }, Name { dir: &to_ref, name: to_name });
-        // A cheap first look tells whether a directory moves; what was seen is verified under all locks.
-        let (mut moves_directory, mut whiteout) = (false, None);
+        let from = EntryName { dir: &from_ref, name: from_name };
+        let to = EntryName { dir: &to_ref, name: to_name };
+        let (mut needs_lock, mut whiteout) = (false, None);
         loop {
-            let turn = moves_directory.then(|| self.rename_lock.lock());
-            match self
-                .retry_on_enospc(|| self.try_rename(from, to, how, (turn.as_ref(), whiteout.as_ref())))?
-            {
-                Tried::Done => return Ok(()),
-                Tried::Changed => {}
-                Tried::MovesDirectory => moves_directory = true,
-                Tried::NeedsWhiteout => {
-                    drop(turn);
-                    whiteout = Some(self.retry_on_enospc(|| self.make_whiteout(from.dir))?);
+            let rename_lock = needs_lock.then(|| self.rename_lock.lock());
+            match self.retry_on_enospc(|| {
+                self.try_rename(from, to, mode, rename_lock.as_ref(), whiteout.as_ref())
+            })? {
+                Attempt::Done => return Ok(()),
+                Attempt::Changed => {}
+                Attempt::NeedsRenameLock => needs_lock = true,
+                Attempt::NeedsWhiteout => {
+                    drop(rename_lock);
+                    whiteout = Some(self.retry_on_enospc(|| self.create_whiteout(from.dir))?);
                 }
             }
         }
     }
 
-    fn refuse_to_rename_dots(&self, (from, from_name): (Ino, &[u8]), to: Ino, how: Rename) -> Error {
-        let busy = "\".\" and \"..\" cannot be renamed";
-        let (errno, why) = match how {
+    fn refuse_to_rename_dots(&self, from: Ino, from_name: &[u8], to: Ino, mode: Rename) -> Error {
+        let (errno, why) = match mode {
             Rename::NoReplace if !is_dots(from_name) => (errno::EEXIST, "the new name exists"),
-            _ => (errno::EBUSY, busy),
+            _ => (errno::EBUSY, "\".\" and \"..\" cannot be renamed"),
         };
         match self.refuse_dots(from, errno, why) {
             error if error.errno() == errno => self.refuse_dots(to, errno, why),
@@ -111,137 +140,134 @@ impl Volume {
 
     fn try_rename(
         &self,
-        from: Name<'_>,
-        to: Name<'_>,
-        how: Rename,
-        (turn, whiteout): (Option<&MutexGuard<'_, ()>>, Option<&InodeRef>),
-    ) -> Result<Tried> {
-        let mut change = self.begin_with_blocks(self.reservations.rename, self.reservations.rename_blocks)?;
-        let source = change.see(from)?.ok_or_else(|| missing(to.dir))?;
-        let target = change.see(to)?;
-        verify(how, target.as_ref())?;
-        if target.as_ref().is_some_and(|target| target.found.ino == source.found.ino) {
-            return Ok(Tried::Done);
-        }
-        if how == Rename::Whiteout && whiteout.is_none() {
-            return Ok(Tried::NeedsWhiteout);
-        }
-        let across = from.dir.ino() != to.dir.ino();
-        let directory = |seen: &Seen| is_directory(&seen.inode.read());
-        let moves = across && (directory(&source) || target.as_ref().is_some_and(directory));
-        if moves {
-            if turn.is_none() {
-                return Ok(Tried::MovesDirectory);
+        from: EntryName<'_>,
+        to: EntryName<'_>,
+        mode: Rename,
+        rename_lock: Option<&MutexGuard<'_, ()>>,
+        whiteout: Option<&InodeRef>,
+    ) -> Result<Attempt> {
+        let mut operation =
+            self.begin_with_blocks(self.reservations.rename, self.reservations.rename_blocks)?;
+        let source = operation.find_entry(from)?.ok_or_else(|| missing_source(to.dir))?;
+        let target = operation.find_entry(to)?;
+        match (mode, &target) {
+            (Rename::NoReplace, Some(_)) => {
+                return Err(Error::refused(errno::EEXIST, "the new name exists"));
             }
-            self.expect_no_loop(from, to, &source, target.as_ref(), how)?;
+            (Rename::Exchange, None) => {
+                return Err(Error::refused(errno::ENOENT, "no such file or directory"));
+            }
+            _ => {}
+        }
+        if target.as_ref().is_some_and(|target| target.entry.ino == source.entry.ino) {
+            return Ok(Attempt::Done);
+        }
+        if mode == Rename::Whiteout && whiteout.is_none() {
+            return Ok(Attempt::NeedsWhiteout);
+        }
+        let is_dir = |found: &FoundInode| is_directory(&found.inode.read());
+        let changes_parent = from.dir.ino() != to.dir.ino();
+        if changes_parent && (is_dir(&source) || target.as_ref().is_some_and(is_dir)) {
+            if rename_lock.is_none() {
+                return Ok(Attempt::NeedsRenameLock);
+            }
+            self.expect_no_cycle(from, to, &source, target.as_ref(), mode)?;
         }
         let target_ref = target.as_ref().map(|target| &target.inode);
-        let [Some(from_dir), to_dir, Some(locked), target_locked, whiteout] =
+        let [Some(from_dir), to_dir, Some(source_inode), target_inode, whiteout] =
             lock_all([Some(from.dir), Some(to.dir), Some(&source.inode), target_ref, whiteout])
         else {
-            return Err(Error::refused(errno::EINVAL, "a directory cannot be moved into itself"));
+            return Err(move_into_itself());
         };
-        if target.is_some() && target_locked.is_none() {
+        if target.is_some() && target_inode.is_none() {
             return Err(Error::refused(errno::ENOTEMPTY, "the directory is not empty"));
         }
-        let mut set = Set { from: from_dir, to: to_dir, source: locked, target: target_locked, whiteout };
-        if !change.still(&mut set, from.name, to.name, (&source, target.as_ref()))? {
-            return Ok(Tried::Changed);
+        let mut inodes =
+            RenameInodes { from: from_dir, to: to_dir, source: source_inode, target: target_inode, whiteout };
+        if !operation.is_unchanged(&mut inodes, from, to, &source, target.as_ref())? {
+            return Ok(Attempt::Changed);
         }
-        set.expect_movable()?;
-        match how {
-            Rename::Exchange => change.exchange(&mut set, from.name, to.name)?,
-            _ => change.move_name(&mut set, from.name, to.name)?,
+        inodes.expect_movable()?;
+        match mode {
+            Rename::Exchange => operation.exchange_entries(&mut inodes, from.name, to.name)?,
+            _ => operation.move_entry(&mut inodes, from.name, to.name)?,
         }
-        let Set { mut from, mut to, mut source, mut target, mut whiteout } = set;
-        commit(change, [Some(&mut from), to.as_mut(), Some(&mut source), target.as_mut(), whiteout.as_mut()])
+        inodes.commit(operation)?;
+        Ok(Attempt::Done)
     }
 
-    /// Makes a whiteout without a name. It inherits nothing from its directory.
-    fn make_whiteout(&self, dir_ref: &InodeRef) -> Result<InodeRef> {
+    /// Creates an unlinked whiteout. It inherits no attributes from its directory.
+    fn create_whiteout(&self, dir_ref: &InodeRef) -> Result<InodeRef> {
         let blocks = self.reservations.create_blocks(&WHITEOUT);
-        let mut change = self.begin_with_blocks(self.reservations.create, blocks)?;
+        let mut operation = self.begin_with_blocks(self.reservations.create, blocks)?;
         let dir = dir_ref.lock();
         expect_directory(&dir)?;
-        let mut whiteout = change.make((&dir, dir.ino()), &WHITEOUT, NO_DEVICE, 0)?;
-        let held = whiteout.reference();
+        let mut whiteout = operation.create_inode(&dir, &WHITEOUT, 0)?;
+        let whiteout_ref = whiteout.reference();
         drop(dir);
-        inode::unlinked::insert(self.inode_cache.shared(), &mut change.tx, &mut whiteout)?;
-        change.commit(&mut [&mut whiteout])?;
+        inode::unlinked::insert(self.inode_cache.shared(), &mut operation.tx, &mut whiteout)?;
+        operation.commit(&mut [&mut whiteout])?;
         drop(whiteout);
-        Ok(held)
+        Ok(whiteout_ref)
     }
 
-    /// Refuses to move a directory below itself. The caller has its turn: no directory changes its parent meanwhile.
-    fn expect_no_loop(
+    /// Refuses to move a directory below itself. The caller must hold the rename lock, so that no directory gets another
+    /// parent meanwhile.
+    fn expect_no_cycle(
         &self,
-        from: Name<'_>,
-        to: Name<'_>,
-        source: &Seen,
-        target: Option<&Seen>,
-        how: Rename,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
+        source: &FoundInode,
+        target: Option<&FoundInode>,
+        mode: Rename,
     ) -> Result<()> {
-        if self.lies_within(to.dir, source.found.ino)? {
-            return Err(Error::refused(errno::EINVAL, "a directory cannot be moved into itself"));
+        if self.is_within(to.dir, source.entry.ino)? {
+            return Err(move_into_itself());
         }
         let Some(target) = target else { return Ok(()) };
-        if self.lies_within(from.dir, target.found.ino)? {
-            return Err(match how {
-                Rename::Exchange => Error::refused(errno::EINVAL, "a directory cannot be moved into itself"),
+        if self.is_within(from.dir, target.entry.ino)? {
+            return Err(match mode {
+                Rename::Exchange => move_into_itself(),
                 _ => Error::refused(errno::ENOTEMPTY, "the directory is not empty"),
             });
         }
         Ok(())
     }
 
-    /// Whether a directory is `above`, or lies somewhere in it.
-    fn lies_within(&self, dir: &InodeRef, above: Ino) -> Result<bool> {
-        let (mut at, mut met) = (dir.clone(), HashSet::new());
+    /// Whether a directory is `ancestor` or below it.
+    fn is_within(&self, dir: &InodeRef, ancestor: Ino) -> Result<bool> {
+        let (mut current, mut visited) = (dir.clone(), HashSet::new());
         loop {
-            if at.ino() == above {
+            if current.ino() == ancestor {
                 return Ok(true);
             }
-            if at.ino() == self.root() {
+            if current.ino() == self.root() {
                 return Ok(false);
             }
-            if !met.insert(at.ino()) {
-                let damage =
-                    Damage::new("directory", "..", "on the way to the root", "a way that comes back here");
-                return Err(damaged(at.ino(), damage));
+            if !visited.insert(current.ino()) {
+                let damage = Damage::new("directory", "..", "a path to the root", "a cycle");
+                return Err(damaged(current.ino(), damage));
             }
             let mut reader = self.reader()?;
-            let mut locked = at.lock();
+            let mut locked = current.lock();
             expect_directory(&locked)?;
-            let parent = parent_of(&mut reader, &mut locked)?;
+            let parent = reader.parent(&mut locked)?;
             drop(locked);
             if !is_directory(&parent.read()) {
-                let found = format!("inode {}, which is none", parent.ino());
-                return Err(damaged(at.ino(), Damage::new("directory", "..", "a directory", found)));
+                let found = format!("inode {}, which is not a directory", parent.ino());
+                return Err(damaged(current.ino(), Damage::new("directory", "..", "a directory", found)));
             }
-            at = parent;
+            current = parent;
         }
     }
 }
 
-/// How far a rename came.
-enum Tried {
-    Done,
-    /// A name stood for something else once everything was locked.
-    Changed,
-    /// It must have its turn.
-    MovesDirectory,
-    /// It must be given a whiteout.
-    NeedsWhiteout,
+fn move_into_itself() -> Error {
+    Error::refused(errno::EINVAL, "a directory cannot be moved into itself")
 }
 
-const WHITEOUT: NewFile<'static> = NewFile {
-    file_type: NewFileType::CharDevice(DeviceNumber { major: 0, minor: 0 }),
-    permissions: 0,
-    ..NewFile::directory()
-};
-
-/// That the source is missing; what is no directory is told first.
-fn missing(to: &InodeRef) -> Error {
+/// The error for a source that does not exist. Linux reports first that the new directory is not a directory.
+fn missing_source(to: &InodeRef) -> Error {
     if is_directory(&to.read()) {
         Error::refused(errno::ENOENT, "no such file or directory")
     } else {
@@ -249,52 +275,28 @@ fn missing(to: &InodeRef) -> Error {
     }
 }
 
-fn verify(how: Rename, target: Option<&Seen>) -> Result<()> {
-    match (how, target) {
-        (Rename::NoReplace, Some(_)) => Err(Error::refused(errno::EEXIST, "the new name exists")),
-        (Rename::Exchange, None) => Err(Error::refused(errno::ENOENT, "no such file or directory")),
-        _ => Ok(()),
-    }
+/// Refuses a directory that cannot have another subdirectory.
+fn expect_links_available(dir: &LockedInode) -> Result<()> {
+    if dir.nlink() < MAX_LINKS { Ok(()) } else { Err(too_many_subdirectories()) }
 }
 
-/// A directory replaces an empty directory only; a file, anything but a directory.
-fn expect_replaceable(change: &mut Operation<'_>, set: &mut Set) -> Result<()> {
-    let source = is_directory(&set.source);
-    if set.target.as_ref().is_none_or(|target| is_directory(target) == source) {
-        expect_same_project(set.to.as_ref().unwrap_or(&set.from), &set.source)?;
-    }
-    let Some(target) = &mut set.target else {
-        let to = set.to.as_ref().filter(|_| source);
-        return match to {
-            Some(to) => expect_one_more(to),
-            None => Ok(()),
-        };
-    };
-    match (source, is_directory(target)) {
-        (true, false) => Err(Error::refused(errno::ENOTDIR, "cannot replace a file with a directory")),
-        (false, true) => Err(Error::refused(errno::EISDIR, "cannot replace a directory with a file")),
-        (true, true) => expect_empty(change, target, errno::EEXIST),
-        (false, false) => Ok(()),
-    }
+fn ftype(inode: &LockedInode) -> u8 {
+    FileType::from_mode(inode.mode()).map_or(0, FileType::ftype)
 }
 
-/// Refuses where a directory cannot have one more in it.
-fn expect_one_more(dir: &Locked) -> Result<()> {
-    if dir.nlink() < MAX_LINKS {
-        return Ok(());
+fn add_links(dir: &mut LockedInode, change: i32) {
+    let nlink = dir.nlink().saturating_add_signed(change);
+    dir.set_nlink(nlink);
+}
+
+impl RenameInodes {
+    /// The directory of the new name.
+    fn to(&mut self) -> &mut LockedInode {
+        self.to.as_mut().unwrap_or(&mut self.from)
     }
-    Err(Error::refused(errno::EMLINK, "the directory has as many directories as it can"))
-}
 
-fn commit(change: Operation<'_>, locked: [Option<&mut Locked>; 5]) -> Result<Tried> {
-    let mut loggable: smallvec::SmallVec<[&mut dyn journal::engine::Loggable; 5]> =
-        locked.into_iter().flatten().map(|locked| locked as &mut dyn journal::engine::Loggable).collect();
-    change.commit(&mut loggable)?;
-    Ok(Tried::Done)
-}
-
-impl Set {
-    /// Refuses what flags forbid: a directory loses a name, and the other one or gets one more.
+    /// Refuses what inode flags forbid. The directory of the old name loses an entry; that of the new name loses one or
+    /// gets one.
     fn expect_movable(&mut self) -> Result<()> {
         expect_changeable(&self.from)?;
         expect_changeable(&self.source)?;
@@ -305,86 +307,109 @@ impl Set {
         }
     }
 
-    /// Refuses an exchange after which one of both directories has one more in it than it can.
-    fn expect_links(&self) -> Result<()> {
+    /// Refuses an exchange that gives a directory too many subdirectories.
+    fn expect_exchange_links(&self) -> Result<()> {
         let (Some(to), Some(target)) = (&self.to, &self.target) else { return Ok(()) };
         match (is_directory(&self.source), is_directory(target)) {
-            (true, false) => expect_one_more(to),
-            (false, true) => expect_one_more(&self.from),
+            (true, false) => expect_links_available(to),
+            (false, true) => expect_links_available(&self.from),
             _ => Ok(()),
         }
     }
 
-    /// The directory of the new name.
-    fn to(&mut self) -> &mut Locked {
-        self.to.as_mut().unwrap_or(&mut self.from)
+    fn commit(self, operation: Operation<'_>) -> Result<()> {
+        let Self { mut from, mut to, mut source, mut target, mut whiteout } = self;
+        let inodes = [Some(&mut from), to.as_mut(), Some(&mut source), target.as_mut(), whiteout.as_mut()];
+        let mut inodes: smallvec::SmallVec<[&mut dyn Loggable; 5]> =
+            inodes.into_iter().flatten().map(|inode| inode as &mut dyn Loggable).collect();
+        operation.commit(&mut inodes)
     }
 }
 
 impl Operation<'_> {
-    /// What a name stands for, with nothing left locked.
-    fn see(&mut self, at: Name<'_>) -> Result<Option<Seen>> {
+    /// Finds an entry and takes a reference to its inode, without keeping locks.
+    fn find_entry(&mut self, at: EntryName<'_>) -> Result<Option<FoundInode>> {
         let mut dir = at.dir.lock();
         expect_directory(&dir)?;
-        let found = self.lookup(&mut dir, at.name)?;
-        // Held before the directory is let go: until then nobody frees it, nor gives its blocks to something else.
-        let seen = |found: FoundEntry| Ok(Seen { inode: self.named(&dir, at.name, found.ino)?, found });
-        found.map(seen).transpose()
+        let Some(entry) = self.lookup(&mut dir, at.name)? else { return Ok(None) };
+        // While the directory is locked the inode cannot be freed.
+        Ok(Some(FoundInode { inode: self.entry_inode(&dir, at.name, entry.ino)?, entry }))
     }
 
-    /// Whether both names still stand for what was seen, now that everything is locked.
-    fn still(
+    /// Whether both entries are still those that were found before all inodes were locked.
+    fn is_unchanged(
         &mut self,
-        set: &mut Set,
-        from_name: &[u8],
-        to_name: &[u8],
-        seen: (&Seen, Option<&Seen>),
+        inodes: &mut RenameInodes,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
+        source: &FoundInode,
+        target: Option<&FoundInode>,
     ) -> Result<bool> {
-        expect_directory(&set.from)?;
-        expect_directory(set.to())?;
-        let ino = |found: Option<FoundEntry>| found.map(|found| found.ino);
-        let source = ino(self.lookup(&mut set.from, from_name)?);
-        let target = ino(self.lookup(set.to(), to_name)?);
-        Ok(source == Some(seen.0.found.ino) && target == seen.1.map(|seen| seen.found.ino))
+        expect_directory(&inodes.from)?;
+        expect_directory(inodes.to())?;
+        let source_now = self.lookup(&mut inodes.from, from.name)?.map(|entry| entry.ino);
+        let target_now = self.lookup(inodes.to(), to.name)?.map(|entry| entry.ino);
+        Ok(source_now == Some(source.entry.ino) && target_now == target.map(|target| target.entry.ino))
     }
 
-    fn move_name(&mut self, set: &mut Set, from_name: &[u8], to_name: &[u8]) -> Result<()> {
+    /// A directory can replace only an empty directory; another file only a file that is not a directory.
+    fn expect_replaceable(&mut self, inodes: &mut RenameInodes) -> Result<()> {
+        let is_dir = is_directory(&inodes.source);
+        if inodes.target.as_ref().is_none_or(|target| is_directory(target) == is_dir) {
+            expect_same_project(inodes.to.as_ref().unwrap_or(&inodes.from), &inodes.source)?;
+        }
+        let Some(target) = &mut inodes.target else {
+            return match &inodes.to {
+                Some(to) if is_dir => expect_links_available(to),
+                _ => Ok(()),
+            };
+        };
+        match (is_dir, is_directory(target)) {
+            (true, false) => Err(Error::refused(errno::ENOTDIR, "cannot replace a file with a directory")),
+            (false, true) => Err(Error::refused(errno::EISDIR, "cannot replace a directory with a file")),
+            (true, true) => self.expect_empty(target, errno::EEXIST),
+            (false, false) => Ok(()),
+        }
+    }
+
+    fn move_entry(&mut self, inodes: &mut RenameInodes, from_name: &[u8], to_name: &[u8]) -> Result<()> {
         inode::dir::verify_name(to_name)?;
-        expect_replaceable(self, set)?;
-        self.lock_lists(set)?;
-        self.remove_parents(set, from_name, to_name)?;
-        self.place(set, to_name)?;
-        let (from, to) = (Parent::of(&set.from), Parent::of(set.to()));
-        self.add_parent(&mut set.source, to, to_name)?;
-        match &mut set.whiteout {
+        self.expect_replaceable(inodes)?;
+        self.lock_unlinked_lists(inodes)?;
+        self.remove_parents(inodes, from_name, to_name)?;
+        self.set_new_entry(inodes, to_name)?;
+        let (from, to) = (Parent::of(&inodes.from), Parent::of(inodes.to()));
+        self.add_parent(&mut inodes.source, to, to_name)?;
+        match &mut inodes.whiteout {
             Some(whiteout) => {
                 self.add_parent(whiteout, from, from_name)?;
                 let (ino, ftype) = (whiteout.ino(), FileType::CharDevice.ftype());
-                self.directory(&mut set.from, |dir| dir.replace(from_name, ino, ftype))?;
+                self.directory(&mut inodes.from, |dir| dir.replace(from_name, ino, ftype))?;
             }
             None => {
-                self.directory(&mut set.from, |dir| dir.remove(from_name))?;
+                self.directory(&mut inodes.from, |dir| dir.remove(from_name))?;
             }
         }
-        // Last, as nobody who has locked clusters of inodes waits for an AGF.
-        if let Some(target) = &mut set.target {
-            self.drop_link(target, is_directory(&set.source))?;
+        // Last: these lock inode clusters, and a thread that holds one waits for no AGF.
+        if let Some(target) = &mut inodes.target {
+            self.drop_link(target, is_directory(&inodes.source))?;
         }
-        if let Some(whiteout) = &mut set.whiteout {
+        if let Some(whiteout) = &mut inodes.whiteout {
             inode::unlinked::remove(self.volume.inode_cache.shared(), &mut self.tx, whiteout)?;
             whiteout.set_nlink(1);
             self.volume.touch(whiteout, &[InodeTime::Change]);
         }
-        self.touch_all(set);
+        self.touch_all(inodes);
         Ok(())
     }
 
-    /// Locks the AGIs of the lists that the whiteout is taken off, and the target comes on: before any AGF.
-    fn lock_lists(&mut self, set: &Set) -> Result<()> {
-        let loses_last = |target: &&Locked| is_directory(target) || target.nlink() <= 1;
-        let target = set.target.as_ref().filter(loses_last).map(|target| target.ino());
-        let mut listed = [set.whiteout.as_ref().map(|whiteout| whiteout.ino()), target];
-        // A number begins with that of its AG.
+    /// Locks the AGIs of the unlinked lists that the whiteout leaves and the target enters, before any AGF.
+    fn lock_unlinked_lists(&mut self, inodes: &RenameInodes) -> Result<()> {
+        let loses_last_link = |target: &&LockedInode| is_directory(target) || target.nlink() <= 1;
+        let target = inodes.target.as_ref().filter(loses_last_link).map(|target| target.ino());
+        let whiteout = inodes.whiteout.as_ref().map(|whiteout| whiteout.ino());
+        // The AG number is the high part of an inode number: this is also the order of AGs.
+        let mut listed = [whiteout, target];
         listed.sort_unstable();
         for ino in listed.into_iter().flatten() {
             inode::unlinked::lock(self.volume.inode_cache.shared(), &mut self.tx, ino)?;
@@ -392,88 +417,88 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// Puts the source at the new name, which what was there is still to lose.
-    fn place(&mut self, set: &mut Set, to_name: &[u8]) -> Result<()> {
-        let (ino, directory) = (set.source.ino(), is_directory(&set.source));
-        let ftype = FileType::from_mode(set.source.mode()).map_or(0, FileType::ftype);
-        match &set.target {
-            Some(_) => {
-                let to = set.to.as_mut().unwrap_or(&mut set.from);
-                self.directory(to, |dir| dir.replace(to_name, ino, ftype))?;
-                if directory {
-                    change_links(to, -1);
-                }
+    /// Makes the new name refer to the source, and corrects the link counts of the directories. The link count of a
+    /// replaced target is left to the caller.
+    fn set_new_entry(&mut self, inodes: &mut RenameInodes, to_name: &[u8]) -> Result<()> {
+        let (ino, is_dir, ftype) = (inodes.source.ino(), is_directory(&inodes.source), ftype(&inodes.source));
+        let replaces = inodes.target.is_some();
+        let to = inodes.to();
+        if replaces {
+            self.directory(to, |dir| dir.replace(to_name, ino, ftype))?;
+            if is_dir {
+                add_links(to, -1);
             }
-            None => {
-                self.directory(set.to(), |dir| dir.add(to_name, ino, ftype))?;
-            }
+        } else {
+            self.directory(to, |dir| dir.add(to_name, ino, ftype))?;
         }
-        if directory && let Some(to) = &mut set.to {
+        if is_dir && let Some(to) = &mut inodes.to {
             let parent = to.ino();
-            self.directory(&mut set.source, |dir| dir.replace(b"..", parent, FileType::Directory.ftype()))?;
-            change_links(to, 1);
-            change_links(&mut set.from, -1);
+            self.directory(&mut inodes.source, |dir| {
+                dir.replace(b"..", parent, FileType::Directory.ftype())
+            })?;
+            add_links(to, 1);
+            add_links(&mut inodes.from, -1);
         }
         Ok(())
     }
 
-    /// Both inodes lose the names that they had.
-    fn remove_parents(&mut self, set: &mut Set, from_name: &[u8], to_name: &[u8]) -> Result<()> {
-        let (from, to) = (Parent::of(&set.from), Parent::of(set.to()));
-        self.remove_parent(&mut set.source, from, from_name)?;
-        match &mut set.target {
+    /// Removes the parent pointers of the old names of source and target.
+    fn remove_parents(&mut self, inodes: &mut RenameInodes, from_name: &[u8], to_name: &[u8]) -> Result<()> {
+        let (from, to) = (Parent::of(&inodes.from), Parent::of(inodes.to()));
+        self.remove_parent(&mut inodes.source, from, from_name)?;
+        match &mut inodes.target {
             Some(target) => self.remove_parent(target, to, to_name),
             None => Ok(()),
         }
     }
 
-    fn exchange(&mut self, set: &mut Set, from_name: &[u8], to_name: &[u8]) -> Result<()> {
-        expect_same_project(set.to.as_ref().unwrap_or(&set.from), &set.source)?;
-        let kind = |locked: &Locked| FileType::from_mode(locked.mode()).map_or(0, FileType::ftype);
-        let Some((target_ino, target_kind)) = set.target.as_ref().map(|target| (target.ino(), kind(target)))
+    fn exchange_entries(
+        &mut self,
+        inodes: &mut RenameInodes,
+        from_name: &[u8],
+        to_name: &[u8],
+    ) -> Result<()> {
+        expect_same_project(inodes.to.as_ref().unwrap_or(&inodes.from), &inodes.source)?;
+        let Some((target_ino, target_ftype)) =
+            inodes.target.as_ref().map(|target| (target.ino(), ftype(target)))
         else {
             return Ok(());
         };
-        let (source_ino, source_kind) = (set.source.ino(), kind(&set.source));
-        set.expect_links()?;
-        self.remove_parents(set, from_name, to_name)?;
-        let (from, to) = (Parent::of(&set.from), Parent::of(set.to()));
-        self.add_parent(&mut set.source, to, to_name)?;
-        if let Some(target) = &mut set.target {
+        let (source_ino, source_ftype) = (inodes.source.ino(), ftype(&inodes.source));
+        inodes.expect_exchange_links()?;
+        self.remove_parents(inodes, from_name, to_name)?;
+        let (from, to) = (Parent::of(&inodes.from), Parent::of(inodes.to()));
+        self.add_parent(&mut inodes.source, to, to_name)?;
+        if let Some(target) = &mut inodes.target {
             self.add_parent(target, from, from_name)?;
         }
-        self.directory(&mut set.from, |dir| dir.replace(from_name, target_ino, target_kind))?;
-        self.directory(set.to(), |dir| dir.replace(to_name, source_ino, source_kind))?;
-        let directory = FileType::Directory.ftype();
-        if let (Some(to), Some(target)) = (&mut set.to, &mut set.target) {
-            let moved = [(&mut set.source, to.ino(), 1), (target, set.from.ino(), -1)];
-            for (child, parent, direction) in moved {
+        self.directory(&mut inodes.from, |dir| dir.replace(from_name, target_ino, target_ftype))?;
+        self.directory(inodes.to(), |dir| dir.replace(to_name, source_ino, source_ftype))?;
+        if let (Some(to), Some(target)) = (&mut inodes.to, &mut inodes.target) {
+            let moved = [(&mut inodes.source, to.ino(), 1), (target, inodes.from.ino(), -1)];
+            for (child, parent, change) in moved {
                 if is_directory(child) {
-                    self.directory(child, |dir| dir.replace(b"..", parent, directory))?;
-                    change_links(to, direction);
-                    change_links(&mut set.from, -direction);
+                    let ftype = FileType::Directory.ftype();
+                    self.directory(child, |dir| dir.replace(b"..", parent, ftype))?;
+                    add_links(to, change);
+                    add_links(&mut inodes.from, -change);
                 }
             }
         }
-        if let Some(target) = &mut set.target {
+        if let Some(target) = &mut inodes.target {
             self.volume.touch(target, &[InodeTime::Change]);
         }
-        self.touch_all(set);
+        self.touch_all(inodes);
         Ok(())
     }
 
-    fn touch_all(&mut self, set: &mut Set) {
-        self.volume.touch(&mut set.source, &[InodeTime::Change]);
-        self.volume.touch(&mut set.from, &[InodeTime::Modify, InodeTime::Change]);
-        if let Some(to) = &mut set.to {
+    fn touch_all(&mut self, inodes: &mut RenameInodes) {
+        self.volume.touch(&mut inodes.source, &[InodeTime::Change]);
+        self.volume.touch(&mut inodes.from, &[InodeTime::Modify, InodeTime::Change]);
+        if let Some(to) = &mut inodes.to {
             self.volume.touch(to, &[InodeTime::Modify, InodeTime::Change]);
         }
     }
-}
-
-fn change_links(dir: &mut Locked, by: i32) {
-    let nlink = dir.nlink().saturating_add_signed(by);
-    dir.set_nlink(nlink);
 }
 
 #[cfg(test)]

@@ -114,9 +114,9 @@ pub enum UuidArgument {
 fn parse_uuid(text: &str) -> Result<UuidArgument, String> {
     match text {
         "generate" => Ok(UuidArgument::Generate),
-        "restore" => Ok(UuidArgument::New(NewUuid::Restored)),
+        "restore" => Ok(UuidArgument::New(NewUuid::Restore)),
         _ => uuid::parse(text)
-            .map(|uuid| UuidArgument::New(NewUuid::Is(uuid)))
+            .map(|uuid| UuidArgument::New(NewUuid::Set(uuid)))
             .ok_or_else(|| format!("`{text}` is not a UUID, `generate` or `restore`")),
     }
 }
@@ -126,7 +126,7 @@ pub fn generate() -> anyhow::Result<NewUuid> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .context("no random numbers from the system (name a UUID)")?;
-    Ok(NewUuid::Is(uuid::of_random(bytes)))
+    Ok(NewUuid::Set(uuid::of_random(bytes)))
 }
 
 /// The JSON payload, in the order of docs/json.md.

@@ -1,19 +1,19 @@
-//! Parent pointers: on volumes that have them, each name of a file is an attribute of the file, too, in the same
-//! transaction as the name.
+//! Parent pointers: on volumes with this feature, each name of a file is also an attribute of the file, changed in the
+//! same transaction as the directory entry.
 //!
-//! A removal is refused before it changes anything where it would take blocks that there are none of: so it comes
-//! before the name goes.
+//! A parent pointer is removed before the directory entry: removing it may need blocks, and on a full volume the
+//! operation must fail before it has changed anything.
 
 use base::Ino;
 use format::Damage;
-use inode::InodeState;
 use inode::attr::{AttrKey, NewAttrValue};
+use inode::{InodeState, LockedInode};
 
 use crate::Result;
-use crate::operation::{Locked, Operation};
+use crate::operation::Operation;
 use crate::recover::damaged;
 
-/// A directory, as parent pointers tell it.
+/// A directory as a parent pointer identifies it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parent {
     ino: Ino,
@@ -21,15 +21,14 @@ pub(super) struct Parent {
 }
 
 impl Parent {
-    /// A directory that is locked.
     pub fn of(dir: &InodeState) -> Self {
         Self { ino: dir.ino(), generation: dir.core().generation.get() }
     }
 }
 
 impl Operation<'_> {
-    /// A file got a name.
-    pub(super) fn add_parent(&mut self, child: &mut Locked, dir: Parent, name: &[u8]) -> Result<()> {
+    /// Records a new name of a file.
+    pub(super) fn add_parent(&mut self, child: &mut LockedInode, dir: Parent, name: &[u8]) -> Result<()> {
         if !self.volume.geometry.features.parent() {
             return Ok(());
         }
@@ -37,8 +36,8 @@ impl Operation<'_> {
         self.attributes(child, |attributes| attributes.set(&key, &NewAttrValue::Inline(key.record())))
     }
 
-    /// A file loses a name.
-    pub(super) fn remove_parent(&mut self, child: &mut Locked, dir: Parent, name: &[u8]) -> Result<()> {
+    /// Removes the record of a name.
+    pub(super) fn remove_parent(&mut self, child: &mut LockedInode, dir: Parent, name: &[u8]) -> Result<()> {
         if !self.volume.geometry.features.parent() {
             return Ok(());
         }

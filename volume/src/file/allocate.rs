@@ -1,4 +1,4 @@
-//! What `fallocate` does.
+//! The modes of `fallocate`.
 
 use base::{FileBlock, errno};
 use cache::{Edges, MAX_FILE_BYTES};
@@ -8,65 +8,67 @@ use super::File;
 use crate::contents::Change;
 use crate::{Error, Result};
 
-/// A range of whole blocks.
-type Blocks = (FileBlock, FileBlock);
+/// A range of blocks: start and end.
+type BlockRange = (FileBlock, FileBlock);
 
 impl File<'_> {
-    /// Reserves blocks for a range, so that writing there cannot run out of space. They read as zeros until something
-    /// is written. Unless `keep_size`, the file is at least as long as the range reaches.
+    /// Allocates unwritten blocks for the holes of a range, so that writes there cannot fail with `ENOSPC`. They read as
+    /// zeros. Without `keep_size`, extends the file to the end of the range.
     ///
     /// # Errors
-    /// `EBADF`, `EINVAL` for no length, `EFBIG`, `ENOSPC`; `EPERM` where the file is immutable; damage.
+    /// `EBADF`, `EINVAL` for length 0, `EFBIG`, `ENOSPC`; `EPERM` for an immutable file; damage.
     pub fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> Result<()> {
         self.expect_mutable()?;
         let end = end_of(offset, length)?;
-        self.with_map(offset, end, Edges::Keep, |change| {
+        self.change_map(offset, end, Edges::Keep, |change| {
             let size = (!keep_size).then(|| change.size().max(end));
-            self.fill(change, self.outer(offset, end), size)
+            self.preallocate(change, self.touched_blocks(offset, end), size)
         })
     }
 
-    /// Takes the blocks of a range away, which then reads as zeros. The size stays.
+    /// Frees the blocks of a range, which then reads as zeros. The size does not change.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate); `EPERM` also where the file may only be appended to.
+    /// As [`allocate`](Self::allocate); `EPERM` also for an append-only file.
     pub fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
         self.expect_changeable()?;
         let end = end_of(offset, length)?;
-        self.with_map(offset, end, Edges::Zero, |change| match self.inner(offset, end, change.size()) {
-            Some((from, to)) => contents::punch(self.shared(), self.groups(), self.inode(), from, to),
-            None => Ok(()),
+        self.change_map(offset, end, Edges::Zero, |change| {
+            match self.whole_blocks(offset, end, change.size()) {
+                Some((from, to)) => contents::punch(self.shared(), self.groups(), self.inode(), from, to),
+                None => Ok(()),
+            }
         })
     }
 
-    /// Makes a range read as zeros and keeps blocks for it, without writing them where they are whole.
+    /// Makes a range read as zeros, with blocks allocated. Whole blocks become unwritten; only partial ones are written.
     ///
     /// # Errors
     /// As [`punch_hole`](Self::punch_hole).
     pub fn zero_range(&self, offset: u64, length: u64, keep_size: bool) -> Result<()> {
         self.expect_changeable()?;
         let end = end_of(offset, length)?;
-        self.with_map(offset, end, Edges::Zero, |change| {
-            if let Some(whole) = self.inner(offset, end, change.size()) {
+        self.change_map(offset, end, Edges::Zero, |change| {
+            if let Some(whole) = self.whole_blocks(offset, end, change.size()) {
                 contents::zero(self.shared(), self.groups(), self.inode(), whole, None)?;
             }
             let size = (!keep_size).then(|| change.size().max(end));
-            self.fill(change, self.outer(offset, end), size)
+            self.preallocate(change, self.touched_blocks(offset, end), size)
         })
     }
 
-    /// Takes a range of whole blocks out of the file: what is behind it moves there.
+    /// Removes a range of whole blocks from the file: the data behind it moves down.
     ///
     /// # Errors
-    /// `EINVAL` where the range is not one of whole blocks, or reaches to the end of the file; as
+    /// `EINVAL` if the range is not a multiple of the block size, or reaches the end of the file; as
     /// [`punch_hole`](Self::punch_hole).
     pub fn collapse_range(&self, offset: u64, length: u64) -> Result<()> {
         self.expect_changeable()?;
         let end = end_of(offset, length)?;
-        let from = self.whole(offset, length)?;
-        self.with_map(offset, u64::MAX, Edges::Keep, |change| {
+        let from = self.expect_aligned(offset, length)?;
+        self.change_map(offset, u64::MAX, Edges::Keep, |change| {
             if end >= change.size() {
-                let why = "the range reaches to the end of the file: truncate it instead";
+                let why = "the range reaches the end of the file: truncate it instead";
                 return Err(error::Error::Refused { errno: errno::EINVAL, why });
             }
             let count = length >> self.volume.geometry.block_log;
@@ -76,22 +78,22 @@ impl File<'_> {
         })
     }
 
-    /// Puts a hole of whole blocks into the file: what is behind `offset` moves up.
+    /// Inserts a hole of whole blocks: the data from `offset` on moves up.
     ///
     /// # Errors
-    /// `EINVAL` where the range is not one of whole blocks, or does not begin within the file; `EFBIG`; as
+    /// `EINVAL` if the range is not a multiple of the block size, or does not begin within the file; `EFBIG`; as
     /// [`punch_hole`](Self::punch_hole).
     pub fn insert_range(&self, offset: u64, length: u64) -> Result<()> {
         self.expect_changeable()?;
         end_of(offset, length)?;
-        let from = self.whole(offset, length)?;
-        self.with_map(offset, u64::MAX, Edges::Keep, |change| {
+        let from = self.expect_aligned(offset, length)?;
+        self.change_map(offset, u64::MAX, Edges::Keep, |change| {
             let refused = |errno, why| Err(error::Error::Refused { errno, why });
             if change.size() > MAX_FILE_BYTES - length {
-                return refused(errno::EFBIG, "the file would be longer than a file can be");
+                return refused(errno::EFBIG, "the file would exceed the maximum file size");
             }
             if offset >= change.size() {
-                return refused(errno::EINVAL, "the place is not within the file: extend it instead");
+                return refused(errno::EINVAL, "the offset is not within the file: extend it instead");
             }
             let count = length >> self.volume.geometry.block_log;
             contents::insert(self.shared(), self.groups(), self.inode(), from, count)?;
@@ -100,7 +102,7 @@ impl File<'_> {
         })
     }
 
-    fn with_map(
+    fn change_map(
         &self,
         from: u64,
         to: u64,
@@ -108,13 +110,13 @@ impl File<'_> {
         work: impl Fn(&mut Change<'_>) -> std::result::Result<(), error::Error>,
     ) -> Result<()> {
         self.volume.retry_on_enospc(|| Ok(self.contents.change_map(from..to, edges, &work)?))?;
-        self.written()
+        self.after_write()
     }
 
-    fn fill(
+    fn preallocate(
         &self,
         change: &mut Change<'_>,
-        range: Blocks,
+        range: BlockRange,
         size: Option<u64>,
     ) -> std::result::Result<(), error::Error> {
         contents::preallocate(self.shared(), self.groups(), self.inode(), range, size)?;
@@ -124,35 +126,35 @@ impl File<'_> {
         Ok(())
     }
 
-    /// The blocks that a range touches.
-    fn outer(&self, from: u64, to: u64) -> Blocks {
+    /// Blocks that contain bytes of a range.
+    fn touched_blocks(&self, from: u64, to: u64) -> BlockRange {
         let block = u64::from(self.volume.geometry.block_size);
         (FileBlock(from / block), FileBlock(to.div_ceil(block)))
     }
 
-    /// The blocks that a range has whole, if any. The end of the file ends a block, too.
-    fn inner(&self, from: u64, to: u64, size: u64) -> Option<Blocks> {
+    /// Blocks that are completely within a range, if any. The last block of the file ends at the end of the file.
+    fn whole_blocks(&self, from: u64, to: u64, size: u64) -> Option<BlockRange> {
         let block = u64::from(self.volume.geometry.block_size);
         let last = if to >= size { to.div_ceil(block) } else { to / block };
         let range = (FileBlock(from.div_ceil(block)), FileBlock(last));
         (range.0 < range.1).then_some(range)
     }
 
-    /// The first block of a range that must be one of whole blocks.
-    fn whole(&self, offset: u64, length: u64) -> Result<FileBlock> {
+    /// Returns the first block of a range, which must be a multiple of the block size.
+    fn expect_aligned(&self, offset: u64, length: u64) -> Result<FileBlock> {
         let block = u64::from(self.volume.geometry.block_size);
         if offset.is_multiple_of(block) && length.is_multiple_of(block) {
             return Ok(FileBlock(offset / block));
         }
-        Err(Error::refused(errno::EINVAL, "the range is not one of whole blocks"))
+        Err(Error::refused(errno::EINVAL, "the range is not a multiple of the block size"))
     }
 }
 
-/// The end of a range that is not empty.
+/// Returns the end of a range, which must not be empty.
 pub(super) fn end_of(offset: u64, length: u64) -> Result<u64> {
     if length == 0 {
         return Err(Error::refused(errno::EINVAL, "the range is empty"));
     }
     let end = offset.checked_add(length).filter(|end| *end <= MAX_FILE_BYTES);
-    end.ok_or(Error::refused(errno::EFBIG, "the range reaches further than a file can"))
+    end.ok_or(Error::refused(errno::EFBIG, "the range exceeds the maximum file size"))
 }
