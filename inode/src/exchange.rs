@@ -1,11 +1,10 @@
-//! Ranges of two files exchanged, mapping by mapping: behind an intent (XMI) with its done item (XMD).
+//! Exchange of ranges of two files, one mapping at a time, with an intent (XMI) and a done item (XMD).
 //!
-//! Each step exchanges one piece that both files map, or leave out, as a whole: four changes of their maps are
-//! deferred, and the intent is logged anew for what remains. The last step sets the sizes, and one more takes the
-//! files' marks of sharing blocks.
+//! Each step exchanges a range that is one extent or hole in both files: it defers four changes of their extent maps,
+//! and logs the intent again for the rest. The last step sets the sizes; another one clears the reflink flags.
 //!
 //! # Locking
-//! As for the maps: both inodes are locked by whoever commits the chain.
+//! Both inodes must stay locked until the last commit.
 
 use std::sync::Arc;
 
@@ -27,18 +26,18 @@ use crate::shared::Shared;
 
 const NAME: &str = "range exchange intent";
 
-/// What remains of an exchange.
+/// The rest of an exchange.
 #[derive(Debug)]
 struct DeferredExchange {
     shared: Arc<Shared>,
-    /// As the log has it.
+    /// The rest, in the form of the log.
     exchange: ExchangeIntent,
 }
 
-/// The operation that an intent asks for which recovery found unanswered. The inodes must be locked at the commit.
+/// Returns the deferred operation of a recovered intent. The inodes must be locked at the commit.
 ///
 /// # Errors
-/// Damage: the ranges cannot be such, or nobody knows what is asked for.
+/// Damage: the ranges are not valid, or a flag is unknown.
 pub fn recovered(
     shared: &Arc<Shared>,
     exchange: &ExchangeIntent,
@@ -47,7 +46,7 @@ pub fn recovered(
     Ok(Box::new(DeferredExchange { shared: Arc::clone(shared), exchange: *exchange }))
 }
 
-/// Verifies that an exchange can be one.
+/// Verifies an exchange.
 fn verify(shared: &Shared, exchange: &ExchangeIntent) -> Result<(), Error> {
     let known = flags::ALL.iter().fold(0, |sum, (bit, _)| sum | bit);
     let ranges = exchange.files.into_iter().zip(exchange.offsets).zip(exchange.sizes);
@@ -72,8 +71,8 @@ fn verify(shared: &Shared, exchange: &ExchangeIntent) -> Result<(), Error> {
     Ok(())
 }
 
-/// A fork's extents, for looking.
-fn piece(
+/// Returns the first part of a range that is one extent or hole.
+fn first_part(
     shared: &Shared,
     inode: &mut LockedInode,
     kind: ForkKind,
@@ -106,7 +105,7 @@ impl DeferredExchange {
         LockedInode::among(locked, ino).ok_or(NOT_LOCKED)
     }
 
-    /// So many blocks are done.
+    /// Removes `blocks` exchanged blocks from the rest.
     fn advance(&mut self, blocks: u64) {
         for offset in &mut self.exchange.offsets {
             *offset = FileBlock(offset.get() + blocks);
@@ -114,19 +113,23 @@ impl DeferredExchange {
         self.exchange.blocks -= blocks;
     }
 
-    /// The next piece that differs: its blocks, and where they lie in the first file and in the second.
-    fn next(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<Option<[ExtentOrHole; 2]>, Error> {
+    /// Skips equal mappings. Returns the next mappings to exchange, of the same length, in both files.
+    fn next_difference(
+        &mut self,
+        locked: &mut [&mut dyn Loggable],
+    ) -> Result<Option<[ExtentOrHole; 2]>, Error> {
         let shared = Arc::clone(&self.shared);
         let kind = self.kind();
         while self.exchange.blocks > 0 {
             let [at_first, at_second] = self.exchange.offsets;
-            let mut first = piece(&shared, self.inode(locked, 0)?, kind, at_first, self.exchange.blocks)?;
+            let mut first =
+                first_part(&shared, self.inode(locked, 0)?, kind, at_first, self.exchange.blocks)?;
             let is_written = first.mapping.is_some_and(|(_, unwritten)| !unwritten);
             if self.has(flags::WRITTEN_ONLY) && !is_written {
                 self.advance(first.count);
                 continue;
             }
-            let second = piece(&shared, self.inode(locked, 1)?, kind, at_second, first.count)?;
+            let second = first_part(&shared, self.inode(locked, 1)?, kind, at_second, first.count)?;
             first.count = second.count;
             if first.mapping != second.mapping {
                 return Ok(Some([first, second]));
@@ -136,17 +139,17 @@ impl DeferredExchange {
         Ok(None)
     }
 
-    /// Defers the exchange of one piece.
-    fn step(
+    /// Defers the exchange of one mapping.
+    fn exchange_one(
         &mut self,
         tx: &mut Transaction,
         locked: &mut [&mut dyn Loggable],
-        pieces: [ExtentOrHole; 2],
+        parts: [ExtentOrHole; 2],
     ) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
         let mut space = shared.groups.space(0)?;
         let kind = self.kind();
-        let [first, second] = pieces;
+        let [first, second] = parts;
         let [at_first, at_second] = self.exchange.offsets;
         let [file, other] = self.exchange.files;
         let changes = [
@@ -155,14 +158,14 @@ impl DeferredExchange {
             (MapChange::Map, file, at_first, second),
             (MapChange::Map, other, at_second, first),
         ];
-        for (change, ino, offset, piece) in changes {
-            let Some((start, unwritten)) = piece.mapping else { continue };
-            let extent = Extent { offset, start, count: piece.count, unwritten };
+        for (change, ino, offset, part) in changes {
+            let Some((start, unwritten)) = part.mapping else { continue };
+            let extent = Extent { offset, start, count: part.count, unwritten };
             map_later(&shared, tx, &mut *space, change, (ino, kind, &extent))?;
         }
         if self.has(flags::SET_SIZES) && kind == ForkKind::Data {
             for (at, offset) in [at_first, at_second].into_iter().enumerate() {
-                // Nothing may be mapped behind the end meanwhile.
+                // No block may be mapped behind the end of the file, also between the steps.
                 let end = (offset.get() + first.count) << shared.geometry.block_log;
                 let size = end.min(self.exchange.sizes.get(at).copied().unwrap_or(0));
                 let inode = self.inode(locked, at)?;
@@ -182,7 +185,7 @@ impl DeferredExchange {
         Ok(())
     }
 
-    /// The files share no blocks any more.
+    /// Clears the reflink flags of files that share no blocks any more.
     fn clear_reflink(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
         for (at, flag) in [flags::CLEAR_REFLINK_1, flags::CLEAR_REFLINK_2].into_iter().enumerate() {
             if self.has(flag) {
@@ -232,8 +235,8 @@ impl DeferredOperation for DeferredExchange {
         locked: &mut [&mut dyn Loggable],
     ) -> Result<DeferredProgress, Error> {
         if self.exchange.blocks > 0 {
-            if let Some(pieces) = self.next(locked)? {
-                self.step(tx, locked, pieces)?;
+            if let Some(parts) = self.next_difference(locked)? {
+                self.exchange_one(tx, locked, parts)?;
             }
             if self.exchange.blocks == 0 && self.has(flags::SET_SIZES) {
                 self.set_sizes(locked)?;

@@ -78,14 +78,14 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> SpaceAllocator for GroupSpace<'g, R
         &mut self,
         tx: &mut Transaction,
         owner: ForkOwner,
-        want: BlockRequest,
+        wanted: BlockRequest,
     ) -> Result<BlockRun, Error> {
-        let near = want.near.filter(|near| self.groups.of_block(*near, 1).is_ok());
+        let near = wanted.near.filter(|near| self.groups.of_block(*near, 1).is_ok());
         let request = AllocRequest {
             target: near.map_or_else(|| home(self.groups.geometry(), owner.ino), AllocTarget::Block),
-            min: want.least,
-            max: want.most,
-            align: want.align,
+            min: wanted.min,
+            max: wanted.max,
+            align: wanted.align,
             owner: owner.of_blocks(),
             data: self.data && !owner.tree,
         };

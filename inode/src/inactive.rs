@@ -1,28 +1,28 @@
 //! Inactivation: unlinked files are freed in the background, when their last reference is dropped.
 //!
-//! | part | does |
+//! | part | subject |
 //! |---|---|
-//! | [`Queues`] | files that wait, by CPU; files that could not be freed |
-//! | [`Workers`] | a thread for each queue, from the first file on until unmounting |
-//! | [`drain`] | waits for the queues, and helps |
-//! | [`throttle`] | bounds the queues: threads that unlink files free some themselves |
-//! | `inactivate` | frees files: their forks step by step, then the inodes, several of a chunk at once |
+//! | [`Queues`] | files that wait to be freed, one queue per CPU; files that could not be freed |
+//! | [`Workers`] | background threads, one per queue |
+//! | [`drain`] | waits until the queues are empty, and helps |
+//! | [`throttle`] | limits the queues: threads that unlink files free some themselves |
+//! | `inactivate` | frees files: first their forks, in steps, then the inodes, several of a chunk at once |
 //!
-//! Each step is a change of its own, and until the last one the file stays on its list of unlinked inodes: whenever the
-//! machine stops, the next opening goes on from there.
+//! Each step is a transaction. The file stays on its unlinked list until the last one, so that the next open of the
+//! volume continues after a crash.
 //!
-//! A file that cannot be freed concerns nobody but the owner of the volume: [`Workers::end`] tries it once more and
-//! reports the error. Threads that [`drain`] the queues for other reasons, such as a write that needs space, do not see
-//! it.
+//! An error in freeing a file is reported at unmount: [`Workers::end`] retries, and returns the error. Threads that
+//! [`drain`] the queues for another reason, such as a write that needs space, do not get it.
 //!
 //! # Invariants
-//! - A queue is first in, first out, and one thread at a time frees files of it. So a count of freed files tells which.
-//! - A queue holds no more than [`BACKLOG_MAX`] files and one for each thread that unlinks, plus files that were
-//!   unlinked while they were open: those were in memory before.
+//! - A queue is first in, first out, and one thread at a time frees its files. So the number of freed files identifies
+//!   them.
+//! - A queue has at most [`BACKLOG_MAX`] files, plus one for each thread that unlinks, plus files that were unlinked
+//!   while they were open.
 //!
 //! # Locking
-//! A queue has rank `Cache`. Dropping the last reference to a file only puts it into a queue, whatever locks the thread
-//! holds.
+//! A queue has rank `Cache`. Dropping the last reference to a file only adds it to a queue, so it is allowed with any
+//! locks held.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -45,32 +45,34 @@ use crate::inode::{Inode, LockedInode};
 use crate::shared::Shared;
 use crate::unlinked;
 
-/// So many files wake a worker at once; fewer wait a moment for more, as waking costs as much as a change.
+/// Number of queued files that wakes a worker at once. A worker waits a moment for more, because a wakeup takes as long
+/// as a transaction.
 const BATCH: usize = 64;
-/// That moment. It only delays work that nobody waits for.
-const GATHERING: Duration = Duration::from_millis(2);
-/// Files of one queue from which on threads that unlink files [help](throttle).
+/// How long a worker waits for a full batch. No thread waits for it then.
+const BATCH_DELAY: Duration = Duration::from_millis(2);
+/// Length of a queue at which threads that unlink files [help](throttle).
 pub const BACKLOG_MAX: usize = 4096;
-/// Files that such a thread frees before it looks at the queue again.
+/// Number of files that a helping thread frees at a time.
 const HELP: usize = 256;
-/// Most inodes that one change frees, all of one chunk: so it changes few blocks.
+/// Maximum number of inodes that one transaction frees. They are of one chunk, so that it changes few blocks.
 pub(crate) const FREED_AT_ONCE: usize = 16;
-/// Most extents that one step unmaps.
+/// Maximum number of extents that one step unmaps.
 pub(crate) const STEP_EXTENTS: usize = 2;
-/// Most metadata blocks that one step frees: each is cancelled in the log.
+/// Maximum number of metadata blocks that one step frees. Each is cancelled in the log.
 pub(crate) const STEP_BUFFERS: u64 = 16;
 
 #[derive(Debug, Default)]
 struct QueueState {
     inodes: Vec<Arc<Inode>>,
-    /// Files that were ever queued here, and files of them that were dealt with.
+    /// Number of files queued since the start.
     queued: u64,
-    done: u64,
-    /// A thread frees files that it took from here.
+    /// Number of these files that were freed, or could not be freed.
+    completed: u64,
+    /// A thread is freeing files of this queue.
     busy: bool,
     /// The worker sleeps until it is notified.
     asleep: bool,
-    /// Threads that wait for the queue: the worker does not wait for more files.
+    /// Number of threads that wait for the queue. If there are any, the worker does not wait for more files.
     waiters: usize,
     stop: bool,
 }
@@ -78,7 +80,7 @@ struct QueueState {
 #[derive(Debug)]
 struct Queue {
     waiting: Mutex<QueueState>,
-    /// Files that wait, to be looked at without the lock.
+    /// Number of files in the queue, readable without the lock.
     backlog: AtomicUsize,
     /// Notifies the worker.
     wake: Condvar,
@@ -86,38 +88,38 @@ struct Queue {
     freed: Condvar,
 }
 
-/// Files that could not be freed. They stay on their lists, and in memory, where nobody gets a reference to them.
+/// Files that could not be freed. They stay on their unlinked lists and in memory, and cannot be referenced.
 #[derive(Debug, Default)]
 struct Failed {
     inodes: Vec<Arc<Inode>>,
     first: Option<Error>,
 }
 
-/// Files that wait to be freed. They stay in memory for that.
+/// Files that wait to be freed.
 #[derive(Debug)]
 pub struct Queues {
     queues: PerCpu<Queue>,
     failed: Mutex<Failed>,
-    /// Starts the workers. Without any, files wait for a [`drain`].
+    /// Starts the workers. Without it, files wait for a [`drain`].
     starter: OnceLock<Weak<Starter>>,
-    /// The workers run, or have run.
+    /// The workers were started.
     started: AtomicBool,
 }
 
-/// What workers are started with.
+/// The state to start the workers.
 #[derive(Debug)]
 struct Starter {
     shared: Arc<Shared>,
-    /// Files of a queue with which they begin.
-    from: usize,
+    /// Length of a queue at which the workers are started.
+    threshold: usize,
     threads: Mutex<Threads>,
 }
 
 #[derive(Debug, Default)]
 struct Threads {
     handles: Vec<JoinHandle<()>>,
-    /// None begins any more.
-    over: bool,
+    /// No more threads are started.
+    stopped: bool,
 }
 
 impl Queue {
@@ -130,8 +132,8 @@ impl Queue {
         }
     }
 
-    /// Frees the first `most` files, or waits for the thread that frees files of this queue.
-    fn help(&self, mut waiting: MutexGuard<'_, QueueState>, shared: &Shared, most: usize) {
+    /// Frees the first `max` files. If another thread is freeing files of this queue, waits for it instead.
+    fn help(&self, mut waiting: MutexGuard<'_, QueueState>, shared: &Shared, max: usize) {
         if waiting.busy {
             waiting.waiters += 1;
             self.wake.notify_one();
@@ -139,7 +141,7 @@ impl Queue {
             waiting.waiters -= 1;
             return;
         }
-        let count = waiting.inodes.len().min(most);
+        let count = waiting.inodes.len().min(max);
         let rest = waiting.inodes.split_off(count);
         let inodes = std::mem::replace(&mut waiting.inodes, rest);
         self.backlog.store(waiting.inodes.len(), Ordering::Relaxed);
@@ -148,12 +150,12 @@ impl Queue {
         shared.inactive.free(shared, inodes);
         let mut waiting = self.waiting.lock();
         waiting.busy = false;
-        waiting.done += count as u64;
+        waiting.completed += count as u64;
         drop(waiting);
         self.freed.notify_all();
     }
 
-    /// What the worker does until it is stopped and nothing is left.
+    /// The loop of a worker. Ends when the worker is stopped and the queue is empty.
     fn work(&self, shared: &Shared) {
         loop {
             let mut waiting = self.waiting.lock();
@@ -166,7 +168,7 @@ impl Queue {
             }
             waiting.asleep = false;
             if waiting.inodes.len() < BATCH && !waiting.stop && waiting.waiters == 0 {
-                self.wake.wait_for(&mut waiting, GATHERING);
+                self.wake.wait_for(&mut waiting, BATCH_DELAY);
             }
             if !waiting.inodes.is_empty() {
                 self.help(waiting, shared, usize::MAX);
@@ -185,7 +187,7 @@ impl Queues {
         }
     }
 
-    /// Hands a file over. Where the workers have ended, the file stays on its list until the next opening.
+    /// Queues a file. After the workers have ended, the file stays on its unlinked list until the next open.
     pub(crate) fn push(&self, inode: Arc<Inode>) {
         let (_, queue) = self.queues.local();
         let mut waiting = queue.waiting.lock();
@@ -210,9 +212,9 @@ impl Queues {
     #[cold]
     fn start(&self, waiting: usize) {
         if let Some(starter) = self.starter.get().and_then(Weak::upgrade)
-            && waiting >= starter.from
+            && waiting >= starter.threshold
         {
-            // Without threads, the files wait until a thread drains the queues.
+            // If no thread can be started, the files wait until a thread drains the queues.
             let _ = starter.start();
         }
     }
@@ -223,18 +225,18 @@ impl Queues {
             failed.inodes.push(Arc::clone(inode));
             failed.first.get_or_insert(error);
         };
-        // A bug must not leave unmounting waiting for ever.
+        // After a panic, unmount must not wait forever.
         if catch_unwind(AssertUnwindSafe(|| inactivate(shared, inodes, fail))).is_err() {
-            shared.target.shut_down("freeing an unlinked file met a bug of the program");
+            shared.target.shut_down("freeing an unlinked file panicked");
         }
     }
 
-    /// How many files could not be freed. They stay on their lists of unlinked inodes.
+    /// Number of files that could not be freed. They stay on their unlinked lists.
     pub fn unfreed(&self) -> usize {
         self.failed.lock().inodes.len()
     }
 
-    /// Queues files again that could not be freed.
+    /// Queues the files that could not be freed again.
     fn retry(&self) {
         let failed = std::mem::take(&mut *self.failed.lock());
         failed.inodes.into_iter().for_each(|inode| self.push(inode));
@@ -248,32 +250,31 @@ impl Queues {
     }
 }
 
-/// Returns when every file is dealt with that was queued before: freed, or kept as one that cannot be. This thread
-/// frees files, too, where no other does. It holds no lock of a file or of an allocation group.
+/// Waits until all files that were queued before are freed, or could not be freed. Frees files itself if no other
+/// thread does. The caller must hold no lock of an inode or an AG.
 pub fn drain(shared: &Shared) {
     for queue in shared.inactive.queues.iter() {
         let mut waiting = queue.waiting.lock();
         let queued = waiting.queued;
-        while waiting.done < queued {
+        while waiting.completed < queued {
             queue.help(waiting, shared, usize::MAX);
             waiting = queue.waiting.lock();
         }
     }
 }
 
-/// To be called before a file is unlinked, with no lock held: while too many files wait in this CPU's queue, the thread
-/// frees some of them, or waits for the thread that does. So the backlog is bounded by a count, and threads that unlink
-/// files pay for freeing them where the workers cannot keep up.
+/// Limits the queue of this CPU: while it is too long, frees some of its files, or waits for the thread that does. To
+/// be called before a file is unlinked, without locks.
 #[inline]
 pub fn throttle(shared: &Shared) {
     let (_, queue) = shared.inactive.queues.local();
     if queue.backlog.load(Ordering::Relaxed) >= BACKLOG_MAX {
-        hold_back(shared, queue);
+        help_until_short(shared, queue);
     }
 }
 
 #[cold]
-fn hold_back(shared: &Shared, queue: &Queue) {
+fn help_until_short(shared: &Shared, queue: &Queue) {
     loop {
         let waiting = queue.waiting.lock();
         if waiting.inodes.len() < BACKLOG_MAX {
@@ -283,21 +284,21 @@ fn hold_back(shared: &Shared, queue: &Queue) {
     }
 }
 
-/// The threads that free files: one for each CPU. Dropping them ends them, when all that waits is dealt with.
+/// The threads that free files, one per CPU. Dropping this ends them, after the queues are empty.
 #[derive(Debug)]
 pub struct Workers(Arc<Starter>);
 
 impl Workers {
-    /// Starts them, unless `later`: then they begin when so many files wait that it is worth it, and until then files
-    /// are freed by threads that [`drain`] the queues.
+    /// Starts the threads. With `later`, they are started when a queue has a full batch; until then, threads that
+    /// [`drain`] the queues free files.
     ///
     /// # Errors
-    /// The machine has no thread left.
+    /// A thread cannot be started.
     pub fn start(shared: &Arc<Shared>, later: bool) -> std::io::Result<Self> {
-        let from = if later { BATCH } else { 1 };
+        let threshold = if later { BATCH } else { 1 };
         let threads = Mutex::new(Rank::Leaf, Threads::default());
-        let starter = Arc::new(Starter { shared: Arc::clone(shared), from, threads });
-        // Nobody else sets it.
+        let starter = Arc::new(Starter { shared: Arc::clone(shared), threshold, threads });
+        // It is set only here.
         let _ = shared.inactive.starter.set(Arc::downgrade(&starter));
         if !later {
             starter.start()?;
@@ -305,11 +306,11 @@ impl Workers {
         Ok(Self(starter))
     }
 
-    /// Frees what waits, tries once more what could not be freed, and ends the threads: from then on no file is freed,
-    /// and no transaction begun for that.
+    /// Frees all queued files, retries those that could not be freed, and ends the threads. Afterwards no file is
+    /// freed.
     ///
     /// # Errors
-    /// The first that freeing met: a file that could not be freed stays on its list, for the next opening.
+    /// The first error of freeing a file. The file stays on its unlinked list until the next open.
     pub fn end(&self) -> Result<(), Error> {
         let shared = &self.0.shared;
         drain(shared);
@@ -320,13 +321,13 @@ impl Workers {
 
     fn stop(&self) {
         let mut threads = self.0.threads.lock();
-        threads.over = true;
+        threads.stopped = true;
         let handles = std::mem::take(&mut threads.handles);
         drop(threads);
         self.0.shared.inactive.stop();
         drain(&self.0.shared);
         for thread in handles {
-            // A panic of a worker has been reported by its thread; what it left is on the unlinked lists.
+            // A panic was reported by the thread itself; its files stay on the unlinked lists.
             let _ = thread.join();
         }
     }
@@ -335,7 +336,7 @@ impl Workers {
 impl Starter {
     fn start(&self) -> std::io::Result<()> {
         let mut threads = self.threads.lock();
-        if threads.over || self.shared.inactive.started.load(Ordering::Acquire) {
+        if threads.stopped || self.shared.inactive.started.load(Ordering::Acquire) {
             return Ok(());
         }
         for slot in 0..self.shared.inactive.queues.slots() {
@@ -355,23 +356,22 @@ impl Starter {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.stop();
-        // They refer to what holds them.
+        // Breaks a reference cycle: these inodes reference the shared state.
         let failed = std::mem::take(&mut *self.0.shared.inactive.failed.lock());
         drop(failed);
     }
 }
 
-/// Frees files that have no links and no users; those that have links are only taken off their list. Calls `fail` for
-/// each that cannot be freed, because of damage, I/O errors, or a volume that was shut down: it stays on its list, and
-/// the others are freed.
+/// Frees files without links and references. Files with links are only removed from their list. Calls `fail` for each
+/// file that cannot be freed, because of damage, an I/O error or a shutdown: it stays on its list, and the others are
+/// freed.
 ///
 /// # Locking
-/// Log space before the inodes' locks: an inode that is locked cannot be written back, and the log's tail may wait for
-/// just that. Nobody else uses the inodes, so they stay as they are between the steps. Several are locked in the order
-/// of their numbers.
+/// Reserves log space before it locks inodes: a locked inode cannot be written back, and the log's tail may wait for
+/// that. The inodes have no references, so they do not change between the steps. Several are locked in ascending order.
 fn inactivate(shared: &Shared, mut inodes: Vec<Arc<Inode>>, mut fail: impl FnMut(&Arc<Inode>, Error)) {
     inodes.retain(|inode| {
-        empty(shared, inode).unwrap_or_else(|error| {
+        free_blocks(shared, inode).unwrap_or_else(|error| {
             fail(inode, error);
             false
         })
@@ -379,10 +379,10 @@ fn inactivate(shared: &Shared, mut inodes: Vec<Arc<Inode>>, mut fail: impl FnMut
     inodes.sort_unstable_by_key(|inode| inode.ino());
     let mut rest = &inodes[..];
     while let Some(first) = rest.first() {
-        let some = rest.get(..FREED_AT_ONCE).unwrap_or(rest);
-        // Where something is wrong with one of them, the others are not kept by it.
+        let batch = rest.get(..FREED_AT_ONCE).unwrap_or(rest);
+        // After an error, retry the first one alone, so that a bad inode does not keep the others.
         let alone = |_| free_first(shared, std::slice::from_ref(first));
-        let freed = free_first(shared, some).or_else(alone).unwrap_or_else(|error| {
+        let freed = free_first(shared, batch).or_else(alone).unwrap_or_else(|error| {
             fail(first, error);
             1
         });
@@ -390,16 +390,16 @@ fn inactivate(shared: &Shared, mut inodes: Vec<Arc<Inode>>, mut fail: impl FnMut
     }
 }
 
-/// Frees what a file holds; whether it is to be freed then. One that has links, as only damage can bring here, is taken
-/// off its list.
-fn empty(shared: &Shared, inode: &Arc<Inode>) -> Result<bool, Error> {
+/// Frees the blocks of a file. Returns whether the inode is to be freed next. A file with links, which is damage, is
+/// only removed from its list.
+fn free_blocks(shared: &Shared, inode: &Arc<Inode>) -> Result<bool, Error> {
     if inode.read().nlink() != 0 {
         let mut tx = shared.begin(shared.reservations.free_inodes)?;
         let mut locked = inode.lock();
         unlinked::remove(shared, &mut tx, &mut locked)?;
         return tx.commit(&mut [&mut locked]).map(|()| false);
     }
-    // Contents that are still to be written would be written into blocks of others.
+    // Writeback of dirty data would write into blocks that are freed.
     if let Some(attached) = inode.attachment() {
         attached.forget();
     }
@@ -410,12 +410,12 @@ fn empty(shared: &Shared, inode: &Arc<Inode>) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Frees the first of some inodes that hold nothing, and those behind it that are of its chunk; how many.
+/// Frees the first of several inodes without blocks, and the following ones of the same chunk. Returns their number.
 fn free_first(shared: &Shared, inodes: &[Arc<Inode>]) -> Result<usize, Error> {
     let mut tx = shared.begin(shared.reservations.free_inodes)?;
     let mut locked: SmallVec<[LockedInode; FREED_AT_ONCE]> = inodes.iter().map(Inode::lock).collect();
     let numbers: SmallVec<[Ino; FREED_AT_ONCE]> = inodes.iter().map(|inode| inode.ino()).collect();
-    // The inode trees first: they lock the AGI, and perhaps the AGF, before the lists lock clusters.
+    // The inode btrees first: they lock the AGI, and perhaps the AGF. The unlinked lists then lock clusters.
     let freed = shared.groups.free_inodes(&mut tx, &numbers)?;
     locked.truncate(freed.count);
     if let Some(chunk) = freed.removed {
@@ -424,7 +424,7 @@ fn free_first(shared: &Shared, inodes: &[Arc<Inode>]) -> Result<usize, Error> {
     for inode in &mut locked {
         unlinked::remove_freed(shared, &mut tx, inode, freed.removed)?;
         inode.end();
-        // From the commit on, somebody may take the inode again: so this comes before.
+        // Before the commit: after it, another thread may allocate the inode.
         inode.inode().mark_free();
     }
     let mut changed: SmallVec<[&mut dyn Loggable; FREED_AT_ONCE]> = SmallVec::new();
@@ -436,10 +436,10 @@ fn free_first(shared: &Shared, inodes: &[Arc<Inode>]) -> Result<usize, Error> {
 /// Type bits of a regular file.
 const S_IFREG: u16 = 0o100_000;
 
-/// Unmaps and frees the last extents of a fork; whether there may be more.
+/// Unmaps and frees the last extents of a fork. Returns whether there may be more.
 fn free_step(shared: &Shared, inode: &Arc<Inode>, kind: ForkKind) -> Result<bool, Error> {
     let mut locked = inode.lock();
-    if !maps_something(shared, &mut locked, kind)? {
+    if !maps_blocks(shared, &mut locked, kind)? {
         return Ok(false);
     }
     let may_share = ForkFreeing::of(shared, &locked, kind).may_share;
@@ -447,18 +447,18 @@ fn free_step(shared: &Shared, inode: &Arc<Inode>, kind: ForkKind) -> Result<bool
     let reservations = &shared.reservations;
     let mut tx = shared.begin(if may_share { reservations.unmap_shared } else { reservations.unmap })?;
     let mut locked = inode.lock();
-    let shape = ForkFreeing::of(shared, &locked, kind);
+    let freeing = ForkFreeing::of(shared, &locked, kind);
     let mut space = shared.groups.space(0)?;
     for _ in 0..STEP_EXTENTS {
         let Some(last) = Fork::open(shared, &mut locked, kind)?.list().last() else { break };
-        let piece = shape.piece(&last);
-        shape.invalidate(shared, &mut tx, &piece)?;
+        let part = freeing.step_part(&last);
+        freeing.invalidate(shared, &mut tx, &part)?;
         let mut fork = Fork::open(shared, &mut locked, kind)?;
-        fork.free(&mut tx, &mut *space, (piece.offset, piece.end()), shape.may_share)?;
+        fork.free(&mut tx, &mut *space, (part.offset, part.end()), freeing.may_share)?;
     }
     if kind == ForkKind::Data {
-        // A symlink of no bytes is damage, even without a name: the kernel makes a file of it, too, before it frees
-        // the target.
+        // A symlink of size 0 is damage, even if unlinked. Like the kernel, makes it a regular file before its target
+        // is freed.
         if locked.dinode().file_type() == Some(FileType::Symlink) {
             let permissions = locked.mode() & !S_IFMT;
             locked.set_mode(S_IFREG | permissions);
@@ -469,14 +469,14 @@ fn free_step(shared: &Shared, inode: &Arc<Inode>, kind: ForkKind) -> Result<bool
     Ok(true)
 }
 
-fn maps_something(shared: &Shared, locked: &mut LockedInode, kind: ForkKind) -> Result<bool, Error> {
+fn maps_blocks(shared: &Shared, locked: &mut LockedInode, kind: ForkKind) -> Result<bool, Error> {
     let fork = Fork::open(shared, locked, kind)?;
     Ok(fork.has_extents() && !fork.list().is_empty())
 }
 
 /// How the blocks of a fork are freed.
 struct ForkFreeing {
-    /// Blocks of one buffer, where they hold metadata; `u64::MAX` for a buffer over a whole extent.
+    /// Number of blocks of a metadata buffer; `u64::MAX` if a buffer is a whole extent, `None` for file data.
     buffer_blocks: Option<u64>,
     may_share: bool,
 }
@@ -493,13 +493,13 @@ impl ForkFreeing {
         Self { buffer_blocks, may_share: reflink && kind == ForkKind::Data }
     }
 
-    /// The end of an extent that one step frees.
-    fn piece(&self, extent: &Extent) -> Extent {
-        let most = match self.buffer_blocks {
+    /// The last part of an extent, as long as one step can free.
+    fn step_part(&self, extent: &Extent) -> Extent {
+        let max = match self.buffer_blocks {
             Some(blocks) => blocks.saturating_mul(STEP_BUFFERS / STEP_EXTENTS as u64),
             None => u64::MAX,
         };
-        let skip = extent.count.saturating_sub(most);
+        let skip = extent.count.saturating_sub(max);
         Extent {
             offset: (extent.offset.get() + skip).into(),
             start: (extent.start.get() + skip).into(),
@@ -508,7 +508,7 @@ impl ForkFreeing {
         }
     }
 
-    /// Cancels the metadata blocks of an extent in the log, so that recovery never replays them into their successors.
+    /// Cancels the metadata blocks of an extent in the log, so that recovery does not replay them over new contents.
     fn invalidate(&self, shared: &Shared, tx: &mut Transaction, extent: &Extent) -> Result<(), Error> {
         let Some(blocks) = self.buffer_blocks else { return Ok(()) };
         let geometry = &shared.geometry;

@@ -40,7 +40,7 @@ const SHARDS: usize = 256;
 /// log2 of the inode numbers of one window; a window is in one shard.
 const CHUNK_LOG: u32 = 6;
 /// Inodes considered for eviction for each new inode, when the cache is full.
-const LOOKS: usize = 8;
+const EVICTION_SCAN: usize = 8;
 
 /// The inode cache of a volume.
 #[derive(Debug)]
@@ -80,17 +80,17 @@ enum CacheLookup {
     },
 }
 
-const GONE: Error =
+const FREED: Error =
     Error::Refused { errno: errno::ENOENT, why: "the inode is free: its last name was removed meanwhile" };
 
 impl InodeCache {
-    /// An empty cache that evicts unused inodes when it has `most`.
-    pub fn new(shared: Arc<Shared>, most: usize) -> Self {
+    /// An empty cache that evicts unused inodes when it has `max_inodes`.
+    pub fn new(shared: Arc<Shared>, max_inodes: usize) -> Self {
         let locals = PerCpu::new(percpu::available(), |_| Arc::new(Local(Arc::clone(&shared))));
-        Self { shared, locals, shard_max: (most / SHARDS).max(LOOKS) }
+        Self { shared, locals, shard_max: (max_inodes / SHARDS).max(EVICTION_SCAN) }
     }
 
-    /// What all inodes of the volume share.
+    /// The shared state of the volume's inodes.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -105,7 +105,7 @@ impl InodeCache {
     pub fn get(&self, ino: Ino) -> Result<InodeRef, Error> {
         loop {
             let (dropped, known) = match self.shared.index.look_up(ino) {
-                CacheLookup::Found(inode) => return inode.acquire().ok_or(GONE),
+                CacheLookup::Found(inode) => return inode.acquire().ok_or(FREED),
                 CacheLookup::Missing { dropped, known } => (dropped, known),
             };
             if !known {
@@ -117,37 +117,37 @@ impl InodeCache {
                 read => read?,
             };
             if let Some(inode) = self.insert(inode, Some(dropped)) {
-                return inode.acquire().ok_or(GONE);
+                return inode.acquire().ok_or(FREED);
             }
         }
     }
 
-    /// Calls `look` with an inode, without adding it to the cache. `look` gets the cached inode, if there is one. It
-    /// may be called more than once; the result of the last call is returned.
+    /// Calls `read` with an inode, without adding it to the cache. `read` also gets the cached inode, if there is one.
+    /// It may be called more than once; the result of the last call is returned.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
     ///
     /// # Locking
-    /// Like [`get`](Self::get). `look` is called with the inode or its cluster buffer locked.
+    /// Like [`get`](Self::get). `read` is called with the inode or its cluster buffer locked.
     pub fn read_uncached<T>(
         &self,
         ino: Ino,
-        mut look: impl FnMut(&Dinode<'_>, Option<&Inode>) -> T,
+        mut read: impl FnMut(&Dinode<'_>, Option<&Inode>) -> T,
     ) -> Result<T, Error> {
         loop {
             let (dropped, known) = match self.shared.index.look_up(ino) {
                 CacheLookup::Found(inode) => {
-                    let inode = inode.acquire().ok_or(GONE)?;
+                    let inode = inode.acquire().ok_or(FREED)?;
                     let state = inode.read();
-                    return Ok(look(&state.dinode(), Some(&inode)));
+                    return Ok(read(&state.dinode(), Some(&inode)));
                 }
                 CacheLookup::Missing { dropped, known } => (dropped, known),
             };
             if !known {
                 self.look_up_chunk(ino, dropped)?;
             }
-            let found = self.with_slot(ino, |inode| look(inode, None));
+            let found = self.with_slot(ino, |inode| read(inode, None));
             // The inode may have changed since, in the cache or on disk.
             if matches!(self.shared.index.look_up(ino), CacheLookup::Missing { dropped: now, .. } if now == dropped)
             {
@@ -232,8 +232,8 @@ impl InodeCache {
     fn insert(&self, inode: Arc<Inode>, dropped: Option<u64>) -> Option<Arc<Inode>> {
         let mut freed = Freed::new();
         let mut shard = self.shared.index.shard(inode.ino()).lock();
-        if let Some(there) = shard.inodes.get(&inode.ino().get()) {
-            return Some(Arc::clone(there));
+        if let Some(cached) = shard.inodes.get(&inode.ino().get()) {
+            return Some(Arc::clone(cached));
         }
         if dropped.is_some_and(|dropped| dropped != shard.dropped) {
             return None;
@@ -251,7 +251,7 @@ impl InodeCache {
         let chunk = self.shared.groups.chunk_inodes(&mut self.shared.reader(), ino)?;
         let window = chunk.map_or(0, |chunk| allocated::window(ino, chunk.first, chunk.present));
         if window & allocated::bit(ino) == 0 {
-            return Err(GONE);
+            return Err(FREED);
         }
         self.shared.index.learn(ino, window, dropped);
         Ok(())
@@ -357,7 +357,7 @@ impl CacheIndex {
 }
 
 impl Drop for InodeCache {
-    /// Breaks the reference cycle between inodes and what they share.
+    /// Breaks the reference cycle between inodes and their shared state.
     fn drop(&mut self) {
         for shard in &self.shared.index.shards {
             let inodes = std::mem::take(&mut *shard.lock());
@@ -367,18 +367,18 @@ impl Drop for InodeCache {
 }
 
 impl CacheShard {
-    /// Adds an inode; evicts others if the shard has `most`.
-    fn put(&mut self, inode: &Arc<Inode>, most: usize, freed: &mut Freed) {
-        if self.inodes.len() >= most {
-            self.make_room(freed);
+    /// Adds an inode; evicts others if the shard has `max` inodes.
+    fn put(&mut self, inode: &Arc<Inode>, max: usize, freed: &mut Freed) {
+        if self.inodes.len() >= max {
+            self.evict_some(freed);
         }
         self.order.push_back(inode.ino().get());
         self.inodes.insert(inode.ino().get(), Arc::clone(inode));
     }
 
     /// Evicts some inodes that were not used recently.
-    fn make_room(&mut self, freed: &mut Freed) {
-        for _ in 0..LOOKS.min(self.order.len()) {
+    fn evict_some(&mut self, freed: &mut Freed) {
+        for _ in 0..EVICTION_SCAN.min(self.order.len()) {
             let Some(ino) = self.order.pop_front() else { return };
             let Some(inode) = self.inodes.get(&ino) else { continue };
             if inode.forget_use() || !inode.is_idle() {

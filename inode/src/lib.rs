@@ -15,7 +15,7 @@
 //! | [`dir`] | directories |
 //! | [`unlinked`], [`inactive`] | unlinked inodes, and their inactivation in the background |
 //! | [`settings`] | flags, extent size hints and project id (`FS_IOC_FSSETXATTR`) |
-//! | [`shared`] | what all inodes of a volume share |
+//! | [`shared`] | the shared state of all inodes of a volume |
 //! | [`space`], [`group_space`] | what forks need of the allocation groups, and the implementation by [`ag`] |
 //! | [`reservation`] | log and block reservations |
 //! | [`cluster`] | the location of an inode in its cluster buffer |

@@ -102,13 +102,13 @@ fn logged_bytes(state: &InodeState, kind: ForkKind) -> usize {
     }
 }
 
-/// Entries of a btree root, but no more than fit the area.
+/// Number of entries of a btree root, at most as many as fit the area.
 fn root_entries(area: &[u8]) -> usize {
     let count = BmapRoot::view(area).map_or(0, |root| root.numrecs.get().into());
-    root_room(area).min(count)
+    root_entries_max(area).min(count)
 }
 
-fn root_room(area: &[u8]) -> usize {
+fn root_entries_max(area: &[u8]) -> usize {
     area.len().saturating_sub(BmapRoot::SIZE) / (BmapKey::SIZE + 8)
 }
 
@@ -122,9 +122,9 @@ fn push_fork(state: &InodeState, kind: ForkKind, out: &mut LogRegions) {
 
 /// A root is logged as a btree block: with a long header, and the pointers directly after the keys.
 fn push_root(state: &InodeState, area: &[u8], out: &mut LogRegions) {
-    let (count, room) = (root_entries(area), root_room(area));
+    let (count, max) = (root_entries(area), root_entries_max(area));
     let keys_at = BmapRoot::SIZE;
-    let pointers_at = keys_at + room * BmapKey::SIZE;
+    let pointers_at = keys_at + max * BmapKey::SIZE;
     let header = LongHeader {
         magic: U32::new(BmBt::MAGIC),
         level: BmapRoot::view(area).map_or(U16::ZERO, |root| root.level),

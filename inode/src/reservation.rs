@@ -162,18 +162,18 @@ impl Reservations {
         if all <= leaf {
             return 1;
         }
-        let (mut sum, mut entries, mut new, mut most) = (1, extents, records, leaf);
+        let (mut blocks, mut entries, mut new, mut capacity) = (1, extents, records, leaf);
         for _ in 0..levels {
-            let half = (most / 2).max(2);
+            let half = (capacity / 2).max(2);
             new = new.min((entries.div_ceil(2) + new) / (half - 1));
             // The root of the level may move down, too.
-            sum += new + 1;
-            (entries, most) = (entries.div_ceil(half), node);
+            blocks += new + 1;
+            (entries, capacity) = (entries.div_ceil(half), node);
             if new == 0 {
                 break;
             }
         }
-        sum
+        blocks
     }
 }
 

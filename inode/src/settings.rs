@@ -1,9 +1,9 @@
-//! What a user may set of a file beside owner, permissions and times: flags, hints for the size of extents, the
-//! project. Numbers and rules are those of Linux (`FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR`).
+//! Inode flags, extent size hints and project ID of a file, with the numbers and rules of Linux (`FS_IOC_FSGETXATTR`,
+//! `FS_IOC_FSSETXATTR`).
 //!
 //! # Invariants
-//! A hint is a multiple of the block size, no longer than an extent can be nor than half an allocation group, and is
-//! there exactly where a flag says so.
+//! An extent size hint is a multiple of the block size, at most the maximum length of an extent, and at most half of an
+//! AG. It is nonzero if and only if its flag is set.
 
 use base::errno;
 use error::Error;
@@ -16,30 +16,30 @@ use crate::contents::step::shares;
 use crate::shared::Shared;
 use crate::state::{InodeState, InodeTime};
 
-/// Flags as users know them. Those that are named nowhere here are the bits of [`flags`], with the same numbers.
+/// Flags in the numbers of the system call. The other flags are those of [`flags`], with the same numbers.
 pub mod xflags {
-    /// The contents are to be accessed in memory, without a cache.
+    /// Direct access to persistent memory (DAX).
     pub const DAX: u32 = 1 << 15;
-    /// There is a hint for the extents of copies on write.
+    /// The file has a CoW extent size hint.
     pub const COWEXTSIZE: u32 = 1 << 16;
-    /// The file has extended attributes. It is told, and cannot be set.
+    /// The file has extended attributes. Read-only.
     pub const HASATTR: u32 = 1 << 31;
 }
 
-/// See the module.
+/// Flags, extent size hints and project ID of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// [`xflags`].
+    /// Flags: see [`xflags`].
     pub xflags: u32,
-    /// In bytes: the unit in which space is allocated to the file, or to what is made in the directory.
+    /// Extent size hint in bytes: the unit of allocation for the file, or for new files in the directory.
     pub extsize: u32,
-    /// The same for what is copied on write.
+    /// CoW extent size hint in bytes.
     pub cowextsize: u32,
-    /// The project.
+    /// Project ID.
     pub project: u32,
 }
 
-/// For files of every kind.
+/// Flags of all file types.
 const COMMON: u16 = flags::IMMUTABLE
     | flags::APPEND
     | flags::SYNC
@@ -47,34 +47,33 @@ const COMMON: u16 = flags::IMMUTABLE
     | flags::NODUMP
     | flags::NODEFRAG
     | flags::FILESTREAM;
-/// For directories.
-const OF_DIRECTORIES: u16 = flags::RTINHERIT | flags::PROJINHERIT | flags::NOSYMLINKS | flags::EXTSZINHERIT;
-/// For regular files.
-const OF_FILES: u16 = flags::REALTIME | flags::EXTSIZE;
-/// Nobody sets these from outside.
-const KEPT: u16 = flags::PREALLOC | flags::NEWRTBM;
+/// Flags of directories.
+const DIRECTORY_FLAGS: u16 = flags::RTINHERIT | flags::PROJINHERIT | flags::NOSYMLINKS | flags::EXTSZINHERIT;
+/// Flags of regular files.
+const FILE_FLAGS: u16 = flags::REALTIME | flags::EXTSIZE;
+/// Flags that users cannot change.
+const INTERNAL: u16 = flags::PREALLOC | flags::NEWRTBM;
 const HINTED: u16 = flags::EXTSIZE | flags::EXTSZINHERIT;
-/// The flags of hints for the size of extents.
+/// The flags of both extent size hints.
 pub const HINTS: u32 = HINTED as u32 | xflags::COWEXTSIZE;
 
 const fn refused(why: &'static str) -> Error {
     Error::Refused { errno: errno::EINVAL, why }
 }
 
-const NOT_A_FILE: Error = refused("a hint for the size of a file's own extents is for regular files");
-const NOT_A_DIRECTORY: Error = refused("what new files take over is set on directories");
-const NEITHER: Error = refused("the flag is for regular files and directories");
+const NOT_A_FILE: Error = refused("only regular files have an extent size hint of their own");
+const NOT_A_DIRECTORY: Error = refused("only directories have an inherited extent size hint");
+const NEITHER: Error = refused("only regular files and directories can have this flag");
 const NO_REALTIME: Error = refused("the volume has no realtime device");
-const HAS_EXTENTS: Error = refused("the file has extents already: its hint cannot change any more");
+const HAS_EXTENTS: Error = refused("the file has extents: its extent size hint cannot be changed");
 const BAD_HINT: Error = refused(
-    "a hint is a multiple of the block size, no longer than an extent or half of an allocation group",
+    "an extent size hint is a multiple of the block size, at most the length of an extent and half of an AG",
 );
-const NO_REFLINK: Error =
-    refused("the volume was made without the reflink feature: nothing is copied on write");
-const SHARED: Error = refused("a file that shares blocks cannot be accessed in memory alone");
+const NO_REFLINK: Error = refused("the volume does not have the reflink feature: it has no copy-on-write");
+const SHARED: Error = refused("a file with shared blocks cannot use DAX");
 
 impl Settings {
-    /// Those of a file.
+    /// Returns the settings of a file.
     pub fn of(state: &InodeState, geometry: &Geometry) -> Self {
         let core = state.core();
         let flag = |set: bool, bit: u32| if set { bit } else { 0 };
@@ -91,19 +90,20 @@ impl Settings {
         }
     }
 
-    /// Gives them to a file, in place of those that it has; moves its time of change. A hint of no bytes takes its flag
-    /// away. Whether the caller may do that is for the caller to know.
+    /// Replaces the settings of a file, and sets its change time. A hint of 0 clears its flag. Does not check
+    /// permissions.
     ///
     /// # Errors
-    /// `EINVAL`, with nothing changed: a flag is not for such a file, a hint cannot be one, or comes too late.
+    /// `EINVAL`, with nothing changed: a flag that files of this type do not have, an invalid hint, or a new hint for a
+    /// file that has extents.
     pub fn set(&self, shared: &Shared, state: &mut InodeState) -> Result<(), Error> {
         let geometry = &shared.geometry;
         let new = self.without_empty_hints();
         new.verify_flags(state, geometry)?;
         let kind = FileType::from_mode(state.mode());
         let allowed = match kind {
-            Some(FileType::Directory) => COMMON | OF_DIRECTORIES,
-            Some(FileType::Regular) => COMMON | OF_FILES,
+            Some(FileType::Directory) => COMMON | DIRECTORY_FLAGS,
+            Some(FileType::Regular) => COMMON | FILE_FLAGS,
             _ => COMMON,
         };
         let extsize = hint(new.extsize, geometry)?;
@@ -117,7 +117,7 @@ impl Settings {
         let flag = |bit: u32, set: u64| if new.xflags & bit != 0 { set } else { 0 };
         let chosen = new.xflags as u16 & allowed; // the lower bits have the same numbers
         let core = state.edit();
-        core.flags = U16::new(core.flags.get() & KEPT | chosen);
+        core.flags = U16::new(core.flags.get() & INTERNAL | chosen);
         let kept = core.flags2.get() & !(flags2::DAX | flags2::COWEXTSIZE);
         core.flags2 =
             U64::new(kept | flag(xflags::DAX, flags2::DAX) | flag(xflags::COWEXTSIZE, flags2::COWEXTSIZE));
@@ -128,7 +128,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The same without the flags of hints that have no size.
+    /// Returns a copy without the flags of hints that are 0.
     #[must_use]
     pub fn without_empty_hints(mut self) -> Self {
         if self.extsize == 0 {
@@ -140,13 +140,13 @@ impl Settings {
         self
     }
 
-    /// The same without any hints.
+    /// Returns a copy without hints.
     #[must_use]
     pub fn without_hints(self) -> Self {
         Self { xflags: self.xflags & !HINTS, extsize: 0, cowextsize: 0, ..self }
     }
 
-    /// The same with those hints only that a volume can have, by its blocks and by what it shares.
+    /// Returns a copy with only the hints that are valid on a volume, by its block size and features.
     #[must_use]
     pub fn with_possible_hints(mut self, geometry: &Geometry) -> Self {
         if hint(self.extsize, geometry).is_err() {
@@ -175,11 +175,11 @@ impl Settings {
     }
 }
 
-/// A hint in blocks.
+/// Converts a hint to blocks.
 fn hint(bytes: u32, geometry: &Geometry) -> Result<u32, Error> {
     let blocks = bytes / geometry.block_size;
-    let most = (MAX_EXTENT_BLOCKS as u32).min(geometry.ag_blocks / 2); // 21 bits
-    if !bytes.is_multiple_of(geometry.block_size) || blocks > most { Err(BAD_HINT) } else { Ok(blocks) }
+    let max = (MAX_EXTENT_BLOCKS as u32).min(geometry.ag_blocks / 2); // 21 bits
+    if !bytes.is_multiple_of(geometry.block_size) || blocks > max { Err(BAD_HINT) } else { Ok(blocks) }
 }
 
 #[cfg(test)]

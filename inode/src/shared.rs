@@ -1,4 +1,4 @@
-//! What all inodes of a volume share.
+//! The shared state of all inodes of a volume.
 
 use std::ops::Deref;
 use std::sync::Arc;

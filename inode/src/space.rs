@@ -1,4 +1,4 @@
-//! What inodes need of the allocation groups: a narrow interface, so that forks can be tested on a simple allocator.
+//! The interface of forks to the allocation groups. Tests implement it by a simple allocator.
 
 use std::fmt::Debug;
 
@@ -25,10 +25,10 @@ pub struct ForkOwner {
 pub struct BlockRequest {
     /// Allocate as close to this block as possible; otherwise in the inode's AG.
     pub near: Option<FsBlock>,
-    /// The most blocks.
-    pub most: u32,
-    /// The fewest blocks, in one extent.
-    pub least: u32,
+    /// Maximum number of blocks.
+    pub max: u32,
+    /// Minimum number of blocks, all in one extent.
+    pub min: u32,
     /// Alignment of the first block within its AG, if possible.
     pub align: u32,
 }
@@ -56,7 +56,7 @@ pub trait SpaceAllocator {
         &mut self,
         tx: &mut Transaction,
         owner: ForkOwner,
-        want: BlockRequest,
+        request: BlockRequest,
     ) -> Result<BlockRun, Error>;
 
     /// Records that a fork maps these blocks, which were allocated for it.
@@ -115,7 +115,7 @@ pub trait GroupOperations: Send + Sync + Debug {
     /// The space of a change that frees blocks. It may still allocate `blocks`, for btrees that split.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] where so many blocks cannot be reserved.
+    /// [`Error::NoSpace`] if the blocks cannot be reserved.
     fn space(&self, blocks: u32) -> Result<Box<dyn SpaceAllocator + '_>, Error>;
 
     /// The space of a deferred operation, with blocks that [`SpaceAllocator::promise`] has set aside.

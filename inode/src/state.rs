@@ -40,12 +40,12 @@ pub struct InodeState {
 }
 
 /// The most extents that a counter holds.
-const fn most_extents(kind: ForkKind, wide: bool) -> u64 {
-    let (narrow, most) = match kind {
+const fn max_extents(kind: ForkKind, wide: bool) -> u64 {
+    let (narrow, wide_max) = match kind {
         ForkKind::Data => (i32::MAX as u64, (1 << 48) - 1),
         ForkKind::Attr => (i16::MAX as u64, u32::MAX as u64),
     };
-    if wide { most } else { narrow }
+    if wide { wide_max } else { narrow }
 }
 
 const fn index(kind: ForkKind) -> usize {
@@ -321,7 +321,7 @@ impl InodeState {
     /// Whether the extent counter of a fork can hold `count`. Uses the 64-bit limits (`nrext64`) if the inode has wide
     /// counters or can get them.
     pub fn can_count_extents(&self, kind: ForkKind, count: u64) -> bool {
-        count <= most_extents(kind, self.features.nrext64 || self.dinode().wide_counts())
+        count <= max_extents(kind, self.features.nrext64 || self.dinode().wide_counts())
     }
 
     /// Sets the extent counter of a fork. Widens the inode's counters if needed and the volume has `nrext64`. Returns
@@ -331,7 +331,7 @@ impl InodeState {
         if !self.can_count_extents(kind, count) {
             return false;
         }
-        if count > most_extents(kind, self.dinode().wide_counts()) {
+        if count > max_extents(kind, self.dinode().wide_counts()) {
             self.widen_counts();
         }
         let wide = self.dinode().wide_counts();
@@ -371,8 +371,8 @@ impl InodeState {
         }
     }
 
-    /// Bytes that a fork has in the inode.
-    pub fn room(&self, kind: ForkKind) -> usize {
+    /// Bytes of the inode that a fork has.
+    pub fn fork_capacity(&self, kind: ForkKind) -> usize {
         self.dinode().fork_bytes(kind).len()
     }
 
@@ -430,7 +430,7 @@ impl InodeState {
     /// Makes the attribute fork local. Returns `false`, with nothing changed, where `contents` does not fit.
     #[must_use]
     pub fn set_attr_local(&mut self, contents: &[u8]) -> bool {
-        if contents.len() > self.room(ForkKind::Attr) {
+        if contents.len() > self.fork_capacity(ForkKind::Attr) {
             return false;
         }
         self.set_list(ForkKind::Attr, Some(ExtentList::new()));
@@ -453,7 +453,7 @@ impl InodeState {
     /// Makes the data fork local with `bytes` bytes, of which the first old ones stay; sets the size and marks both.
     /// Returns the contents for changing; `None`, with nothing changed, where they do not fit.
     pub fn resize_local(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if bytes > self.room(ForkKind::Data) {
+        if bytes > self.fork_capacity(ForkKind::Data) {
             return None;
         }
         let core = self.edit();
@@ -543,7 +543,7 @@ impl InodeState {
 
     /// The most extents that fit a fork's area.
     pub fn inline_extents_max(&self, kind: ForkKind) -> usize {
-        self.room(kind) / RawExtent::SIZE
+        self.fork_capacity(kind) / RawExtent::SIZE
     }
 
     /// Writes the extents from index `first` on to the fork's area and marks them. They must fit.

@@ -1,4 +1,4 @@
-//! Targets of symlinks: in the inode where they fit, else in blocks of their own.
+//! Targets of symlinks: in the inode if they fit, otherwise in remote blocks.
 
 use base::errno;
 use base::lock::Rank;
@@ -24,19 +24,19 @@ const TOO_LONG: Error = Error::Refused {
 };
 const NOT_A_LINK: Error = Error::Refused { errno: errno::EINVAL, why: "the file is not a symlink" };
 
-/// Most bytes that a new symlink's target may have; the format allows one more, which Linux leaves to the NUL.
-const MOST: usize = MAX_TARGET as usize - 1;
+/// Maximum length of a new target in bytes. The format allows one byte more, which Linux reserves for the NUL.
+const MAX_LENGTH: usize = MAX_TARGET as usize - 1;
 
-/// Blocks that [`write()`] allocates for a target, which the caller reserves.
+/// Number of blocks that [`write()`] allocates for a target. The caller must reserve them.
 pub fn blocks(geometry: &Geometry, state: &InodeState, target: &[u8]) -> u32 {
-    if target.len() <= state.room(ForkKind::Data) {
+    if target.len() <= state.fork_capacity(ForkKind::Data) {
         0
     } else {
         symlink::block_count(target.len() as u32, geometry)
     }
 }
 
-/// Gives a new symlink its target.
+/// Sets the target of a new symlink.
 ///
 /// # Errors
 /// `ENAMETOOLONG` for a target that is too long or empty; [`Error::NoSpace`].
@@ -47,7 +47,7 @@ pub fn write(
     state: &mut InodeState,
     target: &[u8],
 ) -> Result<(), Error> {
-    if target.is_empty() || target.len() > MOST {
+    if target.is_empty() || target.len() > MAX_LENGTH {
         return Err(TOO_LONG);
     }
     if state.set_local(target) {
@@ -56,7 +56,7 @@ pub fn write(
     write_blocks(shared, tx, space, state, target)
 }
 
-/// Moves a target that lies in the inode into blocks of its own, so that there is room for something else.
+/// Moves a target from the inode to blocks, to make space for attributes.
 ///
 /// # Errors
 /// [`Error::NoSpace`].
@@ -83,17 +83,17 @@ fn write_blocks(
     let geometry = &shared.geometry;
     let ino = state.ino();
     let mut left = symlink::block_count(target.len() as u32, geometry); // at most 1 KiB
-    let (mut at, mut done) = (0u32, 0usize);
+    let (mut at, mut written) = (0u32, 0usize);
     while left > 0 {
         let mut fork = Fork::open(shared, state, ForkKind::Data)?;
         let extent = fork.allocate(tx, space, u64::from(at).into(), (1, left), false)?;
         let daddr = (geometry.fs_block_offset(extent.start).unwrap_or(0) >> 9).into(); // of the volume
         let bytes = (extent.count as u32) << geometry.block_log; // at most two blocks
-        let part = target.get(done..).unwrap_or(&[]);
+        let part = target.get(written..).unwrap_or(&[]);
         let part = part.get(..bytes as usize - RemoteBlockHeader::SIZE).unwrap_or(part);
         let header = RemoteBlockHeader {
             magic: U32::new(MAGIC),
-            offset: U32::new(done as u32), // at most 1 KiB
+            offset: U32::new(written as u32), // at most 1 KiB
             bytes: U32::new(part.len() as u32),
             crc: LeU32::ZERO,
             uuid: geometry.uuid,
@@ -106,7 +106,7 @@ fn write_blocks(
         let (head, body) = buffer.split_at_mut(RemoteBlockHeader::SIZE);
         head.copy_from_slice(header.as_bytes());
         body.copy_from_slice(part);
-        done += part.len();
+        written += part.len();
         at += extent.count as u32;
         left -= (extent.count as u32).min(left);
     }
@@ -114,7 +114,7 @@ fn write_blocks(
     Ok(())
 }
 
-/// The target of a symlink.
+/// Reads the target of a symlink.
 ///
 /// # Errors
 /// `EINVAL` for other files; [`Error::Damaged`], [`Error::Device`].
@@ -135,14 +135,14 @@ pub fn read(shared: &Shared, state: &mut InodeState) -> Result<Vec<u8>, Error> {
             if offset >= size {
                 break;
             }
-            // No target needs more blocks than this, however long the extent is.
+            // The extent may be longer than any target needs.
             let count = extent.count.min(symlink::block_count(size, geometry).into());
             let daddr = (geometry.fs_block_offset(extent.start).unwrap_or(0) >> 9).into(); // verified when loaded
             let at = DiskExtent { daddr, bytes: (count as u32) << geometry.block_log };
             let block = ForkBlock { ino, file_block: extent.offset, daddr };
             let verify = |bytes: &[u8]| symlink::verify(bytes, geometry, block, offset, size).map(|_| ());
             let guard = shared.buffers.lock_read(&at.into(), Rank::Fork, verify)?;
-            // In memory the checksum may be that of the block before its last change.
+            // The checksum of a changed buffer is not up to date.
             let part = guard.bytes().get(RemoteBlockHeader::SIZE..).unwrap_or(&[]);
             target.extend(part.iter().take((size - offset) as usize));
         }

@@ -1,5 +1,5 @@
 //! A small volume in memory for tests of this crate: 1 KiB blocks, inodes of 512 bytes, two AGs, an allocator that is
-//! a bitmap. There are no trees of the AGs; their headers are there.
+//! a bitmap. The AGs have headers, but no btrees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,15 +31,15 @@ use crate::state::InodeState;
 
 const UUID: [u8; 16] = *b"xebec-ino-tests!";
 const AG_BLOCKS: u32 = 4096;
-/// The first inode: AG block 32 of both AGs, and 256 of them.
+/// The first inode, in AG block 32 of both AGs.
 pub(crate) const FIRST_INO: u32 = 64;
 const INODES: u32 = 256;
 /// The log: 512 KiB at the end of AG 0.
 const LOG_START: u32 = 3500;
 const LOG_BLOCKS: u32 = 512;
-/// Where the allocator's blocks begin and end in each AG.
+/// The blocks of the allocator in each AG.
 const SPACE: std::ops::Range<u32> = 200..LOG_START;
-/// More than any change of a test logs.
+/// More than any test logs.
 pub(crate) const PLENTY: LogReservation = LogReservation { bytes: 1 << 20, transactions: 2 };
 
 pub(crate) fn superblock(features: u32) -> [u8; 512] {
@@ -68,15 +68,15 @@ pub(crate) fn superblock(features: u32) -> [u8; 512] {
 struct Ledger {
     /// Blocks in use, with their owners.
     used: BTreeMap<u64, ForkOwner>,
-    /// Blocks that forks map.
+    /// Mapped blocks.
     mapped: BTreeSet<u64>,
     free_inodes: BTreeSet<u64>,
     removes_chunks: bool,
-    /// Fails the allocation of further blocks, once it is 0.
+    /// Number of blocks that can still be allocated.
     allowance: Option<u64>,
 }
 
-/// A bitmap instead of trees.
+/// An allocator with a bitmap.
 #[derive(Debug)]
 pub(crate) struct TestGroups(Mutex<Ledger>);
 
@@ -130,10 +130,10 @@ impl SpaceAllocator for TestSpace<'_> {
         let near = want.near.map_or(0, FsBlock::get);
         let all = || (0..2u64).flat_map(|ag| SPACE.map(move |block| ag << 12 | u64::from(block)));
         let behind = all().filter(|at| *at >= near);
-        let fits = |at: &u64| (0..u64::from(want.least)).all(|n| !ledger.used.contains_key(&(at + n)));
+        let fits = |at: &u64| (0..u64::from(want.min)).all(|n| !ledger.used.contains_key(&(at + n)));
         let start = behind.chain(all()).find(fits).ok_or(Error::NoSpace { what: "a test" })?;
         let most =
-            (0..want.most).take_while(|n| !ledger.used.contains_key(&(start + u64::from(*n)))).count() as u64;
+            (0..want.max).take_while(|n| !ledger.used.contains_key(&(start + u64::from(*n)))).count() as u64;
         let last = (start >> 12 << 12) + u64::from(SPACE.end);
         let count = most.min(last - start);
         ledger.used.extend((start..start + count).map(|at| (at, owner)));
@@ -143,10 +143,10 @@ impl SpaceAllocator for TestSpace<'_> {
     fn mapped(&mut self, _: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error> {
         let mut ledger = self.0.0.lock();
         for at in (extent.start.get()..).take(extent.count as usize) {
-            // Blocks that were unmapped elsewhere keep their owner until now.
+            // Blocks that were unmapped from another fork still have that owner.
             let before = ledger.used.insert(at, owner);
             if before.is_none_or(|before| before.tree) || !ledger.mapped.insert(at) {
-                // What an intent asks for can be wrong.
+                // A recovered intent may be wrong.
                 return Err(Error::Refused { errno: base::errno::EFSCORRUPTED, why: "not mapped to be" });
             }
         }
@@ -245,7 +245,7 @@ impl GroupOperations for TestGroups {
     }
 }
 
-/// A volume with a table of inodes, of which all are free at first.
+/// A volume with an inode cache. All inodes are free at first.
 pub(crate) struct Bench {
     pub device: Arc<MemoryDevice>,
     pub superblock: Superblock,
@@ -255,7 +255,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Of a volume with the usual features.
+    /// A volume with the usual features.
     pub fn new() -> Self {
         Self::with_features(incompat::BIGTIME | incompat::NREXT64)
     }
@@ -304,7 +304,7 @@ impl Bench {
         TestSpace(&self.groups)
     }
 
-    /// A new inode, committed.
+    /// Creates an inode and commits it.
     pub fn create(&self, mode: u16) -> (InodeRef, LockedInode) {
         self.create_as(self.groups.take_inode(), mode, 1)
     }
@@ -318,7 +318,7 @@ impl Bench {
         (inode, locked)
     }
 
-    /// Everything that was committed is written home.
+    /// Writes all committed changes back.
     pub fn write_back(&self) {
         for _ in 0..100 {
             if self.unlogged.write_back(&*self.device).unwrap() == 0 {
@@ -329,7 +329,7 @@ impl Bench {
         panic!("items stay dirty");
     }
 
-    /// The same volume, opened again: nothing is in memory.
+    /// Opens the volume again, with empty caches.
     pub fn reopen(&mut self) {
         self.write_back();
         (self.unlogged, self.table) = open(&self.superblock, &self.device, &self.groups, 1 << 20);
@@ -349,13 +349,13 @@ impl Bench {
     }
 }
 
-/// Byte of the device where an inode lies.
+/// Offset of an inode on the device.
 pub(crate) fn home_of(geometry: &format::Geometry, ino: Ino) -> u64 {
     let place = crate::cluster::locate(geometry, ino).unwrap();
     place.cluster.daddr.get() * 512 + u64::from(place.offset)
 }
 
-/// A sealed slot.
+/// The bytes of an inode with a valid checksum.
 pub(crate) fn slot_of(state: &InodeState) -> Vec<u8> {
     let (core, literal) = state.parts();
     let mut slot = [core.as_bytes(), literal].concat();

@@ -1,14 +1,15 @@
-//! Lists of unlinked inodes: files without a name that somebody still uses, or that nobody has freed yet.
+//! Unlinked lists: inodes without a name that are still referenced, or not freed yet.
 //!
-//! On disk each AGI has 64 buckets, and each listed inode the number of the next in its bucket. A new one is put in
-//! front, so the AGI and the inode's own cluster change. To take one out of the middle, the one before it must be
-//! found: the lists of an AG are kept in memory with links in both directions, so that this takes no walk.
+//! On disk each AGI has 64 buckets. A bucket is the head of a singly linked list: each inode stores the number of the
+//! next one. A new inode is inserted at the head, which changes the AGI and the inode's cluster. Removing an inode
+//! changes the inode before it; so that no list must be walked, the lists are also kept in memory, linked in both
+//! directions.
 //!
 //! # Invariants
-//! The links in memory say the same as the disk, from [`load`] on, which opens the volume for writing.
+//! After [`load`], the links in memory are those on disk.
 //!
 //! # Locking
-//! The AGI's buffer protects the lists of its AG, on disk and in memory. Clusters are locked behind it.
+//! The AGI's buffer protects the lists of its AG, on disk and in memory. Inode clusters are locked after it.
 
 use std::collections::HashMap;
 
@@ -35,7 +36,7 @@ const LINK_OFFSET: usize = std::mem::offset_of!(RawInode, next_unlinked);
 const BUCKETS_OFFSET: usize = std::mem::offset_of!(RawAgi, unlinked);
 const NAME: &str = "unlinked list";
 
-/// Neighbours in a bucket's list.
+/// Neighbours of an inode in its list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Links {
     prev: Option<AgIno>,
@@ -44,16 +45,16 @@ struct Links {
 
 type Lists = HashMap<u32, Links, FxBuildHasher>;
 
-/// The lists of all AGs, as links between their inodes.
+/// The unlinked lists of all AGs in memory.
 #[derive(Debug)]
 pub struct UnlinkedLists {
     groups: AppendList<Mutex<Lists>>,
-    /// The link in an inode's slot.
+    /// The field `next_unlinked` of an inode in its cluster.
     links: ChecksummedField,
 }
 
 impl UnlinkedLists {
-    /// Lists of which nothing is known yet.
+    /// Empty lists. [`load`] reads them.
     pub(crate) fn new(geometry: &Geometry) -> Self {
         Self {
             groups: AppendList::new(geometry.ags().map(|_| empty()).collect()),
@@ -61,7 +62,7 @@ impl UnlinkedLists {
         }
     }
 
-    /// As many AGs as this exist from now on; one caller at a time.
+    /// Adds lists for new AGs of a volume that grew. Calls must not overlap.
     pub fn grow(&self, ag_count: u32) {
         while self.groups.len() < ag_count as usize && self.groups.push(empty()).is_ok() {}
     }
@@ -70,7 +71,7 @@ impl UnlinkedLists {
         self.groups.get(ag.get() as usize).map(|lists| use_lists(&mut lists.lock()))
     }
 
-    /// How many inodes are on the lists.
+    /// Number of inodes on the lists.
     pub fn len(&self) -> usize {
         self.groups.iter().map(|lists| lists.lock().len()).sum()
     }
@@ -97,7 +98,7 @@ fn from_raw(raw: u32) -> Option<AgIno> {
     (raw != NULL_AG_INO).then_some(AgIno(raw))
 }
 
-/// Puts an inode without links on its AG's list. When its last user goes, it is freed.
+/// Inserts an inode without names into its list. It is freed when its last reference is dropped.
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Device`].
@@ -106,15 +107,15 @@ pub fn insert(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) ->
     let agi = read_agi(shared, tx, ag)?;
     let head = bucket(tx, agi, bucket_of(ino));
     let damaged = shared.unlinked.with(ag, |lists| {
-        let known = head.is_none_or(|head| lists.contains_key(&head.get()));
-        !known || lists.contains_key(&ino.get())
+        let has_head = head.is_none_or(|head| lists.contains_key(&head.get()));
+        !has_head || lists.contains_key(&ino.get())
     });
     if damaged != Some(false) {
         let found = head.map_or("none".to_string(), |head| head.to_string());
         let damage = Damage::new(NAME, "unlinked", format_args!("a list without inode {ino}"), found);
         return Err(Error::damaged(Place::ag(ag), damage));
     }
-    // The slot says "none" already.
+    // Otherwise `next_unlinked` of the inode is already "none".
     if head.is_some() {
         set_link(shared, tx, (ag, ino), head)?;
     }
@@ -129,7 +130,7 @@ pub fn insert(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) ->
     Ok(())
 }
 
-/// Takes the lock of the list that an inode is on, for who takes AGFs before it takes the inode [off](remove).
+/// Locks the list of an inode, for an operation that locks AGFs before it inserts or [removes](remove) the inode.
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Device`].
@@ -138,16 +139,16 @@ pub fn lock(shared: &Shared, tx: &mut Transaction, ino: Ino) -> Result<(), Error
     read_agi(shared, tx, ag).map(|_| ())
 }
 
-/// Takes an inode off its list: it gets a name again, or is being freed.
+/// Removes an inode from its list, because it gets a name or is being freed.
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Device`].
 pub fn remove(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) -> Result<(), Error> {
-    take_off(shared, tx, inode, None)
+    remove_from_list(shared, tx, inode, None)
 }
 
-/// The same for an inode that this transaction frees. Where a chunk goes with it, all on the lists of that chunk are
-/// freed by it, and there are no slots of them to be changed.
+/// Removes an inode that this transaction frees. `removed_chunk` is the inode chunk that the transaction removes, if
+/// any: all its inodes on the lists are being freed, and their clusters are not changed.
 ///
 /// # Errors
 /// As [`remove`].
@@ -155,16 +156,16 @@ pub(crate) fn remove_freed(
     shared: &Shared,
     tx: &mut Transaction,
     inode: &mut LockedInode,
-    gone: Option<ChunkInodes>,
+    removed_chunk: Option<ChunkInodes>,
 ) -> Result<(), Error> {
-    take_off(shared, tx, inode, gone)
+    remove_from_list(shared, tx, inode, removed_chunk)
 }
 
-fn take_off(
+fn remove_from_list(
     shared: &Shared,
     tx: &mut Transaction,
     inode: &mut LockedInode,
-    gone: Option<ChunkInodes>,
+    removed_chunk: Option<ChunkInodes>,
 ) -> Result<(), Error> {
     let (ag, ino) = locate(shared, inode.ino())?;
     let agi = read_agi(shared, tx, ag)?;
@@ -173,12 +174,12 @@ fn take_off(
         let damage = Damage::new(NAME, "unlinked", format_args!("inode {ino} in a list"), "none");
         return Err(Error::damaged(Place::ino(inode.ino()), damage));
     };
-    let has_slot = |ino| gone.is_none_or(|chunk| !chunk.contains(shared.geometry.ino(ag, ino)));
-    if next.is_some() && has_slot(ino) {
+    let exists = |ino| removed_chunk.is_none_or(|chunk| !chunk.contains(shared.geometry.ino(ag, ino)));
+    if next.is_some() && exists(ino) {
         set_link(shared, tx, (ag, ino), None)?;
     }
     match prev {
-        Some(prev) if has_slot(prev) => set_link(shared, tx, (ag, prev), next)?,
+        Some(prev) if exists(prev) => set_link(shared, tx, (ag, prev), next)?,
         Some(_) => {}
         None => {
             let head = bucket(tx, agi, bucket_of(ino));
@@ -224,8 +225,8 @@ fn set_bucket(tx: &mut Transaction, agi: BufferId, bucket: usize, to: Option<AgI
     tx.bytes_mut(agi, start..start + 4).copy_from_slice(&to_raw(to).to_be_bytes());
 }
 
-/// Changes the link in an inode's slot. Only this goes into the log of the cluster; all else in the slot belongs to the
-/// inode, and a write home brings it.
+/// Changes `next_unlinked` of an inode in its cluster buffer. Only this field is logged with the buffer; metadata
+/// writeback of the inode writes the other fields.
 fn set_link(
     shared: &Shared,
     tx: &mut Transaction,
@@ -247,33 +248,33 @@ fn set_link(
     if found != ino.get() {
         return Err(damaged(Damage::new("inode", "ino", ino, found)));
     }
-    // The slot was not verified as a whole: nor does this vouch for the rest of it.
+    // The inode was not verified: update the checksum for this field alone.
     shared.unlinked.links.store(slot, to_raw(to));
     edit.log(start + LINK_OFFSET..start + LINK_OFFSET + 4);
     Ok(())
 }
 
-/// What [`load`] found.
+/// Result of [`load`].
 #[derive(Clone, Debug, Default)]
 pub struct Loaded {
-    /// Inodes that were unlinked and are freed in the background from now on.
+    /// Number of unlinked inodes, which are now freed in the background.
     pub inodes: u64,
-    /// Lists that make no sense from some point on. Their buckets were cleared: what hung on them is lost until a
-    /// repair.
+    /// Damaged lists. Their buckets were cleared: their inodes are lost until a repair.
     pub damaged: Vec<(AgNumber, Damage)>,
 }
 
-/// Reads the lists of all AGs, once, before anything else is changed, and hands every inode on them to inactivation.
+/// Reads the lists of all AGs, and queues all their inodes for inactivation. To be called once, before the first change
+/// of the volume.
 ///
 /// # Errors
-/// [`Error::Device`], and damage of an AGI. A damaged list is no error.
-pub fn load(table: &InodeCache) -> Result<Loaded, Error> {
-    let shared = table.shared();
+/// [`Error::Device`], and damage of an AGI. A damaged list is not an error.
+pub fn load(cache: &InodeCache) -> Result<Loaded, Error> {
+    let shared = cache.shared();
     let mut loaded = Loaded::default();
     for ag in shared.geometry.ags() {
-        for bucket in occupied(shared, ag)? {
+        for bucket in nonempty_buckets(shared, ag)? {
             inactive::throttle(shared);
-            match load_bucket(table, ag, bucket) {
+            match load_bucket(cache, ag, bucket) {
                 Ok(inodes) => loaded.inodes += inodes,
                 Err(Error::Damaged { damage, .. }) => {
                     clear_bucket(shared, ag, bucket)?;
@@ -286,22 +287,22 @@ pub fn load(table: &InodeCache) -> Result<Loaded, Error> {
     Ok(loaded)
 }
 
-/// The buckets of an AG that are not empty.
-fn occupied(shared: &Shared, ag: AgNumber) -> Result<Vec<usize>, Error> {
+/// Numbers of the buckets of an AG that are not empty.
+fn nonempty_buckets(shared: &Shared, ag: AgNumber) -> Result<Vec<usize>, Error> {
     let mut tx = shared.reader();
     let agi = read_agi(shared, &mut tx, ag)?;
     Ok((0..UNLINKED_BUCKETS).filter(|n| bucket(&tx, agi, *n).is_some()).collect())
 }
 
-fn load_bucket(table: &InodeCache, ag: AgNumber, number: usize) -> Result<u64, Error> {
-    let shared = table.shared();
+fn load_bucket(cache: &InodeCache, ag: AgNumber, number: usize) -> Result<u64, Error> {
+    let shared = cache.shared();
     let mut tx = shared.reader();
     let agi = read_agi(shared, &mut tx, ag)?;
     let mut at = bucket(&tx, agi, number);
     drop(tx);
     let mut found: Vec<(AgIno, Links)> = Vec::new();
     let mut seen = Lists::default();
-    let mut users = Vec::new();
+    let mut references = Vec::new();
     while let Some(within) = at {
         let ino = shared.geometry.ino(ag, within);
         let links = Links { prev: found.last().map(|(prev, _)| *prev), next: None };
@@ -311,23 +312,23 @@ fn load_bucket(table: &InodeCache, ag: AgNumber, number: usize) -> Result<u64, E
         if bucket_of(within) != number {
             return Err(damage(&format!("an inode of bucket {number}")));
         }
-        // A list that comes back to itself ends here.
+        // The list has a cycle.
         if seen.insert(within.get(), links).is_some() {
             return Err(damage("an inode that is in the list once"));
         }
-        let inode = table.get(ino).map_err(|error| match error {
+        let inode = cache.get(ino).map_err(|error| match error {
             Error::Refused { .. } => damage("an inode that is in use"),
             other => other,
         })?;
         at = from_raw(inode.read().core().next_unlinked.get());
         found.push((within, Links { next: at, ..links }));
-        users.push(inode);
+        references.push(inode);
     }
     let count = found.len() as u64;
     shared.unlinked.with(ag, |lists| lists.extend(found.into_iter().map(|(ino, links)| (ino.get(), links))));
-    // Each is handed to inactivation as its only user goes.
-    for user in users {
-        user.set_unlinked(true);
+    // Each inode goes to inactivation when its only reference is dropped here.
+    for reference in references {
+        reference.set_unlinked(true);
     }
     Ok(count)
 }

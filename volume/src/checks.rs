@@ -2,8 +2,8 @@
 //!
 //! An immutable file cannot be changed: neither its metadata nor, in a directory, its entries. An append-only file or
 //! directory can only grow. Both flags are checked when a file is opened for writing; an open file remains writable. A
-//! directory with the flag `PROJINHERIT` accepts only files of its own project. All as in Linux. The flags themselves and
-//! the project can always be changed.
+//! directory with the flag `PROJINHERIT` accepts only files of its own project. All as in Linux. The flags themselves
+//! and the project can always be changed.
 
 use base::errno;
 use format::inode::{FileType, flags};

@@ -1,12 +1,12 @@
 //! The label and the UUID of a volume.
 //!
-//! Every metadata block contains the UUID of `mkfs`. If the user changes the UUID, the superblock stores both, and has the
-//! feature `meta_uuid`, as with `xfs_admin`.
+//! Every metadata block contains the UUID of `mkfs`. If the user changes the UUID, the superblock stores both, and has
+//! the feature `meta_uuid`, as with `xfs_admin`.
 //!
 //! | change | steps |
 //! |---|---|
 //! | label | a transaction, then the copies of the superblock |
-//! | UUID | clear the UUID in the last record of the clean log; write the superblock, its copies, and the UUID in the record |
+//! | UUID | clear the UUID of the last log record; write the superblock, its copies, and the new UUID in the record |
 //!
 //! # Invariants
 //! After a power cut between any two writes the volume can be mounted, with the old or the new UUID or label.

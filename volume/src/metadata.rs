@@ -156,9 +156,9 @@ impl Volume {
         Ok(metadata)
     }
 
-    /// Changes metadata of a file. A change of owner or group clears the set-user-ID bit, and the set-group-ID bit if the
-    /// group may execute the file, unless the same call sets them. If the file has an access control list, a change of
-    /// the permission bits also changes the list: its mask becomes the group bits.
+    /// Changes metadata of a file. A change of owner or group clears the set-user-ID bit, and the set-group-ID bit if
+    /// the group may execute the file, unless the same call sets them. If the file has an access control list, a change
+    /// of the permission bits also changes the list: its mask becomes the group bits.
     ///
     /// # Errors
     /// `ENOENT`; `EPERM` for an immutable or append-only file; errors of the journal.
@@ -176,8 +176,8 @@ impl Volume {
     }
 
     /// Updates the access time after a read, by the rule of `relatime`: sets it to the current time if it is not later
-    /// than the last change, or if it is a day old. Changes no other time. Immutable and append-only files and files with
-    /// the flag `noatime` keep their times.
+    /// than the last change, or if it is a day old. Changes no other time. Immutable and append-only files and files
+    /// with the flag `noatime` keep their times.
     ///
     /// # Errors
     /// `ENOENT`; errors of the journal.

@@ -96,8 +96,8 @@ impl<'v> Operation<'v> {
         Err(bad_entry(dir, name, "an inode that an entry may refer to", ino.to_string()))
     }
 
-    /// Returns a reference to the inode of an entry of a locked directory. The inode cannot be freed while the directory
-    /// is locked, so a free one is damage.
+    /// Returns a reference to the inode of an entry of a locked directory. The inode cannot be freed while the
+    /// directory is locked, so a free one is damage.
     pub fn entry_inode(&self, dir: &LockedInode, name: &[u8], ino: Ino) -> Result<InodeRef> {
         self.volume.inode(ino).map_err(|error| match error.errno() {
             errno::ENOENT => bad_entry(dir, name, "an inode in use", format!("{ino}, which is free")),
@@ -168,8 +168,8 @@ impl Volume {
     }
 
     /// Runs `work`. If it fails with `ENOSPC`, waits for everything that is about to free blocks, and tries once more.
-    /// Dirty data reserves blocks for extent maps that are mostly not needed. Removed files are freed in the background,
-    /// and their blocks can be reused when that is stable.
+    /// Dirty data reserves blocks for extent maps that are mostly not needed. Removed files are freed in the
+    /// background, and their blocks can be reused when that is stable.
     pub(crate) fn retry_on_enospc<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
             Err(error) if error.errno() == errno::ENOSPC => {

@@ -25,7 +25,8 @@ pub struct Options {
     pub cil_shards: Option<usize>,
     /// Number of in-core log buffers: 2 to 8.
     pub log_buffers: usize,
-    /// Size of an in-core log buffer in bytes: a power of two from 32 KiB to 256 KiB; by default chosen by the log's size.
+    /// Size of an in-core log buffer in bytes: a power of two from 32 KiB to 256 KiB; by default chosen by the log's
+    /// size.
     pub log_buffer_bytes: Option<u32>,
     /// Writes nothing to the log: changes are stable only after metadata writeback, and without
     /// [`unmount`](crate::Volume::unmount) the volume is damaged. For a new image that is not visible before it is
@@ -40,8 +41,8 @@ pub struct Options {
     /// Keep inode chunks of which all inodes are free, instead of freeing their blocks.
     pub keep_inode_chunks: bool,
     /// Start background threads at once, which write back old dirty data, free removed files and keep the log short.
-    /// Otherwise the calling threads do that work when it becomes necessary, and threads are started when there is much of
-    /// it: for programs that open a volume, change little and unmount it.
+    /// Otherwise the calling threads do that work when it becomes necessary, and threads are started when there is much
+    /// of it: for programs that open a volume, change little and unmount it.
     pub background: bool,
 }
 

@@ -25,7 +25,8 @@ impl Volume {
         Ok(self.resolve_handle(path, follow)?.ino())
     }
 
-    /// Resolves a path to a reference. Each directory of the path is referenced until the next name was looked up in it.
+    /// Resolves a path to a reference. Each directory of the path is referenced until the next name was looked up in
+    /// it.
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve).

@@ -1,7 +1,7 @@
 //! Log space and blocks that operations reserve.
 //!
-//! Each reservation is an upper bound, computed from the bounds of the layers below. What is not used is returned at the
-//! commit; an operation that needs more than it reserved shuts the volume down.
+//! Each reservation is an upper bound, computed from the bounds of the layers below. What is not used is returned at
+//! the commit; an operation that needs more than it reserved shuts the volume down.
 
 use ag::{AgLogCosts, Groups};
 use format::Geometry;
@@ -117,8 +117,8 @@ impl Reservations {
             create_with_attributes: chain(alloc_inode + create_extra + unlinked + 2 * attribute, 2),
             link: chain(name + 2 * inode + unlinked + parent, 2),
             remove: chain(name + 2 * inode + unlinked + parent, 2),
-            // Both inodes lose a name and may get another one; the whiteout gets one. The target enters an unlinked list,
-            // the whiteout leaves one.
+            // Both inodes lose a name and may get another one; the whiteout gets one. The target enters an unlinked
+            // list, the whiteout leaves one.
             rename: chain(2 * name + 5 * inode + 2 * unlinked + 4 * parent, 2),
             attribute: attribute_alone,
             value_extents_max: value_extents_max.clamp(USUAL_EXTENTS, MAX_VALUE_BLOCKS),

@@ -7,15 +7,15 @@
 //! |---|---|---|
 //! | 1 | extend the device if it is a file | the old volume |
 //! | 2 | write headers and btree roots of new AGs after the old end | the old volume |
-//! | 3 | one transaction: length and free space of the last AG, superblock | the old volume, or the new one after log recovery |
+//! | 3 | one transaction: length and free space of the last AG, superblock | the old or (after log recovery) the new volume |
 //! | 4 | write the copies of the superblock | the new volume; the next open completes the copies |
 //! | 5 | write the superblock, before new space is allocated | the new volume |
 //! | 6 | make the new AGs and blocks available | the new volume |
 //!
 //! # Shrinking
-//! An open volume can shrink by the free end of its last AG, with a similar transaction. Whole AGs are removed only from a
-//! volume that is not in use, and without the log, because log recovery in Linux refuses a smaller number of AGs. Only
-//! empty AGs are removed, so writing the superblock is enough.
+//! An open volume can shrink by the free end of its last AG, with a similar transaction. Whole AGs are removed only
+//! from a volume that is not in use, and without the log, because log recovery in Linux refuses a smaller number of
+//! AGs. Only empty AGs are removed, so writing the superblock is enough.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ impl Volume {
     /// `blocks` if the last AG would be too small. The volume stays usable.
     ///
     /// # Errors
-    /// `EINVAL` for a smaller size; `EFBIG` for more than the format allows, or more than 64 times the size with which the
-    /// volume was opened. Errors of the device: if the change is already committed, the volume is shut down.
+    /// `EINVAL` for a smaller size; `EFBIG` for more than the format allows, or more than 64 times the size with which
+    /// the volume was opened. Errors of the device: if the change is already committed, the volume is shut down.
     pub fn grow(&self, blocks: u64) -> Result<u64> {
         let _guard = self.resize_lock.lock();
         let current = self.geometry.blocks();
@@ -203,12 +203,12 @@ pub struct ShrinkReport {
     pub limit: ShrinkLimit,
 }
 
-/// Shrinks a volume that is not in use to `blocks` blocks, by default to the minimum, and unmounts it cleanly. Removes empty
-/// AGs at the end, and the free end of the last one that remains. The device keeps its length.
+/// Shrinks a volume that is not in use to `blocks` blocks, by default to the minimum, and unmounts it cleanly. Removes
+/// empty AGs at the end, and the free end of the last one that remains. The device keeps its length.
 ///
 /// # Errors
-/// As [`Volume::open`] and [`Volume::unmount`]. `ENOSPC` if blocks to be removed are in use, `EINVAL` for a larger size:
-/// the log is clean then, and nothing else is changed.
+/// As [`Volume::open`] and [`Volume::unmount`]. `ENOSPC` if blocks to be removed are in use, `EINVAL` for a larger
+/// size: the log is clean then, and nothing else is changed.
 pub fn shrink(device: &Arc<dyn Device>, options: &Options, blocks: Option<u64>) -> Result<ShrinkReport> {
     let volume = Volume::open(Arc::clone(device), options.clone())?;
     let before = volume.geometry.blocks();

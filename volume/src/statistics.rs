@@ -20,7 +20,8 @@ pub struct Statistics {
     pub blocks_available: u64,
     /// Allocated and free inodes.
     pub inodes: InodeCounts,
-    /// Number of removed files that could not be freed: they stay on their unlinked lists, and their blocks stay in use.
+    /// Number of removed files that could not be freed: they stay on their unlinked lists, and their blocks stay in
+    /// use.
     pub unfreed: usize,
     /// Reason of a shutdown; `None` if the volume is not shut down.
     pub shut_down: Option<Arc<str>>,

@@ -22,8 +22,8 @@ pub struct TrimReport {
 }
 
 impl Volume {
-    /// Discards free extents of at least `min_bytes`; an image file gets holes there. The volume stays usable. Extents that
-    /// are freed meanwhile may be left out.
+    /// Discards free extents of at least `min_bytes`; an image file gets holes there. The volume stays usable. Extents
+    /// that are freed meanwhile may be left out.
     ///
     /// # Errors
     /// Damage, and errors of the device. A device without discard is not an error.

@@ -54,8 +54,8 @@ fn inline_attributes(bytes: &[u8], geometry: &Geometry) -> Option<Vec<(Vec<u8>, 
 }
 
 impl Volume {
-    /// Returns what the inode of a file contains, without adding it to the inode cache. This takes a fraction of the time
-    /// of [`metadata`](Self::metadata) and [`list_attributes`](Self::list_attributes).
+    /// Returns what the inode of a file contains, without adding it to the inode cache. This takes a fraction of the
+    /// time of [`metadata`](Self::metadata) and [`list_attributes`](Self::list_attributes).
     ///
     /// # Errors
     /// `ENOENT` if the inode is free; damage.

@@ -28,8 +28,8 @@ use crate::{Error, Result};
 
 /// An open volume, shared by reference between any number of threads.
 ///
-/// [`unmount`](Self::unmount) closes it cleanly. Dropping it instead is like a power cut: what was synced is in the log,
-/// and the next open recovers it.
+/// [`unmount`](Self::unmount) closes it cleanly. Dropping it instead is like a power cut: what was synced is in the
+/// log, and the next open recovers it.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -87,8 +87,8 @@ impl Volume {
     /// Makes all earlier changes stable: they survive a power cut.
     ///
     /// # Errors
-    /// The first error of data writeback. The data stays in memory and is written again later; everything else is stable.
-    /// `EIO` if the log cannot be written; the volume is then shut down.
+    /// The first error of data writeback. The data stays in memory and is written again later; everything else is
+    /// stable. `EIO` if the log cannot be written; the volume is then shut down.
     pub fn sync(&self) -> Result<()> {
         let data = self.cache.sync_all().map_err(Error::from);
         data.and(self.sync_metadata())
@@ -128,13 +128,13 @@ impl Volume {
     /// After an error the other steps are still done, to save as much as possible.
     ///
     /// # Errors
-    /// The first error of any step. Data that could not be written is lost. Removed files that could not be freed stay on
-    /// their unlinked lists until the next open. If the log could not be emptied or the superblock's counters not
+    /// The first error of any step. Data that could not be written is lost. Removed files that could not be freed stay
+    /// on their unlinked lists until the next open. If the log could not be emptied or the superblock's counters not
     /// written, the next open recovers the log.
     pub fn unmount(mut self) -> Result<()> {
         let data = self.cache.sync_all().map_err(Error::from);
-        // Nothing may be logged after the unmount record: no other attempt of writeback, and no removed file may be freed
-        // because its last reference is dropped now.
+        // Nothing may be logged after the unmount record: no other attempt of writeback, and no removed file may be
+        // freed because its last reference is dropped now.
         drop(self.flusher.take());
         let freed = self.workers.end().map_err(Error::from);
         let counted = self.write_counters();
@@ -149,8 +149,8 @@ impl Volume {
         data.and(freed).and(counted).and(ended.map_err(Error::from))
     }
 
-    /// Panics in debug builds if an operation did not return its reservations. To be called when all data is written and
-    /// no other thread uses the volume.
+    /// Panics in debug builds if an operation did not return its reservations. To be called when all data is written
+    /// and no other thread uses the volume.
     fn expect_all_returned(&self) {
         self.cache.give_back_ahead();
         let unreturned = self.reader().map(|mut reader| self.groups.unreturned(&mut reader.tx));
@@ -159,8 +159,8 @@ impl Volume {
         }
     }
 
-    /// Writes the superblock's counters of inodes and free blocks. They are updated only here: while a volume is open, the
-    /// AG headers have the counts.
+    /// Writes the superblock's counters of inodes and free blocks. They are updated only here: while a volume is open,
+    /// the AG headers have the counts.
     fn write_counters(&self) -> Result<()> {
         let mut operation = self.begin(self.reservations.superblock)?;
         let counts = self.sum_ag_headers(&mut operation.tx)?;

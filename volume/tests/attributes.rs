@@ -1,5 +1,4 @@
-//! Extended attributes in memory: every form against a model, with the checker after each step and the reader as second
-//! witness.
+//! Extended attributes in all formats against a model, verified by the checker after each step and by the reader.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -27,7 +26,7 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
     Volume::open(device.clone(), Options::default()).unwrap()
 }
 
-/// What the reader shows of a file on a volume that was unmounted.
+/// The attributes of a file that the reader finds on an unmounted volume.
 fn as_read(device: &Arc<MemoryDevice>, ino: Ino) -> Model {
     let device: Arc<dyn Device> = device.clone();
     let volume = read::Volume::open(device).unwrap();
@@ -93,7 +92,7 @@ fn value(random: &Random) -> Vec<u8> {
     (0..length).map(|n| (seed >> (n % 8 * 8)) as u8 ^ n as u8).collect()
 }
 
-/// One random change of volume and model alike.
+/// One random change of both volume and model.
 fn step(volume: &Volume, ino: Ino, model: &mut Model, random: &Random, empties: bool) {
     let name = name(random);
     let there = model.contains_key(&name);
@@ -202,7 +201,7 @@ fn names_and_values_have_limits_and_kinds_of_files_too() {
     judge(&device);
 }
 
-/// Entries of a list as Linux programs write them: tag, permissions, id.
+/// An access control list in the Linux form, of entries: tag, permissions, id.
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut list = 2u32.to_le_bytes().to_vec();
     for (tag, perm, id) in entries {
@@ -232,7 +231,7 @@ fn access_control_lists_go_with_the_permission_bits() {
     assert_eq!(set(file, DEFAULT, &named), Err(errno::EACCES));
     assert_eq!(set(dir, DEFAULT, &named), Ok(()));
     assert_eq!(volume.get_attribute(dir, DEFAULT).unwrap(), named);
-    // What the bits say is not stored.
+    // An ACL that the permission bits represent is not stored.
     assert_eq!(set(file, ACCESS, &list(&[(1, 7, NOBODY), (4, 1, NOBODY), (0x20, 2, NOBODY)])), Ok(()));
     assert_eq!(volume.metadata(file).unwrap().permissions, 0o712);
     assert!(volume.list_attributes(file).unwrap().is_empty());
@@ -243,8 +242,7 @@ fn access_control_lists_go_with_the_permission_bits() {
     judge(&device);
 }
 
-/// `chmod` changes what the list says, too: its mask, or else the group. Short lists and such as lie in blocks of
-/// their own.
+/// `chmod` also changes the ACL: its mask, or the group entry if it has no mask. Tests inline and remote ACLs.
 #[test]
 fn permission_bits_go_with_access_control_lists() {
     const NOBODY: u32 = u32::MAX;
@@ -267,7 +265,7 @@ fn permission_bits_go_with_access_control_lists() {
         assert_eq!(volume.get_attribute(file, ACCESS).unwrap(), long(7, 2, 1));
         let known = volume.metadata(file).unwrap();
         assert_eq!((known.permissions, known.uid), (0o4721, 7));
-        // Other changes leave it alone.
+        // Other changes do not affect the ACL.
         volume.set_metadata(file, &SetMetadata { gid: Some(8), ..SetMetadata::default() }).unwrap();
         assert_eq!(volume.get_attribute(file, ACCESS).unwrap(), long(7, 2, 1));
     }
@@ -290,7 +288,7 @@ fn new_files_take_over_the_default_list_of_their_directory() {
         volume.set_attribute(dir, default, &lists(7), SetAttribute::Any).unwrap();
         let new = NewFile { permissions: 0o664, ..NewFile::regular() };
         let file = volume.create(dir, b"file", &new).unwrap();
-        // What the file does not ask for is masked; what it does, and the list does not give, is gone.
+        // The ACL is restricted to the requested permissions, and the permission bits to the ACL.
         let masked =
             list(&[(1, 6, NOBODY), (2, 6, 1000), (4, 5, NOBODY), (0x10, 6, NOBODY), (0x20, 0, NOBODY)]);
         assert_eq!(volume.get_attribute(file, access).unwrap(), masked);
@@ -304,7 +302,7 @@ fn new_files_take_over_the_default_list_of_their_directory() {
         assert_eq!(volume.list_attributes(link).unwrap(), [b""; 0]);
         let held = volume.create_tmpfile(dir, &new).unwrap();
         assert_eq!(volume.get_attribute(held.ino(), access).unwrap(), masked);
-        // Three entries are no more than a mode.
+        // An ACL of three entries is equivalent to permission bits.
         volume
             .set_attribute(
                 below,
@@ -378,7 +376,7 @@ fn a_full_inode_makes_room_for_attributes() {
     judge(&device);
 }
 
-/// With every block taken, values of all lengths are refused until there is room, and nothing is lost.
+/// On a full volume, values of all lengths are refused until blocks are freed, and nothing is lost.
 #[test]
 fn a_full_volume_refuses_and_keeps_what_it_has() {
     let device = make(&mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
@@ -420,7 +418,7 @@ fn a_full_volume_refuses_and_keeps_what_it_has() {
     judge(&device);
 }
 
-/// There were 200 free blocks, no two together, and a value that takes 50 was refused.
+/// With 200 free blocks, of which no two were contiguous, a value of 50 blocks was refused.
 #[test]
 fn a_value_lies_in_as_many_pieces_as_there_must_be() {
     for block_size in [1024, 4096] {
@@ -441,7 +439,7 @@ fn a_value_lies_in_as_many_pieces_as_there_must_be() {
             }
         }
         filler.sync_all().unwrap();
-        // Among what the file has, so that no hole touches another, or what else is free.
+        // Between blocks of the file, so that no two free blocks are contiguous.
         for n in 0..200 {
             filler.punch_hole((100 + 2 * n) * block, block).unwrap();
         }
@@ -461,8 +459,8 @@ fn a_value_lies_in_as_many_pieces_as_there_must_be() {
     }
 }
 
-/// Without wide counters of extents, an attribute fork has at most 32767 of them. That was noticed when the blocks of a
-/// value were being mapped: the volume was shut down.
+/// Without `nrext64`, an attribute fork has at most 32767 extents. The limit was checked only when the blocks of a
+/// value were mapped, and the volume was shut down.
 #[test]
 fn attributes_are_refused_when_their_extents_cannot_be_counted() {
     let log = mkfs::LogOptions { size: Some(24 << 20), ..mkfs::LogOptions::default() };
@@ -486,7 +484,7 @@ fn attributes_are_refused_when_their_extents_cannot_be_counted() {
             Err(_) => size /= 2,
         }
     }
-    // No two free blocks touch, so that each block is an extent.
+    // No two free blocks are contiguous, so each block becomes an extent.
     for n in 0..52_000 {
         filler.punch_hole((100 + 2 * n) << 10, 1 << 10).unwrap();
     }
@@ -502,7 +500,7 @@ fn attributes_are_refused_when_their_extents_cannot_be_counted() {
     assert!(count > 1600, "{count} values fit");
     let mut names = volume.list_attributes(ino).unwrap();
     assert_eq!(names.len() as u32, count);
-    // What is short needs an extent now and then; what goes makes room.
+    // Inline values need an extent only now and then; a removed attribute frees extents.
     for n in (0..count).step_by(40) {
         volume.remove_attribute(ino, &name(n)).unwrap();
     }
@@ -514,7 +512,7 @@ fn attributes_are_refused_when_their_extents_cannot_be_counted() {
     judge(&device);
 }
 
-/// The blocks of attributes on a device.
+/// Offsets of the attribute blocks on a device.
 fn attribute_blocks(device: &MemoryDevice, block_size: usize) -> Vec<u64> {
     let is_one = |at: &u64| {
         let mut bytes = vec![0; block_size];
@@ -527,7 +525,7 @@ fn attribute_blocks(device: &MemoryDevice, block_size: usize) -> Vec<u64> {
     (0..device.size()).step_by(block_size).filter(is_one).collect()
 }
 
-/// Damage that no checksum tells of: refused, or not even noticed, but never a panic, and it ends.
+/// Damage with valid checksums may be reported or not noticed, but must not cause a panic or an endless loop.
 #[test]
 fn damaged_trees_are_survived() {
     let device = make(&mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
@@ -545,7 +543,7 @@ fn damaged_trees_are_survived() {
     for _ in 0..150 {
         let damaged = Arc::new(block::OverlayDevice::new(device.clone()));
         for _ in 0..1 + below(&random, 4) {
-            // The root and its children as often as all leaves together.
+            // Damages the root and its children as often as all leaves together.
             let most = if below(&random, 2) == 0 { 3 } else { blocks.len() as u64 };
             let at = blocks[below(&random, most) as usize];
             let mut bytes = vec![0; 1024];

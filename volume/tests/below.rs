@@ -1,4 +1,4 @@
-//! A directory that lies below itself: a walk that trusted its volume would never end there.
+//! A directory below itself: a walk without a check would not end.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -10,11 +10,11 @@ use xebec_volume::{NewFile, Options, Volume};
 
 const SIZE: usize = 64 << 20;
 const INODE_SIZE: usize = 512;
-/// Where an inode has its checksum and its number.
+/// Offsets of the checksum and the inode number in an inode.
 const CHECKSUM: usize = 100;
 const NUMBER: usize = 152;
-/// Where a directory that keeps its names inside has the number of the first, which is a letter: behind the core, the
-/// counts and its parent, the name's length and place, the letter and the kind.
+/// Offset of the inode number of the first entry of a shortform directory, whose name has one byte: after the core, the
+/// shortform header, the name length, the offset, the name and the file type.
 const FIRST: usize = 176 + 6 + 3 + 1 + 1;
 
 /// `a/b/c`, where `c` is `a`.

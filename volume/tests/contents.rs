@@ -1,6 +1,6 @@
-//! Contents of files against their model, in the manner of `fsx`: every call mixed, every read compared, the checker
-//! and the reader as second witnesses. For longer: `XEBEC_FSX_SECONDS=3600 cargo test --release -p xebec-volume --test
-//! contents`; another seed: `XEBEC_FSX_SEED=7`.
+//! File contents against a model, like `fsx`: random calls, comparison of every read, and verification by the checker
+//! and the reader. For longer runs: `XEBEC_FSX_SECONDS=3600 cargo test --release -p xebec-volume --test contents`;
+//! another seed: `XEBEC_FSX_SEED=7`.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -18,7 +18,7 @@ use xebec_volume::{File, OpenOptions, Options, Settings, Volume};
 
 use common::judge;
 
-/// One walk: files of a thread, on a volume of its own shape, unmounted and opened again in between.
+/// One run of random calls on a volume of its own shape, which is unmounted and opened again in between.
 struct Walk {
     seed: u64,
     block: u32,
@@ -26,9 +26,9 @@ struct Walk {
     usual: u64,
     reflink: bool,
     rmapbt: bool,
-    /// A hint for the size of extents.
+    /// Extent size hint in bytes.
     hint: u32,
-    /// Bytes that may be in memory.
+    /// Limit of the file cache in bytes.
     memory: Option<u64>,
 }
 
@@ -65,12 +65,12 @@ impl Walk {
         CallGenerator::new(self.seed * 100 + part, self.usual, self.reflink, Some(512))
     }
 
-    /// Threads with files of their own.
+    /// Runs threads, each with its own files.
     fn run(&self, threads: u64, count: usize) -> Result<(), String> {
         let device = self.make();
         let volume = Volume::open(device.clone(), self.options()).unwrap();
         if self.hint != 0 {
-            // The files take it over.
+            // The files inherit it.
             let xflags = flags::EXTSZINHERIT.into();
             let settings = Settings { xflags, extsize: self.hint, ..Settings::default() };
             volume.set_settings(volume.root(), &settings).unwrap();
@@ -114,7 +114,7 @@ fn random_calls_answer_as_the_model_does() {
     }
 }
 
-/// Few walks, unless `XEBEC_FSX_THREADS` says how many.
+/// A few runs, or `XEBEC_FSX_THREADS`.
 #[test]
 fn threads_with_files_of_their_own() {
     let walks = std::env::var("XEBEC_FSX_THREADS").map_or(3, |walks| walks.parse().unwrap());
@@ -130,7 +130,7 @@ fn open<'v>(volume: &'v Volume, name: &str, direct: bool) -> File<'v> {
     options.read(true).write(true).create(true).direct(direct).open(volume, name.as_bytes()).unwrap()
 }
 
-/// What a file maps, in KiB: whether it was written, where it begins, and its length.
+/// The mapped ranges of a file: whether written, offset and length in KiB.
 fn map_of(file: &File<'_>) -> Vec<(bool, u64, u64)> {
     let mut map: Vec<(bool, u64, u64)> = Vec::new();
     file.ranges(&mut |range| {
@@ -146,7 +146,7 @@ fn map_of(file: &File<'_>) -> Vec<(bool, u64, u64)> {
     map
 }
 
-/// A hint for the size of extents was kept to where blocks were reserved, and where a write allocated it was not.
+/// The extent size hint was applied by `fallocate`, but not by writes.
 #[test]
 fn writes_allocate_in_units_of_the_hint() {
     let device = Walk { bytes: 32 << 20, ..Walk::of(0) }.make();
@@ -157,9 +157,9 @@ fn writes_allocate_in_units_of_the_hint() {
     file.write_at(&[1; 1000], 100 * KIB).unwrap();
     file.sync_all().unwrap();
     assert_eq!(map_of(&file), [(false, 64, 36), (true, 100, 4), (false, 104, 24)]);
-    // What the end does not reach is given back, and comes again where the file goes on.
+    // Blocks behind the end of the file are freed, and allocated again when the file grows.
     drop(file);
-    // Freed blocks are not used again before that is stable.
+    // Freed blocks are not reused before that is stable.
     volume.sync().unwrap();
     let file = open(&volume, "file", true);
     assert_eq!(map_of(&file), [(false, 64, 36), (true, 100, 4)]);
@@ -173,7 +173,7 @@ fn writes_allocate_in_units_of_the_hint() {
     .unwrap();
     assert!(ranges.windows(2).all(|pair| pair[0] == pair[1]), "one run: {ranges:?}");
     assert_eq!((ranges[0] + (64 << 10)) % (64 << 10), 0);
-    // Without a hint a write takes what it needs.
+    // Without a hint a write allocates only what it needs.
     let other = open(&volume, "other", false);
     other.write_at(&[1; 1000], 100 * KIB).unwrap();
     other.sync_all().unwrap();
@@ -183,8 +183,8 @@ fn writes_allocate_in_units_of_the_hint() {
     judge(&device);
 }
 
-/// A file took all free blocks, no two of which were together: when it was written, there were none for the tree of its
-/// map, and the volume was shut down.
+/// A file used all free blocks, of which no two were contiguous. At writeback no blocks were left for its extent btree,
+/// and the volume was shut down.
 #[test]
 fn free_space_in_single_blocks_is_filled_to_its_end() {
     let device = Walk { bytes: 32 << 20, block: 1024, ..Walk::of(0) }.make();
@@ -226,8 +226,7 @@ fn free_space_in_single_blocks_is_filled_to_its_end() {
     volume.unmount().unwrap();
 }
 
-/// Makes a file of 200 KiB of which the block at 96 KiB alone is on the disk: behind the size that the inode tells
-/// there.
+/// Creates a file of 200 KiB of which only the block at 96 KiB is on the disk, behind the size in the on-disk inode.
 fn write_ahead_of_the_size(volume: &Volume) {
     open(volume, "file", false).append(&vec![7; 200 << 10]).unwrap();
     open(volume, "file", true).read_at(&mut [0; 4096], 96 * KIB).unwrap();
@@ -243,7 +242,7 @@ fn quiet_volume(device: &Arc<MemoryDevice>) -> Volume {
     Volume::open(device.clone(), Options::default()).unwrap()
 }
 
-/// The size on disk was smaller than the new one, so a truncation took no blocks away; one of them was there again when
+/// The size on disk was smaller than the new one, so a truncation freed no blocks; one of them was visible again when
 /// the file grew.
 #[test]
 fn what_lies_ahead_of_the_size_on_disk_is_truncated() {
@@ -259,7 +258,7 @@ fn what_lies_ahead_of_the_size_on_disk_is_truncated() {
     judge(&device);
 }
 
-/// The power was cut while a block lay ahead of the size on disk: it was there again when the file grew.
+/// The power was cut while a block was behind the size on disk: it was visible again when the file grew.
 #[test]
 fn what_a_power_cut_left_behind_the_end_does_not_come_back() {
     let grow: [fn(&Volume); 3] = [

@@ -1,5 +1,5 @@
-//! Contents of files on a device that fails now and then: every answer is right or an error, the volume stays sound or
-//! is shut down, and what was answered is there when the device is well again. Another seed: `XEBEC_FAULTS_SEED=7`.
+//! File contents on a device that fails now and then: every result is right or an error, the volume stays consistent or
+//! is shut down, and acknowledged data is there when the device works again. Another seed: `XEBEC_FAULTS_SEED=7`.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -18,12 +18,12 @@ const CALLS: usize = 300;
 const BLOCK: u32 = 4096;
 const MEMORY: [Option<u64>; 4] = [None, Some(64 << 10), Some(256 << 10), Some(1 << 20)];
 
-/// How a walk ended.
+/// How the runs ended.
 #[derive(Debug, Default)]
 struct Ends {
     whole: u32,
     shut_down: u32,
-    /// A shift of a file's end gave up half way: the model cannot follow.
+    /// A collapse or insert stopped half way: the model cannot follow.
     half_way: u32,
 }
 
@@ -32,7 +32,7 @@ fn options(seed: u64) -> Options {
     Options { contents, seed: Some(seed), ..Options::default() }
 }
 
-/// One walk under faults of one kind.
+/// One run with faults of one operation.
 fn walk(seed: u64, on: Operation, ends: &mut Ends) -> Result<(), String> {
     let memory = Arc::new(MemoryDevice::new(64 << 20));
     mkfs::format(&*memory, &mkfs::Options { block_size: BLOCK, ..mkfs::Options::default() }).unwrap();
@@ -51,7 +51,7 @@ fn walk(seed: u64, on: Operation, ends: &mut Ends) -> Result<(), String> {
     let is_down = volume.create(volume.root(), b"is it up?", &NewFile::regular()).is_err();
     match failed {
         None if !is_down => {
-            // What could not be written is still there to be written; each failure is told once.
+            // Data that could not be written stays dirty; each error is reported once.
             let _ = volume.sync();
             volume.sync().map_err(|error| format!("the device is well again: {error}"))?;
             session.compare_all()?;
@@ -69,7 +69,7 @@ fn walk(seed: u64, on: Operation, ends: &mut Ends) -> Result<(), String> {
         _ => {
             drop(session);
             drop(volume);
-            // Recovers.
+            // Log recovery.
             Volume::open(memory.clone(), options(seed)).unwrap().unmount().unwrap();
             judge(&memory);
             *(if is_down { &mut ends.shut_down } else { &mut ends.half_way }) += 1;

@@ -1,4 +1,4 @@
-//! New files with everything that they begin with: attributes, lists of their directory, permission bits.
+//! New files with their initial attributes: requested ones, inherited access control lists, permission bits.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -35,7 +35,7 @@ fn expect(volume: &Volume, ino: Ino, attributes: Attributes<'_>) {
     }
 }
 
-/// An access control list in the form of Linux: users with all permissions beside a mask.
+/// An access control list in the Linux form: `users` named users with all permissions, and a mask.
 fn list(users: u32, mask: u16) -> Vec<u8> {
     let named = (0..users).map(|n| (2u16, 7u16, 1000 + n));
     let all = [(1, 7, u32::MAX)].into_iter().chain(named);
@@ -142,7 +142,7 @@ fn what_cannot_be_set_is_refused_and_nothing_is_made() {
     volume.unmount().unwrap();
 }
 
-/// Whether the lists lie beside their names, or in blocks of their own.
+/// With inline and with remote access control lists.
 #[test]
 fn lists_that_are_handed_down_and_attributes_that_are_asked_for_come_together() {
     let device = make(&mkfs::Options::default());
@@ -152,7 +152,7 @@ fn lists_that_are_handed_down_and_attributes_that_are_asked_for_come_together() 
         let name = format!("{users}").into_bytes();
         let dir = volume.create(volume.root(), &name, &NewFile::directory()).unwrap();
         volume.set_attribute(dir, default, &list(users, 7), SetAttribute::Any).unwrap();
-        // The mask of the maker counts only where there is no list.
+        // The umask is ignored if there is a default ACL.
         let new = NewFile { permissions: 0o666, umask: 0o077, ..NewFile::regular() };
         let file = volume.create(dir, b"file", &new).unwrap();
         let mut masked = list(users, 6);
@@ -166,7 +166,7 @@ fn lists_that_are_handed_down_and_attributes_that_are_asked_for_come_together() 
         assert_eq!(volume.metadata(both).unwrap().permissions, 0o711);
         let held = volume.create_tmpfile(dir, &new).unwrap();
         expect(&volume, held.ino(), &[(access, &masked)]);
-        // A list of three entries is no more than the bits.
+        // An ACL of three entries is equivalent to permission bits.
         let mut plain = list(0, 7);
         plain.drain(20..28);
         let attributes: Attributes<'_> = &[(access, &plain)];

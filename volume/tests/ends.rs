@@ -1,4 +1,4 @@
-//! The end of a volume: unmounting saves everything that can be saved, whatever else fails, and reports the failure.
+//! Unmount: it saves as much as possible after an error, and reports the error.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -23,7 +23,7 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
     Volume::open(device.clone(), Options::default()).unwrap()
 }
 
-/// Overwrites every block that begins with a magic; how many.
+/// Overwrites every block that begins with a magic number. Returns their number.
 fn damage(device: &MemoryDevice, magic: &[u8; 4]) -> usize {
     let mut bytes = vec![0; SIZE];
     device.read_at(0, &mut bytes).unwrap();
@@ -36,7 +36,7 @@ fn damage(device: &MemoryDevice, magic: &[u8; 4]) -> usize {
     count
 }
 
-/// A volume with a file whose extent tree is damaged.
+/// A volume with a file whose extent btree is damaged.
 fn with_damaged_file() -> Arc<MemoryDevice> {
     let device = make();
     let volume = open(&device);
@@ -58,7 +58,7 @@ fn fill(volume: &Volume, count: usize) {
     }
 }
 
-/// Every one of these files is there, whole.
+/// Checks that all these files exist and are complete.
 fn expect_filled(volume: &Volume, count: usize) {
     for n in 0..count {
         let ino = volume.resolve(format!("later {n}").as_bytes(), true).unwrap();
@@ -68,8 +68,8 @@ fn expect_filled(volume: &Volume, count: usize) {
     }
 }
 
-/// Unmounting returned at the first failing step, and the drop that followed abandoned the committed item list: a
-/// removed file that could not be freed cost all files that were made later.
+/// Unmount returned at the first failing step, and dropping the volume then discarded the CIL: if a removed file could
+/// not be freed, all files created later were lost.
 #[test]
 fn a_file_that_cannot_be_freed_costs_no_other_change() {
     let device = with_damaged_file();
@@ -83,8 +83,8 @@ fn a_file_that_cannot_be_freed_costs_no_other_change() {
     drop(volume);
 }
 
-/// The error stayed with the queue of removed files until somebody waited for it: a writer on a full volume was told of
-/// the damage of a file that it had never heard of, and trimming, shrinking and writing metadata back failed for it.
+/// The error was reported to whichever thread waited for the inactivation queue next: a writer on a full volume got the
+/// damage of an unrelated file, and trim, shrink and metadata writeback failed.
 #[test]
 fn a_file_that_cannot_be_freed_is_reported_by_unmount_alone() {
     let device = with_damaged_file();
@@ -103,7 +103,7 @@ fn a_file_that_cannot_be_freed_is_reported_by_unmount_alone() {
     assert_eq!(volume.unmount().unwrap_err().errno(), errno::EFSCORRUPTED);
 }
 
-/// A file with blocks, and where they lie.
+/// Creates a file with blocks. Returns their range on the device.
 fn placed(volume: &Volume, name: &[u8]) -> Range<u64> {
     let file = OpenOptions::new().write(true).create(true).open(volume, name).unwrap();
     file.write_at(&[1; 4 * BLOCK as usize], 0).unwrap();
@@ -118,8 +118,7 @@ fn placed(volume: &Volume, name: &[u8]) -> Range<u64> {
     place
 }
 
-/// The same for contents: one file on a bad place kept every change of a name from the log, both at the volume's end
-/// and when it was synced.
+/// A write error of one file kept all metadata changes from the log, at unmount and at sync.
 #[test]
 fn contents_that_cannot_be_written_cost_no_other_change() {
     for unmounts in [true, false] {

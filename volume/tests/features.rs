@@ -1,4 +1,4 @@
-//! Features that a volume gets while it has files.
+//! Features that are added to a volume with files.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -12,13 +12,13 @@ use xebec_volume::{NewFile, Options, Volume};
 
 use common::judge;
 
-/// The first change of a file on a volume that lately got wide times gives it such. Where that change was that it
-/// shares blocks, the flag that says so was lost, and the times were read in the narrow form.
+/// After `bigtime` is added to a volume, the first change of a file converts its timestamps. If that change set the
+/// reflink flag, the bigtime flag was lost, and the timestamps were decoded in the old format.
 #[test]
 fn a_file_has_wide_times_from_its_first_change() {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     mkfs::format(&*device, &mkfs::Options { bigtime: false, ..mkfs::Options::default() }).unwrap();
-    // As a wide time, its lower half is no number of nanoseconds of the narrow form.
+    // The lower half of its bigtime form is not a valid number of nanoseconds in the old format.
     let birth = Time { seconds: 1_700_000_000, nanos: 3 };
     let options = || Options { clock: Arc::new(FixedClock(birth)), ..Options::default() };
     let volume = Volume::open(device.clone(), options()).unwrap();

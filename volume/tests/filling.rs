@@ -1,5 +1,4 @@
-//! Contents of new files that are written many at once: what went in comes out, on volumes of every shape, full ones
-//! and failing devices too.
+//! Contents of many new files written at once: on volumes of all shapes, on full volumes and on failing devices.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -33,7 +32,7 @@ fn contents(volume: &Volume, file: Ino) -> Vec<u8> {
     found
 }
 
-/// Lengths around blocks and extents, in files of several directories, and so of several groups.
+/// Lengths around the sizes of blocks and extents, in files of several directories, and so of several AGs.
 #[test]
 fn what_goes_in_comes_out() {
     for (block_size, rmapbt) in [(1024, true), (4096, true), (4096, false), (65536, false)] {
@@ -85,7 +84,7 @@ fn a_large_file_comes_piece_by_piece_and_with_holes() {
     assert!(contents(&volume, file) == wanted);
     let known = volume.metadata(file).unwrap();
     assert_eq!(known.blocks, (2 << 20) / 4096 + 2);
-    // Pieces that follow each other are one extent.
+    // Consecutive pieces form one extent.
     let opened = OpenOptions::new().read(true).open_ino(&volume, file).unwrap();
     let mut ranges = 0;
     opened
@@ -103,7 +102,7 @@ fn a_large_file_comes_piece_by_piece_and_with_holes() {
     judge(&device);
 }
 
-/// A file that is taken away before its contents are written, and room for fewer than are wanted.
+/// A file is removed before its contents are written, and there is not enough space for all.
 #[test]
 fn a_full_volume_and_a_removed_file_leave_it_whole() {
     let device = make(32 << 20, &mkfs::Options::default());
@@ -136,8 +135,8 @@ fn a_full_volume_and_a_removed_file_leave_it_whole() {
     judge(&device);
 }
 
-/// A part was refused where the map of its worst extents did not fit, each of its blocks one: the last mebibytes of a
-/// volume stayed free, and a volume that was sized for a file could not take it.
+/// Contents were refused if the extent map did not fit in the worst case, with each block an extent: the last mebibytes
+/// of a volume stayed free, and a volume sized for a file could not take it.
 #[test]
 fn a_file_in_many_parts_takes_all_that_is_free() {
     let device = make(64 << 20, &mkfs::Options::default());
@@ -172,7 +171,7 @@ fn what_cannot_be_written_is_told_and_takes_no_blocks() {
     assert_eq!(filling.finish().unwrap_err().errno(), errno::EIO);
     device.set_faults([]);
     assert_eq!(volume.metadata(file).unwrap().size, 0);
-    // Dropped unfinished, it gives back what it kept, too.
+    // It also returns its reservations if it is dropped.
     filling.put(file, 0, bytes(1, 100_000)).unwrap();
     drop(filling);
     assert!(free - volume.statistics().blocks_free < 16);
@@ -185,8 +184,8 @@ fn what_cannot_be_written_is_told_and_takes_no_blocks() {
     judge(&memory);
 }
 
-/// What could not be written gave its reservation back before its claims. In between, more blocks were claimed than
-/// were reserved, and another file that had reserved the last blocks did not find them.
+/// After a write error the reservation was returned before the claims. In between, more blocks were claimed than
+/// reserved, and another file that had reserved the last blocks did not find them.
 #[cfg(debug_assertions)]
 #[test]
 fn claims_are_given_back_before_what_is_reserved_for_them() {
@@ -218,7 +217,7 @@ fn claims_are_given_back_before_what_is_reserved_for_them() {
             let writer = base::thread::spawn("writer", move || {
                 let file = OpenOptions::new().write(true).open_ino(&writing, other).unwrap();
                 file.write_at(&bytes(2, 50_000), 0).unwrap();
-                // It claims blocks and does not come further, as the device fails.
+                // It claims blocks, and then fails because the device does.
                 (0..40).for_each(|_| assert_eq!(file.sync_all().unwrap_err().errno(), errno::EIO));
             });
             for _ in 0..40 {

@@ -1,4 +1,4 @@
-//! Directories that no sound volume has, with right checksums: every call ends, with damage that says where.
+//! Damaged directories with valid checksums: every call returns, with a damage error that names the place.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -14,10 +14,10 @@ use xebec_volume::{Error, NewFile, Options, Rename, Result, Volume};
 
 use common::judge;
 
-/// Where the data fork of an inode begins.
+/// Offset of the data fork in an inode.
 const FORK: usize = 176;
 
-/// A volume with these directories below its root, each in the one before, and a file in the last one.
+/// Creates a volume with nested directories of these names, and a file in the last one.
 fn make(directories: &[&[u8]]) -> (Arc<MemoryDevice>, Vec<Ino>) {
     let device = Arc::new(MemoryDevice::new(32 << 20));
     mkfs::format(&*device, &mkfs::Options::default()).unwrap();
@@ -35,7 +35,7 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
     Volume::open(device.clone(), Options::default()).unwrap()
 }
 
-/// Changes the data fork of an inode on the disk, and gives the inode a right checksum.
+/// Changes the data fork of an inode on disk, and updates the checksum.
 fn edit(device: &MemoryDevice, ino: Ino, change: impl FnOnce(&mut [u8])) {
     let mut sector = [0; 512];
     device.read_at(0, &mut sector).unwrap();
@@ -49,16 +49,16 @@ fn edit(device: &MemoryDevice, ino: Ino, change: impl FnOnce(&mut [u8])) {
     device.write_at(at, &slot, Durability::Buffered).unwrap();
 }
 
-/// The entry `name` of a directory that lies in its inode stands for another inode from now on.
+/// Makes the entry `name` of a shortform directory refer to another inode.
 fn retarget(device: &MemoryDevice, dir: Ino, name: &[u8], to: Ino) {
     edit(device, dir, |fork| {
         let at = fork.windows(name.len()).position(|bytes| bytes == name).unwrap();
-        // Behind the name lie the type and the number.
+        // The file type and the inode number follow the name.
         put(fork, at + name.len() + 1, to);
     });
 }
 
-/// The entry `inner` of a directory that lies in its inode says that it is a file.
+/// Sets the file type of the entry `inner` of a shortform directory to regular file.
 fn retype(device: &MemoryDevice, dir: Ino) {
     edit(device, dir, |fork| {
         let at = fork.windows(5).position(|bytes| bytes == b"inner").unwrap();
@@ -66,7 +66,7 @@ fn retype(device: &MemoryDevice, dir: Ino) {
     });
 }
 
-/// Its `..` stands for another inode from now on.
+/// Makes `..` of a shortform directory refer to another inode.
 fn reparent(device: &MemoryDevice, dir: Ino, to: Ino) {
     edit(device, dir, |fork| put(fork, 2, to));
 }
@@ -75,7 +75,7 @@ fn put(fork: &mut [u8], at: usize, ino: Ino) {
     fork[at..at + 4].copy_from_slice(&u32::try_from(ino.get()).unwrap().to_be_bytes());
 }
 
-/// Damage of this inode.
+/// Checks that the result is damage of this inode.
 #[track_caller]
 fn expect_damage<T>(result: Result<T>, dir: Ino, says: &str) {
     let Err(error) = result else { unreachable!("it is done") };
@@ -85,7 +85,7 @@ fn expect_damage<T>(result: Result<T>, dir: Ino, says: &str) {
     assert!(text.contains("xebec check"), "{text}");
 }
 
-/// The calls that look a name up and lock what it stands for.
+/// All calls that look up a name and lock its inode.
 fn call_all(volume: &Volume, dir: Ino, name: &[u8]) -> Vec<Result<()>> {
     let root = volume.root();
     let mut results = vec![
@@ -105,15 +105,15 @@ fn call_all(volume: &Volume, dir: Ino, name: &[u8]) -> Vec<Result<()>> {
     results
 }
 
-/// The volume goes on working.
+/// Checks that the volume is still usable.
 fn expect_alive(volume: Volume, dir: Ino) {
     assert!(volume.lookup(dir, b"file").is_ok());
     volume.create(dir, b"new", &NewFile::regular()).unwrap();
     volume.unmount().unwrap();
 }
 
-/// `unlink` locked the directory, found that somebody holds the lock of the inode that the entry names, and gave the
-/// directory back to take both in order: it then took the same lock twice. Every later lookup there waited for it.
+/// `unlink` locked the directory, found the inode of the entry locked, and unlocked the directory to lock both in
+/// order: it then locked the same inode twice. Every later lookup in the directory hung.
 #[test]
 fn an_entry_that_names_its_own_directory_is_damage() {
     let (device, inos) = make(&[b"top", b"dir", b"self"]);
@@ -129,7 +129,7 @@ fn an_entry_that_names_its_own_directory_is_damage() {
     expect_alive(volume, dir);
 }
 
-/// Removing such a name would have freed an inode of the volume itself, or left a name that nobody can remove.
+/// Removing such a name would have freed an internal inode, or left a name that cannot be removed.
 #[test]
 fn an_entry_that_names_no_file_is_damage() {
     for case in 0..3 {
@@ -140,7 +140,7 @@ fn an_entry_that_names_no_file_is_damage() {
         let gone = volume.create(dir, b"gone", &NewFile::regular()).unwrap();
         volume.unlink(dir, b"gone").unwrap();
         volume.unmount().unwrap();
-        // The realtime bitmap follows the root; what was freed; what is no inode of the volume.
+        // The realtime bitmap inode, which follows the root; a free inode; a number outside the volume.
         let to = [Ino(inos[0].get() + 1), gone, Ino(0x7fff_ffff)][case];
         retarget(&device, dir, b"name", to);
         let volume = open(&device);
@@ -152,8 +152,8 @@ fn an_entry_that_names_no_file_is_damage() {
     }
 }
 
-/// Whether a directory would come to lie in itself was asked by going up, by `..`, to the root. A way that never comes
-/// there was followed for ever, with the volume's lock of renames held.
+/// To check that a directory does not become its own ancestor, a rename follows `..` to the root. With a cycle this
+/// never ended, with the rename lock held.
 #[test]
 fn parents_in_a_circle_are_damage() {
     for case in 0..4 {
@@ -171,7 +171,7 @@ fn parents_in_a_circle_are_damage() {
             assert_eq!(error.errno(), errno::EFSCORRUPTED, "case {case}: {error}");
             assert!(error.to_string().contains("xebec check"), "{error}");
         }
-        // Directories elsewhere move as ever.
+        // Other directories can be moved.
         volume.create(root, b"other", &NewFile::directory()).unwrap();
         let other = volume.lookup(root, b"other").unwrap();
         volume.rename(root, b"moved", other, b"moved", Rename::Replace).unwrap();
@@ -180,7 +180,7 @@ fn parents_in_a_circle_are_damage() {
     }
 }
 
-/// Names of directories that have another name already: nothing waits for itself, and the volume stays as it is.
+/// An entry that refers to an ancestor: no call deadlocks, and the volume does not change.
 #[test]
 fn an_entry_that_names_a_directory_above_ends() {
     for case in 0..2 {
@@ -200,8 +200,8 @@ fn an_entry_that_names_a_directory_above_ends() {
     }
 }
 
-/// A walk took a directory for what its entry says it is, and did not see what is in it. Linux goes by the inode; its
-/// checker, and ours, report the entry.
+/// A walk trusted the file type of the entry, and missed the contents of a directory. Linux uses the inode;
+/// `xfs_repair` and `xebec check` report the entry.
 #[test]
 fn an_entry_of_another_type_hides_nothing() {
     let (device, inos) = make(&[b"outer", b"inner"]);

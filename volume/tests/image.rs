@@ -1,4 +1,4 @@
-//! Opening images: containers, partitions, locks, dirty logs, and what is refused.
+//! Opening images: containers, partitions, locks, dirty logs, errors.
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test that fails says where")]
 
 use std::fs::{File, OpenOptions};

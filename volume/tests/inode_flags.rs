@@ -1,4 +1,4 @@
-//! What flags and projects forbid, with the error that Linux 6.18 gave for the same call on a mounted volume.
+//! Operations that inode flags and project IDs forbid, with the error of Linux 6.18 for the same call.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -12,7 +12,8 @@ use common::judge;
 use format::inode::flags;
 use xebec_volume::{NewFile, NewFileType, OpenOptions, Options, Rename, SetAttribute, SetMetadata, Volume};
 
-/// `d` with `g` and the directory `sub`, `e` with the directory `sub`; the file `f` with an attribute, the file `o`.
+/// A volume with the directory `d`, which has the file `g` and the directory `sub`; the directory `e`, which has the
+/// directory `sub`; the file `f` with an attribute; and the file `o`.
 struct Bed {
     volume: Volume,
     root: Ino,
@@ -251,7 +252,7 @@ fn flags_forbid_what_linux_forbids() {
     }
 }
 
-/// Who has a file open for writing before its flags forbid that goes on writing, and does little else.
+/// A file that was opened for writing before its flags were set can still be written, but not truncated or punched.
 #[test]
 fn open_files_are_written_all_the_same() {
     let calls: &[(OnFile, Answer, Answer)] = &[
@@ -280,10 +281,10 @@ fn open_files_are_written_all_the_same() {
     volume.unmount().unwrap();
 }
 
-/// A mount takes a program's rights away as whoever is not root writes, and was refused that for a file that may only
-/// be appended to: nobody but root could append to such a file at all.
+/// A mount removes the privileges of a file when a user other than root writes to it. That was refused for append-only
+/// files, so only root could append to them.
 #[test]
-fn rights_of_a_program_go_whatever_its_flags_say() {
+fn privileges_are_removed_whatever_the_inode_flags() {
     const CAPABILITY: &[u8] = b"security.capability";
     let device = Arc::new(MemoryDevice::new(32 << 20));
     mkfs::format(&*device, &mkfs::Options::default()).unwrap();
@@ -292,7 +293,7 @@ fn rights_of_a_program_go_whatever_its_flags_say() {
     let cases = [(0o6755, 0o755), (0o6744, 0o2744), (0o755, 0o755)];
     for (n, flag) in [0, flags::IMMUTABLE, flags::APPEND].into_iter().enumerate() {
         for (m, (before, after)) in cases.into_iter().enumerate() {
-            // None, both, and the one that is no right.
+            // No attributes, both, and only the one that is not a privilege.
             for attributes in [&[], capable, &capable[1..]] {
                 let name = format!("{n} {m} {}", attributes.len());
                 let new = NewFile { permissions: before, attributes, ..NewFile::regular() };
@@ -317,9 +318,10 @@ fn rights_of_a_program_go_whatever_its_flags_say() {
     judge(&device);
 }
 
-/// Without a group that may run it, a file's set-group-ID bit is no right, and went all the same with its owner.
+/// If the group may not execute a file, its set-group-ID bit is not a privilege. It was cleared by `chown`
+/// nevertheless.
 #[test]
-fn another_owner_takes_rights_away_and_nothing_else() {
+fn chown_removes_privileges_and_nothing_else() {
     let device = Arc::new(MemoryDevice::new(32 << 20));
     mkfs::format(&*device, &mkfs::Options::default()).unwrap();
     let volume = Volume::open(device.clone() as Arc<dyn Device>, Options::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Names on a volume with parent pointers: the checker compares these with the directories.
+//! Changes of names on a volume with parent pointers. The checker compares these with the directories.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -34,7 +34,7 @@ fn any_name(volume: &Volume, dir: Ino, random: &Random) -> Option<(Vec<u8>, Ino)
     names.into_iter().nth(at)
 }
 
-/// One random operation; what is refused changes nothing.
+/// One random operation. An operation that fails must change nothing.
 fn step(volume: &Volume, dirs: &mut Vec<Ino>, random: &Random) {
     let dir = |dirs: &[Ino]| dirs[random.next_u64() as usize % dirs.len()];
     let (from, to) = (dir(dirs), dir(dirs));
@@ -111,7 +111,7 @@ fn random_names_have_their_parent_pointers() {
     random_names(2, mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
 }
 
-/// More names than fit an inode, or a leaf.
+/// More names than fit the inode, and then a leaf.
 #[test]
 fn a_file_of_many_names_knows_them_all() {
     let device = Arc::new(MemoryDevice::new(64 << 20));

@@ -1,4 +1,4 @@
-//! Files that one thread uses while another removes them or changes what is known of them.
+//! Files that one thread uses while another thread removes or changes them.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -19,8 +19,8 @@ fn make() -> (Arc<MemoryDevice>, Volume) {
     (device, volume)
 }
 
-/// A lookup gave a number alone. Before its caller opened the number, the file could be removed and freed, and the
-/// number taken by another file: that was opened for it.
+/// A lookup returned only an inode number. Before the caller opened it, the file could be removed and the number
+/// reused: the wrong file was opened.
 #[test]
 fn what_was_looked_up_or_made_stays_what_it_is() {
     let (device, volume) = make();
@@ -39,7 +39,7 @@ fn what_was_looked_up_or_made_stays_what_it_is() {
     (0..8).for_each(|n| volume.unlink(root, format!("{n}").as_bytes()).unwrap());
     volume.unlink(root, b"gone").unwrap();
     volume.write_back_all().unwrap();
-    // All numbers that are free are taken again.
+    // Reuses all free inode numbers.
     let new: Vec<_> = (0..200)
         .map(|n| volume.create(root, format!("new {n}").as_bytes(), &NewFile::regular()).unwrap())
         .collect();
@@ -74,13 +74,13 @@ fn plan(seed: u64) -> base::simulation::SimulationOptions {
     }
 }
 
-/// Permissions of what is opened by a name, and of what is made under other names when that is removed.
+/// Permissions of files that are opened by name, and of files created under other names to reuse their inode numbers.
 #[cfg(debug_assertions)]
 const WANTED: [u16; 2] = [0o644, 0o755];
 #[cfg(debug_assertions)]
 const OTHER: [u16; 2] = [0o600, 0o700];
 
-/// Removes what has a name and lets other files have its number, again and again.
+/// Removes the named files and lets other files reuse their inode numbers, again and again.
 #[cfg(debug_assertions)]
 fn reuse(volume: &Volume, rounds: u32) {
     let (root, file, dir) = (volume.root(), NewFile::regular(), NewFile::directory());
@@ -104,7 +104,7 @@ fn reuse(volume: &Volume, rounds: u32) {
     }
 }
 
-/// Opens by name in four ways. Gives what was opened wrongly, if anything was.
+/// Opens by name in four ways. Returns a description of a wrong result.
 #[cfg(debug_assertions)]
 fn open(volume: &Volume) -> Option<String> {
     use xebec_volume::{Dir, OpenOptions};
@@ -133,8 +133,8 @@ fn open(volume: &Volume) -> Option<String> {
     answers.into_iter().find(|(_, answer)| is_wrong(answer)).map(|(how, answer)| format!("{how}: {answer:?}"))
 }
 
-/// Paths were followed, and files opened, by number from step to step. Between two steps a file could be removed, and
-/// its number taken by another: that was opened.
+/// Paths were resolved and files opened by inode number, step by step. Between two steps a file could be removed and
+/// its number reused: the wrong file was opened.
 #[cfg(debug_assertions)]
 #[test]
 fn what_has_the_name_is_what_is_opened() {
@@ -155,8 +155,8 @@ fn what_has_the_name_is_what_is_opened() {
     }
 }
 
-/// To note that a file was read, its times were read, and the time of change was set to what it had been: a change of
-/// its permissions in between was undone as far as that time goes.
+/// To update the atime, all times were read and written back, including the ctime: a change of permissions in between
+/// lost its ctime.
 #[test]
 fn the_time_of_change_never_goes_back() {
     let (device, volume) = make();
@@ -181,7 +181,7 @@ fn the_time_of_change_never_goes_back() {
     judge(&device);
 }
 
-/// What `relatime` is on Linux.
+/// The rule of `relatime` in Linux.
 #[test]
 fn a_read_shows_once_after_a_change() {
     let (_, volume) = make();

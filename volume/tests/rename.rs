@@ -1,4 +1,4 @@
-//! Renames under conditions that are rare.
+//! Renames under rare conditions.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -29,7 +29,7 @@ fn group_of(volume: &Volume, ino: Ino) -> u32 {
     volume.geometry().split_ino(ino).unwrap().0.get()
 }
 
-/// Makes links until a new file of this directory goes to another group, as its own has neither inodes nor blocks left.
+/// Creates symlinks until new files of this directory go to another AG, because its AG has no free inodes and blocks.
 fn fill_group(volume: &Volume, dir: Ino) {
     let group = group_of(volume, dir);
     let link = NewFile { file_type: NewFileType::Symlink(&[b'x'; 1000]), ..NewFile::regular() };
@@ -38,8 +38,8 @@ fn fill_group(volume: &Volume, dir: Ino) {
     assert!(filled);
 }
 
-/// A whiteout was taken from the next group where that of the replaced file was full, and the replaced file then put on
-/// its group's list of unlinked inodes: the AGI of a lower group was waited for behind that of a higher one.
+/// If the AG of the replaced file was full, the whiteout was allocated in the next AG. Then the replaced file was
+/// inserted into an unlinked list: the AGI of a lower AG was locked after that of a higher one.
 #[test]
 fn a_whiteout_of_another_group_does_not_turn_the_order_of_groups_around() {
     let (device, volume) = two_groups();
@@ -53,14 +53,14 @@ fn a_whiteout_of_another_group_does_not_turn_the_order_of_groups_around() {
     let whiteout = volume.lookup(root, b"source").unwrap();
     assert_eq!(group_of(&volume, whiteout), 1);
     assert_eq!(volume.metadata(whiteout).unwrap().nlink, 1);
-    // Nothing there to be replaced; and from one directory to another.
+    // A rename without a target, and one between directories.
     volume.rename(root, b"target", directory, b"moved", Rename::Whiteout).unwrap();
     assert_eq!(volume.lookup(directory, b"moved").unwrap(), source);
     volume.unmount().unwrap();
     judge(&device);
 }
 
-/// A whiteout that is not needed after all is freed again.
+/// A whiteout is freed if the rename fails.
 #[test]
 fn a_refused_rename_leaves_no_whiteout_behind() {
     let (device, volume) = two_groups();
@@ -80,8 +80,8 @@ fn a_refused_rename_leaves_no_whiteout_behind() {
     assert_eq!(used(&volume), before);
 }
 
-/// The replaced file came on its list of unlinked inodes, which locks the cluster of the one that was first there, and
-/// then an AGF was waited for: the other file's parent pointer needed a block.
+/// The replaced file was inserted into its unlinked list, which locks the cluster of the previous head. After that, an
+/// AGF was locked, because the parent pointer of the other file needed a block.
 #[test]
 fn a_replaced_file_comes_on_its_list_after_all_blocks_were_taken() {
     let (device, volume) = make(mkfs::Options { parent: true, ..mkfs::Options::default() });
@@ -89,7 +89,7 @@ fn a_replaced_file_comes_on_its_list_after_all_blocks_were_taken() {
     let long = [b'n'; 250];
     let source = volume.create(root, b"source", &NewFile::regular()).unwrap();
     volume.create(root, &long, &NewFile::regular()).unwrap();
-    // So many that there is one before it on whatever list it comes.
+    // Enough unlinked files that every bucket has one.
     let held: Vec<_> = (0..200)
         .map(|n| {
             let name = format!("{n}");
@@ -99,7 +99,7 @@ fn a_replaced_file_comes_on_its_list_after_all_blocks_were_taken() {
             handle
         })
         .collect();
-    // The attributes fill the inode, but for the parent pointer of a short name.
+    // The attributes fill the inode, except for the parent pointer of a short name.
     volume.set_attribute(source, b"user.a", &[7; 150], SetAttribute::Any).unwrap();
     volume.rename(root, b"source", root, &long, Rename::Replace).unwrap();
     assert_eq!(volume.lookup(root, &long).unwrap(), source);

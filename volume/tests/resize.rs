@@ -1,4 +1,4 @@
-//! Volumes that become larger while they are used, and smaller: judged by the checker, with all that was in them.
+//! Growing volumes in use, and shrinking: the checker finds no error, and all files are intact.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -14,7 +14,7 @@ use common::judge;
 
 const MIB: u64 = 1 << 20;
 
-/// Shapes of volumes: with all trees and few, small blocks, several inode sizes.
+/// Shapes of volumes: with all btrees and with few, small blocks, several inode sizes.
 fn shapes() -> Vec<mkfs::Options> {
     let plain = mkfs::Options::default();
     let all = mkfs::Options { rmapbt: true, reflink: true, ..plain.clone() };
@@ -34,7 +34,7 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
     Volume::open(device.clone(), Options::default()).unwrap()
 }
 
-/// What a file of this number holds.
+/// Contents of file number `n`.
 fn contents(n: u32) -> Vec<u8> {
     n.to_le_bytes().repeat(1 + n as usize * 37 % 5000)
 }
@@ -45,7 +45,7 @@ fn write(volume: &Volume, dir: &str, n: u32) {
     volume.open_file(file).unwrap().append(&contents(n)).unwrap();
 }
 
-/// Every file is there with what it holds.
+/// Checks that all files exist with their contents.
 fn expect(volume: &Volume, files: &BTreeMap<String, u32>) {
     for (path, n) in files {
         let ino = volume.resolve(path.as_bytes(), true).unwrap();
@@ -92,7 +92,7 @@ fn a_volume_grows_while_threads_work_on_it() {
                 }
             };
             let threads: Vec<_> = (0..3).map(|thread| scope.spawn(work(thread))).collect();
-            // The last AG alone, by a little; to its end and beyond; far.
+            // Within the last AG; to its end and beyond; far.
             for size in [41 * MIB, 47 * MIB, 64 * MIB + block * 70, 300 * MIB] {
                 let has = volume.grow(size / block).unwrap();
                 assert_eq!(has, volume.geometry().blocks());
@@ -103,7 +103,7 @@ fn a_volume_grows_while_threads_work_on_it() {
         });
         assert_eq!(device.size(), 300 * MIB, "shape {n}");
         expect(&volume, &files);
-        // The new space is there to be used: much more than there was.
+        // The new space is usable.
         let big = volume.create(volume.root(), b"big", &NewFile::regular()).unwrap();
         let file = volume.open_file(big).unwrap();
         for _ in 0..180 {
@@ -125,7 +125,7 @@ fn a_volume_grows_while_threads_work_on_it() {
     }
 }
 
-/// What users can reserve after growing is what they can when such a volume is opened.
+/// After growing, the same number of blocks is available as after opening a volume of that size.
 #[test]
 fn reserves_for_trees_grow_with_the_groups() {
     for options in shapes() {
@@ -168,7 +168,7 @@ fn growing_survives_a_power_cut_and_refuses_what_cannot_be() {
     assert_eq!(errno(volume.grow(u64::MAX)), base::errno::EFBIG);
     assert_eq!(errno(volume.grow(10_240 * 65)), base::errno::EFBIG);
     assert_eq!(volume.grow(10_240).unwrap(), 10_240);
-    // 63 blocks are no AG.
+    // 63 blocks are too few for an AG.
     assert_eq!(volume.grow(10_240 + 63).unwrap(), 10_240);
     assert_eq!(volume.grow(10_240 * 8).unwrap(), 10_240 * 8);
     let more = fill(&volume, "/b", 0..50);
@@ -199,7 +199,7 @@ fn a_volume_shrinks_to_what_is_in_use() {
         let by = |blocks| resize::shrink(&device, &options, Some(blocks)).map(|shrunk| shrunk.after);
         assert_eq!(by(before).unwrap(), before);
         assert_eq!(by(before + 1).unwrap_err().errno(), base::errno::EINVAL);
-        // A little of the last AG.
+        // Within the last AG.
         assert_eq!(by(before - 100).unwrap(), before - 100, "shape {n}");
         assert_eq!(by(500).unwrap_err().errno(), base::errno::ENOSPC);
         let least = resize::shrink(&device, &options, None).unwrap();
@@ -218,7 +218,7 @@ fn a_volume_shrinks_to_what_is_in_use() {
     }
 }
 
-/// A copy of the superblock that a power cut left behind is brought up to date when the volume is next opened.
+/// A copy of the superblock that a power cut left out of date is updated when the volume is next opened.
 #[test]
 fn copies_that_stayed_behind_follow() {
     let device = make(64 * MIB, &mkfs::Options::default());
@@ -237,7 +237,8 @@ fn copies_that_stayed_behind_follow() {
     judge(&device);
 }
 
-/// Whatever transfer fails while it grows: it is as it was, or it is shut down, and opens again with one of both sizes.
+/// If a read or write fails while growing, the volume has the old size, or it is shut down and opens with one of both
+/// sizes.
 #[test]
 fn a_device_that_fails_while_it_grows_leaves_the_old_size_or_a_volume_that_is_shut_down() {
     let (mut refused, mut down) = (0, 0);

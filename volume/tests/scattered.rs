@@ -12,12 +12,11 @@ use xebec_volume::{OpenOptions, Options, Volume};
 use common::judge;
 
 const BLOCK: u64 = 1024;
-/// Blocks of the file, each an extent.
+/// Number of blocks of the file, each an extent.
 const EXTENTS: u64 = 12_000;
 
-/// What was set aside for the map of a file assumed that new records lie side by side. Single blocks far apart each
-/// split a full leaf: the volume ran out of blocks when they were written back, `fsync` said so, and it was shut down
-/// with all that was acknowledged.
+/// The reservation for an extent map assumed that new records are adjacent. Single blocks far apart each split a full
+/// leaf: writeback ran out of blocks, `fsync` failed, and the volume was shut down and lost acknowledged data.
 #[test]
 fn scattered_writes_are_refused_before_writeback_runs_out_of_space() {
     for free in [30, 70, 100] {
@@ -32,7 +31,7 @@ fn scattered_writes_are_refused_before_writeback_runs_out_of_space() {
             file.write_at(&[1; BLOCK as usize], 2 * n * BLOCK).unwrap();
         }
         file.sync_all().unwrap();
-        // What it holds for the next append goes back.
+        // Returns the blocks claimed ahead of an append.
         drop(file);
         let (mut size, mut end) = (32 << 20, 0);
         while size >= BLOCK {
@@ -46,7 +45,7 @@ fn scattered_writes_are_refused_before_writeback_runs_out_of_space() {
         let file = create(b"/file");
         let (mut written, mut refused) = (Vec::new(), 0);
         for n in 0..free {
-            // Each in a leaf whose neighbours are full.
+            // Each in another leaf, whose neighbours are full.
             let at = (2 * (n * 3 * 59 % EXTENTS) + 1) * BLOCK;
             match file.write_at(&[n as u8; BLOCK as usize], at) {
                 Ok(_) => written.push((at, n as u8)),

@@ -1,4 +1,4 @@
-//! Devices that take their time: what is on its way to the disk while files are removed and others take their blocks.
+//! Slow devices: writes in flight while files are removed and their blocks reused.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -23,14 +23,14 @@ fn make(bytes: u64, options: &mkfs::Options) -> Arc<MemoryDevice> {
 
 const EVERYWHERE: Range<u64> = 0..u64::MAX;
 
-/// All of the device but the log.
+/// The device without the log.
 fn but_the_log(geometry: &Geometry) -> [Range<u64>; 2] {
     let start = geometry.fs_block_offset(geometry.log_start.unwrap()).unwrap();
     let end = start + (u64::from(geometry.log_blocks) << geometry.block_log);
     [0..start, end..u64::MAX]
 }
 
-/// Blocks of a file that say which they are.
+/// Contents in which each block identifies the file and its position.
 fn contents(file: u64, blocks: u64) -> Vec<u8> {
     (0..blocks).flat_map(|n| (file << 32 | n).to_le_bytes().into_iter().cycle().take(4096)).collect()
 }
@@ -41,8 +41,8 @@ fn wrong(volume: &Volume, file: Ino, expected: &[u8]) -> usize {
     found.chunks(4096).zip(expected.chunks(4096)).filter(|(found, expected)| found != expected).count()
 }
 
-/// A directory's blocks were written back while it was removed; the checkpoint became stable, a file took the blocks
-/// and was synced, and then the old write landed on it: 174 of 64,112 synced blocks were old directory blocks.
+/// Blocks of a directory were written back while it was removed. The checkpoint became stable, a file reused the blocks
+/// and was synced, and then the old write overwrote it: 174 of 64,112 synced blocks were old directory blocks.
 #[test]
 fn a_late_metadata_write_never_lands_on_a_file() {
     let memory = make(64 << 20, &mkfs::Options::default());
@@ -64,9 +64,9 @@ fn a_late_metadata_write_never_lands_on_a_file() {
         for n in 0..600 {
             volume.unlink(dir, &name(n)).unwrap();
         }
-        // An empty directory has given its blocks back; now that is stable.
+        // The blocks of the empty directory are free, and that is stable.
         volume.sync_metadata().unwrap();
-        // Files take what there is but for some, the last of them what lies between others.
+        // Files fill the volume except for some blocks; the last ones use the gaps between others.
         for n in 0.. {
             let free = volume.statistics().blocks_available;
             if free < 400 {
@@ -130,8 +130,8 @@ impl Device for Slow {
     }
 }
 
-/// Within a second, a freed block was used again with another length while its old buffer was pinned or in flight:
-/// "damage" in the middle of a change, and the volume was shut down.
+/// Within a second, a freed block was reused with another buffer length while its old buffer was pinned or in flight.
+/// This was reported as damage in the middle of a change, and the volume was shut down.
 #[test]
 fn files_with_attributes_come_and_go_on_a_slow_device() {
     let log = mkfs::LogOptions { size: Some(32 << 20), ..mkfs::LogOptions::default() };
@@ -165,7 +165,7 @@ fn files_with_attributes_come_and_go_on_a_slow_device() {
     judge(&memory);
 }
 
-/// While a file's data is on its way, in place or by a claim, nothing takes its blocks away.
+/// While data of a file is in flight, in place or to claimed blocks, its blocks are not freed.
 #[test]
 fn a_truncation_waits_for_data_in_flight() {
     for direct in [false, true] {
@@ -200,7 +200,7 @@ fn a_truncation_waits_for_data_in_flight() {
     }
 }
 
-/// What the device was told to forget is nobody's until it has.
+/// Blocks are not allocated while they are being discarded.
 #[test]
 fn blocks_are_not_taken_while_they_are_trimmed() {
     let memory = make(64 << 20, &mkfs::Options::default());
@@ -229,7 +229,7 @@ fn blocks_are_not_taken_while_they_are_trimmed() {
     judge(&memory);
 }
 
-/// An `fsync` of a file that nobody had changed pushed everything that others had, and waited for it.
+/// An `fsync` of an unchanged file pushed all changes of other files, and waited for them.
 #[test]
 fn a_sync_of_a_clean_file_pushes_nothing_of_others() {
     let memory = make(64 << 20, &mkfs::Options::default());
@@ -249,7 +249,7 @@ fn a_sync_of_a_clean_file_pushes_nothing_of_others() {
     first.append(&contents(2, 3)).unwrap();
     first.sync_all().unwrap();
     assert_eq!(pushes(), before + 1);
-    // A power cut now leaves what was synced.
+    // After a power cut, what was synced is there.
     let image = MemoryDevice::new(64 << 20);
     let mut bytes = vec![0; 64 << 20];
     memory.read_at(0, &mut bytes).unwrap();

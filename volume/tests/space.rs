@@ -1,9 +1,10 @@
-//! Volumes that are old: nearly full, with free space in single blocks, and with groups as small as they can be.
+//! Aged volumes: nearly full, with fragmented free space, and with the smallest possible AGs.
 //!
-//! Whoever was told that a write went well keeps it: running out of space is an answer to the call that needs blocks,
-//! and never to `fsync`, to unmounting, or to the whole volume by a shutdown.
+//! An acknowledged write is not lost: `ENOSPC` is returned by the call that needs blocks, never by `fsync` or unmount,
+//! and it never shuts the volume down.
 //!
-//! Each walk follows from its seed: `XEBEC_SPACE_SEED=7 XEBEC_SPACE_WALKS=100 cargo test -p xebec-volume --test space`.
+//! Each run depends only on its seed: `XEBEC_SPACE_SEED=7 XEBEC_SPACE_WALKS=100 cargo test -p xebec-volume --test
+//! space`.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -31,7 +32,7 @@ fn mount(device: &Arc<MemoryDevice>, seed: u64) -> Volume {
     Volume::open(device.clone(), Options { seed: Some(seed), ..Options::default() }).unwrap()
 }
 
-/// Whether there was space; everything else is a failure.
+/// Whether there was space. Panics on other errors.
 #[track_caller]
 fn had_space<T>(done: Result<T>) -> Option<T> {
     match done {
@@ -64,7 +65,8 @@ fn age(volume: &Volume, block: u64, share: u64) {
     }
     file.sync_all().unwrap();
     for n in 0..at / block * share / 100 / 2 {
-        // A punch that splits an extent may lack blocks for the map, until others have given some back.
+        // A punch that splits an extent may fail for want of blocks for the extent map, until other punches have freed
+        // some.
         if had_space(file.punch_hole((2 * n + 1) * block, block)).is_none() {
             break;
         }
@@ -72,7 +74,7 @@ fn age(volume: &Volume, block: u64, share: u64) {
     volume.sync().unwrap();
 }
 
-/// What is in a block of a file: 0 for a hole.
+/// The tag of each block of a file: 0 for a hole.
 type Contents = BTreeMap<u64, u64>;
 
 struct Walk {
@@ -87,7 +89,7 @@ impl Walk {
     fn of(seed: u64) -> Self {
         let mut numbers = Numbers(seed);
         let block_size = [1024, 4096, 16384, 65536][seed as usize % 4];
-        // One group has room for the log: of large blocks, it takes more bytes.
+        // One AG must have space for the log, which is larger with large blocks.
         let (bytes, ag_count) = match block_size {
             1024 | 4096 => [(24 << 20, 1), (48 << 20, 3), (64 << 20, 2)][numbers.below(3) as usize],
             16384 => [(128 << 20, 1), (192 << 20, 2)][numbers.below(2) as usize],
@@ -160,7 +162,7 @@ impl Walk {
                 }
             }
             16 => {
-                // More free space, in pieces.
+                // More fragmented free space.
                 let (old, at) = (open(volume, "old").unwrap(), self.numbers.below(10_000));
                 had_space(old.punch_hole(at * self.block, 3 * self.block));
             }
@@ -215,8 +217,8 @@ fn old_volumes_tell_of_no_space_in_time() {
     }
 }
 
-/// Each owner of a block is a record of the reverse-mapping tree: this one block had so many that the tree took all of
-/// its group, and the volume was shut down with most of it free.
+/// Each owner of a shared block has a record in the rmapbt. One block had so many owners that the rmapbt filled its AG,
+/// and the volume was shut down although most of it was free.
 #[test]
 fn a_block_has_as_many_owners_as_there_is_room_for() {
     let options = mkfs::Options {
@@ -232,7 +234,7 @@ fn a_block_has_as_many_owners_as_there_is_room_for() {
     file.write_at(&[5; 1024], 0).unwrap();
     file.sync_all().unwrap();
     let mut owners = 0u64;
-    // Not side by side: these would be one record.
+    // Not adjacent: that would be one record.
     while had_space(file.clone_range(&file, 0, 2 * 1024 * (owners + 1), 1024)).is_some() {
         owners += 1;
         assert!(owners < 100_000, "the tree grows without end");
@@ -241,7 +243,7 @@ fn a_block_has_as_many_owners_as_there_is_room_for() {
     let statistics = volume.statistics();
     assert_eq!(statistics.shut_down, None);
     assert!(statistics.blocks_available > statistics.blocks / 2);
-    // Everything else goes on, and so do its owners.
+    // All other operations work, also on the owners of the block.
     let other = open(&volume, "other").unwrap();
     other.write_at(&[6; 100_000], 0).unwrap();
     for owner in (1..100).map(|n| n * owners / 100) {
@@ -255,7 +257,7 @@ fn a_block_has_as_many_owners_as_there_is_room_for() {
     judge(&device);
 }
 
-/// The first allocation group in which a file has blocks, and the ranges of it that lie in other groups.
+/// The AG of the first block of a file, and the ranges of the file that are in other AGs.
 fn places(volume: &Volume, file: &File<'_>) -> (u64, Vec<(u64, u64, u64)>) {
     let group_bytes = u64::from(volume.geometry().ag_blocks) * u64::from(volume.geometry().block_size);
     let mut ranges = Vec::new();
@@ -267,7 +269,7 @@ fn places(volume: &Volume, file: &File<'_>) -> (u64, Vec<(u64, u64, u64)>) {
     (ranges.first().unwrap().2, ranges)
 }
 
-/// Takes all free space, with blocks that are never written.
+/// Allocates all free space as unwritten blocks.
 fn fill(file: &File<'_>) {
     let (mut size, mut end) = (32 << 20, 0);
     while size >= 1024 {
@@ -278,11 +280,10 @@ fn fill(file: &File<'_>) {
     }
 }
 
-/// Copies on write of many owners of one extent each split a record of its group's reverse mappings, and take their
-/// blocks elsewhere. Nobody had asked whether the tree may grow so far: the group had no block left for it, a write
-/// could not be finished, and the volume was shut down. The same goes for writes that make written blocks of some that
-/// are not: these split records, too, and find the tree as large as the owners of shared blocks have made it. Then
-/// `fsync` was the first to tell, and what had been accepted was lost where no room came: now the write is refused.
+/// Each CoW write by one of many owners of an extent splits an rmapbt record of its AG, and allocates its blocks in
+/// another AG. The growth of the rmapbt was not reserved: the AG ran out of blocks, a write could not be completed, and
+/// the volume was shut down. Writes to unwritten extents split records too; with a large rmapbt, only `fsync` reported
+/// `ENOSPC`, and acknowledged data could be lost. Now the write is refused.
 #[test]
 fn copies_on_write_are_refused_before_the_records_of_owners_fill_a_group() {
     const BLOCK: u64 = 1024;
@@ -316,7 +317,7 @@ fn copies_on_write_are_refused_before_the_records_of_owners_fill_a_group() {
     assert_eq!(volume.statistics().shut_down, None);
     let refused = kept.iter().filter(|count| (**count as u64) < COUNT / 2).count() as u64;
     assert!((1..OWNERS).contains(&refused), "{refused} of {OWNERS}");
-    // Blocks that were reserved and not written yet are one record, until every other one is written.
+    // Unwritten blocks are one record, until every second one is written.
     let reserved = places(&volume, &filler).1;
     for (offset, length, _) in &reserved {
         for n in (0..length / BLOCK).step_by(2).take(8000) {
@@ -328,7 +329,7 @@ fn copies_on_write_are_refused_before_the_records_of_owners_fill_a_group() {
     drop((source, filler, owners));
     volume.unmount().unwrap();
     judge(&device);
-    // All that was accepted is there.
+    // All acknowledged data is there.
     let volume = mount(&device, 2);
     for (n, kept) in kept.into_iter().enumerate() {
         let owner = open(&volume, &format!("owner{n}")).unwrap();
@@ -341,8 +342,8 @@ fn copies_on_write_are_refused_before_the_records_of_owners_fill_a_group() {
     }
 }
 
-/// A full volume of large blocks kept removed files on their lists: the free inode tree asked for more blocks than it
-/// could need.
+/// On a full volume with large blocks, removed files were not freed: the finobt reserved more blocks than it could
+/// need.
 #[test]
 fn files_of_a_full_volume_can_be_removed() {
     for block_size in [16384, 65536] {

@@ -1,4 +1,4 @@
-//! A look that leaves nothing in memory shows what every other way shows.
+//! `stat_uncached` returns the same as the cached calls.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
@@ -9,7 +9,7 @@ use base::errno;
 use block::MemoryDevice;
 use xebec_volume::{DeviceNumber, NewFile, NewFileType, OpenOptions, Options, SetAttribute, Volume};
 
-/// Files of every kind, with attributes in the inode and outside of it, and targets of both lengths.
+/// Files of all types, with attributes and symlink targets inside and outside of the inode.
 fn make(volume: &Volume) -> Vec<Ino> {
     let root = volume.root();
     let long =
@@ -81,7 +81,7 @@ fn an_uncached_stat_shows_what_the_cache_shows() {
         let all = make(&volume);
         let outside = expect_equal(&volume, &all);
         assert!(outside[0] >= 4 && outside[1] >= 16 && outside[1] <= 24, "{outside:?}");
-        // What waits to be written counts.
+        // Dirty data counts.
         let file = OpenOptions::new().write(true).open_ino(&volume, all[1]).unwrap();
         file.write_at(&[1; 100_000], 5000).unwrap();
         assert_eq!(volume.stat_uncached(all[1]).unwrap().metadata.size, 105_000);
@@ -90,7 +90,7 @@ fn an_uncached_stat_shows_what_the_cache_shows() {
         volume.unlink(volume.root(), b"0 inside").unwrap();
         assert_eq!(volume.stat_uncached(all[2]).unwrap_err().errno(), errno::ENOENT);
         volume.unmount().unwrap();
-        // From the disk, with nothing in memory.
+        // From the disk, with an empty inode cache.
         let volume = Volume::open(device, Options::default()).unwrap();
         assert_eq!(volume.stat_uncached(all[2]).unwrap_err().errno(), errno::ENOENT);
         let left: Vec<_> = all.iter().copied().filter(|ino| *ino != all[2]).collect();

@@ -1,4 +1,4 @@
-//! Volumes in memory: changed, unmounted, judged by the checker, and read back by the reader.
+//! Volumes on memory devices: changed, unmounted, checked by the checker, and read by the reader.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
@@ -24,7 +24,7 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
     Volume::open(device.clone(), Options::default()).unwrap()
 }
 
-/// Names in a directory, but for `.` and `..`.
+/// Entries of a directory except `.` and `..`.
 fn names(volume: &Volume, dir: Ino) -> BTreeMap<Vec<u8>, Ino> {
     let mut names = BTreeMap::new();
     volume
@@ -38,8 +38,8 @@ fn names(volume: &Volume, dir: Ino) -> BTreeMap<Vec<u8>, Ino> {
     names
 }
 
-/// A volume that was dropped with changes that were not yet written went on: its threads pushed the log and wrote home,
-/// half a minute later and to a device that somebody else might have opened by then, and nothing of it was ever freed.
+/// The threads of a dropped volume with unwritten changes continued: half a minute later they pushed the log and wrote
+/// metadata to a device that could have been opened again by then, and its memory was never freed.
 #[test]
 fn a_volume_that_is_dropped_lets_its_device_go() {
     for synced in [false, true] {
@@ -174,7 +174,7 @@ fn links_and_renames() {
     judge(&device);
 }
 
-/// Such names were found to be none only after an inode had been taken for them: giving that up shut the volume down.
+/// Invalid names were detected only after an inode was allocated, and aborting the transaction shut the volume down.
 #[test]
 fn a_name_that_cannot_be_is_refused_before_anything_changes() {
     let device = make(mkfs::Options::default());
@@ -210,14 +210,14 @@ fn a_file_without_a_name_lives_as_long_as_it_is_held() {
     assert_eq!(names(&open(&device), root).len(), 1);
 }
 
-/// Such a file was taken off its list first, which locks the clusters of its neighbours there, and an AGF was waited
-/// for behind them when the directory grew.
+/// The file was first removed from its unlinked list, which locks the clusters of its neighbours. After that, an AGF
+/// was locked when the directory grew.
 #[test]
 fn files_without_names_get_names_in_directories_that_grow() {
     let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
     let volume = open(&device);
     let root = volume.root();
-    // More than there are lists in an AG, so that each has neighbours.
+    // More than there are buckets in an AGI, so that each file has neighbours.
     let files: Vec<_> = (0..300).map(|_| volume.create_tmpfile(root, &NewFile::regular()).unwrap()).collect();
     for (n, file) in files.iter().enumerate() {
         volume.link_handle(file, root, format!("{n:0100}").as_bytes()).unwrap();
@@ -302,8 +302,8 @@ fn a_full_volume_refuses_and_stays_whole() {
     judge(&device);
 }
 
-/// Each file that was not written yet held some blocks for its map, which small files never take: making files failed
-/// for want of space while a good part of it was free.
+/// Each dirty file reserved blocks for its extent map, which small files never use: creating files failed with `ENOSPC`
+/// although many blocks were free.
 #[test]
 fn what_is_not_written_yet_does_not_keep_files_from_being_made() {
     let device = make(mkfs::Options { max_inode_percent: Some(100), ..mkfs::Options::default() });
@@ -324,14 +324,14 @@ fn what_is_not_written_yet_does_not_keep_files_from_being_made() {
         made += 1;
     };
     assert_eq!(ended.errno(), base::errno::ENOSPC);
-    // A block for its contents, an eighth for its inode, and some bytes for its name.
+    // A block for the contents, an eighth for the inode, and some bytes for the directory entry.
     assert!(made > free * 8 / 10, "{made} files, and {free} blocks were free");
     volume.unmount().unwrap();
     judge(&device);
 }
 
-/// A mount said that all free blocks could be had, and whoever asked for a little less was refused: those that are set
-/// aside for trees were among them, and those of contents that were not written yet.
+/// A mount reported all free blocks as available, but fewer could be allocated: the number included blocks reserved for
+/// btrees and dirty data.
 #[test]
 fn what_is_available_can_be_had() {
     let device = make(mkfs::Options::default());
@@ -344,7 +344,7 @@ fn what_is_available_can_be_had() {
     waits.append(&[7; 1 << 20]).unwrap();
     let now = volume.statistics();
     assert!(now.blocks_available + 256 <= empty, "{now:?}, and there were {empty}");
-    // What the map of so large a file may take.
+    // The maximum size of the extent map of such a file.
     let length = (now.blocks_available - 128) * u64::from(now.block_size);
     large.allocate(0, length, false).unwrap();
     drop((waits, large));
@@ -398,8 +398,8 @@ fn what_was_removed_has_room_for_new_files_at_once() {
     judge(&device);
 }
 
-/// Metadata writeback read the blocks of all inodes that it was about to write, and where the cache was too small for
-/// them, the first had made way when the last were read. So it read for ever, and unmounting never ended.
+/// Metadata writeback read the clusters of all inodes that it was about to write. If the buffer cache was too small,
+/// the first were evicted before the last were read: it never ended, and neither did unmount.
 #[test]
 fn metadata_is_written_back_however_small_the_cache_is() {
     const FILES: u64 = 3000;

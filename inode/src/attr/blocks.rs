@@ -113,7 +113,7 @@ impl Attributes<'_> {
     /// Allocates the first block of an empty fork. Does not change the inode.
     pub(super) fn take_first_block(&mut self) -> Result<BlockRun> {
         let owner = ForkOwner { ino: self.state.ino(), fork: ForkKind::Attr, tree: false };
-        self.space.allocate(self.tx, owner, BlockRequest { near: None, most: 1, least: 1, align: 1 })
+        self.space.allocate(self.tx, owner, BlockRequest { near: None, max: 1, min: 1, align: 1 })
     }
 
     /// Maps a block that was allocated for the fork.
@@ -208,8 +208,8 @@ impl Attributes<'_> {
     pub(super) fn view<T>(
         &self,
         block: AttrBlock,
-        look: impl FnOnce(&[u8], &Geometry) -> std::result::Result<T, Damage>,
+        work: impl FnOnce(&[u8], &Geometry) -> std::result::Result<T, Damage>,
     ) -> Result<T> {
-        look(self.bytes(block), self.geometry()).map_err(|damage| Error::damaged(block.at.place(), damage))
+        work(self.bytes(block), self.geometry()).map_err(|damage| Error::damaged(block.at.place(), damage))
     }
 }

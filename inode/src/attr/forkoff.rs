@@ -54,7 +54,7 @@ fn max_forkoff(state: &InodeState) -> usize {
 
 /// The `forkoff` with which shortform attributes of `bytes` bytes fit; `None` where none does.
 pub(super) fn forkoff_for(state: &InodeState, bytes: usize) -> Option<u8> {
-    if state.attr_offset() != 0 && bytes <= state.room(ForkKind::Attr) {
+    if state.attr_offset() != 0 && bytes <= state.fork_capacity(ForkKind::Attr) {
         return Some(state.attr_offset());
     }
     let need = data_fork_need(state);
@@ -101,15 +101,15 @@ impl Attributes<'_> {
     /// Makes the fork an empty list of extents. The caller has taken the shortform attributes out.
     pub(super) fn begin_extents(&mut self) -> Result<()> {
         if self.state.attr_offset() == 0 {
-            let most = max_forkoff(self.state);
-            if data_fork_need(self.state) > most
+            let max = max_forkoff(self.state);
+            if data_fork_need(self.state) > max
                 && self.state.fork_format(ForkKind::Data) != Some(ForkFormat::Device)
             {
-                self.shrink_data_fork(most)?;
+                self.shrink_data_fork(max)?;
             }
             let need = data_fork_need(self.state);
             let usual = if need == UNIT { UNIT } else { root::size(USUAL_ENTRIES) / UNIT * UNIT };
-            let offset = need.max(usual.min(most));
+            let offset = need.max(usual.min(max));
             self.state.set_attr_offset((offset / UNIT) as u8); // inodes have at most 2 KiB
         }
         self.state.set_fork_format(ForkKind::Attr, ForkFormat::Extents);
@@ -119,11 +119,11 @@ impl Attributes<'_> {
         Ok(())
     }
 
-    /// Shrinks the data fork's part of the inode to `most` bytes.
-    fn shrink_data_fork(&mut self, most: usize) -> Result<()> {
+    /// Shrinks the data fork's part of the inode to at most `max` bytes.
+    fn shrink_data_fork(&mut self, max: usize) -> Result<()> {
         let before = self.state.nblocks();
-        let is = self.state.dinode().file_type();
-        match (self.state.fork_format(ForkKind::Data), is) {
+        let file_type = self.state.dinode().file_type();
+        match (self.state.fork_format(ForkKind::Data), file_type) {
             (Some(ForkFormat::Local), Some(FileType::Directory)) => {
                 let mut blocks =
                     InodeDirFork::new(self.shared, self.tx, self.space, self.state, self.reserved)?;
@@ -135,7 +135,7 @@ impl Attributes<'_> {
             }
             _ => {
                 let mut fork = Fork::open(self.shared, self.state, ForkKind::Data)?;
-                fork.make_small(self.tx, self.space, most)?;
+                fork.shrink_inline(self.tx, self.space, max)?;
             }
         }
         self.count_taken(before);

@@ -58,7 +58,7 @@ pub(crate) fn empty_root(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Erro
 fn needs_several_steps(shared: &Shared, inode: &Arc<Inode>) -> Result<bool, Error> {
     let mut locked = inode.lock();
     let fork = Fork::open(shared, &mut locked, ForkKind::Attr)?;
-    let most = STEP_BUFFERS / STEP_EXTENTS as u64;
+    let step_blocks = STEP_BUFFERS / STEP_EXTENTS as u64;
     let list = fork.list().as_slice();
-    Ok(list.len() > STEP_EXTENTS || list.iter().any(|extent| extent.count > most))
+    Ok(list.len() > STEP_EXTENTS || list.iter().any(|extent| extent.count > step_blocks))
 }

@@ -44,8 +44,8 @@ impl Attributes<'_> {
         let AttrPath { mut nodes, leaf } = path;
         let mut child = leaf.block;
         while !nodes.is_empty() {
-            let (filled, most) = self.fill(child)?;
-            if filled * 8 >= most * 3 || !self.join(&mut nodes, child)? {
+            let (filled, capacity) = self.fill(child)?;
+            if filled * 8 >= capacity * 3 || !self.join(&mut nodes, child)? {
                 break;
             }
             match nodes.pop() {
@@ -94,8 +94,8 @@ impl Attributes<'_> {
                 let damage = Damage::new("hash tree node", "before", "each child once", at);
                 return Err(Error::damaged(parent.block.at.place(), damage));
             }
-            let (other, most) = self.fill(sibling)?;
-            if (count + other) * 4 > most * 3 {
+            let (other, capacity) = self.fill(sibling)?;
+            if (count + other) * 4 > capacity * 3 {
                 continue;
             }
             let (own, sibling) = (

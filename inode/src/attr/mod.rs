@@ -131,7 +131,7 @@ pub enum NewAttrValue<'v> {
 
 impl NewAttrValue<'_> {
     /// Extents of a remote value.
-    fn pieces(&self) -> usize {
+    fn extents(&self) -> usize {
         match self {
             NewAttrValue::Inline(_) => 0,
             NewAttrValue::Remote { runs, .. } => runs.len(),
@@ -165,10 +165,10 @@ impl AttrInfo {
 
 /// The most levels of nodes of an attribute tree: as many as address all blocks of the volume with half-full nodes.
 pub fn max_levels(geometry: &Geometry) -> u32 {
-    let least = (dabtree::edit::max_entries(geometry.block_size as usize) / 2).max(2) as u64;
-    let (mut levels, mut blocks) = (1, geometry.foreseen.div_ceil(least));
+    let half_full = (dabtree::edit::max_entries(geometry.block_size as usize) / 2).max(2) as u64;
+    let (mut levels, mut blocks) = (1, geometry.foreseen.div_ceil(half_full));
     while blocks > 1 && levels < u32::from(dabtree::MAX_DEPTH) {
-        blocks = blocks.div_ceil(least);
+        blocks = blocks.div_ceil(half_full);
         levels += 1;
     }
     levels
@@ -183,7 +183,7 @@ pub fn max_new_blocks(geometry: &Geometry) -> u32 {
 /// The most extents that setting an attribute adds to the fork: one for each new block and each extent of the value,
 /// and one for each range that is freed in the middle of an extent.
 fn max_new_extents(geometry: &Geometry, value: &NewAttrValue<'_>) -> usize {
-    (max_new_blocks(geometry) + max_levels(geometry) + 2) as usize + value.pieces()
+    (max_new_blocks(geometry) + max_levels(geometry) + 2) as usize + value.extents()
 }
 
 /// The most blocks of the tree that setting or removing an attribute changes: the new ones, the path, a sibling on each
@@ -285,8 +285,8 @@ impl<'a> Attributes<'a> {
             return self.shortform_set(key, value);
         }
         // Each extent may split the tree of the extent map.
-        let need = value.pieces() as u32; // at most as many as a value has blocks
-        self.ensure_blocks(max_new_blocks(self.geometry()) + need.min(MAX_MAP_TREE_BLOCKS))?;
+        let extents = value.extents() as u32; // at most as many as a value has blocks
+        self.ensure_blocks(max_new_blocks(self.geometry()) + extents.min(MAX_MAP_TREE_BLOCKS))?;
         self.ensure_extents(max_new_extents(self.geometry(), value))?;
         if let (NewAttrValue::Inline(bytes), Some(hit)) = (value, self.node_find(key, false)?)
             && hit.remote.is_none()

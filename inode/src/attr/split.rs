@@ -27,11 +27,11 @@ fn size(items: &[edit::LeafAttr]) -> usize {
 
 impl LeafSplit {
     /// The most even distribution; without the new attribute, where it fits neither leaf.
-    fn of(mut items: Vec<edit::LeafAttr>, slot: usize, new: &edit::LeafAttr, room: usize) -> Self {
+    fn of(mut items: Vec<edit::LeafAttr>, slot: usize, new: &edit::LeafAttr, capacity: usize) -> Self {
         items.insert(slot.min(items.len()), new.clone());
         let fits = |cut: &usize| {
             let (left, right) = items.split_at(*cut);
-            size(left) <= room && size(right) <= room
+            size(left) <= capacity && size(right) <= capacity
         };
         let uneven = |cut: &usize| {
             let (left, right) = items.split_at(*cut);
@@ -74,13 +74,13 @@ impl Attributes<'_> {
 
     /// Inserts a new block into the sibling list, to the right of another.
     fn link_right(&mut self, left: AttrBlock, right: AttrBlock) -> Result<()> {
-        let behind = self.view(left, |bytes, _| node::forw(bytes))?;
-        if let Some(behind) = behind {
-            let behind = self.read(behind)?;
-            self.edit(behind, |open, _| node::set_back(open, Some(right.at.file_block)))?;
+        let next = self.view(left, |bytes, _| node::forw(bytes))?;
+        if let Some(next) = next {
+            let next = self.read(next)?;
+            self.edit(next, |open, _| node::set_back(open, Some(right.at.file_block)))?;
         }
         self.edit(right, |open, _| {
-            node::set_forw(open, behind)?;
+            node::set_forw(open, next)?;
             node::set_back(open, Some(left.at.file_block))
         })?;
         self.edit(left, |open, _| node::set_forw(open, Some(right.at.file_block)))

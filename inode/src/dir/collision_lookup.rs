@@ -52,23 +52,23 @@ impl<F: DirFork> Directory<'_, F> {
         first: usize,
         wanted: HashedName<'_>,
     ) -> Result<Option<LeafSearch<F::BlockId>>> {
-        let spot = match self.lookup_in_index(wanted)? {
+        let indexed = match self.lookup_in_index(wanted)? {
             CollisionLookup::NotIndexed => return Ok(None),
             CollisionLookup::Absent => return Ok(Some(LeafSearch::Absent(first))),
-            CollisionLookup::Present(spot) => spot,
+            CollisionLookup::Present(indexed) => indexed,
         };
-        let pointer = spot.found.pointer;
+        let pointer = indexed.found.pointer;
         let at = self.fork.collision_index().as_ref().and_then(|index| index.leaf(pointer));
         let in_tree = dabtree::magic(self.fork.bytes(leaf)) == Some(LEAFN_MAGIC);
         if let Some(at) = at.filter(|at| in_tree && *at != self.fork.identity(leaf).file_block) {
-            return Ok(Some(LeafSearch::InOtherLeaf(spot, at)));
+            return Ok(Some(LeafSearch::InOtherLeaf(indexed, at)));
         }
         let slot =
             self.view(leaf, |bytes| Ok(leaf_entries::position(slots.view(bytes)?, wanted.hash, pointer)))?;
         if slot.is_none() {
             self.forget_index();
         }
-        Ok(slot.map(|slot| LeafSearch::Found(spot.with_slot(slot))))
+        Ok(slot.map(|slot| LeafSearch::Found(indexed.with_slot(slot))))
     }
 
     /// Continues a search that has reached the scan limit: builds the index for the hash, or else compares all its

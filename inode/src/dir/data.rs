@@ -196,12 +196,12 @@ impl<F: DirFork> Directory<'_, F> {
         new: NewEntry<'_>,
     ) -> Result<(DataPtr, u16)> {
         let size = self.entry_size(new);
-        let (offset, left) = self.edit(data, |open, geometry| {
-            let (offset, left) = data_block::use_largest_free(open, geometry, size)?;
+        let (offset, best) = self.edit(data, |open, geometry| {
+            let (offset, best) = data_block::use_largest_free(open, geometry, size)?;
             entry::put_entry(open, geometry, offset, new)?;
-            Ok((offset, left))
+            Ok((offset, best))
         })?;
-        Ok((DataPtr::new(self.data_block(index), offset, self.geometry), left))
+        Ok((DataPtr::new(self.data_block(index), offset, self.geometry), best))
     }
 
     /// The best of a data block: the length of its largest unused region.

@@ -9,7 +9,7 @@ use super::{DirFormat, Directory, FoundEntry, NO_SUCH_NAME, verify_length, verif
 /// Where the entry of a name is. Valid within one transaction, until the directory changes.
 pub struct EntryPosition<Id> {
     found: FoundEntry,
-    at: FormatPosition<Id>,
+    position: FormatPosition<Id>,
     /// [`DirFork::epoch`] at the time of the search.
     epoch: u32,
 }
@@ -36,7 +36,7 @@ impl<F: DirFork> Directory<'_, F> {
     /// `ENAMETOOLONG`; damage; I/O errors.
     pub fn entry_position(&mut self, name: &[u8]) -> Result<Option<EntryPosition<F::BlockId>>> {
         verify_length(name)?;
-        let at = match self.format()? {
+        let found = match self.format()? {
             DirFormat::Shortform => {
                 self.shortform_find(name)?.map(|(start, found)| (found, FormatPosition::Shortform(start)))
             }
@@ -51,7 +51,7 @@ impl<F: DirFork> Directory<'_, F> {
                 hit.map(|hit| (hit.found, FormatPosition::Node(path, hit)))
             }
         };
-        Ok(at.map(|(found, at)| EntryPosition { found, at, epoch: self.fork.epoch() }))
+        Ok(found.map(|(found, position)| EntryPosition { found, position, epoch: self.fork.epoch() }))
     }
 
     /// Removes `name`, whose position is given; returns its entry. Searches again if the transaction has released
@@ -59,17 +59,17 @@ impl<F: DirFork> Directory<'_, F> {
     ///
     /// # Errors
     /// Those of [`remove`](Self::remove).
-    pub fn remove_at(&mut self, place: EntryPosition<F::BlockId>, name: &[u8]) -> Result<FoundEntry> {
+    pub fn remove_at(&mut self, entry: EntryPosition<F::BlockId>, name: &[u8]) -> Result<FoundEntry> {
         verify_name(name)?;
-        let is_old = place.epoch != self.fork.epoch();
-        let place = if is_old { self.entry_position(name)?.ok_or(NO_SUCH_NAME)? } else { place };
-        match place.at {
+        let is_stale = entry.epoch != self.fork.epoch();
+        let entry = if is_stale { self.entry_position(name)?.ok_or(NO_SUCH_NAME)? } else { entry };
+        match entry.position {
             FormatPosition::Shortform(start) => self.shortform_remove(start)?,
             FormatPosition::Block(id, hit) => self.block_remove(id, hit)?,
             FormatPosition::Leaf(id, hit) => self.leaf_remove(id, hit)?,
             FormatPosition::Node(path, hit) => self.node_remove(path, hit)?,
         }
-        self.index_removed(name, place.found.pointer);
-        Ok(place.found)
+        self.index_removed(name, entry.found.pointer);
+        Ok(entry.found)
     }
 }

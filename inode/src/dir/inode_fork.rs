@@ -86,7 +86,7 @@ impl<'a> InodeDirFork<'a> {
     }
 
     /// Whether the extent counter can hold `more` further extents.
-    fn can_have(&self, more: u64) -> bool {
+    fn can_add_extents(&self, more: u64) -> bool {
         self.state.can_count_extents(ForkKind::Data, self.list().len() as u64 + more)
     }
 
@@ -106,7 +106,7 @@ impl<'a> InodeDirFork<'a> {
             return Ok(whole.into());
         }
         let end = at.get().saturating_add(self.per_block());
-        let mut pieces: Vec<DiskExtent> = Vec::new();
+        let mut extents: Vec<DiskExtent> = Vec::new();
         let mut next = at.get();
         while next < end {
             let mapped = self.list().map(FileBlock(next));
@@ -116,22 +116,23 @@ impl<'a> InodeDirFork<'a> {
                 return Err(self.damaged(FileBlock(next), damage));
             };
             let count = count.min(end - next);
-            let piece = DiskExtent { daddr: Daddr(offset >> 9), bytes: (count << geometry.block_log) as u32 };
-            match pieces.last_mut() {
-                Some(last) if last.daddr.get() + u64::from(last.bytes >> 9) == piece.daddr.get() => {
-                    last.bytes += piece.bytes;
+            let extent =
+                DiskExtent { daddr: Daddr(offset >> 9), bytes: (count << geometry.block_log) as u32 };
+            match extents.last_mut() {
+                Some(last) if last.daddr.get() + u64::from(last.bytes >> 9) == extent.daddr.get() => {
+                    last.bytes += extent.bytes;
                 }
-                _ => pieces.push(piece),
+                _ => extents.push(extent),
             }
             next += count.max(1);
         }
-        BufferExtents::new(&pieces).ok_or_else(|| {
+        BufferExtents::new(&extents).ok_or_else(|| {
             self.damaged(at, Damage::new("directory", "extents", "a directory block", "nothing"))
         })
     }
 
     /// The block from the recently used buffers.
-    fn known(&mut self, at: FileBlock, kind: DirBlockType) -> Option<DirBlock> {
+    fn recent(&mut self, at: FileBlock, kind: DirBlockType) -> Option<DirBlock> {
         let found = self.state.recent_buffers()?.get(at)?;
         let buffer = self.tx.rejoin(found)?;
         let is_own = Self::owner(self.tx.bytes(buffer), kind) == Some(self.state.ino().get());
@@ -165,7 +166,7 @@ impl DirFork for InodeDirFork<'_> {
     }
 
     fn local_capacity(&self) -> usize {
-        self.state.room(ForkKind::Data)
+        self.state.fork_capacity(ForkKind::Data)
     }
 
     fn set_local(&mut self, contents: &[u8]) -> Result<()> {
@@ -214,8 +215,8 @@ impl DirFork for InodeDirFork<'_> {
     }
 
     fn read(&mut self, at: FileBlock, kind: DirBlockType) -> Result<DirBlock> {
-        if let Some(known) = self.known(at, kind) {
-            return Ok(known);
+        if let Some(block) = self.recent(at, kind) {
+            return Ok(block);
         }
         let segments = self.segments(at)?;
         let ino = self.state.ino();
@@ -242,7 +243,7 @@ impl DirFork for InodeDirFork<'_> {
             return Err(Error::NoSpace { what: "a directory block" });
         }
         // In the worst case each block is an extent.
-        if self.can_have(blocks.into()) { Ok(()) } else { Err(TOO_MANY) }
+        if self.can_add_extents(blocks.into()) { Ok(()) } else { Err(TOO_MANY) }
     }
 
     fn allocate(&mut self, at: FileBlock) -> Result<DirBlock> {
@@ -256,8 +257,8 @@ impl DirFork for InodeDirFork<'_> {
                 let mut left = per_block;
                 while left > 0 {
                     let next = FileBlock(at.get() + u64::from(per_block - left));
-                    let piece = fork.allocate(self.tx, self.space, next, (1, left), false)?;
-                    left -= (piece.count as u32).clamp(1, left);
+                    let extent = fork.allocate(self.tx, self.space, next, (1, left), false)?;
+                    left -= (extent.count as u32).clamp(1, left);
                 }
             }
             run => {
@@ -276,7 +277,7 @@ impl DirFork for InodeDirFork<'_> {
         let end = FileBlock(at.get() + self.per_block());
         // Unmapping the middle of an extent leaves two extents.
         let middle = self.list().find(at).is_some_and(|extent| extent.offset < at && end < extent.end());
-        if middle && !self.can_have(1) {
+        if middle && !self.can_add_extents(1) {
             return Ok(false);
         }
         if self.reserved >= MAX_MAP_TREE_BLOCKS {

@@ -110,7 +110,7 @@ impl OnDisk {
         let mut taken: Vec<FsBlock> = Vec::new();
         let mut near = FsBlock(0);
         loop {
-            let want = BlockRequest { near: Some(near), most: 64, least: 1, align: 1 };
+            let want = BlockRequest { near: Some(near), max: 64, min: 1, align: 1 };
             let Ok(run) = space.allocate(&mut tx, owner, want) else { break };
             near = FsBlock(run.start.get() + u64::from(run.count));
             taken.extend((0..u64::from(run.count)).map(|n| FsBlock(run.start.get() + n)));

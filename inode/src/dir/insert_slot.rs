@@ -10,7 +10,7 @@ use super::{DirFormat, Directory, NAME_EXISTS, verify_name};
 
 /// Where the entry of a new name goes. Valid within one transaction, until the directory changes.
 pub struct InsertSlot<Id> {
-    place: FormatSlot<Id>,
+    slot: FormatSlot<Id>,
     /// [`DirFork::epoch`] at the time of the search.
     epoch: u32,
 }
@@ -31,30 +31,30 @@ impl<F: DirFork> Directory<'_, F> {
     /// `EEXIST`; `EINVAL` and `ENAMETOOLONG` for an invalid name; damage; I/O errors.
     pub fn insert_slot(&mut self, name: &[u8]) -> Result<InsertSlot<F::BlockId>> {
         verify_name(name)?;
-        let free = |search: LeafSearch<F::BlockId>| match search {
+        let free_slot = |search: LeafSearch<F::BlockId>| match search {
             LeafSearch::Found(_) | LeafSearch::InOtherLeaf(..) => Err(NAME_EXISTS),
             LeafSearch::Absent(slot) | LeafSearch::MayContinue(slot) => Ok(slot),
         };
-        let place = match self.format()? {
+        let slot = match self.format()? {
             DirFormat::Shortform => match self.shortform_find(name)? {
                 Some(_) => return Err(NAME_EXISTS),
                 None => FormatSlot::Shortform,
             },
             DirFormat::Block(id) => {
-                self.block_search(id, name).and_then(free)?;
+                self.block_search(id, name).and_then(free_slot)?;
                 FormatSlot::Block(id)
             }
             DirFormat::Leaf(id) => {
                 let wanted = self.hashed(name);
                 let (shape, search) = self.leaf_search(id, wanted)?;
-                FormatSlot::Leaf(id, LeafInsertSlot { hash: wanted.hash, slot: free(search)?, shape })
+                FormatSlot::Leaf(id, LeafInsertSlot { hash: wanted.hash, slot: free_slot(search)?, shape })
             }
             DirFormat::Node(root) => match self.node_find(root, name)? {
                 NodeLookup { hit: Some(_), .. } => return Err(NAME_EXISTS),
                 NodeLookup { path, first, .. } => FormatSlot::Node(first.map(|slot| (path, slot))),
             },
         };
-        Ok(InsertSlot { place, epoch: self.fork.epoch() })
+        Ok(InsertSlot { slot, epoch: self.fork.epoch() })
     }
 
     /// Adds a name in the slot found for it. Searches again if the transaction has released blocks since.
@@ -64,7 +64,7 @@ impl<F: DirFork> Directory<'_, F> {
     pub fn add_at(&mut self, insert_slot: InsertSlot<F::BlockId>, new: NewEntry<'_>) -> Result<()> {
         let insert_slot =
             if insert_slot.epoch == self.fork.epoch() { insert_slot } else { self.insert_slot(new.name)? };
-        match insert_slot.place {
+        match insert_slot.slot {
             FormatSlot::Shortform => self.shortform_insert(new),
             FormatSlot::Block(id) => self.block_insert(id, new),
             FormatSlot::Leaf(id, slot) => self.leaf_insert(id, slot, new),

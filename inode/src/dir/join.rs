@@ -73,8 +73,8 @@ impl<F: DirFork> Directory<'_, F> {
     }
 
     fn is_small(&self, id: F::BlockId) -> Result<bool> {
-        let (count, most) = self.fill(id)?;
-        Ok(count * 8 < most * 3)
+        let (count, capacity) = self.fill(id)?;
+        Ok(count * 8 < capacity * 3)
     }
 
     fn entries(&self, id: F::BlockId) -> Result<TreeEntries> {
@@ -107,8 +107,8 @@ impl<F: DirFork> Directory<'_, F> {
                 let damage = Damage::new("hash tree node", "before", "each child once", block);
                 return Err(self.damaged_at(parent.id, damage));
             }
-            let (other, most) = self.fill(id)?;
-            if (count + other) * 4 > most * 3 {
+            let (other, capacity) = self.fill(id)?;
+            if (count + other) * 4 > capacity * 3 {
                 continue;
             }
             let sibling = PathBlock { block, id, index };

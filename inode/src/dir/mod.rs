@@ -187,10 +187,10 @@ impl<'d, F: DirFork> Directory<'d, F> {
             match self.lookup_in_index(self.hashed(name))? {
                 CollisionLookup::NotIndexed => {}
                 CollisionLookup::Absent => return Ok(None),
-                CollisionLookup::Present(spot) => return Ok(Some(spot.found)),
+                CollisionLookup::Present(entry) => return Ok(Some(entry.found)),
             }
         }
-        Ok(self.entry_position(name)?.map(|place| place.found()))
+        Ok(self.entry_position(name)?.map(|entry| entry.found()))
     }
 
     /// Adds a name.
@@ -208,8 +208,8 @@ impl<'d, F: DirFork> Directory<'d, F> {
     /// `ENOENT`; `EINVAL` for `.` and `..`; damage; I/O errors.
     pub fn remove(&mut self, name: &[u8]) -> Result<FoundEntry> {
         verify_name(name)?;
-        let place = self.entry_position(name)?.ok_or(NO_SUCH_NAME)?;
-        self.remove_at(place, name)
+        let entry = self.entry_position(name)?.ok_or(NO_SUCH_NAME)?;
+        self.remove_at(entry, name)
     }
 
     /// Sets the inode number and file type of an existing name, which may be `..`; returns the old entry.

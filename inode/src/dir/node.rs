@@ -176,17 +176,17 @@ impl<F: DirFork> Directory<'_, F> {
     fn path_to_indexed(
         &mut self,
         mut path: TreePath<F::BlockId>,
-        spot: DataEntry<F::BlockId>,
+        indexed: DataEntry<F::BlockId>,
         leaf: FileBlock,
         wanted: HashedName<'_>,
     ) -> Result<NodeLookup<F::BlockId>> {
         if self.advance_to(&mut path, leaf)? {
             let shape = self.leaf_shape(path.leaf.id)?;
             let slot = self.view(path.leaf.id, |bytes| {
-                Ok(leaf_entries::position(shape.slots.view(bytes)?, wanted.hash, spot.found.pointer))
+                Ok(leaf_entries::position(shape.slots.view(bytes)?, wanted.hash, indexed.found.pointer))
             })?;
             if let Some(slot) = slot {
-                return Ok(NodeLookup { path, hit: Some(spot.with_slot(slot)), first: None });
+                return Ok(NodeLookup { path, hit: Some(indexed.with_slot(slot)), first: None });
             }
         }
         self.forget_index();
@@ -216,8 +216,8 @@ impl<F: DirFork> Directory<'_, F> {
             let first = |slot| (searched == 0).then_some(LeafInsertSlot { hash: wanted.hash, slot, shape });
             match self.search(path.leaf.id, shape.slots, wanted, scan_limit)? {
                 LeafSearch::Found(hit) => return Ok(NodeLookup { path, hit: Some(hit), first: None }),
-                LeafSearch::InOtherLeaf(spot, leaf) => {
-                    return self.path_to_indexed(path, spot, leaf, wanted);
+                LeafSearch::InOtherLeaf(indexed, leaf) => {
+                    return self.path_to_indexed(path, indexed, leaf, wanted);
                 }
                 LeafSearch::Absent(slot) => return Ok(NodeLookup { path, hit: None, first: first(slot) }),
                 // Entries of the hash may continue in the next leaf only if the hash, or a lower one, ends this leaf.

@@ -65,13 +65,13 @@ impl<F: DirFork> Directory<'_, F> {
 
     /// Inserts a new block into the sibling list, to the right of another.
     fn link_right(&mut self, left: PathBlock<F::BlockId>, block: FileBlock, id: F::BlockId) -> Result<()> {
-        let behind = self.view(left.id, node::forw)?;
-        if let Some(behind) = behind {
-            let behind_id = self.read_tree_block(behind)?;
-            self.edit(behind_id, |open, _| node::set_back(open, Some(block)))?;
+        let next = self.view(left.id, node::forw)?;
+        if let Some(next) = next {
+            let next_id = self.read_tree_block(next)?;
+            self.edit(next_id, |open, _| node::set_back(open, Some(block)))?;
         }
         self.edit(id, |open, _| {
-            node::set_forw(open, behind)?;
+            node::set_forw(open, next)?;
             node::set_back(open, Some(left.block))
         })?;
         self.edit(left.id, |open, _| node::set_forw(open, Some(block)))

@@ -1,12 +1,10 @@
-//! A fork's extents as a list in memory, sorted by logical block, and the splices that change it.
+//! The extents of a fork as a list in memory, sorted by file block, and the splices that change it.
 //!
-//! A change is computed first, as a [`Splice`]: which records go and which come, at one place of the list. The fork
-//! applies the same splice to the list, to the records in the inode, and to the fork's tree, so that the three cannot
-//! tell different stories.
+//! A change is first computed as a [`Splice`]: the records that it removes and adds at one index. The fork then applies
+//! the same splice to the list, to the records in the inode and to the extent btree, so that the three always agree.
 //!
 //! # Invariants
-//! Extents do not overlap and ascend. Whether neighbours that could be one are one is the writer's choice: what was
-//! read from a disk need not be merged.
+//! Extents are in ascending order and do not overlap. Neighbours that could be one record need not be merged.
 
 use base::{FileBlock, FsBlock};
 use format::extent::{Extent, MAX_EXTENT_BLOCKS};
@@ -21,12 +19,12 @@ pub struct SpliceRecords {
 const NONE: Extent = Extent { offset: FileBlock(0), start: FsBlock(0), count: 0, unwritten: false };
 
 impl SpliceRecords {
-    /// None yet.
+    /// An empty list.
     pub const fn new() -> Self {
         Self { items: [NONE; 3], len: 0 }
     }
 
-    /// Adds one; a fourth is not taken, which no splice needs.
+    /// Adds an extent. No splice needs a fourth one: it would be ignored.
     fn push(&mut self, extent: Extent) {
         debug_assert!(self.len < self.items.len(), "a splice has at most three records on a side");
         if let Some(slot) = self.items.get_mut(self.len) {
@@ -35,8 +33,8 @@ impl SpliceRecords {
         }
     }
 
-    /// Adds one unless it is empty.
-    fn push_some(&mut self, extent: Extent) {
+    /// Adds an extent unless it is empty.
+    fn push_nonempty(&mut self, extent: Extent) {
         if extent.count > 0 {
             self.push(extent);
         }
@@ -56,103 +54,103 @@ impl std::ops::Deref for SpliceRecords {
     }
 }
 
-/// A change of the list at one place: the records `old` from index `at` on become `new`.
+/// A change of the list: the records `old`, from index `at` on, are replaced by `new`.
 #[derive(Clone, Copy, Debug)]
 pub struct Splice {
-    /// Index of the first record that goes, or before which the new ones come.
+    /// Index of the first old record; without old records, the index where the new ones are inserted.
     pub at: usize,
-    /// What goes.
+    /// Removed records.
     pub old: SpliceRecords,
-    /// What comes.
+    /// Added records.
     pub new: SpliceRecords,
 }
 
 impl Splice {
-    /// Whether there are fewer records afterwards.
+    /// Whether it reduces the number of records.
     fn removes(&self) -> bool {
         self.old.len() > self.new.len()
     }
 }
 
-/// The beginning of a range of a file: all of it in one extent, or in none.
+/// A range of a file that is within one extent or one hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentOrHole {
-    /// Blocks.
+    /// Length in blocks.
     pub count: u64,
-    /// Where they lie, and whether they are unwritten; `None` for a hole.
+    /// First block, and whether the extent is unwritten; `None` for a hole.
     pub mapping: Option<(FsBlock, bool)>,
 }
 
-/// The extents of a fork in order.
+/// The extents of a fork.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtentList {
     items: Vec<Extent>,
 }
 
 impl ExtentList {
-    /// No extents.
+    /// An empty list.
     pub const fn new() -> Self {
         Self { items: Vec::new() }
     }
 
-    /// From extents that are sorted and do not overlap, as [`format::inode::verify_extents`] has found.
+    /// Creates a list of extents that are sorted and do not overlap ([`format::inode::verify_extents`]).
     pub fn from_sorted(items: Vec<Extent>) -> Self {
         debug_assert!(items.is_sorted_by(|l, r| l.end() <= r.offset));
         Self { items }
     }
 
-    /// How many there are.
+    /// Number of extents.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// All in order.
+    /// All extents.
     pub fn as_slice(&self) -> &[Extent] {
         &self.items
     }
 
-    /// The one with this index.
+    /// The extent at an index.
     pub fn get(&self, index: usize) -> Option<Extent> {
         self.items.get(index).copied()
     }
 
-    /// The last.
+    /// The last extent.
     pub fn last(&self) -> Option<Extent> {
         self.items.last().copied()
     }
 
-    /// The logical block behind the last mapped one.
+    /// End of the last extent.
     pub fn end(&self) -> FileBlock {
         self.items.last().map_or(FileBlock(0), Extent::end)
     }
 
-    /// Index of the first extent that ends behind `block`: the one that holds it, or the next after the hole.
+    /// Index of the first extent that ends after `block`: the one that contains it, or the first one after the hole.
     pub fn index_at(&self, block: FileBlock) -> usize {
-        // Appending and looking at the end are what writers do most.
+        // Most lookups are at the end: writers append.
         match self.items.last() {
             Some(last) if last.end() <= block => self.items.len(),
             _ => self.items.partition_point(|extent| extent.end() <= block),
         }
     }
 
-    /// The extent that maps `block`.
+    /// The extent that contains `block`.
     pub fn find(&self, block: FileBlock) -> Option<Extent> {
         self.get(self.index_at(block)).filter(|extent| extent.offset <= block)
     }
 
-    /// Where `block` lies on the disk, and for how many blocks from there on the mapping goes on.
+    /// The disk block of `block`, and the number of blocks from there to the end of the extent.
     pub fn map(&self, block: FileBlock) -> Option<(FsBlock, u64)> {
         let extent = self.find(block)?;
         let skip = block.get() - extent.offset.get();
         Some((FsBlock(extent.start.get() + skip), extent.count - skip))
     }
 
-    /// What `from..to` begins with: how many of its blocks one extent maps or one hole leaves out, and the mapping.
+    /// The first part of `from..to` that is within one extent or one hole.
     pub fn piece(&self, from: FileBlock, to: FileBlock) -> ExtentOrHole {
         match self.get(self.index_at(from)) {
             Some(extent) if extent.offset <= from && from < to => {
@@ -166,24 +164,25 @@ impl ExtentList {
         }
     }
 
-    /// The last extent of `from..to`, or the part of it that lies there.
+    /// The last extent in `from..to`, clipped to that range.
     pub fn last_in(&self, from: FileBlock, to: FileBlock) -> Option<Extent> {
-        let behind = self.items.partition_point(|extent| extent.offset < to);
-        let last = self.get(behind.checked_sub(1)?).filter(|last| last.end() > from && from < to)?;
+        let end = self.items.partition_point(|extent| extent.offset < to);
+        let last = self.get(end.checked_sub(1)?).filter(|last| last.end() > from && from < to)?;
         Some(cut(&last, last.offset.max(from), last.end().min(to)))
     }
 
-    /// The disk block that is best for a block of a hole: behind its neighbour on the left, else at that on the right.
+    /// The preferred disk block for a block of a hole: after the extent to its left, otherwise at the extent to its
+    /// right.
     pub fn near(&self, at: FileBlock) -> Option<FsBlock> {
         let index = self.index_at(at);
         let before = index.checked_sub(1).and_then(|before| self.get(before));
         match before {
             Some(before) => Some(FsBlock(before.start.get() + before.count)),
-            None => self.get(index).map(|behind| behind.start),
+            None => self.get(index).map(|next| next.start),
         }
     }
 
-    /// The first logical block at or behind `from` that starts a hole of `count` blocks.
+    /// The first file block at or after `from` where a hole of `count` blocks begins.
     pub fn first_hole(&self, from: FileBlock, count: u64) -> FileBlock {
         let mut at = from;
         for extent in self.items.iter().skip(self.index_at(from)) {
@@ -195,9 +194,9 @@ impl ExtentList {
         at
     }
 
-    /// The change that maps a hole: joined with the neighbours that continue it on both disk and file, as far as one
-    /// record can hold. With `keep`, no record goes: where the change would join both neighbours, it joins none.
-    /// `None` where part of the range is mapped already, or it is empty.
+    /// The splice that maps a hole. Merges the extent with neighbours that are contiguous in the file and on disk, up
+    /// to the maximum length of a record. With `keep`, the number of records does not fall: an extent that would merge
+    /// with both neighbours merges with none. `None` if the range is empty or partly mapped.
     pub fn splice_insert(&self, extent: Extent, keep: bool) -> Option<Splice> {
         let joined = self.insert(extent, true)?;
         if keep && joined.removes() { self.insert(extent, false) } else { Some(joined) }
@@ -226,31 +225,31 @@ impl ExtentList {
         Some(splice)
     }
 
-    /// The change that unmaps `from..to`, which one extent must map whole. Also what is unmapped.
+    /// The splice that unmaps `from..to`, which must be within one extent; and the unmapped part.
     pub fn splice_remove(&self, from: FileBlock, to: FileBlock) -> Option<(Splice, Extent)> {
         let at = self.index_at(from);
         let old = self.get(at).filter(|old| old.offset <= from && to <= old.end() && from < to)?;
         let mut splice = Splice { at, old: SpliceRecords::new(), new: SpliceRecords::new() };
         splice.old.push(old);
-        splice.new.push_some(cut(&old, old.offset, from));
-        splice.new.push_some(cut(&old, to, old.end()));
+        splice.new.push_nonempty(cut(&old, old.offset, from));
+        splice.new.push_nonempty(cut(&old, to, old.end()));
         Some((splice, cut(&old, from, to)))
     }
 
-    /// The change that maps `from..to`, which one extent must map whole, to written blocks from `start` on instead.
-    /// No record goes.
+    /// The splice that maps `from..to`, which must be within one extent, to other, written blocks from `start` on; and
+    /// the replaced part. Removes no record.
     pub fn splice_replace(&self, from: FileBlock, to: FileBlock, start: FsBlock) -> Option<(Splice, Extent)> {
         let (mut splice, gone) = self.splice_remove(from, to)?;
         let old = splice.old.first().copied()?;
         splice.new = SpliceRecords::new();
-        splice.new.push_some(cut(&old, old.offset, from));
+        splice.new.push_nonempty(cut(&old, old.offset, from));
         splice.new.push(Extent { start, unwritten: false, ..gone });
-        splice.new.push_some(cut(&old, to, old.end()));
+        splice.new.push_nonempty(cut(&old, to, old.end()));
         Some((splice, gone))
     }
 
-    /// The change that marks `from..to`, which one extent must map whole, as written or unwritten; joined with
-    /// neighbours where possible. With `keep`, no record goes. `None` also where it is so already.
+    /// The splice that marks `from..to`, which must be within one extent, as written or unwritten. Merges with
+    /// neighbours like [`splice_insert`](Self::splice_insert). `None` also if the range already has this state.
     pub fn splice_mark(
         &self,
         (from, to): (FileBlock, FileBlock),
@@ -276,19 +275,19 @@ impl ExtentList {
             middle = Extent { count: left.count + middle.count, ..left };
         }
         splice.old.push(old);
-        splice.new.push_some(cut(&old, old.offset, from));
+        splice.new.push_nonempty(cut(&old, old.offset, from));
         let right = self.get(at + 1).filter(|right| joins && to == old.end() && continues(&middle, right));
         if let Some(right) = right {
             splice.old.push(right);
             middle.count += right.count;
         }
         splice.new.push(middle);
-        splice.new.push_some(cut(&old, to, old.end()));
+        splice.new.push_nonempty(cut(&old, to, old.end()));
         Some(splice)
     }
 
-    /// The change by which the extent that begins at `from` begins at `to`, between the same neighbours; joined with
-    /// the one before it where possible. `None` where it would not fit there, or there is no such extent.
+    /// The splice that moves the extent that begins at `from` to `to`, between the same neighbours. Merges it with the
+    /// extent before it if possible. `None` if it does not fit, or no extent begins at `from`.
     pub fn splice_move(&self, from: FileBlock, to: FileBlock) -> Option<Splice> {
         let at = self.index_at(from);
         let old = self.get(at).filter(|old| old.offset == from)?;
@@ -309,8 +308,8 @@ impl ExtentList {
         Some(splice)
     }
 
-    /// The change that makes two records of the extent that `block` lies within. `None` where there is none, or one
-    /// begins there.
+    /// The splice that divides the extent that contains `block` at that block. `None` if there is no such extent, or if
+    /// it begins there.
     pub fn splice_split(&self, block: FileBlock) -> Option<Splice> {
         let at = self.index_at(block);
         let old = self.get(at).filter(|old| old.offset < block)?;
@@ -321,7 +320,7 @@ impl ExtentList {
         Some(splice)
     }
 
-    /// Makes a change that was computed from this very list.
+    /// Applies a splice that was computed from this list.
     pub fn apply(&mut self, splice: &Splice) {
         let end = (splice.at + splice.old.len()).min(self.items.len());
         let start = splice.at.min(end);
@@ -334,7 +333,7 @@ impl ExtentList {
     }
 }
 
-/// Whether `right` goes on where `left` ends, in the file and on the disk, and one record can hold both.
+/// Whether two extents are contiguous in the file and on disk, and fit one record.
 fn continues(left: &Extent, right: &Extent) -> bool {
     left.end() == right.offset
         && left.start.get() + left.count == right.start.get()
@@ -342,7 +341,7 @@ fn continues(left: &Extent, right: &Extent) -> bool {
         && left.count + right.count <= MAX_EXTENT_BLOCKS
 }
 
-/// The part of `extent` from `from` to `to`, which lie within it.
+/// The part `from..to` of an extent.
 fn cut(extent: &Extent, from: FileBlock, to: FileBlock) -> Extent {
     Extent {
         offset: from,

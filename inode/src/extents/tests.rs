@@ -1,4 +1,4 @@
-//! The list against a model: one entry per block.
+//! The list against a model with one entry per block.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Each mapped logical block with its disk block and whether it is unwritten.
+/// File block to disk block, and whether it is unwritten.
 type Model = BTreeMap<u64, (u64, bool)>;
 
 fn blocks(list: &ExtentList) -> Model {
@@ -24,7 +24,7 @@ fn assert_sound(list: &ExtentList) {
     assert!(list.as_slice().is_sorted_by(|l, r| l.end() <= r.offset), "{list:?}");
 }
 
-/// The pieces of a range, one behind the other, say what the model says of each of its blocks.
+/// Checks that the parts of a range agree with the model on each block.
 fn assert_pieces_cover(list: &ExtentList, model: &Model, from: u64, to: u64) {
     let mut at = from;
     while at < to {
@@ -40,7 +40,7 @@ fn assert_pieces_cover(list: &ExtentList, model: &Model, from: u64, to: u64) {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Maps a hole; the disk block follows from the logical one, so that neighbours often join.
+    /// Maps a hole. The disk block depends on the file block, so that neighbours often merge.
     Insert {
         keep: bool,
         at: u64,
@@ -58,7 +58,7 @@ enum Step {
         count: u64,
         unwritten: bool,
     },
-    /// Moves the extent that begins there.
+    /// Moves the extent that begins at a block.
     Replace {
         at: u64,
         count: u64,
@@ -142,7 +142,7 @@ fn run(list: &mut ExtentList, model: &mut Model, step: &Step) {
             };
             let mut rest = model.clone();
             rest.retain(|at, _| !(from..old.end().get()).contains(at));
-            // Nothing may lie where it goes, nor on the way.
+            // The target must be a hole, and there must be no extent between.
             let way = from.min(to)..from.max(to) + old.count;
             let splice = list.splice_move(FileBlock(from), FileBlock(to));
             assert_eq!(splice.is_some(), rest.range(way).next().is_none(), "{step:?}");

@@ -1,10 +1,10 @@
-//! Extent maps changed after the transaction that asked for it: behind an intent (BUI) with its done item (BUD).
+//! Deferred changes of extent maps, with an intent (BUI) and a done item (BUD).
 //!
-//! So blocks move between files, or within one: a range is unmapped here and mapped there, and whenever the machine
-//! stops, what was begun is finished. The blocks stay allocated; their reverse mappings follow the maps.
+//! They move blocks between files, or within one: one range is unmapped and another one mapped, and log recovery
+//! completes the move after a crash. The blocks stay allocated; their reverse mappings are updated.
 //!
 //! # Locking
-//! Whoever defers such an operation keeps the inode locked and hands it to the commit, where the operation finds it.
+//! The inode must stay locked from the deferral on, and be passed to the commit.
 
 use std::sync::Arc;
 
@@ -25,30 +25,30 @@ use crate::state::ForkFormat;
 
 const NAME: &str = "mapping to change";
 
-/// What is done to a range of a fork. The numbers are those of the log.
+/// A change of a range of a fork. The numbers are those of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapChange {
-    /// A hole is mapped to blocks that nobody else maps, or that are shared and counted already.
+    /// Map a hole to blocks that are not mapped elsewhere, or whose reference count already includes this mapping.
     Map = bmap::MAP as isize,
-    /// A range is unmapped; its blocks stay allocated.
+    /// Unmap a range. Its blocks stay allocated.
     Unmap = bmap::UNMAP as isize,
 }
 
-/// A change of one range of one fork.
+/// A deferred change of one range of a fork.
 #[derive(Debug)]
 struct DeferredMapping {
     shared: Arc<Shared>,
-    /// As the log has it.
+    /// The change in the form of the log.
     target: MapTarget,
-    /// Blocks that were set aside for the fork's tree.
+    /// Reserved blocks for the fork's btree.
     promised: u32,
 }
 
-/// Changes a fork of a locked inode after this transaction. `space` gives what the fork's tree may take of blocks:
-/// [`Reservations::map_blocks`](crate::reservation::Reservations).
+/// Defers a change of a fork of a locked inode. Takes the blocks that the btree may need from the reservation of
+/// `space`: [`Reservations::map_blocks`](crate::reservation::Reservations).
 ///
 /// # Errors
-/// Damage: the extent cannot be one.
+/// Damage: the extent is not valid.
 pub fn map_later(
     shared: &Arc<Shared>,
     tx: &mut Transaction,
@@ -72,16 +72,16 @@ pub fn map_later(
     Ok(())
 }
 
-/// The operation that an intent asks for which recovery found unanswered. The inode must be locked at the commit.
+/// Returns the deferred operation of a recovered intent. The inode must be locked at the commit.
 ///
 /// # Errors
-/// Damage: the mapping cannot be one, or nobody knows such an operation.
+/// Damage: the mapping is not valid, or the operation is unknown.
 pub fn recovered(shared: &Arc<Shared>, target: &MapTarget) -> Result<Box<dyn DeferredOperation>, Error> {
     verify(shared, target)?;
     Ok(Box::new(DeferredMapping { shared: Arc::clone(shared), target: *target, promised: 0 }))
 }
 
-/// Verifies that a mapping can be one.
+/// Verifies a mapping.
 fn verify(shared: &Shared, target: &MapTarget) -> Result<(), Error> {
     let place = Place::ino(Ino(target.owner));
     let wrong = |field, expected, found: &dyn std::fmt::Display| {
@@ -138,8 +138,8 @@ impl DeferredMapping {
             fork.map(tx, &mut *space, extent)?;
             return Ok(DeferredProgress::Done);
         }
-        let gone = fork.unmap(tx, &mut *space, (extent.offset, extent.end()))?;
-        let left = gone.map_or(0, |gone| gone.offset.get() - extent.offset.get());
+        let unmapped = fork.unmap(tx, &mut *space, (extent.offset, extent.end()))?;
+        let left = unmapped.map_or(0, |unmapped| unmapped.offset.get() - extent.offset.get());
         self.target.blocks = left as u32; // less than it was
         let more = fork.list().last_in(extent.offset, FileBlock(extent.offset.get() + left)).is_some();
         Ok(if more { DeferredProgress::Again } else { DeferredProgress::Done })

@@ -1,22 +1,23 @@
-//! A fork: which logical blocks of a file lie where, in the form that their number asks for.
+//! The extent map of a fork.
 //!
-//! | part | does |
+//! | part | subject |
 //! |---|---|
-//! | [`Fork`] | maps, unmaps, marks; changes the form where the extents no longer fit it |
-//! | [`deferred`] | the same after a transaction, behind an intent |
-//! | `load` | reads the extents of a tree |
-//! | `root` | the root of that tree, as it lies in the inode |
-//! | `tree` | the tree of extents whose root lies in the inode |
+//! | [`Fork`] | map, unmap and mark ranges; conversion between the fork formats |
+//! | [`deferred`] | changes of the map that are deferred, with an intent |
+//! | `load` | reading the extents of a btree |
+//! | `root` | the btree root in the inode |
+//! | `tree` | the extent btree |
 //!
-//! A fork begins as a list of extents in the inode. When that is full, it becomes a tree; when a tree's extents fit the
-//! inode again, it goes back at once, as a tree that could be a list is damage to other readers.
+//! A fork begins as a list of extents in the inode (`extents`). When the list no longer fits, it becomes a btree with
+//! its root in the inode (`btree`). When the extents of a btree fit the inode again, it becomes a list at once: other
+//! implementations treat a btree that could be a list as damage.
 //!
 //! # Invariants
-//! The list in memory, the records on disk and the counters in the core tell the same after each call that returns
-//! `Ok`. After an error in the middle of a change the transaction must be given up, which shuts the volume down.
+//! After each call that returns `Ok`, the list in memory, the records on disk and the extent counters agree. After an
+//! error in the middle of a change the transaction must be dropped, which shuts the volume down.
 //!
 //! # Locking
-//! The inode's lock protects all of a fork. Blocks of its tree have rank `Fork`.
+//! The inode's lock protects the whole fork. Blocks of its btree have rank `Fork`.
 
 pub mod deferred;
 mod load;
@@ -39,33 +40,36 @@ use crate::state::{ForkFormat, InodeState};
 
 const NOT_LOADED: Error = Error::Refused { errno: errno::EINVAL, why: "the fork has no extents in memory" };
 pub(crate) const TOO_MANY: Error =
-    Error::Refused { errno: errno::EFBIG, why: "the file has as many extents as its counter can tell" };
-const NOT_A_MAP: Error =
-    Error::Refused { errno: errno::EINVAL, why: "the fork holds its contents itself: it cannot map blocks" };
+    Error::Refused { errno: errno::EFBIG, why: "the file has the maximum number of extents" };
+const NOT_A_MAP: Error = Error::Refused {
+    errno: errno::EINVAL,
+    why: "the fork has its contents in the inode: it cannot map blocks",
+};
 pub(crate) const NOT_LOCKED: Error = Error::Refused {
     errno: errno::EINVAL,
-    why: "an inode whose map is to change is not locked at the commit",
+    why: "an inode whose extent map changes is not locked at the commit",
 };
-const TAKEN: Error = Error::Refused { errno: errno::EINVAL, why: "the range is mapped already, or is not" };
+const WRONG_RANGE: Error =
+    Error::Refused { errno: errno::EINVAL, why: "the range is not mapped as the change requires" };
 
-/// A fork of a locked inode, with its extents in memory.
+/// A fork of a locked inode, with its extents loaded.
 #[derive(Debug)]
 pub struct Fork<'a> {
     geometry: &'a Geometry,
     state: &'a mut InodeState,
     kind: ForkKind,
-    /// See [`joining`](Self::joining).
+    /// Merge extents with their neighbours: see [`joining`](Self::joining).
     joins: bool,
 }
 
 impl<'a> Fork<'a> {
-    /// Reads and verifies the extents, unless they are in memory.
+    /// Reads and verifies the extents, unless they are loaded already.
     ///
     /// # Errors
     /// [`Error::Damaged`], [`Error::Device`].
     ///
     /// # Locking
-    /// Locks blocks of the tree one by one: the caller's transaction must not hold any, which it cannot where it has
+    /// Locks blocks of the btree one by one. The caller's transaction must not hold any of them; it does not if it has
     /// not opened this fork before.
     pub fn open(shared: &'a Shared, state: &'a mut InodeState, kind: ForkKind) -> Result<Self, Error> {
         let geometry = &shared.geometry;
@@ -77,26 +81,26 @@ impl<'a> Fork<'a> {
         Ok(Self { geometry, state, kind, joins: true })
     }
 
-    /// Whether [`map`](Self::map) and [`mark`](Self::mark) may take records away by joining neighbours, as they do
-    /// unless told otherwise. Where they may not, no block of the tree becomes free, which others could take before the
-    /// tree needs it again.
+    /// Sets whether [`map`](Self::map) and [`mark`](Self::mark) may reduce the number of records by merging neighbours;
+    /// by default they do. Otherwise no block of the btree is freed, which another operation could allocate before the
+    /// btree needs it again.
     pub fn joining(&mut self, joins: bool) -> &mut Self {
         self.joins = joins;
         self
     }
 
-    /// The extents in order.
+    /// The extents.
     pub fn list(&self) -> &ExtentList {
         const EMPTY: &ExtentList = &ExtentList::new();
         self.state.list(self.kind).unwrap_or(EMPTY)
     }
 
-    /// Whether it is of a form that maps blocks, be it none.
+    /// Whether the fork has a format that maps blocks.
     pub fn has_extents(&self) -> bool {
         matches!(self.state.fork_format(self.kind), Some(ForkFormat::Extents | ForkFormat::Btree))
     }
 
-    /// The inode.
+    /// The state of the inode.
     pub fn state(&mut self) -> &mut InodeState {
         self.state
     }
@@ -105,8 +109,8 @@ impl<'a> Fork<'a> {
         ForkOwner { ino: self.state.ino(), fork: self.kind, tree }
     }
 
-    /// Allocates `least` to `most` blocks in one piece, as near to their neighbours as possible, and maps them at `at`,
-    /// where a hole must be.
+    /// Allocates `min` to `max` contiguous blocks, near those of the neighbouring extents, and maps them at `at`, which
+    /// must be a hole.
     ///
     /// # Errors
     /// As [`take`](Self::take) and [`map`](Self::map).
@@ -115,53 +119,53 @@ impl<'a> Fork<'a> {
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         at: FileBlock,
-        (least, most): (u32, u32),
+        (min, max): (u32, u32),
         unwritten: bool,
     ) -> Result<Extent, Error> {
-        let run = self.take(tx, space, at, (least, most))?;
+        let run = self.take(tx, space, at, (min, max))?;
         let extent = Extent { offset: at, start: run.start, count: run.count.into(), unwritten };
         self.map(tx, space, extent)?;
         Ok(extent)
     }
 
-    /// Allocates `least` to `most` blocks in one piece, as near as possible to the neighbours of a hole, which the
-    /// caller maps to them next.
+    /// Allocates `min` to `max` contiguous blocks for a hole, near those of the neighbouring extents. The caller maps
+    /// them next.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], with nothing of the fork changed; damage.
+    /// [`Error::NoSpace`], with the fork unchanged; damage.
     pub fn take(
         &self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         at: FileBlock,
-        (least, most): (u32, u32),
+        (min, max): (u32, u32),
     ) -> Result<BlockRun, Error> {
-        let most = most.min(MAX_EXTENT_BLOCKS as u32).max(least);
+        let max = max.min(MAX_EXTENT_BLOCKS as u32).max(min);
         let near = self.list().near(at);
-        space.allocate(tx, self.owner(false), BlockRequest { near, most, least, align: 1 })
+        space.allocate(tx, self.owner(false), BlockRequest { near, max, min, align: 1 })
     }
 
-    /// Maps a hole to blocks that were allocated for it, or that another range gave up.
+    /// Maps a hole to blocks that were allocated for it or unmapped elsewhere.
     ///
     /// # Errors
-    /// `EINVAL` where it is no hole, `EFBIG` where the counter of extents is full; damage.
+    /// `EINVAL` if the range is not a hole, `EFBIG` if the extent counter is full; damage.
     pub fn map(
         &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         extent: Extent,
     ) -> Result<(), Error> {
-        let splice = self.list().splice_insert(extent, !self.joins).ok_or(TAKEN)?;
+        let splice = self.list().splice_insert(extent, !self.joins).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
         self.state.change_nblocks(extent.count as i64); // at most 21 bits
         space.mapped(tx, self.owner(false), &extent)
     }
 
-    /// Unmaps the last extent of a range, or the part of it that lies there, and gives it. Its blocks stay allocated,
-    /// for whoever maps them next. `None` where all of the range is a hole.
+    /// Unmaps the last extent of a range, clipped to the range, and returns it. Its blocks stay allocated. Returns
+    /// `None` if the range is a hole.
     ///
     /// # Errors
-    /// Damage; [`Error::NoSpace`] where the tree had to grow.
+    /// Damage; [`Error::NoSpace`] for a block of the btree.
     pub fn unmap(
         &mut self,
         tx: &mut Transaction,
@@ -169,17 +173,17 @@ impl<'a> Fork<'a> {
         (from, to): (FileBlock, FileBlock),
     ) -> Result<Option<Extent>, Error> {
         let Some(last) = self.list().last_in(from, to) else { return Ok(None) };
-        let (splice, gone) = self.list().splice_remove(last.offset, last.end()).ok_or(TAKEN)?;
+        let (splice, unmapped) = self.list().splice_remove(last.offset, last.end()).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
-        self.state.change_nblocks(-(gone.count as i64)); // at most 21 bits
-        space.unmapped(tx, self.owner(false), &gone)?;
-        Ok(Some(gone))
+        self.state.change_nblocks(-(unmapped.count as i64)); // at most 21 bits
+        space.unmapped(tx, self.owner(false), &unmapped)?;
+        Ok(Some(unmapped))
     }
 
-    /// Unmaps a range that one extent maps whole, and frees its blocks. `shared` where other files may have them, too.
+    /// Unmaps a range within one extent, and frees its blocks. `shared` if other files may share them.
     ///
     /// # Errors
-    /// `EINVAL` where one extent does not map the range; damage.
+    /// `EINVAL` if the range is not within one extent; damage.
     pub fn free(
         &mut self,
         tx: &mut Transaction,
@@ -187,19 +191,18 @@ impl<'a> Fork<'a> {
         (from, to): (FileBlock, FileBlock),
         shared: bool,
     ) -> Result<Extent, Error> {
-        let (splice, gone) = self.list().splice_remove(from, to).ok_or(TAKEN)?;
+        let (splice, unmapped) = self.list().splice_remove(from, to).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
-        self.state.change_nblocks(-(gone.count as i64)); // at most 21 bits
-        space.release(tx, self.owner(false), &gone, shared)?;
-        Ok(gone)
+        self.state.change_nblocks(-(unmapped.count as i64)); // at most 21 bits
+        space.release(tx, self.owner(false), &unmapped, shared)?;
+        Ok(unmapped)
     }
 
-    /// Maps a range that one extent maps whole to written blocks from `start` on instead, and frees what it mapped.
-    /// `shared` where other files may have these blocks, too. Takes no record away.
+    /// Maps a range within one extent to other, written blocks from `start` on, and frees the old blocks. `shared` if
+    /// other files may share the old blocks. Removes no record.
     ///
     /// # Errors
-    /// `EINVAL` where the range is not mapped by one extent; no space for a block of the tree; damage; what reading
-    /// reports.
+    /// `EINVAL` if the range is not within one extent; [`Error::NoSpace`] for a block of the btree; damage; I/O errors.
     pub fn replace(
         &mut self,
         tx: &mut Transaction,
@@ -207,13 +210,13 @@ impl<'a> Fork<'a> {
         (from, to): (FileBlock, FileBlock),
         (start, shared): (FsBlock, bool),
     ) -> Result<(), Error> {
-        let (splice, gone) = self.list().splice_replace(from, to, start).ok_or(TAKEN)?;
+        let (splice, replaced) = self.list().splice_replace(from, to, start).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
-        space.release(tx, self.owner(false), &gone, shared)?;
-        space.mapped(tx, self.owner(false), &Extent { start, unwritten: false, ..gone })
+        space.release(tx, self.owner(false), &replaced, shared)?;
+        space.mapped(tx, self.owner(false), &Extent { start, unwritten: false, ..replaced })
     }
 
-    /// Marks a range that one extent maps whole as written or unwritten.
+    /// Marks a range within one extent as written or unwritten.
     ///
     /// # Errors
     /// As [`free`](Self::free).
@@ -224,7 +227,7 @@ impl<'a> Fork<'a> {
         (from, to): (FileBlock, FileBlock),
         unwritten: bool,
     ) -> Result<(), Error> {
-        let old = self.list().find(from).filter(|old| to <= old.end() && from < to).ok_or(TAKEN)?;
+        let old = self.list().find(from).filter(|old| to <= old.end() && from < to).ok_or(WRONG_RANGE)?;
         let Some(splice) = self.list().splice_mark((from, to), unwritten, !self.joins) else { return Ok(()) };
         self.splice(tx, space, &splice)?;
         let skip = from.get() - old.offset.get();
@@ -233,45 +236,45 @@ impl<'a> Fork<'a> {
         space.marked(tx, self.owner(false), &marked)
     }
 
-    /// Maps what the extent that begins at `from` maps at `to` instead, between the same neighbours. Its record stays
-    /// where it is, so the tree takes no blocks.
+    /// Moves the extent that begins at file block `from` to `to`, between the same neighbours. Its record keeps its
+    /// place, so the btree allocates no blocks.
     ///
     /// # Errors
-    /// `EINVAL` where no extent begins there, or it does not fit between its neighbours; damage.
+    /// `EINVAL` if no extent begins at `from`, or if it does not fit between its neighbours; damage.
     pub fn shift(
         &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         (from, to): (FileBlock, FileBlock),
     ) -> Result<(), Error> {
-        let old = self.list().find(from).ok_or(TAKEN)?;
-        let splice = self.list().splice_move(from, to).ok_or(TAKEN)?;
+        let old = self.list().find(from).ok_or(WRONG_RANGE)?;
+        let splice = self.list().splice_move(from, to).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
         space.unmapped(tx, self.owner(false), &old)?;
         space.mapped(tx, self.owner(false), &Extent { offset: to, ..old })
     }
 
-    /// Makes two records of an extent that maps blocks on both sides of a border.
+    /// Divides an extent into two records at a file block within it.
     ///
     /// # Errors
-    /// `EINVAL` where there is no such extent; `EFBIG` where the counter of extents is full; damage; [`Error::NoSpace`]
-    /// where the tree had to grow.
+    /// `EINVAL` if there is no such extent; `EFBIG` if the extent counter is full; damage; [`Error::NoSpace`] for a
+    /// block of the btree.
     pub fn split(
         &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
-        border: FileBlock,
+        at: FileBlock,
     ) -> Result<(), Error> {
-        let splice = self.list().splice_split(border).ok_or(TAKEN)?;
+        let splice = self.list().splice_split(at).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)
     }
 
-    /// Makes the fork use no more than so many bytes of the inode, after which its area can be made that small: a list
-    /// becomes a tree, a root with many entries one above a single block.
+    /// Reduces the space that the fork uses in the inode to at most `bytes`: a list of extents becomes a btree, and a
+    /// large root moves to a block below a root with one entry.
     ///
     /// # Errors
     /// [`Error::NoSpace`]; damage.
-    pub(crate) fn make_small(
+    pub(crate) fn shrink_inline(
         &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
@@ -286,15 +289,15 @@ impl<'a> Fork<'a> {
         }
     }
 
-    /// Makes a change in memory and on disk, and changes the form where it must.
+    /// Applies a splice in memory and on disk, and converts the fork to another format if necessary.
     fn splice(
         &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         splice: &Splice,
     ) -> Result<(), Error> {
-        let form = self.state.fork_format(self.kind);
-        if !matches!(form, Some(ForkFormat::Extents | ForkFormat::Btree)) {
+        let format = self.state.fork_format(self.kind);
+        if !matches!(format, Some(ForkFormat::Extents | ForkFormat::Btree)) {
             return Err(NOT_A_MAP);
         }
         let count = (self.list().len() + splice.new.len()).saturating_sub(splice.old.len());
@@ -303,7 +306,7 @@ impl<'a> Fork<'a> {
         }
         self.state.list_mut(self.kind).ok_or(NOT_LOADED)?.apply(splice);
         let fits = count <= self.state.inline_extents_max(self.kind);
-        match (form, fits) {
+        match (format, fits) {
             (Some(ForkFormat::Btree), fits) => {
                 self.splice_tree(tx, space, splice)?;
                 if fits { self.tree_to_list(tx, space) } else { Ok(()) }

@@ -1,5 +1,5 @@
-//! The root of a tree of extents in the inode: keys from the front, and pointers behind the room for all keys, so that
-//! where they are depends on the bytes that the fork has.
+//! The btree root in the inode: the keys follow the header, and the pointers follow the space for the maximum number of
+//! keys. So the position of the pointers depends on the size of the fork's area.
 
 use format::btree::{BmapKey, BmapRoot};
 use format::ondisk::{OnDisk, U16};
@@ -7,40 +7,40 @@ use zerocopy::IntoBytes;
 
 const POINTER: usize = 8;
 
-/// A root taken out of its area.
+/// A copy of a root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InlineRoot {
-    /// Above leaves 1.
+    /// Level: 1 above leaves.
     pub level: u16,
-    /// First logical block below each pointer, as on disk.
+    /// First file block below each pointer, in the on-disk form.
     pub keys: Vec<u8>,
-    /// Blocks of the level below, as on disk.
+    /// Blocks of the level below, in the on-disk form.
     pub pointers: Vec<u8>,
 }
 
-/// Entries that fit into an area of so many bytes.
-pub(crate) fn most(bytes: usize) -> usize {
+/// Maximum number of entries in an area of `bytes` bytes.
+pub(crate) fn max_entries(bytes: usize) -> usize {
     bytes.saturating_sub(BmapRoot::SIZE) / (BmapKey::SIZE + POINTER)
 }
 
-/// Bytes that a root of so many entries needs.
+/// Size of a root with `entries` entries in bytes.
 pub(crate) const fn size(entries: usize) -> usize {
     BmapRoot::SIZE + entries * (BmapKey::SIZE + POINTER)
 }
 
 impl InlineRoot {
-    /// A root above a single block.
+    /// A root with one entry.
     pub fn single(level: u16, key: u64, pointer: u64) -> Self {
         Self { level, keys: key.to_be_bytes().to_vec(), pointers: pointer.to_be_bytes().to_vec() }
     }
 
-    /// Reads a root; it was verified when the inode was read, and has no more entries than fit.
+    /// Reads a root, which was verified when the inode was read.
     pub fn take(area: &[u8]) -> Self {
-        let room = most(area.len());
+        let max = max_entries(area.len());
         let (level, count) = BmapRoot::view(area)
-            .map_or((0, 0), |root| (root.level.get(), usize::from(root.numrecs.get()).min(room)));
+            .map_or((0, 0), |root| (root.level.get(), usize::from(root.numrecs.get()).min(max)));
         let keys_at = BmapRoot::SIZE;
-        let pointers_at = keys_at + room * BmapKey::SIZE;
+        let pointers_at = keys_at + max * BmapKey::SIZE;
         let part = |at: usize, bytes: usize| area.get(at..at + bytes).unwrap_or_default().to_vec();
         Self {
             level,
@@ -49,17 +49,17 @@ impl InlineRoot {
         }
     }
 
-    /// How many entries it has.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.keys.len() / BmapKey::SIZE
     }
 
-    /// Writes it into an area that has room for it.
+    /// Writes the root to an area in which it must fit.
     pub fn put(&self, area: &mut [u8]) {
-        debug_assert!(self.len() <= most(area.len()));
+        debug_assert!(self.len() <= max_entries(area.len()));
         area.fill(0);
-        let pointers_at = BmapRoot::SIZE + most(area.len()) * BmapKey::SIZE;
-        // Read from 16 bits, or one.
+        let pointers_at = BmapRoot::SIZE + max_entries(area.len()) * BmapKey::SIZE;
+        // The number of entries fits 16 bits: it was read from a root, or is 1.
         let head = BmapRoot { level: U16::new(self.level), numrecs: U16::new(self.len() as u16) };
         for (at, bytes) in
             [(0, head.as_bytes()), (BmapRoot::SIZE, &*self.keys), (pointers_at, &*self.pointers)]
@@ -84,6 +84,6 @@ mod tests {
             root.put(&mut area);
             assert_eq!(InlineRoot::take(&area), root);
         }
-        assert_eq!((root.len(), size(root.len()), most(52), most(51)), (3, 52, 3, 2));
+        assert_eq!((root.len(), size(root.len()), max_entries(52), max_entries(51)), (3, 52, 3, 2));
     }
 }

@@ -1,4 +1,4 @@
-//! Forks on disk against a model: one entry per block, in all forms and back.
+//! Forks on disk, in all formats, against a model with one entry per block.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::inode::LockedInode;
 use crate::state::ForkFormat;
 use crate::testing::Bench;
 
-/// Each mapped logical block with its disk block and whether it is unwritten.
+/// File block to disk block, and whether it is unwritten.
 type Model = BTreeMap<u64, (u64, bool)>;
 
 fn blocks(extents: &[Extent]) -> Model {
@@ -22,7 +22,7 @@ fn blocks(extents: &[Extent]) -> Model {
     extents.iter().flat_map(|extent| (0..extent.count).map(move |n| block(extent, n))).collect()
 }
 
-/// One change of the data fork, committed.
+/// Makes one change of the data fork and commits it.
 fn change<R>(
     bench: &Bench,
     locked: &mut LockedInode,
@@ -36,7 +36,7 @@ fn change<R>(
     result
 }
 
-/// What must hold of a fork whatever was done: form, counters, and that no block was lost.
+/// Checks the format and the counters of a fork, and that no block is lost.
 fn assert_sound(bench: &Bench, locked: &mut LockedInode) {
     let count = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap().list().len();
     assert_eq!(locked.extent_count(ForkKind::Data), count as u64);
@@ -49,7 +49,7 @@ fn assert_sound(bench: &Bench, locked: &mut LockedInode) {
     }
 }
 
-/// Opens the volume again and compares what lies on the disk.
+/// Opens the volume again and compares the fork on disk.
 fn assert_survives(bench: &mut Bench, ino: Ino, model: &Model) {
     bench.reopen();
     let inode = bench.table.get(ino).unwrap();
@@ -61,7 +61,7 @@ fn assert_survives(bench: &mut Bench, ino: Ino, model: &Model) {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Maps up to so many single blocks, each a hole apart.
+    /// Maps up to this number of single blocks, with holes between them.
     Scatter {
         at: u64,
         count: u64,
@@ -193,7 +193,7 @@ fn a_tree_of_three_levels_grows_and_goes_back_to_nothing() {
     let mut model = Model::new();
     let (inode, mut locked) = bench.create(0o100_644);
     let ino = inode.ino();
-    // Every second block, in an order that fills leaves from all sides.
+    // Every second block, in an order that fills leaves at different places.
     let order: Vec<u64> = (0..2500u64).map(|n| n * 1607 % 2500 * 2).collect();
     for at in &order {
         allocate(&bench, &mut locked, &mut model, *at, 1, false);

@@ -1,4 +1,4 @@
-//! A fork's tree of extents, whose root lies in the inode.
+//! The extent btree of a fork, with its root in the inode.
 
 use ag::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot};
 use base::FsBlock;
@@ -22,7 +22,7 @@ use crate::extents::Splice;
 use crate::space::{BlockRequest, ForkOwner, SpaceAllocator};
 use crate::state::{ForkFormat, InodeState};
 
-/// The tree at work: the cursor takes blocks through it and finds the root.
+/// What a btree cursor needs of the fork: the root, and allocation of blocks.
 struct ForkTree<'a> {
     geometry: &'a Geometry,
     state: &'a mut InodeState,
@@ -71,8 +71,7 @@ impl BtreeOps for ForkTree<'_> {
 
     fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error> {
         let near = Some(FsBlock(near)).filter(|near| self.geometry.split_fs_block(*near).is_some());
-        let run =
-            self.space.allocate(tx, self.owner(), BlockRequest { near, most: 1, least: 1, align: 1 })?;
+        let run = self.space.allocate(tx, self.owner(), BlockRequest { near, max: 1, min: 1, align: 1 })?;
         self.state.change_nblocks(1);
         Ok(run.start.get())
     }
@@ -85,7 +84,7 @@ impl BtreeOps for ForkTree<'_> {
 }
 
 impl Fork<'_> {
-    /// Makes the same change in the tree as in the list.
+    /// Applies a splice to the btree.
     pub(super) fn splice_tree(
         &mut self,
         tx: &mut Transaction,
@@ -100,9 +99,9 @@ impl Fork<'_> {
         let tree = ForkTree { geometry: self.geometry, state: &mut *self.state, kind: self.kind, space };
         let mut cursor = BtreeCursor::new(tree);
         let both = splice.old.len().min(splice.new.len());
-        // What goes, then what changes, then what comes: so that offsets never cross.
-        for gone in splice.old.iter().skip(both).rev() {
-            cursor.lookup_eq(tx, gone.offset.get())?.ok_or_else(|| missing(gone))?;
+        // Delete, then update, then insert, so that the records are in order at any time.
+        for old in splice.old.iter().skip(both).rev() {
+            cursor.lookup_eq(tx, old.offset.get())?.ok_or_else(|| missing(old))?;
             cursor.delete(tx)?;
         }
         for (old, new) in splice.old.iter().zip(splice.new.iter()) {
@@ -119,7 +118,7 @@ impl Fork<'_> {
         Ok(())
     }
 
-    /// The extents no longer fit the inode: they go to a leaf, and the inode keeps a root with one pointer.
+    /// Converts a list of extents that no longer fits the inode to a btree: one leaf, and a root with one pointer.
     pub(super) fn list_to_tree(
         &mut self,
         tx: &mut Transaction,
@@ -128,14 +127,14 @@ impl Fork<'_> {
         let list = self.state.list(self.kind).ok_or(NOT_LOADED)?;
         let first = list.get(0).ok_or(NOT_LOADED)?;
         let records: Vec<RawExtent> = list.as_slice().iter().map(Extent::encode).collect();
-        // Twice the inode's size is a block's least, so one leaf holds what no longer fits the inode.
+        // A block is at least twice as large as an inode, so one leaf has space for all records.
         debug_assert!(records.len() <= BmBt::max_records(self.geometry));
-        let want = BlockRequest { near: Some(first.start), most: 1, least: 1, align: 1 };
-        let run = space.allocate(tx, self.owner(true), want)?;
+        let request = BlockRequest { near: Some(first.start), max: 1, min: 1, align: 1 };
+        let run = space.allocate(tx, self.owner(true), request)?;
         let at = self.geometry.fs_block_offset(run.start).unwrap_or(0); // the allocator gives blocks of the volume
         let extent = DiskExtent { daddr: (at >> 9).into(), bytes: self.geometry.block_size };
         let leaf = tx.fresh(extent, Rank::Fork)?;
-        // At most a block's.
+        // At most the records of a block.
         let header = LongHeader { numrecs: U16::new(records.len() as u16), ..self.header(extent) };
         let records = records.as_bytes();
         let bytes = tx.bytes_mut(leaf, 0..LongHeader::SIZE + records.len());
@@ -153,7 +152,7 @@ impl Fork<'_> {
         InlineRoot::single(1, first.offset.get(), leaf.get()).put(self.state.area_mut(self.kind));
     }
 
-    /// Where the root has more entries than fit into so many bytes, they go to a block below it.
+    /// Moves the entries of the root to a new block below it, if they do not fit `bytes` bytes.
     pub(super) fn push_root_down(
         &mut self,
         tx: &mut Transaction,
@@ -161,13 +160,13 @@ impl Fork<'_> {
         bytes: usize,
     ) -> Result<(), Error> {
         let old = InlineRoot::take(self.state.area(self.kind));
-        if old.len() <= root::most(bytes) {
+        if old.len() <= root::max_entries(bytes) {
             return Ok(());
         }
         let key = U64::view(&old.keys).map_or(0, |key| key.get());
         let near = U64::view(&old.pointers).map(|pointer| FsBlock(pointer.get()));
-        let want = BlockRequest { near, most: 1, least: 1, align: 1 };
-        let run = space.allocate(tx, self.owner(true), want)?;
+        let request = BlockRequest { near, max: 1, min: 1, align: 1 };
+        let run = space.allocate(tx, self.owner(true), request)?;
         let at = self.geometry.fs_block_offset(run.start).unwrap_or(0); // the allocator gives blocks of the volume
         let extent = DiskExtent { daddr: (at >> 9).into(), bytes: self.geometry.block_size };
         let node = tx.fresh(extent, Rank::Fork)?;
@@ -188,7 +187,7 @@ impl Fork<'_> {
         Ok(())
     }
 
-    /// The header of a block of the tree that has no siblings.
+    /// The header of a block without siblings.
     fn header(&self, extent: DiskExtent) -> LongHeader {
         LongHeader {
             magic: U32::new(BmBt::MAGIC),
@@ -201,7 +200,7 @@ impl Fork<'_> {
         }
     }
 
-    /// The extents of the tree fit the inode: they go back there, and the last leaf is freed.
+    /// Converts a btree whose extents fit the inode to a list, and frees the last leaf.
     pub(super) fn tree_to_list(
         &mut self,
         tx: &mut Transaction,
@@ -218,7 +217,7 @@ impl Fork<'_> {
         };
         let located = leaf.and_then(|leaf| Some((leaf, leaf.locate(geometry, None)?)));
         let Some((leaf, (ag, block))) = located else {
-            // So few extents fill no more than one leaf of a tree that was kept half full.
+            // The blocks of a btree are at least half full, so these few extents are in one leaf.
             return Err(damaged(Damage::new(
                 BmBt::NAME,
                 "level",

@@ -7,7 +7,7 @@ use base::Ino;
 use rustc_hash::FxBuildHasher;
 
 /// The most windows of one shard. With 256 shards: four million inodes in 1.5 MB.
-const MOST: usize = 256;
+const MAX_WINDOWS: usize = 256;
 
 /// A bit for each inode number that was found in the inode btrees. Other numbers are unknown.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl AllocatedInodes {
 
     /// Adds numbers of the window of `ino`.
     pub(super) fn add(&mut self, ino: Ino, window: u64) {
-        if self.0.len() >= MOST && !self.0.contains_key(&(ino.get() >> 6)) {
+        if self.0.len() >= MAX_WINDOWS && !self.0.contains_key(&(ino.get() >> 6)) {
             self.0.clear();
         }
         *self.0.entry(ino.get() >> 6).or_default() |= window;
@@ -78,9 +78,9 @@ mod tests {
     #[test]
     fn what_is_known_does_not_grow_without_end() {
         let mut known = AllocatedInodes::default();
-        for window in 0..10 * MOST as u64 {
+        for window in 0..10 * MAX_WINDOWS as u64 {
             known.add(Ino(window << 6), u64::MAX);
-            assert!(known.has(Ino((window << 6) + 63)) && known.0.len() <= MOST);
+            assert!(known.has(Ino((window << 6) + 63)) && known.0.len() <= MAX_WINDOWS);
         }
     }
 }

@@ -136,8 +136,8 @@ fn contents_that_are_dirty_keep_their_inode_and_end_with_the_file() {
     assert_eq!(Arc::strong_count(&contents), 1, "the slot is empty for the next life");
 }
 
-/// The inode btrees of a damaged volume returned the number of the parent directory, which is locked; creating a file
-/// waited for its lock for ever.
+/// The inode btrees of a damaged volume returned the number of the parent directory, which is locked: creating a file
+/// deadlocked.
 #[test]
 fn an_inode_in_use_is_not_waited_for() {
     let bench = Bench::new();

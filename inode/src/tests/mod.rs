@@ -1,4 +1,4 @@
-//! Files without a name: their lists on disk and in memory, after crashes too, and how they are freed; symlinks.
+//! Unlinked lists on disk and in memory, also after crashes; inactivation; symlinks.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::inode::{InodeRef, LockedInode};
 use crate::testing::{Bench, FIRST_INO, home_of};
 use crate::{symlink, unlinked};
 
-/// Four inodes of one bucket, of each of these.
+/// Four inodes of each of these buckets.
 fn ino(bucket: u32, n: u32) -> Ino {
     Ino(u64::from(FIRST_INO + bucket + 64 * n))
 }
@@ -29,7 +29,7 @@ fn orphan(bench: &Bench, locked: &mut LockedInode) {
     tx.commit(&mut [locked as &mut dyn Loggable]).unwrap();
 }
 
-/// The chain of a bucket as it lies on the disk.
+/// The list of a bucket on disk.
 fn chain(bench: &Bench, bucket: u32) -> Vec<u64> {
     let mut at = bench.agi(0).unlinked[bucket as usize].get();
     let mut found = Vec::new();
@@ -83,7 +83,7 @@ proptest! {
             }
             if reopens {
                 let numbers: Vec<u64> = users.keys().copied().collect();
-                // No worker runs, so dropping the last hold changes nothing on the disk.
+                // No worker runs, so dropping the last reference changes nothing on disk.
                 users.clear();
                 bench.reopen();
                 let held: Vec<_> = numbers.iter().map(|ino| (*ino, bench.table.get(Ino(*ino)).unwrap())).collect();
@@ -148,7 +148,7 @@ fn keeps_its_blocks_until_its_last_user_goes(later: bool) {
     }
     assert!(bench.agi(0).unlinked.iter().all(|bucket| bucket.get() == u32::MAX));
     drop(workers);
-    // The same number begins another life.
+    // The inode number is reused.
     let (again, locked) = bench.create_as(bench.groups.take_that_inode(ino(0, 1)), 0o100_644, 1);
     assert_eq!(locked.nlink(), 1);
     assert!(std::sync::Arc::ptr_eq(&bench.table.get(again.ino()).unwrap(), &again));
@@ -159,7 +159,7 @@ fn an_inode_whose_chunk_was_removed_is_never_written_again() {
     let bench = Bench::new();
     bench.groups.remove_chunks();
     let workers = Workers::start(bench.shared(), false).unwrap();
-    // Nothing of these is home when their chunk goes.
+    // None of these is written back when their chunk is removed.
     for number in [ino(0, 0), ino(7, 0), ino(40, 0)] {
         let (_inode, mut locked) = bench.create_as(bench.groups.take_that_inode(number), 0o100_600, 1);
         orphan(&bench, &mut locked);
@@ -182,7 +182,7 @@ fn a_file_that_cannot_be_freed_stays_on_its_list_and_is_told_of() {
     let workers = Workers::start(bench.shared(), false).unwrap();
     let (inode, mut locked) = bench.create(0o100_600);
     scatter(&bench, &mut locked, 3);
-    // More extents than there are: damage that is met when the fork is opened.
+    // A wrong extent count: damage that is found when the fork is opened.
     assert!(locked.set_extent_count(ForkKind::Data, 40));
     locked.set_list(ForkKind::Data, None);
     orphan(&bench, &mut locked);
@@ -225,7 +225,7 @@ fn what_a_crash_left_on_the_lists_is_freed_at_the_next_opening() {
 
 #[test]
 fn lists_that_make_no_sense_are_cut_off_and_told() {
-    // A circle, another bucket's inode, a number outside, a free inode.
+    // A cycle, an inode of another bucket, a number outside the volume, a free inode.
     for link in [ino(5, 0).get() as u32, ino(6, 1).get() as u32, 4_000_000, ino(5, 3).get() as u32] {
         let mut bench = Bench::new();
         for n in 0..2 {

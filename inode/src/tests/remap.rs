@@ -1,4 +1,4 @@
-//! Blocks that move between forks behind intents, against a model: one entry per block.
+//! Deferred moves of blocks between forks, against a model with one entry per block.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::fork::deferred::{self, MapChange, map_later};
 use crate::inode::LockedInode;
 use crate::testing::Bench;
 
-/// Each mapped logical block with its disk block and whether it is unwritten.
+/// File block to disk block, and whether it is unwritten.
 type Model = BTreeMap<u64, (u64, bool)>;
 
 fn blocks(bench: &Bench, locked: &mut LockedInode) -> Model {
@@ -28,7 +28,7 @@ fn blocks(bench: &Bench, locked: &mut LockedInode) -> Model {
     extents.into_iter().flat_map(|extent| (0..extent.count).map(move |n| block(extent, n))).collect()
 }
 
-/// Maps runs of new blocks, where holes are.
+/// Maps runs of new blocks in holes.
 fn fill(bench: &Bench, locked: &mut LockedInode, runs: &[(u64, u32, bool)]) {
     for (at, count, unwritten) in runs {
         let mut tx = bench.begin();
@@ -53,7 +53,7 @@ fn files(bench: &Bench, runs: [&[(u64, u32, bool)]; 2]) -> ([Ino; 2], [Model; 2]
     ([a, b], [first, second])
 }
 
-/// Carries an operation out with both files locked.
+/// Performs an operation with both files locked.
 fn finish(bench: &Bench, inos: [Ino; 2], operations: Vec<Box<dyn DeferredOperation>>) -> Result<(), Error> {
     let inodes = inos.map(|ino| bench.table.get(ino).unwrap());
     let [mut first, mut second] = inodes.each_ref().map(|inode| inode.lock());
@@ -105,7 +105,7 @@ proptest! {
         let (inos, mut models) = files(&bench, [&first, &second]);
         for (back, from, count, to) in moves {
             let (source, target) = if back { (1, 0) } else { (0, 1) };
-            // What the range maps goes to another place of the other file, if nothing is there.
+            // Moves the blocks of the range to a hole of the other file.
             let moved: Vec<(u64, (u64, bool))> =
                 models[source].range(from..from + count).map(|(at, block)| (*at, *block)).collect();
             if moved.is_empty() || models[target].range(to..to + count).next().is_some() {

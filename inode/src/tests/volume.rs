@@ -1,5 +1,5 @@
-//! Files on whole volumes, which `mkfs` made: the real allocation groups below, and the checker as judge. The files
-//! have no names: they are on the lists of unlinked inodes, where such files belong.
+//! Files on complete volumes made by `mkfs`, with real allocation groups, verified by the checker. The files are
+//! unlinked: they are on the unlinked lists.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -29,12 +29,12 @@ pub(crate) struct Volume {
     pub device: Arc<MemoryDevice>,
     pub target: Arc<NoJournal>,
     pub groups: Arc<Groups>,
-    /// Other writers.
+    /// Competing writers.
     pub others: Arc<Others>,
     pub table: InodeCache,
 }
 
-/// Writers that reserve all that becomes free as soon as it does, while `take` is set.
+/// Writers that reserve all blocks as soon as they become free, while `take` is set.
 #[derive(Debug)]
 pub(crate) struct Others {
     groups: Arc<Groups>,
@@ -42,7 +42,7 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    /// They take all there is; what is done then gets nothing.
+    /// Runs `work` while they reserve all free blocks.
     pub fn take_all<R>(&self, work: impl FnOnce() -> R) -> R {
         self.take.store(true, SeqCst);
         let before = self.groups.available();
@@ -91,7 +91,7 @@ impl Volume {
         Self::open_on(device.clone(), device, geometry)
     }
 
-    /// The same, where what is read comes through another device.
+    /// Like it, with reads through another device.
     pub fn open_on(reads: Arc<dyn Device>, device: Arc<MemoryDevice>, geometry: Geometry) -> Self {
         let cache = Arc::new(BufferCache::new(reads, 64 << 20));
         let nowhere: Arc<dyn CommitTarget> = Arc::new(NoJournal::new(None));
@@ -119,7 +119,7 @@ impl Volume {
         self.shared().begin(LogReservation { bytes, transactions: 3 }).unwrap()
     }
 
-    /// An anonymous file.
+    /// Creates an unlinked file.
     pub fn create(&self, mode: u16) -> InodeRef {
         let mut blocks = self.groups.reserve_blocks(self.groups.blocks_for_inode()).unwrap();
         let mut tx = self.begin();
@@ -134,7 +134,7 @@ impl Volume {
         inode
     }
 
-    /// Maps `count` single blocks, each a hole apart.
+    /// Maps `count` single blocks, with holes between them.
     fn scatter(&self, inode: &InodeRef, count: u64) {
         let mut locked = inode.lock();
         for n in 0..count {
@@ -158,9 +158,9 @@ impl Volume {
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
     }
 
-    /// Writes all home, and asks the checker.
+    /// Writes all metadata back, and runs the checker.
     pub fn judge(&self) {
-        // Without a journal, nobody answers intents: they stay.
+        // Without a journal, intents get no done items.
         self.target.write_back(&*self.device).unwrap();
         let counts = self.groups.inodes().counts();
         let mut sector = vec![0; 512];
@@ -224,7 +224,7 @@ fn the_checker_agrees_with_files_of_every_form_and_with_their_end() {
             volume.link(&inode, &vec![b'x'; length]);
             files.push(inode);
         }
-        // More than a chunk of them.
+        // More than a chunk.
         files.extend((0..150).map(|_| volume.create(0o100_644)));
         volume.judge();
 
@@ -239,13 +239,13 @@ fn the_checker_agrees_with_files_of_every_form_and_with_their_end() {
         drop(workers);
         volume.judge();
         assert!(inos.iter().all(|ino| volume.table.get(*ino).is_err()));
-        // What is not free is what the trees took to stay: the first volume's chunk of inodes and little more.
+        // Only the blocks of an inode chunk and a few btree blocks stay in use.
         assert!(free - volume.groups.free_blocks() <= 64, "{free} and {}", volume.groups.free_blocks());
     }
 }
 
-/// Who looked for a file by its number, when it had been freed and its chunk of inodes with it, was told of damage
-/// where the blocks were used again; and where they were not, found the file as it was before.
+/// A lookup of an inode whose chunk was removed reported damage if the blocks had been reused, and otherwise found the
+/// old inode.
 #[test]
 fn a_number_whose_chunk_is_gone_leads_to_no_inode() {
     for used_again in [false, true] {
@@ -273,12 +273,12 @@ fn a_number_whose_chunk_is_gone_leads_to_no_inode() {
     }
 }
 
-/// Nothing held threads back that unlink files faster than the workers free them: the queues grew, with every file that
-/// waited in memory, as long as files were removed.
+/// Threads that unlink files faster than the workers free them were not limited: the queues grew without bound, with
+/// each queued file in memory.
 #[test]
 fn threads_that_unlink_files_bound_the_backlog() {
     let volume = Volume::new(&options(4096, |_| {}));
-    // There is a queue for each CPU, and the system may move this thread.
+    // There is one queue per CPU, and this thread may migrate.
     percpu::override_current(Some(0));
     // No worker runs.
     for n in 0..BACKLOG_MAX + 1000 {

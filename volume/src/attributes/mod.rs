@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `user.NAME` | unchanged; only regular files and directories have them |
 //! | `trusted.NAME`, `security.NAME` | unchanged |
-//! | `system.posix_acl_access` | converted to the on-disk form, and in the permission bits; only there if these are enough |
+//! | `system.posix_acl_access` | in the permission bits; converted to the on-disk form unless these are enough |
 //! | `system.posix_acl_default` | converted to the on-disk form; only directories have it |
 //!
 //! On volumes with parent pointers, each name of a file is also an attribute. These are not visible here.
@@ -213,8 +213,8 @@ impl Volume {
         operation.commit(&mut [&mut state])
     }
 
-    /// Length of a value that is stored in blocks of its own (a *remote* value); `None` if it is stored inline, with the
-    /// name.
+    /// Length of a value that is stored in blocks of its own (a *remote* value); `None` if it is stored inline, with
+    /// the name.
     pub(crate) fn remote_value_len(&self, key: &AttrKey<'_>, length: usize) -> Option<u32> {
         (!is_inline(key, length, &self.geometry)).then_some(length as u32) // at most 64 KiB
     }

@@ -12,8 +12,8 @@ use crate::{Error, Result};
 type BlockRange = (FileBlock, FileBlock);
 
 impl File<'_> {
-    /// Allocates unwritten blocks for the holes of a range, so that writes there cannot fail with `ENOSPC`. They read as
-    /// zeros. Without `keep_size`, extends the file to the end of the range.
+    /// Allocates unwritten blocks for the holes of a range, so that writes there cannot fail with `ENOSPC`. They read
+    /// as zeros. Without `keep_size`, extends the file to the end of the range.
     ///
     /// # Errors
     /// `EBADF`, `EINVAL` for length 0, `EFBIG`, `ENOSPC`; `EPERM` for an immutable file; damage.
@@ -41,7 +41,8 @@ impl File<'_> {
         })
     }
 
-    /// Makes a range read as zeros, with blocks allocated. Whole blocks become unwritten; only partial ones are written.
+    /// Makes a range read as zeros, with blocks allocated. Whole blocks become unwritten; only partial ones are
+    /// written.
     ///
     /// # Errors
     /// As [`punch_hole`](Self::punch_hole).

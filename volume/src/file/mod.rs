@@ -37,8 +37,8 @@ use crate::contents::Contents;
 use crate::{Error, Handle, Metadata, Result, SetMetadata, Volume};
 
 impl Drop for File<'_> {
-    /// Returns blocks claimed ahead of an appending writer, and blocks behind the end of the file that an extent size hint
-    /// allocated.
+    /// Returns blocks claimed ahead of an appending writer, and blocks behind the end of the file that an extent size
+    /// hint allocated.
     fn drop(&mut self) {
         self.contents.give_back_claim();
         // On an error these blocks stay until the file is truncated or freed.
@@ -63,8 +63,8 @@ struct Access {
     sync: bool,
 }
 
-/// An open regular file, shared by reference between any number of threads. It keeps a reference to the file, which stays
-/// usable after its last name is removed.
+/// An open regular file, shared by reference between any number of threads. It keeps a reference to the file, which
+/// stays usable after its last name is removed.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -98,8 +98,8 @@ impl Volume {
     /// Opens a regular file by its inode number, for reading and writing.
     ///
     /// # Errors
-    /// `ENOENT` if the inode is free; `EISDIR` for a directory, `EINVAL` for other files without contents; `EPERM` for an
-    /// immutable or append-only file.
+    /// `ENOENT` if the inode is free; `EISDIR` for a directory, `EINVAL` for other files without contents; `EPERM` for
+    /// an immutable or append-only file.
     pub fn open_file(&self, ino: Ino) -> Result<File<'_>> {
         OpenOptions::new().read(true).write(true).open_ino(self, ino)
     }
@@ -191,8 +191,8 @@ impl<'v> File<'v> {
         Ok(total)
     }
 
-    /// Writes `buf` at `offset`, or at the end if the file was opened for appending. Returns the number of bytes, which is
-    /// less than the length of `buf` only if the volume became full.
+    /// Writes `buf` at `offset`, or at the end if the file was opened for appending. Returns the number of bytes, which
+    /// is less than the length of `buf` only if the volume became full.
     ///
     /// # Errors
     /// `EBADF` if the file is not open for writing, `ENOSPC`, `EFBIG`, `EINVAL`, `EIO`; damage.
@@ -265,8 +265,8 @@ impl<'v> File<'v> {
         Ok(self.volume.log.force_all_to(self.handle.inode().logged_in())?)
     }
 
-    /// Makes the data of the file stable (`fdatasync`). Same as [`sync_all`](Self::sync_all): the log cannot leave out the
-    /// times.
+    /// Makes the data of the file stable (`fdatasync`). Same as [`sync_all`](Self::sync_all): the log cannot leave out
+    /// the times.
     ///
     /// # Errors
     /// As [`sync_all`](Self::sync_all).
@@ -282,8 +282,8 @@ impl<'v> File<'v> {
         Ok(self.contents.seek_data(offset)?)
     }
 
-    /// Returns the offset of the next hole at or after `offset` (`SEEK_HOLE`). The end of the file counts as a hole; `None`
-    /// if `offset` is behind it.
+    /// Returns the offset of the next hole at or after `offset` (`SEEK_HOLE`). The end of the file counts as a hole;
+    /// `None` if `offset` is behind it.
     ///
     /// # Errors
     /// Damage of the extent map.

@@ -52,8 +52,8 @@ impl OpenOptions {
         self
     }
 
-    /// With [`append`](Self::append): writes use the given offsets. For a server whose kernel knows the end of the file and
-    /// has chosen the offsets. In an append-only file, writes before the end are still refused.
+    /// With [`append`](Self::append): writes use the given offsets. For a server whose kernel knows the end of the file
+    /// and has chosen the offsets. In an append-only file, writes before the end are still refused.
     pub fn keep_offsets(&mut self, keep: bool) -> &mut Self {
         self.access.keep_offsets = keep;
         self

@@ -35,8 +35,8 @@ impl File<'_> {
     /// Length 0 means up to the end of `source`.
     ///
     /// # Errors
-    /// `EBADF`; `EXDEV` for another volume; `EINVAL` if the ranges overlap, do not begin at block boundaries, or end within
-    /// a block that is not the last of both files; `EOPNOTSUPP` without the reflink feature; `ENOSPC`; damage.
+    /// `EBADF`; `EXDEV` for another volume; `EINVAL` if the ranges overlap, do not begin at block boundaries, or end
+    /// within a block that is not the last of both files; `EOPNOTSUPP` without the reflink feature; `ENOSPC`; damage.
     pub fn clone_range(&self, source: &File<'_>, from: u64, to: u64, length: u64) -> Result<()> {
         let Some(ranges) = self.ranges_to_share(source, Ranges { from, to, length }, false)? else {
             return Ok(());
@@ -193,8 +193,8 @@ impl File<'_> {
         self.volume.geometry.fs_block_offset(block).unwrap_or(u64::MAX)
     }
 
-    /// Copies the shared blocks of a range, so that the file shares none (`FALLOC_FL_UNSHARE_RANGE`). Without `keep_size`,
-    /// extends the file to the end of the range.
+    /// Copies the shared blocks of a range, so that the file shares none (`FALLOC_FL_UNSHARE_RANGE`). Without
+    /// `keep_size`, extends the file to the end of the range.
     ///
     /// # Errors
     /// As [`punch_hole`](Self::punch_hole); `EIO`.

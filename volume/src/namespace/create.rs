@@ -12,9 +12,9 @@
 //! | set attributes | `Operation::set_initial_attributes` |
 //! | add the parent pointer and the entry, and commit | `Volume::try_create` |
 //!
-//! A file with many or large attributes takes several transactions. It is created unlinked, so that log recovery frees it
-//! after a crash; it gets its attributes one by one, and its name last (`Volume::create_unlinked`, `Volume::link_new`).
-//! The module `initial_attributes` decides between the two.
+//! A file with many or large attributes takes several transactions. It is created unlinked, so that log recovery frees
+//! it after a crash; it gets its attributes one by one, and its name last (`Volume::create_unlinked`,
+//! `Volume::link_new`). The module `initial_attributes` decides between the two.
 
 use ag::InodeAllocRequest;
 use base::{Ino, errno};
@@ -130,8 +130,8 @@ impl Volume {
         Ok(file)
     }
 
-    /// Creates a file without a name in one transaction. With [`AttributeMode::OwnTransactions`] the caller must set its
-    /// attributes.
+    /// Creates a file without a name in one transaction. With [`AttributeMode::OwnTransactions`] the caller must set
+    /// its attributes.
     pub(super) fn try_create_unlinked<'a>(
         &self,
         dir_ref: &InodeRef,

@@ -1,13 +1,13 @@
 //! Attributes of a new file: those that the caller requests, and access control lists (ACLs) inherited from the
 //! directory.
 //!
-//! A directory may have a default ACL. A new file gets it as its access ACL, restricted to the requested permission bits;
-//! the permission bits are then set from the ACL. A new directory also gets the default ACL itself.
+//! A directory may have a default ACL. A new file gets it as its access ACL, restricted to the requested permission
+//! bits; the permission bits are then set from the ACL. A new directory also gets the default ACL itself.
 //!
 //! # Invariants
-//! After a crash, a file that has its name has all of these attributes. A few short ones are set in the transaction that
-//! creates the file. Otherwise the file is created unlinked, gets each attribute in a transaction of its own, and its
-//! name last.
+//! After a crash, a file that has its name has all of these attributes. A few short ones are set in the transaction
+//! that creates the file. Otherwise the file is created unlinked, gets each attribute in a transaction of its own, and
+//! its name last.
 //!
 //! Most directories have no default ACL, and files in them are created without a reservation for it. Only when the
 //! directory is locked does the operation know; if it has one, the operation starts again with a larger reservation.
@@ -85,8 +85,8 @@ impl InitialAttributes<'_> {
 }
 
 impl Volume {
-    /// Creates a file, starting with the mode that its requested attributes need. `create` creates it in one transaction,
-    /// `create_in_steps` in several.
+    /// Creates a file, starting with the mode that its requested attributes need. `create` creates it in one
+    /// transaction, `create_in_steps` in several.
     pub(super) fn create_with_attributes<T>(
         &self,
         new: &NewFile<'_>,

@@ -28,8 +28,8 @@ impl Volume {
     /// Adds a hard link to a file.
     ///
     /// # Errors
-    /// `EEXIST`; `EPERM` for a directory, in an immutable directory, and for an immutable or append-only file; `EXDEV` if
-    /// the directory passes on another project ID; `ENOENT` if the file has lost its last name; `EMLINK`; `ENOSPC`.
+    /// `EEXIST`; `EPERM` for a directory, in an immutable directory, and for an immutable or append-only file; `EXDEV`
+    /// if the directory passes on another project ID; `ENOENT` if the file has lost its last name; `EMLINK`; `ENOSPC`.
     pub fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<()> {
         let file = self.inode(ino)?;
         self.add_link(&file, dir, name, LinkSource::Linked)

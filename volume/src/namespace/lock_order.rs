@@ -35,7 +35,8 @@ pub(super) fn lock_entry(
         if let Some(child) = child_ref.try_lock() {
             return Ok(LockedEntry { dir, child_ref, child, position });
         }
-        // A thread that waits for an inode holds no buffers of a directory: the position locks them again when it is used.
+        // A thread that waits for an inode holds no buffers of a directory: the position locks them again when it is
+        // used.
         operation.tx.release_clean();
         if child_ref.ino() > dir.ino() {
             let child = child_ref.lock();

@@ -24,8 +24,8 @@ impl Volume {
         Ok(reader.lookup_existing(&mut dir, name)?.ino)
     }
 
-    /// Looks up a name and returns a reference to the file. It is taken while the directory is locked, so the file cannot
-    /// be freed in between.
+    /// Looks up a name and returns a reference to the file. It is taken while the directory is locked, so the file
+    /// cannot be freed in between.
     ///
     /// # Errors
     /// As [`lookup`](Self::lookup).

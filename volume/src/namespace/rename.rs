@@ -10,12 +10,12 @@
 //! If the second lookup gives another result, the rename starts again.
 //!
 //! # Locking
-//! A rename that gives a directory another parent changes the directory tree. Such renames of a volume exclude each other
-//! (rank `Rename`), so that the path to the root does not change while it is checked that no directory becomes its own
-//! ancestor.
+//! A rename that gives a directory another parent changes the directory tree. Such renames of a volume exclude each
+//! other (rank `Rename`), so that the path to the root does not change while it is checked that no directory becomes
+//! its own ancestor.
 //!
-//! AGIs are locked first, in ascending order. So a whiteout is created before, unlinked, in an operation of its own: its
-//! AGI is known then. If the rename fails, the whiteout is freed like every unlinked file.
+//! AGIs are locked first, in ascending order. So a whiteout is created before, unlinked, in an operation of its own:
+//! its AGI is known then. If the rename fails, the whiteout is freed like every unlinked file.
 
 use std::collections::HashSet;
 
@@ -98,10 +98,10 @@ impl Volume {
     /// Renames a file or directory.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EMLINK`, `ENOSPC`; `EEXIST` if the new name exists in the mode `NoReplace`, or is
-    /// a directory that is not empty; `ENOTEMPTY` if that directory contains the old name; `EINVAL` if a directory would
-    /// become its own ancestor; `EBUSY` for `.` and `..`; `EPERM` if a directory or a file is immutable or append-only;
-    /// `EXDEV` if the directory of the new name passes on another project ID.
+    /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EMLINK`, `ENOSPC`; `EEXIST` if the new name exists in the mode `NoReplace`, or
+    /// is a directory that is not empty; `ENOTEMPTY` if that directory contains the old name; `EINVAL` if a directory
+    /// would become its own ancestor; `EBUSY` for `.` and `..`; `EPERM` if a directory or a file is immutable or
+    /// append-only; `EXDEV` if the directory of the new name passes on another project ID.
     pub fn rename(&self, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], mode: Rename) -> Result<()> {
         if is_dots(from_name) || is_dots(to_name) {
             return Err(self.refuse_to_rename_dots(from, from_name, to, mode));
@@ -211,8 +211,8 @@ impl Volume {
         Ok(whiteout_ref)
     }
 
-    /// Refuses to move a directory below itself. The caller must hold the rename lock, so that no directory gets another
-    /// parent meanwhile.
+    /// Refuses to move a directory below itself. The caller must hold the rename lock, so that no directory gets
+    /// another parent meanwhile.
     fn expect_no_cycle(
         &self,
         from: EntryName<'_>,
