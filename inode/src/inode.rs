@@ -421,7 +421,7 @@ impl LogItem for Inode {
     }
 }
 
-/// Copies an inode to its cluster and updates the checksum. Returns `false` where another structure is there: the
+/// Copies an inode to its cluster and updates the checksum. Returns `false` if another structure is there: the
 /// cluster, and the inode with it, were freed.
 fn write_back(
     bytes: &mut [u8],

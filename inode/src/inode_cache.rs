@@ -98,7 +98,7 @@ impl InodeCache {
     /// A reference to an inode, which is read from its cluster if it is not in the cache.
     ///
     /// # Errors
-    /// `ENOENT` where the inode is free; [`Error::Damaged`], [`Error::Device`].
+    /// `ENOENT` if the inode is free; [`Error::Damaged`], [`Error::Device`].
     ///
     /// # Locking
     /// May lock the AGI and the cluster buffer: the caller's transaction must not hold them.
@@ -165,7 +165,7 @@ impl InodeCache {
     /// not matter. To keep the inode after the commit, take a [reference](LockedInode::reference).
     ///
     /// # Errors
-    /// [`Error::Damaged`] where the inode is in use.
+    /// [`Error::Damaged`] if the inode is in use.
     pub fn create(&self, ino: Ino, new: &NewInode<'_>) -> Result<LockedInode, Error> {
         let inode = self.shared.index.get_or_insert_with(ino, self.shard_max, || {
             let place = cluster::locate(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
@@ -227,7 +227,7 @@ impl InodeCache {
         Arc::clone(self.locals.local().1)
     }
 
-    /// Adds an inode unless there is one; returns the cached one. Returns `None` where inodes were evicted since
+    /// Adds an inode unless there is one; returns the cached one. Returns `None` if inodes were evicted since
     /// `dropped` was read: the inode may be stale.
     fn insert(&self, inode: Arc<Inode>, dropped: Option<u64>) -> Option<Arc<Inode>> {
         let mut freed = Freed::new();

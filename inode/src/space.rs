@@ -128,7 +128,7 @@ pub trait GroupOperations: Send + Sync + Debug {
     /// Damage; [`Error::NoSpace`], with nothing changed.
     fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes, Error>;
 
-    /// The inodes of the chunk with this inode number; `None` where no chunk has it. The chunk stays while the AGI is
+    /// The inodes of the chunk with this inode number; `None` if no chunk has it. The chunk stays while the AGI is
     /// locked, which is until `tx` ends.
     ///
     /// # Errors

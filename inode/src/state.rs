@@ -325,7 +325,7 @@ impl InodeState {
     }
 
     /// Sets the extent counter of a fork. Widens the inode's counters if needed and the volume has `nrext64`. Returns
-    /// `false`, with nothing changed, where the count does not fit.
+    /// `false`, with nothing changed, if the count does not fit.
     #[must_use]
     pub fn set_extent_count(&mut self, kind: ForkKind, count: u64) -> bool {
         if !self.can_count_extents(kind, count) {
@@ -427,7 +427,7 @@ impl InodeState {
         (self.fork_format(ForkKind::Attr) == Some(ForkFormat::Local)).then(|| self.area(ForkKind::Attr))
     }
 
-    /// Makes the attribute fork local. Returns `false`, with nothing changed, where `contents` does not fit.
+    /// Makes the attribute fork local. Returns `false`, with nothing changed, if `contents` does not fit.
     #[must_use]
     pub fn set_attr_local(&mut self, contents: &[u8]) -> bool {
         if contents.len() > self.fork_capacity(ForkKind::Attr) {
@@ -451,7 +451,7 @@ impl InodeState {
     }
 
     /// Makes the data fork local with `bytes` bytes, of which the first old ones stay; sets the size and marks both.
-    /// Returns the contents for changing; `None`, with nothing changed, where they do not fit.
+    /// Returns the contents for changing; `None`, with nothing changed, if they do not fit.
     pub fn resize_local(&mut self, bytes: usize) -> Option<&mut [u8]> {
         if bytes > self.fork_capacity(ForkKind::Data) {
             return None;
@@ -462,7 +462,7 @@ impl InodeState {
         self.area_mut(ForkKind::Data).get_mut(..bytes)
     }
 
-    /// Makes `contents` the local data fork. Returns `false`, with nothing changed, where it does not fit.
+    /// Makes `contents` the local data fork. Returns `false`, with nothing changed, if it does not fit.
     #[must_use]
     pub fn set_local(&mut self, contents: &[u8]) -> bool {
         match self.resize_local(contents.len()) {

@@ -1,8 +1,8 @@
-//! Every kind of change under failing allocations and failing reads, each allocation and each read in turn.
+//! All operations with failing allocations and failing reads: each allocation and each read fails in turn.
 //!
-//! A change that fails leaves the volume as it was, or shuts it down; then recovery leaves it as it was. It is never
-//! committed in part. The volume is one on which each step of each form is one change away: directories, attributes and
-//! maps that are about to take their next form.
+//! An operation that fails leaves the volume unchanged, or shuts it down, and then recovery restores it. It is never
+//! committed partly. In the test volume, directories, attributes and extent maps are one change away from a conversion
+//! to their next format.
 #![cfg(debug_assertions)]
 
 use std::collections::BTreeMap;
@@ -18,17 +18,17 @@ use crate::{
     SetMetadata, Volume,
 };
 
-/// What a path shows, of everything below the root.
+/// A description of each file, by path.
 type Manifest = BTreeMap<String, String>;
 
 type Run = Box<dyn Fn(&Volume) -> Result<()>>;
 
-/// One change of a volume.
+/// One operation.
 struct Op {
     name: String,
     run: Run,
-    /// It is one transaction: what fails has no effect. Of others, a beginning may stay.
-    whole: bool,
+    /// It is one transaction, so it has no effect if it fails. Other operations may have been done partly.
+    atomic: bool,
 }
 
 fn options() -> Options {
@@ -122,8 +122,8 @@ fn attribute(n: u64) -> Vec<u8> {
     format!("user.an attribute {n:06}").into_bytes()
 }
 
-/// After how many steps of `grow` an inode takes more blocks with the next one: the steps at which a form changes or a
-/// block is full. `to` steps are tried.
+/// Returns the steps of `grow` that allocate blocks: those that convert a format or find a block full. Tries `to`
+/// steps.
 fn jumps(volume: &Volume, ino: Ino, to: u64, grow: impl Fn(u64)) -> Vec<u64> {
     let mut blocks = volume.metadata(ino).unwrap().blocks;
     let mut found = Vec::new();
@@ -138,7 +138,7 @@ fn jumps(volume: &Volume, ino: Ino, to: u64, grow: impl Fn(u64)) -> Vec<u64> {
     found
 }
 
-/// What the volume begins with, and the changes that are tried on it.
+/// Creates the test volume. Returns the operations to test.
 fn prepare(device: &Arc<MemoryDevice>, parents: bool) -> Vec<Op> {
     let options = mkfs::Options { block_size: 1024, parent: parents, ..mkfs::Options::default() };
     mkfs::format(&**device, &options).unwrap();
@@ -156,14 +156,14 @@ fn prepare(device: &Arc<MemoryDevice>, parents: bool) -> Vec<Op> {
     ops
 }
 
-fn op(ops: &mut Vec<Op>, whole: bool, name: String, run: impl Fn(&Volume) -> Result<()> + 'static) {
-    ops.push(Op { name, run: Box::new(run), whole });
+fn op(ops: &mut Vec<Op>, atomic: bool, name: String, run: impl Fn(&Volume) -> Result<()> + 'static) {
+    ops.push(Op { name, run: Box::new(run), atomic });
 }
 
 fn directories(volume: &Volume, file: Ino, ops: &mut Vec<Op>) {
     let grown = dir(volume, "grown");
     let found = jumps(volume, grown, 530, |n| volume.link(file, grown, &entry(n)).unwrap());
-    // The first forms, and the last, in which the leaf becomes a tree.
+    // The first formats, and the last one, in which the leaf becomes a tree.
     let chosen = found.iter().take(4).chain(found.iter().rev().take(3));
     for n in chosen.copied() {
         let name = format!("d{n}");
@@ -254,7 +254,7 @@ fn names(volume: &Volume, ops: &mut Vec<Op>) {
         ("is exchanged", Rename::Exchange),
         ("leaves a whiteout", Rename::Whiteout),
     ] {
-        // Neither file of a pair goes, as both have another name.
+        // No file is freed, because both have another name.
         op(ops, how != Rename::Whiteout, format!("a name {what}"), move |volume| {
             let (left, right) = (at(volume, "/left")?, at(volume, "/d1")?);
             volume.rename(left, &entry(5), right, &entry(0), how)
@@ -270,7 +270,7 @@ fn names(volume: &Volume, ops: &mut Vec<Op>) {
     });
 }
 
-/// Ranges of a file in blocks.
+/// Operations on ranges of a file.
 fn maps(volume: &Volume, ino: Ino, ops: &mut Vec<Op>) {
     const BLOCK: u64 = 1024;
     let file = OpenOptions::new().read(true).write(true).open_ino(volume, ino).unwrap();
@@ -309,7 +309,7 @@ fn maps(volume: &Volume, ino: Ino, ops: &mut Vec<Op>) {
     });
 }
 
-/// What is made to fail.
+/// The operation that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fails {
     /// Allocations, from the nth on.
@@ -325,13 +325,13 @@ struct Ends {
     shut_down: u32,
 }
 
-/// One change with its nth allocation or read failing. Whether there was an nth.
+/// Runs one operation with its nth allocation or read failing. Returns whether there was an nth.
 fn strike(base: &Arc<MemoryDevice>, op: &Op, (fails, nth): (Fails, u64), ends: &mut Ends) -> bool {
     let what = format!("{}, {fails:?} {nth}", op.name);
     let overlay: Arc<dyn block::Device> = Arc::new(OverlayDevice::new(base.clone()));
     let faulty = Arc::new(FaultDevice::new(overlay.clone(), []));
     let volume = Volume::open(faulty.clone(), options()).unwrap();
-    // So that nothing is freed in the background, where another allocation would fail.
+    // Keeps files from being freed in the background, where another allocation would fail.
     let held: Vec<_> =
         ["/left", "/right"].iter().map(|path| volume.open_ino(at(&volume, path).unwrap()).unwrap()).collect();
     match fails {
@@ -354,17 +354,17 @@ fn strike(base: &Arc<MemoryDevice>, op: &Op, (fails, nth): (Fails, u64), ends: &
     };
     drop(held);
     if is_up {
-        if op.whole || done.is_ok() {
+        if op.atomic || done.is_ok() {
             assert_eq!(manifest(&volume).unwrap(), expected, "{what}: {done:?}");
         }
         volume.unmount().unwrap_or_else(|error| panic!("{what}: {error} after {done:?}"));
     } else {
-        assert!(done.is_err(), "{what}: the volume was shut down, and nobody was told");
+        assert!(done.is_err(), "{what}: the volume was shut down without an error");
         drop(volume);
         Volume::open(overlay.clone(), options()).unwrap().unmount().unwrap();
     }
     judge(&*overlay, &what);
-    if op.whole || done.is_ok() {
+    if op.atomic || done.is_ok() {
         let again = Volume::open(overlay.clone(), options()).unwrap();
         assert_eq!(manifest(&again).unwrap(), expected, "{what}, opened again: {done:?}");
     }
@@ -382,9 +382,9 @@ fn strike_all(fails: Fails, parents: bool) {
     let ops = prepare(&device, parents);
     let mut ends = Ends::default();
     for op in &ops {
-        // The last run is the one in which nothing is left to fail.
-        let most = 200;
-        let last = (0..most).find(|nth| !strike(&device, op, (fails, *nth), &mut ends));
+        // The last run is the one without a failure.
+        let max_runs = 200;
+        let last = (0..max_runs).find(|nth| !strike(&device, op, (fails, *nth), &mut ends));
         assert!(last.is_some(), "{} ends", op.name);
     }
     println!("{} changes, {fails:?}: {ends:?}", ops.len());

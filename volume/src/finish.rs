@@ -32,7 +32,7 @@ const BUFFER_BYTES: usize = 32 << 20;
 /// Finishes the intents that replay of the log onto `device` has found. Nothing is written to either device.
 ///
 /// # Errors
-/// `EROFS` for a volume with unknown features; damage where an intent cannot be finished.
+/// `EROFS` for a volume with unknown features; damage if an intent cannot be finished.
 pub fn finish_in_memory(
     device: Arc<dyn Device>,
     external: Option<Arc<dyn Device>>,

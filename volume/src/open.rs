@@ -76,7 +76,7 @@ impl Volume {
     /// Opens the volume at the start of a device. Recovers it first if it was not cleanly unmounted.
     ///
     /// # Errors
-    /// `EROFS` where the superblock or the device forbids writing; those of [`LogError`](journal::LogError) where the
+    /// `EROFS` if the superblock or the device forbids writing; those of [`LogError`](journal::LogError) if the
     /// log cannot be replayed.
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self> {
         let external = options.log_device.clone();

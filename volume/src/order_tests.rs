@@ -1,7 +1,7 @@
-//! A change of a map or of a size that follows a write in place is not stable before the write is.
+//! A change of an extent map or of a size that follows a write in place must not be stable before the write.
 //!
-//! The simulation cut the power after a clone: the clone showed what its source had held before it was last written. No
-//! flush of the device came between that write and the log record of the clone.
+//! The simulation cut the power after a clone: the clone had the contents that its source had before its last write.
+//! The device was not flushed between that write and the log record of the clone.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::{File, NewFile, OpenOptions, Options, Result, Volume};
 
 const BYTES: u64 = 4 * 4096;
 
-/// Two files hold ones, and all of that is stable. `change` runs, and the log alone is forced. Then the power fails,
-/// and no write is left that was not flushed. Returns the bytes of the second file.
+/// Creates two files of ones, and makes them stable. Runs `change`, forces only the log, and cuts the power: all writes
+/// that were not flushed are lost. Returns the contents of the second file.
 fn left_after(change: impl Fn(&File<'_>, &File<'_>) -> Result<()>) -> Vec<u8> {
     let base = Arc::new(MemoryDevice::new(64 << 20));
     mkfs::format(&*base, &mkfs::Options::default()).unwrap();
@@ -60,7 +60,7 @@ fn a_clone_shows_a_direct_write_before_it() {
     assert!(found.iter().all(|byte| *byte == 2));
 }
 
-/// What is copied for one owner of shared blocks is data as well.
+/// The same for data that is copied for one owner of shared blocks.
 #[test]
 fn an_unshared_file_shows_its_copy() {
     let found = left_after(|source, target| {
@@ -82,7 +82,7 @@ fn what_moved_within_a_file_shows_what_was_written_before() {
     assert!(found.iter().all(|byte| *byte == 2));
 }
 
-/// The old end lies within a block, and what the block holds behind it must not be seen when the file grows again.
+/// The old end is within a block. The data of the block behind it must not be visible when the file grows again.
 #[test]
 fn a_file_that_grows_again_shows_zeros_behind_its_old_end() {
     let found = left_after(|_, target| {

@@ -28,7 +28,7 @@ const UNIT: usize = 8;
 /// Entries of the smallest btree root of each fork.
 const DATA_ENTRIES: usize = 3;
 const ATTR_ENTRIES: usize = 2;
-/// Entries of a btree root that sets the data fork's usual size where the attributes are in blocks. Linux uses the
+/// Entries of a btree root that sets the data fork's usual size if the attributes are in blocks. Linux uses the
 /// same.
 const USUAL_ENTRIES: usize = 12;
 
@@ -52,7 +52,7 @@ fn max_forkoff(state: &InodeState) -> usize {
     state.literal_bytes().saturating_sub(root::size(ATTR_ENTRIES)) / UNIT * UNIT
 }
 
-/// The `forkoff` with which shortform attributes of `bytes` bytes fit; `None` where none does.
+/// The `forkoff` with which shortform attributes of `bytes` bytes fit; `None` if they never fit.
 pub(super) fn forkoff_for(state: &InodeState, bytes: usize) -> Option<u8> {
     if state.attr_offset() != 0 && bytes <= state.fork_capacity(ForkKind::Attr) {
         return Some(state.attr_offset());
@@ -86,7 +86,7 @@ impl Attributes<'_> {
         }
     }
 
-    /// Removes an empty fork. It stays, empty, where the data fork is a btree, whose extents might otherwise fit the
+    /// Removes an empty fork. It stays, empty, if the data fork is a btree, whose extents might otherwise fit the
     /// inode; and where files have parent pointers.
     pub(super) fn end_fork(&mut self) -> Result<()> {
         let stays = self.keeps_parents() || self.state.fork_format(ForkKind::Data) == Some(ForkFormat::Btree);

@@ -234,7 +234,7 @@ impl<'a> Attributes<'a> {
         Ok(Self { shared, tx, space, state, reserved })
     }
 
-    /// The value of an attribute; `None` where it does not exist.
+    /// The value of an attribute; `None` if it does not exist.
     ///
     /// # Errors
     /// Damage; I/O errors.
@@ -279,7 +279,7 @@ impl<'a> Attributes<'a> {
     /// Creates or replaces an attribute.
     ///
     /// # Errors
-    /// [`Error::NoSpace`]; `EFBIG` where the fork's extent counter is full; both with nothing changed. Damage.
+    /// [`Error::NoSpace`]; `EFBIG` if the fork's extent counter is full; both with nothing changed. Damage.
     pub fn set(&mut self, key: &AttrKey<'_>, value: &NewAttrValue<'_>) -> Result<()> {
         if self.storage() != AttrStorage::Blocks {
             return self.shortform_set(key, value);
@@ -314,7 +314,7 @@ impl<'a> Attributes<'a> {
     /// Removes an attribute. Returns whether it existed.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] where the removal needs blocks that are not reserved; damage.
+    /// [`Error::NoSpace`] if the removal needs blocks that are not reserved; damage.
     pub fn remove(&mut self, key: &AttrKey<'_>) -> Result<bool> {
         match self.storage() {
             AttrStorage::None => return Ok(false),

@@ -192,7 +192,7 @@ impl Attributes<'_> {
         Err(self.tree_loop())
     }
 
-    /// Replaces a value in the leaf, at the same index. Returns `false`, with nothing changed, where the new value does
+    /// Replaces a value in the leaf, at the same index. Returns `false`, with nothing changed, if the new value does
     /// not fit.
     pub(super) fn replace_inline_value(
         &mut self,

@@ -68,7 +68,7 @@ impl Attributes<'_> {
     }
 
     /// Sets an attribute without moving others. The start of the fork moves only for the first attribute. Returns
-    /// `false` where others have to move.
+    /// `false` if others have to move.
     fn set_in_place(&mut self, key: &AttrKey<'_>, new: &Attr<'_>) -> Result<bool> {
         if self.storage() == AttrStorage::None {
             let size = shortform::size([(new.name.len(), new.value.length())]);

@@ -87,7 +87,7 @@ impl CollisionIndex {
         ENTRIES.load(Ordering::Relaxed).saturating_add(more) <= MOST_ENTRIES
     }
 
-    /// Indexes all entries of a hash, in the order of the leaves. Returns `false`, with nothing changed, where two leaf
+    /// Indexes all entries of a hash, in the order of the leaves. Returns `false`, with nothing changed, if two leaf
     /// entries have the same address or the limit is reached.
     pub fn add_hash(&mut self, hash: u32, entries: &[CollisionEntry]) -> bool {
         let mut pointers: Vec<DataPtr> = entries.iter().map(|entry| entry.pointer).collect();
@@ -101,7 +101,7 @@ impl CollisionIndex {
         entries.iter().all(|entry| self.add(hash, *entry))
     }
 
-    /// Adds an entry of an indexed hash. Returns `false` where it exists or the limit is reached.
+    /// Adds an entry of an indexed hash. Returns `false` if it exists or the limit is reached.
     pub fn add(&mut self, hash: u32, CollisionEntry { tag, pointer, leaf }: CollisionEntry) -> bool {
         let (Some(count), Ok(leaf)) = (self.runs.get_mut(&hash), u32::try_from(leaf.get())) else {
             return false;
@@ -126,7 +126,7 @@ impl CollisionIndex {
         true
     }
 
-    /// Removes an entry of an indexed hash. Returns `false` where it does not exist.
+    /// Removes an entry of an indexed hash. Returns `false` if it does not exist.
     pub fn remove(&mut self, hash: u32, tag: u32, pointer: DataPtr) -> bool {
         let Some(IndexSlot { next, .. }) = self.entries.remove(&pointer.0) else { return false };
         ENTRIES.fetch_sub(1, Ordering::Relaxed);

@@ -43,7 +43,7 @@ impl<F: DirFork> Directory<'_, F> {
     }
 
     /// Answers the search of a leaf from the index; `first` is the first leaf entry with at least this hash. Returns
-    /// `None` where the hash is not indexed, or the index disagrees with the leaf.
+    /// `None` if the hash is not indexed, or the index disagrees with the leaf.
     #[cold]
     pub(super) fn search_index(
         &mut self,

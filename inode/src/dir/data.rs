@@ -211,7 +211,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(largest.length as u16)
     }
 
-    /// Removes an entry. Returns the data block's new best; `None` where the block became empty and was freed.
+    /// Removes an entry. Returns the data block's new best; `None` if the block became empty and was freed.
     pub(super) fn remove_entry(&mut self, hit: &IndexedEntry<F::BlockId>) -> Result<Option<u16>> {
         self.edit(hit.data, |open, geometry| entry::remove(open, geometry, hit.offset))?;
         let largest = self.largest(hit.data)?;

@@ -64,11 +64,11 @@ pub trait DirFork {
     /// Sets the size of the directory.
     fn set_size(&mut self, size: u64);
 
-    /// The file block after the last mapped block; 0 where none is mapped.
+    /// The file block after the last mapped block; 0 if none is mapped.
     fn end(&self) -> FileBlock;
     /// The first mapped block at or after `from`.
     fn next_mapped(&mut self, from: FileBlock) -> Result<Option<FileBlock>>;
-    /// The file block after the last mapped block below `below`; 0 where there is none.
+    /// The file block after the last mapped block below `below`; 0 if there is none.
     fn mapped_end(&mut self, below: FileBlock) -> Result<FileBlock>;
     /// The first directory block at or after `from` that is not mapped.
     fn first_hole(&mut self, from: FileBlock) -> Result<FileBlock>;

@@ -79,7 +79,7 @@ impl<F: DirFork> Directory<'_, F> {
         self.edit(space.free_block, |open, _| free::set(open, within, Some(best)).map(|_| ()))
     }
 
-    /// Sets the best of data block `index`; `None` where the block was freed. Allocates and frees free blocks as
+    /// Sets the best of data block `index`; `None` if the block was freed. Allocates and frees free blocks as
     /// needed.
     pub(super) fn set_best_free(&mut self, index: usize, best: Option<u16>) -> Result<()> {
         let max = max_bests(self.geometry);

@@ -19,7 +19,7 @@ enum FormatSlot<Id> {
     Shortform,
     Block(Id),
     Leaf(Id, LeafInsertSlot),
-    /// The path to the first leaf that may contain the hash, and the slot there; `None` where the search has moved on
+    /// The path to the first leaf that may contain the hash, and the slot there; `None` if the search has moved on
     /// to other leaves.
     Node(Option<(TreePath<Id>, LeafInsertSlot)>),
 }

@@ -165,7 +165,7 @@ impl<'d, F: DirFork> Directory<'d, F> {
     /// Makes a new inode an empty directory, in shortform.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] where the inode's data fork is too small.
+    /// [`Error::NoSpace`] if the inode's data fork is too small.
     pub fn init(&mut self, parent: Ino) -> Result<()> {
         self.fork.set_local(&edit::shortform::init(parent))
     }
@@ -215,7 +215,7 @@ impl<'d, F: DirFork> Directory<'d, F> {
     /// Sets the inode number and file type of an existing name, which may be `..`; returns the old entry.
     ///
     /// # Errors
-    /// `ENOENT`; `ENOSPC` where a wider inode number forces a conversion to block format and no block is free; damage.
+    /// `ENOENT`; `ENOSPC` if a wider inode number forces a conversion to block format and no block is free; damage.
     pub fn replace(&mut self, name: &[u8], ino: Ino, ftype: u8) -> Result<FoundEntry> {
         if name != b".." {
             verify_name(name)?;

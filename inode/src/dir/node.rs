@@ -33,7 +33,7 @@ pub(super) struct NodeLookup<Id> {
     /// The path to the last leaf searched.
     pub path: TreePath<Id>,
     pub hit: Option<IndexedEntry<Id>>,
-    /// The slot of a new leaf entry; `None` where the search has left the first leaf with the hash.
+    /// The slot of a new leaf entry; `None` if the search has left the first leaf with the hash.
     pub first: Option<LeafInsertSlot>,
 }
 
@@ -149,7 +149,7 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(false)
     }
 
-    /// Moves the path forward to a given leaf; `false` where the leaf is not found.
+    /// Moves the path forward to a given leaf; `false` if the leaf is not found.
     fn advance_to(&mut self, path: &mut TreePath<F::BlockId>, leaf: FileBlock) -> Result<bool> {
         for _ in 0..self.max_leaves()? {
             if path.leaf.block == leaf {

@@ -62,7 +62,7 @@ impl<F: DirFork> Directory<'_, F> {
         self.fork.set_local(&bytes)
     }
 
-    /// Sets the inode number and type of a name. Returns `None`, with nothing changed, where a wider inode number does
+    /// Sets the inode number and type of a name. Returns `None`, with nothing changed, if a wider inode number does
     /// not fit.
     pub(super) fn shortform_replace(
         &mut self,

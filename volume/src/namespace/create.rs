@@ -24,7 +24,7 @@ use inode::group_space::GroupSpace;
 use inode::state::{InodeState, InodeTime};
 use inode::{InodeRef, LockedInode, NewInode};
 
-use super::initial_attributes::{Attempt, AttributeMode, InitialAttributes};
+use super::initial_attributes::{AttributeMode, CreateAttempt, InitialAttributes};
 use super::parent_pointers::Parent;
 use crate::attributes::NewAttribute;
 use crate::checks::{expect_mutable, expect_symlinks_allowed};
@@ -78,13 +78,13 @@ impl Volume {
         new: &NewFile<'_>,
         mode: AttributeMode,
         requested: &[NewAttribute<'_>],
-    ) -> Result<Attempt<InodeRef>> {
+    ) -> Result<CreateAttempt<InodeRef>> {
         let mut operation = self.begin_create(new, mode)?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
         let initial = match operation.initial_attributes(&mut dir, new, mode, requested)? {
-            Attempt::Done(initial) => initial,
-            Attempt::Needs(mode) => return Ok(Attempt::Needs(mode)),
+            CreateAttempt::Done(initial) => initial,
+            CreateAttempt::Needs(mode) => return Ok(CreateAttempt::Needs(mode)),
         };
         let insert_slot = operation.insert_slot(&mut dir, name)?;
         expect_allowed(&dir, new)?;
@@ -103,11 +103,12 @@ impl Volume {
             let nlink = dir.nlink() + 1;
             dir.set_nlink(nlink);
         }
+        // The directory changed when the file was created: both get the same time.
         dir.set_times(&[InodeTime::Modify, InodeTime::Change], child.changed_at());
         let file = child.reference();
         operation.commit(&mut [&mut dir, &mut child])?;
         drop(child);
-        Ok(Attempt::Done(file))
+        Ok(CreateAttempt::Done(file))
     }
 
     /// Creates a file without a name, with all of its attributes, in several transactions. It is on an unlinked list
@@ -120,7 +121,7 @@ impl Volume {
     ) -> Result<InodeRef> {
         let mode = AttributeMode::OwnTransactions;
         let created = self.retry_on_enospc(|| self.try_create_unlinked(dir, new, mode, requested))?;
-        let Attempt::Done((file, initial)) = created else {
+        let CreateAttempt::Done((file, initial)) = created else {
             return Err(Error::refused(
                 errno::EIO,
                 "attributes in transactions of their own need no other mode",
@@ -138,14 +139,14 @@ impl Volume {
         new: &NewFile<'_>,
         mode: AttributeMode,
         requested: &'a [NewAttribute<'a>],
-    ) -> Result<Attempt<(InodeRef, InitialAttributes<'a>)>> {
+    ) -> Result<CreateAttempt<(InodeRef, InitialAttributes<'a>)>> {
         let mut operation = self.begin_create(new, mode)?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
         expect_allowed(&dir, new)?;
         let initial = match operation.initial_attributes(&mut dir, new, mode, requested)? {
-            Attempt::Done(initial) => initial,
-            Attempt::Needs(mode) => return Ok(Attempt::Needs(mode)),
+            CreateAttempt::Done(initial) => initial,
+            CreateAttempt::Needs(mode) => return Ok(CreateAttempt::Needs(mode)),
         };
         let mut child = operation.create_inode(&dir, new, 0)?;
         let file = child.reference();
@@ -157,7 +158,7 @@ impl Volume {
         inode::unlinked::insert(self.inode_cache.shared(), &mut operation.tx, &mut child)?;
         operation.commit(&mut [&mut child])?;
         drop(child);
-        Ok(Attempt::Done((file, initial)))
+        Ok(CreateAttempt::Done((file, initial)))
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) enum AttributeMode {
 }
 
 /// The result of an attempt to create a file with an [`AttributeMode`].
-pub(super) enum Attempt<T> {
+pub(super) enum CreateAttempt<T> {
     Done(T),
     /// Nothing was changed: the attributes need this mode.
     Needs(AttributeMode),
@@ -57,11 +57,11 @@ const MAX_SAME_TRANSACTION: usize = 2;
 const ACCESS: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::ACCESS);
 const DEFAULT: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::DEFAULT);
 
-impl<T> Attempt<T> {
-    pub(super) fn map<U>(self, convert: impl FnOnce(T) -> U) -> Attempt<U> {
+impl<T> CreateAttempt<T> {
+    pub(super) fn map<U>(self, convert: impl FnOnce(T) -> U) -> CreateAttempt<U> {
         match self {
-            Self::Done(value) => Attempt::Done(convert(value)),
-            Self::Needs(mode) => Attempt::Needs(mode),
+            Self::Done(value) => CreateAttempt::Done(convert(value)),
+            Self::Needs(mode) => CreateAttempt::Needs(mode),
         }
     }
 }
@@ -90,7 +90,7 @@ impl Volume {
     pub(super) fn create_with_attributes<T>(
         &self,
         new: &NewFile<'_>,
-        create: impl Fn(AttributeMode, &[NewAttribute<'_>]) -> Result<Attempt<T>>,
+        create: impl Fn(AttributeMode, &[NewAttribute<'_>]) -> Result<CreateAttempt<T>>,
         create_in_steps: impl Fn(&[NewAttribute<'_>]) -> Result<T>,
     ) -> Result<T> {
         let requested = requested_attributes(new)?;
@@ -101,8 +101,8 @@ impl Volume {
         }
         while mode != AttributeMode::OwnTransactions {
             match self.retry_on_enospc(|| create(mode, &requested))? {
-                Attempt::Done(created) => return Ok(created),
-                Attempt::Needs(needed) => mode = needed,
+                CreateAttempt::Done(created) => return Ok(created),
+                CreateAttempt::Needs(needed) => mode = needed,
             }
         }
         create_in_steps(&requested)
@@ -152,7 +152,7 @@ impl Operation<'_> {
         new: &NewFile<'_>,
         mode: AttributeMode,
         requested: &'a [NewAttribute<'a>],
-    ) -> Result<Attempt<InitialAttributes<'a>>> {
+    ) -> Result<CreateAttempt<InitialAttributes<'a>>> {
         let mut initial = InitialAttributes { permissions: None, acls: [None, None], requested };
         if let Some(default) = self.default_acl(dir, new)? {
             let access =
@@ -165,10 +165,10 @@ impl Operation<'_> {
         }
         let needed = initial.mode(&self.volume.geometry);
         if mode == needed || mode == AttributeMode::OwnTransactions || needed == AttributeMode::None {
-            return Ok(Attempt::Done(initial));
+            return Ok(CreateAttempt::Done(initial));
         }
         self.tx.release_clean();
-        Ok(Attempt::Needs(needed))
+        Ok(CreateAttempt::Needs(needed))
     }
 
     /// The default ACL of a directory, if a new file inherits it.

@@ -78,7 +78,7 @@ struct RenameInodes {
 }
 
 /// The result of an attempt.
-enum Attempt {
+enum RenameAttempt {
     Done,
     /// An entry changed before all inodes were locked.
     Changed,
@@ -116,10 +116,10 @@ impl Volume {
             match self.retry_on_enospc(|| {
                 self.try_rename(from, to, mode, rename_lock.as_ref(), whiteout.as_ref())
             })? {
-                Attempt::Done => return Ok(()),
-                Attempt::Changed => {}
-                Attempt::NeedsRenameLock => needs_lock = true,
-                Attempt::NeedsWhiteout => {
+                RenameAttempt::Done => return Ok(()),
+                RenameAttempt::Changed => {}
+                RenameAttempt::NeedsRenameLock => needs_lock = true,
+                RenameAttempt::NeedsWhiteout => {
                     drop(rename_lock);
                     whiteout = Some(self.retry_on_enospc(|| self.create_whiteout(from.dir))?);
                 }
@@ -145,7 +145,7 @@ impl Volume {
         mode: Rename,
         rename_lock: Option<&MutexGuard<'_, ()>>,
         whiteout: Option<&InodeRef>,
-    ) -> Result<Attempt> {
+    ) -> Result<RenameAttempt> {
         let mut operation =
             self.begin_with_blocks(self.reservations.rename, self.reservations.rename_blocks)?;
         let source = operation.find_entry(from)?.ok_or_else(|| missing_source(to.dir))?;
@@ -160,16 +160,16 @@ impl Volume {
             _ => {}
         }
         if target.as_ref().is_some_and(|target| target.entry.ino == source.entry.ino) {
-            return Ok(Attempt::Done);
+            return Ok(RenameAttempt::Done);
         }
         if mode == Rename::Whiteout && whiteout.is_none() {
-            return Ok(Attempt::NeedsWhiteout);
+            return Ok(RenameAttempt::NeedsWhiteout);
         }
         let is_dir = |found: &FoundInode| is_directory(&found.inode.read());
         let changes_parent = from.dir.ino() != to.dir.ino();
         if changes_parent && (is_dir(&source) || target.as_ref().is_some_and(is_dir)) {
             if rename_lock.is_none() {
-                return Ok(Attempt::NeedsRenameLock);
+                return Ok(RenameAttempt::NeedsRenameLock);
             }
             self.expect_no_cycle(from, to, &source, target.as_ref(), mode)?;
         }
@@ -185,7 +185,7 @@ impl Volume {
         let mut inodes =
             RenameInodes { from: from_dir, to: to_dir, source: source_inode, target: target_inode, whiteout };
         if !operation.is_unchanged(&mut inodes, from, to, &source, target.as_ref())? {
-            return Ok(Attempt::Changed);
+            return Ok(RenameAttempt::Changed);
         }
         inodes.expect_movable()?;
         match mode {
@@ -193,7 +193,7 @@ impl Volume {
             _ => operation.move_entry(&mut inodes, from.name, to.name)?,
         }
         inodes.commit(operation)?;
-        Ok(Attempt::Done)
+        Ok(RenameAttempt::Done)
     }
 
     /// Creates an unlinked whiteout. It inherits no attributes from its directory.
