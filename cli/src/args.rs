@@ -129,11 +129,11 @@ pub enum ColorChoice {
 
 /// Rewrites an expression of find(1) for clap: words with one dash (`-name`), operators and parentheses become long
 /// options.
-pub fn with_find_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let Some(find) = arguments.iter().position(|argument| argument == "find") else { return arguments };
-    let mut rest = arguments.iter_mut().skip(find + 1);
+pub fn rewrite_find_words(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let Some(command) = arguments.iter().position(|argument| argument == "find") else { return arguments };
+    let mut rest = arguments.iter_mut().skip(command + 1);
     while let Some(argument) = rest.next() {
-        let Some(word) = expression::spelled(argument).or_else(|| depth_word(argument)) else { continue };
+        let Some(word) = expression::word_of(argument).or_else(|| depth_option(argument)) else { continue };
         let takes_value = expression::takes_value(word).unwrap_or(true);
         *argument = format!("--{word}").into();
         if takes_value {
@@ -145,12 +145,12 @@ pub fn with_find_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// The options of `find` outside of the expression.
-fn depth_word(argument: &OsStr) -> Option<&str> {
+fn depth_option(argument: &OsStr) -> Option<&str> {
     argument.to_str()?.strip_prefix('-').filter(|word| matches!(*word, "maxdepth" | "mindepth"))
 }
 
 /// Rewrites `-v` of setfattr(1), which conflicts with `--verbose`, to `--value`.
-pub fn with_setfattr_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
+pub fn rewrite_setfattr_value(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let Some(command) = arguments.iter().position(|argument| argument == "setfattr") else {
         return arguments;
     };
@@ -183,10 +183,11 @@ pub fn usage_line(error: &clap::Error) -> String {
         return "missing command (see --help)".into();
     }
     let text = error.to_string();
-    let is_said = |part: &&str| !part.starts_with("Usage:") && !part.starts_with("For more information");
-    let line = |part: &str| part.lines().map(str::trim).collect::<Vec<_>>().join(" ");
-    let parts: Vec<_> = text.trim().split("\n\n").filter(is_said).map(line).collect();
-    let line = parts.join("; ");
+    let is_usage =
+        |paragraph: &&str| paragraph.starts_with("Usage:") || paragraph.starts_with("For more information");
+    let paragraphs = text.trim().split("\n\n").filter(|paragraph| !is_usage(paragraph));
+    let lines = paragraphs.map(|paragraph| paragraph.lines().map(str::trim).collect::<Vec<_>>().join(" "));
+    let line = lines.collect::<Vec<_>>().join("; ");
     line.strip_prefix("error: ").unwrap_or(&line).into()
 }
 
@@ -201,23 +202,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn clap_accepts_the_definition_of_the_command_line() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn find_takes_its_tests_with_one_dash_or_two() {
+    fn find_and_setfattr_spellings_are_rewritten() {
         let spell = |words: &[&str]| {
-            let given = words.iter().map(OsString::from).collect();
-            with_find_spelling(given).iter().map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>()
+            let arguments = words.iter().map(OsString::from).collect();
+            rewrite_find_words(arguments).iter().map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>()
         };
         assert_eq!(
             spell(&["xebec", "find", "a.img", "-name", "-x", "--type", "f"]),
             ["xebec", "find", "a.img", "--name", "-x", "--type", "f"]
         );
         assert_eq!(spell(&["xebec", "ls", "-ls"]), ["xebec", "ls", "-ls"]);
-        let given = ["xebec", "setfattr", "a.img", "-n", "user.a", "-v", "b", "/f"].map(OsString::from);
-        let spelled = with_setfattr_spelling(given.to_vec());
-        assert!(spelled.contains(&"--value".into()) && Cli::try_parse_from(spelled).is_ok());
+        let arguments = ["xebec", "setfattr", "a.img", "-n", "user.a", "-v", "b", "/f"].map(OsString::from);
+        let rewritten = rewrite_setfattr_value(arguments.to_vec());
+        assert!(rewritten.contains(&"--value".into()) && Cli::try_parse_from(rewritten).is_ok());
     }
 }

@@ -16,7 +16,7 @@ pub fn left_out(error: impl Display) -> String {
     format!("{error}: skipped, with everything in it or behind it")
 }
 
-/// What is said of all of them at the end.
+/// The summary of all skipped files.
 pub fn count_left_out(count: u64) -> String {
     format!(
         "{} could not be read and {} skipped",

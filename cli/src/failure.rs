@@ -1,4 +1,4 @@
-//! Error messages with their path and errno.
+//! Error messages, with the path and the errno.
 
 use std::error::Error;
 use std::fmt;
@@ -9,9 +9,9 @@ use crate::operands::NoMatch;
 
 /// The path that an error is about, as a context of `anyhow`.
 #[derive(Clone, Debug)]
-pub struct At(pub Vec<u8>);
+pub struct AtPath(pub Vec<u8>);
 
-impl fmt::Display for At {
+impl fmt::Display for AtPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&quoted(&self.0))
     }
@@ -66,7 +66,7 @@ impl From<fmt::Arguments<'_>> for Failure {
 
 impl From<&anyhow::Error> for Failure {
     fn from(error: &anyhow::Error) -> Self {
-        let path = error.downcast_ref::<At>().map(|at| at.0.clone());
+        let path = error.downcast_ref::<AtPath>().map(|path| path.0.clone());
         Self { text: format!("{error:#}"), path, errno: error.chain().find_map(errno_of) }
     }
 }

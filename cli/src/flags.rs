@@ -24,8 +24,8 @@ pub fn letters(xflags: u32) -> String {
 }
 
 /// Long names of the set flags.
-pub fn words(xflags: u32) -> Vec<&'static str> {
-    TABLE.iter().filter(|(_, bit, _)| xflags & bit != 0).map(|(_, _, word)| *word).collect()
+pub fn long_names(xflags: u32) -> Vec<&'static str> {
+    TABLE.iter().filter(|(_, bit, _)| xflags & bit != 0).map(|(_, _, name)| *name).collect()
 }
 
 /// An operand of `chattr`: `+i`, `-a`, `=dA`, or several of them.
@@ -48,21 +48,21 @@ impl FromStr for FlagChange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut steps: Vec<(char, u32)> = Vec::new();
+        let mut changes: Vec<(char, u32)> = Vec::new();
         for letter in text.chars() {
             if matches!(letter, '+' | '-' | '=') {
-                steps.push((letter, 0));
+                changes.push((letter, 0));
                 continue;
             }
-            let known: String = TABLE.iter().map(|(letter, _, _)| *letter).collect();
+            let letters: String = TABLE.iter().map(|(letter, _, _)| *letter).collect();
             let (Some((_, bits)), Some((_, bit, _))) =
-                (steps.last_mut(), TABLE.iter().find(|(known, _, _)| *known == letter))
+                (changes.last_mut(), TABLE.iter().find(|(flag, _, _)| *flag == letter))
             else {
-                return Err(format!("invalid flags {text:?}: expected +, - or =, and letters of {known}"));
+                return Err(format!("invalid flags {text:?}: expected +, - or =, and letters of {letters}"));
             };
             *bits |= bit;
         }
-        if steps.is_empty() { Err("flags must start with +, - or =".into()) } else { Ok(Self(steps)) }
+        if changes.is_empty() { Err("flags must start with +, - or =".into()) } else { Ok(Self(changes)) }
     }
 }
 
@@ -71,10 +71,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_read_as_chattr_reads_them() {
+    fn parses_and_applies_flag_changes_of_chattr() {
         let change = |text: &str, before: &str| {
-            let FlagChange(steps) = format!("={before}").parse().unwrap();
-            let before = steps.first().map_or(0, |(_, bits)| *bits) | u32::from(flags::EXTSIZE);
+            let FlagChange(changes) = format!("={before}").parse().unwrap();
+            let before = changes.first().map_or(0, |(_, bits)| *bits) | u32::from(flags::EXTSIZE);
             let after = text.parse::<FlagChange>().map(|change| change.apply(before));
             after.map(|after| (letters(after), after & u32::from(flags::EXTSIZE) != 0))
         };
@@ -86,6 +86,6 @@ mod tests {
         for bad in ["", "i", "+q", "i+"] {
             assert!(change(bad, "").is_err(), "{bad}");
         }
-        assert_eq!(words(u32::from(flags::APPEND | flags::NODUMP)), ["Append_Only", "No_Dump"]);
+        assert_eq!(long_names(u32::from(flags::APPEND | flags::NODUMP)), ["Append_Only", "No_Dump"]);
     }
 }

@@ -39,21 +39,21 @@ impl Pattern {
     pub fn new(text: &[u8], fold_case: bool) -> Self {
         let mut tokens = Vec::new();
         let mut rest = text;
-        while let Some((byte, behind)) = rest.split_first() {
-            rest = behind;
+        while let Some((byte, after)) = rest.split_first() {
+            rest = after;
             let token = match byte {
                 b'*' => Token::Star,
                 b'?' => Token::Any,
                 b'[' => match set(rest, fold_case) {
-                    Some((token, behind)) => {
-                        rest = behind;
+                    Some((token, after)) => {
+                        rest = after;
                         token
                     }
                     None => Token::Byte(b'['),
                 },
                 b'\\' => match rest.split_first() {
-                    Some((escaped, behind)) => {
-                        rest = behind;
+                    Some((escaped, after)) => {
+                        rest = after;
                         Token::Byte(fold(*escaped, fold_case))
                     }
                     None => Token::Byte(b'\\'),
@@ -71,29 +71,30 @@ impl Pattern {
     /// Whether all of `name` matches. Backtracks to the last star only, so that time is bounded by the product of both
     /// lengths.
     pub fn matches(&self, name: &[u8]) -> bool {
-        let (mut token, mut at) = (0, 0);
+        let (mut token, mut position) = (0, 0);
+        // The token after the last star, and the end of what the star matches.
         let mut star: Option<(usize, usize)> = None;
         loop {
-            let rest = name.get(at..).unwrap_or_default();
-            let step = match self.tokens.get(token) {
+            let rest = name.get(position..).unwrap_or_default();
+            let matched = match self.tokens.get(token) {
                 None if rest.is_empty() => return true,
                 None => None,
                 Some(Token::Star) => {
-                    star = Some((token + 1, at));
+                    star = Some((token + 1, position));
                     token += 1;
                     continue;
                 }
-                Some(one) => self.step(one, rest),
+                Some(token) => self.match_length(token, rest),
             };
-            match (step, &mut star) {
+            match (matched, &mut star) {
                 (Some(length), _) => {
                     token += 1;
-                    at += length;
+                    position += length;
                 }
                 // Let the last star match one more byte.
-                (None, Some((behind, from))) if *from < name.len() => {
-                    *from += 1;
-                    (token, at) = (*behind, *from);
+                (None, Some((next_token, end))) if *end < name.len() => {
+                    *end += 1;
+                    (token, position) = (*next_token, *end);
                 }
                 (None, _) => return false,
             }
@@ -101,15 +102,15 @@ impl Pattern {
     }
 
     /// Number of bytes that a token matches at the start of `rest`.
-    fn step(&self, token: &Token, rest: &[u8]) -> Option<usize> {
+    fn match_length(&self, token: &Token, rest: &[u8]) -> Option<usize> {
         let byte = fold(*rest.first()?, self.fold_case);
         let (number, length) = character(rest)?;
         match token {
             Token::Byte(expected) => (byte == *expected).then_some(1),
             Token::Any => Some(length),
             Token::Set { inverted, members } => {
-                let number = if length == 1 && number < NO_UTF8 { byte.into() } else { number };
-                (members.iter().any(|member| member.holds(number)) != *inverted).then_some(length)
+                let number = if length == 1 && number < INVALID_UTF8 { byte.into() } else { number };
+                (members.iter().any(|member| member.contains(number)) != *inverted).then_some(length)
             }
             Token::Star => None,
         }
@@ -117,10 +118,10 @@ impl Pattern {
 }
 
 impl Member {
-    fn holds(&self, number: u32) -> bool {
+    fn contains(&self, number: u32) -> bool {
         match self {
             Self::Range(from, to) => (*from..=*to).contains(&number),
-            Self::Class(class) => char::from_u32(number).is_some_and(|c| class.holds(c)),
+            Self::Class(class) => char::from_u32(number).is_some_and(|c| class.contains(c)),
         }
     }
 }
@@ -130,14 +131,14 @@ fn fold(byte: u8, fold_case: bool) -> u8 {
 }
 
 /// Invalid UTF-8 bytes are numbered from here, after all characters.
-const NO_UTF8: u32 = 0x11_0000;
+const INVALID_UTF8: u32 = 0x11_0000;
 
 /// Number and length of the first character.
 fn character(bytes: &[u8]) -> Option<(u32, usize)> {
     let first = *bytes.first()?;
-    let most = bytes.get(..bytes.len().min(4)).unwrap_or(bytes);
-    let valid = most.utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next());
-    Some(valid.map_or((NO_UTF8 + u32::from(first), 1), |c| (c.into(), c.len_utf8())))
+    let start = bytes.get(..bytes.len().min(4)).unwrap_or(bytes);
+    let valid = start.utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next());
+    Some(valid.map_or((INVALID_UTF8 + u32::from(first), 1), |c| (c.into(), c.len_utf8())))
 }
 
 /// Parses a set after its `[`; also returns the rest.
@@ -147,28 +148,28 @@ fn set(text: &[u8], fold_case: bool) -> Option<(Token, &[u8])> {
     let mut members = Vec::new();
     loop {
         // A leading bracket is a member.
-        if let (Some(behind), false) = (rest.strip_prefix(b"]"), members.is_empty()) {
-            return Some((Token::Set { inverted, members }, behind));
+        if let (Some(after), false) = (rest.strip_prefix(b"]"), members.is_empty()) {
+            return Some((Token::Set { inverted, members }, after));
         }
-        if let Some((class, behind)) = class(rest, fold_case) {
+        if let Some((class, after)) = class(rest, fold_case) {
             members.push(Member::Class(class));
-            rest = behind;
+            rest = after;
             continue;
         }
-        let (from, behind) = member(rest, fold_case)?;
-        let range = behind.strip_prefix(b"-").filter(|behind| !behind.starts_with(b"]"));
-        let (to, behind) = match range {
-            Some(behind) => member(behind, fold_case)?,
-            None => (from, behind),
+        let (from, after) = member(rest, fold_case)?;
+        let range = after.strip_prefix(b"-").filter(|after| !after.starts_with(b"]"));
+        let (to, after) = match range {
+            Some(after) => member(after, fold_case)?,
+            None => (from, after),
         };
         members.push(Member::Range(from, to));
-        rest = behind;
+        rest = after;
     }
 }
 
 /// Parses a character of a set; also returns the rest.
 fn member(text: &[u8], fold_case: bool) -> Option<(u32, &[u8])> {
-    let text = text.strip_prefix(b"\\").filter(|behind| !behind.is_empty()).unwrap_or(text);
+    let text = text.strip_prefix(b"\\").filter(|after| !after.is_empty()).unwrap_or(text);
     let (number, length) = character(text)?;
     let folded = u8::try_from(number).ok().filter(u8::is_ascii).map(|byte| fold(byte, fold_case).into());
     Some((folded.unwrap_or(number), text.get(length..)?))
@@ -178,7 +179,7 @@ fn member(text: &[u8], fold_case: bool) -> Option<(u32, &[u8])> {
 fn class(text: &[u8], fold_case: bool) -> Option<(Class, &[u8])> {
     let text = text.strip_prefix(b"[:")?;
     let end = text.windows(2).position(|two| two == b":]")?;
-    let (name, behind) = (text.get(..end)?, text.get(end + 2..)?);
+    let (name, after) = (text.get(..end)?, text.get(end + 2..)?);
     let class = match name {
         b"alpha" => Class::Alpha,
         b"digit" => Class::Digit,
@@ -195,7 +196,7 @@ fn class(text: &[u8], fold_case: bool) -> Option<(Class, &[u8])> {
         b"xdigit" => Class::Xdigit,
         _ => return None,
     };
-    Some((class, behind))
+    Some((class, after))
 }
 
 /// A class of characters; `Cased` are upper and lower case letters.
@@ -217,7 +218,7 @@ enum Class {
 }
 
 impl Class {
-    fn holds(self, c: char) -> bool {
+    fn contains(self, c: char) -> bool {
         match self {
             Self::Alpha => c.is_alphabetic(),
             Self::Digit => c.is_ascii_digit(),
@@ -241,8 +242,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_as_in_a_shell() {
-        for (pattern, yes, no) in [
+    fn matches_shell_patterns() {
+        for (pattern, matching, other) in [
             ("*", &["", "a", ".x"][..], &[][..]),
             ("*.rs", &[".rs", "a.rs", "a.rs.rs"], &["a.rsx", "rs"]),
             ("a?c", &["abc", "a\u{fc}c"], &["ac", "abbc"]),
@@ -261,24 +262,24 @@ mod tests {
             ("*a*b", &["ab", "xaxxb", "aab"], &["ba", "abx"]),
         ] {
             let matcher = Pattern::new(pattern.as_bytes(), false);
-            for name in yes {
+            for name in matching {
                 assert!(matcher.matches(name.as_bytes()), "{pattern} and {name}");
             }
-            for name in no {
+            for name in other {
                 assert!(!matcher.matches(name.as_bytes()), "{pattern} and {name}");
             }
         }
     }
 
     #[test]
-    fn case_is_ignored_on_demand_and_bytes_need_not_be_utf8() {
+    fn matches_without_case_and_invalid_utf8() {
         assert!(Pattern::new(b"*.JPG", true).matches(b"a.jPg"));
         assert!(Pattern::new(b"[A-Z]", true).matches(b"q"));
         assert!(Pattern::new(b"?\xff*", false).matches(b"\xfe\xff"));
     }
 
     #[test]
-    fn many_stars_do_not_take_long() {
+    fn many_stars_match_in_bounded_time() {
         let pattern = Pattern::new("*a".repeat(100).as_bytes(), false);
         assert!(!pattern.matches(format!("{}b", "a".repeat(255)).as_bytes()));
     }

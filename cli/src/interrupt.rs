@@ -8,7 +8,7 @@ use signal_hook::iterator::Signals;
 
 use crate::output::{Level, print_message};
 
-/// Exit code for a signal, as in a shell: this plus its number.
+/// Exit code after a signal, as in a shell: this plus the signal number.
 const SIGNALLED: i32 = 128;
 
 /// Installs a handler of terminating signals, which removes the unfinished file `what` and prints a message. For
@@ -16,11 +16,11 @@ const SIGNALLED: i32 = 128;
 pub fn abandon(what: impl Display) {
     // Without such a thread, a signal terminates the program at once and may leave a hidden file.
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
-    let said = format!("{what}: interrupted, not created");
+    let message = format!("{what}: interrupted, not created");
     let wait = move || {
         if let Some(signal) = signals.forever().next() {
             NewFile::remove_unfinished();
-            print_message(Level::Error, "", said);
+            print_message(Level::Error, "", message);
             std::process::exit(SIGNALLED + signal);
         }
     };

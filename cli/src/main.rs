@@ -56,8 +56,8 @@ fn main() -> ExitCode {
     if let Some(arguments) = commands::mount::helper::translate(&arguments) {
         return commands::mount::helper::run(arguments);
     }
-    let words = args::with_setfattr_spelling(args::with_find_spelling(arguments));
-    let parsed = image_operand::with_image_first(words.clone()).and_then(args::Cli::try_parse_from);
+    let words = args::rewrite_setfattr_value(args::rewrite_find_words(arguments));
+    let parsed = image_operand::move_image_first(words.clone()).and_then(args::Cli::try_parse_from);
     let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(error) => return args::usage(&error, &words),

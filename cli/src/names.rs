@@ -4,8 +4,6 @@
 
 use std::fmt::Write as _;
 
-use serde::ser::SerializeMap as _;
-
 /// Quoting of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quoting {
@@ -161,46 +159,6 @@ pub fn octal(name: &[u8]) -> String {
     out
 }
 
-/// A name in JSON: a string under `key` if it is UTF-8, else hexadecimal under `hex_key`.
-#[derive(Clone, Copy, Debug)]
-pub struct JsonName<'a> {
-    /// Key of a UTF-8 name.
-    pub key: &'static str,
-    /// Key of any other name.
-    pub hex_key: &'static str,
-    /// The name's bytes.
-    pub name: &'a [u8],
-}
-
-impl<'a> JsonName<'a> {
-    /// The name of a directory entry: `name` or `name_hex`.
-    pub fn name(name: &'a [u8]) -> Self {
-        Self { key: "name", hex_key: "name_hex", name }
-    }
-
-    /// A path: `path` or `path_hex`.
-    pub fn path(name: &'a [u8]) -> Self {
-        Self { key: "path", hex_key: "path_hex", name }
-    }
-
-    /// A symlink's target: `target` or `target_hex`.
-    pub fn target(name: &'a [u8]) -> Self {
-        Self { key: "target", hex_key: "target_hex", name }
-    }
-}
-
-/// Flattened into its object.
-impl serde::Serialize for JsonName<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(1))?;
-        match std::str::from_utf8(self.name) {
-            Ok(text) => map.serialize_entry(self.key, text)?,
-            Err(_) => map.serialize_entry(self.hex_key, &hex(self.name))?,
-        }
-        map.end()
-    }
-}
-
 /// Bytes in lowercase hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() * 2);
@@ -214,9 +172,9 @@ pub fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// Beside what `ls --quoting-style=shell-escape` of coreutils 9.1 writes.
+    /// Expected texts are the output of `ls --quoting-style=shell-escape` of coreutils 9.1.
     #[test]
-    fn quoting_is_that_of_ls() {
+    fn quotes_names_as_ls_does() {
         for (name, text) in [
             (&b"plain-1.2_x"[..], "plain-1.2_x"),
             (b"two words", "'two words'"),
@@ -235,15 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_unsafe_reaches_a_terminal() {
+    fn escapes_control_and_bidirectional_characters() {
         assert_eq!(printable(b"a\x1b[2Jb\xfe"), "a\\u{1b}[2Jb\\xfe");
         assert_eq!(printable("\u{202e}x".as_bytes()), "\\u{202e}x");
-    }
-
-    #[test]
-    fn names_that_are_not_utf8_are_marked() {
-        let text = |name| serde_json::to_string(&JsonName::name(name)).unwrap();
-        assert_eq!(text(b"a\"b"), r#"{"name":"a\"b"}"#);
-        assert_eq!(text(b"\xffz"), r#"{"name_hex":"ff7a"}"#);
     }
 }

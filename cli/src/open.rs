@@ -1,4 +1,4 @@
-//! Images and files of the command line, opened by the library, with messages.
+//! Opens images and finds the files of a command line, with messages.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use base::Ino;
 use block::{Device, NewFile, OpenError};
 use clap::Args;
-use read::{FinalSymlink, Inode, Volume, read_at, resolve};
+use read::{FinalSymlink, Inode, Listing, Volume, join, read_at, resolve};
 use xebec::image::{self, ImageNotice, LogStatus, OpenedImage};
 use xebec::{Access, ImageError, ImageOptions, open_image_on};
 
 use crate::args::{Global, Io};
 use crate::failure::Failure;
 use crate::output::{Messages, counted};
-use crate::owners::{Names, Numbers, Owners};
+use crate::owners::{self, IdsByName, NamesById, Owners};
 use crate::{names, operands};
 
 /// An image that is open for reading.
@@ -45,11 +45,13 @@ fn parse_inode(text: &str) -> Result<u64, std::num::ParseIntError> {
 }
 
 impl Image {
-    /// Fails the command if the log was replayed in part: a script must not take what was `taken` for complete.
-    pub fn expect_whole(&self, taken: &str) {
+    /// Fails the command if the log was replayed in part: a script must not take the result for complete. `action` is a
+    /// participle such as "copied".
+    pub fn expect_whole(&self, action: &str) {
         if self.log.is_partial() {
-            let lacks = "may lack its newest changes";
-            self.messages.fail(format_args!("the log was replayed in part: what was {taken} {lacks}"));
+            self.messages.fail(format_args!(
+                "the log was replayed in part: what was {action} may lack its newest changes"
+            ));
         }
     }
 
@@ -90,25 +92,45 @@ impl Image {
         found
     }
 
-    /// User and group names from the image's `/etc/passwd` and `/etc/group`; none where they cannot be read.
+    /// Reads a directory: the files whose names `accept` accepts, with their paths, sorted by name. Errors are counted
+    /// as failures.
+    pub fn read_dir(
+        &self,
+        path: &[u8],
+        dir: &Inode,
+        accept: impl Fn(&[u8]) -> bool,
+    ) -> Vec<(Vec<u8>, Inode)> {
+        let fail = |path: &[u8], error| self.messages.fail(Failure::at(path, error));
+        let mut listing = Listing::read(&self.volume, &dir.dinode(), |error| fail(path, error));
+        listing.retain(accept);
+        listing.sort();
+        let mut files = Vec::new();
+        for entry in listing.items() {
+            let path = join(path, listing.name(entry));
+            match self.volume.inode(entry.ino) {
+                Ok(inode) => files.push((path, inode)),
+                Err(error) => fail(&path, error),
+            }
+        }
+        files
+    }
+
+    /// User and group names from the image's `/etc/passwd` and `/etc/group`; none if they cannot be read.
     pub fn owners(&self) -> Owners {
-        Owners { users: self.names_of(b"/etc/passwd"), groups: self.names_of(b"/etc/group") }
+        let names = |path: &[u8]| NamesById::parse(&self.small_file(path));
+        Owners { users: names(b"/etc/passwd"), groups: names(b"/etc/group") }
     }
 
     /// IDs by name, from the image's `/etc/passwd` or `/etc/group`.
-    pub fn numbers_of(&self, path: &[u8]) -> Numbers {
-        Numbers::parse(&self.text_of(path))
+    pub fn ids_by_name(&self, path: &[u8]) -> IdsByName {
+        IdsByName::parse(&self.small_file(path))
     }
 
-    fn names_of(&self, path: &[u8]) -> Names {
-        Names::parse(&self.text_of(path))
-    }
-
-    /// The contents of a file; empty where it cannot be read.
-    fn text_of(&self, path: &[u8]) -> Vec<u8> {
+    /// The contents of a file of limited size; empty if it cannot be read.
+    fn small_file(&self, path: &[u8]) -> Vec<u8> {
         let Ok(inode) = resolve(&self.volume, path, FinalSymlink::Follow) else { return Vec::new() };
         let dinode = inode.dinode();
-        let size = dinode.core.size.get().min(crate::owners::BYTES_MAX);
+        let size = dinode.core.size.get().min(owners::BYTES_MAX);
         let mut text = vec![0; usize::try_from(size).unwrap_or(0)];
         let length = read_at(&self.volume, &dinode, 0, &mut text).unwrap_or(0);
         text.truncate(length);
@@ -120,7 +142,7 @@ impl Image {
 pub fn open(path: &Path, global: &Global) -> anyhow::Result<Image> {
     let messages = Messages::new(global, path.display().to_string());
     let OpenedImage { device, log, .. } = open_image(path, Access::ReadOnly, global)?;
-    tell(&log, &messages);
+    report_log(&log, &messages);
     Ok(Image { volume: Volume::open(device)?, log, messages })
 }
 
@@ -176,7 +198,7 @@ pub fn image_and_path(text: &OsStr) -> Option<(&Path, &OsStr)> {
     }
     let bytes = text.as_bytes();
     let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
-    let mut splits = colons.filter_map(|(at, _)| bytes.split_at_checked(at)).map(|(image, path)| {
+    let mut splits = colons.filter_map(|(colon, _)| bytes.split_at_checked(colon)).map(|(image, path)| {
         let path = path.get(1..).filter(|path| !path.is_empty()).unwrap_or(b"/");
         (Path::new(OsStr::from_bytes(image)), OsStr::from_bytes(path))
     });
@@ -204,7 +226,7 @@ fn changeable(opened: OpenedImage, path: &Path, global: &Global) -> ForChanges {
 pub fn open_damaged(path: &Path, global: &Global, messages: &Messages) -> anyhow::Result<OpenedImage> {
     let options = ImageOptions { damaged: true, ..options(Access::ReadOnly, global) };
     let opened = image::open_image(path, &options, &mut notices(path, global))?;
-    tell(&opened.log, messages);
+    report_log(&opened.log, messages);
     Ok(opened)
 }
 
@@ -218,8 +240,8 @@ fn open_image(path: &Path, access: Access, global: &Global) -> Result<OpenedImag
     image::open_image(path, &options(access, global), &mut notices(path, global))
 }
 
-/// Opens or locks a file, and waits where the server of a mount that has ended is still writing to it.
-pub fn unless_ending<T>(
+/// Opens or locks a file; waits while the server of a mount that was unmounted is still writing to it.
+pub fn retry_while_ending<T>(
     path: &Path,
     global: &Global,
     open: impl FnMut() -> Result<T, OpenError>,
@@ -256,15 +278,15 @@ fn options(access: Access, global: &Global) -> ImageOptions {
 }
 
 /// Whether an error says that an image does not hold XFS.
-pub fn is_foreign(error: &anyhow::Error) -> bool {
+pub fn is_not_xfs(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ImageError::NotXfs { .. }))
 }
 
 /// Maximum number of inodes named in a message.
 const NAMED_MAX: usize = 20;
 
-/// Why a log was not read.
-pub fn reason(error: &ImageError) -> String {
+/// The reason why a log was not read.
+pub fn log_error(error: &ImageError) -> String {
     match error {
         ImageError::LogDeviceMissing => "it is on another device, which was not named".into(),
         ImageError::Log(error) => error.to_string(),
@@ -272,12 +294,12 @@ pub fn reason(error: &ImageError) -> String {
     }
 }
 
-/// Prints what opening found in the log.
-fn tell(log: &LogStatus, messages: &Messages) {
+/// Reports the state of the log.
+fn report_log(log: &LogStatus, messages: &Messages) {
     match log {
         LogStatus::Clean | LogStatus::NotExamined => {}
         LogStatus::Unreadable(error @ (ImageError::LogDeviceMissing | ImageError::Log(_))) => {
-            messages.warn(format_args!("the log was not read: {}", reason(error)));
+            messages.warn(format_args!("the log was not read: {}", log_error(error)));
         }
         LogStatus::Unreadable(error) => messages.warn(format_args!("{error}; shown without replay")),
         LogStatus::Ignored(dirty) => messages.warn(format_args!(
@@ -286,12 +308,11 @@ fn tell(log: &LogStatus, messages: &Messages) {
         )),
         LogStatus::Replayed(replay) => {
             let report = &replay.report;
-            let mut done = counted(report.transactions, "transaction");
-            done.push_str(" replayed");
+            let mut actions = format!("{} replayed", counted(report.transactions, "transaction"));
             if replay.finished > 0 {
-                done.push_str(&format!(", {} finished", counted(replay.finished as u64, "operation")));
+                actions.push_str(&format!(", {} finished", counted(replay.finished as u64, "operation")));
             }
-            messages.note(format_args!("the log is dirty: {done} in memory; the image is untouched"));
+            messages.note(format_args!("the log is dirty: {actions} in memory; the image is untouched"));
             if let Some(failure) = &replay.failure {
                 messages.warn(format_args!(
                     "{} could not be finished: {failure}",
@@ -307,12 +328,12 @@ fn tell(log: &LogStatus, messages: &Messages) {
             }
             let files = log.files_unfinished();
             if !files.is_empty() {
-                let named: Vec<String> = files.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+                let inodes: Vec<String> = files.iter().take(NAMED_MAX).map(ToString::to_string).collect();
                 let more = if files.len() > NAMED_MAX { ", ..." } else { "" };
                 messages.warn(format_args!(
                     "operations on {} files were unfinished and are shown half done: inodes {}{more}",
                     files.len(),
-                    named.join(", ")
+                    inodes.join(", ")
                 ));
             }
         }

@@ -17,27 +17,27 @@ use std::fmt;
 use base::errno::{self, Errno};
 use read::{FinalSymlink, Listing, resolve};
 
-use crate::failure::At;
+use crate::failure::AtPath;
 use crate::glob::{Pattern, is_pattern};
 use crate::names::quoted;
 
 /// A directory tree to match patterns with.
 pub trait Tree {
     /// Whether a path exists. A symbolic link at its end may be dangling.
-    fn has(&self, path: &[u8]) -> bool;
+    fn exists(&self, path: &[u8]) -> bool;
 
-    /// Passes the names in a directory to `give`, except `.` and `..`; none if the path is not a directory.
-    fn names(&self, dir: &[u8], give: &mut dyn FnMut(&[u8])) -> anyhow::Result<()>;
+    /// Passes the names in a directory to `visit`, except `.` and `..`; none if the path is not a directory.
+    fn names(&self, dir: &[u8], visit: &mut dyn FnMut(&[u8])) -> anyhow::Result<()>;
 }
 
 impl Tree for read::Volume {
-    fn has(&self, path: &[u8]) -> bool {
+    fn exists(&self, path: &[u8]) -> bool {
         resolve(self, path, FinalSymlink::Keep).is_ok()
     }
 
-    fn names(&self, dir: &[u8], give: &mut dyn FnMut(&[u8])) -> anyhow::Result<()> {
+    fn names(&self, dir: &[u8], visit: &mut dyn FnMut(&[u8])) -> anyhow::Result<()> {
         let inode = match resolve(self, dir, FinalSymlink::Follow) {
-            Err(error) if is_absent(error.errno()) => return Ok(()),
+            Err(error) if is_missing(error.errno()) => return Ok(()),
             found => found?,
         };
         if inode.dinode().file_type() != Some(format::inode::FileType::Directory) {
@@ -45,34 +45,34 @@ impl Tree for read::Volume {
         }
         let mut damage = None;
         let listing = Listing::read(self, &inode.dinode(), |error| damage = damage.take().or(Some(error)));
-        listing.items().iter().for_each(|item| give(listing.name(item)));
+        listing.items().iter().for_each(|entry| visit(listing.name(entry)));
         damage.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
 impl Tree for xebec::Volume {
-    fn has(&self, path: &[u8]) -> bool {
+    fn exists(&self, path: &[u8]) -> bool {
         self.resolve(path, false).is_ok()
     }
 
-    fn names(&self, dir: &[u8], give: &mut dyn FnMut(&[u8])) -> anyhow::Result<()> {
+    fn names(&self, dir: &[u8], visit: &mut dyn FnMut(&[u8])) -> anyhow::Result<()> {
         let read = self.resolve(dir, true).and_then(|ino| {
             self.read_dir(ino, xebec::Cookie::default(), &mut |entry| {
                 if !matches!(entry.name, b"." | b"..") {
-                    give(entry.name);
+                    visit(entry.name);
                 }
                 true
             })
         });
         match read {
-            Err(error) if is_absent(error.errno()) => Ok(()),
+            Err(error) if is_missing(error.errno()) => Ok(()),
             read => Ok(read?),
         }
     }
 }
 
 /// Whether an errno means that there is no such directory. Other errors are reported.
-fn is_absent(errno: Errno) -> bool {
+fn is_missing(errno: Errno) -> bool {
     matches!(errno, errno::ENOENT | errno::ENOTDIR | errno::ELOOP | errno::ENAMETOOLONG)
 }
 
@@ -121,39 +121,39 @@ pub fn path<T: Tree>(tree: &T, operand: &[u8]) -> anyhow::Result<Vec<u8>> {
             )
         }
     });
-    found.map_err(|error| error.context(At(operand.to_vec())))
+    found.map_err(|error| error.context(AtPath(operand.to_vec())))
 }
 
 fn expand<T: Tree>(tree: &T, operand: &[u8]) -> anyhow::Result<Vec<Vec<u8>>> {
-    if !is_pattern(operand) || tree.has(operand) {
+    if !is_pattern(operand) || tree.exists(operand) {
         return Ok(vec![operand.to_vec()]);
     }
     let mut found = vec![Vec::new()];
-    for part in operand.split_inclusive(|byte| *byte == b'/') {
-        let name = part.strip_suffix(b"/").unwrap_or(part);
+    for component in operand.split_inclusive(|byte| *byte == b'/') {
+        let name = component.strip_suffix(b"/").unwrap_or(component);
         if !is_pattern(name) {
-            found.iter_mut().for_each(|path| path.extend_from_slice(part));
+            found.iter_mut().for_each(|path| path.extend_from_slice(component));
             continue;
         }
-        let (pattern, slash) = (Pattern::new(name, false), part.get(name.len()..).unwrap_or_default());
-        let shows_hidden = name.starts_with(b".") || name.starts_with(b"\\.");
+        let (pattern, slash) = (Pattern::new(name, false), component.get(name.len()..).unwrap_or_default());
+        let matches_hidden = name.starts_with(b".") || name.starts_with(b"\\.");
         let mut next = Vec::new();
         for dir in &found {
             let path = |name: &[u8]| [dir, name, slash].concat();
-            if tree.has(&path(name)) {
+            if tree.exists(&path(name)) {
                 next.push(path(name));
                 continue;
             }
             let dir = if dir.is_empty() { b"/" } else { &dir[..] };
             tree.names(dir, &mut |name| {
-                if (shows_hidden || !name.starts_with(b".")) && pattern.matches(name) {
+                if (matches_hidden || !name.starts_with(b".")) && pattern.matches(name) {
                     next.push(path(name));
                 }
             })?;
         }
         found = next;
     }
-    found.retain(|path| tree.has(path));
+    found.retain(|path| tree.exists(path));
     found.sort();
     if !found.is_empty() {
         Ok(found)
@@ -175,26 +175,25 @@ mod tests {
     struct Files(&'static [&'static str]);
 
     impl Files {
-        fn parts(path: &[u8]) -> Vec<&[u8]> {
-            path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect()
+        fn components(path: &[u8]) -> Vec<&[u8]> {
+            path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect()
         }
     }
 
     impl Tree for Files {
-        fn has(&self, path: &[u8]) -> bool {
-            let parts = Self::parts(path);
-            self.0
-                .iter()
-                .map(|file| Self::parts(file.as_bytes()))
-                .any(|file| file.starts_with(&parts) && (!path.ends_with(b"/") || file.len() > parts.len()))
+        fn exists(&self, path: &[u8]) -> bool {
+            let components = Self::components(path);
+            self.0.iter().map(|file| Self::components(file.as_bytes())).any(|file| {
+                file.starts_with(&components) && (!path.ends_with(b"/") || file.len() > components.len())
+            })
         }
 
-        fn names(&self, dir: &[u8], give: &mut dyn FnMut(&[u8])) -> anyhow::Result<()> {
-            let dir = Self::parts(dir);
-            let files = self.0.iter().map(|file| Self::parts(file.as_bytes()));
+        fn names(&self, dir: &[u8], visit: &mut dyn FnMut(&[u8])) -> anyhow::Result<()> {
+            let dir = Self::components(dir);
+            let files = self.0.iter().map(|file| Self::components(file.as_bytes()));
             let below =
                 files.filter(|file| file.starts_with(&dir)).filter_map(|file| file.get(dir.len()).copied());
-            below.collect::<BTreeSet<_>>().into_iter().rev().for_each(give);
+            below.collect::<BTreeSet<_>>().into_iter().rev().for_each(visit);
             Ok(())
         }
     }
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_expanded_as_in_a_shell() {
+    fn expands_patterns_as_a_shell_does() {
         let tree =
             Files(&["/etc/a.conf", "/etc/b.conf", "/etc/.c.conf", "/etc/a.d/x", "/etc-old/a.conf", "/f"]);
         expect(&tree, "/etc/*.conf", &["/etc/a.conf", "/etc/b.conf"]);
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_as_it_is_written_wins_and_a_backslash_takes_a_meaning_away() {
+    fn prefers_literal_names_and_honours_backslashes() {
         let tree = Files(&["/*", "/a", "/x\\y", "/p[1]/a", "/p[1]/b", "/p1/a", "/[", "/b\\*"]);
         expect(&tree, "/*", &["/*"]);
         expect(&tree, "/\\*", &["/*"]);

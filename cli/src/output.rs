@@ -109,17 +109,17 @@ pub fn uses_json_messages() -> bool {
 
 /// Prints a line to standard error, prefixed with the image's name unless the text starts with it. Control characters,
 /// which may come from an image, are escaped.
-pub fn print_message(level: Level, image: &str, what: impl Into<Failure>) {
-    let failure = what.into();
+pub fn print_message(level: Level, image: &str, failure: impl Into<Failure>) {
+    let failure = failure.into();
     let line = if uses_json_messages() {
         json::message(level, image, &failure)
     } else {
         let text = failure.text;
         // A quoted path may start with the image's name, too.
         let names_image = image.is_empty() || text.strip_prefix('\'').unwrap_or(&text).starts_with(image);
-        let about = if names_image { String::new() } else { format!("{image}: ") };
-        let mark = if level == Level::Warning { "warning: " } else { "" };
-        format!("xebec: {}", names::printable(format!("{about}{mark}{text}").as_bytes()))
+        let image = if names_image { String::new() } else { format!("{image}: ") };
+        let level = if level == Level::Warning { "warning: " } else { "" };
+        format!("xebec: {}", names::printable(format!("{image}{level}{text}").as_bytes()))
     };
     // Standard error may be closed.
     let _ = writeln!(io::stderr().lock(), "{line}");
@@ -159,17 +159,17 @@ impl Messages {
     }
 
     /// Reports an unreadable file, as a failure or as skipped.
-    pub fn unreadable(&self, what: impl Into<Failure>) {
+    pub fn unreadable(&self, failure: impl Into<Failure>) {
         match self.ignores_unreadable {
-            true => self.leave_out(what),
-            false => self.fail(what),
+            true => self.leave_out(failure),
+            false => self.fail(failure),
         }
     }
 
     /// Counts and reports a skipped file.
-    pub fn leave_out(&self, what: impl Into<Failure>) {
+    pub fn leave_out(&self, failure: impl Into<Failure>) {
         self.unreadable.fetch_add(1, Ordering::Relaxed);
-        let failure = what.into();
+        let failure = failure.into();
         let text = left_out(&failure.text);
         self.print(Level::Warning, failure.with_text(text));
     }
@@ -204,15 +204,15 @@ impl Messages {
     }
 
     /// Counts a failure, and prints the first hundred.
-    pub fn fail(&self, what: impl Into<Failure>) {
+    pub fn fail(&self, failure: impl Into<Failure>) {
         let before = self.failures.fetch_add(1, Ordering::Relaxed);
         if before < FAILURES_SHOWN_MAX || self.verbose {
-            self.print(Level::Error, what);
+            self.print(Level::Error, failure);
         }
     }
 
-    fn print(&self, level: Level, what: impl Into<Failure>) {
-        print_message(level, &self.image, what);
+    fn print(&self, level: Level, failure: impl Into<Failure>) {
+        print_message(level, &self.image, failure);
     }
 
     /// Number of failures.
@@ -267,8 +267,10 @@ impl Stdout {
             ColorChoice::Always => true,
             ColorChoice::Never => false,
             ColorChoice::Auto => {
-                let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-                Self::is_terminal() && !refused && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+                let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+                Self::is_terminal()
+                    && !no_color
+                    && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
             }
         }
     }
@@ -308,6 +310,6 @@ impl Write for Stdout {
 }
 
 /// A number with its noun: `1 record`, `2 records`.
-pub fn counted(count: u64, one: &str) -> String {
-    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+pub fn counted(count: u64, singular: &str) -> String {
+    format!("{count} {singular}{}", if count == 1 { "" } else { "s" })
 }

@@ -11,69 +11,68 @@ pub const BYTES_MAX: u64 = 4 << 20;
 
 /// Names by ID, sorted: for the few of them, a binary search is faster than a hash table.
 #[derive(Clone, Debug, Default)]
-pub struct Names(Vec<(u32, Box<[u8]>)>);
+pub struct NamesById(Vec<(u32, Box<[u8]>)>);
 
-impl Names {
+impl NamesById {
     /// Parses `passwd` or `group`: the name is the first field, the ID the third. The first name of an ID is used;
     /// invalid lines, and names that `useradd` would refuse, are ignored.
     pub fn parse(text: &[u8]) -> Self {
-        let mut names: Vec<_> = lines(text).map(|(name, number)| (number, Box::from(name))).collect();
+        let mut names: Vec<_> = accounts(text).map(|(name, id)| (id, Box::from(name))).collect();
         // A stable sort keeps the first of several names first.
-        names.sort_by_key(|(number, _)| *number);
-        names.dedup_by_key(|(number, _)| *number);
+        names.sort_by_key(|(id, _)| *id);
+        names.dedup_by_key(|(id, _)| *id);
         Self(names)
     }
 
     /// Name of an ID.
-    pub fn get(&self, number: u32) -> Option<&[u8]> {
-        let at = self.0.binary_search_by_key(&number, |(number, _)| *number).ok()?;
-        self.0.get(at).map(|(_, name)| &**name)
+    pub fn get(&self, id: u32) -> Option<&[u8]> {
+        let index = self.0.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        self.0.get(index).map(|(_, name)| &**name)
     }
 
     /// Width of an ID's name, or of the ID.
-    pub fn width(&self, number: u32) -> usize {
-        self.get(number).map_or_else(|| crate::sizes::digits(number.into()), <[u8]>::len)
+    pub fn width(&self, id: u32) -> usize {
+        self.get(id).map_or_else(|| crate::sizes::digits(id.into()), <[u8]>::len)
     }
 
     /// Appends the name of an ID, or the ID, padded to `width`: names left-aligned, IDs right-aligned, as in `ls`.
-    pub fn push(&self, out: &mut Vec<u8>, number: u32, width: usize) {
-        match self.get(number) {
+    pub fn push(&self, out: &mut Vec<u8>, id: u32, width: usize) {
+        match self.get(id) {
             Some(name) => {
                 out.extend_from_slice(name);
                 out.resize(out.len() + width.saturating_sub(name.len()), b' ');
             }
-            None => crate::sizes::push_number(out, number.into(), width),
+            None => crate::sizes::push_number(out, id.into(), width),
         }
     }
 }
 
 /// Names and IDs, in the order of the file.
-fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], u32)> {
+fn accounts(text: &[u8]) -> impl Iterator<Item = (&[u8], u32)> {
     text.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b':');
-        let (name, number) = (fields.next()?, fields.nth(1)?);
-        let number = std::str::from_utf8(number).ok()?.parse().ok()?;
-        is_ordinary(name).then_some((name, number))
+        let (name, id) = (fields.next()?, fields.nth(1)?);
+        let id = std::str::from_utf8(id).ok()?.parse().ok()?;
+        is_valid_name(name).then_some((name, id))
     })
 }
 
-fn is_ordinary(name: &[u8]) -> bool {
+fn is_valid_name(name: &[u8]) -> bool {
     (1..=NAME_MAX).contains(&name.len())
         && name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._-$".contains(byte))
 }
 
 /// IDs by name, sorted.
 #[derive(Clone, Debug, Default)]
-pub struct Numbers(Vec<(Box<[u8]>, u32)>);
+pub struct IdsByName(Vec<(Box<[u8]>, u32)>);
 
-impl Numbers {
-    /// Parses `passwd` or `group`; see [`Names::parse`]. The first ID of a name is used.
+impl IdsByName {
+    /// Parses `passwd` or `group`; see [`NamesById::parse`]. The first ID of a name is used.
     pub fn parse(text: &[u8]) -> Self {
-        let mut numbers: Vec<(Box<[u8]>, u32)> =
-            lines(text).map(|(name, number)| (name.into(), number)).collect();
-        numbers.sort_by(|(left, _), (right, _)| left.cmp(right));
-        numbers.dedup_by(|(later, _), (earlier, _)| later == earlier);
-        Self(numbers)
+        let mut ids: Vec<(Box<[u8]>, u32)> = accounts(text).map(|(name, id)| (name.into(), id)).collect();
+        ids.sort_by(|(left, _), (right, _)| left.cmp(right));
+        ids.dedup_by(|(later, _), (earlier, _)| later == earlier);
+        Self(ids)
     }
 
     /// Parses a file of a volume; empty if it cannot be read.
@@ -83,8 +82,8 @@ impl Numbers {
 
     /// ID of a name.
     pub fn get(&self, name: &str) -> Option<u32> {
-        let at = self.0.binary_search_by(|(known, _)| (**known).cmp(name.as_bytes())).ok()?;
-        self.0.get(at).map(|(_, number)| *number)
+        let index = self.0.binary_search_by(|(entry, _)| (**entry).cmp(name.as_bytes())).ok()?;
+        self.0.get(index).map(|(_, id)| *id)
     }
 }
 
@@ -100,20 +99,20 @@ fn text_of(volume: &xebec::Volume, path: &[u8]) -> Vec<u8> {
 
 /// A user or group on the command line, by ID or by a name in the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum NameOrId {
     /// By ID.
-    Number(u32),
+    Id(u32),
     /// By name.
     Name(String),
 }
 
-impl FromStr for Who {
+impl FromStr for NameOrId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse() {
-            Ok(number) => Ok(Self::Number(number)),
-            Err(_) if is_ordinary(text.as_bytes()) && !text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Ok(id) => Ok(Self::Id(id)),
+            Err(_) if is_valid_name(text.as_bytes()) && !text.bytes().all(|byte| byte.is_ascii_digit()) => {
                 Ok(Self::Name(text.into()))
             }
             Err(_) => Err(format!("{text:?} is neither a numeric ID nor a name")),
@@ -121,21 +120,21 @@ impl FromStr for Who {
     }
 }
 
-impl Who {
+impl NameOrId {
     /// Looks up a user ID.
     pub fn user(&self, volume: &xebec::Volume) -> anyhow::Result<u32> {
-        self.number(volume, "/etc/passwd", "user")
+        self.resolve(volume, "/etc/passwd", "user")
     }
 
     /// Looks up a group ID.
     pub fn group(&self, volume: &xebec::Volume) -> anyhow::Result<u32> {
-        self.number(volume, "/etc/group", "group")
+        self.resolve(volume, "/etc/group", "group")
     }
 
-    fn number(&self, volume: &xebec::Volume, path: &str, kind: &str) -> anyhow::Result<u32> {
+    fn resolve(&self, volume: &xebec::Volume, path: &str, kind: &str) -> anyhow::Result<u32> {
         match self {
-            Self::Number(number) => Ok(*number),
-            Self::Name(name) => Numbers::of(volume, path.as_bytes())
+            Self::Id(id) => Ok(*id),
+            Self::Name(name) => IdsByName::of(volume, path.as_bytes())
                 .get(name)
                 .with_context(|| format!("no {kind} \"{name}\" in {path} of the volume (use a numeric ID)")),
         }
@@ -148,8 +147,8 @@ pub fn login_group(volume: &xebec::Volume, uid: u32) -> anyhow::Result<u32> {
     let mut lines = text.split(|byte| *byte == b'\n');
     let group = lines.find_map(|line| {
         let mut fields = std::str::from_utf8(line).ok()?.split(':').skip(2);
-        let number: u32 = fields.next()?.parse().ok()?;
-        (number == uid).then(|| fields.next()?.parse().ok()).flatten()
+        let id: u32 = fields.next()?.parse().ok()?;
+        (id == uid).then(|| fields.next()?.parse().ok()).flatten()
     });
     group.with_context(|| format!("no user {uid} with a login group in /etc/passwd of the volume"))
 }
@@ -158,9 +157,9 @@ pub fn login_group(volume: &xebec::Volume, uid: u32) -> anyhow::Result<u32> {
 #[derive(Clone, Debug, Default)]
 pub struct Owners {
     /// User names.
-    pub users: Names,
+    pub users: NamesById,
     /// Group names.
-    pub groups: Names,
+    pub groups: NamesById,
 }
 
 #[cfg(test)]
@@ -168,8 +167,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_sensible_name_of_a_number_counts() {
-        let names = Names::parse(
+    fn uses_the_first_valid_name_of_an_id_and_the_first_id_of_a_name() {
+        let names = NamesById::parse(
             b"root:x:0:0::/root:/bin/sh\ntoor:x:0:0\n\x1b[31m:x:1:\n:x:2:\nhalf\nbig:x:99999999999:\nwww-data:x:33:33",
         );
         assert_eq!(names.get(0), Some(&b"root"[..]));
@@ -180,8 +179,8 @@ mod tests {
         names.push(&mut out, 7, 3);
         assert_eq!(out, b"root    7");
         assert_eq!((names.width(0), names.width(1000)), (4, 4));
-        let numbers = Numbers::parse(b"root:x:0:0::/root:/bin/sh\nwww-data:x:33:33\nroot:x:7:\n:x:2:");
-        assert_eq!((numbers.get("root"), numbers.get("www-data")), (Some(0), Some(33)));
-        assert_eq!((numbers.get(""), numbers.get("joe")), (None, None));
+        let ids = IdsByName::parse(b"root:x:0:0::/root:/bin/sh\nwww-data:x:33:33\nroot:x:7:\n:x:2:");
+        assert_eq!((ids.get("root"), ids.get("www-data")), (Some(0), Some(33)));
+        assert_eq!((ids.get(""), ids.get("joe")), (None, None));
     }
 }

@@ -9,7 +9,7 @@ use transfer::{Counts, Notice, NoticeKind, Phase, Progress};
 use crate::args::Global;
 use crate::failure::Failure;
 use crate::output::Messages;
-use crate::sizes::spoken;
+use crate::sizes::with_unit;
 
 /// A progress bar on a terminal.
 pub struct TransferProgress<'m> {
@@ -63,8 +63,8 @@ impl<'m> TransferProgress<'m> {
         for (what, count) in not_preserved {
             self.messages.note(format_args!("not kept: {count} {what}"));
         }
-        let rate = spoken((done.bytes as f64 / seconds.max(1e-3)) as u64);
-        let (files, size) = (done.files, spoken(done.bytes));
+        let rate = with_unit((done.bytes as f64 / seconds.max(1e-3)) as u64);
+        let (files, size) = (done.files, with_unit(done.bytes));
         self.messages.detail(format_args!("{files} files, {size} in {seconds:.2} s ({rate}/s)"));
         seconds
     }
@@ -83,8 +83,8 @@ impl Progress for TransferProgress<'_> {
             return;
         }
         self.bar.set_position(weight(done));
-        let rate = spoken((done.bytes as f64 / self.seconds().max(1e-3)) as u64);
-        self.bar.set_message(format!("{} files, {} ({rate}/s)", done.files, spoken(done.bytes)));
+        let rate = with_unit((done.bytes as f64 / self.seconds().max(1e-3)) as u64);
+        self.bar.set_message(format!("{} files, {} ({rate}/s)", done.files, with_unit(done.bytes)));
     }
 
     fn phase(&self, phase: Phase) {

@@ -11,7 +11,7 @@ pub fn human(bytes: u64) -> String {
     let mut letters = "KMGTPE".chars();
     let mut letter = letters.next().unwrap_or('K');
     for next in letters {
-        // 1023.5K is 1.0M: what would round up to four digits goes to the next unit.
+        // 1023.5K is 1.0M: a size that would round up to four digits is shown in the next unit.
         if bytes.div_ceil(unit) < 1024 {
             break;
         }
@@ -27,7 +27,7 @@ pub fn human(bytes: u64) -> String {
 }
 
 /// A size with its unit: `1.0 GiB`.
-pub fn spoken(bytes: u64) -> String {
+pub fn with_unit(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut name = "bytes";
     for next in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
@@ -42,23 +42,10 @@ pub fn spoken(bytes: u64) -> String {
 
 /// Appends a number in decimal, right-aligned in `width`.
 pub fn push_number(out: &mut Vec<u8>, number: u64, width: usize) {
-    let mut digits = [b' '; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        if let Some(digit) = digits.get_mut(at) {
-            *digit = b'0' + (rest % 10) as u8;
-        }
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    // The padding is there already: a column of usual width is one copy.
-    let start = at.min(digits.len().saturating_sub(width));
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(number).as_bytes();
     out.resize(out.len() + width.saturating_sub(digits.len()), b' ');
-    out.extend_from_slice(digits.get(start..).unwrap_or_default());
+    out.extend_from_slice(digits);
 }
 
 /// Number of decimal digits.
@@ -71,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn human_sizes_are_those_of_ls() {
+    fn formats_human_readable_sizes_as_ls_does() {
         for (bytes, text) in [
             (0, "0"),
             (1023, "1023"),
@@ -88,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_aligned_to_the_right() {
+    fn right_aligns_numbers() {
         let mut out = Vec::new();
         push_number(&mut out, 0, 3);
         push_number(&mut out, u64::MAX, 0);

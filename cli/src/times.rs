@@ -47,17 +47,17 @@ impl TimeStyle {
 
 /// Parses a time as GNU `touch -d` does: a date with optional time and zone, `@` and seconds since 1970, or relative
 /// words such as `yesterday 10:00` and `2 days ago`. The default zone is local time.
-pub fn parse_moment(text: &str) -> Result<base::time::Time, String> {
-    // As in GNU, an empty text is the start of today.
+pub fn parse_date(text: &str) -> Result<base::time::Time, String> {
+    // In GNU touch, an empty text is the start of today.
     let words = if text.trim().is_empty() { "today 00:00" } else { text };
-    let moment = parse_datetime::parse_datetime(words).map_err(|_| {
+    let time = parse_datetime::parse_datetime(words).map_err(|_| {
         format!(
             "invalid date `{text}`; examples: 2026-11-21, '2026-11-21 16:30:00.5 +0200', 2026-11-21T16:30:00Z, \
              @1234567890, 'yesterday 10:00', '2 days ago'"
         )
     })?;
-    let (seconds, nanos) = (moment.unix_epoch_second(), moment.subsec_nanosecond());
-    // Before 1970 the fraction may count backwards.
+    let (seconds, nanos) = (time.unix_epoch_second(), time.subsec_nanosecond());
+    // Before 1970 the fraction may be negative.
     let (seconds, nanos) = if nanos < 0 { (seconds - 1, nanos + 1_000_000_000) } else { (seconds, nanos) };
     Ok(base::time::Time { seconds, nanos: nanos.unsigned_abs() })
 }
@@ -67,18 +67,18 @@ const RECENT: i64 = 31_556_952 / 2;
 
 /// Formats times in the user's time zone. One per thread.
 #[derive(Clone, Debug)]
-pub struct Clock {
+pub struct TimeFormatter {
     zone: TimeZone,
     now: i64,
     /// Cached spans of constant offset, the last used one first.
-    spans: Vec<Span>,
+    spans: Vec<OffsetSpan>,
     /// The last local day.
     day: Day,
 }
 
 /// Seconds from `start` up to `end`, and their UTC offset.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct OffsetSpan {
     start: i64,
     end: i64,
     offset: Offset,
@@ -95,7 +95,7 @@ struct Day {
 }
 
 /// A broken-down local time.
-struct Local {
+struct LocalTime {
     year: i16,
     month: u8,
     day: u8,
@@ -111,7 +111,7 @@ const EPOCH: Day = Day { number: 0, year: 1970, month: 1, day: 1 };
 const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
-impl Clock {
+impl TimeFormatter {
     /// Uses the zone of `TZ` or of the system, and the current time.
     pub fn new() -> Self {
         Self::at(TimeZone::system(), jiff::Timestamp::now().as_second())
@@ -168,45 +168,45 @@ impl Clock {
         out.extend_from_slice(text.as_bytes());
     }
 
-    fn local(&mut self, seconds: i64) -> Option<Local> {
+    fn local(&mut self, seconds: i64) -> Option<LocalTime> {
         let offset = self.offset(seconds)?;
         let local = seconds.checked_add(offset.seconds().into())?;
-        let (number, within) = (local.div_euclid(DAY), local.rem_euclid(DAY));
+        let (number, second_of_day) = (local.div_euclid(DAY), local.rem_euclid(DAY));
         if self.day.number != number {
             let date = offset.to_datetime(jiff::Timestamp::from_second(seconds).ok()?).date();
             let (month, day) = (date.month().unsigned_abs(), date.day().unsigned_abs());
             self.day = Day { number, year: date.year(), month, day };
         }
         let Day { year, month, day, .. } = self.day;
-        let part = |unit: i64, count: i64| (within / unit % count) as u8;
-        let (hour, minute, second) = (part(3600, 24), part(60, 60), part(1, 60));
-        Some(Local { year, month, day, hour, minute, second, offset: offset.seconds() })
+        let field = |unit: i64, count: i64| (second_of_day / unit % count) as u8;
+        let (hour, minute, second) = (field(3600, 24), field(60, 60), field(1, 60));
+        Some(LocalTime { year, month, day, hour, minute, second, offset: offset.seconds() })
     }
 
     fn offset(&mut self, seconds: i64) -> Option<Offset> {
-        let at = match self.spans.iter().position(|span| (span.start..span.end).contains(&seconds)) {
-            Some(at) => at,
+        let index = match self.spans.iter().position(|span| (span.start..span.end).contains(&seconds)) {
+            Some(index) => index,
             None => {
                 self.spans.push(self.span(seconds)?);
                 self.spans.len() - 1
             }
         };
-        self.spans.swap(0, at);
+        self.spans.swap(0, index);
         self.spans.first().map(|span| span.offset)
     }
 
     /// The span of constant offset around a time, between two transitions.
-    fn span(&self, seconds: i64) -> Option<Span> {
+    fn span(&self, seconds: i64) -> Option<OffsetSpan> {
         let stamp = jiff::Timestamp::from_second(seconds).ok()?;
         // `preceding` excludes the time itself, which may be a transition that starts its span.
         let after = stamp.checked_add(jiff::SignedDuration::from_secs(1)).ok()?;
         let start = self.zone.preceding(after).next().map_or(i64::MIN, |t| t.timestamp().as_second());
         let end = self.zone.following(stamp).next().map_or(i64::MAX, |t| t.timestamp().as_second());
-        Some(Span { start, end, offset: self.zone.to_offset(stamp) })
+        Some(OffsetSpan { start, end, offset: self.zone.to_offset(stamp) })
     }
 }
 
-impl Local {
+impl LocalTime {
     fn push_date(&self, out: &mut Vec<u8>) {
         push_year(out, self.year);
         out.push(b'-');
@@ -273,15 +273,15 @@ mod tests {
 
     const NOW: i64 = 1_795_240_441; // 2026-11-21 05:54:01 UTC
 
-    fn text(clock: &mut Clock, seconds: i64, nanoseconds: u32, style: &TimeStyle) -> String {
+    fn text(times: &mut TimeFormatter, seconds: i64, nanoseconds: u32, style: &TimeStyle) -> String {
         let mut out = Vec::new();
-        clock.push(&mut out, Timestamp { seconds, nanoseconds }, style);
+        times.push(&mut out, Timestamp { seconds, nanoseconds }, style);
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn styles_are_those_of_ls() {
-        let mut clock = Clock::at(TimeZone::UTC, NOW);
+    fn formats_times_in_the_styles_of_ls() {
+        let mut times = TimeFormatter::at(TimeZone::UTC, NOW);
         for (seconds, style, expected) in [
             (NOW, TimeStyle::Locale, "Nov 21 05:54"),
             (NOW + 1, TimeStyle::Locale, "Nov 21  2026"),
@@ -292,14 +292,14 @@ mod tests {
             (-1, TimeStyle::FullIso, "1969-12-31 23:59:59.123456789 +0000"),
             (0, TimeStyle::Format("%F at %H".into()), "1970-01-01 at 00"),
         ] {
-            assert_eq!(text(&mut clock, seconds, 123_456_789, &style), expected);
+            assert_eq!(text(&mut times, seconds, 123_456_789, &style), expected);
         }
     }
 
     #[test]
-    fn offsets_change_at_transitions_whatever_was_asked_before() {
+    fn uses_the_offset_of_the_time_in_any_order_of_calls() {
         let zone = TimeZone::get("Europe/Berlin").unwrap();
-        // 2026-10-25 01:00 UTC: from +02:00 to +01:00; then a far future, and the mean time of long ago.
+        // 2026-10-25 01:00 UTC: from +02:00 to +01:00; then times in the far future and the past.
         let end_of_summer = 1_792_890_000;
         let expected = [
             (end_of_summer - 1, "2026-10-25 02:59:59.000000000 +0200"),
@@ -307,17 +307,17 @@ mod tests {
             (16_299_260_425, "2486-07-02 22:20:25.000000000 +0200"),
             (-2_147_483_648, "1901-12-13 21:45:52.000000000 +0100"),
         ];
-        for turn in 0..expected.len() {
-            let mut clock = Clock::at(zone.clone(), NOW);
+        for first in 0..expected.len() {
+            let mut times = TimeFormatter::at(zone.clone(), NOW);
             for n in 0..expected.len() {
-                let (seconds, time) = expected[(n + turn) % expected.len()];
-                assert_eq!(text(&mut clock, seconds, 0, &TimeStyle::FullIso), time);
+                let (seconds, time) = expected[(n + first) % expected.len()];
+                assert_eq!(text(&mut times, seconds, 0, &TimeStyle::FullIso), time);
             }
         }
     }
 
     #[test]
-    fn a_bad_format_is_refused() {
+    fn refuses_an_invalid_format() {
         assert!(TimeStyle::parse("+%").is_err());
         assert!(TimeStyle::parse("yesterday").is_err());
         assert_eq!(TimeStyle::parse("+%F"), Ok(TimeStyle::Format("%F".into())));

@@ -18,17 +18,14 @@ pub fn decode(text: &[u8]) -> anyhow::Result<Vec<u8>> {
 
 fn hexadecimal(digits: &[u8]) -> anyhow::Result<Vec<u8>> {
     let digit = |byte: &u8| {
-        char::from(*byte).to_digit(16).context(
-            "invalid hexadecimal digit in a value that begins with \
-        0x",
-        )
+        char::from(*byte).to_digit(16).context("invalid hexadecimal digit in a value that begins with 0x")
     };
     if !digits.len().is_multiple_of(2) {
         bail!("odd number of digits in a value that begins with 0x");
     }
     digits
         .chunks(2)
-        .map(|pair| pair.iter().try_fold(0, |byte, d| Ok((byte << 4) | digit(d)? as u8))) // two digits of four bits
+        .map(|pair| pair.iter().try_fold(0, |byte, letter| Ok((byte << 4) | digit(letter)? as u8)))
         .collect()
 }
 
@@ -39,10 +36,10 @@ fn base64(letters: &[u8]) -> anyhow::Result<Vec<u8>> {
     for group in letters.get(..end).unwrap_or_default().chunks(4) {
         let mut bits = 0u32;
         for letter in group {
-            let value = BASE64.iter().position(|known| known == letter);
-            bits = bits << 6 | value.context("invalid base64 in a value that begins with 0s")? as u32; // below 64
+            let value = BASE64.iter().position(|digit| digit == letter);
+            bits = bits << 6 | value.context("invalid base64 in a value that begins with 0s")? as u32;
         }
-        let missing = 4 - group.len() as u32; // at most 4
+        let missing = 4 - group.len() as u32;
         if missing == 3 {
             bail!("truncated base64 in a value that begins with 0s");
         }
@@ -107,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_text_hexadecimal_or_base64() {
+    fn decodes_text_hexadecimal_and_base64() {
         let decoded = |text: &str| decode(text.as_bytes()).map_err(|error| error.to_string());
         assert_eq!(decoded("plain text"), Ok(b"plain text".to_vec()));
         assert_eq!(decoded("a\\\\b\\000\\377"), Ok(b"a\\b\0\xff".to_vec()));
@@ -119,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_decodes_to_the_same() {
+    fn decodes_what_it_encodes() {
         for value in [
             &b""[..],
             b"text",

@@ -4,29 +4,52 @@ use std::io::{self, Write as _};
 
 use crate::failure::Failure;
 use crate::output::{Messages, Stdout};
-use base::pipeline::{PipelineItemOf, PipelineSink, PipelineWork};
+use base::pipeline::{PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
 
-/// Output of a walk.
+/// Output of a walk: text or an error.
 #[derive(Debug)]
-pub enum Shown {
+pub enum WalkOutput {
     /// For standard output.
     Text(Vec<u8>),
     /// For standard error.
     Failure(Failure),
 }
 
-impl Shown {
-    /// A failure at a path in the image.
-    pub fn failure(path: &[u8], error: impl Into<Failure>) -> Self {
-        Self::Failure(Failure::at(path, error))
-    }
-
+impl WalkOutput {
     /// Its size in memory, in bytes.
     pub fn weight(&self) -> usize {
         match self {
             Self::Text(text) => text.capacity(),
             Self::Failure(failure) => failure.text.capacity(),
         }
+    }
+}
+
+/// Results and further tasks of a task of a walk.
+pub trait WalkItems<T> {
+    /// Adds text, unless it is empty.
+    fn text(&mut self, text: Vec<u8>);
+
+    /// Adds a failure at a path in the image.
+    fn fail(&mut self, path: &[u8], error: impl Into<Failure>);
+
+    /// Adds a task.
+    fn task(&mut self, task: T);
+}
+
+impl<T, R: From<WalkOutput>> WalkItems<T> for Vec<PipelineItem<T, R>> {
+    fn text(&mut self, text: Vec<u8>) {
+        if !text.is_empty() {
+            self.push(PipelineItem::Result(WalkOutput::Text(text).into()));
+        }
+    }
+
+    fn fail(&mut self, path: &[u8], error: impl Into<Failure>) {
+        self.push(PipelineItem::Result(WalkOutput::Failure(Failure::at(path, error)).into()));
+    }
+
+    fn task(&mut self, task: T) {
+        self.push(PipelineItem::Task(task));
     }
 }
 
@@ -69,14 +92,14 @@ impl<'m> TextSink<'m> {
     }
 
     /// Writes text, or reports a failure.
-    pub fn show(&mut self, shown: Shown) -> io::Result<()> {
-        match shown {
-            Shown::Text(text) => {
+    pub fn write_output(&mut self, output: WalkOutput) -> io::Result<()> {
+        match output {
+            WalkOutput::Text(text) => {
                 let skip = self.skip.min(text.len());
                 self.skip -= skip;
                 self.write(text.get(skip..).unwrap_or_default())
             }
-            Shown::Failure(failure) => {
+            WalkOutput::Failure(failure) => {
                 // The text before the failure is shown first.
                 if Stdout::is_terminal() {
                     self.flush()?;
@@ -88,10 +111,10 @@ impl<'m> TextSink<'m> {
     }
 }
 
-impl<W: PipelineWork<Result = Shown>> PipelineSink<W> for TextSink<'_> {
+impl<W: PipelineWork<Result = WalkOutput>> PipelineSink<W> for TextSink<'_> {
     type Error = io::Error;
 
-    fn take(&mut self, shown: Shown, _: &mut Vec<PipelineItemOf<W>>) -> io::Result<()> {
-        self.show(shown)
+    fn take(&mut self, output: WalkOutput, _: &mut Vec<PipelineItemOf<W>>) -> io::Result<()> {
+        self.write_output(output)
     }
 }

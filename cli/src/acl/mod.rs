@@ -2,7 +2,7 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | this file | [`List`]: the entries of an ACL and changes to them |
+//! | this file | [`Acl`]: the entries of an ACL and changes to them |
 //! | [`spec`] | entries of the command line: `u:1000:rwX,d:g::r` |
 //!
 //! # Invariants
@@ -13,11 +13,11 @@ pub mod spec;
 use anyhow::bail;
 use format::attr::acl::{LinuxEntry, linux_entries, tag, write_linux};
 
-use spec::{Permissions, Who};
+use spec::{Permissions, Subject};
 
 /// An access ACL or a default ACL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct List(Vec<LinuxEntry>);
+pub struct Acl(Vec<LinuxEntry>);
 
 /// How a change affects the mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub enum Mask {
     Keep,
 }
 
-impl List {
+impl Acl {
     /// The minimal ACL of permission bits.
     pub fn of_mode(permissions: u16) -> Self {
         let entry = |tag, shift: u16| LinuxEntry { tag, perm: permissions >> shift & 7, id: u32::MAX };
@@ -79,23 +79,24 @@ impl List {
     }
 
     /// Sets an entry. `execute_if_useful` is the letter `X`.
-    pub fn set(&mut self, who: Who, permissions: Permissions, is_directory: bool) {
-        let anybody = self.0.iter().any(|entry| entry.perm & 1 != 0);
-        let perm = permissions.bits | u16::from(permissions.execute_if_useful && (is_directory || anybody));
-        let (tag, id) = who;
+    pub fn set(&mut self, subject: Subject, permissions: Permissions, is_directory: bool) {
+        let any_execute = self.0.iter().any(|entry| entry.perm & 1 != 0);
+        let perm =
+            permissions.bits | u16::from(permissions.execute_if_useful && (is_directory || any_execute));
+        let (tag, id) = subject;
         let new = LinuxEntry { tag, perm, id };
         match self.0.binary_search_by_key(&new.key(), LinuxEntry::key) {
-            Ok(at) => {
-                if let Some(entry) = self.0.get_mut(at) {
+            Ok(index) => {
+                if let Some(entry) = self.0.get_mut(index) {
                     entry.perm = perm;
                 }
             }
-            Err(at) => self.0.insert(at, new),
+            Err(index) => self.0.insert(index, new),
         }
     }
 
     /// Removes an entry if it exists.
-    pub fn remove(&mut self, (tag, id): Who) {
+    pub fn remove(&mut self, (tag, id): Subject) {
         let key = LinuxEntry { tag, perm: 0, id }.key();
         self.0.retain(|entry| entry.key() != key);
     }
@@ -118,31 +119,31 @@ impl List {
         }
     }
 
-    /// Recalculates the mask from the other entries; `given`: the change set the mask itself.
-    pub fn fit_mask(&mut self, mask: Mask, given: bool) {
+    /// Recalculates the mask from the other entries; `is_explicit`: the change set the mask itself.
+    pub fn update_mask(&mut self, mask: Mask, is_explicit: bool) {
         let named = self.0.iter().any(|entry| matches!(entry.tag, tag::USER | tag::GROUP));
         let has = self.perm(tag::MASK).is_some();
-        let below = |entry: &&LinuxEntry| matches!(entry.tag, tag::USER | tag::GROUP | tag::GROUP_OBJ);
+        let is_masked = |entry: &&LinuxEntry| matches!(entry.tag, tag::USER | tag::GROUP | tag::GROUP_OBJ);
         let bits = match mask {
-            Mask::Auto if given => return,
+            Mask::Auto if is_explicit => return,
             Mask::Keep if has || !named => return,
             Mask::Keep => self.perm(tag::GROUP_OBJ).unwrap_or(0),
             Mask::Auto | Mask::Always if !has && !named => return,
-            _ => self.0.iter().filter(below).fold(0, |all, entry| all | entry.perm),
+            _ => self.0.iter().filter(is_masked).fold(0, |all, entry| all | entry.perm),
         };
         self.set((tag::MASK, u32::MAX), Permissions { bits, execute_if_useful: false }, false);
     }
 
     /// Fails if a required entry is missing.
-    pub fn verify(&self, what: &str) -> anyhow::Result<()> {
+    pub fn verify(&self, kind: &str) -> anyhow::Result<()> {
         for (tag, name) in [(tag::USER_OBJ, "user::"), (tag::GROUP_OBJ, "group::"), (tag::OTHER, "other::")] {
             if self.perm(tag).is_none() {
-                bail!("the {what} ACL would lack the required entry {name}");
+                bail!("the {kind} ACL would lack the required entry {name}");
             }
         }
         let named = self.0.iter().any(|entry| matches!(entry.tag, tag::USER | tag::GROUP));
         if named && self.perm(tag::MASK).is_none() {
-            bail!("the {what} ACL would lack mask::, which is required with named users or groups");
+            bail!("the {kind} ACL would lack mask::, which is required with named users or groups");
         }
         Ok(())
     }
@@ -157,7 +158,7 @@ pub fn letters(perm: u16) -> String {
 }
 
 /// Name of an entry's tag.
-pub fn word(tag: u32) -> &'static str {
+pub fn tag_name(tag: u32) -> &'static str {
     match tag {
         tag::USER_OBJ | tag::USER => "user",
         tag::GROUP_OBJ | tag::GROUP => "group",
@@ -172,49 +173,49 @@ mod tests {
 
     const PLAIN: fn(u16) -> Permissions = |bits| Permissions { bits, execute_if_useful: false };
 
-    fn text(list: &List) -> String {
+    fn text(acl: &Acl) -> String {
         let entry = |entry: &LinuxEntry| {
             let id = if entry.id == u32::MAX { String::new() } else { entry.id.to_string() };
-            format!("{}:{id}:{}", &word(entry.tag)[..1], letters(entry.perm))
+            format!("{}:{id}:{}", &tag_name(entry.tag)[..1], letters(entry.perm))
         };
-        list.entries().iter().map(entry).collect::<Vec<_>>().join(",")
+        acl.entries().iter().map(entry).collect::<Vec<_>>().join(",")
     }
 
     #[test]
-    fn a_mask_allows_what_is_below_it() {
-        let mut list = List::of_mode(0o640);
+    fn recalculates_keeps_and_sets_the_mask() {
+        let mut list = Acl::of_mode(0o640);
         list.set((tag::USER, 7), PLAIN(7), false);
         assert!(list.verify("access").is_err());
         let mut kept = list.clone();
-        list.fit_mask(Mask::Auto, false);
+        list.update_mask(Mask::Auto, false);
         assert_eq!(text(&list), "u::rw-,u:7:rwx,g::r--,m::rwx,o::---");
-        kept.fit_mask(Mask::Keep, false);
+        kept.update_mask(Mask::Keep, false);
         assert_eq!(text(&kept), "u::rw-,u:7:rwx,g::r--,m::r--,o::---");
         assert_eq!(kept.effective(&kept.entries()[1]), 4);
         list.set((tag::MASK, u32::MAX), PLAIN(1), false);
-        list.fit_mask(Mask::Auto, true);
+        list.update_mask(Mask::Auto, true);
         assert_eq!(list.perm(tag::MASK), Some(1));
-        // What the mask took away does not come back with its end.
+        // Permissions that the mask removed are not restored with the mask's removal.
         list.reduce();
         assert_eq!(text(&list), "u::rw-,g::---,o::---");
-        list.fit_mask(Mask::Always, false);
+        list.update_mask(Mask::Always, false);
         assert!(!list.is_extended() && list.verify("access").is_ok());
     }
 
     #[test]
-    fn lists_in_the_form_of_linux_come_back() {
-        let mut list = List::of_mode(0o751);
+    fn encodes_and_decodes_the_format_of_linux() {
+        let mut list = Acl::of_mode(0o751);
         list.set((tag::GROUP, 9), PLAIN(5), false);
         list.set((tag::GROUP, 8), Permissions { bits: 4, execute_if_useful: true }, false);
-        list.fit_mask(Mask::Auto, false);
+        list.update_mask(Mask::Auto, false);
         assert_eq!(text(&list), "u::rwx,g::r-x,g:8:r-x,g:9:r-x,m::r-x,o::--x");
-        assert_eq!(List::of_linux(&list.to_linux()), Ok(list.clone()));
+        assert_eq!(Acl::of_linux(&list.to_linux()), Ok(list.clone()));
         list.remove((tag::GROUP, 9));
         list.remove((tag::GROUP, 77));
         assert_eq!(text(&list), "u::rwx,g::r-x,g:8:r-x,m::r-x,o::--x");
         list.remove((tag::OTHER, u32::MAX));
         assert!(list.verify("default").unwrap_err().to_string().contains("other::"));
-        list.complete(&List::of_mode(0o642));
+        list.complete(&Acl::of_mode(0o642));
         assert_eq!(list.perm(tag::OTHER), Some(2));
     }
 }

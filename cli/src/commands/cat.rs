@@ -22,13 +22,13 @@ pub struct Arguments {
 }
 
 /// Size of a read, in bytes.
-const PIECE: usize = 1 << 20;
+const CHUNK: usize = 1 << 20;
 
 impl Show for Arguments {
     fn show(&self, image: &Image, _: &Global) -> anyhow::Result<()> {
-        let mut out = Copy { image, out: Stdout::raw(), piece: Vec::new() };
+        let mut copier = FileCopier { image, out: Stdout::raw(), buffer: Vec::new() };
         for (name, inode) in image.find_files(&self.files, FinalSymlink::Follow) {
-            if let Err(error) = out.file(&inode)? {
+            if let Err(error) = copier.file(&inode)? {
                 image.messages.fail(Failure::at(&name, error));
             }
         }
@@ -37,57 +37,57 @@ impl Show for Arguments {
 }
 
 /// Copies files to standard output.
-struct Copy<'c> {
+struct FileCopier<'c> {
     image: &'c Image,
     out: Stdout,
-    piece: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
-impl Copy<'_> {
-    /// The outer error is that of standard output, which ends the command; the inner one that of the file.
+impl FileCopier<'_> {
+    /// The outer error is of standard output and ends the command; the inner error is of the file.
     fn file(&mut self, inode: &Inode) -> io::Result<Result<(), read::Error>> {
         let segments = match Segments::new(&self.image.volume, &inode.dinode(), 0) {
             Ok(segments) => segments,
             Err(error) => return Ok(Err(error)),
         };
         for segment in segments {
-            let done = match segment {
+            let copied = match segment {
                 Ok(Segment::Data { length, device_offset, .. }) => self.data(device_offset, length)?,
                 Ok(Segment::Hole { length, .. }) => self.zeros(length).map(Ok)?,
                 Err(error) => Err(error),
             };
-            if done.is_err() {
-                return Ok(done);
+            if copied.is_err() {
+                return Ok(copied);
             }
         }
         Ok(Ok(()))
     }
 
     fn data(&mut self, from: u64, length: u64) -> io::Result<Result<(), read::Error>> {
-        for (start, size) in pieces(length) {
-            self.piece.resize(size, 0);
-            if let Err(error) = self.image.volume.device().read_at(from + start, &mut self.piece) {
+        for (start, size) in chunks(length) {
+            self.buffer.resize(size, 0);
+            if let Err(error) = self.image.volume.device().read_at(from + start, &mut self.buffer) {
                 return Ok(Err(error.into()));
             }
-            self.out.write_all(&self.piece)?;
+            self.out.write_all(&self.buffer)?;
         }
         Ok(Ok(()))
     }
 
     fn zeros(&mut self, length: u64) -> io::Result<()> {
-        self.piece.clear();
-        for (_, size) in pieces(length) {
-            self.piece.resize(size, 0);
-            self.out.write_all(&self.piece)?;
+        self.buffer.clear();
+        for (_, size) in chunks(length) {
+            self.buffer.resize(size, 0);
+            self.out.write_all(&self.buffer)?;
         }
         Ok(())
     }
 }
 
-/// Splits a length into pieces: start and length of each.
-fn pieces(length: u64) -> impl Iterator<Item = (u64, usize)> {
-    (0..length.div_ceil(PIECE as u64)).map(move |n| {
-        let start = n * PIECE as u64;
-        (start, (length - start).min(PIECE as u64) as usize) // at most PIECE
+/// Splits a length into chunks, and returns the start and length of each.
+fn chunks(length: u64) -> impl Iterator<Item = (u64, usize)> {
+    (0..length.div_ceil(CHUNK as u64)).map(move |n| {
+        let start = n * CHUNK as u64;
+        (start, (length - start).min(CHUNK as u64) as usize)
     })
 }

@@ -17,7 +17,7 @@ use xebec::image::{LogStatus, OpenedImage, superblock};
 use crate::args::Global;
 use crate::json;
 use crate::names;
-use crate::open::{self, reason};
+use crate::open::{self, log_error};
 use crate::output::{Coded, Messages, Stdout, exit_code};
 use crate::sizes;
 
@@ -46,7 +46,7 @@ pub struct Arguments {
 
 /// Runs `check`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    judge(arguments, global).map_err(|error| {
+    check_image(arguments, global).map_err(|error| {
         // A closed pipe has its own exit code.
         if error.downcast_ref::<io::Error>().is_some() {
             return error;
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     })
 }
 
-fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+fn check_image(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let messages = Messages::new(global, arguments.image.display().to_string());
     let opened = open::open_damaged(&arguments.image, global, &messages)?;
     if let LogStatus::Replayed(replay) = &opened.log {
@@ -74,47 +74,48 @@ fn judge(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         external_log: opened.log_device.as_deref(),
         replayed: matches!(opened.log, LogStatus::Replayed(..)),
     };
-    let listener = Listener::new(global, messages.image())?;
-    let of_log = if global.no_replay { 0 } else { judge_log(&opened, arguments.per_kind, &listener) };
-    let done = check::check(&opened.device, &options, &listener);
-    listener.bar.finish_and_clear();
-    let mut summary = match done {
+    let reporter = Reporter::new(global, messages.image())?;
+    let log_errors =
+        if global.no_replay { 0 } else { report_log_damage(&opened, arguments.per_kind, &reporter) };
+    let checked = check::check(&opened.device, &options, &reporter);
+    reporter.bar.finish_and_clear();
+    let mut summary = match checked {
         Ok(summary) => summary,
         // A damaged superblock is a finding, too.
         Err(CheckError::Refused(SuperblockError::Damaged(damage))) => {
-            listener.finding(&Finding { severity: Severity::Error, place: Place::default(), damage });
+            reporter.finding(&Finding { severity: Severity::Error, place: Place::default(), damage });
             let mut summary = Summary::default();
             summary.findings.errors = 1;
             summary
         }
         Err(error) => return Err(error.into()),
     };
-    summary.findings.errors += of_log;
+    summary.findings.errors += log_errors;
     let is_clean = summary.is_clean();
-    listener.finish(&summary, is_clean, global, &messages)?;
+    reporter.finish(&summary, is_clean, global, &messages)?;
     Ok(if is_clean { exit_code::OK } else { exit_code::CHECK_UNCORRECTED })
 }
 
 /// Reports damage of the log, for which Linux refuses the mount or loses changes, and returns the number of findings.
-fn judge_log(opened: &OpenedImage, per_kind: usize, listener: &Listener) -> u64 {
+fn report_log_damage(opened: &OpenedImage, per_kind: usize, reporter: &Reporter) -> u64 {
     let report = |place, field, expected, found: String| {
         let damage = Damage::new("log", field, expected, found);
-        listener.finding(&Finding { severity: Severity::Error, place, damage });
+        reporter.finding(&Finding { severity: Severity::Error, place, damage });
     };
     match &opened.log {
         // An unreadable superblock is reported by the check.
         LogStatus::Unreadable(error) if superblock(&opened.device).is_ok() => {
-            report(Place::default(), "state", "a log that can be replayed", reason(error));
+            report(Place::default(), "state", "a log that can be replayed", log_error(error));
             1
         }
         LogStatus::Replayed(replay) => {
             let (problems, total) = (&replay.report.problems, replay.report.problems_total);
             let shown = problems.iter().take(per_kind);
-            let before = shown.len() as u64;
+            let shown_count = shown.len() as u64;
             shown.for_each(|problem| report(problem.place, "items", "one to replay", problem.to_string()));
-            if total > before {
-                let (structure, field, count) = ("log", "items", total - before);
-                listener.suppressed(&Suppressed { severity: Severity::Error, structure, field, count });
+            if total > shown_count {
+                let (structure, field, count) = ("log", "items", total - shown_count);
+                reporter.suppressed(&Suppressed { severity: Severity::Error, structure, field, count });
             }
             let failure = replay.failure.as_ref().filter(|_| !replay.left.is_empty());
             if let Some(failure) = failure {
@@ -127,28 +128,28 @@ fn judge_log(opened: &OpenedImage, per_kind: usize, listener: &Listener) -> u64 
 }
 
 /// Writes findings and shows progress.
-struct Listener {
-    out: Mutex<Out>,
+struct Reporter {
+    out: Mutex<Output>,
     json: bool,
     bar: ProgressBar,
 }
 
-struct Out {
+struct Output {
     out: io::BufWriter<Stdout>,
-    any: bool,
+    has_findings: bool,
     /// The first error of standard output; the check continues.
-    failed: Option<io::Error>,
+    error: Option<io::Error>,
 }
 
-impl Out {
+impl Output {
     fn write(&mut self, text: &[u8]) {
-        if self.failed.is_none() {
-            self.failed = self.out.write_all(text).err();
+        if self.error.is_none() {
+            self.error = self.out.write_all(text).err();
         }
     }
 }
 
-impl Listener {
+impl Reporter {
     fn new(global: &Global, image: &str) -> anyhow::Result<Self> {
         let bar = ProgressBar::new(0);
         bar.set_draw_target(if global.quiet {
@@ -157,7 +158,7 @@ impl Listener {
             ProgressDrawTarget::stderr()
         });
         bar.set_style(ProgressStyle::with_template("{msg:20} {bar:30} {percent} %")?);
-        let mut out = Out { out: Stdout::buffered(), any: false, failed: None };
+        let mut out = Output { out: Stdout::buffered(), has_findings: false, error: None };
         if global.json {
             out.write(&json::begin("check", image, json::Empty {}, "findings"));
         }
@@ -166,14 +167,14 @@ impl Listener {
 
     fn write(&self, line: &[u8]) {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.json && out.any {
+        if self.json && out.has_findings {
             out.write(json::SEPARATOR);
         }
-        out.any = true;
+        out.has_findings = true;
         self.bar.suspend(|| {
             out.write(line);
-            if Stdout::is_terminal() && out.failed.is_none() {
-                out.failed = out.out.flush().err();
+            if Stdout::is_terminal() && out.error.is_none() {
+                out.error = out.out.flush().err();
             }
         });
     }
@@ -207,14 +208,14 @@ impl Listener {
         for (phase, time) in &summary.phases {
             messages.detail(format_args!("{phase}: {:.3} s", time.as_secs_f64()));
         }
-        match out.failed {
+        match out.error {
             Some(error) => Err(error),
             None => out.out.flush(),
         }
     }
 }
 
-impl Observer for Listener {
+impl Observer for Reporter {
     fn finding(&self, finding: &Finding) {
         if self.json {
             return self.write(json::object(&JsonFinding::of(finding)).as_bytes());
@@ -226,8 +227,8 @@ impl Observer for Listener {
     fn suppressed(&self, suppressed: &Suppressed) {
         let Suppressed { severity, structure, field, count } = suppressed;
         if self.json {
-            let more = JsonSuppressed { severity: severity.to_string(), structure, field, more: *count };
-            return self.write(json::object(&more).as_bytes());
+            let json = JsonSuppressed { severity: severity.to_string(), structure, field, more: *count };
+            return self.write(json::object(&json).as_bytes());
         }
         self.write(
             format!("{severity}: {structure}: {field}: {count} more (--per-kind shows them)\n").as_bytes(),

@@ -12,7 +12,7 @@ use crate::args::Global;
 use crate::commands::Show;
 use crate::failure::Failure;
 use crate::json;
-use crate::names::{self, JsonName};
+use crate::names;
 use crate::open::{Files, Image};
 use crate::output::{Stdout, counted};
 
@@ -29,20 +29,28 @@ pub struct Arguments {
     files: Files,
 }
 
-/// Extents of a file.
+/// A file with its extents.
+#[derive(Serialize)]
 struct File {
+    #[serde(flatten, serialize_with = "json::path")]
     name: Vec<u8>,
     size: u64,
-    extents: Vec<Piece>,
+    extents: Vec<ExtentBlocks>,
 }
 
 /// An extent, in file system blocks.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Piece {
+struct ExtentBlocks {
     file_block: u64,
     device_block: u64,
     blocks: u64,
     unwritten: bool,
+}
+
+#[derive(Serialize)]
+struct Document {
+    block_bytes: u32,
+    files: Vec<File>,
 }
 
 impl Show for Arguments {
@@ -54,29 +62,21 @@ impl Show for Arguments {
                 Err(error) => image.messages.fail(Failure::at(&name, error)),
             }
         }
+        let block_bytes = image.volume.geometry().block_size;
         if global.json {
-            json::write(
-                "filefrag",
-                image.messages.image(),
-                Document {
-                    block_bytes: image.volume.geometry().block_size,
-                    files: files.iter().map(File::json).collect(),
-                },
-            )?;
-        } else {
-            let mut out = Stdout::buffered();
-            for file in &files {
-                file.show(&mut out, image.volume.geometry().block_size, global.verbose)?;
-            }
-            out.flush()?;
+            return json::write("filefrag", image.messages.image(), Document { block_bytes, files });
         }
-        Ok(())
+        let mut out = Stdout::buffered();
+        for file in &files {
+            file.show(&mut out, block_bytes, global.verbose)?;
+        }
+        Ok(out.flush()?)
     }
 }
 
-fn extents(image: &Image, inode: &Inode) -> Result<Vec<Piece>, read::Error> {
+fn extents(image: &Image, inode: &Inode) -> Result<Vec<ExtentBlocks>, read::Error> {
     let geometry = image.volume.geometry();
-    let piece = |extent: Extent| Piece {
+    let in_blocks = |extent: Extent| ExtentBlocks {
         file_block: extent.offset.get(),
         // The walk has verified that extents are within the volume.
         device_block: geometry.fs_block_offset(extent.start).unwrap_or(0) >> geometry.block_log,
@@ -84,17 +84,17 @@ fn extents(image: &Image, inode: &Inode) -> Result<Vec<Piece>, read::Error> {
         unwritten: extent.unwritten,
     };
     let walk = ExtentWalk::new(&image.volume, &inode.dinode(), ForkKind::Data, 0.into())?;
-    walk.map(|extent| extent.map(piece)).collect()
+    walk.map(|extent| extent.map(in_blocks)).collect()
 }
 
 impl File {
     /// Adjacent extents count as one: a record holds at most 2^21 blocks.
     fn count(&self) -> usize {
-        let goes_on = |pair: &&[Piece]| match pair {
+        let is_adjacent = |pair: &&[ExtentBlocks]| match pair {
             [left, right] => left.device_block + left.blocks == right.device_block,
             _ => false,
         };
-        self.extents.len() - self.extents.windows(2).filter(goes_on).count()
+        self.extents.len() - self.extents.windows(2).filter(is_adjacent).count()
     }
 
     fn show(&self, out: &mut impl io::Write, block_bytes: u32, verbose: bool) -> io::Result<()> {
@@ -106,14 +106,14 @@ impl File {
         let blocks = counted(self.size.div_ceil(block_bytes.into()), "block");
         writeln!(out, "File size of {name} is {} ({blocks} of {block_bytes} bytes)", self.size)?;
         writeln!(out, " ext:     logical_offset:        physical_offset: length: flags:")?;
-        for (n, piece) in self.extents.iter().enumerate() {
-            let Piece { file_block, device_block, blocks, .. } = *piece;
+        for (n, extent) in self.extents.iter().enumerate() {
+            let ExtentBlocks { file_block, device_block, blocks, unwritten } = *extent;
             let (last, device_last) = (file_block + blocks - 1, device_block + blocks - 1);
             let mut flags = Vec::new();
             if n + 1 == self.extents.len() {
                 flags.push("last");
             }
-            if piece.unwritten {
+            if unwritten {
                 flags.push("unwritten");
             }
             if (last + 1) * u64::from(block_bytes) >= self.size {
@@ -127,22 +127,4 @@ impl File {
         }
         writeln!(out, "{name}: {found} found")
     }
-
-    fn json(&self) -> JsonFile<'_> {
-        JsonFile { path: JsonName::path(&self.name), size: self.size, extents: &self.extents }
-    }
-}
-
-#[derive(Serialize)]
-struct JsonFile<'f> {
-    #[serde(flatten)]
-    path: JsonName<'f>,
-    size: u64,
-    extents: &'f [Piece],
-}
-
-#[derive(Serialize)]
-struct Document<'d> {
-    block_bytes: u32,
-    files: Vec<JsonFile<'d>>,
 }

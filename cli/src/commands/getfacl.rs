@@ -7,18 +7,18 @@ use base::errno;
 use clap::Args;
 use format::attr::acl::{LINUX_ACCESS, LINUX_DEFAULT, LinuxEntry, tag};
 use format::inode::FileType;
-use read::{FinalSymlink, Inode, Listing, Metadata, Visited, join};
+use read::{FinalSymlink, Inode, Metadata, Visited};
 use serde::Serialize;
 
-use crate::acl::{List, letters, word};
+use crate::acl::{Acl, letters, tag_name};
 use crate::args::Global;
 use crate::commands::Show;
 use crate::failure::Failure;
-use crate::json;
-use crate::names::{self, JsonName};
+use crate::json::{self, JsonName};
+use crate::names;
 use crate::open::{Files, Image};
 use crate::output::Stdout;
-use crate::owners::{Names, Owners};
+use crate::owners::{NamesById, Owners};
 
 /// Arguments of `getfacl`.
 #[derive(Clone, Debug, Args)]
@@ -64,8 +64,8 @@ pub struct Arguments {
 struct File {
     name: Vec<u8>,
     metadata: Metadata,
-    access: List,
-    default: List,
+    access: Acl,
+    default: Acl,
 }
 
 impl Show for Arguments {
@@ -85,55 +85,44 @@ impl Show for Arguments {
                 Ok(())
             })?;
         }
-        out.flush()?;
         if global.json {
-            let files = files.iter().map(|file| file.json(self, &owners)).collect();
-            json::write("getfacl", image.messages.image(), json::Files { files })?;
+            let files: Vec<_> = files.iter().map(|file| file.json(self, &owners)).collect();
+            return json::write("getfacl", image.messages.image(), json::Files { files });
         }
-        Ok(())
+        Ok(out.flush()?)
     }
 }
 
-/// Visits a file and, if `recursive`, everything below it, by name.
+/// Visits a file and, if `recursive`, everything below it, sorted by name.
 fn visit(
     image: &Image,
     recursive: bool,
     name: Vec<u8>,
     inode: Inode,
-    give: &mut dyn FnMut(File) -> io::Result<()>,
+    act: &mut dyn FnMut(File) -> io::Result<()>,
 ) -> io::Result<()> {
     let visited = Visited::default();
-    let fail = |name: &[u8], error: Failure| {
-        image.messages.fail(Failure::at(name, error));
-    };
-    let mut waiting = vec![(name, inode, 0)];
-    while let Some((name, inode, depth)) = waiting.pop() {
+    let mut remaining = vec![(name, inode, 0)];
+    while let Some((name, inode, depth)) = remaining.pop() {
         let file = match File::of(image, name.clone(), &inode) {
             Ok(file) => file,
             Err(error) => {
-                fail(&name, Failure::from(&error));
+                image.messages.fail(Failure::at(&name, &error));
                 continue;
             }
         };
         let file_type = file.metadata.file_type;
         // Symbolic links have no ACL, and their permissions are not used.
         if file_type != FileType::Symlink {
-            give(file)?;
+            act(file)?;
         }
-        if !recursive || file_type != FileType::Directory {
-            continue;
-        }
-        if let Err(why) = visited.enter(inode.ino(), depth) {
-            fail(&name, why.into());
-            continue;
-        }
-        let mut listing = Listing::read(&image.volume, &inode.dinode(), |error| fail(&name, error.into()));
-        listing.sort();
-        for item in listing.items().iter().rev() {
-            let below = join(&name, listing.name(item));
-            match image.volume.inode(item.ino) {
-                Ok(inode) => waiting.push((below, inode, depth + 1)),
-                Err(error) => fail(&below, error.into()),
+        if recursive && file_type == FileType::Directory {
+            match visited.enter(inode.ino(), depth) {
+                Ok(()) => {
+                    let entries = image.read_dir(&name, &inode, |_| true).into_iter().rev();
+                    remaining.extend(entries.map(|(path, inode)| (path, inode, depth + 1)));
+                }
+                Err(reason) => image.messages.fail(Failure::at(&name, reason)),
             }
         }
     }
@@ -144,15 +133,15 @@ impl File {
     fn of(image: &Image, name: Vec<u8>, inode: &Inode) -> anyhow::Result<Self> {
         let dinode = inode.dinode();
         let metadata = Metadata::of(&dinode, image.volume.geometry())?;
-        let list = |name: &str| -> anyhow::Result<Option<List>> {
+        let read_acl = |name: &str| -> anyhow::Result<Option<Acl>> {
             match read::get_xattr(&image.volume, &dinode, name.as_bytes()) {
-                Ok(value) => Ok(Some(List::of_linux(&value).with_context(|| name.to_owned())?)),
+                Ok(value) => Ok(Some(Acl::of_linux(&value).with_context(|| name.to_owned())?)),
                 Err(error) if error.errno() == errno::ENODATA => Ok(None),
                 Err(error) => Err(error.into()),
             }
         };
-        let access = list(LINUX_ACCESS)?.unwrap_or_else(|| List::of_mode(metadata.permissions));
-        Ok(Self { name, metadata, access, default: list(LINUX_DEFAULT)?.unwrap_or_default() })
+        let access = read_acl(LINUX_ACCESS)?.unwrap_or_else(|| Acl::of_mode(metadata.permissions));
+        Ok(Self { name, metadata, access, default: read_acl(LINUX_DEFAULT)?.unwrap_or_default() })
     }
 
     /// The path in the format of getfacl.
@@ -174,22 +163,22 @@ impl File {
             writeln!(
                 out,
                 "# owner: {}\n# group: {}",
-                called(&owners.users, uid),
-                called(&owners.groups, gid)
+                name_or_id(&owners.users, uid),
+                name_or_id(&owners.groups, gid)
             )?;
             if permissions & 0o7000 != 0 {
-                writeln!(out, "# flags: {}", flags(permissions))?;
+                writeln!(out, "# flags: {}", special_bits(permissions))?;
             }
         }
-        for (prefix, list) in self.lists(arguments) {
-            for entry in list.entries() {
-                let who = whom(entry, owners);
-                write!(out, "{prefix}{}:{who}:{}", word(entry.tag), letters(entry.perm))?;
-                let effective = list.effective(entry);
-                let masked = list.perm(tag::MASK).is_some()
+        for (prefix, acl) in self.selected(arguments) {
+            for entry in acl.entries() {
+                let subject = subject_name(entry, owners);
+                write!(out, "{prefix}{}:{subject}:{}", tag_name(entry.tag), letters(entry.perm))?;
+                let effective = acl.effective(entry);
+                let masked = acl.perm(tag::MASK).is_some()
                     && matches!(entry.tag, tag::USER | tag::GROUP | tag::GROUP_OBJ);
-                let shows = effective != entry.perm || (arguments.all_effective && masked);
-                if shows && !arguments.no_effective {
+                let is_shown = effective != entry.perm || (arguments.all_effective && masked);
+                if is_shown && !arguments.no_effective {
                     write!(out, "\t#effective:{}", letters(effective))?;
                 }
                 writeln!(out)?;
@@ -199,7 +188,7 @@ impl File {
     }
 
     /// The selected ACLs.
-    fn lists(&self, arguments: &Arguments) -> impl Iterator<Item = (&'static str, &List)> {
+    fn selected(&self, arguments: &Arguments) -> impl Iterator<Item = (&'static str, &Acl)> {
         // Shown alone, the default ACL needs no prefix.
         let prefix = if arguments.default { "" } else { "default:" };
         let access = (!arguments.default).then_some(("", &self.access));
@@ -208,7 +197,7 @@ impl File {
     }
 
     fn json<'f>(&'f self, arguments: &Arguments, owners: &Owners) -> JsonFile<'f> {
-        let entries = |list: &List| {
+        let entries = |acl: &Acl| {
             let entry = |entry: &LinuxEntry| {
                 let (id, names) = match entry.tag {
                     tag::USER => (Some(entry.id), Some(&owners.users)),
@@ -217,17 +206,17 @@ impl File {
                 };
                 let name = id.and_then(|id| names.and_then(|names| names.get(id)));
                 JsonEntry {
-                    kind: word(entry.tag),
+                    kind: tag_name(entry.tag),
                     id,
                     name: name.map(|name| String::from_utf8_lossy(name).into_owned()),
                     permissions: letters(entry.perm),
-                    effective: letters(list.effective(entry)),
+                    effective: letters(acl.effective(entry)),
                 }
             };
-            list.entries().iter().map(entry).collect()
+            acl.entries().iter().map(entry).collect()
         };
         JsonFile {
-            path: JsonName::path(self.path(arguments)),
+            path: JsonName("path", self.path(arguments)),
             mode: format!("{:04o}", self.metadata.permissions),
             uid: self.metadata.uid,
             gid: self.metadata.gid,
@@ -237,20 +226,20 @@ impl File {
     }
 }
 
-fn called(names: &Names, number: u32) -> String {
-    names.get(number).map_or_else(|| number.to_string(), |name| String::from_utf8_lossy(name).into_owned())
+fn name_or_id(names: &NamesById, id: u32) -> String {
+    names.get(id).map_or_else(|| id.to_string(), |name| String::from_utf8_lossy(name).into_owned())
 }
 
-fn whom(entry: &LinuxEntry, owners: &Owners) -> String {
+fn subject_name(entry: &LinuxEntry, owners: &Owners) -> String {
     match entry.tag {
-        tag::USER => called(&owners.users, entry.id),
-        tag::GROUP => called(&owners.groups, entry.id),
+        tag::USER => name_or_id(&owners.users, entry.id),
+        tag::GROUP => name_or_id(&owners.groups, entry.id),
         _ => String::new(),
     }
 }
 
 /// Set-user-ID, set-group-ID, sticky.
-fn flags(permissions: u16) -> String {
+fn special_bits(permissions: u16) -> String {
     let flag = |bit, letter| if permissions & bit != 0 { letter } else { '-' };
     [flag(0o4000, 's'), flag(0o2000, 's'), flag(0o1000, 't')].iter().collect()
 }

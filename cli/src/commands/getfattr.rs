@@ -14,7 +14,7 @@ use crate::args::Global;
 use crate::commands::Show;
 use crate::failure::Failure;
 use crate::json;
-use crate::names::{self, JsonName};
+use crate::names;
 use crate::open::{Files, Image};
 use crate::output::Stdout;
 use crate::values;
@@ -55,27 +55,21 @@ impl Show for Arguments {
                 image.messages.fail(Failure::at(&name, error));
             }
             match global.json {
-                true => files.push((name, attributes)),
+                true => files.push(FileJson { path: name, xattrs: json_attributes(&attributes) }),
                 false => show(&mut out, &name, &attributes, self)?,
             }
         }
         if global.json {
-            let files = files.iter().map(|(path, attributes)| JsonFile {
-                path: JsonName::path(path),
-                xattrs: json_attributes(attributes),
-            });
-            let files = files.collect();
             json::write("getfattr", image.messages.image(), json::Files { files })?;
         }
-        out.flush()?;
-        Ok(())
+        Ok(out.flush()?)
     }
 }
 
 #[derive(Serialize)]
-struct JsonFile<'f> {
-    #[serde(flatten)]
-    path: JsonName<'f>,
+struct FileJson {
+    #[serde(flatten, serialize_with = "json::path")]
+    path: Vec<u8>,
     xattrs: BTreeMap<String, String>,
 }
 

@@ -19,12 +19,12 @@ use serde::Serialize;
 use xebec::image::LogStatus;
 
 use crate::args::Global;
-use crate::geometry::{self, Shape};
-use crate::json;
-use crate::names::{self, JsonName};
-use crate::open::{self, Image, reason};
+use crate::geometry::{self, GeometryJson};
+use crate::json::{self, JsonName};
+use crate::names;
+use crate::open::{self, Image, log_error};
 use crate::output::{Stdout, counted};
-use crate::sizes::spoken;
+use crate::sizes::with_unit;
 
 /// Arguments of `info`.
 #[derive(Debug, Args)]
@@ -58,25 +58,25 @@ struct Document<'a> {
     label: JsonName<'a>,
     uuid: String,
     meta_uuid: String,
-    geometry: Shape,
+    geometry: GeometryJson,
     features: Vec<String>,
     usage: Usage,
     log: LogState,
-    readers: Vec<ReaderJson>,
+    readers: Vec<ReaderVersions>,
     writing: Writing,
 }
 
 /// Versions of a program that support the features of the volume.
 #[derive(Debug, Serialize)]
-struct ReaderJson {
+struct ReaderVersions {
     program: &'static str,
-    reads: Option<SinceJson>,
-    writes: Option<SinceJson>,
+    reads: Option<OldestVersion>,
+    writes: Option<OldestVersion>,
 }
 
 /// The oldest version, and the features that require it.
 #[derive(Debug, Serialize)]
-struct SinceJson {
+struct OldestVersion {
     since: String,
     because: Vec<String>,
 }
@@ -84,17 +84,23 @@ struct SinceJson {
 /// Programs in the order of the output.
 const PROGRAMS: [Program; 2] = [Program::Linux, Program::Grub];
 
-impl ReaderJson {
+impl ReaderVersions {
     fn of(program: Program, oldest: OldestVersions) -> Self {
-        let json =
-            |MinimumVersion { version, because }| SinceJson { since: program.version_text(version), because };
-        Self { program: program.name(), reads: oldest.reading.map(json), writes: oldest.writing.map(json) }
+        let version = |MinimumVersion { version, because }| OldestVersion {
+            since: program.version_text(version),
+            because,
+        };
+        Self {
+            program: program.name(),
+            reads: oldest.reading.map(version),
+            writes: oldest.writing.map(version),
+        }
     }
 
     /// Text such as `Linux from 4.2 (sparse), for writing from 5.10 (inobtcount)`.
     fn text(&self, program: Program) -> String {
         let name = program.title();
-        let since = |SinceJson { since, because }: &SinceJson| match because.is_empty() {
+        let since = |OldestVersion { since, because }: &OldestVersion| match because.is_empty() {
             true => format!("from {since}"),
             false => format!("from {since} ({})", because.join(", ")),
         };
@@ -142,7 +148,7 @@ impl LogState {
         match log {
             LogStatus::Clean | LogStatus::NotExamined => Self { state: "clean", ..Self::default() },
             LogStatus::Unreadable(error) => {
-                Self { state: "unread", reason: Some(reason(error)), ..Self::default() }
+                Self { state: "unread", reason: Some(log_error(error)), ..Self::default() }
             }
             LogStatus::Ignored(dirty) => {
                 Self { state: "ignored", dirty: Some(DirtyLog::of(dirty)), ..Self::default() }
@@ -164,7 +170,7 @@ impl LogState {
             let DirtyLog { head, tail, records, transactions, bytes, .. } = dirty;
             let records = counted((*records).into(), "record");
             let transactions = counted((*transactions).into(), "transaction");
-            format!("{records} with {transactions} from {tail} to {head}, {}", spoken(*bytes))
+            format!("{records} with {transactions} from {tail} to {head}, {}", with_unit(*bytes))
         });
         let dirty = dirty.unwrap_or_default();
         match self.state {
@@ -214,14 +220,14 @@ impl<'a> Document<'a> {
         let volume = &image.volume;
         let raw = &volume.superblock().raw;
         Ok(Self {
-            label: JsonName { key: "label", hex_key: "label_hex", name: raw.label() },
+            label: JsonName("label", raw.label()),
             uuid: raw.uuid_text().to_string(),
             meta_uuid: UuidText(raw.stamp_uuid()).to_string(),
-            geometry: Shape::of(volume.superblock()),
+            geometry: GeometryJson::of(volume.superblock()),
             features: geometry::feature_names(raw),
             usage: usage(image)?,
             log: LogState::of(&image.log),
-            readers: PROGRAMS.map(|program| ReaderJson::of(program, oldest(volume, program))).into(),
+            readers: PROGRAMS.map(|program| ReaderVersions::of(program, oldest(volume, program))).into(),
             writing: Writing::of(raw),
         })
     }
@@ -282,8 +288,8 @@ impl Totals {
             let (agf, agi) = (volume.read_ag_header(ag, 1)?, volume.read_ag_header(ag, 2)?);
             let agf = RawAgf::verify(&agf, geometry, ag).map_err(damaged)?;
             let agi = RawAgi::verify(&agi, geometry, ag).map_err(damaged)?;
-            let lists = [agf.freeblks, agf.flcount, agf.btreeblks];
-            totals.free_blocks += lists.iter().map(|count| u64::from(count.get())).sum::<u64>();
+            let counters = [agf.freeblks, agf.flcount, agf.btreeblks];
+            totals.free_blocks += counters.iter().map(|count| u64::from(count.get())).sum::<u64>();
             totals.inodes += u64::from(agi.count.get());
             totals.free_inodes += u64::from(agi.freecount.get());
         }
@@ -293,10 +299,11 @@ impl Totals {
 
 fn summary_text(info: &Document<'_>) -> String {
     let mut out = String::new();
-    let mut line = |head: &str, text: std::fmt::Arguments<'_>| {
-        let _ = writeln!(out, "{head:<9}={text}");
+    let mut line = |key: &str, text: std::fmt::Arguments<'_>| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{key:<9}={text}");
     };
-    let label = info.label.name;
+    let label = info.label.1;
     let label = if label.is_empty() { "(none)".into() } else { names::quoted(label) };
     line("label", format_args!("{label}"));
     line("uuid", format_args!("{}", info.uuid));
@@ -309,9 +316,9 @@ fn summary_text(info: &Document<'_>) -> String {
         "usage",
         format_args!(
             "{} of {} used ({percent:.1} %), {} free",
-            spoken(usage.used_bytes),
-            spoken(usage.size_bytes),
-            spoken(usage.free_bytes)
+            with_unit(usage.used_bytes),
+            with_unit(usage.size_bytes),
+            with_unit(usage.free_bytes)
         ),
     );
     line("inodes", format_args!("{} used, {} allocated", usage.inodes_used, usage.inodes_allocated));

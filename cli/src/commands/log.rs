@@ -6,12 +6,10 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use base::{Ino, Lsn};
 use clap::Args;
-use journal::DiscardedRecords;
-use journal::LogFields;
-use journal::LogRecord;
-use journal::RecoveredTransaction;
-use journal::describe;
-use journal::{Dirty, Journal, RecoveryReport, State};
+use journal::{
+    Dirty, DiscardedRecords, Journal, LogFields, LogRecord, RecoveredTransaction, RecoveryReport, State,
+    describe,
+};
 use serde::Serialize;
 use xebec::image::{OpenedImage, superblock};
 
@@ -52,11 +50,11 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let report = match journal.state() {
         State::Clean { .. } => None,
         State::Dirty(_) => {
-            // Unfinished intents are known after the replay only.
+            // Unfinished intents are known only after the replay.
             Some(journal::replay_in_memory(&journal, &superblock, device.clone())?.1)
         }
     };
-    let mut show = Show {
+    let mut writer = LogWriter {
         out: Stdout::buffered(),
         json: global.json,
         verbose: global.verbose,
@@ -64,22 +62,22 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         separator: b"",
     };
     let array = if arguments.records { "records" } else { "transactions" };
-    show.head(&journal, array)?;
+    writer.head(&journal, array)?;
     if arguments.records {
         for record in journal.records() {
-            show.record(&record?)?;
+            writer.record(&record?)?;
         }
     } else if !arguments.summary {
         for transaction in journal.transactions() {
-            show.transaction(&transaction?)?;
+            writer.transaction(&transaction?)?;
         }
     }
-    show.tail(report.as_ref())?;
+    writer.tail(report.as_ref())?;
     Ok(messages.finish())
 }
 
 /// Writes records and transactions as they are read.
-struct Show<'s> {
+struct LogWriter<'s> {
     out: io::BufWriter<Stdout>,
     json: bool,
     verbose: bool,
@@ -162,7 +160,7 @@ struct JsonTail {
     items_not_replayed: Vec<String>,
 }
 
-impl Show<'_> {
+impl LogWriter<'_> {
     fn head(&mut self, journal: &Journal<'_>, array: &str) -> anyhow::Result<()> {
         let dirty = journal.dirty();
         if self.json {

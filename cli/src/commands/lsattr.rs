@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use clap::Args;
 use format::inode::FileType;
-use read::{FinalSymlink, Inode, Listing, Metadata, Visited, join};
+use read::{FinalSymlink, Inode, Metadata, Visited};
 use serde::Serialize;
 
 use crate::args::Global;
@@ -12,7 +12,7 @@ use crate::commands::Show;
 use crate::failure::Failure;
 use crate::flags;
 use crate::json;
-use crate::names::{self, JsonName};
+use crate::names;
 use crate::open::{Files, Image};
 use crate::output::Stdout;
 
@@ -41,152 +41,100 @@ pub struct Arguments {
     long: bool,
 }
 
-/// A file and its flags.
-struct Row {
-    path: Vec<u8>,
-    metadata: Metadata,
-    extsize: u64,
-    cowextsize: u64,
-}
-
-impl Show for Arguments {
-    fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
-        let mut out = Stdout::buffered();
-        let (mut rows, visited) = (Vec::new(), Visited::default());
-        for (path, inode) in image.find_files(&self.files, FinalSymlink::Keep) {
-            let is_directory = inode.dinode().file_type() == Some(FileType::Directory);
-            if self.directory || !is_directory {
-                rows.extend(Row::of(image, path, &inode).map(Part::File));
-                continue;
-            }
-            let mut waiting = vec![(path, inode, 0)];
-            while let Some((path, inode, depth)) = waiting.pop() {
-                if let Err(why) = visited.enter(inode.ino(), depth) {
-                    image.messages.fail(Failure::at(&path, why));
-                    continue;
-                }
-                let below = list(image, self, &path, &inode, &mut rows);
-                if self.recursive {
-                    waiting.extend(below.into_iter().rev().map(|(path, inode)| (path, inode, depth + 1)));
-                }
-            }
-        }
-        if global.json {
-            let files = rows.iter().filter_map(Part::file).map(Row::json).collect();
-            json::write("lsattr", image.messages.image(), json::Files { files })?;
-            rows.clear();
-        }
-        let headed = self.recursive;
-        for part in &rows {
-            match part {
-                Part::File(row) => out.write_all(row.text(self).as_bytes())?,
-                Part::Directory(path) if headed => writeln!(out, "\n{}:", names::printable(path))?,
-                Part::Directory(_) => {}
-            }
-        }
-        out.flush()?;
-        Ok(())
-    }
-}
-
-/// An element of the output.
-enum Part {
-    File(Row),
-    /// The header of a directory.
-    Directory(Vec<u8>),
-}
-
-impl Part {
-    fn file(&self) -> Option<&Row> {
-        match self {
-            Self::File(row) => Some(row),
-            Self::Directory(_) => None,
-        }
-    }
-}
-
-/// Lists a directory and returns its subdirectories.
-fn list(
-    image: &Image,
-    arguments: &Arguments,
-    path: &[u8],
-    dir: &Inode,
-    rows: &mut Vec<Part>,
-) -> Vec<(Vec<u8>, Inode)> {
-    let fail = |path: &[u8], error: Failure| {
-        image.messages.fail(Failure::at(path, error));
-    };
-    let mut listing = Listing::read(&image.volume, &dir.dinode(), |error| fail(path, error.into()));
-    if !arguments.all {
-        listing.retain(|name| !name.starts_with(b"."));
-    }
-    listing.sort();
-    rows.push(Part::Directory(path.to_vec()));
-    let mut below = Vec::new();
-    for item in listing.items() {
-        let path = join(path, listing.name(item));
-        match image.volume.inode(item.ino) {
-            Ok(inode) => {
-                rows.extend(Row::of(image, path.clone(), &inode).map(Part::File));
-                if inode.dinode().file_type() == Some(FileType::Directory) {
-                    below.push((path, inode));
-                }
-            }
-            Err(error) => fail(&path, error.into()),
-        }
-    }
-    below
-}
-
-impl Row {
-    /// Reports and skips unreadable files.
-    fn of(image: &Image, path: Vec<u8>, inode: &Inode) -> Option<Self> {
-        let dinode = inode.dinode();
-        let geometry = image.volume.geometry();
-        match Metadata::of(&dinode, geometry) {
-            Ok(metadata) => {
-                let bytes = |blocks: u32| u64::from(blocks) << geometry.block_log;
-                let (extsize, cowextsize) =
-                    (bytes(dinode.core.extsize.get()), bytes(dinode.core.cowextsize.get()));
-                Some(Self { path, metadata, extsize, cowextsize })
-            }
-            Err(error) => {
-                image.messages.fail(Failure::at(&path, error));
-                None
-            }
-        }
-    }
-
-    fn text(&self, arguments: &Arguments) -> String {
-        let (xflags, path) = (self.metadata.xflags, names::printable(&self.path));
-        let project = if arguments.project { format!("{:5} ", self.metadata.project) } else { String::new() };
-        if !arguments.long {
-            return format!("{project}{} {path}\n", flags::letters(xflags));
-        }
-        let words = flags::words(xflags);
-        let words = if words.is_empty() { "---".into() } else { words.join(", ") };
-        format!("{project}{path:28} {words}\n")
-    }
-
-    fn json(&self) -> JsonRow<'_> {
-        JsonRow {
-            path: JsonName::path(&self.path),
-            flags: flags::words(self.metadata.xflags),
-            xflags: self.metadata.xflags,
-            projid: self.metadata.project,
-            extsize: self.extsize,
-            cowextsize: self.cowextsize,
-        }
-    }
-}
-
+/// A file with its flags and hints.
 #[derive(Serialize)]
-struct JsonRow<'r> {
-    #[serde(flatten)]
-    path: JsonName<'r>,
+struct FileFlags {
+    #[serde(flatten, serialize_with = "json::path")]
+    path: Vec<u8>,
     flags: Vec<&'static str>,
     xflags: u32,
     projid: u32,
     extsize: u64,
     cowextsize: u64,
+}
+
+/// An element of the output.
+enum Line {
+    File(FileFlags),
+    /// The header of a directory.
+    Directory(Vec<u8>),
+}
+
+impl Show for Arguments {
+    fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
+        let (mut lines, visited) = (Vec::new(), Visited::default());
+        for (path, inode) in image.find_files(&self.files, FinalSymlink::Keep) {
+            if self.directory || !is_directory(&inode) {
+                lines.extend(FileFlags::of(image, path, &inode).map(Line::File));
+                continue;
+            }
+            let mut directories = vec![(path, inode, 0)];
+            while let Some((path, inode, depth)) = directories.pop() {
+                if let Err(reason) = visited.enter(inode.ino(), depth) {
+                    image.messages.fail(Failure::at(&path, reason));
+                    continue;
+                }
+                let mut entries = image.read_dir(&path, &inode, |name| self.all || !name.starts_with(b"."));
+                lines.push(Line::Directory(path));
+                for (path, inode) in &entries {
+                    lines.extend(FileFlags::of(image, path.clone(), inode).map(Line::File));
+                }
+                if self.recursive {
+                    entries.retain(|(_, inode)| is_directory(inode));
+                    directories
+                        .extend(entries.into_iter().rev().map(|(path, inode)| (path, inode, depth + 1)));
+                }
+            }
+        }
+        if global.json {
+            let file = |line| match line {
+                Line::File(file) => Some(file),
+                Line::Directory(_) => None,
+            };
+            let files: Vec<_> = lines.into_iter().filter_map(file).collect();
+            return json::write("lsattr", image.messages.image(), json::Files { files });
+        }
+        let mut out = Stdout::buffered();
+        for line in &lines {
+            match line {
+                Line::File(file) => out.write_all(file.text(self).as_bytes())?,
+                Line::Directory(path) if self.recursive => writeln!(out, "\n{}:", names::printable(path))?,
+                Line::Directory(_) => {}
+            }
+        }
+        Ok(out.flush()?)
+    }
+}
+
+fn is_directory(inode: &Inode) -> bool {
+    inode.dinode().file_type() == Some(FileType::Directory)
+}
+
+impl FileFlags {
+    /// Reports and skips unreadable files.
+    fn of(image: &Image, path: Vec<u8>, inode: &Inode) -> Option<Self> {
+        let (dinode, geometry) = (inode.dinode(), image.volume.geometry());
+        let metadata = Metadata::of(&dinode, geometry);
+        let Metadata { xflags, project, .. } =
+            metadata.map_err(|error| image.messages.fail(Failure::at(&path, error))).ok()?;
+        let bytes = |blocks: u32| u64::from(blocks) << geometry.block_log;
+        Some(Self {
+            path,
+            flags: flags::long_names(xflags),
+            xflags,
+            projid: project,
+            extsize: bytes(dinode.core.extsize.get()),
+            cowextsize: bytes(dinode.core.cowextsize.get()),
+        })
+    }
+
+    fn text(&self, arguments: &Arguments) -> String {
+        let path = names::printable(&self.path);
+        let project = if arguments.project { format!("{:5} ", self.projid) } else { String::new() };
+        if !arguments.long {
+            return format!("{project}{} {path}\n", flags::letters(self.xflags));
+        }
+        let flags = if self.flags.is_empty() { "---".into() } else { self.flags.join(", ") };
+        format!("{project}{path:28} {flags}\n")
+    }
 }

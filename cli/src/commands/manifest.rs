@@ -16,9 +16,8 @@ use read::{
 use sha2::{Digest, Sha256};
 
 use crate::args::Global;
-use crate::failure::Failure;
 use crate::open;
-use crate::walk::{Shown, TextSink};
+use crate::walk::{TextSink, WalkItems as _, WalkOutput};
 use base::pipeline::{self, PipelineItem, PipelineWork};
 
 /// Arguments of `manifest`.
@@ -34,10 +33,10 @@ pub struct Arguments {
     pub image: PathBuf,
 }
 
-/// Size above which a file is a task of its own.
-const SMALL: u64 = 1 << 20;
+/// Larger files are separate tasks.
+const SMALL_MAX: u64 = 1 << 20;
 /// Size of a read, in bytes.
-const PIECE: usize = 256 << 10;
+const CHUNK: usize = 256 << 10;
 
 /// Runs `manifest`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
@@ -46,8 +45,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let mut sink = TextSink::new(&image.messages, 0);
     let root = image.volume.root();
     let tasks = vec![
-        Task::File { path: Vec::new(), ino: root },
-        Task::Directory { path: Vec::new(), ino: root, depth: 0 },
+        ManifestTask::File { path: Vec::new(), ino: root },
+        ManifestTask::Directory { path: Vec::new(), ino: root, depth: 0 },
     ];
     pipeline::run(&work, tasks, &mut sink, global.thread_count())?;
     sink.flush()?;
@@ -59,7 +58,7 @@ struct Manifest<'m> {
     visited: Visited,
 }
 
-enum Task {
+enum ManifestTask {
     /// Line of a file.
     File { path: Vec<u8>, ino: Ino },
     /// Lines of the entries of a directory.
@@ -68,59 +67,59 @@ enum Task {
 
 struct Worker<'m> {
     reader: InodeReader<'m>,
-    piece: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
-type Pieces = Vec<PipelineItem<Task, Shown>>;
+type Items = Vec<PipelineItem<ManifestTask, WalkOutput>>;
 
 impl<'m> PipelineWork for Manifest<'m> {
-    type Task = Task;
-    type Result = Shown;
+    type Task = ManifestTask;
+    type Result = WalkOutput;
     type Worker = Worker<'m>;
 
     fn worker(&self) -> Worker<'m> {
-        Worker { reader: self.volume.inodes(), piece: vec![0; PIECE] }
+        Worker { reader: self.volume.inodes(), buffer: vec![0; CHUNK] }
     }
 
-    fn perform(&self, worker: &mut Worker<'m>, task: Task, pieces: &mut Pieces) {
+    fn perform(&self, worker: &mut Worker<'m>, task: ManifestTask, items: &mut Items) {
         match task {
-            Task::File { path, ino } => {
+            ManifestTask::File { path, ino } => {
                 let mut out = Vec::new();
                 match worker.reader.get(ino).map(Inode::from) {
-                    Ok(inode) => self.line(worker, &path, &inode, &mut out, pieces),
-                    Err(error) => pieces.push(PipelineItem::Result(Shown::failure(&path, error))),
+                    Ok(inode) => self.line(worker, &path, &inode, &mut out, items),
+                    Err(error) => items.fail(&path, error),
                 }
-                pieces.push(PipelineItem::Result(Shown::Text(out)));
+                items.text(out);
             }
-            Task::Directory { path, ino, depth } => self.directory(worker, &path, ino, depth, pieces),
+            ManifestTask::Directory { path, ino, depth } => self.directory(worker, &path, ino, depth, items),
         }
     }
 
-    fn weight(&self, shown: &Shown) -> usize {
-        shown.weight()
+    fn weight(&self, output: &WalkOutput) -> usize {
+        output.weight()
     }
 }
 
 impl<'m> Manifest<'m> {
     /// Lines are sorted by whole paths: the contents of a directory sort as its name with a slash, which is not always
     /// directly after its own line.
-    fn directory(&self, worker: &mut Worker<'m>, path: &[u8], ino: Ino, depth: usize, pieces: &mut Pieces) {
-        let failure = |path: &[u8], error: Failure| PipelineItem::Result(Shown::failure(path, error));
+    fn directory(&self, worker: &mut Worker<'m>, path: &[u8], ino: Ino, depth: usize, items: &mut Items) {
         if let Err(reason) = self.visited.enter(ino, depth) {
-            return pieces.push(failure(path, reason.into()));
+            return items.fail(path, reason);
         }
         let listing = match worker.reader.get(ino) {
-            Ok(inode) => Listing::read(self.volume, &inode, |error| pieces.push(failure(path, error.into()))),
-            Err(error) => return pieces.push(failure(path, error.into())),
+            Ok(inode) => Listing::read(self.volume, &inode, |error| items.fail(path, error)),
+            Err(error) => return items.fail(path, error),
         };
         let mut entries = Vec::with_capacity(listing.items().len());
-        for item in listing.items() {
-            let name = listing.name(item);
-            entries.push((name.to_vec(), item.ino, false));
-            if item.file_type == Some(FileType::Directory)
-                || self.is_directory(worker, item.file_type, item.ino)
-            {
-                entries.push(([name, b"/"].concat(), item.ino, true));
+        for entry in listing.items() {
+            let name = listing.name(entry);
+            entries.push((name.to_vec(), entry.ino, false));
+            let file_type = entry
+                .file_type
+                .or_else(|| worker.reader.get(entry.ino).ok().and_then(|inode| inode.file_type()));
+            if file_type == Some(FileType::Directory) {
+                entries.push(([name, b"/"].concat(), entry.ino, true));
             }
         }
         entries.sort();
@@ -129,25 +128,20 @@ impl<'m> Manifest<'m> {
             let mut path = join(path, &name);
             if is_contents {
                 path.pop();
-                pieces.push(PipelineItem::Result(Shown::Text(std::mem::take(&mut out))));
-                pieces.push(PipelineItem::Task(Task::Directory { path, ino, depth: depth + 1 }));
+                items.text(std::mem::take(&mut out));
+                items.task(ManifestTask::Directory { path, ino, depth: depth + 1 });
                 continue;
             }
             match worker.reader.get(ino).map(Inode::from) {
-                Ok(inode) if inode.dinode().core.size.get() > SMALL => {
-                    pieces.push(PipelineItem::Result(Shown::Text(std::mem::take(&mut out))));
-                    pieces.push(PipelineItem::Task(Task::File { path, ino }));
+                Ok(inode) if inode.dinode().core.size.get() > SMALL_MAX => {
+                    items.text(std::mem::take(&mut out));
+                    items.task(ManifestTask::File { path, ino });
                 }
-                Ok(inode) => self.line(worker, &path, &inode, &mut out, pieces),
-                Err(error) => pieces.push(failure(&path, error.into())),
+                Ok(inode) => self.line(worker, &path, &inode, &mut out, items),
+                Err(error) => items.fail(&path, error),
             }
         }
-        pieces.push(PipelineItem::Result(Shown::Text(out)));
-    }
-
-    fn is_directory(&self, worker: &mut Worker<'m>, known: Option<FileType>, ino: Ino) -> bool {
-        known.is_none()
-            && worker.reader.get(ino).is_ok_and(|inode| inode.file_type() == Some(FileType::Directory))
+        items.text(out);
     }
 
     fn line(
@@ -156,11 +150,11 @@ impl<'m> Manifest<'m> {
         path: &[u8],
         inode: &Inode,
         out: &mut Vec<u8>,
-        pieces: &mut Pieces,
+        items: &mut Items,
     ) {
-        let written = self.record(worker, path, inode, pieces).map(|record| record.write_line(&mut *out));
+        let written = self.record(worker, path, inode, items).map(|record| record.write_line(&mut *out));
         if let Err(error) = written {
-            pieces.push(PipelineItem::Result(Shown::failure(path, error)));
+            items.fail(path, error);
         }
     }
 
@@ -169,15 +163,15 @@ impl<'m> Manifest<'m> {
         worker: &mut Worker<'m>,
         path: &[u8],
         inode: &Inode,
-        pieces: &mut Pieces,
+        items: &mut Items,
     ) -> read::Result<Record> {
         let dinode = inode.dinode();
         let metadata = Metadata::of(&dinode, self.volume.geometry())?;
-        let kind = metadata.file_type;
-        let is_device = matches!(kind, FileType::BlockDevice | FileType::CharDevice);
-        let has_flags = matches!(kind, FileType::Regular | FileType::Directory);
+        let file_type = metadata.file_type;
+        let is_device = matches!(file_type, FileType::BlockDevice | FileType::CharDevice);
+        let has_flags = matches!(file_type, FileType::Regular | FileType::Directory);
         let time = |time: Timestamp| manifest::time(time.seconds, time.nanoseconds);
-        let target = match kind {
+        let target = match file_type {
             FileType::Symlink => Some(TargetKey::new(&read_link(self.volume, &dinode)?)),
             _ => None,
         };
@@ -187,15 +181,15 @@ impl<'m> Manifest<'m> {
                 Ok(xattr) => {
                     xattrs.insert(manifest::xattr_key(xattr.name), manifest::hex(xattr.value));
                 }
-                Err(error) => pieces.push(PipelineItem::Result(Shown::failure(path, error))),
+                Err(error) => items.fail(path, error),
             }
             ControlFlow::Continue(())
         })?;
-        let hashed = kind == FileType::Regular && metadata.size <= HASH_SIZE_MAX;
+        let hashed = file_type == FileType::Regular && metadata.size <= HASH_SIZE_MAX;
         let sha256 = if hashed { Some(self.hash(worker, inode, metadata.size)?) } else { None };
         Ok(Record {
             path: PathKey::new(path),
-            kind: kind_of(kind),
+            kind: record_kind(file_type),
             mode: manifest::mode(metadata.permissions.into()),
             uid: metadata.uid,
             gid: metadata.gid,
@@ -217,21 +211,21 @@ impl<'m> Manifest<'m> {
 
     fn hash(&self, worker: &mut Worker<'m>, inode: &Inode, size: u64) -> read::Result<String> {
         let mut hash = Sha256::new();
-        let mut at = 0;
-        while at < size {
-            let length = read_at(self.volume, &inode.dinode(), at, &mut worker.piece)?;
-            hash.update(worker.piece.get(..length).unwrap_or_default());
+        let mut offset = 0;
+        while offset < size {
+            let length = read_at(self.volume, &inode.dinode(), offset, &mut worker.buffer)?;
+            hash.update(worker.buffer.get(..length).unwrap_or_default());
             if length == 0 {
                 break;
             }
-            at += length as u64;
+            offset += length as u64;
         }
         Ok(manifest::hex(&hash.finalize()))
     }
 }
 
-fn kind_of(kind: FileType) -> EntryType {
-    match kind {
+fn record_kind(file_type: FileType) -> EntryType {
+    match file_type {
         FileType::Regular => EntryType::File,
         FileType::Directory => EntryType::Dir,
         FileType::Symlink => EntryType::Symlink,

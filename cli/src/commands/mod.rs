@@ -42,8 +42,7 @@ pub struct WithImage<T: Args> {
 
 /// A command that shows files: of an image, or in a session that changes it.
 pub trait Show {
-    /// Writes it to standard output. What cannot be shown is counted by the image's messages, and the rest is shown all
-    /// the same.
+    /// Writes to standard output. Files that cannot be read are counted as failures in the image's messages.
     ///
     /// # Errors
     /// Those of standard output.

@@ -14,15 +14,14 @@ use serde::Serialize;
 use crate::args::Global;
 use crate::commands::Show;
 use crate::commands::getfattr::json_attributes;
-
 use crate::failure::Failure;
-use crate::json::{self, FileJson};
-use crate::names::{self, JsonName};
+use crate::json::{self, FileJson, JsonName};
+use crate::names;
 use crate::open::{Files, Image};
 use crate::output::Stdout;
-use crate::owners::{Names, Owners};
-use crate::sizes::spoken;
-use crate::times::Clock;
+use crate::owners::{NamesById, Owners};
+use crate::sizes::with_unit;
+use crate::times::TimeFormatter;
 
 /// Arguments of `stat`.
 #[derive(Clone, Debug, Args)]
@@ -42,23 +41,21 @@ impl Show for Arguments {
         let last = if self.dereference { FinalSymlink::Follow } else { FinalSymlink::Keep };
         let mut files = Vec::new();
         for (name, inode) in image.find_files(&self.files, last) {
-            match File::of(image, name, &inode, global.verbose || global.json) {
+            match File::of(image, &name, &inode, global.verbose || global.json) {
                 Ok(file) => files.push(file),
-                Err((name, error)) => image.messages.fail(Failure::at(&name, error)),
+                Err(error) => image.messages.fail(Failure::at(&name, error)),
             }
         }
         if global.json {
-            let files = files.iter().map(File::json).collect();
-            json::write("stat", image.messages.image(), json::Files { files })?;
-        } else {
-            let (owners, mut clock) = (image.owners(), Clock::new());
-            let mut out = Stdout::buffered();
-            for file in &files {
-                out.write_all(file.text(image, &owners, &mut clock).as_bytes())?;
-            }
-            out.flush()?;
+            let files: Vec<_> = files.iter().map(File::json).collect();
+            return json::write("stat", image.messages.image(), json::Files { files });
         }
-        Ok(())
+        let (owners, mut times) = (image.owners(), TimeFormatter::new());
+        let mut out = Stdout::buffered();
+        for file in &files {
+            out.write_all(file.text(image, &owners, &mut times).as_bytes())?;
+        }
+        Ok(out.flush()?)
     }
 }
 
@@ -76,30 +73,24 @@ struct File {
 const EXTENTS_MAX: usize = 100_000;
 
 impl File {
-    /// Reads the metadata; with `all`, also attributes, extents and parents. Errors are returned with their path.
-    fn of(image: &Image, name: Vec<u8>, inode: &Inode, all: bool) -> Result<Self, (Vec<u8>, read::Error)> {
-        let volume = &image.volume;
-        let dinode = inode.dinode();
-        let gather = || {
-            let metadata = Metadata::of(&dinode, volume.geometry())?;
-            let is_link = metadata.file_type == FileType::Symlink;
-            let target = if is_link { Some(read_link(volume, &dinode)?) } else { None };
-            Ok((metadata, target))
+    /// Reads the metadata; with `all`, also attributes, extents and parents.
+    fn of(image: &Image, name: &[u8], inode: &Inode, all: bool) -> read::Result<Self> {
+        let (volume, dinode) = (&image.volume, inode.dinode());
+        let metadata = Metadata::of(&dinode, volume.geometry())?;
+        let target = match metadata.file_type {
+            FileType::Symlink => Some(read_link(volume, &dinode)?),
+            _ => None,
         };
-        let (metadata, target) = match gather() {
-            Ok(facts) => facts,
-            Err(error) => return Err((name, error)),
-        };
-        let mut file =
-            Self { name, metadata, target, xattrs: Vec::new(), extents: Vec::new(), parents: Vec::new() };
+        let (xattrs, extents, parents) = (Vec::new(), Vec::new(), Vec::new());
+        let mut file = Self { name: name.to_vec(), metadata, target, xattrs, extents, parents };
         if all {
-            file.gather_rest(image, inode);
+            file.read_details(image, inode);
         }
         Ok(file)
     }
 
     /// Reports and skips damaged structures.
-    fn gather_rest(&mut self, image: &Image, inode: &Inode) {
+    fn read_details(&mut self, image: &Image, inode: &Inode) {
         let (volume, dinode) = (&image.volume, inode.dinode());
         let name = self.name.clone();
         let fail = |error: read::Error| image.messages.fail(Failure::at(&name, error));
@@ -133,7 +124,7 @@ impl File {
     }
 
     /// The format of GNU `stat`, without the device number, which an image does not have.
-    fn text(&self, image: &Image, owners: &Owners, clock: &mut Clock) -> String {
+    fn text(&self, image: &Image, owners: &Owners, times: &mut TimeFormatter) -> String {
         let metadata = &self.metadata;
         let mut out = String::new();
         // Writing to a string cannot fail.
@@ -147,7 +138,7 @@ impl File {
             "\n  Size: {:<10}\tBlocks: {:<10} IO Block: {block:<6} {}\n",
             metadata.size,
             metadata.sectors,
-            spoken_type(metadata)
+            type_name(metadata)
         );
         let _ = write!(out, "Device: xfs\tInode: {:<11} Links: {}", metadata.ino, metadata.links);
         if matches!(metadata.file_type, FileType::BlockDevice | FileType::CharDevice) {
@@ -162,14 +153,14 @@ impl File {
             owner(&owners.users, metadata.uid),
             owner(&owners.groups, metadata.gid)
         );
-        let times = &metadata.times;
-        for (what, time) in [
-            ("Access", times.access),
-            ("Modify", times.modify),
-            ("Change", times.change),
-            (" Birth", times.create),
+        let inode_times = &metadata.times;
+        for (label, time) in [
+            ("Access", inode_times.access),
+            ("Modify", inode_times.modify),
+            ("Change", inode_times.change),
+            (" Birth", inode_times.create),
         ] {
-            let _ = writeln!(out, "{what}: {}", clock.full(time));
+            let _ = writeln!(out, "{label}: {}", times.full(time));
         }
         if metadata.project != 0 || metadata.xflags != 0 {
             let _ = writeln!(
@@ -178,20 +169,20 @@ impl File {
                 metadata.xflags, metadata.project, metadata.generation
             );
         }
-        self.push_rest(&mut out, image);
+        self.push_details(&mut out, image);
         out
     }
 
-    fn push_rest(&self, out: &mut String, image: &Image) {
+    fn push_details(&self, out: &mut String, image: &Image) {
         let geometry = image.volume.geometry();
         for (name, value) in &self.xattrs {
-            let shown = names::printable(value.get(..value.len().min(64)).unwrap_or_default());
+            let start = names::printable(value.get(..value.len().min(64)).unwrap_or_default());
             let dots = if value.len() > 64 { "..." } else { "" };
             let _ = writeln!(
                 out,
-                " Xattr: {} ({}) {shown}{dots}",
+                " Xattr: {} ({}) {start}{dots}",
                 names::quoted(name),
-                spoken(value.len() as u64)
+                with_unit(value.len() as u64)
             );
         }
         for parent in &self.parents {
@@ -220,12 +211,12 @@ impl File {
     }
 }
 
-fn owner(names: &Names, number: u32) -> String {
-    let name = names.get(number).map_or("UNKNOWN".into(), String::from_utf8_lossy);
-    format!("({number:5}/{name:>8})")
+fn owner(names: &NamesById, id: u32) -> String {
+    let name = names.get(id).map_or("UNKNOWN".into(), String::from_utf8_lossy);
+    format!("({id:5}/{name:>8})")
 }
 
-fn spoken_type(metadata: &Metadata) -> &'static str {
+fn type_name(metadata: &Metadata) -> &'static str {
     match metadata.file_type {
         FileType::Regular if metadata.size == 0 => "regular empty file",
         FileType::Regular => "regular file",
@@ -277,6 +268,6 @@ struct JsonParent<'p> {
 
 impl<'p> JsonParent<'p> {
     fn of(parent: &'p ParentLink) -> Self {
-        Self { ino: parent.ino.get(), generation: parent.generation, name: JsonName::name(&parent.name) }
+        Self { ino: parent.ino.get(), generation: parent.generation, name: JsonName("name", &parent.name) }
     }
 }

@@ -1,9 +1,10 @@
-//! The table of commands: the command line, its help, dispatch, the commands of `sh` and manual pages follow it.
+//! The table of commands, from which the command line, its help, dispatch, the commands of `sh`, completions and manual
+//! pages are made.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
+use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Subcommand};
 
 use super::edit::{
     self, Chattr, Chmod, Chown, Copy, Cowextsize, Cp, Edit, Extsize, Fallocate, Ln, Mkdir, Mknod, Mv,
@@ -58,7 +59,7 @@ pub enum SessionCommand {
     Edit(Box<dyn Edit>),
 }
 
-/// A command that opens what it works on itself: its arguments, the field with its image, and its function.
+/// A command that opens its image itself: its arguments, the field with the image, and its function.
 macro_rules! own {
     ($name:literal, $about:literal, $type:ty, $($field:ident).+, $run:expr) => {
         own::<$type>($name, $about, |matches| {
@@ -150,7 +151,7 @@ static GROUPS: &[Group] = &[
     Group {
         title: "Copy files in and out",
         commands: &[
-            // `cp` works on two sides, and each of its messages names the image that it is about.
+            // Messages of `cp` name the image themselves, as it may copy between two.
             own!("cp", "Copy files into, out of, within or between images", Copy, edit::copy::run)
                 .in_session::<Cp>(),
             own!(
@@ -329,15 +330,24 @@ pub fn help_template() -> String {
     text
 }
 
-/// Implements the traits of clap's subcommands by a part of each entry, where it has one.
+/// `-h` is an option of some commands, as in `ls` and `chown`: they print help for `--help` only.
+fn with_long_help(command: clap::Command) -> clap::Command {
+    if command.get_arguments().all(|arg| arg.get_short() != Some('h')) {
+        return command;
+    }
+    let help = Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
+    command.disable_help_flag(true).arg(help)
+}
+
+/// Implements the traits of clap's subcommands for the entries for which `$definition` returns a definition.
 macro_rules! subcommand {
-    ($type:ty, $part:expr) => {
+    ($type:ty, $definition:expr) => {
         impl FromArgMatches for $type {
             fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
                 let unknown = || clap::Error::new(clap::error::ErrorKind::InvalidSubcommand);
                 let (name, matches) = matches.subcommand().ok_or_else(unknown)?;
-                let part = find_entry(name).and_then($part).ok_or_else(unknown)?;
-                (part.parse)(matches)
+                let definition = find_entry(name).and_then($definition).ok_or_else(unknown)?;
+                (definition.parse)(matches)
             }
 
             fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -349,8 +359,8 @@ macro_rules! subcommand {
         impl Subcommand for $type {
             fn augment_subcommands(program: clap::Command) -> clap::Command {
                 program.subcommands(entries().filter_map(|entry| {
-                    let part = $part(entry)?;
-                    Some((part.augment)(clap::Command::new(entry.name)).about(entry.about))
+                    let command = ($definition(entry)?.augment)(clap::Command::new(entry.name));
+                    Some(with_long_help(command.about(entry.about)))
                 }))
             }
 
@@ -359,7 +369,7 @@ macro_rules! subcommand {
             }
 
             fn has_subcommand(name: &str) -> bool {
-                find_entry(name).and_then($part).is_some()
+                find_entry(name).and_then($definition).is_some()
             }
         }
     };

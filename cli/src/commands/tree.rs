@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use base::Ino;
 use clap::Args;
@@ -10,12 +11,12 @@ use format::inode::FileType;
 use read::{FinalSymlink, InodeReader, Listing, Visited, Volume, read_link, resolve};
 
 use crate::args::Global;
-use crate::json;
-use crate::names::{JsonName, Quoting};
-use crate::output::Stdout;
-use crate::walk::{Shown, TextSink};
+use crate::json::{self, JsonName};
+use crate::names::Quoting;
+use crate::output::{Stdout, counted};
+use crate::walk::{TextSink, WalkItems as _, WalkOutput};
 use crate::{open, operands};
-use base::pipeline::{self, PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
+use base::pipeline::{self, PipelineItem, PipelineWork};
 
 /// Arguments of `tree`.
 #[derive(Clone, Debug, Args)]
@@ -43,15 +44,17 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let image = open::open(&arguments.image, global)?;
     let path = operands::path(&image.volume, arguments.path.as_bytes())?;
     let inode = resolve(&image.volume, &path, FinalSymlink::Follow)?;
-    let work = Branches {
+    let work = TreeWalk {
         volume: &image.volume,
         arguments,
         json: global.json,
         quoting: Quoting::for_stdout(),
         coloured: Stdout::is_coloured(global),
         visited: Visited::default(),
+        directories: AtomicU64::new(0),
+        files: AtomicU64::new(0),
     };
-    let mut sink = Counting { sink: TextSink::new(&image.messages, 0), directories: 0, files: 0 };
+    let mut sink = TextSink::new(&image.messages, 0);
     let mut head = Vec::new();
     if global.json {
         head.extend_from_slice(&json::begin("tree", image.messages.image(), json::Empty {}, "tree"));
@@ -61,120 +64,97 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         work.push_name(&mut head, &path, Some(FileType::Directory));
         head.push(b'\n');
     }
-    sink.sink.write(&head)?;
-    let task = Task { ino: inode.ino(), prefix: Vec::new(), depth: 0 };
-    pipeline::run(&work, vec![task], &mut sink, global.thread_count())?;
+    sink.write(&head)?;
+    let top = Directory { ino: inode.ino(), prefix: Vec::new(), depth: 0 };
+    pipeline::run(&work, vec![top], &mut sink, global.thread_count())?;
+    let (directories, files) = (work.directories.into_inner(), work.files.into_inner());
     let tail = if global.json {
         #[derive(serde::Serialize)]
         struct Counts {
             directories: u64,
             files: u64,
         }
-        let counts = Counts { directories: sink.directories, files: sink.files };
-        [b"]}", json::end(counts).as_slice()].concat()
+        [b"]}", json::end(Counts { directories, files }).as_slice()].concat()
     } else {
-        let plural =
-            |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
-        let directories = plural(sink.directories, "directory", "directories");
+        let directories = format!("{directories} director{}", if directories == 1 { "y" } else { "ies" });
         match arguments.directories {
             true => format!("\n{directories}\n"),
-            false => format!("\n{directories}, {}\n", plural(sink.files, "file", "files")),
+            false => format!("\n{directories}, {}\n", counted(files, "file")),
         }
         .into_bytes()
     };
-    sink.sink.write(&tail)?;
-    sink.sink.flush()?;
+    sink.write(&tail)?;
+    sink.flush()?;
     Ok(image.messages.finish())
 }
 
-struct Branches<'b> {
+struct TreeWalk<'b> {
     volume: &'b Volume,
     arguments: &'b Arguments,
     json: bool,
     quoting: Quoting,
     coloured: bool,
     visited: Visited,
+    /// Number of listed directories, without the first.
+    directories: AtomicU64,
+    /// Number of other listed files.
+    files: AtomicU64,
 }
 
 /// A directory to list, with the prefix of its lines.
-struct Task {
+struct Directory {
     ino: Ino,
     prefix: Vec<u8>,
     depth: usize,
 }
 
-enum Drawn {
-    Shown(Shown),
-    /// Number of directories and of other files in a directory.
-    Count(u64, u64),
-}
+type Items = Vec<PipelineItem<Directory, WalkOutput>>;
 
-/// Counts what is drawn.
-struct Counting<'c> {
-    sink: TextSink<'c>,
-    directories: u64,
-    files: u64,
-}
-
-impl<'b> PipelineSink<Branches<'b>> for Counting<'_> {
-    type Error = std::io::Error;
-
-    fn take(&mut self, drawn: Drawn, _: &mut Vec<PipelineItemOf<Branches<'b>>>) -> std::io::Result<()> {
-        match drawn {
-            Drawn::Shown(shown) => self.sink.show(shown),
-            Drawn::Count(directories, files) => {
-                self.directories += directories;
-                self.files += files;
-                Ok(())
-            }
-        }
-    }
-}
-
-type Pieces = Vec<PipelineItem<Task, Drawn>>;
-
-impl<'b> PipelineWork for Branches<'b> {
-    type Task = Task;
-    type Result = Drawn;
+impl<'b> PipelineWork for TreeWalk<'b> {
+    type Task = Directory;
+    type Result = WalkOutput;
     type Worker = InodeReader<'b>;
 
     fn worker(&self) -> InodeReader<'b> {
         self.volume.inodes()
     }
 
-    fn perform(&self, reader: &mut InodeReader<'b>, task: Task, pieces: &mut Pieces) {
+    fn perform(&self, reader: &mut InodeReader<'b>, directory: Directory, items: &mut Items) {
         let failure = |error: &dyn std::fmt::Display| {
-            let text = format!("inode {}: {error}", task.ino);
-            PipelineItem::Result(Drawn::Shown(Shown::Failure(text.into())))
+            let text = format!("inode {}: {error}", directory.ino);
+            PipelineItem::Result(WalkOutput::Failure(text.into()))
         };
-        if let Err(reason) = self.visited.enter(task.ino, task.depth) {
-            return pieces.push(failure(&reason));
+        if let Err(reason) = self.visited.enter(directory.ino, directory.depth) {
+            return items.push(failure(&reason));
         }
-        let mut listing = match reader.get(task.ino) {
-            Ok(inode) => Listing::read(self.volume, &inode, |error| pieces.push(failure(&error))),
-            Err(error) => return pieces.push(failure(&error)),
+        let mut listing = match reader.get(directory.ino) {
+            Ok(inode) => Listing::read(self.volume, &inode, |error| items.push(failure(&error))),
+            Err(error) => return items.push(failure(&error)),
         };
         if !self.arguments.all {
             listing.retain(|name| name.first() != Some(&b'.'));
         }
         listing.sort();
-        self.draw(reader, &listing, &task, pieces);
+        self.list(reader, &listing, &directory, items);
     }
 
-    fn weight(&self, drawn: &Drawn) -> usize {
-        match drawn {
-            Drawn::Shown(shown) => shown.weight(),
-            Drawn::Count(..) => 0,
-        }
+    fn weight(&self, output: &WalkOutput) -> usize {
+        output.weight()
     }
 }
 
-impl<'b> Branches<'b> {
-    fn draw(&self, reader: &mut InodeReader<'b>, listing: &Listing, task: &Task, pieces: &mut Pieces) {
+impl<'b> TreeWalk<'b> {
+    fn list(
+        &self,
+        reader: &mut InodeReader<'b>,
+        listing: &Listing,
+        directory: &Directory,
+        items: &mut Items,
+    ) {
         let types: Vec<Option<FileType>> = listing
             .items()
             .iter()
-            .map(|item| item.file_type.or_else(|| reader.get(item.ino).ok()?.file_type()))
+            .map(|entry| entry.file_type.or_else(|| reader.get(entry.ino).ok()?.file_type()))
             .collect();
         let is_directory = |file_type: &Option<FileType>| *file_type == Some(FileType::Directory);
         let mut shown = listing
@@ -183,22 +163,22 @@ impl<'b> Branches<'b> {
             .zip(&types)
             .filter(|(_, file_type)| !self.arguments.directories || is_directory(file_type))
             .peekable();
-        let (mut out, mut directories, mut files) = (Vec::new(), 0, 0);
+        let mut out = Vec::new();
         let mut first = true;
-        while let Some((item, file_type)) = shown.next() {
+        while let Some((entry, file_type)) = shown.next() {
             let last = shown.peek().is_none();
-            let name = listing.name(item);
+            let name = listing.name(entry);
             let target = match file_type {
                 Some(FileType::Symlink) => {
-                    reader.get(item.ino).and_then(|inode| read_link(self.volume, &inode)).ok()
+                    reader.get(entry.ino).and_then(|inode| read_link(self.volume, &inode)).ok()
                 }
                 _ => None,
             };
             if self.json {
                 out.extend_from_slice(if first { b"\n" } else { json::SEPARATOR });
-                self.push_json_head(&mut out, name, item.ino, *file_type, target.as_deref());
+                self.push_json_head(&mut out, name, entry.ino, *file_type, target.as_deref());
             } else {
-                out.extend_from_slice(&task.prefix);
+                out.extend_from_slice(&directory.prefix);
                 out.extend_from_slice(
                     if last { "\u{2514}\u{2500}\u{2500} " } else { "\u{251c}\u{2500}\u{2500} " }.as_bytes(),
                 );
@@ -211,33 +191,32 @@ impl<'b> Branches<'b> {
             }
             first = false;
             if is_directory(file_type) {
-                directories += 1;
-                self.descend(&mut out, task, item.ino, last, pieces);
+                self.directories.fetch_add(1, Relaxed);
+                self.descend(&mut out, directory, entry.ino, last, items);
             } else {
-                files += 1;
+                self.files.fetch_add(1, Relaxed);
             }
             if self.json {
                 out.push(b'}');
             }
         }
-        pieces.push(PipelineItem::Result(Drawn::Shown(Shown::Text(out))));
-        pieces.push(PipelineItem::Result(Drawn::Count(directories, files)));
+        items.text(out);
     }
 
-    /// What is drawn so far comes before what is in the directory.
-    fn descend(&self, out: &mut Vec<u8>, task: &Task, ino: Ino, last: bool, pieces: &mut Pieces) {
-        if self.arguments.level.is_some_and(|most| task.depth + 1 >= most) {
+    /// Outputs the lines so far, and then the contents of a subdirectory.
+    fn descend(&self, out: &mut Vec<u8>, directory: &Directory, ino: Ino, last: bool, items: &mut Items) {
+        if self.arguments.level.is_some_and(|level| directory.depth + 1 >= level) {
             return;
         }
         if self.json {
             out.extend_from_slice(b",\"contents\":[");
         }
-        pieces.push(PipelineItem::Result(Drawn::Shown(Shown::Text(std::mem::take(out)))));
-        let mut prefix = task.prefix.clone();
+        items.text(std::mem::take(out));
+        let mut prefix = directory.prefix.clone();
         if !self.json {
             prefix.extend_from_slice(if last { "    " } else { "\u{2502}\u{a0}\u{a0} " }.as_bytes());
         }
-        pieces.push(PipelineItem::Task(Task { ino, prefix, depth: task.depth + 1 }));
+        items.task(Directory { ino, prefix, depth: directory.depth + 1 });
         if self.json {
             out.push(b']');
         }
@@ -256,7 +235,7 @@ impl<'b> Branches<'b> {
         }
     }
 
-    /// The beginning of an object: everything but what a directory contains, and the closing brace.
+    /// The start of an object: everything but the contents of a directory and the closing brace.
     fn push_json_head(
         &self,
         out: &mut Vec<u8>,
@@ -276,8 +255,12 @@ impl<'b> Branches<'b> {
             target: Option<JsonName<'h>>,
         }
         let kind = file_type.map(json::type_name);
-        let head =
-            Head { name: JsonName::name(name), ino: ino.get(), kind, target: target.map(JsonName::target) };
+        let head = Head {
+            name: JsonName("name", name),
+            ino: ino.get(),
+            kind,
+            target: target.map(|target| JsonName("target", target)),
+        };
         let head = json::object(&head);
         out.extend_from_slice(head.strip_suffix('}').unwrap_or(&head).as_bytes());
     }

@@ -5,7 +5,7 @@ use format::timestamp::Timestamp;
 use read::Metadata;
 use serde::Serialize;
 
-use crate::names::JsonName;
+use super::JsonName;
 
 /// A file. Fields that do not apply are omitted.
 #[derive(Debug, Serialize)]
@@ -42,7 +42,7 @@ impl<'f> FileJson<'f> {
         let is_device = matches!(metadata.file_type, FileType::BlockDevice | FileType::CharDevice);
         let times = &metadata.times;
         Self {
-            path: JsonName::path(path),
+            path: JsonName("path", path),
             kind: type_name(metadata.file_type),
             mode: format!("{:04o}", metadata.permissions),
             uid: metadata.uid,
@@ -56,7 +56,7 @@ impl<'f> FileJson<'f> {
             ctime: time(times.change),
             btime: time(times.create),
             rdev: is_device.then(|| format!("{}:{}", metadata.device.0, metadata.device.1)),
-            target: target.map(JsonName::target),
+            target: target.map(|target| JsonName("target", target)),
             projid: metadata.project,
             xflags: metadata.xflags,
             generation: metadata.generation,

@@ -4,17 +4,18 @@ mod file;
 
 use std::io::{self, Write as _};
 
-use serde::Serialize;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 
 use crate::failure::Failure;
-use crate::names::JsonName;
+use crate::names::hex;
 use crate::output::{Level, Stdout};
 pub use file::{FileJson, type_name};
 
 /// Version of the documents. It rises when a field changes its meaning or is removed.
 const VERSION: u32 = 1;
 
-/// What every document begins with, and the fields of its command.
+/// A document: the fields that every document begins with, and those of its command.
 #[derive(Debug, Serialize)]
 pub struct Envelope<'e, P> {
     version: u32,
@@ -43,6 +44,28 @@ impl<'e, P: Serialize> Envelope<'e, P> {
     }
 }
 
+/// A name in JSON, flattened into its object: a string under the key if the name is UTF-8, else hexadecimal under the
+/// key with `_hex` appended.
+#[derive(Clone, Copy, Debug)]
+pub struct JsonName<'a>(pub &'static str, pub &'a [u8]);
+
+impl Serialize for JsonName<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(key, name) = self;
+        let mut map = serializer.serialize_map(Some(1))?;
+        match std::str::from_utf8(name) {
+            Ok(text) => map.serialize_entry(key, text)?,
+            Err(_) => map.serialize_entry(&format!("{key}_hex"), &hex(name))?,
+        }
+        map.end()
+    }
+}
+
+/// Serializes a path, for `#[serde(flatten, serialize_with = "json::path")]`.
+pub fn path<S: Serializer>(path: impl AsRef<[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
+    JsonName("path", path.as_ref()).serialize(serializer)
+}
+
 /// Writes one indented document to standard output.
 pub fn write(command: &str, image: &str, payload: impl Serialize) -> anyhow::Result<()> {
     let mut out = Stdout::buffered();
@@ -53,7 +76,7 @@ pub fn write(command: &str, image: &str, payload: impl Serialize) -> anyhow::Res
     Ok(())
 }
 
-/// What separates the elements of an array that is written element by element.
+/// Separator of the elements of an array that is written element by element.
 pub const SEPARATOR: &[u8] = b",\n";
 
 /// Begins a document that ends with an array, whose elements follow.
@@ -62,7 +85,7 @@ pub fn begin(command: &str, image: &str, payload: impl Serialize, array: &str) -
     format!("{},\"{array}\":[\n", head.strip_suffix('}').unwrap_or(&head)).into_bytes()
 }
 
-/// Ends such a document, with fields behind the array.
+/// Ends such a document, with fields after the array.
 pub fn end(payload: impl Serialize) -> Vec<u8> {
     match object(&payload).strip_prefix('{') {
         Some(fields) if fields != "}" => format!("\n],{fields}\n").into_bytes(),
@@ -70,7 +93,7 @@ pub fn end(payload: impl Serialize) -> Vec<u8> {
     }
 }
 
-/// A message as a line of JSON. The image's name is a field of its own, and not part of the text.
+/// A message as a line of JSON. The image's name is a separate field, and removed from the text.
 pub fn message(level: Level, image: &str, failure: &Failure) -> String {
     #[derive(Serialize)]
     struct Message<'m> {
@@ -84,7 +107,8 @@ pub fn message(level: Level, image: &str, failure: &Failure) -> String {
     }
     let Failure { text, path, errno } = failure;
     let message = text.strip_prefix(image).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(text);
-    let message = Message { message, image, path: path.as_deref().map(JsonName::path), errno: *errno };
+    let message =
+        Message { message, image, path: path.as_deref().map(|path| JsonName("path", path)), errno: *errno };
     let level = match level {
         Level::Error => "error",
         Level::Warning => "warning",
@@ -93,7 +117,19 @@ pub fn message(level: Level, image: &str, failure: &Failure) -> String {
     serde_json::json!({ level: message }).to_string()
 }
 
-/// An object in one line. Every field of the documents can be written.
+/// An object in one line. Serializing the fields of the documents does not fail.
 pub fn object(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_not_utf8_are_marked() {
+        let text = |name| serde_json::to_string(&JsonName("name", name)).unwrap();
+        assert_eq!(text(b"a\"b"), r#"{"name":"a\"b"}"#);
+        assert_eq!(text(b"\xffz"), r#"{"name_hex":"ff7a"}"#);
+    }
 }

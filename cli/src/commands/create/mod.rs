@@ -21,7 +21,7 @@ use crate::interrupt;
 use crate::json;
 use crate::output::Messages;
 use crate::progress::TransferProgress;
-use crate::sizes::{self, spoken};
+use crate::sizes::{self, with_unit};
 use overrides::OverrideOptions;
 
 /// Arguments of `create`.
@@ -143,7 +143,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     if global.json {
         json::write("create", messages.image(), Document { size, summary })?;
     } else {
-        messages.detail(format_args!("{} in all", spoken(size)));
+        messages.detail(format_args!("{} in all", with_unit(size)));
     }
     Ok(messages.finish())
 }

@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::str::FromStr;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use format::inode::FileType;
 use xebec::{SetMetadata, Volume};
 
 use super::mode::Mode;
-use super::{Edit, each, tree};
-use crate::owners::{self, Who};
+use super::{Edit, for_each_file, visit_tree};
+use crate::owners::{self, NameOrId};
 
 /// Arguments of `chmod`.
 #[derive(Clone, Debug, Args)]
@@ -30,10 +30,10 @@ pub struct Chmod {
 }
 
 impl Edit for Chmod {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        each(volume, &self.paths, report, |path| {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
+        for_each_file(volume, &self.paths, report, |path| {
             let top = volume.resolve(path, true)?;
-            tree(volume, top, self.recursive, &mut |ino, file| {
+            visit_tree(volume, top, self.recursive, &mut |ino, file| {
                 if file.file_type == FileType::Symlink {
                     return Ok(());
                 }
@@ -42,36 +42,37 @@ impl Edit for Chmod {
                 volume.set_metadata(ino, &set)
             })
         });
+        Ok(())
     }
 }
 
 /// Owner and group: `OWNER`, `OWNER:GROUP`, `:GROUP`, or `OWNER:` for the owner's login group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Owners {
-    user: Option<Who>,
+    user: Option<NameOrId>,
     group: Group,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Group {
     /// Unchanged.
-    Same,
+    Unchanged,
     /// The owner's login group.
     Login,
-    Is(Who),
+    Given(NameOrId),
 }
 
 impl FromStr for Owners {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let who = |part: &str| if part.is_empty() { Ok(None) } else { part.parse().map(Some) };
+        let parse = |name: &str| if name.is_empty() { Ok(None) } else { name.parse().map(Some) };
         let (user, group) = match text.split_once(':') {
-            None => (who(text)?, Group::Same),
-            Some((user, group)) => match (who(user)?, who(group)?) {
-                (user, Some(group)) => (user, Group::Is(group)),
+            None => (parse(text)?, Group::Unchanged),
+            Some((user, group)) => match (parse(user)?, parse(group)?) {
+                (user, Some(group)) => (user, Group::Given(group)),
                 (user @ Some(_), None) => (user, Group::Login),
-                (None, None) => (None, Group::Same),
+                (None, None) => (None, Group::Unchanged),
             },
         };
         Ok(Self { user, group })
@@ -80,10 +81,10 @@ impl FromStr for Owners {
 
 impl Owners {
     /// Resolves the names to IDs.
-    fn numbers(&self, volume: &Volume) -> anyhow::Result<(Option<u32>, Option<u32>)> {
+    fn resolve(&self, volume: &Volume) -> anyhow::Result<(Option<u32>, Option<u32>)> {
         let uid = self.user.as_ref().map(|user| user.user(volume)).transpose()?;
         let gid = match (&self.group, uid) {
-            (Group::Is(group), _) => Some(group.group(volume)?),
+            (Group::Given(group), _) => Some(group.group(volume)?),
             (Group::Login, Some(uid)) => Some(owners::login_group(volume, uid)?),
             _ => None,
         };
@@ -94,7 +95,6 @@ impl Owners {
 /// Arguments of `chown`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    disable_help_flag = true,
     after_help = "Names are looked up in /etc/passwd and /etc/group of the image. As in GNU chown, `alice:` also \
     sets the group to the login group of alice.\n\n\
     Examples:\n  xebec chown disk.xfs 1000:1000 /home/me\n  xebec chown -R disk.xfs alice: /home/alice\n  \
@@ -112,23 +112,18 @@ pub struct Chown {
     /// Change symbolic links instead of their targets.
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Print help.
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 impl Edit for Chown {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        let (uid, gid) = match self.owners.numbers(volume) {
-            Ok(numbers) => numbers,
-            Err(error) => return report(error),
-        };
-        each(volume, &self.paths, report, |path| {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
+        let (uid, gid) = self.owners.resolve(volume)?;
+        for_each_file(volume, &self.paths, report, |path| {
             let top = volume.resolve(path, !(self.no_dereference || self.recursive))?;
-            tree(volume, top, self.recursive, &mut |ino, _| {
+            visit_tree(volume, top, self.recursive, &mut |ino, _| {
                 volume.set_metadata(ino, &SetMetadata { uid, gid, ..SetMetadata::default() })
             })
         });
+        Ok(())
     }
 }
 
@@ -137,15 +132,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owners_are_numbers_or_names_and_each_may_be_left_out() {
+    fn parses_owner_and_group_by_id_and_name() {
         let parse = |text: &str| text.parse::<Owners>();
-        let is = |number| Group::Is(Who::Number(number));
-        let owners = |user: Option<Who>, group| Ok(Owners { user, group });
-        assert_eq!(parse("7"), owners(Some(Who::Number(7)), Group::Same));
-        assert_eq!(parse("7:8"), owners(Some(Who::Number(7)), is(8)));
-        assert_eq!(parse(":8"), owners(None, is(8)));
-        assert_eq!(parse("root"), owners(Some(Who::Name("root".into())), Group::Same));
-        assert_eq!(parse("root:"), owners(Some(Who::Name("root".into())), Group::Login));
+        let group = |id| Group::Given(NameOrId::Id(id));
+        let owners = |user: Option<NameOrId>, group| Ok(Owners { user, group });
+        assert_eq!(parse("7"), owners(Some(NameOrId::Id(7)), Group::Unchanged));
+        assert_eq!(parse("7:8"), owners(Some(NameOrId::Id(7)), group(8)));
+        assert_eq!(parse(":8"), owners(None, group(8)));
+        assert_eq!(parse("root"), owners(Some(NameOrId::Name("root".into())), Group::Unchanged));
+        assert_eq!(parse("root:"), owners(Some(NameOrId::Name("root".into())), Group::Login));
         assert!(parse("4294967296").is_err() && parse("a b").is_err() && parse("/etc/motd").is_err());
     }
 }

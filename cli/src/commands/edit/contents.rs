@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -10,12 +11,12 @@ use base::errno;
 use clap::Args;
 use xebec::{File, OpenOptions, Volume};
 
-use super::{Edit, at, bytes, each_name, names, paths, place};
-use crate::failure::At;
+use super::{Edit, at_path, for_each_path, literal_paths, parent_of_new, paths};
+use crate::failure::AtPath;
 use crate::{operands, sizes};
 
-/// Size of a copy, in bytes.
-const AT_ONCE: usize = 1 << 20;
+/// Buffer size in bytes.
+const BUFFER_BYTES: usize = 1 << 20;
 
 /// Arguments of `write`.
 #[derive(Clone, Debug, Args)]
@@ -48,11 +49,9 @@ pub struct Write {
 }
 
 impl Edit for Write {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        let path = bytes(&self.path);
-        if let Err(error) = self.write(volume, path) {
-            report(error.context(At(path.to_vec())));
-        }
+    fn perform(&self, volume: &Volume, _: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
+        let path = self.path.as_bytes();
+        self.write(volume, path).with_context(|| AtPath(path.to_vec()))
     }
 
     fn reads_standard_input(&self) -> bool {
@@ -67,35 +66,35 @@ impl Write {
         let mut options = OpenOptions::new();
         options.write(true).create(true).append(self.append).mode(self.mode.apply(0o666, false));
         options.truncate(self.at.is_none() && !self.append);
-        place(volume, path)?;
+        parent_of_new(volume, path)?;
         let file = options.open(volume, path)?;
         let start = if self.append { file.len() } else { self.at.unwrap_or(0) };
-        copy(&mut *source, &file, start).map(drop)
+        copy(&mut *source, &file, start)
     }
 
     fn source(&self) -> anyhow::Result<Box<dyn io::Read + '_>> {
         Ok(match (&self.text, &self.from) {
-            (Some(text), _) => Box::new(bytes(text).chain(&b"\n"[..])),
+            (Some(text), _) => Box::new(text.as_bytes().chain(&b"\n"[..])),
             (None, Some(from)) => Box::new(fs::File::open(from).with_context(|| from.display().to_string())?),
             (None, None) => Box::new(io::stdin().lock()),
         })
     }
 }
 
-/// Copies a source to the file and returns the number of bytes.
-fn copy(source: &mut dyn io::Read, file: &File<'_>, start: u64) -> anyhow::Result<u64> {
-    let (mut buffer, mut at) = (vec![0; AT_ONCE], start);
+/// Copies a source to an offset of the file.
+fn copy(source: &mut dyn io::Read, file: &File<'_>, mut offset: u64) -> anyhow::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
     loop {
-        let read = match source.read(&mut buffer) {
-            Ok(0) => return Ok(at - start),
-            Ok(read) => read,
+        let length = match source.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error).context("cannot read the source"),
         };
-        let mut rest = buffer.get(..read).unwrap_or_default();
+        let mut rest = buffer.get(..length).unwrap_or_default();
         while !rest.is_empty() {
-            let written = file.write_at(rest, at)?;
-            at += written as u64;
+            let written = file.write_at(rest, offset)?;
+            offset += written as u64;
             rest = rest.get(written..).unwrap_or_default();
         }
     }
@@ -140,15 +139,15 @@ impl std::str::FromStr for Size {
 }
 
 impl Edit for Truncate {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
         let paths = match self.no_create {
             true => paths(volume, &self.paths, report),
-            false => names(&self.paths),
+            false => literal_paths(&self.paths),
         };
-        each_name(&paths, report, |path| {
+        for_each_path(&paths, report, |path| {
             let mut options = OpenOptions::new();
             options.write(true).create(!self.no_create);
-            let file = match place(volume, path).and_then(|_| options.open(volume, path)) {
+            let file = match parent_of_new(volume, path).and_then(|_| options.open(volume, path)) {
                 Err(error) if self.no_create && error.errno() == errno::ENOENT => return Ok(()),
                 opened => opened?,
             };
@@ -158,6 +157,7 @@ impl Edit for Truncate {
                 Size::Less(by) => file.len().saturating_sub(by),
             })
         });
+        Ok(())
     }
 }
 
@@ -203,9 +203,9 @@ struct FallocateMode {
 }
 
 impl Edit for Fallocate {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
         let Self { at, length, keep_size, mode, .. } = *self;
-        each_name(&names(&self.paths), report, |path| {
+        for_each_path(&literal_paths(&self.paths), report, |path| {
             let file = OpenOptions::new().write(true).create(true).open(volume, path)?;
             match mode {
                 FallocateMode { punch_hole: true, .. } => file.punch_hole(at, length),
@@ -216,6 +216,7 @@ impl Edit for Fallocate {
                 _ => file.allocate(at, length, keep_size),
             }
         });
+        Ok(())
     }
 }
 
@@ -248,31 +249,20 @@ pub struct Reflink {
 }
 
 impl Edit for Reflink {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        let shared = || -> anyhow::Result<()> {
-            let source = operands::path(volume, bytes(&self.source))?;
-            let source = OpenOptions::new().read(true).open(volume, &source).map_err(at(&source))?;
-            let mut options = OpenOptions::new();
-            let target = options
-                .read(true)
-                .write(true)
-                .create(!self.dedupe)
-                .open(volume, bytes(&self.target))
-                .map_err(at(bytes(&self.target)))?;
-            let shared = match (self.dedupe, self.length) {
-                (true, None) => target.dedupe_range(
-                    &source,
-                    self.from,
-                    self.to,
-                    source.len() - self.from.min(source.len()),
-                ),
-                (true, Some(length)) => target.dedupe_range(&source, self.from, self.to, length),
-                (false, length) => target.clone_range(&source, self.from, self.to, length.unwrap_or(0)),
-            };
-            shared.map_err(at(bytes(&self.target)))
+    fn perform(&self, volume: &Volume, _: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
+        let source = operands::path(volume, self.source.as_bytes())?;
+        let source = OpenOptions::new().read(true).open(volume, &source).map_err(at_path(&source))?;
+        let target = self.target.as_bytes();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(!self.dedupe);
+        let file = options.open(volume, target).map_err(at_path(target))?;
+        let shared = match (self.dedupe, self.length) {
+            (true, length) => {
+                let length = length.unwrap_or_else(|| source.len().saturating_sub(self.from));
+                file.dedupe_range(&source, self.from, self.to, length)
+            }
+            (false, length) => file.clone_range(&source, self.from, self.to, length.unwrap_or(0)),
         };
-        if let Err(error) = shared() {
-            report(error);
-        }
+        shared.map_err(at_path(target))
     }
 }

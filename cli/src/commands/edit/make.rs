@@ -1,16 +1,17 @@
 //! `mkdir`, `touch`, `mknod`, `ln`.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 
 use base::errno;
 use base::time::Time;
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 use xebec::{DeviceNumber, NewFile, NewFileType, SetMetadata, Volume};
 
 use super::mode::Mode;
-use super::{Edit, at, bytes, each_name, names, paths, place};
+use super::{Edit, at_path, for_each_path, literal_paths, parent_of_new, paths};
 use crate::operands::NoMatch;
-use crate::owners::Who;
+use crate::owners::NameOrId;
 
 /// Arguments of `mkdir`.
 #[derive(Clone, Debug, Args)]
@@ -34,30 +35,29 @@ pub struct Mkdir {
 pub struct Owner {
     /// Owner: an ID, or a name in /etc/passwd of the image.
     #[arg(long, value_name = "USER", default_value = "0")]
-    uid: Who,
+    uid: NameOrId,
     /// Group: an ID, or a name in /etc/group of the image.
     #[arg(long, value_name = "GROUP", default_value = "0")]
-    gid: Who,
+    gid: NameOrId,
 }
 
 /// IDs of owner and group.
 #[derive(Clone, Copy, Debug)]
-struct Numbers {
+struct OwnerIds {
     uid: u32,
     gid: u32,
 }
 
 impl Owner {
-    /// Resolves the names; reports unknown ones.
-    fn numbers(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> Option<Numbers> {
-        let found = self.uid.user(volume).and_then(|uid| Ok(Numbers { uid, gid: self.gid.group(volume)? }));
-        found.map_err(report).ok()
+    /// Resolves the names.
+    fn resolve(&self, volume: &Volume) -> anyhow::Result<OwnerIds> {
+        Ok(OwnerIds { uid: self.uid.user(volume)?, gid: self.gid.group(volume)? })
     }
 }
 
-impl Numbers {
+impl OwnerIds {
     /// A new file; the default mode is 777 or 666 with a umask of 022.
-    fn of<'a>(&self, kind: NewFileType<'a>, mode: Option<&Mode>) -> NewFile<'a> {
+    fn new_file<'a>(&self, kind: NewFileType<'a>, mode: Option<&Mode>) -> NewFile<'a> {
         let directory = matches!(kind, NewFileType::Directory);
         let all = if directory { 0o777 } else { 0o666 };
         let (permissions, umask) = mode.map_or((all, 0o022), |mode| (mode.apply(all, directory), 0));
@@ -66,42 +66,40 @@ impl Numbers {
 }
 
 impl Edit for Mkdir {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        let Some(owner) = self.owner.numbers(volume, report) else { return };
-        let new = owner.of(NewFileType::Directory, self.mode.as_ref());
-        each_name(&names(&self.paths), report, |path| {
-            if self.parents {
-                let parents = owner.of(NewFileType::Directory, None);
-                if let Ok((_, name)) = volume.resolve_parent(path) {
-                    return make_in_existing(volume, path, name, &new);
-                }
-                let above = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-                volume.create_dir_all(path.get(..above).unwrap_or_default(), &parents)?;
-                let (_, name) = volume.resolve_parent(path)?;
-                return make_in_existing(volume, path, name, &new);
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
+        let owner = self.owner.resolve(volume)?;
+        let new = owner.new_file(NewFileType::Directory, self.mode.as_ref());
+        for_each_path(&literal_paths(&self.paths), report, |path| {
+            if !self.parents {
+                let (dir, name) = volume.resolve_parent(path)?;
+                return volume.create(dir, name, &new).map(drop);
             }
-            let (dir, name) = volume.resolve_parent(path)?;
-            volume.create(dir, name, &new).map(drop)
+            if volume.resolve_parent(path).is_err() {
+                let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                let parent = owner.new_file(NewFileType::Directory, None);
+                volume.create_dir_all(path.get(..slash).unwrap_or_default(), &parent)?;
+            }
+            create_unless_exists(volume, path, &new)
         });
+        Ok(())
     }
 }
 
 /// Creates a directory unless it exists.
-fn make_in_existing(volume: &Volume, path: &[u8], name: &[u8], new: &NewFile<'_>) -> xebec::Result<()> {
-    let (dir, _) = volume.resolve_parent(path)?;
+fn create_unless_exists(volume: &Volume, path: &[u8], new: &NewFile<'_>) -> xebec::Result<()> {
+    let (dir, name) = volume.resolve_parent(path)?;
     match volume.create(dir, name, new) {
         Err(error) if error.errno() == errno::EEXIST => {
-            let there = volume.metadata(volume.resolve(path, true)?)?;
-            if there.file_type == format::inode::FileType::Directory { Ok(()) } else { Err(error) }
+            let existing = volume.metadata(volume.resolve(path, true)?)?;
+            if existing.file_type == format::inode::FileType::Directory { Ok(()) } else { Err(error) }
         }
-        made => made.map(drop),
+        created => created.map(drop),
     }
 }
 
 /// Arguments of `touch`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    disable_help_flag = true,
     after_help = "Examples:\n  xebec touch disk.xfs /etc/hostname\n  xebec touch -d @0 disk.xfs /etc/hostname\n  \
     xebec touch -d '2 days ago' disk.xfs /etc/hostname\n  \
     xebec touch -d '2026-11-21 16:30:00.5 +0200' disk.xfs /etc/hostname"
@@ -114,7 +112,7 @@ pub struct Touch {
     #[arg(short = 'c', long)]
     no_create: bool,
     /// Use this time instead of the current one, as in GNU touch: a date, @SECONDS, or a relative time.
-    #[arg(short, long, value_name = "TIME", value_parser = crate::times::parse_moment, allow_hyphen_values = true)]
+    #[arg(short, long, value_name = "TIME", value_parser = crate::times::parse_date, allow_hyphen_values = true)]
     date: Option<Time>,
     /// Use the times of this file in the volume.
     #[arg(short, long, value_name = "PATH", conflicts_with = "date")]
@@ -122,9 +120,6 @@ pub struct Touch {
     /// Change symbolic links instead of their targets, and do not create files.
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Print help.
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
     /// Mode of new files (default: 644, or the default ACL of the parent).
     #[arg(short, long, value_name = "MODE")]
     mode: Option<Mode>,
@@ -133,33 +128,30 @@ pub struct Touch {
 }
 
 impl Edit for Touch {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        let Some(owner) = self.owner.numbers(volume, report) else { return };
-        let new = owner.of(NewFileType::Regular, self.mode.as_ref());
-        let times = match self.times(volume) {
-            Ok(times) => times,
-            Err(error) => return report(error),
-        };
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
+        let owner = self.owner.resolve(volume)?;
+        let new = owner.new_file(NewFileType::Regular, self.mode.as_ref());
+        let times = self.times(volume)?;
         let paths = match self.no_create {
             true => paths(volume, &self.paths, &mut |error| {
                 if !error.is::<NoMatch>() {
                     report(error);
                 }
             }),
-            false => names(&self.paths),
+            false => literal_paths(&self.paths),
         };
-        each_name(&paths, report, |path| {
+        for_each_path(&paths, report, |path| {
             let ino = match volume.resolve(path, !self.no_dereference) {
                 // With -h, no file is created.
                 Err(error) if error.errno() == errno::ENOENT && self.no_dereference => return Err(error),
                 Err(error) if error.errno() == errno::ENOENT && self.no_create => return Ok(()),
                 Err(error) if error.errno() == errno::ENOENT => {
-                    let (dir, name) = place(volume, path)?;
-                    let made = volume.create(dir, name, &new)?;
+                    let (dir, name) = parent_of_new(volume, path)?;
+                    let created = volume.create(dir, name, &new)?;
                     if times.is_none() {
                         return Ok(());
                     }
-                    made
+                    created
                 }
                 found => found?,
             };
@@ -167,17 +159,18 @@ impl Edit for Touch {
             let touched = times.is_none();
             volume.set_metadata(ino, &SetMetadata { accessed, modified, touched, ..SetMetadata::default() })
         });
+        Ok(())
     }
 }
 
 impl Touch {
     /// Access and modification time; `None` for the current time.
     fn times(&self, volume: &Volume) -> anyhow::Result<Option<(Time, Time)>> {
-        let Some(reference) = self.reference.as_ref().map(|path| bytes(path)) else {
+        let Some(reference) = self.reference.as_ref().map(|path| path.as_bytes()) else {
             return Ok(self.date.map(|date| (date, date)));
         };
         let file = volume.resolve(reference, !self.no_dereference).and_then(|ino| volume.metadata(ino));
-        let file = file.map_err(at(reference))?;
+        let file = file.map_err(at_path(reference))?;
         Ok(Some((file.accessed, file.modified)))
     }
 }
@@ -224,7 +217,7 @@ pub struct Mknod {
 }
 
 impl Edit for Mknod {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, _: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
         let device = DeviceNumber { major: self.major.unwrap_or(0), minor: self.minor.unwrap_or(0) };
         let kind = match self.kind {
             NodeType::Block => NewFileType::BlockDevice(device),
@@ -232,12 +225,11 @@ impl Edit for Mknod {
             NodeType::Pipe => NewFileType::Fifo,
             NodeType::Socket => NewFileType::Socket,
         };
-        let Some(owner) = self.owner.numbers(volume, report) else { return };
-        let new = owner.of(kind, self.mode.as_ref());
-        each_name(&[bytes(&self.path)], report, |path| {
-            let (dir, name) = place(volume, path)?;
-            volume.create(dir, name, &new).map(drop)
-        });
+        let owner = self.owner.resolve(volume)?;
+        let new = owner.new_file(kind, self.mode.as_ref());
+        let path = self.path.as_bytes();
+        let created = parent_of_new(volume, path).and_then(|(dir, name)| volume.create(dir, name, &new));
+        created.map(drop).map_err(at_path(path))
     }
 }
 
@@ -263,36 +255,34 @@ pub struct Ln {
 }
 
 impl Edit for Ln {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        let Some(owner) = self.owner.numbers(volume, report) else { return };
-        let Some((link, operands)) = self.paths.split_last() else { return };
-        let link = bytes(link);
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
+        let owner = self.owner.resolve(volume)?;
+        let Some((link, operands)) = self.paths.split_last() else { return Ok(()) };
+        let link = link.as_bytes();
         // The target of a symbolic link need not exist.
         let targets = match self.symbolic {
-            true => names(operands),
+            true => literal_paths(operands),
             false => paths(volume, operands, report),
         };
-        let several = operands.len().max(targets.len()) > 1;
-        if let Err(error) = if several { super::rename::expect_directory(volume, link) } else { Ok(()) } {
-            return report(error);
+        if operands.len().max(targets.len()) > 1 {
+            super::rename::expect_directory(volume, link)?;
         }
         for target in &targets {
-            if let Err(error) = self.link(volume, target, link, owner) {
-                report(error);
-            }
+            self.link(volume, target, link, owner).unwrap_or_else(&mut *report);
         }
+        Ok(())
     }
 }
 
 impl Ln {
-    fn link(&self, volume: &Volume, target: &[u8], link: &[u8], owner: Numbers) -> anyhow::Result<()> {
+    fn link(&self, volume: &Volume, target: &[u8], link: &[u8], owner: OwnerIds) -> anyhow::Result<()> {
         let (dir, name) =
-            super::rename::destination(volume, link, target, !self.no_dereference).map_err(at(link))?;
+            super::rename::destination(volume, link, target, !self.no_dereference).map_err(at_path(link))?;
         let existing = match self.symbolic {
             true => None,
-            false => Some(volume.resolve(target, false).map_err(at(target))?),
+            false => Some(volume.resolve(target, false).map_err(at_path(target))?),
         };
-        let make = || {
+        let create = || {
             if let Some(existing) = existing {
                 volume.link(existing, dir, name)
             } else {
@@ -305,11 +295,11 @@ impl Ln {
                     .map(drop)
             }
         };
-        match make() {
+        match create() {
             Err(error) if error.errno() == errno::EEXIST && self.force => {
-                volume.unlink(dir, name).and_then(|()| make()).map_err(at(link))
+                volume.unlink(dir, name).and_then(|()| create()).map_err(at_path(link))
             }
-            made => made.map_err(at(link)),
+            created => created.map_err(at_path(link)),
         }
     }
 }

@@ -34,7 +34,7 @@ pub mod shell;
 mod tar_in;
 mod xattr;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Context as _;
@@ -56,14 +56,17 @@ pub use xattr::Setfattr;
 
 use crate::args::Global;
 use crate::commands::WithImage;
-use crate::failure::At;
+use crate::failure::AtPath;
 use crate::output::exit_code;
 use crate::{open, operands};
 
 /// A command that changes a volume.
 pub trait Edit {
-    /// Runs the command. Failures are passed to `report`, and the rest of the work goes on.
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error));
+    /// Runs the command. Failures of single operands are passed to `report`, and the other operands are processed.
+    ///
+    /// # Errors
+    /// Those that end the command.
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()>;
 
     /// Whether it reads standard input, from which a session reads its commands.
     fn reads_standard_input(&self) -> bool {
@@ -74,7 +77,10 @@ pub trait Edit {
 /// Runs one command on its image.
 pub fn run<T: Edit + Args>(on: &WithImage<T>, global: &Global) -> anyhow::Result<u8> {
     let opened = open::writable(&on.image, global)?;
-    on.command.perform(&opened.volume, &mut |error| opened.messages.fail(&error));
+    let result = on.command.perform(&opened.volume, &mut |error| opened.messages.fail(&error));
+    if let Err(error) = result {
+        opened.messages.fail(&error);
+    }
     let failed = opened.messages.finish();
     unmount(opened.volume)?;
     Ok(failed)
@@ -85,55 +91,50 @@ pub fn unmount(volume: Volume) -> anyhow::Result<()> {
     volume.unmount().context("unmount failed: the last changes may be lost")
 }
 
-/// Bytes of a path.
-fn bytes(path: &OsStr) -> &[u8] {
-    path.as_bytes()
-}
-
 /// Creates a directory and its missing parents.
 pub fn directories(volume: &Volume, path: &[u8]) -> anyhow::Result<Ino> {
     let new = NewFile { permissions: 0o755, ..NewFile::directory() };
-    volume.create_dir_all(path, &new).with_context(|| At(path.to_vec()))?;
-    volume.resolve(path, true).with_context(|| At(path.to_vec()))
+    volume.create_dir_all(path, &new).with_context(|| AtPath(path.to_vec()))?;
+    volume.resolve(path, true).with_context(|| AtPath(path.to_vec()))
 }
 
 /// Expands patterns in operands; failures are reported.
 fn paths(volume: &Volume, operands: &[OsString], report: &mut dyn FnMut(anyhow::Error)) -> Vec<Vec<u8>> {
-    operands::paths(volume, operands.iter().map(|operand| bytes(operand)), &mut |path, error| {
-        report(error.context(At(path.to_vec())));
+    operands::paths(volume, operands.iter().map(|operand| operand.as_bytes()), &mut |path, error| {
+        report(error.context(AtPath(path.to_vec())));
     })
 }
 
+/// Operands as paths, without expanding patterns.
+fn literal_paths(operands: &[OsString]) -> Vec<Vec<u8>> {
+    operands.iter().map(|operand| operand.as_bytes().to_vec()).collect()
+}
+
 /// Expands patterns in operands and calls `act` for each path; failures are reported with the path.
-fn each(
+fn for_each_file<E: Into<anyhow::Error>>(
     volume: &Volume,
     operands: &[OsString],
     report: &mut dyn FnMut(anyhow::Error),
-    act: impl FnMut(&[u8]) -> xebec::Result<()>,
+    act: impl FnMut(&[u8]) -> Result<(), E>,
 ) {
-    each_name(&paths(volume, operands, report), report, act);
+    for_each_path(&paths(volume, operands, report), report, act);
 }
 
-/// Calls `act` for each path, without expanding patterns; failures are reported with the path.
-fn each_name<P: AsRef<[u8]>>(
-    paths: &[P],
+/// Calls `act` for each path; failures are reported with the path.
+fn for_each_path<E: Into<anyhow::Error>>(
+    paths: &[Vec<u8>],
     report: &mut dyn FnMut(anyhow::Error),
-    mut act: impl FnMut(&[u8]) -> xebec::Result<()>,
+    mut act: impl FnMut(&[u8]) -> Result<(), E>,
 ) {
     for path in paths {
-        if let Err(error) = act(path.as_ref()) {
-            report(at(path.as_ref())(error));
+        if let Err(error) = act(path) {
+            report(error.into().context(AtPath(path.clone())));
         }
     }
 }
 
-/// Operands that are not expanded.
-fn names(operands: &[OsString]) -> Vec<Vec<u8>> {
-    operands.iter().map(|name| bytes(name).to_vec()).collect()
-}
-
 /// Parent and name of a file to be created that is not a directory: no trailing slash.
-fn place<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(Ino, &'p [u8])> {
+fn parent_of_new<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(Ino, &'p [u8])> {
     if path.ends_with(b"/") {
         expect_directory(volume, volume.resolve(path, true)?)?;
     }
@@ -142,7 +143,7 @@ fn place<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(Ino, &'p [u8])> 
 
 /// Parent and name of a file to be moved or removed: with a trailing slash, it must be a directory and not a link to
 /// one.
-fn place_of_existing<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(Ino, &'p [u8])> {
+fn parent_of_existing<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(Ino, &'p [u8])> {
     let (dir, name) = volume.resolve_parent(path)?;
     if path.ends_with(b"/") {
         expect_directory(volume, volume.lookup(dir, name)?)?;
@@ -156,25 +157,25 @@ fn expect_directory(volume: &Volume, ino: Ino) -> xebec::Result<()> {
 }
 
 /// Adds the path to an error.
-fn at(path: &[u8]) -> impl Fn(xebec::Error) -> anyhow::Error {
-    move |error| anyhow::Error::new(error).context(At(path.to_vec()))
+fn at_path(path: &[u8]) -> impl Fn(xebec::Error) -> anyhow::Error {
+    move |error| anyhow::Error::new(error).context(AtPath(path.to_vec()))
 }
 
 /// Visits a file and, if `recursive`, everything below it.
-fn tree<E: From<xebec::Error>>(
+fn visit_tree<E: From<xebec::Error>>(
     volume: &Volume,
     top: Ino,
     recursive: bool,
     visit: &mut dyn FnMut(Ino, &Metadata) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut waiting = vec![top];
-    while let Some(ino) = waiting.pop() {
+    let mut remaining = vec![top];
+    while let Some(ino) = remaining.pop() {
         let file = volume.metadata(ino)?;
         visit(ino, &file)?;
         if recursive && file.file_type == FileType::Directory {
             volume.read_dir(ino, Cookie::default(), &mut |entry| {
                 if !matches!(entry.name, b"." | b"..") {
-                    waiting.push(entry.ino);
+                    remaining.push(entry.ino);
                 }
                 true
             })?;

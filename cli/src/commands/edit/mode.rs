@@ -10,18 +10,18 @@ pub enum Mode {
         /// Twelve bits.
         bits: u16,
         /// Directories keep set-user-ID and set-group-ID, unless the mode has five digits or more, as in GNU.
-        keeps: bool,
+        keeps_set_id: bool,
     },
     /// A symbolic mode: clauses, applied in order.
-    Steps(Vec<Step>),
+    Symbolic(Vec<Clause>),
 }
 
 /// A clause of a symbolic mode: `go-w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct Clause {
     /// Bits that the clause may change.
     who: u16,
-    action: Action,
+    operator: Operator,
     /// Permission bits, as if for all.
     bits: u16,
     /// `X`: execute only for directories and files that someone may execute.
@@ -31,7 +31,7 @@ pub struct Step {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
+enum Operator {
     Add,
     Remove,
     Set,
@@ -45,16 +45,16 @@ impl Mode {
     /// Applies the mode to permissions.
     pub fn apply(&self, permissions: u16, directory: bool) -> u16 {
         match self {
-            Self::Bits { bits, keeps } if *keeps && directory => bits | permissions & 0o6000,
+            Self::Bits { bits, keeps_set_id } if *keeps_set_id && directory => bits | permissions & 0o6000,
             Self::Bits { bits, .. } => *bits,
-            Self::Steps(steps) => {
-                steps.iter().fold(permissions, |permissions, step| step.apply(permissions, directory))
+            Self::Symbolic(clauses) => {
+                clauses.iter().fold(permissions, |permissions, clause| clause.apply(permissions, directory))
             }
         }
     }
 }
 
-impl Step {
+impl Clause {
     fn apply(&self, permissions: u16, directory: bool) -> u16 {
         let mut bits = self.bits;
         if self.execute_if_useful && (directory || permissions & 0o111 != 0) {
@@ -64,10 +64,10 @@ impl Step {
             bits |= (permissions >> shift & 7) * 0o111;
         }
         let bits = bits & self.who;
-        match self.action {
-            Action::Add => permissions | bits,
-            Action::Remove => permissions & !bits,
-            Action::Set => permissions & !(self.who & 0o777) | bits,
+        match self.operator {
+            Operator::Add => permissions | bits,
+            Operator::Remove => permissions & !bits,
+            Operator::Set => permissions & !(self.who & 0o777) | bits,
         }
     }
 }
@@ -78,24 +78,24 @@ impl FromStr for Mode {
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with(|c: char| c.is_ascii_digit()) {
             let bits = u16::from_str_radix(text, 8).ok().filter(|bits| *bits <= 0o7777);
-            let keeps = text.len() < 5;
+            let keeps_set_id = text.len() < 5;
             return bits
-                .map(|bits| Self::Bits { bits, keeps })
+                .map(|bits| Self::Bits { bits, keeps_set_id })
                 .ok_or_else(|| format!("{text:?} is no octal mode up to 7777"));
         }
-        let mut steps = Vec::new();
+        let mut clauses = Vec::new();
         for clause in text.split(',') {
-            parse_clause(clause, &mut steps)
+            parse_clause(clause, &mut clauses)
                 .ok_or_else(|| format!("{clause:?} is no mode (as in 644, u+x, go=rX)"))?;
         }
-        Ok(Self::Steps(steps))
+        Ok(Self::Symbolic(clauses))
     }
 }
 
 /// `[ugoa]*([-+=][rwxXst]*|[ugo])+`
-fn parse_clause(clause: &str, steps: &mut Vec<Step>) -> Option<()> {
-    let at = clause.find(['+', '-', '='])?;
-    let (who, mut rest) = clause.split_at(at);
+fn parse_clause(clause: &str, clauses: &mut Vec<Clause>) -> Option<()> {
+    let start = clause.find(['+', '-', '='])?;
+    let (who, mut rest) = clause.split_at(start);
     let mut mask = 0;
     for letter in who.chars() {
         mask |= match letter {
@@ -110,38 +110,38 @@ fn parse_clause(clause: &str, steps: &mut Vec<Step>) -> Option<()> {
         mask = USER | GROUP | OTHER;
     }
     while let Some(sign) = rest.chars().next() {
-        let action = match sign {
-            '+' => Action::Add,
-            '-' => Action::Remove,
-            '=' => Action::Set,
+        let operator = match sign {
+            '+' => Operator::Add,
+            '-' => Operator::Remove,
+            '=' => Operator::Set,
             _ => return None,
         };
         let letters = rest.get(1..)?;
         let end = letters.find(['+', '-', '=']).unwrap_or(letters.len());
-        let (letters, behind) = letters.split_at(end);
-        steps.push(parse_letters(letters, mask, action)?);
-        rest = behind;
+        let (letters, after) = letters.split_at(end);
+        clauses.push(parse_letters(letters, mask, operator)?);
+        rest = after;
     }
     Some(())
 }
 
-fn parse_letters(letters: &str, who: u16, action: Action) -> Option<Step> {
-    let mut step = Step { who, action, bits: 0, execute_if_useful: false, copy: None };
+fn parse_letters(letters: &str, who: u16, operator: Operator) -> Option<Clause> {
+    let mut clause = Clause { who, operator, bits: 0, execute_if_useful: false, copy: None };
     for letter in letters.chars() {
         match letter {
-            'r' => step.bits |= 0o444,
-            'w' => step.bits |= 0o222,
-            'x' => step.bits |= 0o111,
-            's' => step.bits |= 0o6000,
-            't' => step.bits |= 0o1000,
-            'X' => step.execute_if_useful = true,
-            'u' if letters.len() == 1 => step.copy = Some(6),
-            'g' if letters.len() == 1 => step.copy = Some(3),
-            'o' if letters.len() == 1 => step.copy = Some(0),
+            'r' => clause.bits |= 0o444,
+            'w' => clause.bits |= 0o222,
+            'x' => clause.bits |= 0o111,
+            's' => clause.bits |= 0o6000,
+            't' => clause.bits |= 0o1000,
+            'X' => clause.execute_if_useful = true,
+            'u' if letters.len() == 1 => clause.copy = Some(6),
+            'g' if letters.len() == 1 => clause.copy = Some(3),
+            'o' if letters.len() == 1 => clause.copy = Some(0),
             _ => return None,
         }
     }
-    Some(step)
+    Some(clause)
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn as_chmod_reads_them() {
+    fn applies_modes_as_chmod_does() {
         expect("0644", 0o777, false, 0o644);
         expect("4755", 0, false, 0o4755);
         expect("755", 0o2700, true, 0o2755);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mode_is_refused() {
+    fn refuses_invalid_modes() {
         for text in ["", "rwx", "8", "77777", "u+q", "z+x", "u", "u+ux"] {
             assert!(text.parse::<Mode>().is_err(), "{text}");
         }

@@ -6,7 +6,7 @@ use base::errno;
 use clap::Args;
 use xebec::Volume;
 
-use super::{Edit, each, place_of_existing};
+use super::{Edit, for_each_file, parent_of_existing};
 use crate::operands::NoMatch;
 
 /// Arguments of `rm`.
@@ -29,16 +29,16 @@ pub struct Rm {
 }
 
 impl Edit for Rm {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
         // A pattern without matches is a nonexistent file.
-        let mut filtered = |error: anyhow::Error| {
+        let mut report_unless_forced = |error: anyhow::Error| {
             if !(self.force && error.is::<NoMatch>()) {
                 report(error);
             }
         };
-        each(volume, &self.paths, &mut filtered, |path| {
+        for_each_file(volume, &self.paths, &mut report_unless_forced, |path| {
             let removed =
-                place_of_existing(volume, path).and_then(|(dir, name)| match volume.unlink(dir, name) {
+                parent_of_existing(volume, path).and_then(|(dir, name)| match volume.unlink(dir, name) {
                     Err(error) if error.errno() == errno::EISDIR && self.recursive => {
                         volume.remove_all(dir, name)
                     }
@@ -50,6 +50,7 @@ impl Edit for Rm {
                 removed => removed,
             }
         });
+        Ok(())
     }
 }
 
@@ -63,10 +64,11 @@ pub struct Rmdir {
 }
 
 impl Edit for Rmdir {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        each(volume, &self.paths, report, |path| {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
+        for_each_file(volume, &self.paths, report, |path| {
             let (dir, name) = volume.resolve_parent(path)?;
             volume.rmdir(dir, name)
         });
+        Ok(())
     }
 }

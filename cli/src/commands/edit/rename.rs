@@ -2,15 +2,16 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use base::{Ino, errno};
 use clap::Args;
 use format::inode::FileType;
 use xebec::{Rename, Volume};
 
-use super::{Edit, at, bytes, paths, place, place_of_existing};
-use crate::failure::At;
+use super::{Edit, at_path, parent_of_existing, parent_of_new, paths};
+use crate::failure::AtPath;
 use crate::names;
 
 /// Arguments of `mv`.
@@ -39,75 +40,70 @@ pub struct Mv {
 }
 
 impl Edit for Mv {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
         let (to, operands) = match (&self.target_directory, self.paths.split_last()) {
             (Some(to), _) => (to, &self.paths[..]),
             (None, Some((to, operands))) if !operands.is_empty() => (to, operands),
-            _ => return report(anyhow!("missing operand: mv PATH... TARGET")),
+            _ => bail!("missing operand: mv PATH... TARGET"),
         };
-        let (to, sources) = (bytes(to), paths(volume, operands, report));
+        let (to, sources) = (to.as_bytes(), paths(volume, operands, report));
         if self.target_directory.is_some() || operands.len().max(sources.len()) > 1 {
-            let several = match self.no_target_directory {
-                true => Err(anyhow!("-T takes one source only")),
-                false => expect_directory(volume, to),
-            };
-            if let Err(error) = several {
-                return report(error);
+            if self.no_target_directory {
+                bail!("-T takes one source only");
             }
+            expect_directory(volume, to)?;
         }
-        let mut made = HashSet::new();
+        let mut created = HashSet::new();
         for source in &sources {
-            if let Err(error) = self.rename(volume, source, to, &mut made) {
-                report(error);
-            }
+            self.rename(volume, source, to, &mut created).unwrap_or_else(&mut *report);
         }
+        Ok(())
     }
 }
 
 /// The target of several files must be a directory.
 pub(super) fn expect_directory(volume: &Volume, path: &[u8]) -> anyhow::Result<()> {
-    let there = volume.resolve(path, true).and_then(|ino| volume.metadata(ino));
-    match there.map_err(at(path))?.file_type {
+    let target = volume.resolve(path, true).and_then(|ino| volume.metadata(ino));
+    match target.map_err(at_path(path))?.file_type {
         FileType::Directory => Ok(()),
-        _ => Err(anyhow!("target is not a directory").context(At(path.to_vec()))),
+        _ => Err(anyhow!("target is not a directory").context(AtPath(path.to_vec()))),
     }
 }
 
 impl Mv {
-    /// Moves one file; `made` are names created so far, which must not be overwritten.
+    /// Moves one file; `created` are the names created so far, which must not be overwritten.
     fn rename(
         &self,
         volume: &Volume,
         source: &[u8],
         to: &[u8],
-        made: &mut HashSet<(Ino, Vec<u8>)>,
+        created: &mut HashSet<(Ino, Vec<u8>)>,
     ) -> anyhow::Result<()> {
-        let (from, name) = place_of_existing(volume, source).map_err(at(source))?;
-        let as_name = self.exchange || self.no_target_directory;
-        let place = match as_name {
+        let (from, name) = parent_of_existing(volume, source).map_err(at_path(source))?;
+        let target = match self.exchange || self.no_target_directory {
             true => volume.resolve_parent(to),
             false => destination(volume, to, source, true),
         };
-        let (dir, new_name) = place.map_err(at(to))?;
+        let (dir, new_name) = target.map_err(at_path(to))?;
         let how = match (self.exchange, self.no_clobber) {
             (true, _) => Rename::Exchange,
             (false, true) => Rename::NoReplace,
             (false, false) => Rename::Replace,
         };
         if !self.no_clobber && (from, name) == (dir, new_name) {
-            return Err(anyhow!("is the same file as {}", names::quoted(to)).context(At(source.to_vec())));
+            return Err(anyhow!("is the same file as {}", names::quoted(to)).context(AtPath(source.to_vec())));
         }
-        if !self.no_clobber && !made.insert((dir, new_name.to_vec())) {
+        if !self.no_clobber && !created.insert((dir, new_name.to_vec())) {
             let text = format!("will not overwrite just-created {}", names::quoted(new_name));
-            return Err(anyhow!(text).context(At(source.to_vec())));
+            return Err(anyhow!(text).context(AtPath(source.to_vec())));
         }
         match volume.rename(from, name, dir, new_name, how) {
             Err(error) if self.no_clobber && error.errno() == errno::EEXIST => Ok(()),
             // Both directories exist, so the source does not.
-            Err(error) if error.errno() == errno::ENOENT && !self.exchange => Err(at(source)(error)),
+            Err(error) if error.errno() == errno::ENOENT && !self.exchange => Err(at_path(source)(error)),
             Err(error) => {
                 let text = format!("cannot move to {}", names::quoted(to));
-                Err(anyhow::Error::new(error).context(text).context(At(source.to_vec())))
+                Err(anyhow::Error::new(error).context(text).context(AtPath(source.to_vec())))
             }
             Ok(()) => Ok(()),
         }
@@ -122,18 +118,18 @@ pub(super) fn destination<'p>(
     source: &'p [u8],
     follow: bool,
 ) -> xebec::Result<(Ino, &'p [u8])> {
-    let there = volume.resolve(path, follow).and_then(|ino| volume.metadata(ino));
-    match there {
-        Ok(there) if there.file_type == FileType::Directory => {
+    let target = volume.resolve(path, follow).and_then(|ino| volume.metadata(ino));
+    match target {
+        Ok(target) if target.file_type == FileType::Directory => {
             let name = source.split(|byte| *byte == b'/').rfind(|name| !name.is_empty());
-            Ok((there.ino, name.unwrap_or_default()))
+            Ok((target.ino, name.unwrap_or_default()))
         }
         // A trailing slash requires a directory.
         _ if path.ends_with(b"/") => {
             let source = volume.resolve(source, false).and_then(|ino| volume.metadata(ino))?;
             match source.file_type {
                 FileType::Directory => volume.resolve_parent(path),
-                _ => place(volume, path),
+                _ => parent_of_new(volume, path),
             }
         }
         _ => volume.resolve_parent(path),

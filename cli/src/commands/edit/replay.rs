@@ -1,4 +1,4 @@
-//! `xebec replay`: a dirty log, in place.
+//! `xebec replay`: replays a dirty log in place.
 
 use std::path::PathBuf;
 

@@ -8,7 +8,7 @@ use format::inode::{FileType, flags};
 use xebec::settings::xflags;
 use xebec::{Metadata, Settings, Volume};
 
-use super::{Edit, each, tree};
+use super::{Edit, for_each_file, visit_tree};
 use crate::flags::FlagChange;
 use crate::sizes;
 
@@ -30,16 +30,17 @@ impl Files {
         volume: &Volume,
         report: &mut dyn FnMut(anyhow::Error),
         change: &dyn Fn(&Metadata, &mut Settings),
-    ) {
-        each(volume, &self.paths, report, |path| {
+    ) -> anyhow::Result<()> {
+        for_each_file(volume, &self.paths, report, |path| {
             let top = volume.resolve(path, false)?;
-            tree(volume, top, self.recursive, &mut |ino: Ino, file: &Metadata| {
+            visit_tree(volume, top, self.recursive, &mut |ino: Ino, file: &Metadata| {
                 let before = volume.settings(ino)?;
                 let mut settings = before;
                 change(file, &mut settings);
                 if settings == before { Ok(()) } else { volume.set_settings(ino, &settings) }
             })
         });
+        Ok(())
     }
 }
 
@@ -60,8 +61,8 @@ pub struct Chattr {
 }
 
 impl Edit for Chattr {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        self.files.change(volume, report, &|_, settings| settings.xflags = self.flags.apply(settings.xflags));
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
+        self.files.change(volume, report, &|_, settings| settings.xflags = self.flags.apply(settings.xflags))
     }
 }
 
@@ -85,13 +86,13 @@ fn parse_project(text: &str) -> Result<u32, String> {
 }
 
 impl Edit for Project {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
         self.files.change(volume, report, &|file, settings| {
             settings.project = self.project;
             if file.file_type == FileType::Directory {
                 set(settings, flags::PROJINHERIT.into(), self.project != 0);
             }
-        });
+        })
     }
 }
 
@@ -112,20 +113,20 @@ impl Hint {
         volume: &Volume,
         report: &mut dyn FnMut(anyhow::Error),
         set: &dyn Fn(&Metadata, &mut Settings, u32),
-    ) {
+    ) -> anyhow::Result<()> {
         let Ok(size) = u32::try_from(self.size) else {
-            return report(anyhow::anyhow!("an extent size hint must be less than 4 GiB"));
+            anyhow::bail!("an extent size hint must be less than 4 GiB");
         };
         self.files.change(volume, report, &|file, settings| {
-            let able = match file.file_type {
+            let can_have_hint = match file.file_type {
                 FileType::Directory => true,
                 FileType::Regular => file.blocks == 0,
                 _ => false,
             };
-            if able || !self.files.recursive {
+            if can_have_hint || !self.files.recursive {
                 set(file, settings, size);
             }
-        });
+        })
     }
 }
 
@@ -142,13 +143,13 @@ pub struct Extsize {
 }
 
 impl Edit for Extsize {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
         self.hint.set(volume, report, &|file, settings, size| {
             let inherits = file.file_type == FileType::Directory;
             let bit = if inherits { flags::EXTSZINHERIT } else { flags::EXTSIZE };
             set(settings, bit.into(), size != 0);
             settings.extsize = size;
-        });
+        })
     }
 }
 
@@ -165,11 +166,11 @@ pub struct Cowextsize {
 }
 
 impl Edit for Cowextsize {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
         self.hint.set(volume, report, &|_, settings, size| {
             set(settings, xflags::COWEXTSIZE, size != 0);
             settings.cowextsize = size;
-        });
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use xebec::Volume;
 
 use super::unmount;
-use crate::args::{Global, usage_line, with_setfattr_spelling};
+use crate::args::{Global, rewrite_setfattr_value, usage_line};
 use crate::commands::Show;
 use crate::commands::table::{SessionCommand, session_names};
 use crate::failure::Failure;
@@ -46,7 +46,7 @@ struct Line {
 #[derive(Subcommand)]
 enum Command {
     #[command(flatten)]
-    OfTable(SessionCommand),
+    FromTable(SessionCommand),
     /// Write all changes to stable storage.
     Sync,
     /// End the session.
@@ -57,27 +57,27 @@ enum Command {
 /// Runs `sh`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let opened = open::writable(&arguments.image, global)?;
-    let shows = Shows { image: opened.image(global)?, global };
-    let mut session = Session { opened, shows, ended: false };
-    let done = session.read(arguments);
-    let failed = session.opened.messages.finish().max(session.shows.image.messages.finish());
+    let reader = Reader { image: opened.image(global)?, global };
+    let mut session = Session { opened, reader, ended: false };
+    let result = session.run_lines(arguments);
+    let failed = session.opened.messages.finish().max(session.reader.image.messages.finish());
     unmount(session.opened.volume)?;
-    done?;
+    result?;
     Ok(failed)
 }
 
 struct Session<'g> {
     opened: Writable,
-    shows: Shows<'g>,
+    reader: Reader<'g>,
     ended: bool,
 }
 
 impl Session<'_> {
-    fn read(&mut self, arguments: &Arguments) -> io::Result<()> {
+    fn run_lines(&mut self, arguments: &Arguments) -> io::Result<()> {
         if !arguments.command.is_empty() {
             for line in &arguments.command {
-                let well = self.line(line, None)?;
-                if self.ended || (!well && arguments.stop) {
+                let succeeded = self.run_line(line, None)?;
+                if self.ended || (!succeeded && arguments.stop) {
                     break;
                 }
             }
@@ -90,8 +90,8 @@ impl Session<'_> {
                 io::stderr().write_all(b"xebec> ")?;
             }
             let Some(line) = lines.next() else { break };
-            let well = self.line(&line?, (!terminal).then_some(number))?;
-            if self.ended || (!well && arguments.stop) {
+            let succeeded = self.run_line(&line?, (!terminal).then_some(number))?;
+            if self.ended || (!succeeded && arguments.stop) {
                 break;
             }
         }
@@ -99,12 +99,12 @@ impl Session<'_> {
     }
 
     /// Runs one line and returns whether it succeeded. Fails if standard output does.
-    fn line(&mut self, line: &str, number: Option<u64>) -> io::Result<bool> {
-        let Self { opened, shows, ended } = self;
-        let failed = shows.image.messages.failures();
-        let mut well = true;
+    fn run_line(&mut self, line: &str, number: Option<u64>) -> io::Result<bool> {
+        let Self { opened, reader, ended } = self;
+        let failures = reader.image.messages.failures();
+        let mut succeeded = true;
         let mut report = |error: anyhow::Error| {
-            well = false;
+            succeeded = false;
             match number {
                 Some(number) => {
                     let failure = Failure::from(&error);
@@ -122,47 +122,47 @@ impl Session<'_> {
             }
         };
         let words = words.into_iter().take_while(|word| !word.starts_with('#')).map(OsString::from);
-        let words = with_setfattr_spelling(words.collect());
+        let words = rewrite_setfattr_value(words.collect());
         if words.is_empty() {
             return Ok(true);
         }
         let volume = &opened.volume;
         match Line::try_parse_from(&words).map(|line| line.command) {
-            Ok(Command::OfTable(SessionCommand::Show(command))) => {
-                shows.show(volume, &*command, &mut report)?
+            Ok(Command::FromTable(SessionCommand::Show(command))) => {
+                reader.show(volume, &*command, &mut report)?
             }
-            Ok(Command::OfTable(SessionCommand::Edit(command))) => match command.reads_standard_input() {
+            Ok(Command::FromTable(SessionCommand::Edit(command))) => match command.reads_standard_input() {
                 true => report(anyhow::anyhow!("standard input is not available in a session: name a file")),
-                false => command.perform(volume, &mut report),
+                false => command.perform(volume, &mut report).unwrap_or_else(&mut report),
             },
             Ok(Command::Sync) => volume.sync().unwrap_or_else(|error| report(error.into())),
             Ok(Command::Exit) => *ended = true,
             Err(error) if !error.use_stderr() => error.print()?,
             Err(error) => report(anyhow::anyhow!("{}", usage_line(&error))),
         }
-        Ok(well && shows.image.messages.failures() == failed)
+        Ok(succeeded && reader.image.messages.failures() == failures)
     }
 }
 
 /// The volume of a session, for commands that show files.
-struct Shows<'g> {
+struct Reader<'g> {
     image: Image,
     global: &'g Global,
 }
 
-impl Shows<'_> {
-    /// Writes metadata back, so that the reader sees all changes, and shows them. Fails if standard output does.
+impl Reader<'_> {
+    /// Writes metadata back, so that the reader sees all changes, and runs the command. Fails if standard output does.
     fn show(
         &self,
         volume: &Volume,
-        what: &dyn Show,
+        command: &dyn Show,
         report: &mut dyn FnMut(anyhow::Error),
     ) -> io::Result<()> {
         if let Err(error) = volume.write_back_all() {
             report(error.into());
             return Ok(());
         }
-        match what.show(&self.image, self.global).map_err(anyhow::Error::downcast) {
+        match command.show(&self.image, self.global).map_err(anyhow::Error::downcast) {
             Err(Ok(error)) => Err(error),
             Err(Err(error)) => {
                 report(error);

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, anyhow, bail};
@@ -10,11 +11,11 @@ use clap::Args;
 use transfer::{Archive, Notice, Overrides, Progress, Source, Writer};
 use xebec::Volume;
 
-use super::{Edit, bytes};
+use super::Edit;
 use crate::commands::create::Whiteouts;
 use crate::commands::create::overrides::labels;
 use crate::excludes::{Exclude, left_out};
-use crate::failure::At;
+use crate::failure::AtPath;
 use crate::output::{Level, print_message};
 
 /// Arguments of `tar-in`.
@@ -46,10 +47,8 @@ pub struct TarIn {
 }
 
 impl Edit for TarIn {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        if let Err(error) = self.take_in(volume) {
-            report(error);
-        }
+    fn perform(&self, volume: &Volume, _: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
+        self.take_in(volume)
     }
 
     fn reads_standard_input(&self) -> bool {
@@ -66,8 +65,9 @@ impl TarIn {
         };
         let mut overrides = Overrides::default();
         overrides.labels = self.file_contexts.as_deref().map(labels).transpose()?;
-        let dir = bytes(&self.dir);
-        let root = volume.resolve(dir, true).map_err(|error| Error::new(error).context(At(dir.to_vec())))?;
+        let dir = self.dir.as_bytes();
+        let root =
+            volume.resolve(dir, true).map_err(|error| Error::new(error).context(AtPath(dir.to_vec())))?;
         take_in(
             volume,
             root,

@@ -3,16 +3,15 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use xebec::{SetAttribute, Volume};
 
-use super::{Edit, each};
+use super::{Edit, for_each_file};
 use crate::values;
 
 /// Arguments of `setfattr`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    disable_help_flag = true,
     after_help = "Values that start with 0x are hexadecimal, those that start with 0s base64; others are text, in \
     which \\ooo is an octal byte. ACLs are system.posix_acl_access and system.posix_acl_default, in the binary \
     format of Linux.\n\n\
@@ -42,30 +41,24 @@ pub struct Setfattr {
     /// Files to change.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Print help.
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 impl Edit for Setfattr {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        let value = self.value.as_ref().map_or(Ok(Vec::new()), |value| values::decode(value.as_bytes()));
-        let value = match value {
-            Ok(value) => value,
-            Err(error) => return report(error),
-        };
-        let how = match (self.create, self.replace) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
+        let value = self.value.as_ref().map_or(Ok(Vec::new()), |value| values::decode(value.as_bytes()))?;
+        let mode = match (self.create, self.replace) {
             (true, _) => SetAttribute::Create,
             (_, true) => SetAttribute::Replace,
             _ => SetAttribute::Any,
         };
-        each(volume, &self.paths, report, |path| {
+        for_each_file(volume, &self.paths, report, |path| {
             let ino = volume.resolve(path, !self.no_dereference)?;
             match (&self.name, &self.remove) {
-                (Some(name), _) => volume.set_attribute(ino, name.as_bytes(), &value, how),
+                (Some(name), _) => volume.set_attribute(ino, name.as_bytes(), &value, mode),
                 (_, Some(name)) => volume.remove_attribute(ino, name.as_bytes()),
                 (None, None) => Ok(()),
             }
         });
+        Ok(())
     }
 }

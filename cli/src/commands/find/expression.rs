@@ -83,7 +83,7 @@ pub fn takes_value(word: &str) -> Option<bool> {
 }
 
 /// The option of a word, which may be spelled with one dash or as an operator.
-pub fn spelled(argument: &OsStr) -> Option<&str> {
+pub fn word_of(argument: &OsStr) -> Option<&str> {
     Some(match argument.to_str()? {
         "!" => "not",
         "-a" => "and",
@@ -178,25 +178,25 @@ pub enum Action {
 
 impl Node {
     /// Whether any node satisfies a predicate.
-    pub fn any(&self, is: &dyn Fn(&Node) -> bool) -> bool {
-        is(self)
+    pub fn any(&self, predicate: &dyn Fn(&Node) -> bool) -> bool {
+        predicate(self)
             || match self {
-                Self::Or(parts) | Self::And(parts) => parts.iter().any(|part| part.any(is)),
-                Self::Not(part) => part.any(is),
+                Self::Or(operands) | Self::And(operands) => operands.iter().any(|node| node.any(predicate)),
+                Self::Not(node) => node.any(predicate),
                 Self::Test(_) | Self::Action(_) => false,
             }
     }
 
-    /// Replaces each test by the result of `ready`.
-    pub fn with_tests<E>(self, ready: &mut dyn FnMut(Test) -> Result<Test, E>) -> Result<Self, E> {
-        let mut all = |parts: Vec<Node>| {
-            parts.into_iter().map(|part| part.with_tests(ready)).collect::<Result<Vec<_>, E>>()
+    /// Replaces each test by the result of `resolve`.
+    pub fn with_tests<E>(self, resolve: &mut dyn FnMut(Test) -> Result<Test, E>) -> Result<Self, E> {
+        let mut all = |operands: Vec<Node>| {
+            operands.into_iter().map(|node| node.with_tests(resolve)).collect::<Result<Vec<_>, E>>()
         };
         Ok(match self {
-            Self::Or(parts) => Self::Or(all(parts)?),
-            Self::And(parts) => Self::And(all(parts)?),
-            Self::Not(part) => Self::Not(Box::new(part.with_tests(ready)?)),
-            Self::Test(test) => Self::Test(ready(test)?),
+            Self::Or(operands) => Self::Or(all(operands)?),
+            Self::And(operands) => Self::And(all(operands)?),
+            Self::Not(node) => Self::Not(Box::new(node.with_tests(resolve)?)),
+            Self::Test(test) => Self::Test(resolve(test)?),
             Self::Action(action) => Self::Action(action),
         })
     }
@@ -211,9 +211,9 @@ impl Test {
     fn new(word: &str, value: &OsStr) -> Result<Self, String> {
         let pattern = |fold| Pattern::new(value.as_bytes(), fold);
         let text = value.to_str().ok_or_else(|| format!("-{word}: the value is not UTF-8"));
-        let said = |problem: String| format!("-{word}: {problem}");
-        let number = || Bound::parse(text.clone()?).map_err(said);
-        let age = |stamp, seconds| Ok(Self::Age(stamp, Age::parse(text.clone()?, seconds).map_err(said)?));
+        let error = |problem: String| format!("-{word}: {problem}");
+        let number = || Bound::parse(text.clone()?).map_err(error);
+        let age = |field, seconds| Ok(Self::Age(field, Age::parse(text.clone()?, seconds).map_err(error)?));
         const DAY: i128 = 24 * 60 * 60;
         match word {
             "true" | "false" => Ok(Self::Constant(word == "true")),
@@ -221,9 +221,9 @@ impl Test {
             "path" | "ipath" => Ok(Self::Path(pattern(word == "ipath"))),
             "type" => {
                 let types: Result<_, String> = text?.split(',').map(parse_type).collect();
-                Ok(Self::Type(types.map_err(said)?))
+                Ok(Self::Type(types.map_err(error)?))
             }
-            "size" => Ok(Self::Size(Size::parse(text?).map_err(said)?)),
+            "size" => Ok(Self::Size(Size::parse(text?).map_err(error)?)),
             "empty" => Ok(Self::Empty),
             "inum" => Ok(Self::Inode(number()?)),
             "links" => Ok(Self::Links(number()?)),
@@ -233,7 +233,7 @@ impl Test {
             "group" => Ok(Self::Group(value.into())),
             "nouser" => Ok(Self::NoUser),
             "nogroup" => Ok(Self::NoGroup),
-            "perm" => Ok(Self::Perm(Perm::parse(text?).map_err(said)?)),
+            "perm" => Ok(Self::Perm(Perm::parse(text?).map_err(error)?)),
             "mtime" => age(TimeField::Modify, DAY),
             "atime" => age(TimeField::Access, DAY),
             "ctime" => age(TimeField::Change, DAY),
@@ -244,7 +244,7 @@ impl Test {
             "anewer" => Ok(Self::Newer(TimeField::Access, value.into())),
             "cnewer" => Ok(Self::Newer(TimeField::Change, value.into())),
             "newermt" => {
-                let time = crate::times::parse_moment(text?).map_err(said)?;
+                let time = crate::times::parse_date(text?).map_err(error)?;
                 Ok(Self::After(
                     TimeField::Modify,
                     Timestamp { seconds: time.seconds, nanoseconds: time.nanos },
@@ -269,31 +269,33 @@ impl Parser<'_> {
     }
 
     fn or(&mut self, depth: usize) -> Result<Node, String> {
-        let mut parts = vec![self.and(depth)?];
+        let mut operands = vec![self.and(depth)?];
         while self.next_is("or") {
-            parts.push(self.and(depth)?);
+            operands.push(self.and(depth)?);
         }
-        Ok(one_or(parts, Node::Or))
+        Ok(single_or(operands, Node::Or))
     }
 
     fn and(&mut self, depth: usize) -> Result<Node, String> {
-        let mut parts = vec![self.part(depth)?];
+        let mut operands = vec![self.operand(depth)?];
         loop {
-            let joined = self.next_is("and");
+            let has_operator = self.next_is("and");
             match self.rest.peek() {
-                None | Some(("or" | "close", _)) if !joined => return Ok(one_or(parts, Node::And)),
-                _ => parts.push(self.part(depth)?),
+                None | Some(("or" | "close", _)) if !has_operator => {
+                    return Ok(single_or(operands, Node::And));
+                }
+                _ => operands.push(self.operand(depth)?),
             }
         }
     }
 
-    fn part(&mut self, depth: usize) -> Result<Node, String> {
+    fn operand(&mut self, depth: usize) -> Result<Node, String> {
         if depth > DEPTH_MAX {
             return Err("parentheses or ! are nested too deeply".into());
         }
         let Some((word, value)) = self.rest.next() else { return Err("missing test at the end".into()) };
         match *word {
-            "not" => Ok(Node::Not(Box::new(self.part(depth + 1)?))),
+            "not" => Ok(Node::Not(Box::new(self.operand(depth + 1)?))),
             "open" => {
                 let inside = self.or(depth + 1)?;
                 if !self.next_is("close") {
@@ -301,7 +303,7 @@ impl Parser<'_> {
                 }
                 Ok(inside)
             }
-            "and" | "or" | "close" => Err(format!("missing test before {}", shown(word))),
+            "and" | "or" | "close" => Err(format!("missing test before {}", operator(word))),
             "print" => Ok(Node::Action(Action::Print)),
             "print0" => Ok(Node::Action(Action::Print0)),
             "ls" => Ok(Node::Action(Action::Long)),
@@ -311,7 +313,7 @@ impl Parser<'_> {
     }
 }
 
-fn shown(word: &str) -> &str {
+fn operator(word: &str) -> &str {
     match word {
         "and" => "-a",
         "or" => "-o",
@@ -319,10 +321,10 @@ fn shown(word: &str) -> &str {
     }
 }
 
-fn one_or(mut parts: Vec<Node>, several: fn(Vec<Node>) -> Node) -> Node {
-    match parts.len() {
-        1 => parts.remove(0),
-        _ => several(parts),
+fn single_or(mut operands: Vec<Node>, join: fn(Vec<Node>) -> Node) -> Node {
+    match operands.len() {
+        1 => operands.remove(0),
+        _ => join(operands),
     }
 }
 
@@ -367,23 +369,23 @@ impl clap::Args for Expression {
 
 impl FromArgMatches for Expression {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let wrong = |problem: String| clap::Error::raw(ErrorKind::ValueValidation, problem);
+        let usage_error = |problem: String| clap::Error::raw(ErrorKind::ValueValidation, problem);
         if let Some(word) = REFUSED.iter().find(|word| matches.get_flag(word)) {
-            return Err(wrong(format!(
+            return Err(usage_error(format!(
                 "-{word} is not supported: commands cannot access files in an image; pass their paths to xebec: \
                 `xebec find disk.xfs ... -print0 | xargs -0 xebec rm disk.xfs`"
             )));
         }
-        let mut placed: Vec<(usize, Token)> = Vec::new();
+        let mut indexed: Vec<(usize, Token)> = Vec::new();
         for (name, ..) in WORDS {
-            let (Some(places), Some(values)) = (matches.indices_of(name), matches.get_raw(name)) else {
+            let (Some(indices), Some(values)) = (matches.indices_of(name), matches.get_raw(name)) else {
                 continue;
             };
-            placed.extend(places.zip(values).map(|(place, value)| (place, (*name, value.to_owned()))));
+            indexed.extend(indices.zip(values).map(|(index, value)| (index, (*name, value.to_owned()))));
         }
-        placed.sort_by_key(|(place, _)| *place);
-        let tokens: Vec<Token> = placed.into_iter().map(|(_, token)| token).collect();
-        parse(&tokens).map_err(wrong)
+        indexed.sort_by_key(|(index, _)| *index);
+        let tokens: Vec<Token> = indexed.into_iter().map(|(_, token)| token).collect();
+        parse(&tokens).map_err(usage_error)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -402,14 +404,16 @@ mod unit {
     }
 
     #[test]
-    fn or_binds_weaker_than_and_and_what_is_open_is_closed() {
+    fn parses_operators_by_precedence_and_refuses_invalid_expressions() {
         let tree =
             parsed(&[("name", "a"), ("or", ""), ("name", "b"), ("not", ""), ("empty", "")]).unwrap().root;
-        let Node::And(parts) = &tree else { panic!("{tree:?}") };
-        let [Node::Or(sides), Node::Action(Action::Print)] = parts.as_slice() else { panic!("{tree:?}") };
-        let [Node::Test(Test::Name(_)), Node::And(both)] = sides.as_slice() else { panic!("{tree:?}") };
+        let Node::And(operands) = &tree else { panic!("{tree:?}") };
+        let [Node::Or(branches), Node::Action(Action::Print)] = operands.as_slice() else {
+            panic!("{tree:?}")
+        };
+        let [Node::Test(Test::Name(_)), Node::And(both)] = branches.as_slice() else { panic!("{tree:?}") };
         assert!(matches!(both.as_slice(), [Node::Test(Test::Name(_)), Node::Not(_)]), "{tree:?}");
-        for wrong in [
+        for invalid in [
             &[("open", ""), ("true", "")][..],
             &[("true", ""), ("close", "")],
             &[("or", ""), ("true", "")],
@@ -420,7 +424,7 @@ mod unit {
             &[("perm", "9")],
             &[("mtime", "soon")],
         ] {
-            assert!(parsed(wrong).is_err(), "{wrong:?}");
+            assert!(parsed(invalid).is_err(), "{invalid:?}");
         }
         assert!(parsed(&vec![("not", ""); 1000]).is_err());
     }

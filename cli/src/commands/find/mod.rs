@@ -31,8 +31,8 @@ use crate::names::Quoting;
 use crate::open::{self, Image};
 use crate::owners::Owners;
 use crate::sizes::push_number;
-use crate::times::{Clock, TimeStyle};
-use crate::walk::{Shown, TextSink};
+use crate::times::{TimeFormatter, TimeStyle};
+use crate::walk::{TextSink, WalkItems as _, WalkOutput};
 use base::pipeline::{self, PipelineItem, PipelineWork};
 use expression::{Action, Expression, Node, Test};
 use tests::Bound;
@@ -72,7 +72,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let mut tasks = Vec::new();
     for path in image.paths(&arguments.paths) {
         match resolve(&image.volume, &path, FinalSymlink::Keep) {
-            Ok(inode) => tasks.push(Task::Start { path: path.into(), ino: inode.ino() }),
+            Ok(inode) => tasks.push(FindTask::Operand { path: path.into(), ino: inode.ino() }),
             Err(error) => image.messages.fail(Failure::naming(&path, &error)),
         }
     }
@@ -98,7 +98,7 @@ struct Find<'f> {
     needs_inodes: bool,
     finds_empty: bool,
     shows_targets: bool,
-    form: OutputFormat,
+    format: OutputFormat,
     owners: Owners,
     visited: Visited,
 }
@@ -112,20 +112,20 @@ enum OutputFormat {
 /// Effects of actions: output, and pruning.
 struct Effects<'e> {
     out: &'e mut Vec<u8>,
-    clock: &'e mut Clock,
+    times: &'e mut TimeFormatter,
     prune: bool,
 }
 
-enum Task {
+enum FindTask {
     /// A starting point.
-    Start { path: Box<[u8]>, ino: Ino },
+    Operand { path: Box<[u8]>, ino: Ino },
     /// Entries of a directory.
     Directory { path: Box<[u8]>, ino: Ino, depth: usize },
 }
 
 struct Worker<'f> {
     reader: InodeReader<'f>,
-    clock: Clock,
+    times: TimeFormatter,
 }
 
 /// A file to test.
@@ -135,11 +135,12 @@ struct Candidate<'c> {
     ino: Ino,
     file_type: Option<FileType>,
     depth: usize,
-    /// Data of the inode, if it is needed.
-    row: Option<&'c Row>,
+    /// Metadata, if inodes are read.
+    file: Option<&'c FileInfo>,
 }
 
-struct Row {
+/// Metadata of a file.
+struct FileInfo {
     metadata: Metadata,
     target: Option<Vec<u8>>,
     is_empty: bool,
@@ -148,13 +149,14 @@ struct Row {
 impl<'f> Find<'f> {
     fn new(image: &'f Image, arguments: &'f Arguments, global: &Global) -> anyhow::Result<Self> {
         let expression = arguments.expression.root.clone();
-        let root = expression.with_tests(&mut |test| ready(image, test))?;
+        let root = expression.with_tests(&mut |test| resolve_test(image, test))?;
         let has = |is: &dyn Fn(&Test) -> bool| root.any(&|node| matches!(node, Node::Test(test) if is(test)));
-        let acts =
+        let has_action =
             |wanted: Action| root.any(&|node| matches!(node, Node::Action(action) if *action == wanted));
-        let form = if global.json { OutputFormat::Json } else { OutputFormat::Text(Quoting::for_stdout()) };
-        let names = acts(Action::Long) || has(&|test| matches!(test, Test::NoUser | Test::NoGroup));
-        let needs_inodes = has(&Test::needs_inode) || acts(Action::Long) || form == OutputFormat::Json;
+        let format = if global.json { OutputFormat::Json } else { OutputFormat::Text(Quoting::for_stdout()) };
+        let names = has_action(Action::Long) || has(&|test| matches!(test, Test::NoUser | Test::NoGroup));
+        let needs_inodes =
+            has(&Test::needs_inode) || has_action(Action::Long) || format == OutputFormat::Json;
         let now = SystemClock.now();
         Ok(Self {
             volume: &image.volume,
@@ -162,15 +164,15 @@ impl<'f> Find<'f> {
             now: Timestamp { seconds: now.seconds, nanoseconds: now.nanos },
             needs_inodes,
             finds_empty: has(&|test| matches!(test, Test::Empty)),
-            shows_targets: acts(Action::Long) || form == OutputFormat::Json,
-            form,
+            shows_targets: has_action(Action::Long) || format == OutputFormat::Json,
+            format,
             owners: if names { image.owners() } else { Owners::default() },
             visited: Visited::default(),
             root,
         })
     }
 
-    fn row(&self, inode: &Dinode<'_>) -> read::Result<Row> {
+    fn file_info(&self, inode: &Dinode<'_>) -> read::Result<FileInfo> {
         let metadata = Metadata::of(inode, self.volume.geometry())?;
         let target = match metadata.file_type {
             FileType::Symlink if self.shows_targets => Some(read_link(self.volume, inode)?),
@@ -182,25 +184,25 @@ impl<'f> Find<'f> {
                 FileType::Directory => Listing::read(self.volume, inode, |_| {}).items().is_empty(),
                 _ => false,
             };
-        Ok(Row { metadata, target, is_empty })
+        Ok(FileInfo { metadata, target, is_empty })
     }
 
     /// Tests a file and runs actions; returns whether to enter a directory.
-    fn visit(&self, candidate: &Candidate<'_>, out: &mut Vec<u8>, clock: &mut Clock) -> bool {
-        let mut effects = Effects { out, clock, prune: false };
-        let is_deep = self.arguments.mindepth.is_none_or(|least| candidate.depth >= least);
+    fn visit(&self, candidate: &Candidate<'_>, out: &mut Vec<u8>, times: &mut TimeFormatter) -> bool {
+        let mut effects = Effects { out, times, prune: false };
+        let is_deep = self.arguments.mindepth.is_none_or(|minimum| candidate.depth >= minimum);
         // An unreadable inode was reported already.
-        if is_deep && (!self.needs_inodes || candidate.row.is_some()) {
-            self.holds(&self.root, candidate, &mut effects);
+        if is_deep && (!self.needs_inodes || candidate.file.is_some()) {
+            self.evaluate(&self.root, candidate, &mut effects);
         }
         !effects.prune
     }
 
-    fn holds(&self, node: &Node, candidate: &Candidate<'_>, effects: &mut Effects<'_>) -> bool {
+    fn evaluate(&self, node: &Node, candidate: &Candidate<'_>, effects: &mut Effects<'_>) -> bool {
         match node {
-            Node::Or(parts) => parts.iter().any(|part| self.holds(part, candidate, effects)),
-            Node::And(parts) => parts.iter().all(|part| self.holds(part, candidate, effects)),
-            Node::Not(part) => !self.holds(part, candidate, effects),
+            Node::Or(operands) => operands.iter().any(|node| self.evaluate(node, candidate, effects)),
+            Node::And(operands) => operands.iter().all(|node| self.evaluate(node, candidate, effects)),
+            Node::Not(node) => !self.evaluate(node, candidate, effects),
             Node::Test(test) => self.passes(test, candidate),
             Node::Action(Action::Prune) => {
                 effects.prune = true;
@@ -219,36 +221,36 @@ impl<'f> Find<'f> {
             Test::Name(pattern) => return pattern.matches(candidate.name),
             Test::Path(pattern) => return pattern.matches(candidate.path),
             Test::Type(types) => return candidate.file_type.is_some_and(|kind| types.contains(&kind)),
-            Test::Inode(bound) => return bound.holds(candidate.ino.get()),
+            Test::Inode(bound) => return bound.matches(candidate.ino.get()),
             _ => {}
         }
-        let Some(row) = candidate.row else { return false };
-        let metadata = &row.metadata;
+        let Some(file) = candidate.file else { return false };
+        let metadata = &file.metadata;
         let is_directory = metadata.file_type == FileType::Directory;
         match test {
-            Test::Size(size) => size.holds(metadata.size),
-            Test::Empty => row.is_empty,
-            Test::Links(bound) => bound.holds(metadata.links.into()),
-            Test::Uid(bound) => bound.holds(metadata.uid.into()),
-            Test::Gid(bound) => bound.holds(metadata.gid.into()),
+            Test::Size(size) => size.matches(metadata.size),
+            Test::Empty => file.is_empty,
+            Test::Links(bound) => bound.matches(metadata.links.into()),
+            Test::Uid(bound) => bound.matches(metadata.uid.into()),
+            Test::Gid(bound) => bound.matches(metadata.gid.into()),
             Test::NoUser => self.owners.users.get(metadata.uid).is_none(),
             Test::NoGroup => self.owners.groups.get(metadata.gid).is_none(),
-            Test::Perm(perm) => perm.holds(metadata.permissions, is_directory),
-            Test::Age(stamp, age) => age.holds(stamp.of(&metadata.times), self.now),
-            Test::After(stamp, time) => stamp.of(&metadata.times) > *time,
+            Test::Perm(perm) => perm.matches(metadata.permissions, is_directory),
+            Test::Age(field, age) => age.matches(field.of(&metadata.times), self.now),
+            Test::After(field, time) => field.of(&metadata.times) > *time,
             // Other tests were evaluated above, or resolved when the image was opened.
             _ => false,
         }
     }
 
     fn show(&self, action: Action, candidate: &Candidate<'_>, effects: &mut Effects<'_>) {
-        let Effects { out, clock, .. } = effects;
-        match (self.form, action, candidate.row) {
-            (OutputFormat::Json, _, Some(row)) => {
-                FileJson::new(candidate.path, &row.metadata, row.target.as_deref()).push(out);
+        let Effects { out, times, .. } = effects;
+        match (self.format, action, candidate.file) {
+            (OutputFormat::Json, _, Some(file)) => {
+                FileJson::new(candidate.path, &file.metadata, file.target.as_deref()).push(out);
             }
-            (OutputFormat::Text(quoting), Action::Long, Some(row)) => {
-                self.push_long(out, clock, candidate, row, quoting);
+            (OutputFormat::Text(quoting), Action::Long, Some(file)) => {
+                self.push_long(out, times, candidate, file, quoting);
             }
             (OutputFormat::Text(_), Action::Print0, _) => {
                 out.extend_from_slice(candidate.path);
@@ -266,12 +268,12 @@ impl<'f> Find<'f> {
     fn push_long(
         &self,
         out: &mut Vec<u8>,
-        clock: &mut Clock,
+        times: &mut TimeFormatter,
         candidate: &Candidate<'_>,
-        row: &Row,
+        file: &FileInfo,
         quoting: Quoting,
     ) {
-        let metadata = &row.metadata;
+        let metadata = &file.metadata;
         push_number(out, metadata.ino.get(), 9);
         out.push(b' ');
         push_number(out, metadata.sectors.div_ceil(2), 6);
@@ -292,10 +294,10 @@ impl<'f> Find<'f> {
             push_number(out, metadata.size, 8);
         }
         out.push(b' ');
-        clock.push(out, metadata.times.modify, &TimeStyle::Locale);
+        times.push(out, metadata.times.modify, &TimeStyle::Locale);
         out.push(b' ');
         quoting.push(out, candidate.path);
-        if let Some(target) = &row.target {
+        if let Some(target) = &file.target {
             out.extend_from_slice(b" -> ");
             quoting.push(out, target);
         }
@@ -304,116 +306,101 @@ impl<'f> Find<'f> {
 }
 
 /// Resolves a test with the image.
-fn ready(image: &Image, test: Test) -> anyhow::Result<Test> {
-    let number = |name: &OsString, path: &[u8]| {
-        let known = name.to_str().and_then(|name| image.numbers_of(path).get(name));
-        let number =
-            known.or_else(|| name.to_str()?.parse().ok()).map(|number| Bound::Exactly(number.into()));
-        let (name, path) = (name.display(), String::from_utf8_lossy(path));
-        number.with_context(|| format!("no \"{name}\" in {path} of the volume (use a numeric ID)"))
+fn resolve_test(image: &Image, test: Test) -> anyhow::Result<Test> {
+    let id = |name: &OsString, path: &str| {
+        let known = name.to_str().and_then(|name| image.ids_by_name(path.as_bytes()).get(name));
+        let id = known.or_else(|| name.to_str()?.parse().ok()).map(|id| Bound::Exactly(id.into()));
+        id.with_context(|| format!("no \"{}\" in {path} of the volume (use a numeric ID)", name.display()))
     };
     Ok(match test {
-        Test::User(name) => Test::Uid(number(&name, b"/etc/passwd")?),
-        Test::Group(name) => Test::Gid(number(&name, b"/etc/group")?),
-        Test::Newer(stamp, path) => {
+        Test::User(name) => Test::Uid(id(&name, "/etc/passwd")?),
+        Test::Group(name) => Test::Gid(id(&name, "/etc/group")?),
+        Test::Newer(field, path) => {
             let inode = resolve(&image.volume, path.as_bytes(), FinalSymlink::Keep)?;
-            Test::After(stamp, inode.dinode().times().modify)
+            Test::After(field, inode.dinode().times().modify)
         }
         test => test,
     })
 }
 
-type Pieces = Vec<PipelineItem<Task, Shown>>;
+type Items = Vec<PipelineItem<FindTask, WalkOutput>>;
 
 impl<'f> PipelineWork for Find<'f> {
-    type Task = Task;
-    type Result = Shown;
+    type Task = FindTask;
+    type Result = WalkOutput;
     type Worker = Worker<'f>;
 
     fn worker(&self) -> Worker<'f> {
-        Worker { reader: self.volume.inodes(), clock: Clock::new() }
+        Worker { reader: self.volume.inodes(), times: TimeFormatter::new() }
     }
 
-    fn perform(&self, worker: &mut Worker<'f>, task: Task, pieces: &mut Pieces) {
+    fn perform(&self, worker: &mut Worker<'f>, task: FindTask, items: &mut Items) {
         match task {
-            Task::Start { path, ino } => self.start(worker, path, ino, pieces),
-            Task::Directory { path, ino, depth } => self.directory(worker, &path, ino, depth, pieces),
+            FindTask::Operand { path, ino } => self.operand(worker, path, ino, items),
+            FindTask::Directory { path, ino, depth } => self.directory(worker, &path, ino, depth, items),
         }
     }
 
-    fn weight(&self, shown: &Shown) -> usize {
-        shown.weight()
+    fn weight(&self, output: &WalkOutput) -> usize {
+        output.weight()
     }
 }
 
 impl<'f> Find<'f> {
-    fn start(&self, worker: &mut Worker<'f>, path: Box<[u8]>, ino: Ino, pieces: &mut Pieces) {
-        let row = match worker.reader.get(ino).and_then(|inode| self.row(&inode)) {
-            Ok(row) => row,
-            Err(error) => return pieces.push(PipelineItem::Result(Shown::failure(&path, error))),
+    fn operand(&self, worker: &mut Worker<'f>, path: Box<[u8]>, ino: Ino, items: &mut Items) {
+        let file = match worker.reader.get(ino).and_then(|inode| self.file_info(&inode)) {
+            Ok(file) => file,
+            Err(error) => return items.fail(&path, error),
         };
         let trimmed = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let trimmed = path.get(..trimmed).unwrap_or_default();
         let name =
             trimmed.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty()).unwrap_or(&path);
-        let file_type = Some(row.metadata.file_type);
-        let candidate = Candidate { path: &path, name, ino, file_type, depth: 0, row: Some(&row) };
+        let file_type = Some(file.metadata.file_type);
+        let candidate = Candidate { path: &path, name, ino, file_type, depth: 0, file: Some(&file) };
         let mut out = Vec::new();
-        let enter = self.visit(&candidate, &mut out, &mut worker.clock);
-        pieces.push(PipelineItem::Result(Shown::Text(out)));
+        let enter = self.visit(&candidate, &mut out, &mut worker.times);
+        items.text(out);
         if enter && file_type == Some(FileType::Directory) && self.arguments.maxdepth != Some(0) {
-            pieces.push(PipelineItem::Task(Task::Directory { path, ino, depth: 0 }));
+            items.task(FindTask::Directory { path, ino, depth: 0 });
         }
     }
 
-    fn directory(&self, worker: &mut Worker<'f>, path: &[u8], ino: Ino, depth: usize, pieces: &mut Pieces) {
-        let failure = |path: &[u8], error: Failure| PipelineItem::Result(Shown::failure(path, error));
+    fn directory(&self, worker: &mut Worker<'f>, path: &[u8], ino: Ino, depth: usize, items: &mut Items) {
         if let Err(reason) = self.visited.enter(ino, depth) {
-            return pieces.push(failure(path, reason.into()));
+            return items.fail(path, reason);
         }
         let mut listing = match worker.reader.get(ino) {
-            Ok(inode) => Listing::read(self.volume, &inode, |error| pieces.push(failure(path, error.into()))),
-            Err(error) => return pieces.push(failure(path, error.into())),
+            Ok(inode) => Listing::read(self.volume, &inode, |error| items.fail(path, error)),
+            Err(error) => return items.fail(path, error),
         };
         listing.sort();
-        let mut rows: Vec<Option<Row>> = listing.items().iter().map(|_| None).collect();
+        let mut files: Vec<Option<FileInfo>> = listing.items().iter().map(|_| None).collect();
         // Without file types in directory entries, inodes are needed to find directories.
-        if self.needs_inodes || listing.items().iter().any(|item| item.file_type.is_none()) {
+        if self.needs_inodes || listing.items().iter().any(|entry| entry.file_type.is_none()) {
             visit_inodes(&mut worker.reader, listing.items(), |index, inode| {
-                let row = inode.and_then(|inode| self.row(&inode));
-                let (Some(place), Some(item)) = (rows.get_mut(index), listing.items().get(index)) else {
+                let (Some(file), Some(entry)) = (files.get_mut(index), listing.items().get(index)) else {
                     return;
                 };
-                match row {
-                    Ok(row) => *place = Some(row),
-                    Err(error) => pieces.push(failure(&join(path, listing.name(item)), error.into())),
+                match inode.and_then(|inode| self.file_info(&inode)) {
+                    Ok(found) => *file = Some(found),
+                    Err(error) => items.fail(&join(path, listing.name(entry)), error),
                 }
             });
         }
         let mut out = Vec::new();
-        for (item, row) in listing.items().iter().zip(&rows) {
-            let path = join(path, listing.name(item));
-            let file_type = row.as_ref().map(|row| row.metadata.file_type).or(item.file_type);
-            let candidate = Candidate {
-                path: &path,
-                name: listing.name(item),
-                ino: item.ino,
-                file_type,
-                depth: depth + 1,
-                row: row.as_ref(),
-            };
-            let enter = self.visit(&candidate, &mut out, &mut worker.clock);
-            if enter
-                && file_type == Some(FileType::Directory)
-                && self.arguments.maxdepth.is_none_or(|most| depth + 1 < most)
-            {
-                if !out.is_empty() {
-                    pieces.push(PipelineItem::Result(Shown::Text(std::mem::take(&mut out))));
-                }
-                let (path, ino, depth) = (path.into(), item.ino, depth + 1);
-                pieces.push(PipelineItem::Task(Task::Directory { path, ino, depth }));
+        for (entry, file) in listing.items().iter().zip(&files) {
+            let (path, name, ino, depth) =
+                (join(path, listing.name(entry)), listing.name(entry), entry.ino, depth + 1);
+            let file_type = file.as_ref().map(|file| file.metadata.file_type).or(entry.file_type);
+            let candidate = Candidate { path: &path, name, ino, file_type, depth, file: file.as_ref() };
+            let enter = self.visit(&candidate, &mut out, &mut worker.times);
+            let is_within = self.arguments.maxdepth.is_none_or(|maximum| depth < maximum);
+            if enter && is_within && file_type == Some(FileType::Directory) {
+                items.text(std::mem::take(&mut out));
+                items.task(FindTask::Directory { path: path.into(), ino, depth });
             }
         }
-        pieces.push(PipelineItem::Result(Shown::Text(out)));
+        items.text(out);
     }
 }

@@ -1,4 +1,4 @@
-//! The values that tests of `find` compare with.
+//! Values of the tests of `find`.
 
 use format::inode::FileType;
 use format::timestamp::Timestamp;
@@ -14,7 +14,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    pub fn holds(self, number: u64) -> bool {
+    pub fn matches(self, number: u64) -> bool {
         match self {
             Self::More(bound) => number > bound,
             Self::Less(bound) => number < bound,
@@ -24,15 +24,15 @@ impl Bound {
 
     /// `N`, `+N` or `-N`.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (make, digits): (fn(u64) -> Self, &str) = match text.as_bytes().first() {
+        let (variant, digits): (fn(u64) -> Self, &str) = match text.as_bytes().first() {
             Some(b'+') => (Self::More, text.get(1..).unwrap_or("")),
             Some(b'-') => (Self::Less, text.get(1..).unwrap_or("")),
             _ => (Self::Exactly, text),
         };
-        let refuse = || format!("`{text}` is not a number with + or - before it");
+        let invalid = || format!("`{text}` is not a number with + or - before it");
         match digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            true => digits.parse().map(make).map_err(|_| refuse()),
-            false => Err(refuse()),
+            true => digits.parse().map(variant).map_err(|_| invalid()),
+            false => Err(invalid()),
         }
     }
 }
@@ -45,12 +45,12 @@ pub struct Size {
 }
 
 impl Size {
-    pub fn holds(self, bytes: u64) -> bool {
-        self.bound.holds(bytes.div_ceil(self.unit))
+    pub fn matches(self, bytes: u64) -> bool {
+        self.bound.matches(bytes.div_ceil(self.unit))
     }
 
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (unit, shorter) = match text.as_bytes().last() {
+        let (unit, suffix_length) = match text.as_bytes().last() {
             Some(b'c') => (1, 1),
             Some(b'w') => (2, 1),
             Some(b'b') => (512, 1),
@@ -59,14 +59,14 @@ impl Size {
             Some(b'G') => (1 << 30, 1),
             _ => (512, 0),
         };
-        let number = text.get(..text.len() - shorter).unwrap_or("");
+        let number = text.get(..text.len() - suffix_length).unwrap_or("");
         Ok(Self { bound: Bound::parse(number)?, unit })
     }
 }
 
 const NANOS: i128 = 1_000_000_000;
 
-/// How long ago, in a unit.
+/// An age to compare with, in a unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Age {
     /// `+`, `-`, or neither.
@@ -77,33 +77,33 @@ pub struct Age {
 }
 
 impl Age {
-    /// `N`, `+N` or `-N` units of so many seconds; N may have a fraction.
+    /// `N`, `+N` or `-N` in units of `seconds`; N may have a fraction.
     pub fn parse(text: &str, seconds: i128) -> Result<Self, String> {
-        let refuse = || format!("`{text}` is not a number with + or - before it");
+        let invalid = || format!("`{text}` is not a number with + or - before it");
         let sign = text.bytes().next().filter(|byte| matches!(byte, b'+' | b'-'));
         let digits = if sign.is_some() { text.get(1..).unwrap_or("") } else { text };
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         if !is_number(whole) || !is_number(fraction) || whole.len() > 15 {
-            return Err(refuse());
+            return Err(invalid());
         }
-        let whole: i128 = whole.parse().map_err(|_| refuse())?;
-        let nine: String = fraction.chars().chain("000000000".chars()).take(9).collect();
-        let fraction: i128 = nine.parse().map_err(|_| refuse())?;
+        let whole: i128 = whole.parse().map_err(|_| invalid())?;
+        let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+        let fraction: i128 = digits.parse().map_err(|_| invalid())?;
         let unit = seconds * NANOS;
         Ok(Self { sign, length: whole * unit + fraction * seconds, unit })
     }
 
-    /// Whether a time is so long before `now`. Parts of a day do not count, and a minute that has begun does, as with
-    /// GNU find.
-    pub fn holds(self, time: Timestamp, now: Timestamp) -> bool {
+    /// Compares the age of a time at `now`. As in GNU find, a fraction of a day is ignored, and a fraction of a minute
+    /// counts as a whole one.
+    pub fn matches(self, time: Timestamp, now: Timestamp) -> bool {
         let nanos = |time: Timestamp| i128::from(time.seconds) * NANOS + i128::from(time.nanoseconds);
         let age = nanos(now) - nanos(time);
-        let begun = if self.unit > 60 * NANOS { self.unit } else { 0 };
+        let fraction = if self.unit > 60 * NANOS { self.unit } else { 0 };
         match self.sign {
-            Some(b'+') => age >= self.length + begun,
+            Some(b'+') => age >= self.length + fraction,
             Some(_) => age < self.length,
-            None => (self.length..self.length + self.unit).contains(&(age + self.unit - begun)),
+            None => (self.length..self.length + self.unit).contains(&(age + self.unit - fraction)),
         }
     }
 }
@@ -125,12 +125,12 @@ impl Perm {
         Ok(Self { sign, bits: (mode.apply(0, false), mode.apply(0, true)) })
     }
 
-    pub fn holds(self, permissions: u16, is_directory: bool) -> bool {
+    pub fn matches(self, permissions: u16, is_directory: bool) -> bool {
         let bits = if is_directory { self.bits.1 } else { self.bits.0 };
         match self.sign {
             None => permissions == bits,
             Some(b'-') => permissions & bits == bits,
-            // As GNU find has it: no bits ask for nothing.
+            // In GNU find, no bits match every file.
             Some(_) => bits == 0 || permissions & bits != 0,
         }
     }
@@ -155,31 +155,33 @@ mod unit {
     use super::*;
 
     #[test]
-    fn bounds_and_sizes_are_those_of_find() {
+    fn parses_and_compares_bounds_and_sizes() {
         assert_eq!(Bound::parse("+3"), Ok(Bound::More(3)));
         assert_eq!(Bound::parse("-0"), Ok(Bound::Less(0)));
         assert!(Bound::parse("").is_err() && Bound::parse("+").is_err() && Size::parse("k").is_err());
         assert!(
             Bound::parse("++3").is_err() && Age::parse("1.", 60).is_err() && Age::parse(".5", 60).is_err()
         );
-        let holds = |text: &str, bytes: u64| Size::parse(text).unwrap().holds(bytes);
+        let holds = |text: &str, bytes: u64| Size::parse(text).unwrap().matches(bytes);
         // Sizes are rounded up: a file of one byte is not smaller than one block.
         assert!(holds("1", 1) && !holds("-1", 1) && holds("-1", 0) && holds("+1k", 1025) && holds("7c", 7));
     }
 
     #[test]
-    fn days_count_when_they_are_over_and_minutes_when_they_have_begun() {
+    fn rounds_days_down_and_minutes_up() {
         let now = Timestamp { seconds: 10_000_000, nanoseconds: 0 };
         let days = |text: &str, age: i64| {
             Age::parse(text, 86_400)
                 .unwrap()
-                .holds(Timestamp { seconds: now.seconds - age, nanoseconds: 0 }, now)
+                .matches(Timestamp { seconds: now.seconds - age, nanoseconds: 0 }, now)
         };
         assert!(days("0", 86_399) && !days("0", 86_400) && days("1", 86_400) && days("-1", 86_399));
         assert!(!days("+0", 86_399) && days("+0", 86_401) && days("-1", -5) && !days("+1", 100_000));
         assert!(days("0.5", 43_200) && !days("-0.5", 43_201));
         let minutes = |text: &str, age: i64| {
-            Age::parse(text, 60).unwrap().holds(Timestamp { seconds: now.seconds - age, nanoseconds: 0 }, now)
+            Age::parse(text, 60)
+                .unwrap()
+                .matches(Timestamp { seconds: now.seconds - age, nanoseconds: 0 }, now)
         };
         assert!(
             minutes("1", 30)

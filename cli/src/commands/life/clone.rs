@@ -18,7 +18,7 @@ use super::identity::generate;
 use crate::args::Global;
 use crate::commands::edit::DONE;
 use crate::json;
-use crate::open::{self, ForChanges, unless_ending};
+use crate::open::{self, ForChanges, retry_while_ending};
 
 /// Arguments of `clone`.
 #[derive(Clone, Debug, Args)]
@@ -68,7 +68,7 @@ pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
         Ok(_) if !force => bail!("{} exists (--force overwrites it)", copy.display()),
         _ if is_one_file(&found, copy) => bail!("{} is the same file as the source", copy.display()),
         _ => {
-            let source = unless_ending(image, global, || open_locked(image, LockMode::Shared, wait))?;
+            let source = retry_while_ending(image, global, || open_locked(image, LockMode::Shared, wait))?;
             (source, new_file(arguments, found.len(), global)?)
         }
     };
@@ -111,7 +111,7 @@ fn new_file(arguments: &Clone, size: u64, global: &Global) -> anyhow::Result<New
     if !arguments.force {
         return Ok(NewFile::create(copy, size, &options)?);
     }
-    let replaced = unless_ending(copy, global, || ReplacedFile::lock(copy, global.wait()))?;
+    let replaced = retry_while_ending(copy, global, || ReplacedFile::lock(copy, global.wait()))?;
     Ok(NewFile::replacing(&Arc::new(replaced), size, &options)?)
 }
 

@@ -16,8 +16,8 @@ use xebec::identity::{NewUuid, set_uuid};
 
 use crate::args::Global;
 use crate::commands::edit::{DONE, unmount};
-use crate::json;
-use crate::names::{JsonName, printable};
+use crate::json::{self, JsonName};
+use crate::names::printable;
 use crate::open::{self, ForChanges};
 use crate::output::Stdout;
 
@@ -154,7 +154,7 @@ fn show(
             command,
             &image.display().to_string(),
             Document {
-                label: JsonName { key: "label", hex_key: "label_hex", name: raw.label() },
+                label: JsonName("label", raw.label()),
                 uuid: raw.uuid_text().to_string(),
                 meta_uuid: UuidText(raw.stamp_uuid()).to_string(),
                 features: list(raw),

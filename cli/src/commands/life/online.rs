@@ -11,7 +11,7 @@ use crate::args::Global;
 use crate::commands::edit::DONE;
 use crate::commands::mount::status::{self, Document};
 use crate::output::Messages;
-use crate::sizes::spoken;
+use crate::sizes::with_unit;
 
 /// Grows the volume mounted on a directory.
 pub fn grow(directory: &Path, size: Size, global: &Global) -> anyhow::Result<u8> {
@@ -43,7 +43,7 @@ pub fn grow(directory: &Path, size: Size, global: &Global) -> anyhow::Result<u8>
 }
 
 fn now(directory: &Path) -> anyhow::Result<Document> {
-    Ok(status::ask(directory)?.1)
+    Ok(status::query(directory)?.1)
 }
 
 fn refused(error: rustix::io::Errno, wanted: u64, before: &Document) -> anyhow::Error {
@@ -55,7 +55,7 @@ fn refused(error: rustix::io::Errno, wanted: u64, before: &Document) -> anyhow::
         errno::EFBIG => anyhow!(
             "{} is more than 64 times the size of the mounted volume, or more than the format supports: unmount \
             it, use `xebec grow IMAGE` and mount it again",
-            spoken(wanted)
+            with_unit(wanted)
         ),
         number => {
             let error = std::io::Error::from_raw_os_error(number.get()).into();

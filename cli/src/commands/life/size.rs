@@ -17,7 +17,7 @@ use crate::commands::edit::{DONE, unmount};
 use crate::json;
 use crate::open::{self, ForChanges};
 use crate::output::Stdout;
-use crate::sizes::{self, spoken};
+use crate::sizes::{self, with_unit};
 
 /// Arguments of `grow`.
 #[derive(Clone, Debug, Args)]
@@ -163,7 +163,7 @@ impl Resize<'_> {
             );
         }
         let mut out = Stdout::buffered();
-        let (before, after) = (spoken(bytes(self.before)), spoken(bytes(self.after)));
+        let (before, after) = (with_unit(bytes(self.before)), with_unit(bytes(self.after)));
         if self.before == self.after {
             writeln!(out, "unchanged: {after}, {} blocks in {} AGs", self.after, self.ag_count)?;
         } else {
@@ -221,11 +221,15 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
 /// Explains why a volume cannot grow.
 pub fn why_not(error: anyhow::Error, errno: Errno, wanted: u64, now: u64, has: u64) -> anyhow::Error {
     if wanted < now {
-        anyhow::anyhow!("the volume has {}, and {} is less: see `xebec shrink`", spoken(now), spoken(wanted))
+        anyhow::anyhow!(
+            "the volume has {}, and {} is less: see `xebec shrink`",
+            with_unit(now),
+            with_unit(wanted)
+        )
     } else if has < wanted && errno != errno::ENOSPC && errno != errno::EFBIG {
         error.context(format!(
             "only {} available: enlarge the partition or device first (growpart, sfdisk, lvextend)",
-            spoken(has)
+            with_unit(has)
         ))
     } else {
         error
@@ -270,7 +274,7 @@ fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> a
 
 /// What limits the size of the volume.
 fn limit(end: &ShrinkLimit, after: u64, block: u32, ag_count: u32) -> String {
-    let used = spoken(end.used_blocks * u64::from(block));
+    let used = with_unit(end.used_blocks * u64::from(block));
     if end.used_blocks >= after {
         "cannot shrink further: the last block is in use (files are not moved)".into()
     } else if ag_count <= MIN_AGS {
@@ -284,7 +288,7 @@ fn too_small(error: xebec::Error, device: &Arc<dyn Device>, options: &xebec::Opt
     let text = match error.errno() {
         errno::EINVAL => "the volume is already smaller than that: see `xebec grow`".to_owned(),
         errno::ENOSPC => match least(device, options) {
-            Ok(bytes) => format!("the minimum size is {} ({bytes} bytes)", spoken(bytes)),
+            Ok(bytes) => format!("the minimum size is {} ({bytes} bytes)", with_unit(bytes)),
             Err(_) => return error.into(),
         },
         _ => return error.into(),

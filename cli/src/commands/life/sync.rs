@@ -28,7 +28,7 @@ use crate::names::{printable, quoted};
 use crate::open::{self, image_and_path};
 use crate::output::{Messages, Stdout};
 use crate::progress::TransferProgress;
-use crate::sizes::spoken;
+use crate::sizes::with_unit;
 
 /// Arguments of `sync`.
 #[derive(Debug, Args)]
@@ -166,7 +166,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     messages.detail(format_args!(
         "{created} created, {replaced} replaced, {amended} amended, {removed} removed, {unchanged} unchanged; {} in \
         {seconds:.2} s",
-        spoken(bytes)
+        with_unit(bytes)
     ));
     Ok(DONE)
 }
@@ -254,7 +254,7 @@ fn update(
                 writeln!(out, "{:8} {}", name(step), printable(if path.is_empty() { b"." } else { path }));
         }
         if !bar.is_hidden() {
-            bar.set_message(format!("{} files, {} written", done.files(), spoken(done.bytes)));
+            bar.set_message(format!("{} files, {} written", done.files(), with_unit(done.bytes)));
         }
     };
     let done = sync.run(volume, root, global.thread_count(), &mut watch);

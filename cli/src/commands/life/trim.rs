@@ -12,7 +12,7 @@ use crate::commands::edit::{DONE, unmount};
 use crate::json;
 use crate::open;
 use crate::output::{Stdout, counted};
-use crate::sizes::{self, spoken};
+use crate::sizes::{self, with_unit};
 
 /// Arguments of `trim`.
 #[derive(Clone, Debug, Args)]
@@ -75,10 +75,10 @@ pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
     }
     if global.verbose {
         let mut out = Stdout::buffered();
-        write!(out, "{} free in {}", spoken(done.free_bytes), counted(done.free_extents, "extent"))?;
+        write!(out, "{} free in {}", with_unit(done.free_bytes), counted(done.free_extents, "extent"))?;
         match before.zip(after) {
             Some((before, after)) => {
-                writeln!(out, "; the file takes {} -> {}", spoken(before), spoken(after))?
+                writeln!(out, "; the file takes {} -> {}", with_unit(before), with_unit(after))?
             }
             None => writeln!(out, " discarded")?,
         }

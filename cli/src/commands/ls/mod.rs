@@ -3,20 +3,20 @@
 //! | part | subject |
 //! |---|---|
 //! | this file | arguments, selection and order |
-//! | [`tree`] | parallel listing of directories |
-//! | [`row`] | metadata of a file |
-//! | [`text`] | output formats |
+//! | [`list`] | parallel listing of directories |
+//! | [`file`] | metadata of a file |
+//! | [`lines`] | output formats |
 
-mod row;
-mod text;
-mod tree;
+mod file;
+mod lines;
+mod list;
 
-pub use text::mode_text;
+pub use lines::mode_text;
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use format::inode::FileType;
 use read::{FinalSymlink, Metadata, resolve};
 
@@ -28,12 +28,11 @@ use crate::open::Image;
 use crate::output::Stdout;
 use crate::owners::Owners;
 use crate::times::TimeStyle;
-use row::Row;
+use file::FileInfo;
 
 /// Arguments of `ls`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    disable_help_flag = true,
     after_help = "Names are sorted by their bytes. On a terminal they are quoted if needed and shown in columns; \
     otherwise they are written unquoted, one per line.\n\n\
     Examples:\n  xebec ls -l disk.xfs /etc\n  xebec ls -lR disk.xfs\n  xebec ls -R --json disk.xfs | jq -r \
@@ -83,9 +82,6 @@ pub struct Arguments {
     /// Format of times: full-iso, long-iso, iso, locale, or +FORMAT as in date(1).
     #[arg(long, value_name = "STYLE", default_value = "locale", value_parser = TimeStyle::parse)]
     time_style: TimeStyle,
-    /// Print help.
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// Options of a listing.
@@ -97,7 +93,7 @@ struct Options {
     human: bool,
     order: Order,
     reverse: bool,
-    form: OutputFormat,
+    format: OutputFormat,
     time_style: TimeStyle,
     quoting: Quoting,
     coloured: bool,
@@ -130,7 +126,7 @@ enum OutputFormat {
 
 impl Options {
     fn of(arguments: &Arguments, global: &Global) -> Self {
-        let form = if global.json {
+        let format = if global.json {
             OutputFormat::Json
         } else if arguments.long {
             OutputFormat::Long
@@ -154,7 +150,7 @@ impl Options {
                 _ => Order::Name,
             },
             reverse: arguments.reverse,
-            form,
+            format,
             time_style: arguments.time_style.clone(),
             quoting: Quoting::for_stdout(),
             coloured: Stdout::is_coloured(global),
@@ -162,22 +158,22 @@ impl Options {
     }
 
     /// Sorts files that are already ordered by name.
-    fn sort<T>(&self, all: &mut [T], metadata: impl Fn(&T) -> Option<Metadata>) {
+    fn sort<T>(&self, files: &mut [T], metadata: impl Fn(&T) -> Option<Metadata>) {
         match self.order {
             Order::Name => {}
             Order::Time => {
-                all.sort_by_key(|one| Reverse(metadata(one).map(|metadata| metadata.times.modify)))
+                files.sort_by_key(|file| Reverse(metadata(file).map(|metadata| metadata.times.modify)))
             }
-            Order::Size => all.sort_by_key(|one| Reverse(metadata(one).map(|metadata| metadata.size))),
+            Order::Size => files.sort_by_key(|file| Reverse(metadata(file).map(|metadata| metadata.size))),
         }
         if self.reverse {
-            all.reverse();
+            files.reverse();
         }
     }
 
     /// Whether inodes must be read.
     fn needs_inodes(&self) -> bool {
-        matches!(self.form, OutputFormat::Long | OutputFormat::Json)
+        matches!(self.format, OutputFormat::Long | OutputFormat::Json)
             || self.order != Order::Name
             || self.coloured
     }
@@ -193,31 +189,30 @@ fn terminal_width() -> usize {
 /// Operands: files first, then directories, both sorted.
 #[derive(Default)]
 struct Operands {
-    files: Vec<tree::Operand>,
-    directories: Vec<tree::Operand>,
+    files: Vec<list::Operand>,
+    directories: Vec<list::Operand>,
 }
 
 impl Show for Arguments {
     fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
         let options = Options::of(self, global);
         let paths = image.paths(&self.paths);
-        let headed = options.recursive || self.paths.len() > 1 || paths.len() > 1;
+        let has_headers = options.recursive || self.paths.len() > 1 || paths.len() > 1;
         let operands = operands(image, paths, self, &options);
-        let numeric = self.numeric || options.form == OutputFormat::Json;
+        let numeric = self.numeric || options.format == OutputFormat::Json;
         let owners = if numeric { Owners::default() } else { image.owners() };
-        tree::list(image, &options, &owners, operands, headed, global.thread_count())?;
+        list::list(image, &options, &owners, operands, has_headers, global.thread_count())?;
         Ok(())
     }
 }
 
 fn operands(image: &Image, paths: Vec<Vec<u8>>, arguments: &Arguments, options: &Options) -> Operands {
-    let keep = arguments.long || arguments.directory;
+    let last = if arguments.long || arguments.directory { FinalSymlink::Keep } else { FinalSymlink::Follow };
     let mut all = Vec::new();
     for path in paths {
-        let last = if keep { FinalSymlink::Keep } else { FinalSymlink::Follow };
         let found = resolve(&image.volume, &path, last).and_then(|inode| {
-            let row = Row::of(&image.volume, &inode.dinode(), options)?;
-            Ok(tree::Operand { path: path.as_slice().into(), ino: inode.ino(), row })
+            let file = FileInfo::of(&image.volume, &inode.dinode(), options)?;
+            Ok(list::Operand { path: path.as_slice().into(), ino: inode.ino(), file })
         });
         match found {
             Ok(operand) => all.push(operand),
@@ -225,9 +220,10 @@ fn operands(image: &Image, paths: Vec<Vec<u8>>, arguments: &Arguments, options: 
         }
     }
     all.sort_by(|a, b| a.path.cmp(&b.path));
-    options.sort(&mut all, |operand| operand.row.metadata);
-    let is_file =
-        |operand: &tree::Operand| arguments.directory || operand.row.file_type() != Some(FileType::Directory);
+    options.sort(&mut all, |operand| operand.file.metadata);
+    let is_file = |operand: &list::Operand| {
+        arguments.directory || operand.file.file_type() != Some(FileType::Directory)
+    };
     let (files, directories) = all.into_iter().partition(is_file);
     Operands { files, directories }
 }

@@ -25,36 +25,38 @@ pub struct ParsedFormat {
 const BASIC_BLOCK: u64 = 512;
 
 /// Parses the sub-options; the seed and the time are set by the caller.
-pub fn parse(layout: &FormatOptions, image: &Path, words: &SubOptions) -> Result<ParsedFormat, String> {
+pub fn parse(layout: &FormatOptions, image: &Path, sub_options: &SubOptions) -> Result<ParsedFormat, String> {
     let defaults = Options::default().read_by(&layout.readers);
-    let plain = Units { sector: 512, block: defaults.block_size.into() };
-    let block_size = narrow(words.bytes('b', "size", plain)?, "-b size")?.unwrap_or(defaults.block_size);
+    let default_units = Units { sector: 512, block: defaults.block_size.into() };
+    let block_size =
+        narrow(sub_options.bytes('b', "size", default_units)?, "-b size")?.unwrap_or(defaults.block_size);
     let sector_size = [('s', "size"), ('s', "sectsize"), ('d', "sectsize")]
         .into_iter()
-        .find_map(|(letter, name)| words.bytes(letter, name, plain).transpose())
+        .find_map(|(letter, name)| sub_options.bytes(letter, name, default_units).transpose())
         .transpose()?;
     let sector_size = narrow(sector_size, "-s size")?;
     let units = Units { sector: sector_size.unwrap_or(512).into(), block: block_size.into() };
-    if let Some(name) = words.value('d', "name")?
+    if let Some(name) = sub_options.value('d', "name")?
         && OsStr::new(name) != image.as_os_str()
     {
         return Err(format!("-d name={name}: the image is {}", image.display()));
     }
-    let finobt = words.switch('m', "finobt")?.unwrap_or(defaults.finobt);
-    let switch = |letter, name, default| words.switch(letter, name).map(|given| given.unwrap_or(default));
+    let finobt = sub_options.switch('m', "finobt")?.unwrap_or(defaults.finobt);
+    let switch =
+        |letter, name, default| sub_options.switch(letter, name).map(|value| value.unwrap_or(default));
     let options = Options {
         block_size,
         sector_size,
-        inode_size: inode_size(words, units)?.unwrap_or(defaults.inode_size),
-        max_inode_percent: percent(words)?,
-        size: words.bytes('d', "size", units)?,
-        ag_count: words.number('d', "agcount")?,
-        ag_size: words.bytes('d', "agsize", units)?,
+        inode_size: inode_size(sub_options, units)?.unwrap_or(defaults.inode_size),
+        max_inode_percent: percent(sub_options)?,
+        size: sub_options.bytes('d', "size", units)?,
+        ag_count: sub_options.number('d', "agcount")?,
+        ag_size: sub_options.bytes('d', "agsize", units)?,
         grow_to: layout.grow_to,
-        stripe: stripe(words, units)?,
-        dir_block_size: narrow(words.bytes('n', "size", units)?, "-n size")?,
-        ascii_ci: ascii_ci(words)?,
-        log: log(words, units)?,
+        stripe: stripe(sub_options, units)?,
+        dir_block_size: narrow(sub_options.bytes('n', "size", units)?, "-n size")?,
+        ascii_ci: ascii_ci(sub_options)?,
+        log: log(sub_options, units)?,
         finobt,
         rmapbt: switch('m', "rmapbt", defaults.rmapbt)?,
         reflink: switch('m', "reflink", defaults.reflink)?,
@@ -66,12 +68,12 @@ pub fn parse(layout: &FormatOptions, image: &Path, words: &SubOptions) -> Result
         exchange: switch('i', "exchange", defaults.exchange)?,
         parent: switch('n', "parent", defaults.parent)?,
         label: layout.label.as_ref().map_or_else(Vec::new, |label| label.as_bytes().to_vec()),
-        uuid: words.value('m', "uuid")?.map(uuid).transpose()?,
+        uuid: sub_options.value('m', "uuid")?.map(uuid).transpose()?,
         discard: !layout.keep,
         ..defaults
     };
-    let log_device = words.value('l', "logdev")?.map(PathBuf::from);
-    Ok(ParsedFormat { options, log_device, is_file: words.switch('d', "file")?.unwrap_or(false) })
+    let log_device = sub_options.value('l', "logdev")?.map(PathBuf::from);
+    Ok(ParsedFormat { options, log_device, is_file: sub_options.switch('d', "file")?.unwrap_or(false) })
 }
 
 /// A size with 32 bits in the format.
@@ -79,22 +81,22 @@ fn narrow(size: Option<u64>, option: &str) -> Result<Option<u32>, String> {
     size.map(|size| u32::try_from(size).map_err(|_| format!("{option}: {size} is too large"))).transpose()
 }
 
-fn inode_size(words: &SubOptions, units: Units) -> Result<Option<u32>, String> {
-    match words.number('i', "perblock")? {
+fn inode_size(sub_options: &SubOptions, units: Units) -> Result<Option<u32>, String> {
+    match sub_options.number('i', "perblock")? {
         Some(0) => Err("-i perblock=0: a block must hold at least two inodes".into()),
         Some(count) => narrow(Some(units.block / count), "-i perblock"),
-        None => narrow(words.bytes('i', "size", units)?, "-i size"),
+        None => narrow(sub_options.bytes('i', "size", units)?, "-i size"),
     }
 }
 
-fn percent(words: &SubOptions) -> Result<Option<u8>, String> {
-    let Some(percent) = words.number('i', "maxpct")? else { return Ok(None) };
+fn percent(sub_options: &SubOptions) -> Result<Option<u8>, String> {
+    let Some(percent) = sub_options.number('i', "maxpct")? else { return Ok(None) };
     u8::try_from(percent).map(Some).map_err(|_| format!("-i maxpct={percent}: must be at most 100"))
 }
 
-fn stripe(words: &SubOptions, units: Units) -> Result<Option<Stripe>, String> {
-    let by_size = (words.bytes('d', "su", units)?, words.number('d', "sw")?);
-    let by_count = (words.number('d', "sunit")?, words.number('d', "swidth")?);
+fn stripe(sub_options: &SubOptions, units: Units) -> Result<Option<Stripe>, String> {
+    let by_size = (sub_options.bytes('d', "su", units)?, sub_options.number('d', "sw")?);
+    let by_count = (sub_options.number('d', "sunit")?, sub_options.number('d', "swidth")?);
     let too_large = || "-d su, sw: the stripe is too large".to_owned();
     let (unit, width) = match (by_size, by_count) {
         ((None, None), (None, None)) => return Ok(None),
@@ -111,31 +113,31 @@ fn stripe(words: &SubOptions, units: Units) -> Result<Option<Stripe>, String> {
     Ok((unit > 0).then_some(Stripe { unit, width }))
 }
 
-fn ascii_ci(words: &SubOptions) -> Result<bool, String> {
-    match words.value('n', "version")? {
+fn ascii_ci(sub_options: &SubOptions) -> Result<bool, String> {
+    match sub_options.value('n', "version")? {
         None | Some("2") => Ok(false),
         Some("ci") => Ok(true),
         Some(other) => Err(format!("-n version={other}: must be 2 or ci")),
     }
 }
 
-fn log(words: &SubOptions, units: Units) -> Result<LogOptions, String> {
-    if words.switch('l', "internal")? == Some(false) {
+fn log(sub_options: &SubOptions, units: Units) -> Result<LogOptions, String> {
+    if sub_options.switch('l', "internal")? == Some(false) {
         return Err("-l internal=0: name the log's device with logdev=PATH".into());
     }
-    let location = match words.number('l', "agnum")? {
+    let location = match sub_options.number('l', "agnum")? {
         Some(ag) => LogLocation::Ag(u32::try_from(ag).map_err(|_| format!("-l agnum={ag}: too large"))?),
         None => LogLocation::Internal,
     };
-    let stripe_unit = match words.number('l', "sunit")? {
+    let stripe_unit = match sub_options.number('l', "sunit")? {
         Some(count) => Some(count.checked_mul(BASIC_BLOCK).ok_or("-l sunit: too large")?),
-        None => words.bytes('l', "su", units)?,
+        None => sub_options.bytes('l', "su", units)?,
     };
     Ok(LogOptions {
-        size: words.bytes('l', "size", units)?,
+        size: sub_options.bytes('l', "size", units)?,
         location,
         stripe_unit,
-        sector_size: narrow(words.bytes('l', "sectsize", units)?, "-l sectsize")?,
+        sector_size: narrow(sub_options.bytes('l', "sectsize", units)?, "-l sectsize")?,
     })
 }
 

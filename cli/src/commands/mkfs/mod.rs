@@ -11,6 +11,7 @@ mod suboptions;
 mod target;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,9 +29,8 @@ use transfer::{Directory, Overrides, Source as _, Writer};
 use xebec::Volume;
 
 use crate::args::Global;
-use crate::geometry::{self, Shape};
-use crate::json;
-use crate::names::JsonName;
+use crate::geometry::{self, GeometryJson};
+use crate::json::{self, JsonName};
 use crate::output::{Coded, Stdout, exit_code};
 use crate::sizes;
 pub use choose::{ParsedFormat, source_date_epoch};
@@ -130,7 +130,7 @@ pub struct FormatOptions {
 impl FormatOptions {
     /// Parses the options for a volume in `image`; time and seed are not set.
     pub fn parse(&self, image: &Path) -> anyhow::Result<ParsedFormat> {
-        let words = suboptions::SubOptions::read(&[
+        let sub_options = suboptions::SubOptions::parse(&[
             ('b', &self.block),
             ('d', &self.data),
             ('i', &self.inodes),
@@ -141,7 +141,7 @@ impl FormatOptions {
             ('r', &self.realtime),
         ])
         .map_err(wrong)?;
-        choose::parse(self, image, &words).map_err(wrong)
+        choose::parse(self, image, &sub_options).map_err(wrong)
     }
 
     /// Programs that must support the volume.
@@ -195,11 +195,10 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     if !arguments.dry_run {
         // Last, as all checks have passed.
         [Some(&target), log.as_ref()].into_iter().flatten().try_for_each(Target::prepare)?;
-        mkfs::write(target.device()?, log.as_ref().map(Target::device).transpose()?, &plan)
-            .map_err(refused)?;
+        let (device, log_device) = (target.device()?, log.as_ref().map(Target::device).transpose()?);
+        mkfs::write(&*device, log_device.as_deref(), &plan).map_err(refused)?;
         if let Some(source) = &arguments.populate {
-            let log = log.as_ref().map(Target::shared_device).transpose()?;
-            populate(source, target.shared_device()?, log, global)?;
+            populate(source, device, log_device, global)?;
         }
         if let Some(log) = log {
             log.finish()?;
@@ -239,6 +238,7 @@ pub fn wrong(problem: String) -> anyhow::Error {
     Coded { code: exit_code::USAGE, error: anyhow::Error::msg(problem) }.into()
 }
 
+/// An error of the library: wrong options are usage errors.
 pub fn refused(error: MkfsError) -> anyhow::Error {
     match error {
         // Name both options.
@@ -253,7 +253,7 @@ struct Document<'a> {
     #[serde(flatten)]
     label: JsonName<'a>,
     uuid: String,
-    geometry: Shape,
+    geometry: GeometryJson,
     features: Vec<String>,
     /// Whether the volume was created; false in a dry run.
     written: bool,
@@ -267,15 +267,14 @@ fn show(superblock: &Superblock, arguments: &Arguments, global: &Global) -> anyh
             "mkfs",
             &image,
             Document {
-                label: JsonName { key: "label", hex_key: "label_hex", name: raw.label() },
+                label: JsonName("label", raw.label()),
                 uuid: raw.uuid_text().to_string(),
-                geometry: Shape::of(superblock),
+                geometry: GeometryJson::of(superblock),
                 features: geometry::feature_names(raw),
                 written: !arguments.dry_run,
             },
         )?;
     } else if !global.quiet || arguments.dry_run {
-        use std::io::Write as _;
         let mut out = Stdout::buffered();
         out.write_all(geometry::text(superblock, &image).as_bytes())?;
         out.flush()?;

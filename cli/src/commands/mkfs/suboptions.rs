@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 /// Support of a sub-option.
 enum Support {
     /// Supported.
-    Taken,
+    Supported,
     /// Accepted for compatibility, with this value only.
     Always(&'static str),
     /// A sub-option of `mkfs.xfs` that is not supported, with the reason.
     Refused(&'static str),
 }
 
-use Support::{Always, Refused, Taken};
+use Support::{Always, Refused, Supported};
 
 const REALTIME: &str = "realtime devices are not supported";
 const HINTS: &str = "inherited flags are not supported: use xebec chattr, extsize or project";
@@ -21,65 +21,65 @@ const CONCURRENCY: &str = "not supported: use -d agcount=N, -l size=NUM";
 
 /// All sub-options of `mkfs.xfs` 6.13.
 const KNOWN: &[(char, &str, Support)] = &[
-    ('b', "size", Taken),
-    ('d', "agcount", Taken),
-    ('d', "agsize", Taken),
+    ('b', "size", Supported),
+    ('d', "agcount", Supported),
+    ('d', "agsize", Supported),
     ('d', "concurrency", Refused(CONCURRENCY)),
     ('d', "cowextsize", Refused(HINTS)),
     ('d', "daxinherit", Refused(HINTS)),
     ('d', "extszinherit", Refused(HINTS)),
-    ('d', "file", Taken),
-    ('d', "name", Taken),
-    ('d', "noalign", Taken),
+    ('d', "file", Supported),
+    ('d', "name", Supported),
+    ('d', "noalign", Supported),
     ('d', "projinherit", Refused(HINTS)),
     ('d', "rtinherit", Refused(REALTIME)),
-    ('d', "sectsize", Taken),
-    ('d', "size", Taken),
-    ('d', "su", Taken),
-    ('d', "sunit", Taken),
-    ('d', "sw", Taken),
-    ('d', "swidth", Taken),
+    ('d', "sectsize", Supported),
+    ('d', "size", Supported),
+    ('d', "su", Supported),
+    ('d', "sunit", Supported),
+    ('d', "sw", Supported),
+    ('d', "swidth", Supported),
     ('i', "align", Always("1")),
     ('i', "attr", Always("2")),
-    ('i', "exchange", Taken),
-    ('i', "maxpct", Taken),
-    ('i', "nrext64", Taken),
-    ('i', "perblock", Taken),
+    ('i', "exchange", Supported),
+    ('i', "maxpct", Supported),
+    ('i', "nrext64", Supported),
+    ('i', "perblock", Supported),
     ('i', "projid32bit", Always("1")),
-    ('i', "size", Taken),
-    ('i', "sparse", Taken),
-    ('l', "agnum", Taken),
+    ('i', "size", Supported),
+    ('i', "sparse", Supported),
+    ('l', "agnum", Supported),
     ('l', "concurrency", Refused(CONCURRENCY)),
-    ('l', "file", Taken),
-    ('l', "internal", Taken),
+    ('l', "file", Supported),
+    ('l', "internal", Supported),
     ('l', "lazy-count", Always("1")),
-    ('l', "logdev", Taken),
-    ('l', "sectsize", Taken),
-    ('l', "size", Taken),
-    ('l', "su", Taken),
-    ('l', "sunit", Taken),
+    ('l', "logdev", Supported),
+    ('l', "sectsize", Supported),
+    ('l', "size", Supported),
+    ('l', "su", Supported),
+    ('l', "sunit", Supported),
     ('l', "version", Always("2")),
     ('m', "autofsck", Refused("not supported: use xebec project on the root directory")),
-    ('m', "bigtime", Taken),
+    ('m', "bigtime", Supported),
     ('m', "crc", Always("1")),
-    ('m', "finobt", Taken),
+    ('m', "finobt", Supported),
     ('m', "gqnoenforce", Refused(QUOTA)),
     ('m', "gquota", Refused(QUOTA)),
-    ('m', "inobtcount", Taken),
+    ('m', "inobtcount", Supported),
     ('m', "metadir", Always("0")),
     ('m', "pqnoenforce", Refused(QUOTA)),
     ('m', "pquota", Refused(QUOTA)),
-    ('m', "reflink", Taken),
-    ('m', "rmapbt", Taken),
+    ('m', "reflink", Supported),
+    ('m', "rmapbt", Supported),
     ('m', "uqnoenforce", Refused(QUOTA)),
     ('m', "uquota", Refused(QUOTA)),
-    ('m', "uuid", Taken),
+    ('m', "uuid", Supported),
     ('n', "ftype", Always("1")),
-    ('n', "parent", Taken),
-    ('n', "size", Taken),
-    ('n', "version", Taken),
-    ('s', "sectsize", Taken),
-    ('s', "size", Taken),
+    ('n', "parent", Supported),
+    ('n', "size", Supported),
+    ('n', "version", Supported),
+    ('s', "sectsize", Supported),
+    ('s', "size", Supported),
 ];
 
 /// Conflicting pairs.
@@ -104,22 +104,22 @@ pub struct SubOptions(BTreeMap<(char, &'static str), Option<String>>);
 
 impl SubOptions {
     /// Parses the lists of all letters.
-    pub fn read(given: &[(char, &Vec<String>)]) -> Result<Self, String> {
-        let mut words = Self::default();
-        for (letter, lists) in given {
+    pub fn parse(lists: &[(char, &Vec<String>)]) -> Result<Self, String> {
+        let mut parsed = Self::default();
+        for (letter, lists) in lists {
             for word in lists.iter().flat_map(|list| list.split(',')) {
-                words.take(*letter, word)?;
+                parsed.insert(*letter, word)?;
             }
         }
         for (letter, one, other) in CONFLICTS {
-            if words.0.contains_key(&(*letter, one)) && words.0.contains_key(&(*letter, other)) {
+            if parsed.0.contains_key(&(*letter, one)) && parsed.0.contains_key(&(*letter, other)) {
                 return Err(format!("-{letter} {one} and -{letter} {other} cannot be given together"));
             }
         }
-        Ok(words)
+        Ok(parsed)
     }
 
-    fn take(&mut self, letter: char, word: &str) -> Result<(), String> {
+    fn insert(&mut self, letter: char, word: &str) -> Result<(), String> {
         if letter == 'r' {
             return Err(format!("-r {word}: {REALTIME}"));
         }
@@ -127,18 +127,19 @@ impl SubOptions {
             Some((name, value)) => (name, Some(value)),
             None => (word, None),
         };
-        let Some((_, known, kind)) = KNOWN.iter().find(|(l, known, _)| *l == letter && *known == name) else {
+        let Some((_, name, support)) = KNOWN.iter().find(|(l, known, _)| *l == letter && *known == name)
+        else {
             return Err(format!("-{letter} {name}: unknown sub-option; expected one of {}", names(letter)));
         };
-        match kind {
-            Taken => {}
+        match support {
+            Supported => {}
             Always(only) if value.unwrap_or("1") == *only => return Ok(()),
             Always(only) => {
                 return Err(format!("-{letter} {word}: only {name}={only} is supported"));
             }
-            Refused(why) => return Err(format!("-{letter} {name}: {why}")),
+            Refused(reason) => return Err(format!("-{letter} {name}: {reason}")),
         }
-        if self.0.insert((letter, known), value.map(str::to_owned)).is_some() {
+        if self.0.insert((letter, name), value.map(str::to_owned)).is_some() {
             return Err(format!("-{letter} {name} given twice"));
         }
         Ok(())
@@ -177,8 +178,8 @@ impl SubOptions {
 }
 
 fn names(letter: char) -> String {
-    let taken = KNOWN.iter().filter(|(l, _, kind)| *l == letter && matches!(kind, Taken));
-    taken.map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ")
+    let supported = KNOWN.iter().filter(|(l, _, support)| *l == letter && matches!(support, Supported));
+    supported.map(|(_, name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
 /// Units of the suffixes s and b, in bytes.
@@ -215,14 +216,14 @@ mod tests {
     use super::*;
 
     fn read(letter: char, list: &str) -> Result<SubOptions, String> {
-        SubOptions::read(&[(letter, &vec![list.to_owned()])])
+        SubOptions::parse(&[(letter, &vec![list.to_owned()])])
     }
 
     #[test]
-    fn words_are_taken_once_and_unknown_ones_named() {
-        let words = read('d', "agcount=4,noalign").unwrap();
-        assert_eq!(words.number('d', "agcount"), Ok(Some(4)));
-        assert_eq!(words.switch('d', "noalign"), Ok(Some(true)));
+    fn parses_sub_options_and_refuses_invalid_ones() {
+        let parsed = read('d', "agcount=4,noalign").unwrap();
+        assert_eq!(parsed.number('d', "agcount"), Ok(Some(4)));
+        assert_eq!(parsed.switch('d', "noalign"), Ok(Some(true)));
         assert!(read('d', "agcount=4,agcount=4").unwrap_err().contains("twice"));
         assert!(read('d', "colour=red").unwrap_err().contains("agcount"));
         assert!(read('d', "su=64k,sunit=8").unwrap_err().contains("together"));
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn suffixes_are_those_of_mkfs() {
+    fn parses_suffixes_of_sizes() {
         let units = Units { sector: 512, block: 4096 };
         for (text, bytes) in [("7", 7), ("2s", 1024), ("3b", 12288), ("1k", 1024), ("1G", 1 << 30)] {
             assert_eq!(units.parse(text), Ok(bytes));
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_listed_once_and_in_order() {
+    fn known_sub_options_are_sorted_and_unique() {
         let keys: Vec<_> = KNOWN.iter().map(|(letter, name, _)| (*letter, *name)).collect();
         assert!(keys.is_sorted() && keys.windows(2).all(|pair| pair.first() != pair.last()));
     }

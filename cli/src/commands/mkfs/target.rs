@@ -11,8 +11,8 @@ use block::{
 
 use super::wrong;
 use crate::args::Global;
-use crate::open::unless_ending;
-use crate::sizes::spoken;
+use crate::open::retry_while_ending;
+use crate::sizes::with_unit;
 
 /// Options of a target.
 #[derive(Clone, Copy, Debug)]
@@ -30,13 +30,13 @@ pub struct TargetOptions {
 /// Where a volume or its log is created.
 pub enum Target {
     /// An existing file or device, and its new size.
-    Old(Arc<FileDevice>, u64),
+    Existing(Arc<FileDevice>, u64),
     /// A partition of an existing disk.
-    Part(Arc<dyn Device>),
+    Partition(Arc<dyn Device>),
     /// A new file, which appears when it is complete.
     New(NewFile),
     /// A dry run, with this size.
-    Imagined(u64),
+    DryRun(u64),
 }
 
 impl Target {
@@ -50,46 +50,46 @@ impl Target {
             ..OpenOptions::default()
         };
         if global.partition.is_some() || global.offset.is_some() {
-            return Self::open_image_on(path, target_options, global, options);
+            return Self::open_partition(path, target_options, global, options);
         }
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Self::make(path, target_options, &options);
+                return Self::create(path, target_options, &options);
             }
             Err(error) => bail!("cannot open: {error}"),
         };
-        let file = unless_ending(path, global, || FileDevice::open(path, &options))?;
+        let file = retry_while_ending(path, global, || FileDevice::open(path, &options))?;
         if metadata.is_file() {
             refuse_qcow2(&file, path)?;
         }
         if !target_options.force {
-            refuse_known(&file, path)?;
+            refuse_existing_data(&file, path)?;
         }
         let Some(size) = target_options.size.filter(|size| *size != file.size()) else {
             let size = file.size();
-            return Ok(Self::Old(Arc::new(file), size));
+            return Ok(Self::Existing(Arc::new(file), size));
         };
         if !metadata.is_file() {
             return Err(wrong(format!(
                 "--size: the device has {}, which cannot be changed (for a smaller volume: -d size=NUM)",
-                spoken(file.size())
+                with_unit(file.size())
             )));
         }
         if size < file.size() && !target_options.force {
             return Err(wrong(format!(
                 "--size: the file has {} and would be truncated: use -f, or create a smaller volume in it with -d \
                 size=NUM",
-                spoken(file.size())
+                with_unit(file.size())
             )));
         }
         if target_options.dry_run {
-            return Ok(Self::Imagined(size));
+            return Ok(Self::DryRun(size));
         }
-        Ok(Self::Old(Arc::new(file), size))
+        Ok(Self::Existing(Arc::new(file), size))
     }
 
-    fn open_image_on(
+    fn open_partition(
         path: &Path,
         target_options: &TargetOptions,
         global: &Global,
@@ -107,19 +107,19 @@ impl Target {
             offset: global.offset,
             backing: false,
         };
-        let device = unless_ending(path, global, || open_image(path, &image))?;
+        let device = retry_while_ending(path, global, || open_image(path, &image))?;
         if !target_options.force {
-            refuse_known(&*device, path)?;
+            refuse_existing_data(&*device, path)?;
         }
-        Ok(Self::Part(device))
+        Ok(Self::Partition(device))
     }
 
-    fn make(path: &Path, target_options: &TargetOptions, options: &OpenOptions) -> anyhow::Result<Self> {
+    fn create(path: &Path, target_options: &TargetOptions, options: &OpenOptions) -> anyhow::Result<Self> {
         let Some(size) = target_options.size.or(target_options.size_if_new) else {
             return Err(wrong(format!("{} does not exist: give its size with --size", path.display())));
         };
         if target_options.dry_run {
-            return Ok(Self::Imagined(size));
+            return Ok(Self::DryRun(size));
         }
         Ok(Self::New(NewFile::create(path, size, options)?))
     }
@@ -127,48 +127,38 @@ impl Target {
     /// Size in bytes.
     pub fn size(&self) -> u64 {
         match self {
-            Self::Old(_, size) => *size,
-            Self::Part(device) => device.size(),
+            Self::Existing(_, size) => *size,
+            Self::Partition(device) => device.size(),
             Self::New(file) => file.device().size(),
-            Self::Imagined(size) => *size,
+            Self::DryRun(size) => *size,
         }
     }
 
     /// Sector size in bytes.
     pub fn sector_size(&self) -> u32 {
         match self {
-            Self::Old(file, _) => file.logical_sector_size(),
-            Self::Part(device) => device.logical_sector_size(),
+            Self::Existing(file, _) => file.logical_sector_size(),
+            Self::Partition(device) => device.logical_sector_size(),
             Self::New(file) => file.device().logical_sector_size(),
-            Self::Imagined(_) => 512,
+            Self::DryRun(_) => 512,
         }
     }
 
     /// Resizes an existing file.
     pub fn prepare(&self) -> anyhow::Result<()> {
         match self {
-            Self::Old(file, size) if *size != file.size() => Ok(file.set_size(*size)?),
+            Self::Existing(file, size) if *size != file.size() => Ok(file.set_size(*size)?),
             _ => Ok(()),
         }
     }
 
     /// The device to write to.
-    pub fn device(&self) -> anyhow::Result<&dyn Device> {
+    pub fn device(&self) -> anyhow::Result<Arc<dyn Device>> {
         match self {
-            Self::Old(file, _) => Ok(&**file),
-            Self::Part(device) => Ok(&**device),
-            Self::New(file) => Ok(file.device()),
-            Self::Imagined(_) => bail!("nothing is written with -N"),
-        }
-    }
-
-    /// A shared reference to the device.
-    pub fn shared_device(&self) -> anyhow::Result<Arc<dyn Device>> {
-        match self {
-            Self::Old(file, _) => Ok(file.clone()),
-            Self::Part(device) => Ok(Arc::clone(device)),
+            Self::Existing(file, _) => Ok(file.clone()),
+            Self::Partition(device) => Ok(Arc::clone(device)),
             Self::New(file) => Ok(file.device().clone()),
-            Self::Imagined(_) => bail!("nothing is written with -N"),
+            Self::DryRun(_) => bail!("nothing is written with -N"),
         }
     }
 
@@ -194,7 +184,7 @@ fn refuse_qcow2(device: &dyn Device, path: &Path) -> anyhow::Result<()> {
 }
 
 /// Refuses a device with existing data.
-fn refuse_known(device: &dyn Device, path: &Path) -> anyhow::Result<()> {
+fn refuse_existing_data(device: &dyn Device, path: &Path) -> anyhow::Result<()> {
     let content = probe(device)?;
     if matches!(content.class, ContentClass::Empty | ContentClass::Zeros | ContentClass::Unknown) {
         return Ok(());

@@ -12,17 +12,17 @@ use rustix::fs::{Mode, OFlags};
 use crate::output::exit_code;
 
 /// Environment variable of the background process.
-const MARK: &str = "XEBEC_MOUNT_IN_BACKGROUND";
+const VARIABLE: &str = "XEBEC_MOUNT_IN_BACKGROUND";
 
-/// Message when it is ready.
+/// Message to the parent when the volume is mounted.
 const READY: &[u8] = b"ready\n";
 
 /// Whether this is the process in the background.
-pub fn is_it() -> bool {
-    std::env::var_os(MARK).is_some()
+pub fn is_background() -> bool {
+    std::env::var_os(VARIABLE).is_some()
 }
 
-/// Starts it and waits until it has mounted or failed. It reports errors on standard error.
+/// Starts the background process and waits until it has mounted or failed. It reports errors on standard error.
 pub fn start() -> anyhow::Result<u8> {
     let program = std::env::current_exe().context("cannot find the path of this program")?;
     let mut arguments = std::env::args_os();
@@ -33,20 +33,20 @@ pub fn start() -> anyhow::Result<u8> {
     let mut child = Command::new(program)
         .arg0(name)
         .args(arguments)
-        .env(MARK, "1")
+        .env(VARIABLE, "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start the server")?;
-    let mut said = Vec::new();
+    let mut message = Vec::new();
     if let Some(output) = &mut child.stdout {
-        output.read_to_end(&mut said).context("cannot read from the server")?;
+        output.read_to_end(&mut message).context("cannot read from the server")?;
     }
-    if said == READY {
+    if message == READY {
         return Ok(exit_code::OK);
     }
-    let ended = child.wait().context("cannot wait for the server")?;
-    Ok(ended
+    let status = child.wait().context("cannot wait for the server")?;
+    Ok(status
         .code()
         .and_then(|code| u8::try_from(code).ok())
         .filter(|code| *code != 0)
@@ -57,7 +57,7 @@ pub fn start() -> anyhow::Result<u8> {
 /// and files.
 pub fn ready() -> anyhow::Result<()> {
     notify_manager();
-    if !is_it() {
+    if !is_background() {
         return Ok(());
     }
     // Fails for a group leader, which does not need a new session.

@@ -52,8 +52,8 @@ fn remounted(arguments: &[OsString]) -> Option<MountConfig> {
     let [_, _, _image, directory, rest @ ..] = arguments else { return None };
     let given: Vec<_> =
         rest.iter().filter_map(|text| text.to_str()).flat_map(|text| text.split(',')).collect();
-    let wishes: Vec<_> = given.iter().filter_map(|text| options::parse(text).ok()).collect();
-    let mut wanted = MountConfig { directory: directory.into(), ..MountOptions::new(&wishes).ok()?.mount };
+    let parsed: Vec<_> = given.iter().filter_map(|text| options::parse(text).ok()).collect();
+    let mut wanted = MountConfig { directory: directory.into(), ..MountOptions::new(&parsed).ok()?.mount };
     // Restrictions may be implied (`idmap` implies nosuid): only their own option lifts them.
     let now = rustix::fs::statvfs(&wanted.directory).map(|mount| mount.f_flag);
     let has = |flag| now.is_ok_and(|flags| flags.contains(flag));
@@ -65,8 +65,8 @@ fn remounted(arguments: &[OsString]) -> Option<MountConfig> {
 /// Mounts or remounts.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     if let Some(wanted) = remounted(&arguments) {
-        let done = fuse::mount::remount(&wanted).map(|()| 0);
-        return exit(done.map_err(|error| anyhow!("{}: {error}", wanted.directory.display())), None);
+        let result = fuse::mount::remount(&wanted).map(|()| 0);
+        return exit(result.map_err(|error| anyhow!("{}: {error}", wanted.directory.display())), None);
     }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
@@ -80,9 +80,9 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     exit((command.run)(&global), command.image.as_deref())
 }
 
-fn exit(done: anyhow::Result<u8>, image: Option<&Path>) -> ExitCode {
-    let mounted = matches!(done, Ok(0));
-    output::exit(done, image);
+fn exit(result: anyhow::Result<u8>, image: Option<&Path>) -> ExitCode {
+    let mounted = matches!(result, Ok(0));
+    output::exit(result, image);
     if mounted { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
 }
 
@@ -95,21 +95,21 @@ mod tests {
     }
 
     #[test]
-    fn what_mount_says_is_understood() {
-        let said = words("/sbin/mount.xebec /srv/a.xfs /mnt -sv -o rw,nosuid -t fuse.xebec");
-        let understood = translate(&said).unwrap_or_default();
-        assert_eq!(understood[1..], words("mount /srv/a.xfs /mnt -o rw,nosuid"));
-        assert!(Cli::try_parse_from(&understood).is_ok());
+    fn translates_the_arguments_of_mount() {
+        let arguments = words("/sbin/mount.xebec /srv/a.xfs /mnt -sv -o rw,nosuid -t fuse.xebec");
+        let translated = translate(&arguments).unwrap_or_default();
+        assert_eq!(translated[1..], words("mount /srv/a.xfs /mnt -o rw,nosuid"));
+        assert!(Cli::try_parse_from(&translated).is_ok());
         assert!(translate(&words("/usr/bin/xebec mount a b")).is_none());
-        assert_eq!(remounted(&understood), None);
+        assert_eq!(remounted(&translated), None);
     }
 
     #[test]
-    fn a_mount_is_told_what_it_shall_be() {
-        let said = words(
+    fn parses_the_options_of_a_remount() {
+        let arguments = words(
             "/sbin/mount.fuse.xebec a.xfs /mnt -o rw,suid,noexec,relatime,user_id=0,allow_other,remount,ro",
         );
-        let wanted = translate(&said).and_then(|understood| remounted(&understood)).unwrap_or_default();
+        let wanted = translate(&arguments).and_then(|translated| remounted(&translated)).unwrap_or_default();
         assert!(wanted.read_only && wanted.no_exec && !wanted.no_suid, "{wanted:?}");
         assert_eq!(wanted.directory, Path::new("/mnt"));
     }

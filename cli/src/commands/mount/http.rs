@@ -18,14 +18,14 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 const THREADS: usize = 2;
 
 /// Maximum size of a request, in bytes.
-const LONGEST: usize = 8 << 10;
+const REQUEST_MAX: usize = 8 << 10;
 
 /// Maximum duration of a connection, and of discarding data after the reply.
-const PATIENCE: Duration = Duration::from_secs(5);
-const PARTING: Duration = Duration::from_millis(300);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Writes the metrics as text.
-pub type Numbers<'s> = dyn Fn() -> String + Sync + 's;
+/// Returns the metrics as text.
+pub type MetricsText<'s> = dyn Fn() -> String + Sync + 's;
 
 /// Listening socket.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct Endpoint {
 }
 
 /// Status and body of a reply.
-type Answer = (&'static str, String);
+type Reply = (&'static str, String);
 
 impl Endpoint {
     /// Binds the address. Requests wait until [`serve`](Self::serve).
@@ -61,18 +61,18 @@ impl Endpoint {
     ///
     /// # Errors
     /// `EAGAIN` if threads cannot be created.
-    pub fn serve<'s>(&'s self, scope: &'s Scope<'s, '_>, numbers: &'s Numbers<'s>) -> io::Result<()> {
+    pub fn serve<'s>(&'s self, scope: &'s Scope<'s, '_>, metrics: &'s MetricsText<'s>) -> io::Result<()> {
         for _ in 0..THREADS {
             let thread = std::thread::Builder::new().name("xebec-metrics".into());
             thread.spawn_scoped(scope, move || {
                 while self.wait(&self.listener, PollFlags::IN, None).is_ok() {
                     match self.listener.accept() {
                         // The client may have closed the connection.
-                        Ok((connection, _)) => drop(self.talk(connection, numbers)),
+                        Ok((connection, _)) => drop(self.handle(connection, metrics)),
                         // Another thread has accepted it.
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                         // The process may be out of descriptors: wait before the next attempt.
-                        Err(_) => std::thread::sleep(PARTING),
+                        Err(_) => std::thread::sleep(DRAIN_TIMEOUT),
                     }
                 }
             })?;
@@ -87,54 +87,54 @@ impl Endpoint {
         }
     }
 
-    fn talk(&self, mut connection: TcpStream, numbers: &Numbers<'_>) -> io::Result<()> {
+    fn handle(&self, mut connection: TcpStream, metrics: &MetricsText<'_>) -> io::Result<()> {
         connection.set_nonblocking(true)?;
-        let until = Instant::now() + PATIENCE;
-        let request = self.hear(&mut connection, until)?;
-        let (status, text) = answer(&request, numbers);
+        let deadline = Instant::now() + CONNECTION_TIMEOUT;
+        let request = self.read_request(&mut connection, deadline)?;
+        let (status, text) = respond(&request, metrics);
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
              Connection: close\r\n\r\n",
             text.len()
         );
-        self.send(&mut connection, head.as_bytes(), until)?;
+        self.send(&mut connection, head.as_bytes(), deadline)?;
         if !request.starts_with(b"HEAD ") {
-            self.send(&mut connection, text.as_bytes(), until)?;
+            self.send(&mut connection, text.as_bytes(), deadline)?;
         }
         connection.shutdown(Shutdown::Write)?;
         // Remaining data is read, or the kernel would reset the connection and lose the reply.
-        let until = Instant::now() + PARTING;
-        let mut unwanted = [0; 1024];
-        while self.read(&mut connection, &mut unwanted, until)? > 0 {}
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
+        let mut discarded = [0; 1024];
+        while self.read(&mut connection, &mut discarded, deadline)? > 0 {}
         Ok(())
     }
 
     /// Reads a request up to its empty line, or the maximum size.
-    fn hear(&self, connection: &mut TcpStream, until: Instant) -> io::Result<Vec<u8>> {
+    fn read_request(&self, connection: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
         let mut request = Vec::new();
-        let mut piece = [0; 1024];
-        while request.len() < LONGEST && !is_whole(&request) {
-            match self.read(connection, &mut piece, until)? {
+        let mut buffer = [0; 1024];
+        while request.len() < REQUEST_MAX && !is_complete(&request) {
+            match self.read(connection, &mut buffer, deadline)? {
                 0 => break,
-                length => request.extend_from_slice(piece.get(..length).unwrap_or_default()),
+                length => request.extend_from_slice(buffer.get(..length).unwrap_or_default()),
             }
         }
         Ok(request)
     }
 
-    fn read(&self, connection: &mut TcpStream, piece: &mut [u8], until: Instant) -> io::Result<usize> {
+    fn read(&self, connection: &mut TcpStream, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
         loop {
-            self.wait(connection, PollFlags::IN, Some(until))?;
-            match connection.read(piece) {
+            self.wait(connection, PollFlags::IN, Some(deadline))?;
+            match connection.read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 read => return read,
             }
         }
     }
 
-    fn send(&self, connection: &mut TcpStream, mut text: &[u8], until: Instant) -> io::Result<()> {
+    fn send(&self, connection: &mut TcpStream, mut text: &[u8], deadline: Instant) -> io::Result<()> {
         while !text.is_empty() {
-            self.wait(connection, PollFlags::OUT, Some(until))?;
+            self.wait(connection, PollFlags::OUT, Some(deadline))?;
             match connection.write(text) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 written => text = text.get(written?..).unwrap_or_default(),
@@ -144,16 +144,16 @@ impl Endpoint {
     }
 
     /// Waits for a descriptor, optionally up to a deadline; fails at the deadline or when the mount ends.
-    fn wait(&self, what: &impl AsFd, how: PollFlags, until: Option<Instant>) -> io::Result<()> {
+    fn wait(&self, fd: &impl AsFd, events: PollFlags, deadline: Option<Instant>) -> io::Result<()> {
         let mut both =
-            [PollFd::new(&self.stopped, PollFlags::IN), PollFd::from_borrowed_fd(what.as_fd(), how)];
+            [PollFd::new(&self.stopped, PollFlags::IN), PollFd::from_borrowed_fd(fd.as_fd(), events)];
         loop {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if remaining == Some(Duration::ZERO) {
                 return Err(ErrorKind::TimedOut.into());
             }
-            let left = left.and_then(|left| Timespec::try_from(left).ok());
-            match rustix::event::poll(&mut both, left.as_ref()) {
+            let timeout = remaining.and_then(|remaining| Timespec::try_from(remaining).ok());
+            match rustix::event::poll(&mut both, timeout.as_ref()) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
                 Ok(_) => break,
                 Err(error) => return Err(error.into()),
@@ -165,22 +165,22 @@ impl Endpoint {
 }
 
 /// Whether the empty line after the headers was received.
-fn is_whole(request: &[u8]) -> bool {
+fn is_complete(request: &[u8]) -> bool {
     request.windows(4).any(|bytes| bytes == b"\r\n\r\n") || request.windows(2).any(|bytes| bytes == b"\n\n")
 }
 
-fn answer(request: &[u8], numbers: &Numbers<'_>) -> Answer {
+fn respond(request: &[u8], metrics: &MetricsText<'_>) -> Reply {
     let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
     let mut words = line.split_ascii_whitespace();
     let (method, path, protocol) = (words.next(), words.next(), words.next());
     let is_http = protocol.is_some_and(|protocol| protocol.starts_with("HTTP/1.")) && words.next().is_none();
     match (method, path.map(|path| path.split('?').next().unwrap_or(path))) {
-        _ if !is_whole(request) && request.len() >= LONGEST => {
+        _ if !is_complete(request) && request.len() >= REQUEST_MAX => {
             ("431 Request Header Fields Too Large", "the request is too long\n".into())
         }
-        _ if !is_http || !is_whole(request) => ("400 Bad Request", "not an HTTP/1.1 request\n".into()),
-        (Some("GET" | "HEAD"), Some("/metrics")) => ("200 OK", numbers()),
+        _ if !is_http || !is_complete(request) => ("400 Bad Request", "not an HTTP/1.1 request\n".into()),
+        (Some("GET" | "HEAD"), Some("/metrics")) => ("200 OK", metrics()),
         (Some("GET" | "HEAD"), _) => ("404 Not Found", "metrics are at /metrics\n".into()),
         _ => ("405 Method Not Allowed", "only GET is supported\n".into()),
     }
@@ -192,13 +192,13 @@ mod tests {
 
     const NUMBERS: &str = "xebec_threads 4\n";
 
-    /// An endpoint that answers while `work` runs; how long it takes to end.
+    /// Runs `work` while an endpoint serves, and returns how long stopping took.
     fn with_endpoint(work: impl FnOnce(SocketAddr)) -> Duration {
         let endpoint = Endpoint::new(([127, 0, 0, 1], 0).into()).unwrap();
-        let numbers = || NUMBERS.to_owned();
+        let metrics = || NUMBERS.to_owned();
         let mut stopped = Instant::now();
         std::thread::scope(|scope| {
-            endpoint.serve(scope, &numbers).unwrap();
+            endpoint.serve(scope, &metrics).unwrap();
             work(endpoint.address());
             stopped = Instant::now();
             endpoint.stop();
@@ -209,22 +209,22 @@ mod tests {
     fn ask(address: SocketAddr, request: &[u8]) -> String {
         let mut connection = TcpStream::connect(address).unwrap();
         connection.write_all(request).unwrap();
-        let mut said = String::new();
-        connection.read_to_string(&mut said).unwrap();
-        said
+        let mut reply = String::new();
+        connection.read_to_string(&mut reply).unwrap();
+        reply
     }
 
     #[test]
-    fn it_answers_what_it_is_asked() {
+    fn answers_get_and_head_and_refuses_other_requests() {
         with_endpoint(|address| {
-            let said = ask(address, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
-            assert!(said.starts_with("HTTP/1.1 200 OK\r\n") && said.ends_with(NUMBERS), "{said}");
+            let reply = ask(address, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert!(reply.starts_with("HTTP/1.1 200 OK\r\n") && reply.ends_with(NUMBERS), "{reply}");
             assert!(
-                said.contains("text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: 16\r\n"),
-                "{said}"
+                reply.contains("text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: 16\r\n"),
+                "{reply}"
             );
-            let said = ask(address, b"HEAD /metrics?a=b HTTP/1.0\r\n\r\n");
-            assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("close\r\n\r\n"), "{said}");
+            let reply = ask(address, b"HEAD /metrics?a=b HTTP/1.0\r\n\r\n");
+            assert!(reply.starts_with("HTTP/1.1 200") && reply.ends_with("close\r\n\r\n"), "{reply}");
             assert!(ask(address, b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
             assert!(ask(address, b"POST /metrics HTTP/1.1\r\n\r\nx").starts_with("HTTP/1.1 405"));
             for bad in
@@ -236,25 +236,26 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_too_long_is_told_so() {
+    fn refuses_a_request_that_is_too_long() {
         with_endpoint(|address| {
-            let long = [b"GET /metrics HTTP/1.1\r\nCookie: ".as_slice(), &vec![b'x'; 3 * LONGEST]].concat();
+            let long =
+                [b"GET /metrics HTTP/1.1\r\nCookie: ".as_slice(), &vec![b'x'; 3 * REQUEST_MAX]].concat();
             assert!(ask(address, &long).starts_with("HTTP/1.1 431"));
         });
     }
 
-    /// Clients that say nothing hold up who comes after them for some seconds at most, and the end not at all.
+    /// Silent clients delay others by some seconds at most, and do not delay the end.
     #[test]
-    fn silent_clients_are_given_up() {
+    fn silent_clients_time_out() {
         let ended = with_endpoint(|address| {
             let silent: Vec<_> = (0..THREADS).map(|_| TcpStream::connect(address).unwrap()).collect();
             let started = Instant::now();
             assert!(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n").ends_with(NUMBERS));
-            assert!(started.elapsed() >= PATIENCE / 2, "they were not waited for");
+            assert!(started.elapsed() >= CONNECTION_TIMEOUT / 2, "it did not wait for the silent clients");
             drop(silent);
             let _again: Vec<_> = (0..50).map(|_| TcpStream::connect(address).unwrap()).collect();
             std::thread::sleep(Duration::from_millis(100));
         });
-        assert!(ended < PATIENCE / 2, "{ended:?}");
+        assert!(ended < CONNECTION_TIMEOUT / 2, "{ended:?}");
     }
 }

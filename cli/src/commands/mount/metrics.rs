@@ -12,34 +12,34 @@ const GAUGE: &str = "gauge";
 const COUNTER: &str = "counter";
 
 /// All metrics as text.
-pub fn text(known: &Document) -> String {
+pub fn text(document: &Document) -> String {
     let mut text = String::new();
     let version = env!("CARGO_PKG_VERSION");
     head(&mut text, "xebec_info", GAUGE, "Version of the server.");
     line(&mut text, format_args!("xebec_info{{version=\"{version}\"}} 1"));
-    for (name, kind, help, value) in numbers(known) {
+    for (name, kind, help, value) in integers(document) {
         head(&mut text, name, kind, help);
         line(&mut text, format_args!("{name} {value}"));
     }
-    let writers = known.cache.held_back_us as f64 / 1e6;
+    let writers = document.cache.held_back_us as f64 / 1e6;
     let name = "xebec_writeback_held_back_seconds_total";
     head(&mut text, name, COUNTER, "Time that writers were throttled until data was written back.");
     line(&mut text, format_args!("{name} {writers}"));
-    operations(&mut text, &known.operations);
+    operations(&mut text, &document.operations);
     text
 }
 
 /// Metrics without fractions and labels.
-fn numbers(known: &Document) -> [(&'static str, &'static str, &'static str, u64); 18] {
-    let (cache, log) = (&known.cache, &known.log);
+fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, u64); 18] {
+    let (cache, log) = (&document.cache, &document.log);
     [
-        ("xebec_threads", GAUGE, "Worker threads.", known.threads as u64),
-        ("xebec_block_size_bytes", GAUGE, "Block size.", known.block_size.into()),
-        ("xebec_volume_bytes", GAUGE, "Size of the volume.", known.bytes),
-        ("xebec_volume_free_bytes", GAUGE, "Free space of the volume.", known.bytes_free),
-        ("xebec_device_bytes", GAUGE, "Size of the device, partition or image file.", known.device_bytes),
-        ("xebec_inodes", GAUGE, "Allocated inodes, including free ones.", known.inodes),
-        ("xebec_inodes_free", GAUGE, "Free inodes among the allocated ones.", known.inodes_free),
+        ("xebec_threads", GAUGE, "Worker threads.", document.threads as u64),
+        ("xebec_block_size_bytes", GAUGE, "Block size.", document.block_size.into()),
+        ("xebec_volume_bytes", GAUGE, "Size of the volume.", document.bytes),
+        ("xebec_volume_free_bytes", GAUGE, "Free space of the volume.", document.bytes_free),
+        ("xebec_device_bytes", GAUGE, "Size of the device, partition or image file.", document.device_bytes),
+        ("xebec_inodes", GAUGE, "Allocated inodes, including free ones.", document.inodes),
+        ("xebec_inodes_free", GAUGE, "Free inodes among the allocated ones.", document.inodes_free),
         ("xebec_cache_bytes", GAUGE, "File data in memory.", cache.bytes),
         ("xebec_cache_dirty_bytes", GAUGE, "Dirty file data in memory.", cache.dirty_bytes),
         ("xebec_cache_misses_total", COUNTER, "Cache misses of reads.", cache.misses),
@@ -83,7 +83,7 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     line(text, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
 }
 
-fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
+fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "{words}");
+    let _ = writeln!(text, "{content}");
 }

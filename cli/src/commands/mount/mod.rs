@@ -72,9 +72,9 @@ pub struct Arguments {
 
 /// Runs `mount`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    if !arguments.foreground && !background::is_it() {
+    if !arguments.foreground && !background::is_background() {
         return background::start();
     }
-    let wishes = MountOptions::new(&arguments.options).map_err(wrong)?;
-    serve::serve(arguments, &wishes, global)
+    let options = MountOptions::new(&arguments.options).map_err(wrong)?;
+    serve::serve(arguments, &options, global)
 }

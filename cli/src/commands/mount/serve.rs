@@ -15,7 +15,7 @@ use xebec::{Cookie, SetMetadata, Volume};
 use super::http::Endpoint;
 use super::signals::SignalHandler;
 use super::status::Sources;
-use super::{Arguments, background, metrics as numbers, status};
+use super::{Arguments, background, metrics as metrics_text, status};
 use crate::args::Global;
 use crate::commands::edit::unmount;
 use crate::open::{self, ForChanges, Writable};
@@ -23,10 +23,10 @@ use crate::output::{Messages, exit_code};
 use fuse::options::MountOptions;
 
 /// Minimum number of threads: one that waits for the device must not block the others.
-const LEAST_THREADS: usize = 4;
+const THREADS_MIN: usize = 4;
 
 /// Serves the volume until it is unmounted.
-pub fn serve(arguments: &Arguments, wishes: &MountOptions, global: &Global) -> anyhow::Result<u8> {
+pub fn serve(arguments: &Arguments, mount_options: &MountOptions, global: &Global) -> anyhow::Result<u8> {
     let directory = arguments
         .directory
         .canonicalize()
@@ -37,20 +37,20 @@ pub fn serve(arguments: &Arguments, wishes: &MountOptions, global: &Global) -> a
     let image = arguments.image.canonicalize().unwrap_or_else(|_| arguments.image.clone());
     // Declared first to be dropped last: a waiting process then finds the image unlocked.
     let mut mark = None;
-    let metrics = wishes.metrics.map(Endpoint::new).transpose()?;
-    let opened = open_volume(&arguments.image, wishes, global)?;
-    let mut wanted = wishes.mount.clone();
+    let metrics = mount_options.metrics.map(Endpoint::new).transpose()?;
+    let opened = open_volume(&arguments.image, mount_options, global)?;
+    let mut wanted = mount_options.mount.clone();
     wanted.directory.clone_from(&directory);
     if wanted.source.is_empty() {
         wanted.source = image.display().to_string();
     }
-    let threads = wishes.threads.unwrap_or_else(|| global.thread_count().max(LEAST_THREADS));
+    let threads = mount_options.threads.unwrap_or_else(|| global.thread_count().max(THREADS_MIN));
     // Before this, signals terminate the program, which may have waited for a lock.
-    let ready = expect_root(&opened.volume);
+    let ready = verify_root(&opened.volume);
     let served = ready.and_then(|()| SignalHandler::new()).and_then(|ending| {
-        let (session, mounted) = mount(&wanted, &opened, wishes, &image, &mut mark)?;
+        let (session, mounted) = mount(&wanted, &opened, mount_options, &image, &mut mark)?;
         let counts = RequestStatistics::new(threads);
-        let serving = Serving { opened: &opened, wanted: &wanted, mounted, wishes, counts };
+        let serving = Serving { opened: &opened, wanted: &wanted, mounted, mount_options, counts };
         serving.run(&session, ending, metrics.as_ref())
     });
     // Also if mounting failed: opening has replayed the log.
@@ -63,7 +63,7 @@ pub fn serve(arguments: &Arguments, wishes: &MountOptions, global: &Global) -> a
 fn mount(
     wanted: &MountConfig,
     opened: &Opened,
-    wishes: &MountOptions,
+    mount_options: &MountOptions,
     image: &Path,
     mark: &mut Option<MountMark>,
 ) -> anyhow::Result<(Session, Mounted)> {
@@ -73,20 +73,20 @@ fn mount(
     if !wanted.read_only {
         *mark = mounted.device().and_then(|number| MountMark::place(image, number));
     }
-    let begun = Session::begin(device, wishes.writeback).map_err(anyhow::Error::from);
-    // For root alone, and nothing that others would miss.
+    let session = Session::begin(device, mount_options.writeback).map_err(anyhow::Error::from);
+    // An optimization, permitted to root only.
     let _ = mounted.set_read_ahead();
-    let begun = begun.and_then(|session| {
-        // Before the first request, and not if mounting failed.
-        if let Err(error) = give_to_user(opened, wishes) {
+    let session = session.and_then(|session| {
+        // Before the first request, and only if mounting succeeded.
+        if let Err(error) = change_root_owner(opened, mount_options) {
             opened.messages.warn(format_args!("the owner of the root directory was not changed: {error:#}"));
         }
         background::ready().map(|()| session)
     });
-    match begun {
+    match session {
         Ok(session) => Ok((session, mounted)),
         Err(error) => {
-            // Nobody would serve it.
+            // A mount without a server would block its users.
             let _ = mounted.unmount(true);
             Err(anyhow!("{}: {error:#}", directory.display()))
         }
@@ -94,7 +94,7 @@ fn mount(
 }
 
 /// Verifies the root directory.
-fn expect_root(volume: &Volume) -> anyhow::Result<()> {
+fn verify_root(volume: &Volume) -> anyhow::Result<()> {
     let root = volume.metadata(volume.root()).context("cannot read the root directory")?;
     if root.file_type != FileType::Directory {
         bail!("the root inode is not a directory (run `xebec check`)");
@@ -104,9 +104,9 @@ fn expect_root(volume: &Volume) -> anyhow::Result<()> {
 
 /// The root directory of a new volume belongs to root, and an unprivileged user could not write to it. In a volume
 /// without files, its owner becomes the mounting user, unless `idmap` is given.
-fn give_to_user(opened: &Opened, wishes: &MountOptions) -> anyhow::Result<()> {
+fn change_root_owner(opened: &Opened, mount_options: &MountOptions) -> anyhow::Result<()> {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    if uid.is_root() || wishes.mount.read_only || !wishes.id_maps.is_empty() {
+    if uid.is_root() || mount_options.mount.read_only || !mount_options.id_maps.is_empty() {
         return Ok(());
     }
     let volume = &opened.volume;
@@ -134,7 +134,7 @@ struct Serving<'s> {
     opened: &'s Opened,
     wanted: &'s MountConfig,
     mounted: Mounted,
-    wishes: &'s MountOptions,
+    mount_options: &'s MountOptions,
     counts: RequestStatistics,
 }
 
@@ -146,20 +146,22 @@ impl Serving<'_> {
         ending: SignalHandler,
         metrics: Option<&Endpoint>,
     ) -> anyhow::Result<()> {
-        let Self { opened: Opened { volume, device, messages }, wanted, mounted, wishes, counts } = self;
+        let Self { opened: Opened { volume, device, messages }, wanted, mounted, mount_options, counts } =
+            self;
         let stop = ending.handle();
         let address = metrics.map(Endpoint::address);
         let sources = Sources { volume, counts, device: device.as_deref(), metrics: address };
-        let tell = || status::text(&sources);
-        let numbers = || numbers::text(&status::document(&sources));
+        let status = || status::text(&sources);
+        let metrics_text = || metrics_text::text(&status::document(&sources));
         let served = std::thread::scope(|scope| {
             let (no_atime, read_only) = (wanted.no_atime, wanted.read_only);
-            let options = Options { id_maps: wishes.id_maps.clone(), no_atime, read_only };
+            let options = Options { id_maps: mount_options.id_maps.clone(), no_atime, read_only };
             let signals = std::thread::Builder::new().name("xebec-signals".into());
-            let begun = signals.spawn_scoped(scope, || ending.wait(mounted, volume, messages));
-            let begun = begun.and_then(|_| metrics.map_or(Ok(()), |metrics| metrics.serve(scope, &numbers)));
-            let served = VolumeOperations::new(volume, options).with_status(&tell);
-            let served = begun.and_then(|()| session.serve(&served, counts));
+            let started = signals.spawn_scoped(scope, || ending.wait(mounted, volume, messages));
+            let started =
+                started.and_then(|_| metrics.map_or(Ok(()), |metrics| metrics.serve(scope, &metrics_text)));
+            let served = VolumeOperations::new(volume, options).with_status(&status);
+            let served = started.and_then(|()| session.serve(&served, counts));
             stop.close();
             if let Some(metrics) = metrics {
                 metrics.stop();
@@ -181,19 +183,19 @@ struct Opened {
     messages: Messages,
 }
 
-fn open_volume(image: &Path, wishes: &MountOptions, global: &Global) -> anyhow::Result<Opened> {
+fn open_volume(image: &Path, mount_options: &MountOptions, global: &Global) -> anyhow::Result<Opened> {
     let global = Global {
-        partition: wishes.partition.or(global.partition),
-        offset: wishes.offset.or(global.offset),
-        log_device: wishes.log_device.clone().or_else(|| global.log_device.clone()),
+        partition: mount_options.partition.or(global.partition),
+        offset: mount_options.offset.or(global.offset),
+        log_device: mount_options.log_device.clone().or_else(|| global.log_device.clone()),
         ..global.clone()
     };
-    if wishes.mount.read_only {
+    if mount_options.mount.read_only {
         let Writable { volume, messages, .. } = open::in_memory(image, &global)?;
         return Ok(Opened { volume, device: None, messages });
     }
     let ForChanges { device, mut options, messages } = open::for_changes(image, &global)?;
-    options.contents.cache_bytes = wishes.cache.or(options.contents.cache_bytes);
+    options.contents.cache_bytes = mount_options.cache.or(options.contents.cache_bytes);
     let volume = Volume::open(Arc::clone(&device), options)?;
     Ok(Opened { volume, device: Some(device), messages })
 }

@@ -46,14 +46,14 @@ impl SignalHandler {
                 // Errors are reported at the next signal, or by fsync.
                 let _ = volume.sync();
             } else {
-                give_up(mounted, messages);
+                unmount(mounted, messages);
             }
         }
     }
 }
 
 /// Writes back the kernel's cache and unmounts, lazily if the mount is in use.
-fn give_up(mounted: &Mounted, messages: &Messages) {
+fn unmount(mounted: &Mounted, messages: &Messages) {
     let name = mounted.directory().display();
     let open = rustix::fs::open(mounted.directory(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
     if let Ok(root) = open {

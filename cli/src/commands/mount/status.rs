@@ -15,7 +15,7 @@ use xebec::Volume;
 use crate::args::Global;
 use crate::json::{self, Envelope};
 use crate::output::{Stdout, exit_code};
-use crate::sizes::spoken;
+use crate::sizes::with_unit;
 
 /// Arguments of `status`.
 #[derive(Clone, Debug, Args)]
@@ -154,30 +154,28 @@ pub fn document(sources: &Sources<'_>) -> Document {
 
 /// The process that serves a mount.
 pub fn process(directory: &Path) -> anyhow::Result<Pid> {
-    let (_, known) = ask(directory)?;
-    i32::try_from(known.process)
+    let (_, document) = query(directory)?;
+    i32::try_from(document.process)
         .ok()
         .and_then(Pid::from_raw)
         .context("invalid process ID in the status of the mount")
 }
 
 /// Reads the statistics of a mount: the JSON document, and parsed.
-pub fn ask(directory: &Path) -> anyhow::Result<(Vec<u8>, Document)> {
+pub fn query(directory: &Path) -> anyhow::Result<(Vec<u8>, Document)> {
     let mut text = vec![0; 64 << 10];
     let name = std::str::from_utf8(fuse::volume_operations::STATUS).context("the attribute's name")?;
     let length = rustix::fs::getxattr(directory, name, &mut text)
         .map_err(|_| anyhow!("not a mount of xebec (findmnt lists mounts)"))?;
     text.truncate(length);
-    let known = serde_json::from_slice(&text).context(
-        "unknown format of the mount's status (another version of \
-    xebec?)",
-    )?;
-    Ok((text, known))
+    let document = serde_json::from_slice(&text)
+        .context("unknown format of the mount's status (another version of xebec?)")?;
+    Ok((text, document))
 }
 
 /// Runs `status`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let (text, known) = ask(&arguments.directory)?;
+    let (text, document) = query(&arguments.directory)?;
     let mut out = Stdout::buffered();
     if global.json {
         out.write_all(&text)?;
@@ -185,40 +183,45 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         out.flush()?;
         return Ok(exit_code::OK);
     }
-    writeln!(out, "process    {} with {} threads", known.process, known.threads)?;
-    if let Some(address) = &known.metrics {
+    writeln!(out, "process    {} with {} threads", document.process, document.threads)?;
+    if let Some(address) = &document.metrics {
         writeln!(out, "metrics    {address}")?;
     }
-    if let Some(cause) = &known.shut_down {
+    if let Some(cause) = &document.shut_down {
         writeln!(out, "shut down  {cause}")?;
         writeln!(out, "           (unmount and mount it again to replay the log)")?;
     }
-    writeln!(out, "space      {} of {} free", spoken(known.bytes_free), spoken(known.bytes))?;
+    writeln!(out, "space      {} of {} free", with_unit(document.bytes_free), with_unit(document.bytes))?;
     writeln!(
         out,
         "cache      {}, {} of it dirty",
-        spoken(known.cache.bytes),
-        spoken(known.cache.dirty_bytes)
+        with_unit(document.cache.bytes),
+        with_unit(document.cache.dirty_bytes)
     )?;
-    writeln!(out, "log        {} commits in {} checkpoints", known.log.commits, known.log.checkpoints)?;
+    writeln!(out, "log        {} commits in {} checkpoints", document.log.commits, document.log.checkpoints)?;
     writeln!(out, "{:<16} {:>12} {:>10} {:>10} {:>10}", "operation", "count", "failed", "mean", "99 %")?;
-    for operation in &known.operations {
+    for operation in &document.operations {
         let mean = operation.nanoseconds.checked_div(operation.count).unwrap_or(0);
         let Operation { name, count, failed, .. } = operation;
-        writeln!(out, "{name:<16} {count:>12} {failed:>10} {:>10} {:>10}", time(mean), most(operation))?;
+        writeln!(
+            out,
+            "{name:<16} {count:>12} {failed:>10} {:>10} {:>10}",
+            time(mean),
+            percentile_99(operation)
+        )?;
     }
     out.flush()?;
     Ok(exit_code::OK)
 }
 
 /// The 99th percentile.
-fn most(operation: &Operation) -> String {
-    let mut left = operation.count - operation.count / 100;
+fn percentile_99(operation: &Operation) -> String {
+    let mut remaining = operation.count - operation.count / 100;
     for (count, bound) in operation.classes.iter().zip(LATENCY_BUCKETS) {
-        if *count >= left {
+        if *count >= remaining {
             return format!("<{}", time(bound));
         }
-        left -= count;
+        remaining -= count;
     }
     LATENCY_BUCKETS.last().map_or_else(String::new, |bound| format!(">{}", time(*bound)))
 }

@@ -27,11 +27,11 @@ pub struct Arguments {
 }
 
 /// Time limit for the server to write dirty data.
-const PATIENCE: Timespec = Timespec { tv_sec: 600, tv_nsec: 0 };
+const TIMEOUT: Timespec = Timespec { tv_sec: 600, tv_nsec: 0 };
 
 /// Runs `umount`.
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
-    let directory = &place(&arguments.directory);
+    let directory = &resolve_mount_point(&arguments.directory);
     let server = server(directory);
     fuse::mount::unmount(directory, arguments.lazy).map_err(|error| {
         match error.raw_os_error().map(base::errno::Errno::new) {
@@ -50,31 +50,32 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
 }
 
 /// Resolves symbolic links of a path without accessing the mount, whose server may be dead.
-fn place(directory: &Path) -> PathBuf {
+fn resolve_mount_point(directory: &Path) -> PathBuf {
     const LINKS_MAX: usize = 40;
     // With a trailing slash, a link would be followed.
-    let bare = |path: &Path| path.components().collect::<PathBuf>();
-    let mut path = bare(directory);
+    let without_slash = |path: &Path| path.components().collect::<PathBuf>();
+    let mut path = without_slash(directory);
     for _ in 0..LINKS_MAX {
         let Ok(link) = std::fs::read_link(&path) else { break };
-        path = bare(&path.parent().unwrap_or(Path::new("")).join(link));
+        path = without_slash(&path.parent().unwrap_or(Path::new("")).join(link));
     }
-    let above = path.parent().map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above });
-    match (above.and_then(|above| above.canonicalize().ok()), path.file_name()) {
-        (Some(above), Some(name)) => above.join(name),
+    let parent =
+        path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+    match (parent.and_then(|parent| parent.canonicalize().ok()), path.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
         _ => path.canonicalize().unwrap_or(path),
     }
 }
 
 fn wait_for(server: &OwnedFd) -> anyhow::Result<()> {
     loop {
-        match rustix::event::poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&PATIENCE)) {
+        match rustix::event::poll(&mut [PollFd::new(server, PollFlags::IN)], Some(&TIMEOUT)) {
             Ok(0) => bail!(
                 "unmounted, but data is not completely written after {} minutes: the image stays locked until then",
-                PATIENCE.tv_sec / 60
+                TIMEOUT.tv_sec / 60
             ),
             Err(rustix::io::Errno::INTR) => {}
-            ended => return ended.map(drop).map_err(Into::into),
+            ready => return ready.map(drop).map_err(Into::into),
         }
     }
 }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use xebec::{DeviceNumber, NewFileType};
 
-use super::side::{At, Attributes, Contents, Side, Stat, Target};
+use super::traits::{Attributes, Contents, CopySource, CopyTarget, Location, Stat};
 
 /// The host.
 pub struct Host {
@@ -37,8 +37,8 @@ impl Host {
 /// A directory that was entered.
 pub type Dir = OwnedFd;
 
-fn dir(at: &At<Dir>) -> BorrowedFd<'_> {
-    at.dir.as_ref().map_or(CWD, |dir| dir.as_fd())
+fn dir(location: &Location<Dir>) -> BorrowedFd<'_> {
+    location.dir.as_ref().map_or(CWD, |dir| dir.as_fd())
 }
 
 fn no_follow(follow: bool) -> OFlags {
@@ -68,21 +68,21 @@ fn named(node: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", node.as_raw_fd())
 }
 
-impl Side for Host {
+impl CopySource for Host {
     type Dir = Dir;
 
-    fn stat(&self, at: &At<Dir>, follow: bool) -> Result<Option<Stat>> {
+    fn stat(&self, location: &Location<Dir>, follow: bool) -> Result<Option<Stat>> {
         let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-        match fs::statat(dir(at), at.name.as_slice(), flags) {
+        match fs::statat(dir(location), location.name.as_slice(), flags) {
             Ok(found) => stat(&found).map(Some),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    fn enter(&self, at: &At<Dir>, follow: bool) -> Result<Dir> {
+    fn enter(&self, location: &Location<Dir>, follow: bool) -> Result<Dir> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | no_follow(follow);
-        fs::openat(dir(at), at.name.as_slice(), flags, Mode::empty()).context("cannot open it")
+        fs::openat(dir(location), location.name.as_slice(), flags, Mode::empty()).context("cannot open it")
     }
 
     fn list(&self, dir: &Dir) -> Result<Vec<Vec<u8>>> {
@@ -99,19 +99,24 @@ impl Side for Host {
         Ok(names)
     }
 
-    fn read_link(&self, at: &At<Dir>) -> Result<Vec<u8>> {
-        let target = fs::readlinkat(dir(at), at.name.as_slice(), Vec::new());
+    fn read_link(&self, location: &Location<Dir>) -> Result<Vec<u8>> {
+        let target = fs::readlinkat(dir(location), location.name.as_slice(), Vec::new());
         Ok(target.context("cannot read the link")?.into_bytes())
     }
 
-    fn attributes(&self, at: &At<Dir>, follow: bool) -> Result<Attributes> {
+    fn attributes(&self, location: &Location<Dir>, follow: bool) -> Result<Attributes> {
         /// Maximum size of a value, and of all names.
         const MOST: usize = 64 << 10;
-        let file = fs::openat(dir(at), at.name.as_slice(), OFlags::PATH | no_follow(follow), Mode::empty())?;
+        let file = fs::openat(
+            dir(location),
+            location.name.as_slice(),
+            OFlags::PATH | no_follow(follow),
+            Mode::empty(),
+        )?;
         let path = named(&file);
         // With an empty buffer, the call would return 0 in any case.
         match fs::listxattr(path.as_str(), &mut [0; 64][..]) {
-            // No /proc, a file system without attributes, or a file without any, as most are.
+            // No /proc, a file system without attributes, or the usual file without any.
             Err(Errno::NOTSUP | Errno::NOENT) | Ok(0) => return Ok(Vec::new()),
             _ => {}
         }
@@ -131,11 +136,11 @@ impl Side for Host {
         Ok(found)
     }
 
-    fn open(&self, at: &At<Dir>, follow: bool, known: &Stat) -> Result<Box<dyn Contents + '_>> {
-        let is_regular = known.kind == FileType::Regular;
-        match known.kind {
+    fn open(&self, location: &Location<Dir>, follow: bool, stat: &Stat) -> Result<Box<dyn Contents + '_>> {
+        let is_regular = stat.kind == FileType::Regular;
+        match stat.kind {
             FileType::Socket => bail!("is a socket (-r not specified)"),
-            FileType::Fifo if !is_unnamed(at)? => {
+            FileType::Fifo if !is_unnamed(location)? => {
                 bail!("is a named pipe (-r not specified; to copy data from it: `xebec write` < PIPE)")
             }
             _ => {}
@@ -143,14 +148,15 @@ impl Side for Host {
         // A file that replaced it must not block.
         let wait = if is_regular { OFlags::NONBLOCK } else { OFlags::empty() };
         let flags = OFlags::RDONLY | no_follow(follow) | wait;
-        let fd = fs::openat(dir(at), at.name.as_slice(), flags, Mode::empty()).context("cannot open it")?;
+        let fd = fs::openat(dir(location), location.name.as_slice(), flags, Mode::empty())
+            .context("cannot open it")?;
         let now = fs::fstat(&fd)?;
-        if (now.st_dev, now.st_ino) != known.id {
+        if (now.st_dev, now.st_ino) != stat.id {
             bail!("was replaced during the copy");
         }
         let size = now.st_size.unsigned_abs();
         let has_holes = is_regular && now.st_blocks.unsigned_abs() * 512 < size;
-        Ok(Box::new(Open { fd, size: has_holes.then_some(size) }))
+        Ok(Box::new(OpenFile { fd, size: has_holes.then_some(size) }))
     }
 }
 
@@ -164,21 +170,22 @@ fn in_a_directory(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// Whether a pipe is anonymous, such as `<(command)` in a shell, and so has a writer. A named pipe may never have one.
-fn is_unnamed(at: &At<Dir>) -> Result<bool> {
+fn is_unnamed(location: &Location<Dir>) -> Result<bool> {
     /// `PIPEFS_MAGIC` of `linux/magic.h`.
     const PIPES: i64 = 0x5049_5045;
-    let pipe = fs::openat(dir(at), at.name.as_slice(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    let pipe =
+        fs::openat(dir(location), location.name.as_slice(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     Ok(fs::fstatfs(&pipe)?.f_type == PIPES)
 }
 
 /// An open file.
-struct Open {
+struct OpenFile {
     fd: OwnedFd,
     /// Size, if it can have holes.
     size: Option<u64>,
 }
 
-impl Contents for Open {
+impl Contents for OpenFile {
     fn size(&self) -> Option<u64> {
         self.size
     }
@@ -207,26 +214,26 @@ impl Contents for Open {
     }
 }
 
-impl Target for Host {
+impl CopyTarget for Host {
     type Node<'t> = OwnedFd;
 
     fn umask(&self) -> u16 {
         self.umask
     }
 
-    fn make(&self, at: &At<Dir>, kind: NewFileType<'_>, mode: u16) -> Result<OwnedFd> {
-        let (fd, name, mode) = (dir(at), at.name.as_slice(), Mode::from_raw_mode(mode.into()));
+    fn create(&self, location: &Location<Dir>, kind: NewFileType<'_>, mode: u16) -> Result<OwnedFd> {
+        let (fd, name, mode) = (dir(location), location.name.as_slice(), Mode::from_raw_mode(mode.into()));
         let node = |kind, device: DeviceNumber| {
             fs::mknodat(fd, name, kind, mode, fs::makedev(device.major, device.minor))
         };
         let none = DeviceNumber { major: 0, minor: 0 };
-        let made = match kind {
+        let created = match kind {
             NewFileType::Regular => {
                 let flags =
                     OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 return match fs::openat(fd, name, flags, mode) {
                     Err(Errno::EXIST) => bail!("not writing through a dangling symbolic link"),
-                    made => made.context("cannot create the file").map_err(in_a_directory),
+                    created => created.context("cannot create the file").map_err(in_a_directory),
                 };
             }
             NewFileType::Directory => fs::mkdirat(fd, name, mode).context("cannot create the directory"),
@@ -240,17 +247,22 @@ impl Target for Host {
             NewFileType::Fifo => node(fs::FileType::Fifo, none).context("cannot create the named pipe"),
             NewFileType::Socket => node(fs::FileType::Socket, none).context("cannot create the socket"),
         };
-        made.map_err(in_a_directory)?;
-        self.node(at)
+        created.map_err(in_a_directory)?;
+        self.node(location)
     }
 
-    fn overwrite(&self, at: &At<Dir>) -> Result<OwnedFd> {
+    fn overwrite(&self, location: &Location<Dir>) -> Result<OwnedFd> {
         let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        fs::openat(dir(at), at.name.as_slice(), flags, Mode::empty()).context("cannot write it")
+        fs::openat(dir(location), location.name.as_slice(), flags, Mode::empty()).context("cannot write it")
     }
 
-    fn node(&self, at: &At<Dir>) -> Result<OwnedFd> {
-        Ok(fs::openat(dir(at), at.name.as_slice(), OFlags::PATH | no_follow(false), Mode::empty())?)
+    fn node(&self, location: &Location<Dir>) -> Result<OwnedFd> {
+        Ok(fs::openat(
+            dir(location),
+            location.name.as_slice(),
+            OFlags::PATH | no_follow(false),
+            Mode::empty(),
+        )?)
     }
 
     fn write(&self, node: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<()> {
@@ -269,13 +281,13 @@ impl Target for Host {
         fs::ftruncate(node, size).context("cannot set its size")
     }
 
-    fn link(&self, existing: &At<Dir>, new: &At<Dir>) -> Result<()> {
+    fn link(&self, existing: &Location<Dir>, new: &Location<Dir>) -> Result<()> {
         let (from, to) = (existing.name.as_slice(), new.name.as_slice());
         fs::linkat(dir(existing), from, dir(new), to, AtFlags::empty()).context("cannot create the hard link")
     }
 
-    fn unlink(&self, at: &At<Dir>) -> Result<()> {
-        fs::unlinkat(dir(at), at.name.as_slice(), AtFlags::empty()).context("cannot remove it")
+    fn unlink(&self, location: &Location<Dir>) -> Result<()> {
+        fs::unlinkat(dir(location), location.name.as_slice(), AtFlags::empty()).context("cannot remove it")
     }
 
     fn set_owner(&self, node: &OwnedFd, uid: u32, gid: u32) -> Result<bool> {

@@ -5,20 +5,19 @@
 //! | this file | the command line: sources and target |
 //! | [`options`] | options |
 //! | [`engine`] | copying of each file |
-//! | [`side`] | traits of sources and targets |
+//! | [`traits`] | sources and targets |
 //! | [`host`], [`volume`], [`image`] | sources and targets: the host, a writable volume, a read-only image |
 
 mod engine;
 mod host;
 mod image;
 mod options;
-mod side;
+mod traits;
 mod volume;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::bail;
@@ -27,17 +26,19 @@ use format::inode::FileType;
 use serde::Serialize;
 use xebec::Volume;
 
-use super::{Edit, bytes, unmount};
+use super::{Edit, unmount};
 use crate::args::Global;
 use crate::excludes::left_out;
 use crate::failure::{self, Failure};
-use crate::names::{JsonName, quoted};
+use crate::image_operand::is_same_file;
+use crate::json::{self, JsonName};
+use crate::names::quoted;
 use crate::open::{self, image_and_path};
 use crate::output::{self, Level, Messages, Stdout, chain, print_message};
-use engine::{Copier, Report};
+use engine::{Copier, CopyEvent};
 use host::Host;
 use options::CopyOptions;
-use side::{At, Side, Target, joined};
+use traits::{CopySource, CopyTarget, Location, joined};
 
 /// Arguments of `cp`.
 #[derive(Clone, Debug, Args)]
@@ -103,7 +104,7 @@ impl Copy {
             None => self.paths.split_last().map_or_else(nothing, |(a, b)| (a.as_os_str(), b)),
         };
         match (image_and_path(first).filter(|_| !sources.is_empty()), image_and_path(last)) {
-            (Some((image, _)), Some((other, to))) if is_same(image, other) => {
+            (Some((image, _)), Some((other, to))) if is_same_file(image, other) => {
                 (image, Direction::Within { from: sources, to })
             }
             (Some((image, _)), Some((other, to))) => (other, Direction::Across { image, from: sources, to }),
@@ -122,11 +123,11 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
         Direction::Out { from, to } => {
             let mut opened = open::open(image, global)?;
             opened.messages.ignore_unreadable(options.exclude.ignore_unreadable);
-            let messages = SideMessages::new(&opened.messages, global);
+            let messages = CopyMessages::new(&opened.messages, global);
             let sources = paths_in(from, image)?;
             let host = Host::new();
-            let sides = Sides { from: &opened, to: &host, from_label: &messages.label, to_label: b"" };
-            sides.copy(&sources, to.as_bytes(), &options, &mut |event| messages.report(event));
+            let pair = CopyPair { from: &opened, to: &host, from_label: &messages.label, to_label: b"" };
+            pair.copy(&sources, to.as_bytes(), &options, &mut |event| messages.report(event));
             opened.expect_whole("copied");
             return Ok(messages.finish());
         }
@@ -137,27 +138,27 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
             if let Some(other) = sources.iter().find(|source| image_and_path(source).is_some()) {
                 bail!("{}: cannot mix host files and files of an image as sources", other.display());
             }
-            (sources.iter().map(|source| bytes(source).to_vec()).collect(), to.as_bytes().to_vec())
+            (sources.iter().map(|source| source.as_bytes().to_vec()).collect(), to.as_bytes().to_vec())
         }
         Direction::Within { from, to } => {
             options.within = true;
             (paths_in(from, image)?, to.as_bytes().to_vec())
         }
         Direction::First(paths) => {
-            let mut paths: Vec<_> = paths.iter().map(|path| bytes(path).to_vec()).collect();
-            let target = options.into.as_ref().map(|into| bytes(into).to_vec()).or_else(|| paths.pop());
+            let mut paths: Vec<_> = paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+            let target = options.into.as_ref().map(|into| into.as_bytes().to_vec()).or_else(|| paths.pop());
             (paths, target.unwrap_or_default())
         }
     };
     if sources.is_empty() || !image.exists() {
         return Err(arguments.no_image());
     }
-    let opened = open::writable(image, global).map_err(|error| match open::is_foreign(&error) {
+    let opened = open::writable(image, global).map_err(|error| match open::is_not_xfs(&error) {
         // Another operand may have been meant as the image.
         true => error.context(arguments.no_image()),
         false => error,
     })?;
-    let messages = SideMessages::new(&opened.messages, global);
+    let messages = CopyMessages::new(&opened.messages, global);
     let from = if options.within { messages.label.clone() } else { Vec::new() };
     let mut report = |event| messages.report(event);
     copy_into(&opened.volume, &from, &messages.label, &sources, &target, &options, &mut report);
@@ -179,32 +180,26 @@ fn across(
     let (mut from, to_image) = (open::open(source, global)?, open::writable(image, global)?);
     from.messages.ignore_unreadable(options.exclude.ignore_unreadable);
     let (source_messages, messages) =
-        (SideMessages::new(&from.messages, global), SideMessages::new(&to_image.messages, global));
+        (CopyMessages::new(&from.messages, global), CopyMessages::new(&to_image.messages, global));
     let volume = &to_image.volume;
-    let sides =
-        Sides { from: &from, to: volume, from_label: &source_messages.label, to_label: &messages.label };
-    sides.copy(&sources, to.as_bytes(), options, &mut |event| messages.report(event));
+    let pair =
+        CopyPair { from: &from, to: volume, from_label: &source_messages.label, to_label: &messages.label };
+    pair.copy(&sources, to.as_bytes(), options, &mut |event| messages.report(event));
     from.expect_whole("copied");
     let failed = source_messages.finish().max(messages.finish());
     unmount(to_image.volume)?;
     Ok(failed)
 }
 
-/// Whether two names are of one file.
-fn is_same(one: &Path, other: &Path) -> bool {
-    let file = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino()));
-    one == other || matches!((file(one), file(other)), (Ok(one), Ok(other)) if one == other)
-}
-
 impl Copy {
     /// No operand names a path in an image.
     fn no_image(&self) -> anyhow::Error {
-        let named = |operand: &OsString| {
+        let missing_image = |operand: &OsString| {
             let text = operand.to_str()?;
             let (image, path) = text.split_once(':')?;
             (path.starts_with('/') && !Path::new(image).exists()).then(|| image.to_owned())
         };
-        if let Some(image) = self.paths.iter().find_map(named) {
+        if let Some(image) = self.paths.iter().find_map(missing_image) {
             return anyhow::anyhow!("{image}: no such image");
         }
         let (file, image) = match self.paths.as_slice() {
@@ -221,7 +216,7 @@ impl Copy {
 /// The paths of operands that name the image.
 fn paths_in(operands: &[OsString], image: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
     let path = |operand: &OsString| match image_and_path(operand) {
-        Some((named, path)) if is_same(named, image) => Ok(path.as_bytes().to_vec()),
+        Some((named, path)) if is_same_file(named, image) => Ok(path.as_bytes().to_vec()),
         Some(_) => bail!("{}: all sources must be in one image", operand.display()),
         None => {
             bail!("{}: is not a path in {}, unlike the other sources", operand.display(), image.display())
@@ -230,50 +225,50 @@ fn paths_in(operands: &[OsString], image: &Path) -> anyhow::Result<Vec<Vec<u8>>>
     operands.iter().map(path).collect()
 }
 
-/// Messages about both sides: paths in the image are prefixed with the image's name and a colon, host paths are not.
-struct SideMessages<'m> {
+/// Messages about an image and the host: paths in the image are prefixed with the image's name and a colon.
+struct CopyMessages<'m> {
     image: &'m Messages,
-    machine: Messages,
+    host: Messages,
     label: Vec<u8>,
     verbose: bool,
 }
 
-impl<'m> SideMessages<'m> {
+impl<'m> CopyMessages<'m> {
     fn new(image: &'m Messages, global: &Global) -> Self {
         let label = format!("{}:", image.image()).into_bytes();
-        Self { image, machine: Messages::new(global, ""), label, verbose: global.verbose }
+        Self { image, host: Messages::new(global, ""), label, verbose: global.verbose }
     }
 
-    fn report(&self, event: Report) {
+    fn report(&self, event: CopyEvent) {
         match event {
-            Report::Failed(error) => {
-                let (messages, failure) = self.about(Failure::from(&error));
+            CopyEvent::Failed(error) => {
+                let (messages, failure) = self.messages_of(Failure::from(&error));
                 messages.fail(failure);
             }
-            Report::LeftOut(error) => {
-                let (messages, failure) = self.about(Failure::from(&error).with_text(chain(&error)));
+            CopyEvent::Skipped(error) => {
+                let (messages, failure) = self.messages_of(Failure::from(&error).with_text(chain(&error)));
                 messages.leave_out(failure);
             }
-            Report::Warned(text) => self.image.warn(text),
-            Report::Copies { from, to } if self.verbose => show(&from, &to),
-            Report::Copies { .. } => {}
+            CopyEvent::Warning(text) => self.image.warn(text),
+            CopyEvent::Copying { from, to } if self.verbose => show(&from, &to),
+            CopyEvent::Copying { .. } => {}
         }
     }
 
-    /// The messages of the side of a failure.
-    fn about(&self, mut failure: Failure) -> (&Messages, Failure) {
+    /// The messages of the image or of the host, depending on the path of a failure.
+    fn messages_of(&self, mut failure: Failure) -> (&Messages, Failure) {
         let inside = failure.path.as_ref().and_then(|path| path.strip_prefix(&self.label[..]));
         match inside.map(<[u8]>::to_vec) {
             Some(path) => {
                 failure.path = Some(path);
                 (self.image, failure)
             }
-            None => (&self.machine, failure),
+            None => (&self.host, failure),
         }
     }
 
     fn finish(&self) -> u8 {
-        self.image.finish().max(self.machine.finish())
+        self.image.finish().max(self.host.finish())
     }
 }
 
@@ -288,10 +283,7 @@ struct Copied<'c> {
 
 fn show(from: &[u8], to: &[u8]) {
     let line = if output::uses_json_messages() {
-        let from = JsonName { key: "from", hex_key: "from_hex", name: from };
-        let to = JsonName { key: "to", hex_key: "to_hex", name: to };
-
-        serde_json::to_string(&Copied { from, to }).unwrap_or_default()
+        json::object(&Copied { from: JsonName("from", from), to: JsonName("to", to) })
     } else {
         format!("{} -> {}", quoted(from), quoted(to))
     };
@@ -300,19 +292,21 @@ fn show(from: &[u8], to: &[u8]) {
 }
 
 impl Edit for Cp {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-        let mut sources: Vec<_> = self.paths.iter().map(|path| bytes(path).to_vec()).collect();
-        let target = self.options.into.as_ref().map(|into| bytes(into).to_vec()).or_else(|| sources.pop());
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
+        let mut sources: Vec<_> = self.paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+        let target =
+            self.options.into.as_ref().map(|into| into.as_bytes().to_vec()).or_else(|| sources.pop());
         let Some(target) = target.filter(|_| !sources.is_empty()) else {
-            return report(anyhow::anyhow!("missing operand: cp FILE... PATH"));
+            bail!("missing operand: cp FILE... PATH");
         };
         copy_into(volume, b"", b"", &sources, &target, &self.options, &mut |event| match event {
-            Report::Failed(error) => report(error),
-            Report::LeftOut(error) => print_message(Level::Warning, "", left_out(chain(&error))),
-            Report::Warned(text) => print_message(Level::Warning, "", text),
-            Report::Copies { from, to } if self.verbose => show(&from, &to),
-            Report::Copies { .. } => {}
+            CopyEvent::Failed(error) => report(error),
+            CopyEvent::Skipped(error) => print_message(Level::Warning, "", left_out(chain(&error))),
+            CopyEvent::Warning(text) => print_message(Level::Warning, "", text),
+            CopyEvent::Copying { from, to } if self.verbose => show(&from, &to),
+            CopyEvent::Copying { .. } => {}
         });
+        Ok(())
     }
 }
 
@@ -324,37 +318,37 @@ fn copy_into(
     sources: &[Vec<u8>],
     target: &[u8],
     options: &CopyOptions,
-    report: &mut dyn FnMut(Report),
+    report: &mut dyn FnMut(CopyEvent),
 ) {
     match options.within {
         true => {
-            Sides { from: volume, to: volume, from_label, to_label }.copy(sources, target, options, report)
+            CopyPair { from: volume, to: volume, from_label, to_label }.copy(sources, target, options, report)
         }
         false => {
             let host = Host::new();
-            Sides { from: &host, to: volume, from_label, to_label }.copy(sources, target, options, report);
+            CopyPair { from: &host, to: volume, from_label, to_label }.copy(sources, target, options, report);
         }
     }
 }
 
 /// Source and target of a copy, with the prefixes of their paths in messages.
-struct Sides<'c, S, T> {
+struct CopyPair<'c, S, T> {
     from: &'c S,
     to: &'c T,
     from_label: &'c [u8],
     to_label: &'c [u8],
 }
 
-impl<S: Side, T: Target> Sides<'_, S, T> {
+impl<S: CopySource, T: CopyTarget> CopyPair<'_, S, T> {
     fn copy(
         &self,
         sources: &[Vec<u8>],
         target: &[u8],
         options: &CopyOptions,
-        report: &mut dyn FnMut(Report),
+        report: &mut dyn FnMut(CopyEvent),
     ) {
         let sources = &self.from.expand(sources, &mut |path, error| {
-            report(Report::Failed(error.context(failure::At([self.from_label, path].concat()))));
+            report(CopyEvent::Failed(error.context(failure::AtPath([self.from_label, path].concat()))));
         });
         if sources.is_empty() {
             return;
@@ -363,12 +357,12 @@ impl<S: Side, T: Target> Sides<'_, S, T> {
             Ok(into) => into,
             Err(error) => {
                 let shown = [self.to_label, target].concat();
-                return report(Report::Failed(error.context(failure::At(shown))));
+                return report(CopyEvent::Failed(error.context(failure::AtPath(shown))));
             }
         };
         let excludes = match options.exclude.patterns() {
             Ok(excludes) => excludes,
-            Err(error) => return report(Report::Failed(error)),
+            Err(error) => return report(CopyEvent::Failed(error)),
         };
         let mut copier =
             Copier::new(self.from, self.to, options.rules(), excludes, sources.len() > 1, report);
@@ -378,14 +372,14 @@ impl<S: Side, T: Target> Sides<'_, S, T> {
                 Some(name) => joined(target, name),
                 None => target.to_vec(),
             };
-            copier.copy(At::named(self.from_label, source), At::named(self.to_label, &to));
+            copier.copy(Location::labelled(self.from_label, source), Location::labelled(self.to_label, &to));
         }
         copier.finish();
     }
 }
 
 /// Whether sources are copied into the target directory, and not to the target itself.
-fn is_into<T: Target>(
+fn is_into<T: CopyTarget>(
     to: &T,
     sources: &[Vec<u8>],
     target: &[u8],
@@ -395,10 +389,10 @@ fn is_into<T: Target>(
         anyhow::ensure!(sources.len() == 1, "-T takes one source only");
         return Ok(false);
     }
-    let there = to.stat(&At::path(target), true)?;
-    let is_directory = there.as_ref().is_some_and(|there| there.kind == FileType::Directory);
+    let existing = to.stat(&Location::path(target), true)?;
+    let is_directory = existing.as_ref().is_some_and(|existing| existing.kind == FileType::Directory);
     if !is_directory && (sources.len() > 1 || options.into.is_some()) {
-        match there {
+        match existing {
             Some(_) => bail!("target is not a directory"),
             None => bail!("no such directory"),
         }
@@ -408,6 +402,6 @@ fn is_into<T: Target>(
 
 /// Last name of a path; `None` for the root, `.` and `..`.
 fn last_name(path: &[u8]) -> Option<&[u8]> {
-    let name = path.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty())?;
+    let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty())?;
     (!matches!(name, b"." | b"..")).then_some(name)
 }

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::excludes::Exclude;
 
-use super::engine::{Follow, Keep, Rules};
+use super::engine::{Follow, Preserve, Rules};
 
 /// Options of `cp`.
 #[derive(Clone, Debug, Args)]
@@ -22,7 +22,7 @@ pub struct CopyOptions {
     archive: bool,
     /// Same as --preserve=mode,ownership,timestamps.
     #[arg(short = 'p')]
-    keep: bool,
+    preserve_default: bool,
     /// Preserve these attributes (default: mode,ownership,timestamps).
     #[arg(
         long,
@@ -108,21 +108,21 @@ impl CopyOptions {
         } else {
             Follow::Always
         };
-        let mut keep = Keep::default();
-        if self.keep {
+        let mut preserve = Preserve::default();
+        if self.preserve_default {
             [Attribute::Mode, Attribute::Ownership, Attribute::Timestamps]
                 .iter()
-                .for_each(|what| keep.set(*what, true));
+                .for_each(|attribute| preserve.set(*attribute, true));
         }
         if self.archive {
-            keep.set(Attribute::All, true);
+            preserve.set(Attribute::All, true);
         }
-        keep.links |= self.links;
-        self.preserve.iter().for_each(|what| keep.set(*what, true));
-        keep.attributes_or_fail = self.preserve.contains(&Attribute::Xattr);
-        self.no_preserve.iter().for_each(|what| keep.set(*what, false));
-        let usual_mode = !keep.mode
-            && self.no_preserve.iter().any(|what| matches!(what, Attribute::Mode | Attribute::All));
+        preserve.links |= self.links;
+        self.preserve.iter().for_each(|attribute| preserve.set(*attribute, true));
+        preserve.require_attributes = self.preserve.contains(&Attribute::Xattr);
+        self.no_preserve.iter().for_each(|attribute| preserve.set(*attribute, false));
+        let default_mode = !preserve.mode
+            && self.no_preserve.iter().any(|attribute| matches!(attribute, Attribute::Mode | Attribute::All));
         let (no_clobber, update, force) = (self.no_clobber, self.update, self.force);
         let remove_destination = self.remove_destination;
         let ignore_unreadable = self.exclude.ignore_unreadable;
@@ -130,8 +130,8 @@ impl CopyOptions {
             ignore_unreadable,
             recursive,
             follow,
-            keep,
-            usual_mode,
+            preserve,
+            default_mode,
             no_clobber,
             update,
             force,
@@ -140,9 +140,9 @@ impl CopyOptions {
     }
 }
 
-impl Keep {
-    fn set(&mut self, what: Attribute, on: bool) {
-        match what {
+impl Preserve {
+    fn set(&mut self, attribute: Attribute, on: bool) {
+        match attribute {
             Attribute::Mode => self.mode = on,
             Attribute::Ownership => self.ownership = on,
             Attribute::Timestamps => self.timestamps = on,

@@ -8,11 +8,11 @@ use base::{Ino, errno};
 use format::inode::FileType;
 use xebec::{DeviceNumber, Dir, File, NewFile, NewFileType, OpenOptions, SetAttribute, SetMetadata, Volume};
 
-use super::side::{At, Attributes, Contents, Fail, Id, Side, Stat, Target};
+use super::traits::{Attributes, Contents, CopySource, CopyTarget, Fail, Id, Location, Stat};
 use crate::operands;
 
 /// Device number in an [`Id`]; no host device has it.
-const SIDE: u64 = u64::MAX;
+const DEVICE: u64 = u64::MAX;
 /// Umask of new files, as in `mkdir` and `touch`.
 const UMASK: u16 = 0o022;
 
@@ -21,67 +21,71 @@ pub struct Node<'v> {
     ino: Ino,
     /// Open for writing, if it is a regular file.
     file: Option<File<'v>>,
-    /// Mode of an existing program: unlike in a write by root, the set-ID bits are cleared.
-    program: Option<u16>,
+    /// Mode of an existing file with set-ID bits, which a write clears: it is restored afterwards.
+    set_id_mode: Option<u16>,
 }
 
-fn find(volume: &Volume, at: &At<Ino>, follow: bool) -> xebec::Result<Ino> {
-    match at.dir.as_deref() {
-        None => volume.resolve(&at.name, follow),
-        Some(dir) if follow => volume.resolve_from(*dir, &at.name),
-        Some(dir) => volume.lookup(*dir, &at.name),
+fn find(volume: &Volume, location: &Location<Ino>, follow: bool) -> xebec::Result<Ino> {
+    match location.dir.as_deref() {
+        None => volume.resolve(&location.name, follow),
+        Some(dir) if follow => volume.resolve_from(*dir, &location.name),
+        Some(dir) => volume.lookup(*dir, &location.name),
     }
 }
 
-/// Where a file cannot be made.
+/// Error of creating a file in a missing directory.
 pub const NO_DIRECTORY: &str = "no such directory in the volume (`xebec mkdir -p` creates it)";
 
 /// Parent directory and name.
-fn place<'a>(volume: &Volume, at: &'a At<Ino>, is_directory: bool) -> Result<(Ino, &'a [u8])> {
-    if at.name.ends_with(b"/") && !is_directory {
+fn parent_of_new<'a>(
+    volume: &Volume,
+    location: &'a Location<Ino>,
+    is_directory: bool,
+) -> Result<(Ino, &'a [u8])> {
+    if location.name.ends_with(b"/") && !is_directory {
         bail!("{NO_DIRECTORY}");
     }
-    Ok(match at.dir.as_deref() {
-        None => match volume.resolve_parent(&at.name) {
+    Ok(match location.dir.as_deref() {
+        None => match volume.resolve_parent(&location.name) {
             Err(error) if error.errno() == errno::ENOENT => bail!("{NO_DIRECTORY}"),
             found => found?,
         },
-        Some(dir) => (*dir, at.name.as_slice()),
+        Some(dir) => (*dir, location.name.as_slice()),
     })
 }
 
-impl Side for Volume {
+impl CopySource for Volume {
     type Dir = Ino;
 
     fn expand(&self, operands: &[Vec<u8>], fail: Fail<'_>) -> Vec<Vec<u8>> {
         operands::paths(self, operands.iter().map(Vec::as_slice), fail)
     }
 
-    fn stat(&self, at: &At<Ino>, follow: bool) -> Result<Option<Stat>> {
-        let ino = match find(self, at, follow) {
+    fn stat(&self, location: &Location<Ino>, follow: bool) -> Result<Option<Stat>> {
+        let ino = match find(self, location, follow) {
             Err(error) if error.errno() == errno::ENOENT => return Ok(None),
             found => found?,
         };
-        let known = self.metadata(ino)?;
-        if at.name.ends_with(b"/") && known.file_type != FileType::Directory {
+        let metadata = self.metadata(ino)?;
+        if location.name.ends_with(b"/") && metadata.file_type != FileType::Directory {
             bail!("is not a directory");
         }
-        let id: Id = (SIDE, ino.0);
+        let id: Id = (DEVICE, ino.0);
         Ok(Some(Stat {
             id,
-            kind: known.file_type,
-            permissions: known.permissions,
-            links: known.nlink.into(),
-            uid: known.uid,
-            gid: known.gid,
-            accessed: known.accessed,
-            modified: known.modified,
-            device: known.device.unwrap_or(DeviceNumber { major: 0, minor: 0 }),
+            kind: metadata.file_type,
+            permissions: metadata.permissions,
+            links: metadata.nlink.into(),
+            uid: metadata.uid,
+            gid: metadata.gid,
+            accessed: metadata.accessed,
+            modified: metadata.modified,
+            device: metadata.device.unwrap_or(DeviceNumber { major: 0, minor: 0 }),
         }))
     }
 
-    fn enter(&self, at: &At<Ino>, follow: bool) -> Result<Ino> {
-        Ok(find(self, at, follow)?)
+    fn enter(&self, location: &Location<Ino>, follow: bool) -> Result<Ino> {
+        Ok(find(self, location, follow)?)
     }
 
     fn list(&self, dir: &Ino) -> Result<Vec<Vec<u8>>> {
@@ -89,34 +93,34 @@ impl Side for Volume {
         Ok(entries.filter(|name| !matches!(name.as_slice(), b"." | b"..")).collect())
     }
 
-    fn read_link(&self, at: &At<Ino>) -> Result<Vec<u8>> {
-        Ok(Volume::read_link(self, find(self, at, false)?)?)
+    fn read_link(&self, location: &Location<Ino>) -> Result<Vec<u8>> {
+        Ok(Volume::read_link(self, find(self, location, false)?)?)
     }
 
-    fn attributes(&self, at: &At<Ino>, follow: bool) -> Result<Attributes> {
-        let ino = find(self, at, follow)?;
+    fn attributes(&self, location: &Location<Ino>, follow: bool) -> Result<Attributes> {
+        let ino = find(self, location, follow)?;
         let names = self.list_attributes(ino)?.into_iter();
         names.map(|name| Ok((name.clone(), self.get_attribute(ino, &name)?))).collect()
     }
 
-    fn open(&self, at: &At<Ino>, follow: bool, known: &Stat) -> Result<Box<dyn Contents + '_>> {
-        expect_contents(known)?;
-        let file = OpenOptions::new().read(true).open_ino(self, find(self, at, follow)?)?;
-        Ok(Box::new(Open(file)))
+    fn open(&self, location: &Location<Ino>, follow: bool, stat: &Stat) -> Result<Box<dyn Contents + '_>> {
+        expect_contents(stat)?;
+        let file = OpenOptions::new().read(true).open_ino(self, find(self, location, follow)?)?;
+        Ok(Box::new(OpenFile(file)))
     }
 }
 
 /// In an image, devices and pipes have no contents.
-pub fn expect_contents(known: &Stat) -> Result<()> {
-    match known.kind {
+pub fn expect_contents(stat: &Stat) -> Result<()> {
+    match stat.kind {
         FileType::Regular => Ok(()),
         _ => bail!("is a device, pipe or socket without contents in an image (-r not specified)"),
     }
 }
 
-struct Open<'v>(File<'v>);
+struct OpenFile<'v>(File<'v>);
 
-impl Contents for Open<'_> {
+impl Contents for OpenFile<'_> {
     fn size(&self) -> Option<u64> {
         Some(self.0.len())
     }
@@ -136,41 +140,41 @@ impl Contents for Open<'_> {
     }
 }
 
-impl Target for Volume {
+impl CopyTarget for Volume {
     type Node<'t> = Node<'t>;
 
     fn umask(&self) -> u16 {
         UMASK
     }
 
-    fn make(&self, at: &At<Ino>, kind: NewFileType<'_>, mode: u16) -> Result<Node<'_>> {
-        let (dir, name) = place(self, at, kind == NewFileType::Directory)?;
+    fn create(&self, location: &Location<Ino>, kind: NewFileType<'_>, mode: u16) -> Result<Node<'_>> {
+        let (dir, name) = parent_of_new(self, location, kind == NewFileType::Directory)?;
         let new = NewFile { file_type: kind, permissions: mode, umask: UMASK, ..NewFile::regular() };
         let ino = match self.create(dir, name, &new) {
             Err(error) if error.errno() == errno::EEXIST && kind == NewFileType::Regular => {
                 bail!("not writing through a dangling symbolic link")
             }
-            made => made?,
+            created => created?,
         };
         let file = match kind {
             NewFileType::Regular => Some(OpenOptions::new().write(true).open_ino(self, ino)?),
             _ => None,
         };
-        Ok(Node { ino, file, program: None })
+        Ok(Node { ino, file, set_id_mode: None })
     }
 
-    fn overwrite(&self, at: &At<Ino>) -> Result<Node<'_>> {
-        let ino = find(self, at, true)?;
+    fn overwrite(&self, location: &Location<Ino>) -> Result<Node<'_>> {
+        let ino = find(self, location, true)?;
         let mode = self.metadata(ino)?.permissions;
         let file = OpenOptions::new().write(true).truncate(true).open_ino(self, ino)?;
-        let node = Node { ino, file: Some(file), program: Some(mode).filter(|mode| mode & 0o6000 != 0) };
+        let node = Node { ino, file: Some(file), set_id_mode: Some(mode).filter(|mode| mode & 0o6000 != 0) };
         // As in Linux, also for writes of root.
-        Target::remove_attribute(self, &node, b"security.capability")?;
+        CopyTarget::remove_attribute(self, &node, b"security.capability")?;
         Ok(node)
     }
 
-    fn node(&self, at: &At<Ino>) -> Result<Node<'_>> {
-        Ok(Node { ino: find(self, at, false)?, file: None, program: None })
+    fn node(&self, location: &Location<Ino>) -> Result<Node<'_>> {
+        Ok(Node { ino: find(self, location, false)?, file: None, set_id_mode: None })
     }
 
     fn write(&self, node: &Node<'_>, mut at: u64, mut bytes: &[u8]) -> Result<()> {
@@ -188,7 +192,7 @@ impl Target for Volume {
     }
 
     fn written(&self, node: &Node<'_>) -> Result<()> {
-        node.program.map_or(Ok(()), |mode| self.set_mode(node, mode))
+        node.set_id_mode.map_or(Ok(()), |mode| self.set_mode(node, mode))
     }
 
     fn share(&self, node: &Node<'_>, contents: &dyn Contents) -> bool {
@@ -196,13 +200,13 @@ impl Target for Volume {
         from.is_empty() || to.clone_range(from, 0, 0, 0).is_ok()
     }
 
-    fn link(&self, existing: &At<Ino>, new: &At<Ino>) -> Result<()> {
-        let (dir, name) = place(self, new, false)?;
+    fn link(&self, existing: &Location<Ino>, new: &Location<Ino>) -> Result<()> {
+        let (dir, name) = parent_of_new(self, new, false)?;
         Ok(Volume::link(self, find(self, existing, false)?, dir, name)?)
     }
 
-    fn unlink(&self, at: &At<Ino>) -> Result<()> {
-        let (dir, name) = place(self, at, false)?;
+    fn unlink(&self, location: &Location<Ino>) -> Result<()> {
+        let (dir, name) = parent_of_new(self, location, false)?;
         Ok(Volume::unlink(self, dir, name)?)
     }
 

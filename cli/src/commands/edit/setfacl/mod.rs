@@ -18,11 +18,10 @@ use format::attr::acl::{LINUX_ACCESS, LINUX_DEFAULT};
 use format::inode::FileType;
 use xebec::{Metadata, SetAttribute, Volume};
 
-use super::{Edit, paths, tree};
-use crate::acl::spec::{Entry, Grants, Removals};
-use crate::acl::{List, Mask};
-use crate::failure::At;
-use crate::owners::Numbers;
+use super::{Edit, for_each_file, visit_tree};
+use crate::acl::spec::{AclEntry, Grants, Removals};
+use crate::acl::{Acl, Mask};
+use crate::owners::IdsByName;
 
 /// Arguments of `setfacl`.
 #[derive(Clone, Debug, Default, Args)]
@@ -92,62 +91,57 @@ pub struct Setfacl {
 }
 
 /// The parsed options.
-struct Plan<'a> {
+struct AclChange<'a> {
     arguments: &'a Setfacl,
-    users: Numbers,
-    groups: Numbers,
-    set: Vec<Entry>,
-    remove: Vec<Entry>,
-    modify: Vec<Entry>,
+    users: IdsByName,
+    groups: IdsByName,
+    set: Vec<AclEntry>,
+    remove: Vec<AclEntry>,
+    modify: Vec<AclEntry>,
 }
 
 /// Both ACLs of a file.
-struct Lists {
-    access: List,
-    default: List,
+struct Acls {
+    access: Acl,
+    default: Acl,
 }
 
 impl Edit for Setfacl {
-    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
+    fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
         if let Some(path) = &self.restore {
             return restore::perform(path, volume, report);
         }
-        let plan = match Plan::of(self, volume) {
-            Ok(plan) => plan,
-            Err(error) => return report(error),
-        };
-        for path in paths(volume, &self.paths, report) {
-            let done = volume.resolve(&path, true).map_err(anyhow::Error::from).and_then(|top| {
-                tree(volume, top, self.recursive, &mut |ino, file| match file.file_type {
-                    FileType::Symlink => Ok(()),
-                    _ => plan.apply(volume, ino, file),
-                })
-            });
-            if let Err(error) = done {
-                report(error.context(At(path)));
-            }
-        }
+        let change = AclChange::of(self, volume)?;
+        for_each_file(volume, &self.paths, report, |path| {
+            let top = volume.resolve(path, true)?;
+            visit_tree(volume, top, self.recursive, &mut |ino, file| match file.file_type {
+                FileType::Symlink => Ok(()),
+                _ => change.apply(volume, ino, file),
+            })
+        });
+        Ok(())
     }
 }
 
-impl<'a> Plan<'a> {
+impl<'a> AclChange<'a> {
     fn of(arguments: &'a Setfacl, volume: &Volume) -> anyhow::Result<Self> {
-        let grants = |given: &[Grants], file: &Option<PathBuf>| -> anyhow::Result<Vec<Entry>> {
-            let mut all: Vec<Entry> = given.iter().flat_map(|Grants(entries)| entries.clone()).collect();
+        let grants = |operands: &[Grants], file: &Option<PathBuf>| -> anyhow::Result<Vec<AclEntry>> {
+            let mut all: Vec<AclEntry> =
+                operands.iter().flat_map(|Grants(entries)| entries.clone()).collect();
             if let Some(path) = file {
                 all.extend(read::<Grants>(path)?.0);
             }
             Ok(all)
         };
-        let mut remove: Vec<Entry> =
+        let mut remove: Vec<AclEntry> =
             arguments.remove.iter().flat_map(|Removals(entries)| entries.clone()).collect();
         if let Some(path) = &arguments.remove_file {
             remove.extend(read::<Removals>(path)?.0);
         }
         Ok(Self {
             arguments,
-            users: Numbers::of(volume, b"/etc/passwd"),
-            groups: Numbers::of(volume, b"/etc/group"),
+            users: IdsByName::of(volume, b"/etc/passwd"),
+            groups: IdsByName::of(volume, b"/etc/group"),
             set: grants(&arguments.set, &arguments.set_file)?,
             remove,
             modify: grants(&arguments.modify, &arguments.modify_file)?,
@@ -156,13 +150,13 @@ impl<'a> Plan<'a> {
 
     fn apply(&self, volume: &Volume, ino: Ino, file: &Metadata) -> anyhow::Result<()> {
         let directory = file.file_type == FileType::Directory;
-        let asks_default = self.entries().any(|entry| self.is_default(entry));
-        if asks_default && !directory && !self.arguments.recursive {
+        let has_default = self.entries().any(|entry| self.is_default(entry));
+        if has_default && !directory && !self.arguments.recursive {
             anyhow::bail!("only directories can have default ACLs");
         }
-        let before = Lists {
-            access: list(volume, ino, LINUX_ACCESS)?.unwrap_or_else(|| List::of_mode(file.permissions)),
-            default: list(volume, ino, LINUX_DEFAULT)?.unwrap_or_default(),
+        let before = Acls {
+            access: read_acl(volume, ino, LINUX_ACCESS)?.unwrap_or_else(|| Acl::of_mode(file.permissions)),
+            default: read_acl(volume, ino, LINUX_DEFAULT)?.unwrap_or_default(),
         };
         let after = self.change(&before, directory)?;
         if after.access != before.access {
@@ -180,7 +174,7 @@ impl<'a> Plan<'a> {
         if after.default.is_empty() {
             return match volume.remove_attribute(ino, LINUX_DEFAULT.as_bytes()) {
                 Err(error) if error.errno() == errno::ENODATA => Ok(()),
-                done => Ok(done?),
+                removed => Ok(removed?),
             };
         }
         after.default.verify("default")?;
@@ -189,25 +183,25 @@ impl<'a> Plan<'a> {
     }
 
     /// Applies the options to the ACLs of a file.
-    fn change(&self, before: &Lists, directory: bool) -> anyhow::Result<Lists> {
-        let Lists { mut access, mut default } =
-            Lists { access: before.access.clone(), default: before.default.clone() };
+    fn change(&self, before: &Acls, directory: bool) -> anyhow::Result<Acls> {
+        let Acls { mut access, mut default } =
+            Acls { access: before.access.clone(), default: before.default.clone() };
         if self.set.iter().any(|entry| !self.is_default(entry)) {
-            access = List::default();
+            access = Acl::default();
         }
         if self.set.iter().any(|entry| self.is_default(entry)) {
-            default = List::default();
+            default = Acl::default();
         }
         self.grant(&self.set, &mut access, &mut default, directory)?;
         if self.arguments.remove_all {
             access.reduce();
         }
         if self.arguments.remove_all || self.arguments.remove_default {
-            default = List::default();
+            default = Acl::default();
         }
         for entry in &self.remove {
-            let who = entry.who(&self.users, &self.groups)?;
-            if self.is_default(entry) { default.remove(who) } else { access.remove(who) }
+            let subject = entry.resolve(&self.users, &self.groups)?;
+            if self.is_default(entry) { default.remove(subject) } else { access.remove(subject) }
         }
         self.grant(&self.modify, &mut access, &mut default, directory)?;
         let mask = match (self.arguments.mask, self.arguments.no_mask) {
@@ -215,45 +209,45 @@ impl<'a> Plan<'a> {
             (_, true) => Mask::Keep,
             _ => Mask::Auto,
         };
-        let touches =
+        let changes =
             |is_default: bool| self.entries().any(move |entry| self.is_default(entry) == is_default);
-        let gives_mask =
+        let sets_mask =
             |is_default| self.entries().any(|entry| entry.is_mask() && self.is_default(entry) == is_default);
-        if touches(false) {
-            access.fit_mask(mask, gives_mask(false));
+        if changes(false) {
+            access.update_mask(mask, sets_mask(false));
         }
-        if touches(true) && directory {
+        if changes(true) && directory {
             if !default.is_empty() {
                 default.complete(&access);
             }
-            default.fit_mask(mask, gives_mask(true));
+            default.update_mask(mask, sets_mask(true));
         }
-        Ok(Lists { access, default })
+        Ok(Acls { access, default })
     }
 
     fn grant(
         &self,
-        entries: &[Entry],
-        access: &mut List,
-        default: &mut List,
+        entries: &[AclEntry],
+        access: &mut Acl,
+        default: &mut Acl,
         directory: bool,
     ) -> anyhow::Result<()> {
         for entry in entries {
-            let who = entry.who(&self.users, &self.groups)?;
+            let subject = entry.resolve(&self.users, &self.groups)?;
             match (self.is_default(entry), directory) {
-                (false, _) => access.set(who, entry.permissions, directory),
-                (true, true) => default.set(who, entry.permissions, true),
+                (false, _) => access.set(subject, entry.permissions, directory),
+                (true, true) => default.set(subject, entry.permissions, true),
                 (true, false) => {}
             }
         }
         Ok(())
     }
 
-    fn entries(&self) -> impl Iterator<Item = &Entry> {
+    fn entries(&self) -> impl Iterator<Item = &AclEntry> {
         self.set.iter().chain(&self.remove).chain(&self.modify)
     }
 
-    fn is_default(&self, entry: &Entry) -> bool {
+    fn is_default(&self, entry: &AclEntry) -> bool {
         entry.default || self.arguments.default
     }
 }
@@ -277,9 +271,9 @@ fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Reads an ACL of a file, if it has one.
-fn list(volume: &Volume, ino: Ino, name: &str) -> anyhow::Result<Option<List>> {
+fn read_acl(volume: &Volume, ino: Ino, name: &str) -> anyhow::Result<Option<Acl>> {
     match volume.get_attribute(ino, name.as_bytes()) {
-        Ok(value) => Ok(Some(List::of_linux(&value)?)),
+        Ok(value) => Ok(Some(Acl::of_linux(&value)?)),
         Err(error) if error.errno() == errno::ENODATA => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -8,56 +8,53 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use xebec::{SetMetadata, Volume};
 
-use super::{Plan, Setfacl, read_bytes};
-use crate::acl::spec::{Entry, Grants};
-use crate::failure::At;
-use crate::owners::Numbers;
+use super::{AclChange, Setfacl, read_bytes};
+use crate::acl::spec::{AclEntry, Grants};
+use crate::failure::AtPath;
+use crate::owners::IdsByName;
 
 /// Set-user-ID, set-group-ID and sticky.
 const SPECIAL: u16 = 0o7000;
 
 /// The saved state of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Saved {
+struct SavedFile {
     path: Vec<u8>,
     owner: Option<String>,
     group: Option<String>,
     special: u16,
-    entries: Vec<Entry>,
+    entries: Vec<AclEntry>,
 }
 
 /// Restores from a host file.
-pub(super) fn perform(path: &Path, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) {
-    let about = || path.display().to_string();
-    let read = read_bytes(path).and_then(|text| parse(&text).with_context(about));
-    let all = match read {
-        Ok(all) => all,
-        Err(error) => return report(error),
-    };
+pub(super) fn perform(
+    path: &Path,
+    volume: &Volume,
+    report: &mut dyn FnMut(anyhow::Error),
+) -> anyhow::Result<()> {
+    let files = parse(&read_bytes(path)?).with_context(|| path.display().to_string())?;
     // Like -b and -m.
     let arguments = Setfacl { remove_all: true, ..Setfacl::default() };
-    let mut plan = match Plan::of(&arguments, volume) {
-        Ok(plan) => plan,
-        Err(error) => return report(error),
-    };
-    for saved in all {
-        if let Err(error) = saved.put_back(volume, &mut plan) {
-            report(error.context(At(saved.path.clone())));
+    let mut change = AclChange::of(&arguments, volume)?;
+    for file in files {
+        if let Err(error) = file.restore(volume, &mut change) {
+            report(error.context(AtPath(file.path.clone())));
         }
     }
+    Ok(())
 }
 
-impl Saved {
-    fn put_back(&self, volume: &Volume, plan: &mut Plan<'_>) -> anyhow::Result<()> {
+impl SavedFile {
+    fn restore(&self, volume: &Volume, change: &mut AclChange<'_>) -> anyhow::Result<()> {
         let ino = volume.resolve(&self.path, true)?;
         let before = volume.metadata(ino)?;
-        let uid = number(self.owner.as_deref(), &plan.users, "user")?.filter(|uid| *uid != before.uid);
-        let gid = number(self.group.as_deref(), &plan.groups, "group")?.filter(|gid| *gid != before.gid);
+        let uid = resolve(self.owner.as_deref(), &change.users, "user")?.filter(|uid| *uid != before.uid);
+        let gid = resolve(self.group.as_deref(), &change.groups, "group")?.filter(|gid| *gid != before.gid);
         if uid.is_some() || gid.is_some() {
             volume.set_metadata(ino, &SetMetadata { uid, gid, ..SetMetadata::default() })?;
         }
-        plan.modify.clone_from(&self.entries);
-        plan.apply(volume, ino, &volume.metadata(ino)?)?;
+        change.modify.clone_from(&self.entries);
+        change.apply(volume, ino, &volume.metadata(ino)?)?;
         let now = volume.metadata(ino)?.permissions;
         if now & SPECIAL != self.special {
             let permissions = Some(now & !SPECIAL | self.special);
@@ -67,26 +64,26 @@ impl Saved {
     }
 }
 
-fn number(name: Option<&str>, numbers: &Numbers, kind: &str) -> anyhow::Result<Option<u32>> {
+fn resolve(name: Option<&str>, ids: &IdsByName, kind: &str) -> anyhow::Result<Option<u32>> {
     let Some(name) = name else { return Ok(None) };
-    let number = name.parse().ok().or_else(|| numbers.get(name));
+    let id = name.parse().ok().or_else(|| ids.get(name));
     let file = if kind == "user" { "passwd" } else { "group" };
-    number.map(Some).with_context(|| format!("no {kind} {name:?} in /etc/{file} of the volume"))
+    id.map(Some).with_context(|| format!("no {kind} {name:?} in /etc/{file} of the volume"))
 }
 
-fn parse(text: &[u8]) -> anyhow::Result<Vec<Saved>> {
-    let mut all: Vec<Saved> = Vec::new();
+fn parse(text: &[u8]) -> anyhow::Result<Vec<SavedFile>> {
+    let mut files: Vec<SavedFile> = Vec::new();
     for (line, n) in text.split(|byte| *byte == b'\n').zip(1..) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if let Some(path) = line.strip_prefix(b"# file: ") {
-            all.push(Saved { path: unquote(path), ..Saved::default() });
+            files.push(SavedFile { path: unquote(path), ..SavedFile::default() });
             continue;
         }
         let text = std::str::from_utf8(line).with_context(|| format!("line {n}"))?.trim();
         if text.is_empty() {
             continue;
         }
-        let Some(saved) = all.last_mut() else {
+        let Some(saved) = files.last_mut() else {
             bail!("line {n}: missing \"# file: PATH\" before it (getfacl -c omits it)");
         };
         let context = || format!("line {n}");
@@ -100,10 +97,10 @@ fn parse(text: &[u8]) -> anyhow::Result<Vec<Saved>> {
             Some(_) => {}
         }
     }
-    Ok(all)
+    Ok(files)
 }
 
-fn entries(text: &str) -> anyhow::Result<Vec<Entry>> {
+fn entries(text: &str) -> anyhow::Result<Vec<AclEntry>> {
     let Grants(entries) = text.parse().map_err(anyhow::Error::msg)?;
     Ok(entries)
 }
@@ -111,11 +108,11 @@ fn entries(text: &str) -> anyhow::Result<Vec<Entry>> {
 /// Set-user-ID, set-group-ID and sticky, each by its letter or a dash.
 fn special(letters: &str) -> anyhow::Result<u16> {
     let mut bits = 0;
-    let places = [('s', 0o4000), ('s', 0o2000), ('t', 0o1000)];
-    if letters.chars().count() != places.len() {
+    let expected = [('s', 0o4000), ('s', 0o2000), ('t', 0o1000)];
+    if letters.chars().count() != expected.len() {
         bail!("flags must be three characters, such as s-t");
     }
-    for (found, (letter, bit)) in letters.chars().zip(places) {
+    for (found, (letter, bit)) in letters.chars().zip(expected) {
         match found {
             '-' => {}
             found if found == letter => bits |= bit,
@@ -129,15 +126,15 @@ fn special(letters: &str) -> anyhow::Result<u16> {
 fn unquote(text: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(text.len());
     let mut rest = text;
-    while let Some((first, behind)) = rest.split_first() {
-        let escaped = match (first, behind) {
+    while let Some((first, after)) = rest.split_first() {
+        let escaped = match (first, after) {
             (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..]) => {
                 Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
             }
             _ => None,
         };
         path.push(escaped.unwrap_or(*first));
-        rest = behind.get(if escaped.is_some() { 3 } else { 0 }..).unwrap_or_default();
+        rest = after.get(if escaped.is_some() { 3 } else { 0 }..).unwrap_or_default();
     }
     path
 }
@@ -147,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_getfacl_writes_of_many_files_is_read() {
+    fn parses_the_output_of_getfacl() {
         let text = b"# file: a\\040b\\012\\134\xff\n# owner: joe\n# group: 7\n# flags: s-t\nuser::rwx\n\
             user:8:rwx\t#effective:r--\ngroup::r--\nmask::r--\nother::---\ndefault:user::rwx\n\n# file: /c\nu::r\n";
         let all = parse(text).unwrap_or_else(|error| panic!("{error:#}"));
@@ -161,15 +158,15 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_its_line() {
-        for (text, said) in [
+    fn errors_name_the_line() {
+        for (text, message) in [
             (&b"user::rwx\n"[..], "line 1: missing"),
             (b"# file: a\nuser\n", "line 2"),
             (b"# file: a\n\n# flags: st-\n", "line 3"),
             (b"# file: a\n\xff\n", "line 2"),
         ] {
             let error = parse(text).err().map(|error| format!("{error:#}")).unwrap_or_default();
-            assert!(error.starts_with(said), "{error}");
+            assert!(error.starts_with(message), "{error}");
         }
         assert_eq!(parse(b"\n\n").map(|all| all.len()).ok(), Some(0));
     }

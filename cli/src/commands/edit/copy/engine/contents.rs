@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::super::side::{At, Contents, Side, Target};
-use super::{AT_ONCE, Copier};
+use super::super::traits::{Contents, CopySource, CopyTarget, Location};
+use super::{BUFFER_BYTES, Copier};
 
 /// An error of reading a source.
 #[derive(Debug)]
@@ -21,16 +21,21 @@ impl std::error::Error for Unreadable {}
 /// Result of reading a source: separates errors of the system from refusals.
 pub(super) fn read<T>(result: Result<T>) -> Result<T> {
     result.map_err(|error| {
-        let refused = error.chain().any(|cause| {
+        let is_system_error = error.chain().any(|cause| {
             cause.is::<rustix::io::Errno>() || cause.is::<read::Error>() || cause.is::<xebec::Error>()
         });
-        if refused { Unreadable(error).into() } else { error }
+        if is_system_error { Unreadable(error).into() } else { error }
     })
 }
 
-impl<'c, S: Side, T: Target> Copier<'c, S, T> {
+impl<'c, S: CopySource, T: CopyTarget> Copier<'c, S, T> {
     /// Removes a new file that is incomplete because its source is unreadable.
-    pub(super) fn unmake(&self, copied: Result<()>, target: &At<T::Dir>, is_new: bool) -> Result<()> {
+    pub(super) fn remove_incomplete(
+        &self,
+        copied: Result<()>,
+        target: &Location<T::Dir>,
+        is_new: bool,
+    ) -> Result<()> {
         let is_unreadable = copied.as_ref().is_err_and(|error| error.is::<Unreadable>());
         if is_new && is_unreadable && self.rules.ignore_unreadable {
             self.to.unlink(target)?;
@@ -44,18 +49,18 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
             while read(contents.read(0, &mut self.buffer))? > 0 {}
             return Ok(());
         };
-        let mut at = 0;
-        while at < size
-            && let Some(run) = read(contents.next_run(at))?
+        let mut offset = 0;
+        while offset < size
+            && let Some(run) = read(contents.next_run(offset))?
         {
-            at = run.start;
-            while at < run.end.min(size) {
-                match read(contents.read(at, &mut self.buffer))? {
+            offset = run.start;
+            while offset < run.end.min(size) {
+                match read(contents.read(offset, &mut self.buffer))? {
                     0 => return Ok(()),
-                    read => at += read as u64,
+                    read => offset += read as u64,
                 }
             }
-            at = run.end;
+            offset = run.end;
         }
         Ok(())
     }
@@ -63,33 +68,33 @@ impl<'c, S: Side, T: Target> Copier<'c, S, T> {
     /// Copies the data of a file, preserving holes.
     pub(super) fn contents(&mut self, contents: &mut dyn Contents, node: &T::Node<'c>) -> Result<()> {
         let Some(size) = contents.size() else {
-            let mut at = 0;
+            let mut offset = 0;
             loop {
-                let read = read(contents.read(at, &mut self.buffer))?;
+                let read = read(contents.read(offset, &mut self.buffer))?;
                 if read == 0 {
                     return Ok(());
                 }
-                self.to.write(node, at, self.buffer.get(..read).unwrap_or_default())?;
-                at += read as u64;
+                self.to.write(node, offset, self.buffer.get(..read).unwrap_or_default())?;
+                offset += read as u64;
             }
         };
-        let mut at = 0;
-        while at < size
-            && let Some(run) = read(contents.next_run(at))?
+        let mut offset = 0;
+        while offset < size
+            && let Some(run) = read(contents.next_run(offset))?
         {
-            at = run.start;
+            offset = run.start;
             let end = run.end.min(size);
-            while at < end {
-                let most = usize::try_from(end - at).unwrap_or(AT_ONCE).min(AT_ONCE);
-                let buffer = self.buffer.get_mut(..most).unwrap_or_default();
-                let read = read(contents.read(at, buffer))?;
+            while offset < end {
+                let length_max = usize::try_from(end - offset).unwrap_or(BUFFER_BYTES).min(BUFFER_BYTES);
+                let buffer = self.buffer.get_mut(..length_max).unwrap_or_default();
+                let read = read(contents.read(offset, buffer))?;
                 if read == 0 {
                     break;
                 }
-                self.to.write(node, at, buffer.get(..read).unwrap_or_default())?;
-                at += read as u64;
+                self.to.write(node, offset, buffer.get(..read).unwrap_or_default())?;
+                offset += read as u64;
             }
-            at = run.end;
+            offset = run.end;
         }
         self.to.set_len(node, size)
     }

@@ -3,12 +3,12 @@
 use format::inode::FileType;
 use read::{ListingItem, Metadata};
 
-use super::row::{Mark, Row};
+use super::file::{FileInfo, Mark};
 use super::{Options, OutputFormat};
 use crate::names;
 use crate::owners::Owners;
 use crate::sizes::{self, digits, push_number};
-use crate::times::Clock;
+use crate::times::TimeFormatter;
 
 /// A line of output.
 #[derive(Clone, Copy)]
@@ -16,9 +16,9 @@ pub struct Line<'l> {
     /// Name, or path of an operand.
     pub name: &'l [u8],
     /// Directory entry.
-    pub item: &'l ListingItem,
+    pub entry: &'l ListingItem,
     /// Metadata.
-    pub row: &'l Row,
+    pub file: &'l FileInfo,
 }
 
 /// Widths of the columns of a long listing.
@@ -38,11 +38,11 @@ pub struct Widths {
 
 impl Widths {
     /// Widens the columns for a line.
-    pub fn include(&mut self, item: &ListingItem, row: &Row, owners: &Owners, options: &Options) {
+    pub fn include(&mut self, entry: &ListingItem, file: &FileInfo, owners: &Owners, options: &Options) {
         if options.inode {
-            self.inode = self.inode.max(digits(item.ino.get()));
+            self.inode = self.inode.max(digits(entry.ino.get()));
         }
-        let Some(metadata) = &row.metadata else { return };
+        let Some(metadata) = &file.metadata else { return };
         self.links = self.links.max(digits(metadata.links.into()));
         self.user = self.user.max(owners.users.width(metadata.uid));
         self.group = self.group.max(owners.groups.width(metadata.gid));
@@ -53,11 +53,11 @@ impl Widths {
             let width = if options.human { sizes::human(metadata.size).len() } else { digits(metadata.size) };
             self.size = self.size.max(width);
         }
-        self.marked |= row.mark != Mark::None;
+        self.marked |= file.mark != Mark::None;
         self.sectors = self.sectors.saturating_add(metadata.sectors);
     }
 
-    /// Joins the widths of two parts of a listing.
+    /// Merges the widths of two parts of a listing.
     pub fn join(&mut self, other: &Self) {
         self.inode = self.inode.max(other.inode);
         self.links = self.links.max(other.links);
@@ -102,16 +102,16 @@ pub fn push_long(
     widths: &Widths,
     options: &Options,
     owners: &Owners,
-    clock: &mut Clock,
+    times: &mut TimeFormatter,
 ) {
     if options.inode {
-        push_number(out, line.item.ino.get(), widths.inode);
+        push_number(out, line.entry.ino.get(), widths.inode);
         out.push(b' ');
     }
-    match &line.row.metadata {
+    match &line.file.metadata {
         Some(metadata) => {
             out.extend_from_slice(&mode_text(metadata.file_type, metadata.permissions));
-            push_mark(out, line.row.mark, widths.marked);
+            push_mark(out, line.file.mark, widths.marked);
             push_number(out, metadata.links.into(), widths.links);
             out.push(b' ');
             owners.users.push(out, metadata.uid, widths.user);
@@ -120,13 +120,13 @@ pub fn push_long(
             out.push(b' ');
             push_size(out, metadata, widths, options);
             out.push(b' ');
-            clock.push(out, metadata.times.modify, &options.time_style);
+            times.push(out, metadata.times.modify, &options.time_style);
         }
-        None => push_unknown(out, line.item.file_type, widths),
+        None => push_unknown(out, line.entry.file_type, widths),
     }
     out.push(b' ');
     push_name(out, line, options);
-    if let Some(target) = &line.row.target {
+    if let Some(target) = &line.file.target {
         out.extend_from_slice(b" -> ");
         options.quoting.push(out, target);
     }
@@ -135,7 +135,7 @@ pub fn push_long(
 
 fn push_mark(out: &mut Vec<u8>, mark: Mark, marked: bool) {
     match mark {
-        Mark::List => out.push(b'+'),
+        Mark::Acl => out.push(b'+'),
         Mark::Label => out.push(b'.'),
         Mark::None if marked => out.push(b' '),
         Mark::None => {}
@@ -189,23 +189,23 @@ pub fn type_letter(file_type: FileType) -> u8 {
 pub fn mode_text(file_type: FileType, permissions: u16) -> [u8; 10] {
     let bit = |mask: u16, letter: u8| if permissions & mask != 0 { letter } else { b'-' };
     // Set-user-ID, set-group-ID and sticky replace an execute bit: lowercase if that is set, too.
-    let shared = |special: u16, execute: u16, letter: u8| match (permissions & special, permissions & execute)
-    {
-        (0, _) => bit(execute, b'x'),
-        (_, 0) => letter.to_ascii_uppercase(),
-        _ => letter,
-    };
+    let execute_or_special =
+        |special: u16, execute: u16, letter: u8| match (permissions & special, permissions & execute) {
+            (0, _) => bit(execute, b'x'),
+            (_, 0) => letter.to_ascii_uppercase(),
+            _ => letter,
+        };
     [
         type_letter(file_type),
         bit(0o400, b'r'),
         bit(0o200, b'w'),
-        shared(0o4000, 0o100, b's'),
+        execute_or_special(0o4000, 0o100, b's'),
         bit(0o040, b'r'),
         bit(0o020, b'w'),
-        shared(0o2000, 0o010, b's'),
+        execute_or_special(0o2000, 0o010, b's'),
         bit(0o004, b'r'),
         bit(0o002, b'w'),
-        shared(0o1000, 0o001, b't'),
+        execute_or_special(0o1000, 0o001, b't'),
     ]
 }
 
@@ -224,8 +224,8 @@ fn push_name(out: &mut Vec<u8>, line: Line<'_>, options: &Options) {
 
 /// Default colours of `ls`.
 fn colour(line: Line<'_>) -> Option<&'static str> {
-    let permissions = line.row.metadata.map_or(0, |metadata| metadata.permissions);
-    let file_type = line.row.file_type().or(line.item.file_type)?;
+    let permissions = line.file.metadata.map_or(0, |metadata| metadata.permissions);
+    let file_type = line.file.file_type().or(line.entry.file_type)?;
     Some(match file_type {
         FileType::Directory if permissions & 0o1002 == 0o1002 => "30;42",
         FileType::Directory if permissions & 0o0002 != 0 => "34;42",
@@ -244,12 +244,12 @@ fn colour(line: Line<'_>) -> Option<&'static str> {
 
 /// Appends short lines, or columns.
 pub fn push_short<'l>(out: &mut Vec<u8>, lines: impl Iterator<Item = Line<'l>>, options: &Options) {
-    match options.form {
+    match options.format {
         OutputFormat::Columns(width) => push_columns(out, &lines.collect::<Vec<_>>(), width, options),
         _ => {
             let mut inode = 0;
             let lines: Vec<_> =
-                lines.inspect(|line| inode = inode.max(digits(line.item.ino.get()))).collect();
+                lines.inspect(|line| inode = inode.max(digits(line.entry.ino.get()))).collect();
             for line in lines {
                 push_cell(out, line, inode, options);
                 out.push(b'\n');
@@ -260,7 +260,7 @@ pub fn push_short<'l>(out: &mut Vec<u8>, lines: impl Iterator<Item = Line<'l>>, 
 
 fn push_cell(out: &mut Vec<u8>, line: Line<'_>, inode: usize, options: &Options) {
     if options.inode {
-        push_number(out, line.item.ino.get(), inode);
+        push_number(out, line.entry.ino.get(), inode);
         out.push(b' ');
     }
     push_name(out, line, options);
@@ -268,7 +268,7 @@ fn push_cell(out: &mut Vec<u8>, line: Line<'_>, inode: usize, options: &Options)
 
 /// As many columns as fit, filled from top to bottom.
 fn push_columns(out: &mut Vec<u8>, lines: &[Line<'_>], width: usize, options: &Options) {
-    let Some(inode) = lines.iter().map(|line| digits(line.item.ino.get())).max() else { return };
+    let Some(inode) = lines.iter().map(|line| digits(line.entry.ino.get())).max() else { return };
     let extra = if options.inode { inode + 1 } else { 0 };
     let cells: Vec<usize> =
         lines.iter().map(|line| names::quoted(line.name).chars().count() + extra).collect();
@@ -277,17 +277,17 @@ fn push_columns(out: &mut Vec<u8>, lines: &[Line<'_>], width: usize, options: &O
         cells.chunks(rows).map(|column| column.iter().max().unwrap_or(&0) + 2).sum::<usize>() <= width + 2
     };
     // A column has a width of at least three.
-    let most = (width / 3).clamp(1, cells.len());
-    let columns = (1..=most).rev().find(|columns| fits(*columns)).unwrap_or(1);
+    let columns_max = (width / 3).clamp(1, cells.len());
+    let columns = (1..=columns_max).rev().find(|columns| fits(*columns)).unwrap_or(1);
     let rows = cells.len().div_ceil(columns);
     let column_widths: Vec<usize> =
         cells.chunks(rows).map(|column| column.iter().max().unwrap_or(&0) + 2).collect();
     for row in 0..rows {
         for (column, column_width) in column_widths.iter().enumerate() {
-            let at = column * rows + row;
-            let (Some(line), Some(cell)) = (lines.get(at), cells.get(at)) else { break };
+            let index = column * rows + row;
+            let (Some(line), Some(cell)) = (lines.get(index), cells.get(index)) else { break };
             push_cell(out, *line, inode, options);
-            if at + rows < lines.len() {
+            if index + rows < lines.len() {
                 out.resize(out.len() + column_width.saturating_sub(*cell), b' ');
             }
         }
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_show_special_bits_in_the_place_of_execute() {
+    fn formats_special_mode_bits() {
         assert_eq!(&mode_text(FileType::Directory, 0o1777), b"drwxrwxrwt");
         assert_eq!(&mode_text(FileType::Regular, 0o6644), b"-rwSr-Sr--");
         assert_eq!(&mode_text(FileType::Fifo, 0o4711), b"prws--x--x");

@@ -8,7 +8,7 @@ use super::{Options, OutputFormat};
 
 /// Metadata of a file.
 #[derive(Clone, Debug, Default)]
-pub struct Row {
+pub struct FileInfo {
     /// Data of the inode; `None` if it is unreadable or not needed.
     pub metadata: Option<Metadata>,
     /// Mark after the mode.
@@ -26,21 +26,21 @@ pub enum Mark {
     /// `.`: a security label without an ACL.
     Label,
     /// `+`: an ACL.
-    List,
+    Acl,
 }
 
-impl Row {
+impl FileInfo {
     /// Reads what the options need.
     pub fn of(volume: &Volume, inode: &Dinode<'_>, options: &Options) -> Result<Self, Error> {
         let metadata = Metadata::of(inode, volume.geometry())?;
-        let mut row = Self { metadata: Some(metadata), ..Self::default() };
-        if matches!(options.form, OutputFormat::Long | OutputFormat::Json) {
+        let mut file = Self { metadata: Some(metadata), ..Self::default() };
+        if matches!(options.format, OutputFormat::Long | OutputFormat::Json) {
             if metadata.file_type == FileType::Symlink {
-                row.target = Some(read_link(volume, inode)?.into());
+                file.target = Some(read_link(volume, inode)?.into());
             }
-            row.mark = mark(volume, inode);
+            file.mark = mark(volume, inode);
         }
-        Ok(row)
+        Ok(file)
     }
 
     /// File type, if known.
@@ -58,7 +58,7 @@ fn mark(volume: &Volume, inode: &Dinode<'_>) -> Mark {
         Ok(Some(_)) => {
             let has = |name: &str| get_xattr(volume, inode, name.as_bytes()).is_ok();
             if has("system.posix_acl_access") || has("system.posix_acl_default") {
-                Mark::List
+                Mark::Acl
             } else if has("security.selinux") {
                 Mark::Label
             } else {
@@ -75,7 +75,7 @@ fn inline_mark(volume: &Volume, inode: &Dinode<'_>) -> Result<Mark, Error> {
         for attr in batch.attrs() {
             let attr = attr?;
             match (attr.namespace, attr.name) {
-                (Namespace::Trusted, b"SGI_ACL_FILE" | b"SGI_ACL_DEFAULT") => return Ok(Mark::List),
+                (Namespace::Trusted, b"SGI_ACL_FILE" | b"SGI_ACL_DEFAULT") => return Ok(Mark::Acl),
                 (Namespace::Security, b"selinux") => mark = Mark::Label,
                 _ => {}
             }

@@ -9,7 +9,7 @@ use format::inode::FileType;
 use xebec::{DeviceNumber, NewFileType};
 
 /// A name in an open directory, or a path of the command line.
-pub struct At<D> {
+pub struct Location<D> {
     /// The directory; `None` if the name is a path of the command line.
     pub dir: Option<Rc<D>>,
     /// The name, or the path.
@@ -18,21 +18,21 @@ pub struct At<D> {
     pub shown: Vec<u8>,
 }
 
-impl<D> Clone for At<D> {
+impl<D> Clone for Location<D> {
     fn clone(&self) -> Self {
         Self { dir: self.dir.clone(), name: self.name.clone(), shown: self.shown.clone() }
     }
 }
 
-impl<D> At<D> {
+impl<D> Location<D> {
     /// A path of the command line.
     pub fn path(path: &[u8]) -> Self {
-        Self::named(b"", path)
+        Self::labelled(b"", path)
     }
 
-    /// A path of the command line, prefixed with the name of its side in messages.
-    pub fn named(side: &[u8], path: &[u8]) -> Self {
-        Self { dir: None, name: path.to_vec(), shown: [side, path].concat() }
+    /// A path of the command line, with a prefix for messages.
+    pub fn labelled(label: &[u8], path: &[u8]) -> Self {
+        Self { dir: None, name: path.to_vec(), shown: [label, path].concat() }
     }
 
     /// A name in an open directory.
@@ -47,7 +47,7 @@ pub fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {
     [path, slash, name].concat()
 }
 
-/// Identity of a file: device or side, and inode number.
+/// Identity of a file: device number and inode number.
 pub type Id = (u64, u64);
 
 /// Metadata of a file.
@@ -96,8 +96,8 @@ pub trait Contents {
 /// Receives errors of expanding operands.
 pub type Fail<'f> = &'f mut dyn FnMut(&[u8], anyhow::Error);
 
-/// A side that files are read from.
-pub trait Side {
+/// A tree of files to read.
+pub trait CopySource {
     /// An open directory.
     type Dir;
 
@@ -107,42 +107,52 @@ pub trait Side {
     }
 
     /// Metadata of a file; `None` if it does not exist.
-    fn stat(&self, at: &At<Self::Dir>, follow: bool) -> Result<Option<Stat>>;
+    fn stat(&self, location: &Location<Self::Dir>, follow: bool) -> Result<Option<Stat>>;
 
     /// Enters a directory.
-    fn enter(&self, at: &At<Self::Dir>, follow: bool) -> Result<Self::Dir>;
+    fn enter(&self, location: &Location<Self::Dir>, follow: bool) -> Result<Self::Dir>;
 
     /// The names in a directory, without `.` and `..`.
     fn list(&self, dir: &Self::Dir) -> Result<Vec<Vec<u8>>>;
 
     /// The target of a symbolic link.
-    fn read_link(&self, at: &At<Self::Dir>) -> Result<Vec<u8>>;
+    fn read_link(&self, location: &Location<Self::Dir>) -> Result<Vec<u8>>;
 
     /// The extended attributes that can be read.
-    fn attributes(&self, at: &At<Self::Dir>, follow: bool) -> Result<Attributes>;
+    fn attributes(&self, location: &Location<Self::Dir>, follow: bool) -> Result<Attributes>;
 
     /// Opens a file after `stat`.
-    fn open(&self, at: &At<Self::Dir>, follow: bool, stat: &Stat) -> Result<Box<dyn Contents + '_>>;
+    fn open(
+        &self,
+        location: &Location<Self::Dir>,
+        follow: bool,
+        stat: &Stat,
+    ) -> Result<Box<dyn Contents + '_>>;
 }
 
-/// Where files are made.
-pub trait Target: Side {
-    /// A file that was made or opened, for what it gets.
+/// A tree of files to create and change.
+pub trait CopyTarget: CopySource {
+    /// A file that was created or opened, to set its contents and attributes.
     type Node<'t>
     where
         Self: 't;
 
-    /// Permissions that new files do not get, unless a default access control list gives them.
+    /// The umask.
     fn umask(&self) -> u16;
 
-    /// Makes what must not exist. The side's file mode creation mask applies, or a default access control list.
-    fn make(&self, at: &At<Self::Dir>, kind: NewFileType<'_>, mode: u16) -> Result<Self::Node<'_>>;
+    /// Creates a file that must not exist. The umask applies, or a default ACL.
+    fn create(
+        &self,
+        location: &Location<Self::Dir>,
+        kind: NewFileType<'_>,
+        mode: u16,
+    ) -> Result<Self::Node<'_>>;
 
-    /// Opens a regular file and cuts it off at its beginning. A symbolic link is followed.
-    fn overwrite(&self, at: &At<Self::Dir>) -> Result<Self::Node<'_>>;
+    /// Opens and truncates a regular file. Symbolic links are followed.
+    fn overwrite(&self, location: &Location<Self::Dir>) -> Result<Self::Node<'_>>;
 
     /// Opens an existing file without following links.
-    fn node(&self, at: &At<Self::Dir>) -> Result<Self::Node<'_>>;
+    fn node(&self, location: &Location<Self::Dir>) -> Result<Self::Node<'_>>;
 
     /// Writes all bytes.
     fn write(&self, node: &Self::Node<'_>, at: u64, bytes: &[u8]) -> Result<()>;
@@ -161,10 +171,10 @@ pub trait Target: Side {
     }
 
     /// Creates a hard link; the name must not exist.
-    fn link(&self, existing: &At<Self::Dir>, new: &At<Self::Dir>) -> Result<()>;
+    fn link(&self, existing: &Location<Self::Dir>, new: &Location<Self::Dir>) -> Result<()>;
 
     /// Unlinks a file that is not a directory.
-    fn unlink(&self, at: &At<Self::Dir>) -> Result<()>;
+    fn unlink(&self, location: &Location<Self::Dir>) -> Result<()>;
 
     /// Sets owner and group; `false` if not permitted.
     fn set_owner(&self, node: &Self::Node<'_>, uid: u32, gid: u32) -> Result<bool>;
