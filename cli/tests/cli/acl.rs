@@ -1,10 +1,10 @@
-//! Access control lists, by the names of the volume's own users.
+//! getfacl and setfacl, with names of users and groups of the volume.
 
 use samples::Sample;
 
 use crate::{Scene, stderr};
 
-/// A volume with users and groups of its own.
+/// A volume with its own /etc/passwd and /etc/group.
 fn scene() -> Scene {
     let scene = Scene::new(Sample::Clean);
     scene.xebec("mkdir", &["-p", "/etc", "/srv"]).assert().success();
@@ -15,7 +15,7 @@ fn scene() -> Scene {
 }
 
 #[test]
-fn lists_have_the_names_of_the_volumes_own_users() {
+fn getfacl_and_setfacl_use_names_of_the_volume() {
     let scene = scene();
     scene.xebec("setfacl", &["-m", "u:joe:rwX,g:staff:w,u:77:r", "/srv/file"]).assert().success();
     let shown = "# file: srv/file\n# owner: root\n# group: root\nuser::rw-\nuser:77:r--\nuser:joe:rw-\n\
@@ -25,7 +25,7 @@ fn lists_have_the_names_of_the_volumes_own_users() {
     let found = scene.json("getfacl", &["/srv/file"]);
     let joe = &found["files"][0]["access"][2];
     assert_eq!((&joe["for"], &joe["id"], &joe["name"]), (&"user".into(), &1001.into(), &"joe".into()));
-    // What is shown can be set.
+    // setfacl accepts the output of getfacl.
     let saved = scene.beside("saved");
     std::fs::write(&saved, shown).unwrap();
     scene.xebec("setfacl", &["-b", "/srv/file"]).assert().success();
@@ -39,7 +39,7 @@ fn lists_have_the_names_of_the_volumes_own_users() {
 }
 
 #[test]
-fn what_getfacl_wrote_is_put_back() {
+fn setfacl_restores_the_output_of_getfacl() {
     let scene = scene();
     let odd = "/srv/d/a b\\c\n\u{202e}";
     scene.xebec("mkdir", &["/srv/d"]).assert().success();
@@ -56,7 +56,7 @@ fn what_getfacl_wrote_is_put_back() {
     assert_ne!(scene.output("getfacl", &["-R", "/"]), saved);
     scene.xebec("setfacl", &["--restore", "-"]).write_stdin(saved.as_str()).assert().success();
     assert_eq!(scene.output("getfacl", &["-R", "/"]), saved);
-    // What cannot be is told, and the rest done.
+    // Failures are reported, and the other files are restored.
     let some = "# file: none\nu::r\n# file: srv/file\n# owner: nobody-here\nu::r\n# file: srv\n# owner: 9\n\
         u::x,g::-,o::-\n";
     scene.xebec("setfacl", &["--restore", "-"]).write_stdin(some).assert().code(1);
@@ -66,7 +66,7 @@ fn what_getfacl_wrote_is_put_back() {
 }
 
 #[test]
-fn what_is_no_list_is_refused() {
+fn setfacl_refuses_invalid_entries() {
     let scene = scene();
     let before = scene.output("getfacl", &["-R", "/"]);
     for arguments in [
@@ -76,8 +76,8 @@ fn what_is_no_list_is_refused() {
         &["-m", "u:joe:r", "/none"],
         &["-M", "/no such file", "/srv/file"],
     ] {
-        let said = stderr(&mut scene.xebec("setfacl", arguments));
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let message = stderr(&mut scene.xebec("setfacl", arguments));
+        assert_eq!(message.lines().count(), 1, "{message}");
         scene.xebec("setfacl", arguments).assert().code(1);
     }
     for arguments in [&["-m", "u:joe", "/srv/file"][..], &["/srv/file"], &["-x", "u:joe:r", "/srv/file"]] {

@@ -1,15 +1,15 @@
-//! Commands that change what files hold, judged by `cat`, `check` and `filefrag`.
+//! Commands that change file contents, verified by `cat`, `check` and `filefrag`.
 
 use samples::Sample;
 
 use crate::{Scene, stderr, xebec};
 
-fn whole(scene: &Scene) {
+fn assert_clean(scene: &Scene) {
     scene.xebec("check", &[]).assert().success();
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn write_and_truncate_change_contents() {
     let scene = Scene::new(Sample::Clean);
     scene.xebec("write", &["/new"]).write_stdin("hello\n").assert().success();
     scene.xebec("write", &["--append", "--text", "world", "/new"]).assert().success();
@@ -21,14 +21,14 @@ fn what_is_written_is_read() {
     assert_eq!(scene.output("cat", &["/new"]), "al");
     scene.xebec("truncate", &["-s", "+2", "/new"]).assert().success();
     assert_eq!(scene.output("cat", &["/new"]), "al\0\0");
-    // A source that cannot be read costs nothing.
+    // An unreadable source does not truncate the file.
     scene.xebec("write", &["--from", "/no such file", "/new"]).assert().code(1);
     assert_eq!(scene.output("cat", &["/new"]), "al\0\0");
-    whole(&scene);
+    assert_clean(&scene);
 }
 
 #[test]
-fn files_are_copied_and_share_their_blocks() {
+fn cp_within_shares_blocks_and_fallocate_changes_ranges() {
     let scene = Scene::new(Sample::Clean);
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("source");
@@ -47,7 +47,7 @@ fn files_are_copied_and_share_their_blocks() {
     punched[4096..12288].fill(0);
     assert_eq!(scene.output("cat", &["/copy"]).as_bytes(), punched);
     assert_eq!(scene.output("cat", &["/into/source"]), bytes);
-    whole(&scene);
+    assert_clean(&scene);
     let found = scene.json("filefrag", &["/copy"]);
     let extents = found["files"][0]["extents"].as_array().unwrap();
     assert_eq!(extents[1]["file_block"], 3, "{found}");
@@ -56,18 +56,18 @@ fn files_are_copied_and_share_their_blocks() {
 }
 
 #[test]
-fn a_session_writes_too_but_not_from_its_own_input() {
+fn a_session_refuses_standard_input_as_a_source() {
     let scene = Scene::new(Sample::Clean);
     let lines = "write --text 'in a session' /s\nwrite /t\nreflink /s /u\n";
     scene.xebec("sh", &[]).write_stdin(lines).assert().code(1);
     assert_eq!(scene.output("cat", &["/u"]), "in a session\n");
-    let said = stderr(&mut scene.xebec("cp", &["/no such file", "/x"]));
-    assert!(said.contains("no such file"), "{said}");
-    whole(&scene);
+    let message = stderr(&mut scene.xebec("cp", &["/no such file", "/x"]));
+    assert!(message.contains("no such file"), "{message}");
+    assert_clean(&scene);
 }
 
 #[test]
-fn files_are_copied_out_and_in_by_the_name_of_the_image() {
+fn cp_copies_in_and_out() {
     let scene = Scene::new(Sample::Clean);
     let image = scene.image().display().to_string();
     let (out, file) = (scene.beside("out"), scene.beside("file"));
@@ -84,7 +84,7 @@ fn files_are_copied_out_and_in_by_the_name_of_the_image() {
     cp(&[&named("/with:colon"), &out_name]).assert().success();
     assert_eq!(std::fs::read(&out).unwrap(), b"in and out");
     std::fs::remove_file(&out).unwrap();
-    // A directory becomes the target, or goes into it where it exists; files replace what has their names.
+    // A directory is copied to the target, or into it if it exists; files replace existing ones.
     scene.xebec("mkdir", &["-p", "/tree/deep"]).assert().success();
     cp(&[&file, &named("/tree/deep/")]).assert().success();
     assert!(stderr(&mut cp(&[&named("/tree"), &out_name])).contains("-r"));
@@ -97,7 +97,7 @@ fn files_are_copied_out_and_in_by_the_name_of_the_image() {
     assert!(stderr(&mut cp(&[&named("/nothing"), &out_name])).contains("nothing"));
     let nowhere = scene.beside("no/where").display().to_string();
     assert!(stderr(&mut cp(&[&named("/with:colon"), &nowhere])).contains("no such directory"));
-    // All of it, but for what only root can make.
+    // The assert_clean volume, without device nodes, which require root.
     scene.xebec("rm", &["-r", "/dev"]).assert().success();
     let all = scene.beside("all").display().to_string();
     cp(&["-r", &named(""), &all]).assert().success();

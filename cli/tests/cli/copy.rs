@@ -1,4 +1,4 @@
-//! `cp` in all directions, as far as that needs neither root nor GNU's own: see also `proof/interop/tests/commands`.
+//! `cp` in all directions, without root and GNU cp. Comparisons with GNU cp are in `proof/interop/tests/commands`.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
@@ -29,7 +29,7 @@ impl Scene {
     }
 }
 
-/// A tree of all kinds of files that need no root.
+/// A tree with all file types that do not require root.
 fn tree(scene: &Scene) {
     let tree = scene.beside("tree");
     std::fs::create_dir_all(tree.join("deep")).unwrap();
@@ -42,9 +42,10 @@ fn tree(scene: &Scene) {
     std::fs::write(tree.join(" blanks "), b"blanks").unwrap();
 }
 
-/// `cp -a` stored what symbolic links lead to, waited for a writer of a pipe, and made files of devices and sockets.
+/// Regression: `cp -a` stored the targets of symbolic links, waited for a writer of a pipe, and created regular files
+/// for devices and sockets.
 #[test]
-fn every_kind_of_file_is_copied_as_what_it_is() {
+fn cp_archive_preserves_all_file_types() {
     let scene = Scene::new(Sample::Clean);
     tree(&scene);
     scene.copy(&["-a", "HERE/tree", "IMAGE:/in"]);
@@ -75,35 +76,35 @@ fn every_kind_of_file_is_copied_as_what_it_is() {
     scene.xebec("check", &[]).assert().success();
 }
 
-/// Without -r, GNU reads pipes and waits for a writer, whom a name may never have. Here that is refused, and so is
-/// reading a device of an image.
+/// Without -r, GNU cp reads named pipes and may wait forever for a writer. xebec refuses that, and reading a device of
+/// an image.
 #[test]
-fn what_has_no_contents_is_refused_without_r() {
+fn cp_refuses_special_files_without_r() {
     let scene = Scene::new(Sample::Clean);
     tree(&scene);
     scene.xebec("mknod", &["/null", "c", "1", "3"]).assert().success();
     for source in ["HERE/tree/pipe", "HERE/tree/socket"] {
-        let said = stderr(&mut scene.cp(&[source, "IMAGE:/new"]));
-        assert!(said.contains("-r"), "{said}");
+        let message = stderr(&mut scene.cp(&[source, "IMAGE:/new"]));
+        assert!(message.contains("-r"), "{message}");
     }
     for target in ["IMAGE:/new", "HERE/new"] {
-        let said = stderr(&mut scene.cp(&["IMAGE:/null", target]));
-        assert!(said.contains("-r"), "{said}");
+        let message = stderr(&mut scene.cp(&["IMAGE:/null", target]));
+        assert!(message.contains("-r"), "{message}");
     }
-    // A device of this machine is read.
+    // A device of the host is read.
     scene.copy(&["/dev/null", "IMAGE:/empty"]);
     assert_eq!(scene.stat("/empty")["type"], "file");
     scene.copy(&["-r", "IMAGE:/null", "IMAGE:/null2"]);
     assert_eq!(scene.stat("/null2")["rdev"], "1:3");
     if !rustix::process::geteuid().is_root() {
-        let said = stderr(&mut scene.cp(&["-r", "IMAGE:/null", "HERE/null"]));
-        assert!(said.contains("takes root") && said.contains("device"), "{said}");
+        let message = stderr(&mut scene.cp(&["-r", "IMAGE:/null", "HERE/null"]));
+        assert!(message.contains("requires root") && message.contains("device"), "{message}");
     }
 }
 
-/// A tree was copied to the place of `..`; blanks at the end of a directory's name were cut off.
+/// Regression: a tree was copied to the name `..`; trailing blanks of a directory name were removed.
 #[test]
-fn names_are_taken_as_they_are() {
+fn cp_handles_dot_dot_and_blanks_in_names() {
     let scene = Scene::new(Sample::Clean);
     tree(&scene);
     scene.xebec("mkdir", &["/into", "/ b "]).assert().success();
@@ -114,15 +115,15 @@ fn names_are_taken_as_they_are() {
     assert_eq!(scene.output("cat", &["/into/deep/hard"]), "contents");
     scene.copy(&["-r", "HERE/tree/.", "IMAGE:/into"]);
     assert_eq!(scene.output("ls", &["/"]), before);
-    let said = stderr(&mut scene.cp(&["HERE/tree/file", "IMAGE:/none/"]));
-    assert!(said.contains("/none/") && said.contains("no such directory"), "{said}");
-    let said = stderr(&mut scene.cp(&["-r", "IMAGE:/into", "IMAGE:/into/deep"]));
-    assert!(said.contains("into itself"), "{said}");
+    let message = stderr(&mut scene.cp(&["HERE/tree/file", "IMAGE:/none/"]));
+    assert!(message.contains("/none/") && message.contains("no such directory"), "{message}");
+    let message = stderr(&mut scene.cp(&["-r", "IMAGE:/into", "IMAGE:/into/deep"]));
+    assert!(message.contains("into itself"), "{message}");
     scene.xebec("check", &[]).assert().success();
 }
 
 #[test]
-fn holes_stay_holes() {
+fn cp_preserves_holes() {
     let scene = Scene::new(Sample::Clean);
     let file = std::fs::File::create(scene.beside("sparse")).unwrap();
     file.set_len(1 << 40).unwrap();
@@ -141,20 +142,20 @@ fn holes_stay_holes() {
 }
 
 #[test]
-fn what_is_copied_is_told_where_that_is_wanted() {
+fn cp_verbose_prints_each_file() {
     let scene = Scene::new(Sample::Clean);
     tree(&scene);
     let output = scene.cp(&["-v", "HERE/tree/file", "IMAGE:/new"]).output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.contains("tree/file -> ") && said.ends_with("sample.xfs:/new\n"), "{said}");
+    let message = String::from_utf8(output.stdout).unwrap();
+    assert!(message.contains("tree/file -> ") && message.ends_with("sample.xfs:/new\n"), "{message}");
     let line = format!("cp -vt / {}/file", scene.beside("tree").display());
-    let said = scene.output("sh", &["-c", &line]);
-    assert!(said.ends_with("tree/file -> /file\n"), "{said}");
+    let message = scene.output("sh", &["-c", &line]);
+    assert!(message.ends_with("tree/file -> /file\n"), "{message}");
 }
 
-/// The length of all names was asked for by a buffer of no length, which is told 0: no attribute was copied any more.
+/// Regression: listxattr with an empty buffer returned 0, and no attribute was copied.
 #[test]
-fn attributes_are_copied_in_all_directions() {
+fn cp_archive_preserves_extended_attributes() {
     let scene = Scene::new(Sample::Clean);
     let names: Vec<String> = (0..40).map(|n| format!("user.{n:02}")).collect();
     for count in [0, 1, names.len()] {
@@ -173,9 +174,8 @@ fn attributes_are_copied_in_all_directions() {
     }
 }
 
-/// Only `create`, `sync` and `tar-in` could leave files out.
 #[test]
-fn what_patterns_match_is_not_copied() {
+fn cp_exclude_skips_matching_files() {
     let scene = Scene::new(Sample::Clean);
     tree(&scene);
     let patterns = ["--exclude", "/deep/", "--exclude", "dang*", "--exclude", "pipe"];
@@ -195,7 +195,7 @@ fn what_patterns_match_is_not_copied() {
             assert_eq!(found, is_there, "{path}");
         }
     }
-    // A file that the user names goes by its name, and a directory is the root of the patterns.
+    // A file operand is matched by its name; patterns are relative to a directory operand.
     scene.copy(&[
         "-r",
         "--exclude",

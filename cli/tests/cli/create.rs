@@ -1,4 +1,4 @@
-//! `create`: directories and archives become images.
+//! `create`: images from directories and archives.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use samples::Sample;
 
 use super::{Scene, xebec};
 
-/// A tree of this user's, and how `xebec find` shows it.
+/// A small tree of this user.
 fn tree(scene: &Scene) -> std::path::PathBuf {
     let root = scene.beside("tree");
     fs::create_dir_all(root.join("etc/empty")).unwrap();
@@ -29,7 +29,7 @@ fn scene() -> Scene {
 }
 
 #[test]
-fn a_directory_becomes_an_image_that_gives_it_back() {
+fn create_and_extract_round_trip_a_directory() {
     let scene = scene();
     let (root, image) = (tree(&scene), scene.beside("made.xfs"));
     let shown = on("create").arg(&image).arg("--from").arg(&root).arg("--json").output().unwrap();
@@ -47,9 +47,9 @@ fn a_directory_becomes_an_image_that_gives_it_back() {
     assert!(out.join("etc/empty").is_dir());
 }
 
-/// When files were read last is not a part of what they are: it changed from one run to the next.
+/// Regression: access times of the source differed between runs.
 #[test]
-fn an_image_that_is_to_be_the_same_does_not_depend_on_who_read_its_files() {
+fn reproducible_images_do_not_depend_on_atime() {
     let scene = scene();
     let root = tree(&scene);
     let made = |name: &str, read_at: u64| {
@@ -66,7 +66,7 @@ fn an_image_that_is_to_be_the_same_does_not_depend_on_who_read_its_files() {
 }
 
 #[test]
-fn a_stream_of_our_own_archive_becomes_the_same_image() {
+fn create_from_an_extracted_archive_gives_the_same_image() {
     let scene = scene();
     let (root, image) = (tree(&scene), scene.beside("made.xfs"));
     on("create").arg(&image).arg("--from").arg(&root).args(["-q", "--reproducible"]).assert().success();
@@ -90,7 +90,7 @@ fn a_stream_of_our_own_archive_becomes_the_same_image() {
 }
 
 #[test]
-fn what_the_user_wants_otherwise_is_so() {
+fn overrides_owner_mode_label_and_size_apply() {
     let scene = scene();
     let (root, image, list) = (tree(&scene), scene.beside("made.xfs"), scene.beside("list"));
     fs::write(&list, "dev type=dir mode=711\ndev/null type=char device=1,3 mode=666\netc/motd uid=7\n")
@@ -109,7 +109,7 @@ fn what_the_user_wants_otherwise_is_so() {
     assert!(String::from_utf8(info).unwrap().contains("mine"));
 }
 
-/// What stands in an image, with all that is known of it but the times that nobody can set.
+/// Long recursive listing of an image.
 fn listed(image: &std::path::Path) -> String {
     let shown = on("ls").arg(image).args(["-lnR", "/"]).output().unwrap();
     assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
@@ -117,7 +117,7 @@ fn listed(image: &std::path::Path) -> String {
 }
 
 #[test]
-fn a_volume_in_a_partition_or_in_qcow2_reads_as_one_alone() {
+fn gpt_and_qcow2_images_hold_the_same_volume() {
     let scene = scene();
     let (root, plain) = (tree(&scene), scene.beside("plain"));
     let create = |image: &std::path::Path, words: &[&str]| {
@@ -139,12 +139,12 @@ fn a_volume_in_a_partition_or_in_qcow2_reads_as_one_alone() {
         create(&image, &[words, &["-f"]].concat()).success();
         assert_eq!(listed(&image), listed(&plain), "{name} again");
         match name {
-            // The same volume, a MiB from either end.
+            // The same volume, with 1 MiB before and after it.
             "gpt" => {
                 assert!(fs::read(&image).unwrap() == bytes, "other bytes");
                 assert!(bytes[1 << 20..][..alone.len()] == alone && bytes.len() == alone.len() + (2 << 20))
             }
-            // The log alone, which is empty, is larger than all contents.
+            // The empty log is larger than all contents.
             _ => assert!(bytes.len() < alone.len() / 3, "{name}: {} bytes", bytes.len()),
         }
     }
@@ -160,20 +160,20 @@ fn a_volume_in_a_partition_or_in_qcow2_reads_as_one_alone() {
     assert_eq!(fs::metadata(&sized).unwrap().len(), 64 << 20);
 }
 
-/// The first reader would have taken all of it before anybody noticed the second.
+/// The first source would read all of it.
 #[test]
-fn standard_input_is_read_by_one_source_at_most() {
+fn standard_input_can_be_given_once() {
     let scene = scene();
     let mut create = on("create");
     create.arg(scene.beside("made.xfs")).args(["--from", "-", "--from", "-", "--size", "64m"]);
     let refused = create.write_stdin("nothing that is a tar archive").assert().failure();
-    let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
-    assert!(said.contains("standard input can be given only once"), "{said}");
+    let message = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert!(message.contains("standard input can be given only once"), "{message}");
 }
 
-/// Large blocks want a large log, and that a large volume: it was refused as too small, though nobody had said a size.
+/// Regression: large blocks need a large log, and the volume was refused as too small although no size was given.
 #[test]
-fn a_volume_is_as_large_as_its_layout_needs() {
+fn the_default_size_fits_the_layout() {
     let scene = scene();
     let (root, image) = (tree(&scene), scene.beside("made.xfs"));
     for layout in [&["-b", "size=16384"][..], &["-b", "size=65536", "-i", "sparse=0"], &["-d", "agcount=20"]]
@@ -191,7 +191,7 @@ fn a_volume_is_as_large_as_its_layout_needs() {
 }
 
 #[test]
-fn trees_go_into_a_volume_that_exists() {
+fn cp_and_tar_in_add_trees_to_an_existing_volume() {
     let scene = scene();
     let root = tree(&scene);
     let (from, image) = (root.to_str().unwrap(), scene.image().to_path_buf());
@@ -214,7 +214,7 @@ fn trees_go_into_a_volume_that_exists() {
     on("check").arg(&image).assert().success();
 }
 
-/// Names in an image, by `find`, in the order of their bytes.
+/// Sorted paths of an image, by `find`.
 fn names(image: &std::path::Path) -> Vec<String> {
     let listed = String::from_utf8(on("find").arg(image).output().unwrap().stdout).unwrap();
     let mut names: Vec<String> = listed.lines().map(Into::into).collect();
@@ -223,14 +223,14 @@ fn names(image: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
-fn what_patterns_match_is_left_out() {
+fn exclude_skips_files_in_create_and_sync() {
     let scene = scene();
     let (root, image) = (tree(&scene), scene.beside("made.xfs"));
     fs::create_dir_all(root.join("build/cache")).unwrap();
     for name in ["build/a.o", "build/keep.o", "build/cache/x", "a.c", "etc/empty/b.o"] {
         fs::write(root.join(name), name).unwrap();
     }
-    // Not even looked into.
+    // An excluded directory is not opened.
     fs::create_dir(root.join("closed")).unwrap();
     fs::set_permissions(root.join("closed"), std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     let list = scene.beside("list");
@@ -254,7 +254,7 @@ fn what_patterns_match_is_left_out() {
     ];
     excluded("create").arg(&image).arg("--from").arg(&root).assert().success();
     assert_eq!(names(&image), wanted);
-    // Of a file with several names the others are left.
+    // Other hard links of an excluded name are copied.
     let without = scene.beside("without.xfs");
     excluded("create")
         .arg(&without)
@@ -265,7 +265,7 @@ fn what_patterns_match_is_left_out() {
         .success();
     let out = on("cat").arg(&without).arg("/large").output().unwrap().stdout;
     assert_eq!(out, vec![7; 3 << 20]);
-    // What is left out of the source stays in the volume.
+    // Excluded files in the volume are kept.
     on("write").arg(&image).args(["--text", "old", "/build/old.o"]).assert().success();
     on("write").arg(&image).args(["--text", "old", "/build/old.c"]).assert().success();
     excluded("sync").arg(&root).arg(&image).assert().success();
@@ -276,7 +276,7 @@ fn what_patterns_match_is_left_out() {
 }
 
 #[test]
-fn members_of_archives_that_patterns_match_are_left_out() {
+fn exclude_skips_members_of_archives() {
     let scene = scene();
     let (root, image) = (tree(&scene), scene.beside("made.xfs"));
     fs::create_dir(root.join("build")).unwrap();
@@ -294,7 +294,7 @@ fn members_of_archives_that_patterns_match_are_left_out() {
     };
     create().args(["--exclude", "build", "--exclude", "*large"]).assert().success();
     assert_eq!(names(&from_tar), ["/", "/a.c", "/etc", "/etc/empty", "/etc/motd", "/link"]);
-    // A link whose contents were left out is not made without them.
+    // A hard link to an excluded member is refused.
     let made = ["/etc/large", "/large"].map(|name| create().args(["--exclude", name]).output().unwrap());
     let refused: Vec<_> = made.iter().filter(|made| !made.status.success()).collect();
     assert!(matches!(*refused, [one] if String::from_utf8_lossy(&one.stderr).contains("is left out")));
@@ -310,7 +310,7 @@ fn members_of_archives_that_patterns_match_are_left_out() {
 }
 
 #[test]
-fn an_image_within_its_source_is_no_part_of_itself() {
+fn an_image_inside_its_source_is_skipped() {
     let scene = scene();
     let root = tree(&scene);
     let image = root.join("made.xfs");
@@ -330,7 +330,7 @@ fn an_image_within_its_source_is_no_part_of_itself() {
 }
 
 #[test]
-fn what_goes_wrong_leaves_nothing_and_says_what_to_do() {
+fn a_failed_create_leaves_no_file() {
     let scene = scene();
     let (root, image) = (tree(&scene), scene.beside("made.xfs"));
     let fails = |words: &[&str], says: &str| {
@@ -345,7 +345,7 @@ fn what_goes_wrong_leaves_nothing_and_says_what_to_do() {
     let text = scene.beside("text");
     fs::write(&text, "this is no archive".repeat(100)).unwrap();
     fails(&["--from", text.to_str().unwrap()], "no tar archive");
-    // A failed download leaves an empty file, or one of zeros.
+    // A failed download may leave an empty file, or one of zeros.
     for nothing in [&b""[..], &[0; 10240]] {
         fs::write(&text, nothing).unwrap();
         fails(&["--from", text.to_str().unwrap()], "no tar archive");
@@ -363,7 +363,7 @@ fn what_goes_wrong_leaves_nothing_and_says_what_to_do() {
 }
 
 #[test]
-fn an_image_can_be_made_without_a_free_end() {
+fn minimize_creates_an_image_of_minimum_size() {
     let scene = scene();
     let root = tree(&scene);
     let image = scene.beside("small.xfs");
@@ -384,7 +384,7 @@ fn an_image_can_be_made_without_a_free_end() {
     assert_eq!(make(&["--minimize", "--gpt"]), least + (2 << 20));
     assert_eq!(fs::metadata(&image).unwrap().len(), least + (2 << 20));
     assert_eq!(make(&["--minimize", "--gpt", "--format", "qcow2"]), least + (2 << 20));
-    // The same bytes, whoever makes them.
+    // The number of threads does not change the image.
     let bytes = [&["--threads", "1"][..], &["--threads", "3"]].map(|threads| {
         make(&[&["--minimize", "--reproducible"], threads].concat());
         fs::read(&image).unwrap()
@@ -397,9 +397,8 @@ fn an_image_can_be_made_without_a_free_end() {
     }
 }
 
-/// Labels for a system that starts with SELinux on were only to be had by a run of setfiles as root.
 #[test]
-fn labels_are_given_by_paths() {
+fn file_contexts_set_selinux_labels() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let mut builder = tar::Builder::new(Vec::new());
@@ -438,9 +437,9 @@ fn labels_are_given_by_paths() {
         is(of, kind);
     }
     assert_eq!(label("/proc/1"), None);
-    // A policy that changes is followed, without writing contents.
+    // A changed policy changes labels without writing contents.
     std::fs::write(path("contexts"), contexts.replace("passwd_t", "shadow_t")).unwrap();
-    // Without root some of the labels cannot be kept.
+    // Without root, some labels cannot be set on the host.
     xebec().args(["extract", &image, "--to", &path("tree")]).output().unwrap();
     let synced =
         xebec().args(["sync", &path("tree"), &image, &option, "--owner", "0:0", "--json"]).output().unwrap();
@@ -452,7 +451,7 @@ fn labels_are_given_by_paths() {
     is("/in/etc/passwd", "shadow_t");
     let bad = path("bad");
     std::fs::write(&bad, "/etc nonsense\n").unwrap();
-    let said = crate::stderr(xebec().args([
+    let message = crate::stderr(xebec().args([
         "create",
         &path("b.xfs"),
         "--from",
@@ -460,7 +459,7 @@ fn labels_are_given_by_paths() {
         "--file-contexts",
         &bad,
     ]));
-    assert!(said.contains("--file-contexts") && said.contains("line 1"), "{said}");
+    assert!(message.contains("--file-contexts") && message.contains("line 1"), "{message}");
     xebec().args(["check", &image]).assert().success();
 }
 

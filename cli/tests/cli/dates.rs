@@ -1,15 +1,13 @@
-//! `touch -d` beside GNU touch: the same words are the same time, to the nanosecond, in three zones.
+//! `touch -d` compared with GNU date: the same time, to the nanosecond, in three time zones.
 //!
-//! Left out is what GNU refuses and Xebec takes: times that clocks skip in spring, and `10:00 + 90 minutes`; of the
-//! hour that comes twice in autumn GNU takes the second, Xebec the first.
-//!
-//! It took `@SECONDS` without a fraction and dates with a zone; `2024-01-15`, `yesterday` and all else was refused.
+//! Not compared: dates that GNU refuses and xebec accepts (times skipped in spring, `10:00 + 90 minutes`), and the hour
+//! that occurs twice in autumn, of which GNU uses the second, xebec the first.
 
 use samples::Sample;
 
 use crate::Scene;
 
-/// What does not depend on the moment at which it is asked.
+/// Dates that do not depend on the current time.
 const FIXED: &[&str] = &[
     "@0",
     "@1",
@@ -73,7 +71,7 @@ const FIXED: &[&str] = &[
     "2024-01-15 2024-01-16",
 ];
 
-/// What begins with the present: the same to some seconds, or to the day.
+/// Dates relative to the current time or day.
 const RELATIVE: &[&str] = &[
     "",
     "now",
@@ -102,7 +100,7 @@ const RELATIVE: &[&str] = &[
     "30 seconds ago",
 ];
 
-/// Seconds and nanoseconds that GNU gives; none where it refuses.
+/// Seconds and nanoseconds of GNU date; `None` if it refuses the text.
 fn gnu(zone: &str, words: &str) -> Option<(i64, u32)> {
     let output = needs::command("date").env("TZ", zone).args(["+%s %N", "-d", words]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -110,7 +108,7 @@ fn gnu(zone: &str, words: &str) -> Option<(i64, u32)> {
     Some((seconds.parse().unwrap(), nanos.parse().unwrap()))
 }
 
-/// The times that one session gives to files `/t/N`; none where it refuses.
+/// Times that one session sets on the files `/t/N`; `None` if it refuses the text.
 fn ours(scene: &Scene, zone: &str, all: &[&str]) -> Vec<Option<(i64, u32)>> {
     let lines = all.iter().enumerate().map(|(n, words)| format!("touch -d '{words}' /t/{n}\n"));
     let lines = format!("rm -rf /t\nmkdir /t\n{}", lines.collect::<String>());
@@ -127,7 +125,7 @@ fn ours(scene: &Scene, zone: &str, all: &[&str]) -> Vec<Option<(i64, u32)>> {
 }
 
 #[test]
-fn dates_are_those_of_gnu_touch() {
+fn touch_parses_dates_as_gnu_touch_does() {
     let Some(()) = needs::met(needs::tools(&["date"])) else { return };
     let scene = Scene::new(Sample::Clean);
     let mut differ = Vec::new();
@@ -138,14 +136,14 @@ fn dates_are_those_of_gnu_touch() {
                 differ.push(format!("{zone}: {words:?}: GNU {theirs:?}, Xebec {own:?}"));
             }
         }
-        // GNU is asked before and after: the present is between both.
+        // GNU date runs before and after xebec: the result is between both.
         let before: Vec<_> = RELATIVE.iter().map(|words| gnu(zone, words)).collect();
         let own = ours(&scene, zone, RELATIVE);
         for ((words, before), own) in RELATIVE.iter().zip(before).zip(own) {
             let after = gnu(zone, words);
             let lies_between = match (before, own, after) {
                 (Some(before), Some(own), Some(after)) => {
-                    // Midnight, or a week that begins, may lie between the questions.
+                    // Midnight or a new week may be between the runs.
                     (before..=after).contains(&own)
                 }
                 (before, own, _) => before.is_none() && own.is_none(),
@@ -156,7 +154,7 @@ fn dates_are_those_of_gnu_touch() {
         }
     }
     assert!(differ.is_empty(), "{}", differ.join("\n"));
-    let said = scene.xebec("touch", &["-d", "gestern", "/x"]).assert().code(2).get_output().stderr.clone();
-    let said = String::from_utf8(said).unwrap();
-    assert!(said.contains("invalid date `gestern`") && said.contains("'2 days ago'"), "{said}");
+    let message = scene.xebec("touch", &["-d", "gestern", "/x"]).assert().code(2).get_output().stderr.clone();
+    let message = String::from_utf8(message).unwrap();
+    assert!(message.contains("invalid date `gestern`") && message.contains("'2 days ago'"), "{message}");
 }

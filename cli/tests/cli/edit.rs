@@ -1,18 +1,18 @@
-//! Commands that change a volume: on the clean and on the dirty sample, judged by `check`.
+//! Commands that change a volume, on the clean and the dirty sample, verified by `check`.
 
 use samples::Sample;
 
 use crate::{Scene, stderr};
 
 impl Scene {
-    /// `check` finds nothing.
-    fn is_whole(&self) {
+    /// Asserts that `check` finds no errors.
+    fn assert_clean(&self) {
         self.xebec("check", &[]).assert().success();
     }
 }
 
 #[test]
-fn files_come_move_and_go() {
+fn creates_changes_moves_and_removes_files() {
     let scene = Scene::new(Sample::Clean);
     let before = scene.output("ls", &["-R", "/"]);
     scene.xebec("mkdir", &["-p", "/new/deep/er"]).assert().success();
@@ -23,7 +23,7 @@ fn files_come_move_and_go() {
     scene.xebec("mv", &["/new/hard", "/new/null", "/new/deep"]).assert().success();
     scene.xebec("chmod", &["-R", "u=rwX,go=", "/new"]).assert().success();
     scene.xebec("chown", &["-R", "7:8", "/new"]).assert().success();
-    scene.is_whole();
+    scene.assert_clean();
     let listed = scene.output("ls", &["-lR", "--time-style=full-iso", "/new"]);
     assert!(listed.contains("-rw------- 2 7 8"), "{listed}");
     assert!(listed.contains("crw------- 1 7 8"), "{listed}");
@@ -32,25 +32,25 @@ fn files_come_move_and_go() {
     assert!(scene.xebec("rmdir", &["/new"]).assert().failure().get_output().stdout.is_empty());
     scene.xebec("rm", &["-r", "/new"]).assert().success();
     assert_eq!(scene.output("ls", &["-R", "/"]), before);
-    scene.is_whole();
+    scene.assert_clean();
 }
 
 #[test]
-fn a_session_runs_every_line_and_says_which_failed() {
+fn a_session_runs_all_lines_and_names_the_failed_one() {
     let scene = Scene::new(Sample::Clean);
     let lines = "mkdir /s # a comment\ntouch '/s/two words'\nrm /s/none\n\nls /s\nexit\nmkdir /never\n";
     let output = scene.xebec("sh", &[]).write_stdin(lines).assert().code(1).get_output().clone();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "two words\n");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("line 3") && said.contains("/s/none"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("line 3") && message.contains("/s/none"), "{message}");
     assert!(!scene.output("ls", &["/"]).contains("never"));
     scene.xebec("sh", &["-c", "rm -r /s", "-c", "sync"]).assert().success();
-    scene.is_whole();
+    scene.assert_clean();
 }
 
-/// What the commands that show see is what was done before, and not yet unmounted.
+/// Commands that show files see changes that are not unmounted yet.
 #[test]
-fn a_session_shows_what_it_did() {
+fn a_session_shows_its_own_changes() {
     let scene = Scene::new(Sample::Dirty);
     let before = scene.output("ls", &["-l", "--time-style=+", "/"]);
     let lines = "ls -l --time-style=+ /\nmkdir -m 700 /s\nwrite --text hello /s/file\nln -s file /s/link\n\
@@ -68,46 +68,50 @@ fn a_session_shows_what_it_did() {
     );
     let rest = shown.strip_prefix(&expected).unwrap_or_else(|| panic!("{shown}"));
     assert!(rest.contains("user.a=\"b\"\n\n--a------ /s/file\nlink\n  File: /s\n"), "{rest}");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("line 15: /s/file") && said.contains("may only be appended to"), "{said}");
-    assert_eq!(said.matches("no such file").count() + said.matches("does not exist").count(), 1, "{said}");
-    scene.is_whole();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("line 15: /s/file") && message.contains("may only be appended to"), "{message}");
+    assert_eq!(
+        message.matches("no such file").count() + message.matches("does not exist").count(),
+        1,
+        "{message}"
+    );
+    scene.assert_clean();
 }
 
 #[test]
-fn a_dirty_log_is_replayed_in_place_and_shows_what_was_shown_in_memory() {
+fn replay_in_place_gives_the_same_tree_as_in_memory() {
     let scene = Scene::new(Sample::Dirty);
     let shown = scene.output("ls", &["-lR", "--time-style=full-iso", "/"]);
     scene.xebec("replay", &[]).assert().success();
     assert!(scene.output("info", &[]).contains("clean"));
     assert_eq!(scene.output("ls", &["-lR", "--time-style=full-iso", "/"]), shown);
-    scene.is_whole();
+    scene.assert_clean();
     let again = stderr(&mut scene.xebec("replay", &["-v"]));
     assert!(again.contains("clean"), "{again}");
 }
 
-/// Where mounting failed, the volume was dropped and not unmounted: its log stayed dirty.
+/// Regression: after a failed mount the volume was not unmounted, and the log stayed dirty.
 #[test]
-fn a_mount_that_fails_leaves_a_clean_volume() {
+fn a_failed_mount_leaves_a_clean_log() {
     let Some(()) = needs::met(needs::tools(&["setpriv"])) else { return };
     let scene = Scene::new(Sample::Dirty);
     let directory = scene.beside("mnt");
     std::fs::create_dir(&directory).unwrap();
-    // Root without this right cannot mount; an ordinary user cannot without fusermount3, which PATH hides.
+    // Mounting fails for root without this capability, and for others without fusermount3, which PATH hides.
     let mut mount = needs::command("setpriv");
     if rustix::process::geteuid().is_root() {
         mount.args(["--bounding-set", "-sys_admin"]);
     }
     mount.arg(env!("CARGO_BIN_EXE_xebec")).args(["mount", "--foreground"]);
     let output = mount.arg(scene.image()).arg(&directory).env("PATH", "").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(scene.output("info", &[]).contains("clean"), "{said}");
-    scene.is_whole();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(scene.output("info", &[]).contains("clean"), "{message}");
+    scene.assert_clean();
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_one_error_and_nothing_is_changed() {
+fn each_failure_is_one_error_without_changes() {
     let scene = Scene::new(Sample::Clean);
     for (command, arguments) in [
         ("mkdir", &["/etc/none/dir"][..]),
@@ -116,18 +120,17 @@ fn what_cannot_be_is_refused_with_one_error_and_nothing_is_changed() {
         ("ln", &["/none", "/other"]),
         ("chmod", &["600", "/none"]),
     ] {
-        let said = stderr(&mut scene.xebec(command, arguments));
-        assert_eq!(said.lines().count(), 1, "{said}");
-        assert_eq!(said.matches("no such file or directory").count(), 1, "{said}");
+        let message = stderr(&mut scene.xebec(command, arguments));
+        assert_eq!(message.lines().count(), 1, "{message}");
+        assert_eq!(message.matches("no such file or directory").count(), 1, "{message}");
         scene.xebec(command, arguments).assert().code(1);
     }
     scene.xebec("chmod", &["rwx", "/"]).assert().code(2);
-    scene.is_whole();
+    scene.assert_clean();
 }
 
-/// Owners were numbers alone: names mean nothing without the image's own user list, which the image has.
 #[test]
-fn owners_are_named_as_the_image_names_them() {
+fn owners_are_resolved_in_the_image() {
     let scene = Scene::new(Sample::Clean);
     let owner = |path: &str| {
         let listed = scene.output("ls", &["-ld", "--time-style=+", path]);
@@ -150,10 +153,10 @@ fn owners_are_named_as_the_image_names_them() {
         (&[":nosuch", "/etc/motd"], "no group \"nosuch\" in /etc/group"),
         (&["77:", "/etc/motd"], "no user 77"),
     ] {
-        let said = stderr(&mut scene.xebec("chown", arguments));
-        assert!(said.contains(part) && said.lines().count() == 1, "{said}");
+        let message = stderr(&mut scene.xebec("chown", arguments));
+        assert!(message.contains(part) && message.lines().count() == 1, "{message}");
     }
-    let said = stderr(&mut scene.xebec("touch", &["--uid", "nosuch", "/never"]));
-    assert!(said.contains("no user") && !scene.output("ls", &["/"]).contains("never"), "{said}");
-    scene.is_whole();
+    let message = stderr(&mut scene.xebec("touch", &["--uid", "nosuch", "/never"]));
+    assert!(message.contains("no user") && !scene.output("ls", &["/"]).contains("never"), "{message}");
+    scene.assert_clean();
 }

@@ -1,4 +1,4 @@
-//! Files taken out, into directories and archives.
+//! Extraction to directories and archives.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,23 +10,23 @@ use samples::Sample;
 
 use crate::{Scene, stderr};
 
-/// An ordinary user cannot make devices: that is said, and is a failure. Root can.
+/// Without root, device nodes cannot be created, which is a failure.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 #[test]
-fn a_directory_gets_everything_with_its_metadata() {
+fn extract_to_a_directory_preserves_metadata() {
     let scene = Scene::new(Sample::Clean);
     let out = scene.beside("out");
     let result = scene.xebec("extract", &["--to", out.to_str().unwrap()]).output().unwrap();
-    let said = String::from_utf8(result.stderr).unwrap();
+    let message = String::from_utf8(result.stderr).unwrap();
     if is_root() {
-        assert_eq!(result.status.code(), Some(0), "{said}");
+        assert_eq!(result.status.code(), Some(0), "{message}");
     } else {
-        assert_eq!(result.status.code(), Some(1), "{said}");
-        assert!(said.contains("dev/null: cannot make the device: that takes root"), "{said}");
-        assert!(said.contains("owners (that takes root)"), "{said}");
+        assert_eq!(result.status.code(), Some(1), "{message}");
+        assert!(message.contains("dev/null: cannot make the device: that takes root"), "{message}");
+        assert!(message.contains("owners (that takes root)"), "{message}");
     }
     let at = |name: &str| out.join(name).symlink_metadata().unwrap();
     assert_eq!(fs::read_link(out.join("home/welcome")).unwrap(), Path::new("../etc/motd"));
@@ -46,13 +46,13 @@ fn a_directory_gets_everything_with_its_metadata() {
 }
 
 #[test]
-fn what_exists_is_kept_unless_told_otherwise() {
+fn existing_files_are_kept_without_overwrite() {
     let scene = Scene::new(Sample::Clean);
     let (out, elsewhere) = (scene.beside("out"), scene.beside("elsewhere"));
     fs::create_dir_all(out.join("log")).unwrap();
     fs::create_dir(&elsewhere).unwrap();
     fs::write(elsewhere.join("precious"), "precious").unwrap();
-    // Links that somebody put where files and directories will go lead nowhere.
+    // Existing links are not followed.
     std::os::unix::fs::symlink(elsewhere.join("precious"), out.join("motd")).unwrap();
     std::os::unix::fs::symlink(&elsewhere, out.join("doc")).unwrap();
     let to = out.to_str().unwrap();
@@ -70,10 +70,9 @@ fn what_exists_is_kept_unless_told_otherwise() {
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1);
 }
 
-/// A file got the group of the directory that it was made in, where that is set-GID, and kept it if its own was that of
-/// the process.
+/// Regression: in a set-GID directory, a file of the process's group kept the group of the directory.
 #[test]
-fn a_set_gid_directory_does_not_give_its_group() {
+fn files_do_not_inherit_the_group_of_a_set_gid_directory() {
     if !is_root() {
         return;
     }
@@ -89,9 +88,9 @@ fn a_set_gid_directory_does_not_give_its_group() {
     assert_eq!((group("home/ada/notes.txt"), out.metadata().unwrap().mode() & 0o7777), (1000, 0o755));
 }
 
-/// Hints were dropped without a word. Where this file system has none, that is told.
+/// Regression: hints were lost silently. If the host's file system does not support them, that is reported.
 #[test]
-fn extent_size_hints_are_kept_or_told() {
+fn extent_size_hints_are_preserved_or_reported() {
     let scene = Scene::new(Sample::Clean);
     scene.xebec("extsize", &["1m", "/home/ada"]).assert().success();
     let out = scene.beside("out");
@@ -107,12 +106,12 @@ fn extent_size_hints_are_kept_or_told() {
     }
 }
 
-/// Where items of the log could not be replayed, the newest changes may be missing from any file. Extraction warned and
-/// ended with 0.
+/// Regression: if items of the log could not be replayed, extraction only warned and exited with 0, although any file
+/// may lack its newest changes.
 #[test]
-fn a_log_that_is_replayed_in_part_is_a_failure() {
+fn a_partly_replayed_log_is_a_failure() {
     let scene = Scene::new(Sample::Dirty);
-    // Inode 153, which the log changes, is damaged; nothing that is extracted here is.
+    // Inode 153, which the log changes, is damaged; no extracted file is.
     let image = fs::OpenOptions::new().write(true).open(scene.image()).unwrap();
     image.write_all_at(&[0; 2], 0x80 * 512 + 12800).unwrap();
     let (out, archive) = (scene.beside("out"), scene.beside("etc.tar"));
@@ -128,24 +127,23 @@ fn a_log_that_is_replayed_in_part_is_a_failure() {
     ];
     for mut command in commands {
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("replayed in part"), "{said}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains("replayed in part"), "{message}");
     }
     assert!(out.join("passwd").exists() && archive.exists(), "what there is, is there");
 }
 
 #[test]
-fn one_file_goes_into_the_directory_under_its_name() {
+fn a_single_file_is_extracted_into_the_directory() {
     let scene = Scene::new(Sample::Clean);
     let out = scene.beside("out");
     scene.xebec("extract", &["/etc/motd", "--to", out.to_str().unwrap()]).assert().success();
     assert!(fs::read_to_string(out.join("motd")).unwrap().starts_with("Welcome."));
 }
 
-/// Only `create`, `sync` and `tar-in` could leave files out.
 #[test]
-fn what_patterns_match_is_left_out_of_directories_and_archives() {
+fn exclude_skips_files_in_directories_and_archives() {
     let scene = Scene::new(Sample::Clean);
     let list = scene.beside("patterns");
     fs::write(&list, "# comment\n/dev/\n/usr\n*.txt\n").unwrap();
@@ -178,14 +176,14 @@ fn what_patterns_match_is_left_out_of_directories_and_archives() {
         ("dev", false),
         ("usr", false),
         ("var/log/messages", false),
-        // The first of its names that is not left out has the contents.
+        // The first name that is not excluded has the contents.
         ("var/log/messages.link", true),
     ] {
         assert_eq!(out.join(path).symlink_metadata().is_ok(), is_there, "{path}");
         assert_eq!(members.iter().any(|member| member.trim_end_matches('/') == path), is_there, "{path}");
     }
     assert_eq!(out.join("var/log/messages.link").metadata().unwrap().len(), 66_000);
-    // Patterns begin at what is extracted.
+    // Patterns are relative to the extracted directory.
     let log = scene.beside("log");
     scene.xebec("extract", &["/var", "--to", log.to_str().unwrap(), "--exclude", "/log"]).assert().success();
     assert!(!log.join("log").exists());
@@ -193,9 +191,8 @@ fn what_patterns_match_is_left_out_of_directories_and_archives() {
     assert!(refused.contains("--exclude: `a[b`"), "{refused}");
 }
 
-/// Somebody who is told of a damaged file wants to extract all but that one.
 #[test]
-fn a_damaged_file_can_be_left_out() {
+fn exclude_skips_a_damaged_file() {
     let scene = Scene::new(Sample::Clean);
     let image = fs::OpenOptions::new().write(true).open(scene.image()).unwrap();
     image.write_all_at(&[0; 2], scene.inode_offset("/etc/motd")).unwrap();
@@ -207,9 +204,8 @@ fn a_damaged_file_can_be_left_out() {
     scene.xebec("tar-out", &["/etc", "--exclude", "/motd"]).assert().success();
 }
 
-/// Whoever rescues what can be read of a damaged image wants that to be no failure, and nothing half.
 #[test]
-fn what_is_damaged_can_be_left_out_everywhere() {
+fn ignore_unreadable_skips_damaged_files() {
     let scene = Scene::new(Sample::Clean);
     let image = fs::OpenOptions::new().write(true).open(scene.image()).unwrap();
     image.write_all_at(&[0; 2], scene.inode_offset("/etc/motd")).unwrap();
@@ -217,15 +213,15 @@ fn what_is_damaged_can_be_left_out_everywhere() {
     let (out, copy) = (scene.beside("out"), scene.beside("copy"));
     let arguments = ["--to", out.to_str().unwrap(), "--ignore-unreadable", "--json"];
     let output = scene.xebec("extract", &arguments).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(summary["unreadable"], 2, "{said}");
-    assert!(said.contains("2 files could not be read and were skipped"), "{said}");
+    assert_eq!(summary["unreadable"], 2, "{message}");
+    assert!(message.contains("2 files could not be read and were skipped"), "{message}");
     let lines =
-        said.lines().filter(|line| line.contains("warning") && line.contains(": skipped, with")).count();
-    assert_eq!(lines, 2, "{said}");
+        message.lines().filter(|line| line.contains("warning") && line.contains(": skipped, with")).count();
+    assert_eq!(lines, 2, "{message}");
     if is_root() {
-        assert_eq!((output.status.code(), &summary["failures"]), (Some(0), &0.into()), "{said}");
+        assert_eq!((output.status.code(), &summary["failures"]), (Some(0), &0.into()), "{message}");
     }
     scene.xebec("tar-out", &["--ignore-unreadable"]).assert().success();
     scene.xebec("tar-out", &[]).assert().code(1);
@@ -240,9 +236,9 @@ fn what_is_damaged_can_be_left_out_everywhere() {
     assert!(!out.join("var/log").exists());
 }
 
-/// A disk that fails in the midst of a file left the first part of it in a directory, and zeros in an archive.
+/// Regression: a read error within a file left a partial file in a directory, and zeros in an archive.
 #[test]
-fn nothing_is_left_of_a_file_that_cannot_be_read_to_its_end() {
+fn ignore_unreadable_keeps_no_partial_files() {
     let folder = tempfile::tempdir().unwrap();
     let (tree, image) = (folder.path().join("tree"), folder.path().join("disk.qcow2"));
     fs::create_dir(&tree).unwrap();
@@ -258,15 +254,15 @@ fn nothing_is_left_of_a_file_that_cannot_be_read_to_its_end() {
         .arg(&tree)
         .assert()
         .success();
-    // The end of the file has what was written last: of the files the end of the second, and all of the third.
+    // The end of the image holds the end of the second file and all of the third.
     let file = fs::OpenOptions::new().write(true).open(&image).unwrap();
     file.set_len(file.metadata().unwrap().len() - 1_000_000).unwrap();
     let run = |arguments: &[&str], code: i32, unreadable: usize| {
         let mut command = crate::xebec();
         let output = command.args(arguments).current_dir(folder.path()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        assert_eq!(said.matches(": skipped, with").count(), unreadable, "{arguments:?}: {said}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
+        assert_eq!(message.matches(": skipped, with").count(), unreadable, "{arguments:?}: {message}");
         output.stdout
     };
     let names = |path: &str| {
@@ -283,7 +279,7 @@ fn nothing_is_left_of_a_file_that_cannot_be_read_to_its_end() {
     assert_eq!(names("out"), ["first"]);
     run(&["cp", "-a", "disk.qcow2:/", "copy", option], 0, 3);
     assert_eq!(names("copy"), ["first"]);
-    // What exists is not cut off for what cannot be read.
+    // An existing file is not truncated for an unreadable source.
     fs::write(folder.path().join("copy/large"), "mine").unwrap();
     run(&["cp", "-rT", "disk.qcow2:/", "copy", option], 0, 3);
     assert_eq!(fs::read(folder.path().join("copy/large")).unwrap(), b"mine");
@@ -295,9 +291,9 @@ fn nothing_is_left_of_a_file_that_cannot_be_read_to_its_end() {
     assert_eq!(members.collect::<Vec<_>>(), ["./", "first"]);
 }
 
-/// `--to x.tar.gz` made a directory of that name.
+/// Regression: `--to x.tar.gz` created a directory of that name.
 #[test]
-fn an_archive_is_compressed_as_its_name_says() {
+fn archives_are_compressed_by_their_suffix() {
     let scene = Scene::new(Sample::Clean);
     let plain = scene.xebec("tar-out", &["/usr"]).output().unwrap().stdout;
     for (command, name, magic) in [
@@ -314,7 +310,7 @@ fn an_archive_is_compressed_as_its_name_says() {
         scene.xebec(command, &to).assert().success();
         let bytes = fs::read(&path).unwrap();
         assert!(bytes.starts_with(magic), "{name}");
-        // It is read again, by what verifies all of it, and gives the same files.
+        // `create` reads it, verifies it, and gives the same files.
         let image = scene.beside("again.xfs");
         crate::xebec().args(["create", "--force"]).arg(&image).arg("--from").arg(&path).assert().success();
         let again = crate::xebec().arg("tar-out").arg(&image).output().unwrap().stdout;
@@ -336,7 +332,7 @@ fn an_archive_is_compressed_as_its_name_says() {
     assert!(stream == plain);
 }
 
-/// What an archive says of one member.
+/// A member of an archive.
 #[derive(Debug, Default)]
 struct Member {
     kind: Option<tar::EntryType>,
@@ -366,7 +362,7 @@ fn members(archive: &[u8]) -> BTreeMap<Vec<u8>, Member> {
 }
 
 #[test]
-fn an_archive_holds_everything_with_its_metadata() {
+fn extract_to_an_archive_preserves_metadata() {
     let scene = Scene::new(Sample::Clean);
     let archive = scene.xebec("extract", &["--to", "-"]).assert().success().get_output().stdout.clone();
     assert_eq!(archive.len() % 10240, 0);
@@ -394,7 +390,7 @@ fn an_archive_holds_everything_with_its_metadata() {
 }
 
 #[test]
-fn archives_do_not_depend_on_the_number_of_threads() {
+fn archives_are_independent_of_the_number_of_threads() {
     let scene = Scene::new(Sample::Clean);
     let archive =
         |threads: &str| scene.xebec("extract", &["--to", "-", "--threads", threads]).output().unwrap().stdout;
@@ -403,7 +399,7 @@ fn archives_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn an_archive_file_appears_when_it_is_complete() {
+fn an_archive_file_is_replaced_atomically() {
     let scene = Scene::new(Sample::Clean);
     let file = scene.beside("sample.tar");
     let to = file.to_str().unwrap();

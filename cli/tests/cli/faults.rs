@@ -1,5 +1,5 @@
-//! What happens while an image is made: it is killed or interrupted, or its source cannot be read. Then the name has
-//! what it had before, nothing lies beside it, and the message says what to do.
+//! Signals and unreadable sources while an image is created: an old file is kept, no temporary file is left, and the
+//! message says what to do.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,13 +13,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::xebec;
 
-/// A folder in which an image is made, of an archive beside it.
-struct Making {
+/// A directory in which an image is created from an archive.
+struct CreateTest {
     folder: tempfile::TempDir,
     archive: Vec<u8>,
 }
 
-impl Making {
+impl CreateTest {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("images")).unwrap();
@@ -40,7 +40,7 @@ impl Making {
         self.folder.path().join("images/made.xfs")
     }
 
-    /// Names beside the image.
+    /// Names in the directory of the image.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder.path().join("images")).unwrap();
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
@@ -52,8 +52,8 @@ impl Making {
         create.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Begins, and sends a signal when so many bytes of the archive were taken: at the end when that is all of them.
-    /// Gives the exit code, or the signal that it died of, and what it said.
+    /// Starts `create`, and sends a signal after it has read `bytes` of the archive, and its end if these are all.
+    /// Returns the exit code, or the signal that ended it, and its messages.
     fn stop(&self, words: &[&str], bytes: usize, signal: Signal) -> (Result<i32, i32>, String) {
         let mut create = self.create(words);
         let mut input = create.stdin.take().unwrap();
@@ -68,50 +68,49 @@ impl Making {
     }
 }
 
-fn assert_whole(image: &Path) {
+fn assert_complete(image: &Path) {
     super::xebec().arg("check").arg(image).assert().success();
     let shown = super::xebec().args(["find"]).arg(image).args(["/", "-type", "f"]).output().unwrap();
     assert_eq!(String::from_utf8(shown.stdout).unwrap().lines().count(), 300);
 }
 
-/// Wherever it is killed, and also when it is done nearly, or already.
 #[test]
-fn what_is_killed_leaves_nothing_or_all() {
-    let making = Making::new();
+fn a_killed_create_leaves_no_image_or_a_complete_one() {
+    let test = CreateTest::new();
     let mut rng = Rng::new(2);
     for round in 0..24 {
-        let all = making.archive.len();
+        let all = test.archive.len();
         let bytes = if round % 3 == 0 { all } else { rng.index(all) };
         let words: &[&str] = if round % 2 == 0 { &["--size", "64m"] } else { &[] };
-        let (ended, said) = making.stop(words, bytes, Signal::KILL);
+        let (ended, message) = test.stop(words, bytes, Signal::KILL);
         match ended {
-            Err(_) if !making.image().exists() => assert!(making.names().is_empty(), "{:?}", making.names()),
+            Err(_) if !test.image().exists() => assert!(test.names().is_empty(), "{:?}", test.names()),
             Err(_) | Ok(0) => {
-                assert_eq!(making.names(), ["made.xfs"]);
-                assert_whole(&making.image());
-                fs::remove_file(making.image()).unwrap();
+                assert_eq!(test.names(), ["made.xfs"]);
+                assert_complete(&test.image());
+                fs::remove_file(test.image()).unwrap();
             }
-            Ok(code) => panic!("round {round}: {code}: {said}"),
+            Ok(code) => panic!("round {round}: {code}: {message}"),
         }
     }
 }
 
 #[test]
-fn what_is_interrupted_says_so_and_leaves_what_there_was() {
-    let making = Making::new();
+fn an_interrupted_create_keeps_the_old_file() {
+    let test = CreateTest::new();
     let mut rng = Rng::new(3);
-    fs::write(making.image(), b"old").unwrap();
+    fs::write(test.image(), b"old").unwrap();
     for signal in [Signal::INT, Signal::TERM, Signal::INT] {
-        let bytes = making.archive.len() / 2 + rng.index(making.archive.len() / 4);
-        let (ended, said) = making.stop(&["--size", "64m", "--force"], bytes, signal);
-        assert_eq!(ended, Ok(128 + signal.as_raw()), "{said}");
-        assert!(said.contains("made.xfs: interrupted, not created"), "{said}");
-        assert_eq!(making.names(), ["made.xfs"]);
-        assert_eq!(fs::read(making.image()).unwrap(), b"old");
+        let bytes = test.archive.len() / 2 + rng.index(test.archive.len() / 4);
+        let (ended, message) = test.stop(&["--size", "64m", "--force"], bytes, signal);
+        assert_eq!(ended, Ok(128 + signal.as_raw()), "{message}");
+        assert!(message.contains("made.xfs: interrupted, not created"), "{message}");
+        assert_eq!(test.names(), ["made.xfs"]);
+        assert_eq!(fs::read(test.image()).unwrap(), b"old");
     }
 }
 
-/// A command without the right to read what its owner has forbidden, which root has.
+/// A command without the capability of root to read any file.
 fn without_rights() -> Option<Command> {
     if !rustix::process::geteuid().is_root() {
         return Some(needs::own(env!("CARGO_BIN_EXE_xebec")));
@@ -123,9 +122,9 @@ fn without_rights() -> Option<Command> {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
-    let making = Making::new();
-    let tree = making.folder.path().join("tree");
+fn create_names_an_unreadable_file() {
+    let test = CreateTest::new();
+    let tree = test.folder.path().join("tree");
     fs::create_dir_all(tree.join("etc/private")).unwrap();
     fs::write(tree.join("etc/motd"), b"read me").unwrap();
     fs::write(tree.join("etc/shadow"), b"do not read me").unwrap();
@@ -133,22 +132,24 @@ fn what_cannot_be_read_is_named() {
     for (path, doing) in [("etc/shadow", "open it"), ("etc/private", "open it")] {
         fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0o000)).unwrap();
         let Some(mut create) = without_rights() else { return };
-        let output = create.arg("create").arg(making.image()).arg("--from").arg(&tree).output().unwrap();
+        let output = create.arg("create").arg(test.image()).arg("--from").arg(&tree).output().unwrap();
         fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0o755)).unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{message}");
         let (path, doing) = (format!("{path}\""), format!("cannot {doing}: Permission denied"));
-        assert!(said.contains(&path) && said.contains(&doing) && said.contains("run it as a user"), "{said}");
-        assert!(making.names().is_empty());
+        assert!(
+            message.contains(&path) && message.contains(&doing) && message.contains("run it as a user"),
+            "{message}"
+        );
+        assert!(test.names().is_empty());
     }
     assert_eq!(fs::metadata(tree.join("etc/motd")).unwrap().atime(), read_at);
 }
 
-/// One file that nobody may read ended everything.
 #[test]
-fn what_cannot_be_read_can_be_left_out() {
-    let making = Making::new();
-    let tree = making.folder.path().join("tree");
+fn ignore_unreadable_skips_files_of_the_host() {
+    let test = CreateTest::new();
+    let tree = test.folder.path().join("tree");
     fs::create_dir_all(tree.join("private")).unwrap();
     for name in ["motd", "private/key", "shadow", "twice"] {
         fs::write(tree.join(name), name).unwrap();
@@ -159,18 +160,21 @@ fn what_cannot_be_read_can_be_left_out() {
             fs::set_permissions(tree.join(path), fs::Permissions::from_mode(mode)).unwrap();
         }
     };
-    let image = making.image().display().to_string();
+    let image = test.image().display().to_string();
     let tree_path = tree.display().to_string();
     let run = |arguments: &[&str], unreadable: usize| {
         forbid(0o000);
         let Some(mut command) = without_rights() else { return false };
         let output = command.args(arguments).arg("--ignore-unreadable").output().unwrap();
         forbid(0o755);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{said}");
-        assert_eq!(said.matches(": skipped").count(), unreadable, "{said}");
-        assert!(said.contains(&format!("{unreadable} files could not be read and were skipped")), "{said}");
-        assert!(said.contains("shadow") && said.contains("private"), "{said}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{message}");
+        assert_eq!(message.matches(": skipped").count(), unreadable, "{message}");
+        assert!(
+            message.contains(&format!("{unreadable} files could not be read and were skipped")),
+            "{message}"
+        );
+        assert!(message.contains("shadow") && message.contains("private"), "{message}");
         true
     };
     let names = || {
@@ -181,11 +185,11 @@ fn what_cannot_be_read_can_be_left_out() {
         return;
     }
     assert_eq!(names(), "/\n/motd\n");
-    // What the volume has of it stays.
+    // Copies of unreadable files in the volume are kept.
     xebec().args(["sync", &tree_path, &image]).assert().success();
     fs::write(tree.join("shadow"), "changed").unwrap();
     fs::write(tree.join("motd"), "changed").unwrap();
-    // What is equal by its size and its times needs not be read.
+    // Files of the same size and times are not read.
     run(&["sync", &tree_path, &image], 2);
     let cat = |path: &str| xebec().arg("cat").arg(&image).arg(path).output().unwrap().stdout;
     assert_eq!(
@@ -202,11 +206,11 @@ fn what_cannot_be_read_can_be_left_out() {
     xebec().arg("check").arg(&image).assert().success();
 }
 
-/// `tar-in` left what had come of a file when the archive broke off.
+/// Regression: `tar-in` kept the part of a file before the end of a truncated archive.
 #[test]
-fn nothing_is_left_of_a_member_that_breaks_off() {
-    let making = Making::new();
-    let image = &making.image();
+fn tar_in_keeps_no_part_of_a_truncated_member() {
+    let test = CreateTest::new();
+    let image = &test.image();
     xebec().args(["mkfs", "--size", "64m"]).arg(image).assert().success();
     let mut builder = tar::Builder::new(Vec::new());
     for (name, size) in [("first", 3), ("large", 3_000_000), ("last", 3)] {
@@ -215,14 +219,14 @@ fn nothing_is_left_of_a_member_that_breaks_off() {
         header.set_mode(0o644);
         builder.append_data(&mut header, name, &vec![b'x'; size as usize][..]).unwrap();
     }
-    let archive = making.folder.path().join("cut.tar");
+    let archive = test.folder.path().join("cut.tar");
     fs::write(&archive, &builder.into_inner().unwrap()[..2_500_000]).unwrap();
     let names = |options: &[&str], code: i32| {
         let mut command = xebec();
         let output = command.arg("tar-in").arg(image).arg(&archive).args(options).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{said}");
-        assert!(said.contains("cut.tar") && said.contains("skipped") == (code == 0), "{said}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{message}");
+        assert!(message.contains("cut.tar") && message.contains("skipped") == (code == 0), "{message}");
         String::from_utf8(xebec().arg("find").arg(image).output().unwrap().stdout).unwrap()
     };
     assert_eq!(names(&[], 1), "/\n/first\n");

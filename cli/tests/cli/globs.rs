@@ -1,4 +1,4 @@
-//! Patterns in paths of an image: expanded by every command that takes existing files, in the same way.
+//! Patterns in paths of an image, which all commands expand in the same way.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use samples::Sample;
 use crate::{Scene, stderr};
 
 impl Scene {
-    /// The sample, and in `/g` some files.
+    /// The clean sample with some files in `/g`.
     fn with_files() -> Self {
         let scene = Self::new(Sample::Clean);
         let make = "mkdir -p /g/logs/a /g/logs/b\nwrite --text one /g/logs/1.gz\nwrite --text two /g/logs/2.gz\n\
@@ -18,10 +18,9 @@ impl Scene {
     }
 }
 
-/// `xebec rm disk.xfs '/var/log/*.gz'` said that there is no such file: paths in an image were taken literally, and no
-/// shell can expand them.
+/// A shell cannot expand paths in an image.
 #[test]
-fn commands_that_show_expand_patterns() {
+fn commands_that_show_files_expand_patterns() {
     let scene = Scene::with_files();
     assert_eq!(scene.output("ls", &["/g/logs/*.gz"]), "/g/logs/1.gz\n/g/logs/2.gz\n");
     assert_eq!(scene.output("ls", &["/g/logs/[ab]"]), "/g/logs/a:\nx\n\n/g/logs/b:\nx\n");
@@ -38,7 +37,7 @@ fn commands_that_show_expand_patterns() {
 }
 
 #[test]
-fn commands_that_change_expand_patterns_and_never_what_they_make() {
+fn commands_that_change_files_expand_existing_names_only() {
     let scene = Scene::with_files();
     scene.xebec("chmod", &["600", "/g/logs/*.gz"]).assert().success();
     scene.xebec("chown", &["7:8", "/g/logs/?.gz"]).assert().success();
@@ -66,7 +65,7 @@ fn commands_that_change_expand_patterns_and_never_what_they_make() {
     }
     let names = scene.output("ls", &["/g"]);
     assert_eq!(names, "copied*\ncut*\ndir?\nfile[1]\nlink*\nlogs\nmoved*\nnew*\nst*r\nstar\n");
-    // A file that exists under the very name is that file, and a backslash says so.
+    // A literal name takes precedence; a backslash quotes.
     assert_eq!(scene.output("cat", &["/g/st*r"]), "s\n");
     assert_eq!(scene.output("cat", &["/g/st\\*r", "/g/st[a]r"]), "s\nt\n");
     scene.xebec("rm", &["/g/st*r"]).assert().success();
@@ -77,7 +76,7 @@ fn commands_that_change_expand_patterns_and_never_what_they_make() {
 }
 
 #[test]
-fn cp_sh_and_extract_expand_patterns_and_images_stand_before_a_colon() {
+fn cp_sh_extract_and_image_path_operands_expand_patterns() {
     let scene = Scene::with_files();
     let (image, out) = (scene.image().display().to_string(), scene.beside("out"));
     fs::create_dir(&out).unwrap();
@@ -91,9 +90,9 @@ fn cp_sh_and_extract_expand_patterns_and_images_stand_before_a_colon() {
         (out.join("1.gz").exists(), out.join("2.gz").exists(), out.join(".3.gz").exists()),
         (true, true, false)
     );
-    let said = stderr(crate::xebec().args(["cp", &format!("{image}:/g/*.none"), &to]));
-    assert_eq!(said, format!("xebec: '{image}:/g/*.none': no file matches this pattern\n"));
-    // The same notation serves every command.
+    let message = stderr(crate::xebec().args(["cp", &format!("{image}:/g/*.none"), &to]));
+    assert_eq!(message, format!("xebec: '{image}:/g/*.none': no file matches this pattern\n"));
+    // IMAGE:PATH works with every command.
     let path = format!("{image}:/g/logs/*.gz");
     assert_eq!(stdout(&["ls", &path]), "/g/logs/1.gz\n/g/logs/2.gz\n");
     assert_eq!(stdout(&["find", &format!("{image}:/g/logs"), "-name", "x"]), "/g/logs/a/x\n/g/logs/b/x\n");
@@ -103,26 +102,26 @@ fn cp_sh_and_extract_expand_patterns_and_images_stand_before_a_colon() {
     assert!(stdout(&["ls", "-l", &path]).starts_with("-rw-------"));
     assert_eq!(stdout(&["ls", &format!("{image}:")]), scene.output("ls", &[]));
     scene.xebec("cat", &[&path]).assert().code(1);
-    let said = stderr(crate::xebec().args(["cp", &format!("{image}:/g/logs/*.gz"), &to, "-T"]));
-    assert!(said.contains("-T takes one source"), "{said}");
-    // A name on this machine is the shell's business.
+    let message = stderr(crate::xebec().args(["cp", &format!("{image}:/g/logs/*.gz"), &to, "-T"]));
+    assert!(message.contains("-T takes one source"), "{message}");
+    // Names on the host are not expanded.
     fs::write(scene.beside("a*"), "").unwrap();
     fs::write(scene.beside("ab"), "").unwrap();
     scene.xebec("cp", &["a*", "/g/star"]).current_dir(scene.beside("")).assert().success();
     let lines = "cat /g/logs/*.gz\nrm '/g/logs/*.gz'\nls /g/logs\nrm /g/logs/*.gz\nrm -f /g/logs/*.gz\n";
     let session = scene.xebec("sh", &[]).write_stdin(lines).assert().code(1).get_output().clone();
     assert_eq!(String::from_utf8_lossy(&session.stdout), "one\ntwo\na\nb\n");
-    let said = String::from_utf8_lossy(&session.stderr).into_owned();
-    assert_eq!(said.matches("no file matches this pattern").count(), 1, "{said}");
-    assert!(said.contains("line 4: '/g/logs/*.gz': no file matches this pattern"), "{said}");
+    let message = String::from_utf8_lossy(&session.stderr).into_owned();
+    assert_eq!(message.matches("no file matches this pattern").count(), 1, "{message}");
+    assert!(message.contains("line 4: '/g/logs/*.gz': no file matches this pattern"), "{message}");
     let tar = scene.beside("x.tar").display().to_string();
     scene.xebec("extract", &["/g/log*", "--to", &tar]).assert().success();
-    let said = stderr(&mut scene.xebec("extract", &["/g/*", "--to", &tar, "--overwrite"]));
-    assert!(said.contains("pattern matches 4 files, such as /g/logs and '/g/st*r'"), "{said}");
+    let message = stderr(&mut scene.xebec("extract", &["/g/*", "--to", &tar, "--overwrite"]));
+    assert!(message.contains("pattern matches 4 files, such as /g/logs and '/g/st*r'"), "{message}");
 }
 
 #[test]
-fn a_pattern_without_a_file_is_one_error_that_names_it() {
+fn a_pattern_without_matches_is_one_error() {
     let scene = Scene::with_files();
     for (command, arguments) in [
         ("ls", &["/g/*.none"][..]),
@@ -133,20 +132,24 @@ fn a_pattern_without_a_file_is_one_error_that_names_it() {
         ("tree", &["/g/*.none"]),
         ("find", &["/g/*.none"]),
     ] {
-        let said = stderr(&mut scene.xebec(command, arguments));
-        assert_eq!(said.lines().count(), 1, "{command}: {said}");
-        assert!(said.contains("'/g/*.none': no file matches this pattern"), "{command}: {said}");
+        let message = stderr(&mut scene.xebec(command, arguments));
+        assert_eq!(message.lines().count(), 1, "{command}: {message}");
+        assert!(message.contains("'/g/*.none': no file matches this pattern"), "{command}: {message}");
         scene.xebec(command, arguments).assert().code(1);
     }
-    let said = stderr(&mut scene.xebec("cat", &["--json", "/g/*.none"]));
-    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
-    assert_eq!((&said["error"]["path"], &said["error"]["errno"]), (&"/g/*.none".into(), &2.into()), "{said}");
+    let message = stderr(&mut scene.xebec("cat", &["--json", "/g/*.none"]));
+    let message: serde_json::Value = serde_json::from_str(&message).unwrap();
+    assert_eq!(
+        (&message["error"]["path"], &message["error"]["errno"]),
+        (&"/g/*.none".into(), &2.into()),
+        "{message}"
+    );
     scene.xebec("rm", &["-f", "/g/*.none"]).assert().success();
 }
 
-/// `mv /a /b /c` moved /a to /c, and then /b over it.
+/// Regression: `mv /a /b /c` moved /a to /c, and then /b over it.
 #[test]
-fn several_files_are_not_moved_to_one_name() {
+fn mv_and_ln_refuse_several_sources_for_one_name() {
     let scene = Scene::with_files();
     let before = scene.output("ls", &["-lR", "--time-style=full-iso", "/g"]);
     for arguments in [
@@ -160,16 +163,16 @@ fn several_files_are_not_moved_to_one_name() {
         assert_eq!(scene.output("ls", &["-lR", "--time-style=full-iso", "/g"]), before);
     }
     scene.xebec("ln", &["/g/logs/*.gz", "/g/new"]).assert().code(1);
-    // Nor two of one name into one directory.
-    let said = stderr(&mut scene.xebec("mv", &["/g/logs/*/x", "/g"]));
-    assert!(said.contains("/g/logs/b/x: will not overwrite just-created x"), "{said}");
+    // Two sources of the same name are not moved to one directory.
+    let message = stderr(&mut scene.xebec("mv", &["/g/logs/*/x", "/g"]));
+    assert!(message.contains("/g/logs/b/x: will not overwrite just-created x"), "{message}");
     assert_eq!(scene.output("cat", &["/g/x", "/g/logs/b/x"]), "a\nb\n");
 }
 
-/// `setfattr -n user.a -v b.xfs:/q a.xfs /z` changed b.xfs: the value of an option was taken for `IMAGE:PATH`. And
-/// `rm a.xfs:/z b.xfs:/z` removed the first file before it found that the second one is in another image.
+/// Regression: `setfattr -n user.a -v b.xfs:/q a.xfs /z` changed b.xfs, as the value of an option was parsed as
+/// `IMAGE:PATH`. `rm a.xfs:/z b.xfs:/z` removed the first file before it refused the second, in another image.
 #[test]
-fn only_operands_name_the_image_and_only_one_image_is_changed() {
+fn only_operands_name_the_image_and_all_name_the_same() {
     let (scene, other) = (Scene::with_files(), Scene::with_files());
     let image = scene.image().display().to_string();
     let elsewhere = format!("{}:/g/star", other.image().display());
@@ -183,12 +186,12 @@ fn only_operands_name_the_image_and_only_one_image_is_changed() {
     for refused in
         [["rm", &format!("{image}:/g/star"), &elsewhere], ["mv", &format!("{image}:/g/star"), &elsewhere]]
     {
-        let said = stderr(crate::xebec().args(refused));
-        assert!(said.contains("are different images"), "{said}");
+        let message = stderr(crate::xebec().args(refused));
+        assert!(message.contains("are different images"), "{message}");
         crate::xebec().args(refused).assert().code(2);
     }
     assert!(std::fs::read(other.image()).unwrap() == before, "the other image was changed");
-    // Two spellings of one image.
+    // Two paths of one image.
     let folder = scene.image().parent().unwrap();
     crate::xebec()
         .current_dir(folder)

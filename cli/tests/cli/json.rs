@@ -1,8 +1,6 @@
-//! `--json`: every command of the command line takes it, and what fails is then an object, too.
+//! `--json`: documents and messages of all commands.
 //!
-//! `--json` was taken by all commands and heeded by those that show something; errors stayed lines of words, so that a
-//! program had to parse both. The list of commands is that of the manual pages, which clap's own tree makes: a command
-//! that is not in the table below fails the test.
+//! The list of commands is taken from the manual pages: a command that is not in the table below fails the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +9,7 @@ use serde_json::Value;
 
 use crate::{Scene, xebec};
 
-/// What a command is called with to fail, `@` for an image that does not exist.
+/// Arguments with which each command fails; `@` is an image that does not exist.
 const FAILING: &[(&str, &[&str])] = &[
     ("info", &["@"]),
     ("ls", &["@"]),
@@ -70,7 +68,7 @@ const FAILING: &[(&str, &[&str])] = &[
     ("man", &["no-such-command"]),
 ];
 
-/// Commands that print facts, called so that they do.
+/// Commands that write a document, with arguments.
 const SHOWING: &[(&str, &[&str])] = &[
     ("info", &[]),
     ("ls", &["-l", "/etc"]),
@@ -93,7 +91,7 @@ const SHOWING: &[(&str, &[&str])] = &[
     ("minimize", &[]),
 ];
 
-/// The commands that clap knows.
+/// Names of all commands.
 fn commands() -> BTreeSet<String> {
     let pages = tempfile::tempdir().unwrap();
     xebec().args(["man", "--to"]).arg(pages.path()).assert().success();
@@ -106,20 +104,20 @@ fn commands() -> BTreeSet<String> {
         .collect()
 }
 
-/// The objects of standard error, one a line.
-fn objects(said: &[u8]) -> Vec<Value> {
-    let said = String::from_utf8(said.to_vec()).unwrap();
-    said.lines().map(|line| serde_json::from_str(line).map_err(|_| &said).unwrap()).collect()
+/// Parses JSON objects, one per line.
+fn objects(message: &[u8]) -> Vec<Value> {
+    let message = String::from_utf8(message.to_vec()).unwrap();
+    message.lines().map(|line| serde_json::from_str(line).map_err(|_| &message).unwrap()).collect()
 }
 
 #[test]
-fn each_command_has_one_page_and_one_entry_here() {
+fn every_command_is_in_the_table_of_this_test() {
     let table: BTreeSet<String> = FAILING.iter().map(|(name, _)| (*name).to_owned()).collect();
     assert_eq!(commands(), table);
 }
 
 #[test]
-fn each_command_takes_json_and_fails_with_one_object() {
+fn every_command_reports_a_failure_as_one_object() {
     let folder = tempfile::tempdir().unwrap();
     let none = folder.path().join("none").to_str().unwrap().to_owned();
     let table: BTreeMap<_, _> = FAILING.iter().copied().collect();
@@ -132,23 +130,23 @@ fn each_command_takes_json_and_fails_with_one_object() {
             xebec().arg(name).args(&arguments).arg("--json").current_dir(folder.path()).output().unwrap();
         assert_eq!(output.status.code(), words.status.code(), "{name}: exit codes stay");
         assert_ne!(output.status.code(), Some(0), "{name}");
-        let told = objects(&output.stderr);
-        assert_eq!(told.len(), 1, "{name}: {told:?}");
+        let report = objects(&output.stderr);
+        assert_eq!(report.len(), 1, "{name}: {report:?}");
         assert!(
-            told[0]["error"]["message"].as_str().is_some_and(|text| !text.is_empty()),
-            "{name}: {told:?}"
+            report[0]["error"]["message"].as_str().is_some_and(|text| !text.is_empty()),
+            "{name}: {report:?}"
         );
         let wrong = xebec().args([name, "--json", "--no-such-option"]).output().unwrap();
-        let told = objects(&wrong.stderr);
-        assert_eq!(told.len(), 1, "{name}: {told:?}");
-        let message = told[0]["error"]["message"].as_str().unwrap();
+        let report = objects(&wrong.stderr);
+        assert_eq!(report.len(), 1, "{name}: {report:?}");
+        let message = report[0]["error"]["message"].as_str().unwrap();
         assert!(message.contains("--no-such-option") && !message.contains('\n'), "{name}: {message}");
         assert_eq!(wrong.status.code(), Some(if name == "check" { 16 } else { 2 }), "{name}");
     }
 }
 
 #[test]
-fn what_shows_facts_writes_one_document() {
+fn commands_that_report_write_one_document() {
     let scene = Scene::new(Sample::Clean);
     for (name, arguments) in SHOWING {
         let document = scene.json(name, arguments);
@@ -164,28 +162,28 @@ fn what_shows_facts_writes_one_document() {
     assert!(dirty["items"].as_u64().unwrap() > 0, "{dirty}");
 }
 
-/// Errors tell the path and the errno, also where several fail, and notes and warnings are objects, too.
+/// Also with several failures. Notes and warnings are objects, too.
 #[test]
-fn an_error_has_its_path_and_errno() {
+fn error_objects_have_path_and_errno() {
     let scene = Scene::new(Sample::Dirty);
     let output =
         scene.xebec("stat", &["--json", "/none", "/etc/passwd/x"]).assert().code(1).get_output().clone();
-    let told = objects(&output.stderr);
-    assert!(told[0]["note"]["message"].as_str().unwrap().contains("replayed in memory"), "{told:?}");
-    let errors: Vec<&Value> = told.iter().filter_map(|one| one.get("error")).collect();
-    assert_eq!(errors.len(), 2, "{told:?}");
+    let report = objects(&output.stderr);
+    assert!(report[0]["note"]["message"].as_str().unwrap().contains("replayed in memory"), "{report:?}");
+    let errors: Vec<&Value> = report.iter().filter_map(|one| one.get("error")).collect();
+    assert_eq!(errors.len(), 2, "{report:?}");
     assert_eq!((&errors[0]["path"], &errors[0]["errno"]), (&"/none".into(), &2.into()));
     assert_eq!(errors[1]["errno"], 20);
     assert_eq!(errors[0]["image"], scene.image().to_str().unwrap());
-    assert!(!errors[0]["message"].as_str().unwrap().contains("sample.xfs"), "{told:?}");
+    assert!(!errors[0]["message"].as_str().unwrap().contains("sample.xfs"), "{report:?}");
     let output = scene.xebec("rm", &["--json", "/none", "/gone"]).assert().code(1).get_output().clone();
-    let told = objects(&output.stderr);
-    assert_eq!((&told[1]["error"]["path"], &told[1]["error"]["errno"]), (&"/gone".into(), &2.into()));
+    let report = objects(&output.stderr);
+    assert_eq!((&report[1]["error"]["path"], &report[1]["error"]["errno"]), (&"/gone".into(), &2.into()));
     let mut session = scene.xebec("sh", &["--json"]);
     let output = session.write_stdin("rm /none\nls /none\nnonsense\n").assert().code(1).get_output().clone();
-    let told = objects(&output.stderr);
-    assert_eq!(told.len(), 3, "{told:?}");
-    assert_eq!((&told[0]["error"]["path"], &told[0]["error"]["errno"]), (&"/none".into(), &2.into()));
+    let report = objects(&output.stderr);
+    assert_eq!(report.len(), 3, "{report:?}");
+    assert_eq!((&report[0]["error"]["path"], &report[0]["error"]["errno"]), (&"/none".into(), &2.into()));
     let file = scene.beside("file");
     std::fs::write(&file, "x").unwrap();
     let to = format!("{}:/file", scene.image().display());
@@ -195,14 +193,20 @@ fn an_error_has_its_path_and_errno() {
     assert_eq!((&shown[0]["from"], &shown[0]["to"]), (&file.to_str().unwrap().into(), &to.into()));
 }
 
-/// Errors of usage have several lines; in a session each was one line with `\n` in it.
+/// Regression: in a session, a usage error was one line that contained `\n`.
 #[test]
-fn wrong_usage_in_a_session_is_one_line_of_words() {
+fn usage_errors_in_a_session_are_one_line() {
     let scene = Scene::new(Sample::Clean);
     let output =
         scene.xebec("sh", &[]).write_stdin("mkdir\nnonsense\n").assert().code(1).get_output().clone();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(said.lines().count(), 2, "{said}");
-    assert!(!said.contains("\\n") && said.contains("line 1: the following required arguments"), "{said}");
-    assert!(said.contains("line 2: unrecognized subcommand 'nonsense'") && !said.contains("Usage"), "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(message.lines().count(), 2, "{message}");
+    assert!(
+        !message.contains("\\n") && message.contains("line 1: the following required arguments"),
+        "{message}"
+    );
+    assert!(
+        message.contains("line 2: unrecognized subcommand 'nonsense'") && !message.contains("Usage"),
+        "{message}"
+    );
 }

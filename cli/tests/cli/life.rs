@@ -8,7 +8,7 @@ use crate::{Scene, stderr, xebec};
 
 const MIB: u64 = 1 << 20;
 
-/// A volume of its own, with something in it.
+/// A small new volume with a file.
 fn small() -> Scene {
     let scene = Scene::new(Sample::Clean);
     std::fs::remove_file(scene.image()).unwrap();
@@ -19,7 +19,7 @@ fn small() -> Scene {
 }
 
 impl Scene {
-    fn holds_hello(&self) {
+    fn assert_file_intact(&self) {
         assert_eq!(self.output("cat", &["/etc/deep/file"]), "hello\n");
         self.xebec("check", &[]).assert().success();
     }
@@ -30,7 +30,7 @@ impl Scene {
 }
 
 #[test]
-fn volumes_grow_and_shrink_with_their_file() {
+fn grow_shrink_and_minimize_resize_the_file() {
     let scene = small();
     let grown = scene.json("grow", &["+36m"]);
     assert_eq!(
@@ -38,32 +38,32 @@ fn volumes_grow_and_shrink_with_their_file() {
         (Some(64 * MIB), Some(100 * MIB))
     );
     assert_eq!((scene.length(), grown["device_bytes"].as_u64()), (100 * MIB, Some(100 * MIB)));
-    scene.holds_hello();
-    // In steps, as an open volume is prepared for 64 times its size.
+    scene.assert_file_intact();
+    // In several steps: an open volume can grow to 64 times its size.
     assert!(scene.output("grow", &["10g"]).contains(" -> "));
     std::fs::OpenOptions::new().write(true).open(scene.image()).unwrap().set_len(11 << 30).unwrap();
     assert!(scene.output("grow", &["max"]).contains("11"));
     assert!(scene.output("grow", &[]).starts_with("unchanged: "));
     let refused = stderr(&mut scene.xebec("grow", &["1g"]));
     assert!(refused.contains("xebec shrink"), "{refused}");
-    scene.holds_hello();
+    scene.assert_file_intact();
     let refused = stderr(&mut scene.xebec("shrink", &["1m"]));
     assert!(refused.contains("minimum size is"), "{refused}");
     let refused = stderr(&mut scene.xebec("shrink", &["20g"]));
     assert!(refused.contains("xebec grow"), "{refused}");
     assert!(scene.output("shrink", &["1g"]).contains(" -> "));
     assert_eq!(scene.length(), 1 << 30);
-    scene.holds_hello();
+    scene.assert_file_intact();
     let least = scene.json("minimize", &[]);
     assert_eq!(Some(scene.length()), least["after_bytes"].as_u64());
     assert!(scene.length() < 64 * MIB, "{least}");
-    scene.holds_hello();
+    scene.assert_file_intact();
     scene.xebec("shrink", &[]).assert().code(2);
     scene.xebec("grow", &["much"]).assert().code(2);
 }
 
 #[test]
-fn free_space_becomes_holes() {
+fn trim_punches_holes_into_the_file() {
     let scene = small();
     std::fs::write(scene.beside("zeros"), vec![7; 20 << 20]).unwrap();
     let path = scene.beside("zeros").display().to_string();
@@ -77,11 +77,11 @@ fn free_space_becomes_holes() {
     assert!(trimmed["free_bytes"].as_u64() > Some(40 * MIB), "{trimmed}");
     let after = std::fs::metadata(scene.image()).unwrap().blocks() * 512;
     assert!(trimmed["trimmed_bytes"].as_u64() == Some(0) || after + 15 * MIB < before, "{trimmed}");
-    scene.holds_hello();
+    scene.assert_file_intact();
 }
 
 #[test]
-fn names_are_shown_and_set() {
+fn label_and_uuid_show_and_set() {
     let scene = small();
     assert_eq!(scene.output("label", &[]), "\n");
     assert_eq!(scene.output("label", &["my disk"]), "my disk\n");
@@ -90,11 +90,11 @@ fn names_are_shown_and_set() {
     let old = scene.output("uuid", &[]);
     let new = scene.output("uuid", &["generate"]);
     assert_ne!(old, new);
-    scene.holds_hello();
+    scene.assert_file_intact();
     let json = scene.json("uuid", &[]);
     assert_eq!((json["uuid"].as_str(), json["meta_uuid"].as_str()), (Some(new.trim()), Some(old.trim())));
     assert!(scene.output("features", &[]).contains("meta_uuid"));
-    // What is changed under the new name is found under it.
+    // Changes with the new UUID are valid.
     scene.xebec("touch", &["/new"]).assert().success();
     let other = "01234567-89ab-4def-8123-456789abcdef\n";
     assert_eq!(scene.output("uuid", &[other.trim()]), other);
@@ -102,15 +102,15 @@ fn names_are_shown_and_set() {
     assert!(!scene.output("features", &[]).contains("meta_uuid"));
     scene.xebec("uuid", &["none"]).assert().code(2);
     scene.xebec("uuid", &["00000000-0000-0000-0000-000000000000"]).assert().code(1);
-    scene.holds_hello();
+    scene.assert_file_intact();
 }
 
 #[test]
-fn features_can_be_added() {
+fn features_adds_each_supported_feature() {
     let scene = Scene::new(Sample::Clean);
     std::fs::remove_file(scene.image()).unwrap();
     let metadata = "reflink=0,inobtcount=0,bigtime=0";
-    // The log that mkfs makes is as small as can be, and some features want a larger one.
+    // The default log is of minimum size; some features need a larger one.
     let options = ["--size", "300m", "-m", metadata, "-i", "nrext64=0", "-l", "size=40m"];
     scene.xebec("mkfs", &options).assert().success();
     scene.xebec("mkdir", &["-p", "/etc/deep"]).assert().success();
@@ -119,16 +119,16 @@ fn features_can_be_added() {
         assert!(!scene.output("features", &[]).contains(feature));
         assert!(scene.output("features", &["--add", feature]).contains(feature));
         assert!(stderr(&mut scene.xebec("features", &["--add", feature])).contains("already"));
-        scene.holds_hello();
+        scene.assert_file_intact();
     }
     scene.xebec("reflink", &["/etc/deep/file", "/etc/other"]).assert().success();
     scene.xebec("touch", &["-d", "2200-01-01T00:00:00Z", "/etc/late"]).assert().success();
-    scene.holds_hello();
+    scene.assert_file_intact();
     scene.xebec("features", &["--add", "rmapbt"]).assert().code(2);
 }
 
 #[test]
-fn clones_have_the_same_files_and_another_uuid() {
+fn clone_copies_files_and_changes_the_uuid() {
     for sample in Sample::ALL {
         let scene = Scene::new(sample);
         let copy = scene.beside("copy.xfs");
@@ -146,7 +146,7 @@ fn clones_have_the_same_files_and_another_uuid() {
         assert!(stderr(&mut scene.xebec("clone", &["--force", &itself])).contains("is the same file"));
         scene.xebec("clone", &["--force", "--same-uuid", "--no-replay", &named]).assert().success();
         assert!(before == std::fs::read(&copy).unwrap(), "it is copied as it lies");
-        // The copy kept a dirty log, which the help says is replayed.
+        // Regression: the copy kept a dirty log.
         scene.xebec("clone", &["--force", "--same-uuid", &named]).assert().success();
         let info = xebec().args(["info", "--json", &named]).output().unwrap().stdout;
         assert_eq!(serde_json::from_slice::<serde_json::Value>(&info).unwrap()["log"]["state"], "clean");
@@ -159,9 +159,9 @@ fn clones_have_the_same_files_and_another_uuid() {
     }
 }
 
-/// The log of another device was replayed into the copy, and then told the copy's UUID: the source had none left.
+/// Regression: the external log was replayed into the copy and got its UUID, and the source had no log.
 #[test]
-fn a_volume_with_a_log_elsewhere_is_not_cloned() {
+fn clone_refuses_an_external_log() {
     let scene = Scene::new(Sample::Clean);
     let [disk, log, copy] = ["disk", "log", "copy"].map(|name| scene.beside(name).display().to_string());
     let size = format!("logdev={log},size=20m");
@@ -176,7 +176,7 @@ fn a_volume_with_a_log_elsewhere_is_not_cloned() {
 }
 
 #[test]
-fn an_image_follows_a_directory() {
+fn sync_updates_an_existing_image() {
     let scene = small();
     let tree = scene.beside("tree");
     std::fs::create_dir_all(tree.join("sub")).unwrap();
@@ -193,7 +193,7 @@ fn an_image_follows_a_directory() {
     let told = output(&["--dry-run", "--no-delete"], "");
     assert!(told.contains("created  sub/file\n") && told.contains("amended  .\n"), "{told}");
     assert!(!told.contains("removed"), "{told}");
-    // Into a directory of the image; the rest of it stays.
+    // Into a directory of the image; the rest is kept.
     output(&["--owner", "0:0", "--mode", "u=rwX,go=rX"], ":/etc");
     assert_eq!(scene.output("find", &["/etc"]).lines().count(), 4);
     assert_eq!(scene.output("cat", &["/etc/sub/file"]), "one");
@@ -205,7 +205,7 @@ fn an_image_follows_a_directory() {
     assert!(output(&["-v"], "").contains("removed  etc\n"));
     assert_eq!(scene.output("find", &["/"]).lines().count(), 3);
     scene.xebec("check", &[]).assert().success();
-    // What cannot be.
+    // Invalid targets.
     assert!(stderr(&mut sync(&[], ":/sub/file")).contains("not a directory"));
     assert!(stderr(&mut sync(&[], ":/sub/file/below")).contains("below"));
     std::fs::write(tree.join("large"), vec![1; 80 << 20]).unwrap();
@@ -217,9 +217,8 @@ fn an_image_follows_a_directory() {
     assert_eq!(scene.output("find", &["/", "--size", "+1M"]).lines().count(), 1);
 }
 
-/// The image had to be made by another command first, and a directory in it by a third.
 #[test]
-fn sync_makes_its_target() {
+fn sync_creates_the_image_and_directories() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     std::fs::create_dir_all(path("tree/deep")).unwrap();
@@ -235,8 +234,11 @@ fn sync_makes_its_target() {
         String::from_utf8(output.stdout).unwrap()
     };
     let told = sync("new.xfs:/srv/www", &["-n", "--exclude", "*.o"]).output().unwrap();
-    let said = String::from_utf8(told.stdout).unwrap();
-    assert!(told.status.success() && said.contains("deep/file") && !said.contains("left.o"), "{said}");
+    let message = String::from_utf8(told.stdout).unwrap();
+    assert!(
+        told.status.success() && message.contains("deep/file") && !message.contains("left.o"),
+        "{message}"
+    );
     assert!(!folder.path().join("new.xfs").exists());
     let made = sync("new.xfs:/srv/www", &["--exclude", "*.o", "--owner", "7:8", "--json"]).output().unwrap();
     let made: serde_json::Value = serde_json::from_slice(&made.stdout).unwrap();
@@ -249,7 +251,7 @@ fn sync_makes_its_target() {
         (&again["unchanged"], &again["amended"], &again["created"]),
         (&3.into(), &0.into(), &0.into())
     );
-    // A directory of an image that exists, with those above it; a dry run makes none.
+    // A directory in an existing image is created with its parents, but not in a dry run.
     sync("new.xfs:/opt/a", &["-n"]).assert().success();
     assert_eq!(names("new.xfs"), all);
     sync("new.xfs:/opt/a", &[]).assert().success();
@@ -260,21 +262,20 @@ fn sync_makes_its_target() {
     for image in ["new.xfs", "other.xfs"] {
         xebec().arg("check").arg(path(image)).assert().success();
     }
-    // Nothing is left of an image that cannot be made.
+    // A failure leaves no image.
     std::fs::write(path("list"), "no/such uid=1\n").unwrap();
     sync("third.xfs", &["--overrides", &path("list")]).assert().failure();
     assert!(!folder.path().join("third.xfs").exists());
 }
 
-/// `create`, `extract`, `sync` and `trim` ended with statistics that nobody asked for.
 #[test]
-fn statistics_are_shown_to_a_user_who_asks_for_them() {
+fn statistics_are_printed_with_verbose_or_json() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (tree, image) = (path("tree"), path("image"));
     std::fs::create_dir(&tree).unwrap();
     std::fs::write(path("tree/file"), "contents").unwrap();
-    let said = |arguments: &[&str]| {
+    let run = |arguments: &[&str]| {
         let output = xebec().args(arguments).assert().success().get_output().clone();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (text(&output.stdout), text(&output.stderr))
@@ -289,21 +290,21 @@ fn statistics_are_shown_to_a_user_who_asks_for_them() {
         &["tar-in", &image, &path("out.tar.gz")],
         &["clone", &image, &path("copy")],
     ] {
-        assert_eq!(said(arguments), (String::new(), String::new()), "{arguments:?}");
+        assert_eq!(run(arguments), (String::new(), String::new()), "{arguments:?}");
     }
-    let (shown, told) = said(&["create", "-v", &image, "--from", &tree, "-f"]);
+    let (shown, told) = run(&["create", "-v", &image, "--from", &tree, "-f"]);
     assert!(shown.is_empty() && told.contains("2 files, 8 bytes in "), "{told}");
-    let told = said(&["extract", "-v", &image, "--to", &path("again")]).1;
+    let told = run(&["extract", "-v", &image, "--to", &path("again")]).1;
     assert!(told.contains("2 files, 8 bytes in "), "{told}");
-    let (shown, told) = said(&["sync", "-v", &tree, &image]);
+    let (shown, told) = run(&["sync", "-v", &tree, &image]);
     assert!(
         shown.is_empty() && told.contains("0 created, 0 replaced, 0 amended, 0 removed, 2 unchanged"),
         "{told}"
     );
-    assert!(said(&["trim", "-v", &image]).0.contains("; the file takes "));
-    // A document has them in any case.
+    assert!(run(&["trim", "-v", &image]).0.contains("; the file takes "));
+    // JSON documents always contain them.
     for arguments in [&["sync", "--json", &tree, &image][..], &["trim", "--json", &image]] {
-        let (shown, told) = said(arguments);
+        let (shown, told) = run(arguments);
         assert!(
             told.is_empty() && serde_json::from_str::<serde_json::Value>(&shown).is_ok(),
             "{shown} {told}"

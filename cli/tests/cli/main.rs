@@ -1,45 +1,46 @@
 //! The binary as a user runs it, on the sample volumes: no root, no XFS tools.
 //!
-//! | part | subject |
+//! | file | subject |
 //! |---|---|
 //! | `acl` | getfacl, setfacl |
+//! | `check` | check, log, dump |
+//! | `contents` | write, truncate, fallocate, reflink |
 //! | `copy` | cp |
 //! | `create` | images from directories and archives |
-//! | `show` | info, ls, tree, stat, cat, find, manifest |
-//! | `dates` | times as GNU touch takes them |
+//! | `dates` | dates of `touch -d`, compared with GNU touch |
 //! | `edit` | mkdir, touch, ln, mv, rm, chmod, chown, mknod, sh, replay |
-//! | `extract` | directories and archives |
-//! | `faults` | what happens while an image is made: signals, files that cannot be read |
-//! | `json` | documents, and errors as objects |
-//! | `judge` | check, log, dump |
+//! | `errors` | files that are not images, damage, usage errors |
+//! | `extract` | extraction to directories and archives |
+//! | `faults` | signals and unreadable files while an image is created |
 //! | `globs` | patterns in paths of an image |
-//! | `guard` | images that somebody else uses |
+//! | `json` | JSON documents and messages |
 //! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone, sync |
+//! | `locks` | images that another program uses |
+//! | `messages` | texts of error messages |
 //! | `mkfs` | new volumes |
-//! | `qcow2` | changes of a volume in a qcow2 image |
-//! | `sides` | which side and which option messages name |
-//! | `refuse` | what is no image, is damaged, or is used wrongly |
-// The helpers of tests say what they expect by panicking too.
+//! | `qcow2` | changes of volumes in qcow2 images |
+//! | `show` | info, ls, tree, stat, cat, find, manifest |
+// Helpers outside of test functions unwrap, too.
 #![allow(clippy::unwrap_used)]
 
 mod acl;
+mod check;
 mod contents;
 mod copy;
 mod create;
 mod dates;
 mod edit;
+mod errors;
 mod extract;
 mod faults;
 mod globs;
-mod guard;
 mod json;
-mod judge;
 mod life;
+mod locks;
+mod messages;
 mod mkfs;
 mod qcow2;
-mod refuse;
 mod show;
-mod sides;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -49,7 +50,7 @@ use assert_cmd::Command;
 use samples::Sample;
 use tempfile::TempDir;
 
-/// A sample image in a directory that goes when the test ends.
+/// A sample image in a temporary directory.
 pub struct Scene {
     folder: TempDir,
     image: PathBuf,
@@ -64,7 +65,7 @@ impl Scene {
         Self { folder, image }
     }
 
-    /// A path beside the image.
+    /// A path in the directory of the image.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -81,12 +82,12 @@ impl Scene {
         xebec
     }
 
-    /// The byte of the image at which the inode of a file begins.
+    /// Byte offset of the inode of a file in the image.
     pub fn inode_offset(&self, path: &str) -> u64 {
         let sector = self.json("dump", &["inode", path])["place"]["daddr"].as_u64().unwrap();
         let ino = self.json("stat", &[path])["files"][0]["ino"].as_u64().unwrap();
         let image = File::open(&self.image).unwrap();
-        // It lies in this sector, or behind its start where inodes share a block.
+        // The inode is in this sector, or in one of the next if inodes share a block.
         let mut slot = [0; 512];
         let mut offsets = (0..8).map(|n| (sector + n) * 512);
         offsets
@@ -97,7 +98,7 @@ impl Scene {
             .unwrap()
     }
 
-    /// Standard output of a command that succeeds; what is not UTF-8 is replaced.
+    /// Standard output of a command that succeeds; invalid UTF-8 is replaced.
     pub fn output(&self, command: &str, arguments: &[&str]) -> String {
         let output = self.xebec(command, arguments).assert().success().get_output().stdout.clone();
         String::from_utf8_lossy(&output).into_owned()
@@ -117,7 +118,7 @@ pub fn xebec() -> Command {
     xebec
 }
 
-/// What a command wrote to standard error.
+/// Standard error of a command.
 pub fn stderr(command: &mut Command) -> String {
     String::from_utf8(command.output().unwrap().stderr).unwrap()
 }

@@ -1,4 +1,4 @@
-//! mkfs: what it makes, shows, and leaves alone.
+//! mkfs: volumes, output, and files that it does not overwrite.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -16,7 +16,7 @@ fn mkfs(image: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The JSON document of a run that succeeds.
+/// The JSON document of a successful run.
 fn document(image: &Path, arguments: &[&str]) -> serde_json::Value {
     let output =
         mkfs(image, &[arguments, &["--json"]].concat()).assert().success().get_output().stdout.clone();
@@ -27,13 +27,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The checker finds nothing wrong.
+/// Asserts that `check` finds no errors.
 fn assert_clean(image: &Path) {
     xebec().arg("check").arg(image).assert().success();
 }
 
 #[test]
-fn a_file_is_made_as_large_as_asked_and_can_be_read() {
+fn mkfs_creates_a_file_of_the_given_size() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk");
     let shown = document(&image, &["--size", "32m", "-L", "small", "-b", "size=1024", "-d", "agcount=2"]);
@@ -52,7 +52,7 @@ fn a_file_is_made_as_large_as_asked_and_can_be_read() {
 }
 
 #[test]
-fn volumes_have_what_their_readers_know() {
+fn for_selects_features_that_readers_support() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk");
     let features = |readers: &str| {
@@ -89,7 +89,7 @@ fn volumes_have_what_their_readers_know() {
 }
 
 #[test]
-fn what_its_readers_do_not_know_is_refused() {
+fn for_refuses_unsupported_options() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk");
     let cases: [(&[&str], &str); 5] = [
@@ -101,25 +101,25 @@ fn what_its_readers_do_not_know_is_refused() {
     ];
     for (arguments, words) in cases {
         let mut command = mkfs(&image, &[&["--size", "300m"], arguments].concat());
-        let said = stderr(&mut command);
-        assert!(said.contains(words), "{said}");
+        let message = stderr(&mut command);
+        assert!(message.contains(words), "{message}");
         command.assert().code(2);
         assert!(!image.exists());
     }
-    // Linux 6.1 knows wide counters, but they were new to it.
+    // Linux 6.1 supports nrext64, as an experimental feature: it can be enabled explicitly.
     mkfs(&image, &["--size", "300m", "--for", "linux-6.1", "-i", "nrext64=1"]).assert().success();
 }
 
 #[test]
-fn what_is_known_is_overwritten_only_by_force() {
+fn existing_data_is_overwritten_only_with_force() {
     let scene = Scene::new(Sample::Clean);
     let before = std::fs::read(scene.image()).unwrap();
     for arguments in [&[][..], &["--size", "16m"], &["-N"]] {
         let mut command = scene.xebec("mkfs", arguments);
-        let said = stderr(&mut command);
+        let message = stderr(&mut command);
         assert!(
-            said.contains("sample.xfs contains ") && said.contains("XFS") && said.contains("-f"),
-            "{said}"
+            message.contains("sample.xfs contains ") && message.contains("XFS") && message.contains("-f"),
+            "{message}"
         );
         command.assert().code(1).stdout("");
     }
@@ -127,19 +127,19 @@ fn what_is_known_is_overwritten_only_by_force() {
     scene.xebec("mkfs", &["-f", "-q"]).assert().success().stdout("");
     assert_clean(scene.image());
     assert_eq!(scene.output("ls", &[]), "", "nothing of the old tree is left");
-    // Another's signature counts as much; ext4's lies at 1080.
+    // Other file systems are recognized, too: the magic of ext4 is at offset 1080.
     let disk = scene.beside("disk");
     let file = File::create(&disk).unwrap();
     file.set_len(64 << 20).unwrap();
     file.write_all_at(&[0x53, 0xef], 1024 + 56).unwrap();
-    let said = stderr(&mut mkfs(&disk, &[]));
-    assert!(said.contains("ext") && said.contains("-f"), "{said}");
+    let message = stderr(&mut mkfs(&disk, &[]));
+    assert!(message.contains("ext") && message.contains("-f"), "{message}");
     mkfs(&disk, &["-f"]).assert().success();
     assert_clean(&disk);
 }
 
 #[test]
-fn a_file_is_cut_only_by_force() {
+fn a_file_is_truncated_only_with_force() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk");
     File::create(&image).unwrap().set_len(64 << 20).unwrap();
@@ -154,7 +154,7 @@ fn a_file_is_cut_only_by_force() {
 }
 
 #[test]
-fn a_dry_run_shows_the_same_and_writes_nothing() {
+fn dry_run_shows_the_geometry_and_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk");
     let options = ["--size", "100m", "--seed", "dry", "-d", "agcount=3"];
@@ -170,7 +170,7 @@ fn a_dry_run_shows_the_same_and_writes_nothing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something was left");
     assert_eq!(planned, shown(&[]));
     assert!(planned.starts_with("meta-data=") && image.exists(), "{planned}");
-    // What exists stays as it is, too.
+    // An existing file is not changed.
     let other = folder.path().join("other");
     std::fs::write(&other, vec![0xa5; 16 << 20]).unwrap();
     mkfs(&other, &["-N", "-f"]).assert().success();
@@ -178,7 +178,7 @@ fn a_dry_run_shows_the_same_and_writes_nothing() {
 }
 
 #[test]
-fn equal_seeds_and_times_give_equal_bytes() {
+fn seed_and_source_date_epoch_are_reproducible() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = |name: &str, seed: &str, time: &str| {
         let image = folder.path().join(name);
@@ -202,7 +202,7 @@ fn equal_seeds_and_times_give_equal_bytes() {
 }
 
 #[test]
-fn a_new_volume_is_filled_from_a_directory() {
+fn populate_copies_a_directory() {
     let scene = Scene::new(Sample::Clean);
     let (source, image) = (scene.beside("source"), scene.beside("made.xfs"));
     std::fs::create_dir_all(source.join("dir")).unwrap();
@@ -219,7 +219,7 @@ fn a_new_volume_is_filled_from_a_directory() {
 }
 
 #[test]
-fn what_cannot_be_leaves_no_file() {
+fn refused_options_leave_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk");
     let cases: [(&[&str], &str); 9] = [
@@ -235,16 +235,19 @@ fn what_cannot_be_leaves_no_file() {
     ];
     for (arguments, part) in cases {
         let mut command = mkfs(&image, arguments);
-        let said = stderr(&mut command);
-        assert!(said.starts_with("xebec: ") && said.lines().count() == 1 && said.contains(part), "{said}");
+        let message = stderr(&mut command);
+        assert!(
+            message.starts_with("xebec: ") && message.lines().count() == 1 && message.contains(part),
+            "{message}"
+        );
         command.assert().code(2).stdout("");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{arguments:?}");
     }
 }
 
-/// A small volume that grew to a terabyte had thousands of AGs, and a log for its first size.
+/// Without --grow-to, a small volume that grows to a terabyte has thousands of AGs and a small log.
 #[test]
-fn a_volume_that_will_grow_has_the_groups_of_its_later_size() {
+fn grow_to_sizes_ags_and_log_for_the_later_size() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk");
     let numbers = |shown: &serde_json::Value| {
@@ -267,14 +270,14 @@ fn a_volume_that_will_grow_has_the_groups_of_its_later_size() {
             xebec().args(["info", "--json"]).arg(&image).assert().success().get_output().stdout.clone();
         assert_eq!(numbers(&serde_json::from_slice(&info).unwrap()), numbers(&later), "{size} to {grown}");
     }
-    // One that is too small for such an AG has the largest one that leaves room for a second.
+    // A volume too small for an AG of that size has two AGs, the first as large as possible.
     let made = document(&image, &["-f", "--size", "100m", "--grow-to", "1t"]);
     assert_eq!(numbers(&made), [84 << 8, 2, 100 << 8]);
     assert_clean(&image);
 }
 
 #[test]
-fn a_volume_that_cannot_grow_so_is_refused() {
+fn grow_to_refuses_impossible_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk");
     for (arguments, problem) in [
@@ -283,10 +286,10 @@ fn a_volume_that_cannot_grow_so_is_refused() {
         (&["--size", "1g", "--grow-to", "2g", "-d", "agcount=4"], "conflicts with -d agcount and -d agsize"),
         (&["--size", "1g", "--grow-to", "2g", "-d", "agsize=64m"], "conflicts with -d agcount and -d agsize"),
     ] {
-        let said = text(&mkfs(&image, arguments).assert().code(2).get_output().stderr);
+        let message = text(&mkfs(&image, arguments).assert().code(2).get_output().stderr);
         assert!(
-            said.starts_with("xebec: ") && said.contains("--grow-to: ") && said.contains(problem),
-            "{said}"
+            message.starts_with("xebec: ") && message.contains("--grow-to: ") && message.contains(problem),
+            "{message}"
         );
         assert!(!image.exists());
     }
@@ -296,8 +299,8 @@ fn a_volume_that_cannot_grow_so_is_refused() {
         let mut create = xebec();
         create.arg("create").arg(&image).arg("--from").arg(&source).args(["--grow-to", grown]).assert()
     };
-    let said = text(&create("10m").code(2).get_output().stderr);
-    assert!(said.contains("--grow-to: 10485760 bytes are too few: it begins with 33554432"), "{said}");
+    let message = text(&create("10m").code(2).get_output().stderr);
+    assert!(message.contains("--grow-to: 10485760 bytes are too few: it begins with 33554432"), "{message}");
     create("10g").success();
     assert_clean(&image);
 }

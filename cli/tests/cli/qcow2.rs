@@ -1,4 +1,4 @@
-//! Changes of a volume in a qcow2 image: the image stays sound for QEMU, and the volume is as if it lay in a raw file.
+//! Changes of volumes in qcow2 images: qemu-img finds no errors, and the volume is the same as in a raw file.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use samples::Sample;
 
 use crate::{Scene, stderr, xebec};
 
-/// Runs `qemu-img`, which must find nothing wrong.
+/// Runs `qemu-img`, which must succeed.
 fn qemu_img(words: &[&str]) {
     let output = needs::command("qemu-img").args(words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The image has no error and no leak, and the disk inside is a sound volume with all of `there` and none of `gone`.
-fn judge(scene: &Scene, image: &Path, there: &[(&str, &str)], gone: &[&str]) {
+/// Asserts that the image has no errors and leaks, and that its volume is valid, has `existing` and lacks `missing`.
+fn verify(scene: &Scene, image: &Path, existing: &[(&str, &str)], missing: &[&str]) {
     let raw = scene.beside("converted");
     let [image, converted] = [image, &raw].map(|path| path.display().to_string());
     qemu_img(&["check", "-q", &image]);
@@ -24,18 +24,18 @@ fn judge(scene: &Scene, image: &Path, there: &[(&str, &str)], gone: &[&str]) {
         assert!(repair.status.success(), "{}", String::from_utf8_lossy(&repair.stderr));
     }
     for shown in [&image, &converted] {
-        for (path, text) in there {
+        for (path, text) in existing {
             let found = xebec().args(["cat", shown, path]).output().unwrap();
             assert_eq!(String::from_utf8_lossy(&found.stdout), format!("{text}\n"), "{shown}:{path}");
         }
-        for path in gone {
+        for path in missing {
             xebec().args(["stat", shown, path]).assert().failure();
         }
     }
 }
 
 #[test]
-fn every_command_that_changes_a_volume_changes_it_in_qcow2() {
+fn commands_change_volumes_in_qcow2_images() {
     let Some(()) = needs::met(needs::tools(&["qemu-img"])) else { return };
     let scene = Scene::new(Sample::Clean);
     let (image, tree) = (scene.beside("disk.qcow2"), scene.beside("tree"));
@@ -43,7 +43,7 @@ fn every_command_that_changes_a_volume_changes_it_in_qcow2() {
     std::fs::write(tree.join("synced"), "from the tree\n").unwrap();
     let [text, tree] = [&image, &tree].map(|path| path.display().to_string());
     xebec().args(["create", "--format", "qcow2", "--size", "64m", "--from", &tree, &text]).assert().success();
-    // Small clusters, compressed ones, and an older version of the format.
+    // Small clusters, compressed clusters, and an older version of the format.
     for (options, compress) in [("cluster_size=4k", "-c"), ("compat=0.10", "-c"), ("cluster_size=64k", "-q")]
     {
         let made = scene.beside("variant.qcow2");
@@ -65,21 +65,21 @@ fn every_command_that_changes_a_volume_changes_it_in_qcow2() {
             xebec().args(words).assert().success();
             qemu_img(&["check", "-q", &name]);
         }
-        let there =
+        let existing =
             [("/in/file", "hello"), ("/in/copied", "from the tree"), ("/in/deep/synced", "from the tree")];
-        judge(&scene, image, &there, &["/in/gone", "/in/deep/file"]);
+        verify(&scene, image, &existing, &["/in/gone", "/in/deep/file"]);
     }
     let refused = stderr(xebec().args(["grow", &text, "80m"]));
     assert!(refused.contains("qemu-img resize"), "{refused}");
     qemu_img(&["resize", "-q", &text, "100M"]);
     xebec().args(["grow", &text, "max"]).assert().success();
-    judge(&scene, &image, &[("/synced", "from the tree")], &[]);
+    verify(&scene, &image, &[("/synced", "from the tree")], &[]);
 }
 
-/// `mkfs -f` wrote a raw volume over the container, as large as its file happened to be, and `shrink` said of a qcow2
-/// image that the device or partition keeps its size. Both name the command that does it.
+/// Regression: `mkfs -f` overwrote the container with a raw volume of the size of the file, and `shrink` reported that
+/// the device or partition keeps its size.
 #[test]
-fn what_is_not_done_in_qcow2_names_the_command_that_does_it() {
+fn refusals_for_qcow2_name_the_right_command() {
     let Some(()) = needs::met(needs::tools(&["qemu-img"])) else { return };
     let scene = Scene::new(Sample::Clean);
     let (image, tree) = (scene.beside("disk.qcow2"), scene.beside("tree"));
@@ -89,18 +89,18 @@ fn what_is_not_done_in_qcow2_names_the_command_that_does_it() {
     xebec().args(made).assert().success();
     let before = std::fs::read(&image).unwrap();
     for words in [&["mkfs", "-f", &name][..], &["mkfs", "-f", "--size", "1g", &name], &["mkfs", &name]] {
-        let said = stderr(xebec().args(words));
-        assert!(said.contains("`xebec create --format qcow2 -f --from DIR`"), "{words:?}: {said}");
+        let message = stderr(xebec().args(words));
+        assert!(message.contains("`xebec create --format qcow2 -f --from DIR`"), "{words:?}: {message}");
         assert!(before == std::fs::read(&image).unwrap(), "{words:?}");
     }
-    let said = stderr(xebec().args(["minimize", &name]));
-    assert!(said.contains("`qemu-img resize --shrink`"), "{said}");
-    judge(&scene, &image, &[], &[]);
+    let message = stderr(xebec().args(["minimize", &name]));
+    assert!(message.contains("`qemu-img resize --shrink`"), "{message}");
+    verify(&scene, &image, &[], &[]);
 }
 
-/// An overlay takes the changes; what it lies on is read only, and nobody may change it meanwhile.
+/// The backing image is opened read-only and locked.
 #[test]
-fn an_overlay_takes_the_changes() {
+fn changes_go_to_the_overlay_of_a_backing_image() {
     let Some(()) = needs::met(needs::tools(&["qemu-img"])) else { return };
     let scene = Scene::new(Sample::Clean);
     let (base, top) = (scene.image(), scene.beside("top.qcow2"));

@@ -7,7 +7,7 @@ use samples::Sample;
 use crate::{Scene, stderr};
 
 #[test]
-fn info_has_the_layout_of_xfs_info_and_more() {
+fn info_has_the_format_of_xfs_info() {
     let scene = Scene::new(Sample::Clean);
     let text = scene.output("info", &[]);
     assert!(text.starts_with("meta-data="), "{text}");
@@ -35,7 +35,7 @@ fn info_has_the_layout_of_xfs_info_and_more() {
 }
 
 #[test]
-fn a_dirty_volume_is_shown_as_after_a_mount_and_its_image_stays() {
+fn a_dirty_log_is_replayed_in_memory() {
     let scene = Scene::new(Sample::Dirty);
     let before = std::fs::read(scene.image()).unwrap();
     assert!(scene.output("ls", &["/etc"]).contains("motd.old"));
@@ -48,7 +48,7 @@ fn a_dirty_volume_is_shown_as_after_a_mount_and_its_image_stays() {
 }
 
 #[test]
-fn ls_lists_as_ls_does() {
+fn ls_has_the_format_of_gnu_ls() {
     let scene = Scene::new(Sample::Clean);
     assert_eq!(scene.output("ls", &[]), "dev\netc\nhome\nusr\nvar\n");
     let long = scene.output("ls", &["-l", "--time-style=long-iso", "/etc", "/home/welcome", "/dev"]);
@@ -67,7 +67,7 @@ fn ls_lists_as_ls_does() {
 }
 
 #[test]
-fn recursion_does_not_depend_on_the_number_of_threads() {
+fn recursive_ls_is_independent_of_the_number_of_threads() {
     let scene = Scene::new(Sample::Clean);
     let one = scene.xebec("ls", &["-liRa", "--threads", "1"]).assert().success().get_output().stdout.clone();
     for threads in ["2", "7"] {
@@ -77,7 +77,7 @@ fn recursion_does_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn names_are_raw_in_a_pipe_and_marked_in_json() {
+fn ls_writes_raw_names_and_hexadecimal_names_in_json() {
     let scene = Scene::new(Sample::Clean);
     let raw = scene.xebec("ls", &["/home/grace"]).output().unwrap().stdout;
     assert!(raw.starts_with(b"caf\xe9\nmessages.copy\nsparse\ntwo\nlines\n"));
@@ -88,7 +88,7 @@ fn names_are_raw_in_a_pipe_and_marked_in_json() {
 }
 
 #[test]
-fn stat_tells_all_there_is() {
+fn stat_shows_metadata() {
     let scene = Scene::new(Sample::Clean);
     let text = scene.output("stat", &["-v", "/home/ada/notes.txt"]);
     for part in [
@@ -105,7 +105,7 @@ fn stat_tells_all_there_is() {
 }
 
 #[test]
-fn cat_writes_contents_through_links_and_by_number() {
+fn cat_follows_links_and_accepts_inode_numbers() {
     let scene = Scene::new(Sample::Clean);
     assert_eq!(
         scene.output("cat", &["/home/welcome"]),
@@ -119,7 +119,7 @@ fn cat_writes_contents_through_links_and_by_number() {
 }
 
 #[test]
-fn find_tests_as_find_does() {
+fn find_evaluates_tests() {
     let scene = Scene::new(Sample::Clean);
     assert_eq!(scene.output("find", &["-name", "mess*", "-type", "f"]).lines().count(), 3);
     assert_eq!(scene.output("find", &["/home", "--size", "+1M"]), "/home/grace/sparse\n");
@@ -128,7 +128,7 @@ fn find_tests_as_find_does() {
 }
 
 #[test]
-fn tree_draws_and_counts() {
+fn tree_shows_and_counts_files() {
     let scene = Scene::new(Sample::Clean);
     let text = scene.output("tree", &["/home", "--color", "never"]);
     assert!(text.starts_with("/home\n├── ada\n│\u{a0}\u{a0} └── notes.txt\n├── grace\n"), "{text}");
@@ -139,7 +139,7 @@ fn tree_draws_and_counts() {
 }
 
 #[test]
-fn manifests_are_sorted_by_whole_paths() {
+fn manifest_is_sorted_by_path() {
     let scene = Scene::new(Sample::Clean);
     let text = scene.output("manifest", &[]);
     let paths: Vec<String> = text
@@ -153,7 +153,7 @@ fn manifests_are_sorted_by_whole_paths() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it_quietly() {
+fn a_closed_pipe_ends_the_command_silently() {
     let scene = Scene::new(Sample::Clean);
     let mut child = needs::own(env!("CARGO_BIN_EXE_xebec"))
         .args(["cat".as_ref(), scene.image().as_os_str(), "/home/grace/sparse".as_ref()])

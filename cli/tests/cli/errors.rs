@@ -1,4 +1,4 @@
-//! What is no image, is damaged, or is used wrongly: one clear line each.
+//! Files that are not images, damaged images, and usage errors: one line each.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -7,32 +7,35 @@ use samples::Sample;
 
 use crate::{Scene, stderr, xebec};
 
-/// One line that begins with the program's name and holds all of `parts`.
-fn assert_line(said: &str, parts: &[&str]) {
-    assert!(said.starts_with("xebec: ") && said.lines().count() == 1, "{said}");
+/// Asserts that a message is one line that begins with the program's name and contains all `parts`.
+fn assert_line(message: &str, parts: &[&str]) {
+    assert!(message.starts_with("xebec: ") && message.lines().count() == 1, "{message}");
     for part in parts {
-        assert!(said.contains(part), "{part:?} is not in {said:?}");
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
     }
 }
 
 #[test]
-fn what_is_no_image_is_named() {
+fn files_that_are_not_xfs_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
-    let said = |path: &std::path::Path| stderr(xebec().arg("info").arg(path));
-    assert_line(&said(&path), &["disk: cannot open", "No such file"]);
-    assert_line(&said(folder.path()), &["directory"]);
+    let stderr_of = |path: &std::path::Path| stderr(xebec().arg("info").arg(path));
+    assert_line(&stderr_of(&path), &["disk: cannot open", "No such file"]);
+    assert_line(&stderr_of(folder.path()), &["directory"]);
     let file = File::create(&path).unwrap();
-    assert_line(&said(&path), &["disk: this is ", "not an XFS file system", "(the file has no contents"]);
+    assert_line(
+        &stderr_of(&path),
+        &["disk: this is ", "not an XFS file system", "(the file has no contents"],
+    );
     file.set_len(1 << 20).unwrap();
-    assert_line(&said(&path), &["not an XFS file system"]);
+    assert_line(&stderr_of(&path), &["not an XFS file system"]);
     file.write_all_at(&[0x53, 0xef], 1024 + 56).unwrap();
-    assert_line(&said(&path), &["not an XFS file system (only XFS can be read here)"]);
+    assert_line(&stderr_of(&path), &["not an XFS file system (only XFS can be read here)"]);
     xebec().arg("ls").arg(&path).assert().code(1).stdout("");
 }
 
 #[test]
-fn a_short_image_and_unknown_features_are_refused_by_name() {
+fn truncated_images_and_damaged_superblocks_are_refused() {
     let scene = Scene::new(Sample::Clean);
     let image = OpenOptions::new().write(true).open(scene.image()).unwrap();
     image.set_len(32 << 20).unwrap();
@@ -40,21 +43,22 @@ fn a_short_image_and_unknown_features_are_refused_by_name() {
         &stderr(&mut scene.xebec("ls", &[])),
         &["sample.xfs: the image is cut short: the volume needs 67108864 bytes"],
     );
-    // features_incompat is at 216; the checksum is wrong then too, so that damage is what is told.
+    // features_incompat is at offset 216. The checksum is wrong, too, and is reported first.
     image.write_all_at(&[0x40], 216).unwrap();
     assert_line(&stderr(&mut scene.xebec("ls", &[])), &["superblock"]);
 }
 
 #[test]
-fn damage_is_told_with_its_place_and_the_rest_is_shown() {
+fn damage_is_reported_with_its_location_and_the_rest_is_shown() {
     let scene = Scene::new(Sample::Clean);
     let ino = scene.json("stat", &["/etc/motd"])["files"][0]["ino"].as_u64().unwrap();
     let image = OpenOptions::new().write(true).open(scene.image()).unwrap();
     let offset = scene.inode_offset("/etc/motd");
     image.write_all_at(b"?", offset + 60).unwrap();
     let output = scene.xebec("ls", &["-l", "/etc"]).assert().code(1).get_output().clone();
-    let (text, said) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_line(&said, &["sample.xfs: /etc/motd: ", &format!("inode {ino}"), "run \"xebec check\""]);
+    let (text, message) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_line(&message, &["sample.xfs: /etc/motd: ", &format!("inode {ino}"), "run \"xebec check\""]);
     assert!(text.contains("-????????? ") && text.contains(" passwd\n"), "{text}");
     let out = scene.beside("out");
     scene.xebec("extract", &["/etc", "--to", out.to_str().unwrap(), "-q"]).assert().code(1);
@@ -62,7 +66,7 @@ fn damage_is_told_with_its_place_and_the_rest_is_shown() {
 }
 
 #[test]
-fn wrong_usage_has_its_own_code() {
+fn usage_errors_have_exit_code_2() {
     let scene = Scene::new(Sample::Clean);
     xebec().assert().code(2);
     xebec().args(["ls"]).assert().code(2);
@@ -84,7 +88,7 @@ fn partitions_and_offsets_are_opened() {
     let file = File::create(&disk).unwrap();
     file.set_len((1 << 20) + volume.len() as u64).unwrap();
     file.write_all_at(&volume, 1 << 20).unwrap();
-    // An MBR with one partition of Linux's type, from sector 2048 on.
+    // An MBR with one partition of type Linux from sector 2048.
     let sectors = (volume.len() / 512) as u32;
     let mut entry = [0, 0, 0, 0, 0x83, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0];
     entry[12..].copy_from_slice(&sectors.to_le_bytes());

@@ -1,8 +1,4 @@
-//! Messages name the side and the option that are wrong, and say what to do next.
-//!
-//! `cp f img:/nodir/` blamed `f` in the image, `cp f img` took `f` for the image, `mkfs --size 1k` spoke of `-d size`,
-//! `sync` from a directory that does not exist said that the output could not be written, and an image that may only be
-//! read was one that "cannot be opened".
+//! Messages name the operand or the option that is wrong, and say what to do.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -11,8 +7,8 @@ use samples::Sample;
 use crate::{Scene, stderr, xebec};
 
 impl Scene {
-    /// What `xebec` says in the folder of the image, which is called `img` there.
-    fn said(&self, line: &str) -> String {
+    /// Standard error of a failing command in the directory of the image.
+    fn stderr_of(&self, line: &str) -> String {
         let mut command = xebec();
         command.args(line.split(' ')).current_dir(self.image().parent().unwrap());
         let output = command.output().unwrap();
@@ -21,7 +17,7 @@ impl Scene {
     }
 }
 
-/// The scene's image as `img`, another as `other`, a file and a directory.
+/// Two images `img` and `other`, a file and a directory.
 fn scene() -> Scene {
     let scene = Scene::new(Sample::Clean);
     std::fs::copy(scene.image(), scene.beside("other")).unwrap();
@@ -32,7 +28,7 @@ fn scene() -> Scene {
 }
 
 #[test]
-fn each_message_names_its_side() {
+fn messages_name_the_operand_and_the_option() {
     let scene = scene();
     let none = "no such file or directory";
     for (line, parts) in [
@@ -66,17 +62,17 @@ fn each_message_names_its_side() {
         ("ls f", &["f: this is a file in an unknown format, not an XFS file system", "--offset"]),
         ("project img x /etc", &["'x' for '<ID>'", "number"]),
     ] {
-        let said = scene.said(line);
+        let message = scene.stderr_of(line);
         for part in parts {
-            assert!(said.contains(part), "{line}: {part:?} is not in {said:?}");
+            assert!(message.contains(part), "{line}: {part:?} is not in {message:?}");
         }
-        assert!(!said.contains("cannot write to standard output"), "{line}: {said}");
+        assert!(!message.contains("cannot write to standard output"), "{line}: {message}");
     }
     assert!(!scene.beside("new").exists());
 }
 
 #[test]
-fn one_image_is_copied_to_another() {
+fn cp_copies_between_images() {
     let scene = scene();
     let run = |line: &str| {
         let mut command = xebec();
@@ -91,23 +87,23 @@ fn one_image_is_copied_to_another() {
         assert_eq!(listed("img"), listed("other"));
     }
     run("check other");
-    // Links below a directory are followed by their paths in the image, not by what messages show.
+    // Links are resolved by their paths in the image, not by the paths in messages.
     run("cp -rL img:/home out");
     assert!(scene.beside("out/welcome").is_file());
-    // Two names of one image.
+    // Two paths of one image.
     run("cp ./img:/etc/motd img:/motd");
     assert_eq!(run("cat img /motd"), run("cat img /etc/motd"));
     run("check img");
 }
 
 #[test]
-fn an_image_that_may_only_be_read_says_so() {
+fn a_read_only_image_has_its_own_message() {
     let scene = scene();
     let image = scene.beside("img");
     let mut permissions = image.metadata().unwrap().permissions();
     permissions.set_mode(0o444);
     std::fs::set_permissions(&image, permissions).unwrap();
-    // Root may write to any file: without its rights it may not.
+    // Root needs to drop its capability to write to any file.
     let mut command = match rustix::process::geteuid().is_root() {
         true => {
             let Some(()) = needs::met(needs::tools(&["setpriv"])) else { return };
@@ -119,14 +115,14 @@ fn an_image_that_may_only_be_read_says_so() {
         false => needs::own(env!("CARGO_BIN_EXE_xebec")),
     };
     let output = command.arg("touch").arg(&image).arg("/x").output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("can be read, but is to be changed") && said.contains("-o ro"), "{said}");
-    assert_eq!(said.matches("Permission denied").count(), 1, "{said}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("can be read, but is to be changed") && message.contains("-o ro"), "{message}");
+    assert_eq!(message.matches("Permission denied").count(), 1, "{message}");
 }
 
 #[test]
-fn a_closed_output_is_the_only_one_that_cannot_be_written() {
+fn a_full_output_device_is_reported_once() {
     let scene = scene();
     let mut command = xebec();
     command.args(["ls", "-R", "img", "/"]).current_dir(scene.beside(""));
@@ -134,10 +130,10 @@ fn a_closed_output_is_the_only_one_that_cannot_be_written() {
     let mut child = needs::own(env!("CARGO_BIN_EXE_xebec"));
     child.args(["ls", "-R", "img", "/"]).current_dir(scene.beside("")).stdout(full);
     let output = child.output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.contains("cannot write to standard output: No space left") && said.lines().count() == 1,
-        "{said}"
+        message.contains("cannot write to standard output: No space left") && message.lines().count() == 1,
+        "{message}"
     );
     assert!(stderr(&mut command).is_empty());
 }

@@ -7,7 +7,7 @@ use samples::Sample;
 use crate::{Scene, xebec};
 
 #[test]
-fn check_exits_as_fsck() {
+fn check_has_the_exit_codes_of_fsck() {
     for sample in Sample::ALL {
         let scene = Scene::new(sample);
         let json = scene.json("check", &[]);
@@ -18,7 +18,7 @@ fn check_exits_as_fsck() {
         assert!(scene.output("check", &[]).contains(": clean: 0 errors, "));
     }
     let scene = Scene::new(Sample::Clean);
-    // The second sector is AG 0's AGF; its checksum does not fit any more.
+    // The second sector is the AGF of AG 0: its checksum is wrong now.
     let image = std::fs::OpenOptions::new().write(true).open(scene.image()).unwrap();
     image.write_all_at(b"?", 512 + 100).unwrap();
     let damaged = scene.xebec("check", &[]).assert().code(4).get_output().stdout.clone();
@@ -31,15 +31,15 @@ fn check_exits_as_fsck() {
     );
     scene.xebec("check", &["--offset", "1s"]).assert().code(8);
     xebec().args(["check", "--no-such-option"]).assert().code(16);
-    // A superblock that cannot be believed is a finding, not a failure to check.
+    // A damaged superblock is a finding, not an operational error.
     image.write_all_at(b"?", 200).unwrap();
     scene.xebec("check", &[]).assert().code(4);
 }
 
-/// Where parts of the log could not be replayed, `check` said so on standard error alone: the JSON had no finding, and
-/// the exit code was 0 where what was left happened to be consistent.
+/// Regression: if items of the log could not be replayed, `check` only printed a warning. The JSON had no finding, and
+/// the exit code was 0 if the rest was consistent.
 #[test]
-fn a_log_that_cannot_be_replayed_is_a_finding() {
+fn check_reports_a_log_that_cannot_be_replayed() {
     let findings = |scene: &Scene, more: &[&str]| -> Vec<String> {
         let mut check = scene.xebec("check", &["--json"]);
         let json = check.args(more).assert().code(4).get_output().stdout.clone();
@@ -55,29 +55,29 @@ fn a_log_that_cannot_be_replayed_is_a_finding() {
         let of_log = all.iter().filter(|finding| finding["structure"] == "log");
         of_log.map(|finding| format!("{} {}", finding["field"], finding["found"])).collect()
     };
-    let mut judged = 0;
+    let mut verified = 0;
     for (checksum, at) in inode_items(&std::fs::read(Scene::new(Sample::Dirty).image()).unwrap()) {
         let scene = Scene::new(Sample::Dirty);
         let image = std::fs::OpenOptions::new().read(true).write(true).open(scene.image()).unwrap();
-        // A record without a checksum passes; in its cluster the inode lies nowhere.
+        // A record without a checksum is accepted. The offset of the inode in its cluster is invalid.
         image.write_all_at(&[0; 4], checksum).unwrap();
         image.write_all_at(&0xffff_u32.to_le_bytes(), at + 52).unwrap();
         if scene.json("info", &[])["log"]["items_not_replayed"] == 0 {
             continue; // Another copy, or before the log's tail.
         }
-        judged += 1;
+        verified += 1;
         let found = findings(&scene, &[]);
         assert!(
             found.first().is_some_and(|one| one.contains("items") && one.contains("boffset")),
             "{found:?}"
         );
-        // As it lies, nothing is asked of the log.
-        let as_it_lies = scene.xebec("check", &["--json", "--no-replay"]).output().unwrap().stdout;
-        let as_it_lies: serde_json::Value = serde_json::from_slice(&as_it_lies).unwrap();
+        // With --no-replay, the log is not checked.
+        let without_replay = scene.xebec("check", &["--json", "--no-replay"]).output().unwrap().stdout;
+        let without_replay: serde_json::Value = serde_json::from_slice(&without_replay).unwrap();
         let of_log = |finding: &serde_json::Value| finding["structure"] == "log";
-        assert!(!as_it_lies["findings"].as_array().unwrap().iter().any(of_log));
+        assert!(!without_replay["findings"].as_array().unwrap().iter().any(of_log));
     }
-    assert!(judged > 0);
+    assert!(verified > 0);
     // A log that was zeroed: nothing can be replayed.
     let scene = Scene::new(Sample::Dirty);
     let image = std::fs::OpenOptions::new().read(true).write(true).open(scene.image()).unwrap();
@@ -90,7 +90,7 @@ fn a_log_that_cannot_be_replayed_is_a_finding() {
     );
 }
 
-/// Where the log lies, and how long it is, in bytes.
+/// Offset and length of the log in bytes.
 fn log_of(image: &[u8]) -> (u64, u64) {
     let superblock = format::superblock::Superblock::parse(image).unwrap();
     let geometry = &superblock.geometry;
@@ -98,21 +98,21 @@ fn log_of(image: &[u8]) -> (u64, u64) {
     (start, u64::from(superblock.raw.logblocks.get()) * u64::from(geometry.block_size))
 }
 
-/// Where inode items lie in the log of an image, and before each the checksum of its record.
+/// Offsets of the inode items in the log of an image, each after the offset of the checksum of its record.
 fn inode_items(image: &[u8]) -> Vec<(u64, u64)> {
     let (start, length) = log_of(image);
     let log = &image[start as usize..][..length as usize];
     let is_item = |at: &usize| log[*at..].starts_with(&[0x3b, 0x12]) && log[at + 2] < 5 && log[at + 3] == 0;
-    // Not where a block's first word was replaced by its cycle.
-    let places = (0..log.len() - 56).step_by(4).filter(|at| at % 512 > 3 && at % 512 <= 512 - 56);
+    // Not in the first word of a block, which is replaced by the cycle.
+    let candidates = (0..log.len() - 56).step_by(4).filter(|at| at % 512 > 3 && at % 512 <= 512 - 56);
     let is_record = |block: &usize| log[block * 512..].starts_with(&0xfeed_babe_u32.to_be_bytes());
     let record = |at: usize| (0..=at / 512).rev().find(is_record).map(|block| (block * 512 + 32, at));
-    let found = places.filter(is_item).filter_map(record);
+    let found = candidates.filter(is_item).filter_map(record);
     found.map(|(checksum, at)| (start + checksum as u64, start + at as u64)).collect()
 }
 
 #[test]
-fn log_shows_transactions_and_their_items() {
+fn log_shows_transactions_and_items() {
     let scene = Scene::new(Sample::Clean);
     assert!(scene.output("log", &[]).starts_with("clean: head at "));
     let scene = Scene::new(Sample::Dirty);

@@ -1,4 +1,4 @@
-//! Images that somebody else uses: refused by whoever would change or replace them, read with a warning.
+//! Images that another program uses: they are not changed or replaced, and read with a warning.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -16,10 +16,10 @@ fn writer(path: &Path) -> FileDevice {
     FileDevice::open(path, &OpenOptions { writable: true, ..OpenOptions::default() }).unwrap()
 }
 
-/// `create --force` and `clone --force` asked for no lock: a mounted image was replaced, and what was written from then
-/// on was lost with it.
+/// Regression: `create --force` and `clone --force` did not lock the target: a mounted image was replaced, and later
+/// writes were lost.
 #[test]
-fn an_image_in_use_is_neither_changed_nor_replaced() {
+fn a_locked_image_is_not_changed_or_replaced() {
     let scene = Scene::new(Sample::Clean);
     let image = scene.image().to_owned();
     let named = image.display().to_string();
@@ -43,8 +43,8 @@ fn an_image_in_use_is_neither_changed_nor_replaced() {
         &["replay", &named],
         &["extract", &other, "--to", &archive, "--overwrite"],
     ] {
-        let said = stderr(&mut xebec_in(&tree, words));
-        assert!(said.contains(WRITER), "{words:?}: {said}");
+        let message = stderr(&mut xebec_in(&tree, words));
+        assert!(message.contains(WRITER), "{words:?}: {message}");
         xebec_in(&tree, words).assert().code(1);
     }
     assert!(before == std::fs::read(&image).unwrap() && std::fs::read(&tar).unwrap() == b"somebody's");
@@ -63,9 +63,9 @@ fn xebec_in(folder: &str, words: &[&str]) -> assert_cmd::Command {
     command
 }
 
-/// As root, `create --force /dev/null` would have made a file of it; here it is a directory and a fifo.
+/// As root, `create --force /dev/null` would replace the device. The test uses a directory and a FIFO.
 #[test]
-fn only_files_are_replaced_by_files() {
+fn force_replaces_only_regular_files() {
     let scene = Scene::new(Sample::Clean);
     let fifo = scene.beside("fifo");
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
@@ -79,9 +79,9 @@ fn only_files_are_replaced_by_files() {
     assert!(!std::fs::metadata(fifo).unwrap().is_file());
 }
 
-/// The file was cut to its new size first, and then the layout was refused.
+/// Regression: the file was truncated before the layout was refused.
 #[test]
-fn a_refused_mkfs_leaves_what_there_was() {
+fn a_refused_mkfs_does_not_change_the_file() {
     let scene = Scene::new(Sample::Clean);
     let before = std::fs::read(scene.image()).unwrap();
     for words in [
@@ -99,7 +99,7 @@ fn a_refused_mkfs_leaves_what_there_was() {
 }
 
 #[test]
-fn a_reader_is_warned_of_a_writer() {
+fn readers_warn_of_a_writer() {
     let scene = Scene::new(Sample::Clean);
     let names = scene.output("ls", &["/"]);
     assert_eq!(stderr(&mut scene.xebec("ls", &["/"])), "");
@@ -108,7 +108,7 @@ fn a_reader_is_warned_of_a_writer() {
     assert!(warned.contains("warning") && warned.contains(WRITER) && warned.lines().count() == 1, "{warned}");
     assert_eq!(scene.output("ls", &["/"]), names);
     for command in ["info", "check", "log", "label"] {
-        // The warning is no part of the document.
+        // The warning is not in the document.
         assert_eq!(scene.json(command, &[])["version"], 1, "{command}");
         let warned = stderr(&mut scene.xebec(command, &["--quiet"]));
         assert_eq!(warned.matches(WRITER).count(), 1, "{command}: {warned}");
@@ -118,16 +118,16 @@ fn a_reader_is_warned_of_a_writer() {
 }
 
 #[test]
-fn a_command_waits_for_another_as_long_as_it_is_told() {
+fn wait_option_waits_for_the_lock() {
     let scene = Scene::new(Sample::Clean);
     let held = writer(scene.image());
-    let said = stderr(&mut scene.xebec("touch", &["--wait", "0", "/new"]));
-    assert!(said.contains(WRITER), "{said}");
+    let message = stderr(&mut scene.xebec("touch", &["--wait", "0", "/new"]));
+    assert!(message.contains(WRITER), "{message}");
     let image = scene.image().display().to_string();
     let mut command = needs::own(env!("CARGO_BIN_EXE_xebec"));
     command.args(["touch", "--wait", "1000000", &image, "/new"]).stderr(Stdio::piped());
     let mut waiting = command.spawn().unwrap();
-    // Until it waits, or has ended, which would be wrong.
+    // Until it waits for the lock; it must not exit.
     let waits = || {
         let ino = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&image).unwrap());
         let mut locks = String::new();
