@@ -1,7 +1,8 @@
-//! A sum that all CPUs change and that must be cheap to look at: bytes in memory, dirty bytes.
+//! A counter that all CPUs change and that is cheap to read: bytes in memory, dirty bytes (like the kernel's
+//! `percpu_counter`).
 //!
 //! # Invariants
-//! What [`Amount::get`] tells is off by a batch for each CPU at most.
+//! [`Amount::get`] is off by at most one batch for each CPU.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
@@ -16,7 +17,7 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Zero, for a limit of `limit`: looks are exact to a sixteenth of that.
+    /// Returns zero. [`get`](Self::get) is exact to a sixteenth of `limit`.
     pub fn new(limit: u64) -> Self {
         let cpus = percpu::available();
         let batch = signed(limit) / 16 / cpus as i64;
@@ -43,13 +44,13 @@ impl Amount {
         self.change(-signed(by));
     }
 
-    /// About the sum.
+    /// Approximate value.
     #[inline]
     pub fn get(&self) -> u64 {
         u64::try_from(self.common.load(Relaxed)).unwrap_or(0)
     }
 
-    /// The sum, exact while nobody changes it.
+    /// Exact value, while nobody changes it.
     pub fn exact(&self) -> u64 {
         let parts: i64 = self.parts.iter().map(|part| part.load(Relaxed)).sum();
         u64::try_from(self.common.load(Relaxed) + parts).unwrap_or(0)

@@ -1,60 +1,59 @@
 //! What the contents of all files of a volume share.
 //!
-//! | part | is |
+//! | part | subject |
 //! |---|---|
-//! | [`Cache`] | amounts, limits, lists of dirty files and of folios |
-//! | `limits` | memory that is given back, writers that are held back |
-//! | `pass` | writing many files back |
-//! | [`Flusher`](crate::Flusher) | the thread that does so |
+//! | [`Cache`] | counters, limits, lists of dirty files and of folios |
+//! | `limits` | reclaim, and throttling of writers |
+//! | `writeback` | writeback of many files |
+//! | [`Flusher`](crate::Flusher) | the thread that writes back |
 //!
 //! # Invariants
-//! - A file with dirty blocks is in one list of dirty files, or a pass has it and puts it back.
-//! - Memory is given back by dropping clean folios alone: that never writes.
+//! - A dirty file is in one list of dirty files, or in a pass, which lists it again.
+//! - Reclaim only drops clean folios: it never writes.
 //!
 //! # Locking
-//! Lists are per CPU, each under a lock of rank `Cache` that is held for one push. One pass at a time (`Pass`).
+//! Lists are per CPU, each under a lock of rank `Cache` that is held for one push. One pass runs at a time (`Pass`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
+use backing::{Backing, TIMESTAMP_TICK_NANOS};
 use base::lock::{Condvar, Mutex, Rank};
 use base::percpu::{self, PerCpu};
-use block::{BufferPool, PlugCounters};
+use block::{BufferPool, Device, PlugCounters};
 
 use crate::amount::Amount;
-use crate::backing::Backing;
 use crate::contents::Contents;
 use crate::counters::{Counters, Statistics};
-use crate::flusher::{Bell, Syncs};
+use crate::flusher::{Syncs, Wakeup};
 use crate::folio::Folio;
 use crate::limits::Pace;
 use crate::options::{Limits, Options};
 
-/// A tick of the clock that stamps files, in nanoseconds: as coarse as the kernel's.
-const TICK_NS: u64 = 4_000_000;
-
 /// See the module.
 #[derive(Debug)]
 pub struct Cache<B: Backing> {
-    pub(crate) below: B,
+    pub(crate) backing: B,
+    /// The device that data lies on.
+    pub(crate) device: Arc<dyn Device>,
     pub(crate) block_log: u32,
     pub(crate) options: Options,
     pub(crate) limits: Limits,
-    /// Where folios have their memory from.
+    /// Memory of folios.
     pub(crate) pools: PerCpu<BufferPool>,
-    /// Bytes of folios.
+    /// Bytes of all folios.
     pub(crate) memory: Amount,
-    /// Bytes of blocks that are dirty or being written.
+    /// Bytes of blocks that are dirty or in writeback.
     pub(crate) dirty: Amount,
-    dirty_files: PerCpu<Mutex<Vec<Listed<B>>>>,
+    dirty_files: PerCpu<Mutex<Vec<DirtyFile<B>>>>,
     pub(crate) folios: PerCpu<Mutex<VecDeque<Weak<Folio<B>>>>>,
-    /// Files that have blocks claimed ahead.
-    pub(crate) ahead: Mutex<Vec<Weak<Contents<B>>>>,
-    /// One pass over many files at a time.
+    /// Files with a preallocation.
+    pub(crate) preallocated: Mutex<Vec<Weak<Contents<B>>>>,
+    /// Held by the pass that runs.
     pub(crate) pass: Mutex<()>,
     pub(crate) syncs: Mutex<Syncs>,
     pub(crate) synced: Condvar,
-    pub(crate) bell: Bell,
+    pub(crate) wakeup: Wakeup,
     pub(crate) pace: Pace,
     pub(crate) counters: Counters,
     pub(crate) plug: PlugCounters,
@@ -62,75 +61,81 @@ pub struct Cache<B: Backing> {
 
 /// A dirty file.
 #[derive(Debug)]
-pub(crate) struct Listed<B: Backing> {
+pub(crate) struct DirtyFile<B: Backing> {
     pub contents: Arc<Contents<B>>,
-    /// When it became dirty, in nanoseconds of the clock. What stays dirty keeps its stamp.
+    /// Time when it became dirty, in nanoseconds. Kept after a failed write.
     pub since: u64,
 }
 
 impl<B: Backing> Cache<B> {
-    /// An empty cache over a volume.
-    pub fn new(below: B, options: Options) -> Arc<Self> {
+    /// Returns an empty cache of the files of `backing`, whose data lies on `device`.
+    pub fn new(backing: B, device: Arc<dyn Device>, options: Options) -> Arc<Self> {
         let limits = Limits::of(&options);
         let cpus = percpu::available();
         Arc::new(Self {
-            block_log: below.block_log(),
+            block_log: backing.block_log(),
             pools: PerCpu::new(cpus, |_| BufferPool::default()),
             memory: Amount::new(limits.memory),
             dirty: Amount::new(limits.background),
             dirty_files: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, Vec::new())),
             folios: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, VecDeque::new())),
-            ahead: Mutex::new(Rank::Leaf, Vec::new()),
+            preallocated: Mutex::new(Rank::Leaf, Vec::new()),
             pass: Mutex::new(Rank::Pass, ()),
             syncs: Mutex::new(Rank::Leaf, Syncs::default()),
             synced: Condvar::new(),
-            bell: Bell::default(),
+            wakeup: Wakeup::default(),
             pace: Pace::default(),
             counters: Counters::default(),
             plug: PlugCounters::default(),
-            below,
+            backing,
+            device,
             options,
             limits,
         })
     }
 
-    /// What lies below.
-    pub fn below(&self) -> &B {
-        &self.below
+    /// Backing of the files.
+    pub fn backing(&self) -> &B {
+        &self.backing
     }
 
-    /// Nanoseconds of the clock.
+    /// Data device.
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// Current time in nanoseconds.
     pub(crate) fn now(&self) -> u64 {
         let now = self.options.clock.now();
         u64::try_from(now.seconds).unwrap_or(0).saturating_mul(1_000_000_000) + u64::from(now.nanos)
     }
 
-    /// Which tick it is; never 0, so that the first write of a file touches it.
+    /// Current clock tick. Never 0, so that the first write of a file updates its timestamps.
     pub(crate) fn tick(&self) -> u64 {
-        self.now() / TICK_NS + 1
+        self.now() / TIMESTAMP_TICK_NANOS + 1
     }
 
-    /// The most that is read at once.
-    pub(crate) fn window_most(&self) -> u64 {
+    /// Largest readahead in bytes.
+    pub(crate) fn readahead_max(&self) -> u64 {
         self.options.readahead_bytes.min(self.limits.memory / 4)
     }
 
-    /// A file became dirty.
+    /// Lists a dirty file.
     pub(crate) fn list(&self, contents: Arc<Contents<B>>, since: u64) {
-        self.dirty_files.local().1.lock().push(Listed { contents, since });
+        self.dirty_files.local().1.lock().push(DirtyFile { contents, since });
     }
 
-    /// Takes all dirty files out of the lists.
-    pub(crate) fn take_listed(&self) -> Vec<Listed<B>> {
+    /// Takes all files out of the lists.
+    pub(crate) fn take_listed(&self) -> Vec<DirtyFile<B>> {
         self.dirty_files.iter().flat_map(|files| std::mem::take(&mut *files.lock())).collect()
     }
 
-    /// Puts a file back that a pass did not look at.
-    pub(crate) fn put_listed(&self, listed: Listed<B>) {
+    /// Lists a file again that a pass did not visit.
+    pub(crate) fn put_listed(&self, listed: DirtyFile<B>) {
         self.dirty_files.local().1.lock().push(listed);
     }
 
-    /// A folio was made: it may be dropped some day. What is gone by then is forgotten on the way.
+    /// Adds a new folio to the list for reclaim. Removes some dropped folios from it.
     pub(crate) fn remember(&self, folio: &Arc<Folio<B>>) {
         let mut folios = self.folios.local().1.lock();
         folios.push_back(Arc::downgrade(folio));
@@ -142,7 +147,7 @@ impl<B: Backing> Cache<B> {
         }
     }
 
-    /// What it did so far.
+    /// Counters since the start.
     pub fn statistics(&self) -> Statistics {
         let counters = &self.counters;
         Statistics {

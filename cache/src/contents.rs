@@ -3,37 +3,38 @@
 //! | part | is |
 //! |---|---|
 //! | [`Contents`] | the file's folios, sizes and locks; found through its inode |
-//! | `read`, `write` | bytes out of folios and into them |
-//! | `change` | truncation, and the frame for other changes of the map |
-//! | `direct` | past the folios |
-//! | `pass` | how it is written back |
+//! | `read`, `write` | copying out of folios and into them |
+//! | `map_change` | truncation, and other changes of the map |
+//! | `direct` | direct I/O |
+//! | `writeback` | writeback |
 //!
 //! # Invariants
-//! - `disk_size <= size` but for a moment of truncation; the size on disk is never beyond the first byte that is not
-//!   written (see docs/contents.md).
-//! - `map_seq` moves before a block whose place changed can be read by its place: whoever asked the map before, and
-//!   finds it moved once a folio is locked, asks again.
+//! - `disk_size <= size`, except during a truncation; the size on disk never exceeds the first byte that is not written
+//!   (docs/contents.md).
+//! - `map_seq` changes before a remapped block can be read at its new place: a thread that mapped a block before, and
+//!   finds `map_seq` changed once it has locked the folio, maps it again.
 //!
 //! # Locking
-//! `io` > `flushing` > `layout` > inodes and groups > folios > `index`. The index is one lock with a map below it,
-//! held for one look: readers of one file meet on its word, though never for long. The many-core form replaces it by a
-//! radix tree that is read without a store; nothing outside this file knows of it.
+//! `io` > `flushing` > `layout` > inodes and AGs > folios > `index`. The index is a map under one lock, held for one
+//! lookup: all readers of a file write to that lock's word. A radix tree with reads that store nothing could replace it
+//! within this file.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::atomic::{AtomicU64 as Seq, Ordering};
 use std::sync::{Arc, Weak};
 
+use backing::{Backing, Mapping, ReservedRmap, no_space};
+use base::FileBlock;
 use base::lock::{Mutex, OwnedReadGuard, OwnedWriteGuard, Rank, RwLock, SpinLock};
 use error::Error;
 
-use crate::ahead::Ahead;
-use crate::backing::{Backing, Mapping, Rooms};
 use crate::cache::Cache;
-use crate::errors::Errors;
 use crate::folio::{FOLIO_LOG, Folio, FolioRead, FolioWrite};
 use crate::index::Index;
+use crate::preallocation::Preallocation;
 use crate::read::Stream;
+use crate::write_errors::WriteErrors;
 
 /// See the module.
 pub struct Contents<B: Backing> {
@@ -42,57 +43,58 @@ pub struct Contents<B: Backing> {
     pub(crate) file: B::File,
     pub(crate) size: AtomicU64,
     pub(crate) disk_size: AtomicU64,
-    /// Writers, and changes of the size.
+    /// Serializes writers and changes of the size.
     pub(crate) io: Mutex<()>,
-    /// Who writes the file back.
+    /// Serializes writeback.
     pub(crate) flushing: Mutex<()>,
     /// See docs/contents.md.
     pub(crate) layout: RwLock<()>,
     index: RwLock<Index<Arc<Folio<B>>>>,
     pub(crate) map_seq: Seq,
-    /// Odd while contents are cut off or moved. See [`outside_cuts`](Self::outside_cuts).
-    cuts: Seq,
-    account: SpinLock<Account<B::Rooms>>,
-    /// Blocks that are dirty. A writer counts a block before the size moves behind it.
+    /// Odd during a truncation, or a change that moves contents. See
+    /// [`outside_truncations`](Self::outside_truncations).
+    truncations: Seq,
+    reservation: SpinLock<Reservation<B::RmapReservations>>,
+    /// Dirty blocks. A writer counts a block before it raises the size beyond it.
     pub(crate) dirty_blocks: AtomicI64,
-    /// Blocks that are dirty, about to become so, or in writeback. It grows before a block becomes one of these, and
-    /// shrinks after it has ceased to be, so that no moment shows fewer than there are.
+    /// Blocks that are dirty, about to become so, or in writeback. Incremented before a block becomes one of these, and
+    /// decremented afterwards, so that it is never too small.
     pub(crate) newer_blocks: AtomicI64,
-    /// It is in the volume's list of dirty files, or a pass has it.
+    /// In the cache's list of dirty files, or in a pass.
     pub(crate) listed: AtomicBool,
-    pub(crate) errors: Errors,
-    pub(crate) ahead: Mutex<Option<Ahead<B>>>,
+    pub(crate) errors: WriteErrors,
+    pub(crate) preallocation: Mutex<Option<Preallocation<B>>>,
     pub(crate) stream: Stream,
-    /// Nothing is mapped behind the end that was written there, and is no contents.
-    pub(crate) clear_behind: AtomicBool,
-    /// In how many blocks at once the file gets new ones.
-    pub(crate) unit: AtomicU64,
-    /// What such units have behind the end of the file may be there still.
-    pub(crate) filled: AtomicBool,
-    /// The tick of the clock at which the file's times were last touched.
+    /// No written blocks lie beyond the end of the file as leftovers of a power cut.
+    pub(crate) is_clean_beyond_eof: AtomicBool,
+    /// Allocation unit in blocks.
+    pub(crate) alloc_unit: AtomicU64,
+    /// Allocation units may have left unwritten blocks beyond the end of the file.
+    pub(crate) has_unit_tail: AtomicBool,
+    /// Clock tick of the last update of the timestamps.
     tick: AtomicU64,
 }
 
-/// What is set aside for a file.
+/// What is reserved for a file's dirty data.
 #[derive(Debug, Default)]
-struct Account<R> {
-    /// Blocks, as many as folios have bits for, or a little more while one is about to be set.
+struct Reservation<R> {
+    /// Blocks: one for each reserved bit of a folio, or slightly more while a bit is about to be set.
     blocks: u64,
-    /// For the tree of the map.
+    /// Blocks for the extent btree.
     tree: u64,
-    /// Some of what is dirty lies over an extent, which its record may cut in two. Holds until the file is clean.
-    cuts: bool,
-    /// Reservations in the reverse-mapping btrees for the extents that dirty blocks split.
-    rooms: R,
+    /// Dirty blocks may split records of extents. Stays set until the file is clean.
+    splits: bool,
+    /// Rmap reservations for extents that dirty blocks split.
+    rmap: R,
 }
 
-/// What a file has set aside for its map, taken out to be spent.
-pub(crate) struct Share<R> {
-    /// Blocks for the tree of the map.
+/// The reservations for a file's map, taken out to be used.
+pub(crate) struct MapReservation<R> {
+    /// Blocks for the extent btree.
     pub tree: u64,
     /// Records that these are for.
     pub records: u64,
-    pub rooms: R,
+    pub rmap: R,
 }
 
 impl<B: Backing> fmt::Debug for Contents<B> {
@@ -102,13 +104,13 @@ impl<B: Backing> fmt::Debug for Contents<B> {
 }
 
 impl<B: Backing> Contents<B> {
-    /// The contents of a file, nothing of them in memory yet. There must be one such object for a file: it is kept with
+    /// Returns the contents of a file, none of them in memory. A file must have only one such object: it is attached to
     /// the inode.
     ///
     /// # Errors
-    /// What telling the file's size meets.
+    /// The inode has been dropped.
     pub fn new(cache: &Arc<Cache<B>>, file: B::File) -> Result<Arc<Self>, Error> {
-        let (size, unit) = (cache.below.size(&file)?, cache.below.unit(&file)?);
+        let (size, unit) = (cache.backing.size(&file)?, cache.backing.alloc_unit(&file)?);
         let cache = Arc::clone(cache);
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
@@ -121,52 +123,52 @@ impl<B: Backing> Contents<B> {
             layout: RwLock::new(Rank::Layout, ()),
             index: RwLock::new(Rank::Cache, Index::default()),
             map_seq: Seq::new(0),
-            cuts: Seq::new(0),
-            account: SpinLock::new(Rank::Leaf, Account::default()),
+            truncations: Seq::new(0),
+            reservation: SpinLock::new(Rank::Leaf, Reservation::default()),
             dirty_blocks: AtomicI64::new(0),
             newer_blocks: AtomicI64::new(0),
             listed: AtomicBool::new(false),
-            errors: Errors::default(),
-            ahead: Mutex::new(Rank::Leaf, None),
+            errors: WriteErrors::default(),
+            preallocation: Mutex::new(Rank::Leaf, None),
             stream: Stream::default(),
-            clear_behind: AtomicBool::new(false),
-            unit: AtomicU64::new(unit),
-            filled: AtomicBool::new(false),
+            is_clean_beyond_eof: AtomicBool::new(false),
+            alloc_unit: AtomicU64::new(unit),
+            has_unit_tail: AtomicBool::new(false),
             tick: AtomicU64::new(0),
         }))
     }
 
-    /// The file below.
+    /// File in the backing.
     pub fn file(&self) -> &B::File {
         &self.file
     }
 
-    /// The volume's cache.
+    /// Cache of the volume.
     pub fn cache(&self) -> &Arc<Cache<B>> {
         &self.cache
     }
 
-    /// The size that readers and writers see, in bytes.
+    /// Size in bytes, as readers and writers see it.
     #[inline]
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Whether it holds what is not on the disk yet, so that its inode must stay in memory. Looks at a number.
+    /// Returns whether it is dirty, so that its inode must stay in memory. Takes no lock.
     pub fn is_needed(&self) -> bool {
         self.listed.load(SeqCst) || self.dirty_blocks.load(SeqCst) > 0
     }
 
-    /// Blocks of the volume that are set aside for what is dirty here, for telling how much the file takes.
+    /// Blocks reserved for dirty data, which count as used by the file.
     pub fn reserved_blocks(&self) -> u64 {
-        self.account.lock().blocks
+        self.reservation.lock().blocks
     }
 
-    /// Blocks that are set aside, and those of them that are for the tree of the map.
+    /// Reserved blocks, and those reserved for the extent btree.
     #[cfg(test)]
-    pub(crate) fn set_aside_blocks(&self) -> (u64, u64) {
-        let account = self.account.lock();
-        (account.blocks, account.tree)
+    pub(crate) fn all_reserved_blocks(&self) -> (u64, u64) {
+        let reservation = self.reservation.lock();
+        (reservation.blocks, reservation.tree)
     }
 
     #[inline]
@@ -179,30 +181,29 @@ impl<B: Backing> Contents<B> {
         1 << self.cache.block_log
     }
 
-    /// Blocks of a folio.
+    /// Number of blocks in a folio.
     pub(crate) fn folio_blocks(&self) -> u64 {
         1 << (FOLIO_LOG - self.block_log())
     }
 
-    /// A folio that is in memory.
+    /// Returns a folio if it is in memory.
     #[inline]
-    pub(crate) fn look(&self, index: u64) -> Option<Arc<Folio<B>>> {
+    pub(crate) fn find_folio(&self, index: u64) -> Option<Arc<Folio<B>>> {
         self.index.read().get(index).map(Arc::clone)
     }
 
-    /// Looks at a folio that is in memory without holding on to it. The index is locked meanwhile: nothing may be
-    /// waited for.
+    /// Calls `look` with a folio in memory, without taking a reference. `look` must not block: the index is locked.
     #[inline]
-    pub(crate) fn glance(&self, index: u64, look: impl FnOnce(&Folio<B>) -> bool) -> bool {
+    pub(crate) fn peek_folio(&self, index: u64, look: impl FnOnce(&Folio<B>) -> bool) -> bool {
         self.index.read().get(index).is_some_and(|folio| look(folio))
     }
 
-    /// A folio, made if there is none.
+    /// Returns a folio, and makes it if it is not in memory.
     pub(crate) fn folio(&self, index: u64) -> Arc<Folio<B>> {
-        self.look(index).unwrap_or_else(|| self.make_folio(index))
+        self.find_folio(index).unwrap_or_else(|| self.make_folio(index))
     }
 
-    /// The same where there was none a moment before.
+    /// Like [`folio`](Self::folio), for a folio that was not in memory a moment ago.
     pub(crate) fn make_folio(&self, index: u64) -> Arc<Folio<B>> {
         let mut made = false;
         let folio = {
@@ -219,85 +220,87 @@ impl<B: Backing> Contents<B> {
         folio
     }
 
-    /// The first folio at or behind a place.
+    /// Returns the first folio in memory at or after an index.
     pub(crate) fn next_folio(&self, from: u64) -> Option<Arc<Folio<B>>> {
         self.index.read().next(from).map(Arc::clone)
     }
 
-    /// The first folio at or behind a place that has dirty blocks, or had some when it was looked at last.
+    /// Returns the first marked folio at or after an index: it has dirty blocks, or had some when it was last visited.
     pub(crate) fn next_dirty_folio(&self, from: u64) -> Option<Arc<Folio<B>>> {
         self.index.read().next_marked(from).map(Arc::clone)
     }
 
-    /// Blocks of a folio are about to become dirty, under its lock for writing.
+    /// Marks a folio whose blocks are about to become dirty. The caller holds its write lock.
     pub(crate) fn mark_dirty(&self, folio: &Folio<B>) {
         if !folio.set_marked(true) {
             self.index.write().mark(folio.index);
         }
     }
 
-    /// Nothing of a folio is dirty, as the caller sees under its lock. The caller holds `flushing`.
+    /// Removes the mark of a folio without dirty blocks. The caller holds its lock, and `flushing`.
     pub(crate) fn unmark_dirty(&self, folio: &Folio<B>) {
         if folio.set_marked(false) {
             self.index.write().unmark(folio.index);
         }
     }
 
-    /// Drops a folio whose lock for writing is held.
+    /// Drops a folio. The caller holds its write lock.
     pub(crate) fn drop_folio(&self, folio: &Folio<B>, state: &mut crate::folio::State) {
         state.gone = true;
         self.cache.memory.sub(state.capacity() as u64);
         self.index.write().remove(folio.index);
     }
 
-    /// Locks a folio for writing; `None` where it was dropped meanwhile.
+    /// Write-locks a folio; `None` if it was dropped meanwhile.
     #[track_caller]
     pub(crate) fn lock(folio: &Arc<Folio<B>>) -> Option<FolioWrite<B>> {
         let locked = OwnedWriteGuard::lock(Arc::clone(folio), |folio| &folio.state);
         (!locked.gone).then_some(locked)
     }
 
-    /// Locks a folio for reading; `None` where it was dropped meanwhile.
+    /// Read-locks a folio; `None` if it was dropped meanwhile.
     #[track_caller]
     pub(crate) fn lock_read(folio: &Arc<Folio<B>>) -> Option<FolioRead<B>> {
         let locked = OwnedReadGuard::lock(Arc::clone(folio), |folio| &folio.state);
         (!locked.gone).then_some(locked)
     }
 
-    /// What the blocks `from..to` are, all of them, in order.
+    /// Maps the blocks `from..to`, in order, with holes.
     pub(crate) fn mapped(&self, from: u64, to: u64) -> Result<Vec<Mapping>, Error> {
         let mut found = Vec::new();
         let mut at = from;
         while at < to {
-            let mut next = self.cache.below.map(&self.file, at, to - at)?;
+            let mut next = self.cache.backing.map(&self.file, FileBlock(at), to - at)?;
             next.count = next.count.clamp(1, to - at);
-            at = next.end();
+            at = next.end().get();
             found.push(next);
         }
         Ok(found)
     }
 
-    /// The map is about to change, or has: whoever asked it before must ask again.
+    /// Notes that the map is about to change, or has changed: threads that mapped blocks before map them again.
     pub(crate) fn map_changed(&self) {
         self.map_seq.fetch_add(1, SeqCst);
     }
 
-    /// From now until this is dropped, contents are cut off, or move to another place of the file. The caller holds
-    /// `io`.
-    pub(crate) fn begin_cut(&self) -> Cut<'_> {
-        self.cuts.fetch_add(1, SeqCst);
-        Cut(&self.cuts)
+    /// Until the guard is dropped, contents are truncated or moved. The caller holds `io`.
+    pub(crate) fn begin_truncation(&self) -> Truncation<'_> {
+        self.truncations.fetch_add(1, SeqCst);
+        Truncation(&self.truncations)
     }
 
-    /// Reads what was there at one moment, as far as cuts are concerned: a reader that knows the size, or has read a
-    /// part, when contents are cut off would take for contents what was never there. Readers take no lock; one that met
-    /// a cut waits for it, and reads again while there is none.
+    /// Reads at one moment with regard to truncations: a reader that knows the old size, or has read a part, would
+    /// otherwise return contents that the file never had. Readers take no lock. One that overlapped a truncation takes
+    /// `io` and reads again.
     #[inline]
-    pub(crate) fn outside_cuts<R>(&self, mut read: impl FnMut() -> Result<R, Error>) -> Result<R, Error> {
-        let cuts = self.cuts.load(SeqCst);
-        if cuts.is_multiple_of(2) {
+    pub(crate) fn outside_truncations<R>(
+        &self,
+        mut read: impl FnMut() -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let truncations = self.truncations.load(SeqCst);
+        if truncations.is_multiple_of(2) {
             let result = read();
-            if self.cuts.load(SeqCst) == cuts {
+            if self.truncations.load(SeqCst) == truncations {
                 return result;
             }
         }
@@ -305,156 +308,164 @@ impl<B: Backing> Contents<B> {
         read()
     }
 
-    /// Records that may come to the map by all that is dirty: one for each block over a hole; where extents are cut,
-    /// two for each block.
-    fn records(&self, account: &Account<B::Rooms>) -> u64 {
-        if account.cuts { 2 * account.blocks.max(self.newer_blocks()) } else { account.blocks }
+    /// Returns how many records the map may get by all dirty data: one for each block over a hole, two for each block
+    /// if extents are split.
+    fn records(&self, reservation: &Reservation<B::RmapReservations>) -> u64 {
+        match reservation.splits {
+            true => 2 * reservation.blocks.max(self.newer_blocks()),
+            false => reservation.blocks,
+        }
     }
 
     fn newer_blocks(&self) -> u64 {
         self.newer_blocks.load(SeqCst).max(0) as u64
     }
 
-    /// Reserves blocks, and what the tree of the map may take for these and all that is dirty. `changes` blocks are
-    /// about to become dirty that change the map, as the caller tells by [`came`](Self::came) once they are. Also
-    /// reserves space in the reverse-mapping btree for what lies there now, `map`: for as many writes as may split each
-    /// mapping.
-    pub(crate) fn set_aside(
+    /// Reserves for blocks that are about to become dirty: `blocks` new blocks; what the extent btree may take for them
+    /// and everything dirty; rmapbt space for `writes` writes to each mapping of `map`. `changes` blocks change the
+    /// map: the caller ends their count by [`uncount_changes`](Self::uncount_changes) once they are dirty.
+    pub(crate) fn reserve_dirty(
         &self,
         blocks: u64,
         changes: u64,
-        (map, writes): (&[Mapping], fn(&Mapping) -> u64),
+        map: &[Mapping],
+        writes: fn(&Mapping) -> u64,
     ) -> Result<(), Error> {
-        let below = &self.cache.below;
-        let extents = below.extents(&self.file, 2 * changes)?;
-        let mut rooms = B::Rooms::default();
-        for part in map.iter().filter(|part| part.is_split()) {
-            rooms.join(below.room_to_write(part, writes(part))?);
+        let backing = &self.cache.backing;
+        let extents = backing.extents(&self.file, 2 * changes)?;
+        let mut rmap = B::RmapReservations::default();
+        for mapping in map.iter().filter(|mapping| mapping.is_split()) {
+            rmap.join(backing.reserve_rmap_for_write(mapping, writes(mapping))?);
         }
-        // Counted before it is reserved: whoever gives back meanwhile leaves as much as this takes.
-        let lacking = {
-            let mut account = self.account.lock();
-            account.blocks += blocks;
-            account.cuts |= map.iter().any(Mapping::is_split);
+        // Counted before it is reserved: a thread that releases the surplus meanwhile leaves this much.
+        let missing = {
+            let mut reservation = self.reservation.lock();
+            reservation.blocks += blocks;
+            reservation.splits |= map.iter().any(Mapping::is_split);
             self.newer_blocks.fetch_add(changes as i64, SeqCst);
-            below.tree_share(Some(extents), self.records(&account)).saturating_sub(account.tree)
+            backing.tree_blocks(Some(extents), self.records(&reservation)).saturating_sub(reservation.tree)
         };
-        if blocks + lacking > 0 && below.reserve(blocks + lacking).is_err() {
-            self.cache.give_back_ahead();
-            if let Err(error) = below.reserve(blocks + lacking) {
-                self.came(changes);
+        if blocks + missing > 0 {
+            let reserved = no_space::retry(
+                || backing.reserve(blocks + missing),
+                || {
+                    self.cache.release_preallocations();
+                    Ok(true)
+                },
+            );
+            if let Err(error) = reserved {
+                self.uncount_changes(changes);
                 self.spend(blocks);
-                // Another thread may have set a share aside for these blocks, too.
-                self.give_back_surplus();
+                // Another thread may have reserved for the btree, counting these blocks.
+                self.release_surplus();
                 return Err(error);
             }
         }
-        let mut account = self.account.lock();
-        account.tree += lacking;
-        account.rooms.join(rooms);
+        let mut reservation = self.reservation.lock();
+        reservation.tree += missing;
+        reservation.rmap.join(rmap);
         Ok(())
     }
 
-    /// Blocks are dirty for which something was set aside, or will not be.
-    pub(crate) fn came(&self, changes: u64) {
+    /// Ends the count of blocks that were about to become dirty.
+    pub(crate) fn uncount_changes(&self, changes: u64) {
         self.newer_blocks.fetch_sub(changes as i64, SeqCst);
     }
 
-    /// What was set aside for blocks that do not become dirty is given back, with what the tree's share had grown by.
-    pub(crate) fn did_not_come(&self, blocks: u64, changes: u64) {
-        self.came(changes);
+    /// Undoes [`reserve_dirty`](Self::reserve_dirty) for blocks that do not become dirty.
+    pub(crate) fn cancel_dirty(&self, blocks: u64, changes: u64) {
+        self.uncount_changes(changes);
         self.give_back(blocks);
         if changes > 0 {
-            self.give_back_surplus();
+            self.release_surplus();
         }
     }
 
-    /// The map is about to get records of something else than what is dirty: sets aside what that may need then;
-    /// `false` where there is not as much. The caller holds `layout` alone.
-    pub(crate) fn secure(&self) -> bool {
-        let below = &self.cache.below;
-        let lacking = {
-            let account = self.account.lock();
-            below.tree_share(None, self.records(&account)).saturating_sub(account.tree)
+    /// Reserves what the extent btree may take for the dirty data whatever else is added to the map before. Returns
+    /// `false` if there is no space. The caller holds `layout` exclusively.
+    pub(crate) fn reserve_for_any_map(&self) -> bool {
+        let backing = &self.cache.backing;
+        let missing = {
+            let reservation = self.reservation.lock();
+            backing.tree_blocks(None, self.records(&reservation)).saturating_sub(reservation.tree)
         };
-        if lacking > 0 && below.reserve(lacking).is_err() {
+        if missing > 0 && backing.reserve(missing).is_err() {
             return false;
         }
-        self.account.lock().tree += lacking;
+        self.reservation.lock().tree += missing;
         true
     }
 
-    /// Gives blocks back that were set aside; the tree's share stays until the file is clean.
+    /// Releases reserved blocks. Those for the extent btree stay until the file is clean.
     pub(crate) fn give_back(&self, blocks: u64) {
-        let held = if blocks > 0 { self.spend(blocks) } else { 0 };
-        if held > 0 {
-            self.cache.below.unreserve(held);
+        let released = if blocks > 0 { self.spend(blocks) } else { 0 };
+        if released > 0 {
+            self.cache.backing.unreserve(released);
         }
     }
 
-    /// Takes out what is set aside for the map, to be spent.
-    pub(crate) fn take_share(&self) -> Share<B::Rooms> {
-        let mut account = self.account.lock();
-        Share {
-            tree: std::mem::take(&mut account.tree),
-            records: self.records(&account),
-            rooms: std::mem::take(&mut account.rooms),
+    /// Takes out the reservations for the map, to use them.
+    pub(crate) fn take_map_reservation(&self) -> MapReservation<B::RmapReservations> {
+        let mut reservation = self.reservation.lock();
+        MapReservation {
+            tree: std::mem::take(&mut reservation.tree),
+            records: self.records(&reservation),
+            rmap: std::mem::take(&mut reservation.rmap),
         }
     }
 
-    /// Takes blocks out, to be spent; how many there were. Fewer than asked for only after a change failed that had
-    /// taken them, when there were no others to be had.
+    /// Takes out reserved blocks, to use them. Returns how many: fewer only after a failed transaction took some, and
+    /// the volume had no others.
     pub(crate) fn spend(&self, blocks: u64) -> u64 {
-        let mut account = self.account.lock();
-        let held = account.blocks.min(blocks);
-        account.blocks -= held;
-        held
+        let mut reservation = self.reservation.lock();
+        let spent = reservation.blocks.min(blocks);
+        reservation.blocks -= spent;
+        spent
     }
 
-    /// Gives back to the volume what is set aside for the map and not needed any more.
-    pub(crate) fn give_back_surplus(&self) {
-        self.put_back(0, 0, B::Rooms::default());
+    /// Releases reservations for the map that are no longer needed.
+    pub(crate) fn release_surplus(&self) {
+        self.put_back(0, 0, B::RmapReservations::default());
     }
 
-    /// Puts back what was not spent. What is not needed is given back to the volume.
-    pub(crate) fn put_back(&self, blocks: u64, tree: u64, rooms: B::Rooms) {
-        let below = &self.cache.below;
-        let (mut blocks, mut tree, mut rooms) = (blocks, tree, rooms);
+    /// Puts back what was not used, and releases what is no longer needed.
+    pub(crate) fn put_back(&self, blocks: u64, tree: u64, rmap: B::RmapReservations) {
+        let backing = &self.cache.backing;
+        let (mut blocks, mut tree, mut rmap) = (blocks, tree, rmap);
         let mut extents = None;
         loop {
-            let mut account = self.account.lock();
-            account.blocks += std::mem::take(&mut blocks);
-            account.rooms.join(std::mem::take(&mut rooms));
-            account.tree += tree;
-            let records = self.records(&account);
-            account.cuts &= records > 0;
-            account.rooms.limit(self.newer_blocks());
+            let mut reservation = self.reservation.lock();
+            reservation.blocks += std::mem::take(&mut blocks);
+            reservation.rmap.join(std::mem::take(&mut rmap));
+            reservation.tree += tree;
+            let records = self.records(&reservation);
+            reservation.splits &= records > 0;
+            reservation.rmap.limit(self.newer_blocks());
             if records > 0 && extents.is_none() {
                 tree = 0;
-                drop(account);
-                // Without the file, nothing of it is written any more.
-                extents = Some(below.extents(&self.file, 0).ok());
+                drop(reservation);
+                // If the inode has been dropped, the file is never written again.
+                extents = Some(backing.extents(&self.file, 0).ok());
                 continue;
             }
-            let extents = extents.flatten();
-            let most = below.tree_share(extents, records);
-            let surplus = account.tree.saturating_sub(most);
-            let lacking = most.saturating_sub(account.tree);
-            account.tree -= surplus;
-            drop(account);
+            let needed = backing.tree_blocks(extents.flatten(), records);
+            let surplus = reservation.tree.saturating_sub(needed);
+            let missing = needed.saturating_sub(reservation.tree);
+            reservation.tree -= surplus;
+            drop(reservation);
             if surplus > 0 {
-                below.unreserve(surplus);
+                backing.unreserve(surplus);
             }
-            // Where there is nothing left, the next transaction has only what its own needs leave.
-            if lacking == 0 || below.reserve(lacking).is_err() {
+            // On a full volume the next transaction must do with what its own needs leave.
+            if missing == 0 || backing.reserve(missing).is_err() {
                 return;
             }
             // Less may be needed by now.
-            tree = lacking;
+            tree = missing;
         }
     }
 
-    /// Blocks became dirty: the volume learns of it.
+    /// Counts blocks that became dirty, and lists the file.
     pub(crate) fn dirtied(&self, blocks: u64) {
         if blocks == 0 {
             return;
@@ -465,7 +476,7 @@ impl<B: Backing> Contents<B> {
         self.list(self.cache.now());
     }
 
-    /// Enters the volume's list of dirty files, unless it is there.
+    /// Adds the file to the list of dirty files, unless it is listed.
     pub(crate) fn list(&self, since: u64) {
         if !self.listed.swap(true, SeqCst)
             && let Some(me) = self.me.upgrade()
@@ -474,32 +485,32 @@ impl<B: Backing> Contents<B> {
         }
     }
 
-    /// The times of the file are touched once a tick.
+    /// Updates the timestamps, once per clock tick.
     pub(crate) fn touch(&self) -> Result<(), Error> {
         let tick = self.cache.tick();
         if self.tick.load(Ordering::Relaxed) != tick {
-            self.cache.below.touch(&self.file)?;
+            self.cache.backing.touch(&self.file)?;
             self.tick.store(tick, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// The file is about to be freed: nothing of it is written any more, and what was set aside for it goes back.
+    /// Drops dirty data and all reservations: the file is about to be freed.
     pub fn forget(&self) {
         let _io = self.io.lock();
-        let _cut = self.begin_cut();
+        let _truncation = self.begin_truncation();
         let _layout = self.layout.write();
         self.size.store(0, Ordering::Release);
         self.drop_range(0, u64::MAX, true);
-        self.give_back_claim();
-        self.give_back_surplus();
+        self.release_preallocation();
+        self.release_surplus();
     }
 }
 
-/// While it exists, contents are cut off, or move.
-pub(crate) struct Cut<'c>(&'c Seq);
+/// While it exists, contents are truncated or moved.
+pub(crate) struct Truncation<'c>(&'c Seq);
 
-impl Drop for Cut<'_> {
+impl Drop for Truncation<'_> {
     fn drop(&mut self) {
         self.0.fetch_add(1, SeqCst);
     }
@@ -509,17 +520,17 @@ impl<B: Backing> Drop for Contents<B> {
     fn drop(&mut self) {
         let log = self.block_log();
         for folio in std::mem::take(self.index.get_mut()).into_values() {
-            // Whoever looks for something to drop may have it in hand, and finds no owner.
+            // A reclaiming thread may have a reference. It finds no owner.
             let mut state = folio.state.write();
             state.gone = true;
             self.cache.memory.sub(state.capacity() as u64);
             self.cache.dirty.sub(u64::from(state.dirty.count_ones()) << log);
         }
-        self.give_back_claim();
-        let account = self.account.get_mut();
-        let blocks = account.blocks + account.tree;
+        self.release_preallocation();
+        let reservation = self.reservation.get_mut();
+        let blocks = reservation.blocks + reservation.tree;
         if blocks > 0 {
-            self.cache.below.unreserve(blocks);
+            self.cache.backing.unreserve(blocks);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What the cache did: totals since the start.
+//! Counters since the start.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use block::PlugCounts;
 
-/// A total that rarely used paths add to.
+/// A counter of a rarely used path.
 #[derive(Debug, Default)]
 pub(crate) struct Total(AtomicU64);
 
@@ -22,7 +22,7 @@ impl Total {
     }
 }
 
-/// Totals.
+/// All counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub misses: Total,
@@ -37,33 +37,33 @@ pub(crate) struct Counters {
     pub paused_us: Total,
 }
 
-/// A look at what a cache did.
+/// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Bytes of folios in memory now.
     pub memory_bytes: u64,
-    /// Dirty bytes now, with those that are being written.
+    /// Bytes that are dirty or in writeback now.
     pub dirty_bytes: u64,
-    /// Reads that did not find all of a piece in memory.
+    /// Reads of a folio with bytes not in memory.
     pub misses: u64,
-    /// Batches of reads that the device got.
+    /// Read batches of the device.
     pub reads: u64,
-    /// Passes of writeback over several files.
+    /// Writeback passes.
     pub passes: u64,
-    /// Calls that finished what was written.
+    /// Calls that finished writes.
     pub finishes: u64,
-    /// Files that they finished.
+    /// Files finished by these.
     pub finished_files: u64,
-    /// Folios that were dropped because memory was short.
+    /// Folios dropped by reclaim.
     pub dropped: u64,
-    /// Folios that were looked at for that.
+    /// Folios examined by reclaim.
     pub looked: u64,
-    /// Of these, those that were dirty, and were left to the flusher: dropping writes nothing.
+    /// Dirty folios among these. They are left to the flusher.
     pub dirty_met: u64,
-    /// Pauses of writers.
+    /// Pauses of throttled writers.
     pub paused: u64,
-    /// How long they were in all, in microseconds.
+    /// Total length of these in microseconds.
     pub paused_us: u64,
-    /// Requests of writeback and what the plug made of them. All that the cache writes but for direct I/O.
+    /// Write requests of writeback and of bulk writers, and the writes that plugs merged them into.
     pub plug: PlugCounts,
 }

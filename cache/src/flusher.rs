@@ -1,12 +1,13 @@
-//! When is written back: by a thread of the volume, and by who syncs.
+//! The flusher thread, and syncs.
 //!
 //! # Invariants
-//! - A sync writes what was dirty when it was called: one sweep over the files that were in the lists. What becomes
-//!   dirty meanwhile enters the lists anew and is not waited for, so that a steady writer cannot keep it.
-//! - Who syncs while another does waits for the next sweep, which all who came meanwhile share.
-//! - A clean file costs nothing: it is in no list.
+//! - A sync writes what was dirty when it was called: one sweep over the files in the lists. Files that become dirty
+//!   meanwhile are listed anew and not waited for, so that a steady writer cannot delay it without end.
+//! - A sync that is called during a sweep waits for the next sweep, which all such syncs share.
+//! - A clean file is in no list, and costs nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, SeqCst};
 use std::time::Duration;
 
@@ -14,55 +15,62 @@ use base::lock::{Condvar, Mutex, Rank};
 use base::thread::JoinHandle;
 use error::Error;
 
-use crate::backing::Backing;
-use crate::cache::{Cache, Listed};
+use crate::cache::{Cache, DirtyFile};
+use backing::Backing;
 
-/// Wakes the flusher. It stays layer until it is heard.
+/// Wakes the flusher. A notification stays pending until the flusher has seen it.
 #[derive(Debug)]
-pub(crate) struct Bell {
-    state: Mutex<(bool, bool)>, // layer, to end
-    layer: Condvar,
-    quiet: std::sync::atomic::AtomicBool,
+pub(crate) struct Wakeup {
+    state: Mutex<WakeupState>,
+    condvar: Condvar,
+    /// Nothing is pending, so that [`notify`](Self::notify) is usually one atomic operation.
+    is_idle: AtomicBool,
 }
 
-impl Default for Bell {
+#[derive(Debug, Default)]
+struct WakeupState {
+    is_pending: bool,
+    is_ended: bool,
+}
+
+impl Default for Wakeup {
     fn default() -> Self {
-        let state = Mutex::new(Rank::Leaf, (false, false));
-        Self { state, layer: Condvar::new(), quiet: std::sync::atomic::AtomicBool::new(true) }
+        let state = Mutex::new(Rank::Leaf, WakeupState::default());
+        Self { state, condvar: Condvar::new(), is_idle: AtomicBool::new(true) }
     }
 }
 
-impl Bell {
-    /// Rings, unless it is layer.
-    pub fn ring(&self) {
-        // The flusher that hears this sees what the caller did before, whoever has layer.
-        if self.quiet.swap(false, AcqRel) {
-            self.state.lock().0 = true;
-            self.layer.notify_one();
+impl Wakeup {
+    /// Notifies the flusher, unless a notification is pending.
+    pub fn notify(&self) {
+        // The flusher that sees the notification sees everything its callers did before.
+        if self.is_idle.swap(false, AcqRel) {
+            self.state.lock().is_pending = true;
+            self.condvar.notify_one();
         }
     }
 
     fn end(&self) {
-        self.state.lock().1 = true;
-        self.layer.notify_one();
+        self.state.lock().is_ended = true;
+        self.condvar.notify_one();
     }
 
-    /// Waits until it is layer or so long; `false` where the end has come.
-    fn wait(&self, longest: Duration) -> bool {
+    /// Waits for a notification, at most `timeout` (zero: forever). Returns `false` at the end.
+    fn wait(&self, timeout: Duration) -> bool {
         let mut state = self.state.lock();
-        if !state.0 && !state.1 {
-            match longest.is_zero() {
-                true => self.layer.wait(&mut state),
-                false => drop(self.layer.wait_for(&mut state, longest)),
+        if !state.is_pending && !state.is_ended {
+            match timeout.is_zero() {
+                true => self.condvar.wait(&mut state),
+                false => drop(self.condvar.wait_for(&mut state, timeout)),
             }
         }
-        state.0 = false;
-        self.quiet.swap(true, AcqRel);
-        !state.1
+        state.is_pending = false;
+        self.is_idle.swap(true, AcqRel);
+        !state.is_ended
     }
 }
 
-/// Sweeps that syncs wait for.
+/// Sweeps, for syncs that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Syncs {
     running: bool,
@@ -71,13 +79,13 @@ pub(crate) struct Syncs {
     failed: Option<Error>,
 }
 
-/// What a sweep ends with that panics.
+/// Result of a sweep that panics.
 const PANICKED: Error = Error::Refused {
     errno: base::errno::EIO,
     why: "writeback panicked (this is a bug; the panic's message says where)",
 };
 
-/// The sweep of a sync. It ends when this is dropped, so that a panic leaves no other sync waiting for it.
+/// The sweep of a sync. It ends when this is dropped, so that other syncs do not wait forever after a panic.
 struct Sweep<'c, B: Backing> {
     cache: &'c Cache<B>,
     failed: Option<Error>,
@@ -93,7 +101,7 @@ impl<B: Backing> Drop for Sweep<'_, B> {
     }
 }
 
-/// The thread that writes a volume back. Dropped, it ends, with what is dirty left as it is.
+/// The thread that writes back. Dropping it ends the thread; dirty data stays.
 #[derive(Debug)]
 pub struct Flusher<B: Backing> {
     cache: Arc<Cache<B>>,
@@ -101,14 +109,14 @@ pub struct Flusher<B: Backing> {
 }
 
 impl<B: Backing> Flusher<B> {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// `ENOMEM` where the system gives no thread.
+    /// `ENOMEM` if no thread can be started.
     pub fn start(cache: &Arc<Cache<B>>) -> Result<Self, Error> {
         cache.pace.flusher.store(true, SeqCst);
-        let life = Life(Arc::clone(cache));
-        let thread = base::thread::spawn("xebec-flusher", move || life.0.flush_on());
+        let running = Running(Arc::clone(cache));
+        let thread = base::thread::spawn("xebec-flusher", move || running.0.run_flusher());
         let thread = thread.map_err(|_| Error::Refused {
             errno: base::errno::ENOMEM,
             why: "the system gives no thread for writing back (raise its limit of threads)",
@@ -117,10 +125,10 @@ impl<B: Backing> Flusher<B> {
     }
 }
 
-/// The flusher's life. However it ends, by a panic too, no writer waits for it any more: they write back themselves.
-struct Life<B: Backing>(Arc<Cache<B>>);
+/// Marks the flusher as running. When it ends, even by a panic, writers write back themselves.
+struct Running<B: Backing>(Arc<Cache<B>>);
 
-impl<B: Backing> Drop for Life<B> {
+impl<B: Backing> Drop for Running<B> {
     fn drop(&mut self) {
         self.0.pace.flusher.store(false, SeqCst);
         self.0.pace.notify();
@@ -129,25 +137,24 @@ impl<B: Backing> Drop for Life<B> {
 
 impl<B: Backing> Drop for Flusher<B> {
     fn drop(&mut self) {
-        self.cache.bell.end();
+        self.cache.wakeup.end();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing more to say.
+            // A panic was reported when it happened.
             let _ = thread.join();
         }
     }
 }
 
 impl<B: Backing> Cache<B> {
-    /// The flusher's life.
-    fn flush_on(&self) {
-        while self.bell.wait(Duration::from_millis(self.options.interval_ms)) {
+    /// The flusher thread.
+    fn run_flusher(&self) {
+        while self.wakeup.wait(Duration::from_millis(self.options.interval_ms)) {
             while self.work() {}
         }
     }
 
-    /// Writes back what is old, or everything where there is too much; whether there is more to do at once.
-    ///
-    /// The flusher calls it; tests with a clock of their own do, too.
+    /// Writes back old dirty files, or all of them above a limit. Returns whether to continue at once. Called by the
+    /// flusher, and by tests with their own clock.
     pub fn work(&self) -> bool {
         let (written, failed) = self.in_pass(|| {
             let all = self.dirty.exact() > self.limits.background || self.memory.get() > self.limits.memory;
@@ -160,25 +167,26 @@ impl<B: Backing> Cache<B> {
             young.into_iter().for_each(|file| self.put_listed(file));
             old
         });
-        self.trim_ahead();
+        self.trim_preallocations();
         written > 0 && failed.is_none() && self.dirty.exact() > self.limits.background
     }
 
-    /// Writes back everything that is dirty now; how many bytes, and the first failure.
+    /// Writes back everything that is dirty now. Returns the bytes written, and the first error.
     pub(crate) fn write_back_all(&self) -> (u64, Option<Error>) {
         self.in_pass(|| self.take_listed())
     }
 
-    /// Writes what is dirty, because it holds more blocks than it will need; whether trying again makes sense.
-    pub(crate) fn ease(&self) -> bool {
-        self.give_back_ahead();
+    /// Releases preallocations, and the reservations of dirty data by writing it back. Returns whether it wrote
+    /// anything.
+    pub(crate) fn release_space(&self) -> bool {
+        self.release_preallocations();
         self.write_back_all().0 > 0
     }
 
-    /// Writes all contents that were dirty when it was called, and waits. The caller forces the log afterwards.
+    /// Writes back everything that was dirty when it was called, and waits. The caller forces the log afterwards.
     ///
     /// # Errors
-    /// The first failure of the sweep. What failed stays dirty, and is told by each file's `fsync`.
+    /// The first error of the sweep. Data that failed stays dirty; `fsync` of its file reports the error, too.
     pub fn sync_all(&self) -> Result<(), Error> {
         let mut syncs = self.syncs.lock();
         let mine = syncs.started + 1;
@@ -198,15 +206,15 @@ impl<B: Backing> Cache<B> {
         syncs.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Lets go of what is dirty: the volume ends as by a power cut. Without this, files that are dirty would keep the
-    /// cache in memory, and it them.
+    /// Drops dirty data: the volume ends as by a power cut. Otherwise dirty files and the cache would keep each other
+    /// in memory.
     pub fn abandon(&self) {
         drop(self.take_listed());
-        self.give_back_ahead();
+        self.release_preallocations();
     }
 
-    /// Writes back what `which` takes out of the lists, and measures. One pass at a time.
-    fn in_pass(&self, which: impl FnOnce() -> Vec<Listed<B>>) -> (u64, Option<Error>) {
+    /// Runs one pass over the files that `which` takes out of the lists, and measures it.
+    fn in_pass(&self, which: impl FnOnce() -> Vec<DirtyFile<B>>) -> (u64, Option<Error>) {
         let _pass = self.pass.lock();
         self.pace.begin_pass();
         let files = which();

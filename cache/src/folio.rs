@@ -1,11 +1,11 @@
-//! A piece of a file in memory: its bytes, and what is known of each block.
+//! Folios: 64 KiB of a file in memory, with the state of each block.
 //!
 //! # Invariants
 //! - A dirty block is valid; a reserved block is dirty or in writeback; a block in writeback is valid.
-//! - Bytes of a block that is not valid mean nothing; they are set before it becomes valid.
-//! - Behind the end of the file, the bytes of valid blocks are zero whenever the lock is free, but for those that a
-//!   writer has just appended: the size follows them.
-//! - A folio that is `gone` is in no index: whoever finds it so looks again.
+//! - The bytes of a block that is not valid are undefined. They are set before it becomes valid.
+//! - Beyond the end of the file, the bytes of valid blocks are zero whenever the lock is free, except for bytes just
+//!   appended, which the size follows.
+//! - A folio that is `gone` is in no index: a thread that finds it looks it up again.
 //! - A folio with a dirty block is marked in its file's index.
 
 use std::sync::Weak;
@@ -15,65 +15,64 @@ use base::lock::{OwnedReadGuard, OwnedWriteGuard, Rank, RwLock};
 use base::percpu::PerCpu;
 use block::{BufferPool, PooledBuf};
 
-use crate::backing::Backing;
 use crate::contents::Contents;
+use crate::tuning::FOLIO_MIN_BYTES;
+use backing::Backing;
 
 /// Base-2 logarithm of the bytes of a file that one folio covers. No block is larger.
 pub const FOLIO_LOG: u32 = 16;
 /// Bytes of a file that one folio covers.
 pub const FOLIO_BYTES: usize = 1 << FOLIO_LOG;
-/// The least memory that a folio takes.
-const LEAST_BYTES: usize = 4096;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Folio<B: Backing> {
-    /// Whose it is: for who drops it.
+    /// Contents that it belongs to, for reclaim.
     pub owner: Weak<Contents<B>>,
-    /// Its place in the file, in folios.
+    /// Position in the file, in folios.
     pub index: u64,
-    /// Used since it was last looked at for dropping.
+    /// Used since reclaim last examined it.
     used: AtomicBool,
-    /// It is marked in the index. Set under `state` locked for writing; cleared under `state` locked for reading, by
-    /// the holder of the file's `flushing`.
+    /// Marked in the index. Set under the write lock; cleared under the read lock by the holder of the file's
+    /// `flushing`.
     marked: AtomicBool,
     pub state: RwLock<State>,
 }
 
-/// A folio, locked for reading.
+/// A read-locked folio.
 pub(crate) type FolioRead<B> = OwnedReadGuard<Folio<B>, State>;
-/// A folio, locked for writing.
+/// A write-locked folio.
 pub(crate) type FolioWrite<B> = OwnedWriteGuard<Folio<B>, State>;
 
-/// What a folio's lock protects: a bit for each block in every mask.
+/// What the lock of a folio protects. Masks have a bit for each block.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     bytes: Option<PooledBuf>,
-    /// The bytes are those of the file.
+    /// Blocks whose bytes are those of the file.
     pub valid: u64,
-    /// They are newer than the disk's, and not on their way to it.
+    /// Blocks newer than the disk and not in writeback.
     pub dirty: u64,
-    /// A free block of the volume was set aside for each.
+    /// Blocks for which a free block of the volume is reserved.
     pub reserved: u64,
-    /// They are on their way to the disk.
+    /// Blocks in writeback.
     pub writeback: u64,
-    /// Dropped from its file.
+    /// Dropped from the index.
     pub gone: bool,
 }
 
-/// The bits of blocks `from..to`.
+/// Returns the mask of blocks `from..to`.
 pub(crate) fn bits(from: u64, to: u64) -> u64 {
     let below = |n: u64| if n >= 64 { u64::MAX } else { (1 << n) - 1 };
     below(to) & !below(from)
 }
 
-/// The bits of the blocks that bytes `from..to` touch.
+/// Returns the mask of the blocks that contain bytes `from..to`.
 pub(crate) fn touched(from: usize, to: usize, block_log: u32) -> u64 {
     let size = 1usize << block_log;
     bits((from >> block_log) as u64, (to.max(from).next_multiple_of(size) >> block_log) as u64)
 }
 
-/// The runs of set bits, as first and one behind.
+/// Returns the runs of set bits: first, and one past the last.
 pub(crate) fn runs(mut mask: u64) -> impl Iterator<Item = (u64, u64)> {
     std::iter::from_fn(move || {
         if mask == 0 {
@@ -92,7 +91,7 @@ impl<B: Backing> Folio<B> {
         Self { owner, index, used: AtomicBool::new(false), marked: AtomicBool::new(false), state }
     }
 
-    /// Notes that it is in use; a store only if it was not noted yet.
+    /// Marks it as used. Stores only if it was not.
     #[inline]
     pub fn touch(&self) {
         if !self.used.load(Relaxed) {
@@ -100,44 +99,44 @@ impl<B: Backing> Folio<B> {
         }
     }
 
-    /// Whether it was used since the last call.
+    /// Returns whether it was used since the last call.
     pub fn forget_use(&self) -> bool {
         self.used.swap(false, Relaxed)
     }
 
-    /// Sets whether it is marked in the index; whether it was.
+    /// Sets whether it is marked in the index. Returns whether it was.
     pub fn set_marked(&self, marked: bool) -> bool {
-        // Its lock orders the changes.
+        // Ordered by the folio's lock.
         let before = self.marked.load(Relaxed);
         self.marked.store(marked, Relaxed);
         before
     }
 
-    /// Whether it is marked in the index.
+    /// Returns whether it is marked in the index.
     #[cfg(debug_assertions)]
     pub fn is_marked(&self) -> bool {
         self.marked.load(Relaxed)
     }
 
-    /// Its first byte in the file.
+    /// Offset of its first byte in the file.
     pub fn offset(&self) -> u64 {
         self.index << FOLIO_LOG
     }
 }
 
 impl State {
-    /// Memory that it takes.
+    /// Allocated memory in bytes.
     pub fn capacity(&self) -> usize {
         self.bytes.as_ref().map_or(0, |bytes| bytes.len())
     }
 
-    /// Makes room for the first `bytes` bytes; how much memory that takes more.
+    /// Allocates memory for the first `bytes` bytes. Returns by how much it grew.
     pub fn grow(&mut self, pools: &PerCpu<BufferPool>, bytes: usize) -> usize {
         let before = self.capacity();
         if bytes <= before {
             return 0;
         }
-        let size = bytes.next_power_of_two().clamp(LEAST_BYTES, FOLIO_BYTES);
+        let size = bytes.next_power_of_two().clamp(FOLIO_MIN_BYTES, FOLIO_BYTES);
         let mut larger = pools.local().1.take(size);
         if let (Some(old), Some(target)) = (&self.bytes, larger.get_mut(..before)) {
             target.copy_from_slice(old);
@@ -146,24 +145,24 @@ impl State {
         size - before
     }
 
-    /// Bytes, as far as there is memory for them.
+    /// Returns bytes; none if they have no memory.
     #[inline]
     pub fn bytes(&self, from: usize, to: usize) -> &[u8] {
         self.bytes.as_ref().and_then(|bytes| bytes.get(from..to)).unwrap_or(&[])
     }
 
-    /// The same for changing them.
+    /// Returns bytes for writing; none if they have no memory.
     #[inline]
     pub fn bytes_mut(&mut self, from: usize, to: usize) -> &mut [u8] {
         self.bytes.as_mut().and_then(|bytes| bytes.get_mut(from..to)).unwrap_or(&mut [])
     }
 
-    /// All of its bytes.
+    /// Returns all bytes.
     pub fn all_mut(&mut self) -> &mut [u8] {
         self.bytes.as_deref_mut().unwrap_or(&mut [])
     }
 
-    /// Makes blocks valid that are not, with zeros.
+    /// Fills blocks that are not valid with zeros, and makes them valid.
     pub fn validate_with_zeros(&mut self, mask: u64, block_log: u32) {
         for (from, to) in runs(mask & !self.valid) {
             self.bytes_mut((from as usize) << block_log, (to as usize) << block_log).fill(0);
@@ -171,12 +170,12 @@ impl State {
         self.valid |= mask;
     }
 
-    /// The blocks that are newer than the disk, or were until whatever is on its way is there.
+    /// Returns the blocks that are dirty or in writeback.
     pub fn newer(&self) -> u64 {
         self.dirty | self.writeback
     }
 
-    /// Whether it may be dropped: nothing of it is newer than the disk.
+    /// Returns whether it may be dropped.
     pub fn is_clean(&self) -> bool {
         self.newer() | self.reserved == 0
     }

@@ -1,18 +1,18 @@
-//! The folios of one file by their place, some of them marked.
+//! The folios of one file by index. Some are marked.
 //!
 //! # Invariants
-//! - The last slot of a node is taken; a node without any is not in the map.
-//! - A marked place has a folio; a word of marks without any is not in the map.
+//! - The last slot of a node is occupied; an empty node is not in the map.
+//! - A marked slot has a folio; a word without marks is not in the map.
 
 use std::collections::BTreeMap;
 
 /// Base-2 logarithm of the slots of a node: 4 MiB of a file. The marks of a node are one word.
 const NODE_LOG: u32 = 6;
 
-/// One behind the other; those at the end that nothing is in are left out.
+/// Slots without the empty ones at the end.
 type Node<T> = Vec<Option<T>>;
 
-/// See the module. Most files have the first node alone, and no map.
+/// See the module. Most files have only the first node, and no map.
 #[derive(Debug)]
 pub(crate) struct Index<T> {
     first: Node<T>,

@@ -1,58 +1,63 @@
-//! Contents of files in memory: read from the disk once, written back in large pieces, within a budget.
+//! File contents in memory: cached reads, delayed allocation, writeback, within a memory limit.
 //!
 //! | part | subject |
 //! |---|---|
 //! | [`Contents`] | one file: reading, writing, changing its size and map |
 //! | [`Cache`] | what all files of a volume share: limits, dirty files, syncs |
 //! | [`Flusher`] | the thread that writes back |
-//! | [`Backing`] | what is needed of the volume below |
-//! | [`ErrorSeq`] | failed writes, told once to each open file |
-//! | [`Statistics`] | what it did |
+//! | [`BulkWriter`] | contents of new files, written without folios |
+//! | [`ErrorSeq`] | write errors, reported once to each open file |
+//! | [`Statistics`] | counters |
 //!
-//! How a write reaches the disk, and what a power cut leaves of it: docs/contents.md.
+//! A write goes through `write` (folios become dirty, blocks are reserved), `file_writeback` (dirty blocks are placed,
+//! with claims of a `claim_pool`), `writeback` (one plug, one completion), and [`backing::Backing::finish`] (the
+//! transaction). Direct I/O and the bulk writer use the same last steps. How a write reaches the disk, and what a power
+//! cut leaves of it: docs/contents.md.
 //!
 //! # Invariants
-//! - What is written is in memory until it is finished below; running out of space is told to the writer.
-//! - Giving memory back never writes.
+//! - Written data is in memory until its write is finished. Writers get `ENOSPC`, not writeback.
+//! - Reclaim never writes.
 //!
 //! # Locking
-//! See [`contents`](Contents) and docs/locking.md: `Pass` > `FileIo` > `Flush` > `Layout` > what is below > `Folio` >
+//! See [`Contents`] and docs/locking.md: `Pass` > `FileIo` > `Flush` > `Layout` > locks of the backing > `Folio` >
 //! lists and indexes (`Cache`).
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
-mod ahead;
+mod alloc_units;
 mod amount;
-mod backing;
+mod bulk_writer;
 mod cache;
-mod change;
+mod claim_pool;
 mod contents;
 mod counters;
 mod direct;
-mod errors;
+mod file_writeback;
 mod flusher;
 mod folio;
 mod index;
-mod job;
 mod limits;
+mod map_change;
 mod options;
-mod pass;
+mod preallocation;
 mod read;
 mod seek;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-mod units;
+mod tuning;
 mod write;
+mod write_errors;
+mod writeback;
 
-pub use backing::{Backing, Claimed, Finish, Kind, Mapping, Rooms, Want, Written};
+pub use bulk_writer::BulkWriter;
 pub use cache::Cache;
-pub use change::{Change, Edges};
 pub use contents::Contents;
 pub use counters::Statistics;
-pub use errors::ErrorSeq;
 pub use flusher::Flusher;
+pub use map_change::{Edges, MapChange};
 pub use options::Options;
 pub use seek::{MappedRange, RangeKind};
 pub use write::MAX_FILE_BYTES;
+pub use write_errors::ErrorSeq;

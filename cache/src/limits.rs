@@ -1,17 +1,18 @@
-//! Memory that is given back, and writers that are held back.
+//! Reclaim of memory, and throttling of writers.
 //!
-//! Dropping takes clean folios alone, those that were not used since they were last looked at (second chance); it never
-//! writes. A dirty folio is left to the flusher, which is woken (Gorman, "Reduce filesystem writeback from page
-//! reclaim", 2011, taken to its end).
+//! Reclaim drops only clean folios that were not used since they were last examined (second chance); it never writes.
+//! Dirty folios are left to the flusher, which is woken (Gorman, "Reduce filesystem writeback from page reclaim", 2011,
+//! applied without exception).
 //!
-//! Writers are held back in proportion: from the middle between both limits on, each write pauses for as long as the
-//! device needs for its bytes, times how far the dirty bytes are on the way to the hard limit; at the limit, until the
-//! flusher has written some. Dirty bytes fall with each write that ends, not with each pass.
+//! Writers are throttled in proportion: above the middle between the background and the hard limit, each write pauses
+//! for as long as the device needs for its bytes, times the fraction of the way to the hard limit, times two. At the
+//! hard limit it waits until the flusher has written some. Dirty bytes fall with each write that ends, not with each
+//! pass.
 //!
 //! # Invariants
-//! A writer at the limit waits for the flusher, however long the device takes. It waits for passes that begin after it
-//! came: if such a pass fails and writes nothing, the writer gets `EIO`; if it finds nothing to write, the writer goes
-//! on.
+//! A writer at the limit waits for the flusher, however long the device takes. It counts only passes that begin after
+//! it started to wait: if such a pass fails and writes nothing, the writer gets `EIO`; if it finds nothing to write,
+//! the writer goes on.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -20,41 +21,35 @@ use std::time::Duration;
 use base::lock::{Condvar, Mutex, Rank};
 use error::Error;
 
-use crate::backing::Backing;
 use crate::cache::Cache;
+use crate::tuning::{INITIAL_RATE, PAUSE_MAX, RECLAIM_FOLIOS_MAX};
+use backing::Backing;
 
-/// The longest pause of one write below the limit.
-const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// Bytes a second that are assumed before any were measured.
-const FIRST_RATE: u64 = 256 << 20;
-/// Folios that are looked at for each that is wanted, before giving up.
-const LOOKS_PER_CALL: usize = 256;
-
-/// What pacing knows.
+/// State of throttling.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Bytes a second that writeback wrote lately; 0 if not known.
+    /// Recent write rate in bytes per second; 0 if unknown.
     rate: AtomicU64,
-    /// A flusher runs.
+    /// The flusher is running.
     pub flusher: AtomicBool,
-    /// Memory is short, and what could not be dropped is dirty.
-    short: AtomicBool,
+    /// Reclaim failed because of dirty folios.
+    is_short: AtomicBool,
     passes: Mutex<Passes>,
     changed: Condvar,
 }
 
-/// Passes of writeback, one after the other.
+/// Passes of writeback. They run one after the other.
 #[derive(Debug, Default)]
 struct Passes {
     begun: u64,
     ended: u64,
-    /// What the last one did.
+    /// Outcome of the last one.
     last: Outcome,
-    /// Notifications so far.
+    /// Notifications sent.
     events: u64,
 }
 
-/// What a pass did.
+/// Outcome of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Outcome {
     Wrote,
@@ -68,7 +63,7 @@ impl Default for Pace {
         Self {
             rate: AtomicU64::new(0),
             flusher: AtomicBool::new(false),
-            short: AtomicBool::new(false),
+            is_short: AtomicBool::new(false),
             passes: Mutex::new(Rank::Leaf, Passes::default()),
             changed: Condvar::new(),
         }
@@ -76,18 +71,18 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Writers at the limit look again.
+    /// Wakes waiting writers, which check the limits again.
     pub fn notify(&self) {
         self.passes.lock().events += 1;
         self.changed.notify_all();
     }
 
-    /// A pass begins, before it looks for what is dirty.
+    /// Begins a pass. Called before it takes dirty files.
     pub fn begin_pass(&self) {
         self.passes.lock().begun += 1;
     }
 
-    /// A pass ended that wrote so many bytes and took so long.
+    /// Ends a pass.
     pub fn end_pass(&self, bytes: u64, nanos: u64, failed: bool) {
         if bytes > 0 && nanos > 0 {
             let now = u128::from(bytes) * 1_000_000_000 / u128::from(nanos);
@@ -108,14 +103,14 @@ impl Pace {
         self.changed.notify_all();
     }
 
-    /// The next pass, and how many notifications there were.
+    /// Returns the number of the next pass, and the notifications sent.
     fn next_pass(&self) -> (u64, u64) {
         let passes = self.passes.lock();
         (passes.begun + 1, passes.events)
     }
 
-    /// Waits for another notification than the first so many. How many there are then; and what the last pass did, if
-    /// `pass` has ended.
+    /// Waits until more than `events` notifications were sent. Returns their number, and the outcome of the last pass
+    /// if `pass` has ended.
     fn wait(&self, pass: u64, events: u64) -> (u64, Option<Outcome>) {
         let mut passes = self.passes.lock();
         while passes.events == events {
@@ -126,54 +121,54 @@ impl Pace {
 
     fn rate(&self) -> u64 {
         match self.rate.load(Relaxed) {
-            0 => FIRST_RATE,
+            0 => INITIAL_RATE,
             rate => rate,
         }
     }
 }
 
 impl<B: Backing> Cache<B> {
-    /// Before a write of so many bytes; no lock is held.
+    /// Throttles a write. The caller holds no lock.
     ///
     /// # Errors
-    /// `EIO` where the device takes nothing of what is dirty already.
+    /// `EIO` if writeback fails and writes nothing.
     #[inline]
-    pub(crate) fn pace(&self, bytes: u64) -> Result<(), Error> {
+    pub(crate) fn throttle(&self, bytes: u64) -> Result<(), Error> {
         let dirty = self.dirty.get();
-        if dirty <= self.limits.background && !self.pace.short.load(Relaxed) {
+        if dirty <= self.limits.background && !self.pace.is_short.load(Relaxed) {
             return Ok(());
         }
-        self.hold_back(bytes)
+        self.throttle_slow(bytes)
     }
 
     #[cold]
-    fn hold_back(&self, bytes: u64) -> Result<(), Error> {
-        self.bell.ring();
+    fn throttle_slow(&self, bytes: u64) -> Result<(), Error> {
+        self.wakeup.notify();
         let (dirty, limits) = (self.dirty.get(), &self.limits);
         let middle = limits.background + (limits.hard - limits.background) / 2;
         if !self.pace.flusher.load(SeqCst) {
-            // Nobody else writes back: the writer does.
-            if dirty > limits.hard || self.pace.short.swap(false, Relaxed) {
+            // Without a flusher the writer writes back.
+            if dirty > limits.hard || self.pace.is_short.swap(false, Relaxed) {
                 let (wrote, error) = self.write_back_all();
                 return error.filter(|_| wrote == 0 && self.dirty.get() > limits.hard).map_or(Ok(()), Err);
             }
             return Ok(());
         }
         if dirty > middle && dirty <= limits.hard {
-            // How far on the way to the limit, in thousandths.
+            // Fraction of the way to the limit, in thousandths.
             let over = (dirty - middle) * 1000 / (limits.hard - middle).max(1);
             let micros = bytes.saturating_mul(1_000_000) / self.pace.rate() * over / 500;
-            self.counted(|| base::thread::sleep(Duration::from_micros(micros).min(PAUSE_MAX)));
+            self.count_pause(|| base::thread::sleep(Duration::from_micros(micros).min(PAUSE_MAX)));
         }
         self.wait_for_writeback()
     }
 
-    /// Waits while there is too much that is dirty.
+    /// Waits while dirty bytes exceed the hard limit.
     fn wait_for_writeback(&self) -> Result<(), Error> {
         let (mut pass, mut events) = self.pace.next_pass();
         while self.pace.flusher.load(SeqCst) && (self.dirty.exact() > self.limits.hard || self.is_short()) {
-            self.bell.ring();
-            let (now, ended) = self.counted(|| self.pace.wait(pass, events));
+            self.wakeup.notify();
+            let (now, ended) = self.count_pause(|| self.pace.wait(pass, events));
             events = now;
             match ended {
                 Some(Outcome::Failed) => {
@@ -182,7 +177,7 @@ impl<B: Backing> Cache<B> {
                         why: "writeback is failing; fsync reports the cause",
                     });
                 }
-                // What counts as dirty is in the hands of other threads.
+                // All dirty data is being written by other threads.
                 Some(Outcome::Nothing) => return Ok(()),
                 Some(Outcome::Wrote) => pass = self.pace.next_pass().0,
                 None => {}
@@ -191,7 +186,7 @@ impl<B: Backing> Cache<B> {
         Ok(())
     }
 
-    fn counted<R>(&self, pause: impl FnOnce() -> R) -> R {
+    fn count_pause<R>(&self, pause: impl FnOnce() -> R) -> R {
         let begin = self.now();
         let result = pause();
         self.counters.paused.add();
@@ -199,38 +194,38 @@ impl<B: Backing> Cache<B> {
         result
     }
 
-    /// Whether memory is short because of what is dirty.
+    /// Returns whether memory is short because of dirty folios.
     fn is_short(&self) -> bool {
-        self.pace.short.load(Relaxed) && {
+        self.pace.is_short.load(Relaxed) && {
             let short = self.memory.get() > self.limits.memory && !self.reclaim();
-            self.pace.short.store(short, Relaxed);
+            self.pace.is_short.store(short, Relaxed);
             short && self.dirty.exact() > 0
         }
     }
 
-    /// Before something takes memory; no folio is held.
+    /// Called before memory is allocated. The caller holds no folio.
     #[inline]
-    pub(crate) fn make_room(&self) {
+    pub(crate) fn reclaim_if_needed(&self) {
         if self.memory.get() > self.limits.memory && !self.reclaim() {
-            self.pace.short.store(true, Relaxed);
-            self.bell.ring();
+            self.pace.is_short.store(true, Relaxed);
+            self.wakeup.notify();
         }
     }
 
-    /// Drops clean folios until memory is within its limit; whether it is.
+    /// Drops clean folios until memory is within its limit. Returns whether it is.
     #[cold]
     fn reclaim(&self) -> bool {
         let (_, local) = self.folios.local();
-        let mut looks = LOOKS_PER_CALL;
+        let mut examined_left = RECLAIM_FOLIOS_MAX;
         for queue in std::iter::once(local).chain(self.folios.iter()) {
-            // Everything twice: the first look takes the second chance away.
+            // Each folio twice: the first examination takes its second chance.
             let mut rounds = queue.lock().len() * 2;
-            while rounds > 0 && looks > 0 {
+            while rounds > 0 && examined_left > 0 {
                 if self.memory.get() <= self.limits.memory {
                     return true;
                 }
                 let Some(weak) = queue.lock().pop_front() else { break };
-                (rounds, looks) = (rounds - 1, looks - 1);
+                (rounds, examined_left) = (rounds - 1, examined_left - 1);
                 self.counters.looked.add();
                 if !self.drop_if_unused(&weak) && weak.strong_count() > 0 {
                     queue.lock().push_back(weak);
@@ -240,7 +235,7 @@ impl<B: Backing> Cache<B> {
         self.memory.get() <= self.limits.memory
     }
 
-    /// Drops a folio that is clean and was not used lately; whether it is gone.
+    /// Drops a folio that is clean and was not used recently. Returns whether it is gone.
     fn drop_if_unused(&self, weak: &Weak<crate::folio::Folio<B>>) -> bool {
         let Some(folio) = weak.upgrade() else { return true };
         if folio.forget_use() {
@@ -254,7 +249,7 @@ impl<B: Backing> Cache<B> {
             self.counters.dirty_met.add();
             return false;
         }
-        // Whose contents are being dropped takes its folios along.
+        // If the contents are being dropped, they drop their folios.
         let Some(contents) = folio.owner.upgrade() else { return true };
         contents.drop_folio(&folio, &mut state);
         self.counters.dropped.add();
@@ -262,7 +257,7 @@ impl<B: Backing> Cache<B> {
         true
     }
 
-    /// Drops every clean folio of the volume: for measurements that begin with nothing in memory.
+    /// Drops every clean folio: for benchmarks that start with an empty cache.
     pub fn drop_clean(&self) {
         for queue in self.folios.iter() {
             let all = std::mem::take(&mut *queue.lock());

@@ -1,34 +1,34 @@
-//! How a cache is made.
+//! Options of the cache.
 
 use std::sync::Arc;
 
 use base::time::{Clock, SystemClock};
 
-/// How a volume's contents are kept and written back.
+/// Options of caching and writeback.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of folios in memory; 256 MiB, or a quarter of what the machine has, if `None`.
+    /// Memory for folios in bytes. `None`: 256 MiB, or a quarter of the machine's memory if that is less.
     pub cache_bytes: Option<u64>,
-    /// Dirty bytes above which writers are held back; half of [`cache_bytes`](Self::cache_bytes) if `None`.
+    /// Hard limit of dirty bytes: writers wait above it. `None`: half of [`cache_bytes`](Self::cache_bytes).
     pub dirty_bytes: Option<u64>,
-    /// Dirty bytes above which the flusher works; half of [`dirty_bytes`](Self::dirty_bytes) if `None`.
+    /// Dirty bytes above which the flusher writes everything. `None`: half of [`dirty_bytes`](Self::dirty_bytes).
     pub background_bytes: Option<u64>,
-    /// How old dirty contents may become, in seconds.
+    /// Age in seconds at which dirty files are written back.
     pub expire_s: u64,
-    /// How often the flusher looks for old ones, in milliseconds; 0 for never.
+    /// Interval in milliseconds at which the flusher looks for old dirty files; 0 for never.
     pub interval_ms: u64,
-    /// Bytes that a pass writes before it finishes what it wrote.
+    /// Bytes that one pass writes before it finishes them.
     pub pass_bytes: u64,
-    /// One plug over the whole pass; without, one for each file: how it was before.
+    /// Whether one plug covers a whole pass; otherwise each file has its own (for comparison).
     pub plug_over_pass: bool,
-    /// The most that is read at once for who reads on and on, in bytes.
+    /// Largest readahead of a sequential reader in bytes.
     pub readahead_bytes: u64,
-    /// Who reads at least so many bytes at once, of a file that takes more than half of what is kept, gets them
-    /// straight from the device: memory could not hold the file, and others keep theirs.
+    /// Size in bytes from which reads bypass folios, for files larger than half of [`cache_bytes`](Self::cache_bytes):
+    /// such a file would not stay in memory, and would evict others.
     pub bypass_bytes: u64,
-    /// Blocks are claimed ahead for files that are appended to.
-    pub claim_ahead: bool,
-    /// Tells how old dirty contents are.
+    /// Whether files that are appended to get speculative preallocation beyond EOF.
+    pub preallocate: bool,
+    /// Clock for the age of dirty files.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -44,20 +44,20 @@ impl Default for Options {
             plug_over_pass: true,
             readahead_bytes: 2 << 20,
             bypass_bytes: 256 << 10,
-            claim_ahead: true,
+            preallocate: true,
             clock: Arc::new(SystemClock),
         }
     }
 }
 
-/// What follows from the options.
+/// Limits derived from the options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Bytes of folios.
+    /// Memory for folios in bytes.
     pub memory: u64,
-    /// Dirty bytes above which writers wait.
+    /// Hard limit of dirty bytes.
     pub hard: u64,
-    /// Dirty bytes above which the flusher works.
+    /// Dirty bytes above which the flusher writes everything.
     pub background: u64,
 }
 
@@ -72,9 +72,9 @@ impl Limits {
 
 /// 256 MiB, or a quarter of the machine's memory if that is less.
 fn default_memory() -> u64 {
-    const MOST: u64 = 256 << 20;
-    let told = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = told.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    const MAX: u64 = 256 << 20;
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = total.and_then(|rest| rest.trim().split(' ').next()?.parse::<u64>().ok());
-    kib.map_or(MOST, |kib| (kib * 1024 / 4).clamp(1 << 20, MOST))
+    kib.map_or(MAX, |kib| (kib * 1024 / 4).clamp(1 << 20, MAX))
 }

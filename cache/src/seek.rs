@@ -1,53 +1,55 @@
-//! Where a file has data and where it has none, by the map and by what is in memory.
+//! Finding data and holes of a file, by its map and by dirty folios.
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use base::FileBlock;
 use error::Error;
 
-use crate::backing::{Backing, Kind, Mapping};
 use crate::contents::Contents;
 use crate::folio::bits;
+use backing::{Backing, Mapping, MappingState};
 
-/// What a range of a file is, for listing.
+/// State of a mapped range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeKind {
-    /// It has blocks with contents.
+    /// Blocks with contents.
     Written,
-    /// It has blocks that were never written.
+    /// Blocks that were never written.
     Unwritten,
-    /// It has no blocks yet: its contents are in memory.
+    /// Delayed allocation: dirty data without blocks.
     Delayed,
 }
 
-/// A range of a file that is mapped, or will be. Lengths are in bytes.
+/// A range of a file that is mapped, or will be. In bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MappedRange {
-    /// The first byte.
+    /// First byte.
     pub offset: u64,
-    /// A multiple of the block size.
+    /// Length, a multiple of the block size.
     pub length: u64,
-    /// Where it lies on the device; `None` where that is not known yet.
+    /// Offset on the device; `None` for delayed allocation.
     pub place: Option<u64>,
-    /// What it is.
+    /// State.
     pub kind: RangeKind,
-    /// Other files map its blocks as well.
+    /// Whether its blocks are shared.
     pub shared: bool,
 }
 
 impl<B: Backing> Contents<B> {
-    /// The first byte at or behind `offset` that has data; `None` behind the last. Blocks that were never written are
-    /// no data, unless they are dirty.
+    /// Returns the first byte with data at or after `offset`; `None` if there is none. Unwritten blocks are holes
+    /// unless they are dirty.
     ///
     /// # Errors
-    /// What the map meets.
+    /// Errors of mapping.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>, Error> {
         self.seek(offset, true).map(|found| found.filter(|at| *at < self.size()))
     }
 
-    /// The first byte at or behind `offset` that has none: the end of the file at last. `None` for an offset behind it.
+    /// Returns the first byte of a hole at or after `offset`; the end of the file counts as a hole. `None` if `offset`
+    /// is beyond it.
     ///
     /// # Errors
-    /// What the map meets.
+    /// Errors of mapping.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>, Error> {
         let size = self.size();
         if offset >= size {
@@ -64,22 +66,22 @@ impl<B: Backing> Contents<B> {
         let _layout = self.layout.read();
         let (mut at, end) = (offset >> log, size.div_ceil(1 << log));
         while at < end {
-            let (part, found) = self.look_at_both(at, end, |part| match (part.kind, data) {
-                (Kind::Written, true) => Some(at),
-                (Kind::Written, false) => None,
-                (_, data) => self.next_in_memory(at, part.end(), data),
+            let (part, found) = self.map_with_memory(at, end, |part| match (part.state, data) {
+                (MappingState::Written, true) => Some(at),
+                (MappingState::Written, false) => None,
+                (_, data) => self.next_in_memory(at, part.end().get(), data),
             })?;
             if let Some(found) = found {
                 return Ok(Some((found << log).max(offset)));
             }
-            at = part.end();
+            at = part.end().get();
         }
         Ok(None)
     }
 
-    /// What the map says from block `at` on, at least one block and none behind `end`, and what `look` finds in memory
-    /// for it, both at one moment: what is mapped in between would be in neither.
-    fn look_at_both<R>(
+    /// Maps the start of `at..end`, and calls `look` for what is in memory there, both at one moment: a block that is
+    /// mapped in between would be in neither.
+    fn map_with_memory<R>(
         &self,
         at: u64,
         end: u64,
@@ -87,8 +89,9 @@ impl<B: Backing> Contents<B> {
     ) -> Result<(Mapping, R), Error> {
         loop {
             let seq = self.map_seq.load(SeqCst);
-            let mut part = self.cache.below.map(&self.file, at, end - at)?;
-            part = Mapping { start: part.place(at), at, count: part.end().clamp(at + 1, end) - at, ..part };
+            let mut part = self.cache.backing.map(&self.file, FileBlock(at), end - at)?;
+            let (offset, start) = (FileBlock(at), part.fs_block(FileBlock(at)));
+            part = Mapping { start, offset, count: part.end().get().clamp(at + 1, end) - at, ..part };
             let found = look(&part);
             if self.map_seq.load(SeqCst) == seq {
                 return Ok((part, found));
@@ -96,7 +99,7 @@ impl<B: Backing> Contents<B> {
         }
     }
 
-    /// The first block of a range that is newer than the disk, or that is not.
+    /// Returns the first block of a range that is dirty or in writeback; without `newer`, the first that is neither.
     fn next_in_memory(&self, from: u64, to: u64, newer: bool) -> Option<u64> {
         let per = self.folio_blocks();
         let mut at = from;
@@ -122,21 +125,21 @@ impl<B: Backing> Contents<B> {
         None
     }
 
-    /// Tells every mapped range of `from..to` (bytes, widened to blocks), and what is not yet mapped, in order, until
-    /// `give` returns `false`.
+    /// Calls `give` for every mapped range of `from..to` (bytes, widened to blocks) and every range of delayed
+    /// allocation, in order, until it returns `false`.
     ///
     /// # Errors
-    /// What the map meets.
+    /// Errors of mapping.
     pub fn ranges(&self, from: u64, to: u64, give: &mut dyn FnMut(MappedRange) -> bool) -> Result<(), Error> {
         let log = self.block_log();
         let (mut at, end) = (from >> log, to.div_ceil(1 << log));
         while at < end {
-            // Not held while the ranges are told: what follows may change meanwhile.
+            // Released before `give`: later ranges may change meanwhile.
             let (part, delayed) = {
                 let _layout = self.layout.read();
-                self.look_at_both(at, end, |part| match part.kind {
-                    Kind::Hole => self.delayed(at, part.end()),
-                    Kind::Written | Kind::Unwritten => Vec::new(),
+                self.map_with_memory(at, end, |part| match part.state {
+                    MappingState::Hole => self.delayed(at, part.end().get()),
+                    MappingState::Written | MappingState::Unwritten => Vec::new(),
                 })?
             };
             let range = |at: u64, count: u64, place, kind, shared| MappedRange {
@@ -146,14 +149,14 @@ impl<B: Backing> Contents<B> {
                 kind,
                 shared,
             };
-            let kind = match part.kind {
-                Kind::Written => Some(RangeKind::Written),
-                Kind::Unwritten => Some(RangeKind::Unwritten),
-                Kind::Hole => None,
+            let kind = match part.state {
+                MappingState::Written => Some(RangeKind::Written),
+                MappingState::Unwritten => Some(RangeKind::Unwritten),
+                MappingState::Hole => None,
             };
             let goes_on = match kind {
                 Some(kind) => {
-                    let place = Some(self.cache.below.device_offset(part.place(at)));
+                    let place = Some(self.cache.backing.device_offset(part.start));
                     give(range(at, part.count, place, kind, part.shared))
                 }
                 None => delayed
@@ -163,19 +166,19 @@ impl<B: Backing> Contents<B> {
             if !goes_on {
                 return Ok(());
             }
-            at = part.end();
+            at = part.end().get();
         }
         Ok(())
     }
 
-    /// Runs of blocks of a hole that are newer than the disk.
+    /// Returns the runs of dirty blocks of a hole: first block and length.
     fn delayed(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         let mut at = from;
         while let Some(first) = self.next_in_memory(at, to, true) {
-            let behind = self.next_in_memory(first, to, false).unwrap_or(to);
-            found.push((first, behind - first));
-            at = behind;
+            let end = self.next_in_memory(first, to, false).unwrap_or(to);
+            found.push((first, end - first));
+            at = end;
         }
         found
     }

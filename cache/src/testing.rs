@@ -1,29 +1,29 @@
-//! A volume in memory that remembers who owns which block, and cannot be fooled: the [`Backing`] of the tests.
+//! A volume in memory that tracks the owner of each block: the [`Backing`] of the tests.
 //!
-//! It panics when a block gets two owners, and when data goes to a block that is neither claimed nor mapped. Blocks
-//! that are freed stay busy until the log is forced, and all maps since then are kept: each of them may be what a power
-//! cut leaves. Any call, read or write can be made to fail.
+//! It panics if a block gets two owners, if data is written to a block that is neither claimed nor mapped, and if more
+//! is claimed than is reserved. Freed blocks stay busy until the log is forced, and all maps since then are kept: a power
+//! cut may leave any of them. Any call, read or write can be made to fail.
 
 mod claim;
 mod device;
 mod hook;
-mod rooms;
+mod rmap;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-use base::{FsBlock, Ino, errno};
+use base::{FileBlock, FsBlock, Ino, errno};
 use block::{Device, MemoryDevice};
 use error::Error;
 
-use crate::backing::{Backing, Finish, Kind, Mapping, Want};
+use backing::{Backing, Mapping, MappingState, WriteCompletion};
 pub use claim::TestClaim;
 pub use hook::Hooks;
-pub use rooms::TestRooms;
+pub use rmap::TestRmap;
 
-/// What can be made to fail.
+/// Calls that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Map,
@@ -32,16 +32,25 @@ pub enum Op {
     FinishOne,
     SetSize,
     Reserve,
-    Rooms,
+    ReserveRmap,
     Read,
     Write,
 }
 
-/// How many kinds of [`Op`] there are.
-pub const OPS: [Op; 9] =
-    [Op::Map, Op::Claim, Op::Finish, Op::FinishOne, Op::SetSize, Op::Reserve, Op::Rooms, Op::Read, Op::Write];
+/// All of them.
+pub const OPS: [Op; 9] = [
+    Op::Map,
+    Op::Claim,
+    Op::Finish,
+    Op::FinishOne,
+    Op::SetSize,
+    Op::Reserve,
+    Op::ReserveRmap,
+    Op::Read,
+    Op::Write,
+];
 
-/// Calls of one kind: how many are left before one fails, and how many fail from then on.
+/// Calls of one kind: how many succeed before one fails, and how many fail then.
 #[derive(Debug)]
 struct Fuse {
     left: AtomicI64,
@@ -49,20 +58,20 @@ struct Fuse {
     calls: AtomicU64,
 }
 
-/// Who owns a block.
+/// Owner of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Free,
     Busy,
     Claimed,
-    /// So many files map it.
+    /// Mapped this number of times.
     Mapped(u32),
 }
 
-/// A block of a file: where, and whether it was written.
+/// Blocks of a file: block of the volume, and whether it was written.
 type Map = BTreeMap<u64, (u64, bool)>;
 
-/// What the disk says of a file.
+/// A file on disk.
 #[derive(Clone, Debug, Default)]
 pub struct OnDisk {
     pub map: Map,
@@ -74,27 +83,27 @@ struct State {
     files: BTreeMap<u64, OnDisk>,
     owners: Vec<Owner>,
     reserved: u64,
-    /// What a power cut may leave: the files as of every transaction since the last force.
+    /// The files as of every transaction since the last force: a power cut may leave any of these.
     history: Vec<BTreeMap<u64, OnDisk>>,
 }
 
-/// What all parts of the volume share.
+/// State shared by all parts of the volume.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     fuses: [Fuse; OPS.len()],
     medium: MemoryDevice,
     block_log: u32,
-    /// Changes to mapped blocks that something is reserved for.
-    rooms: AtomicU64,
-    /// Device writes, however long.
+    /// Reserved rmap changes.
+    rmap: AtomicU64,
+    /// Number of device writes.
     writes: AtomicU64,
-    /// Whether each state that a power cut may leave is judged.
+    /// Whether each state that a power cut may leave is checked.
     judged: AtomicBool,
     /// Writes that touch these bytes of the device fail.
     bad: Mutex<std::ops::Range<u64>>,
     hooks: Hooks,
-    /// Threads that have written data of which the log was not told.
+    /// Threads that have written data and not noted it yet.
     untold: Mutex<HashSet<ThreadId>>,
 }
 
@@ -102,13 +111,13 @@ struct Shared {
 #[derive(Clone, Debug)]
 pub struct Volume {
     shared: Arc<Shared>,
-    /// Claims are no longer than this.
+    /// Longest claim in blocks.
     longest_claim: u64,
     keeps_history: bool,
 }
 
-/// The byte of a file at a place, whenever it is written, where power cuts are judged. Files with even numbers are only
-/// appended to, and so never have holes.
+/// Returns the byte that is written at an offset of a file if power cuts are checked. Files with even numbers are only
+/// appended to, and so have no holes.
 pub fn pattern(ino: u64, at: u64) -> u8 {
     (base::random::mix(ino << 40 | at) % 255) as u8 + 1
 }
@@ -135,7 +144,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The bytes of a file as the disk has them.
+    /// Returns the contents of a file on disk.
     fn contents(&self, file: &OnDisk) -> Vec<u8> {
         let block = 1usize << self.block_log;
         let mut bytes = vec![0; file.size as usize];
@@ -147,7 +156,7 @@ impl Shared {
         bytes
     }
 
-    /// Judges everything that a power cut at this moment may leave: see [`pattern`].
+    /// Checks every state that a power cut may leave now: see [`pattern`].
     fn judge(&self) {
         let cuts: Vec<_> = {
             let state = self.lock();
@@ -168,11 +177,16 @@ impl Shared {
 }
 
 impl Volume {
-    /// With so many blocks of `1 << block_log` bytes.
+    /// Returns the device, which checks each write.
+    pub fn device(&self) -> Arc<dyn Device> {
+        Arc::clone(&self.shared) as Arc<dyn Device>
+    }
+
+    /// Returns a volume with this number of blocks of `1 << block_log` bytes.
     pub fn new(block_log: u32, blocks: u64) -> Self {
         let fuse =
             || Fuse { left: AtomicI64::new(i64::MAX), failing: AtomicI64::new(0), calls: AtomicU64::new(0) };
-        // The first block is nobody's, as on every volume.
+        // The first block is never free, as on every volume.
         let mut owners = vec![Owner::Free; blocks as usize];
         owners[0] = Owner::Busy;
         let state = State { owners, ..State::default() };
@@ -181,7 +195,7 @@ impl Volume {
             fuses: std::array::from_fn(|_| fuse()),
             medium: MemoryDevice::new(blocks << block_log),
             block_log,
-            rooms: AtomicU64::new(0),
+            rmap: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             judged: AtomicBool::new(false),
             bad: Mutex::new(0..0),
@@ -191,62 +205,61 @@ impl Volume {
         Self { shared: Arc::new(shared), longest_claim: u64::MAX, keeps_history: false }
     }
 
-    /// The same, which gives no claim longer than this.
+    /// Limits the length of claims.
     pub fn with_longest_claim(self, longest_claim: u64) -> Self {
         Self { longest_claim, ..self }
     }
 
-    /// The same, which judges what a power cut would leave, at each write and each transaction: files hold nothing but
-    /// their [`pattern`].
+    /// Checks what a power cut would leave at each write and each transaction: files contain only their [`pattern`].
     pub fn judged(self) -> Self {
         self.shared.judged.store(true, SeqCst);
         Self { keeps_history: true, ..self }
     }
 
-    /// After so many more calls, so many fail.
+    /// Makes `times` calls fail after `after` more calls.
     pub fn fail(&self, op: Op, after: i64, times: i64) {
         let fuse = &self.shared.fuses[op as usize];
         fuse.failing.store(times, SeqCst);
         fuse.left.store(after, SeqCst);
     }
 
-    /// Writes that touch these bytes of the device fail.
+    /// Makes writes fail that touch these bytes of the device.
     pub fn fail_within(&self, offset: u64, length: u64) {
         *self.shared.bad.lock().unwrap_or_else(PoisonError::into_inner) = offset..offset + length;
     }
 
-    /// What happens at chosen moments.
+    /// Hooks at chosen moments.
     pub fn hooks(&self) -> &Hooks {
         &self.shared.hooks
     }
 
-    /// Nothing fails any more.
+    /// Ends all failures.
     pub fn heal(&self) {
         self.fail_within(0, 0);
         OPS.iter().for_each(|op| self.fail(*op, i64::MAX, 0));
     }
 
-    /// Calls of a kind so far.
+    /// Returns the number of calls of a kind.
     pub fn calls(&self, op: Op) -> u64 {
         self.shared.fuses[op as usize].calls.load(SeqCst)
     }
 
-    /// Device writes so far.
+    /// Returns the number of device writes.
     pub fn writes(&self) -> u64 {
         self.shared.writes.load(SeqCst)
     }
 
-    /// What the disk says of a file.
+    /// A file on disk.
     pub fn on_disk(&self, ino: u64) -> OnDisk {
         self.shared.lock().files.get(&ino).cloned().unwrap_or_default()
     }
 
-    /// The bytes of a file as the disk has them.
+    /// Returns the contents of a file on disk.
     pub fn contents(&self, file: &OnDisk) -> Vec<u8> {
         self.shared.contents(file)
     }
 
-    /// The log is forced: what was freed can be used again.
+    /// Forces the log: freed blocks can be used again.
     pub fn force(&self) {
         let mut state = self.shared.lock();
         state.history.clear();
@@ -258,12 +271,12 @@ impl Volume {
             .for_each(|owner| *owner = Owner::Free);
     }
 
-    /// Nothing is set aside or claimed any more, and every mapped block is a file's.
+    /// Checks that nothing is reserved or claimed, and that the owners of blocks match the maps.
     pub fn check_quiet(&self) {
-        assert!(self.shared.untold().is_empty(), "the log was not told of a write");
+        assert!(self.shared.untold().is_empty(), "a write was not noted");
         let state = self.shared.lock();
-        assert_eq!(state.reserved, 0, "blocks stay set aside");
-        assert_eq!(self.shared.rooms.load(SeqCst), 0, "changes to mapped blocks stay set aside");
+        assert_eq!(state.reserved, 0, "blocks stay reserved");
+        assert_eq!(self.shared.rmap.load(SeqCst), 0, "rmap changes stay reserved");
         let mut counts = vec![0; state.owners.len()];
         state
             .files
@@ -290,7 +303,8 @@ impl Volume {
         let Some((place, written)) = map.get(&at).copied() else {
             let next = map.range(at..).next().map_or(at + count, |(next, _)| *next);
             let count = (next - at).min(count);
-            return Ok(Mapping { at, count, kind: Kind::Hole, start: FsBlock(0), shared: false });
+            let (offset, state) = (FileBlock(at), MappingState::Hole);
+            return Ok(Mapping { offset, count, state, start: FsBlock(0), shared: false });
         };
         let is_shared = |place: u64| matches!(state.owners[place as usize], Owner::Mapped(2..));
         let alike = |n: &u64| {
@@ -299,8 +313,9 @@ impl Volume {
             })
         };
         let count = (1..count).take_while(alike).count() as u64 + 1;
-        let kind = if written { Kind::Written } else { Kind::Unwritten };
-        Ok(Mapping { at, count, kind, start: FsBlock(place), shared: is_shared(place) })
+        let state = if written { MappingState::Written } else { MappingState::Unwritten };
+        let (offset, start) = (FileBlock(at), FsBlock(place));
+        Ok(Mapping { offset, count, state, start, shared: is_shared(place) })
     }
 
     /// Changes the map of a file as one transaction.
@@ -311,7 +326,7 @@ impl Volume {
         if self.keeps_history {
             let now = state.files.clone();
             state.history.push(now);
-            // The latest are enough: what is judged at each write must not grow.
+            // The latest are enough: the work at each write must not grow.
             let surplus = state.history.len().saturating_sub(6);
             state.history.drain(..surplus);
         }
@@ -345,7 +360,7 @@ impl Volume {
         })
     }
 
-    /// The second file shares blocks of the first at the same place, in place of its own.
+    /// Lets the second file share blocks of the first at the same offsets.
     pub fn share(&self, from_ino: u64, to_ino: u64, from: u64, to: u64) {
         self.punch(to_ino, from, to);
         self.change(|state| {
@@ -394,17 +409,13 @@ impl State {
 impl Backing for Volume {
     type File = u64;
     type Claim = TestClaim;
-    type Rooms = TestRooms;
+    type RmapReservations = TestRmap;
 
     fn block_log(&self) -> u32 {
         self.shared.block_log
     }
 
-    fn device(&self) -> &dyn Device {
-        &*self.shared
-    }
-
-    fn written_past_log(&self) {
+    fn note_unlogged_write(&self) {
         self.shared.untold().remove(&thread::current().id());
     }
 
@@ -425,8 +436,8 @@ impl Backing for Volume {
         Ok(self.on_disk(*file).size)
     }
 
-    fn map(&self, file: &u64, at: u64, count: u64) -> Result<Mapping, Error> {
-        let found = self.look_up(*file, at, count)?;
+    fn map(&self, file: &u64, offset: FileBlock, count: u64) -> Result<Mapping, Error> {
+        let found = self.look_up(*file, offset.get(), count)?;
         self.shared.hooks.mapped.run();
         Ok(found)
     }
@@ -449,36 +460,36 @@ impl Backing for Volume {
         state.reserved -= blocks;
     }
 
-    fn room_to_write(&self, _: &Mapping, writes: u64) -> Result<TestRooms, Error> {
+    fn reserve_rmap_for_write(&self, _: &Mapping, writes: u64) -> Result<TestRmap, Error> {
         base::lock::might_lock(base::lock::Rank::Agf(0));
-        self.shared.strike(Op::Rooms).map_err(|_| Error::NoSpace { what: "a test" })?;
-        Ok(TestRooms::new(&self.shared, writes))
+        self.shared.strike(Op::ReserveRmap).map_err(|_| Error::NoSpace { what: "a test" })?;
+        Ok(TestRmap::new(&self.shared, writes))
     }
 
     fn extents(&self, _: &u64, _: u64) -> Result<u64, Error> {
         Ok(0)
     }
 
-    fn tree_share(&self, _: Option<u64>, records: u64) -> u64 {
+    fn tree_blocks(&self, _: Option<u64>, records: u64) -> u64 {
         if records == 0 { 0 } else { 2 + records / 8 }
     }
 
-    fn claim(&self, _file: &u64, want: &Want) -> Result<TestClaim, Error> {
+    fn claim(&self, _file: &u64, near: Option<FsBlock>, max: u64) -> Result<TestClaim, Error> {
         self.shared.strike(Op::Claim)?;
         base::lock::might_lock(base::lock::Rank::Agf(0));
-        assert!(want.most > 0);
+        assert!(max > 0);
         for forced in [false, true] {
             if forced {
                 self.force();
             }
             let mut state = self.shared.lock();
             let total = state.owners.len();
-            let near = want.near.map_or(1, |near| near.get() as usize);
+            let near = near.map_or(1, |near| near.get() as usize);
             let start = (near..total).chain(1..near.min(total)).find(|at| state.owners[*at] == Owner::Free);
             let Some(start) = start else { continue };
-            let most = want.most.min(self.longest_claim) as usize;
+            let max = max.min(self.longest_claim) as usize;
             let count =
-                state.owners[start..].iter().take(most).take_while(|owner| **owner == Owner::Free).count();
+                state.owners[start..].iter().take(max).take_while(|owner| **owner == Owner::Free).count();
             state.owners[start..start + count].fill(Owner::Claimed);
             let claimed = state.owners.iter().filter(|owner| **owner == Owner::Claimed).count() as u64;
             let reserved = state.reserved;
@@ -489,12 +500,12 @@ impl Backing for Volume {
         panic!("nothing is free, though {} blocks were set aside", self.shared.lock().reserved);
     }
 
-    fn finish(&self, files: &mut [Finish<'_, Self>]) -> Result<(), Error> {
+    fn finish(&self, files: &mut [WriteCompletion<'_, Self>]) -> Result<(), Error> {
         base::lock::might_lock(base::lock::Rank::Inode);
         self.shared.hooks.finish.run();
         if let Err(error) = self.shared.strike(Op::Finish) {
             files.iter_mut().for_each(|finish| finish.written.clear());
-            // Some volumes keep what was reserved, and give it back themselves.
+            // Some volumes release what was reserved themselves.
             if self.longest_claim % 2 == 1 {
                 let taken: u64 = files.iter_mut().map(|finish| std::mem::take(&mut finish.reserved)).sum();
                 self.unreserve(taken);
@@ -508,12 +519,13 @@ impl Backing for Volume {
             for finish in files.iter_mut().filter(|finish| finish.refused.is_none()) {
                 let mut behind = None;
                 for mut part in std::mem::take(&mut finish.written) {
-                    // What lies side by side splits the records there once.
-                    let goes_on = behind.replace(part.at + part.count) == Some(part.at);
+                    // Contiguous ranges split the records there once.
+                    let at = part.offset.get();
+                    let goes_on = behind.replace(at + part.count) == Some(at);
                     let Some(claim) = &mut part.claim else {
                         let file = state.files.entry(*finish.file).or_default();
-                        finish.rooms.spend(u64::from(!goes_on));
-                        for block in part.at..part.at + part.count {
+                        finish.rmap.spend(u64::from(!goes_on));
+                        for block in at..at + part.count {
                             file.map.get_mut(&block).expect("an unwritten block").1 = true;
                         }
                         continue;
@@ -525,8 +537,8 @@ impl Backing for Volume {
                         assert_eq!(*owner, Owner::Claimed, "block {place} becomes a file's");
                         *owner = Owner::Mapped(1);
                         let file = state.files.entry(*finish.file).or_default();
-                        if let Some((old, _)) = file.map.insert(part.at + n, (place, true)) {
-                            finish.rooms.spend(u64::from(n == 0 && !goes_on));
+                        if let Some((old, _)) = file.map.insert(at + n, (place, true)) {
+                            finish.rmap.spend(u64::from(n == 0 && !goes_on));
                             state.free(old);
                         }
                     }
@@ -555,7 +567,7 @@ impl Backing for Volume {
         Ok(())
     }
 
-    fn clear_behind(&self, file: &u64, size: u64) -> Result<(), Error> {
+    fn free_written_beyond(&self, file: &u64, size: u64) -> Result<(), Error> {
         self.shared.strike(Op::SetSize)?;
         let first = size.div_ceil(1 << self.shared.block_log);
         self.change(|state| {

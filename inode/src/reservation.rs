@@ -9,7 +9,7 @@ use format::Geometry;
 use format::btree::{BmBt, BnoBt, Btree, InoBt, MAX_LEVELS, RmapBt};
 use journal::engine::LogReservation;
 
-use crate::contents::{CHANGES_AT_ONCE, FINISHED_AT_ONCE, RUNS_AT_ONCE};
+use crate::contents::tuning::{CHANGES_AT_ONCE, FINISHED_AT_ONCE, RUNS_AT_ONCE};
 use crate::inactive::FREED_AT_ONCE;
 
 /// Overhead of a logged block: buffer format with its bitmap, and operation headers of a few regions.

@@ -12,7 +12,7 @@ use format::extent::MAX_EXTENT_BLOCKS;
 use format::inode::{FileType, ForkKind, flags, flags2};
 use format::ondisk::{U16, U32, U64};
 
-use crate::contents::step::shares;
+use crate::contents::file_transaction::shares;
 use crate::shared::Shared;
 use crate::state::{InodeState, InodeTime};
 
@@ -261,7 +261,8 @@ mod tests {
         assert_eq!(set(&volume, 0o100_644, hinted), Ok(hinted));
         let inode = volume.create(0o100_644);
         let range = (base::FileBlock(0), base::FileBlock(3));
-        crate::contents::preallocate(volume.shared(), &volume.groups, &inode, range, None).unwrap();
+        crate::contents::preallocate(volume.shared(), &volume.groups, &inode, range.0, range.1, None)
+            .unwrap();
         let mut locked = inode.lock();
         assert_eq!(hinted.set(volume.shared(), &mut locked).unwrap_err().errno(), errno::EINVAL);
         let other = Settings { xflags: flags::NODUMP.into(), ..Settings::default() };

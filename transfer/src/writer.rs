@@ -8,7 +8,7 @@ use base::time::Time;
 use base::{Ino, errno};
 use format::timestamp::Timestamp;
 use volume::settings::HINTS;
-use volume::{Dir, File, Filling, NewFile, SetAttribute, SetMetadata, Settings, Volume};
+use volume::{BulkWriter, Dir, File, NewFile, SetAttribute, SetMetadata, Settings, Volume};
 
 use crate::file_id::FileId;
 use crate::item::{Alike, Entry, Facts, Item, Kind, Lost, Receiver, split};
@@ -40,7 +40,7 @@ pub struct Writer<'v> {
     unfinished: Vec<Unfinished>,
     open: Option<Open<'v>>,
     /// Contents that wait to be written together.
-    filling: Filling<'v>,
+    bulk_writer: BulkWriter<'v>,
     /// What comes next may be here already.
     alike: Option<Alike>,
     round: Round,
@@ -115,7 +115,7 @@ impl<'v> Writer<'v> {
             at_hand_bytes: 0,
             unfinished: Vec::new(),
             open: None,
-            filling: Filling::new(volume),
+            bulk_writer: BulkWriter::new(volume),
             alike: None,
             round: Round::default(),
             round_log_bytes: None,
@@ -290,7 +290,7 @@ impl<'v> Writer<'v> {
 
     /// Writes the contents that wait.
     pub(crate) fn fill(&mut self) -> Result<()> {
-        self.filling.finish().map_err(Error::volume(b""))
+        self.bulk_writer.finish().map_err(Error::volume(b""))
     }
 
     /// Makes a file. Contents that wait hold blocks for their maps, of which they mostly need none.

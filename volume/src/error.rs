@@ -45,6 +45,12 @@ impl Error {
     }
 }
 
+impl backing::no_space::NoSpace for Error {
+    fn is_no_space(&self) -> bool {
+        self.errno() == errno::ENOSPC
+    }
+}
+
 impl From<EngineError> for Error {
     fn from(error: EngineError) -> Self {
         Self::Operation(error)

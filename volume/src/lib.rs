@@ -17,7 +17,7 @@
 //! | [`privileges`] | removal of set-ID bits and capabilities |
 //! | `checks` | operations that inode flags and project IDs forbid |
 //! | [`file`](mod@file) | open files: read, write, allocate, share blocks |
-//! | [`filling`] | contents of many new files, written past the cache |
+//! | [`bulk_writer`] | contents of many new files, written past the cache |
 //! | [`resize`] | grow and shrink |
 //! | [`features`] | adding features to an existing volume |
 //! | [`identity`] | label and UUID |
@@ -42,6 +42,7 @@
 #![warn(clippy::indexing_slicing)]
 
 pub mod attributes;
+pub mod bulk_writer;
 mod checks;
 mod contents;
 mod dir;
@@ -50,7 +51,6 @@ pub mod error;
 mod fault_tests;
 pub mod features;
 pub mod file;
-pub mod filling;
 pub mod finish;
 pub mod identity;
 pub mod image;
@@ -75,11 +75,11 @@ pub mod uncached_stat;
 mod volume;
 
 pub use attributes::SetAttribute;
+pub use bulk_writer::BulkWriter;
 pub use cache::Options as ContentsOptions;
 pub use dir::Dir;
 pub use error::Error;
 pub use file::{File, OpenOptions};
-pub use filling::Filling;
 pub use image::{Access, ImageError, ImageOptions, open_image, open_image_on};
 pub use metadata::{Metadata, SetMetadata};
 pub use namespace::handle::Handle;

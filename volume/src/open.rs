@@ -20,6 +20,7 @@ use cache::{Cache, Flusher};
 use format::superblock::Superblock;
 use format::{Damage, features};
 use inode::InodeCache;
+use inode::contents::VolumeBacking;
 use inode::inactive::Workers;
 use journal::engine::BusyExtentHook;
 use journal::engine::{BusyExtent, CommitTarget, Transaction};
@@ -27,7 +28,6 @@ use journal::engine::{Log, LogBounds};
 use journal::recovery::Intent;
 use journal::{Journal, RecoveryReport};
 
-use crate::contents::Below;
 use crate::image::expect_replayable;
 use crate::options::Options;
 use crate::recover::UnfinishedIntent;
@@ -152,7 +152,8 @@ impl Volume {
         let geometry_version = geometry.features.version;
         let raw = &superblock.raw;
         let internal = [raw.rbmino, raw.rsumino, raw.uquotino, raw.gquotino, raw.pquotino, raw.metadirino];
-        let cache = Cache::new(Below::new(inode_cache.shared(), &groups, device), options.for_contents());
+        let cache =
+            Cache::new(VolumeBacking::new(inode_cache.shared(), &groups), device, options.for_contents());
         let flusher = options.background.then(|| Flusher::start(&cache)).transpose().map_err(|error| {
             Error::unwritable(format!("no thread can be started to write contents back: {error}"))
         })?;

@@ -14,6 +14,7 @@
 use std::ops::ControlFlow;
 
 use ag::{BlockReservation, Claim};
+use backing::no_space;
 use base::Ino;
 use base::errno::{self, Errno};
 use format::Damage;
@@ -167,21 +168,21 @@ impl Volume {
         Ok(Operation { volume: self, tx, value_claims: Vec::new(), blocks, dir_blocks_max: 0 })
     }
 
-    /// Runs `work`. If it fails with `ENOSPC`, waits for everything that is about to free blocks, and tries once more.
-    /// Dirty data reserves blocks for extent maps that are mostly not needed. Removed files are freed in the
-    /// background, and their blocks can be reused when that is stable.
-    pub(crate) fn retry_on_enospc<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        match work() {
-            Err(error) if error.errno() == errno::ENOSPC => {
-                // fsync reports an error of writeback.
-                let _ = self.cache.sync_all();
-                inode::inactive::drain(self.inode_cache.shared());
-                self.log.flush_busy()?;
-                self.groups.shrink_rmap_reservations(&mut self.inode_cache.shared().reader())?;
-                work()
-            }
-            result => result,
-        }
+    /// Runs `work`. If it fails with `ENOSPC`, releases what it can and tries once more ([`backing::no_space`], stage 4).
+    pub(crate) fn retry_on_enospc<T>(&self, work: impl FnMut() -> Result<T>) -> Result<T> {
+        no_space::retry(work, || Ok(self.release_space()?))
+    }
+
+    /// Releases reserved blocks, and waits for blocks that are about to be free. Dirty data reserves blocks for extent
+    /// maps that are mostly not needed. Removed files are freed in the background, and their blocks can be reused when
+    /// that is stable.
+    pub(crate) fn release_space(&self) -> error::Result<bool> {
+        // fsync reports an error of writeback.
+        let _ = self.cache.sync_all();
+        inode::inactive::drain(self.inode_cache.shared());
+        self.log.flush_busy()?;
+        self.groups.shrink_rmap_reservations(&mut self.inode_cache.shared().reader())?;
+        Ok(true)
     }
 
     /// Returns a reference to an inode. `ENOENT` if it is free.

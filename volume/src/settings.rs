@@ -46,7 +46,7 @@ impl Volume {
         operation.commit(&mut [&mut state])?;
         drop(state);
         match in_memory(&inode) {
-            Some(contents) => Ok(contents.unit_changed()?),
+            Some(contents) => Ok(contents.alloc_unit_changed()?),
             None => Ok(()),
         }
     }

@@ -15,12 +15,12 @@ use format::agi::RawAgi;
 use format::ondisk::{OnDisk, U64};
 use format::superblock::RawSuperblock;
 use inode::InodeCache;
+use inode::contents::VolumeBacking;
 use inode::inactive::{self, Workers};
 use journal::engine::Log;
 use journal::engine::{BufferId, DiskExtent, Transaction};
 use zerocopy::FromBytes;
 
-use crate::contents::Below;
 use crate::open::Recovery;
 use crate::reservations::Reservations;
 use crate::superblock::lock_superblock;
@@ -66,9 +66,9 @@ pub struct Volume {
     pub(crate) rename_lock: Mutex<()>,
     pub(crate) recovered: Option<Recovery>,
     /// File contents.
-    pub(crate) cache: Arc<Cache<Below>>,
+    pub(crate) cache: Arc<Cache<VolumeBacking>>,
     /// Writes file contents back. `None` without background threads: writers do it.
-    pub(crate) flusher: Option<Flusher<Below>>,
+    pub(crate) flusher: Option<Flusher<VolumeBacking>>,
     /// Threads that free removed files.
     pub(crate) workers: Workers,
 }
@@ -152,7 +152,7 @@ impl Volume {
     /// Panics in debug builds if an operation did not return its reservations. To be called when all data is written
     /// and no other thread uses the volume.
     fn expect_all_returned(&self) {
-        self.cache.give_back_ahead();
+        self.cache.release_preallocations();
         let unreturned = self.reader().map(|mut reader| self.groups.unreturned(&mut reader.tx));
         if let Ok(Ok(unreturned)) = unreturned {
             debug_assert_eq!(unreturned, None, "not all reservations were returned");

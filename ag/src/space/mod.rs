@@ -24,6 +24,7 @@
 
 pub mod alloc;
 pub mod audit;
+mod backing;
 pub mod block_reservation;
 pub mod busy;
 pub mod claim;

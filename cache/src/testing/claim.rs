@@ -1,4 +1,4 @@
-//! Claims on the volume of the tests.
+//! Claims of the test volume.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use base::FsBlock;
 
 use super::{Owner, Shared};
-use crate::backing::Claimed;
+use backing::ClaimedBlocks;
 
-/// A claim on it.
+/// See the module.
 pub struct TestClaim {
     pub(super) shared: Arc<Shared>,
     pub(super) start: u64,
@@ -21,7 +21,7 @@ impl fmt::Debug for TestClaim {
     }
 }
 
-impl Claimed for TestClaim {
+impl ClaimedBlocks for TestClaim {
     fn start(&self) -> FsBlock {
         FsBlock(self.start)
     }
@@ -41,7 +41,7 @@ impl Claimed for TestClaim {
 
 impl Drop for TestClaim {
     fn drop(&mut self) {
-        // Taken over by a file, under the lock.
+        // A file has taken the blocks, under the lock.
         if self.count == 0 {
             return;
         }

@@ -1,4 +1,4 @@
-//! The device of the volume of the tests. It judges each write.
+//! The device of the test volume, which checks each write.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::SeqCst;
@@ -15,7 +15,7 @@ impl Shared {
         DeviceError::Io { device: "test".into(), operation, offset, length: length as u64, source }
     }
 
-    /// Data goes to blocks that are on their way to a file, or that one file alone has.
+    /// Checks that data goes to claimed blocks, or to blocks mapped once.
     fn check_write(&self, offset: u64, length: u64) {
         let state = self.lock();
         for block in offset >> self.block_log..=(offset + length - 1) >> self.block_log {
@@ -59,7 +59,7 @@ impl Device for Shared {
         }
         let judged = self.judged.load(SeqCst);
         if judged {
-            // Torn in the middle.
+            // A torn write.
             self.medium.write_at(offset, &buf[..buf.len() / 1024 * 512], how)?;
             self.judge();
         }

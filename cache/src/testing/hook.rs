@@ -1,27 +1,27 @@
-//! What happens once, at a moment that a test chose.
+//! Actions that run once, at a moment chosen by a test.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The moments.
+/// Hooks, by moment.
 #[derive(Debug, Default)]
 pub struct Hooks {
-    /// Writeback has begun with a file, and has not looked for what is dirty.
+    /// Writeback has locked a file, and not searched its dirty blocks.
     pub begun: Hook,
     /// Blocks are about to be reserved.
     pub reserve: Hook,
-    /// The map was told, and nothing followed from it yet.
+    /// A mapping was looked up, and not used yet.
     pub mapped: Hook,
     /// Blocks are in writeback, and are not mapped yet.
     pub finish: Hook,
-    /// They are mapped, and the cache has not learnt of it.
+    /// They are mapped, and the cache has not been told.
     pub finished: Hook,
     delay: Mutex<Duration>,
 }
 
 impl Hooks {
-    /// The device takes so long for each write.
+    /// Sets how long the device takes for each write.
     pub fn delay(&self, delay: Duration) {
         *self.delay.lock().unwrap_or_else(PoisonError::into_inner) = delay;
     }
@@ -34,17 +34,17 @@ impl Hooks {
     }
 }
 
-/// What happens; nothing at first.
+/// An action; none at first.
 #[derive(Default)]
 pub struct Hook(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Hook {
-    /// This happens when the moment comes next.
+    /// Sets the action for the next time.
     pub fn set(&self, happens: impl FnOnce() + Send + 'static) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(happens));
     }
 
-    /// The moment is here.
+    /// Runs the action, if there is one.
     pub fn run(&self) {
         let happens = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(happens) = happens {

@@ -1,23 +1,23 @@
-//! How much: device writes, memory, calls, ages.
+//! Device writes, memory, backing calls, reservations, ages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use base::time::{Clock, Time};
 
-use base::FsBlock;
+use base::{FileBlock, FsBlock};
 
 use super::{cache, file};
-use crate::backing::{Backing as _, Kind, Mapping};
 use crate::folio::FOLIO_LOG;
 use crate::testing::{OPS, Op, Volume};
 use crate::{Cache, Edges, Options};
+use backing::{Backing as _, Mapping, MappingState};
 
-/// Device writes for 512 files of 4 KiB that are written one after the other.
+/// Returns the device writes for 512 files of 4 KiB.
 fn writes_of_small_files(plug_over_pass: bool) -> (u64, u64) {
     let volume = Volume::new(12, 2000);
     let options = Options { cache_bytes: Some(16 << 20), plug_over_pass, ..Options::default() };
-    let volume_cache = Cache::new(volume.clone(), options);
+    let volume_cache = Cache::new(volume.clone(), volume.device(), options);
     let files: Vec<_> = (1..=512).map(|ino| file(&volume_cache, ino)).collect();
     for contents in files.iter().rev() {
         contents.write(0, &[*contents.file() as u8; 4096]).unwrap();
@@ -31,7 +31,7 @@ fn writes_of_small_files(plug_over_pass: bool) -> (u64, u64) {
 }
 
 #[test]
-fn one_plug_over_the_pass_merges_neighbours_of_different_files() {
+fn one_plug_over_a_pass_merges_blocks_of_different_files() {
     let (with, _) = writes_of_small_files(true);
     let (without, _) = writes_of_small_files(false);
     assert_eq!(without, 512);
@@ -39,7 +39,7 @@ fn one_plug_over_the_pass_merges_neighbours_of_different_files() {
 }
 
 #[test]
-fn what_is_in_memory_costs_no_call_below() {
+fn cached_data_costs_no_backing_call() {
     let volume = Volume::new(12, 2000);
     let volume_cache = cache(&volume, 16 << 20);
     let contents = file(&volume_cache, 1);
@@ -53,7 +53,7 @@ fn what_is_in_memory_costs_no_call_below() {
     assert_eq!(calls(), before);
     volume_cache.sync_all().unwrap();
     let before = calls();
-    // Clean: read without a call, and synced without one.
+    // Clean data is read and synced without a call.
     for n in 0..1000 {
         contents.read(n * 41, &mut [0; 4096]).unwrap();
         volume_cache.sync_all().unwrap();
@@ -62,10 +62,10 @@ fn what_is_in_memory_costs_no_call_below() {
     assert_eq!(volume_cache.statistics().passes, 1);
 }
 
-/// Writeback looked at every folio of a file that is in memory, clean ones too: `fsync` of one block of a large file
-/// took the longer the more of it was cached.
+/// Writeback visited every cached folio of a file, clean ones, too: `fsync` of one block of a large file took longer the
+/// more of it was cached.
 #[test]
-fn writeback_looks_at_no_folio_that_stayed_clean() {
+fn writeback_visits_no_clean_folio() {
     let volume = Volume::new(12, 2000);
     let volume_cache = cache(&volume, 16 << 20);
     let contents = file(&volume_cache, 1);
@@ -105,7 +105,7 @@ fn a_small_file_takes_a_small_buffer() {
 }
 
 #[test]
-fn memory_stays_within_its_budget_and_giving_it_back_writes_nothing() {
+fn memory_stays_within_its_limit_and_reclaim_writes_nothing() {
     let volume = Volume::new(12, 4000);
     let budget = 512 << 10;
     let volume_cache = cache(&volume, budget);
@@ -130,7 +130,7 @@ fn memory_stays_within_its_budget_and_giving_it_back_writes_nothing() {
 }
 
 #[test]
-fn who_reads_on_is_read_ahead_for_and_who_jumps_is_not() {
+fn sequential_reads_get_readahead_and_random_reads_do_not() {
     let volume = Volume::new(12, 4000);
     let volume_cache = cache(&volume, 64 << 20);
     let contents = file(&volume_cache, 1);
@@ -153,7 +153,7 @@ fn who_reads_on_is_read_ahead_for_and_who_jumps_is_not() {
 }
 
 #[test]
-fn files_that_grow_in_turns_lie_in_long_runs() {
+fn files_that_grow_in_turns_get_long_runs() {
     let volume = Volume::new(12, 8000);
     let volume_cache = cache(&volume, 16 << 20);
     let files: Vec<_> = (1..=4).map(|ino| file(&volume_cache, ino)).collect();
@@ -171,16 +171,16 @@ fn files_that_grow_in_turns_lie_in_long_runs() {
                 true
             })
             .unwrap();
-        // Until 256 KiB each write gets its own run, which others lie between.
+        // Below 256 KiB each write gets its own run, interleaved with other files.
         assert!(ranges.len() <= 24, "{} ranges in a file of {} bytes", ranges.len(), contents.size());
-        contents.give_back_claim();
+        contents.release_preallocation();
     }
     volume_cache.sync_all().unwrap();
     volume.check_quiet();
 }
 
 #[test]
-fn a_file_that_is_removed_is_not_written() {
+fn a_removed_file_is_not_written() {
     let volume = Volume::new(12, 1000);
     let volume_cache = cache(&volume, 16 << 20);
     let contents = file(&volume_cache, 1);
@@ -197,11 +197,11 @@ fn a_file_that_is_removed_is_not_written() {
     assert_eq!(volume_cache.statistics().memory_bytes, 0);
 }
 
-/// Blocks count before they are reserved. A file that was written back in between kept a share for the tree of its map
-/// for these blocks too, and when they could not be reserved, kept it although nothing of the file was dirty: nobody
-/// else got the last blocks of the volume.
+/// Blocks are counted before they are reserved. A file that was written back in between kept a reservation for its
+/// extent btree for these blocks, too. When they could not be reserved, it kept that although it was clean: nobody else
+/// got the last blocks of the volume.
 #[test]
-fn a_write_that_is_refused_leaves_no_reservation() {
+fn a_refused_write_leaves_no_reservation() {
     let volume = Volume::new(12, 40);
     let volume_cache = cache(&volume, 16 << 20);
     let contents = file(&volume_cache, 1);
@@ -214,50 +214,55 @@ fn a_write_that_is_refused_leaves_no_reservation() {
     });
     let refused = contents.write(8 << 12, &[2; 4096]).unwrap_err();
     assert_eq!(refused.errno(), base::errno::ENOSPC);
-    assert_eq!(contents.set_aside_blocks(), (0, 0));
+    assert_eq!(contents.all_reserved_blocks(), (0, 0));
 }
 
-/// A share for blocks that were about to become dirty was added after they did not, and stayed.
+/// A reservation for the extent btree was added after the write that needed it was cancelled, and stayed.
 #[test]
-fn a_share_that_is_not_needed_any_more_when_it_was_reserved_is_returned() {
+fn a_btree_reservation_that_is_no_longer_needed_is_released() {
     let volume = Volume::new(12, 40);
     let volume_cache = cache(&volume, 16 << 20);
     let contents = file(&volume_cache, 1);
-    contents.set_aside(1, 1, (&[], |part| part.count)).unwrap();
-    // Writeback takes the whole share of the tree into its transaction.
-    volume.unreserve(contents.take_share().tree);
+    contents.reserve_dirty(1, 1, &[], |part| part.count).unwrap();
+    // Writeback takes the whole reservation of the extent btree into its transaction.
+    volume.unreserve(contents.take_map_reservation().tree);
     let writer = Arc::clone(&contents);
-    volume.hooks().reserve.set(move || writer.did_not_come(1, 1));
-    contents.give_back_surplus();
-    assert_eq!(contents.set_aside_blocks(), (0, 0));
+    volume.hooks().reserve.set(move || writer.cancel_dirty(1, 1));
+    contents.release_surplus();
+    assert_eq!(contents.all_reserved_blocks(), (0, 0));
     volume.check_quiet();
 }
 
-/// Writeback puts back what it did not use after its blocks have ended. If the file was clean by then and another
-/// thread had seen that, space for split records stayed reserved for a file of which nothing was dirty.
+/// Writeback puts back unused reservations after it has ended the writeback of its blocks. If another thread had seen
+/// the file clean by then, rmap reservations stayed with a clean file.
 #[test]
-fn what_writeback_leaves_of_the_space_for_split_records_is_returned() {
+fn unused_rmap_reservations_of_writeback_are_released() {
     let volume = Volume::new(12, 40);
     let volume_cache = cache(&volume, 16 << 20);
     let contents = file(&volume_cache, 1);
-    let unwritten = Mapping { at: 0, count: 1, kind: Kind::Unwritten, start: FsBlock(1), shared: false };
-    contents.set_aside(0, 1, (&[unwritten], |part| part.count)).unwrap();
-    let share = contents.take_share();
+    let unwritten = Mapping {
+        offset: FileBlock(0),
+        count: 1,
+        state: MappingState::Unwritten,
+        start: FsBlock(1),
+        shared: false,
+    };
+    contents.reserve_dirty(0, 1, &[unwritten], |part| part.count).unwrap();
+    let share = contents.take_map_reservation();
     volume.unreserve(share.tree);
-    contents.did_not_come(0, 1);
-    contents.put_back(0, 0, share.rooms);
+    contents.cancel_dirty(0, 1);
+    contents.put_back(0, 0, share.rmap);
     volume.check_quiet();
 }
 
-/// What the volume's btrees have no room for is told by the write, and not after it was accepted: nothing of it is
-/// dirty, and nothing stays reserved.
+/// A write for which rmap records cannot be reserved fails at once: nothing is dirty, and nothing stays reserved.
 #[test]
-fn a_write_that_splits_more_records_than_there_is_room_for_is_refused() {
+fn a_write_without_space_for_split_records_is_refused() {
     let volume = Volume::new(12, 200);
     let volume_cache = cache(&volume, 16 << 20);
     let contents = file(&volume_cache, 1);
     assert!(contents.change_map(0..0, Edges::Keep, |_| Ok(volume.allocate(1, 0, 8))).unwrap());
-    volume.fail(Op::Rooms, 0, i64::MAX);
+    volume.fail(Op::ReserveRmap, 0, i64::MAX);
     for direct in [false, true] {
         let refused = match direct {
             false => contents.write(4096, &[1; 4096]).unwrap_err(),
@@ -266,18 +271,18 @@ fn a_write_that_splits_more_records_than_there_is_room_for_is_refused() {
         assert_eq!(refused.errno(), base::errno::ENOSPC);
         assert!(!contents.is_needed());
     }
-    // Where nothing is mapped yet, nothing is split.
+    // A hole has no records to split.
     contents.write(8 << 12, &[2; 4096]).unwrap();
     volume_cache.sync_all().unwrap();
     volume.heal();
     contents.write(4096, &[1; 4096]).unwrap();
     volume_cache.sync_all().unwrap();
     assert_eq!(volume.contents(&volume.on_disk(1))[4096..8192], [1; 4096]);
-    contents.give_back_claim();
+    contents.release_preallocation();
     volume.check_quiet();
 }
 
-/// A clock that tests set.
+/// A clock set by the test.
 #[derive(Debug, Default)]
 struct Hands(AtomicI64);
 
@@ -288,18 +293,18 @@ impl Clock for Hands {
 }
 
 #[test]
-fn what_is_old_is_written_and_what_failed_keeps_its_age() {
+fn old_files_are_written_and_failed_ones_keep_their_age() {
     let volume = Volume::new(12, 1000);
     let hands = Arc::new(Hands::default());
     let clock: Arc<dyn Clock> = Arc::clone(&hands) as _;
     let options = Options { cache_bytes: Some(16 << 20), clock, ..Options::default() };
-    let volume_cache = Cache::new(volume.clone(), options);
+    let volume_cache = Cache::new(volume.clone(), volume.device(), options);
     let (old, young) = (file(&volume_cache, 1), file(&volume_cache, 2));
     hands.0.store(1000, SeqCst);
     old.write(0, &[1; 5000]).unwrap();
     hands.0.store(1020, SeqCst);
     young.write(0, &[1; 5000]).unwrap();
-    // Written again, it is as old as it was.
+    // Another write does not change its age.
     old.write(0, &[2; 5000]).unwrap();
     volume_cache.work();
     assert_eq!(volume.writes(), 0);

@@ -1,18 +1,18 @@
-//! What is read is what was written: random operations on one file against a plain vector, in the manner of fsx.
+//! Random operations on one file against a model, a vector of bytes, like fsx.
 
 use std::sync::Arc;
 
 use super::{Dice, cache, file};
 use crate::testing::Volume;
-use crate::{Change, Contents, Edges};
+use crate::{Contents, Edges, MapChange};
 
-/// The file as it must be.
+/// The expected file.
 struct Model {
     bytes: Vec<u8>,
     most: u64,
 }
 
-/// Places and lengths that lie around the boundaries of blocks and folios, and around the end.
+/// Returns an offset near a boundary of a block or a folio, or near the end.
 fn place(dice: &mut Dice, model: &Model, block: u64) -> u64 {
     let near = match dice.next(5) {
         0 => dice.next(model.most / block + 1) * block,
@@ -84,7 +84,7 @@ fn step(dice: &mut Dice, contents: &Arc<Contents<Volume>>, model: &mut Model, vo
     }
 }
 
-/// Changes of the map that others make.
+/// Changes the map as other parts of the engine do.
 fn change_map(
     which: u64,
     (at, end): (u64, u64),
@@ -95,7 +95,7 @@ fn change_map(
     let block = 1u64 << contents.cache().block_log;
     match which {
         0 => {
-            let change = |_: &mut Change<'_, Volume>| {
+            let change = |_: &mut MapChange<'_, Volume>| {
                 volume.punch(*contents.file(), at.div_ceil(block), end / block);
                 Ok(())
             };
@@ -107,14 +107,14 @@ fn change_map(
             format!("punch {at}..{end}")
         }
         1 => {
-            let change = |_: &mut Change<'_, Volume>| {
+            let change = |_: &mut MapChange<'_, Volume>| {
                 Ok(volume.allocate(*contents.file(), at / block, end.div_ceil(block)))
             };
             contents.change_map(at..end, Edges::Keep, change).unwrap();
             format!("allocate {at}..{end}")
         }
         _ => {
-            let change = |_: &mut Change<'_, Volume>| {
+            let change = |_: &mut MapChange<'_, Volume>| {
                 volume.share(*contents.file(), 999, at / block, end.div_ceil(block));
                 Ok(())
             };
@@ -206,7 +206,7 @@ fn large_blocks() {
 }
 
 #[test]
-fn budgets_of_a_few_folios() {
+fn memory_for_a_few_folios() {
     for seed in 40..48 {
         run(seed, 12, 65536 * (seed % 4 + 1), u64::MAX, 300);
     }

@@ -1,4 +1,4 @@
-//! Many threads on many files, with a flusher, small budgets, and somebody who syncs all the time.
+//! Many threads on many files, with a flusher, small limits, and a thread that syncs all the time.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{Dice, cache, file};
 use crate::testing::{Volume, pattern};
 use crate::{Cache, Flusher, Options};
 
-/// One thread with files of its own, against a model.
+/// One thread with its own files, against a model.
 fn owner(volume_cache: &Arc<Cache<Volume>>, thread: u64, steps: u64) {
     let mut dice = Dice::new(thread);
     let files: Vec<_> = (0..6).map(|n| file(volume_cache, thread * 100 + n + 1)).collect();
@@ -42,11 +42,11 @@ fn owner(volume_cache: &Arc<Cache<Volume>>, thread: u64, steps: u64) {
 }
 
 #[test]
-fn threads_with_files_of_their_own() {
+fn threads_with_their_own_files() {
     let volume = Volume::new(12, 12_000).with_longest_claim(40);
     let options =
         Options { cache_bytes: Some(1 << 20), pass_bytes: 256 << 10, interval_ms: 5, ..Options::default() };
-    let volume_cache = Cache::new(volume.clone(), options);
+    let volume_cache = Cache::new(volume.clone(), volume.device(), options);
     let flusher = Flusher::start(&volume_cache).unwrap();
     stop::scope(|scope| {
         scope.spawn(|stop| {
@@ -67,10 +67,10 @@ fn threads_with_files_of_their_own() {
 }
 
 #[test]
-fn readers_beside_a_writer_see_what_was_written_there_or_nothing() {
+fn readers_concurrent_with_a_writer_see_written_data_or_zeros() {
     let volume = Volume::new(12, 4000);
     let options = Options { cache_bytes: Some(256 << 10), interval_ms: 1, ..Options::default() };
-    let volume_cache = Cache::new(volume.clone(), options);
+    let volume_cache = Cache::new(volume.clone(), volume.device(), options);
     let flusher = Flusher::start(&volume_cache).unwrap();
     let contents = file(&volume_cache, 3);
     stop::scope(|scope| {
@@ -104,9 +104,9 @@ fn readers_beside_a_writer_see_what_was_written_there_or_nothing() {
     drop(flusher);
 }
 
-/// Syncs that came after one that panicked waited for its end for ever.
+/// Syncs called after one had panicked waited forever for its end.
 #[test]
-fn a_sync_that_panics_leaves_no_other_waiting() {
+fn a_panicking_sync_leaves_no_other_sync_waiting() {
     let volume = Volume::new(12, 100);
     let volume_cache = cache(&volume, 1 << 20);
     let contents = file(&volume_cache, 3);
@@ -116,14 +116,14 @@ fn a_sync_that_panics_leaves_no_other_waiting() {
     let panics = std::panic::AssertUnwindSafe(|| volume_cache.sync_all());
     assert!(std::panic::catch_unwind(panics).is_err());
     contents.write(0, &[8; 8192]).unwrap();
-    // It may fail, as the first left its file in the middle of a change. It ends.
+    // It may fail, as the first sync left its file in the middle of a change. But it returns.
     let _ = volume_cache.sync_all();
 }
 
-/// What was on its way to new blocks was taken for a hole, and the part of a block at the edge of a hole that was
-/// punched, or behind a new end, kept its bytes.
+/// A block in writeback to new blocks was taken for a hole: the part of it in a punched range, or beyond a new end, was
+/// not zeroed.
 #[test]
-fn a_part_of_a_block_is_zeroed_while_the_block_is_written_back() {
+fn a_part_of_a_block_in_writeback_is_zeroed() {
     let volume = Volume::new(12, 100);
     let volume_cache = cache(&volume, 1 << 20);
     let contents = file(&volume_cache, 3);
@@ -143,10 +143,10 @@ fn a_part_of_a_block_is_zeroed_while_the_block_is_written_back() {
     volume.check_quiet();
 }
 
-/// What was appended after a pass had looked at the size, and before it looked for dirty blocks, was written; the size
-/// on disk stayed, and nothing was left to be written that would have moved it.
+/// Bytes appended after a pass had read the size and before it searched dirty blocks were written, but the size on disk
+/// stayed, and nothing dirty was left to raise it later.
 #[test]
-fn the_size_on_disk_follows_what_is_written() {
+fn the_size_on_disk_covers_all_written_data() {
     let volume = Volume::new(12, 100);
     let volume_cache = cache(&volume, 1 << 20);
     let contents = file(&volume_cache, 3);
@@ -162,8 +162,7 @@ fn the_size_on_disk_follows_what_is_written() {
     volume.check_quiet();
 }
 
-/// A search for data or holes looked at the map, and then at what is in memory. What became a part of the map in
-/// between was in neither.
+/// `SEEK_DATA` and `SEEK_HOLE` read the map, and then memory. A block that was mapped in between was in neither.
 #[test]
 fn data_that_is_mapped_during_a_search_is_found() {
     let volume = Volume::new(12, 100);
@@ -183,10 +182,9 @@ fn data_that_is_mapped_during_a_search_is_found() {
     volume.check_quiet();
 }
 
-/// A reader past memory asked for the map; before it read, the block that it had been told of was another file's alone,
-/// with other bytes.
+/// An uncached read mapped a block. Before it read it, the block belonged to another file, with other bytes.
 #[test]
-fn who_reads_past_memory_sees_no_bytes_of_others() {
+fn an_uncached_read_returns_no_data_of_other_files() {
     let volume = Volume::new(12, 100);
     let volume_cache = cache(&volume, 32 << 10);
     let (contents, other) = (file(&volume_cache, 3), file(&volume_cache, 4));
@@ -219,9 +217,9 @@ fn who_reads_past_memory_sees_no_bytes_of_others() {
     }
 }
 
-/// A file that memory cannot hold is read without taking any.
+/// Large reads of a file larger than the cache take no memory.
 #[test]
-fn who_reads_much_of_a_large_file_takes_no_memory() {
+fn large_reads_of_a_large_file_take_no_memory() {
     let volume = Volume::new(12, 1000);
     let volume_cache = cache(&volume, 1 << 20);
     let contents = file(&volume_cache, 3);
@@ -237,14 +235,13 @@ fn who_reads_much_of_a_large_file_takes_no_memory() {
     assert!(taken <= 64 << 10, "{taken} bytes, for the end of the file alone");
 }
 
-/// A direct reader knew where a shared block lay. Writeback gave the file a block of its own, and was stopped before
-/// the cache learnt of it; the other file gave the old block up, and a third file got it. The reader took the third
-/// file's bytes for its own.
+/// A direct reader had mapped a shared block. Writeback gave the file its own block, and was preempted before it changed
+/// `map_seq`; the other file freed the old block, and a third file got it. The reader returned the third file's data.
 #[test]
-fn a_direct_reader_sees_no_block_that_became_another_files() {
+fn a_direct_read_returns_no_data_of_other_files() {
     use std::sync::mpsc;
     use std::time::Duration;
-    // What is read past memory needs a file that memory cannot hold.
+    // Uncached reads need a file larger than the cache.
     for direct in [true, false] {
         let volume = Volume::new(12, 200);
         let volume_cache = cache(&volume, 128 << 10);
@@ -258,11 +255,11 @@ fn a_direct_reader_sees_no_block_that_became_another_files() {
         volume.hooks().finished.set({
             let volume = volume.clone();
             move || {
-                // The last owner of the old blocks gives them up.
+                // The last owner of the old blocks frees them.
                 volume.punch(4, 0, 32);
                 volume.force();
                 mapped.0.send(()).unwrap();
-                // Ends when the reader has read, or waits for the end of this.
+                // Ends when the reader has read, or waits for this to end.
                 let _ = finished.1.recv_timeout(Duration::from_millis(300));
             }
         });
@@ -276,7 +273,7 @@ fn a_direct_reader_sees_no_block_that_became_another_files() {
                         writer.invalidate(0..u64::MAX).unwrap();
                     });
                     mapped.1.recv().unwrap();
-                    // Takes all blocks that are free. This thread holds locks.
+                    // Takes all free blocks. This thread holds locks.
                     let other = std::thread::spawn(move || {
                         let other = file(&volume_cache, 5);
                         (0..).find(|block| other.direct_write(block * 4096, &[0xee; 4096]).is_err())
@@ -298,28 +295,28 @@ fn a_direct_reader_sees_no_block_that_became_another_files() {
     }
 }
 
-/// The flusher panicked, and writers at the limit of dirty bytes waited for its next pass for ever.
+/// The flusher panicked, and writers at the hard limit waited forever for its next pass.
 #[test]
-fn a_flusher_that_panics_leaves_no_writer_waiting() {
+fn a_panicking_flusher_leaves_no_writer_waiting() {
     let volume = Volume::new(12, 4000);
     let options = Options { cache_bytes: Some(256 << 10), interval_ms: 1, ..Options::default() };
-    let volume_cache = Cache::new(volume.clone(), options);
+    let volume_cache = Cache::new(volume.clone(), volume.device(), options);
     // Without the message of a panic.
     volume.hooks().finish.set(|| std::panic::resume_unwind(Box::new(())));
     let flusher = Flusher::start(&volume_cache).unwrap();
     let contents = file(&volume_cache, 3);
     for n in 0..1000 {
-        // What the pass that panicked had picked stays in writeback, and is written no more: other blocks.
+        // Blocks of the pass that panicked stay in writeback and are never written: uses other blocks.
         contents.write(n * 4096, &[1; 4096]).unwrap();
     }
     drop(flusher);
 }
 
-/// A pass claimed blocks for all small files that it was about to write, with the locks of the first alone. One of the
-/// others was truncated meanwhile, and what it had set aside went to a third file: more was claimed than was set aside,
-/// the third file found no block, and its fsync failed for want of space.
+/// A pass claimed blocks for all its small files while it held only the locks of the first. Another of them was truncated
+/// meanwhile, and its reservation went to a third file: more was claimed than was reserved, the third file found no
+/// block, and its `fsync` failed with `ENOSPC`.
 #[test]
-fn a_pass_claims_no_more_than_its_files_have_set_aside() {
+fn a_pass_claims_no_more_than_its_files_have_reserved() {
     let volume = Volume::new(12, 60);
     let volume_cache = cache(&volume, 1 << 20);
     let [first, second, third] = [1, 2, 3].map(|ino| file(&volume_cache, ino));
@@ -329,7 +326,7 @@ fn a_pass_claims_no_more_than_its_files_have_set_aside() {
     second.write(0, &[2; 30 * 4096]).unwrap();
     let (mapped, done) = (volume.clone(), std::sync::mpsc::channel());
     let fills = move || {
-        // Where the pass has its locks, the second file keeps what it has set aside.
+        // As the pass holds its locks, the second file keeps its reservation.
         let is_free = second.layout.try_write().is_some();
         if is_free {
             second.truncate(0).unwrap();

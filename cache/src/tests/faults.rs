@@ -1,13 +1,13 @@
-//! Any call, read or write fails: nothing that was acknowledged is lost, and failed writes are told once.
+//! Failures of any call, read or write: no acknowledged data is lost, and failed writes are reported once.
 
 use base::errno;
 use error::Error;
 
 use super::{Dice, cache, file};
 use crate::testing::{OPS, Op, Volume};
-use crate::{Cache, Change, Contents, Edges, Flusher, Options};
+use crate::{Cache, Contents, Edges, Flusher, MapChange, Options};
 
-/// Does `what` until it succeeds; whatever fails is healed after the first failure.
+/// Repeats `what` until it succeeds. After the first failure nothing fails any more.
 fn insist<T>(volume: &Volume, mut what: impl FnMut() -> Result<T, Error>) -> T {
     for _ in 0..3 {
         match what() {
@@ -18,7 +18,7 @@ fn insist<T>(volume: &Volume, mut what: impl FnMut() -> Result<T, Error>) -> T {
     panic!("fails though nothing makes it fail");
 }
 
-/// A history in which everything happens, with one kind of call failing from some call on. Whether it ever failed.
+/// Runs all operations, with one kind of call failing from some call on. Returns whether it ever failed.
 fn run(op: Op, after: i64, times: i64) -> bool {
     let volume = Volume::new(12, 1000).with_longest_claim(5);
     let volume_cache = cache(&volume, 192 << 10);
@@ -48,7 +48,7 @@ fn run(op: Op, after: i64, times: i64) -> bool {
                 // Later writes there meet unwritten extents.
                 let (from, to) = (at as u64 >> 12, (at as u64 + 100_000) >> 12);
                 let range = from << 12..to << 12;
-                let allocate = |_: &mut Change<'_, Volume>| Ok(volume.allocate(7, from, to));
+                let allocate = |_: &mut MapChange<'_, Volume>| Ok(volume.allocate(7, from, to));
                 insist(&volume, || contents.change_map(range.clone(), Edges::Keep, allocate));
             }
         }
@@ -77,7 +77,7 @@ fn each_call_may_fail_and_nothing_acknowledged_is_lost() {
 }
 
 #[test]
-fn a_failed_write_is_told_once_to_each_open_file() {
+fn a_failed_write_is_reported_once_to_each_open_file() {
     let volume = Volume::new(12, 100);
     let volume_cache = cache(&volume, 1 << 20);
     let contents = file(&volume_cache, 7);
@@ -96,12 +96,12 @@ fn a_failed_write_is_told_once_to_each_open_file() {
 }
 
 #[test]
-fn the_size_on_disk_waits_for_what_failed_in_the_same_pass() {
+fn the_size_on_disk_waits_for_failed_blocks_of_the_same_pass() {
     let volume = Volume::new(12, 100).with_longest_claim(1);
     let volume_cache = cache(&volume, 1 << 20);
     let contents = file(&volume_cache, 7);
     contents.write(0, &[1; 4 * 4096]).unwrap();
-    // The merged write fails, and of its parts the third.
+    // The merged write fails, and then its third part.
     volume.fail(Op::Write, 0, 1);
     volume.fail_within(2 * 4096 + 4096, 4096);
     assert!(contents.flush(0..u64::MAX).is_err());
@@ -112,7 +112,7 @@ fn the_size_on_disk_waits_for_what_failed_in_the_same_pass() {
 }
 
 #[test]
-fn a_cache_that_is_abandoned_keeps_nothing() {
+fn an_abandoned_cache_keeps_nothing() {
     let volume = Volume::new(12, 100);
     let volume_cache = cache(&volume, 1 << 20);
     file(&volume_cache, 7).write(0, &[1; 9000]).unwrap();
@@ -124,14 +124,14 @@ fn a_cache_that_is_abandoned_keeps_nothing() {
     assert_eq!(volume.writes(), 0);
 }
 
-/// Where finishing failed, what the device took in vain counted as progress, and writers waited for ever.
+/// After finishing failed, data that was written in vain counted as progress, and writers waited forever.
 #[test]
-fn a_dead_volume_ends_the_waiting_of_writers() {
+fn writers_do_not_wait_on_a_shut_down_volume() {
     for op in [Op::Write, Op::Finish] {
         let volume = Volume::new(12, 4000);
         let options =
             Options { cache_bytes: Some(1 << 20), dirty_bytes: Some(256 << 10), ..Options::default() };
-        let volume_cache = Cache::new(volume.clone(), options);
+        let volume_cache = Cache::new(volume.clone(), volume.device(), options);
         let flusher = Flusher::start(&volume_cache).unwrap();
         volume.fail(op, 0, i64::MAX);
         let contents = file(&volume_cache, 7);
@@ -146,7 +146,7 @@ fn a_dead_volume_ends_the_waiting_of_writers() {
 }
 
 #[test]
-fn space_that_is_short_is_told_to_the_writer_and_what_was_taken_is_kept() {
+fn writers_get_enospc_and_acknowledged_data_is_kept() {
     let volume = Volume::new(12, 64).with_longest_claim(7);
     let volume_cache = cache(&volume, 1 << 20);
     let files: Vec<_> = (1..9).map(|ino| file(&volume_cache, ino)).collect();
@@ -180,18 +180,18 @@ fn space_that_is_short_is_told_to_the_writer_and_what_was_taken_is_kept() {
     volume.check_quiet();
 }
 
-/// Writing a file back stopped at the first failure: one bad block kept all that lay behind it in memory, where a power
-/// cut, or the end of the volume, took it.
+/// Writeback of a file stopped at the first failure: one bad block kept all data after it in memory, where it was lost by
+/// a power cut or by closing the volume.
 #[test]
-fn what_lies_behind_a_bad_block_is_written() {
+fn data_after_a_bad_block_is_written() {
     let volume = Volume::new(12, 200);
     let options = Options {
         cache_bytes: Some(1 << 20),
         pass_bytes: 64 << 10,
-        claim_ahead: false,
+        preallocate: false,
         ..Options::default()
     };
-    let volume_cache = Cache::new(volume.clone(), options);
+    let volume_cache = Cache::new(volume.clone(), volume.device(), options);
     let contents = file(&volume_cache, 7);
     contents.write(0, &[1; 64 * 4096]).unwrap();
     volume_cache.sync_all().unwrap();
@@ -203,7 +203,7 @@ fn what_lies_behind_a_bad_block_is_written() {
         let failed = if all { volume_cache.sync_all() } else { contents.flush(0..u64::MAX) };
         assert_eq!(failed.unwrap_err().errno(), errno::EIO);
         let on_disk = volume.contents(&volume.on_disk(7));
-        // What a write to the device has in common with the bad block fails with it.
+        // Blocks that are written together with the bad block fail, too.
         assert!(on_disk[64 << 10..].iter().all(|found| *found == byte));
         assert_ne!(on_disk[0], byte);
         volume.heal();
@@ -212,35 +212,35 @@ fn what_lies_behind_a_bad_block_is_written() {
     }
 }
 
-/// A write sets a share for the tree of the map aside before it reads the block that it changes in part. Where that
-/// read failed, the share stayed with the file, which had nothing to write, until the file was dropped.
+/// A write reserves for the extent btree before it reads a block that it changes in part. After that read failed, the
+/// reservation stayed with the clean file until the file was dropped.
 #[test]
-fn a_write_that_cannot_read_its_block_keeps_no_share_for_the_tree() {
+fn a_write_that_cannot_read_its_block_leaves_no_reservation() {
     let volume = Volume::new(12, 200);
     let volume_cache = cache(&volume, 1 << 20);
     let [source, contents] = [1, 2].map(|ino| file(&volume_cache, ino));
     source.write(0, &[1; 2 * 4096]).unwrap();
     contents.write(0, &[2; 2 * 4096]).unwrap();
     volume_cache.sync_all().unwrap();
-    source.give_back_claim();
-    contents.give_back_claim();
+    source.release_preallocation();
+    contents.release_preallocation();
     contents.invalidate(0..u64::MAX).unwrap();
-    // A shared block takes a new one when it is written, and a record of the map.
+    // A write to a shared block takes a new block and a record of the map.
     volume.share(1, 2, 0, 2);
     volume.fail(Op::Read, 0, 1);
     assert!(contents.write(10, &[2; 100]).is_err());
-    // Nothing is set aside for a clean file.
+    // Nothing is reserved for a clean file.
     volume.check_quiet();
     volume.heal();
     contents.write(10, &[2; 100]).unwrap();
     volume_cache.sync_all().unwrap();
-    contents.give_back_claim();
+    contents.release_preallocation();
     volume.check_quiet();
 }
 
-/// Several small files are finished at once. One may be refused; the others are written, and hear of nothing.
+/// Several small files are finished at once. If one is refused, the others are written without an error.
 #[test]
-fn a_file_that_is_refused_keeps_no_other_from_being_finished() {
+fn a_refused_file_keeps_no_other_from_being_finished() {
     let volume = Volume::new(12, 200);
     let volume_cache = cache(&volume, 1 << 20);
     let files = [1, 2, 3].map(|ino| file(&volume_cache, ino));
@@ -256,6 +256,6 @@ fn a_file_that_is_refused_keeps_no_other_from_being_finished() {
     volume.heal();
     volume_cache.sync_all().unwrap();
     assert_eq!(volume.contents(&volume.on_disk(2)), [7; 4096]);
-    files.iter().for_each(|contents| contents.give_back_claim());
+    files.iter().for_each(|contents| contents.release_preallocation());
     volume.check_quiet();
 }

@@ -1,15 +1,17 @@
-//! Tests of the whole crate on [`testing::Volume`](crate::testing::Volume). A new one belongs where its subject is:
+//! Tests of the whole crate on [`testing::Volume`](crate::testing::Volume). Add a test where its subject is:
 //!
 //! | file | subject |
 //! |---|---|
-//! | `bytes` | what is read is what was written: random operations against a model |
-//! | `order` | what a power cut leaves |
-//! | `faults` | what fails, and what is told of it |
+//! | `bulk` | bulk writes |
+//! | `bytes` | random operations against a model |
+//! | `order` | the state after a power cut |
+//! | `faults` | failures, and how they are reported |
 //! | `amounts` | device writes, budgets, reservations, ages |
 //! | `crowd` | many threads, many files |
-//! | `schedules` | threads that are stopped anywhere |
+//! | `schedules` | threads preempted anywhere |
 
 mod amounts;
+mod bulk;
 mod bytes;
 mod crowd;
 mod faults;
@@ -24,7 +26,7 @@ use base::random::mix;
 use crate::testing::Volume;
 use crate::{Cache, Contents, Options};
 
-/// The next number of a sequence.
+/// A random number generator.
 pub struct Dice(u64);
 
 impl Dice {
@@ -38,17 +40,17 @@ impl Dice {
     }
 }
 
-/// What is read past memory: more than a few blocks.
+/// Size from which reads bypass folios: more than a few blocks.
 pub const BYPASS_BYTES: u64 = 20_000;
 
-/// A cache over a volume that is small enough for every limit to matter.
+/// Returns a cache small enough for every limit to matter.
 pub fn cache(volume: &Volume, cache_bytes: u64) -> Arc<Cache<Volume>> {
     let options =
         Options { cache_bytes: Some(cache_bytes), bypass_bytes: BYPASS_BYTES, ..Options::default() };
-    Cache::new(volume.clone(), options)
+    Cache::new(volume.clone(), volume.device(), options)
 }
 
-/// A file of it.
+/// Returns the contents of a file.
 pub fn file(cache: &Arc<Cache<Volume>>, ino: u64) -> Arc<Contents<Volume>> {
     Contents::new(cache, ino).unwrap()
 }

@@ -1,5 +1,5 @@
-//! What a power cut leaves: at each write, torn in its middle, and at each transaction, any state since the last force
-//! of the log shows nothing but what was written to that place of that file; what was only appended to is a prefix.
+//! Power cuts at each write, torn in its middle, and at each transaction. Any state since the last log force shows only
+//! data that was written to that offset of that file; a file that was only appended to is a prefix.
 
 use super::{Dice, cache, file};
 use crate::Edges;
@@ -28,14 +28,14 @@ fn run(seed: u64, block_log: u32, budget: u64, longest_claim: u64) {
                 }
             }
             0..=3 => drop(contents.write(at, &bytes(ino, at, dice.next(5 * block))).unwrap()),
-            // To whole blocks: of another one the rest is zeroed before the size moves.
+            // To whole blocks: otherwise the rest of the last block is zeroed before the size changes.
             4 if appended => contents.truncate(dice.next(contents.size() / block + 1) * block).unwrap(),
             4 => contents.truncate(at).unwrap(),
             5 => contents.flush(at..at + dice.next(9 * block)).unwrap(),
             6 => volume_cache.sync_all().unwrap(),
             7 if !appended => {
                 let to = at + dice.next(9 * block);
-                let punch = |_: &mut crate::Change<'_, Volume>| {
+                let punch = |_: &mut crate::MapChange<'_, Volume>| {
                     volume.punch(ino, at.div_ceil(block), to / block);
                     Ok(())
                 };
@@ -50,27 +50,27 @@ fn run(seed: u64, block_log: u32, budget: u64, longest_claim: u64) {
 }
 
 #[test]
-fn no_state_shows_what_was_not_written_there() {
+fn no_state_shows_data_that_was_not_written_there() {
     for seed in 0..8 {
         run(seed, 10, 1 << 20, if seed % 2 == 0 { u64::MAX } else { 2 });
     }
 }
 
 #[test]
-fn nor_with_a_budget_of_two_folios() {
+fn nor_with_memory_for_two_folios() {
     for seed in 20..23 {
         run(seed, 12, 128 << 10, u64::MAX);
     }
 }
 
 #[test]
-fn the_size_on_disk_does_not_pass_a_block_that_could_not_be_written() {
+fn the_size_on_disk_does_not_exceed_a_failed_block() {
     use crate::testing::Op;
     let volume = Volume::new(12, 200).judged().with_longest_claim(2);
     let volume_cache = cache(&volume, 1 << 20);
     let contents = file(&volume_cache, 2);
     contents.append(&bytes(2, 0, 40_000)).unwrap();
-    // Pieces of two blocks; the second is refused, merged or alone.
+    // Two blocks; the write of the second fails, merged or alone.
     volume.fail(Op::Write, 1, 1);
     let first = contents.flush(0..u64::MAX);
     let size = volume.on_disk(2).size;

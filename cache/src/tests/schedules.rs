@@ -1,4 +1,4 @@
-//! Threads that are stopped anywhere, under a scheduler that a seed drives: the same seed gives the same run.
+//! Threads preempted anywhere, by a deterministic scheduler: the same seed gives the same run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,15 +39,15 @@ fn bytes(ino: u64, at: u64, length: u64) -> Vec<u8> {
     (at..at + length).map(|at| pattern(ino, at)).collect()
 }
 
-/// The first byte that is not the file's.
+/// Returns the offset of the first wrong byte.
 fn wrong(ino: u64, at: u64, got: &[u8]) -> Option<u64> {
     (at..).zip(got).find(|(at, byte)| **byte != pattern(ino, *at)).map(|(at, _)| at)
 }
 
-/// What a miss read of a folio was cut off at the size of that moment, and so were the bytes that a writer had appended
-/// to the same folio and not yet told the size of: acknowledged bytes became zeros.
+/// A miss zeroed a folio beyond the size of that moment, and with it bytes that a writer had appended to the same folio
+/// before it raised the size: acknowledged bytes became zeros.
 #[test]
-fn a_reader_leaves_alone_what_is_being_appended() {
+fn a_miss_does_not_zero_bytes_being_appended() {
     for seed in 0..40 {
         run(plan(seed), || {
             let volume = Volume::new(12, 100);
@@ -74,10 +74,10 @@ fn a_reader_leaves_alone_what_is_being_appended() {
     }
 }
 
-/// A reader knew the size, the file was cut off and written again before the reader came to the map: it was given zeros
-/// that the file never had.
+/// A reader had read the size; the file was truncated and written again before the reader mapped it: it returned zeros
+/// that the file never contained.
 #[test]
-fn a_reader_beside_truncation_sees_no_zeros() {
+fn a_reader_concurrent_with_truncation_sees_no_zeros() {
     for seed in 0..40 {
         run(plan(seed), || {
             let volume = Volume::new(12, 200);
@@ -110,10 +110,10 @@ fn a_reader_beside_truncation_sees_no_zeros() {
     }
 }
 
-/// A writer at the limit of dirty bytes gave up waiting after 250 looks without progress: a device that held its writes
-/// for longer let memory fill with dirty bytes.
+/// A writer at the hard limit gave up waiting after 250 checks without progress: a device that took longer for its writes
+/// let memory fill with dirty bytes.
 #[test]
-fn a_slow_device_holds_writers_at_the_limit() {
+fn writers_wait_for_a_slow_device_at_the_limit() {
     run(plan(1), || {
         let volume = Volume::new(12, 2000);
         volume.hooks().delay(Duration::from_secs(60));
@@ -125,7 +125,7 @@ fn a_slow_device_holds_writers_at_the_limit() {
             interval_ms: 0,
             ..Options::default()
         };
-        let volume_cache = Cache::new(volume, options);
+        let volume_cache = Cache::new(volume.clone(), volume.device(), options);
         let flusher = Flusher::start(&volume_cache).unwrap();
         let writers: Vec<_> = (2..5)
             .map(|ino| {
@@ -146,9 +146,9 @@ fn a_slow_device_holds_writers_at_the_limit() {
     });
 }
 
-/// A writer at the limit was told of a device that had failed before and was well again.
+/// A writer at the limit got an error of an earlier pass, though the device worked again.
 #[test]
-fn a_device_that_is_well_again_takes_writes_at_once() {
+fn writes_succeed_at_once_after_the_device_recovered() {
     run(plan(2), || {
         let volume = Volume::new(12, 4000);
         let options = Options {
@@ -157,7 +157,7 @@ fn a_device_that_is_well_again_takes_writes_at_once() {
             interval_ms: 0,
             ..Options::default()
         };
-        let volume_cache = Cache::new(volume.clone(), options);
+        let volume_cache = Cache::new(volume.clone(), volume.device(), options);
         let flusher = Flusher::start(&volume_cache).unwrap();
         volume.fail(Op::Write, 0, i64::MAX);
         let contents = file(&volume_cache, 7);

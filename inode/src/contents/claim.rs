@@ -1,63 +1,59 @@
-//! Free blocks for data that is on its way, and space for the reverse mappings that it splits.
+//! Claiming free blocks for data in flight.
 
 use std::sync::Arc;
 
-use ag::{Claim, ClaimRequest, Groups, RmapChange, RmapReservations};
-use base::FsBlock;
+use ag::{Claim, ClaimRequest, Groups};
 use error::Error;
 
+use super::tuning::CLAIM_ATTEMPTS;
 use crate::shared::Shared;
 
-/// How often it is looked, at most, where others take what becomes free: each time they have come further.
-const ATTEMPTS: u32 = 100;
-
-/// Claims free blocks. Where a look finds none, those are waited for whose freeing is not stable, or over which a write
-/// is in flight: the log is forced and the write waited for, and it is looked again. There is no space where nothing is
-/// busy, or nothing has come to be usable between two looks: so nobody waits for what does not come.
+/// Claims free blocks. This is stage 1 of what happens when space runs out ([`backing::no_space`]): while a search
+/// finds nothing, it forces the log and waits for writes in flight over freed blocks, and searches again. It fails when
+/// nothing is busy, or when nothing became free between two searches.
 ///
-/// Whoever has reserved the blocks finds them, unless others are so much faster, again and again: what they free as
-/// they take is busy anew.
+/// A caller that has reserved the blocks finds them, unless other threads take all that becomes free, again and again:
+/// what they free in turn is busy anew.
 ///
 /// # Errors
 /// No space; damage; a volume that was shut down.
 pub fn claim(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> Result<Claim, Error> {
-    let (mut attempts, mut in_vain) = (0, 0);
+    let (mut attempts, mut without_progress) = (0, 0);
     loop {
         let released = groups.released();
-        let none = match groups.claim(&mut shared.reader(), request) {
+        let no_space = match groups.claim(&mut shared.reader(), request) {
             Err(error @ Error::NoSpace { .. }) => error,
-            done => return done,
+            result => return result,
         };
         attempts += 1;
         let has_busy = groups.has_busy();
         if has_busy {
             shared.target.flush_busy()?;
         }
-        let any_released = groups.released() != released;
-        // Once, what is busy may have been freed behind the look, by a transaction that has not committed yet: the next
-        // look waits for it, as each group is locked.
-        in_vain = if any_released { 0 } else { in_vain + 1 };
-        if attempts == ATTEMPTS || in_vain > usize::from(has_busy) {
-            return Err(none);
+        let has_progress = groups.released() != released;
+        // One more search: a transaction that had not committed yet may have freed blocks in an AG that was searched
+        // already. The next search locks each AG, and so waits for it.
+        without_progress = if has_progress { 0 } else { without_progress + 1 };
+        if attempts == CLAIM_ATTEMPTS || without_progress > usize::from(has_busy) {
+            return Err(no_space);
         }
     }
 }
 
-/// Reserves space in the reverse-mapping btree for so many writes to parts of a mapped extent: of shared blocks, which
-/// are copied on write, or of unwritten ones. Each splits a record. The caller holds no AGF.
+/// Claims blocks at a multiple of the requested alignment, or unaligned ones if there are none.
 ///
 /// # Errors
-/// No space; damage; what reading meets.
-pub fn room_to_write(
-    (shared, groups): (&Shared, &Arc<Groups>),
-    start: FsBlock,
-    writes: u32,
-    is_shared: bool,
-) -> Result<RmapReservations, Error> {
-    let change = if is_shared { RmapChange::Unmap } else { RmapChange::Convert };
-    let mut rooms = RmapReservations::default();
-    if let Some(room) = groups.reserve_rmap(&mut shared.reader(), start, change, writes)? {
-        rooms.add(room);
+/// Those of [`claim`].
+pub(super) fn claim_aligned(
+    shared: &Shared,
+    groups: &Arc<Groups>,
+    request: &ClaimRequest,
+) -> Result<Claim, Error> {
+    if request.align > 1 {
+        match groups.claim(&mut shared.reader(), request) {
+            Err(Error::NoSpace { .. }) => {}
+            result => return result,
+        }
     }
-    Ok(rooms)
+    claim(shared, groups, &ClaimRequest { align: 1, ..*request })
 }

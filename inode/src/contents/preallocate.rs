@@ -1,36 +1,38 @@
-//! Unwritten blocks: room for what will be written.
+//! Preallocation: mapping unwritten blocks.
 
 use std::sync::Arc;
 
-use ag::{AllocTarget, Claim, ClaimRequest, ExtentOwner, Groups};
+use ag::{AllocTarget, ClaimRequest, ExtentOwner, Groups};
 use base::FileBlock;
 use error::Error;
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
 use format::inode::{ag_of, flags, flags2};
 use format::ondisk::U16;
 
-use super::claim::claim;
-use super::step::{File, pieces, shares};
-use super::{PIECES_AT_ONCE, TOO_FAR, punch};
+use super::claim::claim_aligned;
+use super::file_transaction::{File, pieces, shares};
+use super::tuning::PIECES_AT_ONCE;
+use super::{TOO_FAR, punch};
 use crate::inode::Inode;
 use crate::shared::Shared;
 use crate::state::InodeState;
 
-/// No hint is larger.
+/// Largest valid extent size hint.
 const MAX_HINT: u32 = MAX_EXTENT_BLOCKS as u32;
 
-/// Fills the holes of a range with unwritten blocks, and makes the file at least `size` bytes long, if that is given.
-/// A file with a hint for the size of its extents gets them in such units. The times move, and the file is marked as
-/// preallocated: what lies behind its end then stays ([`trim`](super::trim)).
+/// Fills the holes of a range with unwritten blocks, and makes the file at least `size` bytes long. A file with an
+/// extent size hint gets whole units. Updates the times, and marks the file as preallocated: blocks beyond its end then
+/// stay ([`trim`](super::trim)).
 ///
 /// # Errors
-/// No space: what could be allocated stays, as with Linux. `EFBIG`; `EINVAL` where it is no regular file; damage, a
-/// volume that was shut down.
+/// No space: what was allocated stays, as on Linux. `EFBIG`; `EINVAL` if the file is not regular; damage; a volume that
+/// was shut down.
 pub fn preallocate(
     shared: &Shared,
     groups: &Arc<Groups>,
     inode: &Arc<Inode>,
-    (from, to): (FileBlock, FileBlock),
+    from: FileBlock,
+    to: FileBlock,
     size: Option<u64>,
 ) -> Result<(), Error> {
     if to.get() > MAX_FILE_BLOCKS || size.is_some_and(|size| size > i64::MAX as u64) {
@@ -38,27 +40,28 @@ pub fn preallocate(
     }
     let file = File { shared, groups, inode };
     let unit = hint(&inode.read());
-    fill_holes(file, aligned(from, to, unit), unit, true)?;
-    let mut step = file.giving()?;
-    step.modified();
-    mark_preallocated(&mut step.locked);
-    if let Some(size) = size.filter(|size| *size > step.locked.size()) {
-        step.locked.set_size(size);
+    let (first, end) = aligned(from, to, unit);
+    fill_holes(file, first, end, unit, true)?;
+    let mut change = file.giving()?;
+    change.modified();
+    mark_preallocated(&mut change.locked);
+    if let Some(size) = size.filter(|size| *size > change.locked.size()) {
+        change.locked.set_size(size);
     }
-    step.commit().map(drop)
+    change.commit().map(drop)
 }
 
-/// Fills the holes that are about to be written within a range with unwritten blocks, in whole units of the hint for
-/// the file's extents, as far as each hole reaches. Nothing else of the file changes: what lies behind its end then,
-/// nobody asked for.
+/// Fills the holes of a range that is about to be written with unwritten blocks, widened to whole units of the extent
+/// size hint as far as each hole reaches. Nothing else changes: blocks beyond the end do not count as preallocated.
 ///
 /// # Errors
-/// As [`preallocate`].
+/// Those of [`preallocate`].
 pub fn fill_units(
     shared: &Shared,
     groups: &Arc<Groups>,
     inode: &Arc<Inode>,
-    (from, to): (FileBlock, FileBlock),
+    from: FileBlock,
+    to: FileBlock,
 ) -> Result<(), Error> {
     let file = File { shared, groups, inode };
     let unit = unit(&inode.read());
@@ -70,36 +73,37 @@ pub fn fill_units(
             let first = before.map_or(wide_from, |before| before.end().max(wide_from));
             (first, FileBlock(first.get() + list.piece(first, wide_to).count))
         })?;
-        // Where the hole does not begin with a unit, it goes on where the blocks before it end.
+        // A hole that begins within a unit is filled from the end of the blocks before it, unaligned.
         let align = if first == wide_from { unit } else { 1 };
-        fill_holes(file, (first, end), align, false)?;
+        fill_holes(file, first, end, align, false)?;
         at = end;
     }
     Ok(())
 }
 
-/// Fills the holes of a range, beginning at multiples of `align`, where that is possible.
+/// Fills the holes of a range with extents aligned to `align` blocks where possible.
 fn fill_holes(
     file: File<'_>,
-    (from, to): (FileBlock, FileBlock),
+    from: FileBlock,
+    to: FileBlock,
     align: u32,
-    asked_for: bool,
+    by_user: bool,
 ) -> Result<(), Error> {
     while let Some((at, count)) = file.look(|list| hole_in(list, from, to))? {
-        let most = count.min(MAX_EXTENT_BLOCKS - MAX_EXTENT_BLOCKS % u64::from(align)) as u32; // 21 bits
-        fill(file, at, (most, align), asked_for)?;
+        let max = count.min(MAX_EXTENT_BLOCKS - MAX_EXTENT_BLOCKS % u64::from(align)) as u32; // 21 bits
+        fill(file, at, max, align, by_user)?;
     }
     Ok(())
 }
 
-/// The unit in blocks in which a file gets its blocks when it is written; 1 for any.
+/// Returns the allocation unit of writes in blocks (the extent size hint); 1 for none.
 pub fn unit(state: &InodeState) -> u32 {
     let core = state.core();
     let unit = if core.flags.get() & flags::EXTSIZE != 0 { core.extsize.get() } else { 1 };
     if (1..=MAX_HINT).contains(&unit) { unit } else { 1 }
 }
 
-/// The unit in blocks in which a file's extents shall be that are asked for; 1 for any.
+/// Returns the allocation unit of preallocation in blocks; 1 for none.
 fn hint(state: &InodeState) -> u32 {
     let core = state.core();
     let is_set = core.flags.get() & flags::EXTSIZE != 0;
@@ -111,53 +115,41 @@ fn hint(state: &InodeState) -> u32 {
     }
 }
 
-/// The range in whole units, as far as a file can reach.
+/// Widens a range to whole units, as far as a file can reach.
 fn aligned(from: FileBlock, to: FileBlock, unit: u32) -> (FileBlock, FileBlock) {
     let unit = u64::from(unit);
     let end = to.get().checked_next_multiple_of(unit).unwrap_or(to.get()).min(MAX_FILE_BLOCKS);
     (FileBlock(from.get() - from.get() % unit), FileBlock(end.max(to.get())))
 }
 
-/// The first hole of a range: where it begins, and its blocks within the range.
+/// Returns the first hole of a range: its first block, and its length within the range.
 fn hole_in(list: &crate::ExtentList, from: FileBlock, to: FileBlock) -> Option<(FileBlock, u64)> {
     let at = list.first_hole(from, 1);
     (at < to).then(|| (at, list.piece(at, to).count))
 }
 
-/// Maps the beginning of a hole to new unwritten blocks. They are claimed first, so that there is nothing to undo where
-/// none are found.
-fn fill(file: File<'_>, at: FileBlock, (most, align): (u32, u32), asked_for: bool) -> Result<(), Error> {
-    let mut blocks = file.groups.reserve_blocks(most.saturating_add(file.shared.reservations.map_blocks))?;
-    let claim = claim_near(file, at, most, align)?;
-    drop(blocks.split(most - claim.count()));
+/// Maps the start of a hole to up to `max` new unwritten blocks. They are claimed first, so that nothing must be undone
+/// if there are none. On a fragmented volume a hole is filled in pieces.
+fn fill(file: File<'_>, at: FileBlock, max: u32, align: u32, by_user: bool) -> Result<(), Error> {
+    let mut blocks = file.groups.reserve_blocks(max.saturating_add(file.shared.reservations.map_blocks))?;
+    let own_ag = || AllocTarget::Ag(ag_of(file.inode.ino(), &file.shared.geometry).unwrap_or_default());
+    let target = file.look(|list| list.near(at))?.map_or_else(own_ag, AllocTarget::Block);
+    let claim = claim_aligned(file.shared, file.groups, &ClaimRequest { target, min: 1, max, align })?;
+    drop(blocks.split(max - claim.count()));
     let (start, count) = (claim.start(), claim.count().into());
-    let mut step = file.begin(blocks)?;
-    if let Err(refused) = step.has_room_for(1) {
-        // Before the step gives back what was reserved for it.
+    let mut change = file.begin(blocks)?;
+    if let Err(refused) = change.check_extent_count(1) {
+        // Before the transaction releases its reservation.
         drop(claim);
         return Err(refused);
     }
-    file.groups.take_claimed(&mut step.tx, &mut step.blocks, [claim], ExtentOwner::Mapped)?;
+    file.groups.take_claimed(&mut change.tx, &mut change.blocks, [claim], ExtentOwner::Mapped)?;
     let extent = Extent { offset: at, start, count, unwritten: true };
-    step.edit(|fork, tx, space| fork.map(tx, space, extent))?;
-    if asked_for {
-        mark_preallocated(&mut step.locked);
+    change.edit(|fork, tx, space| fork.map(tx, space, extent))?;
+    if by_user {
+        mark_preallocated(&mut change.locked);
     }
-    step.commit().map(drop)
-}
-
-/// Claims blocks for the beginning of a hole: where the space is in pieces, the hole is filled in pieces.
-fn claim_near(file: File<'_>, at: FileBlock, most: u32, align: u32) -> Result<Claim, Error> {
-    let home = || AllocTarget::Ag(ag_of(file.inode.ino(), &file.shared.geometry).unwrap_or_default());
-    let near = file.look(|list| list.near(at))?.map_or_else(home, AllocTarget::Block);
-    let request = ClaimRequest { target: near, min: 1, max: most, align };
-    if align > 1 {
-        match file.groups.claim(&mut file.shared.reader(), &request) {
-            Err(Error::NoSpace { .. }) => {}
-            claim => return claim,
-        }
-    }
-    claim(file.shared, file.groups, &ClaimRequest { align: 1, ..request })
+    change.commit().map(drop)
 }
 
 fn mark_preallocated(state: &mut InodeState) {
@@ -167,37 +159,38 @@ fn mark_preallocated(state: &mut InodeState) {
     }
 }
 
-/// Makes whole blocks of a range read as zeros without writing them: all of it is mapped and unwritten afterwards.
-/// Shared blocks are given up. The rest is as with [`preallocate`].
+/// Makes whole blocks of a range read as zeros without writing them: the range is mapped and unwritten afterwards.
+/// Shared blocks are unmapped first. Otherwise like [`preallocate`].
 ///
 /// # Errors
-/// As [`preallocate`], and [`punch`].
+/// Those of [`preallocate`] and [`punch`].
 pub fn zero(
     shared: &Shared,
     groups: &Arc<Groups>,
     inode: &Arc<Inode>,
-    (from, to): (FileBlock, FileBlock),
+    from: FileBlock,
+    to: FileBlock,
     size: Option<u64>,
 ) -> Result<(), Error> {
     let file = File { shared, groups, inode };
     if shares(&inode.read()) {
         punch(shared, groups, inode, from, to)?;
-        return preallocate(shared, groups, inode, (from, to), size);
+        return preallocate(shared, groups, inode, from, to, size);
     }
     let mut at = from;
     while at < to {
-        let mut step = file.taking(PIECES_AT_ONCE as u32 * shared.reservations.map_blocks)?;
-        step.has_room_for(2 * PIECES_AT_ONCE)?;
-        let (found, end) = pieces(step.list()?, (at, to), PIECES_AT_ONCE);
-        step.expect_room_to_cut(&found, true)?;
+        let mut change = file.taking(PIECES_AT_ONCE as u32 * shared.reservations.map_blocks)?;
+        change.check_extent_count(2 * PIECES_AT_ONCE)?;
+        let (found, end) = pieces(change.list()?, (at, to), PIECES_AT_ONCE);
+        change.reserve_rmap_to_cut(&found, true)?;
         for (at, piece) in found {
             if let Some((_, false)) = piece.mapping {
                 let range = (at, FileBlock(at.get() + piece.count));
-                step.edit(|fork, tx, space| fork.mark(tx, space, range, true))?;
+                change.edit(|fork, tx, space| fork.mark(tx, space, range, true))?;
             }
         }
-        step.commit()?;
+        change.commit()?;
         at = end;
     }
-    preallocate(shared, groups, inode, (from, to), size)
+    preallocate(shared, groups, inode, from, to, size)
 }

@@ -1,4 +1,4 @@
-//! Blocks that two files share.
+//! Sharing blocks between files (reflink).
 
 use std::sync::Arc;
 
@@ -9,8 +9,9 @@ use error::Error;
 use format::extent::{Extent, MAX_FILE_BLOCKS};
 use journal::engine::Loggable;
 
-use super::step::{File, Step, expect_map, list, pieces, set_shares, shares};
-use super::{PIECES_AT_ONCE, TOO_FAR};
+use super::TOO_FAR;
+use super::file_transaction::{File, FileTransaction, expect_map, list, pieces, set_shares, shares};
+use super::tuning::PIECES_AT_ONCE;
 use crate::extents::ExtentOrHole;
 use crate::inode::{Inode, LockedInode};
 use crate::shared::Shared;
@@ -24,34 +25,34 @@ const OVERLAP: Error = Error::Refused {
     why: "a file cannot share blocks with itself where the ranges overlap",
 };
 
-/// What is to be shared.
+/// Parameters of [`share`].
 #[derive(Clone, Copy)]
 pub struct Share<'a> {
-    /// Whose blocks.
+    /// File whose blocks are shared.
     pub source: &'a Arc<Inode>,
-    /// From where on.
+    /// First block in the source.
     pub from: FileBlock,
-    /// Who gets them; it may be the same file.
+    /// File that maps them, too. It may be the same file.
     pub target: &'a Arc<Inode>,
-    /// To where.
+    /// First block in the target.
     pub to: FileBlock,
-    /// Blocks.
+    /// Length in blocks.
     pub count: u64,
-    /// The size that the target has at least, if it is to grow.
+    /// New size of the target, if it is larger.
     pub size: Option<u64>,
 }
 
-/// Maps a range of one file in another: what was mapped there is given back, and written blocks have one owner more.
-/// What is unwritten or a hole in the source is a hole in the target, as with Linux. The target's times move.
+/// Maps a range of one file in another. What was mapped there is freed; written blocks get one more owner. Holes and
+/// unwritten blocks of the source become holes in the target, as on Linux. Updates the target's times.
 ///
-/// One extent moves at a time: after a power cut the range is shared up to a border.
+/// One extent is shared at a time: after a power cut the range may be shared up to some offset.
 ///
 /// # Errors
-/// `EOPNOTSUPP` where the volume has no such feature; `EINVAL` where the ranges overlap, or a file is no regular one;
+/// `EOPNOTSUPP` without the reflink feature; `EINVAL` if the ranges overlap or a file is not regular;
 /// `EFBIG`; no space; damage, a volume that was shut down.
 ///
 /// # Locking
-/// Both files' `layout` alone; here both inodes, the lower number first.
+/// The caller holds `layout` of both files exclusively. Locks both inodes, the lower number first.
 pub fn share(shared: &Shared, groups: &Arc<Groups>, what: &Share<'_>) -> Result<(), Error> {
     if !shared.geometry.features.reflink() {
         return Err(NO_REFLINK);
@@ -68,18 +69,18 @@ pub fn share(shared: &Shared, groups: &Arc<Groups>, what: &Share<'_>) -> Result<
     let file = File { shared, groups, inode: what.target };
     let mut done = 0;
     while done < what.count {
-        done += share_step(file, what, done)?;
+        done += share_part(file, what, done)?;
     }
-    let mut step = file.giving()?;
-    step.modified();
-    if let Some(size) = what.size.filter(|size| *size > step.locked.size()) {
-        step.locked.set_size(size);
+    let mut change = file.giving()?;
+    change.modified();
+    if let Some(size) = what.size.filter(|size| *size > change.locked.size()) {
+        change.locked.set_size(size);
     }
-    step.commit().map(drop)
+    change.commit().map(drop)
 }
 
-/// Shares what one transaction can; how many blocks that were.
-fn share_step(file: File<'_>, what: &Share<'_>, done: u64) -> Result<u64, Error> {
+/// Shares as much as one transaction may. Returns the number of blocks.
+fn share_part(file: File<'_>, what: &Share<'_>, done: u64) -> Result<u64, Error> {
     let shared = file.shared;
     let (from, end) = (FileBlock(what.from.get() + done), FileBlock(what.from.get() + what.count));
     let to = FileBlock(what.to.get() + done);
@@ -87,28 +88,28 @@ fn share_step(file: File<'_>, what: &Share<'_>, done: u64) -> Result<u64, Error>
     blocks.rolled();
     let tx = shared.begin(shared.reservations.contents)?;
     let (mut source, locked) = lock_both(what);
-    let mut step = Step::new(file, tx, blocks, locked);
-    expect_map(&step.locked)?;
+    let mut change = FileTransaction::new(file, tx, blocks, locked);
+    expect_map(&change.locked)?;
     let piece = match &mut source {
         Some(source) => list(shared, source)?.piece(from, end),
-        None => step.list()?.piece(from, end),
+        None => change.list()?.piece(from, end),
     };
-    let part = step.take_over(to, piece)?;
+    let part = change.take_over(to, piece)?;
     if part.shares
         && let Some(source) = &mut source
     {
         set_shares(source, true);
     }
-    let Step { tx, mut locked, rooms: _rooms, .. } = step;
+    let FileTransaction { tx, mut locked, rmap: _rmap, .. } = change;
     match &mut source {
-        // Ascending or not: a commit takes them in any order.
+        // A commit accepts them in any order.
         Some(source) => tx.commit(&mut [source as &mut dyn Loggable, &mut locked])?,
         None => tx.commit(&mut [&mut locked])?,
     }
     Ok(part.count)
 }
 
-/// Both files; the source only where it is another one.
+/// Locks both files; returns the source if it is another file.
 fn lock_both(what: &Share<'_>) -> (Option<LockedInode>, LockedInode) {
     if Arc::ptr_eq(what.source, what.target) {
         return (None, what.target.lock());
@@ -121,16 +122,16 @@ fn lock_both(what: &Share<'_>) -> (Option<LockedInode>, LockedInode) {
     (Some(what.source.lock()), target)
 }
 
-/// What a step shared.
-struct Part {
+/// The range that one transaction shared.
+struct SharedRange {
     count: u64,
-    /// Blocks have one owner more.
+    /// Whether blocks got one more owner.
     shares: bool,
 }
 
-impl Step<'_> {
-    /// Makes the target's range what the source's piece is, as far as one transaction may.
-    fn take_over(&mut self, to: FileBlock, piece: ExtentOrHole) -> Result<Part, Error> {
+impl FileTransaction<'_> {
+    /// Makes the start of the target's range equal to the source's piece, as far as one transaction may.
+    fn take_over(&mut self, to: FileBlock, piece: ExtentOrHole) -> Result<SharedRange, Error> {
         let whole = (to, FileBlock(to.get() + piece.count));
         let (old, end) = pieces(self.list()?, whole, PIECES_AT_ONCE);
         let count = end.get() - to.get();
@@ -140,13 +141,13 @@ impl Step<'_> {
             same == old.mapping
         };
         if old.iter().all(is_there) {
-            return Ok(Part { count, shares: false });
+            return Ok(SharedRange { count, shares: false });
         }
-        self.has_room_for(3)?;
-        self.expect_room_to_cut(&old, false)?;
+        self.check_extent_count(3)?;
+        self.reserve_rmap_to_cut(&old, false)?;
         if let Some(start) = start {
-            self.rooms.extend(self.file.room_for_mapping(start, RmapChange::AddOwner)?);
-            // Before anything is given up: what both have must never have no owner.
+            self.rmap.extend(self.file.reserve_rmap(start, RmapChange::AddOwner)?);
+            // Before anything is freed: blocks that both map must never be without an owner.
             let length = count as u32; // 21 bits
             self.file.groups.refcount_later(&mut self.tx, RefcountIntentType::Increase, start, length)?;
         }
@@ -160,6 +161,6 @@ impl Step<'_> {
             let extent = Extent { offset: to, start, count, unwritten: false };
             self.edit(|fork, tx, space| fork.map(tx, space, extent))?;
         }
-        Ok(Part { count, shares: start.is_some() })
+        Ok(SharedRange { count, shares: start.is_some() })
     }
 }

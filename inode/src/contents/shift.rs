@@ -11,8 +11,8 @@ use base::{FileBlock, errno};
 use error::Error;
 use format::extent::MAX_FILE_BLOCKS;
 
+use super::file_transaction::File;
 use super::punch;
-use super::step::File;
 use crate::inode::Inode;
 use crate::shared::Shared;
 
@@ -21,20 +21,20 @@ const PAST_END: Error = Error::Refused {
     errno: errno::EINVAL,
     why: "the range reaches to the end of the file: truncate it instead",
 };
-const BEHIND_END: Error =
-    Error::Refused { errno: errno::EINVAL, why: "the place is not within the file: extend it instead" };
-const TOO_FAR: Error = Error::Refused {
+const BEYOND_END: Error = Error::Refused {
     errno: errno::EINVAL,
-    why: "what lies behind would be moved further than a file can reach",
+    why: "the offset is not within the file: extend the file instead",
 };
+const TOO_FAR: Error =
+    Error::Refused { errno: errno::EINVAL, why: "extents would move beyond the largest file offset" };
 
-/// Takes `count` blocks out of a file: what lies behind moves there, and the file is so much shorter. The times move.
+/// Removes a range of `count` blocks: what follows moves down, and the file gets shorter. Updates the times.
 ///
-/// A power cut in between leaves a file of which the first extents behind the range have moved, and the others not.
+/// A power cut in between leaves a file in which only the first extents after the range have moved.
 ///
 /// # Errors
-/// `EINVAL` where the range does not end before the file does, or it is no regular file; no space, where an extent is
-/// to be cut in two, with nothing changed; damage, a volume that was shut down.
+/// `EINVAL` if the range reaches the end of the file, or the file is not regular; no space if an extent must be split,
+/// with nothing changed; damage; a volume that was shut down.
 pub fn collapse(
     shared: &Shared,
     groups: &Arc<Groups>,
@@ -54,21 +54,20 @@ pub fn collapse(
         file.shift(extent.offset, FileBlock(extent.offset.get() - count))?;
         at = extent.end();
     }
-    let mut step = file.giving()?;
-    let shorter = step.locked.size().saturating_sub(count << shared.geometry.block_log);
-    step.locked.set_size(shorter);
-    step.modified();
-    step.commit().map(drop)
+    let mut change = file.giving()?;
+    let shorter = change.locked.size().saturating_sub(count << shared.geometry.block_log);
+    change.locked.set_size(shorter);
+    change.modified();
+    change.commit().map(drop)
 }
 
-/// Puts a hole of `count` blocks into a file: what lies behind moves, and the file is so much longer. The times move.
+/// Inserts a hole of `count` blocks: what follows moves up, and the file gets longer. Updates the times.
 ///
-/// A power cut in between leaves a file of the new size of which the last extents have moved, and the others not.
+/// A power cut in between leaves a file of the new size in which only the last extents have moved.
 ///
 /// # Errors
-/// `EINVAL` where the place does not lie within the file, or the last extent would lie further than a file can reach;
-/// `EFBIG` where the size would; no space, where an extent is to be split, with nothing changed; damage, a volume that
-/// was shut down.
+/// `EINVAL` if the offset is not within the file, or the last extent would exceed the largest file; `EFBIG` if the size
+/// would; no space if an extent must be split, with nothing changed; damage; a volume that was shut down.
 pub fn insert(
     shared: &Shared,
     groups: &Arc<Groups>,
@@ -80,27 +79,27 @@ pub fn insert(
     let old = inode.read().size();
     let block_log = shared.geometry.block_log;
     if from.get() >= MAX_FILE_BLOCKS || from.get() << block_log >= old {
-        return Err(BEHIND_END);
+        return Err(BEYOND_END);
     }
     let longer = count.checked_mul(1 << block_log).and_then(|bytes| old.checked_add(bytes));
     let longer = longer.filter(|size| i64::try_from(*size).is_ok()).ok_or(super::TOO_FAR)?;
     if file.look(|list| list.end().get())?.saturating_add(count) > MAX_FILE_BLOCKS {
         return Err(TOO_FAR);
     }
-    // The size first: nothing that is moved may lie behind the end.
+    // The size first: no moved extent may lie beyond it.
     let splits = file.look(|list| list.splice_split(from).is_some())?;
-    let mut step = if splits { file.taking(shared.reservations.map_blocks)? } else { file.giving()? };
-    step.has_room_for(1)?;
-    // What is mapped there is cut in two by the last of the moves, which must not be refused.
-    let piece = step.list()?.piece(from, END);
-    step.expect_room_to_cut(&[(from, piece)], true)?;
-    let _rooms = std::mem::take(&mut step.rooms);
+    let mut change = if splits { file.taking(shared.reservations.map_blocks)? } else { file.giving()? };
+    change.check_extent_count(1)?;
+    // The last move splits the rmap record at the offset, and must not be refused.
+    let piece = change.list()?.piece(from, END);
+    change.reserve_rmap_to_cut(&[(from, piece)], true)?;
+    let _rmap = std::mem::take(&mut change.rmap);
     if splits {
-        step.edit(|fork, tx, space| fork.split(tx, space, from))?;
+        change.edit(|fork, tx, space| fork.split(tx, space, from))?;
     }
-    step.locked.set_size(longer);
-    step.modified();
-    step.commit()?;
+    change.locked.set_size(longer);
+    change.modified();
+    change.commit()?;
     let mut before = END;
     while let Some(extent) = file.look(|list| list.last_in(from, before))? {
         file.shift(extent.offset, FileBlock(extent.offset.get() + count))?;
@@ -110,10 +109,10 @@ pub fn insert(
 }
 
 impl File<'_> {
-    /// Moves an extent, in a transaction of its own.
+    /// Moves an extent, in its own transaction.
     fn shift(self, from: FileBlock, to: FileBlock) -> Result<(), Error> {
-        let mut step = self.begin(self.groups.reserve_blocks(0)?)?;
-        step.edit(|fork, tx, space| fork.shift(tx, space, (from, to)))?;
-        step.commit().map(drop)
+        let mut change = self.begin(self.groups.reserve_blocks(0)?)?;
+        change.edit(|fork, tx, space| fork.shift(tx, space, (from, to)))?;
+        change.commit().map(drop)
     }
 }

@@ -1,4 +1,4 @@
-//! The size of a file, and unmapping.
+//! File sizes, and unmapping.
 
 use std::sync::Arc;
 
@@ -9,21 +9,20 @@ use format::extent::MAX_FILE_BLOCKS;
 use format::inode::flags;
 
 use super::TOO_FAR;
-use super::step::File;
+use super::file_transaction::File;
 use crate::extents::{ExtentList, ExtentOrHole};
 use crate::inode::Inode;
 use crate::shared::Shared;
 use crate::state::InodeState;
 
-/// Behind the last block that a file can have.
+/// The block after the last one that a file can have.
 const END: FileBlock = FileBlock(MAX_FILE_BLOCKS);
 const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
 
-/// The contents change: whoever runs the file no longer does so as its owner; nor as its group, where that may run it
-/// at all (without that, the bit means something else). Linux spares those who may set these bits at will: then this is
-/// not called.
+/// Clears the set-user-ID bit, and the set-group-ID bit if the group may execute the file (otherwise it means mandatory
+/// locking), as Linux does when contents change. Not called for users who may set these bits.
 pub fn drop_set_id(state: &mut InodeState) {
     let mode = state.mode();
     let group = if mode & S_IXGRP != 0 { S_ISGID } else { 0 };
@@ -32,23 +31,22 @@ pub fn drop_set_id(state: &mut InodeState) {
     }
 }
 
-/// Sets the size. What is mapped behind a smaller one is unmapped and given back, from the end; the times move.
+/// Sets the size. Blocks beyond a smaller size are unmapped and freed, from the end. Updates the times.
 ///
-/// A power cut in between leaves blocks behind the end, which are harmless. The bytes between the new end and the end
-/// of its block are the caller's: whoever made the file longer later must find zeros there. So are the rights of a
-/// program, which some callers keep.
+/// A power cut in between leaves blocks beyond the end, which are harmless. The caller zeroes the bytes from the new
+/// end to the end of its block, and clears set-user-ID bits ([`drop_set_id`]) where it must.
 ///
 /// # Errors
-/// `EFBIG`; `EINVAL` where it is no regular file; damage, a volume that was shut down.
+/// `EFBIG`; `EINVAL` if the file is not regular; damage; a volume that was shut down.
 pub fn set_size(shared: &Shared, groups: &Arc<Groups>, inode: &Arc<Inode>, new: u64) -> Result<(), Error> {
     resize(File { shared, groups, inode }, new, false)
 }
 
-/// Sets a size that is smaller than the one that users saw: what is mapped behind it is unmapped, though the size that
-/// the inode tells may be smaller still, as it lags behind writes. The rest is as with [`set_size`].
+/// Like [`set_size`] for a size smaller than that in memory: blocks beyond it are freed even if the size on disk, which
+/// lags behind writes, is smaller still.
 ///
 /// # Errors
-/// As [`set_size`].
+/// Those of [`set_size`].
 pub fn truncate(shared: &Shared, groups: &Arc<Groups>, inode: &Arc<Inode>, new: u64) -> Result<(), Error> {
     resize(File { shared, groups, inode }, new, true)
 }
@@ -58,32 +56,31 @@ fn resize(file: File<'_>, new: u64, shrinks: bool) -> Result<(), Error> {
         return Err(TOO_FAR);
     }
     let from = FileBlock(new.div_ceil(file.shared.geometry.block_size.into()));
-    let mut step = file.giving()?;
-    let shrinks = shrinks || new < step.locked.size();
-    step.locked.set_size(new);
-    step.touch();
-    let more = shrinks && step.unmap(from, END)?;
-    step.commit()?;
-    if more { unmap_rest(file, (from, END)) } else { Ok(()) }
+    let mut change = file.giving()?;
+    let shrinks = shrinks || new < change.locked.size();
+    change.locked.set_size(new);
+    change.touch();
+    let more = shrinks && change.unmap(from, END)?;
+    change.commit()?;
+    if more { unmap_rest(file, from, END) } else { Ok(()) }
 }
 
-/// Unmaps what there is of a range, in steps that split nothing.
-fn unmap_rest(file: File<'_>, (from, to): (FileBlock, FileBlock)) -> Result<(), Error> {
+/// Unmaps a range, in transactions that split nothing.
+fn unmap_rest(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Error> {
     loop {
-        let mut step = file.giving()?;
-        let more = step.unmap(from, to)?;
-        step.commit()?;
+        let mut change = file.giving()?;
+        let more = change.unmap(from, to)?;
+        change.commit()?;
         if !more {
             return Ok(());
         }
     }
 }
 
-/// Unmaps whole blocks and gives them back. The times move.
+/// Unmaps and frees whole blocks. Updates the times.
 ///
 /// # Errors
-/// No space, where an extent is to be cut in two; `EINVAL` where it is no regular file; damage, a volume that was shut
-/// down.
+/// No space if an extent must be split; `EINVAL` if the file is not regular; damage; a volume that was shut down.
 pub fn punch(
     shared: &Shared,
     groups: &Arc<Groups>,
@@ -94,24 +91,24 @@ pub fn punch(
     let file = File { shared, groups, inode };
     let splits =
         file.look(|list| list.find(from).is_some_and(|extent| extent.offset < from && to < extent.end()))?;
-    let mut step = if splits { file.taking(shared.reservations.map_blocks)? } else { file.giving()? };
-    // The first to go: what lies before it in the range is cut where the range begins.
-    if let Some(last) = step.list()?.last_in(from, to) {
+    let mut change = if splits { file.taking(shared.reservations.map_blocks)? } else { file.giving()? };
+    // The first piece to be unmapped. Later ones are only cut at the start of the range.
+    if let Some(last) = change.list()?.last_in(from, to) {
         let piece = ExtentOrHole { count: last.count, mapping: Some((last.start, last.unwritten)) };
-        step.expect_room_to_cut(&[(last.offset, piece)], false)?;
+        change.reserve_rmap_to_cut(&[(last.offset, piece)], false)?;
     }
-    step.modified();
-    let more = step.unmap(from, to)?;
-    step.commit()?;
-    if more { unmap_rest(file, (from, to)) } else { Ok(()) }
+    change.modified();
+    let more = change.unmap(from, to)?;
+    change.commit()?;
+    if more { unmap_rest(file, from, to) } else { Ok(()) }
 }
 
-/// Unmaps what is mapped as written from `end` on: a power cut came between a write and that of the size, and what was
-/// written would be contents when the file grows. What was asked for ahead of being written stays.
+/// Frees written blocks from `end` on: a power cut came after a write was finished and before the size was, and the
+/// data would become contents when the file grows. Unwritten (preallocated) blocks stay.
 ///
 /// # Errors
-/// As [`set_size`].
-pub fn clear_behind(
+/// Those of [`set_size`].
+pub fn free_written_beyond(
     shared: &Shared,
     groups: &Arc<Groups>,
     inode: &Arc<Inode>,
@@ -124,18 +121,17 @@ pub fn clear_behind(
         last.map(|last| (last.offset.max(end), last.end()))
     };
     while let Some((from, to)) = file.look(written)? {
-        let mut step = file.giving()?;
-        step.unmap(from, to)?;
-        step.commit()?;
+        let mut change = file.giving()?;
+        change.unmap(from, to)?;
+        change.commit()?;
     }
     Ok(())
 }
 
-/// Gives back what is mapped from `end` on, unless the file's flags say that it was asked for: preallocated, or of a
-/// file that only grows. Nothing else changes. Whether something was given back.
+/// Frees blocks from `end` on, unless the file is marked as preallocated or append-only. Returns whether it freed any.
 ///
 /// # Errors
-/// As [`set_size`].
+/// Those of [`set_size`].
 pub fn trim(
     shared: &Shared,
     groups: &Arc<Groups>,
@@ -147,6 +143,6 @@ pub fn trim(
     if keeps || file.look(|list| list.end() <= end)? {
         return Ok(false);
     }
-    unmap_rest(file, (end, END))?;
+    unmap_rest(file, end, END)?;
     Ok(true)
 }

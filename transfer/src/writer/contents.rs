@@ -26,14 +26,14 @@ impl<'v> Writer<'v> {
         let Some(mut open) = self.open.take() else { return Ok(()) };
         let length = data.bytes.len() as u64;
         let end = data.offset + length;
-        let unit = self.filling.unit();
+        let unit = self.bulk_writer.alignment();
         let is_whole = data.offset.is_multiple_of(unit) && (length.is_multiple_of(unit) || end == open.size);
         let alike = self.alike.take().filter(|_| length > 0);
         if alike.map_or(Ok(false), |alike| self.share(&mut open, &alike, &data))? {
             // It is here already.
         } else if open.cached.is_none() && is_whole {
             if length > 0 {
-                let put = self.filling.put(open.ino, data.offset, data.bytes);
+                let put = self.bulk_writer.put(open.ino, data.offset, data.bytes);
                 put.map_err(Error::volume(&open.path))?;
             }
         } else {
@@ -113,7 +113,7 @@ impl<'v> Writer<'v> {
                 file.set_metadata(&open.times).map_err(failed())
             }
             None if open.reached < open.size => {
-                self.filling.put(open.ino, open.size, Vec::new()).map_err(failed())
+                self.bulk_writer.put(open.ino, open.size, Vec::new()).map_err(failed())
             }
             None => Ok(()),
         }

@@ -5,7 +5,7 @@ use cache::{Edges, MAX_FILE_BYTES};
 use inode::contents;
 
 use super::File;
-use crate::contents::Change;
+use crate::contents::MapChange;
 use crate::{Error, Result};
 
 /// A range of blocks: start and end.
@@ -50,8 +50,8 @@ impl File<'_> {
         self.expect_changeable()?;
         let end = end_of(offset, length)?;
         self.change_map(offset, end, Edges::Zero, |change| {
-            if let Some(whole) = self.whole_blocks(offset, end, change.size()) {
-                contents::zero(self.shared(), self.groups(), self.inode(), whole, None)?;
+            if let Some((from, to)) = self.whole_blocks(offset, end, change.size()) {
+                contents::zero(self.shared(), self.groups(), self.inode(), from, to, None)?;
             }
             let size = (!keep_size).then(|| change.size().max(end));
             self.preallocate(change, self.touched_blocks(offset, end), size)
@@ -108,7 +108,7 @@ impl File<'_> {
         from: u64,
         to: u64,
         edges: Edges,
-        work: impl Fn(&mut Change<'_>) -> std::result::Result<(), error::Error>,
+        work: impl Fn(&mut MapChange<'_>) -> std::result::Result<(), error::Error>,
     ) -> Result<()> {
         self.volume.retry_on_enospc(|| Ok(self.contents.change_map(from..to, edges, &work)?))?;
         self.after_write()
@@ -116,11 +116,11 @@ impl File<'_> {
 
     fn preallocate(
         &self,
-        change: &mut Change<'_>,
+        change: &mut MapChange<'_>,
         range: BlockRange,
         size: Option<u64>,
     ) -> std::result::Result<(), error::Error> {
-        contents::preallocate(self.shared(), self.groups(), self.inode(), range, size)?;
+        contents::preallocate(self.shared(), self.groups(), self.inode(), range.0, range.1, size)?;
         if let Some(size) = size {
             change.set_size(size);
         }

@@ -40,7 +40,7 @@ impl Drop for File<'_> {
     /// Returns blocks claimed ahead of an appending writer, and blocks behind the end of the file that an extent size
     /// hint allocated.
     fn drop(&mut self) {
-        self.contents.give_back_claim();
+        self.contents.release_preallocation();
         // On an error these blocks stay until the file is truncated or freed.
         let _ = self.contents.trim_units();
     }

@@ -4,11 +4,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ag::{AllocTarget, ClaimRequest, Groups};
+use backing::{Mapping, MappingState, WriteCompletion, WrittenRange};
 use base::{FileBlock, FsBlock, errno};
 use block::Durability;
 use cache::Edges;
 use error::Error as EngineError;
-use inode::contents::{self, Finish, Mapped, Share, Written};
+use inode::contents::{self, Share, WeakInode};
 use inode::inode::Inode;
 use inode::shared::Shared;
 
@@ -176,10 +177,10 @@ impl File<'_> {
         let mut bytes = vec![0; ((end.get() - first.get()) << log) as usize]; // at most `count` and a block
         let mut extents = Vec::new();
         contents::map(self.shared(), self.groups(), self.inode(), first, end, &mut |found| {
-            extents.push(found.extent);
+            extents.push(found);
             ControlFlow::Continue(())
         })?;
-        for extent in extents.iter().filter(|extent| !extent.unwritten) {
+        for extent in extents.iter().filter(|extent| extent.state == MappingState::Written) {
             let start = ((extent.offset.get() - first.get()) << log) as usize;
             let target = bytes.get_mut(start..start + (extent.count << log) as usize).unwrap_or_default();
             self.volume.device().read_at(self.device_offset(extent.start), target)?;
@@ -207,13 +208,14 @@ impl File<'_> {
             self.contents.change_map(offset..end, Edges::Keep, |change| {
                 let mut mappings = Vec::new();
                 let last = FileBlock(end.min(change.size()).div_ceil(block));
-                let (from, visit) = (FileBlock(offset / block), &mut |found: Mapped| {
+                let (from, visit) = (FileBlock(offset / block), &mut |found: Mapping| {
                     mappings.push(found);
                     ControlFlow::Continue(())
                 });
                 contents::map(self.shared(), self.groups(), self.inode(), from, last, visit)?;
-                for mapping in
-                    mappings.into_iter().filter(|mapping| mapping.shared && !mapping.extent.unwritten)
+                for mapping in mappings
+                    .into_iter()
+                    .filter(|mapping| mapping.shared && mapping.state == MappingState::Written)
                 {
                     self.copy_shared(&mapping)?;
                 }
@@ -230,36 +232,34 @@ impl File<'_> {
     }
 
     /// Copies a shared extent to new blocks, and maps these.
-    fn copy_shared(&self, mapping: &Mapped) -> std::result::Result<(), EngineError> {
+    fn copy_shared(&self, mapping: &Mapping) -> std::result::Result<(), EngineError> {
         let (shared, groups, log) = (self.shared(), self.groups(), self.volume.geometry.block_log);
+        let file = WeakInode::new(self.inode());
         let mut copied = 0;
-        while copied < mapping.extent.count {
-            let max = (mapping.extent.count - copied).min(CHUNK_BYTES >> log) as u32; // at most 1024
-            let map_blocks = shared.reservations.map_blocks;
-            let mut reserved = groups.reserve_blocks(max + map_blocks)?;
-            let old = FsBlock(mapping.extent.start.get() + copied);
+        while copied < mapping.count {
+            let max = (mapping.count - copied).min(CHUNK_BYTES >> log) as u32; // at most 1024
+            let all = max + shared.reservations.map_blocks;
+            let mut reserved = groups.reserve_blocks(all)?;
+            let old = FsBlock(mapping.start.get() + copied);
             let request = ClaimRequest { target: AllocTarget::Block(old), min: 1, max, align: 1 };
             let claim = contents::claim(shared, groups, &request)?;
-            let count = claim.count();
+            let count = u64::from(claim.count());
             let mut bytes = vec![0; (count as usize) << log];
             let device = self.volume.device();
             device.read_at(self.device_offset(old), &mut bytes)?;
             let written = device.write_at(self.device_offset(claim.start()), &bytes, Durability::Buffered);
             shared.target.note_unlogged_write();
             written?;
-            let at = FileBlock(mapping.extent.offset.get() + copied);
-            let written = vec![Written { at, count, claim: Some(claim) }];
-            let mut finish = [Finish {
-                modified: Some(shared.now()),
-                ..Finish::new(Arc::clone(self.inode()), written, (reserved.give(max + map_blocks), 2))
-            }];
-            let finished = contents::finish(shared, groups, &mut finish);
-            let [Finish { written, reserved, refused, .. }] = finish;
-            // The claims end before their reservation is returned.
-            drop(written);
-            drop(groups.given_blocks(reserved));
+            let offset = FileBlock(mapping.offset.get() + copied);
+            let written = vec![WrittenRange { offset, count, claim: Some(claim) }];
+            let completion = WriteCompletion::new(&file, written, reserved.give(all).into(), 2);
+            let mut completions = [WriteCompletion { touch: true, ..completion }];
+            let finished = contents::finish(shared, groups, &mut completions);
+            let [mut completion] = completions;
+            let refused = completion.refused.take();
+            completion.release(self.volume.cache.backing());
             finished.and(refused.map_or(Ok(()), |why| Err(*why)))?;
-            copied += u64::from(count);
+            copied += count;
         }
         Ok(())
     }

@@ -4,16 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ag::{AllocTarget, ClaimRequest};
+use backing::{MappingState, WriteCompletion, WrittenRange};
 use base::{AgNumber, FileBlock, FsBlock};
 use error::Error;
 
 use crate::contents::{
-    self, Finish, Share, Written, collapse, finish, insert, preallocate, punch, set_size, share, trim, zero,
+    self, Share, VolumeBacking, WeakInode, collapse, finish, insert, preallocate, punch, set_size, share,
+    trim, zero,
 };
 use crate::inode::{Inode, InodeRef};
 use crate::tests::volume::Volume;
 
-/// Numbers that look random and are the same in each run.
+/// A random number generator with a fixed seed.
 pub struct Numbers(pub u64);
 
 impl Numbers {
@@ -23,7 +25,7 @@ impl Numbers {
     }
 }
 
-/// Each mapped block with its disk block and whether it is unwritten; no disk block where the model cannot know it yet.
+/// Each mapped block: its block on disk, if the model knows it, and whether it is unwritten.
 pub type Model = BTreeMap<u64, (Option<u64>, bool)>;
 
 #[derive(Default)]
@@ -44,7 +46,7 @@ impl Bed {
         Self::on(&Arc::new(Volume::new(options)), files, seed)
     }
 
-    /// Further files of a volume, of which the others know nothing.
+    /// More files on a volume, independent of the others.
     pub fn on(volume: &Arc<Volume>, files: usize, seed: u64) -> Self {
         let volume = Arc::clone(volume);
         let files: Vec<_> = (0..files).map(|_| volume.create(0o100_644)).collect();
@@ -60,6 +62,10 @@ impl Bed {
         Arc::clone(&self.files[file])
     }
 
+    pub fn weak(&self, file: usize) -> WeakInode {
+        WeakInode::new(&self.files[file])
+    }
+
     pub fn claim(&mut self, min: u32, max: u32) -> Result<ag::Claim, Error> {
         let ag = AgNumber(self.numbers.below(2) as u32);
         let near = match self.numbers.below(3) {
@@ -70,7 +76,7 @@ impl Bed {
         contents::claim(self.volume.shared(), &self.volume.groups, &request)
     }
 
-    /// Reserves what finishing takes; hands it over.
+    /// Reserves blocks for a completion.
     pub fn reserve(&self, blocks: u32) -> Result<u32, Error> {
         let most = blocks + self.volume.shared().reservations.map_blocks;
         self.volume.groups.reserve_blocks(most).map(|mut reserved| reserved.give(most))
@@ -89,38 +95,36 @@ impl Bed {
                 let there = Some(claim.start().get() + n);
                 self.known[file].map.insert(at + done + n, (there, false));
             }
-            written.push(Written { at: FileBlock(at + done), count: claim.count(), claim: Some(claim) });
+            written.push(WrittenRange { offset: FileBlock(at + done), count: length, claim: Some(claim) });
             done += length;
         }
         let size = (at + count) * self.block_size() - 1;
         self.known[file].size = self.known[file].size.max(size);
-        let inode = self.inode(file);
-        let records = 2 * count;
-        let finish = Finish::new(inode, written, (reserved, records));
-        self.finish(&mut [Finish { size: Some(size), ..finish }])
+        let file = self.weak(file);
+        let completion = WriteCompletion::new(&file, written, reserved.into(), 2 * count);
+        self.finish(&mut [WriteCompletion { size: Some(size), ..completion }])
     }
 
-    /// Writes unwritten blocks in their place.
+    /// Writes unwritten blocks in place.
     pub fn fill(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
         let reserved = self.reserve(0)?;
-        let mut ranges: Vec<Written> = Vec::new();
+        let mut ranges: Vec<WrittenRange<ag::Claim>> = Vec::new();
         for (block, (_, unwritten)) in self.known[file].map.range_mut(at..at + count) {
             *unwritten = false;
-            match ranges.last_mut().filter(|last| last.at.get() + u64::from(last.count) == *block) {
+            match ranges.last_mut().filter(|last| last.offset.get() + last.count == *block) {
                 Some(last) => last.count += 1,
-                None => ranges.push(Written { at: FileBlock(*block), count: 1, claim: None }),
+                None => ranges.push(WrittenRange { offset: FileBlock(*block), count: 1, claim: None }),
             }
         }
-        let inode = self.inode(file);
-        let records = 2 * count;
-        self.finish(&mut [Finish::new(inode, ranges, (reserved, records))])
+        self.finish(&mut [WriteCompletion::new(&self.weak(file), ranges, reserved.into(), 2 * count)])
     }
 
     /// Writes one run to many files at once.
     pub fn write_small(&mut self, at: u64, count: u32) -> Result<(), Error> {
         let total = count * self.files.len() as u32;
         let mut claim = self.claim(total, total)?;
-        let mut files = Vec::new();
+        let files: Vec<_> = (0..self.files.len()).map(|file| self.weak(file)).collect();
+        let mut completions = Vec::new();
         let size = (at + u64::from(count)) * self.block_size();
         for file in 0..self.files.len() {
             let part = claim.take_front(count);
@@ -128,18 +132,18 @@ impl Bed {
                 self.known[file].map.insert(at + n, (Some(part.start().get() + n), false));
             }
             self.known[file].size = self.known[file].size.max(size);
-            let written = vec![Written { at: FileBlock(at), count, claim: Some(part) }];
-            let reserved = self.reserve(count)?;
-            let finish = Finish::new(self.inode(file), written, (reserved, count.into()));
-            files.push(Finish { size: Some(size), ..finish });
+            let range = WrittenRange { offset: FileBlock(at), count: count.into(), claim: Some(part) };
+            let reserved = self.reserve(count)?.into();
+            let completion = WriteCompletion::new(&files[file], vec![range], reserved, count.into());
+            completions.push(WriteCompletion { size: Some(size), ..completion });
         }
-        self.finish(&mut files)
+        self.finish(&mut completions)
     }
 
-    fn finish(&self, files: &mut [Finish]) -> Result<(), Error> {
+    fn finish(&self, files: &mut [WriteCompletion<'_, VolumeBacking>]) -> Result<(), Error> {
         let done = finish(self.volume.shared(), &self.volume.groups, files);
         for file in files {
-            drop(self.volume.groups.given_blocks(std::mem::take(&mut file.reserved)));
+            drop(self.volume.groups.given_blocks(std::mem::take(&mut file.reserved) as u32));
         }
         done
     }
@@ -167,19 +171,19 @@ impl Bed {
         }
         known.size = known.size.max(size.unwrap_or(0));
         let range = (FileBlock(at), FileBlock(at + count));
-        preallocate(self.volume.shared(), &self.volume.groups, &self.inode(file), range, size)
+        preallocate(self.volume.shared(), &self.volume.groups, &self.inode(file), range.0, range.1, size)
     }
 
     pub fn zero(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
-        // Where blocks may be shared, they are given up, and the model learns where the new ones lie.
-        let shares = crate::contents::step::shares(&self.files[file].read());
+        // Shared blocks are unmapped, and the model learns the new ones.
+        let shares = crate::contents::file_transaction::shares(&self.files[file].read());
         let known = &mut self.known[file];
         for block in at..at + count {
             let there = known.map.entry(block).or_insert((None, true));
             *there = (there.0.filter(|_| !shares), true);
         }
         let range = (FileBlock(at), FileBlock(at + count));
-        zero(self.volume.shared(), &self.volume.groups, &self.inode(file), range, None)
+        zero(self.volume.shared(), &self.volume.groups, &self.inode(file), range.0, range.1, None)
     }
 
     pub fn collapse(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
@@ -228,7 +232,7 @@ impl Bed {
         trim(self.volume.shared(), &self.volume.groups, &self.inode(file), FileBlock(end))
     }
 
-    /// Compares the maps and sizes with the model, which learns where new blocks lie; and who shares what.
+    /// Compares maps, sizes and sharing with the model, which learns the location of new blocks.
     pub fn compare(&mut self) {
         let mut owners: HashMap<u64, u32> = HashMap::new();
         let mut told: HashMap<u64, bool> = HashMap::new();
@@ -236,14 +240,17 @@ impl Bed {
             let mut found = Model::new();
             let mut last = None;
             let (shared, groups) = (self.volume.shared(), &self.volume.groups);
-            contents::map(shared, groups, inode, FileBlock(0), FileBlock(u64::MAX), &mut |mapped| {
-                assert!(last < Some(mapped.extent.offset), "in order");
-                last = Some(mapped.extent.offset);
-                for n in 0..mapped.extent.count {
-                    let at = mapped.extent.start.get() + n;
-                    found.insert(mapped.extent.offset.get() + n, (Some(at), mapped.extent.unwritten));
+            contents::map(shared, groups, inode, FileBlock(0), FileBlock(u64::MAX), &mut |mapping| {
+                assert!(last < Some(mapping.offset), "in order");
+                last = Some(mapping.offset);
+                for n in 0..mapping.count {
+                    let at = mapping.start.get() + n;
+                    found.insert(
+                        mapping.offset.get() + n,
+                        (Some(at), mapping.state == MappingState::Unwritten),
+                    );
                     *owners.entry(at).or_default() += 1;
-                    told.insert(at, mapped.shared);
+                    told.insert(at, mapping.shared);
                 }
                 std::ops::ControlFlow::Continue(())
             })

@@ -1,4 +1,4 @@
-//! No space, failing reads, and the machine stopping between steps.
+//! No space, failing reads, and power cuts between transactions.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use error::Error;
 use journal::engine::CommitTarget;
 
 use super::bed::Bed;
-use crate::contents::step::{File, list};
+use crate::contents::file_transaction::{File, list};
 use crate::contents::{insert, map, preallocate, punch, set_size};
 use crate::tests::volume::{Volume, options};
 
-/// Takes all but so many blocks away.
+/// Reserves all but `blocks` free blocks.
 fn leave(bed: &Bed, blocks: u64) -> u32 {
     let most = bed.volume.groups.available().saturating_sub(blocks) as u32;
     bed.volume.groups.reserve_blocks(most).unwrap().give(most)
 }
 
 #[test]
-fn without_space_a_call_fails_and_the_volume_goes_on() {
+fn without_space_calls_fail_and_the_volume_stays_usable() {
     for (block_size, left) in [(1024, 0), (1024, 3), (4096, 0), (1024, 12), (4096, 9)] {
         let mut bed = Bed::new(&options(block_size, |_| {}), 3, left);
         for n in 0..60 {
@@ -31,7 +31,7 @@ fn without_space_a_call_fails_and_the_volume_goes_on() {
         let taken = leave(&bed, left);
         let mut refused = 0;
         for n in 0..40 {
-            // What a call could not do, it says; the model does not know how far it came.
+            // A failed call may have done a part, which the model does not know.
             let calls = [
                 bed.punch(1, n * 5, 1),
                 bed.preallocate(2, n * 20, 15, None),
@@ -48,7 +48,7 @@ fn without_space_a_call_fails_and_the_volume_goes_on() {
         }
         assert!(refused > 0);
         bed.volume.judge();
-        // What only gives back goes on.
+        // Changes that only free blocks succeed.
         for file in 0..3 {
             bed.set_size(file, 1 << 20).unwrap();
             bed.set_size(file, 0).unwrap();
@@ -58,10 +58,10 @@ fn without_space_a_call_fails_and_the_volume_goes_on() {
     }
 }
 
-/// An insertion ran out of space half way, between what had moved and what had not: its caller made room and began it
-/// anew, and so it was done twice.
+/// An insertion ran out of space after some extents had moved. Its caller released space and retried, so that they moved
+/// twice.
 #[test]
-fn what_moves_takes_no_space_so_that_it_never_stops_half_way() {
+fn moving_extents_takes_no_space_and_never_stops_half_way() {
     for block_size in [1024, 4096] {
         let mut bed = Bed::new(&options(block_size, |_| {}), 1, 5);
         for n in 0..400 {
@@ -70,8 +70,7 @@ fn what_moves_takes_no_space_so_that_it_never_stops_half_way() {
         bed.judge();
         let taken = leave(&bed, 0);
         for n in 0..20 {
-            // At the beginning of an extent, and within a hole; out of the file again; and a hole between two extents
-            // that are one then.
+            // At the start of an extent, and within a hole; removing it again; and a hole between two extents that join.
             for at in [n * 50, n * 50 + 24] {
                 bed.insert(0, at, 2).unwrap();
                 bed.compare();
@@ -103,17 +102,17 @@ fn a_truncation_that_stops_half_way_leaves_a_whole_file() {
         let inode = bed.inode(0);
         let file = File { shared: bed.volume.shared(), groups: &bed.volume.groups, inode: &inode };
         for n in 0..=steps {
-            let mut step = file.giving().unwrap();
+            let mut change = file.giving().unwrap();
             if n == 0 {
-                step.locked.set_size(1024);
+                change.locked.set_size(1024);
             } else {
-                assert!(step.unmap(FileBlock(1), FileBlock(1 << 54)).unwrap());
+                assert!(change.unmap(FileBlock(1), FileBlock(1 << 54)).unwrap());
             }
-            step.commit().unwrap();
+            change.commit().unwrap();
         }
         let held = bed.files.remove(0);
         bed.volume.judge();
-        // The machine stops: nothing but what is on the disk stays.
+        // A power cut: only the disk stays.
         let volume = Arc::into_inner(bed.volume).unwrap().reopened();
         volume.judge();
         let ino = held.ino();
@@ -121,7 +120,7 @@ fn a_truncation_that_stops_half_way_leaves_a_whole_file() {
         assert_eq!(again.read().size(), 1024);
         let left = list(volume.shared(), &mut again.lock()).unwrap().len();
         assert_eq!(left, 150 - 2 * steps);
-        // Whoever truncates it again ends it.
+        // Another truncation completes it.
         set_size(volume.shared(), &volume.groups, &again, 0).unwrap();
         assert_eq!(again.read().nblocks(), 0);
         volume.judge();
@@ -133,7 +132,7 @@ fn work(volume: &Volume, inos: &[base::Ino]) -> Result<(), Error> {
     let files: Vec<_> = inos.iter().map(|ino| volume.table.get(*ino)).collect::<Result<_, _>>()?;
     let (shared, groups) = (volume.shared(), &volume.groups);
     punch(shared, groups, &files[0], FileBlock(100), FileBlock(130))?;
-    preallocate(shared, groups, &files[1], (FileBlock(0), FileBlock(50)), None)?;
+    preallocate(shared, groups, &files[1], FileBlock(0), FileBlock(50), None)?;
     set_size(shared, groups, &files[0], 3000)?;
     let mut seen = 0;
     map(shared, groups, &files[1], FileBlock(0), FileBlock(1 << 40), &mut |_| {
@@ -143,7 +142,7 @@ fn work(volume: &Volume, inos: &[base::Ino]) -> Result<(), Error> {
 }
 
 #[test]
-fn failing_reads_are_told_or_end_the_volume() {
+fn failing_reads_are_returned_or_shut_the_volume_down() {
     let mut bed = Bed::new(&options(1024, |_| {}), 2, 9);
     for n in 0..300 {
         bed.write(0, n * 2, 1).unwrap();

@@ -1,4 +1,4 @@
-//! What `xfs_repair` and the kernel find of files after random changes: their contents, and that all blocks come back.
+//! `xfs_repair` and the kernel on files after random changes: contents, and that removing them frees all blocks.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::unlinked;
 /// The number of regular files in directories.
 const REGULAR: u8 = 1;
 
-/// Gives a file a name in the root.
+/// Links a file into the root directory.
 fn name(volume: &Volume, inode: &InodeRef, name: &str) {
     let geometry = volume.groups.geometry();
     let root = volume.table.get(geometry.root).unwrap();
@@ -30,12 +30,12 @@ fn name(volume: &Volume, inode: &InodeRef, name: &str) {
     tx.commit(&mut [&mut dir, &mut child]).unwrap();
 }
 
-/// What a block of the device holds that a file maps as written.
+/// Returns the contents of a written block of the device.
 fn pattern(block: u64, size: u64) -> Vec<u8> {
     block.to_le_bytes().into_iter().cycle().take(size as usize).collect()
 }
 
-/// Fills the blocks that files map; gives the contents that they then have.
+/// Fills the written blocks of all files. Returns the resulting contents.
 fn fill(bed: &Bed) -> Vec<Vec<u8>> {
     let (geometry, size) = (bed.volume.groups.geometry(), bed.block_size());
     let contents = bed.known.iter().map(|known| {
@@ -81,7 +81,7 @@ fn run(options: &mkfs::Options, seed: u64) {
     }
     repair(&image);
     let compare = "mkdir m; mount -o loop,nouuid image m; for n in 0 1 2 3 4; do cmp file$n m/file$n; done;";
-    // What the kernel makes of it: it writes, and takes all away.
+    // The kernel writes, and removes everything.
     let change = "echo more >> m/file0; rm m/file*; umount m; rmdir m";
     let mut kernel = needs::script("-e", &format!("{compare} {change}"), "kernel");
     let done = kernel.current_dir(folder.path()).output().unwrap();

@@ -1,13 +1,13 @@
-//! Tests of changes of contents on whole volumes. A new one belongs to
+//! Tests of changes of contents on whole volumes. Add a test where its subject is:
 //!
 //! | module | subject |
 //! |---|---|
 //! | `bed` | files with a model of their maps |
-//! | `random` | random changes of every kind, with the model and the checker as judges |
-//! | `rules` | what is refused, and what flags and times become |
-//! | `linux` | what `xfs_repair` and the kernel find |
-//! | `shares` | what is set aside for the tree |
-//! | `faults` | no space, failing reads, and the machine stopping between steps |
+//! | `random` | random changes of every kind, compared with the model and checked by `check` |
+//! | `rules` | refusals, flags and times |
+//! | `linux` | `xfs_repair` and the kernel |
+//! | `shares` | reservations for the extent btree |
+//! | `faults` | no space, failing reads, and power cuts between transactions |
 
 mod bed;
 mod faults;

@@ -7,7 +7,7 @@ use base::stop;
 use super::bed::Bed;
 use crate::tests::volume::{Volume, options};
 
-/// Files reach so far, in blocks: enough for trees of several levels with small blocks.
+/// Largest file in blocks: enough for btrees of several levels with small blocks.
 const BLOCKS: u64 = 700;
 
 pub fn change(bed: &mut Bed, can_share: bool) {
@@ -22,7 +22,7 @@ pub fn change(bed: &mut Bed, can_share: bool) {
     let blocks = size / bed.block_size();
     let done = match bed.numbers.below(14) {
         0..3 => bed.write(file, at, count),
-        // Many single blocks, each a hole apart: the map becomes a tree.
+        // Many single blocks, separated by holes: the map becomes a btree.
         3 => (0..30).try_for_each(|n| bed.write(file, (at + n * 2) % BLOCKS, 1)),
         4 => bed.fill(file, at, count),
         5 => bed.set_size(file, (at + count) * 1000),
@@ -58,7 +58,7 @@ fn run(options: &mkfs::Options, seed: u64, changes: u32) {
     bed.judge();
     for file in 0..bed.files.len() {
         bed.set_size(file, 0).unwrap();
-        // What lies behind the end of a file that was empty.
+        // Blocks beyond the end of a file that was empty.
         bed.punch(file, 0, 1 << 40).unwrap();
     }
     bed.judge();
@@ -96,7 +96,7 @@ fn threads_with_files_of_their_own_on_one_volume() {
     let mut beds: Vec<_> = (0..4).map(|seed| Bed::on(&volume, 3, 100 + seed)).collect();
     let all: Vec<_> = beds.iter().flat_map(|bed| bed.files.clone()).collect();
     stop::scope(|scope| {
-        // All else of an inode may change at any time.
+        // Everything else of an inode may change at any time.
         scope.spawn(|stop| {
             for inode in all.iter().cycle().take_while(|_| !stop.is_set()) {
                 let tx = volume.shared().begin(volume.shared().reservations.inode).unwrap();

@@ -1,15 +1,16 @@
-//! What is refused, and what flags and times become.
+//! Refusals, flags and times.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 
+use backing::{Mapping, WriteCompletion, WrittenRange};
 use base::{FileBlock, errno, stop};
 use error::Error;
 use format::inode::flags;
 use format::timestamp::Timestamp;
 
 use super::bed::Bed;
-use crate::contents::{Finish, Share, Written, collapse, finish, insert, map, punch, set_size, share};
+use crate::contents::{Share, collapse, finish, insert, map, punch, set_size, share};
 use crate::state::InodeTime;
 use crate::tests::volume::options;
 
@@ -54,25 +55,25 @@ fn a_file_of_the_greatest_size_has_a_last_block() {
     bed.judge();
 }
 
-/// Where several small files were finished at once, what was reserved for their maps went back to the volume, though
-/// they had more to write: on a full volume others took it, and a later write found nothing for the tree of its map.
+/// After several small files were finished at once, the reservations for their extent btrees went back to the volume,
+/// though they had more to write: on a full volume others took these, and a later write had none for its btree.
 #[test]
-fn what_small_files_have_reserved_for_their_maps_stays_with_them() {
+fn btree_reservations_of_small_files_stay_with_them() {
     const SHARE: u32 = 5;
     let mut bed = bed();
-    let mut files: Vec<_> = (0..2)
-        .map(|file| {
-            let claim = bed.claim(3, 3).unwrap();
-            let all = claim.count() + SHARE;
-            let written = vec![Written { at: FileBlock(0), count: claim.count(), claim: Some(claim) }];
-            let reserved = bed.volume.groups.reserve_blocks(all).unwrap().give(all);
-            Finish::new(bed.inode(file), written, (reserved, 10))
-        })
-        .collect();
+    let inodes = [bed.weak(0), bed.weak(1)];
+    let mut files = inodes.each_ref().map(|inode| {
+        let claim = bed.claim(3, 3).unwrap();
+        let all = claim.count() + SHARE;
+        let (offset, count) = (FileBlock(0), claim.count().into());
+        let written = vec![WrittenRange { offset, count, claim: Some(claim) }];
+        let reserved = bed.volume.groups.reserve_blocks(all).unwrap().give(all);
+        WriteCompletion::new(inode, written, reserved.into(), 10)
+    });
     finish(bed.volume.shared(), &bed.volume.groups, &mut files).unwrap();
     for file in files {
-        assert_eq!(file.reserved, SHARE);
-        drop(bed.volume.groups.given_blocks(file.reserved));
+        assert_eq!(file.reserved, u64::from(SHARE));
+        drop(bed.volume.groups.given_blocks(SHARE));
     }
 }
 
@@ -81,17 +82,14 @@ fn the_size_on_disk_only_grows_when_a_write_is_finished() {
     let mut bed = bed();
     bed.write(0, 0, 10).unwrap();
     let size = bed.known[0].size;
-    let inode = bed.inode(0);
-    let time = Timestamp { seconds: 1234, nanoseconds: 5 };
-    let (written, size_told, modified) = (Vec::new(), Some(7), Some(time));
-    let mut files = [Finish { size: size_told, modified, ..Finish::new(inode, written, (0, 0)) }];
+    let inode = bed.weak(0);
+    let mut files = [WriteCompletion { size: Some(7), ..WriteCompletion::new(&inode, Vec::new(), 0, 0) }];
     finish(bed.volume.shared(), &bed.volume.groups, &mut files).unwrap();
-    let state = bed.files[0].read();
-    assert_eq!((state.size(), state.dinode().times().modify.seconds), (size, 1234));
+    assert_eq!(bed.files[0].read().size(), size);
 }
 
 #[test]
-fn what_a_user_asks_for_moves_the_times_and_ends_running_as_the_owner() {
+fn changes_by_users_update_times_and_clear_set_id_bits() {
     type Change = fn(&mut Bed) -> Result<(), Error>;
     let mut bed = bed();
     bed.write(0, 0, 20).unwrap();
@@ -114,7 +112,7 @@ fn what_a_user_asks_for_moves_the_times_and_ends_running_as_the_owner() {
         drop(locked);
         change(&mut bed).unwrap();
         let state = bed.files[0].read();
-        // Who sets the size has other means.
+        // Callers that set the size clear the bits themselves.
         assert_eq!(state.mode(), if n == 0 { 0o106_755 } else { 0o100_755 }, "change {n}");
         let times = state.dinode().times();
         assert!(times.modify.seconds > 5 && times.change.seconds > 5, "change {n}");
@@ -123,14 +121,14 @@ fn what_a_user_asks_for_moves_the_times_and_ends_running_as_the_owner() {
 }
 
 #[test]
-fn preallocated_blocks_behind_the_end_stay_and_others_are_trimmed() {
+fn preallocated_blocks_beyond_the_end_stay_and_others_are_trimmed() {
     let mut bed = bed();
     bed.write(0, 0, 4).unwrap();
     bed.write(1, 0, 4).unwrap();
     bed.preallocate(0, 4, 10, None).unwrap();
     assert!(!bed.trim(0, 4).unwrap());
     assert_ne!(bed.files[0].read().core().flags.get() & flags::PREALLOC, 0);
-    // What a writer has put there without being asked to.
+    // Blocks of a writer, which no user preallocated.
     bed.write(1, 10, 3).unwrap();
     assert!(bed.trim(1, 4).unwrap());
     assert!(!bed.trim(1, 4).unwrap());
@@ -175,17 +173,19 @@ fn a_file_that_grows_is_a_prefix_at_every_moment() {
     let mut bed = bed();
     bed.write(0, 0, 1).unwrap();
     let inode = bed.inode(0);
-    // Blocks in an order that joins none of them: one transaction each.
+    // In an order in which no blocks join: one transaction each.
     let mut claim = bed.claim(60, 60).unwrap();
     let mut single: Vec<_> = (0..60).map(|_| claim.take_front(1)).collect();
     single.sort_by_key(|claim| claim.start().get() * 37 % 61);
-    let part = |(n, claim)| Written { at: FileBlock(1 + n), count: 1, claim: Some(claim) };
+    let part = |(n, claim)| WrittenRange { offset: FileBlock(1 + n), count: 1, claim: Some(claim) };
     let written = (0u64..).zip(single).map(part).collect();
     let reserved = bed.reserve(60).unwrap();
     let (size, old) = (61 * 1024, bed.known[0].size);
-    let file = Finish { size: Some(size), ..Finish::new(bed.inode(0), written, (reserved, 60)) };
+    let weak = bed.weak(0);
+    let completion = WriteCompletion::new(&weak, written, reserved.into(), 60);
+    let file = WriteCompletion { size: Some(size), ..completion };
     let (shared, groups) = (bed.volume.shared(), &bed.volume.groups);
-    // Whatever the watcher happens to see must be so.
+    // The watcher checks each state that it sees.
     let (watched, (started, is_started)) = (&inode, channel());
     stop::scope(|scope| {
         scope.spawn(move |stop| {
@@ -193,7 +193,7 @@ fn a_file_that_grows_is_a_prefix_at_every_moment() {
             while !stop.is_set() {
                 let mut locked = watched.lock();
                 let size = locked.size();
-                let list = crate::contents::step::list(shared, &mut locked).unwrap();
+                let list = crate::contents::file_transaction::list(shared, &mut locked).unwrap();
                 let mapped: u64 = list.as_slice().iter().map(|extent| extent.count).sum();
                 assert!(size == old || mapped == 61, "{mapped} blocks at {size} bytes");
                 drop(locked);
@@ -203,22 +203,22 @@ fn a_file_that_grows_is_a_prefix_at_every_moment() {
         is_started.recv().unwrap();
         let mut files = [file];
         finish(shared, groups, &mut files).unwrap();
-        drop(groups.given_blocks(files[0].reserved));
+        drop(groups.given_blocks(files[0].reserved as u32));
     });
     assert_eq!(inode.read().size(), size);
     bed.volume.judge();
 }
 
 #[test]
-fn a_visit_ends_when_it_is_told_to() {
+fn a_visit_ends_on_break() {
     let mut bed = bed();
     for n in 0..40 {
         bed.write(0, n * 2, 1).unwrap();
     }
     bed.share((0, 0), (1, 0), 80).unwrap();
     let mut seen = Vec::new();
-    let visit = &mut |mapped: crate::contents::Mapped| {
-        seen.push((mapped.extent.offset.get(), mapped.shared));
+    let visit = &mut |mapping: Mapping| {
+        seen.push((mapping.offset.get(), mapping.shared));
         if seen.len() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     map(bed.volume.shared(), &bed.volume.groups, &bed.inode(1), FileBlock(1), FileBlock(70), visit).unwrap();

@@ -1,4 +1,4 @@
-//! What is set aside for the tree of a map covers the records wherever they come.
+//! The reservation for an extent btree covers new records wherever they are added.
 
 use std::sync::Arc;
 
@@ -6,11 +6,12 @@ use base::FileBlock;
 use format::inode::ForkKind;
 
 use super::bed::{Bed, Numbers};
-use crate::contents::{Finish, Written, finish};
+use crate::contents::finish;
 use crate::tests::volume::options;
+use backing::{WriteCompletion, WrittenRange};
 
-/// Blocks that the tree takes when single blocks come to a file of so many extents, each a hole apart: `place` says at
-/// which of the extents the nth comes.
+/// Returns the blocks that the btree takes when single blocks are added to a file of `extents` extents, separated by
+/// holes. `place` returns at which extent the nth is added.
 fn taken(extents: u64, records: u64, place: impl Fn(u64) -> u64) -> u64 {
     let mut bed = Bed::new(&options(1024, |_| {}), 1, 7);
     for n in 0..extents {
@@ -33,9 +34,9 @@ fn taken(extents: u64, records: u64, place: impl Fn(u64) -> u64) -> u64 {
     grown
 }
 
-/// The share was computed as if all records came side by side. Records that come far apart each split a leaf.
+/// The reservation was computed as if all records were added next to each other. Records far apart each split a leaf.
 #[test]
-fn a_share_covers_records_wherever_they_come() {
+fn the_reservation_covers_records_anywhere() {
     let mut largest = 0;
     for extents in [1, 10, 59, 60, 500, 4000] {
         for records in [1, 20, 100, 600] {
@@ -45,37 +46,37 @@ fn a_share_covers_records_wherever_they_come() {
             largest = far.max(largest);
         }
     }
-    // Far more than if these records came side by side.
+    // Far more than for records next to each other.
     assert!(largest > 15, "{largest}");
 }
 
 #[test]
-fn a_share_is_small_where_records_cannot_split_much() {
+fn the_reservation_is_small_if_few_blocks_can_split() {
     let bed = Bed::new(&options(4096, |_| {}), 1, 7);
     let share = |extents, records| bed.volume.shared().reservations.map_blocks_for(extents, records);
     assert_eq!([share(0, 0), share(0, 3), share(1, 2), share(900, 0)], [0; 4]);
     assert_eq!([share(0, 16), share(2, 200)], [1; 2]);
-    // 128 MiB of a file without extents so far, each block by itself.
+    // 128 MiB of a file without extents, each block an extent.
     assert!(share(1, 32768) < 32768 / 100, "{}", share(1, 32768));
     // Single blocks of a large map: one leaf for each, and little more.
     assert!((100..130).contains(&share(100_000, 100)), "{}", share(100_000, 100));
     assert!(share(u64::MAX, 100) < 1000);
 }
 
-/// Writes each of these blocks, which are unwritten, in its place, with exactly what is set aside for the tree, while
-/// other writers take whatever becomes free. Returns how many extents there are then.
+/// Writes each of these unwritten blocks in place, with exactly the reservation for the btree, while other writers take
+/// all blocks that become free. Returns the number of extents afterwards.
 fn fill_on_a_full_volume(bed: &mut Bed, blocks: &[u64]) -> usize {
-    let inode = bed.inode(0);
+    let (inode, weak) = (bed.inode(0), bed.weak(0));
     let extents = inode.lock().extent_count(ForkKind::Data);
     let records = 2 * blocks.len() as u64;
     let (shared, groups) = (bed.volume.shared(), &bed.volume.groups);
     let share = shared.reservations.map_blocks_for(extents, records) as u32;
     let reserved = groups.reserve_blocks(share).unwrap().give(share);
-    let written = |at: &u64| Written { at: FileBlock(*at), count: 1, claim: None };
+    let written = |at: &u64| WrittenRange { offset: FileBlock(*at), count: 1, claim: None };
     let written = blocks.iter().map(written).collect();
-    let mut files = [Finish::new(inode, written, (reserved, records))];
+    let mut files = [WriteCompletion::new(&weak, written, reserved.into(), records)];
     bed.volume.others.take_all(|| finish(shared, groups, &mut files)).unwrap();
-    drop(groups.given_blocks(files[0].reserved));
+    drop(groups.given_blocks(files[0].reserved as u32));
     for block in blocks {
         bed.known[0].map.get_mut(block).unwrap().1 = false;
     }
@@ -83,7 +84,7 @@ fn fill_on_a_full_volume(bed: &mut Bed, blocks: &[u64]) -> usize {
     bed.inode(0).lock().extent_count(ForkKind::Data) as usize
 }
 
-/// Three unwritten blocks from each of these on, of which some are then written.
+/// Preallocates three blocks at each of these offsets, and writes some.
 fn triples(bed: &mut Bed, at: &[u64], written: &[u64]) {
     for at in at {
         bed.preallocate(0, *at, 3, None).unwrap();
@@ -93,22 +94,22 @@ fn triples(bed: &mut Bed, at: &[u64], written: &[u64]) {
     }
 }
 
-/// The story: a file had one extent more than its inode holds. Writeback of scattered blocks joined some of its extents
-/// and split others by turns. Each time they fitted the inode, the block of the tree was freed, and other writers on
-/// the full volume took it; each time they did not, the tree needed a block again, and only one had been reserved. The
-/// volume shut down, and acknowledged data was lost.
+/// A file had one extent more than its inode holds. Writeback of scattered blocks joined and split its extents in turns.
+/// Each time they fitted the inode, the block of the btree was freed, and other writers on the full volume took it; each
+/// time they did not, the btree needed a block again, and only one had been reserved. The volume shut down, and
+/// acknowledged data was lost.
 #[test]
-fn a_share_covers_extents_that_come_to_fit_the_inode_and_do_not_again() {
+fn the_reservation_covers_extents_that_fit_the_inode_and_then_do_not() {
     let mut bed = Bed::new(&options(1024, |_| {}), 1, 7);
     let most = bed.inode(0).read().inline_extents_max(ForkKind::Data) as u64;
-    // By turns: writing the middle joins three extents, or splits one in three.
+    // In turns: writing the middle joins three extents, or splits one into three.
     let turns = most / 4 + 1;
     let (joined, split): (Vec<u64>, Vec<u64>) = (0..turns).map(|n| (16 * n, 16 * n + 8)).unzip();
     triples(&mut bed, &joined, &[0, 2]);
     triples(&mut bed, &split, &[]);
     let extents = bed.inode(0).read().extent_count(ForkKind::Data);
     assert!((most + 1..most + 4).contains(&extents), "{extents} extents, {most} fit");
-    // The first two bring the extents below what fits the inode, and then each one across the border.
+    // The first two make the extents fit the inode; then each one crosses the limit.
     let (down, up) = (joined.iter().skip(1), split.iter());
     let turns = down.zip(up).flat_map(|(down, up)| [down + 1, up + 1]);
     let blocks: Vec<u64> = std::iter::once(joined[0] + 1).chain(turns).collect();
@@ -119,7 +120,7 @@ fn a_share_covers_extents_that_come_to_fit_the_inode_and_do_not_again() {
 /// until it is split again. The reserved blocks cover each split, though other writers take the blocks that a merge
 /// frees.
 #[test]
-fn a_share_covers_leaves_that_join_and_split_again() {
+fn the_reservation_covers_leaves_that_join_and_split_again() {
     for (turns, run) in (14..18).flat_map(|turns| (1..5).map(move |run| (turns, run))) {
         let mut bed = Bed::new(&options(1024, |_| {}), 1, 7);
         let (joined, split): (Vec<u64>, Vec<u64>) = (0..turns).map(|n| (16 * n, 16 * n + 8)).unzip();
@@ -132,13 +133,13 @@ fn a_share_covers_leaves_that_join_and_split_again() {
     }
 }
 
-/// Several shared extents are copied to one new extent. On a volume with room it replaces all their records. On a full
-/// volume each keeps a record of its own, so that the tree never shrinks: other writers would take the blocks it frees.
+/// Several shared extents are copied to one new extent. On a volume with free space it replaces all their records. On a
+/// full volume each keeps its own record, so that the btree never shrinks: other writers would take the blocks it frees.
 #[test]
-fn a_share_covers_extents_that_are_copied_to_others() {
+fn the_reservation_covers_extents_that_are_copied() {
     let mut bed = Bed::new(&options(1024, |_| {}), 2, 7);
     let most = bed.inode(0).read().inline_extents_max(ForkKind::Data) as u64;
-    // Three blocks, each an extent: they were written from the last to the first.
+    // Three blocks, each an extent, as they were written from the last to the first.
     for at in (0..most / 3 + 1).flat_map(|n| [8 * n + 2, 8 * n + 1, 8 * n]) {
         bed.write(0, at, 1).unwrap();
     }
@@ -146,7 +147,7 @@ fn a_share_covers_extents_that_are_copied_to_others() {
     let extents = count(&bed);
     assert!(extents > most && extents < most + 4, "{extents} extents, {most} fit");
     bed.share((0, 0), (1, 0), 8 * (most / 3 + 1)).unwrap();
-    // Written over together, and the middle of the one that comes of it alone, by turns.
+    // In turns: all overwritten together, and the middle of the resulting extent alone.
     for n in 0..most / 3 {
         write_on_a_full_volume(&mut bed, 8 * n, 3);
         assert_eq!(count(&bed), extents, "no record went");
@@ -156,9 +157,9 @@ fn a_share_covers_extents_that_are_copied_to_others() {
     bed.judge();
 }
 
-/// Writes a range to new blocks in one run, with exactly what is set aside for it.
+/// Writes a range to new blocks in one run, with exactly the reservation for it.
 fn write_on_a_full_volume(bed: &mut Bed, at: u64, count: u32) {
-    let inode = bed.inode(0);
+    let (inode, weak) = (bed.inode(0), bed.weak(0));
     let extents = inode.lock().extent_count(ForkKind::Data);
     let (shared, records) = (Arc::clone(bed.volume.shared()), 2 * u64::from(count));
     let all = shared.reservations.map_blocks_for(extents, records) as u32 + count;
@@ -167,10 +168,10 @@ fn write_on_a_full_volume(bed: &mut Bed, at: u64, count: u32) {
     for n in 0..u64::from(count) {
         bed.known[0].map.insert(at + n, (Some(claim.start().get() + n), false));
     }
-    let written = vec![Written { at: FileBlock(at), count, claim: Some(claim) }];
-    let mut files = [Finish::new(inode, written, (reserved, records))];
+    let written = vec![WrittenRange { offset: FileBlock(at), count: count.into(), claim: Some(claim) }];
+    let mut files = [WriteCompletion::new(&weak, written, reserved.into(), records)];
     let groups = &bed.volume.groups;
     bed.volume.others.take_all(|| finish(&shared, groups, &mut files)).unwrap();
-    drop(groups.given_blocks(files[0].reserved));
+    drop(groups.given_blocks(files[0].reserved as u32));
     bed.judge();
 }

@@ -1,21 +1,21 @@
-//! The [`Rooms`] of the test volume: reservations for writes that split mapped extents.
+//! The [`ReservedRmap`] of the test volume: reservations for writes that split mapped extents.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::Shared;
-use crate::backing::Rooms;
+use backing::ReservedRmap;
 
-/// So many changes. A transaction panics if it makes more.
+/// Reserved changes. A transaction that makes more panics.
 #[derive(Debug, Default)]
-pub struct TestRooms {
+pub struct TestRmap {
     shared: Option<Arc<Shared>>,
     changes: u64,
 }
 
-impl TestRooms {
+impl TestRmap {
     pub(super) fn new(shared: &Arc<Shared>, changes: u64) -> Self {
-        shared.rooms.fetch_add(changes, SeqCst);
+        shared.rmap.fetch_add(changes, SeqCst);
         Self { shared: Some(Arc::clone(shared)), changes }
     }
 
@@ -25,7 +25,7 @@ impl TestRooms {
     }
 }
 
-impl Rooms for TestRooms {
+impl ReservedRmap for TestRmap {
     fn join(&mut self, mut others: Self) {
         self.changes += std::mem::take(&mut others.changes);
         self.shared = self.shared.take().or(others.shared.take());
@@ -34,13 +34,13 @@ impl Rooms for TestRooms {
     fn limit(&mut self, blocks: u64) {
         let over = self.changes.saturating_sub(blocks);
         if let Some(shared) = &self.shared {
-            shared.rooms.fetch_sub(over, SeqCst);
+            shared.rmap.fetch_sub(over, SeqCst);
         }
         self.changes -= over;
     }
 }
 
-impl Drop for TestRooms {
+impl Drop for TestRmap {
     fn drop(&mut self) {
         self.limit(0);
     }

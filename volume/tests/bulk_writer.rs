@@ -9,7 +9,7 @@ use base::time::Time;
 use base::{Ino, errno};
 use block::{Device, Fault, FaultDevice, MemoryDevice, Operation, When};
 use common::judge;
-use xebec_volume::{Filling, NewFile, OpenOptions, Options, Volume};
+use xebec_volume::{BulkWriter, NewFile, OpenOptions, Options, Volume};
 
 fn make(bytes: u64, options: &mkfs::Options) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(bytes));
@@ -34,14 +34,14 @@ fn contents(volume: &Volume, file: Ino) -> Vec<u8> {
 
 /// Lengths around the sizes of blocks and extents, in files of several directories, and so of several AGs.
 #[test]
-fn what_goes_in_comes_out() {
+fn written_contents_are_read_back() {
     for (block_size, rmapbt) in [(1024, true), (4096, true), (4096, false), (65536, false)] {
         let options = mkfs::Options { block_size, rmapbt, ..mkfs::Options::default() };
         let device = make(300 << 20, &options);
         let volume = open(device.clone());
         let lengths = [1, 4095, 4096, 4097, 70_000, 1 << 20, 3_000_001];
         let mut files = Vec::new();
-        let mut filling = Filling::new(&volume);
+        let mut writer = BulkWriter::new(&volume);
         for n in 0..200 {
             let dir = format!("dir{}", n % 7);
             let dir = volume.create_dir_all(dir.as_bytes(), &NewFile::directory()).unwrap();
@@ -49,13 +49,13 @@ fn what_goes_in_comes_out() {
             let file = volume.create(dir, format!("file{n}").as_bytes(), &new).unwrap();
             let length = if n < 14 { lengths[n % 7] } else { n * 40 };
             files.push((file, bytes(n, length)));
-            filling.put(file, 0, bytes(n, length)).unwrap();
+            writer.put(file, 0, bytes(n, length)).unwrap();
             if n == 100 {
-                filling.finish().unwrap();
+                writer.finish().unwrap();
             }
         }
-        filling.finish().unwrap();
-        drop(filling);
+        writer.finish().unwrap();
+        drop(writer);
         volume.unmount().unwrap();
         judge(&device);
         let volume = open(device);
@@ -68,19 +68,19 @@ fn what_goes_in_comes_out() {
 }
 
 #[test]
-fn a_large_file_comes_piece_by_piece_and_with_holes() {
+fn a_large_file_in_pieces_with_holes() {
     let device = make(64 << 20, &mkfs::Options::default());
     let volume = open(device.clone());
     let file = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
     let mut wanted = vec![0; 9_000_001];
-    let mut filling = Filling::new(&volume);
+    let mut writer = BulkWriter::new(&volume);
     for (at, length) in [(0, 1 << 20), (1 << 20, 1 << 20), (3 << 20, 4096), (5 << 20, 100)] {
         let piece = bytes(at, length);
         wanted[at..at + length].copy_from_slice(&piece);
-        filling.put(file, at as u64, piece).unwrap();
+        writer.put(file, at as u64, piece).unwrap();
     }
-    filling.put(file, wanted.len() as u64, Vec::new()).unwrap();
-    filling.finish().unwrap();
+    writer.put(file, wanted.len() as u64, Vec::new()).unwrap();
+    writer.finish().unwrap();
     assert!(contents(&volume, file) == wanted);
     let known = volume.metadata(file).unwrap();
     assert_eq!(known.blocks, (2 << 20) / 4096 + 2);
@@ -95,21 +95,21 @@ fn a_large_file_comes_piece_by_piece_and_with_holes() {
         .unwrap();
     assert_eq!(ranges, 3);
     drop(opened);
-    let refused = filling.put(file, 0, vec![1]).unwrap_err();
+    let refused = writer.put(file, 0, vec![1]).unwrap_err();
     assert_eq!(refused.errno(), errno::EINVAL);
-    drop(filling);
+    drop(writer);
     volume.unmount().unwrap();
     judge(&device);
 }
 
 /// A file is removed before its contents are written, and there is not enough space for all.
 #[test]
-fn a_full_volume_and_a_removed_file_leave_it_whole() {
+fn a_full_volume_and_a_removed_file_leave_the_volume_consistent() {
     let device = make(32 << 20, &mkfs::Options::default());
     let volume = open(device.clone());
-    let mut filling = Filling::new(&volume);
+    let mut writer = BulkWriter::new(&volume);
     let gone = volume.create(volume.root(), b"gone", &NewFile::regular()).unwrap();
-    filling.put(gone, 0, bytes(1, 100_000)).unwrap();
+    writer.put(gone, 0, bytes(1, 100_000)).unwrap();
     volume.unlink(volume.root(), b"gone").unwrap();
     let mut files = Vec::new();
     let full = (0..).find_map(|n: usize| {
@@ -118,19 +118,19 @@ fn a_full_volume_and_a_removed_file_leave_it_whole() {
             Ok(file) => file,
             Err(error) => return Some(error),
         };
-        match filling.put(file, 0, bytes(n, 50_000)) {
+        match writer.put(file, 0, bytes(n, 50_000)) {
             Ok(()) => files.push(file),
             Err(error) => return Some(error),
         }
         None
     });
     assert_eq!(full.unwrap().errno(), errno::ENOSPC);
-    filling.finish().unwrap();
+    writer.finish().unwrap();
     for (n, file) in files.iter().enumerate() {
         assert!(contents(&volume, *file) == bytes(n, 50_000), "{n}");
     }
     assert!(files.len() * 50_000 > 8 << 20, "{}", files.len());
-    drop(filling);
+    drop(writer);
     volume.unmount().unwrap();
     judge(&device);
 }
@@ -138,16 +138,16 @@ fn a_full_volume_and_a_removed_file_leave_it_whole() {
 /// Contents were refused if the extent map did not fit in the worst case, with each block an extent: the last mebibytes
 /// of a volume stayed free, and a volume sized for a file could not take it.
 #[test]
-fn a_file_in_many_parts_takes_all_that_is_free() {
+fn a_file_in_many_pieces_takes_all_free_blocks() {
     let device = make(64 << 20, &mkfs::Options::default());
     let volume = open(device.clone());
     let file = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
-    let mut filling = Filling::new(&volume);
+    let mut writer = BulkWriter::new(&volume);
     let piece = 1 << 20;
-    let full = (0..).find_map(|n: usize| filling.put(file, (n * piece) as u64, bytes(n, piece)).err());
+    let full = (0..).find_map(|n: usize| writer.put(file, (n * piece) as u64, bytes(n, piece)).err());
     assert_eq!(full.unwrap().errno(), errno::ENOSPC);
-    filling.finish().unwrap();
-    drop(filling);
+    writer.finish().unwrap();
+    drop(writer);
     let free = volume.statistics().blocks_available * 4096;
     assert!(free < piece as u64 + (64 << 10), "{free} bytes are free, and {piece} do not fit");
     let length = usize::try_from(volume.metadata(file).unwrap().size).unwrap();
@@ -158,28 +158,28 @@ fn a_file_in_many_parts_takes_all_that_is_free() {
 }
 
 #[test]
-fn what_cannot_be_written_is_told_and_takes_no_blocks() {
+fn failed_writes_are_returned_and_take_no_blocks() {
     let memory = make(64 << 20, &mkfs::Options::default());
     let device = Arc::new(FaultDevice::new(memory.clone(), []));
     let volume = open(device.clone());
     let free = volume.statistics().blocks_free;
     let file = volume.create(volume.root(), b"file", &NewFile::regular()).unwrap();
     volume.write_back_all().unwrap();
-    let mut filling = Filling::new(&volume);
-    filling.put(file, 0, bytes(1, 100_000)).unwrap();
+    let mut writer = BulkWriter::new(&volume);
+    writer.put(file, 0, bytes(1, 100_000)).unwrap();
     device.set_faults([Fault::io_error(Operation::Write, When::Chance { per_million: 1_000_000, seed: 1 })]);
-    assert_eq!(filling.finish().unwrap_err().errno(), errno::EIO);
+    assert_eq!(writer.finish().unwrap_err().errno(), errno::EIO);
     device.set_faults([]);
     assert_eq!(volume.metadata(file).unwrap().size, 0);
     // It also returns its reservations if it is dropped.
-    filling.put(file, 0, bytes(1, 100_000)).unwrap();
-    drop(filling);
+    writer.put(file, 0, bytes(1, 100_000)).unwrap();
+    drop(writer);
     assert!(free - volume.statistics().blocks_free < 16);
-    let mut filling = Filling::new(&volume);
-    filling.put(file, 0, bytes(2, 5000)).unwrap();
-    filling.finish().unwrap();
+    let mut writer = BulkWriter::new(&volume);
+    writer.put(file, 0, bytes(2, 5000)).unwrap();
+    writer.finish().unwrap();
     assert!(contents(&volume, file) == bytes(2, 5000));
-    drop(filling);
+    drop(writer);
     volume.unmount().unwrap();
     judge(&memory);
 }
@@ -188,7 +188,7 @@ fn what_cannot_be_written_is_told_and_takes_no_blocks() {
 /// reserved, and another file that had reserved the last blocks did not find them.
 #[cfg(debug_assertions)]
 #[test]
-fn claims_are_given_back_before_what_is_reserved_for_them() {
+fn claims_are_dropped_before_their_reservation() {
     use base::simulation::{SchedulingStrategy, SimulationOptions, run};
     for seed in 0..20 {
         let plan = SimulationOptions {
@@ -221,9 +221,9 @@ fn claims_are_given_back_before_what_is_reserved_for_them() {
                 (0..40).for_each(|_| assert_eq!(file.sync_all().unwrap_err().errno(), errno::EIO));
             });
             for _ in 0..40 {
-                let mut filling = Filling::new(&volume);
-                filling.put(new, 0, bytes(1, 100_000)).unwrap();
-                assert_eq!(filling.finish().unwrap_err().errno(), errno::EIO);
+                let mut writer = BulkWriter::new(&volume);
+                writer.put(new, 0, bytes(1, 100_000)).unwrap();
+                assert_eq!(writer.finish().unwrap_err().errno(), errno::EIO);
             }
             writer.unwrap().join().unwrap();
             device.set_faults([]);

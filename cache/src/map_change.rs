@@ -1,7 +1,7 @@
 //! Changes of a file's size and map.
 //!
 //! # Locking
-//! `io`, so that nobody makes anything dirty meanwhile; then what must be on the disk is written; then `layout` alone.
+//! Takes `io`, so that nothing becomes dirty meanwhile; writes back; then takes `layout` exclusively.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,37 +9,37 @@ use std::sync::atomic::Ordering::{Release, SeqCst};
 
 use error::Error;
 
-use crate::backing::Backing;
 use crate::contents::Contents;
 use crate::folio::{FOLIO_LOG, bits};
+use backing::Backing;
 
-/// What becomes of the blocks at both ends of a range of which only a part lies within it.
+/// Treatment of the two blocks that lie partly within a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edges {
-    /// They stay as they are.
+    /// Leave them.
     Keep,
-    /// The part within the range is zeroed first.
+    /// Zero the part within the range.
     Zero,
 }
 
-/// What a change of a file's map may do to its size in memory.
+/// A change of a file's map that is in progress.
 #[derive(Debug)]
-pub struct Change<'c, B: Backing> {
+pub struct MapChange<'c, B: Backing> {
     contents: &'c Contents<B>,
 }
 
-impl<B: Backing> Change<'_, B> {
-    /// The file below.
+impl<B: Backing> MapChange<'_, B> {
+    /// File in the backing.
     pub fn file(&self) -> &B::File {
         &self.contents.file
     }
 
-    /// The size now.
+    /// Current size in bytes.
     pub fn size(&self) -> u64 {
         self.contents.size()
     }
 
-    /// The size on disk was changed to this, and so is that in memory.
+    /// Sets the size in memory after the size on disk was changed.
     pub fn set_size(&mut self, size: u64) {
         self.contents.disk_size.store(size, SeqCst);
         self.contents.size.store(size, Release);
@@ -47,11 +47,11 @@ impl<B: Backing> Change<'_, B> {
 }
 
 impl<B: Backing> Contents<B> {
-    /// Sets the size. Growing leaves a hole; shrinking frees what lies behind, after the zeros behind the new end are
-    /// on the disk.
+    /// Sets the size. Growing leaves a hole. Shrinking writes zeros beyond the new end of the last block, and then
+    /// frees the blocks beyond it.
     ///
     /// # Errors
-    /// What writing back and the change of the inode meet. The size is then what it was.
+    /// Errors of writeback and of the transaction. The size is unchanged then.
     pub fn truncate(&self, size: u64) -> Result<(), Error> {
         if size > crate::write::MAX_FILE_BYTES {
             return Err(Error::Refused { errno: base::errno::EFBIG, why: "a file ends at 2^63 - 1 bytes" });
@@ -63,10 +63,10 @@ impl<B: Backing> Contents<B> {
     fn grow(&self, size: u64) -> Result<(), Error> {
         let old = self.size();
         self.zero_old_tail()?;
-        // The size on disk passes nothing that is not written.
+        // The size on disk must not exceed written data.
         self.flush_range(self.disk_size.load(SeqCst) & !(self.block_size() - 1), old)?;
         let _layout = self.layout.write();
-        self.cache.below.set_size(&self.file, size, false)?;
+        self.cache.backing.set_size(&self.file, size, false)?;
         self.disk_size.store(size, SeqCst);
         self.size.store(size, Release);
         Ok(())
@@ -77,13 +77,13 @@ impl<B: Backing> Contents<B> {
         let block_end = size.next_multiple_of(self.block_size()).min(old);
         let mut tail = vec![0; (block_end - size) as usize]; // less than a block
         self.read_now(size, &mut tail)?;
-        let _cut = self.begin_cut();
+        let _truncation = self.begin_truncation();
         self.zero_within_block(size, block_end - size)?;
         let first = self.disk_size.load(SeqCst).min(size) & !(self.block_size() - 1);
         let result = self.flush_range(first, block_end).and_then(|()| {
             let _layout = self.layout.write();
             self.map_changed();
-            self.cache.below.set_size(&self.file, size, true)?;
+            self.cache.backing.set_size(&self.file, size, true)?;
             self.disk_size.store(size, SeqCst);
             self.size.store(size, Release);
             self.drop_range(size.next_multiple_of(self.block_size()), u64::MAX, true);
@@ -91,101 +91,101 @@ impl<B: Backing> Contents<B> {
             Ok(())
         });
         if result.is_err() {
-            // What was zeroed is still the file's. Its block is dirty, so that this cannot fail, or was never written.
+            // Restores the zeroed bytes. This cannot fail, as the block is dirty, unless zeroing it failed.
             let _ = self.write_piece(size, &tail);
         }
-        self.give_back_claim();
-        self.give_back_surplus();
+        self.release_preallocation();
+        self.release_surplus();
         result
     }
 
-    /// Writes back what of `from..to` is newer than the disk, and waits. Tells failures of this write alone; those of
-    /// others are told by [`report`](Self::report).
+    /// Writes back a range, and waits. Returns errors of this writeback only; [`report`](Self::report) returns others.
     ///
     /// # Errors
-    /// What the device, claiming and finishing meet. What could not be written stays dirty.
+    /// Errors of the device, of claims and of transactions. Blocks that could not be written stay dirty.
     pub fn flush(&self, range: Range<u64>) -> Result<(), Error> {
         self.flush_range(range.start, range.end)
     }
 
-    /// Writes back all of the file, as `fsync` does before it forces the log, and tells a failure since the last call
-    /// once to each open file.
+    /// Writes back the whole file, as `fsync` does before it forces the log. Also returns an error of writeback since
+    /// the last call with this `seen`.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// Those of [`flush`](Self::flush).
     pub fn sync(&self, seen: &crate::ErrorSeq) -> Result<(), Error> {
         let now = self.flush_range(0, u64::MAX);
         self.report(seen).and(now)
     }
 
-    /// For an open file: which failures are before its time.
+    /// Returns the position in the sequence of write errors, for a file that is opened.
     pub fn sample_errors(&self) -> crate::ErrorSeq {
         self.errors.sample()
     }
 
-    /// A write that failed since the last call, once for each open file.
+    /// Returns the last write error since the last call with this `seen`.
     ///
     /// # Errors
-    /// What failed.
+    /// The write error.
     pub fn report(&self, seen: &crate::ErrorSeq) -> Result<(), Error> {
         self.errors.report(seen)
     }
 
-    /// Writes back what of a range is dirty, and drops the range from memory: what follows goes past the cache.
+    /// Writes back a range and drops it from memory.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// Those of [`flush`](Self::flush).
     pub fn invalidate(&self, range: Range<u64>) -> Result<(), Error> {
         self.flush_range(range.start, range.end)?;
         self.drop_range(range.start, range.end, false);
         Ok(())
     }
 
-    /// Changes the file's map: punching, zeroing, shifting, sharing. Nobody else writes the file or looks at its map
-    /// meanwhile, and nothing of the range, widened to whole blocks, is in memory.
+    /// Changes the file's map: punch, zero, shift, share. Excludes writers and users of the map. The range, widened to
+    /// whole blocks, is not in memory.
     ///
-    /// The size on disk may lag behind that in memory only where writes failed: all of the file is written before.
+    /// The whole file is written back before, so that the size on disk is smaller than that in memory only if writes
+    /// failed.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush), and those of `change`.
+    /// Those of [`flush`](Self::flush), and of `change`.
     pub fn change_map<R>(
         &self,
         range: Range<u64>,
         edges: Edges,
-        change: impl FnOnce(&mut Change<'_, B>) -> Result<R, Error>,
+        change: impl FnOnce(&mut MapChange<'_, B>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let _io = self.io.lock();
         self.prepare_change(&range, edges)?;
-        let _cut = self.begin_cut();
+        let _truncation = self.begin_truncation();
         let _layout = self.layout.write();
-        self.during_change(&range, || change(&mut Change { contents: self }))
+        self.during_change(&range, || change(&mut MapChange { contents: self }))
     }
 
-    /// The same for two files at once, a range of each: sharing between files. The first file may be the second.
+    /// Like [`change_map`](Self::change_map), for ranges of two files, which may be the same file.
     ///
     /// # Errors
-    /// As [`change_map`](Self::change_map).
+    /// Those of [`change_map`](Self::change_map).
     pub fn change_maps<R>(
         first: (&Arc<Self>, Range<u64>),
         second: (&Arc<Self>, Range<u64>),
-        change: impl FnOnce(&mut Change<'_, B>, &mut Change<'_, B>) -> Result<R, Error>,
+        change: impl FnOnce(&mut MapChange<'_, B>, &mut MapChange<'_, B>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let below = &first.0.cache.below;
+        let backing = &first.0.cache.backing;
         let same = Arc::ptr_eq(first.0, second.0);
-        let ascending = below.ino(&first.0.file) <= below.ino(&second.0.file);
+        let ascending = backing.ino(&first.0.file) <= backing.ino(&second.0.file);
         let (low, high) = if ascending { (first.0, second.0) } else { (second.0, first.0) };
         let _low = low.io.lock();
         let _high = (!same).then(|| high.io.lock());
         for (contents, range) in [&first, &second] {
             contents.prepare_change(range, Edges::Keep)?;
         }
-        let _cut_low = low.begin_cut();
-        let _cut_high = (!same).then(|| high.begin_cut());
+        let _truncation_low = low.begin_truncation();
+        let _truncation_high = (!same).then(|| high.begin_truncation());
         let _low = low.layout.write();
         let _high = (!same).then(|| high.layout.write());
         first.0.during_change(&first.1, || {
             second.0.during_change(&second.1, || {
-                change(&mut Change { contents: first.0 }, &mut Change { contents: second.0 })
+                change(&mut MapChange { contents: first.0 }, &mut MapChange { contents: second.0 })
             })
         })
     }
@@ -204,11 +204,11 @@ impl<B: Backing> Contents<B> {
                 }
             }
         }
-        // All of it: with other records in the map, what is dirty might need more of its tree than was set aside.
+        // The whole file: after the map changed, dirty blocks might need more blocks of the extent btree than reserved.
         self.flush_range(0, u64::MAX)
     }
 
-    /// With `layout` held alone.
+    /// The caller holds `layout` exclusively.
     fn during_change<R>(
         &self,
         range: &Range<u64>,
@@ -216,31 +216,31 @@ impl<B: Backing> Contents<B> {
     ) -> Result<R, Error> {
         self.map_changed();
         self.drop_range(range.start, range.end, false);
-        self.give_back_claim();
+        self.release_preallocation();
         let result = change();
         self.map_changed();
         result
     }
 
-    /// Drops blocks that lie in a range or touch it from memory: of those that are dirty also what was set aside for
-    /// them, or they stay.
-    pub(crate) fn drop_range(&self, from: u64, to: u64, dirty_too: bool) {
+    /// Drops the blocks of a range from memory. With `with_dirty`, drops dirty blocks and their reservations, too;
+    /// otherwise they stay.
+    pub(crate) fn drop_range(&self, from: u64, to: u64, with_dirty: bool) {
         if from >= to {
             return;
         }
-        let (log, per) = (self.block_log(), self.folio_blocks());
-        let (first, behind) = (from >> log, to.div_ceil(1 << log));
+        let (log, per_folio) = (self.block_log(), self.folio_blocks());
+        let (first, end) = (from >> log, to.div_ceil(1 << log));
         let mut next = from >> FOLIO_LOG;
         while let Some(folio) = self.next_folio(next) {
-            let base = folio.index * per;
-            if base >= behind {
+            let base = folio.index * per_folio;
+            if base >= end {
                 return;
             }
             next = folio.index + 1;
-            let mask = bits(first.saturating_sub(base).min(per), (behind - base).min(per));
+            let mask = bits(first.saturating_sub(base).min(per_folio), (end - base).min(per_folio));
             let Some(mut state) = Self::lock(&folio) else { continue };
             let newer = state.newer() & mask;
-            let gone = if dirty_too { mask } else { mask & !newer };
+            let gone = if with_dirty { mask } else { mask & !newer };
             let dirty = u64::from((state.dirty & gone).count_ones());
             let reserved = u64::from((state.reserved & gone).count_ones());
             state.dirty &= !gone;
@@ -255,7 +255,7 @@ impl<B: Backing> Contents<B> {
         }
     }
 
-    /// Blocks are dirty no more, without having been written.
+    /// Uncounts dirty blocks that were dropped.
     fn cleaned(&self, blocks: u64) {
         self.dirty_blocks.fetch_sub(blocks as i64, SeqCst);
         self.newer_blocks.fetch_sub(blocks as i64, SeqCst);

@@ -1,4 +1,4 @@
-//! One transaction on one file: what changes of contents consist of.
+//! One transaction on one file: changes of contents consist of these.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use format::ondisk::U64;
 use journal::engine::Transaction;
 use smallvec::SmallVec;
 
-use super::{NOT_A_MAP, PIECES_AT_ONCE};
+use super::NOT_A_MAP;
+use super::tuning::PIECES_AT_ONCE;
 use crate::extents::{ExtentList, ExtentOrHole};
 use crate::fork::Fork;
 use crate::group_space::GroupSpace;
@@ -19,7 +20,7 @@ use crate::shared::Shared;
 use crate::space::SpaceAllocator;
 use crate::state::{ForkFormat, InodeState, InodeTime};
 
-/// A file whose contents are worked on.
+/// A file whose contents are changed.
 #[derive(Clone, Copy)]
 pub(super) struct File<'a> {
     pub shared: &'a Shared,
@@ -27,42 +28,42 @@ pub(super) struct File<'a> {
     pub inode: &'a Arc<Inode>,
 }
 
-/// A transaction with the blocks that it may take, and the file, locked.
-pub(super) struct Step<'a> {
+/// A transaction with its block reservation and the locked inode.
+pub(super) struct FileTransaction<'a> {
     pub file: File<'a>,
     pub tx: Transaction,
     pub blocks: BlockReservation<'a>,
     pub locked: LockedInode,
-    /// A change took a record away: the tree may have given a block back.
-    pub took_record: bool,
-    /// For the reverse mappings that this step adds, until it is committed.
-    pub rooms: SmallVec<[RmapReservation; 2]>,
-    /// What was reserved before for those of this step and of later ones.
+    /// A record was removed: the extent btree may have freed a block.
+    pub removed_record: bool,
+    /// Rmap reservations of this transaction, until it commits.
+    pub rmap: SmallVec<[RmapReservation; 2]>,
+    /// Rmap reservations made before, for this transaction and later ones.
     pub spare: RmapReservations,
 }
 
-/// Whether the file may have blocks that others have, too.
+/// Returns whether the file may share blocks.
 pub(crate) fn shares(state: &InodeState) -> bool {
     state.core().flags2.get() & flags2::REFLINK != 0
 }
 
-/// Says that a file may share blocks, or that it shares none.
+/// Sets whether a file may share blocks.
 pub(super) fn set_shares(state: &mut InodeState, shares: bool) {
     if self::shares(state) != shares {
-        // Looked at after the first change, which may be the one that gives the inode wide times.
+        // Read after `edit`: the first edit may convert the inode to bigtime, which changes these flags.
         let core = state.edit();
         core.flags2 = U64::new(core.flags2.get() ^ flags2::REFLINK);
     }
 }
 
-/// A file that keeps its contents in blocks.
+/// Refuses a file whose contents are not in mapped blocks.
 pub(super) fn expect_map(state: &InodeState) -> Result<(), Error> {
     let maps = matches!(state.fork_format(ForkKind::Data), Some(ForkFormat::Extents | ForkFormat::Btree));
     let regular = FileType::from_mode(state.mode()) == Some(FileType::Regular);
     if maps && regular { Ok(()) } else { Err(NOT_A_MAP) }
 }
 
-/// The extents of a file, read if they were not in memory.
+/// Returns the extent list of a file, which is read if it is not in memory.
 pub(super) fn list<'s>(shared: &Shared, state: &'s mut InodeState) -> Result<&'s ExtentList, Error> {
     const EMPTY: &ExtentList = &ExtentList::new();
     Fork::open(shared, state, ForkKind::Data)?;
@@ -70,61 +71,57 @@ pub(super) fn list<'s>(shared: &Shared, state: &'s mut InodeState) -> Result<&'s
 }
 
 impl<'a> File<'a> {
-    /// Begins a step that may take so many blocks.
+    /// Begins a transaction that may allocate `blocks` blocks.
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub fn taking(self, blocks: u32) -> Result<Step<'a>, Error> {
+    pub fn taking(self, blocks: u32) -> Result<FileTransaction<'a>, Error> {
         self.begin(self.groups.reserve_blocks(blocks)?)
     }
 
-    /// Begins a step that changes few records of the map, and does not split any: it takes blocks for the map's tree if
-    /// there are any.
-    pub fn giving(self) -> Result<Step<'a>, Error> {
+    /// Begins a transaction that mostly frees blocks: it changes few records of the map and splits none. It reserves
+    /// blocks for the extent btree if the volume has any.
+    pub fn giving(self) -> Result<FileTransaction<'a>, Error> {
         let wanted = self.groups.reserve_blocks(self.shared.reservations.map_blocks);
         self.begin(wanted.or_else(|_| self.groups.reserve_blocks(0))?)
     }
 
-    /// Begins a step with blocks that were reserved before.
-    pub fn begin(self, mut blocks: BlockReservation<'a>) -> Result<Step<'a>, Error> {
+    /// Begins a transaction with an existing reservation.
+    pub fn begin(self, mut blocks: BlockReservation<'a>) -> Result<FileTransaction<'a>, Error> {
         blocks.rolled();
         let tx = self.shared.begin(self.shared.reservations.contents)?;
         let mut locked = self.inode.lock();
         expect_map(&locked)?;
-        // Before anything changes: reading it may fail.
+        // Before any change, as reading the list may fail.
         list(self.shared, &mut locked)?;
-        Ok(Step::new(self, tx, blocks, locked))
+        Ok(FileTransaction::new(self, tx, blocks, locked))
     }
 
-    /// Reserves room for the reverse mappings that a change to the extent at `start` adds.
+    /// Reserves the rmap records that a change to the extent at `start` adds.
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub fn room_for_mapping(
-        self,
-        start: FsBlock,
-        change: RmapChange,
-    ) -> Result<Option<RmapReservation>, Error> {
+    pub fn reserve_rmap(self, start: FsBlock, change: RmapChange) -> Result<Option<RmapReservation>, Error> {
         self.groups.reserve_rmap(&mut self.shared.reader(), start, change, 1)
     }
 
-    /// The same, out of what was reserved before if there is some for this group.
+    /// Takes the reservation out of `spare` if it has one for this AG; otherwise reserves.
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub fn room_to_split(
+    pub fn rmap_to_split(
         self,
         start: FsBlock,
         change: RmapChange,
         spare: &mut RmapReservations,
     ) -> Result<Option<RmapReservation>, Error> {
         match self.groups.take_rmap_reservation(spare, start)? {
-            Some(room) => Ok(Some(room)),
-            None => self.room_for_mapping(start, change),
+            Some(reservation) => Ok(Some(reservation)),
+            None => self.reserve_rmap(start, change),
         }
     }
 
-    /// Looks at the extents.
+    /// Calls `look` with the extent list.
     pub fn look<R>(self, look: impl FnOnce(&ExtentList) -> R) -> Result<R, Error> {
         let mut locked = self.inode.lock();
         expect_map(&locked)?;
@@ -132,26 +129,26 @@ impl<'a> File<'a> {
     }
 }
 
-impl<'a> Step<'a> {
+impl<'a> FileTransaction<'a> {
     pub fn new(file: File<'a>, tx: Transaction, blocks: BlockReservation<'a>, locked: LockedInode) -> Self {
         Self {
             file,
             tx,
             blocks,
             locked,
-            took_record: false,
-            rooms: SmallVec::new(),
+            removed_record: false,
+            rmap: SmallVec::new(),
             spare: RmapReservations::default(),
         }
     }
 
-    /// Asked before the first change of a step that unmaps these pieces, or, where they `stay`, marks or moves them:
-    /// room for the reverse mappings that are cut by that. Shared blocks have one for each owner, and so the tree may
-    /// hold more than one for each block.
+    /// Reserves the rmap records that are split when these pieces are unmapped, or, with `stay`, marked or moved.
+    /// Called before the first change. Shared blocks have a record for each owner, so that the rmapbt may hold more
+    /// than one record for each block.
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub fn expect_room_to_cut(
+    pub fn reserve_rmap_to_cut(
         &mut self,
         pieces: &[(FileBlock, ExtentOrHole)],
         stay: bool,
@@ -159,12 +156,12 @@ impl<'a> Step<'a> {
         let file = self.file;
         let change = if stay { RmapChange::Convert } else { RmapChange::Unmap };
         for start in cut(self.list()?, pieces, stay) {
-            self.rooms.extend(file.room_to_split(start, change, &mut self.spare)?);
+            self.rmap.extend(file.rmap_to_split(start, change, &mut self.spare)?);
         }
         Ok(())
     }
 
-    /// The extents.
+    /// Extent list.
     pub fn list(&mut self) -> Result<&ExtentList, Error> {
         list(self.file.shared, &mut self.locked)
     }
@@ -178,23 +175,23 @@ impl<'a> Step<'a> {
         let mut fork = Fork::open(self.file.shared, &mut self.locked, ForkKind::Data)?;
         let before = fork.list().len();
         let done = work(&mut fork, &mut self.tx, &mut space);
-        self.took_record |= fork.list().len() < before;
+        self.removed_record |= fork.list().len() < before;
         self.tx.settle(done, &self.locked)
     }
 
-    /// What a user asked for changes the contents: the times move, and nobody runs the file as somebody else.
+    /// Marks a user's change of the contents: updates the times, and clears the set-user-ID bits.
     pub fn modified(&mut self) {
         self.touch();
         super::drop_set_id(&mut self.locked);
     }
 
-    /// The contents change: the times move.
+    /// Updates mtime and ctime.
     pub fn touch(&mut self) {
         let now = self.file.shared.now();
         self.locked.set_times(&[InodeTime::Modify, InodeTime::Change], now);
     }
 
-    /// Unmaps the last pieces of a range and gives their blocks back; whether there are more.
+    /// Unmaps and frees the last pieces of a range. Returns whether there are more.
     pub fn unmap(&mut self, from: FileBlock, to: FileBlock) -> Result<bool, Error> {
         let shared = shares(&self.locked);
         for _ in 0..PIECES_AT_ONCE {
@@ -207,15 +204,14 @@ impl<'a> Step<'a> {
         Ok(self.list()?.last_in(from, to).is_some())
     }
 
-    /// Ends it; gives what is left of the blocks.
+    /// Commits. Returns the rest of the block reservation.
     pub fn commit(mut self) -> Result<BlockReservation<'a>, Error> {
         self.tx.commit(&mut [&mut self.locked])?;
         Ok(self.blocks)
     }
 }
 
-/// The pieces of a range from its beginning on, as many as have no more than `most` mapped ones among them; and the
-/// block behind them.
+/// Returns the first pieces of a range, at most `most` of them mapped, and the block after them.
 pub(super) fn pieces(
     list: &ExtentList,
     (from, to): (FileBlock, FileBlock),
@@ -234,23 +230,23 @@ pub(super) fn pieces(
     (found, at)
 }
 
-/// Where those of the pieces begin on the disk whose reverse mappings are cut in two when they go; or where they
-/// `stay`, and become otherwise than what is beside them.
+/// Returns the first blocks of the pieces whose rmap records are split if the pieces are unmapped; with `stay`, if
+/// their state becomes different from that of their neighbours.
 pub(super) fn cut(
     list: &ExtentList,
     pieces: &[(FileBlock, ExtentOrHole)],
     stay: bool,
 ) -> SmallVec<[FsBlock; PIECES_AT_ONCE]> {
     let is_cut = |(at, piece): &&(FileBlock, ExtentOrHole)| {
-        let (left, right) = (goes_on(list, *at), goes_on(list, FileBlock(at.get() + piece.count)));
+        let (left, right) = (is_joined(list, *at), is_joined(list, FileBlock(at.get() + piece.count)));
         if stay { left || right } else { left && right }
     };
     pieces.iter().filter(is_cut).filter_map(|(_, piece)| Some(piece.mapping?.0)).collect()
 }
 
-/// Whether the blocks before and at this one lie side by side, and are alike: then one reverse mapping has both,
-/// however many extents there are.
-fn goes_on(list: &ExtentList, at: FileBlock) -> bool {
+/// Returns whether this block and the one before it are contiguous and in the same state: then one rmap record covers
+/// both, even if they are in different extents.
+fn is_joined(list: &ExtentList, at: FileBlock) -> bool {
     let place = |at: FileBlock| {
         let extent = list.find(at)?;
         Some((extent.start.get() + (at.get() - extent.offset.get()), extent.unwritten))

@@ -1,44 +1,44 @@
-//! Failed writes, told once to each open file.
+//! WriteErrors of writeback, reported once to each open file (like the kernel's `errseq_t`).
 //!
-//! A write that fails is told at the next `fsync` of each open file that was open when it failed. The contents count
-//! failures; an open file remembers the count that it has told of.
+//! The next `fsync` of each file that was open when a write failed returns the error. The contents count errors; an
+//! open file remembers the count that it has reported.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use base::lock::{Mutex, Rank};
 use error::Error;
 
-/// The failures of one file.
+/// The write errors of one file.
 #[derive(Debug)]
-pub(crate) struct Errors {
+pub(crate) struct WriteErrors {
     count: AtomicU64,
     last: Mutex<Option<Error>>,
 }
 
-impl Default for Errors {
+impl Default for WriteErrors {
     fn default() -> Self {
         Self { count: AtomicU64::new(0), last: Mutex::new(Rank::Leaf, None) }
     }
 }
 
-/// Up to which failure an open file has told its user: sampled when it is opened.
+/// The position of an open file in the sequence of write errors, sampled when it is opened.
 #[derive(Debug)]
 pub struct ErrorSeq(AtomicU64);
 
-impl Errors {
-    /// Notes a failure.
+impl WriteErrors {
+    /// Records an error.
     pub fn note(&self, error: &Error) {
         let mut last = self.last.lock();
         *last = Some(error.clone());
         self.count.fetch_add(1, SeqCst);
     }
 
-    /// What a file that is opened now has nothing to do with.
+    /// Returns the position after all errors so far.
     pub fn sample(&self) -> ErrorSeq {
         ErrorSeq(AtomicU64::new(self.count.load(SeqCst)))
     }
 
-    /// The last failure, if an open file has not told of it yet. From now on it has.
+    /// Returns the last error, unless the open file has reported it.
     pub fn report(&self, seen: &ErrorSeq) -> Result<(), Error> {
         if !seen.advance(self.count.load(SeqCst)) {
             return Ok(());
@@ -48,8 +48,8 @@ impl Errors {
 }
 
 impl ErrorSeq {
-    /// Moves on to the failure `now`; `false` where it was reported before. Another `fsync` of the same open file may
-    /// have reported a later one meanwhile: the sequence never goes back.
+    /// Advances to `now`. Returns `false` if it was reported before. Another `fsync` of the same open file may have
+    /// reported a later error meanwhile: the position never goes back.
     fn advance(&self, now: u64) -> bool {
         self.0.fetch_max(now, SeqCst) < now
     }
@@ -60,8 +60,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_open_file_hears_of_a_failure_once() {
-        let errors = Errors::default();
+    fn each_open_file_reports_an_error_once() {
+        let errors = WriteErrors::default();
         let (first, second) = (errors.sample(), errors.sample());
         assert!(errors.report(&first).is_ok());
         errors.note(&Error::NoSpace { what: "a test" });
@@ -78,7 +78,7 @@ mod tests {
     /// same failure again, and so did the next `fsync`.
     #[test]
     fn a_late_fsync_does_not_report_what_another_has_reported() {
-        let errors = Errors::default();
+        let errors = WriteErrors::default();
         let seen = errors.sample();
         errors.note(&Error::NoSpace { what: "a test" });
         let early = errors.count.load(SeqCst);

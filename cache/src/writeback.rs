@@ -1,0 +1,372 @@
+//! Writeback of many files: claim, write, finish.
+//!
+//! | step | does |
+//! |---|---|
+//! | [`FileWriteback`] | one file: dirty blocks, where they are written, claims |
+//! | `write_all` | all data, sorted by device offset, under one plug |
+//! | `finish_all` | maps and sizes, several small files in one transaction |
+//! | [`Cache::write_plugged`], [`Cache::finish_writes`] | the last two steps of every write of data, [`BulkWriter`](crate::BulkWriter)'s too |
+//!
+//! # Invariants
+//! When a pass ends, blocks that were in writeback are written and finished, or dirty again with the error noted in the
+//! file.
+//!
+//! # Locking
+//! A pass over several files only tries the locks of each; files locked by others are written later, one by one. Folios
+//! are read-locked while their bytes are written, some megabytes at a time, in the order of files and offsets.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use backing::{Backing, WriteCompletion};
+use block::{DeviceError, Plug, WriteRequest};
+use error::Error;
+
+use crate::cache::{Cache, DirtyFile};
+use crate::claim_pool::ClaimPool;
+use crate::contents::{Contents, MapReservation};
+use crate::file_writeback::{FileWriteback, ToFinish};
+use crate::folio::{FOLIO_LOG, Folio};
+use crate::tuning::{FINISH_FILES_MAX, FINISH_RANGES_MAX, PASS_FILES_MAX, PLUG_BYTES, PLUG_PIECES_MAX};
+
+/// Bytes of one folio that are written to one place.
+struct FolioPiece<B: Backing> {
+    /// Index of the file in the pass.
+    file: usize,
+    /// Index of the run in the file.
+    run: usize,
+    /// First block, relative to the run.
+    first: u64,
+    folio: Arc<Folio<B>>,
+    from: usize,
+    to: usize,
+    device_offset: u64,
+}
+
+impl<B: Backing> Cache<B> {
+    /// Writes all requests of a plug, and tells the log of it. Returns the failed requests by their index.
+    pub(crate) fn write_plugged(&self, plug: Plug<'_>) -> Vec<(usize, DeviceError)> {
+        let failed = plug.finish(&*self.device, &self.plug);
+        self.backing.note_unlogged_write();
+        failed
+    }
+
+    /// Finishes writes ([`Backing::finish`]).
+    pub(crate) fn finish_writes(&self, files: &mut [WriteCompletion<'_, B>]) -> Result<(), Error> {
+        self.counters.finishes.add();
+        self.counters.finished_files.add_many(files.len() as u64);
+        self.backing.finish(files)
+    }
+
+    /// Writes back these files, which were taken out of the lists. Returns the bytes written, and the first error.
+    pub(crate) fn write_files(&self, mut files: Vec<DirtyFile<B>>) -> (u64, Option<Error>) {
+        files.sort_unstable_by_key(|dirty| self.backing.ino(&dirty.contents.file));
+        let (mut bytes, mut failed) = (0, None);
+        let mut later = Vec::new();
+        let mut rest = files.into_iter();
+        while !rest.as_slice().is_empty() {
+            let (mut writebacks, batch) = self.begin_pass(&mut rest, &mut later);
+            self.prepare_all(&mut writebacks);
+            bytes += self.write_and_finish(&mut writebacks, &mut failed);
+            for (file, dirty) in writebacks.into_iter().zip(batch) {
+                match file.next {
+                    Some(next) => later.push((dirty, next)),
+                    None => self.relist(&dirty, file.failed.is_some()),
+                }
+            }
+        }
+        for (dirty, from) in later {
+            let (written, error) = self.write_file(&dirty.contents, from, u64::MAX);
+            bytes += written;
+            self.relist(&dirty, error.is_some());
+            failed = failed.or(error);
+        }
+        (bytes, failed)
+    }
+
+    /// Locks as many files as one pass writes. Files locked by others are added to `later`.
+    fn begin_pass(
+        &self,
+        rest: &mut impl Iterator<Item = DirtyFile<B>>,
+        later: &mut Vec<(DirtyFile<B>, u64)>,
+    ) -> (Vec<FileWriteback<B>>, Vec<DirtyFile<B>>) {
+        let (mut writebacks, mut batch, mut blocks) = (Vec::new(), Vec::new(), 0);
+        let max = (self.options.pass_bytes >> self.block_log).max(1);
+        while blocks < max && writebacks.len() < PASS_FILES_MAX {
+            let Some(dirty) = rest.next() else { break };
+            let Some(file) = FileWriteback::begin(&dirty.contents, false) else {
+                later.push((dirty, 0));
+                continue;
+            };
+            blocks += u64::try_from(dirty.contents.dirty_blocks.load(SeqCst)).unwrap_or(0);
+            writebacks.push(file);
+            batch.push(dirty);
+        }
+        (writebacks, batch)
+    }
+
+    /// Places the dirty blocks of all files. Blocks for neighbouring files of one group are claimed together.
+    fn prepare_all(&self, files: &mut [FileWriteback<B>]) {
+        let mut max = self.options.pass_bytes.max(1);
+        for file in files.iter_mut() {
+            max = max.saturating_sub(file.find(0, u64::MAX, max));
+        }
+        let mut pool = ClaimPool::default();
+        let mut rest = files;
+        while let [file, others @ ..] = rest {
+            let group = self.backing.group(&file.contents.file);
+            if !pool.serves(group) {
+                let in_group = |file: &&FileWriteback<B>| self.backing.group(&file.contents.file) == group;
+                let reserved: u64 = others.iter().take_while(in_group).map(|file| file.reserved).sum();
+                pool.serve(group, file.reserved + reserved);
+            }
+            file.prepare(&mut pool);
+            rest = others;
+        }
+    }
+
+    /// Writes back a range of one file of any size. Returns the bytes written, and the first error.
+    pub(crate) fn write_file(&self, contents: &Arc<Contents<B>>, from: u64, to: u64) -> (u64, Option<Error>) {
+        let (mut bytes, mut failed) = (0, None);
+        let mut next = Some(from);
+        // Does not wait for what is appended meanwhile.
+        let to = to.min(contents.size().max(from)).next_multiple_of(contents.block_size());
+        // After an error the rest is written nevertheless, unless nothing can be.
+        let is_over = |failed: &Option<Error>| matches!(failed, Some(Error::ShutDown { .. }));
+        while let Some(at) = next.take().filter(|at| *at < to && !is_over(&failed)) {
+            let Some(mut file) = FileWriteback::begin(contents, true) else { break };
+            if contents.dirty_blocks.load(SeqCst) > 0 {
+                let mut pool = ClaimPool::default();
+                pool.serve(self.backing.group(&contents.file), 0);
+                file.find(at, to, self.options.pass_bytes.max(1));
+                file.prepare(&mut pool);
+            }
+            next = file.next;
+            bytes += self.write_and_finish(std::slice::from_mut(&mut file), &mut failed);
+        }
+        (bytes, failed)
+    }
+
+    /// Lists a file again if it is dirty. After a failure it keeps the time since when it is dirty.
+    fn relist(&self, dirty: &DirtyFile<B>, failed: bool) {
+        let contents = &dirty.contents;
+        contents.listed.store(false, SeqCst);
+        if contents.dirty_blocks.load(SeqCst) > 0 {
+            contents.list(if failed { dirty.since } else { self.now() });
+        }
+    }
+
+    /// Writes and finishes. Returns the bytes that are clean now.
+    fn write_and_finish(&self, files: &mut [FileWriteback<B>], failed: &mut Option<Error>) -> u64 {
+        let written = self.write_all(files);
+        self.finish_all(files);
+        let mut undone = 0;
+        for file in files.iter() {
+            undone += file.undone;
+            if let Some(error) = &file.failed {
+                file.contents.errors.note(error);
+                failed.get_or_insert_with(|| error.clone());
+            }
+        }
+        written.saturating_sub(undone)
+    }
+
+    /// Writes the data of all files. Returns the bytes written.
+    fn write_all(&self, files: &mut [FileWriteback<B>]) -> u64 {
+        if self.options.plug_over_pass {
+            return self.write_sorted(files, 0..files.len());
+        }
+        (0..files.len()).map(|file| self.write_sorted(files, file..file + 1)).sum()
+    }
+
+    fn write_sorted(&self, files: &mut [FileWriteback<B>], which: Range<usize>) -> u64 {
+        let mut pieces = self.pieces(files, which);
+        pieces.sort_unstable_by_key(|piece| piece.device_offset);
+        let mut written = 0;
+        let mut rest = pieces.as_slice();
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = rest.iter().take(PLUG_PIECES_MAX).take_while(|piece| {
+                bytes += piece.to - piece.from;
+                bytes <= PLUG_BYTES
+            });
+            let (now, later) = rest.split_at(fits.count().max(1));
+            written += self.write_pieces(files, now);
+            rest = later;
+        }
+        written
+    }
+
+    fn pieces(&self, files: &[FileWriteback<B>], which: Range<usize>) -> Vec<FolioPiece<B>> {
+        let mut pieces = Vec::new();
+        let log = self.block_log;
+        let per_folio = 1u64 << (FOLIO_LOG - log);
+        for (file_index, file) in files.iter().enumerate().skip(which.start).take(which.len()) {
+            for (run_index, run) in file.runs.iter().enumerate() {
+                let mut at = run.offset;
+                while at < run.offset + run.count {
+                    let base = at & !(per_folio - 1);
+                    let end = (base + per_folio).min(run.offset + run.count);
+                    if let Some(folio) = file.contents.find_folio(at / per_folio) {
+                        let first = at - run.offset;
+                        pieces.push(FolioPiece {
+                            file: file_index,
+                            run: run_index,
+                            first,
+                            folio,
+                            from: ((at - base) << log) as usize,
+                            to: ((end - base) << log) as usize,
+                            device_offset: self.backing.device_offset(run.start) + (first << log),
+                        });
+                    }
+                    at = end;
+                }
+            }
+        }
+        pieces
+    }
+
+    /// Writes pieces under one plug. Returns the bytes written.
+    fn write_pieces(&self, files: &mut [FileWriteback<B>], pieces: &[FolioPiece<B>]) -> u64 {
+        // Locks each folio once, in the lock order.
+        let mut order: Vec<usize> = (0..pieces.len()).collect();
+        let key = |at: &usize| pieces.get(*at).map(|piece| (piece.file, piece.folio.index));
+        order.sort_unstable_by_key(key);
+        let mut guards = Vec::new();
+        let mut guard_of = vec![None; pieces.len()];
+        let mut last = None;
+        for at in order {
+            if key(&at) != last {
+                last = key(&at);
+                let Some(piece) = pieces.get(at) else { continue };
+                guards.push(Contents::lock_read(&piece.folio));
+            }
+            if let Some(slot) = guard_of.get_mut(at) {
+                *slot = Some(guards.len() - 1);
+            }
+        }
+        let mut plug = Plug::new();
+        let mut bytes = 0;
+        for (piece, guard) in pieces.iter().zip(&guard_of) {
+            let guard = guard.and_then(|at| guards.get(at)).and_then(Option::as_ref);
+            let buf = guard.map_or(&[][..], |guard| guard.bytes(piece.from, piece.to));
+            bytes += buf.len() as u64;
+            plug.push(WriteRequest::new(piece.device_offset, buf));
+        }
+        let failed = self.write_plugged(plug);
+        drop(guards);
+        for (at, error) in failed {
+            let Some(piece) = pieces.get(at) else { continue };
+            bytes = bytes.saturating_sub((piece.to - piece.from) as u64);
+            let blocks = ((piece.to - piece.from) >> self.block_log) as u64;
+            let Some(file) = files.get_mut(piece.file) else { continue };
+            file.failed.get_or_insert_with(|| error.into());
+            if let Some(run) = file.runs.get_mut(piece.run) {
+                run.failed.extend(piece.first..piece.first + blocks);
+            }
+        }
+        self.dirty.sub(bytes);
+        self.pace.notify();
+        bytes
+    }
+
+    /// Finishes all files: small ones together, large ones alone.
+    fn finish_all(&self, files: &mut [FileWriteback<B>]) {
+        let mut rest = files;
+        while !rest.is_empty() {
+            let is_small = |file: &&FileWriteback<B>| file.runs.len() <= FINISH_RANGES_MAX;
+            let small = rest.iter().take(FINISH_FILES_MAX).take_while(is_small).count();
+            let (now, later) = rest.split_at_mut(small.max(1));
+            self.finish_together(now);
+            rest = later;
+        }
+    }
+
+    fn finish_together(&self, files: &mut [FileWriteback<B>]) {
+        let (mut finishing, mut to_finish) = (Vec::new(), Vec::new());
+        for (index, file) in files.iter_mut().enumerate() {
+            match file.to_finish() {
+                None => file.end_unchanged(),
+                Some(ranges) => {
+                    finishing.push((index, Arc::clone(&file.contents)));
+                    to_finish.push(ranges);
+                }
+            }
+        }
+        if finishing.is_empty() {
+            return;
+        }
+        let mut completions = Vec::with_capacity(finishing.len());
+        for ((_, contents), ToFinish { written, size }) in finishing.iter().zip(to_finish) {
+            // Taken first: `records` counts everything that is dirty, including what is finished now.
+            let MapReservation { tree, records, rmap } = contents.take_map_reservation();
+            let mut completion = WriteCompletion::new(&contents.file, written, tree, records);
+            completion.reserved += contents.spend(completion.claimed());
+            (completion.size, completion.rmap) = (size, rmap);
+            completions.push(completion);
+        }
+        let claimed: Vec<u64> = completions.iter().map(WriteCompletion::claimed).collect();
+        let result = self.finish_writes(&mut completions);
+        for (((index, _), claimed), completion) in finishing.iter().zip(claimed).zip(completions) {
+            let Some(file) = files.get_mut(*index) else { continue };
+            match &result {
+                Ok(()) => file.end(claimed, completion),
+                Err(error) => file.end_failed(claimed, completion, error),
+            }
+        }
+    }
+}
+
+/// How the writeback of a file ends. `claimed` blocks had been claimed for it.
+impl<B: Backing> FileWriteback<B> {
+    /// Neither the map nor the size changed.
+    fn end_unchanged(&self) {
+        self.contents.give_back(self.end_writeback(false));
+        self.contents.release_surplus();
+    }
+
+    /// Its transactions committed, except for the ranges left in `completion.written`.
+    fn end(&mut self, claimed: u64, completion: WriteCompletion<'_, B>) {
+        let contents = Arc::clone(&self.contents);
+        contents.map_changed();
+        let left_claimed = completion.claimed();
+        let WriteCompletion { written: refused, size, reserved: left, rmap, refused: why, .. } = completion;
+        if let Some(size) = size.filter(|_| refused.is_empty()) {
+            contents.disk_size.store(size, SeqCst);
+        }
+        refused.iter().for_each(|range| self.refuse(range));
+        let back = left_claimed.min(left);
+        // Before their reservation is put back.
+        drop(refused);
+        self.failed = self.failed.take().or(why.map(|why| *why));
+        let released = self.end_writeback(false);
+        contents.give_back(released.saturating_sub(claimed - back));
+        contents.put_back(back, left - back, rmap);
+    }
+
+    /// A transaction failed; earlier ones may have committed.
+    fn end_failed(&mut self, claimed: u64, completion: WriteCompletion<'_, B>, error: &Error) {
+        let contents = Arc::clone(&self.contents);
+        contents.map_changed();
+        let WriteCompletion { written, reserved: left, rmap, .. } = completion;
+        drop(written);
+        self.failed.get_or_insert_with(|| error.clone());
+        self.end_writeback(true);
+        self.undone = self.bytes;
+        let back = claimed.min(left);
+        // The failed transaction took the rest of the reservation. The next attempt needs it again.
+        let again = claimed - back;
+        let again = if again > 0 && contents.cache.backing.reserve(again).is_ok() { again } else { 0 };
+        contents.put_back(back + again, left - back, rmap);
+    }
+}
+
+impl<B: Backing> Contents<B> {
+    /// Writes back a range of the file, and waits.
+    pub(crate) fn flush_range(&self, from: u64, to: u64) -> Result<(), Error> {
+        let Some(me) = self.arc().filter(|_| from < to) else { return Ok(()) };
+        let (_, failed) = self.cache.write_file(&me, from, to);
+        failed.map_or(Ok(()), Err)
+    }
+}

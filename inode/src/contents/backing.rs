@@ -1,0 +1,217 @@
+//! File contents in memory, backed by the maps of their inodes.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Weak};
+
+use ag::{AllocTarget, Claim, ClaimRequest, Groups, RmapChange, RmapReservations};
+use backing::{Backing, Mapping, MappingState, TIMESTAMP_TICK_NANOS, WriteCompletion};
+use base::{FileBlock, FsBlock, Ino, errno};
+use error::Error;
+use format::inode::{ForkKind, ag_of};
+
+use super::{claim, fill_units, finish, free_written_beyond, map, set_size, trim, truncate, unit};
+use crate::fork::TOO_MANY;
+use crate::inode::Inode;
+use crate::reservation::ANY_EXTENTS;
+use crate::shared::Shared;
+use crate::state::InodeTime;
+
+const DROPPED: Error = Error::Refused { errno: errno::EIO, why: "the volume was closed" };
+
+/// An inode by a weak reference. Contents are attached to their inode, and so must not keep it in memory. Callers that
+/// work on the file hold a reference; the inode cache holds one while the file is dirty.
+#[derive(Debug)]
+pub struct WeakInode {
+    ino: Ino,
+    inode: Weak<Inode>,
+}
+
+impl WeakInode {
+    /// Returns a weak reference to an inode.
+    pub fn new(inode: &Arc<Inode>) -> Self {
+        Self { ino: inode.ino(), inode: Arc::downgrade(inode) }
+    }
+
+    /// Inode number.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// Returns the inode.
+    ///
+    /// # Errors
+    /// `EIO` if it has been dropped: the volume was closed.
+    pub fn upgrade(&self) -> Result<Arc<Inode>, Error> {
+        self.inode.upgrade().ok_or(DROPPED)
+    }
+}
+
+/// The extent maps of a volume's files, and its free space.
+#[derive(Debug)]
+pub struct VolumeBacking {
+    shared: Arc<Shared>,
+    groups: Arc<Groups>,
+}
+
+impl VolumeBacking {
+    /// Returns the backing of a volume.
+    pub fn new(shared: &Arc<Shared>, groups: &Arc<Groups>) -> Self {
+        Self { shared: Arc::clone(shared), groups: Arc::clone(groups) }
+    }
+
+    /// Rounds a size up to the first block beyond it.
+    fn block_beyond(&self, size: u64) -> FileBlock {
+        FileBlock(size.div_ceil(self.shared.geometry.block_size.into()))
+    }
+}
+
+/// Block counts of one claim or of one reservation in an AG, which have 32 bits.
+fn clamp(blocks: u64) -> u32 {
+    u32::try_from(blocks).unwrap_or(u32::MAX)
+}
+
+/// Splits a number of blocks into 32-bit parts.
+fn parts(blocks: u64) -> impl Iterator<Item = u32> {
+    let mut left = blocks;
+    std::iter::from_fn(move || {
+        let part = clamp(left);
+        left -= u64::from(part);
+        (part > 0).then_some(part)
+    })
+}
+
+impl Backing for VolumeBacking {
+    type File = WeakInode;
+    type Claim = Claim;
+    type RmapReservations = RmapReservations;
+
+    fn block_log(&self) -> u32 {
+        self.shared.geometry.block_log.into()
+    }
+
+    fn device_offset(&self, block: FsBlock) -> u64 {
+        // A block outside the volume is outside the device, too.
+        self.shared.geometry.fs_block_offset(block).unwrap_or(u64::MAX)
+    }
+
+    fn note_unlogged_write(&self) {
+        self.shared.target.note_unlogged_write();
+    }
+
+    fn ino(&self, file: &WeakInode) -> Ino {
+        file.ino
+    }
+
+    fn group(&self, file: &WeakInode) -> u64 {
+        ag_of(file.ino, &self.shared.geometry).unwrap_or_default().get().into()
+    }
+
+    fn size(&self, file: &WeakInode) -> Result<u64, Error> {
+        Ok(file.upgrade()?.read().size())
+    }
+
+    fn map(&self, file: &WeakInode, offset: FileBlock, count: u64) -> Result<Mapping, Error> {
+        let end = FileBlock(offset.get().saturating_add(count));
+        let mut first = None;
+        map(&self.shared, &self.groups, &file.upgrade()?, offset, end, &mut |mapping| {
+            first = Some(mapping);
+            ControlFlow::Break(())
+        })?;
+        match first {
+            Some(mapping) if mapping.offset == offset => Ok(mapping),
+            next => {
+                let count = next.map_or(count, |next| next.offset.get() - offset.get());
+                let state = MappingState::Hole;
+                Ok(Mapping { offset, count, state, start: FsBlock(0), shared: false })
+            }
+        }
+    }
+
+    fn reserve(&self, blocks: u64) -> Result<(), Error> {
+        let mut reserved = 0;
+        for part in parts(blocks) {
+            match self.groups.reserve_blocks(part) {
+                Ok(mut reservation) => reserved += u64::from(reservation.give(part)),
+                Err(error) => {
+                    self.unreserve(reserved);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unreserve(&self, blocks: u64) {
+        parts(blocks).for_each(|part| drop(self.groups.given_blocks(part)));
+    }
+
+    fn reserve_rmap_for_write(&self, mapping: &Mapping, writes: u64) -> Result<RmapReservations, Error> {
+        let change = if mapping.shared { RmapChange::Unmap } else { RmapChange::Convert };
+        let mut reservations = RmapReservations::default();
+        let mut reader = self.shared.reader();
+        if let Some(new) = self.groups.reserve_rmap(&mut reader, mapping.start, change, clamp(writes))? {
+            reservations.add(new);
+        }
+        Ok(reservations)
+    }
+
+    fn extents(&self, file: &WeakInode, more: u64) -> Result<u64, Error> {
+        let inode = file.upgrade()?;
+        let state = inode.read();
+        let count = state.extent_count(ForkKind::Data);
+        let fits = state.can_count_extents(ForkKind::Data, count.saturating_add(more));
+        if fits { Ok(count) } else { Err(TOO_MANY) }
+    }
+
+    fn tree_blocks(&self, extents: Option<u64>, records: u64) -> u64 {
+        self.shared.reservations.map_blocks_for(extents.unwrap_or(ANY_EXTENTS), records)
+    }
+
+    fn claim(&self, file: &WeakInode, near: Option<FsBlock>, max: u64) -> Result<Claim, Error> {
+        let own_ag = || AllocTarget::Ag(ag_of(file.ino, &self.shared.geometry).unwrap_or_default());
+        let target = near.map_or_else(own_ag, AllocTarget::Block);
+        claim(&self.shared, &self.groups, &ClaimRequest { target, min: 1, max: clamp(max), align: 1 })
+    }
+
+    fn finish(&self, files: &mut [WriteCompletion<'_, Self>]) -> Result<(), Error> {
+        finish(&self.shared, &self.groups, files)
+    }
+
+    fn set_size(&self, file: &WeakInode, size: u64, shrinks: bool) -> Result<(), Error> {
+        let set = if shrinks { truncate } else { set_size };
+        set(&self.shared, &self.groups, &file.upgrade()?, size)
+    }
+
+    fn free_written_beyond(&self, file: &WeakInode, size: u64) -> Result<(), Error> {
+        free_written_beyond(&self.shared, &self.groups, &file.upgrade()?, self.block_beyond(size))
+    }
+
+    fn alloc_unit(&self, file: &WeakInode) -> Result<u64, Error> {
+        Ok(unit(&file.upgrade()?.read()).into())
+    }
+
+    fn fill_units(&self, file: &WeakInode, from: FileBlock, to: FileBlock) -> Result<(), Error> {
+        fill_units(&self.shared, &self.groups, &file.upgrade()?, from, to)
+    }
+
+    fn trim(&self, file: &WeakInode, size: u64) -> Result<(), Error> {
+        trim(&self.shared, &self.groups, &file.upgrade()?, self.block_beyond(size)).map(drop)
+    }
+
+    fn touch(&self, file: &WeakInode) -> Result<(), Error> {
+        let inode = file.upgrade()?;
+        let now = self.shared.now();
+        let nanos = |time: format::timestamp::Timestamp| {
+            i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
+        };
+        let times = inode.read().dinode().times();
+        let old = nanos(times.modify).min(nanos(times.change));
+        if (old..old + i128::from(TIMESTAMP_TICK_NANOS)).contains(&nanos(now)) {
+            return Ok(());
+        }
+        let tx = self.shared.begin(self.shared.reservations.inode)?;
+        let mut state = inode.lock();
+        state.set_times(&[InodeTime::Modify, InodeTime::Change], now);
+        tx.commit(&mut [&mut state])
+    }
+}
