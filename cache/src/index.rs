@@ -51,7 +51,7 @@ impl Marks {
         }
     }
 
-    /// The first marked place at or behind `from`.
+    /// Returns the first marked slot at or after `from`.
     #[inline]
     fn next(&self, from: u64) -> Option<u64> {
         let (node, slot) = split(from);
@@ -67,7 +67,7 @@ impl Marks {
     }
 }
 
-/// The node and the slot in it.
+/// Returns the node of a slot, and its index in the node.
 fn split(at: u64) -> (u64, usize) {
     (at >> NODE_LOG, (at & ((1 << NODE_LOG) - 1)) as usize)
 }
@@ -77,14 +77,14 @@ impl<T> Index<T> {
         if node == 0 { Some(&self.first) } else { self.rest.get(&node) }
     }
 
-    /// What is at a place.
+    /// Returns the value of a slot.
     #[inline]
     pub fn get(&self, at: u64) -> Option<&T> {
         let (node, slot) = split(at);
         self.node(node)?.get(slot)?.as_ref()
     }
 
-    /// What is at a place, or is put there.
+    /// Returns the value of a slot. Fills the slot if it is empty.
     pub fn get_or_insert(&mut self, at: u64, make: impl FnOnce() -> T) -> &T {
         let (node, slot) = split(at);
         let node = if node == 0 { &mut self.first } else { self.rest.entry(node).or_default() };
@@ -95,22 +95,22 @@ impl<T> Index<T> {
         place.get_or_insert_with(make)
     }
 
-    /// Marks a place at which there is something.
+    /// Marks an occupied slot.
     pub fn mark(&mut self, at: u64) {
         self.marks.set(at);
     }
 
-    /// Takes the mark from a place.
+    /// Removes the mark of a slot.
     pub fn unmark(&mut self, at: u64) {
         self.marks.clear(at);
     }
 
-    /// The first that is marked, at or behind a place.
+    /// Returns the first marked value at or after a slot.
     pub fn next_marked(&self, from: u64) -> Option<&T> {
         self.get(self.marks.next(from)?)
     }
 
-    /// Takes out what is at a place, and its mark.
+    /// Removes the value of a slot, and its mark.
     pub fn remove(&mut self, at: u64) {
         self.marks.clear(at);
         let (number, slot) = split(at);
@@ -125,7 +125,7 @@ impl<T> Index<T> {
         }
     }
 
-    /// The first at or behind a place.
+    /// Returns the first value at or after a slot.
     pub fn next(&self, from: u64) -> Option<&T> {
         let (number, slot) = split(from);
         let within =
@@ -139,7 +139,7 @@ impl<T> Index<T> {
         node.iter().find_map(Option::as_ref)
     }
 
-    /// All, in order.
+    /// Returns all values in order.
     pub fn into_values(self) -> impl Iterator<Item = T> {
         self.first.into_iter().chain(self.rest.into_values().flatten()).flatten()
     }

@@ -456,7 +456,7 @@ impl Backing for Volume {
 
     fn unreserve(&self, blocks: u64) {
         let mut state = self.shared.lock();
-        assert!(state.reserved >= blocks, "{blocks} of {} are given back", state.reserved);
+        assert!(state.reserved >= blocks, "{blocks} of {} are released", state.reserved);
         state.reserved -= blocks;
     }
 
@@ -497,7 +497,7 @@ impl Backing for Volume {
             let shared = Arc::clone(&self.shared);
             return Ok(TestClaim { shared, start: start as u64, count: count as u64 });
         }
-        panic!("nothing is free, though {} blocks were set aside", self.shared.lock().reserved);
+        panic!("nothing is free, though {} blocks are reserved", self.shared.lock().reserved);
     }
 
     fn finish(&self, files: &mut [WriteCompletion<'_, Self>]) -> Result<(), Error> {
@@ -517,11 +517,11 @@ impl Backing for Volume {
         }
         self.change(|state| {
             for finish in files.iter_mut().filter(|finish| finish.refused.is_none()) {
-                let mut behind = None;
+                let mut end = None;
                 for mut part in std::mem::take(&mut finish.written) {
                     // Contiguous ranges split the records there once.
                     let at = part.offset.get();
-                    let goes_on = behind.replace(at + part.count) == Some(at);
+                    let goes_on = end.replace(at + part.count) == Some(at);
                     let Some(claim) = &mut part.claim else {
                         let file = state.files.entry(*finish.file).or_default();
                         finish.rmap.spend(u64::from(!goes_on));
@@ -543,7 +543,7 @@ impl Backing for Volume {
                         }
                     }
                     claim.count = 0;
-                    assert!(finish.reserved >= part.count, "blocks are mapped that were not set aside");
+                    assert!(finish.reserved >= part.count, "mapped blocks were not reserved");
                     finish.reserved -= part.count;
                     state.reserved -= part.count;
                 }

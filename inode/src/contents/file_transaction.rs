@@ -211,17 +211,17 @@ impl<'a> FileTransaction<'a> {
     }
 }
 
-/// Returns the first pieces of a range, at most `most` of them mapped, and the block after them.
+/// Returns the first pieces of a range, at most `max` of them mapped, and the block after them.
 pub(super) fn pieces(
     list: &ExtentList,
     (from, to): (FileBlock, FileBlock),
-    most: usize,
+    max: usize,
 ) -> (Vec<(FileBlock, ExtentOrHole)>, FileBlock) {
     let (mut found, mut at, mut mapped) = (Vec::new(), from, 0);
     while at < to {
         let piece = list.piece(at, to);
         mapped += usize::from(piece.mapping.is_some());
-        if mapped > most || piece.count == 0 {
+        if mapped > max || piece.count == 0 {
             break;
         }
         found.push((at, piece));

@@ -1,8 +1,8 @@
-//! Ranges taken out of a file, or put into it: what lies behind moves.
+//! Removing a range from a file, or inserting one: extents after it shift.
 //!
-//! Extents move one by one, each in a transaction of its own; blocks stay where they are on the disk. The border of an
-//! insertion may lie within an extent, which is split first: that may take blocks. To move an extent takes none, as its
-//! record stays where it is between the others: so what has begun to move does not stop half way for want of space.
+//! Extents shift one by one, each in its own transaction; their blocks stay. An insertion may be within an extent, which
+//! is split first: that may take blocks. Shifting an extent takes none, as its record keeps its position in the btree: so
+//! a shift never stops half way for lack of space.
 
 use std::sync::Arc;
 

@@ -116,8 +116,8 @@ pub fn free_written_beyond(
 ) -> Result<(), Error> {
     let file = File { shared, groups, inode };
     let written = |list: &ExtentList| {
-        let behind = list.as_slice().iter().skip(list.index_at(end));
-        let last = behind.rev().find(|extent| !extent.unwritten);
+        let beyond = list.as_slice().iter().skip(list.index_at(end));
+        let last = beyond.rev().find(|extent| !extent.unwritten);
         last.map(|last| (last.offset.max(end), last.end()))
     };
     while let Some((from, to)) = file.look(written)? {
