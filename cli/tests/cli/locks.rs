@@ -74,7 +74,10 @@ fn force_replaces_only_regular_files() {
     for target in [&fifo, &folder] {
         let clone = stderr(&mut scene.xebec("clone", &["--force", target]));
         let create = stderr(xebec().args(["create", "--force", target, "--from", &folder]));
-        assert!(clone.contains("is no file") && create.contains("is no file"), "{clone}{create}");
+        assert!(
+            clone.contains("not a regular file") && create.contains("not a regular file"),
+            "{clone}{create}"
+        );
     }
     assert!(!std::fs::metadata(fifo).unwrap().is_file());
 }
