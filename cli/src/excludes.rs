@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use clap::Args;
-use transfer::Excludes;
+use xebec::Excludes;
 
 use crate::commands::mkfs::wrong;
 use crate::output::counted;

@@ -85,7 +85,7 @@ fn errno_of(error: &(dyn Error + 'static)) -> Option<i32> {
         Some(error.errno().get())
     } else if let Some(error) = error.downcast_ref::<read::Error>() {
         Some(error.errno().get())
-    } else if let Some(error) = error.downcast_ref::<transfer::Error>() {
+    } else if let Some(error) = error.downcast_ref::<xebec::TransferError>() {
         error.errno().map(base::errno::Errno::get)
     } else if let Some(error) = error.downcast_ref::<block::OpenError>() {
         Some(error.errno())

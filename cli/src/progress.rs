@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use transfer::{Counts, Notice, NoticeKind, Phase, Progress};
+use xebec::{Counts, Notice, NoticeKind, Phase, Progress};
 
 use crate::args::Global;
 use crate::failure::Failure;

@@ -1,4 +1,132 @@
-//! XFS in user space.
+//! XFS in user space: build, open, change, check and extract volumes, without root and without the kernel.
+//!
+//! | task | item |
+//! |---|---|
+//! | build an image from directories, archives or OCI layers | [`ImageBuilder`] |
+//! | create an empty volume | [`mkfs::format`] |
+//! | open a volume for changes | [`Volume::open_path`], [`Volume::open`] |
+//! | names, directories, metadata | methods of [`Volume`]; [`Dir`], [`NewFile`], [`Metadata`], [`SetMetadata`] |
+//! | contents of files | [`File`], [`OpenOptions`] |
+//! | extended attributes, flags and projects | [`SetAttribute`], [`Settings`] |
+//! | import into an open volume | [`Writer`] with a [`Source`]; [`Sync`] |
+//! | extract a tree | [`Extraction`] |
+//! | read a volume without the engine, also a damaged one | [`reader`] |
+//! | check a volume | [`check`] |
+//! | resize | [`Volume::grow`], [`resize::shrink`] |
+//! | label, UUID, features | [`Volume::set_label`], [`identity`], [`features`] |
+//! | discard free space | [`Volume::trim`] |
+//! | storage: files, memory, overlays, partitions, qcow2 | [`device`] |
+//! | open images in other ways: read-only, in memory, a partition, an external log | [`image`] |
+//!
+//! [`Volume`] and [`File`] are `Send + Sync`; all calls are plain functions, without an async runtime. A change is one
+//! transaction: after a power failure it has happened completely or not at all. [`Volume::sync`] and
+//! [`File::sync_all`] return when the changes before them are durable. [`Volume::unmount`] reports errors of
+//! writeback; dropping a volume does not.
+//!
+//! # Examples
+//!
+//! Build an image from a directory, and check it:
+//!
+//! ```
+//! # let folder = tempfile::tempdir()?;
+//! # let (source, image) = (folder.path().join("build"), folder.path().join("disk.xfs"));
+//! # std::fs::create_dir(&source)?;
+//! # std::fs::write(source.join("file"), "contents")?;
+//! use xebec::ImageBuilder;
+//!
+//! let built = ImageBuilder::new(&image).from_directory(&source)?.reproducible(true).build()?;
+//! assert_eq!(built.report.files, 2); // the root directory and one file
+//!
+//! let report = xebec::check::check_path(&image)?;
+//! assert!(report.is_clean(), "{:?}", report.findings);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Open a volume, change it, make the change durable, and unmount:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use xebec::device::MemoryDevice;
+//! use xebec::{NewFile, OpenOptions, Options, Volume, mkfs};
+//!
+//! let device = Arc::new(MemoryDevice::new(64 << 20)); // or Volume::open_path("disk.xfs")
+//! mkfs::format(&*device, &mkfs::Options::default())?;
+//!
+//! let volume = Volume::open(device, Options::default())?;
+//! volume.create(volume.root(), b"etc", &NewFile::directory())?;
+//! let motd = OpenOptions::new().write(true).create(true).open(&volume, b"/etc/motd")?;
+//! motd.write_at(b"Welcome\n", 0)?;
+//! motd.sync_all()?;
+//! drop(motd);
+//! volume.unmount()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Extract a directory, with progress:
+//!
+//! ```
+//! # let folder = tempfile::tempdir()?;
+//! # let (source, image) = (folder.path().join("build"), folder.path().join("disk.xfs"));
+//! # let out = folder.path().join("out");
+//! # std::fs::create_dir_all(source.join("etc"))?;
+//! # std::fs::write(source.join("etc/motd"), "Welcome\n")?;
+//! # xebec::ImageBuilder::new(&image).from_directory(&source)?.build()?;
+//! use xebec::{Counts, Extraction, Notice, Progress};
+//!
+//! struct Terminal;
+//!
+//! impl Progress for Terminal {
+//!     fn advance(&self, done: Counts) {
+//!         print!("\r{} files, {} bytes", done.files, done.bytes);
+//!     }
+//!
+//!     fn notice(&self, notice: &Notice) {
+//!         eprintln!("{notice}");
+//!     }
+//! }
+//!
+//! let report = Extraction::open(&image)?.path(b"/etc")?.progress(&Terminal).to_directory(&out)?;
+//! assert_eq!((report.files, report.failed), (2, 0));
+//! assert_eq!(std::fs::read(out.join("motd"))?, b"Welcome\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
-pub use volume::*;
+pub mod check;
+
+pub use base::errno::{self, Errno};
+pub use base::time::{Clock, FixedClock, SystemClock, Time};
+pub use base::{AgBlock, AgIno, AgNumber, Daddr, FileBlock, FsBlock, Ino, Lsn};
+pub use transfer::{
+    self, Archive, BuiltImage, Cancel, Container, Counts, Directory, Error as TransferError, Excludes,
+    ExtractReport, Extraction, FreeSpace, ImageBuilder, ImportReport, Labels, Notice, NoticeKind, Overrides,
+    Phase, Progress, Source, Sync, Writer,
+};
+pub use volume::{
+    Access, ContentsOptions, Cookie, DeviceNumber, Dir, DirEntry, Error, File, Filling, Handle, ImageError,
+    ImageOptions, Metadata, NewFile, NewFileType, OpenOptions, Options, Rename, Result, SetAttribute,
+    SetMetadata, Settings, Statistics, UncachedStat, Volume, features, identity, image, open_image,
+    open_image_on, resize, settings, statistics, trim,
+};
+
+/// Devices: the storage of volumes.
+pub mod device {
+    pub use block::{
+        Device, DeviceError, Durability, FileDevice, Io, MemoryDevice, NewFile, OpenError, OpenImageOptions,
+        OpenOptions, Operation, OverlayDevice, Qcow2Device, ReadRequest, ReplacedFile, WindowDevice,
+        WriteRequest, open_image, partitions, write_gpt, write_qcow2,
+    };
+}
+
+/// Creating empty volumes, byte for byte as `mkfs.xfs` does.
+pub mod mkfs {
+    pub use ::mkfs::{LogLocation, LogOptions, MkfsError, Options, Plan, Stripe, format, write};
+}
+
+/// Reading volumes without the engine, as far as damage allows.
+pub mod reader {
+    pub use read::{
+        AclNames, Error, FinalSymlink, Inode, InodeReader, Listing, ListingItem, Metadata, Result, Segment,
+        Segments, Volume, Xattr, for_each_xattr, get_xattr, read_at, read_link, resolve,
+    };
+}

@@ -6,18 +6,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base::{AgBlock, AgNumber, Daddr, FileBlock, Ino};
-use check::{CheckError, Finding, Observer, Options, Phase, Severity, Summary, Suppressed};
 use clap::Args;
-use format::superblock::SuperblockError;
-use format::{Damage, Place};
+use format::Place;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use xebec::image::{LogStatus, OpenedImage, superblock};
+use xebec::check::{Finding, Observer, Options, Phase, Progress, Summary, Suppressed, check_opened};
+use xebec::image::LogStatus;
 
 use crate::args::Global;
 use crate::json;
 use crate::names;
-use crate::open::{self, log_error};
+use crate::open;
 use crate::output::{Coded, Messages, Stdout, exit_code};
 use crate::sizes;
 
@@ -71,60 +70,15 @@ fn check_image(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         threads: global.thread_count(),
         memory_budget: usize::try_from(arguments.memory).unwrap_or(usize::MAX),
         findings_per_kind: arguments.per_kind,
-        external_log: opened.log_device.as_deref(),
-        replayed: matches!(opened.log, LogStatus::Replayed(..)),
+        ..Options::default()
     };
     let reporter = Reporter::new(global, messages.image())?;
-    let log_errors =
-        if global.no_replay { 0 } else { report_log_damage(&opened, arguments.per_kind, &reporter) };
-    let checked = check::check(&opened.device, &options, &reporter);
+    let summary = check_opened(&opened, !global.no_replay, &options, &reporter);
     reporter.bar.finish_and_clear();
-    let mut summary = match checked {
-        Ok(summary) => summary,
-        // A damaged superblock is a finding, too.
-        Err(CheckError::Refused(SuperblockError::Damaged(damage))) => {
-            reporter.finding(&Finding { severity: Severity::Error, place: Place::default(), damage });
-            let mut summary = Summary::default();
-            summary.findings.errors = 1;
-            summary
-        }
-        Err(error) => return Err(error.into()),
-    };
-    summary.findings.errors += log_errors;
+    let summary = summary?;
     let is_clean = summary.is_clean();
     reporter.finish(&summary, is_clean, global, &messages)?;
     Ok(if is_clean { exit_code::OK } else { exit_code::CHECK_UNCORRECTED })
-}
-
-/// Reports damage of the log, for which Linux refuses the mount or loses changes, and returns the number of findings.
-fn report_log_damage(opened: &OpenedImage, per_kind: usize, reporter: &Reporter) -> u64 {
-    let report = |place, field, expected, found: String| {
-        let damage = Damage::new("log", field, expected, found);
-        reporter.finding(&Finding { severity: Severity::Error, place, damage });
-    };
-    match &opened.log {
-        // An unreadable superblock is reported by the check.
-        LogStatus::Unreadable(error) if superblock(&opened.device).is_ok() => {
-            report(Place::default(), "state", "a log that can be replayed", log_error(error));
-            1
-        }
-        LogStatus::Replayed(replay) => {
-            let (problems, total) = (&replay.report.problems, replay.report.problems_total);
-            let shown = problems.iter().take(per_kind);
-            let shown_count = shown.len() as u64;
-            shown.for_each(|problem| report(problem.place, "items", "one to replay", problem.to_string()));
-            if total > shown_count {
-                let (structure, field, count) = ("log", "items", total - shown_count);
-                reporter.suppressed(&Suppressed { severity: Severity::Error, structure, field, count });
-            }
-            let failure = replay.failure.as_ref().filter(|_| !replay.left.is_empty());
-            if let Some(failure) = failure {
-                report(Place::default(), "intents", "operations to finish", failure.clone());
-            }
-            total + u64::from(failure.is_some())
-        }
-        _ => 0,
-    }
 }
 
 /// Writes findings and shows progress.
@@ -235,7 +189,7 @@ impl Observer for Reporter {
         );
     }
 
-    fn progress(&self, progress: &check::Progress) {
+    fn progress(&self, progress: &Progress) {
         if !self.bar.is_hidden() {
             self.bar.set_length(progress.total);
             self.bar.set_position(progress.done);

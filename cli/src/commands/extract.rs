@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use serde::Serialize;
-use transfer::extract::compress::Compression;
-use transfer::{Counts, Error, Extraction, Progress as _};
+use xebec::transfer::extract::compress::Compression;
+use xebec::{Counts, Extraction, Progress as _, TransferError as Error};
 
 use crate::args::Global;
 use crate::excludes::Exclude;

@@ -12,7 +12,7 @@ use anyhow::{anyhow, bail};
 use base::time::Time;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use transfer::{BuiltImage, Container, Counts, Error, FreeSpace, ImageBuilder, ImportReport};
+use xebec::{BuiltImage, Container, Counts, FreeSpace, ImageBuilder, ImportReport, TransferError as Error};
 
 use crate::args::Global;
 use crate::commands::mkfs::{FormatOptions, refused, source_date_epoch, wrong};

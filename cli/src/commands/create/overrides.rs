@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use clap::Args;
-use transfer::{Labels, Overrides};
+use xebec::{Labels, Overrides};
 
 use crate::commands::edit::mode::Mode;
 

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Error, anyhow, bail};
 use base::Ino;
 use clap::Args;
-use transfer::{Archive, Notice, Overrides, Progress, Source, Writer};
-use xebec::Volume;
+use xebec::{Archive, Notice, Overrides, Progress, Source, Volume, Writer};
 
 use super::Edit;
 use crate::commands::create::Whiteouts;

@@ -14,9 +14,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use format::inode::FileType;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use transfer::sync::{Done, Step};
-use transfer::{Directory, ImageBuilder, Sync};
-use xebec::Volume;
+use xebec::transfer::sync::{Done, Step};
+use xebec::{Directory, ImageBuilder, Sync, Volume};
 
 use crate::args::Global;
 use crate::commands::create;
@@ -211,7 +210,8 @@ fn create(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow
 fn nothing() -> anyhow::Result<Volume> {
     const BYTES: u64 = 64 << 20;
     let device = Arc::new(block::MemoryDevice::new(BYTES));
-    mkfs::format(&*device, &mkfs::Options::default()).map_err(crate::commands::mkfs::refused)?;
+    xebec::mkfs::format(&*device, &xebec::mkfs::Options::default())
+        .map_err(crate::commands::mkfs::refused)?;
     Ok(Volume::open(device, xebec::Options::default())?)
 }
 
@@ -236,7 +236,7 @@ fn update(
         directory = directory.without(known.dev(), known.ino());
     }
     let bar = bar(global);
-    let leave_out = |error: &transfer::Error| bar.suspend(|| messages.warn(left_out(error)));
+    let leave_out = |error: &xebec::TransferError| bar.suspend(|| messages.warn(left_out(error)));
     let sync = Sync {
         directory: &directory,
         overrides: &arguments.overrides.read()?,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use format::timestamp::Timestamp;
-use mkfs::{LogLocation, LogOptions, Options, Stripe};
+use xebec::mkfs::{LogLocation, LogOptions, Options, Stripe};
 
 use super::FormatOptions;
 use super::suboptions::{SubOptions, Units};

@@ -22,11 +22,10 @@ use clap::Args;
 use format::compatibility::Reader;
 use format::superblock::Superblock;
 use format::timestamp::Timestamp;
-use mkfs::{LogLocation, MkfsError, Plan};
 use serde::Serialize;
-use transfer::image::{self, seed};
-use transfer::{Directory, Overrides, Source as _, Writer};
-use xebec::Volume;
+use xebec::mkfs::{LogLocation, MkfsError, Plan};
+use xebec::transfer::image::{self, seed};
+use xebec::{Directory, Overrides, Source as _, Volume, Writer};
 
 use crate::args::Global;
 use crate::geometry::{self, GeometryJson};
@@ -196,7 +195,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         // Last, as all checks have passed.
         [Some(&target), log.as_ref()].into_iter().flatten().try_for_each(Target::prepare)?;
         let (device, log_device) = (target.device()?, log.as_ref().map(Target::device).transpose()?);
-        mkfs::write(&*device, log_device.as_deref(), &plan).map_err(refused)?;
+        xebec::mkfs::write(&*device, log_device.as_deref(), &plan).map_err(refused)?;
         if let Some(source) = &arguments.populate {
             populate(source, device, log_device, global)?;
         }

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, anyhow, bail};
 use format::attr::acl;
 use format::inode::FileType;
-use transfer::Excludes;
-use xebec::NewFileType;
+use xebec::{Excludes, NewFileType};
 
 use self::contents::{Unreadable, read};
 use super::last_name;

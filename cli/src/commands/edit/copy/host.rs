@@ -29,7 +29,7 @@ impl Host {
         // The umask can only be read by setting it. No files are created in between.
         let umask = rustix::process::umask(Mode::empty());
         rustix::process::umask(umask);
-        transfer::extract::allow_many_descriptors();
+        xebec::transfer::extract::allow_many_descriptors();
         Self { umask: umask.as_raw_mode() as u16 } // nine bits
     }
 }

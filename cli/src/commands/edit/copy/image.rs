@@ -9,8 +9,8 @@ use base::{Ino, errno};
 use format::inode::FileType;
 use format::timestamp::Timestamp;
 use read::{FinalSymlink, Inode, Listing, Metadata, Volume, read_at, read_link, resolve};
-use transfer::extract::{DataRuns, FileInfo, is_safe};
 use xebec::DeviceNumber;
+use xebec::transfer::extract::{DataRuns, FileInfo, is_safe};
 
 use super::traits::{Attributes, Contents, CopySource, Fail, Location, Stat, joined};
 use super::volume::expect_contents;
