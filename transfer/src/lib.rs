@@ -54,7 +54,7 @@ pub mod writer;
 
 pub use archive::Archive;
 pub use directory::Directory;
-pub use directory::sync::{self, Sync};
+pub use directory::sync::{self, TreeSync};
 pub use error::{Error, Result};
 pub use exclude::Excludes;
 pub use extract::{ExtractReport, Extraction};

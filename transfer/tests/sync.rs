@@ -16,8 +16,8 @@ use format::inode::FileType;
 use rustix::fs::{AtFlags, CWD, FileType as HostType, Mode, Timespec, Timestamps, XattrFlags};
 use volume::namespace::listing::Cookie;
 use volume::{Options, Volume};
-use xebec_transfer::sync::{Done, Step};
-use xebec_transfer::{Directory, Overrides, Sync};
+use xebec_transfer::sync::{SyncAction, SyncReport};
+use xebec_transfer::{Directory, Overrides, TreeSync};
 
 #[path = "../../volume/tests/common/mod.rs"]
 mod common;
@@ -161,21 +161,14 @@ impl Scene {
         Volume::open(self.device.clone(), Options::default()).unwrap()
     }
 
-    fn with(&self, change: impl FnOnce(&mut Sync<'_>)) -> (Done, Vec<(Step, String)>) {
+    fn with(&self, change: impl FnOnce(&mut TreeSync<'_>)) -> (SyncReport, Vec<(SyncAction, String)>) {
         let volume = self.volume();
         let directory = Directory::new(self.folder.path());
         let overrides = Overrides::default();
-        let mut sync = Sync {
-            directory: &directory,
-            overrides: &overrides,
-            delete: true,
-            checksum: false,
-            dry_run: false,
-            unreadable: None,
-        };
+        let mut sync = TreeSync::new(&directory, &overrides);
         change(&mut sync);
         let mut steps = Vec::new();
-        let mut watch = |step: Option<(Step, &[u8])>, _: &Done| {
+        let mut watch = |step: Option<(SyncAction, &[u8])>, _: &SyncReport| {
             steps.extend(step.map(|(step, path)| (step, String::from_utf8(path.to_vec()).unwrap())));
         };
         let done = sync.run(&volume, volume.root(), 3, &mut watch).unwrap();
@@ -185,7 +178,7 @@ impl Scene {
     }
 
     /// Follows, and is equal then; what was done.
-    fn sync(&self) -> Vec<(Step, String)> {
+    fn sync(&self) -> Vec<(SyncAction, String)> {
         let (_, steps) = self.with(|_| {});
         self.expect_equal();
         let (done, again) = self.with(|_| {});
@@ -212,14 +205,14 @@ fn set_time(path: &Path, seconds: i64) {
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-fn steps(of: &[(Step, &str)]) -> Vec<(Step, String)> {
+fn steps(of: &[(SyncAction, &str)]) -> Vec<(SyncAction, String)> {
     let mut all: Vec<_> = of.iter().map(|(step, path)| (*step, (*path).to_owned())).collect();
     all.sort();
     all
 }
 
 #[track_caller]
-fn expect(mut done: Vec<(Step, String)>, wanted: &[(Step, &str)]) {
+fn expect(mut done: Vec<(SyncAction, String)>, wanted: &[(SyncAction, &str)]) {
     done.sort();
     assert_eq!(done, steps(wanted));
 }
@@ -243,7 +236,7 @@ fn sample() -> Scene {
 
 #[test]
 fn each_kind_of_change_is_seen_and_nothing_else_is_touched() {
-    use Step::{Amended, Created, Removed, Replaced};
+    use SyncAction::{Amended, Created, Removed, Replaced};
     let scene = sample();
     // Contents; a time alone, with the same contents; permissions alone.
     scene.write("a/two", b"smaller");
@@ -299,10 +292,10 @@ fn attributes_alone_are_seen() {
     };
     set("a/one", b"1");
     set("a", b"2");
-    expect(scene.sync(), &[(Step::Amended, "a"), (Step::Amended, "a/one")]);
+    expect(scene.sync(), &[(SyncAction::Amended, "a"), (SyncAction::Amended, "a/one")]);
     set("a/one", b"3");
     rustix::fs::removexattr(scene.path("a"), "user.note").unwrap();
-    expect(scene.sync(), &[(Step::Amended, "a"), (Step::Amended, "a/one")]);
+    expect(scene.sync(), &[(SyncAction::Amended, "a"), (SyncAction::Amended, "a/one")]);
 }
 
 #[test]
@@ -316,11 +309,11 @@ fn nothing_is_deleted_or_done_where_that_is_asked_for() {
     expect(
         told,
         &[
-            (Step::Removed, "a/two"),
-            (Step::Created, "new"),
-            (Step::Created, "new/file"),
-            (Step::Amended, ""),
-            (Step::Amended, "a"),
+            (SyncAction::Removed, "a/two"),
+            (SyncAction::Created, "new"),
+            (SyncAction::Created, "new/file"),
+            (SyncAction::Amended, ""),
+            (SyncAction::Amended, "a"),
         ],
     );
     assert_eq!((done.created, done.removed, done.amended, done.bytes), (2, 1, 2, 0));
@@ -347,9 +340,9 @@ fn what_a_list_makes_is_there_and_stays() {
     let dev = "dev type=dir mode=700\ndev/console type=char device=5,1 mode=600\n";
     let list = format!("{dev}run/lock/here type=file uid=7\na/link type=link target=two\na/two uid=5\n");
     let created = ["a/link", "dev", "dev/console", "run", "run/lock", "run/lock/here"]
-        .map(|path| (Step::Created, path));
+        .map(|path| (SyncAction::Created, path));
     let first = follow(&list).1;
-    expect(first, &[&created[..], &[(Step::Amended, "a/two")]].concat());
+    expect(first, &[&created[..], &[(SyncAction::Amended, "a/two")]].concat());
     let files = host_view(scene.folder.path()).len() as u64;
     assert_eq!(follow(&list), (files + 4, Vec::new()));
     let volume = scene.volume();
@@ -364,16 +357,16 @@ fn what_a_list_makes_is_there_and_stays() {
     expect(
         follow(&other).1,
         &[
-            (Step::Removed, "a/link"),
-            (Step::Removed, "dev/junk"),
-            (Step::Removed, "run"),
-            (Step::Amended, "a/two"),
-            (Step::Amended, "dev/console"),
-            (Step::Removed, "dev/null"),
-            (Step::Created, "dev/null"),
+            (SyncAction::Removed, "a/link"),
+            (SyncAction::Removed, "dev/junk"),
+            (SyncAction::Removed, "run"),
+            (SyncAction::Amended, "a/two"),
+            (SyncAction::Amended, "dev/console"),
+            (SyncAction::Removed, "dev/null"),
+            (SyncAction::Created, "dev/null"),
         ],
     );
-    expect(follow(&other.replace("5,1", "5,2")).1, &[(Step::Replaced, "dev/console")]);
+    expect(follow(&other.replace("5,1", "5,2")).1, &[(SyncAction::Replaced, "dev/console")]);
     scene.sync();
 }
 
@@ -411,8 +404,12 @@ fn what_a_list_makes_is_made_behind_no_link() {
     let volume = scene.volume();
     volume.create(volume.root(), b"way", &volume::NewFile::symlink(b"a")).unwrap();
     volume.unmount().unwrap();
-    let expected =
-        [(Step::Amended, ""), (Step::Removed, "way"), (Step::Created, "way"), (Step::Created, "way/made")];
+    let expected = [
+        (SyncAction::Amended, ""),
+        (SyncAction::Removed, "way"),
+        (SyncAction::Created, "way"),
+        (SyncAction::Created, "way/made"),
+    ];
     for dry_run in [true, false] {
         let mut overrides = Overrides::default();
         overrides.add_list("way/made type=file\n").unwrap();
@@ -446,8 +443,8 @@ fn what_is_immutable_follows_as_well() {
     fs::hard_link(scene.path("a/one"), scene.path("another")).unwrap();
     fs::remove_dir_all(scene.path("a/b")).unwrap();
     let done = scene.sync();
-    assert!(done.contains(&(Step::Replaced, "a/two".into())), "{done:?}");
-    assert!(done.contains(&(Step::Removed, "a/b".into())), "{done:?}");
+    assert!(done.contains(&(SyncAction::Replaced, "a/two".into())), "{done:?}");
+    assert!(done.contains(&(SyncAction::Removed, "a/b".into())), "{done:?}");
     lock(&[("a", APPEND), ("a/two", APPEND), ("", IMMUTABLE)]);
     fs::remove_file(scene.path("a/two")).unwrap();
     scene.write("b", b"new");
@@ -477,17 +474,10 @@ fn a_file_that_changes_while_it_is_read_ends_it_and_what_is_there_stays_sound() 
     let volume = scene.volume();
     let directory = Directory::new(scene.folder.path());
     let overrides = Overrides::default();
-    let sync = Sync {
-        directory: &directory,
-        overrides: &overrides,
-        delete: true,
-        checksum: false,
-        dry_run: false,
-        unreadable: None,
-    };
+    let sync = TreeSync::new(&directory, &overrides);
     // Grows whenever a step is told: the first is told before the file is read to its end.
     let grown = scene.path("a/two");
-    let mut watch = |step: Option<(Step, &[u8])>, _: &Done| {
+    let mut watch = |step: Option<(SyncAction, &[u8])>, _: &SyncReport| {
         if step.is_some_and(|(_, path)| path == b"a/two") {
             fs::write(&grown, vec![8; 3_000_001]).unwrap();
         }

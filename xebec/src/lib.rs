@@ -8,7 +8,7 @@
 //! | names, directories, metadata | methods of [`Volume`]; [`Dir`], [`NewFile`], [`Metadata`], [`SetMetadata`] |
 //! | contents of files | [`File`], [`OpenOptions`] |
 //! | extended attributes, flags and projects | [`SetAttribute`], [`Settings`] |
-//! | import into an open volume | [`Writer`] with a [`Source`]; [`Sync`] |
+//! | import into an open volume | [`Writer`] with a [`Source`]; [`TreeSync`] |
 //! | extract a tree | [`Extraction`] |
 //! | read a volume without the engine, also a damaged one | [`reader`] |
 //! | check a volume | [`check`] |
@@ -100,7 +100,7 @@ pub use base::{AgBlock, AgIno, AgNumber, Daddr, FileBlock, FsBlock, Ino, Lsn};
 pub use transfer::{
     self, Archive, BuiltImage, Cancel, Container, Counts, Directory, Error as TransferError, Excludes,
     ExtractReport, Extraction, FreeSpace, ImageBuilder, ImportReport, Labels, Notice, NoticeKind, Overrides,
-    Phase, Progress, Source, Sync, Writer,
+    Phase, Progress, Source, TreeSync, Writer,
 };
 pub use volume::{
     Access, ContentsOptions, Cookie, DeviceNumber, Dir, DirEntry, Error, File, Filling, Handle, ImageError,

@@ -10,8 +10,8 @@ use block::{RecordDevice, Recording};
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Image, ImageDevice, StateBuilder, Target as _, states};
-use transfer::sync::Done;
-use transfer::{Directory, Overrides, Sync};
+use transfer::sync::SyncReport;
+use transfer::{Directory, Overrides, TreeSync};
 use volume::{Error, Volume};
 
 /// Number of crash states judged per shape.
@@ -44,16 +44,9 @@ fn write_tree(folder: &Path, after: bool) {
     }
 }
 
-fn sync(volume: &Volume, folder: &Path) -> Done {
+fn sync(volume: &Volume, folder: &Path) -> SyncReport {
     let (directory, overrides) = (Directory::new(folder), Overrides::default());
-    let sync = Sync {
-        directory: &directory,
-        overrides: &overrides,
-        delete: true,
-        checksum: false,
-        dry_run: false,
-        unreadable: None,
-    };
+    let sync = TreeSync::new(&directory, &overrides);
     sync.run(volume, volume.root(), 1, &mut |_, _| {}).unwrap()
 }
 

@@ -5,7 +5,7 @@
 //!
 //! | part | does |
 //! |---|---|
-//! | [`Sync`] | what is wanted |
+//! | [`TreeSync`] | options |
 //! | `compare` | finds what differs |
 //! | `contents` | whether two files hold the same |
 //! | `amend` | what to change of a file that stays |
@@ -34,76 +34,95 @@ use volume::Volume;
 use super::host::Folder;
 use super::{Directory, Walk};
 use crate::item::{Lost, split};
-use crate::{Error, Overrides, Result};
+use crate::{Cancel, Error, Overrides, Progress, Result};
 use compare::{Against, Task};
 use update::Update;
 
-/// How a tree is made equal to a directory.
-pub struct Sync<'s> {
-    /// The directory.
+/// The synchronization of a tree in a volume to a directory.
+pub struct TreeSync<'s> {
+    /// The source.
     pub directory: &'s Directory,
-    /// What shall be otherwise than there.
+    /// Overrides of metadata.
     pub overrides: &'s Overrides,
-    /// What the directory does not have goes away.
+    /// Delete files that the source does not have.
     pub delete: bool,
-    /// Contents are compared where sizes and times are equal, too.
+    /// Compare contents even if sizes and times are equal.
     pub checksum: bool,
-    /// Nothing is changed: what would be is only told.
+    /// Report changes without making them.
     pub dry_run: bool,
-    /// What cannot be read is left out, and the volume keeps what it has of it; who is told. Without, it is an error.
-    pub unreadable: Option<&'s (dyn Fn(&Error) + std::marker::Sync)>,
+    /// Keep the volume's version of unreadable files, with a message. Otherwise they are errors.
+    pub skip_unreadable: bool,
+    /// Receives messages.
+    pub progress: &'s dyn Progress,
+    /// Cancels the synchronization between two files.
+    pub cancel: Cancel,
 }
 
-/// What became of a file.
+/// What was done to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
-    /// It was not there.
+pub enum SyncAction {
+    /// It did not exist.
     Created,
-    /// It was there, of another kind or with other contents.
+    /// Its type or contents differed.
     Replaced,
-    /// What is known of it was another: owner, permissions, times, attributes, flags.
+    /// Its metadata differed: owner, permissions, times, attributes, flags.
     Amended,
-    /// The directory does not have it.
+    /// The source does not have it.
     Removed,
 }
 
-/// How much was done, and with a dry run how much would be.
+/// What was done, or would be done by a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Done {
-    /// Names that were not there.
+pub struct SyncReport {
+    /// Files that were created.
     pub created: u64,
     /// Files that were replaced.
     pub replaced: u64,
-    /// Files of which something else than the contents was changed.
+    /// Files whose metadata was changed.
     pub amended: u64,
-    /// Names that went away, those in directories that went too.
+    /// Files that were removed, including those in removed directories.
     pub removed: u64,
-    /// Names that stayed as they were.
+    /// Files that were equal.
     pub unchanged: u64,
     /// Bytes of contents that were written.
     pub bytes: u64,
-    /// What is not kept, and how often.
+    /// Metadata that was not preserved, by type.
     pub lost: BTreeMap<Lost, u64>,
-    /// What could not be read, and was left out.
+    /// Unreadable files that were skipped.
     pub unreadable: u64,
 }
 
-impl Done {
-    /// Names that were looked at or made.
+impl SyncReport {
+    /// Number of files that were compared or created.
     pub fn files(&self) -> u64 {
         self.created + self.replaced + self.amended + self.unchanged
     }
 }
 
-/// Who is told what becomes of each file that changes (with its path), and how much is done.
-pub type Watch<'w> = &'w mut (dyn FnMut(Option<(Step, &[u8])>, &Done) + Send);
+/// Receives the action and path of each file that changes, and the totals so far.
+pub type Watch<'w> = &'w mut (dyn FnMut(Option<(SyncAction, &[u8])>, &SyncReport) + Send);
 
-impl Sync<'_> {
-    /// Makes the tree below the directory `root` of a volume equal, with so many threads.
+impl<'s> TreeSync<'s> {
+    /// Deletes files that the source does not have, and compares contents only if sizes are equal and times differ.
+    pub fn new(directory: &'s Directory, overrides: &'s Overrides) -> Self {
+        Self {
+            directory,
+            overrides,
+            delete: true,
+            checksum: false,
+            dry_run: false,
+            skip_unreadable: false,
+            progress: &(),
+            cancel: Cancel::default(),
+        }
+    }
+
+    /// Synchronizes the tree below the directory `root` of a volume.
     ///
     /// # Errors
-    /// What cannot be read, what changes meanwhile, and what the volume reports. What was done until then stays.
-    pub fn run(&self, volume: &Volume, root: Ino, threads: usize, watch: Watch<'_>) -> Result<Done> {
+    /// Unreadable or changing sources, failures of the volume, [`Error::Cancelled`]. Changes made until then remain; no
+    /// file has incomplete contents.
+    pub fn run(&self, volume: &Volume, root: Ino, threads: usize, watch: Watch<'_>) -> Result<SyncReport> {
         let folder = Folder::open_root(&self.directory.path, false, &self.directory.excludes)?;
         let device = self.directory.one_file_system.then_some(folder.stat.st_dev);
         let walk = Walk { contents: !self.dry_run, device, without: &self.directory.without };

@@ -12,16 +12,15 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use format::inode::FileType;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use xebec::transfer::sync::{Done, Step};
-use xebec::{Directory, ImageBuilder, Sync, Volume};
+use xebec::transfer::sync::{SyncAction, SyncReport};
+use xebec::{Counts, Directory, ImageBuilder, Progress as _, TreeSync, Volume};
 
 use crate::args::Global;
 use crate::commands::create;
 use crate::commands::create::overrides::OverrideOptions;
 use crate::commands::edit::{DONE, directories, unmount};
-use crate::excludes::{Exclude, count_left_out, left_out};
+use crate::excludes::Exclude;
 use crate::json;
 use crate::names::{printable, quoted};
 use crate::open::{self, image_and_path};
@@ -121,11 +120,11 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     {
         bail!("{}: not a directory", arguments.directory.display());
     }
-    let is_there = image.symlink_metadata().is_ok();
+    let exists = image.symlink_metadata().is_ok();
     let volume = match arguments.dry_run {
-        true if is_there => open::in_memory(image, global)?.volume,
-        true => nothing()?,
-        false if is_there => open::writable(image, global)?.volume,
+        true if exists => open::in_memory(image, global)?.volume,
+        true => empty_volume()?,
+        false if exists => open::writable(image, global)?.volume,
         false => return create(arguments, global, &messages),
     };
     let done = update(arguments, global, &volume, &messages);
@@ -138,11 +137,9 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     for (lost, count) in &done.lost {
         messages.note(format_args!("not kept: {count} {}", lost.name()));
     }
-    if done.unreadable > 0 {
-        messages.warn(count_left_out(done.unreadable));
-    }
+    messages.finish();
     let seconds = began.elapsed().as_secs_f64();
-    let Done { created, replaced, amended, removed, unchanged, bytes, .. } = done;
+    let SyncReport { created, replaced, amended, removed, unchanged, bytes, .. } = done;
     if global.json {
         json::write(
             "sync",
@@ -207,7 +204,7 @@ fn create(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow
 }
 
 /// An empty volume in memory, for a dry run.
-fn nothing() -> anyhow::Result<Volume> {
+fn empty_volume() -> anyhow::Result<Volume> {
     const BYTES: u64 = 64 << 20;
     let device = Arc::new(block::MemoryDevice::new(BYTES));
     xebec::mkfs::format(&*device, &xebec::mkfs::Options::default())
@@ -220,7 +217,7 @@ fn update(
     global: &Global,
     volume: &Volume,
     messages: &Messages,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<SyncReport> {
     let Target { image, path } = &arguments.target;
     let root = match volume.resolve(path, true) {
         Err(error) if error.errno() == base::errno::ENOENT => directories(volume, path)?,
@@ -235,30 +232,28 @@ fn update(
     if let Ok(known) = std::fs::metadata(image) {
         directory = directory.without(known.dev(), known.ino());
     }
-    let bar = bar(global);
-    let leave_out = |error: &xebec::TransferError| bar.suspend(|| messages.warn(left_out(error)));
-    let sync = Sync {
-        directory: &directory,
-        overrides: &arguments.overrides.read()?,
+    let progress = TransferProgress::new(global, messages);
+    let overrides = arguments.overrides.read()?;
+    let sync = TreeSync {
         delete: !arguments.no_delete,
         checksum: arguments.checksum,
         dry_run: arguments.dry_run,
-        unreadable: arguments.exclude.ignore_unreadable.then_some(&leave_out),
+        skip_unreadable: arguments.exclude.ignore_unreadable,
+        progress: &progress,
+        ..TreeSync::new(&directory, &overrides)
     };
     let mut out = Stdout::buffered();
     let shows = (arguments.dry_run || global.verbose) && !global.json;
-    let mut watch = |step: Option<(Step, &[u8])>, done: &Done| {
-        if let Some((step, path)) = step.filter(|_| shows) {
+    let mut watch = |action: Option<(SyncAction, &[u8])>, done: &SyncReport| {
+        if let Some((action, path)) = action.filter(|_| shows) {
             // Errors of standard output are reported at the end.
             let _ =
-                writeln!(out, "{:8} {}", name(step), printable(if path.is_empty() { b"." } else { path }));
+                writeln!(out, "{:8} {}", name(action), printable(if path.is_empty() { b"." } else { path }));
         }
-        if !bar.is_hidden() {
-            bar.set_message(format!("{} files, {} written", done.files(), with_unit(done.bytes)));
-        }
+        progress.advance(Counts { files: done.files(), bytes: done.bytes });
     };
     let done = sync.run(volume, root, global.thread_count(), &mut watch);
-    bar.finish_and_clear();
+    progress.clear();
     out.flush()?;
     done.map_err(|error| match error.is_full() {
         true => anyhow::anyhow!("the volume is full: enlarge it with `xebec grow` and run the command again"),
@@ -266,25 +261,11 @@ fn update(
     })
 }
 
-fn name(step: Step) -> &'static str {
-    match step {
-        Step::Created => "created",
-        Step::Replaced => "replaced",
-        Step::Amended => "amended",
-        Step::Removed => "removed",
+fn name(action: SyncAction) -> &'static str {
+    match action {
+        SyncAction::Created => "created",
+        SyncAction::Replaced => "replaced",
+        SyncAction::Amended => "amended",
+        SyncAction::Removed => "removed",
     }
-}
-
-fn bar(global: &Global) -> ProgressBar {
-    let bar = ProgressBar::no_length();
-    // Hidden unless standard error is a terminal.
-    bar.set_draw_target(if global.quiet {
-        ProgressDrawTarget::hidden()
-    } else {
-        ProgressDrawTarget::stderr()
-    });
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-        bar.set_style(style);
-    }
-    bar
 }

@@ -12,7 +12,7 @@ use volume::namespace::listing::Cookie;
 use volume::{Settings, UncachedStat, Volume};
 
 use super::amend::Amend;
-use super::{Sync, contents};
+use super::{TreeSync, contents};
 use crate::directory::host::{self, Folder, Name, OpenFile};
 use crate::directory::{self, BATCH, WAITING, Walk};
 use crate::item::{Entry, Facts, Kind, Lost, join};
@@ -23,7 +23,7 @@ pub(super) struct Against<'w> {
     /// How what is new or other is read.
     pub walk: Walk<'w>,
     pub volume: &'w Volume,
-    pub sync: &'w Sync<'w>,
+    pub sync: &'w TreeSync<'w>,
     /// What a list of overrides makes, and the directories above that.
     pub listed: HashSet<Vec<u8>>,
 }

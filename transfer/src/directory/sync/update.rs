@@ -11,7 +11,7 @@ use volume::{Metadata, Rename, Volume};
 use super::amend::Amend;
 use super::compare::{Against, First, Pieces, Task, Turn, count};
 use super::locked::{Lifted, despite};
-use super::{Done, Step, Sync, Watch};
+use super::{SyncAction, SyncReport, TreeSync, Watch};
 use crate::directory;
 use crate::directory::host::{Folder, Name};
 use crate::file_id::FileId;
@@ -28,7 +28,7 @@ const STAGED_BYTES: u64 = 64 << 20;
 pub(super) struct Update<'v, 's> {
     volume: &'v Volume,
     tree: Tree<'v>,
-    sync: &'s Sync<'s>,
+    sync: &'s TreeSync<'s>,
     watch: Watch<'s>,
     writer: Writer<'v>,
     /// The next entry takes the place of what has its name.
@@ -55,7 +55,7 @@ pub(super) struct Update<'v, 's> {
     broken: Option<(u64, u64)>,
     /// What comes of contents is of a file that is left out.
     skips: bool,
-    done: Done,
+    done: SyncReport,
 }
 
 /// A file under a hidden name.
@@ -69,7 +69,7 @@ struct Staged {
 }
 
 impl<'v, 's> Update<'v, 's> {
-    pub fn new(volume: &'v Volume, root: Ino, sync: &'s Sync<'s>, watch: Watch<'s>) -> Self {
+    pub fn new(volume: &'v Volume, root: Ino, sync: &'s TreeSync<'s>, watch: Watch<'s>) -> Self {
         Self {
             volume,
             tree: Tree { volume, root },
@@ -89,12 +89,12 @@ impl<'v, 's> Update<'v, 's> {
             folder: None,
             broken: None,
             skips: false,
-            done: Done::default(),
+            done: SyncReport::default(),
         }
     }
 
     /// All came.
-    pub fn finish(mut self) -> Result<Done> {
+    pub fn finish(mut self) -> Result<SyncReport> {
         let (made, unknown) = self.sync.overrides.missing();
         if let Some(path) = unknown.first() {
             let why = "the list of overrides names it, and the directory does not have it: say what to make by type=";
@@ -133,12 +133,12 @@ impl<'v, 's> Update<'v, 's> {
         }
     }
 
-    fn tell(&mut self, step: Step, path: &[u8], count: u64) {
+    fn tell(&mut self, step: SyncAction, path: &[u8], count: u64) {
         *match step {
-            Step::Created => &mut self.done.created,
-            Step::Replaced => &mut self.done.replaced,
-            Step::Amended => &mut self.done.amended,
-            Step::Removed => &mut self.done.removed,
+            SyncAction::Created => &mut self.done.created,
+            SyncAction::Replaced => &mut self.done.replaced,
+            SyncAction::Amended => &mut self.done.amended,
+            SyncAction::Removed => &mut self.done.removed,
         } += count;
         (self.watch)(Some((step, path)), &self.done);
     }
@@ -164,7 +164,7 @@ impl<'v, 's> Update<'v, 's> {
     }
 
     fn remove(&mut self, path: Vec<u8>, count: u64) -> Result<()> {
-        self.tell(Step::Removed, &path, count);
+        self.tell(SyncAction::Removed, &path, count);
         if self.sync.dry_run {
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl<'v, 's> Update<'v, 's> {
     }
 
     fn stays(&mut self, path: &[u8], ino: Ino, amend: Amend, is_directory: bool) -> Result<()> {
-        self.tell(Step::Amended, path, 1);
+        self.tell(SyncAction::Amended, path, 1);
         if self.sync.dry_run {
             return Ok(());
         }
@@ -261,7 +261,7 @@ impl<'v, 's> Update<'v, 's> {
     fn entry(&mut self, mut entry: Entry) -> Result<()> {
         self.sync.overrides.apply(&mut entry);
         let replaces = std::mem::take(&mut self.replaces);
-        self.tell(if replaces { Step::Replaced } else { Step::Created }, &entry.path, 1);
+        self.tell(if replaces { SyncAction::Replaced } else { SyncAction::Created }, &entry.path, 1);
         if self.sync.dry_run {
             return Ok(());
         }
@@ -411,10 +411,12 @@ impl<'v, 's> Update<'v, 's> {
 
     /// What cannot be read is left out, if that is wanted: what the volume has of it stays. `None` where it is not.
     fn failed(&mut self, error: &Error, id: Option<(u64, u64)>) -> Option<Result<()>> {
-        let told = self.sync.unreadable.filter(|_| error.is_unreadable())?;
+        if !self.sync.skip_unreadable || !error.is_unreadable() {
+            return None;
+        }
         // Pieces of one file fail one after the other.
         if !(self.skips && id.is_some() && id == self.broken) {
-            told(error);
+            self.sync.progress.notice(&error.notice());
             self.done.unreadable += 1;
         }
         if let Some(id) = id {
@@ -442,6 +444,9 @@ impl<'w> PipelineSink<Against<'w>> for Update<'_, '_> {
     type Error = Error;
 
     fn take(&mut self, turn: Turn, pieces: &mut Vec<PipelineItemOf<Against<'w>>>) -> Result<()> {
+        if self.sync.cancel.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
         match turn {
             Turn::Same(count) => {
                 self.done.unchanged += count;
