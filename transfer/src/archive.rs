@@ -1,22 +1,21 @@
-//! A tar stream as a source: POSIX (pax), GNU and the old forms; plain, or compressed by gzip, zstd, xz or bzip2,
-//! which its first bytes tell.
+//! A tar stream as a source, in POSIX (pax), GNU and old formats; plain, or compressed with gzip, zstd, xz or bzip2,
+//! which is detected by its first bytes.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Archive`] | the source: one thread reads members, the caller's takes them |
-//! | [`member`] | headers, and what they say of a member |
+//! | [`Archive`] | the source: one thread reads members, the caller's thread passes them on |
+//! | [`member`] | headers of members |
 //! | `records` | extended headers |
-//! | `links` | hard links that have a size |
+//! | `links` | hard links with a size |
 //! | `access` | access control lists as text |
 //! | `unpack` | compression |
 //!
 //! # Invariants
-//! - Nothing that a header says is believed before it is checked, and no more is read at once than [`PIECE`] bytes, or
-//!   what an extended header may have. What waits between the threads is bounded by its bytes, however large one item
-//!   is.
-//! - An archive that ends in the midst of a member is an error. One without the empty blocks at its end is not, as many
-//!   writers leave them out. Nothing at all, or nothing but zeros, is no archive.
-//! - The stream is read to its end, where checksums are: what is damaged anywhere is an error.
+//! - Values of headers are verified before use. At most [`PIECE`] bytes are read at once, or the maximum of an extended
+//!   header. Queued items are limited by their bytes.
+//! - An archive that ends within a member is an error. Missing empty blocks at its end are not, as many writers omit
+//!   them. An empty stream, or one of zeros, is not an archive.
+//! - A compressed stream is read to its end, which verifies its checksums.
 
 mod access;
 mod links;
@@ -31,19 +30,19 @@ use std::sync::mpsc::{Receiver as Channel, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::digest::{Expected, Verified};
-use crate::item::{Data, Entry, Item, Kind, Lost, Receiver};
+use crate::item::{Data, Entry, EntryKind, Item, Loss, Receiver};
 use crate::{Error, Excludes, Result, Source};
 use member::{Member, Members};
 use unpack::{Raw, Stream};
 
-/// Bytes of contents that are read at once.
+/// Number of bytes of contents that are read at once.
 pub const PIECE: u64 = 1 << 20;
-/// Items that go from one thread to the other together, unless their contents are large.
+/// Number of items per batch, unless their contents are large.
 const BATCH: usize = 128;
-/// Batches that may wait, of about [`PIECE`] bytes each.
+/// Maximum number of queued batches of about [`PIECE`] bytes each.
 const BATCHES: usize = 16;
 
-/// See the module.
+/// A tar archive.
 #[derive(Debug)]
 pub struct Archive {
     name: PathBuf,
@@ -75,12 +74,12 @@ impl Archive {
         Self::of(path, Input::File(path.into()))
     }
 
-    /// One that can be read once; `name` is for messages.
+    /// An archive that can be read once; `name` is for messages.
     pub fn once(name: &Path, input: Box<dyn Read + Send>) -> Self {
         Self::of(name, Input::Once(Mutex::new(Some(input))))
     }
 
-    /// One in an open file; `name` is for messages.
+    /// An archive in an open file; `name` is for messages.
     pub fn kept(name: &Path, file: File) -> Self {
         Self::of(name, Input::Kept(file))
     }
@@ -89,22 +88,22 @@ impl Archive {
         Self { name: name.into(), input, whiteouts: false, excludes: Arc::default(), expected: None }
     }
 
-    /// Leaves out members that patterns match. A hard link to one of them is an error, as its contents are left out.
+    /// Skips members that match patterns. A hard link to one of them is an error, as its contents are skipped.
     #[must_use]
     pub fn excludes(mut self, excludes: &Arc<Excludes>) -> Self {
         self.excludes = Arc::clone(excludes);
         self
     }
 
-    /// Names that begin with `.wh.` are whiteouts, as in layers of OCI images: they take away what lies below. Such an
-    /// archive is read twice.
+    /// Interprets names that begin with `.wh.` as whiteouts of OCI layers: they remove files of lower layers. The
+    /// archive is then read twice.
     #[must_use]
     pub fn whiteouts(mut self, whiteouts: bool) -> Self {
         self.whiteouts = whiteouts;
         self
     }
 
-    /// It is as a descriptor promises, or an error; even an empty layer is one then.
+    /// Verifies size and digest of a descriptor; the layer may be empty.
     #[must_use]
     pub(crate) fn verified(mut self, expected: Expected) -> Self {
         self.expected = Some(expected);
@@ -141,7 +140,7 @@ impl Archive {
         Error::Source { path: self.name.clone(), doing, source }
     }
 
-    /// Reads all members on a thread of its own, and gives them to the receiver on this one.
+    /// Reads all members on another thread, and passes them to the receiver on this one.
     fn pass(&self, give: Give, receiver: &mut dyn Receiver) -> Result<()> {
         let (input, may_be_empty, excludes) = (self.open()?, self.expected.is_some(), &*self.excludes);
         let (sender, channel) = sync_channel(BATCHES);
@@ -150,7 +149,7 @@ impl Archive {
                 let mut batch = Batch { sender, turns: Vec::new(), bytes: 0 };
                 let read = unpack::unpacked(input)
                     .and_then(|input| read_members(input, (give, excludes), may_be_empty, &mut batch));
-                // Nobody listens any more only where the receiver failed.
+                // The channel is closed only if the receiver failed.
                 let _ = batch.send();
                 read
             });
@@ -159,7 +158,7 @@ impl Archive {
             let received = received?;
             let Err(error) = read else { return Ok(()) };
             let error = self.failed("read it", error);
-            // What is promised by a digest is there or it is not, and nothing at all is no part of an archive.
+            // A layer whose digest is correct may be empty.
             match error.is_unreadable() && received > 0 && self.expected.is_none() {
                 true => receiver.unreadable(error),
                 false => Err(error),
@@ -171,14 +170,14 @@ impl Archive {
 impl Source for Archive {
     fn read(&self, contents: bool, _: usize, receiver: &mut dyn Receiver) -> Result<()> {
         if self.whiteouts && contents {
-            // What a layer takes away is of the layers below it, wherever in the layer it says so.
+            // Whiteouts apply to lower layers, wherever they are in the layer.
             self.pass(Give::Whiteouts, receiver)?;
         }
         self.pass(Give::Members { contents, whiteouts: self.whiteouts }, receiver)
     }
 }
 
-/// What is wanted of an archive.
+/// The options of a pass.
 #[derive(Clone, Copy, Debug)]
 enum Give {
     Whiteouts,
@@ -187,10 +186,10 @@ enum Give {
 
 enum Turn {
     Item(Item),
-    Lost(Lost),
+    Lost(Loss),
 }
 
-/// How many items came.
+/// Counts queued items.
 fn receive(channel: Channel<Vec<Turn>>, receiver: &mut dyn Receiver) -> Result<u64> {
     let mut items = 0;
     for turn in channel.into_iter().flatten() {
@@ -224,7 +223,7 @@ impl Batch {
     }
 
     fn send(&mut self) -> io::Result<()> {
-        // What is larger than a batch takes the places of as many as it is.
+        // A large item counts as several batches.
         let places = (std::mem::take(&mut self.bytes) as u64 / PIECE).min(BATCHES as u64);
         for _ in 1..places {
             self.sender.send(Vec::new()).map_err(|_| io::ErrorKind::BrokenPipe)?;
@@ -257,13 +256,13 @@ fn read_members(
     members.finish(may_be_empty)
 }
 
-/// Whether patterns match a member.
+/// Whether patterns exclude a member.
 fn leaves_out(excludes: &Excludes, member: &Member) -> io::Result<bool> {
-    if excludes.matches_within(&member.path, member.kind == Kind::Directory) {
+    if excludes.matches_within(&member.path, member.kind == EntryKind::Directory) {
         return Ok(true);
     }
     match &member.kind {
-        Kind::Link(target) if excludes.matches_within(target, false) => {
+        EntryKind::Link(target) if excludes.matches_within(target, false) => {
             let [link, target] = [&member.path, target].map(|path| String::from_utf8_lossy(path));
             Err(io::Error::other(format!(
                 "{link} is a hard link to {target}, which is left out: leave out both, or none"
@@ -282,11 +281,11 @@ fn give_member<R: Stream>(
     for lost in member.lost() {
         batch.push(Turn::Lost(lost))?;
     }
-    let Member { path, kind, facts, runs, .. } = member;
+    let Member { path, kind, metadata, runs, .. } = member;
     if !contents || runs.is_empty() {
-        return batch.push(Turn::Item(Item::Entry(Entry { path, kind, facts })));
+        return batch.push(Turn::Item(Item::Entry(Entry { path, kind, metadata })));
     }
-    let mut entry = Some((path, kind, facts));
+    let mut entry = Some((path, kind, metadata));
     let count = runs.len();
     for (index, run) in runs.into_iter().enumerate() {
         let mut offset = run.start;
@@ -295,8 +294,8 @@ fn give_member<R: Stream>(
             let more = index + 1 < count || offset + length < run.end;
             let data = Data { offset, bytes: members.read_data(length)?, more };
             let item = match entry.take() {
-                Some((path, Kind::File { size, .. }, facts)) => {
-                    Item::Entry(Entry { path, kind: Kind::File { size, data }, facts })
+                Some((path, EntryKind::File { size, .. }, metadata)) => {
+                    Item::Entry(Entry { path, kind: EntryKind::File { size, data }, metadata })
                 }
                 _ => Item::Data(data),
             };
@@ -313,18 +312,22 @@ fn give_member<R: Stream>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::item::Facts;
+    use crate::item::EntryMetadata;
 
-    /// Batches were counted, not their bytes: sixteen items with attributes of 16 MiB each waited.
+    /// Batches were counted, not their bytes: sixteen items with attributes of 16 MiB each were queued.
     #[test]
     fn what_waits_is_bounded_by_its_bytes() {
         let (sender, channel) = sync_channel(BATCHES);
         let mut batch = Batch { sender, turns: Vec::new(), bytes: 0 };
         for _ in 0..3 {
             let attributes = vec![(b"user.large".to_vec(), vec![0; 5 * PIECE as usize])];
-            let facts = Facts { attributes, ..Facts::default() };
+            let metadata = EntryMetadata { attributes, ..EntryMetadata::default() };
             batch
-                .push(Turn::Item(Item::Entry(Entry { path: b"file".to_vec(), kind: Kind::Fifo, facts })))
+                .push(Turn::Item(Item::Entry(Entry {
+                    path: b"file".to_vec(),
+                    kind: EntryKind::Fifo,
+                    metadata,
+                })))
                 .unwrap();
         }
         drop(batch);

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use sha2::{Digest as _, Sha256, Sha512};
 
-/// A blob as a descriptor promises it.
+/// Size and digest of a blob, from its descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
     algorithm: Algorithm,
@@ -19,10 +19,10 @@ enum Algorithm {
 }
 
 impl Expected {
-    /// From `ALGORITHM:HEX` and a size in bytes.
+    /// Parses `ALGORITHM:HEX`; the size is in bytes.
     ///
     /// # Errors
-    /// What is wrong with the digest.
+    /// A message about the digest.
     pub fn new(digest: &str, size: u64) -> Result<Self, String> {
         let (algorithm, hex) = digest.split_once(':').unwrap_or(("", ""));
         let (algorithm, length) = match algorithm {
@@ -37,7 +37,7 @@ impl Expected {
         }
     }
 
-    /// Where its blob is among the blobs of a layout.
+    /// The path of its blob below the blobs of a layout.
     pub fn place(&self) -> [&str; 2] {
         let algorithm = match self.algorithm {
             Algorithm::Sha256 => "sha256",
@@ -47,7 +47,7 @@ impl Expected {
     }
 }
 
-/// A stream that ends with an error where it is not as expected.
+/// A stream that ends with an error if size or digest are wrong.
 pub struct Verified<R> {
     source: R,
     expected: Expected,
@@ -58,12 +58,12 @@ pub struct Verified<R> {
 enum Hash {
     Sha256(Box<Sha256>),
     Sha512(Box<Sha512>),
-    /// It was as expected.
+    /// Verified.
     Verified,
 }
 
 impl<R: Read> Verified<R> {
-    /// From its first byte on.
+    /// Starts at the first byte.
     pub fn new(source: R, expected: Expected) -> Self {
         let hash = match expected.algorithm {
             Algorithm::Sha256 => Hash::Sha256(Box::default()),

@@ -1,4 +1,4 @@
-//! What of a source is left out, by patterns.
+//! Patterns of files to skip.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,10 +6,9 @@ use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// Patterns as in `.gitignore`, of which the last that matches decides: `*.o` and `cache/` match at any depth, `/proc`
-/// and `usr/*/doc` below the root of the source, `**` across directories, and `!` takes back in what another pattern
-/// leaves out. A pattern that ends with a slash matches directories alone. A directory that is left out is not looked
-/// into.
+/// Patterns as in `.gitignore`; the last match decides. `*.o` and `cache/` match at any depth, `/proc` and `usr/*/doc`
+/// below the root of the source, `**` across directories, and `!` includes again. A pattern with a trailing slash matches
+/// only directories. Excluded directories are not entered.
 #[derive(Clone, Debug)]
 pub struct Excludes(Gitignore);
 
@@ -20,13 +19,13 @@ impl Default for Excludes {
 }
 
 impl Excludes {
-    /// These; empty lines and lines that begin with `#` are none.
+    /// Parses patterns; empty lines and lines that begin with `#` are ignored.
     ///
     /// # Errors
-    /// In words, which pattern cannot be one.
+    /// A message that names the invalid pattern.
     pub fn new<'p>(patterns: impl IntoIterator<Item = &'p str>) -> Result<Self, String> {
         let mut builder = GitignoreBuilder::new("");
-        // A bracket that is not closed is a slip of the pen.
+        // An unclosed bracket is a mistake.
         builder.allow_unclosed_class(false);
         for pattern in patterns {
             builder.add_line(None, pattern).map_err(|error| format!("`{pattern}`: {error}"))?;
@@ -34,21 +33,21 @@ impl Excludes {
         builder.build().map(Self).map_err(|error| error.to_string())
     }
 
-    /// Whether there are none.
+    /// Whether there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a file with this path below the root is left out, where the directories above it are not.
+    /// Whether a file with this path below the root is excluded, given that its parent directories are not.
     pub fn matches(&self, path: &[u8], is_directory: bool) -> bool {
         !self.is_empty() && self.0.matched(Path::new(OsStr::from_bytes(path)), is_directory).is_ignore()
     }
 
-    /// The same where the kind of a file costs something to find out: it is asked for only if a pattern depends on it.
-    /// So a file that cannot even be looked at can be left out.
+    /// Like [`matches`](Self::matches), but calls `is_directory` only if a pattern depends on the file type, so that
+    /// unreadable files can be excluded.
     ///
     /// # Errors
-    /// That of the question.
+    /// That of `is_directory`.
     pub fn matches_with<E>(
         &self,
         path: &[u8],
@@ -60,7 +59,7 @@ impl Excludes {
         }
     }
 
-    /// Whether a file with this path below the root, or a directory above it, is left out.
+    /// Whether a file with this path below the root, or one of its parent directories, is excluded.
     pub fn matches_within(&self, path: &[u8], is_directory: bool) -> bool {
         let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         let above = |end| path.get(..end).is_some_and(|above| self.matches(above, true));

@@ -1,10 +1,10 @@
-//! Which file it is, however long that is remembered.
+//! Identity of a file in a volume.
 
 use base::{Ino, errno};
 use volume::{Metadata, Volume};
 
-/// A file that something is done to later, which may be removed until then. Its inode number may be used again, but not
-/// with the same generation.
+/// A file that is changed later and may be removed meanwhile. Its inode number may be reused, but with another
+/// generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileId {
     pub ino: Ino,
@@ -12,7 +12,7 @@ pub(crate) struct FileId {
 }
 
 impl FileId {
-    /// Of the file that has this number now.
+    /// Identifies the file that has this inode number now.
     pub fn of(volume: &Volume, ino: Ino) -> volume::Result<Self> {
         volume.metadata(ino).map(|known| Self::from(&known))
     }

@@ -1,4 +1,4 @@
-//! What sources give.
+//! What sources yield.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,69 +9,69 @@ use volume::{DeviceNumber, Settings};
 
 use crate::{Error, Result};
 
-/// One thing after the other that a source gives.
+/// An element of the sequence that a source yields.
 #[derive(Debug)]
 pub enum Item {
-    /// A file, of whatever kind.
+    /// A file of any type.
     Entry(Entry),
-    /// More of the contents of the entry that came last.
+    /// More contents of the last entry.
     Data(Data),
-    /// Where the source has what comes next as [`Item::Data`]: at this place of another file, that came before.
-    Alike(Alike),
-    /// What has this path goes away, with all below it, if it is there.
+    /// The next [`Item::Data`] shares its blocks with this range of an earlier file.
+    Shared(SharedRange),
+    /// Removes the file with this path, and everything below it, if it exists.
     Removed(Vec<u8>),
-    /// What is in the directory of this path goes away, if it is there.
+    /// Removes the contents of the directory with this path, if it exists.
     Emptied(Vec<u8>),
 }
 
 impl Item {
-    /// Bytes that it holds, about.
+    /// Approximate size in memory, in bytes.
     pub fn weight(&self) -> usize {
         const REST: usize = 256;
         REST + match self {
             Self::Entry(entry) => {
-                let attributes = entry.facts.attributes.iter();
+                let attributes = entry.metadata.attributes.iter();
                 let kind = match &entry.kind {
-                    Kind::File { data, .. } => data.bytes.capacity(),
-                    Kind::Symlink(target) | Kind::Link(target) => target.len(),
+                    EntryKind::File { data, .. } => data.bytes.capacity(),
+                    EntryKind::Symlink(target) | EntryKind::Link(target) => target.len(),
                     _ => 0,
                 };
                 kind + entry.path.len()
                     + attributes.map(|(name, value)| name.len() + value.len()).sum::<usize>()
             }
             Self::Data(data) => data.bytes.capacity(),
-            Self::Alike(alike) => alike.path.len(),
+            Self::Shared(alike) => alike.path.len(),
             Self::Removed(path) | Self::Emptied(path) => path.len(),
         }
     }
 }
 
-/// A file to be made.
+/// A file to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where, below the root of the tree: names with one slash between them; empty for the root itself.
+    /// Path below the root of the tree, without leading or duplicate slashes; empty for the root.
     pub path: Vec<u8>,
-    /// What it is.
-    pub kind: Kind,
-    /// What is known of it.
-    pub facts: Facts,
+    /// File type.
+    pub kind: EntryKind,
+    /// Metadata.
+    pub metadata: EntryMetadata,
 }
 
-/// What a file is.
+/// File types.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// A regular file.
     File {
-        /// Bytes; where no data are, zeros.
+        /// Size in bytes.
         size: u64,
-        /// Its first contents. What is missing of them, up to one that is the last, comes as [`Item::Data`].
+        /// The first contents; the rest follows as [`Item::Data`].
         data: Data,
     },
     /// A directory.
     Directory,
-    /// A symbolic link to this.
+    /// A symlink with this target.
     Symlink(Vec<u8>),
-    /// One more name of the file that has this path.
+    /// A hard link to the file with this path.
     Link(Vec<u8>),
     /// A character device.
     CharDevice(DeviceNumber),
@@ -83,120 +83,120 @@ pub enum Kind {
     Socket,
 }
 
-/// A piece of a file's contents.
+/// A range of a file's contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Data {
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub offset: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// More of the file follows.
+    /// More contents of the file follow.
     pub more: bool,
 }
 
-/// A place in a file whose blocks the source keeps once for several files. It is a hint: what is there may have changed
-/// since it was read.
+/// A range of a file whose blocks the source shares between several files. It is a hint: the contents may have changed
+/// since they were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alike {
-    /// Which file, as [`Entry::path`].
+pub struct SharedRange {
+    /// Path of the file, as in [`Entry::path`].
     pub path: Arc<[u8]>,
-    /// Where in it.
+    /// Offset in it.
     pub offset: u64,
 }
 
-/// What is known of a file besides its contents.
+/// Metadata of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct EntryMetadata {
     /// Permission bits: the lower twelve of the mode.
     pub permissions: u16,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Last read; the present where not known.
+    /// Access time (atime); now if unknown.
     pub accessed: Option<Time>,
-    /// Last change of the contents; the present where not known.
+    /// Modification time (mtime); now if unknown.
     pub modified: Option<Time>,
-    /// Extended attributes, by the names that Linux programs know.
+    /// Extended attributes, by their full names (`user.name`).
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Project, flags as Linux numbers them (`FS_XFLAG_*`), and hints for the size of extents.
+    /// Project ID, flags (`FS_XFLAG_*`) and extent size hints.
     pub settings: Settings,
-    /// What its contents take where they lie; the whole file where not known.
-    pub stored: Option<Stored>,
+    /// Size of the contents without holes; the whole file if unknown.
+    pub stored: Option<StoredSize>,
 }
 
-/// What the contents of a file take, holes left out.
+/// Size of the contents of a file, without holes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stored {
-    /// Bytes, in whole pages for each run.
+pub struct StoredSize {
+    /// Bytes, rounded up to pages for each run.
     pub bytes: u64,
-    /// Runs of data between holes.
+    /// Number of runs of data between holes.
     pub runs: u64,
 }
 
-impl Stored {
-    /// Runs of data begin and end at these where they are counted: most volumes have such blocks.
+impl StoredSize {
+    /// Alignment of runs: the usual block size.
     const PAGE: u64 = 4096;
 
-    /// A file without holes.
+    /// The size of a file without holes.
     pub fn whole(size: u64) -> Self {
         Self { bytes: size, runs: u64::from(size > 0) }
     }
 
-    /// Counts another run.
+    /// Adds a run.
     pub fn add(&mut self, run: &Range<u64>) {
         self.bytes += run.end.next_multiple_of(Self::PAGE) - run.start / Self::PAGE * Self::PAGE;
         self.runs += 1;
     }
 
-    /// Blocks of a volume that a file of `size` bytes takes, at most.
+    /// Maximum number of blocks of a file of `size` bytes.
     pub fn blocks(&self, size: u64, block_size: u64) -> u64 {
-        // A run may begin and end within a block of its own.
+        // The first and the last block of a run may be used in part.
         let edges = if block_size > Self::PAGE && self.runs > 1 { 2 * self.runs } else { 0 };
         (self.bytes.div_ceil(block_size) + edges).min(size.div_ceil(block_size))
     }
 }
 
-/// What takes items, in their order.
+/// Receives items in order.
 pub trait Receiver: Send {
-    /// Takes the next.
+    /// Receives the next item.
     ///
     /// # Errors
-    /// An error ends the reading of the source.
+    /// An error stops the source.
     fn take(&mut self, item: Item) -> Result<()>;
 
-    /// Something of a file is not kept.
-    fn lose(&mut self, lost: Lost);
+    /// Counts metadata that is not preserved.
+    fn lose(&mut self, lost: Loss);
 
-    /// Something cannot be read. Where contents of an entry are still to come, it is that file, and no more of it
-    /// comes.
+    /// Reports an unreadable file. If contents of the last entry are incomplete, it is that file, and no more of its
+    /// contents follow.
     ///
     /// # Errors
-    /// This one ends the reading of the source, unless what cannot be read is left out.
+    /// This error stops the source, unless unreadable files are skipped.
     fn unreadable(&mut self, error: Error) -> Result<()> {
         Err(error)
     }
 }
 
-/// What a volume cannot have, or a source cannot give.
+/// Types of metadata that cannot be preserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lost {
+pub enum Loss {
     /// An extended attribute of a namespace that XFS does not have.
     Attribute,
-    /// An extended attribute whose value this user may not read.
+    /// An extended attribute that the user may not read.
     UnreadableAttribute,
-    /// Flags that such a file cannot have here.
+    /// Flags that the volume does not support for this file type.
     Flags,
-    /// A hint for the size of extents that a volume with such blocks cannot have.
+    /// An extent size hint that is invalid for the block size of the volume.
     ExtentSizeHint,
-    /// An access control list as text that names users or groups, who may be nobody here.
+    /// An access control list as text with user or group names, which may be unknown here.
     AccessList,
-    /// A time that the volume's inodes cannot hold, which becomes the nearest that they can.
+    /// A time outside of the range of the volume's inodes; the nearest one is stored.
     Time,
 }
 
-impl Lost {
-    /// What it is called, in the plural.
+impl Loss {
+    /// Its name for messages, a plural.
     pub fn name(self) -> &'static str {
         match self {
             Self::Attribute => "extended attributes of namespaces that XFS does not have",
@@ -211,12 +211,11 @@ impl Lost {
     }
 }
 
-/// Flags that say what may be done with a file, and who pays for it: immutable, append, sync, noatime, nodump,
-/// projinherit, nosymlinks and nodefrag. Those that tell an allocator where to put a file belong to the volume that
-/// they were chosen for; those of hints come with their sizes, see [`kept`].
+/// The flags that are preserved: immutable, append, sync, noatime, nodump, projinherit, nosymlinks and nodefrag. Flags
+/// for the allocator are specific to a volume; those of extent size hints are set with their sizes, see [`kept`].
 pub const KEPT_FLAGS: u32 = 0x26f8;
 
-/// What is kept of settings.
+/// Returns the settings that are preserved.
 pub fn kept(mut settings: Settings) -> Settings {
     if settings.xflags & u32::from(format::inode::flags::EXTSIZE | format::inode::flags::EXTSZINHERIT) == 0 {
         settings.extsize = 0;
@@ -228,7 +227,7 @@ pub fn kept(mut settings: Settings) -> Settings {
     settings.without_empty_hints()
 }
 
-/// The directory that a path is in, and its last name; `None` for the root.
+/// Splits a path into directory and name; `None` for the root.
 pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     if path.is_empty() {
         return None;
@@ -238,7 +237,7 @@ pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((path.get(..at.unwrap_or(0)).unwrap_or_default(), name))
 }
 
-/// A path and a name below it.
+/// Joins a path and a name.
 pub fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     let mut joined = Vec::with_capacity(path.len() + 1 + name.len());
     joined.extend_from_slice(path);
@@ -249,10 +248,7 @@ pub fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     joined
 }
 
-/// A path as a source spells it, as entries have it: without slashes at its ends, without `.` and doubled slashes.
-///
-/// # Errors
-/// `None` where it leads out of the tree by `..`.
+/// Normalizes a path: no leading or trailing slashes, no `.`, no duplicate slashes. `None` if it contains `..`.
 pub fn normalized(path: &[u8]) -> Option<Vec<u8>> {
     let mut normal = Vec::with_capacity(path.len());
     for name in path.split(|byte| *byte == b'/') {

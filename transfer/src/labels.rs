@@ -1,48 +1,48 @@
-//! SELinux labels by a `file_contexts` file, as `setfiles` gives them (`selabel_file(5)`).
+//! SELinux labels from a `file_contexts` file, as in `setfiles` (`selabel_file(5)`).
 //!
-//! A line has a regular expression for all of a path from the root of the volume on, a type if it holds for one kind of
-//! file alone (`--`, `-d`, `-l`, `-c`, `-b`, `-p`, `-s`), and a context, or `<<none>>` for files that get none. `#`
-//! begins a comment. A path that is written out beats every expression; of others the last that matches decides.
+//! A line has a regular expression for a whole path from the root of the volume, optionally a file type (`--`, `-d`,
+//! `-l`, `-c`, `-b`, `-p`, `-s`), and a context, or `<<none>>` for no label. `#` begins a comment. A literal path takes
+//! precedence over expressions; of those, the last match decides.
 //!
 //! # Invariants
-//! Expressions have no look-around and no references, so that matching takes time in proportion to a path.
+//! Expressions have no look-around and no back-references, so that matching takes time linear in the path.
 
 use std::collections::HashMap;
 
 use format::inode::FileType;
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::item::Kind;
+use crate::item::EntryKind;
 use crate::overrides::BadLine;
 
-/// The extended attribute that holds a label.
+/// The extended attribute of a label.
 pub const ATTRIBUTE: &[u8] = b"security.selinux";
 
-/// See the module.
+/// Labels by path.
 #[derive(Clone, Debug, Default)]
 pub struct Labels {
-    /// Paths that are written out, with their lines.
+    /// Lines with literal paths.
     literals: HashMap<Vec<u8>, Vec<Line>>,
-    /// All others, in their order.
+    /// The other lines, in order.
     expressions: Vec<(Expression, Line)>,
 }
 
 #[derive(Clone, Debug)]
 struct Line {
-    /// Which kind of file; all without.
+    /// The file type; `None` for all.
     kind: Option<FileType>,
-    /// With a NUL at its end, as Linux stores it; `None` is `<<none>>`.
+    /// The context with a trailing NUL, as Linux stores it; `None` for `<<none>>`.
     context: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Debug)]
 struct Expression {
-    /// What every path that matches begins with: most are refused by that.
+    /// Common prefix of all matching paths: it rejects most paths.
     stem: Vec<u8>,
     regex: Regex,
 }
 
-/// The file type that a mark of the list stands for.
+/// The file type of a mark.
 fn marked(mark: &str) -> Option<FileType> {
     Some(match mark {
         "--" => FileType::Regular,
@@ -56,25 +56,25 @@ fn marked(mark: &str) -> Option<FileType> {
     })
 }
 
-/// The type of what is imported. `None` for one more name of a file, which has its label already.
-fn type_of(kind: &Kind) -> Option<FileType> {
+/// The file type of an entry. `None` for a hard link, which has its label already.
+fn type_of(kind: &EntryKind) -> Option<FileType> {
     Some(match kind {
-        Kind::File { .. } => FileType::Regular,
-        Kind::Directory => FileType::Directory,
-        Kind::Symlink(_) => FileType::Symlink,
-        Kind::CharDevice(_) => FileType::CharDevice,
-        Kind::BlockDevice(_) => FileType::BlockDevice,
-        Kind::Fifo => FileType::Fifo,
-        Kind::Socket => FileType::Socket,
-        Kind::Link(_) => return None,
+        EntryKind::File { .. } => FileType::Regular,
+        EntryKind::Directory => FileType::Directory,
+        EntryKind::Symlink(_) => FileType::Symlink,
+        EntryKind::CharDevice(_) => FileType::CharDevice,
+        EntryKind::BlockDevice(_) => FileType::BlockDevice,
+        EntryKind::Fifo => FileType::Fifo,
+        EntryKind::Socket => FileType::Socket,
+        EntryKind::Link(_) => return None,
     })
 }
 
 impl Labels {
-    /// Of the text of a file.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// The first line that is not understood.
+    /// The first invalid line.
     pub fn parse(text: &str) -> Result<Self, BadLine> {
         let mut labels = Self::default();
         for (index, line) in text.lines().enumerate() {
@@ -113,8 +113,8 @@ impl Labels {
         Ok(())
     }
 
-    /// The label of a file with this path below the root; `None` where it gets none.
-    pub fn of(&self, path: &[u8], kind: &Kind) -> Option<&[u8]> {
+    /// The label of a file with this path below the root; `None` if it gets none.
+    pub fn of(&self, path: &[u8], kind: &EntryKind) -> Option<&[u8]> {
         let mark = type_of(kind)?;
         let path = [b"/", path].concat();
         let fits = |line: &&Line| line.kind.is_none_or(|kind| kind == mark);
@@ -129,10 +129,10 @@ impl Labels {
     }
 }
 
-/// Characters that mean something in an expression.
+/// Special characters of expressions.
 const META: &[u8] = b".^$?*+|[]{}()";
 
-/// The path that an expression stands for, if it is one alone: a backslash takes their meaning from characters.
+/// The path of an expression that matches only one; a backslash escapes special characters.
 fn literal(expression: &str) -> Option<Vec<u8>> {
     let (mut literal, mut bytes) = (Vec::new(), expression.bytes());
     while let Some(byte) = bytes.next() {
@@ -145,8 +145,8 @@ fn literal(expression: &str) -> Option<Vec<u8>> {
     Some(literal)
 }
 
-/// Directories that an expression begins with, up to the last that is written out. What stands before a `?` or a `*`
-/// may be missing, and what stands before a `|` may be another.
+/// The directories that an expression begins with. A character before `?` or `*` may be missing, and what precedes `|`
+/// is one of several alternatives.
 fn stem(expression: &str) -> Vec<u8> {
     if expression.contains('|') && !expression.contains('(') {
         return Vec::new();
@@ -179,7 +179,7 @@ mod tests {
 /opt/?                  system_u:object_r:opt_t:s0
 ";
 
-    fn label(labels: &Labels, path: &str, kind: &Kind) -> Option<String> {
+    fn label(labels: &Labels, path: &str, kind: &EntryKind) -> Option<String> {
         let label = labels.of(path.as_bytes(), kind)?;
         let text = String::from_utf8(label.strip_suffix(b"\0").unwrap().to_vec()).unwrap();
         text.split(':').nth(2).map(Into::into)
@@ -188,15 +188,17 @@ mod tests {
     #[test]
     fn the_last_expression_that_matches_decides_and_a_path_beats_all() {
         let labels = Labels::parse(TEXT).unwrap();
-        let file = Kind::File { size: 0, data: Data::default() };
-        let (link, tty) =
-            (Kind::Symlink(b"x".to_vec()), Kind::CharDevice(volume::DeviceNumber { major: 4, minor: 1 }));
+        let file = EntryKind::File { size: 0, data: Data::default() };
+        let (link, tty) = (
+            EntryKind::Symlink(b"x".to_vec()),
+            EntryKind::CharDevice(volume::DeviceNumber { major: 4, minor: 1 }),
+        );
         for (path, kind, expected) in [
-            ("", &Kind::Directory, Some("root_t")),
-            ("home", &Kind::Directory, Some("default_t")),
-            ("usr", &Kind::Directory, Some("usr_t")),
+            ("", &EntryKind::Directory, Some("root_t")),
+            ("home", &EntryKind::Directory, Some("default_t")),
+            ("usr", &EntryKind::Directory, Some("usr_t")),
             ("usr/share/x", &file, Some("usr_t")),
-            ("usr/bin", &Kind::Directory, Some("bin_t")),
+            ("usr/bin", &EntryKind::Directory, Some("bin_t")),
             ("usr/local/bin/x", &file, Some("bin_t")),
             ("usrlocal", &file, Some("default_t")),
             ("etc/hosts.conf", &file, Some("literal_t")),
@@ -209,12 +211,12 @@ mod tests {
             ("a", &file, Some("either_t")),
             ("b/c", &file, Some("either_t")),
             ("a/b/c", &file, Some("default_t")),
-            ("opt", &Kind::Directory, Some("opt_t")),
-            ("etc/other", &Kind::Link(b"etc/hosts.conf".to_vec()), None),
+            ("opt", &EntryKind::Directory, Some("opt_t")),
+            ("etc/other", &EntryKind::Link(b"etc/hosts.conf".to_vec()), None),
         ] {
             assert_eq!(label(&labels, path, kind).as_deref(), expected, "{path}");
         }
-        // Bytes that are no UTF-8, and a name with a line's end.
+        // Bytes that are not UTF-8, and a name with a newline.
         assert!(labels.of(b"etc/\xff\n", &file).is_some_and(|label| label.ends_with(b"etc_t:s0\0")));
     }
 

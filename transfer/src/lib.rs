@@ -1,37 +1,37 @@
-//! Trees from outside, into an open volume, with everything that they have.
+//! Trees into and out of volumes, with all metadata.
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`item`] | what sources give: entries, and the contents of files |
-//! | [`directory`] | a directory of this machine as a source, read by many threads |
-//! | [`sync`] | a tree in a volume made equal to one, by what differs alone |
+//! | [`image`] | builds images: estimates the size, creates a volume, imports sources, names the file |
+//! | [`item`] | what sources yield: entries, and contents of files |
+//! | [`directory`] | a directory of the host as a source, read by many threads |
+//! | [`sync`] | synchronizes a tree in a volume to a directory: only differences are written |
 //! | [`archive`] | a tar stream as a source, compressed or not |
 //! | [`oci`] | layers of an OCI image layout |
-//! | `digest` | blobs as their descriptors promise them |
-//! | [`exclude`] | patterns of what is left out |
-//! | [`labels`] | SELinux labels by paths |
-//! | [`overrides`] | what the user wants otherwise: owners, modes, devices, times |
-//! | [`writer`] | what an open volume makes of the items |
-//! | [`image`] | builds images |
-//! | [`extract`] | the other direction: a tree of a volume, into a directory or an archive |
-//! | [`progress`] | progress, messages and cancellation |
+//! | `digest` | verification of blobs by their descriptors |
+//! | [`exclude`] | patterns of files to skip |
+//! | [`labels`] | SELinux labels by path |
+//! | [`overrides`] | overrides of owners, modes, devices and times |
+//! | [`writer`] | writes items to an open volume |
 //! | `tree` | paths below a directory of a volume |
-//! | `file_id` | which file it is, however long that is remembered |
-//! | [`survey`] | how much there is, and how large a volume holds it |
-//! | [`error`] | what can go wrong |
+//! | `file_id` | identifies a file by inode number and generation |
+//! | [`survey`] | counts files, and estimates the space that they need |
+//! | [`extract`] | the other direction: a tree of a volume to a directory or an archive |
+//! | [`progress`] | progress, messages and cancellation of both directions |
+//! | [`error`] | errors |
 //!
-//! A source gives items in an order that is its own and that no number of threads changes; one receiver takes them, one
-//! after the other. So the same source makes the same calls of the engine, and, with a clock that stands still and
-//! without threads of the engine's own, the same bytes.
+//! A source yields items in an order that does not depend on the number of threads; one receiver takes them. So the
+//! same source makes the same calls of the engine, and, with a fixed clock and without background threads, the same
+//! bytes.
 //!
 //! # Invariants
-//! - Sources are only read. A file that changes while it is read is an error, not a mixture.
-//! - What is not kept of a file is counted and told ([`Lost`]), never left out silently.
-//! - A name leads to nothing outside, neither of the source nor of the directory that it goes to: `..` is refused, no
-//!   link in a source is followed, and those in the volume are followed within that directory.
+//! - Sources are only read. A file that changes while it is read is an error.
+//! - Metadata that is not preserved is counted and reported ([`Loss`]).
+//! - No name leads outside of the source or the target directory: `..` is refused, symlinks in a source are not
+//!   followed, and those in the volume are resolved within the target directory.
 //!
 //! # Locking
-//! None of its own but that of `base::pipeline`.
+//! Only that of `base::pipeline`.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
@@ -59,26 +59,26 @@ pub use error::{Error, Result};
 pub use exclude::Excludes;
 pub use extract::{ExtractReport, Extraction};
 pub use image::{BuiltImage, Container, FreeSpace, ImageBuilder};
-pub use item::{Alike, Data, Entry, Facts, Item, Kind, Lost, Receiver, Stored};
+pub use item::{Data, Entry, EntryKind, EntryMetadata, Item, Loss, Receiver, SharedRange, StoredSize};
 pub use labels::Labels;
 pub use overrides::Overrides;
 pub use progress::{Cancel, Counts, Notice, NoticeKind, Phase, Progress};
 pub use survey::{SpaceEstimate, Survey};
 pub use writer::{ImportReport, Writer};
 
-/// Where a tree comes from.
+/// The source of an import.
 pub trait Source {
-    /// Gives all of it to `receiver`, contents of files only if `contents`, on so many threads.
+    /// Yields all files to `receiver`, with contents if `contents` is set, on up to `threads` threads.
     ///
     /// # Errors
-    /// What cannot be read, what changed meanwhile, and what the receiver meets.
+    /// Unreadable or changing files, and the errors of the receiver.
     fn read(&self, contents: bool, threads: usize, receiver: &mut dyn Receiver) -> Result<()>;
 
-    /// Counts what there is, as fast as that goes: attributes, which rarely take blocks, may be counted by samples.
+    /// Counts all files as fast as possible: attributes, which rarely need blocks, may be sampled.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    fn look(&self, threads: usize, survey: &mut Survey) -> Result<()> {
+    fn survey(&self, threads: usize, survey: &mut Survey) -> Result<()> {
         self.read(false, threads, survey)
     }
 }

@@ -2,7 +2,7 @@
 //! (OCI image specification 1.1, "Image Layout").
 //!
 //! # Invariants
-//! A blob is used only as its descriptor promises it: size and digest are verified whenever it is read.
+//! Size and digest of a blob are verified against its descriptor whenever it is read.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -14,18 +14,18 @@ use serde::de::DeserializeOwned;
 use crate::digest::{Expected, Verified};
 use crate::{Archive, Error, Result};
 
-/// Images within images that are followed: an index, an index in it, a manifest.
+/// Maximum depth of indexes: an index, an index in it, a manifest.
 const DEPTH_MAX: u32 = 4;
-/// Largest document: a manifest of thousands of layers is below a MiB.
+/// Maximum size of a document: a manifest of thousands of layers is below a MiB.
 const DOCUMENT_MAX: u64 = 4 << 20;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Document {
-    /// Of an index.
+    /// In an index.
     #[serde(default)]
     manifests: Vec<Descriptor>,
-    /// Of a manifest.
+    /// In a manifest.
     #[serde(default)]
     layers: Vec<Descriptor>,
 }
@@ -51,12 +51,12 @@ impl Descriptor {
         Expected::new(&self.digest, self.size).map_err(|why| bad(layout, why))
     }
 
-    /// What users call an image of a layout.
+    /// The name of an image of a layout.
     fn name(&self) -> Option<&str> {
         self.annotations.get("org.opencontainers.image.ref.name").map(String::as_str)
     }
 
-    /// Whether it runs on a machine as this one. What says nothing of it does.
+    /// Whether it is for the architecture of this machine, or for none.
     fn fits(&self) -> bool {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -69,10 +69,10 @@ impl Descriptor {
     }
 }
 
-/// The layers of an image, the lowest first, with their whiteouts. `name` chooses among several.
+/// Returns the layers of an image, lowest first, with whiteouts. `name` selects one of several images.
 ///
 /// # Errors
-/// What cannot be read or is no layout, and where it is not clear which image is meant.
+/// Unreadable or invalid layouts, and an ambiguous image.
 pub fn layers(layout: &Path, name: Option<&str>) -> Result<Vec<Archive>> {
     if !layout.join("oci-layout").is_file() {
         return Err(bad(layout, "is no OCI image layout: it has no file `oci-layout`"));
@@ -107,12 +107,12 @@ fn choose<'d>(layout: &Path, images: &'d [Descriptor], name: Option<&str>) -> Re
     }
 }
 
-/// Where a blob is.
+/// The path of a blob.
 fn blob(layout: &Path, expected: &Expected) -> PathBuf {
     layout.join("blobs").join(expected.place().iter().collect::<PathBuf>())
 }
 
-/// A document, which is as expected where that is known.
+/// Reads a document, and verifies it if its descriptor is known.
 fn parsed<T: DeserializeOwned>(path: &Path, expected: Option<Expected>) -> Result<T> {
     let failed = |source| Error::Source { path: path.into(), doing: "read it", source };
     let file = File::open(path).map_err(failed)?;

@@ -1,17 +1,17 @@
-//! What the user wants otherwise than the source has it.
+//! Overrides of the metadata of a source.
 //!
-//! A *list of overrides* has one line for each file: its path, then what is to be otherwise, as `KEY=VALUE`, with
-//! blanks between. Quotes and backslashes are those of a shell; `#` begins a comment.
+//! A *list of overrides* has one line per file: its path, then `KEY=VALUE` pairs, separated by blanks. Quotes and
+//! backslashes work as in a shell; `#` begins a comment.
 //!
 //! | key | value |
 //! |---|---|
 //! | `mode` | permission bits in octal |
 //! | `uid`, `gid` | a number |
-//! | `mtime` | seconds since 1970, with a fraction if there is one |
-//! | `xattr.NAME` | the value as text, or in hexadecimal behind `0x` |
-//! | `type` | `file`, `dir`, `link`, `char`, `block`, `fifo`, `socket`: what is to be made where the source has nothing there |
-//! | `device` | `MAJOR,MINOR` of a device that is made |
-//! | `target` | where a link that is made points |
+//! | `mtime` | seconds since 1970, optionally with a fraction |
+//! | `xattr.NAME` | the value as text, or in hexadecimal after `0x` |
+//! | `type` | `file`, `dir`, `link`, `char`, `block`, `fifo`, `socket`: the type of a file that the source does not have |
+//! | `device` | `MAJOR,MINOR` of a device |
+//! | `target` | target of a symlink |
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,23 +22,23 @@ use base::time::Time;
 use format::inode::FileType;
 use volume::DeviceNumber;
 
-use crate::item::{Data, Entry, Facts, Kind, normalized};
+use crate::item::{Data, Entry, EntryKind, EntryMetadata, normalized};
 use crate::labels::{self, Labels};
 
-/// How permissions are changed: from what they are, for a directory or for another file.
+/// Computes permissions from the current ones, and whether the file is a directory.
 pub type ChangeMode = Arc<dyn Fn(u16, bool) -> u16 + Send + Sync>;
 
 /// Overrides of metadata, and files to add.
 #[derive(Clone, Default)]
 pub struct Overrides {
-    /// Owner of everything.
+    /// Owner of all files.
     pub uid: Option<u32>,
-    /// Group of everything.
+    /// Group of all files.
     pub gid: Option<u32>,
-    /// Permissions of everything but symbolic links.
+    /// Permissions of all files except symlinks.
     pub mode: Option<ChangeMode>,
-    /// Times behind this one become it, as `SOURCE_DATE_EPOCH` asks for; and so do those that are not known. When a
-    /// file was read last is not taken: it becomes the time of its contents, as reading it once more would change it.
+    /// Maximum time, as for `SOURCE_DATE_EPOCH`: later and unknown times become this one. Access times become the
+    /// modification times, as reading the source changes them.
     pub latest: Option<Time>,
     /// SELinux labels.
     pub labels: Option<Labels>,
@@ -46,12 +46,12 @@ pub struct Overrides {
     lines: HashMap<Vec<u8>, ListedFile>,
 }
 
-/// A line of a list is not understood.
+/// An invalid line of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BadLine {
-    /// Which, from 1.
+    /// Line number, from 1.
     pub number: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub why: String,
 }
 
@@ -94,7 +94,7 @@ impl Overrides {
     /// Adds the lines of a list.
     ///
     /// # Errors
-    /// The first line that is not understood.
+    /// The first invalid line.
     pub fn add_list(&mut self, list: &str) -> Result<(), BadLine> {
         for (index, line) in list.lines().enumerate() {
             let bad = |why| BadLine { number: index + 1, why };
@@ -109,43 +109,43 @@ impl Overrides {
         Ok(())
     }
 
-    /// Whether nothing is wanted otherwise.
+    /// Whether there are no overrides.
     pub fn is_empty(&self) -> bool {
         let Self { uid, gid, mode, latest, labels, lines } = self;
         let are_all = mode.is_some() || latest.is_some() || labels.is_some();
         uid.or(*gid).is_none() && !are_all && lines.is_empty()
     }
 
-    /// Changes an entry as the user wants it.
+    /// Applies the overrides to an entry.
     pub fn apply(&self, entry: &mut Entry) {
-        let facts = &mut entry.facts;
-        let is_directory = entry.kind == Kind::Directory;
-        if let Some(mode) = self.mode.as_ref().filter(|_| !matches!(entry.kind, Kind::Symlink(_))) {
-            facts.permissions = mode(facts.permissions, is_directory) & 0o7777;
+        let metadata = &mut entry.metadata;
+        let is_directory = entry.kind == EntryKind::Directory;
+        if let Some(mode) = self.mode.as_ref().filter(|_| !matches!(entry.kind, EntryKind::Symlink(_))) {
+            metadata.permissions = mode(metadata.permissions, is_directory) & 0o7777;
         }
-        facts.uid = self.uid.unwrap_or(facts.uid);
-        facts.gid = self.gid.unwrap_or(facts.gid);
+        metadata.uid = self.uid.unwrap_or(metadata.uid);
+        metadata.gid = self.gid.unwrap_or(metadata.gid);
         if let Some(label) = self.labels.as_ref().and_then(|labels| labels.of(&entry.path, &entry.kind)) {
-            facts.attributes.retain(|(name, _)| name != labels::ATTRIBUTE);
-            facts.attributes.push((labels::ATTRIBUTE.to_vec(), label.to_vec()));
+            metadata.attributes.retain(|(name, _)| name != labels::ATTRIBUTE);
+            metadata.attributes.push((labels::ATTRIBUTE.to_vec(), label.to_vec()));
         }
         if let Some(file) = self.lines.get(&entry.path) {
             file.is_seen.store(true, Relaxed);
-            file.line.apply(facts);
+            file.line.apply(metadata);
         }
         if let Some(latest) = self.latest {
-            facts.modified = Some(facts.modified.map_or(latest, |time| time.min(latest)));
-            facts.accessed = facts.modified;
+            metadata.modified = Some(metadata.modified.map_or(latest, |time| time.min(latest)));
+            metadata.accessed = metadata.modified;
         }
     }
 
-    /// The label of a directory that the source does not tell of.
+    /// The label of a directory that the source does not contain.
     pub(crate) fn label_of_directory(&self, path: &[u8]) -> Option<&[u8]> {
-        self.labels.as_ref()?.of(path, &Kind::Directory)
+        self.labels.as_ref()?.of(path, &EntryKind::Directory)
     }
 
-    /// What the list has and the source did not give: entries to make, and paths of lines that do not say what they
-    /// are, each in the order of their paths.
+    /// Files of the lists that the source did not contain: entries to create, and paths of lines without a type. Both are
+    /// sorted by path.
     pub fn missing(&self) -> (Vec<Entry>, Vec<Vec<u8>>) {
         let mut unseen: Vec<_> = self.lines.iter().filter(|(_, file)| !file.is_seen.load(Relaxed)).collect();
         unseen.sort_unstable_by_key(|(path, _)| path.as_slice());
@@ -153,9 +153,9 @@ impl Overrides {
         for (path, file) in unseen {
             match file.line.kind() {
                 Some(kind) => {
-                    let permissions = if kind == Kind::Directory { 0o755 } else { 0o644 };
-                    let facts = Facts { permissions, ..Facts::default() };
-                    made.push(Entry { path: path.clone(), kind, facts });
+                    let permissions = if kind == EntryKind::Directory { 0o755 } else { 0o644 };
+                    let metadata = EntryMetadata { permissions, ..EntryMetadata::default() };
+                    made.push(Entry { path: path.clone(), kind, metadata });
                 }
                 None => unknown.push(path.clone()),
             }
@@ -213,32 +213,32 @@ impl Line {
         Some(())
     }
 
-    fn apply(&self, facts: &mut Facts) {
-        facts.permissions = self.mode.unwrap_or(facts.permissions);
-        facts.uid = self.uid.unwrap_or(facts.uid);
-        facts.gid = self.gid.unwrap_or(facts.gid);
-        facts.modified = self.modified.or(facts.modified);
+    fn apply(&self, metadata: &mut EntryMetadata) {
+        metadata.permissions = self.mode.unwrap_or(metadata.permissions);
+        metadata.uid = self.uid.unwrap_or(metadata.uid);
+        metadata.gid = self.gid.unwrap_or(metadata.gid);
+        metadata.modified = self.modified.or(metadata.modified);
         for (name, value) in &self.attributes {
-            facts.attributes.retain(|(there, _)| there != name);
-            facts.attributes.push((name.clone(), value.clone()));
+            metadata.attributes.retain(|(there, _)| there != name);
+            metadata.attributes.push((name.clone(), value.clone()));
         }
     }
 
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<EntryKind> {
         let device = self.device.unwrap_or(DeviceNumber { major: 0, minor: 0 });
         Some(match self.made? {
-            FileType::Regular => Kind::File { size: 0, data: Data::default() },
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Symlink(self.target.clone()?),
-            FileType::CharDevice => Kind::CharDevice(device),
-            FileType::BlockDevice => Kind::BlockDevice(device),
-            FileType::Fifo => Kind::Fifo,
-            FileType::Socket => Kind::Socket,
+            FileType::Regular => EntryKind::File { size: 0, data: Data::default() },
+            FileType::Directory => EntryKind::Directory,
+            FileType::Symlink => EntryKind::Symlink(self.target.clone()?),
+            FileType::CharDevice => EntryKind::CharDevice(device),
+            FileType::BlockDevice => EntryKind::BlockDevice(device),
+            FileType::Fifo => EntryKind::Fifo,
+            FileType::Socket => EntryKind::Socket,
         })
     }
 }
 
-/// Text, or hexadecimal behind `0x`.
+/// Parses text, or hexadecimal after `0x`.
 fn bytes(value: &str) -> Option<Vec<u8>> {
     let Some(digits) = value.strip_prefix("0x") else { return Some(value.as_bytes().to_vec()) };
     let digit = |digit: &u8| char::from(*digit).to_digit(16).map(|digit| digit as u8);
@@ -271,8 +271,8 @@ mod tests {
     use super::*;
 
     fn entry(path: &str, permissions: u16) -> Entry {
-        let facts = Facts { permissions, uid: 7, gid: 7, ..Facts::default() };
-        Entry { path: path.into(), kind: Kind::Fifo, facts }
+        let metadata = EntryMetadata { permissions, uid: 7, gid: 7, ..EntryMetadata::default() };
+        Entry { path: path.into(), kind: EntryKind::Fifo, metadata }
     }
 
     #[test]
@@ -288,19 +288,19 @@ mod tests {
             .unwrap();
         let mut shadow = entry("etc/shadow", 0o600);
         overrides.apply(&mut shadow);
-        assert_eq!((shadow.facts.uid, shadow.facts.gid, shadow.facts.permissions), (0, 42, 0o640));
+        assert_eq!((shadow.metadata.uid, shadow.metadata.gid, shadow.metadata.permissions), (0, 42, 0o640));
         let mut ping = entry("bin/ping", 0o755);
-        ping.facts.attributes.push((b"user.note".to_vec(), b"old".to_vec()));
+        ping.metadata.attributes.push((b"user.note".to_vec(), b"old".to_vec()));
         overrides.apply(&mut ping);
         let attribute = |name: &str, value: &[u8]| (name.as_bytes().to_vec(), value.to_vec());
         let expected =
             [attribute("security.capability", &[1, 0, 0xff]), attribute("user.note", b"two words")];
-        assert_eq!(ping.facts.attributes, expected);
-        assert_eq!(ping.facts.modified, Some(Time { seconds: -2, nanos: 750_000_000 }));
+        assert_eq!(ping.metadata.attributes, expected);
+        assert_eq!(ping.metadata.modified, Some(Time { seconds: -2, nanos: 750_000_000 }));
         let (made, unknown) = overrides.missing();
         assert_eq!(unknown, [b"no/such".to_vec()]);
         assert_eq!((made.len(), made[0].path.as_slice()), (1, &b"dev/my disk"[..]));
-        assert_eq!(made[0].kind, Kind::BlockDevice(DeviceNumber { major: 8, minor: 1 }));
+        assert_eq!(made[0].kind, EntryKind::BlockDevice(DeviceNumber { major: 8, minor: 1 }));
     }
 
     #[test]
@@ -308,19 +308,19 @@ mod tests {
         let latest = Time { seconds: 100, nanos: 0 };
         let overrides = Overrides { latest: Some(latest), uid: Some(0), ..Overrides::default() };
         let mut old = entry("a", 0o644);
-        old.facts.modified = Some(Time { seconds: 99, nanos: 5 });
+        old.metadata.modified = Some(Time { seconds: 99, nanos: 5 });
         // It was read long ago, or never, or a moment ago: that depends on who made an image of it before.
         for accessed in [None, Some(Time { seconds: 1, nanos: 0 }), Some(Time { seconds: 200, nanos: 0 })] {
-            old.facts.accessed = accessed;
+            old.metadata.accessed = accessed;
             overrides.apply(&mut old);
-            assert_eq!(old.facts.modified, Some(Time { seconds: 99, nanos: 5 }));
-            assert_eq!(old.facts.accessed, old.facts.modified);
+            assert_eq!(old.metadata.modified, Some(Time { seconds: 99, nanos: 5 }));
+            assert_eq!(old.metadata.accessed, old.metadata.modified);
         }
         let mut new = entry("b", 0o644);
-        new.facts.modified = Some(Time { seconds: 101, nanos: 0 });
+        new.metadata.modified = Some(Time { seconds: 101, nanos: 0 });
         overrides.apply(&mut new);
-        assert_eq!((new.facts.modified, new.facts.accessed), (Some(latest), Some(latest)));
-        assert_eq!((old.facts.uid, old.facts.gid), (0, 7));
+        assert_eq!((new.metadata.modified, new.metadata.accessed), (Some(latest), Some(latest)));
+        assert_eq!((old.metadata.uid, old.metadata.gid), (0, 7));
     }
 
     #[test]

@@ -1,77 +1,77 @@
-//! How much there is, and how large a volume holds it.
+//! Counts the files of a source, and estimates the space that they need in a volume.
 
 use base::time::Time;
 
-use crate::item::{Entry, Item, Kind, Lost, Receiver, Stored};
+use crate::item::{Entry, EntryKind, Item, Loss, Receiver, StoredSize};
 use crate::{Cancel, Error, Result};
 
-/// Counts what a source has, without its contents.
+/// Counts the files of a source, without reading contents.
 #[derive(Clone, Debug)]
 pub struct Survey {
     block_size: u64,
     estimate: SpaceEstimate,
-    /// Bytes of entries in directories.
+    /// Bytes of directory entries.
     name_bytes: u64,
     newest: Time,
     ignores_unreadable: bool,
     cancel: Cancel,
 }
 
-/// What a tree takes of a volume.
+/// Space that a tree needs in a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceEstimate {
-    /// Files of every kind, with each name of a file.
+    /// Files of all types, with each of their names.
     pub files: u64,
     /// Inodes.
     pub inodes: u64,
-    /// Bytes of contents, holes left out.
+    /// Bytes of contents, without holes.
     pub bytes: u64,
     /// Blocks of contents.
     pub data_blocks: u64,
-    /// Blocks of directories, attributes and long links, at most.
+    /// Maximum number of blocks of directories, attributes and long symlinks.
     pub other_blocks: u64,
 }
 
-/// What matters of a file.
+/// The properties of a file that determine its space.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
-    /// Bytes of its name.
+pub struct FileEstimate {
+    /// Length of its name in bytes.
     pub name: usize,
-    /// Bytes of its attributes' names and values, with what each takes beside them.
+    /// Bytes of its attributes, with their headers.
     pub attributes: u64,
-    /// What it is.
-    pub what: What,
-    /// Last change of its contents.
+    /// File type.
+    pub what: FileClass,
+    /// Modification time (mtime).
     pub modified: Time,
 }
 
-/// What a file is, as far as it takes space.
+/// File types, as far as they differ in space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// One more name of a file that was seen.
+pub enum FileClass {
+    /// A further name of a file that was counted.
     Name,
-    /// A regular file, and how many of its bytes lie in no hole.
+    /// A regular file.
     File {
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
-        /// Its data.
-        stored: Stored,
+        /// Size without holes.
+        stored: StoredSize,
     },
-    /// A symbolic link, and the bytes of its target.
+    /// A symlink, with the length of its target.
     Symlink(u64),
     /// A directory.
     Directory,
-    /// What has nothing but an inode.
+    /// A special file: only an inode.
     Other,
 }
 
-/// What an inode holds itself besides its core; what is larger takes a block.
+/// Bytes in an inode beside its core; larger forks need a block.
 const INLINE: u64 = 300;
-/// Bytes of an extent in the map of a file.
+/// Size of an extent record in a file's map, in bytes.
 const MAPPING: u64 = 16;
 
 impl Survey {
-    /// Of a volume with such blocks.
+    /// An empty survey for volumes with this block size.
     pub fn new(block_size: u32) -> Self {
         let (estimate, newest) = (SpaceEstimate::default(), Time::default());
         Self {
@@ -84,7 +84,7 @@ impl Survey {
         }
     }
 
-    /// Whether what cannot be read is not counted, and no error.
+    /// Sets whether unreadable files are skipped instead of being errors.
     #[must_use]
     pub fn ignoring_unreadable(mut self, ignores: bool) -> Self {
         self.ignores_unreadable = ignores;
@@ -103,24 +103,24 @@ impl Survey {
         self.cancel.check()
     }
 
-    /// One that has seen nothing, for the same volume.
+    /// An empty survey with the same options.
     #[must_use]
     pub fn fresh(&self) -> Self {
         Self { estimate: SpaceEstimate::default(), name_bytes: 0, newest: Time::default(), ..self.clone() }
     }
 
-    /// What was counted. Names take what their entries and hashes do, and the rest of blocks that are split.
+    /// The estimate. Names need their entries and hashes, and the free part of blocks that were split.
     pub fn estimate(&self) -> SpaceEstimate {
         let names = self.name_bytes * 2 / self.block_size;
         SpaceEstimate { other_blocks: self.estimate.other_blocks + names, ..self.estimate }
     }
 
-    /// The last change of anything.
+    /// The newest modification time.
     pub fn newest(&self) -> Time {
         self.newest
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of another survey.
     pub fn add(&mut self, other: &Self) {
         let (sum, more) = (&mut self.estimate, &other.estimate);
         sum.files += more.files;
@@ -137,62 +137,62 @@ impl Survey {
     }
 
     /// Counts a file.
-    pub fn count(&mut self, seen: &Seen) {
+    pub fn count(&mut self, seen: &FileEstimate) {
         self.estimate.files += 1;
         self.name_bytes += (seen.name as u64 + 12).next_multiple_of(8) + 8;
         self.newest = self.newest.max(seen.modified);
-        // A value that fills most of a block has some of its own, each with a header. Where there are many, blocks are
-        // split, and are half full at worst.
+        // A value that fills most of a block has blocks of its own, each with a header. Many attributes split blocks,
+        // which are then at least half full.
         if seen.attributes > INLINE / 2 {
             let times = if seen.attributes > self.block_size { 16 } else { 9 };
             self.estimate.other_blocks += self.blocks(seen.attributes * times / 8) + 1;
         }
         match seen.what {
-            What::Name => return,
-            What::File { size, stored } => {
+            FileClass::Name => return,
+            FileClass::File { size, stored } => {
                 self.estimate.bytes += stored.bytes.min(size);
                 self.estimate.data_blocks += stored.blocks(size, self.block_size);
-                // Leaves of the map that are half full.
+                // Leaves of the map are at least half full.
                 self.estimate.other_blocks += stored.runs * MAPPING * 2 / self.block_size;
             }
-            What::Symlink(target) if target > INLINE => self.estimate.other_blocks += 1,
-            What::Directory => self.estimate.other_blocks += 1,
-            What::Symlink(_) | What::Other => {}
+            FileClass::Symlink(target) if target > INLINE => self.estimate.other_blocks += 1,
+            FileClass::Directory => self.estimate.other_blocks += 1,
+            FileClass::Symlink(_) | FileClass::Other => {}
         }
         self.estimate.inodes += 1;
     }
 }
 
-/// What attributes take of a file.
+/// Bytes of attributes with their headers.
 pub fn attribute_bytes(attributes: &[(Vec<u8>, Vec<u8>)]) -> u64 {
     attributes.iter().map(|(name, value)| (name.len() + value.len() + 16) as u64).sum()
 }
 
-impl From<&Entry> for Seen {
+impl From<&Entry> for FileEstimate {
     fn from(entry: &Entry) -> Self {
-        let facts = &entry.facts;
+        let metadata = &entry.metadata;
         let what = match &entry.kind {
-            Kind::Link(_) => What::Name,
-            Kind::File { size, .. } => {
-                What::File { size: *size, stored: facts.stored.unwrap_or(Stored::whole(*size)) }
+            EntryKind::Link(_) => FileClass::Name,
+            EntryKind::File { size, .. } => {
+                FileClass::File { size: *size, stored: metadata.stored.unwrap_or(StoredSize::whole(*size)) }
             }
-            Kind::Symlink(target) => What::Symlink(target.len() as u64),
-            Kind::Directory => What::Directory,
-            _ => What::Other,
+            EntryKind::Symlink(target) => FileClass::Symlink(target.len() as u64),
+            EntryKind::Directory => FileClass::Directory,
+            _ => FileClass::Other,
         };
         let name = crate::item::split(&entry.path).map_or(0, |(_, name)| name.len());
-        let attributes = attribute_bytes(&facts.attributes);
-        Self { name, attributes, what, modified: facts.modified.unwrap_or_default() }
+        let attributes = attribute_bytes(&metadata.attributes);
+        Self { name, attributes, what, modified: metadata.modified.unwrap_or_default() }
     }
 }
 
 impl SpaceEstimate {
-    /// Blocks of a volume with inodes of such a size, with a reserve for its trees.
+    /// Number of blocks, with a reserve for btrees.
     pub fn blocks(&self, block_size: u32, inode_size: u32) -> u64 {
         let chunks = self.inodes.div_ceil(64) + 64;
         let inodes = (chunks * 64 * u64::from(inode_size)).div_ceil(block_size.into());
         let all = self.data_blocks + self.other_blocks + inodes;
-        // Maps of files, and the trees of the groups: few bytes for each extent, and mostly one extent for each file.
+        // Maps of files and btrees of the AGs: some bytes per extent, and mostly one extent per file.
         all + all / 64 + self.inodes / 32 + 64
     }
 }
@@ -201,12 +201,12 @@ impl Receiver for Survey {
     fn take(&mut self, item: Item) -> Result<()> {
         self.cancel.check()?;
         if let Item::Entry(entry) = item {
-            self.count(&Seen::from(&entry));
+            self.count(&FileEstimate::from(&entry));
         }
         Ok(())
     }
 
-    fn lose(&mut self, _: Lost) {}
+    fn lose(&mut self, _: Loss) {}
 
     fn unreadable(&mut self, error: Error) -> Result<()> {
         if self.ignores_unreadable { Ok(()) } else { Err(error) }

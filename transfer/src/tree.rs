@@ -1,8 +1,8 @@
 //! Paths below a directory of a volume.
 //!
 //! # Invariants
-//! A path of a source leads nowhere else: the directory is the root of its tree, as for a process in a chroot. Symbolic
-//! links are followed within it, whoever made them; `/` and too many `..` in a link end at the root of the tree.
+//! A path of a source does not lead outside of the directory, which is the root of its tree as in a chroot. Symlinks are
+//! followed within it; `/` and excess `..` in a symlink lead to the root of the tree.
 
 use base::{Ino, errno};
 use format::inode::FileType;
@@ -10,7 +10,7 @@ use volume::Volume;
 
 use crate::{Error, Result};
 
-/// How many symbolic links a path may go through, as in Linux.
+/// Maximum number of symlinks in a path, as in Linux.
 const LINKS_MAX: u32 = 40;
 
 /// A directory of a volume as the root of a tree.
@@ -21,17 +21,17 @@ pub(crate) struct Tree<'v> {
 }
 
 impl Tree<'_> {
-    /// What a path stands for if no link in it is followed.
+    /// Resolves a path without following symlinks.
     ///
     /// # Errors
-    /// `ENOENT`; `ENOTDIR`, also where a link is on the way.
+    /// `ENOENT`; `ENOTDIR`, also if a component is a symlink.
     pub fn literal(self, path: &[u8]) -> volume::Result<Ino> {
         let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         names.try_fold(self.root, |dir, name| self.volume.lookup(dir, name))
     }
 
-    /// Where names lead, from a directory of the tree; links are followed. Where one of the names is missing, `missing`
-    /// is asked, with its directory; where that of a link's target is, it is an error.
+    /// Resolves a path from a directory of the tree, following symlinks. `missing` is called for a missing name of the
+    /// path itself, with its directory; a missing name of a symlink's target is an error.
     pub fn walk(
         self,
         from: Ino,
@@ -39,25 +39,25 @@ impl Tree<'_> {
         mut missing: impl FnMut(Ino, &[u8]) -> Result<Ino>,
     ) -> Result<Ino> {
         let failed = |error| Error::volume(path)(error);
-        let mut left = names(path);
-        let (mut at, mut own, mut followed) = (from, left.len(), 0);
-        while let Some(name) = left.pop() {
-            let is_own = left.len() < own;
-            own = own.min(left.len());
+        let mut remaining = names(path);
+        let (mut dir, mut own, mut followed) = (from, remaining.len(), 0);
+        while let Some(name) = remaining.pop() {
+            let is_own = remaining.len() < own;
+            own = own.min(remaining.len());
             let found = match name.as_slice() {
                 b"." => continue,
-                b".." if at == self.root => continue,
-                name => self.volume.lookup(at, name),
+                b".." if dir == self.root => continue,
+                name => self.volume.lookup(dir, name),
             };
             let found = match found {
-                Err(error) if error.errno() == errno::ENOENT && is_own => missing(at, &name)?,
+                Err(error) if error.errno() == errno::ENOENT && is_own => missing(dir, &name)?,
                 Err(error) if error.errno() == errno::ENOENT => {
                     return Err(Error::bad(path, "a symbolic link in its path leads to nothing in the tree"));
                 }
                 found => found.map_err(failed)?,
             };
             if self.volume.metadata(found).map_err(failed)?.file_type != FileType::Symlink {
-                at = found;
+                dir = found;
                 continue;
             }
             followed += 1;
@@ -66,15 +66,15 @@ impl Tree<'_> {
             }
             let target = self.volume.read_link(found).map_err(failed)?;
             if target.first() == Some(&b'/') {
-                at = self.root;
+                dir = self.root;
             }
-            left.append(&mut names(&target));
+            remaining.append(&mut names(&target));
         }
-        Ok(at)
+        Ok(dir)
     }
 }
 
-/// The names of a path, the last first.
+/// The names of a path, in reverse order.
 fn names(path: &[u8]) -> Vec<Vec<u8>> {
     let names = path.rsplit(|byte| *byte == b'/').filter(|name| !name.is_empty());
     names.map(<[u8]>::to_vec).collect()

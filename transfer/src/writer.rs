@@ -1,4 +1,4 @@
-//! What an open volume makes of items.
+//! Writes items to an open volume.
 
 mod contents;
 
@@ -11,40 +11,40 @@ use volume::settings::HINTS;
 use volume::{BulkWriter, Dir, File, NewFile, SetAttribute, SetMetadata, Settings, Volume};
 
 use crate::file_id::FileId;
-use crate::item::{Alike, Entry, Facts, Item, Kind, Lost, Receiver, split};
+use crate::item::{Entry, EntryKind, EntryMetadata, Item, Loss, Receiver, SharedRange, split};
 use crate::progress::{Cancel, Counts, Progress};
 use crate::tree::Tree;
 use crate::{Error, Overrides, Result, labels};
 
-/// Bytes of paths of directories whose numbers are kept at hand; of others the path is walked.
-const AT_HAND_BYTES: usize = 4 << 20;
-/// Bytes of the end of a path by which a message names a file at the end.
-const NAMED: usize = 256;
-/// What directories that a source does not tell of are made with.
+/// Memory for the cache of directory inode numbers, in bytes.
+const DIR_CACHE_BYTES: usize = 4 << 20;
+/// Number of bytes of a path's end that messages of [`Writer::finish`] show.
+const SHOWN_BYTES: usize = 256;
+/// Mode of parent directories that the source does not contain.
 pub(crate) const IMPLIED: u16 = 0o755;
-/// Hands something down to files that are made in the directory later, whether their source has it or not.
-pub(crate) const HANDED_DOWN: &[u8] = b"system.posix_acl_default";
-/// The set-group-ID bit: of a directory it does the same.
+/// The default ACL: new files inherit it, so that a directory gets it last.
+pub(crate) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+/// The set-group-ID bit: new files of a directory inherit its group, so that it is set last.
 pub(crate) const SET_GROUP: u16 = 0o2000;
 
-/// Makes files in an open volume. What has a name already is replaced; a directory stays, and becomes what the source
-/// says.
+/// Writes files to an open volume. An existing file is replaced; a directory is merged and gets the metadata of the
+/// source.
 pub struct Writer<'v> {
     volume: &'v Volume,
     tree: Tree<'v>,
     overrides: Overrides,
-    /// Directories of late, by path.
-    at_hand: HashMap<Vec<u8>, Ino>,
-    at_hand_bytes: usize,
-    /// What files shall be at last, and directories when all is in them.
-    unfinished: Vec<Unfinished>,
-    open: Option<Open<'v>>,
-    /// Contents that wait to be written together.
+    /// Inode numbers of recent directories by path.
+    dir_cache: HashMap<Vec<u8>, Ino>,
+    dir_cache_bytes: usize,
+    /// Metadata that is set at the end.
+    pending: Vec<PendingMetadata>,
+    open: Option<OpenFile<'v>>,
+    /// Contents that will be written together.
     bulk_writer: BulkWriter<'v>,
-    /// What comes next may be here already.
-    alike: Option<Alike>,
+    /// The range of an earlier file that the next contents may share.
+    shared: Option<SharedRange>,
     round: Round,
-    /// Of the log, before everything is written home; without limit where that is not wanted.
+    /// Log bytes of a round; `None` without rounds.
     round_log_bytes: Option<u64>,
     done: ImportReport,
     progress: &'v dyn Progress,
@@ -56,67 +56,67 @@ pub struct Writer<'v> {
 /// What was imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportReport {
-    /// Files of every kind, directories too.
+    /// Files of all types, with each of their names.
     pub files: u64,
-    /// Of these, further names of files.
+    /// Hard links among them.
     pub links: u64,
     /// Bytes of contents.
     pub bytes: u64,
-    /// What was not kept, and how often.
-    pub lost: BTreeMap<Lost, u64>,
-    /// What could not be read, and was left out.
+    /// Metadata that was not preserved, by type.
+    pub lost: BTreeMap<Loss, u64>,
+    /// Unreadable files that were skipped.
     pub unreadable: u64,
 }
 
-/// What was done since everything was written home.
+/// The work since the last metadata writeback.
 #[derive(Default)]
 struct Round {
     logged: u64,
     contents: u64,
 }
 
-/// Bytes that a round would take of the log: what is changed often is then written once for thousands of files.
+/// Log bytes of a round: blocks that change often are then written once for thousands of files.
 const ROUND_LOG_BYTES: u64 = 4 << 20;
 /// Bytes of contents of a round.
 const ROUND_CONTENTS: u64 = 16 << 20;
-/// What making a file logs, about: its inode, its name, and its share of the trees.
+/// Approximate log bytes of creating a file: its inode, its name, and its share of the btrees.
 const FILE_LOG_BYTES: u64 = 1536;
 
-/// A file whose contents are still coming.
-struct Open<'v> {
+/// A file whose contents are incomplete.
+struct OpenFile<'v> {
     ino: Ino,
     path: Vec<u8>,
     size: u64,
-    /// Bytes up to which they have come.
+    /// End of the contents so far.
     reached: u64,
     times: SetMetadata,
-    /// Contents that are not in whole blocks go through the cache.
+    /// For contents that are not whole blocks: written through the page cache.
     cached: Option<File<'v>>,
 }
 
-/// A file as it shall be at last.
-struct Unfinished {
+/// Metadata of a file that is set at the end.
+struct PendingMetadata {
     id: FileId,
     /// The end of its path, for messages.
     path: Box<[u8]>,
     set: SetMetadata,
-    handed_down: Option<Vec<u8>>,
+    default_acl: Option<Vec<u8>>,
     settings: Settings,
 }
 
 impl<'v> Writer<'v> {
-    /// Makes everything below the directory `root` of the volume.
+    /// Writes below the directory `root` of the volume.
     pub fn new(volume: &'v Volume, root: Ino, overrides: Overrides) -> Self {
         Self {
             volume,
             tree: Tree { volume, root },
             overrides,
-            at_hand: HashMap::new(),
-            at_hand_bytes: 0,
-            unfinished: Vec::new(),
+            dir_cache: HashMap::new(),
+            dir_cache_bytes: 0,
+            pending: Vec::new(),
             open: None,
             bulk_writer: BulkWriter::new(volume),
-            alike: None,
+            shared: None,
             round: Round::default(),
             round_log_bytes: None,
             done: ImportReport::default(),
@@ -126,9 +126,8 @@ impl<'v> Writer<'v> {
         }
     }
 
-    /// Works in rounds: after some files, or some contents, everything is written home by this thread. So a volume that
-    /// was opened without threads of its own never needs any, and what is written where does not depend on how fast
-    /// anything is.
+    /// Works in rounds: after some files or contents, this thread writes back all metadata. A volume without background
+    /// threads then never starts any, and its layout does not depend on their speed.
     #[must_use]
     pub fn in_rounds(mut self) -> Self {
         let geometry = self.volume.geometry();
@@ -162,17 +161,16 @@ impl<'v> Writer<'v> {
         self.progress.advance(Counts { files: self.done.files, bytes: self.done.bytes });
     }
 
-    /// Something failed: nothing is left of the file whose contents were still coming.
+    /// Ends after an error: removes a file with incomplete contents.
     pub fn give_up(mut self) {
-        // The first error is told.
+        // The first error is reported.
         let _ = self.discard();
     }
 
-    /// Gives directories what they could not have while files were made in them. To be called when the sources are at
-    /// their end.
+    /// Sets the metadata that is set last, after the sources ended.
     ///
     /// # Errors
-    /// What the volume reports.
+    /// Those of the volume; [`Error::Bad`] for an override of a file that does not exist.
     pub fn finish(mut self) -> Result<ImportReport> {
         let (made, unknown) = self.overrides.missing();
         if let Some(path) = unknown.first() {
@@ -185,14 +183,14 @@ impl<'v> Writer<'v> {
         }
         self.fill()?;
         self.label_root()?;
-        for file in std::mem::take(&mut self.unfinished) {
+        for file in std::mem::take(&mut self.pending) {
             self.round(FILE_LOG_BYTES, 0)?;
             self.finish_one(&file).map_err(Error::volume(&file.path))?;
         }
         Ok(self.done)
     }
 
-    /// Of a root that no source tells of. What it has stays.
+    /// Sets the SELinux label of a root without one.
     fn label_root(&self) -> Result<()> {
         let Some(label) = self.overrides.label_of_directory(b"") else { return Ok(()) };
         let set = self.volume.set_attribute(self.tree.root, labels::ATTRIBUTE, label, SetAttribute::Create);
@@ -202,14 +200,14 @@ impl<'v> Writer<'v> {
         }
     }
 
-    fn finish_one(&mut self, file: &Unfinished) -> volume::Result<()> {
+    fn finish_one(&mut self, file: &PendingMetadata) -> volume::Result<()> {
         let ino = file.id.ino;
         if !file.id.exists(self.volume)? {
-            // It was made by one source and removed by the next.
+            // A later source removed it.
             return Ok(());
         }
-        if let Some(list) = &file.handed_down {
-            self.volume.set_attribute(ino, HANDED_DOWN, list, SetAttribute::Any)?;
+        if let Some(list) = &file.default_acl {
+            self.volume.set_attribute(ino, DEFAULT_ACL, list, SetAttribute::Any)?;
         }
         if file.set != SetMetadata::default() {
             self.volume.set_metadata(ino, &file.set)?;
@@ -217,7 +215,7 @@ impl<'v> Writer<'v> {
         self.set_settings(ino, &file.settings)
     }
 
-    /// Adds settings to those that a file has.
+    /// Adds settings to those of a file.
     fn set_settings(&mut self, ino: Ino, wanted: &Settings) -> volume::Result<()> {
         if *wanted == Settings::default() {
             return Ok(());
@@ -232,7 +230,7 @@ impl<'v> Writer<'v> {
         }
         match self.volume.set_settings(ino, &settings) {
             Err(error) if error.errno() == errno::EINVAL => {
-                self.lose(Lost::Flags);
+                self.lose(Loss::Flags);
                 Ok(())
             }
             done => done,
@@ -241,20 +239,20 @@ impl<'v> Writer<'v> {
 
     fn entry(&mut self, mut entry: Entry) -> Result<()> {
         self.overrides.apply(&mut entry);
-        let times = [entry.facts.accessed, entry.facts.modified];
+        let times = [entry.metadata.accessed, entry.metadata.modified];
         if !times.into_iter().flatten().all(|time| self.can_hold(time)) {
-            self.lose(Lost::Time);
+            self.lose(Loss::Time);
         }
-        let possible = entry.facts.settings.with_possible_hints(self.volume.geometry());
-        if std::mem::replace(&mut entry.facts.settings, possible) != possible {
-            self.lose(Lost::ExtentSizeHint);
+        let possible = entry.metadata.settings.with_possible_hints(self.volume.geometry());
+        if std::mem::replace(&mut entry.metadata.settings, possible) != possible {
+            self.lose(Loss::ExtentSizeHint);
         }
-        let attributes = entry.facts.attributes.iter();
+        let attributes = entry.metadata.attributes.iter();
         let logged: usize = attributes.map(|(name, value)| 2 * (name.len() + value.len()) + 512).sum();
         self.round(FILE_LOG_BYTES + logged as u64, 0)?;
         self.make(&entry)?;
         self.done.files += 1;
-        if let Kind::File { size: 1.., data } = entry.kind {
+        if let EntryKind::File { size: 1.., data } = entry.kind {
             self.data(data)?;
         }
         self.advance();
@@ -267,7 +265,7 @@ impl<'v> Writer<'v> {
         Timestamp::decode(time.encode(bigtime), bigtime) == time
     }
 
-    /// Ends a round where what comes is too much for it.
+    /// Ends the round if the next change exceeds its limits.
     fn round(&mut self, logged: u64, contents: u64) -> Result<()> {
         let is_logged = self.round_log_bytes.is_some_and(|most| self.round.logged + logged > most);
         if is_logged || self.round.contents + contents > ROUND_CONTENTS {
@@ -282,18 +280,19 @@ impl<'v> Writer<'v> {
         Ok(())
     }
 
-    /// Names went away: where directories were is known no longer.
+    /// Empties the directory cache after a removal.
     pub(crate) fn forget(&mut self) {
-        self.at_hand.clear();
-        self.at_hand_bytes = 0;
+        self.dir_cache.clear();
+        self.dir_cache_bytes = 0;
     }
 
-    /// Writes the contents that wait.
+    /// Writes pending contents.
     pub(crate) fn fill(&mut self) -> Result<()> {
         self.bulk_writer.finish().map_err(Error::volume(b""))
     }
 
-    /// Makes a file. Contents that wait hold blocks for their maps, of which they mostly need none.
+    /// Creates a file. If the volume is full, pending contents are written first: they reserve blocks for their maps
+    /// that they mostly do not need.
     fn create(&mut self, dir: Ino, name: &[u8], new: &NewFile<'_>, path: &[u8]) -> Result<Ino> {
         let mut made = self.volume.create(dir, name, new);
         if made.as_ref().is_err_and(|error| error.errno() == errno::ENOSPC) {
@@ -317,74 +316,74 @@ impl<'v> Writer<'v> {
     }
 
     fn make_in(&mut self, dir: Ino, name: &[u8], entry: &Entry) -> Result<()> {
-        let (path, facts) = (entry.path.as_slice(), &entry.facts);
+        let (path, metadata) = (entry.path.as_slice(), &entry.metadata);
         let kind = match &entry.kind {
-            Kind::File { .. } => volume::NewFileType::Regular,
-            Kind::Directory => return self.make_directory(dir, name, entry),
-            Kind::Symlink(target) => volume::NewFileType::Symlink(target),
-            Kind::Link(target) => {
+            EntryKind::File { .. } => volume::NewFileType::Regular,
+            EntryKind::Directory => return self.make_directory(dir, name, entry),
+            EntryKind::Symlink(target) => volume::NewFileType::Symlink(target),
+            EntryKind::Link(target) => {
                 let target = self.named(target)?;
                 self.volume.link(target, dir, name).map_err(Error::volume(path))?;
                 self.done.links += 1;
                 return Ok(());
             }
-            Kind::CharDevice(device) => volume::NewFileType::CharDevice(*device),
-            Kind::BlockDevice(device) => volume::NewFileType::BlockDevice(*device),
-            Kind::Fifo => volume::NewFileType::Fifo,
-            Kind::Socket => volume::NewFileType::Socket,
+            EntryKind::CharDevice(device) => volume::NewFileType::CharDevice(*device),
+            EntryKind::BlockDevice(device) => volume::NewFileType::BlockDevice(*device),
+            EntryKind::Fifo => volume::NewFileType::Fifo,
+            EntryKind::Socket => volume::NewFileType::Socket,
         };
-        let attributes: Vec<_> = borrowed(facts).collect();
-        let new = NewFile { attributes: &attributes, ..of(kind, facts) };
+        let attributes: Vec<_> = borrowed(metadata).collect();
+        let new = NewFile { attributes: &attributes, ..of(kind, metadata) };
         let ino = self.create(dir, name, &new, path)?;
-        let settings = facts.settings;
+        let settings = metadata.settings;
         if settings.xflags & HINTS != 0 {
-            // A file that has contents could not have them any more; and what forbids contents comes last.
+            // Hints must be set before contents; flags that forbid changes are set last.
             let hints = Settings { xflags: settings.xflags & HINTS, project: 0, ..settings };
             self.round(FILE_LOG_BYTES, 0)?;
             self.set_settings(ino, &hints).map_err(Error::volume(path))?;
         }
         if settings.without_hints() != Settings::default() {
-            self.finish_later(ino, path, SetMetadata::default(), settings.without_hints(), facts)?;
+            self.finish_later(ino, path, SetMetadata::default(), settings.without_hints(), metadata)?;
         }
-        if let Kind::File { size: size @ 1.., .. } = &entry.kind {
-            let (path, times) = (path.to_vec(), times(facts));
-            self.open = Some(Open { ino, path, size: *size, reached: 0, times, cached: None });
+        if let EntryKind::File { size: size @ 1.., .. } = &entry.kind {
+            let (path, times) = (path.to_vec(), times(metadata));
+            self.open = Some(OpenFile { ino, path, size: *size, reached: 0, times, cached: None });
         }
         Ok(())
     }
 
     fn make_directory(&mut self, dir: Ino, name: &[u8], entry: &Entry) -> Result<()> {
-        let (path, facts) = (entry.path.as_slice(), &entry.facts);
-        let attributes: Vec<_> = borrowed(facts).filter(|(name, _)| *name != HANDED_DOWN).collect();
-        let mut new = NewFile { attributes: &attributes, ..of(volume::NewFileType::Directory, facts) };
+        let (path, metadata) = (entry.path.as_slice(), &entry.metadata);
+        let attributes: Vec<_> = borrowed(metadata).filter(|(name, _)| *name != DEFAULT_ACL).collect();
+        let mut new = NewFile { attributes: &attributes, ..of(volume::NewFileType::Directory, metadata) };
         new.permissions &= !SET_GROUP;
         let ino = self.create(dir, name, &new, path)?;
-        self.keep_at_hand(path, ino);
-        self.finish_directory(ino, path, facts)
+        self.cache_dir(path, ino);
+        self.finish_directory(ino, path, metadata)
     }
 
-    /// A directory that exists becomes what the source says.
+    /// Sets the metadata of an existing directory.
     fn adopt(&mut self, ino: Ino, entry: &Entry) -> Result<()> {
-        if entry.kind != Kind::Directory {
+        if entry.kind != EntryKind::Directory {
             return Err(Error::bad(&entry.path, "the root of a volume is a directory"));
         }
-        for (name, value) in borrowed(&entry.facts).filter(|(name, _)| *name != HANDED_DOWN) {
+        for (name, value) in borrowed(&entry.metadata).filter(|(name, _)| *name != DEFAULT_ACL) {
             let set = self.volume.set_attribute(ino, name, value, SetAttribute::Any);
             set.map_err(Error::volume(&entry.path))?;
         }
-        self.finish_directory(ino, &entry.path, &entry.facts)
+        self.finish_directory(ino, &entry.path, &entry.metadata)
     }
 
-    /// The name exists.
+    /// Replaces an existing file.
     fn make_over(&mut self, dir: Ino, name: &[u8], entry: &Entry) -> Result<()> {
         let failed = || Error::volume(&entry.path);
         let there = self.volume.lookup(dir, name).map_err(failed())?;
         let is_directory = self.is_directory(there).map_err(failed())?;
-        if is_directory && entry.kind == Kind::Directory {
-            self.keep_at_hand(&entry.path, there);
+        if is_directory && entry.kind == EntryKind::Directory {
+            self.cache_dir(&entry.path, there);
             return self.adopt(there, entry);
         }
-        if let Kind::Link(target) = &entry.kind
+        if let EntryKind::Link(target) = &entry.kind
             && self.named(target)? == there
         {
             return Ok(());
@@ -394,16 +393,16 @@ impl<'v> Writer<'v> {
         self.make_in(dir, name, entry)
     }
 
-    /// Removes what is there. A link on the way is no directory: the path is that of a lower layer's tree.
+    /// Removes a file. Symlinks are not followed: the path is one of a lower layer.
     fn remove(&mut self, path: &[u8]) -> Result<()> {
         let Some((parent, name)) = split(path) else { return Ok(()) };
         let there = self.tree.literal(parent);
         let gone = there.and_then(|dir| self.volume.remove_all(dir, name));
         self.forget();
-        if_there(gone).map_err(Error::volume(path))
+        ignore_missing(gone).map_err(Error::volume(path))
     }
 
-    /// Removes what is in a directory, unless that is a link.
+    /// Removes the contents of a directory, unless it is a symlink.
     fn empty(&mut self, path: &[u8]) -> Result<()> {
         let dir = self.tree.literal(path);
         self.forget();
@@ -414,22 +413,22 @@ impl<'v> Writer<'v> {
                 name => self.volume.remove_all(dir, name),
             })
         });
-        if_there(emptied).map_err(Error::volume(path))
+        ignore_missing(emptied).map_err(Error::volume(path))
     }
 
     fn is_directory(&self, ino: Ino) -> volume::Result<bool> {
         Ok(self.volume.metadata(ino)?.file_type == format::inode::FileType::Directory)
     }
 
-    /// What a directory gets when all is in it.
-    fn finish_directory(&mut self, ino: Ino, path: &[u8], facts: &Facts) -> Result<()> {
+    /// Sets the metadata of a directory at the end.
+    fn finish_directory(&mut self, ino: Ino, path: &[u8], metadata: &EntryMetadata) -> Result<()> {
         let set = SetMetadata {
-            permissions: Some(facts.permissions),
-            uid: Some(facts.uid),
-            gid: Some(facts.gid),
-            ..times(facts)
+            permissions: Some(metadata.permissions),
+            uid: Some(metadata.uid),
+            gid: Some(metadata.gid),
+            ..times(metadata)
         };
-        self.finish_later(ino, path, set, facts.settings, facts)
+        self.finish_later(ino, path, set, metadata.settings, metadata)
     }
 
     fn finish_later(
@@ -438,29 +437,29 @@ impl<'v> Writer<'v> {
         path: &[u8],
         set: SetMetadata,
         settings: Settings,
-        facts: &Facts,
+        metadata: &EntryMetadata,
     ) -> Result<()> {
         let id = FileId::of(self.volume, ino).map_err(Error::volume(path))?;
-        let handed_down = facts.attributes.iter().find(|(name, _)| name == HANDED_DOWN);
-        let handed_down = handed_down.map(|(_, value)| value.clone());
-        // There may be very many directories, as deep as an archive makes them.
-        let path = path.get(path.len().saturating_sub(NAMED)..).unwrap_or_default().into();
-        self.unfinished.push(Unfinished { id, path, set, handed_down, settings });
+        let default_acl = metadata.attributes.iter().find(|(name, _)| name == DEFAULT_ACL);
+        let default_acl = default_acl.map(|(_, value)| value.clone());
+        // An archive may contain very many deep directories.
+        let path = path.get(path.len().saturating_sub(SHOWN_BYTES)..).unwrap_or_default().into();
+        self.pending.push(PendingMetadata { id, path, set, default_acl, settings });
         Ok(())
     }
 
-    /// The directory of a path, made with those above it where they are missing.
+    /// The directory with this path, created with its parents if missing.
     fn directory(&mut self, path: &[u8]) -> Result<Ino> {
         self.reach(path, true)
     }
 
-    /// Where a path leads; directories that are missing are made if `make`.
+    /// Resolves the path of a directory; creates missing ones if `make` is set.
     fn reach(&mut self, path: &[u8], make: bool) -> Result<Ino> {
         let Some((parent, name)) = split(path) else { return Ok(self.tree.root) };
-        if let Some(ino) = self.at_hand.get(path) {
+        if let Some(ino) = self.dir_cache.get(path) {
             return Ok(*ino);
         }
-        let (from, rest) = match self.at_hand.get(parent) {
+        let (from, rest) = match self.dir_cache.get(parent) {
             Some(ino) => (*ino, name),
             None => (self.tree.root, path),
         };
@@ -475,21 +474,21 @@ impl<'v> Writer<'v> {
             }
             false => Err(Error::bad(path, "the archive has no such directory")),
         })?;
-        self.keep_at_hand(path, at);
+        self.cache_dir(path, at);
         Ok(at)
     }
 
-    fn keep_at_hand(&mut self, path: &[u8], ino: Ino) {
-        /// What an entry takes beside its path.
+    fn cache_dir(&mut self, path: &[u8], ino: Ino) {
+        /// Memory of an entry beside its path.
         const EACH: usize = 64;
-        if self.at_hand_bytes >= AT_HAND_BYTES {
+        if self.dir_cache_bytes >= DIR_CACHE_BYTES {
             self.forget();
         }
-        self.at_hand_bytes += path.len() + EACH;
-        self.at_hand.insert(path.to_vec(), ino);
+        self.dir_cache_bytes += path.len() + EACH;
+        self.dir_cache.insert(path.to_vec(), ino);
     }
 
-    /// The file that has this path already.
+    /// The existing file with this path.
     fn named(&mut self, path: &[u8]) -> Result<Ino> {
         let Some((parent, name)) = split(path) else { return Ok(self.tree.root) };
         let dir = self.reach(parent, false)?;
@@ -507,8 +506,8 @@ impl Receiver for Writer<'_> {
                 self.advance();
                 Ok(())
             }
-            Item::Alike(alike) => {
-                self.alike = Some(alike);
+            Item::Shared(range) => {
+                self.shared = Some(range);
                 Ok(())
             }
             Item::Removed(path) => self.remove(&path),
@@ -516,7 +515,7 @@ impl Receiver for Writer<'_> {
         }
     }
 
-    fn lose(&mut self, lost: Lost) {
+    fn lose(&mut self, lost: Loss) {
         *self.done.lost.entry(lost).or_default() += 1;
     }
 
@@ -530,25 +529,25 @@ impl Receiver for Writer<'_> {
     }
 }
 
-/// What is not there needs not be taken away.
-fn if_there(removed: volume::Result<()>) -> volume::Result<()> {
+/// Ignores that a file to be removed does not exist.
+fn ignore_missing(removed: volume::Result<()>) -> volume::Result<()> {
     match removed {
         Err(error) if matches!(error.errno(), errno::ENOENT | errno::ENOTDIR) => Ok(()),
         done => done,
     }
 }
 
-fn of<'a>(kind: volume::NewFileType<'a>, facts: &Facts) -> NewFile<'a> {
-    let (permissions, uid, gid) = (facts.permissions, facts.uid, facts.gid);
-    let (accessed, modified) = (facts.accessed, facts.modified);
+fn of<'a>(kind: volume::NewFileType<'a>, metadata: &EntryMetadata) -> NewFile<'a> {
+    let (permissions, uid, gid) = (metadata.permissions, metadata.uid, metadata.gid);
+    let (accessed, modified) = (metadata.accessed, metadata.modified);
     NewFile { file_type: kind, permissions, umask: 0, uid, gid, attributes: &[], accessed, modified }
 }
 
-fn borrowed(facts: &Facts) -> impl Iterator<Item = (&[u8], &[u8])> {
-    facts.attributes.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
+fn borrowed(metadata: &EntryMetadata) -> impl Iterator<Item = (&[u8], &[u8])> {
+    metadata.attributes.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))
 }
 
-fn times(facts: &Facts) -> SetMetadata {
-    let (accessed, modified): (Option<Time>, Option<Time>) = (facts.accessed, facts.modified);
+fn times(metadata: &EntryMetadata) -> SetMetadata {
+    let (accessed, modified): (Option<Time>, Option<Time>) = (metadata.accessed, metadata.modified);
     SetMetadata { accessed, modified, ..SetMetadata::default() }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use model::Rng;
 use tar::EntryType;
-use xebec_transfer::{Archive, Item, Lost, Receiver, Result, Source as _};
+use xebec_transfer::{Archive, Item, Loss, Receiver, Result, Source as _};
 
 mod scene;
 
@@ -22,7 +22,7 @@ impl Receiver for Seen {
         Ok(())
     }
 
-    fn lose(&mut self, lost: Lost) {
+    fn lose(&mut self, lost: Loss) {
         self.0.push(format!("{lost:?}"));
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use base::stop;
 use model::Rng;
-use xebec_transfer::{Data, Directory, Error, Item, Kind, Lost, Receiver, Result, Source as _};
+use xebec_transfer::{Data, Directory, EntryKind, Error, Item, Loss, Receiver, Result, Source as _};
 
 /// Takes items, and does something before it has taken the file `a`.
 struct Meddler<'f> {
@@ -28,7 +28,7 @@ impl Receiver for Meddler<'_> {
         Ok(())
     }
 
-    fn lose(&mut self, _: Lost) {}
+    fn lose(&mut self, _: Loss) {}
 }
 
 /// Reads a directory in which something is done when all of its files were looked at, and none was taken.
@@ -171,10 +171,10 @@ fn nothing_is_made_up_whatever_happens_meanwhile() {
 /// Each file has as many bytes as its entry says, in one piece or several, and none that was never written.
 fn expect_whole(items: &[Item]) {
     // Hints of shared blocks say nothing of contents.
-    let mut items = items.iter().filter(|item| !matches!(item, Item::Alike(_)));
+    let mut items = items.iter().filter(|item| !matches!(item, Item::Shared(_)));
     while let Some(item) = items.next() {
         let Item::Entry(entry) = item else { panic!("it belongs to no file: {item:?}") };
-        let Kind::File { size, data } = &entry.kind else { continue };
+        let EntryKind::File { size, data } = &entry.kind else { continue };
         let mut contents = vec![0; *size as usize];
         let mut piece = data;
         loop {

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use base::time::Time;
 use tar::{EntryType, Header};
 use xebec_transfer::ImportReport;
-use xebec_transfer::{Archive, Directory, Entry, Error, Item, Kind, Lost, Overrides, Receiver, Source};
+use xebec_transfer::{Archive, Directory, Entry, EntryKind, Error, Item, Loss, Overrides, Receiver, Source};
 
 mod scene;
 
@@ -145,7 +145,7 @@ fn what_the_volume_cannot_hold_is_told() {
     let before = times(b"\xff\xff\xff\xff\xff\xff\xff\xf0\0\0\0\0");
     for (member, lost) in [(far, Some(1)), (before, Some(1)), (times(b"15000000000\0"), None)] {
         let done = Made::new().write(&once(member), Overrides::default()).unwrap();
-        assert_eq!(done.lost.get(&Lost::Time).copied(), lost);
+        assert_eq!(done.lost.get(&Loss::Time).copied(), lost);
     }
     let device = |major: &[u8], minor: &[u8]| {
         let made = Made::new();
@@ -335,7 +335,7 @@ struct Names(Vec<(Vec<u8>, u64)>);
 impl Receiver for Names {
     fn take(&mut self, item: Item) -> xebec_transfer::Result<()> {
         match item {
-            Item::Entry(Entry { path, kind: Kind::File { data, .. }, .. }) => {
+            Item::Entry(Entry { path, kind: EntryKind::File { data, .. }, .. }) => {
                 self.0.push((path, data.bytes.len() as u64));
             }
             Item::Data(data) => self.0.last_mut().unwrap().1 += data.bytes.len() as u64,
@@ -344,7 +344,7 @@ impl Receiver for Names {
         Ok(())
     }
 
-    fn lose(&mut self, _: Lost) {}
+    fn lose(&mut self, _: Loss) {}
 }
 
 #[test]

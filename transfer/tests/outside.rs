@@ -4,7 +4,7 @@
 use tar::EntryType;
 use volume::{NewFile, Volume};
 use xebec_transfer::ImportReport;
-use xebec_transfer::{Archive, Lost, Overrides, Source, Writer};
+use xebec_transfer::{Archive, Loss, Overrides, Source, Writer};
 
 mod scene;
 
@@ -348,7 +348,7 @@ fn access_lists_in_text_are_kept_where_they_have_numbers() {
         let (found, done) = attributes(&[record("SCHILY.acl.access", unknown)]);
         assert!(found.is_empty());
         assert_eq!(
-            done.lost.get(&Lost::AccessList).copied(),
+            done.lost.get(&Loss::AccessList).copied(),
             (!unknown.is_empty()).then_some(1),
             "{unknown}"
         );

@@ -1,12 +1,12 @@
 //! Access control lists as text, as `tar --acls` and bsdtar write them.
 //!
-//! Entries end at commas or newlines: `user::rwx`, `user:1000:r-x`, `user:NAME:r-x:1000`. Names alone, as GNU tar
-//! writes them of users that its machine knows, stand for nobody here.
+//! Entries end with commas or newlines: `user::rwx`, `user:1000:r-x`, `user:NAME:r-x:1000`. Names without numbers,
+//! which GNU tar writes for users known to its machine, are unknown here.
 
 use format::attr::acl::{self, LinuxEntry, tag};
 
-/// A list as Linux programs have it, and whether permission bits say the same. `None` where it is not understood, or
-/// names somebody.
+/// Parses a list; returns it in the format of Linux, and whether it is equivalent to permission bits. `None` if it is
+/// invalid or contains a name.
 pub fn list(text: &[u8]) -> Option<(Vec<u8>, bool)> {
     let mut entries = entries(std::str::from_utf8(text).ok()?)?;
     entries.sort_unstable_by_key(LinuxEntry::key);

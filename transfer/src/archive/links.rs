@@ -1,22 +1,22 @@
-//! Hard links that have a size: whether their contents follow.
+//! Hard links with a size: whether contents follow.
 //!
-//! POSIX writes no contents of a hard link to ustar archives, and lets a writer of extended headers ("pax") choose.
-//! Some writers give a link the size of its file and no contents, in either form. Readers disagree: GNU tar and Go
-//! always take what follows for the next member; libarchive passes over contents in pax archives, and elsewhere where
-//! no header follows. Each of these loses members of some archives, so what follows decides:
+//! POSIX does not write contents of a hard link to ustar archives, and leaves it to writers of extended headers
+//! ("pax"). Some writers store the size of the file without contents, in either format. Readers disagree: GNU tar and
+//! Go always expect the next member; libarchive skips contents in pax archives, and in others if no header follows.
+//! Each of these loses members of some archives, so the following block decides:
 //!
-//! | behind the header of the link | is |
+//! | after the header of the link | interpretation |
 //! |---|---|
 //! | neither zeros nor a header | contents |
-//! | zeros, and something else later | contents that begin with zeros |
-//! | zeros to the end of the stream | contents, or the end of the archive: no member is lost by either |
-//! | a header, with which the file that is linked begins, in a pax archive | contents, which are an archive |
-//! | the same in another archive | either: an error |
-//! | any other header | the next member |
+//! | zeros, later other data | contents that begin with zeros |
+//! | zeros to the end of the stream | contents, or the end of the archive: no member is lost |
+//! | a header with which the linked file begins, in a pax archive | contents: the file is an archive |
+//! | the same in another archive | ambiguous: an error |
+//! | another header | the next member |
 //!
-//! The last row is wrong where the file that is linked is not of this archive, and the contents are an archive. The end
-//! of those contents would end the archive early. So where a header lies at the place at which the contents would have
-//! ended, and the archive ended before it, that is an error.
+//! The last row is wrong if the linked file is not in this archive and the contents are an archive. The end of those
+//! contents would end this archive early. So if the archive ends before the place at which the contents would end, and
+//! a header is there, that is an error.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -24,33 +24,33 @@ use std::io::{self, Read};
 
 use super::unpack::Stream;
 
-/// Files of an archive that begin as an archive does.
+/// Files of an archive that begin with a tar header.
 #[derive(Debug, Default)]
 pub struct Nested {
-    /// The hash of the first block, by that of the path: names may be long.
+    /// Hash of the first block, by the hash of the path: paths may be long.
     first_blocks: HashMap<u64, u64>,
     hasher: RandomState,
 }
 
 impl Nested {
-    /// What stands for a path.
+    /// The hash of a path.
     pub fn key(&self, path: &[u8]) -> u64 {
         self.hasher.hash_one(path)
     }
 
-    /// What was there is replaced.
+    /// Forgets a file that is replaced.
     pub fn forget(&mut self, key: u64) {
         if !self.first_blocks.is_empty() {
             self.first_blocks.remove(&key);
         }
     }
 
-    /// Its first block is a header.
+    /// Records a file whose first block is a header.
     pub fn add(&mut self, key: u64, block: &[u8]) {
         self.first_blocks.insert(key, self.hasher.hash_one(block));
     }
 
-    /// Another name of the same file.
+    /// Records a hard link.
     pub fn link(&mut self, path: &[u8], target: &[u8]) {
         if !self.first_blocks.is_empty() {
             let (path, target) = (self.key(path), self.key(target));
@@ -68,15 +68,15 @@ impl Nested {
     }
 }
 
-/// A stream that knows how far it was read.
+/// A stream that counts its bytes.
 pub struct Counted<R> {
     input: R,
-    /// Bytes that were read or passed over.
+    /// Number of bytes read or skipped.
     pub at: u64,
 }
 
 impl<R> Counted<R> {
-    /// From the beginning.
+    /// Starts at the beginning.
     pub fn new(input: R) -> Self {
         Self { input, at: 0 }
     }

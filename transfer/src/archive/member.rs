@@ -1,4 +1,4 @@
-//! Members of a tar stream: headers, and what they say.
+//! Members of a tar stream: headers.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -11,65 +11,65 @@ use volume::{DeviceNumber, Settings};
 use super::links::{Counted, Nested};
 use super::records::{Records, bad, number};
 use super::unpack::Stream;
-use crate::item::{Data, Facts, Item, Kind, Lost, Stored, normalized};
+use crate::item::{Data, EntryKind, EntryMetadata, Item, Loss, StoredSize, normalized};
 
-/// Bytes of a header, and the unit to which contents are padded.
+/// Size of a header in bytes, and the alignment of contents.
 const BLOCK: u64 = 512;
-/// Longest extended header or long name that is taken.
+/// Maximum size of an extended header or long name.
 const EXTENDED_MAX: u64 = 16 << 20;
-/// Longest path, and target of a link: sixteen times what Linux takes at once.
+/// Maximum length of a path or link target: sixteen times PATH_MAX.
 const PATH_MAX: usize = 64 << 10;
-/// Digits of the largest number.
+/// Maximum number of digits of a number.
 const DIGITS_MAX: usize = 20;
-/// Most runs of data of a sparse file.
+/// Maximum number of data runs of a sparse file.
 const RUNS_MAX: usize = 1 << 20;
 
-/// Reads members one after the other.
+/// Reads members in order.
 pub struct Members<R> {
     input: Counted<R>,
-    /// What is left of the last member's contents, and of the blanks behind it.
+    /// Remaining bytes of the last member's contents and of their padding.
     left: u64,
     padding: u64,
     global: Arc<Records>,
-    /// What headers are read into: to make one takes longer than to copy it.
+    /// Buffer for headers: creating one takes longer than copying it.
     blank: Header,
     /// A header was read: it is an archive.
     begun: bool,
     /// A block that was read ahead.
     ahead: Option<Header>,
-    /// It has extended headers.
+    /// The archive has extended headers.
     is_pax: bool,
     nested: Nested,
-    /// The last member is a file, of this key in `nested`, whose first block was not read yet.
+    /// The key in `nested` of the last member, a file whose first block was not read yet.
     unread: Option<u64>,
-    /// Where contents would end that were taken for members.
+    /// Where contents would end that were interpreted as members.
     doubt: Option<u64>,
 }
 
 /// A member.
 #[derive(Debug)]
 pub struct Member {
-    /// Where, as [`Entry::path`](crate::Entry::path).
+    /// Path, as in [`Entry::path`](crate::Entry::path).
     pub path: Vec<u8>,
-    /// What it is; a file without its contents.
-    pub kind: Kind,
-    /// What is known of it.
-    pub facts: Facts,
-    /// Where in the file its contents go. An empty one is the end of a file that ends with a hole.
+    /// File type; a regular file without contents.
+    pub kind: EntryKind,
+    /// Metadata.
+    pub metadata: EntryMetadata,
+    /// Ranges of the contents in the file. An empty one is the end of a file that ends with a hole.
     pub runs: Vec<Range<u64>>,
-    lost: Vec<Lost>,
+    lost: Vec<Loss>,
 }
 
 impl Member {
-    /// What of it is not kept.
-    pub fn lost(&self) -> Vec<Lost> {
+    /// Metadata that is not preserved.
+    pub fn lost(&self) -> Vec<Loss> {
         self.lost.clone()
     }
 
-    /// What it removes, if its name is that of a whiteout.
+    /// Returns what it removes, if its name is that of a whiteout.
     ///
     /// # Errors
-    /// A whiteout of nothing.
+    /// A whiteout without a name.
     pub fn whiteout(&self) -> io::Result<Option<Item>> {
         let Some((dir, name)) = crate::item::split(&self.path) else { return Ok(None) };
         let Some(hidden) = name.strip_prefix(b".wh.") else { return Ok(None) };
@@ -86,7 +86,7 @@ impl Member {
     }
 }
 
-/// What headers before a member say of it.
+/// Headers that precede a member.
 #[derive(Default)]
 struct Before {
     records: Records,
@@ -95,7 +95,7 @@ struct Before {
 }
 
 impl<R: Stream> Members<R> {
-    /// From the beginning of a stream.
+    /// Starts at the beginning of a stream.
     pub fn new(input: R) -> Self {
         Self {
             input: Counted::new(input),
@@ -112,10 +112,10 @@ impl<R: Stream> Members<R> {
         }
     }
 
-    /// The next member; its contents follow, for [`read_data`](Self::read_data).
+    /// Returns the next member; its contents follow, for [`read_data`](Self::read_data).
     ///
     /// # Errors
-    /// Damage, and what the stream reports.
+    /// Damage, and errors of the stream.
     pub fn next_member(&mut self) -> io::Result<Option<Member>> {
         self.skip()?;
         let mut before = Before::default();
@@ -125,12 +125,12 @@ impl<R: Stream> Members<R> {
                 EntryType::XHeader => before.records.add(&self.extended(&header)?)?,
                 EntryType::XGlobalHeader => {
                     let extended = self.extended(&header)?;
-                    // Nothing else holds on to it between members.
+                    // There are no other references between members.
                     Arc::make_mut(&mut self.global).add(&extended)?;
                 }
                 EntryType::GNULongName => before.long_name = Some(self.long(&header)?),
                 EntryType::GNULongLink => before.long_link = Some(self.long(&header)?),
-                // The name of the archive, as GNU's `--label` gives it.
+                // The label of the archive (GNU tar `--label`).
                 other if other.as_byte() == b'V' => {
                     drop(self.extended(&header)?);
                     before = Before::default();
@@ -144,10 +144,10 @@ impl<R: Stream> Members<R> {
         Ok(None)
     }
 
-    /// So many bytes of the contents of the member that came last.
+    /// Reads `length` bytes of the contents of the last member.
     ///
     /// # Errors
-    /// Where there are fewer.
+    /// The stream is shorter.
     pub fn read_data(&mut self, length: u64) -> io::Result<Vec<u8>> {
         if length > self.left {
             return Err(bad("a sparse map says more than there is"));
@@ -165,7 +165,7 @@ impl<R: Stream> Members<R> {
     }
 
     fn exactly(&mut self, length: u64) -> io::Result<Vec<u8>> {
-        /// Contents are written in whole blocks: with room for the rest of one they need not move.
+        /// Contents are written in whole blocks: with space for the rest of one they need not be moved.
         const UNIT: u64 = 4096;
         let room = length.checked_next_multiple_of(UNIT).and_then(|room| usize::try_from(room).ok());
         let mut bytes = Vec::with_capacity(room.ok_or_else(|| bad("a member is too large"))?);
@@ -187,11 +187,11 @@ impl<R: Stream> Members<R> {
         Ok(())
     }
 
-    /// The next header; `None` at the end, which two empty blocks mark, or the end of the stream.
+    /// Returns the next header; `None` at the end, which two empty blocks mark, or the end of the stream.
     fn header(&mut self) -> io::Result<Option<Header>> {
         let Some(header) = self.block()? else { return Ok(None) };
         if is_empty(&header) {
-            // Many writers leave the second one out, or both.
+            // Many writers omit the second one, or both.
             return match self.block()? {
                 Some(next) if !is_empty(&next) => Err(bad(
                     "an empty block lies among its members, where two would end it: it is damaged, or several archives \
@@ -207,7 +207,7 @@ impl<R: Stream> Members<R> {
         Ok(Some(header))
     }
 
-    /// The next block, as a header; `None` at the end of the stream.
+    /// Reads the next block as a header; `None` at the end of the stream.
     fn block(&mut self) -> io::Result<Option<Header>> {
         if let Some(block) = self.ahead.take() {
             return Ok(Some(block));
@@ -230,10 +230,10 @@ impl<R: Stream> Members<R> {
         Ok(Some(header))
     }
 
-    /// Reads what is left of the stream behind the last member, and with that verifies its checksums.
+    /// Reads the rest of the stream after the last member, which verifies its checksums.
     ///
     /// # Errors
-    /// Damage, and what the stream reports; and where there was nothing at all, unless `may_be_empty`.
+    /// Damage, and errors of the stream; an empty stream unless `may_be_empty`.
     pub fn finish(mut self, may_be_empty: bool) -> io::Result<()> {
         if !self.begun && !may_be_empty {
             return Err(bad("this is no tar archive: it is empty, or begins with zeros"));
@@ -250,7 +250,7 @@ impl<R: Stream> Members<R> {
         self.input.finish()
     }
 
-    /// What an extended header holds.
+    /// Reads an extended header.
     fn extended(&mut self, header: &Header) -> io::Result<Vec<u8>> {
         let size = count(&header.as_old().size)?;
         if size > EXTENDED_MAX {
@@ -262,7 +262,7 @@ impl<R: Stream> Members<R> {
         Ok(bytes)
     }
 
-    /// A long name as GNU writes it: it ends with NUL.
+    /// Reads a long name in GNU format, which ends with NUL.
     fn long(&mut self, header: &Header) -> io::Result<Vec<u8>> {
         if count(&header.as_old().size)? > PATH_MAX as u64 {
             return Err(too_long());
@@ -311,40 +311,41 @@ impl<R: Stream> Members<R> {
         let kind = match entry_type {
             EntryType::Link => {
                 self.nested.link(&path, &target);
-                Kind::Link(target)
+                EntryKind::Link(target)
             }
-            EntryType::Symlink => Kind::Symlink(link),
-            EntryType::Char => Kind::CharDevice(device()?),
-            EntryType::Block => Kind::BlockDevice(device()?),
-            EntryType::Fifo => Kind::Fifo,
-            EntryType::Directory => Kind::Directory,
-            // Before there were types, a slash told a directory.
-            EntryType::Regular if raw.ends_with(b"/") => Kind::Directory,
-            // With a list of its names behind it, as GNU's `--incremental` has it.
-            other if other.as_byte() == b'D' => Kind::Directory,
+            EntryType::Symlink => EntryKind::Symlink(link),
+            EntryType::Char => EntryKind::CharDevice(device()?),
+            EntryType::Block => EntryKind::BlockDevice(device()?),
+            EntryType::Fifo => EntryKind::Fifo,
+            EntryType::Directory => EntryKind::Directory,
+            // In the oldest format, a trailing slash marks a directory.
+            EntryType::Regular if raw.ends_with(b"/") => EntryKind::Directory,
+            // With a list of its entries (GNU tar `--incremental`).
+            other if other.as_byte() == b'D' => EntryKind::Directory,
             _ => {
                 let key = self.nested.key(&path);
                 self.nested.forget(key);
                 self.unread = (stored > 0).then_some(key);
                 let size;
                 (size, runs) = self.contents(header, &records, stored)?;
-                Kind::File { size, data: Data::default() }
+                EntryKind::File { size, data: Data::default() }
             }
         };
-        let facts = facts(header, &records, &runs)?;
+        let metadata = metadata(header, &records, &runs)?;
         let mut lost = records.lost;
         if !self.global.lost.is_empty() {
             lost.append(&mut Arc::make_mut(&mut self.global).lost);
         }
-        Ok(Member { path, kind, facts, runs, lost })
+        Ok(Member { path, kind, metadata, runs, lost })
     }
 
-    /// What came last needs no contents, and has a size: many writers give a hard link that of its file, and a
-    /// directory any. What follows tells whether there are contents, which are passed over: see [`super::links`].
+    /// Handles a member that has a size but no contents: many writers store the size of the file for a hard link, and
+    /// any size for a directory. The following block decides whether contents follow, which are skipped: see
+    /// [`super::links`].
     fn expect_no_contents(&mut self, path: &[u8], target: &[u8]) -> io::Result<()> {
         let behind = self.left + self.padding - BLOCK;
         let next = self.block()?;
-        // Padding is counted apart.
+        // Padding is not included.
         (self.left, self.padding) = (0, behind);
         match next {
             Some(next) if is_empty(&next) => self.pass_zeros()?,
@@ -361,7 +362,7 @@ impl<R: Stream> Members<R> {
         Ok(())
     }
 
-    /// Passes over zeros of contents, or to the end of a stream in which nothing else follows.
+    /// Skips zeros of contents, or to the end of a stream that contains nothing else.
     fn pass_zeros(&mut self) -> io::Result<()> {
         while self.padding > 0 {
             match self.block()? {
@@ -377,7 +378,7 @@ impl<R: Stream> Members<R> {
         Ok(())
     }
 
-    /// How large a file is, and where its contents go.
+    /// Returns the size of a file and the ranges of its contents.
     fn contents(
         &mut self,
         header: &Header,
@@ -411,7 +412,7 @@ impl<R: Stream> Members<R> {
         Ok((size, runs))
     }
 
-    /// GNU's format 1.0: the map comes before the data, as lines of decimal numbers, padded to a block.
+    /// GNU format 1.0: the map precedes the data, as lines of decimal numbers, padded to a block.
     fn map_in_front(&mut self) -> io::Result<Vec<u64>> {
         let (mut numbers, mut line, mut wanted) = (Vec::new(), Vec::new(), 1);
         while numbers.len() < wanted {
@@ -439,7 +440,7 @@ impl<R: Stream> Members<R> {
         Ok(numbers)
     }
 
-    /// GNU's old format: four runs in the header, and more in headers behind it.
+    /// GNU's old format: four runs in the header, and more in extension headers.
     fn old_sparse(&mut self, header: &Header) -> io::Result<(u64, Vec<u64>)> {
         let gnu = header.as_gnu().ok_or_else(|| bad("a sparse file without the header of GNU"))?;
         let mut map = Vec::new();
@@ -453,7 +454,7 @@ impl<R: Stream> Members<R> {
         let mut more = gnu.is_extended();
         while more {
             let mut extended = tar::GnuExtSparseHeader::new();
-            // It is not counted as the member's.
+            // Not included in the member's size.
             self.input.read_exact(extended.as_mut_bytes())?;
             add(&mut map, extended.sparse())?;
             more = extended.is_extended();
@@ -465,7 +466,7 @@ impl<R: Stream> Members<R> {
     }
 }
 
-/// A link with a size, in an archive of a form that has no contents of links, and what follows begins as they would.
+/// A link with a size in an archive whose format stores no contents of links, followed by data that begins like them.
 fn either(path: &[u8]) -> io::Error {
     bad(&format!(
         "{:?} is a hard link with a size: what follows is an archive that is its contents, or further members. Unpack \
@@ -478,7 +479,7 @@ fn too_long() -> io::Error {
     bad("a name in it is longer than 64 KiB")
 }
 
-/// Whether a member of this type holds nothing behind its header. (A directory of GNU's `--incremental` does.)
+/// Whether a member of this type has no contents. (A directory of GNU tar `--incremental` has.)
 fn has_no_contents(entry_type: EntryType) -> bool {
     use EntryType::{Block, Char, Directory, Fifo, Link, Symlink};
     matches!(entry_type, Link | Symlink | Char | Block | Directory | Fifo)
@@ -488,7 +489,7 @@ fn is_empty(block: &Header) -> bool {
     block.as_bytes().iter().all(|byte| *byte == 0)
 }
 
-/// Whether a block has the checksum of a header.
+/// Whether a block has a valid header checksum.
 fn is_header(block: &Header) -> bool {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
     let bytes = block.as_bytes();
@@ -498,8 +499,8 @@ fn is_header(block: &Header) -> bool {
     })
 }
 
-/// A field of a header that is a number: octal digits, or, with the highest bit set, binary in two's complement as GNU
-/// writes what is too large or below zero. Some writers leave those blank that they know nothing of.
+/// Parses a number of a header: octal digits, or, with the highest bit set, binary in two's complement, as GNU tar
+/// writes large and negative numbers. Some writers leave unknown ones blank.
 fn numeric(field: &[u8]) -> io::Result<i64> {
     let damaged = || bad("a header holds letters where a number belongs: the archive is damaged");
     if let Some((first @ 0x80.., rest)) = field.split_first() {
@@ -515,31 +516,31 @@ fn numeric(field: &[u8]) -> io::Result<i64> {
     if !rest.iter().all(is_blank) {
         return Err(damaged());
     }
-    // At most twelve digits, of three bits each.
+    // At most twelve digits of three bits.
     digits.iter().try_fold(0, |sum, digit| match digit {
         b'0'..=b'7' => Ok(sum << 3 | i64::from(digit - b'0')),
         _ => Err(damaged()),
     })
 }
 
-/// The same where nothing below zero makes sense.
+/// Parses a number that must not be negative.
 fn count(field: &[u8]) -> io::Result<u64> {
     u64::try_from(numeric(field)?)
         .map_err(|_| bad("a member is shorter than nothing: the archive is damaged"))
 }
 
-/// How many bytes runs have together.
+/// The sum of the lengths of runs.
 fn bytes(runs: &[Range<u64>]) -> u64 {
     runs.iter().map(|run| run.end - run.start).sum()
 }
 
-fn stored(runs: &[Range<u64>]) -> Stored {
-    let mut stored = Stored::default();
+fn stored(runs: &[Range<u64>]) -> StoredSize {
+    let mut stored = StoredSize::default();
     runs.iter().for_each(|run| stored.add(run));
     stored
 }
 
-fn facts(header: &Header, records: &Records, runs: &[Range<u64>]) -> io::Result<Facts> {
+fn metadata(header: &Header, records: &Records, runs: &[Range<u64>]) -> io::Result<EntryMetadata> {
     let fields = header.as_old();
     let id = |key: &str, field: &[u8]| {
         let id = match records.number(key)? {
@@ -552,7 +553,7 @@ fn facts(header: &Header, records: &Records, runs: &[Range<u64>]) -> io::Result<
         Some(time) => time,
         None => Time { seconds: numeric(&fields.mtime)?, nanos: 0 },
     };
-    Ok(Facts {
+    Ok(EntryMetadata {
         permissions: (numeric(&fields.mode)? & 0o7777) as u16,
         uid: id("uid", &fields.uid)?,
         gid: id("gid", &fields.gid)?,

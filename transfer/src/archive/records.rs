@@ -1,11 +1,10 @@
 //! Extended headers (POSIX.1-2001, "pax"): records of `LENGTH KEY=VALUE` and a newline.
 //!
-//! The crate `tar` takes them apart at newlines, which values of extended attributes may hold; here the lengths are
-//! believed, as the standard says.
+//! The crate `tar` splits records at newlines, which values of extended attributes may contain; here the lengths are
+//! used, as in the standard.
 //!
 //! # Invariants
-//! What is kept of the headers before one member, and what is kept for all that follow, is at most [`KEPT_MAX`] bytes
-//! each, however many headers there are.
+//! The extended headers of one member, and the global ones, are limited to [`KEPT_MAX`] bytes each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -15,33 +14,33 @@ use base::time::Time;
 use format::attr::acl;
 
 use super::access;
-use crate::item::Lost;
+use crate::item::Loss;
 
-/// Most bytes that extended headers may say: attributes of a file are below a MiB in all.
+/// Maximum size of extended headers in bytes: attributes of a file are below a MiB in total.
 const KEPT_MAX: usize = 16 << 20;
 
-/// What extended headers say of a member.
+/// The extended headers of a member.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
     values: HashMap<Vec<u8>, Vec<u8>>,
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Runs of data of a sparse file in GNU's formats 0.0 and 0.1: numbers, offset and length in turn.
+    /// Data runs of a sparse file in GNU formats 0.0 and 0.1: offset and length alternate.
     pub sparse: Vec<u64>,
-    /// What is not kept.
-    pub lost: Vec<Lost>,
-    /// Bytes that all of it takes.
+    /// Metadata that is not preserved.
+    pub lost: Vec<Loss>,
+    /// Size in bytes.
     kept: usize,
-    /// What global headers say of all members, where these say nothing else.
+    /// Global headers, which apply unless these override them.
     global: Option<Arc<Self>>,
 }
 
 impl Records {
-    /// What holds where these say nothing else.
+    /// The global headers.
     pub fn stand_on(&mut self, global: &Arc<Self>) {
         self.global = Some(Arc::clone(global));
     }
 
-    /// Adds the records of a header; later ones win.
+    /// Adds the records of a header; later ones override earlier ones.
     pub fn add(&mut self, mut header: &[u8]) -> io::Result<()> {
         while !header.is_empty() {
             let (record, rest) = first(header).ok_or_else(|| bad("an extended header is damaged"))?;
@@ -58,7 +57,7 @@ impl Records {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
-        /// What anything takes beside its bytes.
+        /// Overhead of an entry.
         const EACH: usize = 16;
         let mut replaced = None;
         self.kept += key.len() + value.len() + EACH;
@@ -67,7 +66,7 @@ impl Records {
             if crate::item::is_kept(&name) {
                 replaced = self.attributes.insert(name, value.to_vec());
             } else {
-                self.lost.push(Lost::Attribute);
+                self.lost.push(Loss::Attribute);
             }
         } else if let Some(which) = key.strip_prefix(b"SCHILY.acl.") {
             self.put_list(which, value);
@@ -83,31 +82,31 @@ impl Records {
         Ok(())
     }
 
-    /// An access control list as text. Where it is there as an attribute, too, that one is taken.
+    /// An ACL as text. An ACL that is also an attribute takes precedence.
     fn put_list(&mut self, which: &[u8], text: &[u8]) {
         let name = match which {
             _ if text.is_empty() => return,
             b"access" => acl::LINUX_ACCESS,
             b"default" => acl::LINUX_DEFAULT,
-            _ => return self.lost.push(Lost::AccessList),
+            _ => return self.lost.push(Loss::AccessList),
         };
         match access::list(text) {
             Some((_, true)) if which == b"access" => {}
             Some((list, _)) => {
                 self.attributes.entry(name.into()).or_insert(list);
             }
-            None => self.lost.push(Lost::AccessList),
+            None => self.lost.push(Loss::AccessList),
         }
     }
 
-    /// A value, unless it is empty, which stands for none.
+    /// A value; an empty one means that there is none.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         let global = || self.global.as_ref()?.values.get(key.as_bytes());
         let value = self.values.get(key.as_bytes()).or_else(global);
         value.map(Vec::as_slice).filter(|value| !value.is_empty())
     }
 
-    /// Extended attributes in the order of their names.
+    /// Extended attributes, sorted by name.
     pub fn attributes(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let all = |records: &Self| records.attributes.clone();
         let mut attributes = self.global.as_deref().map(all).unwrap_or_default();
@@ -129,7 +128,7 @@ impl Records {
     }
 }
 
-/// The name of an attribute as GNU tar writes it: `%` and `=` in hexadecimal, as `=` would end the key.
+/// Decodes the name of an attribute in GNU format: `%` and `=` are in hexadecimal.
 fn attribute_name(key: &[u8]) -> Vec<u8> {
     let mut name = Vec::with_capacity(key.len());
     let mut rest = key;
@@ -145,7 +144,7 @@ fn attribute_name(key: &[u8]) -> Vec<u8> {
     name
 }
 
-/// The first record, without its length and newline, and what is behind it.
+/// Splits off the first record, without its length and newline.
 fn first(header: &[u8]) -> Option<(&[u8], &[u8])> {
     let blank = header.iter().position(|byte| *byte == b' ')?;
     let length = usize::try_from(number(header.get(..blank)?)?).ok()?;
@@ -155,12 +154,12 @@ fn first(header: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((record, if rest.first() == Some(&0) { &[] } else { rest }))
 }
 
-/// A number in decimal.
+/// Parses a decimal number.
 pub fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// What a damaged archive is.
+/// The error for a damaged archive.
 pub fn bad(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
@@ -205,7 +204,7 @@ mod tests {
     #[test]
     fn headers_upon_headers_do_not_fill_memory() {
         let mut records = Records::default();
-        // The same said again takes no more.
+        // Repeated records take no more memory.
         let same = record("comment", &"x".repeat(1 << 20));
         (0..100).for_each(|_| records.add(&same).unwrap());
         let mut other = (0..100).map(|n| record(&format!("comment.{n}"), &"x".repeat(1 << 20)));

@@ -1,8 +1,8 @@
-//! Compression of a stream, told by its first bytes.
+//! Decompression of a stream, detected by its first bytes.
 //!
 //! # Invariants
-//! A compressed stream is read to its real end ([`Stream::finish`]): its checksums are behind its contents, and an
-//! archive ends before its stream does.
+//! A compressed stream is read to its end ([`Stream::finish`]): its checksums follow the contents, and an archive ends
+//! before its stream.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Chain, Cursor, Read, Seek as _};
@@ -12,40 +12,40 @@ use flate2::bufread::GzDecoder;
 use lzma_rust2::XzReader;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// Bytes that are read from a file at once.
+/// Size of the read buffer in bytes.
 const BUFFER: usize = 256 << 10;
-/// How far back compression may look, in bytes: twice what `zstd` takes unasked, four times what `xz -9` needs. Both
-/// formats allow 4 GiB and more, and an archive may come from anybody.
+/// Maximum window of a compressed stream in bytes: twice the default of `zstd`, four times that of `xz -9`. Both
+/// formats allow 4 GiB and more, and archives may be hostile.
 const WINDOW_MAX: u64 = 256 << 20;
-/// The same for xz, as memory in KiB.
+/// The limit for xz, as memory in KiB.
 const XZ_MEMORY: u32 = (WINDOW_MAX >> 10) as u32 + (4 << 10);
-/// As many as tell a form.
+/// Number of bytes that identify a format.
 const MAGIC: usize = 6;
 
-/// What members are read from.
+/// A source of members.
 pub trait Stream: Read + Send {
-    /// Passes over bytes; how many, as far as that shows: fewer only at the end.
+    /// Skips bytes; returns their number if it is known, which is smaller only at the end.
     ///
     /// # Errors
-    /// What reading meets.
+    /// Errors of the stream.
     fn pass_over(&mut self, bytes: u64) -> io::Result<u64> {
         io::copy(&mut Read::take(&mut *self, bytes), &mut io::sink())
     }
 
-    /// Reads what is left, and with that verifies the checksums of the stream.
+    /// Reads the rest of the stream, which verifies its checksums.
     ///
     /// # Errors
-    /// What reading meets, and damage of the stream.
+    /// Errors and damage of the stream.
     fn finish(&mut self) -> io::Result<()> {
         io::copy(self, &mut io::sink()).map(drop)
     }
 }
 
-/// As it came, before it is known what it is.
+/// A stream before its format is known.
 pub enum Raw {
     /// A file, at its beginning.
     File(File),
-    /// What can only be read on.
+    /// A stream that cannot seek.
     Other(Box<dyn Read + Send>),
 }
 
@@ -58,7 +58,7 @@ impl Read for Raw {
     }
 }
 
-/// What is not compressed.
+/// An uncompressed stream.
 struct Plain(BufReader<Chain<Cursor<Vec<u8>>, Raw>>);
 
 impl Read for Plain {
@@ -68,7 +68,7 @@ impl Read for Plain {
 }
 
 impl Stream for Plain {
-    /// What lies in a file behind what is in memory is not read.
+    /// Skips within the file, beyond the buffer, without reading.
     fn pass_over(&mut self, bytes: u64) -> io::Result<u64> {
         let here = self.0.buffer().len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
         self.0.consume(here);
@@ -88,7 +88,7 @@ impl Stream for Plain {
         }
     }
 
-    /// Nothing behind the archive in a file tells anything. A pipe is read, as its writer may fail otherwise.
+    /// The rest of a file is not read. A pipe is read, as its writer may fail otherwise.
     fn finish(&mut self) -> io::Result<()> {
         let (_, raw) = self.0.get_ref().get_ref();
         match raw {
@@ -98,7 +98,7 @@ impl Stream for Plain {
     }
 }
 
-/// What was compressed.
+/// A compressed stream.
 struct Unpacked<R>(BufReader<R>);
 
 impl<R: Read> Read for Unpacked<R> {
@@ -119,10 +119,10 @@ impl Stream for Box<dyn Stream> {
     }
 }
 
-/// A stream with the bytes in front that have told its form.
+/// A stream with its first bytes, which were read to detect the format.
 type Whole = BufReader<Chain<Cursor<Vec<u8>>, Raw>>;
 
-/// The stream as it was before it was compressed.
+/// The decompressed stream.
 pub fn unpacked(mut input: Raw) -> io::Result<Box<dyn Stream>> {
     let mut magic = Vec::with_capacity(MAGIC);
     input.by_ref().take(MAGIC as u64).read_to_end(&mut magic)?;
@@ -144,15 +144,15 @@ fn buffered(input: impl Read + Send + 'static) -> Box<dyn Stream> {
     Box::new(Unpacked(BufReader::with_capacity(BUFFER, input)))
 }
 
-/// One of several streams that stand behind each other.
+/// A decoder of concatenated streams.
 trait MemberOf<R>: Read {
-    /// What compressed it.
+    /// The compressed input.
     const FORM: &str;
 
-    /// The next.
+    /// Starts the next stream.
     fn next(source: R) -> Self;
 
-    /// What stands behind it, when it was read to its end.
+    /// Returns the input after the end of a stream.
     fn behind(self) -> R;
 }
 
@@ -180,7 +180,7 @@ impl<R: BufRead> MemberOf<R> for BzDecoder<R> {
     }
 }
 
-/// Members of gzip or bzip2, one behind the other, with zeros behind the last, as tapes have them.
+/// Concatenated members of gzip or bzip2, optionally followed by zeros (tapes).
 struct Members<M>(Option<M>);
 
 impl<M: MemberOf<Whole>> Read for Members<M> {
@@ -198,7 +198,7 @@ impl<M: MemberOf<Whole>> Read for Members<M> {
     }
 }
 
-/// What comes behind a member: another, or zeros up to the end.
+/// What follows a member: another one, or zeros up to the end.
 fn next_member<R: BufRead, M: MemberOf<R>>(mut source: R) -> io::Result<Option<M>> {
     let mut are_zeros = false;
     loop {
@@ -216,7 +216,7 @@ fn next_member<R: BufRead, M: MemberOf<R>>(mut source: R) -> io::Result<Option<M
     }
 }
 
-/// What was compressed by xz, unless that takes too much memory.
+/// An xz stream, with a memory limit.
 struct Xz<R: Read>(XzReader<R>);
 
 impl<R: Read> Read for Xz<R> {
@@ -231,7 +231,7 @@ impl<R: Read> Read for Xz<R> {
     }
 }
 
-/// Frames of zstd, one behind the other. Those that are to be skipped have no contents.
+/// Concatenated zstd frames. Skippable frames have no contents.
 struct Frames<R> {
     source: R,
     decoder: FrameDecoder,
@@ -245,7 +245,7 @@ impl<R: BufRead> Frames<R> {
         Self { source, decoder, within: false }
     }
 
-    /// Begins the next frame; `false` at the end.
+    /// Starts the next frame; `false` at the end.
     fn begin(&mut self) -> io::Result<bool> {
         use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
         loop {
@@ -279,11 +279,11 @@ impl<R: BufRead> Frames<R> {
     }
 }
 
-/// What a decoder says of a stream.
+/// Converts the error of a decoder.
 fn damaged(form: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     let error = error.into();
     match error.downcast::<io::Error>() {
-        // The system's own errors, and interruptions, tell nothing of the stream.
+        // Errors of the system and interruptions are passed on.
         Ok(error) if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::Interrupted => *error,
         Ok(error) => damage(form, &error),
         Err(error) => damage(form, &error),

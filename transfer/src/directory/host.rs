@@ -1,4 +1,4 @@
-//! The calls of the system that read a directory and its files.
+//! System calls that read a directory and its files.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,29 +17,29 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
 use rustix::io::Errno;
 use volume::{DeviceNumber, Settings};
 
-use crate::item::{Stored, join, kept};
+use crate::item::{StoredSize, join, kept};
 use crate::{Error, Excludes, Result};
 
 /// An open directory.
 #[derive(Debug)]
 pub struct Folder {
     fd: OwnedFd,
-    /// Where it is below the root of the tree.
+    /// Path below the root of the tree.
     pub path: Vec<u8>,
-    /// Where the root of the tree is, for messages.
+    /// Path of the root of the tree, for messages.
     root: PathBuf,
     pub stat: Stat,
-    /// Whether files of its file system can share blocks; `None` where nobody asks.
+    /// Whether files of its file system can share blocks; `None` if shared blocks are not reported.
     can_share: Option<bool>,
-    /// What is not listed.
+    /// Patterns of files to skip.
     pub excludes: Arc<Excludes>,
 }
 
-/// The name of what is no directory.
+/// The name of a file that is not a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
     pub bytes: Vec<u8>,
-    /// As far as the directory knows.
+    /// Whether the directory entry says that it is a regular file.
     pub is_regular: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct Name {
 #[derive(Debug, Default)]
 pub struct Attributes {
     pub readable: Vec<(Vec<u8>, Vec<u8>)>,
-    /// How many others there are.
+    /// Number of attributes that cannot be read.
     pub unreadable: usize,
 }
 
@@ -55,14 +55,14 @@ pub struct Attributes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     pub bytes: Range<u64>,
-    /// Where it lies, if other files share it.
+    /// Offset on the device, if other files share it.
     pub physical: Option<u64>,
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Folder {
-    /// The root of a tree. The user named it: a link is followed. Which files share blocks is asked where it `shares`.
+    /// Opens the root of a tree. A symlink is followed. `shares`: report shared blocks.
     pub fn open_root(path: &Path, shares: bool, excludes: &Arc<Excludes>) -> Result<Self> {
         let bytes = path.as_os_str().as_bytes();
         let failed = |errno| Error::source(bytes, "open it", errno);
@@ -73,7 +73,7 @@ impl Folder {
         Ok(Self { fd, path, root, stat, can_share, excludes: Arc::clone(excludes) })
     }
 
-    /// A directory in it.
+    /// Opens a subdirectory.
     pub fn open_below(&self, name: &[u8]) -> Result<Self> {
         let failed = |errno| self.failed(name, "open it", errno);
         let fd = open_quietly(&self.fd, name, DIRECTORY | OFlags::NOFOLLOW).map_err(failed)?;
@@ -86,13 +86,13 @@ impl Folder {
         Ok(Self { fd, path, root, stat, can_share, excludes: Arc::clone(&self.excludes) })
     }
 
-    /// Where a file in it is, for a message.
+    /// The path of a file for a message.
     pub fn shown(&self, name: &[u8]) -> PathBuf {
         self.root.join(OsStr::from_bytes(&join(&self.path, name)))
     }
 
     fn failed(&self, name: &[u8], doing: &'static str, errno: Errno) -> Error {
-        // What was listed a moment ago and is gone, or is of another kind now, was changed meanwhile.
+        // A file that was listed and is gone, or has another type, was changed meanwhile.
         match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => {
                 Error::Changed { path: self.shown(name) }
@@ -101,14 +101,14 @@ impl Folder {
         }
     }
 
-    /// The names in it, in the order of their bytes: of what is no directory, and of directories.
+    /// Lists the directory, sorted: files that are not directories, and directories.
     pub fn list(&self) -> Result<(Vec<Name>, Vec<Vec<u8>>)> {
-        /// Bytes of entries that are asked for at once.
+        /// Size of the buffer for entries, in bytes.
         const LISTED: usize = 32 << 10;
         let failed = |errno| self.failed(b"", "list it", errno);
         let (mut files, mut folders) = (Vec::new(), Vec::new());
         let mut buffer = [MaybeUninit::uninit(); LISTED];
-        // The directory is listed once, so it need not be opened again for a place of its own.
+        // The directory is listed once, so that its file offset may be used.
         let mut entries = RawDir::new(&self.fd, &mut buffer);
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(failed)?;
@@ -134,7 +134,7 @@ impl Folder {
         Ok((files, folders))
     }
 
-    /// Whether a name in it is left out by a pattern.
+    /// Whether a pattern excludes a file.
     pub fn leaves_out(&self, name: &[u8], is_directory: bool) -> bool {
         !self.excludes.is_empty() && self.excludes.matches(&join(&self.path, name), is_directory)
     }
@@ -147,20 +147,20 @@ impl Folder {
     pub fn target_of(&self, name: &[u8]) -> Result<Vec<u8>> {
         match rustix::fs::readlinkat(&self.fd, name, Vec::new()) {
             Ok(target) => Ok(target.into_bytes()),
-            // It is a link no more.
+            // It is no longer a symlink.
             Err(Errno::INVAL) => Err(Error::Changed { path: self.shown(name) }),
             Err(errno) => Err(self.failed(name, "read where it points", errno)),
         }
     }
 
-    /// What the contents of a regular file in it take.
-    pub fn stored(&self, name: &[u8], stat: &Stat) -> Result<Stored> {
+    /// Size of the contents of a regular file.
+    pub fn stored(&self, name: &[u8], stat: &Stat) -> Result<StoredSize> {
         if !has_holes(stat) {
-            return Ok(Stored::whole(stat.st_size.unsigned_abs()));
+            return Ok(StoredSize::whole(stat.st_size.unsigned_abs()));
         }
-        // The blocks say less of a file that is compressed, too: the same tree would count otherwise elsewhere.
+        // The number of blocks also differs for compressed files: the same tree would be counted differently elsewhere.
         let file = self.open_file(name)?;
-        let (mut stored, mut at) = (Stored::default(), 0);
+        let (mut stored, mut at) = (StoredSize::default(), 0);
         while let Some(run) = file.next_data(at)? {
             stored.add(&run);
             at = run.end;
@@ -168,9 +168,9 @@ impl Folder {
         Ok(stored)
     }
 
-    /// A regular file in it, for reading.
+    /// Opens a regular file for reading.
     pub fn open_file(&self, name: &[u8]) -> Result<OpenFile> {
-        // A pipe that took the file's place meanwhile is not waited for.
+        // Does not block on a pipe that replaced the file.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let fd = open_quietly(&self.fd, name, flags).map_err(|errno| self.failed(name, "open it", errno))?;
         let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed(name, "look at it", errno))?;
@@ -186,7 +186,7 @@ impl Folder {
         }
     }
 
-    /// Its own extended attributes.
+    /// Extended attributes of the directory.
     pub fn attributes(&self) -> Result<Attributes> {
         attributes(
             |list| rustix::fs::flistxattr(&self.fd, list),
@@ -195,7 +195,7 @@ impl Folder {
         .map_err(|errno| self.failed(b"", "read its attributes", errno))
     }
 
-    /// Its own project, flags and hints.
+    /// Project ID, flags and hints of the directory.
     pub fn settings(&self) -> Result<Settings> {
         settings(&self.fd).map_err(|error| Error::Source {
             path: self.shown(b""),
@@ -204,19 +204,19 @@ impl Folder {
         })
     }
 
-    /// Whether a file in it has extended attributes; `None` where that is only known when it is asked for them.
+    /// Whether a file has extended attributes; `None` if that is not known without listing them.
     pub fn has_attributes(&self, name: &[u8]) -> Option<bool> {
         self.beside(|| block::attr_at::xattr_list_size(&self.fd, name), 0).map(|length| length > 0)
     }
 
-    /// Project, flags and hints of a file in it; `None` where only the opened file tells.
+    /// Project ID, flags and hints of a file; `None` if it must be opened for that.
     pub fn settings_of(&self, name: &[u8]) -> Option<Settings> {
         self.beside(|| block::attr_at::fsxattr(&self.fd, name), FsXattr::default()).map(told)
     }
 
-    /// What a call tells that only newer kernels have; `none` where the file system has none.
+    /// Performs a call that only newer kernels have; returns `none` if the file system does not support it.
     fn beside<T>(&self, call: impl FnOnce() -> io::Result<T>, none: T) -> Option<T> {
-        /// This kernel does not have them.
+        /// The kernel does not have the call.
         static UNKNOWN: AtomicBool = AtomicBool::new(false);
         if UNKNOWN.load(Relaxed) {
             return None;
@@ -228,18 +228,17 @@ impl Folder {
                 UNKNOWN.store(true, Relaxed);
                 None
             }
-            // The other way may be allowed, or tells why it is not.
+            // Another way may be allowed, or reports why it is not.
             Err(_) => None,
         }
     }
 
-    /// Those of a file in it that is not opened.
+    /// Extended attributes of a file without opening it.
     pub fn attributes_of(&self, name: &[u8]) -> Result<Attributes> {
         if self.has_attributes(name) == Some(false) {
             return Ok(Attributes::default());
         }
-        // Of older systems none has a call that takes a directory and a name, and by a path it takes several times as
-        // long.
+        // Older kernels have no such call with a directory descriptor; a path takes several times as long.
         let path = [format!("/proc/self/fd/{}/", self.fd.as_raw_fd()).as_bytes(), name].concat();
         attributes(
             |list| rustix::fs::llistxattr(path.as_slice(), list),
@@ -254,11 +253,11 @@ impl Folder {
 pub struct OpenFile {
     fd: OwnedFd,
     path: PathBuf,
-    /// Where it is below the root of the tree.
+    /// Path below the root of the tree.
     pub name: Arc<[u8]>,
-    /// What it was when it was opened.
+    /// Its stat when it was opened.
     pub stat: Stat,
-    /// What of it other files have, too, in order.
+    /// Ranges that are shared with other files, in order.
     shared: Vec<SharedExtent>,
 }
 
@@ -267,7 +266,7 @@ impl OpenFile {
         self.stat.st_size.unsigned_abs()
     }
 
-    /// The same file, of which no byte can be read.
+    /// A copy of which no byte can be read.
     #[cfg(test)]
     pub fn with_failing_disk(mut self) -> Self {
         let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
@@ -280,7 +279,7 @@ impl OpenFile {
         has_holes(&self.stat)
     }
 
-    /// Whether other files have some of its blocks.
+    /// Whether other files share some of its blocks.
     pub fn shares(&self) -> bool {
         !self.shared.is_empty()
     }
@@ -293,7 +292,7 @@ impl OpenFile {
         .map_err(|errno| self.failed("read its attributes", errno))
     }
 
-    /// Its project and flags.
+    /// Project ID and flags.
     pub fn settings(&self) -> Result<Settings> {
         settings(&self.fd).map_err(|error| self.failed("read its flags", error))
     }
@@ -302,9 +301,9 @@ impl OpenFile {
         Error::Source { path: self.path.clone(), doing, source: source.into() }
     }
 
-    /// So many bytes, all of which were there when it was opened.
+    /// Reads `length` bytes, all of which existed when the file was opened.
     pub fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
-        /// Contents are written in whole blocks: with room for the rest of one they need not move.
+        /// Contents are written in whole blocks: with space for the rest of one they need not be moved.
         const BLOCK: usize = 4096;
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let mut bytes = Vec::with_capacity(length.checked_next_multiple_of(BLOCK).unwrap_or(length));
@@ -321,7 +320,8 @@ impl OpenFile {
         Ok(bytes)
     }
 
-    /// The first run of data at or behind a byte, of at most so many bytes, all of which are shared or none.
+    /// Returns the first run of data at or after an offset, up to a maximum length, which is entirely shared or not at
+    /// all.
     pub fn next_run(&self, from: u64, most: u64) -> Result<Option<Run>> {
         Ok(self.next_data(from)?.map(|Range { start, end }| {
             let (end, physical) = self.alike(start, end);
@@ -329,7 +329,7 @@ impl OpenFile {
         }))
     }
 
-    /// The first data at or behind a byte.
+    /// Returns the first data at or after an offset.
     fn next_data(&self, from: u64) -> Result<Option<Range<u64>>> {
         let size = self.size();
         if from >= size {
@@ -340,7 +340,7 @@ impl OpenFile {
         }
         let offset = match rustix::fs::seek(&self.fd, SeekFrom::Data(from)) {
             Ok(offset) => offset,
-            // Nothing but a hole up to the end.
+            // A hole up to the end.
             Err(Errno::NXIO) => return Ok(None),
             Err(errno) => return Err(self.failed("find its data", errno)),
         };
@@ -349,7 +349,7 @@ impl OpenFile {
         Ok((offset < end).then_some(offset..end))
     }
 
-    /// How far a run from `offset` to `end` is shared, or is not, and where it lies.
+    /// Returns how far a run from `offset` to `end` is shared or not shared, and its place.
     fn alike(&self, offset: u64, end: u64) -> (u64, Option<u64>) {
         let behind = self.shared.partition_point(|extent| extent.offset <= offset);
         let holds = |extent: &&SharedExtent| offset - extent.offset < extent.length;
@@ -360,18 +360,18 @@ impl OpenFile {
         (self.shared.get(behind).map_or(end, |next| end.min(next.offset)), None)
     }
 
-    /// Refuses what was written meanwhile.
+    /// Fails if the file was changed meanwhile.
     pub fn expect_unchanged(&self) -> Result<()> {
         let now = rustix::fs::fstat(&self.fd).map_err(|errno| self.failed("look at it", errno))?;
-        let facts = |stat: &Stat| (stat.st_size, modified(stat), changed(stat));
-        match facts(&now) == facts(&self.stat) {
+        let metadata = |stat: &Stat| (stat.st_size, modified(stat), changed(stat));
+        match metadata(&now) == metadata(&self.stat) {
             true => Ok(()),
             false => Err(Error::Changed { path: self.path.clone() }),
         }
     }
 }
 
-/// Opens what is read. That leaves no trace where the system allows it: on files of one's own.
+/// Opens for reading, without changing atime if the system allows it (for own files).
 fn open_quietly(dir: impl AsFd, name: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let open = |flags| rustix::fs::openat(&dir, name, flags, Mode::empty());
     match open(flags | OFlags::NOATIME) {
@@ -380,32 +380,32 @@ fn open_quietly(dir: impl AsFd, name: &[u8], flags: OFlags) -> rustix::io::Resul
     }
 }
 
-/// Whether a file takes less space than it has bytes. (A file system that compresses says so too, and it does no harm.)
+/// Whether a file has fewer blocks than its size. True for compressed files too, which is harmless.
 fn has_holes(stat: &Stat) -> bool {
     stat.st_blocks.unsigned_abs() * 512 < stat.st_size.unsigned_abs()
 }
 
-/// Whether it is on a file system whose files can share blocks: Btrfs, XFS, bcachefs or OCFS2, by the numbers of
-/// `linux/magic.h` and of their own headers.
+/// Whether the file system supports shared blocks: Btrfs, XFS, bcachefs or OCFS2, by the numbers of `linux/magic.h` and
+/// of their own headers.
 fn can_share(fd: &OwnedFd) -> bool {
     const SHARING: [i64; 4] = [0x9123_683e, 0x5846_5342, 0xca45_1a4e, 0x7461_636f];
     rustix::fs::fstatfs(fd).is_ok_and(|about| SHARING.contains(&about.f_type))
 }
 
-/// What of a file other files have, too; what cannot be found out is copied.
+/// Ranges that are shared with other files; unknown ones are copied.
 fn shared(fd: &OwnedFd) -> Vec<SharedExtent> {
-    /// Of a file in more extents the rest is copied.
+    /// Of a file with more extents, the rest is copied.
     const EXTENTS_MAX: usize = 16 << 10;
     block::fiemap::shared(fd, EXTENTS_MAX).unwrap_or_default()
 }
 
-/// What is kept of what the system tells.
+/// The settings that are preserved.
 fn told(found: FsXattr) -> Settings {
     let FsXattr { xflags, extsize, cowextsize, projid: project, .. } = found;
     kept(Settings { xflags, extsize, cowextsize, project })
 }
 
-/// Project, flags and hints; none where the file system knows of none.
+/// Project ID, flags and hints; none if the file system has none.
 fn settings(fd: &OwnedFd) -> io::Result<Settings> {
     match block::fsxattr::get(fd) {
         Ok(found) => Ok(told(found)),
@@ -416,12 +416,13 @@ fn settings(fd: &OwnedFd) -> io::Result<Settings> {
     }
 }
 
-/// Lists attributes and reads each. What may be listed and not read is counted; what goes away meanwhile is not there.
+/// Lists attributes and reads each. Attributes that cannot be read are counted; those that disappear meanwhile are
+/// ignored.
 fn attributes(
     list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
     get: impl Fn(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
 ) -> rustix::io::Result<Attributes> {
-    /// Enough for nearly all; names together, or a value, have at most 64 KiB.
+    /// Sufficient for nearly all; all names, or a value, have at most 64 KiB.
     const USUAL: usize = 512;
     const MOST: usize = 64 << 10;
     let mut found = Attributes::default();
@@ -434,7 +435,7 @@ fn attributes(
             let length = list(&mut large)?;
             large.get(..length).unwrap_or_default()
         }
-        // Some file systems have none.
+        // Some file systems do not support attributes.
         Err(Errno::NOTSUP) => return Ok(found),
         Err(errno) => return Err(errno),
     };
@@ -457,12 +458,12 @@ pub fn time(seconds: i64, nanos: i64) -> Time {
     Time { seconds, nanos: u32::try_from(nanos).unwrap_or(0) }
 }
 
-/// When a file was changed last.
+/// Modification time (mtime).
 pub fn modified(stat: &Stat) -> Time {
     time(stat.st_mtime, stat.st_mtime_nsec)
 }
 
-/// When anything of it was changed last. Unlike the time of its contents, nobody can set that back.
+/// Change time (ctime). Unlike mtime, it cannot be set back.
 pub fn changed(stat: &Stat) -> Time {
     time(stat.st_ctime, stat.st_ctime_nsec)
 }

@@ -1,18 +1,17 @@
-//! Where shared blocks were seen first.
+//! Where shared blocks were first seen.
 //!
 //! # Invariants
-//! Places are hints. A file may change when it was read, and another may get its blocks: who uses a place compares what
-//! is there.
+//! Places are hints: a file may change after it was read, and its blocks may be reused. Users compare the contents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::item::Alike;
+use crate::item::SharedRange;
 
-/// Most runs that are remembered: some MiB. What is shared beyond is copied.
+/// Maximum number of runs (some MiB). Further shared blocks are copied.
 const RUNS_MAX: usize = 64 << 10;
 
-/// By device and first byte there.
+/// By device and offset on it.
 #[derive(Debug, Default)]
 pub struct Places(BTreeMap<(u64, u64), Run>);
 
@@ -24,15 +23,21 @@ struct Run {
 }
 
 impl Places {
-    /// The file in which these bytes were seen before; without one they are remembered as those of `path`.
-    pub fn look(&mut self, place: (u64, u64), path: &Arc<[u8]>, offset: u64, length: u64) -> Option<Alike> {
+    /// The file in which these bytes were seen before; if there is none, they are recorded for `path`.
+    pub fn look(
+        &mut self,
+        place: (u64, u64),
+        path: &Arc<[u8]>,
+        offset: u64,
+        length: u64,
+    ) -> Option<SharedRange> {
         let (device, physical) = place;
         if let Some((&(on, begin), run)) = self.0.range_mut(..=place).next_back()
             && on == device
         {
             let within = physical - begin;
             if run.length >= within.saturating_add(length) {
-                return Some(Alike { path: Arc::clone(&run.path), offset: run.offset + within });
+                return Some(SharedRange { path: Arc::clone(&run.path), offset: run.offset + within });
             }
             // The next piece of the same run of the same file.
             if run.length == within && run.path == *path && run.offset.checked_add(within) == Some(offset) {
@@ -57,7 +62,7 @@ mod tests {
         let mut places = Places::default();
         assert_eq!(places.look((1, 4096), &a, 0, 4096), None);
         assert_eq!(places.look((1, 8192), &a, 4096, 8192), None);
-        let at = |offset| Some(Alike { path: Arc::clone(&a), offset });
+        let at = |offset| Some(SharedRange { path: Arc::clone(&a), offset });
         assert_eq!(places.look((1, 4096), &b, 0, 12288), at(0));
         assert_eq!(places.look((1, 8192), &b, 65536, 4096), at(4096));
         assert_eq!(places.look((2, 8192), &b, 0, 4096), None, "another device");

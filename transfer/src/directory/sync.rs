@@ -1,23 +1,23 @@
-//! A tree in a volume becomes equal to a directory of this machine, and only what differs is changed.
+//! Synchronizes a tree in a volume to a directory of the host; only differences are written.
 //!
-//! Both sides are looked at by many threads, a directory of one beside that of the other. What differs is given in
-//! order to one receiver, which changes the volume while the threads look on.
+//! Many threads compare the two trees, directory by directory. One receiver gets the differences in order and changes
+//! the volume, while the threads continue.
 //!
 //! | part | does |
 //! |---|---|
 //! | [`TreeSync`] | options |
 //! | `compare` | finds what differs |
-//! | `contents` | whether two files hold the same |
-//! | `amend` | what to change of a file that stays |
-//! | `locked` | lifts what keeps files as they are, and sets it again |
+//! | `contents` | compares contents |
+//! | `amend` | changes of metadata |
+//! | `locked` | clears immutable and append-only flags, and sets them again |
 //! | `update` | changes the volume |
 //!
 //! # Invariants
-//! - A file that is not changed is not written, and contents are read only where sizes are equal and times are not (or
-//!   where that is asked for).
-//! - What is new of contents is made under a hidden name, and takes its place when it is stable: a power cut leaves the
-//!   old file or the new one. What it may leave is a hidden file, `.xebec-sync.N`, which the next run takes away.
-//! - Names of one file in the directory are names of one file in the volume, and no others are.
+//! - Files that are equal are not written. Contents are read only if sizes are equal and times differ (or with
+//!   `checksum`).
+//! - New contents are written under a hidden name, which replaces the file when they are stable: a power cut leaves the
+//!   old file or the new one. It may leave a hidden file `.xebec-sync.N`, which the next run removes.
+//! - Hard links in the directory are hard links in the volume, and there are no others.
 
 mod amend;
 mod compare;
@@ -33,9 +33,9 @@ use volume::Volume;
 
 use super::host::Folder;
 use super::{Directory, Walk};
-use crate::item::{Lost, split};
-use crate::{Cancel, Error, Overrides, Progress, Result};
-use compare::{Against, Task};
+use crate::item::{Loss, split};
+use crate::{Cancel, Overrides, Progress, Result};
+use compare::{CompareTask, Comparison};
 use update::Update;
 
 /// The synchronization of a tree in a volume to a directory.
@@ -87,7 +87,7 @@ pub struct SyncReport {
     /// Bytes of contents that were written.
     pub bytes: u64,
     /// Metadata that was not preserved, by type.
-    pub lost: BTreeMap<Lost, u64>,
+    pub lost: BTreeMap<Loss, u64>,
     /// Unreadable files that were skipped.
     pub unreadable: u64,
 }
@@ -120,16 +120,16 @@ impl<'s> TreeSync<'s> {
     /// Synchronizes the tree below the directory `root` of a volume.
     ///
     /// # Errors
-    /// Unreadable or changing sources, failures of the volume, [`Error::Cancelled`]. Changes made until then remain; no
+    /// Unreadable or changing sources, failures of the volume, [`Error::Cancelled`](crate::Error::Cancelled). Changes made until then remain; no
     /// file has incomplete contents.
     pub fn run(&self, volume: &Volume, root: Ino, threads: usize, watch: Watch<'_>) -> Result<SyncReport> {
         let folder = Folder::open_root(&self.directory.path, false, &self.directory.excludes)?;
         let device = self.directory.one_file_system.then_some(folder.stat.st_dev);
         let walk = Walk { contents: !self.dry_run, device, without: &self.directory.without };
-        let against = Against { walk, volume, sync: self, listed: self.listed() };
+        let comparison = Comparison { walk, volume, sync: self, listed: self.listed() };
         let mut update = Update::new(volume, root, self, watch);
-        let first = vec![Task::Both(Arc::new(folder), root)];
-        match pipeline::run(&against, first, &mut update, threads) {
+        let first = vec![CompareTask::Both(Arc::new(folder), root)];
+        match pipeline::run(&comparison, first, &mut update, threads) {
             Ok(()) => update.finish(),
             Err(error) => {
                 update.give_up();
@@ -138,7 +138,7 @@ impl<'s> TreeSync<'s> {
         }
     }
 
-    /// Paths of what lists of overrides make, and of the directories above.
+    /// Paths of the files in lists of overrides, and of their parent directories.
     fn listed(&self) -> HashSet<Vec<u8>> {
         let mut listed = HashSet::new();
         for entry in self.overrides.missing().0 {

@@ -47,7 +47,7 @@ impl Sources {
     /// Counts the files of all sources.
     pub fn survey(&self, depth: SurveyDepth, threads: usize, survey: &mut Survey) -> Result<()> {
         self.0.iter().try_for_each(|source| match depth {
-            SurveyDepth::Sampled => source.look(threads, survey),
+            SurveyDepth::Sampled => source.survey(threads, survey),
             SurveyDepth::Full => source.read(false, threads, survey),
         })
     }

@@ -1,19 +1,19 @@
-//! What files hold: written as it comes, or shared with what is here already.
+//! Contents of files: written, or shared with an earlier file.
 
 use base::errno;
 use volume::{File, OpenOptions};
 
-use super::{FILE_LOG_BYTES, Open, Writer};
-use crate::item::{Alike, Data, split};
+use super::{FILE_LOG_BYTES, OpenFile, Writer};
+use crate::item::{Data, SharedRange, split};
 use crate::{Error, Result};
 
 impl<'v> Writer<'v> {
-    /// Removes the file whose contents were still coming, if there is one.
+    /// Removes the file whose contents are incomplete, if there is one.
     pub(crate) fn discard(&mut self) -> Result<()> {
-        self.alike = None;
-        let Some(Open { path, cached, .. }) = self.open.take() else { return Ok(()) };
+        self.shared = None;
+        let Some(OpenFile { path, cached, .. }) = self.open.take() else { return Ok(()) };
         drop(cached);
-        // Contents that wait are of this file, too.
+        // Pending contents include those of this file.
         self.fill()?;
         self.done.files -= 1;
         let Some((parent, name)) = split(&path) else { return Ok(()) };
@@ -28,9 +28,9 @@ impl<'v> Writer<'v> {
         let end = data.offset + length;
         let unit = self.bulk_writer.alignment();
         let is_whole = data.offset.is_multiple_of(unit) && (length.is_multiple_of(unit) || end == open.size);
-        let alike = self.alike.take().filter(|_| length > 0);
-        if alike.map_or(Ok(false), |alike| self.share(&mut open, &alike, &data))? {
-            // It is here already.
+        let shared = self.shared.take().filter(|_| length > 0);
+        if shared.map_or(Ok(false), |shared| self.share(&mut open, &shared, &data))? {
+            // The contents were shared.
         } else if open.cached.is_none() && is_whole {
             if length > 0 {
                 let put = self.bulk_writer.put(open.ino, data.offset, data.bytes);
@@ -48,7 +48,7 @@ impl<'v> Writer<'v> {
         Ok(())
     }
 
-    fn write_cached(&mut self, open: &mut Open<'v>, mut at: u64, mut bytes: &[u8]) -> Result<()> {
+    fn write_cached(&mut self, open: &mut OpenFile<'v>, mut at: u64, mut bytes: &[u8]) -> Result<()> {
         let path = open.path.clone();
         let file = self.cached(open)?;
         while !bytes.is_empty() {
@@ -59,8 +59,8 @@ impl<'v> Writer<'v> {
         Ok(())
     }
 
-    /// The file as the cache has it, and no longer to be filled past it.
-    fn cached<'o>(&mut self, open: &'o mut Open<'v>) -> Result<&'o File<'v>> {
+    /// Opens the file through the page cache; it is no longer written by direct writes.
+    fn cached<'o>(&mut self, open: &'o mut OpenFile<'v>) -> Result<&'o File<'v>> {
         let file = match open.cached.take() {
             Some(file) => file,
             None => {
@@ -72,12 +72,12 @@ impl<'v> Writer<'v> {
         Ok(open.cached.insert(file))
     }
 
-    /// Lets a piece of contents share the blocks of what was alike in the source, if it is so here; whether it does.
-    fn share(&mut self, open: &mut Open<'v>, alike: &Alike, data: &Data) -> Result<bool> {
+    /// Shares the blocks of an earlier file if it has the same contents here; returns whether it did.
+    fn share(&mut self, open: &mut OpenFile<'v>, shared: &SharedRange, data: &Data) -> Result<bool> {
         if !self.volume.geometry().features.reflink() {
             return Ok(false);
         }
-        let ino = self.named(&alike.path)?;
+        let ino = self.named(&shared.path)?;
         let path = open.path.clone();
         let file = self.cached(open)?;
         let length = data.bytes.len();
@@ -85,7 +85,7 @@ impl<'v> Writer<'v> {
             let mut there = vec![0; length];
             let mut read = 0;
             while let Some(rest) = there.get_mut(read..).filter(|rest| !rest.is_empty()) {
-                match other.read_at(rest, alike.offset + read as u64)? {
+                match other.read_at(rest, shared.offset + read as u64)? {
                     0 => return Ok(false),
                     more => read += more,
                 }
@@ -93,17 +93,17 @@ impl<'v> Writer<'v> {
             if there != data.bytes {
                 return Ok(false);
             }
-            file.clone_range(&other, alike.offset, data.offset, length as u64).map(|()| true)
+            file.clone_range(&other, shared.offset, data.offset, length as u64).map(|()| true)
         });
         match shared {
-            // Blocks there are larger, or are shared too often: it is written.
+            // The blocks are larger here, or are shared too often: the contents are written.
             Err(error) if matches!(error.errno(), errno::EINVAL | errno::ENOSPC) => Ok(false),
             shared => shared.map_err(Error::volume(&path)),
         }
     }
 
-    /// All of the contents came.
-    fn close(&mut self, open: Open<'v>) -> Result<()> {
+    /// Completes the file.
+    fn close(&mut self, open: OpenFile<'v>) -> Result<()> {
         let failed = || Error::volume(&open.path);
         match &open.cached {
             Some(file) => {

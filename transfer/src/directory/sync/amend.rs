@@ -1,4 +1,4 @@
-//! What to change of a file that stays.
+//! Changes of the metadata of a file.
 
 use std::borrow::Cow;
 
@@ -9,53 +9,55 @@ use volume::settings::HINTS;
 use volume::{Metadata, SetAttribute, SetMetadata, Settings, UncachedStat, Volume};
 
 use crate::file_id::FileId;
-use crate::item::{Facts, KEPT_FLAGS, kept};
-use crate::writer::{HANDED_DOWN, SET_GROUP};
+use crate::item::{EntryMetadata, KEPT_FLAGS, kept};
+use crate::writer::{DEFAULT_ACL, SET_GROUP};
 
-/// Flags that tell a directory to hand something down, and those that keep it as it is.
+/// Flags that new files of a directory inherit, and those that forbid changes.
 const HANDS_DOWN: u32 = (flags::PROJINHERIT | flags::IMMUTABLE | flags::APPEND) as u32;
 
-/// What to change of a file that stays.
+/// The changes of a file's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amend {
     owner: Option<(u32, u32)>,
-    /// By name: other values, or none any more.
+    /// New values of attributes; `None` removes one.
     attributes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     permissions: Option<u16>,
     times: SetMetadata,
-    /// Project, flags and hints.
+    /// Project ID, flags and hints.
     settings: Option<Settings>,
-    /// As it is, nothing can be changed of it.
+    /// Flags of the file forbid changes.
     is_locked: bool,
 }
 
 impl Amend {
-    /// What a file lacks to be as the facts tell. Project and flags are looked at where they are known.
+    /// Compares a file with its source. Project ID and flags are compared if they are known.
     pub fn of(
         volume: &Volume,
         there: &UncachedStat,
-        facts: &Facts,
+        metadata: &EntryMetadata,
         with_settings: bool,
     ) -> volume::Result<Self> {
         let known = &there.metadata;
-        let owner = (known.uid, known.gid) != (facts.uid, facts.gid);
-        let attributes = attributes(volume, there, facts)?;
-        let mode = known.permissions != facts.permissions;
-        let times = facts.modified.is_some_and(|time| time != known.modified);
+        let owner = (known.uid, known.gid) != (metadata.uid, metadata.gid);
+        let attributes = attributes(volume, there, metadata)?;
+        let mode = known.permissions != metadata.permissions;
+        let times = metadata.modified.is_some_and(|time| time != known.modified);
         let settings = match with_settings {
-            true => differing(volume, known, &facts.settings)?,
+            true => differing(volume, known, &metadata.settings)?,
             false => None,
         };
         let times = match times {
-            true => {
-                SetMetadata { accessed: facts.accessed, modified: facts.modified, ..SetMetadata::default() }
-            }
+            true => SetMetadata {
+                accessed: metadata.accessed,
+                modified: metadata.modified,
+                ..SetMetadata::default()
+            },
             false => SetMetadata::default(),
         };
         Ok(Self {
-            owner: owner.then_some((facts.uid, facts.gid)),
-            // Another owner takes bits away, and so does another list.
-            permissions: (mode || owner || !attributes.is_empty()).then_some(facts.permissions),
+            owner: owner.then_some((metadata.uid, metadata.gid)),
+            // A change of the owner or of the ACL changes permission bits.
+            permissions: (mode || owner || !attributes.is_empty()).then_some(metadata.permissions),
             attributes,
             times,
             settings,
@@ -63,15 +65,15 @@ impl Amend {
         })
     }
 
-    /// The times that a directory has now, to be given back when all in it is changed.
+    /// Records the times of a directory, to be restored after changes in it.
     pub fn keeping_times(known: &Metadata) -> Self {
         let (accessed, modified) = (Some(known.accessed), Some(known.modified));
         let times = SetMetadata { accessed, modified, ..SetMetadata::default() };
         Self { times, ..Self::default() }
     }
 
-    /// Files are about to be made in this directory, or taken out of it: until this is applied it hands nothing down to
-    /// them, neither a list, nor its group, nor its project.
+    /// Prepares a directory for changes: until this is applied, new files do not inherit its default ACL, group or
+    /// project.
     pub fn open_up(mut self, volume: &Volume, known: &Metadata) -> volume::Result<Self> {
         let mut settings = volume.settings(known.ino)?;
         let before = kept(settings);
@@ -85,18 +87,18 @@ impl Amend {
             volume.set_metadata(known.ino, &SetMetadata { permissions, ..SetMetadata::default() })?;
             self.permissions.get_or_insert(known.permissions);
         }
-        if volume.list_attributes(known.ino)?.iter().any(|name| name == HANDED_DOWN) {
-            let list = volume.get_attribute(known.ino, HANDED_DOWN)?;
-            volume.remove_attribute(known.ino, HANDED_DOWN)?;
-            if !self.attributes.iter().any(|(name, _)| name == HANDED_DOWN) {
-                self.attributes.push((HANDED_DOWN.into(), Some(list)));
+        if volume.list_attributes(known.ino)?.iter().any(|name| name == DEFAULT_ACL) {
+            let list = volume.get_attribute(known.ino, DEFAULT_ACL)?;
+            volume.remove_attribute(known.ino, DEFAULT_ACL)?;
+            if !self.attributes.iter().any(|(name, _)| name == DEFAULT_ACL) {
+                self.attributes.push((DEFAULT_ACL.into(), Some(list)));
             }
         }
         self.is_locked = false;
         Ok(self)
     }
 
-    /// The same, with times to be set whether they differ or not.
+    /// Compares a file, and sets its times even if they are equal.
     pub fn with_times_of(self, known: &Metadata) -> Self {
         match self.times.modified {
             Some(_) => self,
@@ -104,8 +106,8 @@ impl Amend {
         }
     }
 
-    /// In place of what was to be done to a directory that was [opened up](Self::open_up), of which this one knows all
-    /// but its settings, and maybe its times.
+    /// Replaces the changes of a directory that was [opened up](Self::open_up), except settings, and times if they are
+    /// not given.
     pub fn instead_of(self, before: Self) -> Self {
         let times = if self.times.modified.is_some() { self.times } else { before.times };
         Self { times, settings: self.settings.or(before.settings), ..self }
@@ -116,12 +118,12 @@ impl Amend {
         *self == Self { is_locked: self.is_locked, ..Self::default() }
     }
 
-    /// Changes the file, unless it was removed meanwhile.
+    /// Applies the changes, unless the file was removed meanwhile.
     pub fn apply_if_there(&self, volume: &Volume, id: FileId) -> volume::Result<()> {
         if id.exists(volume)? { self.apply(volume, id.ino) } else { Ok(()) }
     }
 
-    /// Changes the file.
+    /// Applies the changes.
     pub fn apply(&self, volume: &Volume, ino: Ino) -> volume::Result<()> {
         let locked = u32::from(flags::IMMUTABLE | flags::APPEND);
         let mut settings = volume.settings(ino)?;
@@ -153,8 +155,8 @@ impl Amend {
     }
 }
 
-/// The settings that a file is to have, if they are not those that it has. A file with contents keeps its hint for the
-/// size of extents, as Linux allows no other.
+/// The settings to set, if they differ. A file with contents keeps its extent size hint, as Linux does not allow
+/// changing it.
 fn differing(volume: &Volume, known: &Metadata, wanted: &Settings) -> volume::Result<Option<Settings>> {
     let has_hints = (u32::from(known.flags) | wanted.xflags) & HINTS != 0;
     let has = match has_hints {
@@ -173,17 +175,17 @@ fn differing(volume: &Volume, known: &Metadata, wanted: &Settings) -> volume::Re
     Ok((has != wanted).then_some(wanted))
 }
 
-/// Whether it is an access control list as XFS keeps it, which the host shows under Linux's name, too.
+/// Whether it is an ACL in the format of XFS, which the host also shows in the format of Linux.
 fn is_shown_twice(name: &[u8]) -> bool {
     name.strip_prefix(b"trusted.").is_some_and(|name| acl::linux_name(Namespace::Trusted, name).is_some())
 }
 
-/// Attributes by name, each with the value that it gets; without one it goes.
+/// New values of attributes by name; `None` removes one.
 type Amended = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// Attributes that have another value than the facts tell, or that only one of both has.
-fn attributes(volume: &Volume, there: &UncachedStat, facts: &Facts) -> volume::Result<Amended> {
-    let wanted = &facts.attributes;
+/// Returns the attributes that differ.
+fn attributes(volume: &Volume, there: &UncachedStat, metadata: &EntryMetadata) -> volume::Result<Amended> {
+    let wanted = &metadata.attributes;
     let there = match &there.attributes {
         Some(there) if there.is_empty() && wanted.is_empty() => return Ok(Amended::new()),
         Some(there) => Cow::Borrowed(there),

@@ -1,4 +1,4 @@
-//! What differs between a directory and a tree in a volume.
+//! Compares a directory with a tree in a volume.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -15,91 +15,91 @@ use super::amend::Amend;
 use super::{TreeSync, contents};
 use crate::directory::host::{self, Folder, Name, OpenFile};
 use crate::directory::{self, BATCH, WAITING, Walk};
-use crate::item::{Entry, Facts, Kind, Lost, join};
+use crate::item::{Entry, EntryKind, EntryMetadata, Loss, join};
 use crate::{Error, Result};
 
-/// What the threads share.
-pub(super) struct Against<'w> {
-    /// How what is new or other is read.
+/// What the tasks share.
+pub(super) struct Comparison<'w> {
+    /// How new and changed files are read.
     pub walk: Walk<'w>,
     pub volume: &'w Volume,
     pub sync: &'w TreeSync<'w>,
-    /// What a list of overrides makes, and the directories above that.
+    /// Paths of the files in lists of overrides, and of their parent directories.
     pub listed: HashSet<Vec<u8>>,
 }
 
-pub(super) enum Task {
-    /// A directory of both.
+pub(super) enum CompareTask {
+    /// A directory that both trees have.
     Both(Arc<Folder>, Ino),
-    /// A directory of both in one.
+    /// A subdirectory that both trees have.
     Below(Arc<Folder>, Vec<u8>, Ino),
-    /// Names that are no directories, each with what the volume has under it.
+    /// Files that are not directories, each with the entry of the volume.
     Files(Arc<Folder>, Vec<(Name, Option<Ino>)>),
-    /// The first name of a file that has several.
+    /// The first name of a file with hard links.
     First(Arc<Folder>, Name, First),
-    /// What the volume does not have.
-    New(directory::Task),
+    /// A file that the volume does not have.
+    New(directory::WalkTask),
 }
 
-/// The first of several names of a file.
+/// The first name of a file with hard links.
 pub(super) struct First {
-    /// The file's device and number.
+    /// Device and inode number on the host.
     pub id: (u64, u64),
-    /// What the volume has under the name.
+    /// The entry of the volume.
     pub there: Option<Ino>,
-    /// That can be this file: it is no other's already.
+    /// No other file of the source uses the volume's inode.
     pub may_stay: bool,
 }
 
-/// What comes in order.
-pub(super) enum Turn {
-    /// So many names stay as they are.
+/// Results, in order.
+pub(super) enum CompareEvent {
+    /// Number of files that are equal.
     Same(u64),
-    /// A name goes away, and so many with it.
+    /// A file to remove, with the number of files in it.
     Removed(Vec<u8>, u64),
-    /// The next entry takes the place of what has its name.
+    /// The next entry replaces an existing file.
     Replaces,
-    /// A file that stays, with what to change of it, and whether it is a directory.
+    /// A file whose metadata may change, and whether it is a directory.
     Stays(Vec<u8>, Ino, Box<Amend>, bool),
-    /// A file with several names stays.
+    /// A file with hard links that stays.
     Kept((u64, u64), Ino),
-    /// One of several names of a file, here or there.
+    /// A name of a file with hard links, on either side.
     Linked { id: (u64, u64), folder: Arc<Folder>, name: Name, there: Option<Ino> },
-    /// Something of what is new or other.
-    Walk(directory::Turn),
+    /// An item of a new or changed file.
+    Walk(directory::WalkEvent),
 }
 
-pub(super) type Pieces = Vec<PipelineItem<Task, Turn>>;
+pub(super) type Pieces = Vec<PipelineItem<CompareTask, CompareEvent>>;
 
-impl PipelineWork for Against<'_> {
-    type Task = Task;
-    type Result = Turn;
+impl PipelineWork for Comparison<'_> {
+    type Task = CompareTask;
+    type Result = CompareEvent;
     type Worker = ();
 
     fn worker(&self) {}
 
-    fn perform(&self, (): &mut (), task: Task, pieces: &mut Pieces) {
+    fn perform(&self, (): &mut (), task: CompareTask, pieces: &mut Pieces) {
         let id = match &task {
-            Task::First(_, _, first) => Some(first.id),
+            CompareTask::First(_, _, first) => Some(first.id),
             _ => None,
         };
         let done = match task {
-            Task::Both(folder, ino) => self.both(&folder, ino, pieces),
-            Task::Below(above, name, ino) => {
+            CompareTask::Both(folder, ino) => self.both(&folder, ino, pieces),
+            CompareTask::Below(above, name, ino) => {
                 above.open_below(&name).and_then(|folder| self.both(&Arc::new(folder), ino, pieces))
             }
-            Task::Files(folder, names) => {
+            CompareTask::Files(folder, names) => {
                 self.files(&folder, names, pieces);
                 Ok(())
             }
-            Task::First(folder, name, first) => self.first(&folder, name, &first, pieces),
-            Task::New(task) => {
+            CompareTask::First(folder, name, first) => self.first(&folder, name, &first, pieces),
+            CompareTask::New(task) => {
                 self.new_ones(task, pieces);
                 Ok(())
             }
         };
         if let Err(error) = done {
-            pieces.push(PipelineItem::Result(Turn::Walk(directory::Turn::Failed(error, id))));
+            pieces.push(PipelineItem::Result(CompareEvent::Walk(directory::WalkEvent::Failed(error, id))));
         }
     }
 
@@ -107,24 +107,24 @@ impl PipelineWork for Against<'_> {
         WAITING
     }
 
-    fn weight(&self, turn: &Turn) -> usize {
+    fn weight(&self, event: &CompareEvent) -> usize {
         const REST: usize = 256;
-        match turn {
-            Turn::Walk(turn) => self.walk.weight(turn),
+        match event {
+            CompareEvent::Walk(event) => self.walk.weight(event),
             _ => REST,
         }
     }
 }
 
-/// A name in a directory of the volume.
+/// An entry of a directory of the volume.
 struct There {
     name: Vec<u8>,
     ino: Ino,
     is_directory: bool,
 }
 
-impl Against<'_> {
-    /// A directory of both: itself, what only the volume has, files, and the directories in it.
+impl Comparison<'_> {
+    /// Compares a directory that both trees have: itself, files that only the volume has, files, and subdirectories.
     fn both(&self, folder: &Arc<Folder>, ino: Ino, pieces: &mut Pieces) -> Result<()> {
         self.itself(folder, ino, pieces)?;
         let is_other = self.walk.device.is_some_and(|device| device != folder.stat.st_dev);
@@ -151,27 +151,30 @@ impl Against<'_> {
                 (name, ino)
             };
             let names = files.by_ref().take(BATCH).map(with_there).collect();
-            pieces.push(PipelineItem::Task(Task::Files(Arc::clone(folder), names)));
+            pieces.push(PipelineItem::Task(CompareTask::Files(Arc::clone(folder), names)));
         }
         for name in folders {
             match find(&name).and_then(|at| there.get(at)) {
                 Some(there) if there.is_directory => {
-                    pieces.push(PipelineItem::Task(Task::Below(Arc::clone(folder), name, there.ino)));
+                    pieces.push(PipelineItem::Task(CompareTask::Below(Arc::clone(folder), name, there.ino)));
                     continue;
                 }
                 Some(there) => self.remove(folder, &name, there.ino, pieces)?,
                 None => {}
             }
-            pieces.push(PipelineItem::Task(Task::New(directory::Task::Below(Arc::clone(folder), name))));
+            pieces.push(PipelineItem::Task(CompareTask::New(directory::WalkTask::Below(
+                Arc::clone(folder),
+                name,
+            ))));
         }
         Ok(())
     }
 
-    /// What the directory does not have goes away, unless a list makes it.
+    /// Removes files that the source does not have, except those of a list.
     fn gone(&self, path: Vec<u8>, gone: &There, pieces: &mut Pieces) -> Result<()> {
         if !self.listed.contains(&path) {
             let files = count(self.volume, gone.ino).map_err(Error::volume(&path))?;
-            pieces.push(PipelineItem::Result(Turn::Removed(path, files)));
+            pieces.push(PipelineItem::Result(CompareEvent::Removed(path, files)));
         } else if gone.is_directory {
             let below = list(self.volume, gone.ino).map_err(Error::volume(&path))?;
             below.iter().try_for_each(|there| self.gone(join(&path, &there.name), there, pieces))?;
@@ -182,7 +185,7 @@ impl Against<'_> {
     fn remove(&self, folder: &Folder, name: &[u8], ino: Ino, pieces: &mut Pieces) -> Result<()> {
         let path = join(&folder.path, name);
         let files = count(self.volume, ino).map_err(Error::volume(&path))?;
-        pieces.push(PipelineItem::Result(Turn::Removed(path, files)));
+        pieces.push(PipelineItem::Result(CompareEvent::Removed(path, files)));
         Ok(())
     }
 
@@ -194,21 +197,22 @@ impl Against<'_> {
             attributes: &|| folder.attributes(),
             settings: Some(folder.settings()?),
         };
-        self.stays(&looked, &there, &Kind::Directory, pieces)
+        self.stays(&looked, &there, &EntryKind::Directory, pieces)
     }
 
-    /// Files in a directory, in the order of their names.
+    /// Compares files of a directory, sorted by name.
     fn files(&self, folder: &Arc<Folder>, names: Vec<(Name, Option<Ino>)>, pieces: &mut Pieces) {
         for (name, there) in names {
             let done = match there {
                 Some(there) => self.file(folder, name, there, None, pieces),
                 None => {
-                    self.new_ones(directory::Task::Files(Arc::clone(folder), vec![name]), pieces);
+                    self.new_ones(directory::WalkTask::Files(Arc::clone(folder), vec![name]), pieces);
                     Ok(())
                 }
             };
-            // Whether it matters to the others is for the sink to say.
-            let failed = done.err().map(|error| Turn::Walk(directory::Turn::Failed(error, None)));
+            // The sink decides whether this is fatal.
+            let failed =
+                done.err().map(|error| CompareEvent::Walk(directory::WalkEvent::Failed(error, None)));
             pieces.extend(failed.map(PipelineItem::Result));
         }
     }
@@ -217,13 +221,13 @@ impl Against<'_> {
         match first.there {
             Some(there) => self.file(folder, name, there, Some(first), pieces),
             None => {
-                self.new_ones(directory::Task::First(Arc::clone(folder), name, first.id), pieces);
+                self.new_ones(directory::WalkTask::First(Arc::clone(folder), name, first.id), pieces);
                 Ok(())
             }
         }
     }
 
-    /// A file whose name the volume has.
+    /// Compares a file whose name exists in the volume.
     fn file(
         &self,
         folder: &Arc<Folder>,
@@ -242,12 +246,17 @@ impl Against<'_> {
         let metadata = &known.metadata;
         if metadata.file_type == FileType::Directory {
             self.remove(folder, &name.bytes, there, pieces)?;
-            self.new_ones(directory::Task::Files(Arc::clone(folder), vec![name]), pieces);
+            self.new_ones(directory::WalkTask::Files(Arc::clone(folder), vec![name]), pieces);
             return Ok(());
         }
         if first.is_none() && (stat.st_nlink > 1 || metadata.nlink > 1) {
             let there = Some(there);
-            pieces.push(PipelineItem::Result(Turn::Linked { id, folder: Arc::clone(folder), name, there }));
+            pieces.push(PipelineItem::Result(CompareEvent::Linked {
+                id,
+                folder: Arc::clone(folder),
+                name,
+                there,
+            }));
             return Ok(());
         }
         let opened = Opened { folder, name: &name.bytes, stat: &stat, file: OnceCell::new() };
@@ -257,12 +266,12 @@ impl Against<'_> {
             false => None,
         };
         let Some(kind) = stays else {
-            pieces.push(PipelineItem::Result(Turn::Replaces));
-            self.new_ones(directory::Task::First(Arc::clone(folder), name, id), pieces);
+            pieces.push(PipelineItem::Result(CompareEvent::Replaces));
+            self.new_ones(directory::WalkTask::First(Arc::clone(folder), name, id), pieces);
             return Ok(());
         };
         if let Some(first) = first {
-            pieces.push(PipelineItem::Result(Turn::Kept(first.id, there)));
+            pieces.push(PipelineItem::Result(CompareEvent::Kept(first.id, there)));
         }
         let looked = Looked {
             path: &path,
@@ -273,8 +282,8 @@ impl Against<'_> {
         self.stays(&looked, &known, &kind, pieces)
     }
 
-    /// What a file is, if the volume has one of the same kind with the same contents there.
-    fn kind_if_equal(&self, opened: &Opened<'_>, there: &UncachedStat) -> Result<Option<Kind>> {
+    /// Returns the type of a file if the volume's file has the same type and contents.
+    fn kind_if_equal(&self, opened: &Opened<'_>, there: &UncachedStat) -> Result<Option<EntryKind>> {
         let (stat, known) = (opened.stat, &there.metadata);
         let path = || join(&opened.folder.path, opened.name);
         if FileType::from_mode(stat.st_mode as u16) != Some(known.file_type) {
@@ -288,7 +297,7 @@ impl Against<'_> {
                 let is_equal = size == known.size
                     && (!(is_later || self.sync.checksum)
                         || contents::are_equal(opened.file()?, self.volume, known.ino, &path())?);
-                is_equal.then(|| Kind::File { size, data: crate::item::Data::default() })
+                is_equal.then(|| EntryKind::File { size, data: crate::item::Data::default() })
             }
             FileType::Symlink => {
                 let target = opened.folder.target_of(opened.name)?;
@@ -296,46 +305,46 @@ impl Against<'_> {
                     Some(there) => target == *there,
                     None => target == self.volume.read_link(known.ino).map_err(Error::volume(&path()))?,
                 };
-                is_equal.then_some(Kind::Symlink(target))
+                is_equal.then_some(EntryKind::Symlink(target))
             }
-            FileType::CharDevice if is_device => Some(Kind::CharDevice(host::device_of(stat))),
-            FileType::BlockDevice if is_device => Some(Kind::BlockDevice(host::device_of(stat))),
-            FileType::Fifo => Some(Kind::Fifo),
-            FileType::Socket => Some(Kind::Socket),
+            FileType::CharDevice if is_device => Some(EntryKind::CharDevice(host::device_of(stat))),
+            FileType::BlockDevice if is_device => Some(EntryKind::BlockDevice(host::device_of(stat))),
+            FileType::Fifo => Some(EntryKind::Fifo),
+            FileType::Socket => Some(EntryKind::Socket),
             _ => None,
         })
     }
 
-    /// A file that stays: what is to be changed of it.
+    /// Compares the metadata of a file that stays.
     fn stays(
         &self,
         looked: &Looked<'_>,
         there: &UncachedStat,
-        kind: &Kind,
+        kind: &EntryKind,
         pieces: &mut Pieces,
     ) -> Result<()> {
         let known = &there.metadata;
         let mut lost = Vec::new();
-        let mut facts = self.walk.facts(looked.stat, looked.attributes, &mut lost)?;
+        let mut metadata = self.walk.metadata(looked.stat, looked.attributes, &mut lost)?;
         let settings = looked.settings.unwrap_or_default();
-        facts.settings = settings.with_possible_hints(self.volume.geometry());
-        if facts.settings != settings {
-            lost.push(PipelineItem::Result(directory::Turn::Lost(Lost::ExtentSizeHint)));
+        metadata.settings = settings.with_possible_hints(self.volume.geometry());
+        if metadata.settings != settings {
+            lost.push(PipelineItem::Result(directory::WalkEvent::Lost(Loss::ExtentSizeHint)));
         }
         give(lost, pieces);
-        let facts = self.overridden(looked, kind, facts);
-        let amend = Amend::of(self.volume, there, &facts, looked.settings.is_some());
+        let metadata = self.overridden(looked, kind, metadata);
+        let amend = Amend::of(self.volume, there, &metadata, looked.settings.is_some());
         let amend = amend.map_err(|error| Error::volume(&(looked.path)())(error))?;
         if amend.is_empty() {
             match pieces.last_mut() {
-                Some(PipelineItem::Result(Turn::Same(count))) => *count += 1,
-                _ => pieces.push(PipelineItem::Result(Turn::Same(1))),
+                Some(PipelineItem::Result(CompareEvent::Same(count))) => *count += 1,
+                _ => pieces.push(PipelineItem::Result(CompareEvent::Same(1))),
             }
             return Ok(());
         }
-        let is_directory = *kind == Kind::Directory;
+        let is_directory = *kind == EntryKind::Directory;
         let amend = if is_directory { amend.with_times_of(known) } else { amend };
-        pieces.push(PipelineItem::Result(Turn::Stays(
+        pieces.push(PipelineItem::Result(CompareEvent::Stays(
             (looked.path)(),
             known.ino,
             Box::new(amend),
@@ -344,28 +353,28 @@ impl Against<'_> {
         Ok(())
     }
 
-    fn overridden(&self, looked: &Looked<'_>, kind: &Kind, facts: Facts) -> Facts {
+    fn overridden(&self, looked: &Looked<'_>, kind: &EntryKind, metadata: EntryMetadata) -> EntryMetadata {
         if self.sync.overrides.is_empty() {
-            return facts;
+            return metadata;
         }
-        let mut entry = Entry { path: (looked.path)(), kind: kind.clone(), facts };
+        let mut entry = Entry { path: (looked.path)(), kind: kind.clone(), metadata };
         self.sync.overrides.apply(&mut entry);
-        entry.facts
+        entry.metadata
     }
 
-    /// What the volume does not have, or has otherwise.
-    fn new_ones(&self, task: directory::Task, pieces: &mut Pieces) {
+    /// Reads a new or changed file.
+    fn new_ones(&self, task: directory::WalkTask, pieces: &mut Pieces) {
         let mut found = Vec::new();
         self.walk.perform(&mut (), task, &mut found);
         give(found, pieces);
     }
 }
 
-/// A file of this machine that is opened when something is asked for that cannot be known otherwise.
+/// A file of the host that is opened when necessary.
 struct Opened<'o> {
     folder: &'o Folder,
     name: &'o [u8],
-    /// What it was when it was looked at.
+    /// Its stat.
     stat: &'o Stat,
     file: OnceCell<OpenFile>,
 }
@@ -376,9 +385,9 @@ impl Opened<'_> {
             return Ok(file);
         }
         let file = self.folder.open_file(self.name)?;
-        let facts =
+        let metadata =
             |stat: &Stat| (stat.st_dev, stat.st_ino, stat.st_size, host::modified(stat), host::changed(stat));
-        if facts(&file.stat) != facts(self.stat) {
+        if metadata(&file.stat) != metadata(self.stat) {
             return Err(Error::Changed { path: self.folder.shown(self.name) });
         }
         Ok(self.file.get_or_init(|| file))
@@ -396,7 +405,7 @@ impl Opened<'_> {
         }
     }
 
-    /// Project and flags, where they can be known.
+    /// Project ID and flags, if known.
     fn settings(&self) -> Result<Option<Settings>> {
         if !self.is_regular() {
             return Ok(None);
@@ -408,23 +417,23 @@ impl Opened<'_> {
     }
 }
 
-/// A file that was looked at.
+/// A file and its stat.
 struct Looked<'l> {
     path: &'l dyn Fn() -> Vec<u8>,
     stat: &'l Stat,
     attributes: &'l dyn Fn() -> Result<host::Attributes>,
-    /// Project and flags, where they can be known.
+    /// Project ID and flags, if known.
     settings: Option<Settings>,
 }
 
 fn give(found: directory::Pieces, pieces: &mut Pieces) {
     pieces.extend(found.into_iter().map(|piece| match piece {
-        PipelineItem::Task(task) => PipelineItem::Task(Task::New(task)),
-        PipelineItem::Result(turn) => PipelineItem::Result(Turn::Walk(turn)),
+        PipelineItem::Task(task) => PipelineItem::Task(CompareTask::New(task)),
+        PipelineItem::Result(event) => PipelineItem::Result(CompareEvent::Walk(event)),
     }));
 }
 
-/// What a directory of the volume has, by name.
+/// The entries of a directory of the volume, by name.
 fn list(volume: &Volume, dir: Ino) -> volume::Result<Vec<There>> {
     let mut all = Vec::new();
     volume.read_dir(dir, Cookie::default(), &mut |entry| {
@@ -448,7 +457,7 @@ fn list(volume: &Volume, dir: Ino) -> volume::Result<Vec<There>> {
     Ok(all)
 }
 
-/// How many names go away with one.
+/// Number of files that are removed with a directory.
 pub(super) fn count(volume: &Volume, ino: Ino) -> volume::Result<u64> {
     let mut count = 0;
     volume.for_each_below(ino, |_| {

@@ -1,4 +1,4 @@
-//! Whether a file of this machine and a file of a volume hold the same.
+//! Compares the contents of a file of the host with those of a file in a volume.
 
 use base::Ino;
 use volume::{File, Volume};
@@ -7,7 +7,7 @@ use crate::directory::PIECE;
 use crate::directory::host::OpenFile;
 use crate::{Error, Result};
 
-/// Compares files of the same size, as far as both have data there.
+/// Compares files of the same size; holes on both sides are skipped.
 pub(super) fn are_equal(file: &OpenFile, volume: &Volume, ino: Ino, path: &[u8]) -> Result<bool> {
     let failed = || Error::volume(path);
     let there = volume.open_file(ino).map_err(failed())?;
@@ -27,7 +27,7 @@ pub(super) fn are_equal(file: &OpenFile, volume: &Volume, ino: Ino, path: &[u8])
     is_zero(&there, at, file.size()).map_err(failed())
 }
 
-/// Whether a range of a file in the volume holds zeros alone.
+/// Whether a range of a file in the volume contains only zeros.
 fn is_zero(file: &File<'_>, from: u64, to: u64) -> volume::Result<bool> {
     let mut at = from;
     while at < to

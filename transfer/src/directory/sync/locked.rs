@@ -1,4 +1,4 @@
-//! Files that are immutable, or may only be appended to: whoever owns the image may lift that, and sets it again.
+//! Immutable and append-only files: the owner of an image may clear these flags, and sets them again.
 
 use base::{Ino, errno};
 use format::inode::flags;
@@ -6,19 +6,19 @@ use volume::{Result, Settings, Volume};
 
 const LOCKED: u32 = (flags::IMMUTABLE | flags::APPEND) as u32;
 
-/// Files that can be changed for a while.
+/// Files whose flags were cleared.
 pub(super) struct Lifted<'v> {
     volume: &'v Volume,
     files: Vec<(Ino, Settings)>,
 }
 
 impl<'v> Lifted<'v> {
-    /// None yet.
+    /// No files.
     pub fn new(volume: &'v Volume) -> Self {
         Self { volume, files: Vec::new() }
     }
 
-    /// Lifts what keeps a file from being changed, if anything does.
+    /// Clears the flags of a file that forbid changes.
     pub fn lift(&mut self, ino: Ino) -> Result<()> {
         let before = self.volume.settings(ino)?;
         if before.xflags & LOCKED != 0 {
@@ -29,7 +29,7 @@ impl<'v> Lifted<'v> {
         Ok(())
     }
 
-    /// The same for what has a name, if anything has.
+    /// Clears the flags of the file with this name, if it exists.
     pub fn lift_name(&mut self, dir: Ino, name: &[u8]) -> Result<()> {
         match self.volume.lookup(dir, name) {
             Err(error) if error.errno() == errno::ENOENT => Ok(()),
@@ -37,13 +37,13 @@ impl<'v> Lifted<'v> {
         }
     }
 
-    /// The same for a file with all below it.
+    /// Clears the flags of a file and of everything below it.
     pub fn lift_all(&mut self, top: Ino) -> Result<()> {
         let volume = self.volume;
         volume.for_each_below(top, |ino| self.lift(ino))
     }
 
-    /// Sets it again of what is still there.
+    /// Sets the flags again on files that still exist.
     pub fn set_again(self) -> Result<()> {
         for (ino, before) in self.files {
             match self.volume.set_settings(ino, &before) {
@@ -55,7 +55,7 @@ impl<'v> Lifted<'v> {
     }
 }
 
-/// Does what files may forbid: then `lift` lifts that, it is done once more, and what was lifted is set again.
+/// Performs an operation that flags may forbid: then `lift` clears them, it is repeated, and they are set again.
 pub(super) fn despite<T>(
     volume: &Volume,
     mut act: impl FnMut() -> Result<T>,

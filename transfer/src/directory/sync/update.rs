@@ -9,51 +9,51 @@ use format::inode::FileType;
 use volume::{Metadata, Rename, Volume};
 
 use super::amend::Amend;
-use super::compare::{Against, First, Pieces, Task, Turn, count};
+use super::compare::{CompareEvent, CompareTask, Comparison, First, Pieces, count};
 use super::locked::{Lifted, despite};
 use super::{SyncAction, SyncReport, TreeSync, Watch};
 use crate::directory;
 use crate::directory::host::{Folder, Name};
 use crate::file_id::FileId;
-use crate::item::{Data, Entry, Facts, Item, Kind, Lost, Receiver as _, join, split};
+use crate::item::{Data, Entry, EntryKind, EntryMetadata, Item, Loss, Receiver as _, join, split};
 use crate::tree::Tree;
 use crate::writer::{IMPLIED, Writer};
 use crate::{Error, Overrides, Result};
 
-/// Files that wait under hidden names, at most, and bytes in them: then they are made stable, and get their names.
+/// Maximum number and bytes of files under hidden names; then they are flushed and renamed.
 const STAGED: usize = 4096;
 const STAGED_BYTES: u64 = 64 << 20;
 
-/// See the module.
+/// The sink of the comparison.
 pub(super) struct Update<'v, 's> {
     volume: &'v Volume,
     tree: Tree<'v>,
     sync: &'s TreeSync<'s>,
     watch: Watch<'s>,
     writer: Writer<'v>,
-    /// The next entry takes the place of what has its name.
+    /// The next entry replaces an existing file.
     replaces: bool,
-    /// What comes has no name of its own yet.
+    /// The file whose contents are incomplete, under a hidden name.
     coming: Option<Staged>,
     staged: Vec<Staged>,
     staged_bytes: u64,
-    /// Where files lie that wait for their names.
+    /// Hidden names by path.
     hidden: HashMap<Vec<u8>, Vec<u8>>,
-    /// How many hidden names there were.
+    /// Number of hidden names so far.
     hidden_names: u64,
-    /// The first names of files with several, and what the volume has of them, if that stays.
+    /// First names of files with hard links, with the inode of the volume if that stays.
     firsts: HashMap<(u64, u64), (Vec<u8>, Option<Ino>)>,
-    /// Inodes that are one of these files already.
+    /// Inodes of the volume that are used for one of these files.
     claimed: HashSet<Ino>,
-    /// What directories get when all is in them.
+    /// Metadata of directories, to be set at the end.
     later: BTreeMap<FileId, Amend>,
-    /// Of these, directories in which something was changed.
+    /// Those of them in which something was changed.
     touched: HashSet<FileId>,
-    /// The directory in which something was changed last.
+    /// The directory that was changed last.
     folder: Option<(Vec<u8>, Ino)>,
-    /// The last file of which something could not be read.
+    /// The last unreadable file.
     broken: Option<(u64, u64)>,
-    /// What comes of contents is of a file that is left out.
+    /// Further contents belong to a skipped file.
     skips: bool,
     done: SyncReport,
 }
@@ -64,7 +64,7 @@ struct Staged {
     hidden: Vec<u8>,
     path: Vec<u8>,
     bytes: u64,
-    /// Something has its name.
+    /// It replaces an existing file.
     replaces: bool,
 }
 
@@ -93,7 +93,7 @@ impl<'v, 's> Update<'v, 's> {
         }
     }
 
-    /// All came.
+    /// Completes the synchronization.
     pub fn finish(mut self) -> Result<SyncReport> {
         let (made, unknown) = self.sync.overrides.missing();
         if let Some(path) = unknown.first() {
@@ -119,9 +119,9 @@ impl<'v, 's> Update<'v, 's> {
         Ok(self.done)
     }
 
-    /// Something failed: what is complete gets its name, and what is not goes away.
+    /// Ends after an error: complete files get their names, and incomplete ones are removed.
     pub fn give_up(mut self) {
-        // The first error is told.
+        // The first error is reported.
         let _ = self.place();
         let coming = self.coming.take();
         drop(self.writer);
@@ -143,7 +143,7 @@ impl<'v, 's> Update<'v, 's> {
         (self.watch)(Some((step, path)), &self.done);
     }
 
-    /// The directory of a path is about to be changed: its times come back later.
+    /// Prepares the directory of a path for a change: its times are restored at the end.
     fn touch(&mut self, path: &[u8]) -> Result<Ino> {
         let parent = split(path).map_or(&b""[..], |(parent, _)| parent);
         if let Some((last, ino)) = &self.folder
@@ -190,7 +190,7 @@ impl<'v, 's> Update<'v, 's> {
         amend.apply(self.volume, ino).map_err(Error::volume(path))
     }
 
-    /// What the list of overrides makes. Paths that are there by now are `made`, even if nothing is done.
+    /// Creates a file of a list of overrides. Paths that exist by now are added to `made`, even if they are unchanged.
     fn listed(&mut self, mut entry: Entry, made: &mut HashSet<Vec<u8>>) -> Result<()> {
         self.implied(&entry.path, made)?;
         made.insert(entry.path.clone());
@@ -200,7 +200,7 @@ impl<'v, 's> Update<'v, 's> {
         let known = &there.metadata;
         let is_directory = known.file_type == FileType::Directory;
         if !is_kind(self.volume, known, &entry.kind).map_err(Error::volume(path))? {
-            if is_directory || entry.kind == Kind::Directory {
+            if is_directory || entry.kind == EntryKind::Directory {
                 let names = count(self.volume, ino).map_err(Error::volume(path))?;
                 self.remove(path.to_vec(), names)?;
             } else {
@@ -210,7 +210,7 @@ impl<'v, 's> Update<'v, 's> {
         }
         self.sync.overrides.apply(&mut entry);
         let path = entry.path.as_slice();
-        let amend = Amend::of(self.volume, &there, &entry.facts, false).map_err(Error::volume(path))?;
+        let amend = Amend::of(self.volume, &there, &entry.metadata, false).map_err(Error::volume(path))?;
         let is_same = amend.is_empty();
         let amend = match self.later.remove(&known.into()) {
             Some(before) => amend.instead_of(before),
@@ -228,7 +228,7 @@ impl<'v, 's> Update<'v, 's> {
         self.stays(path, ino, amend, is_directory)
     }
 
-    /// Makes the directories above a path that neither the directory nor the list has.
+    /// Creates the parent directories of a path that neither the source nor the list has.
     fn implied(&mut self, path: &[u8], made: &mut HashSet<Vec<u8>>) -> Result<()> {
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         for above in slashes.filter_map(|(at, _)| path.get(..at)) {
@@ -240,16 +240,16 @@ impl<'v, 's> Update<'v, 's> {
                 if known.file_type == FileType::Directory {
                     continue;
                 }
-                // A link would lead elsewhere.
+                // A symlink would lead elsewhere.
                 self.remove(above.to_vec(), 1)?;
             }
-            let facts = Facts { permissions: IMPLIED, ..Facts::default() };
-            self.entry(Entry { path: above.to_vec(), kind: Kind::Directory, facts })?;
+            let metadata = EntryMetadata { permissions: IMPLIED, ..EntryMetadata::default() };
+            self.entry(Entry { path: above.to_vec(), kind: EntryKind::Directory, metadata })?;
         }
         Ok(())
     }
 
-    /// What a path stands for, if it does for anything.
+    /// Looks up a path; `None` if it does not exist.
     fn named(&self, path: &[u8]) -> Result<Option<Ino>> {
         match self.tree.literal(path) {
             Ok(ino) => Ok(Some(ino)),
@@ -266,21 +266,21 @@ impl<'v, 's> Update<'v, 's> {
             return Ok(());
         }
         let dir = self.touch(&entry.path)?;
-        if let Kind::Link(target) = &mut entry.kind
+        if let EntryKind::Link(target) = &mut entry.kind
             && let Some(hidden) = self.hidden.get(target)
         {
             target.clone_from(hidden);
         }
         let (size, more) = match &entry.kind {
-            Kind::File { size, data } => {
+            EntryKind::File { size, data } => {
                 self.done.bytes += data.bytes.len() as u64;
                 (*size, *size > 0 && data.more)
             }
             _ => (0, false),
         };
         let mut lifted = Lifted::new(self.volume);
-        if let Kind::Link(target) = &entry.kind {
-            // It gets one more name, and that is a change of it.
+        if let EntryKind::Link(target) = &entry.kind {
+            // A new name changes the file's ctime.
             if let Some(ino) = self.named(target)? {
                 lifted.lift(ino).map_err(Error::volume(target))?;
             }
@@ -316,7 +316,7 @@ impl<'v, 's> Update<'v, 's> {
         if more { Ok(()) } else { self.stage() }
     }
 
-    /// A name that nobody has.
+    /// Returns an unused name.
     fn hide(&mut self, dir: Ino) -> volume::Result<Vec<u8>> {
         loop {
             let name = format!(".xebec-sync.{}", self.hidden_names).into_bytes();
@@ -329,7 +329,7 @@ impl<'v, 's> Update<'v, 's> {
         }
     }
 
-    /// A file is complete but for its name.
+    /// Completes a file except for its name.
     fn stage(&mut self) -> Result<()> {
         if let Some(staged) = self.coming.take() {
             self.staged_bytes += staged.bytes;
@@ -341,7 +341,7 @@ impl<'v, 's> Update<'v, 's> {
         self.place()
     }
 
-    /// Files that wait get their names, when what they hold is stable.
+    /// Flushes the files under hidden names, and gives them their names.
     fn place(&mut self) -> Result<()> {
         if self.staged.is_empty() {
             return Ok(());
@@ -352,7 +352,7 @@ impl<'v, 's> Update<'v, 's> {
             let Staged { dir, hidden, path, .. } = staged;
             let name = split(&path).map_or(&b""[..], |(_, name)| name);
             let rename = || self.volume.rename(dir, &hidden, dir, name, Rename::Replace);
-            // What is there may have other names, and a name that comes may be one of a file that stays.
+            // An existing file may have other names, and a new name may be one of a file that stays.
             let lift = |lifted: &mut Lifted<'_>| {
                 lifted.lift_name(dir, &hidden)?;
                 lifted.lift_name(dir, name)
@@ -375,7 +375,7 @@ impl<'v, 's> Update<'v, 's> {
         let Some((first, kept)) = self.firsts.get(&id) else {
             let may_stay = there.is_some_and(|ino| self.claimed.insert(ino));
             self.firsts.insert(id, (path, None));
-            pieces.push(PipelineItem::Task(Task::First(folder, name, First { id, there, may_stay })));
+            pieces.push(PipelineItem::Task(CompareTask::First(folder, name, First { id, there, may_stay })));
             return Ok(());
         };
         if there.is_some() && there == *kept {
@@ -383,44 +383,46 @@ impl<'v, 's> Update<'v, 's> {
             return Ok(());
         }
         self.replaces = there.is_some();
-        let kind = Kind::Link(first.clone());
-        self.entry(Entry { path, kind, facts: Facts::default() })
+        let kind = EntryKind::Link(first.clone());
+        self.entry(Entry { path, kind, metadata: EntryMetadata::default() })
     }
 
-    fn walked(&mut self, turn: directory::Turn, pieces: &mut Pieces) -> Result<()> {
-        match turn {
-            directory::Turn::Items(items) => items.into_iter().try_for_each(|item| match item {
+    fn walked(&mut self, event: directory::WalkEvent, pieces: &mut Pieces) -> Result<()> {
+        match event {
+            directory::WalkEvent::Items(items) => items.into_iter().try_for_each(|item| match item {
                 Item::Data(_) if self.skips => Ok(()),
                 Item::Entry(entry) => {
                     self.skips = false;
                     self.entry(entry)
                 }
                 Item::Data(data) => self.data(data),
-                Item::Removed(_) | Item::Emptied(_) | Item::Alike(_) => Ok(()),
+                Item::Removed(_) | Item::Emptied(_) | Item::Shared(_) => Ok(()),
             }),
-            directory::Turn::Shared(..) if self.skips => Ok(()),
-            directory::Turn::Shared(_, data, _) => self.data(data),
-            directory::Turn::Lost(lost) => {
+            directory::WalkEvent::Shared(..) if self.skips => Ok(()),
+            directory::WalkEvent::Shared(_, data, _) => self.data(data),
+            directory::WalkEvent::Lost(lost) => {
                 self.lose(lost);
                 Ok(())
             }
-            directory::Turn::Linked { id, folder, name, .. } => self.linked(id, (folder, name), None, pieces),
-            directory::Turn::Failed(error, id) => self.failed(&error, id).unwrap_or(Err(error)),
+            directory::WalkEvent::Linked { id, folder, name, .. } => {
+                self.linked(id, (folder, name), None, pieces)
+            }
+            directory::WalkEvent::Failed(error, id) => self.failed(&error, id).unwrap_or(Err(error)),
         }
     }
 
-    /// What cannot be read is left out, if that is wanted: what the volume has of it stays. `None` where it is not.
+    /// Skips an unreadable file if that is enabled: the volume keeps its version. `None` otherwise.
     fn failed(&mut self, error: &Error, id: Option<(u64, u64)>) -> Option<Result<()>> {
         if !self.sync.skip_unreadable || !error.is_unreadable() {
             return None;
         }
-        // Pieces of one file fail one after the other.
+        // Several pieces of one file may fail.
         if !(self.skips && id.is_some() && id == self.broken) {
             self.sync.progress.notice(&error.notice());
             self.done.unreadable += 1;
         }
         if let Some(id) = id {
-            // The next of its names is tried as the first.
+            // The next name becomes the first.
             self.firsts.remove(&id);
         }
         (self.broken, self.skips) = (id, true);
@@ -435,52 +437,56 @@ impl<'v, 's> Update<'v, 's> {
         })
     }
 
-    fn lose(&mut self, lost: Lost) {
+    fn lose(&mut self, lost: Loss) {
         *self.done.lost.entry(lost).or_default() += 1;
     }
 }
 
-impl<'w> PipelineSink<Against<'w>> for Update<'_, '_> {
+impl<'w> PipelineSink<Comparison<'w>> for Update<'_, '_> {
     type Error = Error;
 
-    fn take(&mut self, turn: Turn, pieces: &mut Vec<PipelineItemOf<Against<'w>>>) -> Result<()> {
+    fn take(&mut self, event: CompareEvent, pieces: &mut Vec<PipelineItemOf<Comparison<'w>>>) -> Result<()> {
         if self.sync.cancel.is_cancelled() {
             return Err(Error::Cancelled);
         }
-        match turn {
-            Turn::Same(count) => {
+        match event {
+            CompareEvent::Same(count) => {
                 self.done.unchanged += count;
                 (self.watch)(None, &self.done);
                 Ok(())
             }
-            Turn::Removed(path, count) => self.remove(path, count),
-            Turn::Replaces => {
+            CompareEvent::Removed(path, count) => self.remove(path, count),
+            CompareEvent::Replaces => {
                 self.replaces = true;
                 Ok(())
             }
-            Turn::Stays(path, ino, amend, is_directory) => self.stays(&path, ino, *amend, is_directory),
-            Turn::Kept(id, ino) => {
+            CompareEvent::Stays(path, ino, amend, is_directory) => {
+                self.stays(&path, ino, *amend, is_directory)
+            }
+            CompareEvent::Kept(id, ino) => {
                 if let Some((_, kept)) = self.firsts.get_mut(&id) {
                     *kept = Some(ino);
                 }
                 Ok(())
             }
-            Turn::Linked { id, folder, name, there } => self.linked(id, (folder, name), there, pieces),
-            Turn::Walk(turn) => self.walked(turn, pieces),
+            CompareEvent::Linked { id, folder, name, there } => {
+                self.linked(id, (folder, name), there, pieces)
+            }
+            CompareEvent::Walk(event) => self.walked(event, pieces),
         }
     }
 }
 
-/// Whether a file is what a list makes: of the same kind, the same device, the same target, and empty.
-fn is_kind(volume: &Volume, known: &Metadata, kind: &Kind) -> volume::Result<bool> {
+/// Whether a file is as in the list: the same type, device and target, and empty.
+fn is_kind(volume: &Volume, known: &Metadata, kind: &EntryKind) -> volume::Result<bool> {
     Ok(match (known.file_type, kind) {
-        (FileType::Regular, Kind::File { size, .. }) => known.size == *size,
-        (FileType::Symlink, Kind::Symlink(target)) => volume.read_link(known.ino)? == *target,
-        (FileType::CharDevice, Kind::CharDevice(device))
-        | (FileType::BlockDevice, Kind::BlockDevice(device)) => known.device == Some(*device),
-        (FileType::Directory, Kind::Directory)
-        | (FileType::Fifo, Kind::Fifo)
-        | (FileType::Socket, Kind::Socket) => true,
+        (FileType::Regular, EntryKind::File { size, .. }) => known.size == *size,
+        (FileType::Symlink, EntryKind::Symlink(target)) => volume.read_link(known.ino)? == *target,
+        (FileType::CharDevice, EntryKind::CharDevice(device))
+        | (FileType::BlockDevice, EntryKind::BlockDevice(device)) => known.device == Some(*device),
+        (FileType::Directory, EntryKind::Directory)
+        | (FileType::Fifo, EntryKind::Fifo)
+        | (FileType::Socket, EntryKind::Socket) => true,
         _ => false,
     })
 }

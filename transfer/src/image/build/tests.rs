@@ -1,6 +1,6 @@
 //! A source that grows while it is read; cancellation.
 
-use crate::{Cancel, Data, Entry, Facts, Item, Kind, Receiver, Source, Stored};
+use crate::{Cancel, Data, Entry, EntryKind, EntryMetadata, Item, Receiver, Source, StoredSize};
 
 use super::*;
 
@@ -15,16 +15,16 @@ impl Source for Growing {
         for n in 0..FILES {
             let bytes = if contents { vec![n as u8 + 1; MEBIBYTE] } else { Vec::new() };
             let size = bytes.len() as u64;
-            let stored = Some(Stored::whole(size));
+            let stored = Some(StoredSize::whole(size));
             let data = Data { offset: 0, bytes, more: false };
-            let facts = Facts { permissions: 0o644, stored, ..Facts::default() };
+            let metadata = EntryMetadata { permissions: 0o644, stored, ..EntryMetadata::default() };
             let path = format!("{n}").into_bytes();
-            receiver.take(Item::Entry(Entry { path, kind: Kind::File { size, data }, facts }))?;
+            receiver.take(Item::Entry(Entry { path, kind: EntryKind::File { size, data }, metadata }))?;
         }
         Ok(())
     }
 
-    fn look(&self, threads: usize, survey: &mut Survey) -> crate::Result<()> {
+    fn survey(&self, threads: usize, survey: &mut Survey) -> crate::Result<()> {
         self.read(false, threads, survey)
     }
 }

@@ -8,8 +8,8 @@ use model::Rng;
 use volume::{NewFile, SetAttribute};
 
 use super::*;
-use crate::survey::{Seen, Survey, What, attribute_bytes};
-use crate::{ImageBuilder, Stored};
+use crate::survey::{FileClass, FileEstimate, Survey, attribute_bytes};
+use crate::{ImageBuilder, StoredSize};
 
 /// Files of one kind in one directory.
 #[derive(Clone, Copy, Debug)]
@@ -65,13 +65,14 @@ impl Files {
     }
 
     fn count(&self, survey: &mut Survey) {
-        let mut stored = Stored::default();
+        let mut stored = StoredSize::default();
         self.runs().for_each(|run| stored.add(&run));
-        let what = What::File { size: self.size(), stored };
+        let what = FileClass::File { size: self.size(), stored };
         let attributes = attribute_bytes(&self.attributes());
-        let seen = Seen { name: self.name, attributes, what, modified: Time::default() };
+        let seen = FileEstimate { name: self.name, attributes, what, modified: Time::default() };
         (0..self.count).for_each(|_| survey.count(&seen));
-        let dir = Seen { name: 4, attributes: 0, what: What::Directory, modified: Time::default() };
+        let dir =
+            FileEstimate { name: 4, attributes: 0, what: FileClass::Directory, modified: Time::default() };
         survey.count(&dir);
     }
 

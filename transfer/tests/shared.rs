@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use block::MemoryDevice;
 use volume::{OpenOptions, Options, Volume};
-use xebec_transfer::{Alike, Data, Entry, Facts, Item, Kind, Overrides, Receiver as _, Writer};
+use xebec_transfer::{
+    Data, Entry, EntryKind, EntryMetadata, Item, Overrides, Receiver as _, SharedRange, Writer,
+};
 
 #[path = "../../volume/tests/common/mod.rs"]
 mod common;
@@ -24,12 +26,13 @@ type Part<'a> = (Option<(&'a str, u64)>, Vec<u8>);
 fn file(path: &str, pieces: &[Part<'_>]) -> Vec<Item> {
     let size = pieces.iter().map(|(_, bytes)| bytes.len() as u64).sum();
     let data = Data { more: true, ..Data::default() };
-    let facts = Facts { permissions: 0o644, ..Facts::default() };
-    let mut items = vec![Item::Entry(Entry { path: path.into(), kind: Kind::File { size, data }, facts })];
+    let metadata = EntryMetadata { permissions: 0o644, ..EntryMetadata::default() };
+    let mut items =
+        vec![Item::Entry(Entry { path: path.into(), kind: EntryKind::File { size, data }, metadata })];
     let mut offset = 0;
     for (alike, bytes) in pieces {
         if let Some((path, offset)) = alike {
-            items.push(Item::Alike(Alike { path: path.as_bytes().into(), offset: *offset }));
+            items.push(Item::Shared(SharedRange { path: path.as_bytes().into(), offset: *offset }));
         }
         items.push(Item::Data(Data { offset, bytes: bytes.clone(), more: true }));
         offset += bytes.len() as u64;

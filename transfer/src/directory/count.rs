@@ -1,8 +1,8 @@
-//! How much a directory holds, by names and sizes alone, in no order: several times as fast as reading it.
+//! Counts the files of a directory by names and sizes, in any order: several times as fast as reading it.
 //!
 //! # Invariants
-//! - What is counted depends on the tree alone, not on the order in which a file system lists names, nor on threads.
-//! - Of attributes a sample is looked at: those of the first name of each [`BATCH`] in a directory.
+//! - The counts depend only on the tree, not on the order of directory entries or on threads.
+//! - Attributes are sampled: those of the first file of each [`BATCH`] of a directory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,62 +13,62 @@ use rustix::fs::{FileType, Stat};
 use super::BATCH;
 use super::host::{self, Folder, Name};
 use crate::item::Receiver as _;
-use crate::survey::{Seen, Survey, What, attribute_bytes};
+use crate::survey::{FileClass, FileEstimate, Survey, attribute_bytes};
 use crate::{Error, Result};
 
-/// Counts what is in a directory.
+/// Counts the files of a directory.
 ///
 /// # Errors
-/// What cannot be listed.
-pub fn look(root: Folder, glance: Glance<'_>, threads: usize, survey: &mut Survey) -> Result<()> {
+/// Unreadable directories.
+pub fn count(root: Folder, walk: CountWalk<'_>, threads: usize, survey: &mut Survey) -> Result<()> {
     let mut sum = Sum { survey, several: HashSet::new() };
-    pipeline::run(&glance, vec![Task::Folder(Arc::new(root))], &mut sum, threads)
+    pipeline::run(&walk, vec![CountTask::Folder(Arc::new(root))], &mut sum, threads)
 }
 
-/// What a thread does, or knows.
-pub struct Glance<'g> {
-    /// Counts nothing itself.
+/// What the tasks share.
+pub struct CountWalk<'g> {
+    /// Empty; copied for each task.
     pub survey: Survey,
-    /// Directories of other file systems are empty.
+    /// The device to stay on.
     pub device: Option<u64>,
     pub without: &'g [(u64, u64)],
 }
 
-pub enum Task {
-    /// The directory itself, and what is in it.
+pub enum CountTask {
+    /// A directory and its entries.
     Folder(Arc<Folder>),
-    /// A directory in one.
+    /// A subdirectory.
     Below(Arc<Folder>, Vec<u8>),
-    /// Some files in one.
+    /// A batch of files of a directory.
     Files(Arc<Folder>, Vec<Name>),
 }
 
-/// What was counted by a task.
+/// The counts of a task.
 pub struct Counted {
     survey: Survey,
-    /// Names of files that have several, by device and number.
-    several: Vec<((u64, u64), Seen)>,
+    /// Files with hard links, by device and inode number.
+    several: Vec<((u64, u64), FileEstimate)>,
 }
 
-impl PipelineWork for Glance<'_> {
-    type Task = Task;
+impl PipelineWork for CountWalk<'_> {
+    type Task = CountTask;
     type Result = Result<Counted>;
     type Worker = ();
 
     fn worker(&self) {}
 
-    fn perform(&self, (): &mut (), task: Task, pieces: &mut Vec<PipelineItemOf<Self>>) {
+    fn perform(&self, (): &mut (), task: CountTask, pieces: &mut Vec<PipelineItemOf<Self>>) {
         let mut counted = Counted { survey: self.survey.fresh(), several: Vec::new() };
         let done = match task {
-            Task::Folder(folder) => self.folder(&folder, &mut counted, pieces),
-            Task::Below(above, name) => above.open_below(&name).and_then(|folder| {
+            CountTask::Folder(folder) => self.folder(&folder, &mut counted, pieces),
+            CountTask::Below(above, name) => above.open_below(&name).and_then(|folder| {
                 if self.device.is_some_and(|device| device != folder.stat.st_dev) {
                     counted.itself(&folder)
                 } else {
                     self.folder(&Arc::new(folder), &mut counted, pieces)
                 }
             }),
-            Task::Files(folder, names) => {
+            CountTask::Files(folder, names) => {
                 self.files(&folder, &names, &mut counted, pieces);
                 Ok(())
             }
@@ -82,7 +82,7 @@ impl PipelineWork for Glance<'_> {
     }
 }
 
-impl Glance<'_> {
+impl CountWalk<'_> {
     fn folder(
         &self,
         folder: &Arc<Folder>,
@@ -95,8 +95,8 @@ impl Glance<'_> {
         if let Some(first) = batches.next() {
             self.files(folder, first, counted, pieces);
         }
-        let later = batches.map(|names| Task::Files(Arc::clone(folder), names.to_vec()));
-        let below = folders.into_iter().map(|name| Task::Below(Arc::clone(folder), name));
+        let later = batches.map(|names| CountTask::Files(Arc::clone(folder), names.to_vec()));
+        let below = folders.into_iter().map(|name| CountTask::Below(Arc::clone(folder), name));
         pieces.extend(later.chain(below).map(PipelineItem::Task));
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Glance<'_> {
         }
     }
 
-    /// Counts a file. Its attributes are looked at unless those of another are known.
+    /// Counts a file. Attributes are read unless those of another file are known.
     fn file(
         &self,
         folder: &Folder,
@@ -137,7 +137,7 @@ impl Glance<'_> {
             }
         };
         let what = what(folder, name, &stat)?;
-        let seen = Seen { name: name.bytes.len(), attributes, what, modified: host::modified(&stat) };
+        let seen = FileEstimate { name: name.bytes.len(), attributes, what, modified: host::modified(&stat) };
         if stat.st_nlink > 1 {
             counted.several.push((id, seen));
         } else {
@@ -147,15 +147,15 @@ impl Glance<'_> {
     }
 }
 
-fn what(folder: &Folder, name: &Name, stat: &Stat) -> Result<What> {
+fn what(folder: &Folder, name: &Name, stat: &Stat) -> Result<FileClass> {
     Ok(match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {
             let size = stat.st_size.unsigned_abs();
-            What::File { size, stored: folder.stored(&name.bytes, stat)? }
+            FileClass::File { size, stored: folder.stored(&name.bytes, stat)? }
         }
-        FileType::Symlink => What::Symlink(stat.st_size.unsigned_abs()),
-        FileType::Directory => What::Directory,
-        _ => What::Other,
+        FileType::Symlink => FileClass::Symlink(stat.st_size.unsigned_abs()),
+        FileType::Directory => FileClass::Directory,
+        _ => FileClass::Other,
     })
 }
 
@@ -164,24 +164,24 @@ impl Counted {
         let name = crate::item::split(&folder.path).map_or(0, |(_, name)| name.len());
         let attributes = attribute_bytes(&folder.attributes()?.readable);
         let modified = host::modified(&folder.stat);
-        self.survey.count(&Seen { name, attributes, what: What::Directory, modified });
+        self.survey.count(&FileEstimate { name, attributes, what: FileClass::Directory, modified });
         Ok(())
     }
 }
 
-/// Adds up.
+/// Adds the counts.
 struct Sum<'s> {
     survey: &'s mut Survey,
     several: HashSet<(u64, u64)>,
 }
 
-impl PipelineSink<Glance<'_>> for Sum<'_> {
+impl PipelineSink<CountWalk<'_>> for Sum<'_> {
     type Error = Error;
 
     fn take(
         &mut self,
         counted: Result<Counted>,
-        _: &mut Vec<PipelineItem<Task, Result<Counted>>>,
+        _: &mut Vec<PipelineItem<CountTask, Result<Counted>>>,
     ) -> Result<()> {
         self.survey.check_cancelled()?;
         let Counted { survey, several } = match counted {
@@ -191,8 +191,8 @@ impl PipelineSink<Glance<'_>> for Sum<'_> {
         };
         self.survey.add(&survey);
         for (id, seen) in several {
-            let what = if self.several.insert(id) { seen.what } else { What::Name };
-            self.survey.count(&Seen { what, ..seen });
+            let what = if self.several.insert(id) { seen.what } else { FileClass::Name };
+            self.survey.count(&FileEstimate { what, ..seen });
         }
         Ok(())
     }
