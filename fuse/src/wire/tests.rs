@@ -125,6 +125,6 @@ fn changes_invalidate_attributes() {
         [7],
         "writeback of a page"
     );
-    assert_eq!(invalidated(fuse_opcode::FUSE_WRITE, write(0).as_bytes()), [], "a write call");
-    assert_eq!(invalidated(fuse_opcode::FUSE_LOOKUP, b"name\0"), [], "nothing changes");
+    assert!(invalidated(fuse_opcode::FUSE_WRITE, write(0).as_bytes()).is_empty(), "a write call");
+    assert!(invalidated(fuse_opcode::FUSE_LOOKUP, b"name\0").is_empty(), "nothing changes");
 }
