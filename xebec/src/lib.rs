@@ -103,10 +103,10 @@ pub use transfer::{
     Phase, Progress, Source, TreeSync, Writer,
 };
 pub use volume::{
-    Access, ContentsOptions, Cookie, DeviceNumber, Dir, DirEntry, Error, File, Filling, Handle, ImageError,
-    ImageOptions, Metadata, NewFile, NewFileType, OpenOptions, Options, Rename, Result, SetAttribute,
-    SetMetadata, Settings, Statistics, UncachedStat, Volume, features, identity, image, open_image,
-    open_image_on, resize, settings, statistics, trim,
+    Access, BulkWriter, ContentsOptions, Cookie, DeviceNumber, Dir, DirEntry, Error, File, Handle,
+    ImageError, ImageOptions, Metadata, NewFile, NewFileType, OpenOptions, Options, Rename, Result,
+    SetAttribute, SetMetadata, Settings, Statistics, UncachedStat, Volume, features, identity, image,
+    open_image, open_image_on, resize, settings, statistics, trim,
 };
 
 /// Devices: the storage of volumes.
