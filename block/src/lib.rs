@@ -58,7 +58,10 @@ mod probe;
 mod qcow2;
 mod record;
 mod sys;
-#[cfg_attr(not(all(feature = "io-uring", target_os = "linux")), path = "no_uring.rs")]
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+mod uring;
+#[cfg(not(all(feature = "io-uring", target_os = "linux")))]
+#[path = "no_uring.rs"]
 mod uring;
 mod window;
 

@@ -264,8 +264,8 @@ impl<B: Backing> FileWriteback<B> {
         }
     }
 
-    /// Returns what must be finished, without the blocks that failed; `None` if neither the map nor the size changes.
-    pub fn to_finish(&mut self) -> Option<ToFinish<B>> {
+    /// Takes what must be finished, without the blocks that failed; `None` if neither the map nor the size changes.
+    pub fn take_finished(&mut self) -> Option<ToFinish<B>> {
         let mut written = Vec::new();
         for run in self.runs.iter_mut().filter(|run| run.changes_map) {
             let mut claim = run.claim.take();

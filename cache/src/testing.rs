@@ -1,8 +1,8 @@
 //! A volume in memory that tracks the owner of each block: the [`Backing`] of the tests.
 //!
 //! It panics if a block gets two owners, if data is written to a block that is neither claimed nor mapped, and if more
-//! is claimed than is reserved. Freed blocks stay busy until the log is forced, and all maps since then are kept: a power
-//! cut may leave any of them. Any call, read or write can be made to fail.
+//! is claimed than is reserved. Freed blocks stay busy until the log is forced, and all maps since then are kept: a
+//! power cut may leave any of them. Any call, read or write can be made to fail.
 
 mod claim;
 mod device;

@@ -286,7 +286,7 @@ impl<B: Backing> Cache<B> {
     fn finish_together(&self, files: &mut [FileWriteback<B>]) {
         let (mut finishing, mut to_finish) = (Vec::new(), Vec::new());
         for (index, file) in files.iter_mut().enumerate() {
-            match file.to_finish() {
+            match file.take_finished() {
                 None => file.end_unchanged(),
                 Some(ranges) => {
                     finishing.push((index, Arc::clone(&file.contents)));

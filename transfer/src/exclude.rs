@@ -7,8 +7,8 @@ use std::path::Path;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 /// Patterns as in `.gitignore`; the last match decides. `*.o` and `cache/` match at any depth, `/proc` and `usr/*/doc`
-/// below the root of the source, `**` across directories, and `!` includes again. A pattern with a trailing slash matches
-/// only directories. Excluded directories are not entered.
+/// below the root of the source, `**` across directories, and `!` includes again. A pattern with a trailing slash
+/// matches only directories. Excluded directories are not entered.
 #[derive(Clone, Debug)]
 pub struct Excludes(Gitignore);
 

@@ -144,8 +144,8 @@ impl Overrides {
         self.labels.as_ref()?.of(path, &EntryKind::Directory)
     }
 
-    /// Files of the lists that the source did not contain: entries to create, and paths of lines without a type. Both are
-    /// sorted by path.
+    /// Files of the lists that the source did not contain: entries to create, and paths of lines without a type. Both
+    /// are sorted by path.
     pub fn missing(&self) -> (Vec<Entry>, Vec<Vec<u8>>) {
         let mut unseen: Vec<_> = self.lines.iter().filter(|(_, file)| !file.is_seen.load(Relaxed)).collect();
         unseen.sort_unstable_by_key(|(path, _)| path.as_slice());

@@ -1,8 +1,8 @@
 //! Paths below a directory of a volume.
 //!
 //! # Invariants
-//! A path of a source does not lead outside of the directory, which is the root of its tree as in a chroot. Symlinks are
-//! followed within it; `/` and excess `..` in a symlink lead to the root of the tree.
+//! A path of a source does not lead outside of the directory, which is the root of its tree as in a chroot. Symlinks
+//! are followed within it; `/` and excess `..` in a symlink lead to the root of the tree.
 
 use base::{Ino, errno};
 use format::inode::FileType;

@@ -168,7 +168,8 @@ impl Volume {
         Ok(Operation { volume: self, tx, value_claims: Vec::new(), blocks, dir_blocks_max: 0 })
     }
 
-    /// Runs `work`. If it fails with `ENOSPC`, releases what it can and tries once more ([`backing::no_space`], stage 4).
+    /// Runs `work`. If it fails with `ENOSPC`, releases what it can and tries once more ([`backing::no_space`], stage
+    /// 4).
     pub(crate) fn retry_on_enospc<T>(&self, work: impl FnMut() -> Result<T>) -> Result<T> {
         no_space::retry(work, || Ok(self.release_space()?))
     }

@@ -62,8 +62,8 @@ fn cached_data_costs_no_backing_call() {
     assert_eq!(volume_cache.statistics().passes, 1);
 }
 
-/// Writeback visited every cached folio of a file, clean ones, too: `fsync` of one block of a large file took longer the
-/// more of it was cached.
+/// Writeback visited every cached folio of a file, clean ones, too: `fsync` of one block of a large file took longer
+/// the more of it was cached.
 #[test]
 fn writeback_visits_no_clean_folio() {
     let volume = Volume::new(12, 2000);

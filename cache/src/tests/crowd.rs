@@ -235,8 +235,9 @@ fn large_reads_of_a_large_file_take_no_memory() {
     assert!(taken <= 64 << 10, "{taken} bytes, for the end of the file alone");
 }
 
-/// A direct reader had mapped a shared block. Writeback gave the file its own block, and was preempted before it changed
-/// `map_seq`; the other file freed the old block, and a third file got it. The reader returned the third file's data.
+/// A direct reader had mapped a shared block. Writeback gave the file its own block, and was preempted before it
+/// changed `map_seq`; the other file freed the old block, and a third file got it. The reader returned the third file's
+/// data.
 #[test]
 fn a_direct_read_returns_no_data_of_other_files() {
     use std::sync::mpsc;
@@ -312,9 +313,9 @@ fn a_panicking_flusher_leaves_no_writer_waiting() {
     drop(flusher);
 }
 
-/// A pass claimed blocks for all its small files while it held only the locks of the first. Another of them was truncated
-/// meanwhile, and its reservation went to a third file: more was claimed than was reserved, the third file found no
-/// block, and its `fsync` failed with `ENOSPC`.
+/// A pass claimed blocks for all its small files while it held only the locks of the first. Another of them was
+/// truncated meanwhile, and its reservation went to a third file: more was claimed than was reserved, the third file
+/// found no block, and its `fsync` failed with `ENOSPC`.
 #[test]
 fn a_pass_claims_no_more_than_its_files_have_reserved() {
     let volume = Volume::new(12, 60);

@@ -180,8 +180,8 @@ fn writers_get_enospc_and_acknowledged_data_is_kept() {
     volume.check_quiet();
 }
 
-/// Writeback of a file stopped at the first failure: one bad block kept all data after it in memory, where it was lost by
-/// a power cut or by closing the volume.
+/// Writeback of a file stopped at the first failure: one bad block kept all data after it in memory, where it was lost
+/// by a power cut or by closing the volume.
 #[test]
 fn data_after_a_bad_block_is_written() {
     let volume = Volume::new(12, 200);

@@ -110,8 +110,8 @@ fn a_reader_concurrent_with_truncation_sees_no_zeros() {
     }
 }
 
-/// A writer at the hard limit gave up waiting after 250 checks without progress: a device that took longer for its writes
-/// let memory fill with dirty bytes.
+/// A writer at the hard limit gave up waiting after 250 checks without progress: a device that took longer for its
+/// writes let memory fill with dirty bytes.
 #[test]
 fn writers_wait_for_a_slow_device_at_the_limit() {
     run(plan(1), || {

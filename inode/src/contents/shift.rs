@@ -1,8 +1,8 @@
 //! Removing a range from a file, or inserting one: extents after it shift.
 //!
-//! Extents shift one by one, each in its own transaction; their blocks stay. An insertion may be within an extent, which
-//! is split first: that may take blocks. Shifting an extent takes none, as its record keeps its position in the btree: so
-//! a shift never stops half way for lack of space.
+//! Extents shift one by one, each in its own transaction; their blocks stay. An insertion may be within an extent,
+//! which is split first: that may take blocks. Shifting an extent takes none, as its record keeps its position in the
+//! btree: so a shift never stops half way for lack of space.
 
 use std::sync::Arc;
 

@@ -105,7 +105,6 @@ impl<'r> StateBuilder<'r> {
     }
 
     /// Returns the fingerprint of the last state: equal for states with equal contents.
-
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

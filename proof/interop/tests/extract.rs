@@ -1,5 +1,4 @@
 //! `xebec extract` to a kernel mount must reproduce the tree of a volume, as shown by the kernel.
-#![expect(clippy::unwrap_used, reason = "a failed test panics, also in helper functions")]
 
 use std::path::{Path, PathBuf};
 

@@ -95,7 +95,6 @@ fn with_environment(program: &Path) -> Command {
 }
 
 /// Starts a `bash` script in a new mount namespace. `set` has shell options such as `-eu`; `name` is its `$0`.
-
 ///
 /// # Panics
 /// Panics if `unshare` is not installed: the test did not check [`super::mounting`].

@@ -5,7 +5,8 @@
 //!
 //! # Invariants
 //! - Keys are in the order of the fields of [`Record`]. A field that does not apply is omitted, never `null`.
-//! - Lines are sorted by the bytes of the path. The path of the root, which is written as `.`, is empty and comes first.
+//! - Lines are sorted by the bytes of the path. The path of the root, which is written as `.`, is empty and comes
+//!   first.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

@@ -120,8 +120,8 @@ impl<'s> TreeSync<'s> {
     /// Synchronizes the tree below the directory `root` of a volume.
     ///
     /// # Errors
-    /// Unreadable or changing sources, failures of the volume, [`Error::Cancelled`](crate::Error::Cancelled). Changes made until then remain; no
-    /// file has incomplete contents.
+    /// Unreadable or changing sources, failures of the volume, [`Error::Cancelled`](crate::Error::Cancelled). Changes
+    /// made until then remain; no file has incomplete contents.
     pub fn run(&self, volume: &Volume, root: Ino, threads: usize, watch: Watch<'_>) -> Result<SyncReport> {
         let folder = Folder::open_root(&self.directory.path, false, &self.directory.excludes)?;
         let device = self.directory.one_file_system.then_some(folder.stat.st_dev);

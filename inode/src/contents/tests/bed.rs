@@ -126,7 +126,7 @@ impl Bed {
         let files: Vec<_> = (0..self.files.len()).map(|file| self.weak(file)).collect();
         let mut completions = Vec::new();
         let size = (at + u64::from(count)) * self.block_size();
-        for file in 0..self.files.len() {
+        for (file, inode) in files.iter().enumerate() {
             let part = claim.take_front(count);
             for n in 0..u64::from(count) {
                 self.known[file].map.insert(at + n, (Some(part.start().get() + n), false));
@@ -134,7 +134,7 @@ impl Bed {
             self.known[file].size = self.known[file].size.max(size);
             let range = WrittenRange { offset: FileBlock(at), count: count.into(), claim: Some(part) };
             let reserved = self.reserve(count)?.into();
-            let completion = WriteCompletion::new(&files[file], vec![range], reserved, count.into());
+            let completion = WriteCompletion::new(inode, vec![range], reserved, count.into());
             completions.push(WriteCompletion { size: Some(size), ..completion });
         }
         self.finish(&mut completions)

@@ -58,8 +58,8 @@ fn without_space_calls_fail_and_the_volume_stays_usable() {
     }
 }
 
-/// An insertion ran out of space after some extents had moved. Its caller released space and retried, so that they moved
-/// twice.
+/// An insertion ran out of space after some extents had moved. Its caller released space and retried, so that they
+/// moved twice.
 #[test]
 fn moving_extents_takes_no_space_and_never_stops_half_way() {
     for block_size in [1024, 4096] {
@@ -70,7 +70,8 @@ fn moving_extents_takes_no_space_and_never_stops_half_way() {
         bed.judge();
         let taken = leave(&bed, 0);
         for n in 0..20 {
-            // At the start of an extent, and within a hole; removing it again; and a hole between two extents that join.
+            // At the start of an extent, and within a hole; removing it again; and a hole between two extents that
+            // join.
             for at in [n * 50, n * 50 + 24] {
                 bed.insert(0, at, 2).unwrap();
                 bed.compare();

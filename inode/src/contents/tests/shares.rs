@@ -94,10 +94,10 @@ fn triples(bed: &mut Bed, at: &[u64], written: &[u64]) {
     }
 }
 
-/// A file had one extent more than its inode holds. Writeback of scattered blocks joined and split its extents in turns.
-/// Each time they fitted the inode, the block of the btree was freed, and other writers on the full volume took it; each
-/// time they did not, the btree needed a block again, and only one had been reserved. The volume shut down, and
-/// acknowledged data was lost.
+/// A file had one extent more than its inode holds. Writeback of scattered blocks joined and split its extents in
+/// turns. Each time they fitted the inode, the block of the btree was freed, and other writers on the full volume took
+/// it; each time they did not, the btree needed a block again, and only one had been reserved. The volume shut down,
+/// and acknowledged data was lost.
 #[test]
 fn the_reservation_covers_extents_that_fit_the_inode_and_then_do_not() {
     let mut bed = Bed::new(&options(1024, |_| {}), 1, 7);
@@ -134,7 +134,8 @@ fn the_reservation_covers_leaves_that_join_and_split_again() {
 }
 
 /// Several shared extents are copied to one new extent. On a volume with free space it replaces all their records. On a
-/// full volume each keeps its own record, so that the btree never shrinks: other writers would take the blocks it frees.
+/// full volume each keeps its own record, so that the btree never shrinks: other writers would take the blocks it
+/// frees.
 #[test]
 fn the_reservation_covers_extents_that_are_copied() {
     let mut bed = Bed::new(&options(1024, |_| {}), 2, 7);

@@ -106,7 +106,6 @@ mknod() { python3 -c 'import os, sys; os.mkfifo(sys.argv[1])' "$1"; }
 
 /// Prints everything that the cases change, except for the attribute fork flag: Linux creates attribute forks in
 /// advance.
-
 const SHOW: &str = r#"
 for path in $(find . -mindepth 2 | sort); do
     printf '%s %s\n' "$path" "$(stat -c '%A %h %u:%g %s' "$path")"

@@ -88,7 +88,6 @@ fn with_unfinished_intents(run: &RecordedRun, all: &[CrashState]) -> Vec<CrashSt
 }
 
 /// Judges states of a run, and keeps those that are wrong. Returns messages. Counts the states with unfinished intents.
-
 fn judge(
     engine: &Engine,
     seed: u64,

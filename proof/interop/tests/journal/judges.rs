@@ -51,7 +51,6 @@ impl Volume {
     }
 
     /// Returns the output of both versions of `xfs_logprint -t`, except of one that cannot read such a log.
-
     pub fn logprints(&self) -> Vec<String> {
         let print = |mut command: Command| {
             let output = self.with_log(command.arg("-t")).arg(&self.image).output().unwrap();

@@ -100,7 +100,7 @@ impl Files {
         length: u64,
         keep_size: bool,
     ) -> Outcome {
-        let aligned = at % self.block == 0 && length % self.block == 0;
+        let aligned = at.is_multiple_of(self.block) && length.is_multiple_of(self.block);
         let file = &mut self.files[file];
         if length == 0 {
             return Outcome::Refused(EINVAL);

@@ -122,8 +122,8 @@ fn blocks(options: &Options, device_size: u64) -> Result<u64, MkfsError> {
     Ok(size / block)
 }
 
-/// The size to which the volume will grow. Such a volume has two AGs from the start: the second has at least the minimum
-/// size, and the first is as large as later AGs, so that it has enough space for the log.
+/// The size to which the volume will grow. Such a volume has two AGs from the start: the second has at least the
+/// minimum size, and the first is as large as later AGs, so that it has enough space for the log.
 fn blocks_grown(options: &Options, blocks: u64) -> Result<u64, MkfsError> {
     let Some(size) = options.grow_to else { return Ok(blocks) };
     let block = u64::from(options.block_size);
