@@ -135,7 +135,7 @@ pub fn layering(tree: &Tree, complaints: &mut Complaints) {
                 && other >= own
             {
                 let message =
-                    format!("{} may not depend on {folder}, which is in a higher layer", manifest.dir);
+                    format!("{} may not depend on {folder}, a later member in Cargo.toml", manifest.dir);
                 complaints.add(&manifest.file.path, dependency.line, message);
             }
             if folder.starts_with("proof/") && !manifest.dir.starts_with("proof/") && manifest.dir != "xtask"

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
+use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
@@ -144,7 +145,14 @@ impl<'ast> Visit<'ast> for Visitor {
             visit::visit_item_mod(self, item);
         } else {
             let file = item.attrs.iter().find_map(path_attribute);
-            self.modules.push(Module { path: self.inside.clone(), file, test });
+            let path = &self.inside;
+            let conditional = item.attrs.iter().filter_map(conditional_path);
+            self.modules.extend(conditional.map(|file| Module {
+                path: path.clone(),
+                file: Some(file),
+                test,
+            }));
+            self.modules.push(Module { path: path.clone(), file, test });
         }
         self.inside.pop();
     }
@@ -161,8 +169,20 @@ fn is_test(attribute: &syn::Attribute) -> bool {
         || attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(names_test)
 }
 
+/// The file of `#[path = "file"]`.
 fn path_attribute(attribute: &syn::Attribute) -> Option<String> {
-    let value = attribute.meta.require_name_value().ok().filter(|value| value.path.is_ident("path"))?;
+    path_value(&attribute.meta)
+}
+
+/// The file of `#[cfg_attr(condition, path = "file")]`: another file of the same module.
+fn conditional_path(attribute: &syn::Attribute) -> Option<String> {
+    let list = attribute.meta.require_list().ok().filter(|list| list.path.is_ident("cfg_attr"))?;
+    let metas = list.parse_args_with(Punctuated::<syn::Meta, syn::Token![,]>::parse_terminated).ok()?;
+    metas.iter().skip(1).find_map(path_value)
+}
+
+fn path_value(meta: &syn::Meta) -> Option<String> {
+    let value = meta.require_name_value().ok().filter(|value| value.path.is_ident("path"))?;
     match &value.value {
         syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
         _ => None,
