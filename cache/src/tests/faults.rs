@@ -124,7 +124,7 @@ fn an_abandoned_cache_keeps_nothing() {
     assert_eq!(volume.writes(), 0);
 }
 
-/// After finishing failed, data that was written in vain counted as progress, and writers waited forever.
+/// After finishing failed, data that was written for nothing counted as progress, and writers waited forever.
 #[test]
 fn writers_do_not_wait_on_a_shut_down_volume() {
     for op in [Op::Write, Op::Finish] {
