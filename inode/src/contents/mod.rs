@@ -2,7 +2,7 @@
 //!
 //! | part | does |
 //! |---|---|
-//! | [`VolumeBacking`] | what the cache of file contents uses: [`backing::Backing`] for the files of a volume |
+//! | [`VolumeBacking`] | what the cache of file contents uses: [`Backing`](::backing::Backing) for the files of a volume |
 //! | [`claim()`] | claims free blocks for data in flight |
 //! | [`map()`] | visits mappings, and whether they are shared |
 //! | [`finish()`] | finishes a write: maps its blocks or marks them as written, and raises the size |
