@@ -222,7 +222,7 @@ impl Fixture {
     /// Does the same for a volume with blocks that the test has allocated without an owner.
     pub fn check_without_owners(&self) {
         let mut found = self.findings();
-        found.retain(|finding| !finding.contains("blocks free or owned"));
+        found.retain(|finding| !finding.contains("expected an owner, or free space"));
         assert!(found.is_empty(), "{found:#?}");
     }
 
