@@ -68,7 +68,7 @@ run grow image 200m
 for feature in bigtime nrext64 inobtcount reflink; do
     if "$xebec" features image --add $feature > output 2>&1; then
         judge image "$feature"
-    elif ! grep -q 'log is too small\|free inode tree' output; then
+    elif ! grep -q 'log is too small\|needs finobt' output; then
         fail "adding $feature"
     fi
 done

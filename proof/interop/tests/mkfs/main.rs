@@ -177,7 +177,7 @@ fn minimum_log_size_matches_mkfs_xfs() {
     let mut compared = 0;
     for (size, options) in cases::logs() {
         let arguments: Vec<&str> = options.split_whitespace().collect();
-        let ours = number(&peers.make_ours(size, &arguments), "the kernel asks for ");
+        let ours = number(&peers.make_ours(size, &arguments), "the minimum for this volume is ");
         let theirs = number(&peers.make_theirs(size, &arguments), "minimum size is ");
         // Both are `None` if the size is accepted.
         assert_eq!(ours, theirs, "{size} {options}");
