@@ -9,7 +9,7 @@
 //! - The initial contents of a buffer are unspecified, but initialised memory. Pools do not share memory.
 //!
 //! # Locking
-//! One lock per pool, bufs for a few instructions. To avoid contention, use one pool per CPU. A buffer is returned to
+//! One lock per pool, held for a few instructions. To avoid contention, use one pool per CPU. A buffer is returned to
 //! its own pool.
 
 use std::fmt;

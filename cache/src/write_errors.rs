@@ -1,4 +1,4 @@
-//! WriteErrors of writeback, reported once to each open file (like the kernel's `errseq_t`).
+//! Write errors of writeback, reported once to each open file (like the kernel's `errseq_t`).
 //!
 //! The next `fsync` of each file that was open when a write failed returns the error. The contents count errors; an
 //! open file remembers the count that it has reported.
