@@ -180,6 +180,8 @@ impl Volume {
     pub(crate) fn release_space(&self) -> error::Result<bool> {
         // fsync reports an error of writeback.
         let _ = self.cache.sync_all();
+        // After writeback, which may preallocate.
+        self.cache.release_preallocations();
         inode::inactive::drain(self.inode_cache.shared());
         self.log.flush_busy()?;
         self.groups.shrink_rmap_reservations(&mut self.inode_cache.shared().reader())?;

@@ -373,3 +373,28 @@ fn files_of_a_full_volume_can_be_removed() {
         mount(&device, 2).unmount().unwrap();
     }
 }
+
+/// An open file kept the blocks that were preallocated for its next append, although nothing of it was dirty: calls
+/// that reserve blocks without the cache returned `ENOSPC` while some megabytes were free.
+#[test]
+fn preallocated_blocks_of_a_clean_file_can_be_allocated() {
+    const PIECE: u64 = 256 << 10;
+    let device = format(128 << 20, &mkfs::Options::default());
+    let options = Options { seed: Some(3), background: false, ..Options::default() };
+    let volume = Volume::open(device.clone(), options).unwrap();
+    let log = open(&volume, "log").unwrap();
+    log.append(&vec![1; 16 << 20]).unwrap();
+    log.sync_all().unwrap();
+    let preallocated_until = log.len();
+    let other = open(&volume, "other").unwrap();
+    let free = volume.statistics().blocks_available * 4096;
+    let mut allocated = 0;
+    while had_space(other.allocate(allocated, PIECE, false)).is_some() {
+        allocated += PIECE;
+    }
+    // The preallocation is as long as the file.
+    assert!(allocated > free + preallocated_until / 2, "{allocated} bytes of {free}, and the preallocation");
+    drop((log, other));
+    volume.unmount().unwrap();
+    judge(&device);
+}
