@@ -235,7 +235,7 @@ mod tests {
         Err(Os::AGAIN.into())
     }
 
-    /// When one thread could not be started, `serve` returned an error, although the threads already running operations
+    /// When one thread could not be started, `serve` returned an error, although the threads already running served
     /// the mount until it was unmounted.
     #[test]
     fn serving_continues_if_a_thread_cannot_be_started() {

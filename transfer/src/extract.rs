@@ -19,7 +19,7 @@
 //! - The volume is only read. A dirty log must have been replayed: [`Extraction::open`] does so in memory.
 //! - Nothing outside of the target directory is created or changed (see `host`).
 //! - An archive appears under its name when it is complete. After an error or a cancellation, no file with incomplete
-//!   contents remains, except those reported as unreadable.
+//!   contents remains, except files that are reported because they could not be read or written.
 
 mod archive;
 pub mod compress;

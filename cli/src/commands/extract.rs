@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use serde::Serialize;
@@ -143,10 +142,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
             Error::Exists { .. } => {
                 anyhow::anyhow!("{}: it exists already (--overwrite replaces it)", to.display())
             }
-            error => anyhow::Error::new(error).context(format!("{}: not made", to.display())),
+            // This error names the file.
+            error @ Error::Target { .. } => anyhow::Error::new(error),
+            error => anyhow::Error::new(error).context(format!("{}: not created", to.display())),
         })?
     } else {
-        extraction.to_directory(to).with_context(|| to.display().to_string())?
+        extraction.to_directory(to)?
     };
     image.expect_whole("extracted");
     let seconds = progress.finish(Counts { files: report.files, bytes: report.bytes }, &report.not_preserved);

@@ -97,7 +97,7 @@ fn cp_copies_in_and_out() {
     assert!(stderr(&mut cp(&[&named("/nothing"), &out_name])).contains("nothing"));
     let nowhere = scene.beside("no/where").display().to_string();
     assert!(stderr(&mut cp(&[&named("/with:colon"), &nowhere])).contains("no such directory"));
-    // The assert_clean volume, without device nodes, which require root.
+    // The whole volume, without device nodes, which require root.
     scene.xebec("rm", &["-r", "/dev"]).assert().success();
     let all = scene.beside("all").display().to_string();
     cp(&["-r", &named(""), &all]).assert().success();

@@ -411,3 +411,16 @@ fn an_archive_file_is_replaced_atomically() {
     let beside = fs::read_dir(file.parent().unwrap()).unwrap().count();
     assert_eq!(beside, 2, "nothing but the image and the archive");
 }
+
+/// The error of a target that cannot be created began with its path twice.
+#[test]
+fn target_that_cannot_be_created_is_named_once() {
+    let scene = Scene::new(Sample::Clean);
+    for target in ["missing/out", "missing/out.tar"] {
+        let out = scene.beside(target);
+        let result = scene.xebec("extract", &["--to", out.to_str().unwrap()]).output().unwrap();
+        assert_eq!(result.status.code(), Some(1));
+        let message = String::from_utf8(result.stderr).unwrap();
+        assert_eq!(message.matches("missing/out").count(), 1, "{message}");
+    }
+}

@@ -14,7 +14,7 @@ use read::{Error, Result, Volume};
 pub struct TreeRoot {
     /// AG.
     pub ag: AgNumber,
-    /// TreeRoot block.
+    /// Root block.
     pub block: AgBlock,
     /// Level of the root: 0 for a leaf.
     pub level: u16,

@@ -25,7 +25,7 @@ use format::timestamp::Timestamp;
 use serde::Serialize;
 use xebec::mkfs::{LogLocation, MkfsError, Plan};
 use xebec::transfer::image::{self, seed};
-use xebec::{Directory, Overrides, Source as _, Volume, Writer};
+use xebec::{Directory, Overrides, Source as _, TransferError, Volume, Writer};
 
 use crate::args::Global;
 use crate::geometry::{self, GeometryJson};
@@ -190,7 +190,10 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         }
     }
     let plan = Plan::new(&format.options, target.size(), target.sector_size()).map_err(refused)?;
-    image::check_readers(&plan, arguments.layout.readers()).map_err(|error| wrong(format!("--{error}")))?;
+    image::check_readers(&plan, arguments.layout.readers()).map_err(|error| match error {
+        TransferError::Option { .. } => wrong(format!("--{error}")),
+        error => error.into(),
+    })?;
     if !arguments.dry_run {
         // Last, as all checks have passed.
         [Some(&target), log.as_ref()].into_iter().flatten().try_for_each(Target::prepare)?;

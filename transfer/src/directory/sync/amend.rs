@@ -98,7 +98,7 @@ impl Amend {
         Ok(self)
     }
 
-    /// Compares a file, and sets its times even if they are equal.
+    /// Sets the times even if they are equal, unless times to set are already known.
     pub fn with_times_of(self, known: &Metadata) -> Self {
         match self.times.modified {
             Some(_) => self,
