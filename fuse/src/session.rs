@@ -111,13 +111,17 @@ impl Session {
             let outcome = dispatch(operations, &request, &mut reply);
             // The request is answered below.
             std::mem::forget(unanswered);
-            let failed = outcome.is_err();
+            let failed = matches!(outcome, Err(_) | Ok(Outcome::ErrorAndInvalidate(_)));
             match outcome {
                 Ok(outcome @ (Outcome::Reply | Outcome::ReplyAndInvalidate)) => {
                     let own = (outcome == Outcome::ReplyAndInvalidate).then(|| request.node());
                     let mut stale = invalidated_nodes(&request).into_iter().chain([own]).flatten();
                     stale.try_for_each(|node| self.send(&inval_inode(node)))?;
                     self.send(reply.finish(request.unique()))?;
+                }
+                Ok(Outcome::ErrorAndInvalidate(error)) => {
+                    self.send(&inval_inode(request.node()))?;
+                    self.send(reply.error(request.unique(), error))?;
                 }
                 Ok(Outcome::NoReply) => {}
                 Ok(Outcome::Destroy) => break,

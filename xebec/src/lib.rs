@@ -97,6 +97,9 @@ pub mod check;
 pub use base::errno::{self, Errno};
 pub use base::time::{Clock, FixedClock, SystemClock, Time};
 pub use base::{AgBlock, AgIno, AgNumber, Daddr, FileBlock, FsBlock, Ino, Lsn};
+pub use format::Geometry;
+pub use format::compatibility::Reader;
+pub use format::inode::FileType;
 pub use transfer::{
     self, Archive, BuiltImage, Cancel, Container, Counts, Directory, Error as TransferError, Excludes,
     ExtractReport, Extraction, FreeSpace, ImageBuilder, ImportReport, Labels, Notice, NoticeKind, Overrides,

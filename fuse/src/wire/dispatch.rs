@@ -5,7 +5,7 @@ use fuse_abi::linux::fuse_opcode;
 use super::reply::Reply;
 use super::request::Request;
 use super::{directories, files, metadata};
-use crate::operations::{ENOSYS, EROFS, Operations, Result};
+use crate::operations::{ENOSYS, EROFS, Errno, Operations, Result};
 
 /// What follows a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub enum Outcome {
     Reply,
     /// Send the reply, after the notification that the attributes of the node are stale.
     ReplyAndInvalidate,
+    /// Send the error, after that notification: a part of the request has changed the attributes.
+    ErrorAndInvalidate(Errno),
     /// The request has no reply.
     NoReply,
     /// `FUSE_DESTROY`: no reply, and no further requests.

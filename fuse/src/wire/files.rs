@@ -37,16 +37,21 @@ pub fn read<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut 
     reply.fill(arguments.size as usize, |buf| ops.read(FileHandle(arguments.fh), arguments.offset, buf))
 }
 
-/// If the write removes privileges, the attributes that the kernel has cached must be invalidated: it checks
-/// permissions by them.
+/// If the write removes privileges, the attributes that the kernel has cached must be invalidated, also if the write
+/// fails then: the kernel checks permissions by them.
 pub fn write<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<Outcome> {
     let mut body = request.body();
     let arguments: fuse_write_in = body.take()?;
+    let data = body.bytes(arguments.size)?;
     // After writeback of its cache the kernel sends FUSE_FSYNC if necessary.
     let dsync = arguments.flags & O_DSYNC != 0 && arguments.write_flags & abi::FUSE_WRITE_CACHE == 0;
     let invalidate =
         arguments.write_flags & abi::FUSE_WRITE_KILL_SUIDGID != 0 && ops.remove_privileges(request.node())?;
-    let size = ops.write(FileHandle(arguments.fh), arguments.offset, body.bytes(arguments.size)?, dsync)?;
+    let size = match ops.write(FileHandle(arguments.fh), arguments.offset, data, dsync) {
+        Ok(size) => size,
+        Err(error) if invalidate => return Ok(Outcome::ErrorAndInvalidate(error)),
+        Err(error) => return Err(error),
+    };
     reply.push(&fuse_write_out { size: size as u32, padding: 0 }); // at most the requested size
     Ok(if invalidate { Outcome::ReplyAndInvalidate } else { Outcome::Reply })
 }

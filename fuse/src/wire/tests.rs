@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use base::errno;
 use base::random::Random;
 use block::MemoryDevice;
 use fuse_abi::linux::{
-    FUSE_WRITE_CACHE, fuse_in_header, fuse_link_in, fuse_opcode, fuse_out_header, fuse_rename_in,
-    fuse_rename2_in, fuse_write_in,
+    FUSE_WRITE_CACHE, FUSE_WRITE_KILL_SUIDGID, fuse_in_header, fuse_link_in, fuse_opcode, fuse_out_header,
+    fuse_rename_in, fuse_rename2_in, fuse_write_in,
 };
 use xebec::{NewFile, Options, Volume};
 use zerocopy::{FromBytes, IntoBytes};
@@ -16,7 +17,7 @@ use super::init::{self, MAX_WRITE};
 use super::invalidate::invalidated_nodes;
 use super::reply::Reply;
 use super::request::Request;
-use crate::operations::NodeId;
+use crate::operations::{Errno, NodeId};
 use crate::{VolumeOperations, volume_operations};
 
 #[derive(Default)]
@@ -78,7 +79,7 @@ fn random_requests_are_answered_and_do_no_damage() {
         let sent = match dispatch(&operations, &request, &mut reply) {
             Ok(Outcome::Reply | Outcome::ReplyAndInvalidate) => reply.finish(request.unique()),
             Ok(Outcome::NoReply | Outcome::Destroy) => continue,
-            Err(error) => reply.error(request.unique(), error),
+            Ok(Outcome::ErrorAndInvalidate(error)) | Err(error) => reply.error(request.unique(), error),
         };
         let (head, _) = fuse_out_header::read_from_prefix(sent).unwrap();
         assert_eq!((head.len as usize, head.unique), (sent.len(), 7), "{header:?}");
@@ -127,4 +128,29 @@ fn changes_invalidate_attributes() {
     );
     assert!(invalidated(fuse_opcode::FUSE_WRITE, write(0).as_bytes()).is_empty(), "a write call");
     assert!(invalidated(fuse_opcode::FUSE_LOOKUP, b"name\0").is_empty(), "nothing changes");
+}
+
+/// A write by another user removed the set-user-ID bit and failed then, for example without space. The kernel was not
+/// told, kept the old mode, and ran the program with the owner's privileges.
+#[test]
+fn a_failed_write_that_removed_privileges_invalidates_attributes() {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let volume = Volume::open(device, Options::default()).unwrap();
+    let program = NewFile { permissions: 0o6777, ..NewFile::regular() };
+    let program = volume.create(volume.root(), b"program", &program).unwrap();
+    let operations = VolumeOperations::new(&volume, volume_operations::Options::default());
+    // No file has this handle: the write itself fails.
+    let write = fuse_write_in { fh: 99, write_flags: FUSE_WRITE_KILL_SUIDGID, ..fuse_write_in::default() };
+    let header = fuse_in_header {
+        opcode: fuse_opcode::FUSE_WRITE as u32,
+        nodeid: program.0,
+        ..fuse_in_header::default()
+    };
+    let bytes = request(header, write.as_bytes());
+    let write = Request::parse(&bytes).unwrap();
+    let outcome = || dispatch(&operations, &write, &mut Reply::new(MAX_WRITE as usize));
+    assert_eq!(outcome(), Ok(Outcome::ErrorAndInvalidate(Errno(errno::EBADF))));
+    assert_eq!(volume.metadata(program).unwrap().permissions, 0o777);
+    assert_eq!(outcome(), Err(Errno(errno::EBADF)), "nothing is left to remove");
 }
