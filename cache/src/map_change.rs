@@ -204,6 +204,10 @@ impl<B: Backing> Contents<B> {
                 }
             }
         }
+        if range.end > self.size() {
+            // The change may grow the file.
+            self.zero_old_tail()?;
+        }
         // The whole file: after the map changed, dirty blocks might need more blocks of the extent btree than reserved.
         self.flush_range(0, u64::MAX)
     }
@@ -218,6 +222,10 @@ impl<B: Backing> Contents<B> {
         self.drop_range(range.start, range.end, false);
         self.release_preallocation();
         let result = change();
+        if result.is_err() {
+            // A part may be mapped beyond the end.
+            self.is_clean_beyond_eof.store(false, SeqCst);
+        }
         self.map_changed();
         result
     }

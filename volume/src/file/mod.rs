@@ -192,7 +192,7 @@ impl<'v> File<'v> {
     }
 
     /// Writes `buf` at `offset`, or at the end if the file was opened for appending. Returns the number of bytes, which
-    /// is less than the length of `buf` only if the volume became full.
+    /// is less than the length of `buf` only after an error (mostly `ENOSPC`) that the next write returns.
     ///
     /// # Errors
     /// `EBADF` if the file is not open for writing, `ENOSPC`, `EFBIG`, `EINVAL`, `EIO`; damage.
@@ -218,7 +218,11 @@ impl<'v> File<'v> {
             }
             let mut total = 0;
             for buf in bufs {
-                total += self.contents.direct_write(offset + total as u64, buf)?;
+                let written = self.contents.direct_write(offset + total as u64, buf)?;
+                total += written;
+                if written < buf.len() {
+                    break;
+                }
             }
             Ok(total)
         };
@@ -258,7 +262,7 @@ impl<'v> File<'v> {
     /// Makes the data and metadata of the file stable (`fsync`).
     ///
     /// # Errors
-    /// The first error of writeback since the last sync; `EIO` if the log cannot be written.
+    /// The last error of writeback since the last sync; `EIO` if the log cannot be written.
     pub fn sync_all(&self) -> Result<()> {
         self.contents.sync(&self.errors)?;
         // Only up to the last change of this file: later changes of other files are not forced.
