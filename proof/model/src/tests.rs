@@ -252,3 +252,26 @@ fn records_of_files_with_contents_are_refused() {
     assert_eq!((times.accessed.nanos, times.modified), (2, Time { seconds: -1, nanos: 500_000_000 }));
     assert!(ObservedTree::of_records(&[record(3)], true).unwrap_err().contains("size is 3"));
 }
+
+/// A device failed in another thread between a rename that leaves a whiteout and the lookup of the whiteout's inode
+/// number. The history then had a whiteout with the number 0, which no recovered volume matches.
+#[test]
+fn rename_counts_as_failed_if_its_whiteout_cannot_be_looked_up() {
+    let subject = MemorySubject::new().with_hook(Box::new(|operation, _, _| match operation {
+        Operation::Lookup { .. } => Err(Failure { errno: 5, message: "shut down".into() }),
+        _ => Ok(()),
+    }));
+    let ticks = Ticks::default();
+    let tolerance = Tolerance { io_errors: true, ..Tolerance::default() };
+    let mut session = Session::new(&subject, &ticks, subject.root(), true).unwrap().tolerating(tolerance);
+    let new = NewFile { kind: FileKind::File, mode: 0o644, uid: 0, gid: 0 };
+    let create = Operation::Create { dir: HOME, name: b"old".to_vec(), new, id: Id(1) };
+    assert_eq!(session.step(&create, at(1)), Ok(StepOutcome::Agreed));
+    let mode = RenameMode::Whiteout(Id(2));
+    let rename =
+        Operation::Rename { from: HOME, name: b"old".to_vec(), to: HOME, to_name: b"new".to_vec(), mode };
+    assert!(matches!(session.step(&rename, at(2)), Ok(StepOutcome::IoError(_))));
+    let seen = ObservedTree::of_subject(&subject, subject.root(), true).unwrap();
+    let tree = session.history().tree_with_failed_operation(&seen).unwrap();
+    assert_eq!(ObservedTree::of_tree(&tree).fingerprint(), seen.fingerprint());
+}
