@@ -10,9 +10,9 @@
 //! | [`Statistics`] | counters |
 //!
 //! A write goes through `write` (folios become dirty, blocks are reserved), `file_writeback` (dirty blocks are placed,
-//! with claims of a `claim_pool`), `writeback` (one plug, one completion), and [`backing::Backing::finish`] (the
-//! transaction). Direct I/O and the bulk writer use the same last steps. How a write reaches the disk, and what a power
-//! cut leaves of it: docs/contents.md.
+//! with claims of a `claim_pool`), `writeback` (plugs, completions), and [`backing::Backing::finish`] (the
+//! transaction). The bulk writer uses the same last steps, direct I/O the last one. How a write reaches the disk, and
+//! what a power cut leaves of it: docs/contents.md.
 //!
 //! # Invariants
 //! - Written data is in memory until its write is finished. Writers get `ENOSPC`, not writeback.

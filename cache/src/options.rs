@@ -19,7 +19,7 @@ pub struct Options {
     pub interval_ms: u64,
     /// Bytes that one pass writes before it finishes them.
     pub pass_bytes: u64,
-    /// Whether one plug covers a whole pass; otherwise each file has its own (for comparison).
+    /// Whether files of a pass share plugs; otherwise each file has its own (for comparison).
     pub plug_over_pass: bool,
     /// Largest readahead of a sequential reader in bytes.
     pub readahead_bytes: u64,

@@ -3,9 +3,9 @@
 //! | step | does |
 //! |---|---|
 //! | [`FileWriteback`] | one file: dirty blocks, where they are written, claims |
-//! | `write_all` | all data, sorted by device offset, under one plug |
+//! | `write_all` | all data, sorted by device offset, under plugs of limited size |
 //! | `finish_all` | maps and sizes, several small files in one transaction |
-//! | [`Cache::write_plugged`], [`Cache::finish_writes`] | the last two steps of every write of data, [`BulkWriter`](crate::BulkWriter)'s too |
+//! | [`Cache::write_plugged`], [`Cache::finish_writes`] | the last two steps, for [`BulkWriter`](crate::BulkWriter), too; direct I/O uses the second |
 //!
 //! # Invariants
 //! When a pass ends, blocks that were in writeback are written and finished, or dirty again with the error noted in the
