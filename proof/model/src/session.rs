@@ -268,7 +268,7 @@ impl<'s, S: Subject> Session<'s, S> {
             Operation::Rename { from, name, to, to_name, mode } => {
                 let (from, to) = ((number(*from)?, &**name), (number(*to)?, &**to_name));
                 subject.rename(from, to, *mode)?;
-                // A rename returns no inode number: look that of the whiteout up. If the volume was shut down meanwhile,
+                // A rename returns no inode number: look the whiteout up. If the volume was shut down meanwhile,
                 // the rename counts as failed: it may have happened.
                 let whiteout = matches!(mode, RenameMode::Whiteout(_)).then(|| subject.lookup(from.0, name));
                 Ok((whiteout.transpose()?.unwrap_or(0), Reply::Nothing))
