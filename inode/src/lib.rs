@@ -13,6 +13,7 @@
 //! | [`symlink`] | targets of symbolic links |
 //! | [`attr`] | extended attributes |
 //! | [`dir`] | directories |
+//! | `dabtree` | the hash tree of directories and attributes |
 //! | [`unlinked`], [`inactive`] | unlinked inodes, and their inactivation in the background |
 //! | [`settings`] | flags, extent size hints and project id (`FS_IOC_FSSETXATTR`) |
 //! | [`shared`] | the shared state of all inodes of a volume |
@@ -38,6 +39,7 @@
 pub mod attr;
 pub mod cluster;
 pub mod contents;
+mod dabtree;
 pub mod dir;
 pub mod exchange;
 pub mod extents;

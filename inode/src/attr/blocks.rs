@@ -1,72 +1,54 @@
 //! Blocks of an attribute fork. Each is one file system block.
 
-use std::ops::Range;
-
 use base::lock::Rank;
 use base::{Daddr, FileBlock};
 use error::Error;
+use format::attr::edit::leaf::{self as edit, LeafAttr};
 use format::attr::leaf::AttrLeaf;
 use format::dabtree::{BlkInfo, DaNode, DaTree, NODE_MAGIC};
-use format::edit::BlockMut;
 use format::extent::Extent;
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Geometry, dabtree};
-use journal::engine::{BufferId, DiskExtent, Transaction};
+use journal::engine::{BufferId, DiskExtent, JoinedBuffer};
 
 use super::{Attributes, MAX_MAP_TREE_BLOCKS, Result};
+use crate::dabtree::{Checked, HashTree, PathBlock};
 use crate::extents::ExtentList;
 use crate::fork::{Fork, TOO_MANY};
 use crate::space::{BlockRequest, BlockRun, ForkOwner};
 use crate::state::ForkFormat;
 
 /// A block that has joined the transaction.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AttrBlock {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AttrBlock {
     pub buffer: BufferId,
     pub at: ForkBlock,
 }
 
-/// Mutable access to a block's bytes, which logs what changes.
-struct AttrBlockMut<'t> {
-    tx: &'t mut Transaction,
-    buffer: BufferId,
-}
+impl HashTree for Attributes<'_> {
+    type Id = AttrBlock;
+    type Edit = JoinedBuffer;
+    type LeafEntry = LeafAttr;
 
-impl BlockMut for AttrBlockMut<'_> {
-    fn bytes(&self) -> &[u8] {
-        self.tx.bytes(self.buffer)
+    /// Linux treats an empty leaf under a node as damage.
+    const KEEPS_EMPTY_LEAVES: bool = false;
+
+    fn geometry<'g>(&self) -> &'g Geometry
+    where
+        Self: 'g,
+    {
+        &self.shared.geometry
     }
 
-    fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
-        self.tx.bytes_mut(self.buffer, range)
-    }
-}
-
-impl Attributes<'_> {
-    pub(super) fn extents(&self) -> &ExtentList {
-        const EMPTY: &ExtentList = &ExtentList::new();
-        self.state.list(ForkKind::Attr).unwrap_or(EMPTY)
-    }
-
-    /// The location of a block. A block that is not mapped is reported as damage, because another block pointed to it.
-    pub(super) fn identity(&self, at: FileBlock) -> Result<ForkBlock> {
-        let offset = self.extents().map(at).and_then(|(start, _)| self.geometry().fs_block_offset(start));
-        let ino = self.state.ino();
-        match offset {
-            Some(offset) => Ok(ForkBlock { ino, file_block: at, daddr: Daddr(offset >> 9) }),
-            None => Err(self.damaged(Damage::new("attribute fork", "extents", "a mapped block", at))),
-        }
-    }
-
-    fn disk(&self, at: ForkBlock) -> DiskExtent {
-        DiskExtent { daddr: at.daddr, bytes: self.geometry().block_size }
+    fn root(&self) -> FileBlock {
+        FileBlock(0)
     }
 
     /// Reads a leaf or node and joins it to the transaction. Every field is verified when it comes from the device;
     /// later changes rely on that.
-    pub(super) fn read(&mut self, at: FileBlock) -> Result<AttrBlock> {
-        let at = self.identity(at)?;
+    fn read_tree_block(&mut self, at: FileBlock) -> Result<AttrBlock> {
+        let at = self.locate(at)?;
         let geometry = self.geometry();
         let verify = |bytes: &[u8]| {
             if dabtree::magic(bytes) == Some(NODE_MAGIC) {
@@ -88,6 +70,86 @@ impl Attributes<'_> {
         Ok(AttrBlock { buffer, at })
     }
 
+    /// Allocates and maps a block at the first hole. Its bytes are zero and not logged yet.
+    fn new_tree_block(&mut self) -> Result<PathBlock<AttrBlock>> {
+        let at = self.extents().first_hole(FileBlock(0), 1);
+        let run =
+            Fork::open(self.shared, self.state, ForkKind::Attr)?.take(self.tx, self.space, at, (1, 1))?;
+        Ok(PathBlock { block: at, id: self.map_new_block(at, run)?, index: 0 })
+    }
+
+    fn can_free_tree_block(&mut self, at: FileBlock) -> Result<bool> {
+        Ok(self.can_free(at, FileBlock(at.get() + 1)))
+    }
+
+    fn free_tree_block(&mut self, at: FileBlock, block: AttrBlock) -> Result<()> {
+        self.tx.invalidate(block.buffer);
+        self.unmap(at, FileBlock(at.get() + 1))
+    }
+
+    fn identity(&self, block: AttrBlock) -> ForkBlock {
+        block.at
+    }
+
+    fn bytes(&self, block: AttrBlock) -> &[u8] {
+        self.tx.bytes(block.buffer)
+    }
+
+    fn block(&mut self, block: AttrBlock) -> &mut JoinedBuffer {
+        self.tx.buffer_mut(block.buffer)
+    }
+
+    fn entries_moved(&mut self, _: &[LeafAttr], _: FileBlock) {}
+
+    fn verify_leaf(bytes: &[u8], geometry: &Geometry) -> Checked<()> {
+        AttrLeaf::of(bytes, geometry).map(drop)
+    }
+
+    fn leaf_fill(bytes: &[u8], geometry: &Geometry) -> Checked<(usize, usize)> {
+        Ok((edit::used(bytes, geometry)?, edit::capacity(geometry)))
+    }
+
+    fn last_leaf_hash(bytes: &[u8], geometry: &Geometry) -> Checked<Option<u32>> {
+        edit::last_hash(bytes, geometry)
+    }
+
+    fn leaf_entries(bytes: &[u8], geometry: &Geometry) -> Checked<Vec<LeafAttr>> {
+        edit::attributes(bytes, geometry)
+    }
+
+    fn entry_hash(entry: &LeafAttr) -> u32 {
+        entry.hash
+    }
+
+    fn init_leaf(open: &mut JoinedBuffer, geometry: &Geometry, at: ForkBlock) -> Checked<()> {
+        edit::init(open, geometry, at)
+    }
+
+    fn put_leaf(open: &mut JoinedBuffer, geometry: &Geometry, entries: &[LeafAttr]) -> Checked<()> {
+        edit::put_attributes(open, geometry, entries)
+    }
+}
+
+impl Attributes<'_> {
+    pub(super) fn extents(&self) -> &ExtentList {
+        const EMPTY: &ExtentList = &ExtentList::new();
+        self.state.list(ForkKind::Attr).unwrap_or(EMPTY)
+    }
+
+    /// The location of a block. A block that is not mapped is reported as damage, because another block pointed to it.
+    pub(super) fn locate(&self, at: FileBlock) -> Result<ForkBlock> {
+        let offset = self.extents().map(at).and_then(|(start, _)| self.geometry().fs_block_offset(start));
+        let ino = self.state.ino();
+        match offset {
+            Some(offset) => Ok(ForkBlock { ino, file_block: at, daddr: Daddr(offset >> 9) }),
+            None => Err(self.damaged(Damage::new("attribute fork", "extents", "a mapped block", at))),
+        }
+    }
+
+    fn disk(&self, at: ForkBlock) -> DiskExtent {
+        DiskExtent { daddr: at.daddr, bytes: self.geometry().block_size }
+    }
+
     /// Checks that `blocks` blocks can be allocated. Called before the first change of an operation.
     pub(super) fn ensure_blocks(&self, blocks: u32) -> Result<()> {
         if blocks > self.reserved {
@@ -100,14 +162,6 @@ impl Attributes<'_> {
     pub(super) fn ensure_extents(&self, more: usize) -> Result<()> {
         let count = (self.extents().len() + more) as u64;
         if self.state.can_count_extents(ForkKind::Attr, count) { Ok(()) } else { Err(TOO_MANY) }
-    }
-
-    /// Allocates and maps a block at the first hole. Its bytes are zero and not logged yet.
-    pub(super) fn allocate(&mut self) -> Result<AttrBlock> {
-        let at = self.extents().first_hole(FileBlock(0), 1);
-        let run =
-            Fork::open(self.shared, self.state, ForkKind::Attr)?.take(self.tx, self.space, at, (1, 1))?;
-        self.map_new_block(at, run)
     }
 
     /// Allocates the first block of an empty fork. Does not change the inode.
@@ -123,7 +177,7 @@ impl Attributes<'_> {
         let mut fork = Fork::open(self.shared, self.state, ForkKind::Attr)?;
         fork.map(self.tx, self.space, extent)?;
         self.count_taken(before);
-        let at = self.identity(at)?;
+        let at = self.locate(at)?;
         let disk = self.disk(at);
         Ok(AttrBlock { buffer: self.tx.fresh(disk, Rank::Fork)?, at })
     }
@@ -134,12 +188,11 @@ impl Attributes<'_> {
         self.reserved = self.reserved.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
     }
 
-    /// Checks that the blocks of a leaf and of a value can both be unmapped, with the reserved blocks and the extent
-    /// counter.
-    pub(super) fn ensure_frees(&self) -> Result<()> {
-        self.ensure_extents(2)?;
+    /// Checks that so many ranges of blocks can be unmapped, with the reserved blocks and the extent counter.
+    pub(super) fn ensure_frees(&self, ranges: usize) -> Result<()> {
+        self.ensure_extents(ranges)?;
         let spare = self.state.inline_extents_max(ForkKind::Attr).saturating_sub(self.extents().len());
-        let fits = self.state.fork_format(ForkKind::Attr) == Some(ForkFormat::Extents) && spare >= 2;
+        let fits = self.state.fork_format(ForkKind::Attr) == Some(ForkFormat::Extents) && spare >= ranges;
         if fits || self.reserved >= MAX_MAP_TREE_BLOCKS {
             return Ok(());
         }
@@ -162,13 +215,6 @@ impl Attributes<'_> {
         !middle || inline
     }
 
-    /// Unmaps and frees a block of the tree.
-    pub(super) fn free(&mut self, block: AttrBlock) -> Result<()> {
-        self.tx.invalidate(block.buffer);
-        let from = block.at.file_block;
-        self.unmap(from, FileBlock(from.get() + 1))
-    }
-
     /// Unmaps and frees what is mapped in a range.
     pub(super) fn unmap(&mut self, from: FileBlock, to: FileBlock) -> Result<()> {
         let mut fork = Fork::open(self.shared, self.state, ForkKind::Attr)?;
@@ -183,33 +229,5 @@ impl Attributes<'_> {
             next = end;
         }
         Ok(())
-    }
-
-    pub(super) fn bytes(&self, block: AttrBlock) -> &[u8] {
-        self.tx.bytes(block.buffer)
-    }
-
-    pub(super) fn is_node(&self, block: AttrBlock) -> bool {
-        dabtree::magic(self.bytes(block)) == Some(NODE_MAGIC)
-    }
-
-    /// Changes the bytes of a block. Damage is reported with the location of the block.
-    pub(super) fn edit<T>(
-        &mut self,
-        block: AttrBlock,
-        change: impl FnOnce(&mut dyn BlockMut, &Geometry) -> std::result::Result<T, Damage>,
-    ) -> Result<T> {
-        let geometry = self.geometry();
-        let mut open = AttrBlockMut { tx: self.tx, buffer: block.buffer };
-        change(&mut open, geometry).map_err(|damage| Error::damaged(block.at.place(), damage))
-    }
-
-    /// Reads the bytes of a block. Damage is reported with the location of the block.
-    pub(super) fn view<T>(
-        &self,
-        block: AttrBlock,
-        work: impl FnOnce(&[u8], &Geometry) -> std::result::Result<T, Damage>,
-    ) -> Result<T> {
-        work(self.bytes(block), self.geometry()).map_err(|damage| Error::damaged(block.at.place(), damage))
     }
 }

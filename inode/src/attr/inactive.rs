@@ -12,26 +12,13 @@ use error::Error;
 use format::ForkBlock;
 use format::attr::edit::leaf;
 use format::damage::Place;
-use format::edit::BlockMut;
 use format::inode::ForkKind;
-use journal::engine::{BufferId, DiskExtent, Transaction};
+use journal::engine::DiskExtent;
 
 use crate::fork::Fork;
 use crate::inactive::{STEP_BUFFERS, STEP_EXTENTS};
 use crate::inode::Inode;
 use crate::shared::Shared;
-
-struct AttrBlockMut<'t>(&'t mut Transaction, BufferId);
-
-impl BlockMut for AttrBlockMut<'_> {
-    fn bytes(&self) -> &[u8] {
-        self.0.bytes(self.1)
-    }
-
-    fn bytes_mut(&mut self, range: std::ops::Range<usize>) -> &mut [u8] {
-        self.0.bytes_mut(self.1, range)
-    }
-}
 
 /// Makes the root an empty leaf, unless one step frees all blocks of the fork.
 ///
@@ -51,7 +38,7 @@ pub(crate) fn empty_root(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Erro
     // Not read: its old contents do not matter, even if damaged.
     let id = tx.fresh(DiskExtent { daddr: at.daddr, bytes: geometry.block_size }, Rank::Fork)?;
     let damaged = |damage| Error::damaged(Place::ino(inode.ino()), damage);
-    leaf::init(&mut AttrBlockMut(&mut tx, id), geometry, at).map_err(damaged)?;
+    leaf::init(tx.buffer_mut(id), geometry, at).map_err(damaged)?;
     tx.commit(&mut [&mut locked])
 }
 

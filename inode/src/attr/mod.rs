@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | shortform | names and values in the inode's attribute fork | `shortform` |
 //! | leaf | one leaf block at block 0 of the fork | `node` (a hash tree without nodes) |
-//! | node | a hash tree of leaves under nodes, with its root at block 0 | `node`, `split`, `join` |
+//! | node | a hash tree of leaves under nodes, with its root at block 0 | `node`, `split`, `crate::dabtree` |
 //!
 //! A large value (see [`is_inline`]) is remote: its leaf entry points to blocks of the fork that hold it ([`remote`]).
 //!
@@ -44,7 +44,6 @@
 mod blocks;
 mod forkoff;
 pub(crate) mod inactive;
-mod join;
 mod node;
 pub mod remote;
 mod shortform;

@@ -3,44 +3,22 @@
 
 use base::FileBlock;
 use error::Error;
+use format::Damage;
 use format::attr::edit::leaf as edit;
 use format::attr::leaf::AttrLeaf;
 use format::attr::{Attr, AttrValue};
-use format::dabtree::edit as node;
-use format::dabtree::{MAX_DEPTH, NodeEntry};
 use format::inode::ForkKind;
-use format::{Damage, ensure};
 
 use super::blocks::AttrBlock;
 use super::{AttrInfo, AttrKey, Attributes, NewAttrValue, Result, is_inline};
+use crate::dabtree::join::join_leaf;
+use crate::dabtree::{HashTree, TreePath};
 use crate::space::BlockRun;
-
-/// A block on the path from the root to a leaf.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AttrPathBlock {
-    pub block: AttrBlock,
-    /// In a node: the index of the child that the path follows.
-    pub index: usize,
-}
-
-impl AttrPathBlock {
-    pub fn at(&self) -> FileBlock {
-        self.block.at.file_block
-    }
-}
-
-/// The path from the root to a leaf.
-#[derive(Clone, Debug)]
-pub(super) struct AttrPath {
-    /// Root first; empty for a single leaf.
-    pub nodes: Vec<AttrPathBlock>,
-    pub leaf: AttrPathBlock,
-}
 
 /// An attribute and its place in the tree.
 #[derive(Clone, Debug)]
 pub(super) struct FoundAttr {
-    pub path: AttrPath,
+    pub path: TreePath<AttrBlock>,
     /// Index of its entry in the leaf.
     pub slot: usize,
     pub incomplete: bool,
@@ -49,76 +27,17 @@ pub(super) struct FoundAttr {
 }
 
 impl Attributes<'_> {
-    /// Reads the root.
-    pub(super) fn root(&mut self) -> Result<AttrBlock> {
-        self.read(FileBlock(0))
+    fn descend_to(&mut self, hash: u32) -> Result<TreePath<AttrBlock>> {
+        let root = self.read_tree_block(self.root())?;
+        self.descend(root, hash)
     }
 
-    /// Descends from a block at `level` (0: leaf; `None`: the root, at any level), following the child that `pick`
-    /// selects in each node.
-    fn walk_down(
-        &mut self,
-        nodes: &mut Vec<AttrPathBlock>,
-        mut at: FileBlock,
-        mut level: Option<u16>,
-        pick: impl Fn(&[NodeEntry]) -> usize,
-    ) -> Result<AttrPathBlock> {
-        loop {
-            let block = self.read(at)?;
-            if !self.is_node(block) {
-                if level.is_some_and(|level| level != 0) {
-                    let damage =
-                        Damage::new("hash tree node", "level", "a leaf where its level says", "another");
-                    return Err(Error::damaged(block.at.place(), damage));
-                }
-                self.view(block, |bytes, geometry| AttrLeaf::of(bytes, geometry).map(drop))?;
-                return Ok(AttrPathBlock { block, index: 0 });
-            }
-            let (index, child, below) = self.view(block, |bytes, _| {
-                let found = node::NodeShape::of(bytes)?.level;
-                let expected = level.unwrap_or(found);
-                let fits = found == expected && found <= MAX_DEPTH && found > 0;
-                ensure!(fits, "hash tree node", "level", expected, found);
-                let entries = node::entries(bytes)?;
-                let index = pick(entries).min(entries.len().saturating_sub(1));
-                let child = entries.get(index).map(NodeEntry::child);
-                let missing = || Damage::new("hash tree node", "count", "at least 1", entries.len());
-                Ok((index, child.ok_or_else(missing)?, found - 1))
-            })?;
-            nodes.push(AttrPathBlock { block, index });
-            (at, level) = (child, Some(below));
+    /// Moves the path to the next leaf, and unlocks the one that it leaves; `false` at the last one.
+    fn next_leaf(&mut self, path: &mut TreePath<AttrBlock>) -> Result<bool> {
+        if !path.nodes.is_empty() {
+            self.tx.release(path.leaf.id.buffer);
         }
-    }
-
-    /// Descends to the first leaf that may contain a hash; to the last leaf where all hashes are lower.
-    pub(super) fn descend(&mut self, hash: u32) -> Result<AttrPath> {
-        let mut nodes = Vec::with_capacity(usize::from(MAX_DEPTH));
-        let pick = |entries: &[NodeEntry]| entries.partition_point(|entry| entry.hashval.get() < hash);
-        let leaf = self.walk_down(&mut nodes, FileBlock(0), None, pick)?;
-        Ok(AttrPath { nodes, leaf })
-    }
-
-    /// Moves the path to the next leaf; `false` at the last one. Unlocks unchanged blocks that it leaves.
-    fn advance(&mut self, path: &mut AttrPath) -> Result<bool> {
-        let mut depth = path.nodes.len();
-        while let Some(up) = depth.checked_sub(1) {
-            let Some(step) = path.nodes.get_mut(up) else { return Ok(false) };
-            let block = step.block;
-            let next = step.index + 1;
-            let (level, child) = self.view(block, |bytes, _| {
-                let child = node::entries(bytes)?.get(next).map(NodeEntry::child);
-                Ok((node::NodeShape::of(bytes)?.level, child))
-            })?;
-            if let Some(child) = child {
-                step.index = next;
-                self.tx.release(path.leaf.block.buffer);
-                path.nodes.truncate(up + 1);
-                path.leaf = self.walk_down(&mut path.nodes, child, Some(level - 1), |_| 0)?;
-                return Ok(true);
-            }
-            depth = up;
-        }
-        Ok(false)
+        self.advance(path)
     }
 
     /// The most leaves that the fork can have. The bound ends walks in a tree with a loop.
@@ -133,10 +52,11 @@ impl Attributes<'_> {
 
     /// Looks up an attribute; with `any`, incomplete ones too.
     pub(super) fn node_find(&mut self, key: &AttrKey<'_>, any: bool) -> Result<Option<FoundAttr>> {
-        let hash = key.hash(self.geometry());
-        let mut path = self.descend(hash)?;
+        let geometry = self.geometry();
+        let hash = key.hash(geometry);
+        let mut path = self.descend_to(hash)?;
         for _ in 0..self.max_leaves() {
-            let (found, beyond) = self.view(path.leaf.block, |bytes, geometry| {
+            let (found, beyond) = self.view(path.leaf.id, |bytes| {
                 let leaf = AttrLeaf::of(bytes, geometry)?;
                 let first = leaf.entries.partition_point(|entry| entry.hashval.get() < hash);
                 for (slot, entry) in leaf.entries.iter().enumerate().skip(first) {
@@ -153,7 +73,7 @@ impl Attributes<'_> {
             if let Some((slot, incomplete, remote)) = found {
                 return Ok(Some(FoundAttr { path, slot, incomplete, remote }));
             }
-            if !beyond || !self.advance(&mut path)? {
+            if !beyond || !self.next_leaf(&mut path)? {
                 return Ok(None);
             }
         }
@@ -162,7 +82,8 @@ impl Attributes<'_> {
 
     /// A value in the leaf.
     pub(super) fn value_at(&self, hit: &FoundAttr) -> Result<Vec<u8>> {
-        self.view(hit.path.leaf.block, |bytes, geometry| {
+        let geometry = self.geometry();
+        self.view(hit.path.leaf.id, |bytes| {
             let leaf = AttrLeaf::of(bytes, geometry)?;
             let attr = leaf.entries.get(hit.slot).map(|entry| leaf.attr(entry)).transpose()?;
             Ok(match attr.map(|attr| attr.value) {
@@ -173,10 +94,10 @@ impl Attributes<'_> {
     }
 
     pub(super) fn node_list(&mut self) -> Result<Vec<AttrInfo>> {
-        let mut all = Vec::new();
-        let mut path = self.descend(0)?;
+        let (mut all, geometry) = (Vec::new(), self.geometry());
+        let mut path = self.descend_to(0)?;
         for _ in 0..self.max_leaves() {
-            self.view(path.leaf.block, |bytes, geometry| {
+            self.view(path.leaf.id, |bytes| {
                 for attr in AttrLeaf::of(bytes, geometry)?.attrs() {
                     let attr = attr?;
                     if !attr.incomplete {
@@ -185,7 +106,7 @@ impl Attributes<'_> {
                 }
                 Ok(())
             })?;
-            if !self.advance(&mut path)? {
+            if !self.next_leaf(&mut path)? {
                 return Ok(all);
             }
         }
@@ -205,7 +126,7 @@ impl Attributes<'_> {
             return Ok(false);
         }
         let (hash, attr) = (key.hash(geometry), inline(key, value));
-        self.edit(hit.path.leaf.block, |open, geometry| {
+        self.edit(hit.path.leaf.id, |open, geometry| {
             let new = edit::LeafAttr::new(&attr, hash)?;
             let all = edit::attributes(open.bytes(), geometry)?;
             let Some(old) = all.get(hit.slot) else { return Ok(false) };
@@ -231,19 +152,20 @@ impl Attributes<'_> {
 
     /// Inserts an attribute that does not exist.
     pub(super) fn node_insert(&mut self, attr: &Attr<'_>) -> Result<()> {
-        let hash = attr.hash(self.geometry());
+        let geometry = self.geometry();
+        let hash = attr.hash(geometry);
         let new = edit::LeafAttr::new(attr, hash).map_err(|damage| self.damaged(damage))?;
         // At worst, two splits: one at the slot, and one that moves off a side.
         for _ in 0..3 {
-            let mut path = self.descend(hash)?;
-            let block = path.leaf.block;
-            let slot = self.view(block, |bytes, geometry| {
+            let path = self.descend_to(hash)?;
+            let block = path.leaf.id;
+            let slot = self.view(block, |bytes| {
                 Ok(AttrLeaf::of(bytes, geometry)?.entries.partition_point(|entry| entry.hashval.get() < hash))
             })?;
             if self.edit(block, |open, geometry| edit::insert(open, geometry, slot, &new))? {
                 return self.fix_leaf_hash(&path);
             }
-            if self.split_leaf(&mut path, slot, &new)? {
+            if self.split_leaf(path, slot, &new)? {
                 return Ok(());
             }
         }
@@ -252,40 +174,19 @@ impl Attributes<'_> {
 
     /// Removes an attribute, and the blocks of its value.
     pub(super) fn node_remove(&mut self, hit: FoundAttr) -> Result<()> {
+        let geometry = self.geometry();
         let last = hit.path.nodes.last().is_some()
-            && self.view(hit.path.leaf.block, |bytes, geometry| {
-                Ok(AttrLeaf::of(bytes, geometry)?.entries.len() == 1)
-            })?;
+            && self.view(hit.path.leaf.id, |bytes| Ok(AttrLeaf::of(bytes, geometry)?.entries.len() == 1))?;
         if last || hit.remote.is_some() {
-            self.ensure_frees()?;
+            // A leaf, the nodes above it without the root, and a value.
+            self.ensure_frees(hit.path.nodes.len().max(1) + 1)?;
         }
-        self.edit(hit.path.leaf.block, |open, geometry| edit::remove(open, geometry, hit.slot))?;
+        self.edit(hit.path.leaf.id, |open, geometry| edit::remove(open, geometry, hit.slot))?;
         if let Some((block, length)) = hit.remote {
             self.free_remote(block, length)?;
         }
         self.fix_leaf_hash(&hit.path)?;
-        self.join_leaf(hit.path)
-    }
-
-    /// Updates the nodes above a leaf with the leaf's highest hash.
-    pub(super) fn fix_leaf_hash(&mut self, path: &AttrPath) -> Result<()> {
-        match self.view(path.leaf.block, edit::last_hash)? {
-            Some(hash) => self.fix_hashes(&path.nodes, hash),
-            None => Ok(()),
-        }
-    }
-
-    /// Sets the hash of the child that the path follows, from the last node upwards, until the child is not the last
-    /// one of its node.
-    pub(super) fn fix_hashes(&mut self, nodes: &[AttrPathBlock], hash: u32) -> Result<()> {
-        for step in nodes.iter().rev() {
-            let changed = self.edit(step.block, |open, _| node::set_hash(open, step.index, hash))?;
-            let count = self.view(step.block, |bytes, _| node::NodeShape::of(bytes))?.count;
-            if !changed || step.index + 1 != count {
-                return Ok(());
-            }
-        }
-        Ok(())
+        join_leaf(self, hit.path)
     }
 
     /// Formats a block that was allocated for an empty fork as its first leaf.
@@ -301,7 +202,7 @@ impl Attributes<'_> {
         if !alone || self.state.extent_count(ForkKind::Attr) != 1 {
             return Ok(());
         }
-        let root = self.root()?;
+        let root = self.read_tree_block(self.root())?;
         if self.is_node(root) {
             return Ok(());
         }
@@ -310,7 +211,7 @@ impl Attributes<'_> {
         let attributes: std::result::Result<Vec<_>, _> = leaf.attrs().collect();
         let attributes = attributes.map_err(|damage| self.damaged(damage))?;
         if attributes.is_empty() {
-            self.free(root)?;
+            self.free_tree_block(self.root(), root)?;
             return self.end_fork();
         }
         let inline = |attr: &Attr<'_>| !attr.incomplete && matches!(attr.value, AttrValue::Inline(_));
@@ -321,7 +222,7 @@ impl Attributes<'_> {
         let Some(contents) = fits.then(|| format::attr::edit::shortform::build(attributes)).flatten() else {
             return Ok(());
         };
-        self.free(root)?;
+        self.free_tree_block(self.root(), root)?;
         if self.put_shortform(&contents) {
             return Ok(());
         }

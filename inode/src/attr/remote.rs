@@ -111,7 +111,7 @@ impl Attributes<'_> {
         }
         let mut value = Vec::with_capacity(length as usize);
         for n in 0..u64::from(block_count(length, geometry)) {
-            let at = self.identity(FileBlock(first.get() + n))?;
+            let at = self.locate(FileBlock(first.get() + n))?;
             let extent = DiskExtent { daddr: at.daddr, bytes: geometry.block_size };
             let offset = value.len() as u32; // at most 64 KiB
             let guard = self.shared.buffers.lock_read(&extent.into(), Rank::Fork, |_| Ok(()))?;

@@ -18,6 +18,7 @@ use super::error::Result;
 use super::fork::DirFork;
 use super::node::LeafInsertSlot;
 use super::{Directory, FoundEntry};
+use crate::dabtree::HashTree;
 
 impl<F: DirFork> Directory<'_, F> {
     pub(super) fn block_search(&mut self, id: F::BlockId, name: &[u8]) -> Result<LeafSearch<F::BlockId>> {

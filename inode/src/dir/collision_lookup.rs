@@ -13,6 +13,7 @@ use super::data::{DataEntry, HashedName, LeafSearch};
 use super::error::Result;
 use super::fork::DirFork;
 use super::{DirFormat, Directory};
+use crate::dabtree::HashTree;
 
 /// The result of a lookup in the collision index.
 pub(super) enum CollisionLookup<Id> {

@@ -14,6 +14,7 @@ use super::collision_index::NO_SCAN_LIMIT;
 use super::error::{Error, Result};
 use super::fork::{DirBlockType, DirFork};
 use super::{Directory, FoundEntry};
+use crate::dabtree::HashTree;
 
 /// An entry with the leaf entry that points to it.
 #[derive(Clone, Copy)]

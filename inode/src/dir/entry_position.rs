@@ -3,8 +3,9 @@
 use super::data::IndexedEntry;
 use super::error::Result;
 use super::fork::DirFork;
-use super::node::{NodeLookup, TreePath};
+use super::node::NodeLookup;
 use super::{DirFormat, Directory, FoundEntry, NO_SUCH_NAME, verify_length, verify_name};
+use crate::dabtree::TreePath;
 
 /// Where the entry of a name is. Valid within one transaction, until the directory changes.
 pub struct EntryPosition<Id> {

@@ -41,10 +41,8 @@ impl DirBlockType {
 pub trait DirFork {
     /// A block that has joined the transaction.
     type BlockId: Copy + Eq;
-    /// Mutable access to a block's bytes, which logs what changes.
-    type Edit<'b>: BlockMut
-    where
-        Self: 'b;
+    /// The bytes of a block in the transaction, which logs what changes.
+    type Edit: BlockMut;
 
     /// Inode number of the directory.
     fn ino(&self) -> Ino;
@@ -93,7 +91,7 @@ pub trait DirFork {
     /// The bytes of a block.
     fn bytes(&self, id: Self::BlockId) -> &[u8];
     /// Mutable access to a block's bytes.
-    fn block(&mut self, id: Self::BlockId) -> Self::Edit<'_>;
+    fn block(&mut self, id: Self::BlockId) -> &mut Self::Edit;
     /// Unlocks a block that was not changed.
     fn release(&mut self, id: Self::BlockId);
     /// The index of names that share a hash, kept in the inode's state.

@@ -12,6 +12,7 @@ use format::dir::free::max_bests;
 use super::Directory;
 use super::error::{Error, Result};
 use super::fork::{DirBlockType, DirFork};
+use crate::dabtree::HashTree;
 
 /// A data block with enough unused bytes.
 pub(super) struct DataBlockWithSpace<Id> {

@@ -12,6 +12,7 @@ use super::collision_index::NO_SCAN_LIMIT;
 use super::memory_fork::{MemoryFork, geometry};
 use super::tests::alike;
 use super::{DirFormat, Directory, FoundEntry, Result};
+use crate::dabtree::HashTree;
 
 /// Every third name shares its hash with many others.
 fn name(number: u16) -> Vec<u8> {
@@ -48,8 +49,8 @@ fn damage(memory: &mut MemoryFork, flips: &[(usize, usize, u8)]) {
     for (block, at, value) in flips {
         // Counted from the end, where leaves, nodes and free blocks are.
         let block = memory.blocks.get_mut(&numbers[numbers.len() - 1 - block % numbers.len()]).unwrap();
-        let at = at % block.1.len();
-        block.1[at] = *value;
+        let at = at % block.bytes.len();
+        block.bytes[at] = *value;
     }
 }
 

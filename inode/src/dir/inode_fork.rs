@@ -152,10 +152,7 @@ impl<'a> InodeDirFork<'a> {
 
 impl DirFork for InodeDirFork<'_> {
     type BlockId = DirBlock;
-    type Edit<'b>
-        = &'b mut JoinedBuffer
-    where
-        Self: 'b;
+    type Edit = JoinedBuffer;
 
     fn ino(&self) -> Ino {
         self.state.ino()

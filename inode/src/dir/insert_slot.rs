@@ -5,8 +5,9 @@ use format::dir::edit::entry::NewEntry;
 use super::data::LeafSearch;
 use super::error::Result;
 use super::fork::DirFork;
-use super::node::{LeafInsertSlot, NodeLookup, TreePath};
+use super::node::{LeafInsertSlot, NodeLookup};
 use super::{DirFormat, Directory, NAME_EXISTS, verify_name};
+use crate::dabtree::TreePath;
 
 /// Where the entry of a new name goes. Valid within one transaction, until the directory changes.
 pub struct InsertSlot<Id> {

@@ -17,6 +17,7 @@ use super::data::{HashedName, IndexedEntry, LeafSearch};
 use super::error::Result;
 use super::fork::DirFork;
 use super::node::LeafInsertSlot;
+use crate::dabtree::HashTree;
 
 impl<F: DirFork> Directory<'_, F> {
     /// Searches the leaf. Returns the layout of the leaf, too.

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 use base::{Daddr, FileBlock, Ino};
 use format::dabtree::{self, DaNode, DaTree, NODE_MAGIC};
@@ -63,12 +64,14 @@ pub(super) struct MemoryFork {
     pub local: Option<Vec<u8>>,
     pub capacity: usize,
     pub size: u64,
-    pub blocks: BTreeMap<u64, (Daddr, Vec<u8>)>,
+    pub blocks: BTreeMap<u64, CountedBlock>,
     next_daddr: u64,
     /// Blocks that may still be allocated.
     pub free_blocks: u32,
     pub frees: bool,
-    pub logged: usize,
+    /// A block that cannot be freed.
+    pub stuck: Option<FileBlock>,
+    pub logged: Rc<Cell<usize>>,
     pub collision_index: Option<Box<CollisionIndex>>,
     /// Number of accesses to the bytes of a block.
     pub reads: Cell<usize>,
@@ -85,7 +88,8 @@ impl MemoryFork {
             next_daddr: 4096,
             free_blocks: u32::MAX,
             frees: true,
-            logged: 0,
+            stuck: None,
+            logged: Rc::default(),
             collision_index: None,
             reads: Cell::new(0),
         }
@@ -93,11 +97,11 @@ impl MemoryFork {
 
     fn in_space(&self, space: DirSpace) -> impl Iterator<Item = (FileBlock, &Vec<u8>)> {
         let (first, end) = (space.first_block(&self.geometry), space.end_block(&self.geometry));
-        self.blocks.range(first.get()..end.get()).map(|(at, (_, bytes))| (FileBlock(*at), bytes))
+        self.blocks.range(first.get()..end.get()).map(|(at, block)| (FileBlock(*at), &block.bytes))
     }
 
     fn at(&self, block: FileBlock) -> ForkBlock {
-        ForkBlock { ino: INO, file_block: block, daddr: self.blocks[&block.get()].0 }
+        ForkBlock { ino: INO, file_block: block, daddr: self.blocks[&block.get()].daddr }
     }
 
     /// Checks everything: each block with its verifier, then the blocks against each other.
@@ -109,7 +113,7 @@ impl MemoryFork {
             let shortform = Shortform::verify(local, &self.geometry).map_err(|damage| damage.to_string())?;
             return shortform.audit().map_err(|damage| format!("{damage} in {local:x?}"));
         }
-        for (_, bytes) in self.blocks.values_mut() {
+        for CountedBlock { bytes, .. } in self.blocks.values_mut() {
             let stamp = HeaderLayout::of(bytes).ok_or("a block without magic")?;
             assert!(stamp.seal(bytes, base::Lsn(1)));
         }
@@ -186,7 +190,7 @@ impl MemoryFork {
 
     fn check_bests(&self, bests: &[u16]) -> std::result::Result<(), String> {
         let root = DirSpace::Leaf.first_block(&self.geometry);
-        let leaf = &self.blocks[&root.get()].1;
+        let leaf = &self.blocks[&root.get()].bytes;
         let stored = if dabtree::magic(leaf) == Some(format::dir::leaf::LEAF1_MAGIC) {
             assert_eq!(self.in_space(DirSpace::Free).count(), 0);
             let leaf = DirLeaf::verify(leaf, &self.geometry, self.at(root)).unwrap();
@@ -219,7 +223,7 @@ impl TreeCheck<'_> {
     fn enter(&mut self, block: FileBlock, parent: Option<(u16, u32)>) {
         self.blocks += 1;
         let geometry = &self.memory.geometry;
-        let (at, bytes) = (self.memory.at(block), &self.memory.blocks[&block.get()].1);
+        let (at, bytes) = (self.memory.at(block), &self.memory.blocks[&block.get()].bytes);
         if dabtree::magic(bytes) == Some(NODE_MAGIC) {
             let level = parent.map(|(level, _)| level);
             let node = DaNode::verify(bytes, geometry, DaTree::Dir, at, level).unwrap();
@@ -254,25 +258,26 @@ impl TreeCheck<'_> {
 }
 
 /// A block that counts the bytes changed.
-pub(super) struct CountedBlock<'m> {
-    bytes: &'m mut Vec<u8>,
-    logged: &'m mut usize,
+pub(super) struct CountedBlock {
+    daddr: Daddr,
+    pub bytes: Vec<u8>,
+    logged: Rc<Cell<usize>>,
 }
 
-impl BlockMut for CountedBlock<'_> {
+impl BlockMut for CountedBlock {
     fn bytes(&self) -> &[u8] {
-        self.bytes
+        &self.bytes
     }
 
     fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
-        *self.logged += range.len();
+        self.logged.update(|logged| logged + range.len());
         &mut self.bytes[range]
     }
 }
 
 impl DirFork for MemoryFork {
     type BlockId = u64;
-    type Edit<'b> = CountedBlock<'b>;
+    type Edit = CountedBlock;
 
     fn ino(&self) -> Ino {
         INO
@@ -290,7 +295,7 @@ impl DirFork for MemoryFork {
         assert!(contents.len() <= self.capacity && self.blocks.is_empty());
         self.local = Some(contents.to_vec());
         self.size = contents.len() as u64;
-        self.logged += contents.len();
+        self.logged.update(|logged| logged + contents.len());
         Ok(())
     }
 
@@ -350,13 +355,14 @@ impl DirFork for MemoryFork {
         }
         self.free_blocks -= 1;
         self.next_daddr += 16;
-        let block = (Daddr(self.next_daddr), vec![0; self.geometry.dir_block_size as usize]);
+        let bytes = vec![0; self.geometry.dir_block_size as usize];
+        let block = CountedBlock { daddr: Daddr(self.next_daddr), bytes, logged: Rc::clone(&self.logged) };
         self.blocks.insert(at.get(), block);
         Ok(at.get())
     }
 
-    fn can_free(&mut self, _: FileBlock) -> Result<bool> {
-        Ok(self.frees)
+    fn can_free(&mut self, at: FileBlock) -> Result<bool> {
+        Ok(self.frees && self.stuck != Some(at))
     }
 
     fn free(&mut self, at: FileBlock, id: u64) -> Result<()> {
@@ -371,11 +377,11 @@ impl DirFork for MemoryFork {
 
     fn bytes(&self, id: u64) -> &[u8] {
         self.reads.update(|reads| reads + 1);
-        &self.blocks[&id].1
+        &self.blocks[&id].bytes
     }
 
-    fn block(&mut self, id: u64) -> CountedBlock<'_> {
-        CountedBlock { bytes: &mut self.blocks.get_mut(&id).unwrap().1, logged: &mut self.logged }
+    fn block(&mut self, id: u64) -> &mut CountedBlock {
+        self.blocks.get_mut(&id).unwrap()
     }
 
     fn release(&mut self, _: u64) {}

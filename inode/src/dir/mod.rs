@@ -44,7 +44,8 @@
 //! | part | subject |
 //! |---|---|
 //! | [`fork`], [`InodeDirFork`] | what a directory needs of its fork and transaction; the same on an inode |
-//! | `split`, `join`, `free_index` | splits and joins of the hash tree; the free index of node format |
+//! | `crate::dabtree` | the hash tree of node format: walks, splits, joins |
+//! | `free_index` | the free index of node format |
 //! | `data` | what the formats with data blocks share: search, data blocks, entries |
 //! | [`EntryPosition`], [`InsertSlot`] | where a name is; where a new name goes |
 //! | `readdir` | iteration in the order of positions |
@@ -79,13 +80,11 @@ pub mod fork;
 mod free_index;
 mod inode_fork;
 mod insert_slot;
-mod join;
 mod leaf;
 mod node;
 mod readdir;
 pub(crate) mod recent_buffers;
 mod shortform;
-mod split;
 
 #[cfg(test)]
 mod collision_tests;
@@ -100,8 +99,8 @@ mod tests;
 
 use base::{FileBlock, Ino, errno};
 use format::dir::edit;
-use format::dir::leaf::{LEAF1_MAGIC, LEAFN_MAGIC};
-use format::dir::{DataPtr, DirEntry, DirSpace};
+use format::dir::leaf::LEAF1_MAGIC;
+use format::dir::{DataPtr, DirEntry};
 use format::{Damage, Geometry, Place, dabtree};
 
 use collision_lookup::CollisionLookup;
@@ -111,6 +110,8 @@ pub use fork::{DirBlockType, DirFork};
 pub use format::dir::edit::entry::NewEntry;
 pub use inode_fork::{DirBlock, InodeDirFork};
 pub use insert_slot::InsertSlot;
+
+use crate::dabtree::HashTree;
 
 /// The file type byte of `.` and `..`.
 const FTYPE_DIRECTORY: u8 = 2;
@@ -290,16 +291,6 @@ impl<'d, F: DirFork> Directory<'d, F> {
         Err(self.damaged_at(id, damage))
     }
 
-    /// The block of the leaf in leaf format, and of the root of the hash tree in node format.
-    fn root(&self) -> FileBlock {
-        DirSpace::Leaf.first_block(self.geometry)
-    }
-
-    /// Whether the hash tree has shrunk to one leaf.
-    fn root_is_leaf(&self, root: F::BlockId) -> bool {
-        dabtree::magic(self.fork.bytes(root)) == Some(LEAFN_MAGIC)
-    }
-
     /// File system blocks in one directory block.
     fn per_block(&self) -> u64 {
         1 << self.geometry.dir_block_log
@@ -313,30 +304,6 @@ impl<'d, F: DirFork> Directory<'d, F> {
     /// The number of a data block, from its file block.
     fn data_index(&self, block: FileBlock) -> usize {
         (block.get() >> self.geometry.dir_block_log) as usize
-    }
-
-    /// Changes the bytes of a block. Damage is reported with the location of the block.
-    fn edit<T>(
-        &mut self,
-        id: F::BlockId,
-        change: impl FnOnce(&mut F::Edit<'_>, &Geometry) -> std::result::Result<T, Damage>,
-    ) -> Result<T> {
-        let result = change(&mut self.fork.block(id), self.geometry);
-        result.map_err(|damage| self.damaged_at(id, damage))
-    }
-
-    /// Reads the bytes of a block. Damage is reported with the location of the block.
-    fn view<T>(
-        &self,
-        id: F::BlockId,
-        work: impl FnOnce(&[u8]) -> std::result::Result<T, Damage>,
-    ) -> Result<T> {
-        work(self.fork.bytes(id)).map_err(|damage| self.damaged_at(id, damage))
-    }
-
-    #[cold]
-    fn damaged_at(&self, id: F::BlockId, damage: Damage) -> Error {
-        Error::damaged(self.fork.identity(id).place(), damage)
     }
 
     #[cold]

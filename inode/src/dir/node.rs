@@ -2,15 +2,14 @@
 //! format.
 
 use base::FileBlock;
+use format::dabtree::NodeEntry;
 use format::dabtree::edit as node;
-use format::dabtree::{self, MAX_DEPTH, NODE_MAGIC};
 use format::dir::DirSpace;
 use format::dir::data::NULL_BEST;
 use format::dir::edit::entry::NewEntry;
 use format::dir::edit::{free, leaf, leaf_entries};
-use format::dir::leaf::LEAF1_MAGIC;
-use format::{Damage, ensure};
-use smallvec::SmallVec;
+use format::dir::leaf::{LEAF1_MAGIC, LEAFN_MAGIC, LeafEntry};
+use format::{Damage, ForkBlock, Geometry, ensure};
 
 use super::Directory;
 use super::collision_index::{NO_SCAN_LIMIT, SCAN_LIMIT};
@@ -18,15 +17,9 @@ use super::data::{DataEntry, HashedName, IndexedEntry, LeafSearch};
 use super::error::{Error, Result};
 use super::fork::{DirBlockType, DirFork};
 use super::free_index::DataBlockWithSpace;
-
-/// A block of the hash tree on the path from the root to a leaf.
-#[derive(Clone, Copy)]
-pub(super) struct PathBlock<Id> {
-    pub block: FileBlock,
-    pub id: Id,
-    /// In a node: the index of the child that the path follows.
-    pub index: usize,
-}
+use crate::dabtree::join::join_leaf;
+use crate::dabtree::split::{add_leaf, push_leaf_root_down, put_leaf};
+use crate::dabtree::{Checked, HashTree, PathBlock, TreePath};
 
 /// The result of a search in the hash tree.
 pub(super) struct NodeLookup<Id> {
@@ -46,18 +39,27 @@ pub(super) struct LeafInsertSlot {
     pub shape: leaf::LeafShape,
 }
 
-/// The nodes of a path, root first. Two levels of nodes address more than a million entries.
-pub(super) type PathNodes<Id> = SmallVec<[PathBlock<Id>; 2]>;
+impl<F: DirFork> HashTree for Directory<'_, F> {
+    type Id = F::BlockId;
+    type Edit = F::Edit;
+    type LeafEntry = LeafEntry;
 
-/// The path from the root of the hash tree to a leaf.
-pub(super) struct TreePath<Id> {
-    pub nodes: PathNodes<Id>,
-    pub leaf: PathBlock<Id>,
-}
+    /// Stale entries stay until the leaf is compacted.
+    const KEEPS_EMPTY_LEAVES: bool = true;
 
-impl<F: DirFork> Directory<'_, F> {
-    /// Reads a block of the hash tree that a parent or sibling points to.
-    pub(super) fn read_tree_block(&mut self, block: FileBlock) -> Result<F::BlockId> {
+    #[inline]
+    fn geometry<'g>(&self) -> &'g Geometry
+    where
+        Self: 'g,
+    {
+        self.geometry
+    }
+
+    fn root(&self) -> FileBlock {
+        DirSpace::Leaf.first_block(self.geometry)
+    }
+
+    fn read_tree_block(&mut self, block: FileBlock) -> Result<F::BlockId> {
         let inside = DirSpace::of(block, self.geometry) == Some(DirSpace::Leaf)
             && block.get().is_multiple_of(self.per_block());
         if !inside {
@@ -67,88 +69,72 @@ impl<F: DirFork> Directory<'_, F> {
         self.fork.read(block, DirBlockType::LeafOrNode)
     }
 
-    /// Descends from a block at `level` (0: leaf; `None`: the root, at any level), following the child that `pick`
-    /// selects in each node.
-    fn walk_down(
-        &mut self,
-        nodes: &mut PathNodes<F::BlockId>,
-        mut block: FileBlock,
-        mut id: F::BlockId,
-        mut level: Option<u16>,
-        pick: impl Fn(&[dabtree::NodeEntry]) -> usize,
-    ) -> Result<PathBlock<F::BlockId>> {
-        loop {
-            let is_node = dabtree::magic(self.fork.bytes(id)) == Some(NODE_MAGIC);
-            if !is_node {
-                self.view(id, |bytes| {
-                    let shape = leaf::LeafShape::of(bytes)?;
-                    let fits = shape.bests.is_none() && level.is_none_or(|level| level == 0);
-                    ensure!(
-                        fits,
-                        "directory leaf",
-                        "magic",
-                        "a leaf of the tree, where its level says",
-                        "another"
-                    );
-                    Ok(())
-                })?;
-                return Ok(PathBlock { block, id, index: 0 });
-            }
-            let (step, child, below) = self.view(id, |bytes| {
-                let found = node::NodeShape::of(bytes)?.level;
-                let expected = level.unwrap_or(found);
-                ensure!(
-                    found == expected && found <= MAX_DEPTH && found > 0,
-                    "hash tree node",
-                    "level",
-                    expected,
-                    found
-                );
-                let entries = node::entries(bytes)?;
-                let index = pick(entries).min(entries.len().saturating_sub(1));
-                let child = entries.get(index).map(dabtree::NodeEntry::child);
-                let child = child
-                    .ok_or_else(|| Damage::new("hash tree node", "count", "at least 1", entries.len()))?;
-                Ok((PathBlock { block, id, index }, child, found - 1))
-            })?;
-            nodes.push(step);
-            (block, level) = (child, Some(below));
-            id = self.read_tree_block(block)?;
+    fn new_tree_block(&mut self) -> Result<PathBlock<F::BlockId>> {
+        let block = self.fork.first_hole(self.root())?;
+        if DirSpace::of(block, self.geometry) != Some(DirSpace::Leaf) {
+            return Err(Error::NoSpace { what: "a hash tree of a directory beyond 32 GiB" });
         }
+        Ok(PathBlock { block, id: self.fork.allocate(block)?, index: 0 })
     }
 
-    /// Descends to the first leaf that may contain a hash; to the last leaf where all hashes are lower.
-    pub(super) fn descend(&mut self, root: F::BlockId, hash: u32) -> Result<TreePath<F::BlockId>> {
-        let mut nodes = PathNodes::new();
-        let pick =
-            |entries: &[dabtree::NodeEntry]| entries.partition_point(|entry| entry.hashval.get() < hash);
-        let leaf = self.walk_down(&mut nodes, self.root(), root, None, pick)?;
-        Ok(TreePath { nodes, leaf })
+    fn can_free_tree_block(&mut self, block: FileBlock) -> Result<bool> {
+        self.fork.can_free(block)
     }
 
-    /// Moves the path to the next leaf; `false` at the last one.
-    pub(super) fn advance(&mut self, path: &mut TreePath<F::BlockId>) -> Result<bool> {
-        let mut depth = path.nodes.len();
-        while let Some(up) = depth.checked_sub(1) {
-            let Some(step) = path.nodes.get_mut(up) else { return Ok(false) };
-            let id = step.id;
-            let next = step.index + 1;
-            let (level, child) = self.view(id, |bytes| {
-                let child = node::entries(bytes)?.get(next).map(dabtree::NodeEntry::child);
-                Ok((node::NodeShape::of(bytes)?.level, child))
-            })?;
-            if let Some(child) = child {
-                step.index = next;
-                path.nodes.truncate(up + 1);
-                let id = self.read_tree_block(child)?;
-                path.leaf = self.walk_down(&mut path.nodes, child, id, Some(level - 1), |_| 0)?;
-                return Ok(true);
-            }
-            depth = up;
-        }
-        Ok(false)
+    fn free_tree_block(&mut self, block: FileBlock, id: F::BlockId) -> Result<()> {
+        self.fork.free(block, id)
     }
 
+    fn identity(&self, id: F::BlockId) -> ForkBlock {
+        self.fork.identity(id)
+    }
+
+    #[inline]
+    fn bytes(&self, id: F::BlockId) -> &[u8] {
+        self.fork.bytes(id)
+    }
+
+    #[inline]
+    fn block(&mut self, id: F::BlockId) -> &mut F::Edit {
+        self.fork.block(id)
+    }
+
+    fn entries_moved(&mut self, entries: &[LeafEntry], to: FileBlock) {
+        self.index_moved(entries, to);
+    }
+
+    fn verify_leaf(bytes: &[u8], _: &Geometry) -> Checked<()> {
+        let is_tree_leaf = leaf::LeafShape::of(bytes)?.bests.is_none();
+        ensure!(is_tree_leaf, "directory leaf", "magic", "a leaf of the tree", "another");
+        Ok(())
+    }
+
+    fn leaf_fill(bytes: &[u8], geometry: &Geometry) -> Checked<(usize, usize)> {
+        Ok((leaf::LeafShape::of(bytes)?.live(), leaf::max_entries(geometry)))
+    }
+
+    fn last_leaf_hash(bytes: &[u8], _: &Geometry) -> Checked<Option<u32>> {
+        leaf::LeafShape::of(bytes)?.last_hash(bytes)
+    }
+
+    fn leaf_entries(bytes: &[u8], _: &Geometry) -> Checked<Vec<LeafEntry>> {
+        leaf::LeafShape::of(bytes)?.slots.compacted(bytes, None)
+    }
+
+    fn entry_hash(entry: &LeafEntry) -> u32 {
+        entry.hashval.get()
+    }
+
+    fn init_leaf(open: &mut F::Edit, geometry: &Geometry, at: ForkBlock) -> Checked<()> {
+        leaf::init(open, geometry, at, LEAFN_MAGIC)
+    }
+
+    fn put_leaf(open: &mut F::Edit, _: &Geometry, entries: &[LeafEntry]) -> Checked<()> {
+        leaf::put_entries(open, entries)
+    }
+}
+
+impl<F: DirFork> Directory<'_, F> {
     /// Moves the path forward to a given leaf; `false` if the leaf is not found.
     fn advance_to(&mut self, path: &mut TreePath<F::BlockId>, leaf: FileBlock) -> Result<bool> {
         for _ in 0..self.max_leaves()? {
@@ -158,7 +144,7 @@ impl<F: DirFork> Directory<'_, F> {
             let Some(step) = path.nodes.last_mut() else { return Ok(false) };
             let (id, behind) = (step.id, step.index + 1);
             let found = self.view(id, |bytes| {
-                let children = node::entries(bytes)?.iter().map(dabtree::NodeEntry::child).enumerate();
+                let children = node::entries(bytes)?.iter().map(NodeEntry::child).enumerate();
                 Ok(children.skip(behind).find(|(_, child)| *child == leaf).map(|(index, _)| index))
             })?;
             // Skips the other leaves of this node.
@@ -249,7 +235,7 @@ impl<F: DirFork> Directory<'_, F> {
     /// Adds a name, given the path to the first leaf that may contain its hash and the slot there.
     pub(super) fn node_insert_at(
         &mut self,
-        mut path: TreePath<F::BlockId>,
+        path: TreePath<F::BlockId>,
         LeafInsertSlot { hash, slot, shape }: LeafInsertSlot,
         new: NewEntry<'_>,
     ) -> Result<()> {
@@ -276,7 +262,7 @@ impl<F: DirFork> Directory<'_, F> {
         }
         self.index_added(HashedName { name: new.name, hash }, pointer, path.leaf.block);
         if full {
-            return self.split_leaf(&mut path, slot, leaf_entries::entry(hash, pointer));
+            return self.split_leaf(path, slot, leaf_entries::entry(hash, pointer));
         }
         self.edit(path.leaf.id, |open, _| leaf::insert_into(open, &shape, hash, pointer, slot))?;
         // Unless the entry became the last one, or replaced a stale one, the highest hash is the same.
@@ -297,28 +283,6 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(need + 1)
     }
 
-    /// Updates the nodes above a leaf with the leaf's highest hash.
-    pub(super) fn fix_leaf_hash(&mut self, path: &TreePath<F::BlockId>) -> Result<()> {
-        let shape = self.leaf_shape(path.leaf.id)?;
-        match self.view(path.leaf.id, |bytes| shape.last_hash(bytes))? {
-            Some(hash) => self.fix_hashes(&path.nodes, hash),
-            None => Ok(()),
-        }
-    }
-
-    /// Sets the hash of the child that the path follows, from the last node upwards, until the child is not the last
-    /// one of its node.
-    pub(super) fn fix_hashes(&mut self, nodes: &[PathBlock<F::BlockId>], hash: u32) -> Result<()> {
-        for step in nodes.iter().rev() {
-            let changed = self.edit(step.id, |open, _| node::set_hash(open, step.index, hash))?;
-            let count = self.view(step.id, node::NodeShape::of)?.count;
-            if !changed || step.index + 1 != count {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn node_remove(
         &mut self,
         path: TreePath<F::BlockId>,
@@ -327,15 +291,34 @@ impl<F: DirFork> Directory<'_, F> {
         let best = self.remove_entry(&hit)?;
         self.set_best_free(hit.index, best)?;
         self.edit(path.leaf.id, |open, _| leaf::remove(open, hit.slot))?;
-        self.join_leaf(path)?;
+        join_leaf(self, path)?;
         self.node_to_leaf()
+    }
+
+    /// Splits a full leaf and inserts an entry before `slot`.
+    fn split_leaf(&mut self, mut path: TreePath<F::BlockId>, slot: usize, new: LeafEntry) -> Result<()> {
+        let right = self.new_tree_block()?;
+        push_leaf_root_down(self, &mut path)?;
+        let left = path.leaf;
+        let count = self.leaf_shape(left.id)?.slots.count;
+        // With the new entry, both halves have the same number of entries, or the left one has one more or less.
+        let goes_left = slot <= count / 2;
+        let kept = if count.is_multiple_of(2) || goes_left { count / 2 } else { count / 2 + 1 };
+        let moved = self.view(left.id, |bytes| leaf::entries_from(bytes, kept))?;
+        put_leaf(self, right.id, &moved)?;
+        self.index_moved(&moved, right.block);
+        self.edit(left.id, |open, _| leaf::truncate(open, kept))?;
+        let (target, slot) = if goes_left { (left, slot) } else { (right, slot.saturating_sub(kept)) };
+        self.edit(target.id, |open, _| leaf::insert(open, new.hashval.get(), new.pointer(), slot))?;
+        self.index_moved(&[new], target.block);
+        add_leaf(self, &mut path, right)
     }
 
     /// Converts to leaf format if one leaf and one free block are left and fit one block; then to smaller formats.
     fn node_to_leaf(&mut self) -> Result<()> {
         let root = self.root();
         let id = self.read_tree_block(root)?;
-        if !self.root_is_leaf(id) {
+        if self.is_node(id) {
             return Ok(());
         }
         let first = DirSpace::Free.first_block(self.geometry);
@@ -364,10 +347,5 @@ impl<F: DirFork> Directory<'_, F> {
         })?;
         self.fork.free(first, free_id)?;
         self.leaf_to_block(id)
-    }
-
-    /// The hash tree would exceed the maximum height.
-    pub(super) fn too_deep(&self) -> Error {
-        Error::NoSpace { what: "another level of a directory's hash tree" }
     }
 }

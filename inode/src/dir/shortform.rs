@@ -13,6 +13,7 @@ use format::{Damage, Geometry, hash};
 use super::error::Result;
 use super::fork::DirFork;
 use super::{Directory, FTYPE_DIRECTORY, FoundEntry, NO_SUCH_NAME};
+use crate::dabtree::HashTree;
 
 impl<F: DirFork> Directory<'_, F> {
     fn local(&self) -> &[u8] {
