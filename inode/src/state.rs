@@ -3,6 +3,7 @@
 mod types;
 
 use base::Ino;
+use error::Error;
 use format::Geometry;
 use format::damage::Damage;
 use format::extent::{Extent, RawExtent};
@@ -16,6 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::dir::collision_index::CollisionIndex;
 use crate::dir::recent_buffers::RecentBuffers;
 use crate::extents::ExtentList;
+use crate::fork::TOO_MANY;
 use crate::fork::root::InlineRoot;
 use crate::literal_area::LiteralArea;
 
@@ -322,6 +324,16 @@ impl InodeState {
     /// counters or can get them.
     pub fn can_count_extents(&self, kind: ForkKind, count: u64) -> bool {
         count <= max_extents(kind, self.features.nrext64 || self.dinode().wide_counts())
+    }
+
+    /// Checks that the extent counter of a fork can hold `more` further extents. Called before the first change of an
+    /// operation.
+    ///
+    /// # Errors
+    /// `EFBIG`.
+    pub fn check_extent_count(&self, kind: ForkKind, more: usize) -> Result<(), Error> {
+        let count = self.extent_count(kind).saturating_add(more as u64);
+        if self.can_count_extents(kind, count) { Ok(()) } else { Err(TOO_MANY) }
     }
 
     /// Sets the extent counter of a fork. Widens the inode's counters if needed and the volume has `nrext64`. Returns

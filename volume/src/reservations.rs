@@ -6,8 +6,9 @@
 use ag::{AgLogCosts, Groups};
 use format::Geometry;
 use inode::attr::remote::USUAL_EXTENTS;
-use inode::attr::{MAX_MAP_TREE_BLOCKS, max_changed_blocks, max_new_blocks as max_new_attr_blocks};
+use inode::attr::{max_changed_blocks, max_new_blocks as max_new_attr_blocks};
 use inode::dir::{MAX_FREED_BLOCKS, max_new_blocks};
+use inode::fork::MAX_MAP_TREE_BLOCKS;
 use journal::engine::LogReservation;
 
 use crate::new_file::{NewFile, NewFileType};

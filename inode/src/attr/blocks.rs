@@ -12,10 +12,10 @@ use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Geometry, dabtree};
 use journal::engine::{BufferId, DiskExtent, JoinedBuffer};
 
-use super::{Attributes, MAX_MAP_TREE_BLOCKS, Result};
+use super::{Attributes, Result};
 use crate::dabtree::{Checked, HashTree, PathBlock};
 use crate::extents::ExtentList;
-use crate::fork::{Fork, TOO_MANY};
+use crate::fork::{self, Fork, MAX_MAP_TREE_BLOCKS};
 use crate::space::{BlockRequest, BlockRun, ForkOwner};
 use crate::state::ForkFormat;
 
@@ -158,12 +158,6 @@ impl Attributes<'_> {
         Ok(())
     }
 
-    /// Checks that the extent counter can hold `more` further extents. Called before the first change of an operation.
-    pub(super) fn ensure_extents(&self, more: usize) -> Result<()> {
-        let count = (self.extents().len() + more) as u64;
-        if self.state.can_count_extents(ForkKind::Attr, count) { Ok(()) } else { Err(TOO_MANY) }
-    }
-
     /// Allocates the first block of an empty fork. Does not change the inode.
     pub(super) fn take_first_block(&mut self) -> Result<BlockRun> {
         let owner = ForkOwner { ino: self.state.ino(), fork: ForkKind::Attr, tree: false };
@@ -184,13 +178,12 @@ impl Attributes<'_> {
 
     /// Subtracts the blocks allocated since the inode had `before` from the reserved ones.
     pub(super) fn count_taken(&mut self, before: u64) {
-        let taken = self.state.nblocks().saturating_sub(before);
-        self.reserved = self.reserved.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
+        self.reserved = fork::reserved_left(self.reserved, before, self.state);
     }
 
     /// Checks that so many ranges of blocks can be unmapped, with the reserved blocks and the extent counter.
     pub(super) fn ensure_frees(&self, ranges: usize) -> Result<()> {
-        self.ensure_extents(ranges)?;
+        self.state.check_extent_count(ForkKind::Attr, ranges)?;
         let spare = self.state.inline_extents_max(ForkKind::Attr).saturating_sub(self.extents().len());
         let fits = self.state.fork_format(ForkKind::Attr) == Some(ForkFormat::Extents) && spare >= ranges;
         if fits || self.reserved >= MAX_MAP_TREE_BLOCKS {
@@ -201,18 +194,7 @@ impl Attributes<'_> {
 
     /// Whether a range can be unmapped and freed with the reserved blocks.
     pub(super) fn can_free(&self, from: FileBlock, to: FileBlock) -> bool {
-        // Unmapping the middle of an extent leaves two extents.
-        let list = self.extents();
-        let middle = list.find(from).is_some_and(|extent| extent.offset < from && to < extent.end());
-        if middle && self.ensure_extents(1).is_err() {
-            return false;
-        }
-        if self.reserved >= MAX_MAP_TREE_BLOCKS {
-            return true;
-        }
-        let inline = self.state.fork_format(ForkKind::Attr) == Some(ForkFormat::Extents)
-            && list.len() < self.state.inline_extents_max(ForkKind::Attr);
-        !middle || inline
+        fork::can_unmap(self.state, ForkKind::Attr, from..to, self.reserved)
     }
 
     /// Unmaps and frees what is mapped in a range.

@@ -64,7 +64,7 @@ use format::{Geometry, hash};
 use journal::engine::Transaction;
 use zerocopy::IntoBytes;
 
-use crate::fork::Fork;
+use crate::fork::{Fork, MAX_MAP_TREE_BLOCKS};
 use crate::shared::Shared;
 use crate::space::{BlockRun, SpaceAllocator};
 use crate::state::{ForkFormat, InodeState};
@@ -286,7 +286,7 @@ impl<'a> Attributes<'a> {
         // Each extent may split the tree of the extent map.
         let extents = value.extents() as u32; // at most as many as a value has blocks
         self.ensure_blocks(max_new_blocks(self.geometry()) + extents.min(MAX_MAP_TREE_BLOCKS))?;
-        self.ensure_extents(max_new_extents(self.geometry(), value))?;
+        self.state.check_extent_count(ForkKind::Attr, max_new_extents(self.geometry(), value))?;
         if let (NewAttrValue::Inline(bytes), Some(hit)) = (value, self.node_find(key, false)?)
             && hit.remote.is_none()
             && self.replace_inline_value(&hit, key, bytes)?
@@ -355,9 +355,6 @@ impl<'a> Attributes<'a> {
         Error::damaged(Place::ino(self.state.ino()), damage)
     }
 }
-
-/// The most blocks that changes of the extent map allocate.
-pub const MAX_MAP_TREE_BLOCKS: u32 = 10;
 
 /// Whether a value is stored in the leaf, not in remote blocks. Linux has the same limit.
 pub fn is_inline(key: &AttrKey<'_>, length: usize, geometry: &Geometry) -> bool {

@@ -96,7 +96,7 @@ impl Attributes<'_> {
         // Moving the start of the fork may force a shortform directory into its first block.
         let data = 1 << self.shared.geometry.dir_block_log;
         self.ensure_blocks(super::max_new_blocks(self.geometry()) + data)?;
-        self.ensure_extents(super::max_new_extents(self.geometry(), value))?;
+        self.state.check_extent_count(ForkKind::Attr, super::max_new_extents(self.geometry(), value))?;
         self.take_value(value)?;
         // Allocate the leaf's block before the attributes leave the inode: this may fail.
         let run = self.take_first_block()?;

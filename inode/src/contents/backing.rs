@@ -10,7 +10,6 @@ use error::Error;
 use format::inode::{ForkKind, ag_of};
 
 use super::{claim, fill_units, finish, free_written_beyond, map, set_size, trim, truncate, unit};
-use crate::fork::TOO_MANY;
 use crate::inode::Inode;
 use crate::reservation::ANY_EXTENTS;
 use crate::shared::Shared;
@@ -158,9 +157,8 @@ impl Backing for VolumeBacking {
     fn extents(&self, file: &WeakInode, more: u64) -> Result<u64, Error> {
         let inode = file.upgrade()?;
         let state = inode.read();
-        let count = state.extent_count(ForkKind::Data);
-        let fits = state.can_count_extents(ForkKind::Data, count.saturating_add(more));
-        if fits { Ok(count) } else { Err(TOO_MANY) }
+        state.check_extent_count(ForkKind::Data, usize::try_from(more).unwrap_or(usize::MAX))?;
+        Ok(state.extent_count(ForkKind::Data))
     }
 
     fn tree_blocks(&self, extents: Option<u64>, records: u64) -> u64 {

@@ -87,14 +87,19 @@ impl<'a> File<'a> {
     }
 
     /// Begins a transaction with an existing reservation.
-    pub fn begin(self, mut blocks: BlockReservation<'a>) -> Result<FileTransaction<'a>, Error> {
-        blocks.rolled();
+    pub fn begin(self, blocks: BlockReservation<'a>) -> Result<FileTransaction<'a>, Error> {
+        let (tx, locked) = self.lock_for_change()?;
+        Ok(FileTransaction::new(self, tx, blocks, locked))
+    }
+
+    /// Begins a transaction, then locks the file and reads its extents.
+    pub fn lock_for_change(self) -> Result<(Transaction, LockedInode), Error> {
         let tx = self.shared.begin(self.shared.reservations.contents)?;
         let mut locked = self.inode.lock();
         expect_map(&locked)?;
         // Before any change, as reading the list may fail.
         list(self.shared, &mut locked)?;
-        Ok(FileTransaction::new(self, tx, blocks, locked))
+        Ok((tx, locked))
     }
 
     /// Reserves the rmap records that a change to the extent at `start` adds.
@@ -130,7 +135,13 @@ impl<'a> File<'a> {
 }
 
 impl<'a> FileTransaction<'a> {
-    pub fn new(file: File<'a>, tx: Transaction, blocks: BlockReservation<'a>, locked: LockedInode) -> Self {
+    pub fn new(
+        file: File<'a>,
+        tx: Transaction,
+        mut blocks: BlockReservation<'a>,
+        locked: LockedInode,
+    ) -> Self {
+        blocks.rolled();
         Self {
             file,
             tx,

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::backing::VolumeBacking;
 use super::file_transaction::{File, FileTransaction, cut, expect_map, list, pieces, shares};
 use super::tuning::{FINISHED_AT_ONCE, PIECES_AT_ONCE, RUNS_AT_ONCE};
-use crate::fork::{Fork, TOO_MANY};
+use crate::fork::Fork;
 use crate::group_space::GroupSpace;
 use crate::inode::{Inode, LockedInode};
 use crate::shared::Shared;
@@ -289,7 +289,7 @@ impl FileTransaction<'_> {
                 self.replace(written.offset, claim, old, joins)?;
             }
             None => {
-                self.check_extent_count(2 * PIECES_AT_ONCE)?;
+                self.locked.check_extent_count(ForkKind::Data, 2 * PIECES_AT_ONCE)?;
                 for (at, count, (_, unwritten)) in mapped {
                     let range = (at, FileBlock(at.get() + count));
                     if unwritten {
@@ -328,7 +328,7 @@ impl FileTransaction<'_> {
         if claim.count() == 0 {
             return Ok(());
         }
-        self.check_extent_count(3)?;
+        self.locked.check_extent_count(ForkKind::Data, 3)?;
         let extent = extent_of(offset, &claim);
         let groups = self.file.groups;
         groups.take_claimed(&mut self.tx, &mut self.blocks, [claim], ExtentOwner::Mapped)?;
@@ -342,11 +342,5 @@ impl FileTransaction<'_> {
             self.edit(|fork, tx, space| fork.free(tx, space, range, shared))?;
         }
         self.edit(|fork, tx, space| fork.joining(joins).map(tx, space, extent))
-    }
-
-    /// Refuses a change that the extent counter could not count.
-    pub(super) fn check_extent_count(&mut self, extents: usize) -> Result<(), Error> {
-        let count = (self.list()?.len() + extents) as u64;
-        if self.locked.can_count_extents(ForkKind::Data, count) { Ok(()) } else { Err(TOO_MANY) }
     }
 }

@@ -6,11 +6,11 @@ use ag::{AllocTarget, ClaimRequest, ExtentOwner, Groups};
 use base::FileBlock;
 use error::Error;
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
-use format::inode::{ag_of, flags, flags2};
+use format::inode::{ForkKind, ag_of, flags, flags2};
 use format::ondisk::U16;
 
 use super::claim::claim_aligned;
-use super::file_transaction::{File, pieces, shares};
+use super::file_transaction::{File, FileTransaction, pieces, shares};
 use super::tuning::PIECES_AT_ONCE;
 use super::{TOO_FAR, punch};
 use crate::inode::Inode;
@@ -137,12 +137,10 @@ fn fill(file: File<'_>, at: FileBlock, max: u32, align: u32, by_user: bool) -> R
     let claim = claim_aligned(file.shared, file.groups, &ClaimRequest { target, min: 1, max, align })?;
     drop(blocks.split(max - claim.count()));
     let (start, count) = (claim.start(), claim.count().into());
-    let mut change = file.begin(blocks)?;
-    if let Err(refused) = change.check_extent_count(1) {
-        // Before the transaction releases its reservation.
-        drop(claim);
-        return Err(refused);
-    }
+    // An error must drop the claim before the reservation: others could reserve the blocks, and not find them.
+    let (tx, locked) = file.lock_for_change()?;
+    locked.check_extent_count(ForkKind::Data, 1)?;
+    let mut change = FileTransaction::new(file, tx, blocks, locked);
     file.groups.take_claimed(&mut change.tx, &mut change.blocks, [claim], ExtentOwner::Mapped)?;
     let extent = Extent { offset: at, start, count, unwritten: true };
     change.edit(|fork, tx, space| fork.map(tx, space, extent))?;
@@ -180,7 +178,7 @@ pub fn zero(
     let mut at = from;
     while at < to {
         let mut change = file.taking(PIECES_AT_ONCE as u32 * shared.reservations.map_blocks)?;
-        change.check_extent_count(2 * PIECES_AT_ONCE)?;
+        change.locked.check_extent_count(ForkKind::Data, 2 * PIECES_AT_ONCE)?;
         let (found, end) = pieces(change.list()?, (at, to), PIECES_AT_ONCE);
         change.reserve_rmap_to_cut(&found, true)?;
         for (at, piece) in found {

@@ -7,6 +7,7 @@ use ag::{Groups, RmapChange};
 use base::{FileBlock, FsBlock, errno};
 use error::Error;
 use format::extent::{Extent, MAX_FILE_BLOCKS};
+use format::inode::ForkKind;
 use journal::engine::Loggable;
 
 use super::TOO_FAR;
@@ -84,8 +85,7 @@ fn share_part(file: File<'_>, what: &Share<'_>, done: u64) -> Result<u64, Error>
     let shared = file.shared;
     let (from, end) = (FileBlock(what.from.get() + done), FileBlock(what.from.get() + what.count));
     let to = FileBlock(what.to.get() + done);
-    let mut blocks = file.groups.reserve_blocks(2 * shared.reservations.map_blocks)?;
-    blocks.rolled();
+    let blocks = file.groups.reserve_blocks(2 * shared.reservations.map_blocks)?;
     let tx = shared.begin(shared.reservations.contents)?;
     let (mut source, locked) = lock_both(what);
     let mut change = FileTransaction::new(file, tx, blocks, locked);
@@ -143,7 +143,7 @@ impl FileTransaction<'_> {
         if old.iter().all(is_there) {
             return Ok(SharedRange { count, shares: false });
         }
-        self.check_extent_count(3)?;
+        self.locked.check_extent_count(ForkKind::Data, 3)?;
         self.reserve_rmap_to_cut(&old, false)?;
         if let Some(start) = start {
             self.rmap.extend(self.file.reserve_rmap(start, RmapChange::AddOwner)?);

@@ -10,6 +10,7 @@ use ag::Groups;
 use base::{FileBlock, errno};
 use error::Error;
 use format::extent::MAX_FILE_BLOCKS;
+use format::inode::ForkKind;
 
 use super::file_transaction::File;
 use super::punch;
@@ -89,7 +90,7 @@ pub fn insert(
     // The size first: no moved extent may lie beyond it.
     let splits = file.look(|list| list.splice_split(from).is_some())?;
     let mut change = if splits { file.taking(shared.reservations.map_blocks)? } else { file.giving()? };
-    change.check_extent_count(1)?;
+    change.locked.check_extent_count(ForkKind::Data, 1)?;
     // The last move splits the rmap record at the offset, and must not be refused.
     let piece = change.list()?.piece(from, END);
     change.reserve_rmap_to_cut(&[(from, piece)], true)?;

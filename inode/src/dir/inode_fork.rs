@@ -19,13 +19,10 @@ use super::collision_index::CollisionIndex;
 use super::error::Result;
 use super::fork::{DirBlockType, DirFork};
 use crate::extents::ExtentList;
-use crate::fork::{Fork, TOO_MANY};
+use crate::fork::{self, Fork};
 use crate::shared::Shared;
 use crate::space::{BlockRun, SpaceAllocator};
 use crate::state::{ForkFormat, InodeState};
-
-/// The most blocks that a change of the extent map allocates: one for each level and a new root.
-const MAX_MAP_TREE_BLOCKS: u32 = 10;
 
 /// A directory block in a transaction.
 #[derive(Clone, Copy, Debug)]
@@ -83,11 +80,6 @@ impl<'a> InodeDirFork<'a> {
     fn list(&self) -> &ExtentList {
         const EMPTY: &ExtentList = &ExtentList::new();
         self.state.list(ForkKind::Data).unwrap_or(EMPTY)
-    }
-
-    /// Whether the extent counter can hold `more` further extents.
-    fn can_add_extents(&self, more: u64) -> bool {
-        self.state.can_count_extents(ForkKind::Data, self.list().len() as u64 + more)
     }
 
     #[cold]
@@ -240,7 +232,7 @@ impl DirFork for InodeDirFork<'_> {
             return Err(Error::NoSpace { what: "a directory block" });
         }
         // In the worst case each block is an extent.
-        if self.can_add_extents(blocks.into()) { Ok(()) } else { Err(TOO_MANY) }
+        self.state.check_extent_count(ForkKind::Data, blocks as usize)
     }
 
     fn allocate(&mut self, at: FileBlock) -> Result<DirBlock> {
@@ -264,25 +256,14 @@ impl DirFork for InodeDirFork<'_> {
                 fork.map(self.tx, self.space, extent)?;
             }
         }
-        let taken = self.state.nblocks().saturating_sub(before);
-        self.reserved = self.reserved.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
+        self.reserved = fork::reserved_left(self.reserved, before, self.state);
         let segments = self.segments(at)?;
         Ok(DirBlock { buffer: self.tx.fresh(segments, Rank::Fork)?, at })
     }
 
     fn can_free(&mut self, at: FileBlock) -> Result<bool> {
-        let end = FileBlock(at.get() + self.per_block());
-        // Unmapping the middle of an extent leaves two extents.
-        let middle = self.list().find(at).is_some_and(|extent| extent.offset < at && end < extent.end());
-        if middle && !self.can_add_extents(1) {
-            return Ok(false);
-        }
-        if self.reserved >= MAX_MAP_TREE_BLOCKS {
-            return Ok(true);
-        }
-        let inline = self.state.fork_format(ForkKind::Data) == Some(ForkFormat::Extents)
-            && self.list().len() < self.state.inline_extents_max(ForkKind::Data);
-        Ok(!middle || inline)
+        let range = at..FileBlock(at.get() + self.per_block());
+        Ok(fork::can_unmap(self.state, ForkKind::Data, range, self.reserved))
     }
 
     fn free(&mut self, at: FileBlock, id: DirBlock) -> Result<()> {

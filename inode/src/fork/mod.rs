@@ -24,6 +24,8 @@ mod load;
 pub(crate) mod root;
 mod tree;
 
+use std::ops::Range;
+
 use base::{FileBlock, FsBlock, errno};
 use error::Error;
 use format::Geometry;
@@ -51,6 +53,27 @@ pub(crate) const NOT_LOCKED: Error = Error::Refused {
 };
 const WRONG_RANGE: Error =
     Error::Refused { errno: errno::EINVAL, why: "the range is not mapped as the change requires" };
+
+/// The most blocks that a change of the extent map allocates: one for each level and a new root.
+pub const MAX_MAP_TREE_BLOCKS: u32 = 10;
+
+/// Whether a range can be unmapped with `reserved` blocks for the btree, and within the extent counter.
+pub(crate) fn can_unmap(state: &InodeState, kind: ForkKind, range: Range<FileBlock>, reserved: u32) -> bool {
+    let Some(list) = state.list(kind) else { return true };
+    // Unmapping the middle of an extent leaves two extents.
+    let is_middle =
+        list.find(range.start).is_some_and(|old| old.offset < range.start && range.end < old.end());
+    let fits = || {
+        state.fork_format(kind) == Some(ForkFormat::Extents) && list.len() < state.inline_extents_max(kind)
+    };
+    !is_middle || state.check_extent_count(kind, 1).is_ok() && (reserved >= MAX_MAP_TREE_BLOCKS || fits())
+}
+
+/// The reserved blocks that are left after allocations for an inode that had `before` blocks.
+pub(crate) fn reserved_left(reserved: u32, before: u64, state: &InodeState) -> u32 {
+    let taken = state.nblocks().saturating_sub(before);
+    reserved.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
+}
 
 /// A fork of a locked inode, with its extents loaded.
 #[derive(Debug)]
