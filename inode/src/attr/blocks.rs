@@ -28,7 +28,7 @@ pub(crate) struct AttrBlock {
 
 impl HashTree for Attributes<'_> {
     type Id = AttrBlock;
-    type Edit = JoinedBuffer;
+    type Buffer = JoinedBuffer;
     type LeafEntry = LeafAttr;
 
     /// Linux treats an empty leaf under a node as damage.
@@ -95,7 +95,7 @@ impl HashTree for Attributes<'_> {
         self.tx.bytes(block.buffer)
     }
 
-    fn block(&mut self, block: AttrBlock) -> &mut JoinedBuffer {
+    fn block_mut(&mut self, block: AttrBlock) -> &mut JoinedBuffer {
         self.tx.buffer_mut(block.buffer)
     }
 
@@ -121,12 +121,12 @@ impl HashTree for Attributes<'_> {
         entry.hash
     }
 
-    fn init_leaf(open: &mut JoinedBuffer, geometry: &Geometry, at: ForkBlock) -> Checked<()> {
-        edit::init(open, geometry, at)
+    fn init_leaf(block: &mut JoinedBuffer, geometry: &Geometry, at: ForkBlock) -> Checked<()> {
+        edit::init(block, geometry, at)
     }
 
-    fn put_leaf(open: &mut JoinedBuffer, geometry: &Geometry, entries: &[LeafAttr]) -> Checked<()> {
-        edit::put_attributes(open, geometry, entries)
+    fn put_leaf(block: &mut JoinedBuffer, geometry: &Geometry, entries: &[LeafAttr]) -> Checked<()> {
+        edit::put_attributes(block, geometry, entries)
     }
 }
 

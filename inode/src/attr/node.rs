@@ -126,16 +126,16 @@ impl Attributes<'_> {
             return Ok(false);
         }
         let (hash, attr) = (key.hash(geometry), inline(key, value));
-        self.edit(hit.path.leaf.id, |open, geometry| {
+        self.edit(hit.path.leaf.id, |block, geometry| {
             let new = edit::LeafAttr::new(&attr, hash)?;
-            let all = edit::attributes(open.bytes(), geometry)?;
+            let all = edit::attributes(block.bytes(), geometry)?;
             let Some(old) = all.get(hit.slot) else { return Ok(false) };
             let used: usize = all.iter().map(edit::LeafAttr::size).sum();
             if used - old.size() + new.size() > edit::capacity(geometry) {
                 return Ok(false);
             }
-            edit::remove(open, geometry, hit.slot)?;
-            edit::insert(open, geometry, hit.slot, &new)
+            edit::remove(block, geometry, hit.slot)?;
+            edit::insert(block, geometry, hit.slot, &new)
         })
     }
 
@@ -162,7 +162,7 @@ impl Attributes<'_> {
             let slot = self.view(block, |bytes| {
                 Ok(AttrLeaf::of(bytes, geometry)?.entries.partition_point(|entry| entry.hashval.get() < hash))
             })?;
-            if self.edit(block, |open, geometry| edit::insert(open, geometry, slot, &new))? {
+            if self.edit(block, |block, geometry| edit::insert(block, geometry, slot, &new))? {
                 return self.fix_leaf_hash(&path);
             }
             if self.split_leaf(path, slot, &new)? {
@@ -181,7 +181,7 @@ impl Attributes<'_> {
             // A leaf, the nodes above it without the root, and a value.
             self.ensure_frees(hit.path.nodes.len().max(1) + 1)?;
         }
-        self.edit(hit.path.leaf.id, |open, geometry| edit::remove(open, geometry, hit.slot))?;
+        self.edit(hit.path.leaf.id, |block, geometry| edit::remove(block, geometry, hit.slot))?;
         if let Some((block, length)) = hit.remote {
             self.free_remote(block, length)?;
         }
@@ -192,7 +192,7 @@ impl Attributes<'_> {
     /// Formats a block that was allocated for an empty fork as its first leaf.
     pub(super) fn init_first_leaf(&mut self, run: BlockRun) -> Result<()> {
         let leaf = self.map_new_block(FileBlock(0), run)?;
-        self.edit(leaf, |open, geometry| edit::init(open, geometry, leaf.at))
+        self.edit(leaf, |block, geometry| edit::init(block, geometry, leaf.at))
     }
 
     /// Converts a single leaf to shortform if the attributes fit; removes the fork if there are none.

@@ -58,7 +58,7 @@ impl Attributes<'_> {
         let right = self.new_tree_block()?;
         let (kept, moved) = halves.items.split_at(halves.cut);
         put_leaf(self, right.id, moved)?;
-        self.edit(path.leaf.id, |open, geometry| edit::put_attributes(open, geometry, kept))?;
+        self.edit(path.leaf.id, |block, geometry| edit::put_attributes(block, geometry, kept))?;
         add_leaf(self, &mut path, right)?;
         Ok(halves.has_new)
     }

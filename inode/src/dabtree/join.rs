@@ -99,13 +99,13 @@ fn merge<T: HashTree>(
     let last = match (entries(tree, left.id)?, entries(tree, right.id)?) {
         (TreeEntries::Leaf(mut all), TreeEntries::Leaf(more)) => {
             all.extend(more);
-            tree.edit(kept.id, |open, geometry| T::put_leaf(open, geometry, &all))?;
+            tree.edit(kept.id, |block, geometry| T::put_leaf(block, geometry, &all))?;
             tree.entries_moved(&all, kept.block);
             all.last().map(T::entry_hash)
         }
         (TreeEntries::Node(mut all), TreeEntries::Node(more)) => {
             all.extend(more);
-            tree.edit(kept.id, |open, _| node::put_entries(open, &all))?;
+            tree.edit(kept.id, |block, _| node::put_entries(block, &all))?;
             Some(last_hash(&all))
         }
         _ => {
@@ -162,14 +162,14 @@ fn unlink<T: HashTree>(
     let (back, forw) = tree.view(id, |bytes| Ok((node::back(bytes)?, node::forw(bytes)?)))?;
     if let Some(left) = back {
         let left = tree.read_tree_block(left)?;
-        tree.edit(left, |open, _| node::set_forw(open, forw))?;
+        tree.edit(left, |block, _| node::set_forw(block, forw))?;
     }
     if let Some(right) = forw {
         let right = tree.read_tree_block(right)?;
-        tree.edit(right, |open, _| node::set_back(open, back))?;
+        tree.edit(right, |block, _| node::set_back(block, back))?;
     }
     if let Some(parent) = nodes.last() {
-        tree.edit(parent.id, |open, _| node::remove(open, index))?;
+        tree.edit(parent.id, |block, _| node::remove(block, index))?;
     }
     tree.free_tree_block(block, id)
 }

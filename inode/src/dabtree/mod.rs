@@ -50,7 +50,7 @@ pub(crate) trait HashTree {
     /// A block that has joined the transaction.
     type Id: Copy + Eq;
     /// The bytes of a block in the transaction, which logs what changes.
-    type Edit: BlockMut;
+    type Buffer: BlockMut;
     /// An entry of a leaf.
     type LeafEntry;
 
@@ -72,7 +72,7 @@ pub(crate) trait HashTree {
     /// The owner, file block and disk address of a block.
     fn identity(&self, id: Self::Id) -> ForkBlock;
     fn bytes(&self, id: Self::Id) -> &[u8];
-    fn block(&mut self, id: Self::Id) -> &mut Self::Edit;
+    fn block_mut(&mut self, id: Self::Id) -> &mut Self::Buffer;
     /// Entries of leaves have moved to another block.
     fn entries_moved(&mut self, entries: &[Self::LeafEntry], to: FileBlock);
 
@@ -86,9 +86,9 @@ pub(crate) trait HashTree {
     fn leaf_entries(bytes: &[u8], geometry: &Geometry) -> Checked<Vec<Self::LeafEntry>>;
     fn entry_hash(entry: &Self::LeafEntry) -> u32;
     /// Initializes an empty leaf.
-    fn init_leaf(leaf: &mut Self::Edit, geometry: &Geometry, at: ForkBlock) -> Checked<()>;
+    fn init_leaf(leaf: &mut Self::Buffer, geometry: &Geometry, at: ForkBlock) -> Checked<()>;
     /// Replaces all entries of a leaf.
-    fn put_leaf(leaf: &mut Self::Edit, geometry: &Geometry, entries: &[Self::LeafEntry]) -> Checked<()>;
+    fn put_leaf(leaf: &mut Self::Buffer, geometry: &Geometry, entries: &[Self::LeafEntry]) -> Checked<()>;
 
     /// Reads the bytes of a block. Damage is reported with the location of the block.
     #[inline]
@@ -101,10 +101,10 @@ pub(crate) trait HashTree {
     fn edit<T>(
         &mut self,
         id: Self::Id,
-        change: impl FnOnce(&mut Self::Edit, &Geometry) -> Checked<T>,
+        change: impl FnOnce(&mut Self::Buffer, &Geometry) -> Checked<T>,
     ) -> Result<T> {
         let geometry = self.geometry();
-        let result = change(self.block(id), geometry);
+        let result = change(self.block_mut(id), geometry);
         result.map_err(|damage| self.damaged_at(id, damage))
     }
 
@@ -199,7 +199,7 @@ pub(crate) trait HashTree {
     /// one of its node.
     fn fix_hashes(&mut self, nodes: &[PathBlock<Self::Id>], hash: u32) -> Result<()> {
         for step in nodes.iter().rev() {
-            let changed = self.edit(step.id, |open, _| node::set_hash(open, step.index, hash))?;
+            let changed = self.edit(step.id, |block, _| node::set_hash(block, step.index, hash))?;
             let count = self.view(step.id, node::NodeShape::of)?.count;
             if !changed || step.index + 1 != count {
                 return Ok(());

@@ -27,13 +27,13 @@ fn link_right<T: HashTree>(tree: &mut T, left: PathBlock<T::Id>, right: PathBloc
     let next = tree.view(left.id, node::forw)?;
     if let Some(next) = next {
         let next = tree.read_tree_block(next)?;
-        tree.edit(next, |open, _| node::set_back(open, Some(right.block)))?;
+        tree.edit(next, |block, _| node::set_back(block, Some(right.block)))?;
     }
-    tree.edit(right.id, |open, _| {
-        node::set_forw(open, next)?;
-        node::set_back(open, Some(left.block))
+    tree.edit(right.id, |block, _| {
+        node::set_forw(block, next)?;
+        node::set_back(block, Some(left.block))
     })?;
-    tree.edit(left.id, |open, _| node::set_forw(open, Some(right.block)))
+    tree.edit(left.id, |block, _| node::set_forw(block, Some(right.block)))
 }
 
 /// Adds an entry for `child` to the last of `nodes`, after the child that the path follows, whose highest hash is now
@@ -46,13 +46,13 @@ fn add_child<T: HashTree>(
     child: FileBlock,
 ) -> Result<()> {
     let Some((parent, above)) = nodes.split_last() else { return Ok(()) };
-    tree.edit(parent.id, |open, _| node::set_hash(open, parent.index, left_last).map(drop))?;
+    tree.edit(parent.id, |block, _| node::set_hash(block, parent.index, left_last).map(drop))?;
     let shape = tree.view(parent.id, node::NodeShape::of)?;
     let new = tree.view(parent.id, |_| node::entry(last, child))?;
     if shape.count == shape.most {
         return split_node(tree, nodes, new);
     }
-    tree.edit(parent.id, |open, _| node::insert(open, parent.index + 1, new))?;
+    tree.edit(parent.id, |block, _| node::insert(block, parent.index + 1, new))?;
     // Only a change of the last child changes the hashes further up.
     if parent.index + 1 == shape.count { tree.fix_hashes(above, last) } else { Ok(()) }
 }
@@ -69,7 +69,7 @@ fn split_node<T: HashTree>(tree: &mut T, nodes: &mut PathNodes<T::Id>, new: Node
     entries.insert((left.index + 1).min(entries.len()), new);
     let (kept, moved) = entries.split_at(entries.len().div_ceil(2));
     put_node(tree, right.id, level, moved)?;
-    tree.edit(left.id, |open, _| node::put_entries(open, kept))?;
+    tree.edit(left.id, |block, _| node::put_entries(block, kept))?;
     link_right(tree, left, right)?;
     add_child(tree, nodes, last_hash(kept), last_hash(moved), right.block)
 }
@@ -128,17 +128,17 @@ pub(super) fn put_node<T: HashTree>(
     entries: &[NodeEntry],
 ) -> Result<()> {
     let at = tree.identity(id);
-    tree.edit(id, |open, geometry| {
-        node::init(open, geometry, at, level)?;
-        node::put_entries(open, entries)
+    tree.edit(id, |block, geometry| {
+        node::init(block, geometry, at, level)?;
+        node::put_entries(block, entries)
     })
 }
 
 /// Makes a block a leaf with these entries.
 pub(crate) fn put_leaf<T: HashTree>(tree: &mut T, id: T::Id, entries: &[T::LeafEntry]) -> Result<()> {
     let at = tree.identity(id);
-    tree.edit(id, |open, geometry| {
-        T::init_leaf(open, geometry, at)?;
-        T::put_leaf(open, geometry, entries)
+    tree.edit(id, |block, geometry| {
+        T::init_leaf(block, geometry, at)?;
+        T::put_leaf(block, geometry, entries)
     })
 }

@@ -12,11 +12,11 @@ use format::dir::leaf::LEAF1_MAGIC;
 use format::dir::{DataPtr, DirEntry};
 use format::ondisk::U16;
 
+use super::Result;
 use super::collision_index::SCAN_LIMIT;
-use super::data::{HashedName, IndexedEntry, LeafSearch};
-use super::error::Result;
+use super::data::{HashedName, LeafHit, LeafSearch};
 use super::fork::DirFork;
-use super::node::LeafInsertSlot;
+use super::insert_slot::LeafInsertSlot;
 use super::{Directory, FoundEntry};
 use crate::dabtree::HashTree;
 
@@ -24,23 +24,19 @@ impl<F: DirFork> Directory<'_, F> {
     pub(super) fn block_search(&mut self, id: F::BlockId, name: &[u8]) -> Result<LeafSearch<F::BlockId>> {
         let wanted = self.hashed(name);
         let leaf = self.view(id, block_format::BlockLeafShape::of)?;
-        self.search(id, leaf.slots, wanted, SCAN_LIMIT)
+        self.search_leaf(id, leaf.slots, wanted, SCAN_LIMIT)
     }
 
-    pub(super) fn block_find(
-        &mut self,
-        id: F::BlockId,
-        name: &[u8],
-    ) -> Result<Option<IndexedEntry<F::BlockId>>> {
+    pub(super) fn block_find(&mut self, id: F::BlockId, name: &[u8]) -> Result<Option<LeafHit<F::BlockId>>> {
         Ok(self.block_search(id, name)?.hit())
     }
 
     /// Adds a name that the directory does not have.
     pub(super) fn block_insert(&mut self, id: F::BlockId, new: NewEntry<'_>) -> Result<()> {
         let (hash, size) = (self.hashed(new.name).hash, self.entry_size(new));
-        let added = self.edit(id, |open, geometry| {
-            let Some(offset) = block_format::insert(open, geometry, hash, size)? else { return Ok(None) };
-            entry::put_entry(open, geometry, offset, new)?;
+        let added = self.edit(id, |block, geometry| {
+            let Some(offset) = block_format::insert(block, geometry, hash, size)? else { return Ok(None) };
+            entry::put_entry(block, geometry, offset, new)?;
             Ok(Some(DataPtr::new(FileBlock(0), offset, geometry)))
         })?;
         if let Some(pointer) = added {
@@ -56,10 +52,10 @@ impl<F: DirFork> Directory<'_, F> {
         self.leaf_insert(leaf, LeafInsertSlot { hash, slot, shape }, new)
     }
 
-    pub(super) fn block_remove(&mut self, id: F::BlockId, hit: IndexedEntry<F::BlockId>) -> Result<()> {
-        self.edit(id, |open, geometry| {
-            block_format::remove(open, hit.slot)?;
-            entry::remove(open, geometry, hit.offset)
+    pub(super) fn block_remove(&mut self, id: F::BlockId, hit: LeafHit<F::BlockId>) -> Result<()> {
+        self.edit(id, |block, geometry| {
+            block_format::remove(block, hit.slot)?;
+            entry::remove(block, geometry, hit.offset)
         })?;
         self.block_to_shortform(id)
     }
@@ -120,12 +116,12 @@ impl<F: DirFork> Directory<'_, F> {
         let id = self.fork.allocate(self.root())?;
         let at = self.fork.identity(id);
         let entries =
-            self.edit(data, |open, geometry| block_format::remove_leaf(open, geometry, DATA_MAGIC))?;
+            self.edit(data, |block, geometry| block_format::remove_leaf(block, geometry, DATA_MAGIC))?;
         let best = self.largest(data)?;
-        self.edit(id, |open, geometry| {
-            leaf::init(open, geometry, at, LEAF1_MAGIC)?;
-            leaf::put_bests(open, &[U16::new(best)])?;
-            leaf::put_entries(open, &entries)
+        self.edit(id, |block, geometry| {
+            leaf::init(block, geometry, at, LEAF1_MAGIC)?;
+            leaf::put_bests(block, &[U16::new(best)])?;
+            leaf::put_entries(block, &entries)
         })?;
         self.index_moved(&entries, self.root());
         Ok(id)

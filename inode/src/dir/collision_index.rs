@@ -133,7 +133,7 @@ impl CollisionIndex {
         let is_unlinked = match self.first.get(&tag).copied() {
             Some(first) if first == pointer.0 && next == DataPtr::NULL.0 => self.first.remove(&tag).is_some(),
             Some(first) if first == pointer.0 => self.first.insert(tag, next).is_some(),
-            Some(first) => self.unlink_behind(first, pointer.0, next),
+            Some(first) => self.unlink_after(first, pointer.0, next),
             None => false,
         };
         let Entry::Occupied(mut count) = self.runs.entry(hash) else { return false };
@@ -145,7 +145,7 @@ impl CollisionIndex {
     }
 
     /// Removes an entry from the list that begins at another one.
-    fn unlink_behind(&mut self, mut at: u32, gone: u32, next: u32) -> bool {
+    fn unlink_after(&mut self, mut at: u32, gone: u32, next: u32) -> bool {
         while let Some(entry) = self.entries.get_mut(&at) {
             if entry.next == gone {
                 entry.next = next;

@@ -8,9 +8,9 @@ use format::dir::edit::{block_format, entry, leaf_entries};
 use format::dir::leaf::{LEAFN_MAGIC, LeafEntry};
 use format::hash;
 
+use super::Result;
 use super::collision_index::{CollisionEntry, CollisionIndex, NO_SCAN_LIMIT};
 use super::data::{DataEntry, HashedName, LeafSearch};
-use super::error::Result;
 use super::fork::DirFork;
 use super::{DirFormat, Directory};
 use crate::dabtree::HashTree;
@@ -35,8 +35,8 @@ impl<F: DirFork> Directory<'_, F> {
             let (block, offset) = pointer.split(geometry);
             let data = self.read_data_block(block)?;
             if let Some(found) = self.compare(data, block, offset, wanted)? {
-                let index = self.data_index(block);
-                return Ok(CollisionLookup::Present(DataEntry { found, data, index, offset }));
+                let data_index = self.data_index(block);
+                return Ok(CollisionLookup::Present(DataEntry { found, data, data_index, offset }));
             }
             next = self.fork.collision_index().as_ref().and_then(|index| index.next(pointer));
         }
@@ -87,7 +87,7 @@ impl<F: DirFork> Directory<'_, F> {
         {
             return Ok(search);
         }
-        self.search(leaf, slots, wanted, NO_SCAN_LIMIT)
+        self.search_leaf(leaf, slots, wanted, NO_SCAN_LIMIT)
     }
 
     /// Builds the index for a hash. The caller still uses the block `kept`, which is not released. Errors are not
@@ -126,8 +126,8 @@ impl<F: DirFork> Directory<'_, F> {
                 for _ in 0..self.max_leaves()? {
                     let leaf = path.leaf.id;
                     let slots = self.leaf_shape(leaf)?.slots;
-                    let goes_on = self.collect_leaf(index, leaf, slots, kept, hash, &mut entries)?;
-                    if !goes_on || !CollisionIndex::has_room(entries.len()) || !self.advance(&mut path)? {
+                    let continues = self.collect_leaf(index, leaf, slots, kept, hash, &mut entries)?;
+                    if !continues || !CollisionIndex::has_room(entries.len()) || !self.advance(&mut path)? {
                         break;
                     }
                     if leaf != kept {
@@ -149,30 +149,30 @@ impl<F: DirFork> Directory<'_, F> {
         hash: u32,
         entries: &mut Vec<CollisionEntry>,
     ) -> Result<bool> {
-        let (pointers, goes_on) = self.view(leaf, |bytes| {
+        let (pointers, continues) = self.view(leaf, |bytes| {
             let view = slots.view(bytes)?;
-            let behind = view.get(leaf_entries::first_at_least(view, hash)..).unwrap_or_default();
-            let run = behind.iter().take_while(|entry| entry.hashval.get() == hash);
+            let rest = view.get(leaf_entries::first_at_least(view, hash)..).unwrap_or_default();
+            let run = rest.iter().take_while(|entry| entry.hashval.get() == hash);
             let pointers: Vec<DataPtr> = run.map(LeafEntry::pointer).collect();
-            let goes_on = pointers.len() == behind.len();
-            Ok((pointers, goes_on))
+            let continues = pointers.len() == rest.len();
+            Ok((pointers, continues))
         })?;
         let at = self.fork.identity(leaf).file_block;
         let geometry = self.geometry;
-        let mut open = None;
+        let mut last_read = None;
         for pointer in pointers.into_iter().filter(|pointer| *pointer != DataPtr::NULL) {
             let (block, offset) = pointer.split(geometry);
-            let data = self.open_data(&mut open, block, kept)?;
+            let data = self.read_next_data(&mut last_read, block, kept)?;
             let tag = self.view(data, |bytes| {
                 let name = entry::at(bytes, geometry, block, offset)?.name;
                 Ok(index.tag(hash, &hash::folded(name, geometry)))
             })?;
             entries.push(CollisionEntry { tag, pointer, leaf: at });
         }
-        if let Some((_, id)) = open.filter(|(_, id)| *id != kept) {
+        if let Some((_, id)) = last_read.filter(|(_, id)| *id != kept) {
             self.fork.release(id);
         }
-        Ok(goes_on)
+        Ok(continues)
     }
 
     /// Adds a new entry to the index.

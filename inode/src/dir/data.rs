@@ -11,19 +11,19 @@ use format::dir::{DataPtr, DirSpace, entry_size};
 use format::hash;
 
 use super::collision_index::NO_SCAN_LIMIT;
-use super::error::{Error, Result};
 use super::fork::{DirBlockType, DirFork};
 use super::{Directory, FoundEntry};
+use super::{Error, Result};
 use crate::dabtree::HashTree;
 
-/// An entry with the leaf entry that points to it.
+/// An entry that was found through its leaf entry.
 #[derive(Clone, Copy)]
-pub(super) struct IndexedEntry<Id> {
+pub(super) struct LeafHit<Id> {
     pub found: FoundEntry,
     /// The data block.
     pub data: Id,
     /// The number of the data block in the data space.
-    pub index: usize,
+    pub data_index: usize,
     /// Byte offset in the data block.
     pub offset: usize,
     /// Index of its leaf entry in the leaf that was searched.
@@ -35,21 +35,21 @@ pub(super) struct DataEntry<Id> {
     pub found: FoundEntry,
     /// The data block.
     pub data: Id,
-    pub index: usize,
+    pub data_index: usize,
     pub offset: usize,
 }
 
 impl<Id> DataEntry<Id> {
     /// Adds the index of the leaf entry.
-    pub fn with_slot(self, slot: usize) -> IndexedEntry<Id> {
-        let Self { found, data, index, offset } = self;
-        IndexedEntry { found, data, index, offset, slot }
+    pub fn with_slot(self, slot: usize) -> LeafHit<Id> {
+        let Self { found, data, data_index, offset } = self;
+        LeafHit { found, data, data_index, offset, slot }
     }
 }
 
 /// The result of searching one leaf for a name.
 pub(super) enum LeafSearch<Id> {
-    Found(IndexedEntry<Id>),
+    Found(LeafHit<Id>),
     /// The name exists; its leaf entry is in another leaf of the hash tree.
     InOtherLeaf(DataEntry<Id>, FileBlock),
     /// The name does not exist; its leaf entry would go here, before all others of its hash.
@@ -61,7 +61,7 @@ pub(super) enum LeafSearch<Id> {
 
 impl<Id> LeafSearch<Id> {
     /// The entry, if this leaf has it.
-    pub fn hit(self) -> Option<IndexedEntry<Id>> {
+    pub fn hit(self) -> Option<LeafHit<Id>> {
         match self {
             Self::Found(hit) => Some(hit),
             Self::InOtherLeaf(..) | Self::Absent(_) | Self::MayContinue(_) => None,
@@ -87,7 +87,7 @@ impl<F: DirFork> Directory<'_, F> {
 
     /// Searches the leaf entries of one block for a name. A search that would compare more than `scan_limit` names of
     /// one hash builds the collision index, and asks that.
-    pub(super) fn search(
+    pub(super) fn search_leaf(
         &mut self,
         leaf: F::BlockId,
         slots: LeafEntryRange,
@@ -102,7 +102,7 @@ impl<F: DirFork> Directory<'_, F> {
         {
             return Ok(search);
         }
-        let (mut open, mut compared) = (None, 0);
+        let (mut last_read, mut compared) = (None, 0);
         for slot in first..slots.count {
             let entry = self.view(leaf, |bytes| Ok(slots.view(bytes)?.get(slot).copied()))?;
             let Some(entry) = entry.filter(|entry| entry.hashval.get() == wanted.hash) else {
@@ -117,31 +117,32 @@ impl<F: DirFork> Directory<'_, F> {
             }
             compared += 1;
             let (block, offset) = pointer.split(self.geometry);
-            let data = self.open_data(&mut open, block, leaf)?;
+            let data = self.read_next_data(&mut last_read, block, leaf)?;
             if let Some(found) = self.compare(data, block, offset, wanted)? {
-                let index = self.data_index(block);
-                return Ok(LeafSearch::Found(IndexedEntry { found, data, index, offset, slot }));
+                let data_index = self.data_index(block);
+                return Ok(LeafSearch::Found(LeafHit { found, data, data_index, offset, slot }));
             }
         }
         Ok(LeafSearch::MayContinue(first))
     }
 
-    /// Reads the data block of the next leaf entry; releases the block read before, unless it is `kept`.
+    /// Reads the data block of the next leaf entry, unless it is the one of `last_read`; releases the block read
+    /// before, unless it is `kept`.
     #[inline]
-    pub(super) fn open_data(
+    pub(super) fn read_next_data(
         &mut self,
-        open: &mut Option<(FileBlock, F::BlockId)>,
+        last_read: &mut Option<(FileBlock, F::BlockId)>,
         block: FileBlock,
         kept: F::BlockId,
     ) -> Result<F::BlockId> {
-        if let Some((_, id)) = open.filter(|(at, _)| *at == block) {
+        if let Some((_, id)) = last_read.filter(|(at, _)| *at == block) {
             return Ok(id);
         }
-        if let Some((_, id)) = open.take().filter(|(_, id)| *id != kept) {
+        if let Some((_, id)) = last_read.take().filter(|(_, id)| *id != kept) {
             self.fork.release(id);
         }
         let id = self.read_data_block(block)?;
-        *open = Some((block, id));
+        *last_read = Some((block, id));
         Ok(id)
     }
 
@@ -180,7 +181,7 @@ impl<F: DirFork> Directory<'_, F> {
         }
         let id = self.fork.allocate(block)?;
         let at = self.fork.identity(id);
-        self.edit(id, |open, geometry| data_block::init(open, geometry, at, DATA_MAGIC))?;
+        self.edit(id, |block, geometry| data_block::init(block, geometry, at, DATA_MAGIC))?;
         let end = (block.get() + self.per_block()) << self.geometry.block_log;
         if end > self.fork.size() {
             self.fork.set_size(end);
@@ -197,9 +198,9 @@ impl<F: DirFork> Directory<'_, F> {
         new: NewEntry<'_>,
     ) -> Result<(DataPtr, u16)> {
         let size = self.entry_size(new);
-        let (offset, best) = self.edit(data, |open, geometry| {
-            let (offset, best) = data_block::use_largest_free(open, geometry, size)?;
-            entry::put_entry(open, geometry, offset, new)?;
+        let (offset, best) = self.edit(data, |block, geometry| {
+            let (offset, best) = data_block::use_largest_free(block, geometry, size)?;
+            entry::put_entry(block, geometry, offset, new)?;
             Ok((offset, best))
         })?;
         Ok((DataPtr::new(self.data_block(index), offset, self.geometry), best))
@@ -213,12 +214,12 @@ impl<F: DirFork> Directory<'_, F> {
     }
 
     /// Removes an entry. Returns the data block's new best; `None` if the block became empty and was freed.
-    pub(super) fn remove_entry(&mut self, hit: &IndexedEntry<F::BlockId>) -> Result<Option<u16>> {
-        self.edit(hit.data, |open, geometry| entry::remove(open, geometry, hit.offset))?;
+    pub(super) fn remove_entry(&mut self, hit: &LeafHit<F::BlockId>) -> Result<Option<u16>> {
+        self.edit(hit.data, |block, geometry| entry::remove(block, geometry, hit.offset))?;
         let largest = self.largest(hit.data)?;
-        let block = self.data_block(hit.index);
+        let block = self.data_block(hit.data_index);
         let empty = usize::from(largest) == data_block::max_free(self.geometry);
-        if hit.index == 0 || !empty || !self.fork.can_free(block)? {
+        if hit.data_index == 0 || !empty || !self.fork.can_free(block)? {
             return Ok(Some(largest));
         }
         self.free_data_block(block, hit.data)?;
@@ -237,8 +238,8 @@ impl<F: DirFork> Directory<'_, F> {
     }
 
     /// Sets the inode number and file type of an entry.
-    pub(super) fn retarget(&mut self, hit: IndexedEntry<F::BlockId>, ino: Ino, ftype: u8) -> Result<()> {
-        self.edit(hit.data, |open, geometry| entry::retarget(open, geometry, hit.offset, ino, ftype))
+    pub(super) fn retarget(&mut self, hit: LeafHit<F::BlockId>, ino: Ino, ftype: u8) -> Result<()> {
+        self.edit(hit.data, |block, geometry| entry::retarget(block, geometry, hit.offset, ino, ftype))
     }
 
     /// Calls `visit` for the entries of one data block at positions from `from` on.

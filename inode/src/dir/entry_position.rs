@@ -1,7 +1,7 @@
 //! The position of an existing name, so that removing a file searches for its name once.
 
-use super::data::IndexedEntry;
-use super::error::Result;
+use super::Result;
+use super::data::LeafHit;
 use super::fork::DirFork;
 use super::node::NodeLookup;
 use super::{DirFormat, Directory, FoundEntry, NO_SUCH_NAME, verify_length, verify_name};
@@ -18,9 +18,9 @@ pub struct EntryPosition<Id> {
 enum FormatPosition<Id> {
     /// Offset of the entry in the inode.
     Shortform(usize),
-    Block(Id, IndexedEntry<Id>),
-    Leaf(Id, IndexedEntry<Id>),
-    Node(TreePath<Id>, IndexedEntry<Id>),
+    Block(Id, LeafHit<Id>),
+    Leaf(Id, LeafHit<Id>),
+    Node(TreePath<Id>, LeafHit<Id>),
 }
 
 impl<Id> EntryPosition<Id> {

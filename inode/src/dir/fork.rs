@@ -8,8 +8,8 @@ use format::dir::leaf::DirLeaf;
 use format::edit::BlockMut;
 use format::{Damage, ForkBlock, Geometry, dabtree};
 
+use super::Result;
 use super::collision_index::CollisionIndex;
-use super::error::Result;
 
 /// The type of block that may be at a place in the fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub trait DirFork {
     /// A block that has joined the transaction.
     type BlockId: Copy + Eq;
     /// The bytes of a block in the transaction, which logs what changes.
-    type Edit: BlockMut;
+    type Buffer: BlockMut;
 
     /// Inode number of the directory.
     fn ino(&self) -> Ino;
@@ -91,7 +91,7 @@ pub trait DirFork {
     /// The bytes of a block.
     fn bytes(&self, id: Self::BlockId) -> &[u8];
     /// Mutable access to a block's bytes.
-    fn block(&mut self, id: Self::BlockId) -> &mut Self::Edit;
+    fn block_mut(&mut self, id: Self::BlockId) -> &mut Self::Buffer;
     /// Unlocks a block that was not changed.
     fn release(&mut self, id: Self::BlockId);
     /// The index of names that share a hash, kept in the inode's state.

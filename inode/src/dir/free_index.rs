@@ -10,8 +10,8 @@ use format::dir::edit::free;
 use format::dir::free::max_bests;
 
 use super::Directory;
-use super::error::{Error, Result};
 use super::fork::{DirBlockType, DirFork};
+use super::{Error, Result};
 use crate::dabtree::HashTree;
 
 /// A data block with enough unused bytes.
@@ -77,12 +77,12 @@ impl<F: DirFork> Directory<'_, F> {
     /// Updates the best of a data block that [`find_free_space`](Self::find_free_space) returned.
     pub(super) fn update_best(&mut self, space: DataBlockWithSpace<F::BlockId>, best: u16) -> Result<()> {
         let within = space.index % max_bests(self.geometry);
-        self.edit(space.free_block, |open, _| free::set(open, within, Some(best)).map(|_| ()))
+        self.edit(space.free_block, |block, _| free::set(block, within, Some(best)).map(|_| ()))
     }
 
     /// Sets the best of data block `index`; `None` if the block was freed. Allocates and frees free blocks as
     /// needed.
-    pub(super) fn set_best_free(&mut self, index: usize, best: Option<u16>) -> Result<()> {
+    pub(super) fn set_best(&mut self, index: usize, best: Option<u16>) -> Result<()> {
         let max = max_bests(self.geometry);
         let (number, within) = (index / max, index % max);
         let block = self.free_block(number);
@@ -94,13 +94,13 @@ impl<F: DirFork> Directory<'_, F> {
                 .map_err(|_| Error::NoSpace { what: "a directory beyond 32 GiB" })?;
             let id = self.fork.allocate(block)?;
             let at = self.fork.identity(id);
-            return self.edit(id, |open, geometry| {
-                free::init(open, geometry, at, first, &[])?;
-                free::set(open, within, best).map(|_| ())
+            return self.edit(id, |block, geometry| {
+                free::init(block, geometry, at, first, &[])?;
+                free::set(block, within, best).map(|_| ())
             });
         }
         let (id, _) = self.read_free_block(block, number)?;
-        let left = self.edit(id, |open, _| free::set(open, within, best))?;
+        let left = self.edit(id, |block, _| free::set(block, within, best))?;
         if left.used == 0 && best.is_none() && self.fork.can_free(block)? {
             self.fork.free(block, id)?;
         }

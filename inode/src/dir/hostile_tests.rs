@@ -63,11 +63,11 @@ fn lookup_in_leaves(dir: &mut Directory<'_, MemoryFork>, name: &[u8]) -> Result<
         DirFormat::Leaf(id) => (id, dir.leaf_shape(id)?.slots),
         DirFormat::Node(root) => {
             let path = dir.descend(root, wanted.hash)?;
-            let way = dir.node_search(path, wanted, NO_SCAN_LIMIT)?;
-            return Ok(way.hit.map(|hit| hit.found));
+            let lookup = dir.node_search(path, wanted, NO_SCAN_LIMIT)?;
+            return Ok(lookup.hit.map(|hit| hit.found));
         }
     };
-    Ok(dir.search(leaf, slots, wanted, NO_SCAN_LIMIT)?.hit().map(|hit| hit.found))
+    Ok(dir.search_leaf(leaf, slots, wanted, NO_SCAN_LIMIT)?.hit().map(|hit| hit.found))
 }
 
 /// What a lookup found; `None` for any error.

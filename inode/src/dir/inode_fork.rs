@@ -15,8 +15,8 @@ use format::ondisk::OnDisk;
 use format::{Damage, ForkBlock, Place};
 use journal::engine::{BufferExtents, BufferId, DiskExtent, JoinedBuffer, Transaction};
 
+use super::Result;
 use super::collision_index::CollisionIndex;
-use super::error::Result;
 use super::fork::{DirBlockType, DirFork};
 use crate::extents::ExtentList;
 use crate::fork::{self, Fork};
@@ -144,7 +144,7 @@ impl<'a> InodeDirFork<'a> {
 
 impl DirFork for InodeDirFork<'_> {
     type BlockId = DirBlock;
-    type Edit = JoinedBuffer;
+    type Buffer = JoinedBuffer;
 
     fn ino(&self) -> Ino {
         self.state.ino()
@@ -218,7 +218,7 @@ impl DirFork for InodeDirFork<'_> {
             let found = owner.map_or_else(|| "none".to_owned(), |owner| owner.to_string());
             return Err(Error::damaged(at.place(), Damage::new("directory block", "owner", ino, found)));
         }
-        self.state.recent_buffers_mut().note(at.file_block, self.tx.buffer_mut(buffer).buffer());
+        self.state.recent_buffers_mut().insert(at.file_block, self.tx.buffer_mut(buffer).buffer());
         Ok(DirBlock { buffer, at: at.file_block })
     }
 
@@ -289,7 +289,7 @@ impl DirFork for InodeDirFork<'_> {
     }
 
     #[inline]
-    fn block(&mut self, id: DirBlock) -> &mut JoinedBuffer {
+    fn block_mut(&mut self, id: DirBlock) -> &mut JoinedBuffer {
         self.tx.buffer_mut(id.buffer)
     }
 

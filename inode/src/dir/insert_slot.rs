@@ -1,11 +1,12 @@
 //! The slot for a new name, so that creating a file searches for its name once.
 
 use format::dir::edit::entry::NewEntry;
+use format::dir::edit::leaf::LeafShape;
 
+use super::Result;
 use super::data::LeafSearch;
-use super::error::Result;
 use super::fork::DirFork;
-use super::node::{LeafInsertSlot, NodeLookup};
+use super::node::NodeLookup;
 use super::{DirFormat, Directory, NAME_EXISTS, verify_name};
 use crate::dabtree::TreePath;
 
@@ -23,6 +24,15 @@ enum FormatSlot<Id> {
     /// The path to the first leaf that may contain the hash, and the slot there; `None` if the search has moved on
     /// to other leaves.
     Node(Option<(TreePath<Id>, LeafInsertSlot)>),
+}
+
+/// The slot for the leaf entry of a new name.
+#[derive(Clone, Copy)]
+pub(super) struct LeafInsertSlot {
+    pub hash: u32,
+    pub slot: usize,
+    /// The layout of the leaf before the insertion.
+    pub shape: LeafShape,
 }
 
 impl<F: DirFork> Directory<'_, F> {
@@ -52,7 +62,9 @@ impl<F: DirFork> Directory<'_, F> {
             }
             DirFormat::Node(root) => match self.node_find(root, name)? {
                 NodeLookup { hit: Some(_), .. } => return Err(NAME_EXISTS),
-                NodeLookup { path, first, .. } => FormatSlot::Node(first.map(|slot| (path, slot))),
+                NodeLookup { path, insert_slot, .. } => {
+                    FormatSlot::Node(insert_slot.map(|slot| (path, slot)))
+                }
             },
         };
         Ok(InsertSlot { slot, epoch: self.fork.epoch() })

@@ -12,11 +12,11 @@ use format::edit::BlockMut;
 use format::ondisk::U16;
 
 use super::Directory;
+use super::Result;
 use super::collision_index::SCAN_LIMIT;
-use super::data::{HashedName, IndexedEntry, LeafSearch};
-use super::error::Result;
+use super::data::{HashedName, LeafHit, LeafSearch};
 use super::fork::DirFork;
-use super::node::LeafInsertSlot;
+use super::insert_slot::LeafInsertSlot;
 use crate::dabtree::HashTree;
 
 impl<F: DirFork> Directory<'_, F> {
@@ -27,14 +27,10 @@ impl<F: DirFork> Directory<'_, F> {
         wanted: HashedName<'_>,
     ) -> Result<(LeafShape, LeafSearch<F::BlockId>)> {
         let shape = self.leaf_shape(id)?;
-        Ok((shape, self.search(id, shape.slots, wanted, SCAN_LIMIT)?))
+        Ok((shape, self.search_leaf(id, shape.slots, wanted, SCAN_LIMIT)?))
     }
 
-    pub(super) fn leaf_find(
-        &mut self,
-        id: F::BlockId,
-        name: &[u8],
-    ) -> Result<Option<IndexedEntry<F::BlockId>>> {
+    pub(super) fn leaf_find(&mut self, id: F::BlockId, name: &[u8]) -> Result<Option<LeafHit<F::BlockId>>> {
         let wanted = self.hashed(name);
         Ok(self.leaf_search(id, wanted)?.1.hit())
     }
@@ -48,20 +44,20 @@ impl<F: DirFork> Directory<'_, F> {
         new: NewEntry<'_>,
     ) -> Result<()> {
         let size = self.entry_size(new);
-        let (fitting, hole, known) = self.view(id, |bytes| {
+        let (fitting, hole, count) = self.view(id, |bytes| {
             let bests = leaf::bests_of(bytes, &shape)?;
             let fits = |best: &U16| best.get() != NULL_BEST && usize::from(best.get()) >= size;
             let hole = bests.iter().position(|best| best.get() == NULL_BEST);
             Ok((bests.iter().position(fits), hole.unwrap_or(bests.len()), bests.len()))
         })?;
         let index = fitting.unwrap_or(hole);
-        let more_bests = usize::from(index == known);
+        let more_bests = usize::from(index == count);
         let fit = leaf::fit(&shape, more_bests);
         self.fork.ensure_blocks(u32::from(fitting.is_none()) + u32::from(fit == LeafFit::Full))?;
         let (slot, mut shape) = match fit {
             LeafFit::Fits => (slot, shape),
             LeafFit::Compacted => {
-                let slot = self.edit(id, |open, _| leaf::compact(open, slot))?;
+                let slot = self.edit(id, |block, _| leaf::compact(block, slot))?;
                 (slot, self.leaf_shape(id)?)
             }
             LeafFit::Full => {
@@ -75,24 +71,24 @@ impl<F: DirFork> Directory<'_, F> {
         };
         let (pointer, best) = self.put_entry(data, index, new)?;
         self.index_added(HashedName { name: new.name, hash }, pointer, self.root());
-        self.edit(id, |open, _| {
+        self.edit(id, |block, _| {
             if more_bests > 0 {
-                let mut bests = leaf::bests(open.bytes())?.to_vec();
+                let mut bests = leaf::bests(block.bytes())?.to_vec();
                 bests.push(U16::new(best));
-                leaf::put_bests(open, &bests)?;
-                shape = LeafShape::of(open.bytes())?;
+                leaf::put_bests(block, &bests)?;
+                shape = LeafShape::of(block.bytes())?;
             } else {
-                leaf::set_best_of(open, &shape, index, best)?;
+                leaf::set_best_of(block, &shape, index, best)?;
             }
-            leaf::insert_into(open, &shape, hash, pointer, slot)
+            leaf::insert_into(block, &shape, hash, pointer, slot)
         })
     }
 
-    pub(super) fn leaf_remove(&mut self, id: F::BlockId, hit: IndexedEntry<F::BlockId>) -> Result<()> {
+    pub(super) fn leaf_remove(&mut self, id: F::BlockId, hit: LeafHit<F::BlockId>) -> Result<()> {
         let best = self.remove_entry(&hit)?;
-        self.edit(id, |open, _| {
-            leaf::remove(open, hit.slot)?;
-            leaf::set_best(open, hit.index, best.unwrap_or(NULL_BEST))
+        self.edit(id, |block, _| {
+            leaf::remove(block, hit.slot)?;
+            leaf::set_best(block, hit.data_index, best.unwrap_or(NULL_BEST))
         })?;
         if best.is_none() {
             self.trim_bests(id)?;
@@ -100,17 +96,17 @@ impl<F: DirFork> Directory<'_, F> {
         self.leaf_to_block(id)
     }
 
-    /// Cuts the array of bests behind the last data block.
+    /// Cuts the array of bests after the last data block.
     fn trim_bests(&mut self, id: F::BlockId) -> Result<()> {
-        self.edit(id, |open, _| {
-            let bests = leaf::bests(open.bytes())?;
+        self.edit(id, |block, _| {
+            let bests = leaf::bests(block.bytes())?;
             let last = bests.iter().rposition(|best| best.get() != NULL_BEST);
             let kept = last.map_or(0, |last| last + 1);
             if kept == bests.len() {
                 return Ok(());
             }
             let bests = bests.get(..kept).unwrap_or_default().to_vec();
-            leaf::put_bests(open, &bests)
+            leaf::put_bests(block, &bests)
         })
     }
 
@@ -128,7 +124,7 @@ impl<F: DirFork> Directory<'_, F> {
             }
             let data = self.read_data_block(block)?;
             self.free_data_block(block, data)?;
-            self.edit(id, |open, _| leaf::set_best(open, index, NULL_BEST))?;
+            self.edit(id, |block, _| leaf::set_best(block, index, NULL_BEST))?;
             self.trim_bests(id)?;
         }
     }
@@ -148,7 +144,7 @@ impl<F: DirFork> Directory<'_, F> {
             return Ok(());
         }
         let entries = self.view(id, |bytes| shape.slots.compacted(bytes, None))?;
-        self.edit(data, |open, geometry| block_format::add_leaf(open, geometry, &entries))?;
+        self.edit(data, |block, geometry| block_format::add_leaf(block, geometry, &entries))?;
         self.index_moved(&entries, FileBlock(0));
         self.fork.free(root, id)?;
         self.block_to_shortform(data)
@@ -159,7 +155,7 @@ impl<F: DirFork> Directory<'_, F> {
         let free_id = self.fork.allocate(DirSpace::Free.first_block(self.geometry))?;
         let at = self.fork.identity(free_id);
         let bests = self.view(id, |bytes| Ok(leaf::bests(bytes)?.to_vec()))?;
-        self.edit(free_id, |open, geometry| free::init(open, geometry, at, 0, &bests))?;
-        self.edit(id, |open, _| leaf::set_magic(open, LEAFN_MAGIC))
+        self.edit(free_id, |block, geometry| free::init(block, geometry, at, 0, &bests))?;
+        self.edit(id, |block, _| leaf::set_magic(block, LEAFN_MAGIC))
     }
 }

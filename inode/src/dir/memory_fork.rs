@@ -19,8 +19,8 @@ use format::metadata_header::HeaderLayout;
 use format::{Damage, ForkBlock, Geometry, Place, hash};
 
 use super::collision_index::CollisionIndex;
-use super::error::{Error, Result};
 use super::fork::{DirBlockType, DirFork};
+use super::{Error, Result};
 
 pub(super) const INO: Ino = Ino(131);
 
@@ -253,7 +253,7 @@ impl TreeCheck<'_> {
     }
 
     fn finish(&self) {
-        assert!(self.last.iter().flatten().all(|(_, forw)| *forw == 0), "no sibling behind the last");
+        assert!(self.last.iter().flatten().all(|(_, forw)| *forw == 0), "no sibling after the last");
     }
 }
 
@@ -277,7 +277,7 @@ impl BlockMut for CountedBlock {
 
 impl DirFork for MemoryFork {
     type BlockId = u64;
-    type Edit = CountedBlock;
+    type Buffer = CountedBlock;
 
     fn ino(&self) -> Ino {
         INO
@@ -380,7 +380,7 @@ impl DirFork for MemoryFork {
         &self.blocks[&id].bytes
     }
 
-    fn block(&mut self, id: u64) -> &mut CountedBlock {
+    fn block_mut(&mut self, id: u64) -> &mut CountedBlock {
         self.blocks.get_mut(&id).unwrap()
     }
 

@@ -22,12 +22,12 @@
 //! | leaf | block | after a removal: one data block is left, with room for the leaf entries | `leaf_to_block` |
 //! | block | shortform | after a removal: all entries fit the inode | `block_to_shortform` |
 //!
-//! An entry keeps its position (`readdir` cookie) in each conversion; a shortform entry stores its future offset for
-//! that.
+//! An entry's address is also its position, the `readdir` cookie ([`DataPtr`]). It stays the same in each conversion; a
+//! shortform entry stores its future offset for that.
 //!
 //! # Lookup, add, remove
 //! - [`Directory::lookup`] finds the format. In shortform it compares every entry. In the other formats it searches the
-//!   leaf entries for the hash of the name (`data::search`) and compares the name at each address found. In node format
+//!   leaf entries for the hash of the name (`search_leaf`) and compares the name at each address found. In node format
 //!   the nodes lead to the first leaf with the hash; entries of one hash may go on in the next leaves (`node_search`).
 //! - [`Directory::add`] is [`Directory::insert_slot`], which proves that the name is free and remembers where its leaf
 //!   entry belongs, and [`Directory::add_at`]. The latter finds a data block with enough free space, or allocates one;
@@ -75,7 +75,6 @@ pub mod collision_index;
 mod collision_lookup;
 mod data;
 mod entry_position;
-mod error;
 pub mod fork;
 mod free_index;
 mod inode_fork;
@@ -105,13 +104,16 @@ use format::{Damage, Geometry, Place, dabtree};
 
 use collision_lookup::CollisionLookup;
 pub use entry_position::EntryPosition;
-pub use error::{Error, Result};
+pub use error::Error;
 pub use fork::{DirBlockType, DirFork};
 pub use format::dir::edit::entry::NewEntry;
 pub use inode_fork::{DirBlock, InodeDirFork};
 pub use insert_slot::InsertSlot;
 
 use crate::dabtree::HashTree;
+
+/// Result of a directory operation.
+pub type Result<T> = std::result::Result<T, Error>;
 
 /// The file type byte of `.` and `..`.
 const FTYPE_DIRECTORY: u8 = 2;
@@ -256,9 +258,8 @@ impl<'d, F: DirFork> Directory<'d, F> {
     /// # Errors
     /// Damage; I/O errors.
     pub fn is_empty(&mut self) -> Result<bool> {
-        if let Some(bytes) = self.fork.local() {
-            let head = edit::shortform::ShortformCounts::of(bytes).map_err(|damage| self.damaged(damage))?;
-            return Ok(head.count == 0);
+        if self.fork.local().is_some() {
+            return Ok(self.shortform_counts()?.count == 0);
         }
         let mut empty = true;
         self.read(DataPtr(0), |entry| {

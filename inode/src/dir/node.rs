@@ -13,10 +13,11 @@ use format::{Damage, ForkBlock, Geometry, ensure};
 
 use super::Directory;
 use super::collision_index::{NO_SCAN_LIMIT, SCAN_LIMIT};
-use super::data::{DataEntry, HashedName, IndexedEntry, LeafSearch};
-use super::error::{Error, Result};
+use super::data::{DataEntry, HashedName, LeafHit, LeafSearch};
 use super::fork::{DirBlockType, DirFork};
 use super::free_index::DataBlockWithSpace;
+use super::insert_slot::LeafInsertSlot;
+use super::{Error, Result};
 use crate::dabtree::join::join_leaf;
 use crate::dabtree::split::{add_leaf, push_leaf_root_down, put_leaf};
 use crate::dabtree::{Checked, HashTree, PathBlock, TreePath};
@@ -25,23 +26,14 @@ use crate::dabtree::{Checked, HashTree, PathBlock, TreePath};
 pub(super) struct NodeLookup<Id> {
     /// The path to the last leaf searched.
     pub path: TreePath<Id>,
-    pub hit: Option<IndexedEntry<Id>>,
+    pub hit: Option<LeafHit<Id>>,
     /// The slot of a new leaf entry; `None` if the search has left the first leaf with the hash.
-    pub first: Option<LeafInsertSlot>,
-}
-
-/// The slot for the leaf entry of a new name.
-#[derive(Clone, Copy)]
-pub(super) struct LeafInsertSlot {
-    pub hash: u32,
-    pub slot: usize,
-    /// The layout of the leaf before the insertion.
-    pub shape: leaf::LeafShape,
+    pub insert_slot: Option<LeafInsertSlot>,
 }
 
 impl<F: DirFork> HashTree for Directory<'_, F> {
     type Id = F::BlockId;
-    type Edit = F::Edit;
+    type Buffer = F::Buffer;
     type LeafEntry = LeafEntry;
 
     /// Stale entries stay until the leaf is compacted.
@@ -95,8 +87,8 @@ impl<F: DirFork> HashTree for Directory<'_, F> {
     }
 
     #[inline]
-    fn block(&mut self, id: F::BlockId) -> &mut F::Edit {
-        self.fork.block(id)
+    fn block_mut(&mut self, id: F::BlockId) -> &mut F::Buffer {
+        self.fork.block_mut(id)
     }
 
     fn entries_moved(&mut self, entries: &[LeafEntry], to: FileBlock) {
@@ -125,12 +117,12 @@ impl<F: DirFork> HashTree for Directory<'_, F> {
         entry.hashval.get()
     }
 
-    fn init_leaf(open: &mut F::Edit, geometry: &Geometry, at: ForkBlock) -> Checked<()> {
-        leaf::init(open, geometry, at, LEAFN_MAGIC)
+    fn init_leaf(block: &mut F::Buffer, geometry: &Geometry, at: ForkBlock) -> Checked<()> {
+        leaf::init(block, geometry, at, LEAFN_MAGIC)
     }
 
-    fn put_leaf(open: &mut F::Edit, _: &Geometry, entries: &[LeafEntry]) -> Checked<()> {
-        leaf::put_entries(open, entries)
+    fn put_leaf(block: &mut F::Buffer, _: &Geometry, entries: &[LeafEntry]) -> Checked<()> {
+        leaf::put_entries(block, entries)
     }
 }
 
@@ -142,10 +134,10 @@ impl<F: DirFork> Directory<'_, F> {
                 return Ok(true);
             }
             let Some(step) = path.nodes.last_mut() else { return Ok(false) };
-            let (id, behind) = (step.id, step.index + 1);
+            let (id, next) = (step.id, step.index + 1);
             let found = self.view(id, |bytes| {
                 let children = node::entries(bytes)?.iter().map(NodeEntry::child).enumerate();
-                Ok(children.skip(behind).find(|(_, child)| *child == leaf).map(|(index, _)| index))
+                Ok(children.skip(next).find(|(_, child)| *child == leaf).map(|(index, _)| index))
             })?;
             // Skips the other leaves of this node.
             let count = self.view(id, node::NodeShape::of)?.count;
@@ -172,7 +164,7 @@ impl<F: DirFork> Directory<'_, F> {
                 Ok(leaf_entries::position(shape.slots.view(bytes)?, wanted.hash, indexed.found.pointer))
             })?;
             if let Some(slot) = slot {
-                return Ok(NodeLookup { path, hit: Some(indexed.with_slot(slot)), first: None });
+                return Ok(NodeLookup { path, hit: Some(indexed.with_slot(slot)), insert_slot: None });
             }
         }
         self.forget_index();
@@ -199,16 +191,19 @@ impl<F: DirFork> Directory<'_, F> {
         // The bound ends the search in a tree with a loop.
         while searched == 0 || searched < self.max_leaves()? {
             let shape = self.leaf_shape(path.leaf.id)?;
-            let first = |slot| (searched == 0).then_some(LeafInsertSlot { hash: wanted.hash, slot, shape });
-            match self.search(path.leaf.id, shape.slots, wanted, scan_limit)? {
-                LeafSearch::Found(hit) => return Ok(NodeLookup { path, hit: Some(hit), first: None }),
+            let insert_slot =
+                |slot| (searched == 0).then_some(LeafInsertSlot { hash: wanted.hash, slot, shape });
+            match self.search_leaf(path.leaf.id, shape.slots, wanted, scan_limit)? {
+                LeafSearch::Found(hit) => return Ok(NodeLookup { path, hit: Some(hit), insert_slot: None }),
                 LeafSearch::InOtherLeaf(indexed, leaf) => {
                     return self.path_to_indexed(path, indexed, leaf, wanted);
                 }
-                LeafSearch::Absent(slot) => return Ok(NodeLookup { path, hit: None, first: first(slot) }),
+                LeafSearch::Absent(slot) => {
+                    return Ok(NodeLookup { path, hit: None, insert_slot: insert_slot(slot) });
+                }
                 // Entries of the hash may continue in the next leaf only if the hash, or a lower one, ends this leaf.
                 LeafSearch::MayContinue(slot) if !self.advance(&mut path)? => {
-                    return Ok(NodeLookup { path, hit: None, first: first(slot) });
+                    return Ok(NodeLookup { path, hit: None, insert_slot: insert_slot(slot) });
                 }
                 LeafSearch::MayContinue(_) => searched += 1,
             }
@@ -258,13 +253,13 @@ impl<F: DirFork> Directory<'_, F> {
         let (pointer, best) = self.put_entry(data, index, new)?;
         match space {
             Some(space) => self.update_best(space, best)?,
-            None => self.set_best_free(index, Some(best))?,
+            None => self.set_best(index, Some(best))?,
         }
         self.index_added(HashedName { name: new.name, hash }, pointer, path.leaf.block);
         if full {
             return self.split_leaf(path, slot, leaf_entries::entry(hash, pointer));
         }
-        self.edit(path.leaf.id, |open, _| leaf::insert_into(open, &shape, hash, pointer, slot))?;
+        self.edit(path.leaf.id, |block, _| leaf::insert_into(block, &shape, hash, pointer, slot))?;
         // Unless the entry became the last one, or replaced a stale one, the highest hash is the same.
         if slot < shape.slots.count && shape.stale == 0 { Ok(()) } else { self.fix_leaf_hash(&path) }
     }
@@ -283,14 +278,10 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(need + 1)
     }
 
-    pub(super) fn node_remove(
-        &mut self,
-        path: TreePath<F::BlockId>,
-        hit: IndexedEntry<F::BlockId>,
-    ) -> Result<()> {
+    pub(super) fn node_remove(&mut self, path: TreePath<F::BlockId>, hit: LeafHit<F::BlockId>) -> Result<()> {
         let best = self.remove_entry(&hit)?;
-        self.set_best_free(hit.index, best)?;
-        self.edit(path.leaf.id, |open, _| leaf::remove(open, hit.slot))?;
+        self.set_best(hit.data_index, best)?;
+        self.edit(path.leaf.id, |block, _| leaf::remove(block, hit.slot))?;
         join_leaf(self, path)?;
         self.node_to_leaf()
     }
@@ -307,9 +298,9 @@ impl<F: DirFork> Directory<'_, F> {
         let moved = self.view(left.id, |bytes| leaf::entries_from(bytes, kept))?;
         put_leaf(self, right.id, &moved)?;
         self.index_moved(&moved, right.block);
-        self.edit(left.id, |open, _| leaf::truncate(open, kept))?;
+        self.edit(left.id, |block, _| leaf::truncate(block, kept))?;
         let (target, slot) = if goes_left { (left, slot) } else { (right, slot.saturating_sub(kept)) };
-        self.edit(target.id, |open, _| leaf::insert(open, new.hashval.get(), new.pointer(), slot))?;
+        self.edit(target.id, |block, _| leaf::insert(block, new.hashval.get(), new.pointer(), slot))?;
         self.index_moved(&[new], target.block);
         add_leaf(self, &mut path, right)
     }
@@ -331,19 +322,19 @@ impl<F: DirFork> Directory<'_, F> {
         let free_id = self.fork.read(first, DirBlockType::Free)?;
         let bests = self.view(free_id, |bytes| Ok(free::bests(bytes)?.to_vec()))?;
         let shape = self.leaf_shape(id)?;
-        let there = bests.iter().rposition(|best| best.get() != NULL_BEST).map_or(0, |last| last + 1);
+        let used = bests.iter().rposition(|best| best.get() != NULL_BEST).map_or(0, |last| last + 1);
         let size = self.geometry.dir_block_size as usize;
-        if there == 0 || leaf::leaf1_size(shape.live(), there) > size {
+        if used == 0 || leaf::leaf1_size(shape.live(), used) > size {
             return Ok(());
         }
-        let bests = bests.get(..there).unwrap_or_default();
-        self.edit(id, |open, _| {
+        let bests = bests.get(..used).unwrap_or_default();
+        self.edit(id, |block, _| {
             if shape.stale > 0 {
-                let entries = shape.slots.compacted(format::edit::BlockMut::bytes(open), None)?;
-                leaf::put_entries(open, &entries)?;
+                let entries = shape.slots.compacted(format::edit::BlockMut::bytes(block), None)?;
+                leaf::put_entries(block, &entries)?;
             }
-            leaf::put_bests(open, bests)?;
-            leaf::set_magic(open, LEAF1_MAGIC)
+            leaf::put_bests(block, bests)?;
+            leaf::set_magic(block, LEAF1_MAGIC)
         })?;
         self.fork.free(first, free_id)?;
         self.leaf_to_block(id)

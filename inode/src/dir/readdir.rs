@@ -6,7 +6,7 @@ use base::FileBlock;
 use format::dir::edit::shortform;
 use format::dir::{DataPtr, DirEntry, DirSpace, data, entry_size};
 
-use super::error::Result;
+use super::Result;
 use super::fork::DirFork;
 use super::{Directory, FTYPE_DIRECTORY};
 
@@ -46,10 +46,9 @@ impl<F: DirFork> Directory<'_, F> {
     ) -> Result<()> {
         let geometry = self.geometry;
         let bytes = self.fork.local().unwrap_or_default();
-        let head = shortform::ShortformCounts::of(bytes).map_err(|damage| self.damaged(damage))?;
+        let parent = self.shortform_counts()?.parent;
         let dot = data::HEADER_SIZE;
-        let dots =
-            [(&b"."[..], self.fork.ino(), dot), (&b".."[..], head.parent, dot + entry_size(1, geometry))];
+        let dots = [(&b"."[..], self.fork.ino(), dot), (&b".."[..], parent, dot + entry_size(1, geometry))];
         for (name, ino, offset) in dots {
             let pointer = DataPtr::new(FileBlock(0), offset, geometry);
             let entry = DirEntry { name, ino, ftype: FTYPE_DIRECTORY, pointer };

@@ -11,37 +11,37 @@ use base::FileBlock;
 use journal::engine::Buffer;
 
 /// Two each of the blocks that an operation uses: root, leaf, data block, free block.
-const PLACES: usize = 8;
+const SLOTS: usize = 8;
 
 #[derive(Clone, Debug)]
 pub(crate) struct RecentBuffers {
-    blocks: [FileBlock; PLACES],
-    buffers: [Weak<Buffer>; PLACES],
+    blocks: [FileBlock; SLOTS],
+    buffers: [Weak<Buffer>; SLOTS],
     /// The slot that the next new block replaces.
     next: usize,
 }
 
 impl Default for RecentBuffers {
     fn default() -> Self {
-        Self { blocks: [FileBlock(u64::MAX); PLACES], buffers: [const { Weak::new() }; PLACES], next: 0 }
+        Self { blocks: [FileBlock(u64::MAX); SLOTS], buffers: [const { Weak::new() }; SLOTS], next: 0 }
     }
 }
 
 impl RecentBuffers {
     /// The cached buffer of a block.
     pub fn get(&self, block: FileBlock) -> Option<Arc<Buffer>> {
-        let place = self.blocks.iter().position(|known| *known == block)?;
-        self.buffers.get(place)?.upgrade()
+        let slot = self.blocks.iter().position(|known| *known == block)?;
+        self.buffers.get(slot)?.upgrade()
     }
 
     /// Adds the buffer of a block.
-    pub fn note(&mut self, block: FileBlock, buffer: &Arc<Buffer>) {
+    pub fn insert(&mut self, block: FileBlock, buffer: &Arc<Buffer>) {
         let known = self.blocks.iter().position(|known| *known == block);
-        let place = known.unwrap_or_else(|| {
-            self.next = (self.next + 1) % PLACES;
+        let slot = known.unwrap_or_else(|| {
+            self.next = (self.next + 1) % SLOTS;
             self.next
         });
-        if let (Some(key), Some(value)) = (self.blocks.get_mut(place), self.buffers.get_mut(place)) {
+        if let (Some(key), Some(value)) = (self.blocks.get_mut(slot), self.buffers.get_mut(slot)) {
             (*key, *value) = (block, Arc::downgrade(buffer));
         }
     }

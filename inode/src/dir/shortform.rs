@@ -10,7 +10,7 @@ use format::dir::{DataPtr, entry_size};
 use format::edit::BlockMut;
 use format::{Damage, Geometry, hash};
 
-use super::error::Result;
+use super::Result;
 use super::fork::DirFork;
 use super::{Directory, FTYPE_DIRECTORY, FoundEntry, NO_SUCH_NAME};
 use crate::dabtree::HashTree;
@@ -32,11 +32,15 @@ impl<F: DirFork> Directory<'_, F> {
         Ok(None)
     }
 
+    pub(super) fn shortform_counts(&self) -> Result<shortform::ShortformCounts> {
+        shortform::ShortformCounts::of(self.local()).map_err(|damage| self.damaged(damage))
+    }
+
     pub(super) fn shortform_parent(&self) -> Result<FoundEntry> {
-        let head = shortform::ShortformCounts::of(self.local()).map_err(|damage| self.damaged(damage))?;
+        let ino = self.shortform_counts()?.parent;
         let offset = data::HEADER_SIZE + entry_size(1, self.geometry);
         let pointer = DataPtr::new(FileBlock(0), offset, self.geometry);
-        Ok(FoundEntry { ino: head.parent, ftype: FTYPE_DIRECTORY, pointer })
+        Ok(FoundEntry { ino, ftype: FTYPE_DIRECTORY, pointer })
     }
 
     /// Adds a name that the directory does not have.
@@ -96,21 +100,21 @@ impl<F: DirFork> Directory<'_, F> {
         let id = self.fork.allocate(FileBlock(0))?;
         self.fork.set_size(self.geometry.dir_block_size.into());
         let at = self.fork.identity(id);
-        self.edit(id, |open, geometry| {
-            data_block::init(open, geometry, at, DATA_MAGIC)?;
-            let mut filling = BlockBuilder { open, geometry, next: data::HEADER_SIZE, leaf: Vec::new() };
+        self.edit(id, |block, geometry| {
+            data_block::init(block, geometry, at, DATA_MAGIC)?;
+            let mut builder = BlockBuilder { block, geometry, next: data::HEADER_SIZE, leaf: Vec::new() };
             let dot = data::HEADER_SIZE;
-            filling.put(dot, NewEntry { name: b".", ino, ftype: FTYPE_DIRECTORY })?;
+            builder.put(dot, NewEntry { name: b".", ino, ftype: FTYPE_DIRECTORY })?;
             let dot_dot = dot + entry_size(1, geometry);
-            filling.put(dot_dot, NewEntry { name: b"..", ino: parent, ftype: FTYPE_DIRECTORY })?;
+            builder.put(dot_dot, NewEntry { name: b"..", ino: parent, ftype: FTYPE_DIRECTORY })?;
             for found in shortform::walk(&contents, geometry)? {
                 let entry = found?.entry;
                 let new = NewEntry { name: entry.name, ino: entry.ino, ftype: entry.ftype };
-                filling.put((entry.pointer.0 as usize) << 3, new)?;
+                builder.put((entry.pointer.0 as usize) << 3, new)?;
             }
-            let mut leaf = filling.leaf;
+            let mut leaf = builder.leaf;
             leaf.sort_by_key(|entry| entry.hashval.get());
-            block_format::add_leaf(open, geometry, &leaf)
+            block_format::add_leaf(block, geometry, &leaf)
         })?;
         Ok(id)
     }
@@ -118,7 +122,7 @@ impl<F: DirFork> Directory<'_, F> {
 
 /// Writes entries into an empty data block, at ascending offsets.
 struct BlockBuilder<'f, O> {
-    open: &'f mut O,
+    block: &'f mut O,
     geometry: &'f Geometry,
     next: usize,
     leaf: Vec<LeafEntry>,
@@ -127,10 +131,10 @@ struct BlockBuilder<'f, O> {
 impl<O: BlockMut> BlockBuilder<'_, O> {
     fn put(&mut self, offset: usize, new: NewEntry<'_>) -> std::result::Result<(), Damage> {
         let size = entry_size(new.name.len(), self.geometry);
-        let end = self.open.bytes().len();
+        let end = self.block.bytes().len();
         let unused = UnusedRegion { offset: self.next, length: end.saturating_sub(self.next) };
-        data_block::use_free(self.open, self.geometry, unused, offset, size)?;
-        entry::put_entry(self.open, self.geometry, offset, new)?;
+        data_block::use_free(self.block, self.geometry, unused, offset, size)?;
+        entry::put_entry(self.block, self.geometry, offset, new)?;
         self.next = offset + size;
         let hash = hash::entry(new.name, self.geometry);
         self.leaf.push(leaf_entries::entry(hash, DataPtr::new(FileBlock(0), offset, self.geometry)));
