@@ -161,7 +161,7 @@ impl DeferredExchange {
         for (change, ino, offset, part) in changes {
             let Some((start, unwritten)) = part.mapping else { continue };
             let extent = Extent { offset, start, count: part.count, unwritten };
-            map_later(&shared, tx, &mut *space, change, (ino, kind, &extent))?;
+            map_later(&shared, tx, &mut *space, change, ino, kind, &extent)?;
         }
         if self.has(flags::SET_SIZES) && kind == ForkKind::Data {
             for (at, offset) in [at_first, at_second].into_iter().enumerate() {

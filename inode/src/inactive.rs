@@ -454,7 +454,7 @@ fn free_step(shared: &Shared, inode: &Arc<Inode>, kind: ForkKind) -> Result<bool
         let part = freeing.step_part(&last);
         freeing.invalidate(shared, &mut tx, &part)?;
         let mut fork = Fork::open(shared, &mut locked, kind)?;
-        fork.free(&mut tx, &mut *space, (part.offset, part.end()), freeing.may_share)?;
+        fork.free(&mut tx, &mut *space, part.offset..part.end(), freeing.may_share)?;
     }
     if kind == ForkKind::Data {
         // A symlink of size 0 is damage, even if unlinked. Like the kernel, makes it a regular file before its target

@@ -86,7 +86,7 @@ fn write_blocks(
     let (mut at, mut written) = (0u32, 0usize);
     while left > 0 {
         let mut fork = Fork::open(shared, state, ForkKind::Data)?;
-        let extent = fork.allocate(tx, space, u64::from(at).into(), (1, left), false)?;
+        let extent = fork.allocate(tx, space, u64::from(at).into(), 1..=left, false)?;
         let daddr = (geometry.fs_block_offset(extent.start).unwrap_or(0) >> 9).into(); // of the volume
         let bytes = (extent.count as u32) << geometry.block_log; // at most two blocks
         let part = target.get(written..).unwrap_or(&[]);

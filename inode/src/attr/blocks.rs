@@ -74,7 +74,7 @@ impl HashTree for Attributes<'_> {
     fn new_tree_block(&mut self) -> Result<PathBlock<AttrBlock>> {
         let at = self.extents().first_hole(FileBlock(0), 1);
         let run =
-            Fork::open(self.shared, self.state, ForkKind::Attr)?.take(self.tx, self.space, at, (1, 1))?;
+            Fork::open(self.shared, self.state, ForkKind::Attr)?.take(self.tx, self.space, at, 1..=1)?;
         Ok(PathBlock { block: at, id: self.map_new_block(at, run)?, index: 0 })
     }
 
@@ -207,7 +207,7 @@ impl Attributes<'_> {
                 break;
             };
             let end = extent.end().min(to);
-            fork.free(self.tx, self.space, (extent.offset.max(next), end), false)?;
+            fork.free(self.tx, self.space, extent.offset.max(next)..end, false)?;
             next = end;
         }
         Ok(())

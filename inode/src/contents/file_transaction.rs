@@ -1,5 +1,6 @@
 //! One transaction on one file: changes of contents consist of these.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ag::{BlockReservation, Groups, RmapChange, RmapReservation, RmapReservations};
@@ -159,11 +160,7 @@ impl<'a> FileTransaction<'a> {
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub fn reserve_rmap_to_cut(
-        &mut self,
-        pieces: &[(FileBlock, ExtentOrHole)],
-        stay: bool,
-    ) -> Result<(), Error> {
+    pub fn reserve_rmap_to_cut(&mut self, pieces: &[ExtentOrHole], stay: bool) -> Result<(), Error> {
         let file = self.file;
         let change = if stay { RmapChange::Convert } else { RmapChange::Unmap };
         for start in cut(self.list()?, pieces, stay) {
@@ -207,7 +204,7 @@ impl<'a> FileTransaction<'a> {
         let shared = shares(&self.locked);
         for _ in 0..PIECES_AT_ONCE {
             let Some(last) = self.list()?.last_in(from, to) else { return Ok(false) };
-            self.edit(|fork, tx, space| fork.free(tx, space, (last.offset, last.end()), shared))?;
+            self.edit(|fork, tx, space| fork.free(tx, space, last.offset..last.end(), shared))?;
         }
         if shared && self.list()?.is_empty() {
             set_shares(&mut self.locked, false);
@@ -225,9 +222,9 @@ impl<'a> FileTransaction<'a> {
 /// Returns the first pieces of a range, at most `max` of them mapped, and the block after them.
 pub(super) fn pieces(
     list: &ExtentList,
-    (from, to): (FileBlock, FileBlock),
+    Range { start: from, end: to }: Range<FileBlock>,
     max: usize,
-) -> (Vec<(FileBlock, ExtentOrHole)>, FileBlock) {
+) -> (Vec<ExtentOrHole>, FileBlock) {
     let (mut found, mut at, mut mapped) = (Vec::new(), from, 0);
     while at < to {
         let piece = list.piece(at, to);
@@ -235,8 +232,8 @@ pub(super) fn pieces(
         if mapped > max || piece.count == 0 {
             break;
         }
-        found.push((at, piece));
-        at = FileBlock(at.get() + piece.count);
+        found.push(piece);
+        at = piece.range().end;
     }
     (found, at)
 }
@@ -245,14 +242,14 @@ pub(super) fn pieces(
 /// their state becomes different from that of their neighbours.
 pub(super) fn cut(
     list: &ExtentList,
-    pieces: &[(FileBlock, ExtentOrHole)],
+    pieces: &[ExtentOrHole],
     stay: bool,
 ) -> SmallVec<[FsBlock; PIECES_AT_ONCE]> {
-    let is_cut = |(at, piece): &&(FileBlock, ExtentOrHole)| {
-        let (left, right) = (is_joined(list, *at), is_joined(list, FileBlock(at.get() + piece.count)));
+    let is_cut = |piece: &&ExtentOrHole| {
+        let (left, right) = (is_joined(list, piece.offset), is_joined(list, piece.range().end));
         if stay { left || right } else { left && right }
     };
-    pieces.iter().filter(is_cut).filter_map(|(_, piece)| Some(piece.mapping?.0)).collect()
+    pieces.iter().filter(is_cut).filter_map(|piece| Some(piece.mapping?.0)).collect()
 }
 
 /// Returns whether this block and the one before it are contiguous and in the same state: then one rmap record covers

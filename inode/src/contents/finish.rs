@@ -5,6 +5,7 @@
 //!   checkpoint with these transactions flushes the device before it becomes stable.
 //! - The size on disk grows with the last transaction of a file, so it never covers blocks that are not written.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use ag::{Claim, ExtentOwner, Groups, RmapChange, RmapReservation, RmapReservations};
@@ -18,6 +19,7 @@ use smallvec::SmallVec;
 use super::backing::VolumeBacking;
 use super::file_transaction::{File, FileTransaction, cut, expect_map, list, pieces, shares};
 use super::tuning::{FINISHED_AT_ONCE, PIECES_AT_ONCE, RUNS_AT_ONCE};
+use crate::extents::ExtentOrHole;
 use crate::fork::Fork;
 use crate::group_space::GroupSpace;
 use crate::inode::{Inode, LockedInode};
@@ -32,9 +34,9 @@ fn clamp(blocks: u64) -> u32 {
     u32::try_from(blocks).unwrap_or(u32::MAX)
 }
 
-/// The block of the file after a range.
-fn end_of(range: &WrittenRange) -> FileBlock {
-    FileBlock(range.offset.get() + range.count)
+/// The blocks of the file.
+fn range_of(written: &WrittenRange) -> Range<FileBlock> {
+    written.offset..FileBlock(written.offset.get() + written.count)
 }
 
 /// Finishes writes: see [`Backing::finish`](backing::Backing::finish). Small files share a transaction while their
@@ -100,7 +102,7 @@ fn is_small(shared: &Shared, state: &mut InodeState, written: Option<&WrittenRan
     let max = state.inline_extents_max(ForkKind::Data);
     let extents = list(shared, state)?;
     let Some(written) = written else { return Ok(true) };
-    let end = end_of(written);
+    let end = range_of(written).end;
     let is_simple = match &written.claim {
         Some(claim) => {
             u64::from(claim.count()) == written.count && extents.last_in(written.offset, end).is_none()
@@ -119,8 +121,8 @@ fn rmap_to_mark(
 ) -> Result<Option<RmapReservation>, Error> {
     let Some(written) = written.filter(|written| written.claim.is_none()) else { return Ok(None) };
     let extents = list(file.shared, state)?;
-    let piece = extents.piece(written.offset, end_of(written));
-    let cut = cut(extents, &[(written.offset, piece)], true);
+    let piece = extents.piece(written.offset, range_of(written).end);
+    let cut = cut(extents, &[piece], true);
     cut.first().map_or(Ok(None), |start| file.rmap_to_split(*start, RmapChange::Convert, spare))
 }
 
@@ -173,7 +175,7 @@ fn finish_small(
         match (extent, file.written.first()) {
             (Some(extent), _) => fork.map(&mut tx, &mut space, extent)?,
             (None, Some(written)) => {
-                fork.mark(&mut tx, &mut space, (written.offset, end_of(written)), false)?;
+                fork.mark(&mut tx, &mut space, range_of(written), false)?;
             }
             (None, None) => {}
         }
@@ -261,7 +263,7 @@ fn finish_alone(file: File<'_>, finish: &mut WriteCompletion<'_>) -> Result<(), 
 impl FileTransaction<'_> {
     /// Reserves the rmap records that [`write`](Self::write) splits. Called before it.
     fn reserve_rmap_to_write(&mut self, written: &WrittenRange) -> Result<(), Error> {
-        let (found, _) = pieces(self.list()?, (written.offset, end_of(written)), PIECES_AT_ONCE);
+        let (found, _) = pieces(self.list()?, range_of(written), PIECES_AT_ONCE);
         self.reserve_rmap_to_cut(&found, written.claim.is_none())
     }
 
@@ -270,13 +272,13 @@ impl FileTransaction<'_> {
     /// Returns how many blocks the extent btree took.
     fn write(&mut self, written: &mut WrittenRange, claimed: u32, records: u64) -> Result<u32, Error> {
         let joins = self.may_join(claimed, records)?;
-        let (mut found, mut end) = pieces(self.list()?, (written.offset, end_of(written)), PIECES_AT_ONCE);
-        if let (false, Some((offset, piece))) = (joins, found.first()) {
-            end = FileBlock(offset.get() + piece.count);
+        let (mut found, mut end) = pieces(self.list()?, range_of(written), PIECES_AT_ONCE);
+        if let (false, Some(piece)) = (joins, found.first()) {
+            end = piece.range().end;
             found.truncate(1);
         }
         let count = end.get() - written.offset.get();
-        let mapped = found.iter().filter_map(|(at, piece)| Some((*at, piece.count, piece.mapping?)));
+        let mapped = found.iter().filter(|piece| piece.mapping.is_some());
         // The whole range is claimed. If less is, the rest is not mapped.
         let claim = written.claim.as_mut().map(|claim| claim.take_front(clamp(count)));
         // This transaction must not take what is reserved for other claims, and for the btree when these are mapped.
@@ -285,14 +287,13 @@ impl FileTransaction<'_> {
         let others = self.blocks.split(left.saturating_sub(own + tree));
         match claim {
             Some(claim) => {
-                let old = mapped.map(|(at, count, _)| (at, FileBlock(at.get() + count)));
-                self.replace(written.offset, claim, old, joins)?;
+                self.replace(written.offset, claim, mapped.map(ExtentOrHole::range), joins)?;
             }
             None => {
                 self.locked.check_extent_count(ForkKind::Data, 2 * PIECES_AT_ONCE)?;
-                for (at, count, (_, unwritten)) in mapped {
-                    let range = (at, FileBlock(at.get() + count));
-                    if unwritten {
+                for piece in mapped {
+                    let range = piece.range();
+                    if piece.mapping.is_some_and(|(_, unwritten)| unwritten) {
                         self.edit(|fork, tx, space| fork.joining(joins).mark(tx, space, range, false))?;
                     }
                 }
@@ -322,7 +323,7 @@ impl FileTransaction<'_> {
         &mut self,
         offset: FileBlock,
         claim: Claim,
-        old: impl Iterator<Item = (FileBlock, FileBlock)>,
+        old: impl Iterator<Item = Range<FileBlock>>,
         joins: bool,
     ) -> Result<(), Error> {
         if claim.count() == 0 {
@@ -336,8 +337,8 @@ impl FileTransaction<'_> {
         for range in old {
             if !joins {
                 // There is only one.
-                let range = (range.0, range.1.min(extent.end()));
-                return self.edit(|fork, tx, space| fork.replace(tx, space, range, (extent.start, shared)));
+                let range = range.start..range.end.min(extent.end());
+                return self.edit(|fork, tx, space| fork.replace(tx, space, range, extent.start, shared));
             }
             self.edit(|fork, tx, space| fork.free(tx, space, range, shared))?;
         }

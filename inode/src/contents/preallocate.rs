@@ -179,12 +179,11 @@ pub fn zero(
     while at < to {
         let mut change = file.taking(PIECES_AT_ONCE as u32 * shared.reservations.map_blocks)?;
         change.locked.check_extent_count(ForkKind::Data, 2 * PIECES_AT_ONCE)?;
-        let (found, end) = pieces(change.list()?, (at, to), PIECES_AT_ONCE);
+        let (found, end) = pieces(change.list()?, at..to, PIECES_AT_ONCE);
         change.reserve_rmap_to_cut(&found, true)?;
-        for (at, piece) in found {
+        for piece in found {
             if let Some((_, false)) = piece.mapping {
-                let range = (at, FileBlock(at.get() + piece.count));
-                change.edit(|fork, tx, space| fork.mark(tx, space, range, true))?;
+                change.edit(|fork, tx, space| fork.mark(tx, space, piece.range(), true))?;
             }
         }
         change.commit()?;

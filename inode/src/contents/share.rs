@@ -132,15 +132,15 @@ struct SharedRange {
 impl FileTransaction<'_> {
     /// Makes the start of the target's range equal to the source's piece, as far as one transaction may.
     fn take_over(&mut self, to: FileBlock, piece: ExtentOrHole) -> Result<SharedRange, Error> {
-        let whole = (to, FileBlock(to.get() + piece.count));
+        let whole = to..FileBlock(to.get() + piece.count);
         let (old, end) = pieces(self.list()?, whole, PIECES_AT_ONCE);
         let count = end.get() - to.get();
         let start = piece.mapping.filter(|(_, unwritten)| !unwritten).map(|(start, _)| start);
-        let is_there = |(at, old): &(FileBlock, ExtentOrHole)| {
-            let same = start.map(|start| (FsBlock(start.get() + (at.get() - to.get())), false));
-            same == old.mapping
+        let is_same = |old: &ExtentOrHole| {
+            let skip = old.offset.get() - to.get();
+            old.mapping == start.map(|start| (FsBlock(start.get() + skip), false))
         };
-        if old.iter().all(is_there) {
+        if old.iter().all(is_same) {
             return Ok(SharedRange { count, shares: false });
         }
         self.locked.check_extent_count(ForkKind::Data, 3)?;
@@ -152,9 +152,8 @@ impl FileTransaction<'_> {
             self.file.groups.refcount_later(&mut self.tx, RefcountIntentType::Increase, start, length)?;
         }
         let shared = shares(&self.locked);
-        for (at, piece) in old.iter().filter(|(_, piece)| piece.mapping.is_some()) {
-            let range = (*at, FileBlock(at.get() + piece.count));
-            self.edit(|fork, tx, space| fork.free(tx, space, range, shared))?;
+        for piece in old.iter().filter(|piece| piece.mapping.is_some()) {
+            self.edit(|fork, tx, space| fork.free(tx, space, piece.range(), shared))?;
         }
         if let Some(start) = start {
             set_shares(&mut self.locked, true);

@@ -93,7 +93,7 @@ pub fn insert(
     change.locked.check_extent_count(ForkKind::Data, 1)?;
     // The last move splits the rmap record at the offset, and must not be refused.
     let piece = change.list()?.piece(from, END);
-    change.reserve_rmap_to_cut(&[(from, piece)], true)?;
+    change.reserve_rmap_to_cut(&[piece], true)?;
     let _rmap = std::mem::take(&mut change.rmap);
     if splits {
         change.edit(|fork, tx, space| fork.split(tx, space, from))?;
@@ -113,7 +113,7 @@ impl File<'_> {
     /// Moves an extent, in its own transaction.
     fn shift(self, from: FileBlock, to: FileBlock) -> Result<(), Error> {
         let mut change = self.begin(self.groups.reserve_blocks(0)?)?;
-        change.edit(|fork, tx, space| fork.shift(tx, space, (from, to)))?;
+        change.edit(|fork, tx, space| fork.shift(tx, space, from, to))?;
         change.commit().map(drop)
     }
 }

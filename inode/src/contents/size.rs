@@ -94,8 +94,9 @@ pub fn punch(
     let mut change = if splits { file.taking(shared.reservations.map_blocks)? } else { file.giving()? };
     // The first piece to be unmapped. Later ones are only cut at the start of the range.
     if let Some(last) = change.list()?.last_in(from, to) {
-        let piece = ExtentOrHole { count: last.count, mapping: Some((last.start, last.unwritten)) };
-        change.reserve_rmap_to_cut(&[(last.offset, piece)], false)?;
+        let mapping = Some((last.start, last.unwritten));
+        let piece = ExtentOrHole { offset: last.offset, count: last.count, mapping };
+        change.reserve_rmap_to_cut(&[piece], false)?;
     }
     change.modified();
     let more = change.unmap(from, to)?;

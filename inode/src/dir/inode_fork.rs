@@ -241,12 +241,12 @@ impl DirFork for InodeDirFork<'_> {
         let mut fork = Fork::open(self.shared, self.state, ForkKind::Data)?;
         // Only the allocation of one extent may fail: once a part of the block is mapped, an error aborts the
         // transaction.
-        match fork.take(self.tx, self.space, at, (per_block, per_block)) {
+        match fork.take(self.tx, self.space, at, per_block..=per_block) {
             Err(Error::NoSpace { .. }) if per_block > 1 => {
                 let mut left = per_block;
                 while left > 0 {
                     let next = FileBlock(at.get() + u64::from(per_block - left));
-                    let extent = fork.allocate(self.tx, self.space, next, (1, left), false)?;
+                    let extent = fork.allocate(self.tx, self.space, next, 1..=left, false)?;
                     left -= (extent.count as u32).clamp(1, left);
                 }
             }
@@ -273,7 +273,7 @@ impl DirFork for InodeDirFork<'_> {
         let mut fork = Fork::open(self.shared, self.state, ForkKind::Data)?;
         while next < end {
             let to = fork.list().find(next).map_or(end, |extent| extent.end().min(end));
-            fork.free(self.tx, self.space, (next, to), false)?;
+            fork.free(self.tx, self.space, next..to, false)?;
             next = to;
         }
         Ok(())

@@ -8,6 +8,7 @@
 
 use base::{FileBlock, FsBlock};
 use format::extent::{Extent, MAX_EXTENT_BLOCKS};
+use std::ops::Range;
 
 /// Up to three extents, without an allocation.
 #[derive(Clone, Copy, Debug)]
@@ -75,10 +76,19 @@ impl Splice {
 /// A range of a file that is within one extent or one hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtentOrHole {
+    /// First file block.
+    pub offset: FileBlock,
     /// Length in blocks.
     pub count: u64,
     /// First block, and whether the extent is unwritten; `None` for a hole.
     pub mapping: Option<(FsBlock, bool)>,
+}
+
+impl ExtentOrHole {
+    /// The range of the file.
+    pub fn range(&self) -> Range<FileBlock> {
+        self.offset..FileBlock(self.offset.get() + self.count)
+    }
 }
 
 /// The extents of a fork.
@@ -155,12 +165,14 @@ impl ExtentList {
         match self.get(self.index_at(from)) {
             Some(extent) if extent.offset <= from && from < to => {
                 let part = cut(&extent, from, extent.end().min(to));
-                ExtentOrHole { count: part.count, mapping: Some((part.start, part.unwritten)) }
+                let mapping = Some((part.start, part.unwritten));
+                ExtentOrHole { offset: from, count: part.count, mapping }
             }
-            Some(extent) => {
-                ExtentOrHole { count: extent.offset.min(to).get().saturating_sub(from.get()), mapping: None }
+            next => {
+                let end = next.map_or(to, |extent| extent.offset.min(to));
+                let count = end.get().saturating_sub(from.get());
+                ExtentOrHole { offset: from, count, mapping: None }
             }
-            None => ExtentOrHole { count: to.get().saturating_sub(from.get()), mapping: None },
         }
     }
 
@@ -250,17 +262,12 @@ impl ExtentList {
 
     /// The splice that marks `from..to`, which must be within one extent, as written or unwritten. Merges with
     /// neighbours like [`splice_insert`](Self::splice_insert). `None` also if the range already has this state.
-    pub fn splice_mark(
-        &self,
-        (from, to): (FileBlock, FileBlock),
-        unwritten: bool,
-        keep: bool,
-    ) -> Option<Splice> {
-        let joined = self.mark((from, to), unwritten, true)?;
-        if keep && joined.removes() { self.mark((from, to), unwritten, false) } else { Some(joined) }
+    pub fn splice_mark(&self, from: FileBlock, to: FileBlock, unwritten: bool, keep: bool) -> Option<Splice> {
+        let joined = self.mark(from, to, unwritten, true)?;
+        if keep && joined.removes() { self.mark(from, to, unwritten, false) } else { Some(joined) }
     }
 
-    fn mark(&self, (from, to): (FileBlock, FileBlock), unwritten: bool, joins: bool) -> Option<Splice> {
+    fn mark(&self, from: FileBlock, to: FileBlock, unwritten: bool, joins: bool) -> Option<Splice> {
         let at = self.index_at(from);
         let old = self.get(at).filter(|old| old.offset <= from && to <= old.end() && from < to)?;
         if old.unwritten == unwritten {

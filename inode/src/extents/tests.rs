@@ -90,8 +90,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn replace(list: &mut ExtentList, model: &mut Model, (at, count): (u64, u64), shift: u64) {
     let start = 1000 + at + shift * 500;
-    let range = (FileBlock(at), FileBlock(at + count));
-    if let Some((splice, gone)) = list.splice_replace(range.0, range.1, FsBlock(start)) {
+    if let Some((splice, gone)) = list.splice_replace(FileBlock(at), FileBlock(at + count), FsBlock(start)) {
         assert!(splice.new.len() >= splice.old.len(), "no block of a tree becomes free");
         list.apply(&splice);
         for n in 0..count {
@@ -125,8 +124,7 @@ fn run(list: &mut ExtentList, model: &mut Model, step: &Step) {
             }
         }
         Step::Mark { keep, at, count, unwritten } => {
-            let range = (FileBlock(at), FileBlock(at + count));
-            if let Some(splice) = list.splice_mark(range, unwritten, keep) {
+            if let Some(splice) = list.splice_mark(FileBlock(at), FileBlock(at + count), unwritten, keep) {
                 assert!(!keep || splice.new.len() >= splice.old.len(), "no block of a tree becomes free");
                 list.apply(&splice);
                 for n in at..at + count {

@@ -54,7 +54,9 @@ pub fn map_later(
     tx: &mut Transaction,
     space: &mut dyn SpaceAllocator,
     change: MapChange,
-    (ino, kind, extent): (Ino, ForkKind, &Extent),
+    ino: Ino,
+    kind: ForkKind,
+    extent: &Extent,
 ) -> Result<(), Error> {
     let flag = |set: bool, bit: u32| if set { bit } else { 0 };
     let target = MapTarget {
@@ -138,7 +140,7 @@ impl DeferredMapping {
             fork.map(tx, &mut *space, extent)?;
             return Ok(DeferredProgress::Done);
         }
-        let unmapped = fork.unmap(tx, &mut *space, (extent.offset, extent.end()))?;
+        let unmapped = fork.unmap(tx, &mut *space, extent.offset..extent.end())?;
         let left = unmapped.map_or(0, |unmapped| unmapped.offset.get() - extent.offset.get());
         self.target.blocks = left as u32; // less than it was
         let more = fork.list().last_in(extent.offset, FileBlock(extent.offset.get() + left)).is_some();

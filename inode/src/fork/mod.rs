@@ -24,7 +24,7 @@ mod load;
 pub(crate) mod root;
 mod tree;
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use base::{FileBlock, FsBlock, errno};
 use error::Error;
@@ -132,7 +132,7 @@ impl<'a> Fork<'a> {
         ForkOwner { ino: self.state.ino(), fork: self.kind, tree }
     }
 
-    /// Allocates `min` to `max` contiguous blocks, near those of the neighbouring extents, and maps them at `at`, which
+    /// Allocates `count` contiguous blocks, near those of the neighbouring extents, and maps them at `at`, which
     /// must be a hole.
     ///
     /// # Errors
@@ -142,16 +142,16 @@ impl<'a> Fork<'a> {
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         at: FileBlock,
-        (min, max): (u32, u32),
+        count: RangeInclusive<u32>,
         unwritten: bool,
     ) -> Result<Extent, Error> {
-        let run = self.take(tx, space, at, (min, max))?;
+        let run = self.take(tx, space, at, count)?;
         let extent = Extent { offset: at, start: run.start, count: run.count.into(), unwritten };
         self.map(tx, space, extent)?;
         Ok(extent)
     }
 
-    /// Allocates `min` to `max` contiguous blocks for a hole, near those of the neighbouring extents. The caller maps
+    /// Allocates `count` contiguous blocks for a hole, near those of the neighbouring extents. The caller maps
     /// them next.
     ///
     /// # Errors
@@ -161,8 +161,9 @@ impl<'a> Fork<'a> {
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         at: FileBlock,
-        (min, max): (u32, u32),
+        count: RangeInclusive<u32>,
     ) -> Result<BlockRun, Error> {
+        let (min, max) = count.into_inner();
         let max = max.min(MAX_EXTENT_BLOCKS as u32).max(min);
         let near = self.list().near(at);
         space.allocate(tx, self.owner(false), BlockRequest { near, max, min, align: 1 })
@@ -193,7 +194,7 @@ impl<'a> Fork<'a> {
         &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
-        (from, to): (FileBlock, FileBlock),
+        Range { start: from, end: to }: Range<FileBlock>,
     ) -> Result<Option<Extent>, Error> {
         let Some(last) = self.list().last_in(from, to) else { return Ok(None) };
         let (splice, unmapped) = self.list().splice_remove(last.offset, last.end()).ok_or(WRONG_RANGE)?;
@@ -211,7 +212,7 @@ impl<'a> Fork<'a> {
         &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
-        (from, to): (FileBlock, FileBlock),
+        Range { start: from, end: to }: Range<FileBlock>,
         shared: bool,
     ) -> Result<Extent, Error> {
         let (splice, unmapped) = self.list().splice_remove(from, to).ok_or(WRONG_RANGE)?;
@@ -230,8 +231,9 @@ impl<'a> Fork<'a> {
         &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
-        (from, to): (FileBlock, FileBlock),
-        (start, shared): (FsBlock, bool),
+        Range { start: from, end: to }: Range<FileBlock>,
+        start: FsBlock,
+        shared: bool,
     ) -> Result<(), Error> {
         let (splice, replaced) = self.list().splice_replace(from, to, start).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
@@ -247,11 +249,11 @@ impl<'a> Fork<'a> {
         &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
-        (from, to): (FileBlock, FileBlock),
+        Range { start: from, end: to }: Range<FileBlock>,
         unwritten: bool,
     ) -> Result<(), Error> {
         let old = self.list().find(from).filter(|old| to <= old.end() && from < to).ok_or(WRONG_RANGE)?;
-        let Some(splice) = self.list().splice_mark((from, to), unwritten, !self.joins) else { return Ok(()) };
+        let Some(splice) = self.list().splice_mark(from, to, unwritten, !self.joins) else { return Ok(()) };
         self.splice(tx, space, &splice)?;
         let skip = from.get() - old.offset.get();
         let start = (old.start.get() + skip).into();
@@ -268,7 +270,8 @@ impl<'a> Fork<'a> {
         &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
-        (from, to): (FileBlock, FileBlock),
+        from: FileBlock,
+        to: FileBlock,
     ) -> Result<(), Error> {
         let old = self.list().find(from).ok_or(WRONG_RANGE)?;
         let splice = self.list().splice_move(from, to).ok_or(WRONG_RANGE)?;

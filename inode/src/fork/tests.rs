@@ -114,7 +114,7 @@ fn allocate(
         return;
     }
     let extent = change(bench, locked, |fork, tx, space| {
-        fork.allocate(tx, space, FileBlock(at), (1, count), unwritten)
+        fork.allocate(tx, space, FileBlock(at), 1..=count, unwritten)
     });
     model.extend(blocks(&[extent]));
 }
@@ -124,7 +124,7 @@ fn free(bench: &Bench, locked: &mut LockedInode, model: &mut Model, at: u64, end
     let Some(extent) = found else { return };
     let to = extent.end().get().min(end);
     let gone =
-        change(bench, locked, |fork, tx, space| fork.free(tx, space, (FileBlock(at), FileBlock(to)), false));
+        change(bench, locked, |fork, tx, space| fork.free(tx, space, FileBlock(at)..FileBlock(to), false));
     for (at, block) in blocks(&[gone]) {
         assert_eq!(model.remove(&at), Some(block));
     }
@@ -153,7 +153,7 @@ fn run(bench: &Bench, locked: &mut LockedInode, model: &mut Model, step: &Step) 
             let Some(extent) = list.list().find(FileBlock(at)) else { return };
             let to = extent.end().get().min(at + count);
             change(bench, locked, |fork, tx, space| {
-                fork.mark(tx, space, (FileBlock(at), FileBlock(to)), unwritten)
+                fork.mark(tx, space, FileBlock(at)..FileBlock(to), unwritten)
             });
             for block in at..to {
                 model.get_mut(&block).unwrap().1 = unwritten;
@@ -228,7 +228,7 @@ fn a_hole_is_mapped_once_and_only_what_is_mapped_is_freed() {
     let mut fork = Fork::open(bench.shared(), &mut locked, ForkKind::Data).unwrap();
     let taken = Extent { offset: FileBlock(12), start: 900.into(), count: 1, unwritten: false };
     assert_eq!(fork.map(&mut tx, &mut space, taken).unwrap_err().errno(), base::errno::EINVAL);
-    let range = (FileBlock(9), FileBlock(11));
+    let range = FileBlock(9)..FileBlock(11);
     assert_eq!(fork.free(&mut tx, &mut space, range, false).unwrap_err().errno(), base::errno::EINVAL);
 }
 
@@ -243,7 +243,7 @@ fn without_space_nothing_changes() {
     let mut tx = bench.begin();
     let mut space = bench.space();
     let mut fork = Fork::open(bench.shared(), &mut locked, ForkKind::Data).unwrap();
-    let refused = fork.allocate(&mut tx, &mut space, FileBlock(0), (1, 1), false);
+    let refused = fork.allocate(&mut tx, &mut space, FileBlock(0), 1..=1, false);
     assert_eq!(refused.unwrap_err().errno(), base::errno::ENOSPC);
     assert!(!tx.is_dirty() && !locked.is_changed());
     assert_eq!(locked.parts().1, before);

@@ -102,7 +102,7 @@ fn scatter(bench: &Bench, locked: &mut LockedInode, extents: u64) {
     let mut space = bench.space();
     for n in 0..extents {
         let mut fork = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap();
-        fork.allocate(&mut tx, &mut space, (n * 2).into(), (1, 1), false).unwrap();
+        fork.allocate(&mut tx, &mut space, (n * 2).into(), 1..=1, false).unwrap();
     }
     tx.commit(&mut [locked as &mut dyn Loggable]).unwrap();
 }

@@ -101,7 +101,7 @@ fn scatter(bench: &Bench, locked: &mut LockedInode, extents: u64) {
     let mut space = bench.space();
     for n in 0..extents {
         let mut fork = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap();
-        fork.allocate(&mut tx, &mut space, FileBlock(n * 2), (1, 1), false).unwrap();
+        fork.allocate(&mut tx, &mut space, FileBlock(n * 2), 1..=1, false).unwrap();
     }
     locked.set_size(extents * 2 * 1024);
     tx.commit(&mut [locked as &mut dyn Loggable]).unwrap();

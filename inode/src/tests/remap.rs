@@ -36,7 +36,7 @@ fn fill(bench: &Bench, locked: &mut LockedInode, runs: &[(u64, u32, bool)]) {
         let mut fork = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap();
         let at = FileBlock(*at);
         if fork.list().last_in(at, FileBlock(at.get() + u64::from(*count))).is_none() {
-            fork.allocate(&mut tx, &mut space, at, (1, *count), *unwritten).unwrap();
+            fork.allocate(&mut tx, &mut space, at, 1..=*count, *unwritten).unwrap();
         }
         tx.commit(&mut [locked as &mut dyn Loggable]).unwrap();
     }
@@ -122,8 +122,7 @@ proptest! {
                 unwritten: false,
             };
             let mut later = |change, ino, extent: &Extent| {
-                let what = (ino, ForkKind::Data, extent);
-                map_later(bench.shared(), &mut tx, &mut space, change, what).unwrap();
+                map_later(bench.shared(), &mut tx, &mut space, change, ino, ForkKind::Data, extent).unwrap();
             };
             later(MapChange::Unmap, inos[source], &whole);
             for (at, (start, unwritten)) in &moved {

@@ -142,7 +142,7 @@ impl Volume {
             let mut space = GroupSpace::for_data(&self.groups, &mut blocks);
             let mut tx = self.begin();
             let mut fork = Fork::open(self.shared(), &mut locked, ForkKind::Data).unwrap();
-            fork.allocate(&mut tx, &mut space, FileBlock(n * 7 % count * 2), (1, 1), n % 5 == 0).unwrap();
+            fork.allocate(&mut tx, &mut space, FileBlock(n * 7 % count * 2), 1..=1, n % 5 == 0).unwrap();
             let size = count * 2 * u64::from(self.groups.geometry().block_size);
             locked.set_size(size);
             tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
