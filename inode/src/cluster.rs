@@ -3,7 +3,7 @@
 //! Inodes are read and written in clusters. The log identifies an inode's buffer by address and length, so clusters
 //! must have the same bounds as Linux's.
 
-use base::{AgBlock, Daddr, Ino};
+use base::{AgBlock, Ino};
 use format::Geometry;
 use format::damage::Damage;
 use format::ensure;
@@ -22,18 +22,17 @@ pub struct InodeLocation {
 
 /// The location of an inode; `None` for a number outside the volume.
 pub fn locate(geometry: &Geometry, ino: Ino) -> Option<InodeLocation> {
-    let (ag, within) = geometry.split_ino(ino)?;
-    let (block, blocks) = (geometry.ag_ino_block(within), geometry.inode_cluster_blocks());
+    let (ag, ag_ino) = geometry.split_ino(ino)?;
+    let (block, blocks) = (geometry.ag_ino_block(ag_ino), geometry.inode_cluster_blocks());
     // The first block of an AG holds the AG headers.
     if block.get() == 0 {
         return None;
     }
-    let first = AgBlock(block.get() - block.get() % blocks);
-    let skip = (block.get() - first.get()) << geometry.block_log;
-    let daddr: Daddr = geometry.ag_block_daddr(ag, first);
+    let in_cluster = block.get() % blocks;
+    let daddr = geometry.ag_block_daddr(ag, AgBlock(block.get() - in_cluster));
     Some(InodeLocation {
         cluster: DiskExtent { daddr, bytes: blocks << geometry.block_log },
-        offset: skip + geometry.ino_offset_in_block(within) as u32, // within a cluster
+        offset: (in_cluster << geometry.block_log) + geometry.ino_offset_in_block(ag_ino) as u32, // in a cluster
     })
 }
 

@@ -423,7 +423,7 @@ fn free_first(shared: &Shared, inodes: &[Arc<Inode>]) -> Result<usize, Error> {
     }
     for inode in &mut locked {
         unlinked::remove_freed(shared, &mut tx, inode, freed.removed)?;
-        inode.end();
+        inode.uninit();
         // Before the commit: after it, another thread may allocate the inode.
         inode.inode().mark_free();
     }

@@ -36,15 +36,15 @@ use zerocopy::IntoBytes;
 
 use crate::cluster::{self, InodeLocation};
 use crate::log_item;
-use crate::shared::Local;
+use crate::shared::PerCpuShared;
 use crate::state::InodeState;
 
-/// State bits of [`Inode::life`], above the reference count.
+/// State bits of [`Inode::refs`], above the reference count.
 const UNLINKED: u32 = 1 << 31;
 const QUEUED: u32 = 1 << 30;
 const FREE: u32 = 1 << 29;
 const CHUNK_REMOVED: u32 = 1 << 28;
-const USERS: u32 = CHUNK_REMOVED - 1;
+const COUNT: u32 = CHUNK_REMOVED - 1;
 
 /// What an upper layer attaches to an inode. It must not reference the inode: neither would ever be dropped.
 pub trait Attached: Any + Send + Sync {
@@ -60,15 +60,15 @@ pub trait Attached: Any + Send + Sync {
 /// An in-core inode.
 pub struct Inode {
     ino: Ino,
-    place: InodeLocation,
-    local: Arc<Local>,
+    location: InodeLocation,
+    shared: Arc<PerCpuShared>,
     core: ItemCore,
     /// Fields in a metadata write that is under way.
     in_flight: AtomicU32,
     /// Fields whose metadata write failed. They are written again.
     failed: AtomicU32,
     /// Reference count, and the state bits: on an unlinked list; queued for inactivation; free; chunk removed.
-    life: AtomicU32,
+    refs: AtomicU32,
     /// Used since the inode cache last considered it for eviction.
     used: AtomicBool,
     attached: SpinLock<Option<Arc<dyn Attached>>>,
@@ -78,16 +78,16 @@ pub struct Inode {
 impl Inode {
     /// An inode without references.
     #[inline]
-    pub(crate) fn new(local: Arc<Local>, place: InodeLocation, state: InodeState) -> Arc<Self> {
-        let life = if state.mode() == 0 { FREE } else { 0 };
+    pub(crate) fn new(shared: Arc<PerCpuShared>, location: InodeLocation, state: InodeState) -> Arc<Self> {
+        let state_bits = if state.mode() == 0 { FREE } else { 0 };
         Arc::new(Self {
             ino: state.ino(),
-            place,
-            local,
+            location,
+            shared,
             core: ItemCore::default(),
             in_flight: AtomicU32::new(0),
             failed: AtomicU32::new(0),
-            life: AtomicU32::new(life),
+            refs: AtomicU32::new(state_bits),
             used: AtomicBool::new(true),
             attached: SpinLock::new(Rank::Leaf, None),
             state: Mutex::new(Rank::Inode, state),
@@ -100,8 +100,8 @@ impl Inode {
     }
 
     /// Location in the cluster buffer.
-    pub fn place(&self) -> &InodeLocation {
-        &self.place
+    pub fn location(&self) -> &InodeLocation {
+        &self.location
     }
 
     /// Locks the inode for reading.
@@ -120,7 +120,7 @@ impl Inode {
     /// Locks a free inode, while the thread holds the AGI that the inode was allocated from. The lock order normally
     /// forbids that. A thread that holds the lock of a free inode never waits for an AGI: it has just freed the inode,
     /// or tries to write it back.
-    pub(crate) fn lock_free(self: Arc<Self>) -> LockedInode {
+    pub(crate) fn lock_free_inode(self: Arc<Self>) -> LockedInode {
         LockedInode { state: OwnedMutexGuard::lock_out_of_order(self, |inode| &inode.state) }
     }
 
@@ -160,49 +160,49 @@ impl Inode {
 
     /// A reference to the inode; `None` if it is free, or about to be freed.
     pub fn acquire(self: Arc<Self>) -> Option<InodeRef> {
-        let (before, reference) = self.count();
+        let (before, reference) = self.take_reference();
         (before & (QUEUED | FREE) == 0).then_some(reference)
     }
 
-    /// Takes a reference; returns the life before. A reference to a free inode is also dropped in the normal way:
-    /// meanwhile, the inode may have become another file that was unlinked and lost its own references.
-    fn count(self: Arc<Self>) -> (u32, InodeRef) {
-        let before = self.life.fetch_add(1, Ordering::AcqRel);
+    /// Takes a reference; returns the count and the state bits before. A reference to a free inode is also dropped in
+    /// the normal way: meanwhile, the inode may have become another file that was unlinked and lost its own references.
+    fn take_reference(self: Arc<Self>) -> (u32, InodeRef) {
+        let before = self.refs.fetch_add(1, Ordering::AcqRel);
         (before, InodeRef(self))
     }
 
     /// Whether the inode is free. Does not change while the AGI is locked.
     pub(crate) fn is_free(&self) -> bool {
-        self.life.load(Ordering::Acquire) & FREE != 0
+        self.refs.load(Ordering::Acquire) & FREE != 0
     }
 
     /// The inode was allocated.
     pub(crate) fn mark_allocated(&self) {
-        self.life.fetch_and(!(UNLINKED | QUEUED | FREE | CHUNK_REMOVED), Ordering::AcqRel);
+        self.refs.fetch_and(!(UNLINKED | QUEUED | FREE | CHUNK_REMOVED), Ordering::AcqRel);
     }
 
     /// The inode was freed.
     pub(crate) fn mark_free(&self) {
         drop(self.detach());
-        self.life.fetch_or(FREE, Ordering::AcqRel);
-        self.life.fetch_and(!(UNLINKED | QUEUED), Ordering::AcqRel);
+        self.refs.fetch_or(FREE, Ordering::AcqRel);
+        self.refs.fetch_and(!(UNLINKED | QUEUED), Ordering::AcqRel);
     }
 
     /// The inode's chunk is being removed, by a transaction that holds the cluster buffer. The inode must never be
     /// written again.
     pub(crate) fn mark_chunk_removed(&self) {
-        self.life.fetch_or(CHUNK_REMOVED, Ordering::AcqRel);
+        self.refs.fetch_or(CHUNK_REMOVED, Ordering::AcqRel);
     }
 
     /// Whether the inode's chunk was removed, or is being removed.
     fn is_chunk_removed(&self) -> bool {
-        self.life.load(Ordering::Acquire) & CHUNK_REMOVED != 0
+        self.refs.load(Ordering::Acquire) & CHUNK_REMOVED != 0
     }
 
     /// An AIL push of an inode whose chunk was removed. The item stays until the removal is in the log: until then,
     /// recovery would replay the inode.
     fn flush_without_chunk(&self) -> PushResult {
-        let Some(buffer) = self.local.buffers.peek(self.place.cluster.daddr) else {
+        let Some(buffer) = self.shared.buffers.peek(self.location.cluster.daddr) else {
             return PushResult::Clean;
         };
         match buffer.try_lock() {
@@ -214,11 +214,11 @@ impl Inode {
 
     /// The inode was added to, or removed from, an unlinked list. An inode on a list is freed when its last reference
     /// is dropped.
-    pub(crate) fn set_unlinked(&self, orphan: bool) {
-        if orphan {
-            self.life.fetch_or(UNLINKED, Ordering::AcqRel);
+    pub(crate) fn set_unlinked(&self, is_unlinked: bool) {
+        if is_unlinked {
+            self.refs.fetch_or(UNLINKED, Ordering::AcqRel);
         } else {
-            self.life.fetch_and(!UNLINKED, Ordering::AcqRel);
+            self.refs.fetch_and(!UNLINKED, Ordering::AcqRel);
         }
     }
 
@@ -238,8 +238,8 @@ impl Inode {
         }
     }
 
-    /// Whether the inode was used since the last call.
-    pub(crate) fn forget_use(&self) -> bool {
+    /// Clears the mark. Returns whether the inode was used since the last call.
+    pub(crate) fn clear_used(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
     }
 }
@@ -273,21 +273,21 @@ impl Deref for InodeRef {
 
 impl Clone for InodeRef {
     fn clone(&self) -> Self {
-        self.0.life.fetch_add(1, Ordering::AcqRel);
+        self.0.refs.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(&self.0))
     }
 }
 
 impl Drop for InodeRef {
     fn drop(&mut self) {
-        let life = &self.0.life;
-        let before = life.fetch_sub(1, Ordering::AcqRel);
-        let last_of_orphan = before & USERS == 1 && before & (UNLINKED | QUEUED) == UNLINKED;
+        let refs = &self.0.refs;
+        let before = refs.fetch_sub(1, Ordering::AcqRel);
+        let is_last_of_unlinked = before & COUNT == 1 && before & (UNLINKED | QUEUED) == UNLINKED;
         // If another reference was taken meanwhile, its drop comes here again.
         let taken =
-            || life.compare_exchange(UNLINKED, UNLINKED | QUEUED, Ordering::AcqRel, Ordering::Acquire);
-        if last_of_orphan && taken().is_ok() {
-            self.0.local.inactive.push(Arc::clone(&self.0));
+            || refs.compare_exchange(UNLINKED, UNLINKED | QUEUED, Ordering::AcqRel, Ordering::Acquire);
+        if is_last_of_unlinked && taken().is_ok() {
+            self.0.shared.inactive.push(Arc::clone(&self.0));
         }
     }
 }
@@ -306,7 +306,7 @@ impl LockedInode {
     /// A reference to the inode, which must not be free.
     pub fn reference(&self) -> InodeRef {
         let inode = Arc::clone(self.inode());
-        inode.life.fetch_add(1, Ordering::AcqRel);
+        inode.refs.fetch_add(1, Ordering::AcqRel);
         InodeRef(inode)
     }
 
@@ -321,7 +321,7 @@ impl Drop for LockedInode {
     /// Shuts the volume down if a change of the inode was abandoned, before the change can be seen or written back.
     fn drop(&mut self) {
         if self.state.is_changed() {
-            self.inode().local.target.shut_down("a change of an inode was given up half way");
+            self.inode().shared.target.shut_down("a change of an inode was given up half way");
         }
     }
 }
@@ -361,7 +361,7 @@ impl Loggable for LockedInode {
         let unwritten = inode.in_flight.load(Ordering::Acquire) | inode.failed.load(Ordering::Acquire);
         let fields = self.state.commit_fields(unwritten);
         let inode = self.state.owner();
-        inode.core.log_regions(at, |regions| log_item::write(&self.state, &inode.place, fields, regions))
+        inode.core.log_regions(at, |regions| log_item::write(&self.state, &inode.location, fields, regions))
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
@@ -391,12 +391,13 @@ impl LogItem for Inode {
             return PushResult::Clean;
         }
         let lsn = self.core.lsn().unwrap_or_default();
-        let write = |bytes: &mut [u8]| write_back(bytes, &state, &self.place, lsn, &self.local.no_contents);
+        let write =
+            |bytes: &mut [u8]| write_back(bytes, &state, &self.location, lsn, &self.shared.zero_literal_area);
         let item = || -> Arc<dyn LogItem> { self.clone() };
         // Inodes of one cluster usually come together.
-        let flush = batch.add_to_queued(self.place.cluster.daddr, item, write).unwrap_or_else(|| {
-            let segments = self.place.cluster.into();
-            let buffer = self.local.buffers.get(&segments, Rank::Buffer);
+        let flush = batch.add_to_queued(self.location.cluster.daddr, item, write).unwrap_or_else(|| {
+            let segments = self.location.cluster.into();
+            let buffer = self.shared.buffers.get(&segments, Rank::Buffer);
             batch.edit(&buffer, item(), write)
         });
         if flush == PushResult::Queued {
@@ -408,9 +409,9 @@ impl LogItem for Inode {
 
     /// Only tries the lock of the buffer: its holder may be waiting for log space that this push frees.
     fn read_buffer(&self) -> Result<bool, Error> {
-        let segments = self.place.cluster.into();
-        let verify = |bytes: &[u8]| cluster::verify(bytes, &self.local.geometry);
-        self.local.buffers.read_buffer(&segments, Rank::Buffer, || self.is_chunk_removed(), verify)
+        let segments = self.location.cluster.into();
+        let verify = |bytes: &[u8]| cluster::verify(bytes, &self.shared.geometry);
+        self.shared.buffers.read_buffer(&segments, Rank::Buffer, || self.is_chunk_removed(), verify)
     }
 
     fn write_done(&self, ok: bool) {
@@ -426,14 +427,14 @@ impl LogItem for Inode {
 fn write_back(
     bytes: &mut [u8],
     state: &InodeState,
-    place: &InodeLocation,
+    location: &InodeLocation,
     lsn: Lsn,
-    no_contents: &ZeroRun,
+    zero_literal_area: &ZeroRun,
 ) -> bool {
     let (core, literal) = state.parts();
-    let start = place.offset as usize;
+    let start = location.offset as usize;
     let end = start + RawInode::SIZE + literal.len();
-    let is_cluster = bytes.len() == place.cluster.bytes as usize;
+    let is_cluster = bytes.len() == location.cluster.bytes as usize;
     let Some(slot) = bytes.get_mut(start..end).filter(|_| is_cluster) else { return false };
     let Some(old) = RawInode::view(slot) else { return false };
     if old.magic.get() != MAGIC || old.ino != core.ino {
@@ -447,7 +448,7 @@ fn write_back(
         checksum::store(slot, CRC_OFFSET)
     } else {
         // After the core there are only zeros.
-        checksum::store_before(head, CRC_OFFSET, no_contents)
+        checksum::store_before(head, CRC_OFFSET, zero_literal_area)
     }
 }
 
@@ -461,15 +462,15 @@ mod tests {
     /// inode had become an unlinked file meanwhile, and its own references were dropped before, the file was never
     /// queued: its space was lost until the next mount.
     #[test]
-    fn a_count_of_a_past_life_frees_the_file_of_the_next() {
+    fn a_reference_to_a_free_inode_frees_the_file_that_it_becomes() {
         let bench = Bench::new();
         let (inode, locked) = bench.create(0o100_600);
         drop(locked);
         let ino = inode.ino();
         inode.mark_free();
         drop(inode);
-        let (life, late) = bench.table.peek(ino).unwrap().count();
-        assert_ne!(life & FREE, 0);
+        let (before, late) = bench.cache.peek(ino).unwrap().take_reference();
+        assert_ne!(before & FREE, 0);
         let (inode, mut locked) = {
             late.mark_allocated();
             let locked = late.lock();

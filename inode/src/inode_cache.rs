@@ -7,7 +7,7 @@
 //! - An inode is read again if, during the read, an object of its shard was evicted (it may have been written in
 //!   between) or a chunk of inodes was removed (the bytes read are no inode).
 //! - An inode is read only if the inode btrees have a chunk with its number. A caller may have held the number for long
-//!   (a file handle), and the place may contain anything by now, even a freed inode. The result is cached until the
+//!   (a file handle), and the slot may contain anything by now, even a evicted inode. The result is cached until the
 //!   chunk is removed, so that one lookup serves many inodes.
 //!
 //! # Locking
@@ -31,7 +31,7 @@ use rustc_hash::FxBuildHasher;
 use crate::cluster;
 use crate::inode::{Attached, Inode, InodeRef, LockedInode};
 use crate::new_inode::NewInode;
-use crate::shared::{Local, Shared};
+use crate::shared::{PerCpuShared, Shared};
 use crate::space::ChunkInodes;
 use crate::state::InodeState;
 
@@ -46,7 +46,7 @@ const EVICTION_SCAN: usize = 8;
 #[derive(Debug)]
 pub struct InodeCache {
     shared: Arc<Shared>,
-    locals: PerCpu<Arc<Local>>,
+    per_cpu: PerCpu<Arc<PerCpuShared>>,
     /// The most inodes of one shard, unless more are in use.
     shard_max: usize,
 }
@@ -64,11 +64,11 @@ pub(crate) struct CacheShard {
     order: VecDeque<u64>,
     /// Inodes evicted, or removed with their chunk. A change during a read means that the inode read may be stale.
     dropped: u64,
-    known: AllocatedInodes,
+    allocated: AllocatedInodes,
 }
 
 /// The attached objects of evicted inodes, to be dropped after the shard is unlocked.
-type Freed = Vec<Arc<dyn Attached>>;
+type Evicted = Vec<Arc<dyn Attached>>;
 
 /// The result of a lookup in a shard.
 enum CacheLookup {
@@ -76,7 +76,7 @@ enum CacheLookup {
     /// The shard's `dropped`, and whether a chunk is known to contain the inode.
     Missing {
         dropped: u64,
-        known: bool,
+        is_allocated: bool,
     },
 }
 
@@ -86,8 +86,8 @@ const FREED: Error =
 impl InodeCache {
     /// An empty cache that evicts unused inodes when it has `max_inodes`.
     pub fn new(shared: Arc<Shared>, max_inodes: usize) -> Self {
-        let locals = PerCpu::new(percpu::available(), |_| Arc::new(Local(Arc::clone(&shared))));
-        Self { shared, locals, shard_max: (max_inodes / SHARDS).max(EVICTION_SCAN) }
+        let per_cpu = PerCpu::new(percpu::available(), |_| Arc::new(PerCpuShared(Arc::clone(&shared))));
+        Self { shared, per_cpu, shard_max: (max_inodes / SHARDS).max(EVICTION_SCAN) }
     }
 
     /// The shared state of the volume's inodes.
@@ -104,11 +104,11 @@ impl InodeCache {
     /// May lock the AGI and the cluster buffer: the caller's transaction must not hold them.
     pub fn get(&self, ino: Ino) -> Result<InodeRef, Error> {
         loop {
-            let (dropped, known) = match self.shared.index.look_up(ino) {
+            let (dropped, is_allocated) = match self.shared.index.look_up(ino) {
                 CacheLookup::Found(inode) => return inode.acquire().ok_or(FREED),
-                CacheLookup::Missing { dropped, known } => (dropped, known),
+                CacheLookup::Missing { dropped, is_allocated } => (dropped, is_allocated),
             };
-            if !known {
+            if !is_allocated {
                 self.look_up_chunk(ino, dropped)?;
             }
             let inode = match self.read(ino) {
@@ -136,15 +136,15 @@ impl InodeCache {
         mut read: impl FnMut(&Dinode<'_>, Option<&Inode>) -> T,
     ) -> Result<T, Error> {
         loop {
-            let (dropped, known) = match self.shared.index.look_up(ino) {
+            let (dropped, is_allocated) = match self.shared.index.look_up(ino) {
                 CacheLookup::Found(inode) => {
                     let inode = inode.acquire().ok_or(FREED)?;
                     let state = inode.read();
                     return Ok(read(&state.dinode(), Some(&inode)));
                 }
-                CacheLookup::Missing { dropped, known } => (dropped, known),
+                CacheLookup::Missing { dropped, is_allocated } => (dropped, is_allocated),
             };
-            if !known {
+            if !is_allocated {
                 self.look_up_chunk(ino, dropped)?;
             }
             let found = self.with_slot(ino, |inode| read(inode, None));
@@ -168,9 +168,9 @@ impl InodeCache {
     /// [`Error::Damaged`] if the inode is in use.
     pub fn create(&self, ino: Ino, new: &NewInode<'_>) -> Result<LockedInode, Error> {
         let inode = self.shared.index.get_or_insert_with(ino, self.shard_max, || {
-            let place = cluster::locate(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
+            let location = cluster::locate(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
             let state = InodeState::blank(ino, &self.shared.geometry, self.shared.random.next_u32());
-            Ok(Inode::new(self.local(), place, state))
+            Ok(Inode::new(self.cpu_shared(), location, state))
         })?;
         let in_use = |found: String| {
             let damage = Damage::new("inode", "mode", "0, as the inode trees say it is free", found);
@@ -180,7 +180,7 @@ impl InodeCache {
         if !inode.is_free() {
             return Err(in_use("that of a file in use".into()));
         }
-        let mut locked = inode.lock_free();
+        let mut locked = inode.lock_free_inode();
         if locked.mode() != 0 {
             return Err(in_use(locked.mode().to_string()));
         }
@@ -203,13 +203,13 @@ impl InodeCache {
     pub fn shrink(&self) -> usize {
         let mut dropped = 0;
         for shard in &self.shared.index.shards {
-            let mut freed = Freed::new();
+            let mut evicted = Evicted::new();
             let mut shard = shard.lock();
             let before = shard.inodes.len();
             shard.inodes.retain(|_, inode| {
                 let idle = inode.is_idle();
                 if idle {
-                    freed.extend(inode.detach());
+                    evicted.extend(inode.detach());
                 }
                 !idle
             });
@@ -223,14 +223,14 @@ impl InodeCache {
         dropped
     }
 
-    fn local(&self) -> Arc<Local> {
-        Arc::clone(self.locals.local().1)
+    fn cpu_shared(&self) -> Arc<PerCpuShared> {
+        Arc::clone(self.per_cpu.local().1)
     }
 
     /// Adds an inode unless there is one; returns the cached one. Returns `None` if inodes were evicted since
     /// `dropped` was read: the inode may be stale.
     fn insert(&self, inode: Arc<Inode>, dropped: Option<u64>) -> Option<Arc<Inode>> {
-        let mut freed = Freed::new();
+        let mut evicted = Evicted::new();
         let mut shard = self.shared.index.shard(inode.ino()).lock();
         if let Some(cached) = shard.inodes.get(&inode.ino().get()) {
             return Some(Arc::clone(cached));
@@ -238,7 +238,7 @@ impl InodeCache {
         if dropped.is_some_and(|dropped| dropped != shard.dropped) {
             return None;
         }
-        shard.put(&inode, self.shard_max, &mut freed);
+        shard.insert(&inode, self.shard_max, &mut evicted);
         drop(shard);
         Some(inode)
     }
@@ -253,23 +253,23 @@ impl InodeCache {
         if window & allocated::bit(ino) == 0 {
             return Err(FREED);
         }
-        self.shared.index.learn(ino, window, dropped);
+        self.shared.index.add_allocated(ino, window, dropped);
         Ok(())
     }
 
     fn read(&self, ino: Ino) -> Result<Arc<Inode>, Error> {
-        let place = cluster::locate(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
+        let location = cluster::locate(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
         let state = self.with_slot(ino, |inode| InodeState::load(inode, self.shared.features))?;
-        Ok(Inode::new(self.local(), place, state))
+        Ok(Inode::new(self.cpu_shared(), location, state))
     }
 
     /// Calls `work` with an inode in its cluster buffer.
     fn with_slot<T>(&self, ino: Ino, work: impl FnOnce(&Dinode<'_>) -> T) -> Result<T, Error> {
         let geometry = &self.shared.geometry;
-        let place = cluster::locate(geometry, ino).ok_or_else(|| outside(ino))?;
+        let location = cluster::locate(geometry, ino).ok_or_else(|| outside(ino))?;
         let verify = |bytes: &[u8]| cluster::verify(bytes, geometry);
-        let guard = self.shared.buffers.lock_read(&place.cluster.into(), Rank::Buffer, verify)?;
-        let slot = guard.bytes().get(place.offset as usize..).unwrap_or(&[]);
+        let guard = self.shared.buffers.lock_read(&location.cluster.into(), Rank::Buffer, verify)?;
+        let slot = guard.bytes().get(location.offset as usize..).unwrap_or(&[]);
         let slot = slot.get(..geometry.inode_size as usize).unwrap_or(slot);
         let inode =
             Dinode::verify(slot, geometry, ino).map_err(|damage| Error::damaged(Place::ino(ino), damage))?;
@@ -305,14 +305,14 @@ impl CacheIndex {
         shard_max: usize,
         make: impl FnOnce() -> Result<Arc<Inode>, Error>,
     ) -> Result<Arc<Inode>, Error> {
-        let mut freed = Freed::new();
+        let mut evicted = Evicted::new();
         let mut shard = self.shard(ino).lock();
         if let Some(inode) = shard.inodes.get(&ino.get()) {
             inode.touch();
             return Ok(Arc::clone(inode));
         }
         let inode = make()?;
-        shard.put(&inode, shard_max, &mut freed);
+        shard.insert(&inode, shard_max, &mut evicted);
         drop(shard);
         Ok(inode)
     }
@@ -327,7 +327,7 @@ impl CacheIndex {
         for ino in chunk.inodes() {
             let mut shard = self.shard(ino).lock();
             shard.dropped += 1;
-            shard.known.forget(ino);
+            shard.allocated.remove(ino);
             let inode = shard.inodes.get(&ino.get()).map(Arc::clone);
             drop(shard);
             if let Some(inode) = inode {
@@ -337,10 +337,10 @@ impl CacheIndex {
     }
 
     /// Records which inodes of a window the inode btrees have; unless a chunk was removed since `dropped` was read.
-    fn learn(&self, ino: Ino, window: u64, dropped: u64) {
+    fn add_allocated(&self, ino: Ino, window: u64, dropped: u64) {
         let mut shard = self.shard(ino).lock();
         if shard.dropped == dropped {
-            shard.known.add(ino, window);
+            shard.allocated.add(ino, window);
         }
     }
 
@@ -351,7 +351,7 @@ impl CacheIndex {
                 inode.touch();
                 CacheLookup::Found(Arc::clone(inode))
             }
-            None => CacheLookup::Missing { dropped: shard.dropped, known: shard.known.has(ino) },
+            None => CacheLookup::Missing { dropped: shard.dropped, is_allocated: shard.allocated.has(ino) },
         }
     }
 }
@@ -368,24 +368,24 @@ impl Drop for InodeCache {
 
 impl CacheShard {
     /// Adds an inode; evicts others if the shard has `max` inodes.
-    fn put(&mut self, inode: &Arc<Inode>, max: usize, freed: &mut Freed) {
+    fn insert(&mut self, inode: &Arc<Inode>, max: usize, evicted: &mut Evicted) {
         if self.inodes.len() >= max {
-            self.evict_some(freed);
+            self.evict_some(evicted);
         }
         self.order.push_back(inode.ino().get());
         self.inodes.insert(inode.ino().get(), Arc::clone(inode));
     }
 
     /// Evicts some inodes that were not used recently.
-    fn evict_some(&mut self, freed: &mut Freed) {
+    fn evict_some(&mut self, evicted: &mut Evicted) {
         for _ in 0..EVICTION_SCAN.min(self.order.len()) {
             let Some(ino) = self.order.pop_front() else { return };
             let Some(inode) = self.inodes.get(&ino) else { continue };
-            if inode.forget_use() || !inode.is_idle() {
+            if inode.clear_used() || !inode.is_idle() {
                 self.order.push_back(ino);
                 continue;
             }
-            freed.extend(inode.detach());
+            evicted.extend(inode.detach());
             self.inodes.remove(&ino);
             self.dropped += 1;
         }

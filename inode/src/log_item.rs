@@ -86,7 +86,7 @@ fn fork_field(state: &InodeState, kind: ForkKind, changed: u32) -> (u32, u16) {
 
 /// Size of a fork in the log, without padding. At most the area and a header: below 64 KiB.
 fn logged_bytes(state: &InodeState, kind: ForkKind) -> usize {
-    let area = state.area(kind);
+    let area = state.fork_bytes(kind);
     match (state.fork_format(kind), kind) {
         (Some(ForkFormat::Local), ForkKind::Data) => state.local().map_or(0, <[u8]>::len),
         // The shortform header begins with its length.
@@ -113,7 +113,7 @@ fn root_entries_max(area: &[u8]) -> usize {
 }
 
 fn push_fork(state: &InodeState, kind: ForkKind, out: &mut LogRegions) {
-    let area = state.area(kind);
+    let area = state.fork_bytes(kind);
     if state.fork_format(kind) == Some(ForkFormat::Btree) {
         return push_root(state, area, out);
     }

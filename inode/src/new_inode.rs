@@ -50,7 +50,7 @@ impl NewInode<'_> {
     /// Initializes a free inode.
     pub(crate) fn begin(&self, state: &mut InodeState, shared: &Shared) {
         let kind = FileType::from_mode(self.mode);
-        state.begin(shared.features);
+        state.init(shared.features);
         let (mut mode, mut gid) = (self.mode, self.gid);
         if let Some(parent) = self.parent.filter(|parent| parent.mode() & S_ISGID != 0) {
             gid = parent.core().gid.get();

@@ -83,7 +83,7 @@ impl Settings {
             xflags: u32::from(core.flags.get() & !flags::NEWRTBM)
                 | flag(has(flags2::DAX), xflags::DAX)
                 | flag(has(flags2::COWEXTSIZE), xflags::COWEXTSIZE)
-                | flag(state.attr_offset() != 0, xflags::HASATTR),
+                | flag(state.forkoff() != 0, xflags::HASATTR),
             extsize: bytes(core.extsize),
             cowextsize: bytes(core.cowextsize),
             project: state.dinode().project(),
@@ -201,7 +201,7 @@ mod tests {
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
         let set = Settings::of(&locked, volume.groups.geometry());
         drop(locked);
-        volume.judge();
+        volume.check();
         Ok(set)
     }
 

@@ -28,13 +28,13 @@ pub struct Shared {
     /// Features of the volume that concern inodes.
     pub features: Features,
     /// The checksum of a literal area of zeros.
-    pub no_contents: ZeroRun,
+    pub zero_literal_area: ZeroRun,
     /// Target of commits.
     pub target: Arc<dyn CommitTarget>,
     /// Cache of metadata buffers.
     pub buffers: Arc<BufferCache>,
     /// Contexts of new transactions.
-    pub bases: TransactionContexts,
+    pub contexts: TransactionContexts,
     /// Clock.
     pub clock: Arc<dyn Clock>,
     /// Source of inode generations.
@@ -63,12 +63,12 @@ impl Shared {
     ) -> Self {
         Self {
             features: Features::of(&geometry),
-            no_contents: ZeroRun::new((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
+            zero_literal_area: ZeroRun::new((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
             reservations: Reservations::of(&geometry),
             unlinked: UnlinkedLists::new(&geometry),
             index: CacheIndex::default(),
             inactive: Queues::new(),
-            bases: TransactionContexts::new(&target, &buffers),
+            contexts: TransactionContexts::new(&target, &buffers),
             geometry,
             target,
             buffers,
@@ -83,7 +83,7 @@ impl Shared {
     /// # Errors
     /// Those of [`Transaction::begin_on`].
     pub fn begin(&self, reservation: LogReservation) -> Result<Transaction, Error> {
-        Transaction::begin_on(self.bases.local(), reservation)
+        Transaction::begin_on(self.contexts.local(), reservation)
     }
 
     /// Begins a transaction that only reads buffers.
@@ -100,9 +100,9 @@ impl Shared {
 
 /// A reference to [`Shared`] for one CPU, so that CPUs that create inodes do not contend for its reference count.
 #[derive(Debug)]
-pub struct Local(pub(crate) Arc<Shared>);
+pub struct PerCpuShared(pub(crate) Arc<Shared>);
 
-impl Deref for Local {
+impl Deref for PerCpuShared {
     type Target = Shared;
     fn deref(&self) -> &Shared {
         &self.0

@@ -58,13 +58,11 @@ const fn index(kind: ForkKind) -> usize {
 }
 
 impl InodeState {
-    /// The state of a verified inode in a cluster buffer.
-    pub fn load(inode: &Dinode<'_>, features: Features) -> Self {
-        let (core, literal) = inode.parts();
+    fn new(ino: Ino, core: RawInode, literal: LiteralArea, features: Features) -> Self {
         Self {
-            ino: inode.ino(),
-            core: *core,
-            literal: LiteralArea::of(literal),
+            ino,
+            core,
+            literal,
             features,
             fields: 0,
             changed: false,
@@ -74,31 +72,24 @@ impl InodeState {
         }
     }
 
+    /// The state of a verified inode in a cluster buffer.
+    pub fn load(inode: &Dinode<'_>, features: Features) -> Self {
+        let (core, literal) = inode.parts();
+        Self::new(inode.ino(), *core, LiteralArea::of(literal), features)
+    }
+
     /// A free inode in a new chunk: all zero except for its identity.
     pub fn blank(ino: Ino, geometry: &Geometry, generation: u32) -> Self {
-        let mut core = RawInode::new_zeroed();
-        core.magic = U16::new(format::inode::MAGIC);
-        core.version = 3;
-        core.generation = U32::new(generation);
-        core.next_unlinked = U32::new(format::agi::NULL_AG_INO);
-        core.ino = U64::new(ino.get());
-        core.uuid = geometry.uuid;
-        Self {
-            ino,
-            core,
-            literal: LiteralArea::zeros((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
-            features: Features::of(geometry),
-            fields: 0,
-            changed: false,
-            lists: [None, None],
-            recent_buffers: None,
-            collision_index: None,
-        }
+        let literal = LiteralArea::zeros((geometry.inode_size as usize).saturating_sub(RawInode::SIZE));
+        let mut state = Self::new(ino, RawInode::new_zeroed(), literal, Features::of(geometry));
+        state.core.uuid = geometry.uuid;
+        state.clear_core(generation);
+        state
     }
 
     /// Initializes a free inode as an empty file. Inode number and generation stay; the extent counters and times have
     /// the width of the volume's new inodes.
-    pub(crate) fn begin(&mut self, features: Features) {
+    pub(crate) fn init(&mut self, features: Features) {
         let mut flags = 0;
         if features.bigtime {
             flags |= flags2::BIGTIME;
@@ -110,7 +101,7 @@ impl InodeState {
         self.core.aformat = ForkFormat::Extents as u8;
         self.core.flags2 = U64::new(flags);
         self.literal.clear();
-        self.forget();
+        self.drop_caches();
         self.features = features;
         // The change that creates the inode adds another one.
         self.core.changecount = U64::new(1);
@@ -119,7 +110,7 @@ impl InodeState {
     }
 
     /// Frees the inode: only the inode number and the next generation stay.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn uninit(&mut self) {
         let changes = self.core.changecount.get();
         let flags = self.core.flags2.get() & (flags2::BIGTIME | flags2::NREXT64);
         let times = (self.core.atime, self.core.mtime, self.core.ctime, self.core.crtime);
@@ -129,12 +120,12 @@ impl InodeState {
         self.core.flags2 = U64::new(flags);
         self.core.changecount = U64::new(changes);
         (self.core.atime, self.core.mtime, self.core.ctime, self.core.crtime) = times;
-        self.forget();
+        self.drop_caches();
         self.edit();
     }
 
     /// Drops extents and caches.
-    fn forget(&mut self) {
+    fn drop_caches(&mut self) {
         (self.lists, self.recent_buffers, self.collision_index) = ([None, None], None, None);
     }
 
@@ -253,7 +244,7 @@ impl InodeState {
     }
 
     /// Change time (ctime).
-    pub fn changed_at(&self) -> Timestamp {
+    pub fn ctime(&self) -> Timestamp {
         Timestamp::decode(self.core.ctime, self.core.flags2.get() & flags2::BIGTIME != 0)
     }
 
@@ -389,12 +380,12 @@ impl InodeState {
     }
 
     /// A fork's part of the literal area.
-    pub fn area(&self, kind: ForkKind) -> &[u8] {
+    pub fn fork_bytes(&self, kind: ForkKind) -> &[u8] {
         self.dinode().fork_bytes(kind)
     }
 
     /// Mutable access to a fork's part of the literal area; the caller marks what changed.
-    pub fn area_mut(&mut self, kind: ForkKind) -> &mut [u8] {
+    pub fn fork_bytes_mut(&mut self, kind: ForkKind) -> &mut [u8] {
         let split = match usize::from(self.core.forkoff) * 8 {
             0 => self.literal.len(),
             at => at.min(self.literal.len()),
@@ -407,36 +398,36 @@ impl InodeState {
     }
 
     /// Size of the literal area in bytes.
-    pub fn literal_bytes(&self) -> usize {
+    pub fn literal_len(&self) -> usize {
         self.literal.len()
     }
 
     /// `forkoff`: the start of the attribute fork in units of 8 bytes; 0 without an attribute fork.
-    pub fn attr_offset(&self) -> u8 {
+    pub fn forkoff(&self) -> u8 {
         self.core.forkoff
     }
 
     /// Sets `forkoff`; 0 removes the attribute fork. The caller has checked that the data fork fits. The attribute fork
     /// becomes an empty list of extents.
-    pub fn set_attr_offset(&mut self, units: u8) {
+    pub fn set_forkoff(&mut self, units: u8) {
         let root = (self.fork_format(ForkKind::Data) == Some(ForkFormat::Btree))
-            .then(|| InlineRoot::take(self.area(ForkKind::Data)));
+            .then(|| InlineRoot::take(self.fork_bytes(ForkKind::Data)));
         let core = self.edit();
         core.forkoff = units;
         core.aformat = ForkFormat::Extents as u8;
         if let Some(root) = root {
-            root.put(self.area_mut(ForkKind::Data));
+            root.put(self.fork_bytes_mut(ForkKind::Data));
             self.mark(fields::DATA_ROOT);
         }
         if units != 0 {
-            self.area_mut(ForkKind::Attr).fill(0);
+            self.fork_bytes_mut(ForkKind::Attr).fill(0);
         }
         self.set_list(ForkKind::Attr, Some(ExtentList::new()));
     }
 
     /// Shortform attributes, from their header on; `None` in other formats.
     pub fn attr_local(&self) -> Option<&[u8]> {
-        (self.fork_format(ForkKind::Attr) == Some(ForkFormat::Local)).then(|| self.area(ForkKind::Attr))
+        (self.fork_format(ForkKind::Attr) == Some(ForkFormat::Local)).then(|| self.fork_bytes(ForkKind::Attr))
     }
 
     /// Makes the attribute fork local. Returns `false`, with nothing changed, if `contents` does not fit.
@@ -448,7 +439,7 @@ impl InodeState {
         self.set_list(ForkKind::Attr, Some(ExtentList::new()));
         self.edit().aformat = ForkFormat::Local as u8;
         self.mark(fields::ATTR_LOCAL);
-        let area = self.area_mut(ForkKind::Attr);
+        let area = self.fork_bytes_mut(ForkKind::Attr);
         area.fill(0);
         if let Some(target) = area.get_mut(..contents.len()) {
             target.copy_from_slice(contents);
@@ -459,7 +450,7 @@ impl InodeState {
     /// Contents of a local data fork; `None` in other formats.
     pub fn local(&self) -> Option<&[u8]> {
         (self.core.format == ForkFormat::Local as u8).then_some(())?;
-        self.area(ForkKind::Data).get(..usize::try_from(self.core.size.get()).ok()?)
+        self.fork_bytes(ForkKind::Data).get(..usize::try_from(self.core.size.get()).ok()?)
     }
 
     /// Makes the data fork local with `bytes` bytes, of which the first old ones stay; sets the size and marks both.
@@ -471,7 +462,7 @@ impl InodeState {
         let core = self.edit();
         (core.format, core.size) = (ForkFormat::Local as u8, U64::new(bytes as u64));
         self.fields |= fields::DATA_LOCAL;
-        self.area_mut(ForkKind::Data).get_mut(..bytes)
+        self.fork_bytes_mut(ForkKind::Data).get_mut(..bytes)
     }
 
     /// Makes `contents` the local data fork. Returns `false`, with nothing changed, if it does not fit.
@@ -489,14 +480,14 @@ impl InodeState {
     /// Device number of a special file, in the 32-bit sysv encoding.
     pub fn device(&self) -> Option<u32> {
         (self.core.format == ForkFormat::Device as u8).then_some(())?;
-        U32::view(self.area(ForkKind::Data)).map(|raw| raw.get())
+        U32::view(self.fork_bytes(ForkKind::Data)).map(|raw| raw.get())
     }
 
     /// Makes the data fork a device number.
     pub fn set_device(&mut self, device: u32) {
         self.edit().format = ForkFormat::Device as u8;
         self.fields |= fields::DEVICE;
-        if let Some(field) = self.area_mut(ForkKind::Data).first_chunk_mut() {
+        if let Some(field) = self.fork_bytes_mut(ForkKind::Data).first_chunk_mut() {
             *field = device.to_be_bytes();
         }
     }
@@ -562,7 +553,7 @@ impl InodeState {
     pub fn store_inline_extents(&mut self, kind: ForkKind, first: usize) {
         let Some(slot) = self.lists.get_mut(index(kind)) else { return };
         let Some(list) = slot.take() else { return };
-        let area = self.area_mut(kind);
+        let area = self.fork_bytes_mut(kind);
         debug_assert!(list.len() * RawExtent::SIZE <= area.len());
         for (target, extent) in area.chunks_exact_mut(RawExtent::SIZE).zip(list.as_slice()).skip(first) {
             target.copy_from_slice(extent.encode().as_bytes());

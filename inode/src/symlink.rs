@@ -69,7 +69,7 @@ pub fn write_out(
 ) -> Result<(), Error> {
     state.set_fork_format(ForkKind::Data, ForkFormat::Extents);
     state.set_list(ForkKind::Data, Some(ExtentList::new()));
-    state.area_mut(ForkKind::Data).fill(0);
+    state.fork_bytes_mut(ForkKind::Data).fill(0);
     write_blocks(shared, tx, space, state, target)
 }
 

@@ -129,9 +129,9 @@ impl SpaceAllocator for TestSpace<'_> {
         }
         let near = want.near.map_or(0, FsBlock::get);
         let all = || (0..2u64).flat_map(|ag| SPACE.map(move |block| ag << 12 | u64::from(block)));
-        let behind = all().filter(|at| *at >= near);
+        let after = all().filter(|at| *at >= near);
         let fits = |at: &u64| (0..u64::from(want.min)).all(|n| !ledger.used.contains_key(&(at + n)));
-        let start = behind.chain(all()).find(fits).ok_or(Error::NoSpace { what: "a test" })?;
+        let start = after.chain(all()).find(fits).ok_or(Error::NoSpace { what: "a test" })?;
         let most =
             (0..want.max).take_while(|n| !ledger.used.contains_key(&(start + u64::from(*n)))).count() as u64;
         let last = (start >> 12 << 12) + u64::from(SPACE.end);
@@ -251,7 +251,7 @@ pub(crate) struct Bench {
     pub superblock: Superblock,
     pub unlogged: Arc<NoJournal>,
     pub groups: Arc<TestGroups>,
-    pub table: InodeCache,
+    pub cache: InodeCache,
 }
 
 impl Bench {
@@ -283,17 +283,17 @@ impl Bench {
                 free_inodes.insert(ino.get());
                 let state = InodeState::blank(ino, geometry, 7);
                 let slot = slot_of(&state);
-                device.write_at(home_of(geometry, ino), &slot, Durability::Buffered).unwrap();
+                device.write_at(inode_offset(geometry, ino), &slot, Durability::Buffered).unwrap();
             }
         }
         let ledger = Ledger { free_inodes, ..Ledger::default() };
         let groups = Arc::new(TestGroups(Mutex::new(Rank::Leaf, ledger)));
-        let (unlogged, table) = open(&superblock, &device, &groups, 1 << 20);
-        Self { device, superblock, unlogged, groups, table }
+        let (unlogged, cache) = open(&superblock, &device, &groups, 1 << 20);
+        Self { device, superblock, unlogged, groups, cache }
     }
 
     pub fn shared(&self) -> &Arc<Shared> {
-        self.table.shared()
+        self.cache.shared()
     }
 
     pub fn begin(&self) -> Transaction {
@@ -312,7 +312,7 @@ impl Bench {
     pub fn create_as(&self, ino: Ino, mode: u16, nlink: u32) -> (InodeRef, LockedInode) {
         let tx = self.begin();
         let new = NewInode { mode, uid: 10, gid: 20, nlink, device: 0, parent: None };
-        let mut locked = self.table.create(ino, &new).unwrap();
+        let mut locked = self.cache.create(ino, &new).unwrap();
         let inode = locked.reference();
         tx.commit(&mut [&mut locked]).unwrap();
         (inode, locked)
@@ -332,12 +332,12 @@ impl Bench {
     /// Opens the volume again, with empty caches.
     pub fn reopen(&mut self) {
         self.write_back();
-        (self.unlogged, self.table) = open(&self.superblock, &self.device, &self.groups, 1 << 20);
+        (self.unlogged, self.cache) = open(&self.superblock, &self.device, &self.groups, 1 << 20);
     }
 
     pub fn slot(&self, ino: Ino) -> Vec<u8> {
         let mut slot = vec![0; 512];
-        self.device.read_at(home_of(&self.superblock.geometry, ino), &mut slot).unwrap();
+        self.device.read_at(inode_offset(&self.superblock.geometry, ino), &mut slot).unwrap();
         slot
     }
 
@@ -350,7 +350,7 @@ impl Bench {
 }
 
 /// Offset of an inode on the device.
-pub(crate) fn home_of(geometry: &format::Geometry, ino: Ino) -> u64 {
+pub(crate) fn inode_offset(geometry: &format::Geometry, ino: Ino) -> u64 {
     let place = crate::cluster::locate(geometry, ino).unwrap();
     place.cluster.daddr.get() * 512 + u64::from(place.offset)
 }

@@ -209,7 +209,7 @@ impl Volume {
             let mut state = inode.lock();
             set.expect_allowed(&state)?;
             let new_acl = match set.permissions {
-                Some(permissions) if state.attr_offset() != 0 => {
+                Some(permissions) if state.forkoff() != 0 => {
                     operation.changed_acl(&mut state, permissions)?
                 }
                 _ => None,

@@ -32,7 +32,7 @@ impl Volume {
         let (is_directory, set_id, has_attributes) = {
             let state = inode.read();
             let file_type = FileType::from_mode(state.mode());
-            (file_type == Some(FileType::Directory), has_set_id(&state), state.attr_offset() != 0)
+            (file_type == Some(FileType::Directory), has_set_id(&state), state.forkoff() != 0)
         };
         // Every write asks, and most files have no privileges: this check reserves no log space.
         let has_capability =
@@ -44,7 +44,7 @@ impl Volume {
             let mut operation =
                 self.begin_freeing(self.reservations.attribute, self.reservations.attribute_blocks)?;
             let mut state = inode.lock();
-            if state.attr_offset() != 0 {
+            if state.forkoff() != 0 {
                 operation.attributes(&mut state, |attributes| attributes.remove(&CAPABILITY))?;
             }
             drop_set_id(&mut state);

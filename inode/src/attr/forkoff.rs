@@ -41,7 +41,7 @@ fn data_fork_need(state: &InodeState) -> usize {
             let count = usize::try_from(state.extent_count(ForkKind::Data)).unwrap_or(usize::MAX);
             count.saturating_mul(RawExtent::SIZE)
         }
-        Some(ForkFormat::Btree) => root::size(root::InlineRoot::take(state.area(ForkKind::Data)).len()),
+        Some(ForkFormat::Btree) => root::size(root::InlineRoot::take(state.fork_bytes(ForkKind::Data)).len()),
         None => 0,
     };
     need.max(root::size(DATA_ENTRIES)).checked_next_multiple_of(UNIT).unwrap_or(usize::MAX)
@@ -49,19 +49,19 @@ fn data_fork_need(state: &InodeState) -> usize {
 
 /// The highest start of the attribute fork, in bytes.
 fn max_forkoff(state: &InodeState) -> usize {
-    state.literal_bytes().saturating_sub(root::size(ATTR_ENTRIES)) / UNIT * UNIT
+    state.literal_len().saturating_sub(root::size(ATTR_ENTRIES)) / UNIT * UNIT
 }
 
 /// The `forkoff` with which shortform attributes of `bytes` bytes fit; `None` if they never fit.
 pub(super) fn forkoff_for(state: &InodeState, bytes: usize) -> Option<u8> {
-    if state.attr_offset() != 0 && bytes <= state.fork_capacity(ForkKind::Attr) {
-        return Some(state.attr_offset());
+    if state.forkoff() != 0 && bytes <= state.fork_capacity(ForkKind::Attr) {
+        return Some(state.forkoff());
     }
     let need = data_fork_need(state);
     if state.fork_format(ForkKind::Data) == Some(ForkFormat::Device) {
-        return (need + bytes <= state.literal_bytes()).then_some(1);
+        return (need + bytes <= state.literal_len()).then_some(1);
     }
-    let at = (state.literal_bytes().checked_sub(bytes)? / UNIT * UNIT).min(max_forkoff(state));
+    let at = (state.literal_len().checked_sub(bytes)? / UNIT * UNIT).min(max_forkoff(state));
     (at >= need).then_some((at / UNIT) as u8) // inodes have at most 2 KiB
 }
 
@@ -81,8 +81,8 @@ impl Attributes<'_> {
     }
 
     fn set_forkoff(&mut self, offset: u8) {
-        if offset != self.state.attr_offset() {
-            self.state.set_attr_offset(offset);
+        if offset != self.state.forkoff() {
+            self.state.set_forkoff(offset);
         }
     }
 
@@ -91,7 +91,7 @@ impl Attributes<'_> {
     pub(super) fn end_fork(&mut self) -> Result<()> {
         let stays = self.keeps_parents() || self.state.fork_format(ForkKind::Data) == Some(ForkFormat::Btree);
         if !stays {
-            self.state.set_attr_offset(0);
+            self.state.set_forkoff(0);
         } else if !self.state.set_attr_local(&format::attr::edit::shortform::EMPTY) {
             return Err(Error::NoSpace { what: "attributes within their inode" });
         }
@@ -100,7 +100,7 @@ impl Attributes<'_> {
 
     /// Makes the fork an empty list of extents. The caller has taken the shortform attributes out.
     pub(super) fn begin_extents(&mut self) -> Result<()> {
-        if self.state.attr_offset() == 0 {
+        if self.state.forkoff() == 0 {
             let max = max_forkoff(self.state);
             if data_fork_need(self.state) > max
                 && self.state.fork_format(ForkKind::Data) != Some(ForkFormat::Device)
@@ -110,10 +110,10 @@ impl Attributes<'_> {
             let need = data_fork_need(self.state);
             let usual = if need == UNIT { UNIT } else { root::size(USUAL_ENTRIES) / UNIT * UNIT };
             let offset = need.max(usual.min(max));
-            self.state.set_attr_offset((offset / UNIT) as u8); // inodes have at most 2 KiB
+            self.state.set_forkoff((offset / UNIT) as u8); // inodes have at most 2 KiB
         }
         self.state.set_fork_format(ForkKind::Attr, ForkFormat::Extents);
-        self.state.area_mut(ForkKind::Attr).fill(0);
+        self.state.fork_bytes_mut(ForkKind::Attr).fill(0);
         self.state.set_list(ForkKind::Attr, Some(ExtentList::new()));
         self.state.mark(format::log::inode::fields::ATTR_EXTENTS);
         Ok(())

@@ -77,7 +77,7 @@ impl Attributes<'_> {
             self.begin_shortform(offset);
         }
         let geometry = self.geometry();
-        let area = self.state.area_mut(ForkKind::Attr);
+        let area = self.state.fork_bytes_mut(ForkKind::Attr);
         let set = shortform::set(area, geometry, |attr| key.is(attr), new);
         let set = set.map_err(|damage| self.damaged(damage))?;
         if set {

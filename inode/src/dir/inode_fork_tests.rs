@@ -38,7 +38,7 @@ impl OnDisk {
 
     fn lock(&mut self) -> LockedInode {
         if self.inode.is_none() {
-            self.inode = Some(self.bench.table.get(self.ino).unwrap());
+            self.inode = Some(self.bench.cache.get(self.ino).unwrap());
         }
         self.inode.as_ref().map(|inode| inode.lock()).unwrap()
     }

@@ -52,7 +52,7 @@ fn assert_sound(bench: &Bench, locked: &mut LockedInode) {
 /// Opens the volume again and compares the fork on disk.
 fn assert_survives(bench: &mut Bench, ino: Ino, model: &Model) {
     bench.reopen();
-    let inode = bench.table.get(ino).unwrap();
+    let inode = bench.cache.get(ino).unwrap();
     let mut locked = inode.lock();
     let fork = Fork::open(bench.shared(), &mut locked, ForkKind::Data).unwrap();
     assert_eq!(&blocks(fork.list().as_slice()), model);
@@ -199,11 +199,11 @@ fn a_tree_of_three_levels_grows_and_goes_back_to_nothing() {
         allocate(&bench, &mut locked, &mut model, *at, 1, false);
     }
     assert_sound(&bench, &mut locked);
-    assert_eq!(locked.area(ForkKind::Data)[..2], [0, 2], "the root's level");
+    assert_eq!(locked.fork_bytes(ForkKind::Data)[..2], [0, 2], "the root's level");
     drop((locked, inode));
     assert_survives(&mut bench, ino, &model);
 
-    let inode = bench.table.get(ino).unwrap();
+    let inode = bench.cache.get(ino).unwrap();
     let mut locked = inode.lock();
     for (n, at) in order.iter().rev().enumerate() {
         free(&bench, &mut locked, &mut model, *at, at + 1);
@@ -259,7 +259,7 @@ fn a_tree_that_lies_is_damage_and_no_panic() {
     for at in 0..200 {
         allocate(&bench, &mut locked, &mut model, at * 2, 1, false);
     }
-    let root = locked.area(ForkKind::Data).to_vec();
+    let root = locked.fork_bytes(ForkKind::Data).to_vec();
     let used = |bench: &Bench| bench.groups.used() as u64;
     assert!(used(&bench) > 200);
     drop((locked, inode));
@@ -267,15 +267,15 @@ fn a_tree_that_lies_is_damage_and_no_panic() {
     // Levels, counts and pointers of the root, each byte of the first pointers and keys.
     for at in (0..12).chain(164..180) {
         for value in [0, 1, 2, 0x7f, 0xff] {
-            let inode = bench.table.get(ino).unwrap();
+            let inode = bench.cache.get(ino).unwrap();
             let mut locked = inode.lock();
             locked.set_list(ForkKind::Data, None);
-            locked.area_mut(ForkKind::Data).copy_from_slice(&root);
-            locked.area_mut(ForkKind::Data)[at] = value;
+            locked.fork_bytes_mut(ForkKind::Data).copy_from_slice(&root);
+            locked.fork_bytes_mut(ForkKind::Data)[at] = value;
             if let Ok(fork) = Fork::open(bench.shared(), &mut locked, ForkKind::Data) {
                 assert_eq!(fork.list().len(), 200);
             }
-            locked.area_mut(ForkKind::Data).copy_from_slice(&root);
+            locked.fork_bytes_mut(ForkKind::Data).copy_from_slice(&root);
         }
     }
 }

@@ -61,12 +61,12 @@ impl BtreeOps for ForkTree<'_> {
     fn set_root(&mut self, _: &mut Transaction, _: u64, _: u32) {}
 
     fn inline(&self) -> &[u8] {
-        self.state.area(self.kind)
+        self.state.fork_bytes(self.kind)
     }
 
     fn inline_mut(&mut self) -> &mut [u8] {
         self.state.mark(root_field(self.kind));
-        self.state.area_mut(self.kind)
+        self.state.fork_bytes_mut(self.kind)
     }
 
     fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error> {
@@ -149,7 +149,7 @@ impl Fork<'_> {
         self.state.set_fork_format(self.kind, ForkFormat::Btree);
         self.state.mark(root_field(self.kind));
         self.state.change_nblocks(1);
-        InlineRoot::single(1, first.offset.get(), leaf.get()).put(self.state.area_mut(self.kind));
+        InlineRoot::single(1, first.offset.get(), leaf.get()).put(self.state.fork_bytes_mut(self.kind));
     }
 
     /// Moves the entries of the root to a new block below it, if they do not fit `bytes` bytes.
@@ -159,7 +159,7 @@ impl Fork<'_> {
         space: &mut dyn SpaceAllocator,
         bytes: usize,
     ) -> Result<(), Error> {
-        let old = InlineRoot::take(self.state.area(self.kind));
+        let old = InlineRoot::take(self.state.fork_bytes(self.kind));
         if old.len() <= root::max_entries(bytes) {
             return Ok(());
         }
@@ -183,7 +183,7 @@ impl Fork<'_> {
         }
         self.state.mark(root_field(self.kind));
         self.state.change_nblocks(1);
-        InlineRoot::single(old.level + 1, key, run.start.get()).put(self.state.area_mut(self.kind));
+        InlineRoot::single(old.level + 1, key, run.start.get()).put(self.state.fork_bytes_mut(self.kind));
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Fork<'_> {
         space.free_tree_block(tx, self.owner(true), FsBlock(leaf.get()))?;
         self.state.change_nblocks(-1);
         self.state.set_fork_format(self.kind, ForkFormat::Extents);
-        self.state.area_mut(self.kind).fill(0);
+        self.state.fork_bytes_mut(self.kind).fill(0);
         self.state.store_inline_extents(self.kind, 0);
         Ok(())
     }

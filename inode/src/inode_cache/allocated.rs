@@ -28,7 +28,7 @@ impl AllocatedInodes {
     }
 
     /// Removes an inode whose chunk was removed.
-    pub(super) fn forget(&mut self, ino: Ino) {
+    pub(super) fn remove(&mut self, ino: Ino) {
         if let Some(window) = self.0.get_mut(&(ino.get() >> 6)) {
             *window &= !bit(ino);
             if *window == 0 {
@@ -47,7 +47,7 @@ pub(super) fn bit(ino: Ino) -> u64 {
 pub(super) fn window(ino: Ino, first: Ino, present: u64) -> u64 {
     let start = ino.get() & !63;
     match first.get().checked_sub(start) {
-        Some(later) => present.checked_shl(u32::try_from(later).unwrap_or(64)).unwrap_or(0),
+        Some(offset) => present.checked_shl(u32::try_from(offset).unwrap_or(64)).unwrap_or(0),
         None => present.checked_shr(u32::try_from(start - first.get()).unwrap_or(64)).unwrap_or(0),
     }
 }
@@ -68,7 +68,7 @@ mod tests {
             assert_eq!(known.has(Ino(ino)), is_of_chunk, "{ino}");
         }
         for ino in 96..160 {
-            known.forget(Ino(ino));
+            known.remove(Ino(ino));
         }
         assert!(known.0.is_empty());
         assert_eq!(window(Ino(500), first, u64::MAX), 0);

@@ -9,52 +9,52 @@ use journal::engine::Loggable;
 use crate::testing::Bench;
 
 #[test]
-fn everybody_gets_the_same_object() {
+fn all_threads_get_the_same_inode() {
     let mut bench = Bench::new();
     let (inode, locked) = bench.create(0o100_644);
     let ino = inode.ino();
     drop((inode, locked));
     bench.reopen();
-    let table = &bench.table;
+    let cache = &bench.cache;
     let all: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| table.get(ino).unwrap())).collect();
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| cache.get(ino).unwrap())).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert!(all.iter().all(|inode| Arc::ptr_eq(inode, &all[0])));
     assert_eq!(all[0].read().mode(), 0o100_644);
-    assert_eq!(table.len(), 1);
+    assert_eq!(cache.len(), 1);
 }
 
 #[test]
-fn a_free_inode_is_nobodys_and_a_number_outside_is_damage() {
+fn a_free_inode_is_not_found_and_a_number_outside_is_damage() {
     let bench = Bench::new();
     let ino = bench.groups.take_inode();
-    assert_eq!(bench.table.get(ino).unwrap_err().errno(), errno::ENOENT);
+    assert_eq!(bench.cache.get(ino).unwrap_err().errno(), errno::ENOENT);
     let (inode, locked) = bench.create_as(ino, 0o100_644, 1);
-    assert!(Arc::ptr_eq(&inode, &bench.table.get(ino).unwrap()));
+    assert!(Arc::ptr_eq(&inode, &bench.cache.get(ino).unwrap()));
     drop(locked);
     for wrong in [0, 1, u64::MAX, 1 << 40] {
-        assert_eq!(bench.table.get(base::Ino(wrong)).unwrap_err().errno(), errno::EFSCORRUPTED);
+        assert_eq!(bench.cache.get(base::Ino(wrong)).unwrap_err().errno(), errno::EFSCORRUPTED);
     }
     let new = crate::NewInode { mode: 0o100_644, uid: 0, gid: 0, nlink: 1, device: 0, parent: None };
-    assert_eq!(bench.table.create(ino, &new).unwrap_err().errno(), errno::EFSCORRUPTED, "it is in use");
+    assert_eq!(bench.cache.create(ino, &new).unwrap_err().errno(), errno::EFSCORRUPTED, "it is in use");
 }
 
 #[test]
-fn what_is_in_use_or_dirty_stays_and_the_rest_can_go() {
+fn inodes_in_use_or_dirty_are_not_evicted() {
     let bench = Bench::new();
     let (used, locked) = bench.create(0o100_644);
     drop(locked);
     drop(bench.create(0o100_644));
-    assert_eq!(bench.table.shrink(), 0, "both are dirty");
+    assert_eq!(bench.cache.shrink(), 0, "both are dirty");
     bench.write_back();
-    assert_eq!(bench.table.shrink(), 1);
-    assert_eq!(bench.table.len(), 1);
-    assert!(bench.table.peek(used.ino()).is_some());
+    assert_eq!(bench.cache.shrink(), 1);
+    assert_eq!(bench.cache.len(), 1);
+    assert!(bench.cache.peek(used.ino()).is_some());
 }
 
 #[test]
-fn a_child_takes_over_what_its_directory_says() {
+fn a_new_inode_inherits_from_its_directory() {
     let bench = Bench::new();
     let (_parent, mut parent) = bench.create(0o042_755);
     parent.set_owner(1, 99);
@@ -63,7 +63,7 @@ fn a_child_takes_over_what_its_directory_says() {
     let make = |mode| {
         let new = crate::NewInode { mode, uid: 7, gid: 8, nlink: 1, device: 3, parent: Some(&parent) };
         let tx = bench.begin();
-        let mut locked = bench.table.create(bench.groups.take_inode(), &new).unwrap();
+        let mut locked = bench.cache.create(bench.groups.take_inode(), &new).unwrap();
         let inode = locked.reference();
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
         drop(locked);
@@ -86,12 +86,12 @@ fn a_child_takes_over_what_its_directory_says() {
 #[derive(Default)]
 struct Contents {
     dirty: AtomicBool,
-    forgotten: AtomicBool,
+    is_forgotten: AtomicBool,
 }
 
 impl crate::Attached for Contents {
     fn forget(&self) {
-        self.forgotten.store(true, Relaxed);
+        self.is_forgotten.store(true, Relaxed);
         self.dirty.store(false, Relaxed);
     }
 
@@ -101,7 +101,7 @@ impl crate::Attached for Contents {
 }
 
 #[test]
-fn contents_that_are_dirty_keep_their_inode_and_end_with_the_file() {
+fn dirty_contents_keep_their_inode_cached_and_are_dropped_with_the_file() {
     let bench = Bench::new();
     let (inode, locked) = bench.create(0o100_644);
     drop(locked);
@@ -113,12 +113,12 @@ fn contents_that_are_dirty_keep_their_inode_and_end_with_the_file() {
     contents.dirty.store(true, Relaxed);
     drop(inode);
     bench.write_back();
-    assert_eq!((bench.table.shrink(), bench.table.len()), (0, 1));
+    assert_eq!((bench.cache.shrink(), bench.cache.len()), (0, 1));
     contents.dirty.store(false, Relaxed);
-    assert_eq!((bench.table.shrink(), bench.table.len()), (1, 0));
+    assert_eq!((bench.cache.shrink(), bench.cache.len()), (1, 0));
     assert_eq!(Arc::strong_count(&contents), 1, "they went with the inode");
     // A removed file drops its data.
-    let inode = bench.table.get(ino).unwrap();
+    let inode = bench.cache.get(ino).unwrap();
     contents.dirty.store(true, Relaxed);
     inode.attach(contents.clone());
     let mut locked = inode.lock();
@@ -132,7 +132,7 @@ fn contents_that_are_dirty_keep_their_inode_and_end_with_the_file() {
     crate::inactive::drain(bench.shared());
     assert_eq!(bench.shared().inactive.unfreed(), 0);
     drop(workers);
-    assert!(contents.forgotten.load(Relaxed) && bench.groups.is_free(ino));
+    assert!(contents.is_forgotten.load(Relaxed) && bench.groups.is_free(ino));
     assert_eq!(Arc::strong_count(&contents), 1, "the slot is empty for the next life");
 }
 
@@ -143,7 +143,7 @@ fn an_inode_in_use_is_not_waited_for() {
     let bench = Bench::new();
     let (inode, locked) = bench.create(0o040_755);
     let new = crate::NewInode { mode: 0o100_644, uid: 0, gid: 0, nlink: 1, device: 0, parent: Some(&locked) };
-    let error = bench.table.create(inode.ino(), &new).unwrap_err();
+    let error = bench.cache.create(inode.ino(), &new).unwrap_err();
     assert_eq!(error.errno(), errno::EFSCORRUPTED, "{error}");
     assert_eq!(locked.mode(), 0o040_755);
 }

@@ -15,7 +15,7 @@ use journal::synth::LogWriter;
 use crate::fork::Fork;
 use crate::inode::{Inode, LockedInode};
 use crate::state::{InodeState, InodeTime};
-use crate::testing::{Bench, home_of};
+use crate::testing::{Bench, inode_offset};
 
 fn record(locked: &mut LockedInode) -> Vec<Vec<u8>> {
     locked.log(CommitPosition { checkpoint: 1, order: 0 });
@@ -147,7 +147,7 @@ fn writeback_keeps_the_unlinked_list_pointer() {
     let mut slot = bench.slot(ino);
     slot[96..100].copy_from_slice(&77u32.to_be_bytes());
     format::checksum::store(&mut slot, 100);
-    let at = home_of(&bench.superblock.geometry, ino);
+    let at = inode_offset(&bench.superblock.geometry, ino);
     bench.device.write_at(at, &slot, Durability::Buffered).unwrap();
     drop(bench.create_as(ino, 0o100_644, 1));
     bench.write_back();

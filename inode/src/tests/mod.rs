@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use crate::fork::Fork;
 use crate::inactive::Workers;
 use crate::inode::{InodeRef, LockedInode};
-use crate::testing::{Bench, FIRST_INO, home_of};
+use crate::testing::{Bench, FIRST_INO, inode_offset};
 use crate::{symlink, unlinked};
 
 /// Four inodes of each of these buckets.
@@ -22,7 +22,7 @@ fn ino(bucket: u32, n: u32) -> Ino {
     Ino(u64::from(FIRST_INO + bucket + 64 * n))
 }
 
-fn orphan(bench: &Bench, locked: &mut LockedInode) {
+fn unlink(bench: &Bench, locked: &mut LockedInode) {
     let mut tx = bench.begin();
     locked.set_nlink(0);
     unlinked::insert(bench.shared(), &mut tx, locked).unwrap();
@@ -66,14 +66,14 @@ proptest! {
             let number = ino(bucket, n).get();
             let list = &mut model[bucket as usize];
             let mut locked = users[&number].lock();
-            if let Some(at) = list.iter().position(|there| *there == number) {
+            if let Some(at) = list.iter().position(|listed| *listed == number) {
                 let mut tx = bench.begin();
                 locked.set_nlink(1);
                 unlinked::remove(bench.shared(), &mut tx, &mut locked).unwrap();
                 tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
                 list.remove(at);
             } else {
-                orphan(&bench, &mut locked);
+                unlink(&bench, &mut locked);
                 list.insert(0, number);
             }
             drop(locked);
@@ -86,9 +86,9 @@ proptest! {
                 // No worker runs, so dropping the last reference changes nothing on disk.
                 users.clear();
                 bench.reopen();
-                let held: Vec<_> = numbers.iter().map(|ino| (*ino, bench.table.get(Ino(*ino)).unwrap())).collect();
+                let held: Vec<_> = numbers.iter().map(|ino| (*ino, bench.cache.get(Ino(*ino)).unwrap())).collect();
                 users.extend(held);
-                let loaded = unlinked::load(&bench.table).unwrap();
+                let loaded = unlinked::load(&bench.cache).unwrap();
                 prop_assert_eq!(loaded.inodes as usize, model[0].len() + model[1].len());
                 prop_assert!(loaded.damaged.is_empty());
             }
@@ -124,13 +124,13 @@ fn keeps_its_blocks_until_its_last_user_goes(later: bool) {
         if extents > 0 {
             scatter(&bench, &mut locked, extents);
         }
-        orphan(&bench, &mut locked);
+        unlink(&bench, &mut locked);
         drop(locked);
         let other = inode.clone();
         drop(inode);
         crate::inactive::drain(bench.shared());
         assert_eq!(bench.shared().inactive.unfreed(), 0);
-        assert!(!bench.groups.is_free(other.ino()), "somebody uses it");
+        assert!(!bench.groups.is_free(other.ino()), "it has a user");
         numbers.push((other.ino(), other.read().core().generation.get()));
     }
     crate::inactive::drain(bench.shared());
@@ -140,7 +140,7 @@ fn keeps_its_blocks_until_its_last_user_goes(later: bool) {
     bench.write_back();
     for (ino, generation) in numbers {
         assert!(bench.groups.is_free(ino));
-        assert_eq!(bench.table.get(ino).unwrap_err().errno(), errno::ENOENT);
+        assert_eq!(bench.cache.get(ino).unwrap_err().errno(), errno::ENOENT);
         let slot = bench.slot(ino);
         let core = Dinode::verify(&slot, &bench.superblock.geometry, ino).unwrap().core;
         assert_eq!((core.mode.get(), core.nblocks.get(), core.nextents.get()), (0, 0, 0));
@@ -151,7 +151,7 @@ fn keeps_its_blocks_until_its_last_user_goes(later: bool) {
     // The inode number is reused.
     let (again, locked) = bench.create_as(bench.groups.take_that_inode(ino(0, 1)), 0o100_644, 1);
     assert_eq!(locked.nlink(), 1);
-    assert!(std::sync::Arc::ptr_eq(&bench.table.get(again.ino()).unwrap(), &again));
+    assert!(std::sync::Arc::ptr_eq(&bench.cache.get(again.ino()).unwrap(), &again));
 }
 
 #[test]
@@ -162,12 +162,12 @@ fn an_inode_whose_chunk_was_removed_is_never_written_again() {
     // None of these is written back when their chunk is removed.
     for number in [ino(0, 0), ino(7, 0), ino(40, 0)] {
         let (_inode, mut locked) = bench.create_as(bench.groups.take_that_inode(number), 0o100_600, 1);
-        orphan(&bench, &mut locked);
+        unlink(&bench, &mut locked);
     }
     crate::inactive::drain(bench.shared());
     assert_eq!(bench.shared().inactive.unfreed(), 0);
     drop(workers);
-    let at = home_of(&bench.superblock.geometry, ino(0, 0));
+    let at = inode_offset(&bench.superblock.geometry, ino(0, 0));
     bench.device.write_at(at, &[0x5a; 32 << 10], Durability::Buffered).unwrap();
     bench.shared().buffers.shrink();
     bench.write_back();
@@ -177,7 +177,7 @@ fn an_inode_whose_chunk_was_removed_is_never_written_again() {
 }
 
 #[test]
-fn a_file_that_cannot_be_freed_stays_on_its_list_and_is_told_of() {
+fn a_file_that_cannot_be_freed_stays_on_its_list_and_is_reported() {
     let bench = Bench::new();
     let workers = Workers::start(bench.shared(), false).unwrap();
     let (inode, mut locked) = bench.create(0o100_600);
@@ -185,7 +185,7 @@ fn a_file_that_cannot_be_freed_stays_on_its_list_and_is_told_of() {
     // A wrong extent count: damage that is found when the fork is opened.
     assert!(locked.set_extent_count(ForkKind::Data, 40));
     locked.set_list(ForkKind::Data, None);
-    orphan(&bench, &mut locked);
+    unlink(&bench, &mut locked);
     drop(locked);
     let ino = inode.ino();
     drop(inode);
@@ -199,13 +199,13 @@ fn a_file_that_cannot_be_freed_stays_on_its_list_and_is_told_of() {
 }
 
 #[test]
-fn what_a_crash_left_on_the_lists_is_freed_at_the_next_opening() {
+fn inodes_left_on_the_lists_by_a_crash_are_freed_at_the_next_mount() {
     let mut bench = Bench::new();
     let mut held = Vec::new();
     for n in 0..4 {
         let (inode, mut locked) = bench.create_as(bench.groups.take_that_inode(ino(3, n)), 0o100_600, 1);
         scatter(&bench, &mut locked, 30);
-        orphan(&bench, &mut locked);
+        unlink(&bench, &mut locked);
         drop(locked);
         held.push(inode);
     }
@@ -213,7 +213,7 @@ fn what_a_crash_left_on_the_lists_is_freed_at_the_next_opening() {
     drop(held);
     bench.reopen();
     let workers = Workers::start(bench.shared(), false).unwrap();
-    assert_eq!(unlinked::load(&bench.table).unwrap().inodes, 4);
+    assert_eq!(unlinked::load(&bench.cache).unwrap().inodes, 4);
     crate::inactive::drain(bench.shared());
     assert_eq!(bench.shared().inactive.unfreed(), 0);
     drop(workers);
@@ -224,21 +224,21 @@ fn what_a_crash_left_on_the_lists_is_freed_at_the_next_opening() {
 }
 
 #[test]
-fn lists_that_make_no_sense_are_cut_off_and_told() {
+fn damaged_lists_are_cut_off_and_reported() {
     // A cycle, an inode of another bucket, a number outside the volume, a free inode.
     for link in [ino(5, 0).get() as u32, ino(6, 1).get() as u32, 4_000_000, ino(5, 3).get() as u32] {
         let mut bench = Bench::new();
         for n in 0..2 {
             let (_inode, mut locked) = bench.create_as(bench.groups.take_that_inode(ino(5, n)), 0o100_600, 1);
-            orphan(&bench, &mut locked);
+            unlink(&bench, &mut locked);
         }
         bench.reopen();
         let mut slot = bench.slot(ino(5, 0));
         slot[96..100].copy_from_slice(&link.to_be_bytes());
         format::checksum::store(&mut slot, 100);
-        let at = home_of(&bench.superblock.geometry, ino(5, 0));
+        let at = inode_offset(&bench.superblock.geometry, ino(5, 0));
         bench.device.write_at(at, &slot, Durability::Buffered).unwrap();
-        let loaded = unlinked::load(&bench.table).unwrap();
+        let loaded = unlinked::load(&bench.cache).unwrap();
         assert_eq!((loaded.inodes, loaded.damaged.len()), (0, 1), "link {link}");
         assert_eq!(loaded.damaged[0].0, AgNumber(0));
         bench.write_back();
@@ -263,10 +263,10 @@ fn targets_of_every_length_read_back() {
     bench.reopen();
     let workers = Workers::start(bench.shared(), false).unwrap();
     for (ino, target) in links {
-        let inode = bench.table.get(ino).unwrap();
+        let inode = bench.cache.get(ino).unwrap();
         let mut locked = inode.lock();
         assert_eq!(symlink::read(bench.shared(), &mut locked).unwrap(), target);
-        orphan(&bench, &mut locked);
+        unlink(&bench, &mut locked);
     }
     crate::inactive::drain(bench.shared());
     assert_eq!(bench.shared().inactive.unfreed(), 0);

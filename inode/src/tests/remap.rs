@@ -55,7 +55,7 @@ fn files(bench: &Bench, runs: [&[(u64, u32, bool)]; 2]) -> ([Ino; 2], [Model; 2]
 
 /// Performs an operation with both files locked.
 fn finish(bench: &Bench, inos: [Ino; 2], operations: Vec<Box<dyn DeferredOperation>>) -> Result<(), Error> {
-    let inodes = inos.map(|ino| bench.table.get(ino).unwrap());
+    let inodes = inos.map(|ino| bench.cache.get(ino).unwrap());
     let [mut first, mut second] = inodes.each_ref().map(|inode| inode.lock());
     let mut tx = bench.begin();
     operations.into_iter().for_each(|operation| tx.defer(operation));
@@ -68,7 +68,7 @@ fn assert_maps(bench: &mut Bench, inos: [Ino; 2], models: &[Model; 2]) {
             bench.reopen();
         }
         for (ino, model) in inos.into_iter().zip(models) {
-            let inode = bench.table.get(ino).unwrap();
+            let inode = bench.cache.get(ino).unwrap();
             let mut locked = inode.lock();
             assert_eq!(&blocks(bench, &mut locked), model, "inode {ino}, opened again: {reopened}");
         }
@@ -111,7 +111,7 @@ proptest! {
             if moved.is_empty() || models[target].range(to..to + count).next().is_some() {
                 continue;
             }
-            let inodes = inos.map(|ino| bench.table.get(ino).unwrap());
+            let inodes = inos.map(|ino| bench.cache.get(ino).unwrap());
             let [mut a, mut b] = inodes.each_ref().map(|inode| inode.lock());
             let mut tx = bench.begin();
             let mut space = bench.space();
@@ -168,7 +168,7 @@ proptest! {
             }
         }
         if exchange.flags & flags::SET_SIZES != 0 {
-            let sizes = inos.map(|ino| bench.table.get(ino).unwrap().read().size());
+            let sizes = inos.map(|ino| bench.cache.get(ino).unwrap().read().size());
             prop_assert_eq!(sizes, exchange.sizes);
         }
         assert_maps(&mut bench, inos, &models);

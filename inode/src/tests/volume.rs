@@ -31,7 +31,7 @@ pub(crate) struct Volume {
     pub groups: Arc<Groups>,
     /// Competing writers.
     pub others: Arc<Others>,
-    pub table: InodeCache,
+    pub cache: InodeCache,
 }
 
 /// Writers that reserve all blocks as soon as they become free, while `take` is set.
@@ -101,7 +101,7 @@ impl Volume {
         let target = Arc::new(NoJournal::new(Some(others.clone())));
         let (clock, random) = (Arc::new(SystemClock), Random::seeded(3));
         let shared = Shared::new(geometry, target.clone(), cache, groups.clone(), clock, random);
-        Self { device, target, groups, others, table: InodeCache::new(Arc::new(shared), 1 << 16) }
+        Self { device, target, groups, others, cache: InodeCache::new(Arc::new(shared), 1 << 16) }
     }
 
     pub fn reopened(self) -> Self {
@@ -111,7 +111,7 @@ impl Volume {
     }
 
     pub fn shared(&self) -> &Arc<Shared> {
-        self.table.shared()
+        self.cache.shared()
     }
 
     pub fn begin(&self) -> Transaction {
@@ -127,7 +127,7 @@ impl Volume {
         let wanted = InodeAllocRequest { parent, is_dir: false, blocks: 0 };
         let ino = self.groups.alloc_inode(&mut tx, &mut blocks, wanted).unwrap();
         let new = NewInode { mode, uid: 1, gid: 2, nlink: 0, device: 5, parent: None };
-        let mut locked = self.table.create(ino, &new).unwrap();
+        let mut locked = self.cache.create(ino, &new).unwrap();
         let inode = locked.reference();
         unlinked::insert(self.shared(), &mut tx, &mut locked).unwrap();
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
@@ -159,7 +159,7 @@ impl Volume {
     }
 
     /// Writes all metadata back, and runs the checker.
-    pub fn judge(&self) {
+    pub fn check(&self) {
         // Without a journal, intents get no done items.
         self.target.write_back(&*self.device).unwrap();
         let counts = self.groups.inodes().counts();
@@ -205,7 +205,7 @@ fn the_checker_agrees_with_files_of_every_form_and_with_their_end() {
     for options in volumes() {
         let volume = Volume::new(&options);
         let free = volume.groups.free_blocks();
-        volume.judge();
+        volume.check();
         let mut files = Vec::new();
         for (mode, extents) in [
             (0o100_600, 0),
@@ -226,19 +226,19 @@ fn the_checker_agrees_with_files_of_every_form_and_with_their_end() {
         }
         // More than a chunk.
         files.extend((0..150).map(|_| volume.create(0o100_644)));
-        volume.judge();
+        volume.check();
 
         let inos: Vec<Ino> = files.iter().map(|file| file.ino()).collect();
         drop(files);
         let volume = volume.reopened();
         let workers = Workers::start(volume.shared(), false).unwrap();
-        let loaded = unlinked::load(&volume.table).unwrap();
+        let loaded = unlinked::load(&volume.cache).unwrap();
         assert_eq!((loaded.inodes as usize, loaded.damaged.len()), (inos.len(), 0));
         crate::inactive::drain(volume.shared());
         assert_eq!(volume.shared().inactive.unfreed(), 0);
         drop(workers);
-        volume.judge();
-        assert!(inos.iter().all(|ino| volume.table.get(*ino).is_err()));
+        volume.check();
+        assert!(inos.iter().all(|ino| volume.cache.get(*ino).is_err()));
         // Only the blocks of an inode chunk and a few btree blocks stay in use.
         assert!(free - volume.groups.free_blocks() <= 64, "{free} and {}", volume.groups.free_blocks());
     }
@@ -259,15 +259,15 @@ fn a_number_whose_chunk_is_gone_leads_to_no_inode() {
         assert_eq!(volume.shared().inactive.unfreed(), 0);
         drop(workers);
         volume.target.write_back(&*volume.device).unwrap();
-        volume.table.shrink();
-        assert!(volume.table.is_empty());
+        volume.cache.shrink();
+        assert!(volume.cache.is_empty());
         for ino in inos {
             if used_again {
                 let place = crate::cluster::locate(volume.groups.geometry(), ino).unwrap();
                 let at = place.cluster.daddr.get() * 512 + u64::from(place.offset);
                 volume.device.write_at(at, &[0xda; 512], Durability::Buffered).unwrap();
             }
-            let found = volume.table.get(ino).map(|inode| inode.read().mode());
+            let found = volume.cache.get(ino).map(|inode| inode.read().mode());
             assert_eq!(found.map_err(|error| error.errno()), Err(errno::ENOENT), "{ino}");
         }
     }
@@ -289,5 +289,5 @@ fn threads_that_unlink_files_bound_the_backlog() {
     percpu::override_current(None);
     inactive::drain(volume.shared());
     assert!(volume.shared().unlinked.is_empty());
-    volume.judge();
+    volume.check();
 }

@@ -276,7 +276,7 @@ impl Volume {
     /// Damage.
     pub fn list_attributes(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let inode = self.inode(ino)?;
-        if inode.read().attr_offset() == 0 {
+        if inode.read().forkoff() == 0 {
             return Ok(Vec::new());
         }
         let mut reader = self.reader()?;

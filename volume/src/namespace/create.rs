@@ -104,7 +104,7 @@ impl Volume {
             dir.set_nlink(nlink);
         }
         // The directory changed when the file was created: both get the same time.
-        dir.set_times(&[InodeTime::Modify, InodeTime::Change], child.changed_at());
+        dir.set_times(&[InodeTime::Modify, InodeTime::Change], child.ctime());
         let file = child.reference();
         operation.commit(&mut [&mut dir, &mut child])?;
         drop(child);

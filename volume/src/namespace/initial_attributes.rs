@@ -173,7 +173,7 @@ impl Operation<'_> {
 
     /// The default ACL of a directory, if a new file inherits it.
     fn default_acl(&mut self, dir: &mut LockedInode, new: &NewFile<'_>) -> Result<Option<Vec<u8>>> {
-        if dir.attr_offset() == 0 || matches!(new.file_type, NewFileType::Symlink(_)) {
+        if dir.forkoff() == 0 || matches!(new.file_type, NewFileType::Symlink(_)) {
             return Ok(None);
         }
         self.attributes(dir, |attributes| attributes.get(&DEFAULT))

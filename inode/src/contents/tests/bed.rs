@@ -92,8 +92,8 @@ impl Bed {
             let claim = claim.inspect_err(|_| drop(self.volume.groups.given_blocks(reserved)))?;
             let length = u64::from(claim.count());
             for n in 0..length {
-                let there = Some(claim.start().get() + n);
-                self.known[file].map.insert(at + done + n, (there, false));
+                let location = Some(claim.start().get() + n);
+                self.known[file].map.insert(at + done + n, (location, false));
             }
             written.push(WrittenRange { offset: FileBlock(at + done), count: length, claim: Some(claim) });
             done += length;
@@ -179,8 +179,8 @@ impl Bed {
         let shares = crate::contents::file_transaction::shares(&self.files[file].read());
         let known = &mut self.known[file];
         for block in at..at + count {
-            let there = known.map.entry(block).or_insert((None, true));
-            *there = (there.0.filter(|_| !shares), true);
+            let location = known.map.entry(block).or_insert((None, true));
+            *location = (location.0.filter(|_| !shares), true);
         }
         let range = (FileBlock(at), FileBlock(at + count));
         zero(self.volume.shared(), &self.volume.groups, &self.inode(file), range.0, range.1, None)
@@ -189,8 +189,8 @@ impl Bed {
     pub fn collapse(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
         let bytes = count * self.block_size();
         let known = &mut self.known[file];
-        let behind = known.map.split_off(&at).split_off(&(at + count));
-        known.map.extend(behind.into_iter().map(|(block, there)| (block - count, there)));
+        let after = known.map.split_off(&at).split_off(&(at + count));
+        known.map.extend(after.into_iter().map(|(block, location)| (block - count, location)));
         known.size -= bytes;
         collapse(self.volume.shared(), &self.volume.groups, &self.inode(file), FileBlock(at), count)
     }
@@ -198,8 +198,8 @@ impl Bed {
     pub fn insert(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
         let bytes = count * self.block_size();
         let known = &mut self.known[file];
-        let behind = known.map.split_off(&at);
-        known.map.extend(behind.into_iter().map(|(block, there)| (block + count, there)));
+        let after = known.map.split_off(&at);
+        known.map.extend(after.into_iter().map(|(block, location)| (block + count, location)));
         known.size += bytes;
         insert(self.volume.shared(), &self.volume.groups, &self.inode(file), FileBlock(at), count)
     }
@@ -212,7 +212,7 @@ impl Bed {
     ) -> Result<(), Error> {
         for n in 0..count {
             match self.known[source].map.get(&(from + n)).copied() {
-                Some((there, false)) => self.known[target].map.insert(to + n, (there, false)),
+                Some((location, false)) => self.known[target].map.insert(to + n, (location, false)),
                 _ => self.known[target].map.remove(&(to + n)),
             };
         }
@@ -235,7 +235,7 @@ impl Bed {
     /// Compares maps, sizes and sharing with the model, which learns the location of new blocks.
     pub fn compare(&mut self) {
         let mut owners: HashMap<u64, u32> = HashMap::new();
-        let mut told: HashMap<u64, bool> = HashMap::new();
+        let mut is_shared_by_block: HashMap<u64, bool> = HashMap::new();
         for (inode, known) in self.files.iter().zip(&mut self.known) {
             let mut found = Model::new();
             let mut last = None;
@@ -250,25 +250,25 @@ impl Bed {
                         (Some(at), mapping.state == MappingState::Unwritten),
                     );
                     *owners.entry(at).or_default() += 1;
-                    told.insert(at, mapping.shared);
+                    is_shared_by_block.insert(at, mapping.shared);
                 }
                 std::ops::ControlFlow::Continue(())
             })
             .unwrap();
-            for (block, there) in &mut known.map {
-                there.0 = there.0.or(found.get(block).and_then(|there| there.0));
+            for (block, location) in &mut known.map {
+                location.0 = location.0.or(found.get(block).and_then(|location| location.0));
             }
             assert_eq!(found, known.map, "{inode:?}");
             assert_eq!(inode.read().size(), known.size, "{inode:?}");
         }
-        for (block, is_shared) in told {
+        for (block, is_shared) in is_shared_by_block {
             assert_eq!(is_shared, owners[&block] > 1, "block {:#x}", FsBlock(block));
         }
     }
 
-    pub fn judge(&mut self) {
+    pub fn check(&mut self) {
         self.compare();
         assert_eq!(self.volume.groups.claimed(), 0);
-        self.volume.judge();
+        self.volume.check();
     }
 }

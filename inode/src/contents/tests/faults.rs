@@ -27,7 +27,7 @@ fn without_space_calls_fail_and_the_volume_stays_usable() {
             bed.write(0, n * 3, 2).unwrap();
         }
         bed.preallocate(1, 0, 300, None).unwrap();
-        bed.judge();
+        bed.check();
         let taken = leave(&bed, left);
         let mut refused = 0;
         for n in 0..40 {
@@ -47,13 +47,13 @@ fn without_space_calls_fail_and_the_volume_stays_usable() {
             bed.volume.target.check().unwrap();
         }
         assert!(refused > 0);
-        bed.volume.judge();
+        bed.volume.check();
         // Changes that only free blocks succeed.
         for file in 0..3 {
             bed.set_size(file, 1 << 20).unwrap();
             bed.set_size(file, 0).unwrap();
         }
-        bed.volume.judge();
+        bed.volume.check();
         drop(bed.volume.groups.given_blocks(taken));
     }
 }
@@ -67,7 +67,7 @@ fn moving_extents_takes_no_space_and_never_stops_half_way() {
         for n in 0..400 {
             bed.write(0, n * 5, 3).unwrap();
         }
-        bed.judge();
+        bed.check();
         let taken = leave(&bed, 0);
         for n in 0..20 {
             // At the start of an extent, and within a hole; removing it again; and a hole between two extents that
@@ -86,10 +86,10 @@ fn moving_extents_takes_no_space_and_never_stops_half_way() {
         let refused =
             insert(bed.volume.shared(), &bed.volume.groups, &inode, FileBlock(border), 7).unwrap_err();
         assert_eq!((refused.errno(), inode.read().size()), (errno::ENOSPC, before));
-        bed.judge();
+        bed.check();
         drop(bed.volume.groups.given_blocks(taken));
         bed.insert(0, border, 7).unwrap();
-        bed.judge();
+        bed.check();
     }
 }
 
@@ -112,25 +112,25 @@ fn a_truncation_that_stops_half_way_leaves_a_whole_file() {
             change.commit().unwrap();
         }
         let held = bed.files.remove(0);
-        bed.volume.judge();
+        bed.volume.check();
         // A power cut: only the disk stays.
         let volume = Arc::into_inner(bed.volume).unwrap().reopened();
-        volume.judge();
+        volume.check();
         let ino = held.ino();
-        let again = volume.table.get(ino).unwrap();
+        let again = volume.cache.get(ino).unwrap();
         assert_eq!(again.read().size(), 1024);
         let left = list(volume.shared(), &mut again.lock()).unwrap().len();
         assert_eq!(left, 150 - 2 * steps);
         // Another truncation completes it.
         set_size(volume.shared(), &volume.groups, &again, 0).unwrap();
         assert_eq!(again.read().nblocks(), 0);
-        volume.judge();
+        volume.check();
     }
 }
 
 /// Reads and changes of every kind.
 fn work(volume: &Volume, inos: &[base::Ino]) -> Result<(), Error> {
-    let files: Vec<_> = inos.iter().map(|ino| volume.table.get(*ino)).collect::<Result<_, _>>()?;
+    let files: Vec<_> = inos.iter().map(|ino| volume.cache.get(*ino)).collect::<Result<_, _>>()?;
     let (shared, groups) = (volume.shared(), &volume.groups);
     punch(shared, groups, &files[0], FileBlock(100), FileBlock(130))?;
     preallocate(shared, groups, &files[1], FileBlock(0), FileBlock(50), None)?;
@@ -149,7 +149,7 @@ fn failing_reads_are_returned_or_shut_the_volume_down() {
         bed.write(0, n * 2, 1).unwrap();
     }
     bed.share((0, 0), (1, 0), 200).unwrap();
-    bed.judge();
+    bed.check();
     let inos: Vec<_> = bed.files.iter().map(|file| file.ino()).collect();
     let geometry = bed.volume.groups.geometry().clone();
     let mut good = vec![0; bed.volume.device.size() as usize];
@@ -161,7 +161,7 @@ fn failing_reads_are_returned_or_shut_the_volume_down() {
         let volume = Volume::open_on(faulty.clone(), device, geometry.clone());
         faulty.set_faults([Fault::io_error(Operation::Read, When::Nth(nth))]);
         match work(&volume, &inos) {
-            Ok(()) => volume.judge(),
+            Ok(()) => volume.check(),
             Err(error) => {
                 failed += 1;
                 assert_eq!(error.errno(), errno::EIO, "{error}");

@@ -18,7 +18,7 @@ const REGULAR: u8 = 1;
 /// Links a file into the root directory.
 fn name(volume: &Volume, inode: &InodeRef, name: &str) {
     let geometry = volume.groups.geometry();
-    let root = volume.table.get(geometry.root).unwrap();
+    let root = volume.cache.get(geometry.root).unwrap();
     let mut blocks = volume.groups.reserve_blocks(20).unwrap();
     let mut tx = volume.begin();
     let (mut dir, mut child) = (root.lock(), inode.lock());
@@ -69,7 +69,7 @@ fn run(options: &mkfs::Options, seed: u64) {
         name(&bed.volume, &bed.files[n], &format!("file{n}"));
     }
     (0..250).for_each(|_| change(&mut bed, options.reflink));
-    bed.judge();
+    bed.check();
     let contents = fill(&bed);
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");

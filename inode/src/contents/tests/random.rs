@@ -52,16 +52,16 @@ fn run(options: &mkfs::Options, seed: u64, changes: u32) {
         change(&mut bed, options.reflink);
         bed.compare();
         if n % 40 == 39 {
-            bed.judge();
+            bed.check();
         }
     }
-    bed.judge();
+    bed.check();
     for file in 0..bed.files.len() {
         bed.set_size(file, 0).unwrap();
         // Blocks beyond the end of a file that was empty.
         bed.punch(file, 0, 1 << 40).unwrap();
     }
-    bed.judge();
+    bed.check();
     assert!(bed.files.iter().all(|file| file.read().nblocks() == 0));
 }
 
@@ -119,5 +119,5 @@ fn threads_with_files_of_their_own_on_one_volume() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     beds.iter_mut().for_each(Bed::compare);
-    volume.judge();
+    volume.check();
 }

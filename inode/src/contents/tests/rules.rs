@@ -36,7 +36,7 @@ fn ranges_that_linux_refuses_are_refused() {
     assert_eq!(errno(share(&shared, &groups, &far)), errno::EFBIG);
     let link = bed.volume.create(0o140_777);
     assert_eq!(errno(punch(&shared, &groups, &link, FileBlock(0), FileBlock(1))), errno::EINVAL);
-    bed.judge();
+    bed.check();
     let mut plain = Bed::new(&options(1024, |options| options.reflink = false), 2, 7);
     plain.write(0, 0, 3).unwrap();
     assert_eq!(plain.share((0, 0), (1, 0), 3).unwrap_err().errno(), errno::EOPNOTSUPP);
@@ -49,10 +49,10 @@ fn a_file_of_the_greatest_size_has_a_last_block() {
     bed.write(0, last, 1).unwrap();
     assert_eq!(bed.known[0].size, i64::MAX as u64);
     bed.preallocate(0, last - 3, 4, None).unwrap();
-    bed.judge();
+    bed.check();
     bed.set_size(0, 5).unwrap();
     bed.set_size(0, i64::MAX as u64).unwrap();
-    bed.judge();
+    bed.check();
 }
 
 /// After several small files were finished at once, the reservations for their extent btrees went back to the volume,
@@ -117,7 +117,7 @@ fn changes_by_users_update_times_and_clear_set_id_bits() {
         let times = state.dinode().times();
         assert!(times.modify.seconds > 5 && times.change.seconds > 5, "change {n}");
     }
-    bed.judge();
+    bed.check();
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn preallocated_blocks_beyond_the_end_stay_and_others_are_trimmed() {
     bed.write(1, 10, 3).unwrap();
     assert!(bed.trim(1, 4).unwrap());
     assert!(!bed.trim(1, 4).unwrap());
-    bed.judge();
+    bed.check();
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_hint_rounds_what_is_preallocated() {
         bed.known[0].map.insert(block, (None, true));
     }
     bed.preallocate(0, 20, 3, None).unwrap();
-    bed.judge();
+    bed.check();
     let start = bed.known[0].map[&16].0.unwrap();
     let (_, at) = bed.volume.groups.geometry().split_fs_block(start.into()).unwrap();
     assert_eq!(at.get() % 16, 0);
@@ -159,12 +159,12 @@ fn a_hint_rounds_what_is_preallocated() {
 fn small_files_are_finished_together() {
     let mut bed = Bed::new(&options(4096, |_| {}), 8, 5);
     bed.write_small(0, 1).unwrap();
-    bed.judge();
+    bed.check();
     let starts: Vec<u64> = bed.known.iter().map(|known| known.map[&0].0.unwrap()).collect();
     assert!(starts.windows(2).all(|pair| pair[0] + 1 == pair[1]), "one run: {starts:?}");
     let available = bed.volume.groups.available();
     bed.write_small(0, 1).unwrap();
-    bed.judge();
+    bed.check();
     assert_eq!(bed.volume.groups.available(), available, "what was replaced is given back");
 }
 
@@ -206,7 +206,7 @@ fn a_file_that_grows_is_a_prefix_at_every_moment() {
         drop(groups.given_blocks(files[0].reserved as u32));
     });
     assert_eq!(inode.read().size(), size);
-    bed.volume.judge();
+    bed.volume.check();
 }
 
 #[test]

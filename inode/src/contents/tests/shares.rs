@@ -28,7 +28,7 @@ fn taken(extents: u64, records: u64, place: impl Fn(u64) -> u64) -> u64 {
         }
     }
     let grown = inode.read().nblocks() - before - come;
-    bed.judge();
+    bed.check();
     let most = bed.volume.shared().reservations.map_blocks_for(extents, come);
     assert!(grown <= most, "{extents} extents and {come} more take {grown} blocks, not {most}");
     grown
@@ -80,7 +80,7 @@ fn fill_on_a_full_volume(bed: &mut Bed, blocks: &[u64]) -> usize {
     for block in blocks {
         bed.known[0].map.get_mut(block).unwrap().1 = false;
     }
-    bed.judge();
+    bed.check();
     bed.inode(0).lock().extent_count(ForkKind::Data) as usize
 }
 
@@ -155,7 +155,7 @@ fn the_reservation_covers_extents_that_are_copied() {
     }
     bed.write(0, 0, 3).unwrap();
     assert!(count(&bed) < extents, "they are joined where there is room");
-    bed.judge();
+    bed.check();
 }
 
 /// Writes a range to new blocks in one run, with exactly the reservation for it.
@@ -174,5 +174,5 @@ fn write_on_a_full_volume(bed: &mut Bed, at: u64, count: u32) {
     let groups = &bed.volume.groups;
     bed.volume.others.take_all(|| finish(&shared, groups, &mut files)).unwrap();
     drop(groups.given_blocks(files[0].reserved as u32));
-    bed.judge();
+    bed.check();
 }
