@@ -261,8 +261,13 @@ mod tests {
         assert_eq!(set(&volume, 0o100_644, hinted), Ok(hinted));
         let inode = volume.create(0o100_644);
         let range = (base::FileBlock(0), base::FileBlock(3));
-        crate::contents::preallocate(volume.shared(), &volume.groups, &inode, range.0, range.1, None)
-            .unwrap();
+        crate::contents::preallocate(
+            crate::contents::File { shared: volume.shared(), groups: &volume.groups, inode: &inode },
+            range.0,
+            range.1,
+            None,
+        )
+        .unwrap();
         let mut locked = inode.lock();
         assert_eq!(hinted.set(volume.shared(), &mut locked).unwrap_err().errno(), errno::EINVAL);
         let other = Settings { xflags: flags::NODUMP.into(), ..Settings::default() };

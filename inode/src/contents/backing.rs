@@ -9,7 +9,7 @@ use base::{FileBlock, FsBlock, Ino, errno};
 use error::Error;
 use format::inode::{ForkKind, ag_of};
 
-use super::{claim, fill_units, finish, free_written_beyond, map, set_size, trim, truncate, unit};
+use super::{File, claim, fill_units, finish, free_written_beyond, map, set_size, trim, truncate, unit};
 use crate::inode::Inode;
 use crate::reservation::ANY_EXTENTS;
 use crate::shared::Shared;
@@ -56,6 +56,10 @@ impl VolumeBacking {
     /// Returns the backing of a volume.
     pub fn new(shared: &Arc<Shared>, groups: &Arc<Groups>) -> Self {
         Self { shared: Arc::clone(shared), groups: Arc::clone(groups) }
+    }
+
+    fn file<'a>(&'a self, inode: &'a Arc<Inode>) -> File<'a> {
+        File { shared: &self.shared, groups: &self.groups, inode }
     }
 
     /// Rounds a size up to the first block beyond it.
@@ -112,7 +116,7 @@ impl Backing for VolumeBacking {
     fn map(&self, file: &WeakInode, offset: FileBlock, count: u64) -> Result<Mapping, Error> {
         let end = FileBlock(offset.get().saturating_add(count));
         let mut first = None;
-        map(&self.shared, &self.groups, &file.upgrade()?, offset, end, &mut |mapping| {
+        map(self.file(&file.upgrade()?), offset, end, &mut |mapping| {
             first = Some(mapping);
             ControlFlow::Break(())
         })?;
@@ -177,11 +181,11 @@ impl Backing for VolumeBacking {
 
     fn set_size(&self, file: &WeakInode, size: u64, shrinks: bool) -> Result<(), Error> {
         let set = if shrinks { truncate } else { set_size };
-        set(&self.shared, &self.groups, &file.upgrade()?, size)
+        set(self.file(&file.upgrade()?), size)
     }
 
     fn free_written_beyond(&self, file: &WeakInode, size: u64) -> Result<(), Error> {
-        free_written_beyond(&self.shared, &self.groups, &file.upgrade()?, self.block_beyond(size))
+        free_written_beyond(self.file(&file.upgrade()?), self.block_beyond(size))
     }
 
     fn alloc_unit(&self, file: &WeakInode) -> Result<u64, Error> {
@@ -189,11 +193,11 @@ impl Backing for VolumeBacking {
     }
 
     fn fill_units(&self, file: &WeakInode, from: FileBlock, to: FileBlock) -> Result<(), Error> {
-        fill_units(&self.shared, &self.groups, &file.upgrade()?, from, to)
+        fill_units(self.file(&file.upgrade()?), from, to)
     }
 
     fn trim(&self, file: &WeakInode, size: u64) -> Result<(), Error> {
-        trim(&self.shared, &self.groups, &file.upgrade()?, self.block_beyond(size)).map(drop)
+        trim(self.file(&file.upgrade()?), self.block_beyond(size)).map(drop)
     }
 
     fn touch(&self, file: &WeakInode) -> Result<(), Error> {

@@ -21,11 +21,14 @@ use crate::shared::Shared;
 use crate::space::SpaceAllocator;
 use crate::state::{ForkFormat, InodeState, InodeTime};
 
-/// A file whose contents are changed.
+/// A file whose extent map is read or changed.
 #[derive(Clone, Copy)]
-pub(super) struct File<'a> {
+pub struct File<'a> {
+    /// The shared state of the volume's inodes.
     pub shared: &'a Shared,
+    /// The allocation groups.
     pub groups: &'a Arc<Groups>,
+    /// The inode of the file.
     pub inode: &'a Arc<Inode>,
 }
 
@@ -76,25 +79,25 @@ impl<'a> File<'a> {
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub fn taking(self, blocks: u32) -> Result<FileTransaction<'a>, Error> {
+    pub(super) fn taking(self, blocks: u32) -> Result<FileTransaction<'a>, Error> {
         self.begin(self.groups.reserve_blocks(blocks)?)
     }
 
     /// Begins a transaction that mostly frees blocks: it changes few records of the map and splits none. It reserves
     /// blocks for the extent btree if the volume has any.
-    pub fn giving(self) -> Result<FileTransaction<'a>, Error> {
+    pub(super) fn giving(self) -> Result<FileTransaction<'a>, Error> {
         let wanted = self.groups.reserve_blocks(self.shared.reservations.map_blocks);
         self.begin(wanted.or_else(|_| self.groups.reserve_blocks(0))?)
     }
 
     /// Begins a transaction with an existing reservation.
-    pub fn begin(self, blocks: BlockReservation<'a>) -> Result<FileTransaction<'a>, Error> {
+    pub(super) fn begin(self, blocks: BlockReservation<'a>) -> Result<FileTransaction<'a>, Error> {
         let (tx, locked) = self.lock_for_change()?;
         Ok(FileTransaction::new(self, tx, blocks, locked))
     }
 
     /// Begins a transaction, then locks the file and reads its extents.
-    pub fn lock_for_change(self) -> Result<(Transaction, LockedInode), Error> {
+    pub(super) fn lock_for_change(self) -> Result<(Transaction, LockedInode), Error> {
         let tx = self.shared.begin(self.shared.reservations.contents)?;
         let mut locked = self.inode.lock();
         expect_map(&locked)?;
@@ -107,7 +110,11 @@ impl<'a> File<'a> {
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub fn reserve_rmap(self, start: FsBlock, change: RmapChange) -> Result<Option<RmapReservation>, Error> {
+    pub(super) fn reserve_rmap(
+        self,
+        start: FsBlock,
+        change: RmapChange,
+    ) -> Result<Option<RmapReservation>, Error> {
         self.groups.reserve_rmap(&mut self.shared.reader(), start, change, 1)
     }
 
@@ -115,7 +122,7 @@ impl<'a> File<'a> {
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub fn rmap_to_split(
+    pub(super) fn rmap_to_split(
         self,
         start: FsBlock,
         change: RmapChange,
@@ -128,7 +135,7 @@ impl<'a> File<'a> {
     }
 
     /// Calls `look` with the extent list.
-    pub fn look<R>(self, look: impl FnOnce(&ExtentList) -> R) -> Result<R, Error> {
+    pub(super) fn look<R>(self, look: impl FnOnce(&ExtentList) -> R) -> Result<R, Error> {
         let mut locked = self.inode.lock();
         expect_map(&locked)?;
         Ok(look(list(self.shared, &mut locked)?))

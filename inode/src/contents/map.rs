@@ -1,9 +1,7 @@
 //! Visiting the extents of a file.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use ag::Groups;
 use backing::{Mapping, MappingState};
 use base::{FileBlock, FsBlock};
 use error::Error;
@@ -11,11 +9,9 @@ use format::extent::Extent;
 use format::inode::ForkKind;
 use smallvec::SmallVec;
 
-use super::file_transaction::shares;
+use super::file_transaction::{File, shares};
 use super::tuning::EXTENTS_AT_ONCE;
 use crate::fork::Fork;
-use crate::inode::Inode;
-use crate::shared::Shared;
 
 /// Visits the mappings of `from..to` in order, without holes. They are cut at both ends of the range, and where sharing
 /// begins or ends. `visit` may end the visit. No lock is held while it runs.
@@ -23,9 +19,7 @@ use crate::shared::Shared;
 /// # Errors
 /// Damage; I/O errors. A file without a map (local or special) has no mappings.
 pub fn map(
-    shared: &Shared,
-    groups: &Arc<Groups>,
-    inode: &Arc<Inode>,
+    file: File<'_>,
     from: FileBlock,
     to: FileBlock,
     visit: &mut dyn FnMut(Mapping) -> ControlFlow<()>,
@@ -33,9 +27,9 @@ pub fn map(
     let mut at = from;
     while at < to {
         let mut found: SmallVec<[Mapping; EXTENTS_AT_ONCE]> = SmallVec::new();
-        let mut locked = inode.lock();
+        let mut locked = file.inode.lock();
         let may_share = shares(&locked);
-        let fork = Fork::open(shared, &mut locked, ForkKind::Data)?;
+        let fork = Fork::open(file.shared, &mut locked, ForkKind::Data)?;
         let list = fork.list();
         let rest = list.as_slice().iter().skip(list.index_at(at));
         let rest = rest.take_while(|extent| extent.offset < to).take(EXTENTS_AT_ONCE);
@@ -44,7 +38,7 @@ pub fn map(
         for mapping in &found {
             at = mapping.end();
             let flow = if may_share && mapping.state == MappingState::Written {
-                visit_shared_parts(shared, groups, mapping, visit)?
+                visit_shared_parts(file, mapping, visit)?
             } else {
                 visit(*mapping)
             };
@@ -61,13 +55,12 @@ pub fn map(
 
 /// Visits the parts of a mapping that are shared, and those that are not.
 fn visit_shared_parts(
-    shared: &Shared,
-    groups: &Groups,
+    file: File<'_>,
     mapping: &Mapping,
     visit: &mut dyn FnMut(Mapping) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, Error> {
     let count = mapping.count as u32; // 21 bits
-    for part in groups.shared_parts(&mut shared.reader(), mapping.start, count)? {
+    for part in file.groups.shared_parts(&mut file.shared.reader(), mapping.start, count)? {
         let skip = u64::from(part.skip);
         let part = Mapping {
             offset: FileBlock(mapping.offset.get() + skip),

@@ -11,7 +11,7 @@
 //! | [`preallocate()`], [`zero`], [`fill_units`] | maps unwritten blocks |
 //! | [`collapse`], [`insert`] | shifts extents |
 //! | [`share()`] | maps blocks of another file |
-//! | `file_transaction` | one transaction on one file, on which all of these are built |
+//! | [`File`], `file_transaction` | the file; one transaction on one file, on which all of these are built |
 //! | `tuning` | bounds of one transaction |
 //!
 //! # Invariants
@@ -45,6 +45,7 @@ use error::Error;
 
 pub use self::backing::{VolumeBacking, WeakInode};
 pub use claim::claim;
+pub use file_transaction::File;
 pub use finish::finish;
 pub use map::map;
 pub use preallocate::{fill_units, preallocate, unit, zero};

@@ -1,8 +1,6 @@
 //! Preallocation: mapping unwritten blocks.
 
-use std::sync::Arc;
-
-use ag::{AllocTarget, ClaimRequest, ExtentOwner, Groups};
+use ag::{AllocTarget, ClaimRequest, ExtentOwner};
 use base::FileBlock;
 use error::Error;
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
@@ -13,8 +11,6 @@ use super::claim::claim_aligned;
 use super::file_transaction::{File, FileTransaction, pieces, shares};
 use super::tuning::PIECES_AT_ONCE;
 use super::{TOO_FAR, punch};
-use crate::inode::Inode;
-use crate::shared::Shared;
 use crate::state::InodeState;
 
 /// Largest valid extent size hint.
@@ -27,19 +23,11 @@ const MAX_HINT: u32 = MAX_EXTENT_BLOCKS as u32;
 /// # Errors
 /// No space: what was allocated stays, as on Linux. `EFBIG`; `EINVAL` if the file is not regular; damage; a volume that
 /// was shut down.
-pub fn preallocate(
-    shared: &Shared,
-    groups: &Arc<Groups>,
-    inode: &Arc<Inode>,
-    from: FileBlock,
-    to: FileBlock,
-    size: Option<u64>,
-) -> Result<(), Error> {
+pub fn preallocate(file: File<'_>, from: FileBlock, to: FileBlock, size: Option<u64>) -> Result<(), Error> {
     if to.get() > MAX_FILE_BLOCKS || size.is_some_and(|size| size > i64::MAX as u64) {
         return Err(TOO_FAR);
     }
-    let file = File { shared, groups, inode };
-    let unit = hint(&inode.read());
+    let unit = hint(&file.inode.read());
     let (first, end) = aligned(from, to, unit);
     fill_holes(file, first, end, unit, true)?;
     let mut change = file.giving()?;
@@ -56,15 +44,8 @@ pub fn preallocate(
 ///
 /// # Errors
 /// Those of [`preallocate`].
-pub fn fill_units(
-    shared: &Shared,
-    groups: &Arc<Groups>,
-    inode: &Arc<Inode>,
-    from: FileBlock,
-    to: FileBlock,
-) -> Result<(), Error> {
-    let file = File { shared, groups, inode };
-    let unit = unit(&inode.read());
+pub fn fill_units(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Error> {
+    let unit = unit(&file.inode.read());
     let mut at = from;
     while let Some((hole, count)) = file.look(|list| hole_in(list, at, to))? {
         let (wide_from, wide_to) = aligned(hole, FileBlock(hole.get() + count), unit);
@@ -162,22 +143,14 @@ fn mark_preallocated(state: &mut InodeState) {
 ///
 /// # Errors
 /// Those of [`preallocate`] and [`punch`].
-pub fn zero(
-    shared: &Shared,
-    groups: &Arc<Groups>,
-    inode: &Arc<Inode>,
-    from: FileBlock,
-    to: FileBlock,
-    size: Option<u64>,
-) -> Result<(), Error> {
-    let file = File { shared, groups, inode };
-    if shares(&inode.read()) {
-        punch(shared, groups, inode, from, to)?;
-        return preallocate(shared, groups, inode, from, to, size);
+pub fn zero(file: File<'_>, from: FileBlock, to: FileBlock, size: Option<u64>) -> Result<(), Error> {
+    if shares(&file.inode.read()) {
+        punch(file, from, to)?;
+        return preallocate(file, from, to, size);
     }
     let mut at = from;
     while at < to {
-        let mut change = file.taking(PIECES_AT_ONCE as u32 * shared.reservations.map_blocks)?;
+        let mut change = file.taking(PIECES_AT_ONCE as u32 * file.shared.reservations.map_blocks)?;
         change.locked.check_extent_count(ForkKind::Data, 2 * PIECES_AT_ONCE)?;
         let (found, end) = pieces(change.list()?, at..to, PIECES_AT_ONCE);
         change.reserve_rmap_to_cut(&found, true)?;
@@ -189,5 +162,5 @@ pub fn zero(
         change.commit()?;
         at = end;
     }
-    preallocate(shared, groups, inode, from, to, size)
+    preallocate(file, from, to, size)
 }

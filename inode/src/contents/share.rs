@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use ag::RmapChange;
 use ag::refcount::deferred::RefcountIntentType;
-use ag::{Groups, RmapChange};
 use base::{FileBlock, FsBlock, errno};
 use error::Error;
 use format::extent::{Extent, MAX_FILE_BLOCKS};
@@ -15,7 +15,6 @@ use super::file_transaction::{File, FileTransaction, expect_map, list, pieces, s
 use super::tuning::PIECES_AT_ONCE;
 use crate::extents::ExtentOrHole;
 use crate::inode::{Inode, LockedInode};
-use crate::shared::Shared;
 
 const NO_REFLINK: Error = Error::Refused {
     errno: errno::EOPNOTSUPP,
@@ -33,8 +32,6 @@ pub struct Share<'a> {
     pub source: &'a Arc<Inode>,
     /// First block in the source.
     pub from: FileBlock,
-    /// File that maps them, too. It may be the same file.
-    pub target: &'a Arc<Inode>,
     /// First block in the target.
     pub to: FileBlock,
     /// Length in blocks.
@@ -43,8 +40,9 @@ pub struct Share<'a> {
     pub size: Option<u64>,
 }
 
-/// Maps a range of one file in another. What was mapped there is freed; written blocks get one more owner. Holes and
-/// unwritten blocks of the source become holes in the target, as on Linux. Updates the target's times.
+/// Maps a range of one file in another, or of the same file. What was mapped there is freed; written blocks get one
+/// more owner. Holes and unwritten blocks of the source become holes in the target, as on Linux. Updates the target's
+/// times.
 ///
 /// One extent is shared at a time: after a power cut the range may be shared up to some offset.
 ///
@@ -54,20 +52,19 @@ pub struct Share<'a> {
 ///
 /// # Locking
 /// The caller holds `layout` of both files exclusively. Locks both inodes, the lower number first.
-pub fn share(shared: &Shared, groups: &Arc<Groups>, what: &Share<'_>) -> Result<(), Error> {
-    if !shared.geometry.features.reflink() {
+pub fn share(file: File<'_>, what: &Share<'_>) -> Result<(), Error> {
+    if !file.shared.geometry.features.reflink() {
         return Err(NO_REFLINK);
     }
     let ends = [what.from, what.to].map(|at| at.get().saturating_add(what.count));
     if ends.iter().any(|end| *end > MAX_FILE_BLOCKS) || what.size.is_some_and(|size| size > i64::MAX as u64) {
         return Err(TOO_FAR);
     }
-    let same = Arc::ptr_eq(what.source, what.target);
+    let same = Arc::ptr_eq(what.source, file.inode);
     if same && what.from.get().abs_diff(what.to.get()) < what.count {
         return Err(OVERLAP);
     }
     expect_map(&what.source.read())?;
-    let file = File { shared, groups, inode: what.target };
     let mut done = 0;
     while done < what.count {
         done += share_part(file, what, done)?;
@@ -87,7 +84,7 @@ fn share_part(file: File<'_>, what: &Share<'_>, done: u64) -> Result<u64, Error>
     let to = FileBlock(what.to.get() + done);
     let blocks = file.groups.reserve_blocks(2 * shared.reservations.map_blocks)?;
     let tx = shared.begin(shared.reservations.contents)?;
-    let (mut source, locked) = lock_both(what);
+    let (mut source, locked) = lock_both(what.source, file.inode);
     let mut change = FileTransaction::new(file, tx, blocks, locked);
     expect_map(&change.locked)?;
     let piece = match &mut source {
@@ -110,16 +107,15 @@ fn share_part(file: File<'_>, what: &Share<'_>, done: u64) -> Result<u64, Error>
 }
 
 /// Locks both files; returns the source if it is another file.
-fn lock_both(what: &Share<'_>) -> (Option<LockedInode>, LockedInode) {
-    if Arc::ptr_eq(what.source, what.target) {
-        return (None, what.target.lock());
+fn lock_both(source: &Arc<Inode>, target: &Arc<Inode>) -> (Option<LockedInode>, LockedInode) {
+    if Arc::ptr_eq(source, target) {
+        return (None, target.lock());
     }
-    if what.source.ino() < what.target.ino() {
-        let source = what.source.lock();
-        return (Some(source), what.target.lock());
+    if source.ino() < target.ino() {
+        return (Some(source.lock()), target.lock());
     }
-    let target = what.target.lock();
-    (Some(what.source.lock()), target)
+    let target = target.lock();
+    (Some(source.lock()), target)
 }
 
 /// The range that one transaction shared.

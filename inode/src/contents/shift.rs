@@ -4,9 +4,6 @@
 //! which is split first: that may take blocks. Shifting an extent takes none, as its record keeps its position in the
 //! btree: so a shift never stops half way for lack of space.
 
-use std::sync::Arc;
-
-use ag::Groups;
 use base::{FileBlock, errno};
 use error::Error;
 use format::extent::MAX_FILE_BLOCKS;
@@ -14,8 +11,6 @@ use format::inode::ForkKind;
 
 use super::file_transaction::File;
 use super::punch;
-use crate::inode::Inode;
-use crate::shared::Shared;
 
 const END: FileBlock = FileBlock(MAX_FILE_BLOCKS);
 const PAST_END: Error = Error::Refused {
@@ -36,27 +31,20 @@ const TOO_FAR: Error =
 /// # Errors
 /// `EINVAL` if the range reaches the end of the file, or the file is not regular; no space if an extent must be split,
 /// with nothing changed; damage; a volume that was shut down.
-pub fn collapse(
-    shared: &Shared,
-    groups: &Arc<Groups>,
-    inode: &Arc<Inode>,
-    from: FileBlock,
-    count: u64,
-) -> Result<(), Error> {
-    let file = File { shared, groups, inode };
-    let size = inode.read().size();
+pub fn collapse(file: File<'_>, from: FileBlock, count: u64) -> Result<(), Error> {
+    let size = file.inode.read().size();
     let end = from.get().checked_add(count).filter(|end| *end < MAX_FILE_BLOCKS).ok_or(PAST_END)?;
-    if end << shared.geometry.block_log >= size {
+    if end << file.shared.geometry.block_log >= size {
         return Err(PAST_END);
     }
-    punch(shared, groups, inode, from, FileBlock(end))?;
+    punch(file, from, FileBlock(end))?;
     let mut at = FileBlock(end);
     while let Some(extent) = file.look(|list| list.get(list.index_at(at)))? {
         file.shift(extent.offset, FileBlock(extent.offset.get() - count))?;
         at = extent.end();
     }
     let mut change = file.giving()?;
-    let shorter = change.locked.size().saturating_sub(count << shared.geometry.block_log);
+    let shorter = change.locked.size().saturating_sub(count << file.shared.geometry.block_log);
     change.locked.set_size(shorter);
     change.modified();
     change.commit().map(drop)
@@ -69,16 +57,9 @@ pub fn collapse(
 /// # Errors
 /// `EINVAL` if the offset is not within the file, or the last extent would exceed the largest file; `EFBIG` if the size
 /// would; no space if an extent must be split, with nothing changed; damage; a volume that was shut down.
-pub fn insert(
-    shared: &Shared,
-    groups: &Arc<Groups>,
-    inode: &Arc<Inode>,
-    from: FileBlock,
-    count: u64,
-) -> Result<(), Error> {
-    let file = File { shared, groups, inode };
-    let old = inode.read().size();
-    let block_log = shared.geometry.block_log;
+pub fn insert(file: File<'_>, from: FileBlock, count: u64) -> Result<(), Error> {
+    let old = file.inode.read().size();
+    let block_log = file.shared.geometry.block_log;
     if from.get() >= MAX_FILE_BLOCKS || from.get() << block_log >= old {
         return Err(BEYOND_END);
     }
@@ -89,7 +70,7 @@ pub fn insert(
     }
     // The size first: no moved extent may lie beyond it.
     let splits = file.look(|list| list.splice_split(from).is_some())?;
-    let mut change = if splits { file.taking(shared.reservations.map_blocks)? } else { file.giving()? };
+    let mut change = if splits { file.taking(file.shared.reservations.map_blocks)? } else { file.giving()? };
     change.locked.check_extent_count(ForkKind::Data, 1)?;
     // The last move splits the rmap record at the offset, and must not be refused.
     let piece = change.list()?.piece(from, END);

@@ -1,8 +1,5 @@
 //! File sizes, and unmapping.
 
-use std::sync::Arc;
-
-use ag::Groups;
 use base::FileBlock;
 use error::Error;
 use format::extent::MAX_FILE_BLOCKS;
@@ -11,8 +8,6 @@ use format::inode::flags;
 use super::TOO_FAR;
 use super::file_transaction::File;
 use crate::extents::{ExtentList, ExtentOrHole};
-use crate::inode::Inode;
-use crate::shared::Shared;
 use crate::state::InodeState;
 
 /// The block after the last one that a file can have.
@@ -38,8 +33,8 @@ pub fn drop_set_id(state: &mut InodeState) {
 ///
 /// # Errors
 /// `EFBIG`; `EINVAL` if the file is not regular; damage; a volume that was shut down.
-pub fn set_size(shared: &Shared, groups: &Arc<Groups>, inode: &Arc<Inode>, new: u64) -> Result<(), Error> {
-    resize(File { shared, groups, inode }, new, false)
+pub fn set_size(file: File<'_>, new: u64) -> Result<(), Error> {
+    resize(file, new, false)
 }
 
 /// Like [`set_size`] for a size smaller than that in memory: blocks beyond it are freed even if the size on disk, which
@@ -47,8 +42,8 @@ pub fn set_size(shared: &Shared, groups: &Arc<Groups>, inode: &Arc<Inode>, new: 
 ///
 /// # Errors
 /// Those of [`set_size`].
-pub fn truncate(shared: &Shared, groups: &Arc<Groups>, inode: &Arc<Inode>, new: u64) -> Result<(), Error> {
-    resize(File { shared, groups, inode }, new, true)
+pub fn truncate(file: File<'_>, new: u64) -> Result<(), Error> {
+    resize(file, new, true)
 }
 
 fn resize(file: File<'_>, new: u64, shrinks: bool) -> Result<(), Error> {
@@ -81,17 +76,10 @@ fn unmap_rest(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Erro
 ///
 /// # Errors
 /// No space if an extent must be split; `EINVAL` if the file is not regular; damage; a volume that was shut down.
-pub fn punch(
-    shared: &Shared,
-    groups: &Arc<Groups>,
-    inode: &Arc<Inode>,
-    from: FileBlock,
-    to: FileBlock,
-) -> Result<(), Error> {
-    let file = File { shared, groups, inode };
+pub fn punch(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Error> {
     let splits =
         file.look(|list| list.find(from).is_some_and(|extent| extent.offset < from && to < extent.end()))?;
-    let mut change = if splits { file.taking(shared.reservations.map_blocks)? } else { file.giving()? };
+    let mut change = if splits { file.taking(file.shared.reservations.map_blocks)? } else { file.giving()? };
     // The first piece to be unmapped. Later ones are only cut at the start of the range.
     if let Some(last) = change.list()?.last_in(from, to) {
         let mapping = Some((last.start, last.unwritten));
@@ -109,13 +97,7 @@ pub fn punch(
 ///
 /// # Errors
 /// Those of [`set_size`].
-pub fn free_written_beyond(
-    shared: &Shared,
-    groups: &Arc<Groups>,
-    inode: &Arc<Inode>,
-    end: FileBlock,
-) -> Result<(), Error> {
-    let file = File { shared, groups, inode };
+pub fn free_written_beyond(file: File<'_>, end: FileBlock) -> Result<(), Error> {
     let written = |list: &ExtentList| {
         let beyond = list.as_slice().iter().skip(list.index_at(end));
         let last = beyond.rev().find(|extent| !extent.unwritten);
@@ -133,14 +115,8 @@ pub fn free_written_beyond(
 ///
 /// # Errors
 /// Those of [`set_size`].
-pub fn trim(
-    shared: &Shared,
-    groups: &Arc<Groups>,
-    inode: &Arc<Inode>,
-    end: FileBlock,
-) -> Result<bool, Error> {
-    let file = File { shared, groups, inode };
-    let keeps = inode.read().core().flags.get() & (flags::PREALLOC | flags::APPEND) != 0;
+pub fn trim(file: File<'_>, end: FileBlock) -> Result<bool, Error> {
+    let keeps = file.inode.read().core().flags.get() & (flags::PREALLOC | flags::APPEND) != 0;
     if keeps || file.look(|list| list.end() <= end)? {
         return Ok(false);
     }

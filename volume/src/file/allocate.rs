@@ -35,7 +35,7 @@ impl File<'_> {
         let end = end_of(offset, length)?;
         self.change_map(offset, end, Edges::Zero, |change| {
             match self.whole_blocks(offset, end, change.size()) {
-                Some((from, to)) => contents::punch(self.shared(), self.groups(), self.inode(), from, to),
+                Some((from, to)) => contents::punch(self.map_file(), from, to),
                 None => Ok(()),
             }
         })
@@ -51,7 +51,7 @@ impl File<'_> {
         let end = end_of(offset, length)?;
         self.change_map(offset, end, Edges::Zero, |change| {
             if let Some((from, to)) = self.whole_blocks(offset, end, change.size()) {
-                contents::zero(self.shared(), self.groups(), self.inode(), from, to, None)?;
+                contents::zero(self.map_file(), from, to, None)?;
             }
             let size = (!keep_size).then(|| change.size().max(end));
             self.preallocate(change, self.touched_blocks(offset, end), size)
@@ -73,7 +73,7 @@ impl File<'_> {
                 return Err(error::Error::Refused { errno: errno::EINVAL, why });
             }
             let count = length >> self.volume.geometry.block_log;
-            contents::collapse(self.shared(), self.groups(), self.inode(), from, count)?;
+            contents::collapse(self.map_file(), from, count)?;
             change.set_size(change.size() - length);
             Ok(())
         })
@@ -97,7 +97,7 @@ impl File<'_> {
                 return refused(errno::EINVAL, "the offset is not within the file: extend it instead");
             }
             let count = length >> self.volume.geometry.block_log;
-            contents::insert(self.shared(), self.groups(), self.inode(), from, count)?;
+            contents::insert(self.map_file(), from, count)?;
             change.set_size(change.size() + length);
             Ok(())
         })
@@ -120,7 +120,7 @@ impl File<'_> {
         range: BlockRange,
         size: Option<u64>,
     ) -> std::result::Result<(), error::Error> {
-        contents::preallocate(self.shared(), self.groups(), self.inode(), range.0, range.1, size)?;
+        contents::preallocate(self.map_file(), range.0, range.1, size)?;
         if let Some(size) = size {
             change.set_size(size);
         }

@@ -69,12 +69,10 @@ impl File<'_> {
                 }
                 let size = change.size().max(to + length);
                 contents::share(
-                    self.shared(),
-                    self.groups(),
+                    self.map_file(),
                     &Share {
                         source: source.inode(),
                         from: FileBlock(from >> block_log),
-                        target: self.inode(),
                         to: FileBlock(to >> block_log),
                         count: length.div_ceil(1 << block_log),
                         size: Some(size),
@@ -176,7 +174,7 @@ impl File<'_> {
         let end = FileBlock((offset + count as u64).div_ceil(1 << log));
         let mut bytes = vec![0; ((end.get() - first.get()) << log) as usize]; // at most `count` and a block
         let mut extents = Vec::new();
-        contents::map(self.shared(), self.groups(), self.inode(), first, end, &mut |found| {
+        contents::map(self.map_file(), first, end, &mut |found| {
             extents.push(found);
             ControlFlow::Continue(())
         })?;
@@ -212,7 +210,7 @@ impl File<'_> {
                     mappings.push(found);
                     ControlFlow::Continue(())
                 });
-                contents::map(self.shared(), self.groups(), self.inode(), from, last, visit)?;
+                contents::map(self.map_file(), from, last, visit)?;
                 for mapping in mappings
                     .into_iter()
                     .filter(|mapping| mapping.shared && mapping.state == MappingState::Written)
@@ -221,7 +219,7 @@ impl File<'_> {
                 }
                 let size = change.size().max(end);
                 if !keep_size && size > change.size() {
-                    contents::set_size(self.shared(), self.groups(), self.inode(), size)?;
+                    contents::set_size(self.map_file(), size)?;
                     change.set_size(size);
                 }
                 Ok(())
@@ -262,6 +260,10 @@ impl File<'_> {
             copied += count;
         }
         Ok(())
+    }
+
+    pub(super) fn map_file(&self) -> contents::File<'_> {
+        contents::File { shared: self.shared(), groups: self.groups(), inode: self.inode() }
     }
 
     pub(super) fn shared(&self) -> &Shared {

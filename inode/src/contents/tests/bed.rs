@@ -9,8 +9,8 @@ use base::{AgNumber, FileBlock, FsBlock};
 use error::Error;
 
 use crate::contents::{
-    self, Share, VolumeBacking, WeakInode, collapse, finish, insert, preallocate, punch, set_size, share,
-    trim, zero,
+    self, File, Share, VolumeBacking, WeakInode, collapse, finish, insert, preallocate, punch, set_size,
+    share, trim, zero,
 };
 use crate::inode::{Inode, InodeRef};
 use crate::tests::volume::Volume;
@@ -60,6 +60,12 @@ impl Bed {
 
     pub fn inode(&self, file: usize) -> Arc<Inode> {
         Arc::clone(&self.files[file])
+    }
+
+    /// A file as the functions under test take it.
+    pub fn with<R>(&self, file: usize, work: impl FnOnce(File<'_>) -> R) -> R {
+        let (shared, groups) = (self.volume.shared(), &self.volume.groups);
+        work(File { shared, groups, inode: &self.files[file] })
     }
 
     pub fn weak(&self, file: usize) -> WeakInode {
@@ -155,13 +161,13 @@ impl Bed {
             known.map.split_off(&from);
         }
         known.size = size;
-        set_size(self.volume.shared(), &self.volume.groups, &self.inode(file), size)
+        self.with(file, |file| set_size(file, size))
     }
 
     pub fn punch(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
         self.known[file].map.retain(|block, _| !(at..at + count).contains(block));
         let range = (FileBlock(at), FileBlock(at + count));
-        punch(self.volume.shared(), &self.volume.groups, &self.inode(file), range.0, range.1)
+        self.with(file, |file| punch(file, range.0, range.1))
     }
 
     pub fn preallocate(&mut self, file: usize, at: u64, count: u64, size: Option<u64>) -> Result<(), Error> {
@@ -171,7 +177,7 @@ impl Bed {
         }
         known.size = known.size.max(size.unwrap_or(0));
         let range = (FileBlock(at), FileBlock(at + count));
-        preallocate(self.volume.shared(), &self.volume.groups, &self.inode(file), range.0, range.1, size)
+        self.with(file, |file| preallocate(file, range.0, range.1, size))
     }
 
     pub fn zero(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
@@ -183,7 +189,7 @@ impl Bed {
             *location = (location.0.filter(|_| !shares), true);
         }
         let range = (FileBlock(at), FileBlock(at + count));
-        zero(self.volume.shared(), &self.volume.groups, &self.inode(file), range.0, range.1, None)
+        self.with(file, |file| zero(file, range.0, range.1, None))
     }
 
     pub fn collapse(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
@@ -192,7 +198,7 @@ impl Bed {
         let after = known.map.split_off(&at).split_off(&(at + count));
         known.map.extend(after.into_iter().map(|(block, location)| (block - count, location)));
         known.size -= bytes;
-        collapse(self.volume.shared(), &self.volume.groups, &self.inode(file), FileBlock(at), count)
+        self.with(file, |file| collapse(file, FileBlock(at), count))
     }
 
     pub fn insert(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
@@ -201,7 +207,7 @@ impl Bed {
         let after = known.map.split_off(&at);
         known.map.extend(after.into_iter().map(|(block, location)| (block + count, location)));
         known.size += bytes;
-        insert(self.volume.shared(), &self.volume.groups, &self.inode(file), FileBlock(at), count)
+        self.with(file, |file| insert(file, FileBlock(at), count))
     }
 
     pub fn share(
@@ -218,10 +224,10 @@ impl Bed {
         }
         let size = (to + count) * self.block_size();
         self.known[target].size = self.known[target].size.max(size);
-        let (source, target) = (self.inode(source), self.inode(target));
+        let source = self.inode(source);
         let (from, to) = (FileBlock(from), FileBlock(to));
-        let what = Share { source: &source, from, target: &target, to, count, size: Some(size) };
-        share(self.volume.shared(), &self.volume.groups, &what)
+        let what = Share { source: &source, from, to, count, size: Some(size) };
+        self.with(target, |file| share(file, &what))
     }
 
     pub fn trim(&mut self, file: usize, end: u64) -> Result<bool, Error> {
@@ -229,7 +235,7 @@ impl Bed {
         if flags & format::inode::flags::PREALLOC == 0 {
             self.known[file].map.split_off(&end);
         }
-        trim(self.volume.shared(), &self.volume.groups, &self.inode(file), FileBlock(end))
+        self.with(file, |file| trim(file, FileBlock(end)))
     }
 
     /// Compares maps, sizes and sharing with the model, which learns the location of new blocks.
@@ -240,20 +246,25 @@ impl Bed {
             let mut found = Model::new();
             let mut last = None;
             let (shared, groups) = (self.volume.shared(), &self.volume.groups);
-            contents::map(shared, groups, inode, FileBlock(0), FileBlock(u64::MAX), &mut |mapping| {
-                assert!(last < Some(mapping.offset), "in order");
-                last = Some(mapping.offset);
-                for n in 0..mapping.count {
-                    let at = mapping.start.get() + n;
-                    found.insert(
-                        mapping.offset.get() + n,
-                        (Some(at), mapping.state == MappingState::Unwritten),
-                    );
-                    *owners.entry(at).or_default() += 1;
-                    is_shared_by_block.insert(at, mapping.shared);
-                }
-                std::ops::ControlFlow::Continue(())
-            })
+            contents::map(
+                File { shared, groups, inode },
+                FileBlock(0),
+                FileBlock(u64::MAX),
+                &mut |mapping| {
+                    assert!(last < Some(mapping.offset), "in order");
+                    last = Some(mapping.offset);
+                    for n in 0..mapping.count {
+                        let at = mapping.start.get() + n;
+                        found.insert(
+                            mapping.offset.get() + n,
+                            (Some(at), mapping.state == MappingState::Unwritten),
+                        );
+                        *owners.entry(at).or_default() += 1;
+                        is_shared_by_block.insert(at, mapping.shared);
+                    }
+                    std::ops::ControlFlow::Continue(())
+                },
+            )
             .unwrap();
             for (block, location) in &mut known.map {
                 location.0 = location.0.or(found.get(block).and_then(|location| location.0));

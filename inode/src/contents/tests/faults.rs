@@ -83,8 +83,12 @@ fn moving_extents_takes_no_space_and_never_stops_half_way() {
         }
         let (inode, border) = (bed.inode(0), 1);
         let before = inode.read().size();
-        let refused =
-            insert(bed.volume.shared(), &bed.volume.groups, &inode, FileBlock(border), 7).unwrap_err();
+        let refused = insert(
+            File { shared: bed.volume.shared(), groups: &bed.volume.groups, inode: &inode },
+            FileBlock(border),
+            7,
+        )
+        .unwrap_err();
         assert_eq!((refused.errno(), inode.read().size()), (errno::ENOSPC, before));
         bed.check();
         drop(bed.volume.groups.given_blocks(taken));
@@ -122,7 +126,7 @@ fn a_truncation_that_stops_half_way_leaves_a_whole_file() {
         let left = list(volume.shared(), &mut again.lock()).unwrap().len();
         assert_eq!(left, 150 - 2 * steps);
         // Another truncation completes it.
-        set_size(volume.shared(), &volume.groups, &again, 0).unwrap();
+        set_size(File { shared: volume.shared(), groups: &volume.groups, inode: &again }, 0).unwrap();
         assert_eq!(again.read().nblocks(), 0);
         volume.check();
     }
@@ -131,12 +135,12 @@ fn a_truncation_that_stops_half_way_leaves_a_whole_file() {
 /// Reads and changes of every kind.
 fn work(volume: &Volume, inos: &[base::Ino]) -> Result<(), Error> {
     let files: Vec<_> = inos.iter().map(|ino| volume.cache.get(*ino)).collect::<Result<_, _>>()?;
-    let (shared, groups) = (volume.shared(), &volume.groups);
-    punch(shared, groups, &files[0], FileBlock(100), FileBlock(130))?;
-    preallocate(shared, groups, &files[1], FileBlock(0), FileBlock(50), None)?;
-    set_size(shared, groups, &files[0], 3000)?;
+    let file = |n: usize| File { shared: volume.shared(), groups: &volume.groups, inode: &files[n] };
+    punch(file(0), FileBlock(100), FileBlock(130))?;
+    preallocate(file(1), FileBlock(0), FileBlock(50), None)?;
+    set_size(file(0), 3000)?;
     let mut seen = 0;
-    map(shared, groups, &files[1], FileBlock(0), FileBlock(1 << 40), &mut |_| {
+    map(file(1), FileBlock(0), FileBlock(1 << 40), &mut |_| {
         seen += 1;
         ControlFlow::Continue(())
     })

@@ -10,7 +10,7 @@ use format::inode::flags;
 use format::timestamp::Timestamp;
 
 use super::bed::Bed;
-use crate::contents::{Share, collapse, finish, insert, map, punch, set_size, share};
+use crate::contents::{File, Share, collapse, finish, insert, map, punch, set_size, share};
 use crate::state::InodeTime;
 use crate::tests::volume::options;
 
@@ -23,19 +23,19 @@ fn ranges_that_linux_refuses_are_refused() {
     let mut bed = bed();
     bed.write(0, 0, 10).unwrap();
     let (shared, groups, inode) = (bed.volume.shared().clone(), bed.volume.groups.clone(), bed.inode(0));
+    let file = File { shared: &shared, groups: &groups, inode: &inode };
     let errno = |done: Result<(), Error>| done.unwrap_err().errno();
-    assert_eq!(errno(collapse(&shared, &groups, &inode, FileBlock(5), 5)), errno::EINVAL);
-    assert_eq!(errno(collapse(&shared, &groups, &inode, FileBlock(5), u64::MAX)), errno::EINVAL);
-    assert_eq!(errno(insert(&shared, &groups, &inode, FileBlock(10), 1)), errno::EINVAL);
-    assert_eq!(errno(insert(&shared, &groups, &inode, FileBlock(1), 1 << 53)), errno::EFBIG);
-    assert_eq!(errno(set_size(&shared, &groups, &inode, 1 << 63)), errno::EFBIG);
-    let same =
-        Share { source: &inode, from: FileBlock(0), target: &inode, to: FileBlock(4), count: 5, size: None };
-    assert_eq!(errno(share(&shared, &groups, &same)), errno::EINVAL);
+    assert_eq!(errno(collapse(file, FileBlock(5), 5)), errno::EINVAL);
+    assert_eq!(errno(collapse(file, FileBlock(5), u64::MAX)), errno::EINVAL);
+    assert_eq!(errno(insert(file, FileBlock(10), 1)), errno::EINVAL);
+    assert_eq!(errno(insert(file, FileBlock(1), 1 << 53)), errno::EFBIG);
+    assert_eq!(errno(set_size(file, 1 << 63)), errno::EFBIG);
+    let same = Share { source: &inode, from: FileBlock(0), to: FileBlock(4), count: 5, size: None };
+    assert_eq!(errno(share(file, &same)), errno::EINVAL);
     let far = Share { to: FileBlock(u64::MAX - 2), ..same };
-    assert_eq!(errno(share(&shared, &groups, &far)), errno::EFBIG);
+    assert_eq!(errno(share(file, &far)), errno::EFBIG);
     let link = bed.volume.create(0o140_777);
-    assert_eq!(errno(punch(&shared, &groups, &link, FileBlock(0), FileBlock(1))), errno::EINVAL);
+    assert_eq!(errno(punch(File { inode: &link, ..file }, FileBlock(0), FileBlock(1))), errno::EINVAL);
     bed.check();
     let mut plain = Bed::new(&options(1024, |options| options.reflink = false), 2, 7);
     plain.write(0, 0, 3).unwrap();
@@ -221,6 +221,6 @@ fn a_visit_ends_on_break() {
         seen.push((mapping.offset.get(), mapping.shared));
         if seen.len() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    map(bed.volume.shared(), &bed.volume.groups, &bed.inode(1), FileBlock(1), FileBlock(70), visit).unwrap();
+    bed.with(1, |file| map(file, FileBlock(1), FileBlock(70), visit)).unwrap();
     assert_eq!(seen, [(2, true), (4, true), (6, true)]);
 }
