@@ -287,7 +287,7 @@ impl Group {
     }
 
     /// Locks the AGF and AGFL for a deferred operation. The first attempt is a trylock, as earlier operations may hold
-    /// the AGF of a higher AG. If it fails, the second attempt comes first in a new transaction, and `waits`.
+    /// the AGF of a higher AG. Later ones come first in a new transaction, and wait: the call sets `waits`.
     ///
     /// # Errors
     /// See [`lock`](Self::lock).
@@ -295,9 +295,9 @@ impl Group {
     pub fn lock_for_deferred<'g>(
         self: &'g Arc<Self>,
         tx: &mut Transaction,
-        waits: bool,
+        waits: &mut bool,
     ) -> Result<Option<LockedAg<'g>>, Error> {
-        if waits {
+        if std::mem::replace(waits, true) {
             return self.lock(tx).map(Some);
         }
         if tx.buffers() == 0 {

@@ -65,9 +65,9 @@ impl Groups {
         tell: impl FnOnce(),
     ) -> Result<Option<GainedBlocks>, Error> {
         let Some(group) = self.iter().next_back() else { return Ok(None) };
-        let (agi, open) = group.lock_headers(tx)?;
+        let (agi, locked) = group.lock_headers(tx)?;
         // The AG's contribution depends on its length: fill the AGFL while the length is the old one.
-        open.fix_freelist(tx)?;
+        locked.fix_freelist(tx)?;
         let before = self.geometry.ag_length(group.ag);
         self.geometry.resize(blocks);
         tell();
@@ -75,11 +75,11 @@ impl Groups {
         if count == 0 {
             return Ok(None);
         }
-        group.set_length(tx, agi, open, before + count);
+        group.set_length(tx, agi, locked, before + count);
         // First: the claim is of blocks that are not contributed.
         group.withheld.fetch_add(count, Relaxed);
         let claim = Claim::of(group, before, count);
-        open.insert_free(tx, AgBlock(before), count)?;
+        locked.insert_free(tx, AgBlock(before), count)?;
         Ok(Some(GainedBlocks { claim }))
     }
 
@@ -90,7 +90,7 @@ impl Groups {
     pub fn adopt_new(&self, tx: &mut Transaction, gained: Option<GainedBlocks>) -> Result<(), Error> {
         if let Some(GainedBlocks { claim }) = gained {
             let group = Arc::clone(claim.group());
-            let open = group.lock(tx)?;
+            let locked = group.lock(tx)?;
             let count = claim.count();
             // In this order, so that claimed blocks never exceed reserved ones. Nobody can allocate them without the
             // AGF.
@@ -99,10 +99,10 @@ impl Groups {
             let before = group.base_reservations();
             group.reserve_for_length();
             // A small gain may be less than the larger trees require. What the AG has contributed is already reserved.
-            if open.contribution(tx) < group.contributed.load(Relaxed) {
+            if locked.contribution(tx) < group.contributed.load(Relaxed) {
                 group.set_base_reservations(before);
             }
-            open.update_contribution(tx, 0);
+            locked.update_contribution(tx, 0);
             tx.release_clean();
         }
         for ag in self.count()..self.geometry.ag_count() {
@@ -126,18 +126,18 @@ impl Groups {
     /// Errors of reading the headers or trees.
     pub fn free_tail(&self, tx: &mut Transaction, ag: AgNumber) -> Result<Option<FreeTail>, Error> {
         let Some(group) = self.get(ag) else { return Ok(None) };
-        let (agi, open) = group.lock_headers(tx)?;
+        let (agi, locked) = group.lock_headers(tx)?;
         let length = self.geometry.ag_length(ag);
-        let last = open.last_free(tx)?.filter(|(start, count)| start + count == length);
+        let last = locked.last_free(tx)?.filter(|(start, count)| start + count == length);
         let used_end = last.map_or(length, |last| last.0);
-        let free = open.get(tx, agf!(freeblks));
-        let spare = open.allocatable(tx, Payer::Reservation).min(free);
+        let free = locked.get(tx, agf!(freeblks));
+        let spare = locked.allocatable(tx, Payer::Reservation).min(free);
         let roots = VolumeShape::of(&self.geometry).roots().end;
         let inodes = tx.bytes(agi).get(offset_of!(RawAgi, count)..).and_then(be32).unwrap_or(u32::MAX);
         let tail = FreeTail {
             used_end,
             least: used_end.max(length.saturating_sub(spare)).max(LEAST_BLOCKS).min(length),
-            is_empty: inodes == 0 && free + open.get(tx, agf!(flcount)) + roots == length,
+            is_empty: inodes == 0 && free + locked.get(tx, agf!(flcount)) + roots == length,
         };
         tx.release_clean();
         Ok(Some(tail))
@@ -151,39 +151,39 @@ impl Groups {
     pub fn shorten_last(&self, tx: &mut Transaction, blocks: u64, tell: impl FnOnce()) -> Result<(), Error> {
         let in_use = Error::NoSpace { what: "shrinking the volume: blocks at its end are in use" };
         let Some(group) = self.iter().next_back() else { return Err(in_use) };
-        let (agi, open) = group.lock_headers(tx)?;
+        let (agi, locked) = group.lock_headers(tx)?;
         let before = self.geometry.ag_length(group.ag);
         let start = blocks.checked_sub(u64::from(group.ag.get()) * u64::from(self.geometry.ag_blocks));
         let after = start.and_then(|after| u32::try_from(after).ok()).filter(|after| *after < before);
         let Some(after) = after.filter(|after| *after >= LEAST_BLOCKS) else { return Err(in_use) };
         let count = before - after;
-        let tail = open.last_free(tx)?.filter(|(from, length)| *from <= after && from + length == before);
+        let tail = locked.last_free(tx)?.filter(|(from, length)| *from <= after && from + length == before);
         if tail.is_none() || !group.is_clear(after, count) {
             return Err(in_use);
         }
         let promised = Error::NoSpace { what: "shrinking the volume: the blocks at its end are reserved" };
-        if open.allocatable(tx, Payer::Reservation) < count {
+        if locked.allocatable(tx, Payer::Reservation) < count {
             return Err(promised);
         }
         // Released if anything fails before the end is removed.
         let mut reserved = self.reserve_blocks(count).map_err(|_| promised)?;
         // Keeps the AGFL from being filled with these blocks.
         let claim = Claim::of(group, after, count);
-        open.fix_freelist(tx)?;
+        locked.fix_freelist(tx)?;
         let Some(free) =
-            open.last_free(tx)?.filter(|(from, length)| *from <= after && from + length == before)
+            locked.last_free(tx)?.filter(|(from, length)| *from <= after && from + length == before)
         else {
             return Err(in_use);
         };
-        open.remove_free(tx, free, after, count)?;
-        group.set_length(tx, agi, open, after);
+        locked.remove_free(tx, free, after, count)?;
+        group.set_length(tx, agi, locked, after);
         group.forget_newest(tx, agi, after);
         self.geometry.resize(blocks);
         tell();
         drop(claim);
         reserved.give(count);
         group.reserve_for_length();
-        open.update_contribution(tx, count);
+        locked.update_contribution(tx, count);
         self.inodes.resize(&self.geometry, self.count());
         Ok(())
     }
@@ -204,10 +204,10 @@ impl Group {
         Ok((agi, self.lock(tx)?))
     }
 
-    fn set_length(&self, tx: &mut Transaction, agi: BufferId, open: LockedAg<'_>, length: u32) {
+    fn set_length(&self, tx: &mut Transaction, agi: BufferId, locked: LockedAg<'_>, length: u32) {
         let at = offset_of!(RawAgi, length);
         tx.bytes_mut(agi, at..at + 4).copy_from_slice(&length.to_be_bytes());
-        open.set(tx, offset_of!(RawAgf, length), length);
+        locked.set(tx, offset_of!(RawAgf, length), length);
     }
 
     /// The AGI's `newino` hint may point at a removed chunk: it must not lie beyond the end.

@@ -120,15 +120,15 @@ impl Volume {
     /// The free extents of an AG, which must be equal in both trees.
     pub fn free_extents(&self, ag: AgNumber) -> BTreeSet<(u32, u32)> {
         let mut tx = self.begin();
-        let open = self.groups.get(ag).unwrap().lock(&mut tx).unwrap();
-        let mut bno = open.cursor::<BnoBt>();
+        let locked = self.groups.get(ag).unwrap().lock(&mut tx).unwrap();
+        let mut bno = locked.cursor::<BnoBt>();
         let (mut by_block, mut by_size) = (BTreeSet::new(), BTreeSet::new());
         let mut next = bno.first(&mut tx).unwrap();
         while let Some(free) = next {
             by_block.insert((free.startblock.get(), free.blockcount.get()));
             next = bno.next(&mut tx).unwrap();
         }
-        let mut cnt = open.cursor::<CntBt>();
+        let mut cnt = locked.cursor::<CntBt>();
         let mut next = cnt.first(&mut tx).unwrap();
         while let Some(free) = next {
             by_size.insert((free.startblock.get(), free.blockcount.get()));
@@ -141,8 +141,8 @@ impl Volume {
     /// A field of an AGF.
     pub fn agf(&self, ag: AgNumber, field: usize) -> u32 {
         let mut tx = self.begin();
-        let open: LockedAg<'_> = self.groups.get(ag).unwrap().lock(&mut tx).unwrap();
-        open.get(&tx, field)
+        let locked: LockedAg<'_> = self.groups.get(ag).unwrap().lock(&mut tx).unwrap();
+        locked.get(&tx, field)
     }
 
     /// Writes all metadata back, with the superblock's counters.

@@ -70,10 +70,10 @@ impl Groups {
         let id = tx.fresh(extent, Rank::Fork)?;
         let root = empty_root::<RefcountBt>(&self.geometry, ag, at);
         tx.bytes_mut(id, 0..root.len()).copy_from_slice(&root);
-        let open = group.lock(tx)?;
-        open.set(tx, offset_of!(RawAgf, refcntroot), at.get());
-        open.set(tx, offset_of!(RawAgf, refcntlevel), 1);
-        open.set(tx, offset_of!(RawAgf, refcntblocks), 1);
+        let locked = group.lock(tx)?;
+        locked.set(tx, offset_of!(RawAgf, refcntroot), at.get());
+        locked.set(tx, offset_of!(RawAgf, refcntlevel), 1);
+        locked.set(tx, offset_of!(RawAgf, refcntblocks), 1);
         Ok(())
     }
 }

@@ -206,7 +206,7 @@ pub fn replace(edit: &mut (impl EditBytes + ?Sized), layout: &BlockLayout, slot:
     // All fields of records and keys are multiples of four bytes.
     let mut words = old.as_chunks::<4>().0.iter().zip(body.as_chunks::<4>().0);
     let Some(first) = words.position(|(old, new)| old != new) else { return };
-    let last = words.rposition(|(old, new)| old != new).map_or(first, |behind| first + 1 + behind);
+    let last = words.rposition(|(old, new)| old != new).map_or(first, |offset| first + 1 + offset);
     if let Some(new) = body.get(4 * first..4 * last + 4) {
         edit.bytes_mut(range.start + 4 * first..range.start + 4 * last + 4).copy_from_slice(new);
     }
@@ -219,9 +219,9 @@ pub fn replace_pointer(edit: &mut dyn EditBytes, layout: &BlockLayout, slot: usi
 
 /// Moves the last `count` entries of `left` to the front of `right`, which has space for them.
 pub fn move_right(left: &mut dyn EditBytes, right: &mut dyn EditBytes, layout: &BlockLayout, count: usize) {
-    let (have, there) = (layout.count(left.bytes()), layout.count(right.bytes()));
-    let count = count.min(have).min(layout.max - there);
-    let (from, to) = (have - count..have, 0..there + count);
+    let (in_left, in_right) = (layout.count(left.bytes()), layout.count(right.bytes()));
+    let count = count.min(in_left).min(layout.max - in_right);
+    let (from, to) = (in_left - count..in_left, 0..in_right + count);
     if let Some(run) = left.bytes().get(layout.entries(from.clone())) {
         push_front(right.bytes_mut(layout.entries(to.clone())), run);
     }
@@ -230,15 +230,15 @@ pub fn move_right(left: &mut dyn EditBytes, right: &mut dyn EditBytes, layout: &
     {
         push_front(right.bytes_mut(layout.pointers(to)), run);
     }
-    set_count(left, layout, have - count);
-    set_count(right, layout, there + count);
+    set_count(left, layout, in_left - count);
+    set_count(right, layout, in_right + count);
 }
 
 /// Moves the first `count` entries of `right` to the end of `left`, which has space for them.
 pub fn move_left(left: &mut dyn EditBytes, right: &mut dyn EditBytes, layout: &BlockLayout, count: usize) {
-    let (have, there) = (layout.count(left.bytes()), layout.count(right.bytes()));
-    let count = count.min(there).min(layout.max - have);
-    let (from, to) = (0..count, have..have + count);
+    let (in_left, in_right) = (layout.count(left.bytes()), layout.count(right.bytes()));
+    let count = count.min(in_right).min(layout.max - in_left);
+    let (from, to) = (0..count, in_left..in_left + count);
     if let Some(run) = right.bytes().get(layout.entries(from.clone())) {
         left.bytes_mut(layout.entries(to.clone())).copy_from_slice(run);
     }
@@ -247,28 +247,28 @@ pub fn move_left(left: &mut dyn EditBytes, right: &mut dyn EditBytes, layout: &B
     {
         left.bytes_mut(layout.pointers(to)).copy_from_slice(run);
     }
-    let keep = 0..there - count;
+    let keep = 0..in_right - count;
     pull(right, layout.entries(keep.clone()), count * layout.width);
     if layout.pointer_width > 0 {
         pull(right, layout.pointers(keep), count * layout.pointer_width);
     }
-    set_count(left, layout, have + count);
-    set_count(right, layout, there - count);
+    set_count(left, layout, in_left + count);
+    set_count(right, layout, in_right - count);
 }
 
 /// Copies all entries of `right`, which is about to be freed, to the end of `left`, which has space for them.
 pub fn append_all(left: &mut dyn EditBytes, right: &dyn EditBytes, layout: &BlockLayout) {
-    let (have, there) = (layout.count(left.bytes()), layout.count(right.bytes()));
-    let count = there.min(layout.max - have);
+    let (in_left, in_right) = (layout.count(left.bytes()), layout.count(right.bytes()));
+    let count = in_right.min(layout.max - in_left);
     if let Some(run) = right.bytes().get(layout.entries(0..count)) {
-        left.bytes_mut(layout.entries(have..have + count)).copy_from_slice(run);
+        left.bytes_mut(layout.entries(in_left..in_left + count)).copy_from_slice(run);
     }
     if layout.pointer_width > 0
         && let Some(run) = right.bytes().get(layout.pointers(0..count))
     {
-        left.bytes_mut(layout.pointers(have..have + count)).copy_from_slice(run);
+        left.bytes_mut(layout.pointers(in_left..in_left + count)).copy_from_slice(run);
     }
-    set_count(left, layout, have + count);
+    set_count(left, layout, in_left + count);
 }
 
 /// Copies all entries of `from`, with layout `from_layout`, into the empty block `to`, which has space for them.

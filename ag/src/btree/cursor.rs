@@ -218,7 +218,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
         let fits = !self.gap
             && slot < records.len()
             && after.is_none_or(|before| T::Type::record_lookup_key(before) < at)
-            && records.get(slot + 1).is_none_or(|behind| at < T::Type::record_lookup_key(behind));
+            && records.get(slot + 1).is_none_or(|next| at < T::Type::record_lookup_key(next));
         if !fits {
             return Err(self.out_of_order(at));
         }
@@ -259,7 +259,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
             None => is_end(Side::Left),
         };
         let before_right = match records.get(slot + 1) {
-            Some(behind) => at < T::Type::record_lookup_key(behind),
+            Some(next) => at < T::Type::record_lookup_key(next),
             None => is_end(Side::Right),
         };
         if !behind_left || !before_right {

@@ -198,8 +198,8 @@ impl<T: BtreeOps> BtreeCursor<T> {
         edit_pair(tx, left, right, |a, b| {
             block::move_right(a, b, &layout, max - keep);
             block::set_sibling(b, Side::Left, PtrOf::<T>::of(left.block).as_bytes());
-            let behind = far.map_or(PtrOf::<T>::NULL, |far| far.block);
-            block::set_sibling(b, Side::Right, PtrOf::<T>::of(behind).as_bytes());
+            let next = far.map_or(PtrOf::<T>::NULL, |far| far.block);
+            block::set_sibling(b, Side::Right, PtrOf::<T>::of(next).as_bytes());
             block::set_sibling(a, Side::Right, PtrOf::<T>::of(right.block).as_bytes());
         });
         if let Some(far) = far {

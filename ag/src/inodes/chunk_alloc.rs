@@ -132,10 +132,10 @@ impl Groups {
     ) -> Result<Option<InodeBlocks>, Error> {
         let shape = *self.inodes().geometry();
         let raw = agi.raw(tx)?;
-        let behind = |newest: AgIno| {
+        let after = |newest: AgIno| {
             AgBlock((newest.get() >> self.per_block_log()).saturating_add(shape.chunk_blocks))
         };
-        let near = Agi::newest(raw).map_or(AgBlock(raw.root.get()), behind);
+        let near = Agi::newest(raw).map_or(AgBlock(raw.root.get()), after);
         let end = self.geometry().ag_length(agi.ag);
         let whole =
             InodeBlocksRequest { blocks: shape.chunk_blocks, align: shape.align, near, within: (0, end) };

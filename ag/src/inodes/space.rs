@@ -77,10 +77,10 @@ impl Groups {
         request: InodeBlocksRequest,
     ) -> Result<Option<InodeBlocks>, Error> {
         let group = self.group_of(agi)?;
-        let open = group.lock(tx)?;
+        let locked = group.lock(tx)?;
         reservation.note_locked(agi.ag);
         // The trees grow after the inodes were initialized: they must not run out of blocks then.
-        if open.allocatable(tx, Payer::Reservation) < request.blocks + self.blocks_for_trees() {
+        if locked.allocatable(tx, Payer::Reservation) < request.blocks + self.blocks_for_trees() {
             return Ok(None);
         }
         let args = AgAllocArgs {
@@ -95,7 +95,7 @@ impl Groups {
         if reservation.cover(request.blocks).is_err() {
             return Ok(None);
         }
-        let Some((block, blocks)) = open.alloc(tx, &args, ExtentOwner::Inodes, Payer::Reservation)? else {
+        let Some((block, blocks)) = locked.alloc(tx, &args, ExtentOwner::Inodes, Payer::Reservation)? else {
             return Ok(None);
         };
         reservation.spend(blocks);
@@ -111,11 +111,11 @@ impl Groups {
         (reserved, spare): (bool, Option<&TreeBlockReserve>),
     ) -> Result<AgBlock, Error> {
         let group = self.group_of(agi)?;
-        let open = group.lock(tx)?;
+        let locked = group.lock(tx)?;
         let is_paid = (!reserved || group.metadata_reservation.left() == 0)
             && spare.is_some_and(TreeBlockReserve::spend);
         if reserved && !is_paid {
-            return open.alloc_tree_block(tx, near, ExtentOwner::InodeTree);
+            return locked.alloc_tree_block(tx, near, ExtentOwner::InodeTree);
         }
         let none = Error::NoSpace { what: "an inode tree" };
         if !is_paid {
@@ -128,7 +128,7 @@ impl Groups {
         let near = Some(near.get());
         let args =
             AgAllocArgs { near, exact: false, min: 1, max: 1, align: 1, within: None, reuse_busy: true };
-        let block = open.alloc(tx, &args, ExtentOwner::InodeTree, Payer::Reservation)?;
+        let block = locked.alloc(tx, &args, ExtentOwner::InodeTree, Payer::Reservation)?;
         block.map(|(block, _)| block).ok_or(none)
     }
 

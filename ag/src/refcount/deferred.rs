@@ -131,14 +131,11 @@ impl DeferredOperation for RefcountUpdate {
         tx: &mut Transaction,
         _: &mut [&mut dyn Loggable],
     ) -> Result<DeferredProgress, Error> {
-        let Some(open) = self.group.lock_for_deferred(tx, self.waits)? else {
-            self.waits = true;
+        let Some(locked) = self.group.lock_for_deferred(tx, &mut self.waits)? else {
             return Ok(DeferredProgress::Again);
         };
-        // The next attempt comes first in its transaction.
-        self.waits = true;
         let (domain, adjustment) = self.change.parts();
-        let changed = open.adjust_refcounts(tx, domain, adjustment, (self.at, self.count))?;
+        let changed = locked.adjust_refcounts(tx, domain, adjustment, (self.at, self.count))?;
         for (start, count) in changed.freed {
             self.group.free_mapped_later(tx, AgBlock(start), count);
         }

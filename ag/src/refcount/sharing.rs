@@ -40,8 +40,8 @@ impl Groups {
         if !self.geometry().features.reflink() {
             return Ok(vec![SharedPart { skip: 0, count, shared: false }]);
         }
-        let open = group.lock(tx)?;
-        let parts = open.shared_parts(tx, at, count);
+        let locked = group.lock(tx)?;
+        let parts = locked.shared_parts(tx, at, count);
         tx.release_clean();
         parts
     }

@@ -55,10 +55,10 @@ impl Group {
         tx: &mut Transaction,
         from: u32,
     ) -> Result<Option<RefcountRecord>, Error> {
-        let open = self.lock(tx)?;
-        let record = open.cursor::<RefcountBt>().lookup_ge(tx, from | REFCOUNT_COW)?;
+        let locked = self.lock(tx)?;
+        let record = locked.cursor::<RefcountBt>().lookup_ge(tx, from | REFCOUNT_COW)?;
         let extent =
-            record.map(|record| open.check_record(&record, RefcountDomain::Staging, None)).transpose()?;
+            record.map(|record| locked.check_record(&record, RefcountDomain::Staging, None)).transpose()?;
         tx.release_clean();
         // The search always advances, even in a damaged tree.
         Ok(extent.filter(|extent| extent.start >= from))

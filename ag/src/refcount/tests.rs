@@ -88,8 +88,8 @@ proptest! {
 /// The records of an AG's refcountbt: blocks with the staging bit, and owners.
 fn tree(volume: &Volume) -> BTreeMap<u32, u32> {
     let mut tx = volume.begin();
-    let open = volume.groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
-    let mut cursor = open.cursor::<RefcountBt>();
+    let locked = volume.groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
+    let mut cursor = locked.cursor::<RefcountBt>();
     let mut blocks = BTreeMap::new();
     let mut next = cursor.first(&mut tx).unwrap();
     let mut before: Option<(u32, u32)> = None;

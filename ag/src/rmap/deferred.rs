@@ -142,21 +142,20 @@ impl DeferredOperation for RmapUpdate {
         tx: &mut Transaction,
         _: &mut [&mut dyn Loggable],
     ) -> Result<DeferredProgress, Error> {
-        let Some(open) = self.group.lock_for_deferred(tx, self.waits)? else {
-            self.waits = true;
+        let Some(locked) = self.group.lock_for_deferred(tx, &mut self.waits)? else {
             return Ok(DeferredProgress::Again);
         };
-        open.fix_freelist(tx)?;
+        locked.fix_freelist(tx)?;
         let mapping = self.mapping();
         match self.target.operation() {
-            1 | 2 | 7 => open.map(tx, mapping)?,
-            3 | 4 | 8 => open.unmap(tx, mapping)?,
+            1 | 2 | 7 => locked.map(tx, mapping)?,
+            3 | 4 | 8 => locked.unmap(tx, mapping)?,
             _ => {
-                open.unmap(tx, ReverseMapping { offset: mapping.offset ^ rmap::UNWRITTEN, ..mapping })?;
-                open.map(tx, mapping)?;
+                locked.unmap(tx, ReverseMapping { offset: mapping.offset ^ rmap::UNWRITTEN, ..mapping })?;
+                locked.map(tx, mapping)?;
             }
         }
-        open.update_contribution(tx, 0);
+        locked.update_contribution(tx, 0);
         Ok(DeferredProgress::Done)
     }
 }

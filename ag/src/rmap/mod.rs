@@ -93,13 +93,13 @@ impl ReverseMapping {
     /// The remainders on both sides of a part.
     fn without(&self, part: &Self) -> [Self; 2] {
         let before = part.start - self.start;
-        let behind = before + part.count;
+        let skip = before + part.count;
         [
             Self { count: before, ..*self },
             Self {
-                start: self.start + behind,
-                count: self.count - behind,
-                offset: self.offset_after(behind),
+                start: self.start + skip,
+                count: self.count - skip,
+                offset: self.offset_after(skip),
                 ..*self
             },
         ]
@@ -180,15 +180,15 @@ impl LockedAg<'_> {
             return Err(self.no_mapping(&gone, "none"));
         };
         self.find_mapping(tx, &mut cursor, &whole)?;
-        let [before, behind] = whole.without(&gone);
+        let [before, after] = whole.without(&gone);
         if before.count > 0 {
             cursor.update(tx, &before.record())?;
         } else {
             cursor.delete(tx)?;
         }
-        if behind.count > 0 {
-            cursor.lookup_eq(tx, RmapBt::record_lookup_key(&behind.record()))?;
-            cursor.insert(tx, &behind.record())?;
+        if after.count > 0 {
+            cursor.lookup_eq(tx, RmapBt::record_lookup_key(&after.record()))?;
+            cursor.insert(tx, &after.record())?;
         }
         Ok(())
     }

@@ -17,8 +17,8 @@ type Single = (u32, u64, u64);
 /// The tree's mappings of files, block by block. Verifies that adjacent mappings are one record.
 fn tree(volume: &Volume) -> BTreeSet<Single> {
     let mut tx = volume.begin();
-    let open = volume.groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
-    let mut cursor = open.cursor::<RmapBt>();
+    let locked = volume.groups.get(AgNumber(0)).unwrap().lock(&mut tx).unwrap();
+    let mut cursor = locked.cursor::<RmapBt>();
     let (mut blocks, mut all) = (BTreeSet::new(), Vec::<ReverseMapping>::new());
     let mut next = cursor.first(&mut tx).unwrap();
     while let Some(record) = next {

@@ -142,11 +142,11 @@ impl Groups {
         for ag in in_turn.into_iter().chain((above..self.count()).map(AgNumber)) {
             let can_lock = last.is_none_or(|last| last <= ag) || reservation.locked_ags.contains(&ag);
             let Some(group) = self.get(ag).filter(|_| can_lock) else { continue };
-            let open = group.lock(tx)?;
+            let locked = group.lock(tx)?;
             reservation.note_locked(ag);
             let most = self.allocatable_beyond(tx, reservation, later)?.min(reservation.left()).max(min);
             let args = AgAllocArgs { max: max.min(most), ..args(ag) };
-            if let Some((at, count)) = open.alloc(tx, &args, request.owner, Payer::Reservation)? {
+            if let Some((at, count)) = locked.alloc(tx, &args, request.owner, Payer::Reservation)? {
                 reservation.spend(count);
                 return Ok((group.fs_block(at), count));
             }
@@ -184,18 +184,18 @@ impl Groups {
             let suits =
                 |group: &&_| Group::may_have(group, &args) && Group::unclaimed_contribution(group) >= need;
             let Some(group) = self.get(ag).filter(|group| suits(&&***group)) else { continue };
-            if let Some(open) = group.try_lock(tx)? {
-                if open.allocatable(tx, Payer::Reservation) >= need && open.find(tx, &args)?.is_some() {
+            if let Some(locked) = group.try_lock(tx)? {
+                if locked.allocatable(tx, Payer::Reservation) >= need && locked.find(tx, &args)?.is_some() {
                     reservation.note_locked(ag);
                     return Ok(());
                 }
-                open.release(tx, None);
+                locked.release(tx, None);
             }
         }
         let mut found = false;
-        self.lock_from_lowest(tx, reservation, need, &mut |tx, open| {
-            let here = open.allocatable(tx, Payer::Reservation) > 0
-                && open.find(tx, &args(open.group.ag))?.is_some();
+        self.lock_from_lowest(tx, reservation, need, &mut |tx, locked| {
+            let here = locked.allocatable(tx, Payer::Reservation) > 0
+                && locked.find(tx, &args(locked.group.ag))?.is_some();
             found |= here;
             Ok(if here { Suitability::Alone } else { Suitability::together(found) })
         })
@@ -215,30 +215,30 @@ impl Groups {
     ) -> Result<(), Error> {
         let (mut allocatable, mut opened) = (0u32, Vec::new());
         for group in self.iter() {
-            let open = group.lock(tx)?;
-            let here = open.allocatable(tx, Payer::Reservation);
+            let locked = group.lock(tx)?;
+            let here = locked.allocatable(tx, Payer::Reservation);
             allocatable = allocatable.saturating_add(here);
-            let suits = suits(tx, open)?;
+            let suits = suits(tx, locked)?;
             let alone = suits == Suitability::Alone && here >= need;
             if alone && let Some(first) = opened.first() {
-                LockedAg::release(first, tx, Some(&open));
+                LockedAg::release(first, tx, Some(&locked));
                 opened.clear();
             }
-            opened.push(open);
+            opened.push(locked);
             if alone || (suits != Suitability::NotYet && allocatable >= need) {
-                opened.iter().for_each(|open| reservation.note_locked(open.group.ag));
+                opened.iter().for_each(|locked| reservation.note_locked(locked.group.ag));
                 return Ok(());
             }
         }
         // Claims that ended meanwhile may have freed space in AGs that were checked already. From now on claims can
         // only end.
         let (mut allocatable, mut together) = (0u32, false);
-        for open in &opened {
-            allocatable = allocatable.saturating_add(open.allocatable(tx, Payer::Reservation));
-            together |= suits(tx, *open)? != Suitability::NotYet;
+        for locked in &opened {
+            allocatable = allocatable.saturating_add(locked.allocatable(tx, Payer::Reservation));
+            together |= suits(tx, *locked)? != Suitability::NotYet;
         }
         if together && allocatable >= need {
-            opened.iter().for_each(|open| reservation.note_locked(open.group.ag));
+            opened.iter().for_each(|locked| reservation.note_locked(locked.group.ag));
             return Ok(());
         }
         if let Some(first) = opened.first() {
@@ -265,9 +265,9 @@ impl Groups {
         might_lock(Rank::Agf(0));
         let (mut allocatable, mut opened) = (0u32, SmallVec::<[LockedAg<'_>; 2]>::new());
         for group in groups.iter().filter_map(|ag| self.get(*ag)) {
-            let open = group.lock(tx)?;
-            allocatable = allocatable.saturating_add(open.allocatable(tx, Payer::Reservation));
-            opened.push(open);
+            let locked = group.lock(tx)?;
+            allocatable = allocatable.saturating_add(locked.allocatable(tx, Payer::Reservation));
+            opened.push(locked);
         }
         if allocatable >= then {
             reservation.locked_ags = groups;
@@ -276,9 +276,9 @@ impl Groups {
         if let Some(first) = opened.first() {
             first.release(tx, None);
         }
-        self.lock_from_lowest(tx, reservation, then, &mut |_, open| {
-            let alone = groups.len() == 1 && open.group.ag == last;
-            Ok(if alone { Suitability::Alone } else { Suitability::together(open.group.ag >= last) })
+        self.lock_from_lowest(tx, reservation, then, &mut |_, locked| {
+            let alone = groups.len() == 1 && locked.group.ag == last;
+            Ok(if alone { Suitability::Alone } else { Suitability::together(locked.group.ag >= last) })
         })
     }
 
@@ -442,8 +442,8 @@ impl LockedAg<'_> {
         let mut right = bno.clone();
         for _ in 0..NEAR_MAX {
             let Some(free) = right.next(tx)? else { break };
-            let behind = free.startblock.get().abs_diff(near);
-            if consider(self.fit(&free, args, Some(near), busy_too)).is_some_and(|b| distance(&b) <= behind) {
+            let beyond = free.startblock.get().abs_diff(near);
+            if consider(self.fit(&free, args, Some(near), busy_too)).is_some_and(|b| distance(&b) <= beyond) {
                 break;
             }
         }

@@ -57,10 +57,10 @@ impl Group {
             RawAgi::verify(bytes, &self.geometry, self.ag).map(drop)
         })?;
         let free_inode_tree = self.free_inode_tree_blocks(tx, agi)?;
-        let open = self.lock(tx)?;
-        let in_trees = free_inode_tree.saturating_add(open.refcount_tree_blocks(tx));
-        let (noted, contribution) = (self.contributed.load(Relaxed), open.contribution(tx));
-        let in_mappings = open.rmap_tree_blocks(tx);
+        let locked = self.lock(tx)?;
+        let in_trees = free_inode_tree.saturating_add(locked.refcount_tree_blocks(tx));
+        let (noted, contribution) = (self.contributed.load(Relaxed), locked.contribution(tx));
+        let in_mappings = locked.rmap_tree_blocks(tx);
         tx.release_clean();
         let (claimed, trimmed) = (self.claimed.load(Relaxed), self.trimmed.load(Relaxed));
         if claimed > 0 || trimmed > 0 {

@@ -232,12 +232,12 @@ impl Group {
         }
         let finobt_blocks = self.free_inode_tree_blocks(tx, agi)?;
         tx.release(agi);
-        let open = self.lock(tx)?;
-        open.refresh_counters(tx);
-        let used_mappings = open.get(tx, agf!(rmapblocks));
-        self.set_reservations((open.refcount_tree_blocks(tx).saturating_add(finobt_blocks), used_mappings));
-        let usable = open.publish_contribution(tx);
-        open.release(tx, None);
+        let locked = self.lock(tx)?;
+        locked.refresh_counters(tx);
+        let used_mappings = locked.get(tx, agf!(rmapblocks));
+        self.set_reservations((locked.refcount_tree_blocks(tx).saturating_add(finobt_blocks), used_mappings));
+        let usable = locked.publish_contribution(tx);
+        locked.release(tx, None);
         Ok(usable)
     }
 

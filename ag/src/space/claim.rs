@@ -94,11 +94,11 @@ impl ClaimedExtents {
     pub(crate) fn clear(&self, start: u32, end: u32, each: &mut dyn FnMut(u32, u32)) {
         let mut at = start;
         let from = self.before(start).map_or(start, |(first, _)| first);
-        for (&first, &behind) in self.runs.range(from..end.max(from)) {
+        for (&first, &end_of_run) in self.runs.range(from..end.max(from)) {
             if first > at {
                 each(at, first - at);
             }
-            at = at.max(behind);
+            at = at.max(end_of_run);
         }
         if at < end {
             each(at, end - at);
@@ -208,8 +208,8 @@ impl Groups {
                 if !waits && !group.may_have(&want(ag)) {
                     continue;
                 }
-                let open = if waits { Some(group.lock(tx)?) } else { group.try_lock(tx)? };
-                let found = open.map(|open| open.claim(tx, &want(ag))).transpose();
+                let locked = if waits { Some(group.lock(tx)?) } else { group.try_lock(tx)? };
+                let found = locked.map(|locked| locked.claim(tx, &want(ag))).transpose();
                 tx.release_clean();
                 if let Some(claim) = found?.flatten() {
                     if base::simulation::is_simulated() {
@@ -288,10 +288,10 @@ fn take_run(
         return Ok(());
     }
     let group = Arc::clone(&run.group);
-    let open = group.lock(tx)?;
+    let locked = group.lock(tx)?;
     reservation.note_locked(group.ag);
-    open.fix_freelist(tx)?;
-    let free = open.cursor::<BnoBt>().lookup_le(tx, run.at)?;
+    locked.fix_freelist(tx)?;
+    let free = locked.cursor::<BnoBt>().lookup_le(tx, run.at)?;
     let free = free.map(|free| (free.startblock.get(), free.blockcount.get()));
     let end = u64::from(run.at) + u64::from(run.count);
     let Some(free) = free.filter(|(start, count)| u64::from(*start) + u64::from(*count) >= end) else {
@@ -300,13 +300,13 @@ fn take_run(
         let found = format_args!("{free:x?}");
         return Err(group.damage(AgBlock(run.at), (BnoBt::NAME, "record"), expected, found));
     };
-    open.remove_free(tx, free, run.at, run.count)?;
-    open.map_owner(tx, AgBlock(run.at), run.count, owner)?;
+    locked.remove_free(tx, free, run.at, run.count)?;
+    locked.map_owner(tx, AgBlock(run.at), run.count, owner)?;
     reservation.spend(run.count);
     // They are no longer free: no search finds them in between.
     let count = run.count;
     drop(run);
-    open.update_contribution(tx, count);
+    locked.update_contribution(tx, count);
     Ok(())
 }
 

@@ -133,18 +133,17 @@ impl DeferredOperation for ExtentFree {
         tx: &mut Transaction,
         _: &mut [&mut dyn Loggable],
     ) -> Result<DeferredProgress, Error> {
-        let Some(open) = self.group.lock_for_deferred(tx, self.waits)? else {
-            self.waits = true;
+        let Some(locked) = self.group.lock_for_deferred(tx, &mut self.waits)? else {
             return Ok(DeferredProgress::Again);
         };
-        open.fix_freelist(tx)?;
-        open.free(tx, self.at, self.count, self.owner)?;
+        locked.fix_freelist(tx)?;
+        locked.free(tx, self.at, self.count, self.owner)?;
         match self.source {
             BlockOrigin::User => {}
             BlockOrigin::Reserved => self.group.metadata_reservation.restore(self.count),
             BlockOrigin::Agfl => drop(self.group.trimmed.fetch_sub(self.count, Relaxed)),
         }
-        open.update_contribution(tx, 0);
+        locked.update_contribution(tx, 0);
         Ok(DeferredProgress::Done)
     }
 }

@@ -63,25 +63,25 @@ impl LockedAg<'_> {
         let (start, end) = (at.get(), at.get() + count);
         let mut bno = self.cursor::<BnoBt>();
         let before = bno.lookup_le(tx, start)?.map(|found| numbers(&found));
-        let behind = bno.next(tx)?.map(|found| numbers(&found));
+        let after = bno.next(tx)?.map(|found| numbers(&found));
         let overlaps = |(s, c): Free| s < end && u64::from(s) + u64::from(c) > u64::from(start);
-        if let Some(twice) = [before, behind].into_iter().flatten().find(|free| overlaps(*free)) {
+        if let Some(twice) = [before, after].into_iter().flatten().find(|free| overlaps(*free)) {
             let expected = format_args!("{count} blocks from {start:#x} in use");
             let found = format_args!("{} free blocks from {:#x}", twice.1, twice.0);
             return Err(self.group.damage(at, (BnoBt::NAME, "record"), expected, found));
         }
         if let Some(wrong) =
-            [before, behind].into_iter().flatten().find(|(s, c)| !self.group.holds(AgBlock(*s), *c))
+            [before, after].into_iter().flatten().find(|(s, c)| !self.group.holds(AgBlock(*s), *c))
         {
             let found = format_args!("{} blocks from {:#x}", wrong.1, wrong.0);
             return Err(self.group.damage(at, (BnoBt::NAME, "record"), "blocks within the AG", found));
         }
         let before = before.filter(|(s, c)| s + c == start);
-        let behind = behind.filter(|(s, _)| *s == end);
+        let after = after.filter(|(s, _)| *s == end);
         let whole_start = before.map_or(start, |(s, _)| s);
-        let whole = (whole_start, behind.map_or(end, |(s, c)| s + c) - whole_start);
+        let whole = (whole_start, after.map_or(end, |(s, c)| s + c) - whole_start);
         // The cursor is on the extent after the range, or in the gap at the end.
-        match (before, behind) {
+        match (before, after) {
             (Some(_), Some(_)) => {
                 bno.delete(tx)?;
                 bno.prev(tx)?;
@@ -95,7 +95,7 @@ impl LockedAg<'_> {
             (None, None) => bno.insert(tx, &record(whole))?,
         }
         let mut cnt = self.cursor::<CntBt>();
-        self.replace_by_size(tx, &mut cnt, [before, behind].into_iter().flatten(), [whole])?;
+        self.replace_by_size(tx, &mut cnt, [before, after].into_iter().flatten(), [whole])?;
         self.count_free(tx, count.into(), whole.1)
     }
 

@@ -140,8 +140,8 @@ impl Groups {
         if group.covers_pending_changes() {
             return Ok(Some(reservation));
         }
-        let open = group.lock(tx)?;
-        let raised = open.raise_rmap_reservation(tx);
+        let locked = group.lock(tx)?;
+        let raised = locked.raise_rmap_reservation(tx);
         tx.release_clean();
         if raised { Ok(Some(reservation)) } else { Err(NO_MAPPING) }
     }

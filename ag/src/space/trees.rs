@@ -58,14 +58,14 @@ impl AgfBtreeType for RefcountBt {
 /// A tree below a locked AGF.
 #[derive(Clone, Copy, Debug)]
 pub struct AgfTree<'g, K> {
-    open: LockedAg<'g>,
+    locked: LockedAg<'g>,
     btree: PhantomData<K>,
 }
 
 impl<'g> LockedAg<'g> {
     /// A cursor for one of the trees.
     pub fn cursor<K: AgfBtreeType>(&self) -> BtreeCursor<AgfTree<'g, K>> {
-        BtreeCursor::new(AgfTree { open: *self, btree: PhantomData })
+        BtreeCursor::new(AgfTree { locked: *self, btree: PhantomData })
     }
 }
 
@@ -73,36 +73,39 @@ impl<K: AgfBtreeType> BtreeOps for AgfTree<'_, K> {
     type Type = K;
 
     fn geometry(&self) -> &Geometry {
-        &self.open.group.geometry
+        &self.locked.group.geometry
     }
 
     fn owner(&self) -> BtreeOwner {
-        let ag: AgNumber = self.open.group.ag;
+        let ag: AgNumber = self.locked.group.ag;
         BtreeOwner::Ag(ag)
     }
 
     fn root(&self, tx: &Transaction) -> BtreeRoot {
-        BtreeRoot::Block { block: self.open.get(tx, K::ROOT).into(), levels: self.open.get(tx, K::LEVELS) }
+        BtreeRoot::Block {
+            block: self.locked.get(tx, K::ROOT).into(),
+            levels: self.locked.get(tx, K::LEVELS),
+        }
     }
 
     fn set_root(&mut self, tx: &mut Transaction, block: u64, levels: u32) {
-        self.open.set(tx, K::ROOT, block as u32);
-        self.open.set(tx, K::LEVELS, levels);
+        self.locked.set(tx, K::ROOT, block as u32);
+        self.locked.set(tx, K::LEVELS, levels);
     }
 
     fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error> {
         let block = if K::FROM_LIST {
-            let block = self.open.get_freelist_block(tx)?;
-            self.open.adjust_counter(tx, agf!(btreeblks), 1);
+            let block = self.locked.get_freelist_block(tx)?;
+            self.locked.adjust_counter(tx, agf!(btreeblks), 1);
             block
         } else {
-            self.open.alloc_tree_block(tx, AgBlock(near as u32), ExtentOwner::RefcountTree)?
+            self.locked.alloc_tree_block(tx, AgBlock(near as u32), ExtentOwner::RefcountTree)?
         };
         if let Some(blocks) = K::BLOCKS {
-            self.open.adjust_counter(tx, blocks, 1);
+            self.locked.adjust_counter(tx, blocks, 1);
         }
         if K::FROM_LIST && K::BLOCKS.is_some() {
-            self.open.group.rmap_reservation.draw(1);
+            self.locked.group.rmap_reservation.draw(1);
         }
         Ok(block.get().into())
     }
@@ -110,17 +113,17 @@ impl<K: AgfBtreeType> BtreeOps for AgfTree<'_, K> {
     fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<(), Error> {
         let block = AgBlock(block as u32);
         if K::FROM_LIST {
-            self.open.put_freelist_block(tx, block)?;
-            self.open.adjust_counter(tx, agf!(btreeblks), -1);
-            self.open.group.mark_busy(tx, block, 1);
+            self.locked.put_freelist_block(tx, block)?;
+            self.locked.adjust_counter(tx, agf!(btreeblks), -1);
+            self.locked.group.mark_busy(tx, block, 1);
         } else {
-            self.open.group.free_tree_block_later(tx, block, ExtentOwner::RefcountTree, true);
+            self.locked.group.free_tree_block_later(tx, block, ExtentOwner::RefcountTree, true);
         }
         if let Some(blocks) = K::BLOCKS {
-            self.open.adjust_counter(tx, blocks, -1);
+            self.locked.adjust_counter(tx, blocks, -1);
         }
         if K::FROM_LIST && K::BLOCKS.is_some() {
-            self.open.group.rmap_reservation.restore(1);
+            self.locked.group.rmap_reservation.restore(1);
         }
         Ok(())
     }

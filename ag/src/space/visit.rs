@@ -25,8 +25,8 @@ impl Groups {
         each: &mut dyn FnMut(FsBlock, u32) -> Result<(), Error>,
     ) -> Result<Option<AgBlock>, Error> {
         let Some(group) = self.get(ag) else { return Ok(None) };
-        let open = group.lock(tx)?;
-        let mut cursor = open.cursor::<BnoBt>();
+        let locked = group.lock(tx)?;
+        let mut cursor = locked.cursor::<BnoBt>();
         let (mut free, mut seen) = (cursor.lookup_ge(tx, from.get())?, 0);
         let mut failed = Ok(());
         let mut next = from.get();

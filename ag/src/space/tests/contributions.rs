@@ -200,8 +200,8 @@ fn space_released_in_an_ag_already_checked_is_found() {
     let mut file = Some((claims, ahead));
     let mut seen = Vec::new();
     let mut tx = volume.begin();
-    let held = groups.lock_from_lowest(&mut tx, &mut mine, 20, &mut |_, open| {
-        seen.push(open.group.ag.get());
+    let held = groups.lock_from_lowest(&mut tx, &mut mine, 20, &mut |_, locked| {
+        seen.push(locked.group.ag.get());
         if let Some((claims, ahead)) = file.take() {
             drop(claims);
             drop(ahead);
@@ -276,9 +276,9 @@ fn a_failed_search_holds_no_tree_block() {
     for (need, found) in [(second.unclaimed_contribution(), true), (u32::MAX, false)] {
         let mut mine = groups.reserve_blocks(1).unwrap();
         let mut tx = volume.begin();
-        let done = groups.lock_from_lowest(&mut tx, &mut mine, need, &mut |tx, open| {
-            open.cursor::<CntBt>().last(tx)?;
-            Ok(if open.find(tx, &want)?.is_some() { Suitability::Alone } else { Suitability::NotYet })
+        let done = groups.lock_from_lowest(&mut tx, &mut mine, need, &mut |tx, locked| {
+            locked.cursor::<CntBt>().last(tx)?;
+            Ok(if locked.find(tx, &want)?.is_some() { Suitability::Alone } else { Suitability::NotYet })
         });
         assert_eq!(done.is_ok(), found, "{done:?}");
         assert!(is_free(&volume, first), "need {need}");
@@ -289,8 +289,8 @@ fn a_failed_search_holds_no_tree_block() {
 /// Whether no transaction holds the headers of an AG or the roots of its free-space trees.
 fn is_free(volume: &Volume, group: &Arc<Group>) -> bool {
     let mut tx = volume.begin();
-    let Some(open) = group.try_lock(&mut tx).unwrap() else { return false };
-    let roots = [BnoBt::ROOT, CntBt::ROOT].map(|root| AgBlock(open.get(&tx, root)));
+    let Some(locked) = group.try_lock(&mut tx).unwrap() else { return false };
+    let roots = [BnoBt::ROOT, CntBt::ROOT].map(|root| AgBlock(locked.get(&tx, root)));
     roots.into_iter().all(|root| {
         let at = DiskExtent {
             daddr: volume.geometry.ag_block_daddr(group.ag, root),
