@@ -79,13 +79,13 @@ impl<'a> File<'a> {
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub(super) fn taking(self, blocks: u32) -> Result<FileTransaction<'a>, Error> {
+    pub(super) fn begin_alloc(self, blocks: u32) -> Result<FileTransaction<'a>, Error> {
         self.begin(self.groups.reserve_blocks(blocks)?)
     }
 
     /// Begins a transaction that mostly frees blocks: it changes few records of the map and splits none. It reserves
     /// blocks for the extent btree if the volume has any.
-    pub(super) fn giving(self) -> Result<FileTransaction<'a>, Error> {
+    pub(super) fn begin_free(self) -> Result<FileTransaction<'a>, Error> {
         let wanted = self.groups.reserve_blocks(self.shared.reservations.map_blocks);
         self.begin(wanted.or_else(|_| self.groups.reserve_blocks(0))?)
     }
@@ -134,11 +134,11 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Calls `look` with the extent list.
-    pub(super) fn look<R>(self, look: impl FnOnce(&ExtentList) -> R) -> Result<R, Error> {
+    /// Calls `work` with the extent list.
+    pub(super) fn with_extents<R>(self, work: impl FnOnce(&ExtentList) -> R) -> Result<R, Error> {
         let mut locked = self.inode.lock();
         expect_map(&locked)?;
-        Ok(look(list(self.shared, &mut locked)?))
+        Ok(work(list(self.shared, &mut locked)?))
     }
 }
 

@@ -30,7 +30,7 @@ pub fn preallocate(file: File<'_>, from: FileBlock, to: FileBlock, size: Option<
     let unit = hint(&file.inode.read());
     let (first, end) = aligned(from, to, unit);
     fill_holes(file, first, end, unit, true)?;
-    let mut change = file.giving()?;
+    let mut change = file.begin_free()?;
     change.modified();
     mark_preallocated(&mut change.locked);
     if let Some(size) = size.filter(|size| *size > change.locked.size()) {
@@ -47,9 +47,9 @@ pub fn preallocate(file: File<'_>, from: FileBlock, to: FileBlock, size: Option<
 pub fn fill_units(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Error> {
     let unit = unit(&file.inode.read());
     let mut at = from;
-    while let Some((hole, count)) = file.look(|list| hole_in(list, at, to))? {
+    while let Some((hole, count)) = file.with_extents(|list| hole_in(list, at, to))? {
         let (wide_from, wide_to) = aligned(hole, FileBlock(hole.get() + count), unit);
-        let (first, end) = file.look(|list| {
+        let (first, end) = file.with_extents(|list| {
             let before = list.index_at(hole).checked_sub(1).and_then(|before| list.get(before));
             let first = before.map_or(wide_from, |before| before.end().max(wide_from));
             (first, FileBlock(first.get() + list.piece(first, wide_to).count))
@@ -70,7 +70,7 @@ fn fill_holes(
     align: u32,
     by_user: bool,
 ) -> Result<(), Error> {
-    while let Some((at, count)) = file.look(|list| hole_in(list, from, to))? {
+    while let Some((at, count)) = file.with_extents(|list| hole_in(list, from, to))? {
         let max = count.min(MAX_EXTENT_BLOCKS - MAX_EXTENT_BLOCKS % u64::from(align)) as u32; // 21 bits
         fill(file, at, max, align, by_user)?;
     }
@@ -114,7 +114,7 @@ fn hole_in(list: &crate::ExtentList, from: FileBlock, to: FileBlock) -> Option<(
 fn fill(file: File<'_>, at: FileBlock, max: u32, align: u32, by_user: bool) -> Result<(), Error> {
     let mut blocks = file.groups.reserve_blocks(max.saturating_add(file.shared.reservations.map_blocks))?;
     let own_ag = || AllocTarget::Ag(ag_of(file.inode.ino(), &file.shared.geometry).unwrap_or_default());
-    let target = file.look(|list| list.near(at))?.map_or_else(own_ag, AllocTarget::Block);
+    let target = file.with_extents(|list| list.near(at))?.map_or_else(own_ag, AllocTarget::Block);
     let claim = claim_aligned(file.shared, file.groups, &ClaimRequest { target, min: 1, max, align })?;
     drop(blocks.split(max - claim.count()));
     let (start, count) = (claim.start(), claim.count().into());
@@ -150,7 +150,7 @@ pub fn zero(file: File<'_>, from: FileBlock, to: FileBlock, size: Option<u64>) -
     }
     let mut at = from;
     while at < to {
-        let mut change = file.taking(PIECES_AT_ONCE as u32 * file.shared.reservations.map_blocks)?;
+        let mut change = file.begin_alloc(PIECES_AT_ONCE as u32 * file.shared.reservations.map_blocks)?;
         change.locked.check_extent_count(ForkKind::Data, 2 * PIECES_AT_ONCE)?;
         let (found, end) = pieces(change.list()?, at..to, PIECES_AT_ONCE);
         change.reserve_rmap_to_cut(&found, true)?;

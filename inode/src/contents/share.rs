@@ -69,7 +69,7 @@ pub fn share(file: File<'_>, what: &Share<'_>) -> Result<(), Error> {
     while done < what.count {
         done += share_part(file, what, done)?;
     }
-    let mut change = file.giving()?;
+    let mut change = file.begin_free()?;
     change.modified();
     if let Some(size) = what.size.filter(|size| *size > change.locked.size()) {
         change.locked.set_size(size);

@@ -39,11 +39,11 @@ pub fn collapse(file: File<'_>, from: FileBlock, count: u64) -> Result<(), Error
     }
     punch(file, from, FileBlock(end))?;
     let mut at = FileBlock(end);
-    while let Some(extent) = file.look(|list| list.get(list.index_at(at)))? {
+    while let Some(extent) = file.with_extents(|list| list.get(list.index_at(at)))? {
         file.shift(extent.offset, FileBlock(extent.offset.get() - count))?;
         at = extent.end();
     }
-    let mut change = file.giving()?;
+    let mut change = file.begin_free()?;
     let shorter = change.locked.size().saturating_sub(count << file.shared.geometry.block_log);
     change.locked.set_size(shorter);
     change.modified();
@@ -65,12 +65,13 @@ pub fn insert(file: File<'_>, from: FileBlock, count: u64) -> Result<(), Error> 
     }
     let longer = count.checked_mul(1 << block_log).and_then(|bytes| old.checked_add(bytes));
     let longer = longer.filter(|size| i64::try_from(*size).is_ok()).ok_or(super::TOO_FAR)?;
-    if file.look(|list| list.end().get())?.saturating_add(count) > MAX_FILE_BLOCKS {
+    if file.with_extents(|list| list.end().get())?.saturating_add(count) > MAX_FILE_BLOCKS {
         return Err(TOO_FAR);
     }
     // The size first: no moved extent may lie beyond it.
-    let splits = file.look(|list| list.splice_split(from).is_some())?;
-    let mut change = if splits { file.taking(file.shared.reservations.map_blocks)? } else { file.giving()? };
+    let splits = file.with_extents(|list| list.splice_split(from).is_some())?;
+    let mut change =
+        if splits { file.begin_alloc(file.shared.reservations.map_blocks)? } else { file.begin_free()? };
     change.locked.check_extent_count(ForkKind::Data, 1)?;
     // The last move splits the rmap record at the offset, and must not be refused.
     let piece = change.list()?.piece(from, END);
@@ -83,7 +84,7 @@ pub fn insert(file: File<'_>, from: FileBlock, count: u64) -> Result<(), Error> 
     change.modified();
     change.commit()?;
     let mut before = END;
-    while let Some(extent) = file.look(|list| list.last_in(from, before))? {
+    while let Some(extent) = file.with_extents(|list| list.last_in(from, before))? {
         file.shift(extent.offset, FileBlock(extent.offset.get() + count))?;
         before = extent.offset;
     }

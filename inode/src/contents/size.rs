@@ -51,7 +51,7 @@ fn resize(file: File<'_>, new: u64, shrinks: bool) -> Result<(), Error> {
         return Err(TOO_FAR);
     }
     let from = FileBlock(new.div_ceil(file.shared.geometry.block_size.into()));
-    let mut change = file.giving()?;
+    let mut change = file.begin_free()?;
     let shrinks = shrinks || new < change.locked.size();
     change.locked.set_size(new);
     change.touch();
@@ -63,7 +63,7 @@ fn resize(file: File<'_>, new: u64, shrinks: bool) -> Result<(), Error> {
 /// Unmaps a range, in transactions that split nothing.
 fn unmap_rest(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Error> {
     loop {
-        let mut change = file.giving()?;
+        let mut change = file.begin_free()?;
         let more = change.unmap(from, to)?;
         change.commit()?;
         if !more {
@@ -77,9 +77,11 @@ fn unmap_rest(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Erro
 /// # Errors
 /// No space if an extent must be split; `EINVAL` if the file is not regular; damage; a volume that was shut down.
 pub fn punch(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Error> {
-    let splits =
-        file.look(|list| list.find(from).is_some_and(|extent| extent.offset < from && to < extent.end()))?;
-    let mut change = if splits { file.taking(file.shared.reservations.map_blocks)? } else { file.giving()? };
+    let splits = file.with_extents(|list| {
+        list.find(from).is_some_and(|extent| extent.offset < from && to < extent.end())
+    })?;
+    let mut change =
+        if splits { file.begin_alloc(file.shared.reservations.map_blocks)? } else { file.begin_free()? };
     // The first piece to be unmapped. Later ones are only cut at the start of the range.
     if let Some(last) = change.list()?.last_in(from, to) {
         let mapping = Some((last.start, last.unwritten));
@@ -103,8 +105,8 @@ pub fn free_written_beyond(file: File<'_>, end: FileBlock) -> Result<(), Error> 
         let last = beyond.rev().find(|extent| !extent.unwritten);
         last.map(|last| (last.offset.max(end), last.end()))
     };
-    while let Some((from, to)) = file.look(written)? {
-        let mut change = file.giving()?;
+    while let Some((from, to)) = file.with_extents(written)? {
+        let mut change = file.begin_free()?;
         change.unmap(from, to)?;
         change.commit()?;
     }
@@ -117,7 +119,7 @@ pub fn free_written_beyond(file: File<'_>, end: FileBlock) -> Result<(), Error> 
 /// Those of [`set_size`].
 pub fn trim(file: File<'_>, end: FileBlock) -> Result<bool, Error> {
     let keeps = file.inode.read().core().flags.get() & (flags::PREALLOC | flags::APPEND) != 0;
-    if keeps || file.look(|list| list.end() <= end)? {
+    if keeps || file.with_extents(|list| list.end() <= end)? {
         return Ok(false);
     }
     unmap_rest(file, end, END)?;

@@ -107,7 +107,7 @@ fn a_truncation_that_stops_half_way_leaves_a_whole_file() {
         let inode = bed.inode(0);
         let file = File { shared: bed.volume.shared(), groups: &bed.volume.groups, inode: &inode };
         for n in 0..=steps {
-            let mut change = file.giving().unwrap();
+            let mut change = file.begin_free().unwrap();
             if n == 0 {
                 change.locked.set_size(1024);
             } else {
