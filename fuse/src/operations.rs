@@ -2,6 +2,7 @@
 
 use base::time::Time;
 use rustix::io::Errno as Os;
+pub use xebec::{Rename, SetAttribute};
 
 /// Result of an operation.
 pub type Result<T> = std::result::Result<T, Errno>;
@@ -125,8 +126,8 @@ pub struct SetAttributes {
     pub modified: Option<NewTime>,
     /// Change time (ctime), from a kernel that maintains it.
     pub changed: Option<Time>,
-    /// Remove the set-user-ID and set-group-ID bits (`FATTR_KILL_SUIDGID`).
-    pub drop_set_id: bool,
+    /// Remove the set-user-ID and set-group-ID bits and the capabilities (`FATTR_KILL_SUIDGID`).
+    pub remove_privileges: bool,
 }
 
 /// A timestamp to set.
@@ -149,30 +150,6 @@ pub struct NewInode<'a> {
     pub device: (u32, u32),
     /// Target of a symbolic link.
     pub target: &'a [u8],
-}
-
-/// What a rename does if the new name exists (`renameat2(2)`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rename {
-    /// Replace it.
-    Replace,
-    /// Fail with `EEXIST`.
-    NoReplace,
-    /// Exchange the two.
-    Exchange,
-    /// Replace it, and leave a whiteout at the old name.
-    Whiteout,
-}
-
-/// Whether an extended attribute to set may or must exist (`setxattr(2)`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XattrMode {
-    /// It may exist.
-    Any,
-    /// It must not exist.
-    Create,
-    /// It must exist.
-    Replace,
 }
 
 /// A directory entry.
@@ -336,7 +313,7 @@ pub trait Operations: Sync {
     /// Returns the space of the file system.
     fn statfs(&self) -> Result<StatFs>;
 
-    /// Sets an extended attribute. With `drop_set_group_id` (`FUSE_SETXATTR_ACL_KILL_SGID`) the set-group-ID bit is
+    /// Sets an extended attribute. With `remove_sgid` (`FUSE_SETXATTR_ACL_KILL_SGID`) the set-group-ID bit is
     /// removed.
     fn setxattr(
         &self,
@@ -344,8 +321,8 @@ pub trait Operations: Sync {
         node: NodeId,
         name: &[u8],
         value: &[u8],
-        mode: XattrMode,
-        drop_set_group_id: bool,
+        mode: SetAttribute,
+        remove_sgid: bool,
     ) -> Result<()> {
         Err(ENOSYS)
     }

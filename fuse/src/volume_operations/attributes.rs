@@ -8,7 +8,7 @@ use xebec::{Metadata, OpenOptions, SetAttribute, SetMetadata};
 
 use super::VolumeOperations;
 use super::idmap::{IdMaps, MapTo};
-use crate::operations::{Attributes, Caller, NewTime, Result, SetAttributes, StatFs, XattrMode};
+use crate::operations::{Attributes, Caller, NewTime, Result, SetAttributes, StatFs};
 
 /// Whether an extended attribute is an ACL.
 fn is_acl(name: &[u8]) -> bool {
@@ -52,7 +52,7 @@ impl VolumeOperations<'_> {
     /// Changes attributes of an inode; returns the new ones.
     pub(super) fn set_attributes(&self, ino: Ino, changes: &SetAttributes) -> Result<Attributes> {
         if let Some(size) = changes.size {
-            // The kernel says whether privileges are removed (`drop_set_id`).
+            // The kernel says whether privileges are removed (`remove_privileges`).
             OpenOptions::new().write(true).keep_privileges(true).open_ino(self.volume, ino)?.set_len(size)?;
         }
         let touched = changes.accessed == Some(NewTime::Now) && changes.modified == Some(NewTime::Now);
@@ -75,7 +75,7 @@ impl VolumeOperations<'_> {
             // A refused change must not remove privileges.
             self.volume.check_set_metadata(ino, &set)?;
         }
-        if changes.drop_set_id || changes_owner {
+        if changes.remove_privileges || changes_owner {
             self.volume.remove_privileges(ino)?;
         }
         if changes.size.is_none() || set != SetMetadata::default() {
@@ -130,9 +130,12 @@ impl VolumeOperations<'_> {
 
     /// The value of an extended attribute.
     pub(super) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let value = self.volume.get_attribute(ino, name)?;
-        let is_mapped = is_acl(name) && !self.options.id_maps.is_empty();
-        Ok(if is_mapped { self.options.id_maps.map_acl(&value, MapTo::Host) } else { value })
+        Ok(self.map_if_acl(name, self.volume.get_attribute(ino, name)?, MapTo::Host))
+    }
+
+    /// Maps the ids in the value of an ACL; other attributes stay as they are.
+    fn map_if_acl(&self, name: &[u8], value: Vec<u8>, to: MapTo) -> Vec<u8> {
+        if is_acl(name) { self.options.id_maps.map_acl(value, to) } else { value }
     }
 
     /// Sets an extended attribute.
@@ -141,25 +144,12 @@ impl VolumeOperations<'_> {
         ino: Ino,
         name: &[u8],
         value: &[u8],
-        mode: XattrMode,
-        drop_set_group_id: bool,
+        mode: SetAttribute,
+        remove_sgid: bool,
     ) -> Result<()> {
-        let mode = match mode {
-            XattrMode::Any => SetAttribute::Any,
-            XattrMode::Create => SetAttribute::Create,
-            XattrMode::Replace => SetAttribute::Replace,
-        };
-        if is_acl(name) && !self.options.id_maps.is_empty() {
-            self.volume.set_attribute(
-                ino,
-                name,
-                &self.options.id_maps.map_acl(value, MapTo::Volume),
-                mode,
-            )?;
-        } else {
-            self.volume.set_attribute(ino, name, value, mode)?;
-        }
-        if drop_set_group_id {
+        let value = self.map_if_acl(name, value.to_vec(), MapTo::Volume);
+        self.volume.set_attribute(ino, name, &value, mode)?;
+        if remove_sgid {
             let permissions = Some(self.volume.metadata(ino)?.permissions & !SET_GID);
             self.volume.set_metadata(ino, &SetMetadata { permissions, ..SetMetadata::default() })?;
         }

@@ -56,21 +56,19 @@ impl VolumeOperations<'_> {
         Ok(entry)
     }
 
-    /// Creates an inode with a name.
-    pub(super) fn create_named(
+    /// Creates an inode with a name, or without (`O_TMPFILE`).
+    pub(super) fn create_inode(
         &self,
         caller: Caller,
         dir: Ino,
-        name: &[u8],
+        name: Option<&[u8]>,
         new: &NewInode<'_>,
     ) -> Result<Entry> {
-        self.add_lookup(self.volume.create_handle(dir, name, &new_file(caller, new)?)?)
-    }
-
-    /// Creates an inode without a name.
-    pub(super) fn create_nameless(&self, caller: Caller, dir: Ino, new: &NewInode<'_>) -> Result<Entry> {
-        let handle: Handle = self.volume.create_tmpfile(dir, &new_file(caller, new)?)?;
-        self.add_lookup(handle)
+        let file = new_file(caller, new)?;
+        self.add_lookup(match name {
+            Some(name) => self.volume.create_handle(dir, name, &file)?,
+            None => self.volume.create_tmpfile(dir, &file)?,
+        })
     }
 
     /// Creates another name of an inode, or the first.
@@ -135,23 +133,22 @@ impl VolumeOperations<'_> {
         add: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> AddResult {
         let is_dots = matches!(entry.name.as_slice(), b"." | b"..");
-        let found = match plus && !is_dots {
+        let looked_up = match plus && !is_dots {
             false => None,
             true => match self.lookup_entry(dir, &entry.name) {
                 // The name may belong to another inode by now, which is listed then.
-                Ok(found) => Some(found),
+                Ok(entry) => Some(entry),
                 Err(Errno(ENOENT)) => return AddResult::Removed,
                 // A lookup of the name returns the error.
                 Err(_) => None,
             },
         };
         let ReadEntry { name, ino, file_type, next_offset } = entry;
-        let (ino, file_type) = found
-            .as_ref()
-            .map_or((ino.0, *file_type), |found| (found.attributes.ino, found.attributes.mode & S_IFMT));
-        let added = add(&DirEntry { name, ino, file_type, next_offset: *next_offset, entry: found });
-        if !added && let Some(found) = found {
-            self.inodes.forget(self.ino(found.node), 1);
+        let (ino, file_type) = looked_up
+            .map_or((ino.0, *file_type), |entry| (entry.attributes.ino, entry.attributes.mode & S_IFMT));
+        let added = add(&DirEntry { name, ino, file_type, next_offset: *next_offset, entry: looked_up });
+        if !added && let Some(entry) = looked_up {
+            self.inodes.forget(self.ino(entry.node), 1);
         }
         if added { AddResult::Added } else { AddResult::Full }
     }

@@ -83,11 +83,11 @@ impl<'v> VolumeOperations<'v> {
 
     pub(super) fn seek_data_or_hole(&self, handle: FileHandle, offset: u64, target: Seek) -> Result<u64> {
         let file = self.file(handle)?;
-        let found = match target {
+        let offset = match target {
             Seek::Data => file.seek_data(offset)?,
             Seek::Hole => file.seek_hole(offset)?,
         };
-        found.ok_or(Errno(ENXIO))
+        offset.ok_or(Errno(ENXIO))
     }
 
     /// Copies by sharing blocks if both ranges are aligned to blocks, and through memory otherwise.

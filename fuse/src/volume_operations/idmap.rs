@@ -148,13 +148,12 @@ impl IdMaps {
     }
 
     /// Maps the ids of an ACL (`linux/posix_acl_xattr.h`).
-    pub fn map_acl(&self, acl: &[u8], to: MapTo) -> Vec<u8> {
+    pub fn map_acl(&self, mut acl: Vec<u8>, to: MapTo) -> Vec<u8> {
         /// The version. An entry has tag, permissions and id.
         const HEADER: usize = 4;
         const ENTRY: usize = 8;
         const USER: u16 = 0x02;
         const GROUP: u16 = 0x08;
-        let mut acl = acl.to_vec();
         let entries = acl.get_mut(HEADER..).unwrap_or_default();
         for entry in entries.chunks_exact_mut(ENTRY) {
             let [t0, t1, _, _, n0, n1, n2, n3] = *entry else { continue };
@@ -222,10 +221,10 @@ mod tests {
         let id_maps = id_maps("0:1000");
         let entry = |tag: u16, number: u32| [&tag.to_le_bytes()[..], &[7, 0], &number.to_le_bytes()].concat();
         let list = [vec![2, 0, 0, 0], entry(1, u32::MAX), entry(2, 0), entry(8, 0)].concat();
-        let mapped = id_maps.map_acl(&list, MapTo::Host);
+        let mapped = id_maps.map_acl(list.clone(), MapTo::Host);
         assert_eq!(mapped, [vec![2, 0, 0, 0], entry(1, u32::MAX), entry(2, 1000), entry(8, 0)].concat());
-        assert_eq!(id_maps.map_acl(&mapped, MapTo::Volume), list);
-        assert_eq!(id_maps.map_acl(&[1, 2], MapTo::Volume), [1, 2]);
+        assert_eq!(id_maps.map_acl(mapped, MapTo::Volume), list);
+        assert_eq!(id_maps.map_acl(vec![1, 2], MapTo::Volume), [1, 2]);
     }
 
     #[test]

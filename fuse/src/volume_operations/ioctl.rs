@@ -70,8 +70,8 @@ impl VolumeOperations<'_> {
         command: u32,
         argument: &[u8],
     ) -> Result<Vec<u8>> {
-        let changes = [FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FITRIM, XFS_IOC_FSGROWFSDATA];
-        if changes.contains(&command) && self.options.read_only {
+        let modifying = [FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FITRIM, XFS_IOC_FSGROWFSDATA];
+        if modifying.contains(&command) && self.options.read_only {
             return Err(EROFS);
         }
         match command {
@@ -102,15 +102,15 @@ impl VolumeOperations<'_> {
         }
     }
 
-    fn set_flags(&self, ino: Ino, wanted: u32) -> Result<Vec<u8>> {
+    fn set_flags(&self, ino: Ino, requested: u32) -> Result<Vec<u8>> {
         let known = FLAGS.iter().fold(0, |all, (flag, _)| all | flag);
-        if wanted & !known != 0 {
+        if requested & !known != 0 {
             return Err(Errno(EOPNOTSUPP));
         }
         let mut settings = self.volume.settings(ino)?;
         for (flag, bit) in FLAGS {
             let bit = u32::from(bit);
-            settings.xflags = settings.xflags & !bit | if wanted & flag != 0 { bit } else { 0 };
+            settings.xflags = settings.xflags & !bit | if requested & flag != 0 { bit } else { 0 };
         }
         self.volume.set_settings(ino, &settings)?;
         Ok(Vec::new())

@@ -31,7 +31,7 @@ use xebec::{File, Volume};
 
 use crate::operations::{
     Attributes, ByteRange, Caller, DirEntry, Entry, FileHandle, NewInode, NodeId, Opened, Operations, ROOT,
-    Rename, Result, Seek, SetAttributes, StatFs, XattrMode,
+    Rename, Result, Seek, SetAttribute, SetAttributes, StatFs,
 };
 use idmap::{IdMaps, MapTo};
 use inode_table::InodeTable;
@@ -131,7 +131,7 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn mknod(&self, caller: Caller, dir: NodeId, name: &[u8], new: &NewInode<'_>) -> Result<Entry> {
-        self.create_named(self.map_caller(caller), self.ino(dir), name, new)
+        self.create_inode(self.map_caller(caller), self.ino(dir), Some(name), new)
     }
 
     fn create(
@@ -142,16 +142,12 @@ impl Operations for VolumeOperations<'_> {
         new: &NewInode<'_>,
         flags: i32,
     ) -> Result<(Entry, Opened)> {
-        let caller = self.map_caller(caller);
-        let found = match name {
-            Some(name) => self.create_named(caller, self.ino(dir), name, new)?,
-            None => self.create_nameless(caller, self.ino(dir), new)?,
-        };
-        match self.open_file(self.ino(found.node), flags) {
-            Ok(opened) => Ok((found, opened)),
+        let entry = self.create_inode(self.map_caller(caller), self.ino(dir), name, new)?;
+        match self.open_file(self.ino(entry.node), flags) {
+            Ok(opened) => Ok((entry, opened)),
             Err(error) => {
                 // The kernel gets no entry, and so sends no FUSE_FORGET.
-                self.inodes.forget(self.ino(found.node), 1);
+                self.inodes.forget(self.ino(entry.node), 1);
                 Err(error)
             }
         }
@@ -170,12 +166,6 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), mode: Rename) -> Result<()> {
-        let mode = match mode {
-            Rename::Replace => xebec::Rename::Replace,
-            Rename::NoReplace => xebec::Rename::NoReplace,
-            Rename::Exchange => xebec::Rename::Exchange,
-            Rename::Whiteout => xebec::Rename::Whiteout,
-        };
         Ok(self.volume.rename(self.ino(from.0), from.1, self.ino(to.0), to.1, mode)?)
     }
 
@@ -234,13 +224,13 @@ impl Operations for VolumeOperations<'_> {
         node: NodeId,
         name: &[u8],
         value: &[u8],
-        mode: XattrMode,
-        drop_set_group_id: bool,
+        mode: SetAttribute,
+        remove_sgid: bool,
     ) -> Result<()> {
         if node == ROOT && name == GROW {
             return self.grow(caller, parse_blocks(value)?);
         }
-        self.set_xattr(self.ino(node), name, value, mode, drop_set_group_id)
+        self.set_xattr(self.ino(node), name, value, mode, remove_sgid)
     }
 
     fn getxattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {

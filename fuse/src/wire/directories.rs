@@ -22,23 +22,23 @@ const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
 
-pub fn lookup<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn lookup(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     match ops.lookup(request.node(), request.body().name()?) {
-        Ok(found) => reply.push(&entry_out(&found)),
+        Ok(entry) => reply.push(&entry_out(&entry)),
         Err(Errno(ENOENT)) => reply.push(&no_entry_out()),
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
-pub fn forget<O: Operations + ?Sized>(ops: &O, request: &Request<'_>) -> Outcome {
+pub fn forget(ops: &dyn Operations, request: &Request<'_>) -> Outcome {
     if let Ok(arguments) = request.body().take::<fuse_forget_in>() {
         ops.forget(request.node(), arguments.nlookup);
     }
     Outcome::NoReply
 }
 
-pub fn batch_forget<O: Operations + ?Sized>(ops: &O, request: &Request<'_>) -> Outcome {
+pub fn batch_forget(ops: &dyn Operations, request: &Request<'_>) -> Outcome {
     let mut body = request.body();
     let count = body.take::<fuse_batch_forget_in>().map_or(0, |arguments| arguments.count);
     for _ in 0..count {
@@ -48,7 +48,7 @@ pub fn batch_forget<O: Operations + ?Sized>(ops: &O, request: &Request<'_>) -> O
     Outcome::NoReply
 }
 
-pub fn mknod<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn mknod(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let mut body = request.body();
     let arguments: fuse_mknod_in = body.take()?;
     let new = NewInode {
@@ -60,7 +60,7 @@ pub fn mknod<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut
     create_inode(ops, request, reply, body.name()?, &new)
 }
 
-pub fn mkdir<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn mkdir(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let mut body = request.body();
     let arguments: fuse_mkdir_in = body.take()?;
     let mode = arguments.mode & 0o7777 | S_IFDIR;
@@ -68,47 +68,42 @@ pub fn mkdir<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut
     create_inode(ops, request, reply, body.name()?, &new)
 }
 
-pub fn symlink<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn symlink(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let mut body = request.body();
     let name = body.name()?;
     let new = NewInode { mode: S_IFLNK | 0o777, umask: 0, device: (0, 0), target: body.name()? };
     create_inode(ops, request, reply, name, &new)
 }
 
-fn create_inode<O: Operations + ?Sized>(
-    ops: &O,
+fn create_inode(
+    ops: &dyn Operations,
     request: &Request<'_>,
     reply: &mut Reply,
     name: &[u8],
     new: &NewInode<'_>,
 ) -> Result<()> {
-    let found = ops.mknod(request.caller(), request.node(), name, new)?;
-    reply.push(&entry_out(&found));
+    let entry = ops.mknod(request.caller(), request.node(), name, new)?;
+    reply.push(&entry_out(&entry));
     Ok(())
 }
 
-pub fn create<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn create(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     create_open(ops, request, reply, true)
 }
 
 /// The name in the request is only informative.
-pub fn tmpfile<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn tmpfile(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     create_open(ops, request, reply, false)
 }
 
-fn create_open<O: Operations + ?Sized>(
-    ops: &O,
-    request: &Request<'_>,
-    reply: &mut Reply,
-    named: bool,
-) -> Result<()> {
+fn create_open(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply, named: bool) -> Result<()> {
     let mut body = request.body();
     let arguments: fuse_create_in = body.take()?;
     let name = body.name()?;
     let new = NewInode { mode: arguments.mode, umask: arguments.umask, device: (0, 0), target: b"" };
     let flags = arguments.flags as i32; // flags of `open(2)`
-    let (found, opened) = ops.create(request.caller(), request.node(), named.then_some(name), &new, flags)?;
-    reply.push(&entry_out(&found));
+    let (entry, opened) = ops.create(request.caller(), request.node(), named.then_some(name), &new, flags)?;
+    reply.push(&entry_out(&entry));
     reply.push(&open_out(opened));
     Ok(())
 }
@@ -119,30 +114,30 @@ pub fn open_out(opened: Opened) -> fuse_open_out {
     fuse_open_out { fh: opened.handle.0, open_flags: FOPEN_KEEP_CACHE | direct, backing_id: 0 }
 }
 
-pub fn link<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn link(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let mut body = request.body();
     let arguments: fuse_link_in = body.take()?;
-    let found = ops.link(NodeId(arguments.oldnodeid), request.node(), body.name()?)?;
-    reply.push(&entry_out(&found));
+    let entry = ops.link(NodeId(arguments.oldnodeid), request.node(), body.name()?)?;
+    reply.push(&entry_out(&entry));
     Ok(())
 }
 
-pub fn unlink<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, _: &mut Reply) -> Result<()> {
+pub fn unlink(ops: &dyn Operations, request: &Request<'_>, _: &mut Reply) -> Result<()> {
     ops.unlink(request.node(), request.body().name()?)
 }
 
-pub fn rmdir<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, _: &mut Reply) -> Result<()> {
+pub fn rmdir(ops: &dyn Operations, request: &Request<'_>, _: &mut Reply) -> Result<()> {
     ops.rmdir(request.node(), request.body().name()?)
 }
 
-pub fn rename<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, _: &mut Reply) -> Result<()> {
+pub fn rename(ops: &dyn Operations, request: &Request<'_>, _: &mut Reply) -> Result<()> {
     let mut body = request.body();
     let arguments: fuse_rename_in = body.take()?;
     let (from, to) = (body.name()?, body.name()?);
     ops.rename((request.node(), from), (NodeId(arguments.newdir), to), Rename::Replace)
 }
 
-pub fn rename2<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, _: &mut Reply) -> Result<()> {
+pub fn rename2(ops: &dyn Operations, request: &Request<'_>, _: &mut Reply) -> Result<()> {
     let mut body = request.body();
     let arguments: fuse_rename2_in = body.take()?;
     let mode = match arguments.flags {
@@ -156,18 +151,13 @@ pub fn rename2<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, _: &mut R
     ops.rename((request.node(), from), (NodeId(arguments.newdir), to), mode)
 }
 
-pub fn readlink<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn readlink(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     reply.push_bytes(&ops.readlink(request.node())?);
     Ok(())
 }
 
 /// Encodes as many entries as fit into the buffer of the kernel.
-pub fn readdir<O: Operations + ?Sized>(
-    ops: &O,
-    request: &Request<'_>,
-    reply: &mut Reply,
-    plus: bool,
-) -> Result<()> {
+pub fn readdir(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply, plus: bool) -> Result<()> {
     let arguments: fuse_read_in = request.body().take()?;
     let max = (arguments.size as usize).min(super::init::MAX_WRITE as usize);
     ops.readdir(request.node(), arguments.offset, plus, &mut |entry| {

@@ -26,53 +26,49 @@ pub enum Outcome {
 ///
 /// # Errors
 /// The errno to reply with.
-pub fn dispatch<O: Operations + ?Sized>(
-    operations: &O,
-    request: &Request<'_>,
-    reply: &mut Reply,
-) -> Result<Outcome> {
+pub fn dispatch(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<Outcome> {
     use fuse_opcode as op;
     let Some(opcode) = request.opcode() else { return Err(ENOSYS) };
-    if changes(opcode) && operations.is_read_only() {
+    if modifies(opcode) && ops.is_read_only() {
         return Err(EROFS);
     }
     match opcode {
-        op::FUSE_FORGET => return Ok(directories::forget(operations, request)),
-        op::FUSE_BATCH_FORGET => return Ok(directories::batch_forget(operations, request)),
+        op::FUSE_FORGET => return Ok(directories::forget(ops, request)),
+        op::FUSE_BATCH_FORGET => return Ok(directories::batch_forget(ops, request)),
         op::FUSE_DESTROY => return Ok(Outcome::Destroy),
-        op::FUSE_LOOKUP => directories::lookup(operations, request, reply),
-        op::FUSE_MKNOD => directories::mknod(operations, request, reply),
-        op::FUSE_MKDIR => directories::mkdir(operations, request, reply),
-        op::FUSE_SYMLINK => directories::symlink(operations, request, reply),
-        op::FUSE_LINK => directories::link(operations, request, reply),
-        op::FUSE_UNLINK => directories::unlink(operations, request, reply),
-        op::FUSE_RMDIR => directories::rmdir(operations, request, reply),
-        op::FUSE_RENAME => directories::rename(operations, request, reply),
-        op::FUSE_RENAME2 => directories::rename2(operations, request, reply),
-        op::FUSE_CREATE => directories::create(operations, request, reply),
-        op::FUSE_TMPFILE => directories::tmpfile(operations, request, reply),
-        op::FUSE_READLINK => directories::readlink(operations, request, reply),
-        op::FUSE_READDIR => directories::readdir(operations, request, reply, false),
-        op::FUSE_READDIRPLUS => directories::readdir(operations, request, reply, true),
-        op::FUSE_OPEN => files::open(operations, request, reply),
-        op::FUSE_RELEASE => files::release(operations, request, reply),
-        op::FUSE_READ => files::read(operations, request, reply),
-        op::FUSE_WRITE => return files::write(operations, request, reply),
-        op::FUSE_FSYNC => files::fsync(operations, request, reply),
-        op::FUSE_FALLOCATE => files::fallocate(operations, request, reply),
-        op::FUSE_LSEEK => files::lseek(operations, request, reply),
-        op::FUSE_COPY_FILE_RANGE => files::copy_file_range(operations, request, reply),
-        op::FUSE_GETATTR => metadata::getattr(operations, request, reply),
-        op::FUSE_STATX => metadata::statx(operations, request, reply),
-        op::FUSE_SETATTR => metadata::setattr(operations, request, reply),
-        op::FUSE_SETXATTR => metadata::setxattr(operations, request, reply),
-        op::FUSE_GETXATTR => metadata::getxattr(operations, request, reply),
-        op::FUSE_LISTXATTR => metadata::listxattr(operations, request, reply),
-        op::FUSE_REMOVEXATTR => metadata::removexattr(operations, request, reply),
-        op::FUSE_STATFS => metadata::statfs(operations, request, reply),
-        op::FUSE_FSYNCDIR => metadata::fsyncdir(operations, request, reply),
-        op::FUSE_SYNCFS => metadata::syncfs(operations, request, reply),
-        op::FUSE_IOCTL => metadata::ioctl(operations, request, reply),
+        op::FUSE_LOOKUP => directories::lookup(ops, request, reply),
+        op::FUSE_MKNOD => directories::mknod(ops, request, reply),
+        op::FUSE_MKDIR => directories::mkdir(ops, request, reply),
+        op::FUSE_SYMLINK => directories::symlink(ops, request, reply),
+        op::FUSE_LINK => directories::link(ops, request, reply),
+        op::FUSE_UNLINK => directories::unlink(ops, request, reply),
+        op::FUSE_RMDIR => directories::rmdir(ops, request, reply),
+        op::FUSE_RENAME => directories::rename(ops, request, reply),
+        op::FUSE_RENAME2 => directories::rename2(ops, request, reply),
+        op::FUSE_CREATE => directories::create(ops, request, reply),
+        op::FUSE_TMPFILE => directories::tmpfile(ops, request, reply),
+        op::FUSE_READLINK => directories::readlink(ops, request, reply),
+        op::FUSE_READDIR => directories::readdir(ops, request, reply, false),
+        op::FUSE_READDIRPLUS => directories::readdir(ops, request, reply, true),
+        op::FUSE_OPEN => files::open(ops, request, reply),
+        op::FUSE_RELEASE => files::release(ops, request, reply),
+        op::FUSE_READ => files::read(ops, request, reply),
+        op::FUSE_WRITE => return files::write(ops, request, reply),
+        op::FUSE_FSYNC => files::fsync(ops, request, reply),
+        op::FUSE_FALLOCATE => files::fallocate(ops, request, reply),
+        op::FUSE_LSEEK => files::lseek(ops, request, reply),
+        op::FUSE_COPY_FILE_RANGE => files::copy_file_range(ops, request, reply),
+        op::FUSE_GETATTR => metadata::getattr(ops, request, reply),
+        op::FUSE_STATX => metadata::statx(ops, request, reply),
+        op::FUSE_SETATTR => metadata::setattr(ops, request, reply),
+        op::FUSE_SETXATTR => metadata::setxattr(ops, request, reply),
+        op::FUSE_GETXATTR => metadata::getxattr(ops, request, reply),
+        op::FUSE_LISTXATTR => metadata::listxattr(ops, request, reply),
+        op::FUSE_REMOVEXATTR => metadata::removexattr(ops, request, reply),
+        op::FUSE_STATFS => metadata::statfs(ops, request, reply),
+        op::FUSE_FSYNCDIR => metadata::fsyncdir(ops, request, reply),
+        op::FUSE_SYNCFS => metadata::syncfs(ops, request, reply),
+        op::FUSE_IOCTL => metadata::ioctl(ops, request, reply),
         // Directories are not opened, the kernel handles locks, requests are not interrupted, and FUSE_FLUSH has
         // nothing to do: the kernel writes its cache back before, and `fsync` is responsible for the rest.
         _ => Err(ENOSYS),
@@ -80,8 +76,8 @@ pub fn dispatch<O: Operations + ?Sized>(
     Ok(Outcome::Reply)
 }
 
-/// Whether an opcode changes the file system. `FUSE_IOCTL` depends on its command.
-fn changes(opcode: fuse_opcode) -> bool {
+/// Whether an opcode modifies the file system. `FUSE_IOCTL` depends on its command.
+fn modifies(opcode: fuse_opcode) -> bool {
     use fuse_opcode as op;
     matches!(
         opcode,

@@ -19,27 +19,27 @@ const O_DSYNC: u32 = 0o10_000;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
-pub fn open<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn open(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let arguments: fuse_open_in = request.body().take()?;
     let opened = ops.open(request.node(), arguments.flags as i32)?; // flags of `open(2)`
     reply.push(&open_out(opened));
     Ok(())
 }
 
-pub fn release<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, _: &mut Reply) -> Result<()> {
+pub fn release(ops: &dyn Operations, request: &Request<'_>, _: &mut Reply) -> Result<()> {
     let arguments: fuse_release_in = request.body().take()?;
     ops.release(FileHandle(arguments.fh));
     Ok(())
 }
 
-pub fn read<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn read(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let arguments: fuse_read_in = request.body().take()?;
     reply.fill(arguments.size as usize, |buf| ops.read(FileHandle(arguments.fh), arguments.offset, buf))
 }
 
 /// If the write removes privileges, the attributes that the kernel has cached must be invalidated, also if the write
 /// fails then: the kernel checks permissions by them.
-pub fn write<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<Outcome> {
+pub fn write(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<Outcome> {
     let mut body = request.body();
     let arguments: fuse_write_in = body.take()?;
     let data = body.bytes(arguments.size)?;
@@ -56,18 +56,18 @@ pub fn write<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut
     Ok(if invalidate { Outcome::ReplyAndInvalidate } else { Outcome::Reply })
 }
 
-pub fn fsync<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, _: &mut Reply) -> Result<()> {
+pub fn fsync(ops: &dyn Operations, request: &Request<'_>, _: &mut Reply) -> Result<()> {
     let arguments: fuse_fsync_in = request.body().take()?;
     ops.fsync(FileHandle(arguments.fh))
 }
 
-pub fn fallocate<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, _: &mut Reply) -> Result<()> {
+pub fn fallocate(ops: &dyn Operations, request: &Request<'_>, _: &mut Reply) -> Result<()> {
     let arguments: fuse_fallocate_in = request.body().take()?;
     let range = ByteRange { offset: arguments.offset, length: arguments.length };
     ops.fallocate(FileHandle(arguments.fh), range, arguments.mode)
 }
 
-pub fn lseek<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn lseek(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let arguments: fuse_lseek_in = request.body().take()?;
     let target = match arguments.whence {
         SEEK_DATA => Seek::Data,
@@ -79,11 +79,7 @@ pub fn lseek<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut
     Ok(())
 }
 
-pub fn copy_file_range<O: Operations + ?Sized>(
-    ops: &O,
-    request: &Request<'_>,
-    reply: &mut Reply,
-) -> Result<()> {
+pub fn copy_file_range(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let arguments: fuse_copy_file_range_in = request.body().take()?;
     // The reply has 32 bits for the size. The caller sends another request for the rest.
     let length = arguments.len.min(1 << 30);

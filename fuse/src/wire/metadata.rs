@@ -10,23 +10,23 @@ use fuse_abi::linux::{
 use super::encode::{attributes_out, statfs_out, statx_out};
 use super::reply::Reply;
 use super::request::Request;
-use crate::operations::{Errno, NewTime, Operations, Result, SetAttributes, XattrMode};
+use crate::operations::{Errno, NewTime, Operations, Result, SetAttribute, SetAttributes};
 
 /// Flags of `setxattr(2)`.
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
 
-pub fn getattr<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn getattr(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     reply.push(&attributes_out(&ops.getattr(request.node())?));
     Ok(())
 }
 
-pub fn statx<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn statx(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     reply.push(&statx_out(&ops.getattr(request.node())?));
     Ok(())
 }
 
-pub fn setattr<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn setattr(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let arguments: fuse_setattr_in = request.body().take()?;
     let is_set = |bit| arguments.valid & bit != 0;
     let time = |seconds: u64, nanos| Time { seconds: seconds as i64, nanos }; // `time_t`
@@ -51,34 +51,34 @@ pub fn setattr<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &m
             time(arguments.mtime, arguments.mtimensec),
         ),
         changed: is_set(abi::FATTR_CTIME).then_some(time(arguments.ctime, arguments.ctimensec)),
-        drop_set_id: is_set(abi::FATTR_KILL_SUIDGID),
+        remove_privileges: is_set(abi::FATTR_KILL_SUIDGID),
     };
     reply.push(&attributes_out(&ops.setattr(request.node(), &changes)?));
     Ok(())
 }
 
-pub fn setxattr<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, _: &mut Reply) -> Result<()> {
+pub fn setxattr(ops: &dyn Operations, request: &Request<'_>, _: &mut Reply) -> Result<()> {
     let mut body = request.body();
     let arguments: fuse_setxattr_in = body.take()?;
     let name = body.name()?;
     let mode = match arguments.flags {
-        0 => XattrMode::Any,
-        XATTR_CREATE => XattrMode::Create,
-        XATTR_REPLACE => XattrMode::Replace,
+        0 => SetAttribute::Any,
+        XATTR_CREATE => SetAttribute::Create,
+        XATTR_REPLACE => SetAttribute::Replace,
         _ => return Err(Errno(EINVAL)),
     };
-    let drop_set_group_id = arguments.setxattr_flags & abi::FUSE_SETXATTR_ACL_KILL_SGID != 0;
+    let remove_sgid = arguments.setxattr_flags & abi::FUSE_SETXATTR_ACL_KILL_SGID != 0;
     let value = body.bytes(arguments.size)?;
-    ops.setxattr(request.caller(), request.node(), name, value, mode, drop_set_group_id)
+    ops.setxattr(request.caller(), request.node(), name, value, mode, remove_sgid)
 }
 
-pub fn getxattr<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn getxattr(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let mut body = request.body();
     let arguments: fuse_getxattr_in = body.take()?;
     push_value(reply, arguments.size, &ops.getxattr(request.node(), body.name()?)?)
 }
 
-pub fn listxattr<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn listxattr(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let arguments: fuse_getxattr_in = request.body().take()?;
     let names = ops.listxattr(request.caller(), request.node())?;
     let names: Vec<u8> = names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect();
@@ -98,24 +98,24 @@ fn push_value(reply: &mut Reply, size: u32, value: &[u8]) -> Result<()> {
     Ok(())
 }
 
-pub fn removexattr<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, _: &mut Reply) -> Result<()> {
+pub fn removexattr(ops: &dyn Operations, request: &Request<'_>, _: &mut Reply) -> Result<()> {
     ops.removexattr(request.node(), request.body().name()?)
 }
 
-pub fn statfs<O: Operations + ?Sized>(ops: &O, _: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn statfs(ops: &dyn Operations, _: &Request<'_>, reply: &mut Reply) -> Result<()> {
     reply.push(&statfs_out(&ops.statfs()?));
     Ok(())
 }
 
-pub fn fsyncdir<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, _: &mut Reply) -> Result<()> {
+pub fn fsyncdir(ops: &dyn Operations, request: &Request<'_>, _: &mut Reply) -> Result<()> {
     ops.fsyncdir(request.node())
 }
 
-pub fn syncfs<O: Operations + ?Sized>(ops: &O, _: &Request<'_>, _: &mut Reply) -> Result<()> {
+pub fn syncfs(ops: &dyn Operations, _: &Request<'_>, _: &mut Reply) -> Result<()> {
     ops.syncfs()
 }
 
-pub fn ioctl<O: Operations + ?Sized>(ops: &O, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
+pub fn ioctl(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     let mut body = request.body();
     let arguments: fuse_ioctl_in = body.take()?;
     let argument = body.bytes(arguments.in_size)?;

@@ -85,13 +85,13 @@ struct Faulty {
 pub fn run(options: &Options) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(&options.file);
     let file = file.with_context(|| options.file.display().to_string())?;
-    let wanted = MountConfig {
+    let config = MountConfig {
         source: "faulty".into(),
         directory: options.directory.canonicalize()?,
         allow_other: true,
         ..MountConfig::default()
     };
-    let session = fuse::Session::begin(fuse::mount::mount(&wanted)?, false)?;
+    let session = fuse::Session::begin(fuse::mount::mount(&config)?, false)?;
     let faulty = Faulty { file, faults: Mutex::default() };
     Ok(session.serve(&faulty, &RequestStatistics::new(THREADS))?)
 }
@@ -105,7 +105,7 @@ impl Faulty {
         if fails { Err(Errno(EIO)) } else { Ok(()) }
     }
 
-    fn found(&self, node: NodeId) -> Answer<Entry> {
+    fn entry(&self, node: NodeId) -> Answer<Entry> {
         Ok(Entry { node, generation: 1, attributes: self.getattr(node)? })
     }
 }
@@ -117,9 +117,9 @@ fn host(error: &std::io::Error) -> Errno {
 impl Operations for Faulty {
     fn lookup(&self, _dir: NodeId, name: &[u8]) -> Answer<Entry> {
         match name {
-            b"image" => self.found(IMAGE),
-            b"switch" => self.found(SWITCH),
-            b"." | b".." => self.found(ROOT),
+            b"image" => self.entry(IMAGE),
+            b"switch" => self.entry(SWITCH),
+            b"." | b".." => self.entry(ROOT),
             _ => Err(Errno(ENOENT)),
         }
     }

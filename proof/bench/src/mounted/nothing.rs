@@ -14,7 +14,7 @@ use fuse::Session;
 use fuse::mount::MountConfig;
 use fuse::operations::{
     Attributes, ByteRange, Caller, Entry, Errno, FileHandle, NewInode, NodeId, Opened, Operations, Rename,
-    Result, Seek, SetAttributes, StatFs, XattrMode,
+    Result, Seek, SetAttribute, SetAttributes, StatFs,
 };
 use fuse::statistics::RequestStatistics;
 
@@ -51,11 +51,11 @@ pub fn command(directory: &Path) -> anyhow::Result<std::process::Command> {
 /// In the fresh process: serves the file system until it is unmounted. Returns `false` in any other process.
 pub fn serve() -> anyhow::Result<bool> {
     let Some(directory) = std::env::var_os(DIRECTORY_VARIABLE) else { return Ok(false) };
-    let wanted =
+    let config =
         MountConfig { source: "nothing".into(), directory: directory.into(), ..MountConfig::default() };
-    let session = Session::begin(fuse::mount::mount(&wanted)?, false)?;
+    let session = Session::begin(fuse::mount::mount(&config)?, false)?;
     // As `xebec mount` does.
-    let _ = fuse::mount::Mounted::last_on(&wanted.directory).set_read_ahead();
+    let _ = fuse::mount::Mounted::last_on(&config.directory).set_read_ahead();
     let lengths: Box<[AtomicU64]> = (0..FILES_MAX).map(|_| AtomicU64::new(0)).collect();
     let nothing = Nothing { last: AtomicU64::new(1), lengths };
     nothing.length(NodeId(1)).store(DIRECTORY, Relaxed);
@@ -68,7 +68,7 @@ impl Nothing {
         &self.lengths[node.0 as usize % FILES_MAX]
     }
 
-    fn found(&self, mode: u32) -> Entry {
+    fn entry(&self, mode: u32) -> Entry {
         let node = NodeId(self.last.fetch_add(1, Relaxed) + 1);
         self.length(node).store(if mode & S_IFMT == S_IFDIR { DIRECTORY } else { 0 }, Relaxed);
         Entry { node, generation: 0, attributes: self.known(node) }
@@ -105,7 +105,7 @@ impl Operations for Nothing {
     }
 
     fn mknod(&self, _caller: Caller, _dir: NodeId, _name: &[u8], new: &NewInode<'_>) -> Result<Entry> {
-        Ok(self.found(new.mode))
+        Ok(self.entry(new.mode))
     }
 
     fn create(
@@ -116,8 +116,8 @@ impl Operations for Nothing {
         new: &NewInode<'_>,
         _flags: i32,
     ) -> Result<(Entry, Opened)> {
-        let found = self.found(new.mode);
-        Ok((found, FileHandle(found.node.0).into()))
+        let entry = self.entry(new.mode);
+        Ok((entry, FileHandle(entry.node.0).into()))
     }
 
     fn link(&self, node: NodeId, _dir: NodeId, _name: &[u8]) -> Result<Entry> {
@@ -170,8 +170,8 @@ impl Operations for Nothing {
         _node: NodeId,
         _name: &[u8],
         _value: &[u8],
-        _mode: XattrMode,
-        _drop_set_group_id: bool,
+        _mode: SetAttribute,
+        _remove_sgid: bool,
     ) -> Result<()> {
         Ok(())
     }
