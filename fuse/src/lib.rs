@@ -20,7 +20,7 @@
 //!
 //! # Locking
 //! Requests are independent. Each is processed by the thread that read it from the device, which holds no lock besides
-//! those of the volume; idle threads sleep under a lock of their own (`worker_pool`). The tables of open files and
+//! those of the volume; the state of idle threads has a lock of its own (`worker_pool`). The tables of open files and
 //! referenced inodes lock one entry at a time.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]

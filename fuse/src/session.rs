@@ -1,18 +1,22 @@
 //! A FUSE connection and the threads that serve it.
 //!
 //! # Invariants
-//! A worker has memory for one request and one reply. It reads the next request when it has answered the last and the
-//! pool lets it (`worker_pool`). All workers end when the volume is unmounted or the connection is aborted.
+//! - A worker has buffers for one request and one reply. It reads the next request when it has answered the last and
+//!   the pool lets it (`worker_pool`).
+//! - A request that is malformed, or whose processing panics, is answered with an error, and its worker continues.
+//! - No worker ends alone: all end when the volume is unmounted, the connection is aborted, or a read of the device
+//!   fails.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use base::errno;
 use fuse_abi::linux::{FUSE_MIN_READ_BUFFER, fuse_opcode};
 use rustix::io::Errno as Os;
 
-use crate::operations::Operations;
+use crate::operations::{Operations, Result};
 use crate::statistics::{RequestStatistics, ThreadStatistics};
 use crate::wire::dispatch::{Outcome, dispatch};
 use crate::wire::init::{self, MAX_WRITE, Negotiation};
@@ -35,7 +39,7 @@ impl Session {
     /// `EPROTO` if the kernel is too old; errors of the device.
     pub fn begin(device: OwnedFd, writeback: bool) -> io::Result<Self> {
         let session = Self { device };
-        let mut bytes = request_memory();
+        let mut bytes = request_buffer();
         let mut reply = Reply::new(0);
         loop {
             let Some(length) = session.receive(&mut bytes)? else {
@@ -55,13 +59,13 @@ impl Session {
             reply.clear();
             match init::negotiate(&request, writeback, &mut reply) {
                 Ok(negotiation) => {
-                    session.send(reply.finish(request.unique()))?;
+                    rustix::io::write(&session.device, reply.finish(request.unique()))?;
                     if negotiation == Negotiation::Done {
                         return Ok(session);
                     }
                 }
                 Err(error) => {
-                    session.send(reply.error(request.unique(), error))?;
+                    rustix::io::write(&session.device, reply.error(request.unique(), error))?;
                     return Err(io::Error::from_raw_os_error(error.0.get()));
                 }
             }
@@ -72,8 +76,9 @@ impl Session {
     /// system refuses to start more.
     ///
     /// # Errors
-    /// Errors of the device; `EAGAIN` if no thread can be started.
-    pub fn serve<O: Operations>(&self, operations: &O, statistics: &RequestStatistics) -> io::Result<()> {
+    /// An error of the device, which ends the session; a panic, after the mount has ended; `EAGAIN` if no thread can be
+    /// started.
+    pub fn serve(&self, operations: &dyn Operations, statistics: &RequestStatistics) -> io::Result<()> {
         let pool = &WorkerPool::default();
         std::thread::scope(|scope| {
             let workers = start(statistics.threads().iter().enumerate().map(|(number, statistics)| {
@@ -81,57 +86,40 @@ impl Session {
                 let work = move || self.work(operations, statistics, pool);
                 std::thread::Builder::new().name(name).spawn_scoped(scope, work)
             }))?;
-            workers.into_iter().try_for_each(|worker| {
-                worker.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the mount panicked")))
-            })
+            workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| Err(panicked())))
         })
     }
 
-    fn work<O: Operations>(
+    fn work(
         &self,
-        operations: &O,
+        operations: &dyn Operations,
         statistics: &ThreadStatistics,
         pool: &WorkerPool,
     ) -> io::Result<()> {
-        let mut bytes = request_memory();
+        let mut bytes = request_buffer();
         let mut reply = Reply::new(MAX_WRITE as usize);
-        let (mut worker, mut answered_at) = (pool.join(), Instant::now());
+        let (mut worker, mut answered_at, mut result) = (pool.join(), Instant::now(), Ok(()));
         while let Some((length, arrival)) = self.next(&mut bytes, &mut worker, answered_at)? {
-            let Some(request) = bytes.get(..length).and_then(Request::parse) else {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "the kernel sent a malformed request",
-                ));
-            };
+            // Without its header, a request cannot be answered.
+            let Some(request) = bytes.get(..length).and_then(Request::parse) else { continue };
             if request.opcode().is_some_and(takes_long) {
                 pool.wake_reader();
             }
             reply.clear();
-            let unanswered = Unanswered { session: self, unique: request.unique() };
-            let outcome = dispatch(operations, &request, &mut reply);
-            // The request is answered below.
-            std::mem::forget(unanswered);
-            let failed = matches!(outcome, Err(_) | Ok(Outcome::ErrorAndInvalidate(_)));
-            match outcome {
-                Ok(outcome @ (Outcome::Reply | Outcome::ReplyAndInvalidate)) => {
-                    let own = (outcome == Outcome::ReplyAndInvalidate).then(|| request.node());
-                    let mut stale = invalidated_nodes(&request).into_iter().chain([own]).flatten();
-                    stale.try_for_each(|node| self.send(&inval_inode(node)))?;
-                    self.send(reply.finish(request.unique()))?;
-                }
-                Ok(Outcome::ErrorAndInvalidate(error)) => {
-                    self.send(&inval_inode(request.node()))?;
-                    self.send(reply.error(request.unique(), error))?;
-                }
-                Ok(Outcome::NoReply) => {}
-                Ok(Outcome::Destroy) => break,
-                Err(error) => self.send(reply.error(request.unique(), error))?,
+            let dispatched = AssertUnwindSafe(|| dispatch(operations, &request, &mut reply));
+            let outcome = catch_unwind(dispatched).unwrap_or_else(|_| {
+                result = Err(panicked());
+                Err(crate::Errno(errno::EIO))
+            });
+            if outcome == Ok(Outcome::Destroy) {
+                break;
             }
+            self.answer(&request, outcome, &mut reply);
             answered_at = Instant::now();
+            let failed = matches!(outcome, Err(_) | Ok(Outcome::ErrorAndInvalidate(_)));
             statistics.add(request.opcode_number(), answered_at - arrival, failed);
         }
-        worker.end();
-        Ok(())
+        result
     }
 
     /// Reads the next request once the pool lets this worker read: its length and the time of its arrival. `None` if
@@ -147,15 +135,16 @@ impl Session {
         }
         let received = self.receive(bytes);
         let arrival = Instant::now();
-        worker.has_read(arrival - answered_at, received.as_ref().map_or(0, |length| length.unwrap_or(0)));
+        worker
+            .read_returned(arrival - answered_at, received.as_ref().map_or(0, |length| length.unwrap_or(0)));
         Ok(received?.map(|length| (length, arrival)))
     }
 
     /// Reads one request; `None` if the mount has ended.
     fn receive(&self, bytes: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
-            match rustix::io::read(self.device.as_fd(), &mut *bytes) {
-                Ok(length) => return Ok(Some(length)),
+            match rustix::io::read(&self.device, &mut *bytes) {
+                Ok(length) => return Ok(Some(length).filter(|length| *length > 0)),
                 // The request was interrupted before it was read; a signal.
                 Err(Os::NOENT | Os::INTR | Os::AGAIN) => {}
                 // Unmounted; aborted.
@@ -165,21 +154,37 @@ impl Session {
         }
     }
 
-    /// Sends a reply. It is no error if the request was interrupted or the mount has ended.
-    fn send(&self, reply: &[u8]) -> io::Result<()> {
-        match rustix::io::write(self.device.as_fd(), reply) {
-            Ok(_) | Err(Os::NOENT | Os::NODEV | Os::CONNABORTED) => Ok(()),
+    /// Sends the notifications and the reply that follow a request.
+    fn answer(&self, request: &Request<'_>, outcome: Result<Outcome>, reply: &mut Reply) {
+        let nodes = match outcome {
+            Ok(Outcome::Reply) => invalidated_nodes(request),
+            Ok(Outcome::ReplyAndInvalidate | Outcome::ErrorAndInvalidate(_)) => [Some(request.node()), None],
+            _ => [None, None],
+        };
+        for node in nodes.into_iter().flatten() {
+            // ENOENT: the kernel does not cache the inode.
+            let _ = rustix::io::write(&self.device, &inval_inode(node));
+        }
+        let unique = request.unique();
+        let sent = match outcome {
+            Ok(Outcome::Reply | Outcome::ReplyAndInvalidate) => reply.finish(unique),
+            Ok(Outcome::ErrorAndInvalidate(error)) | Err(error) => reply.error(unique, error),
+            Ok(Outcome::NoReply | Outcome::Destroy) => return,
+        };
+        match rustix::io::write(&self.device, sent) {
+            // The request was interrupted, or expects no reply; the mount has ended.
+            Ok(_) | Err(Os::NOENT | Os::NODEV | Os::CONNABORTED) => {}
             // The kernel rejects the reply: answer with an error, so that the client does not wait forever.
-            Err(Os::INVAL) => {
-                let unique =
-                    reply.get(8..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes);
-                let mut refusal = Reply::new(0);
-                let refused = refusal.error(unique, crate::Errno(errno::EIO));
-                rustix::io::write(self.device.as_fd(), refused).map(drop).or(Ok(()))
+            Err(_) => {
+                let error = Reply::new(0).error(unique, crate::Errno(errno::EIO)).to_vec();
+                let _ = rustix::io::write(&self.device, &error);
             }
-            Err(error) => Err(error.into()),
         }
     }
+}
+
+fn panicked() -> io::Error {
+    io::Error::other("a thread of the mount panicked")
 }
 
 /// The threads that could be started. They serve requests already, so a later one that cannot be started must not
@@ -198,20 +203,6 @@ fn start<T>(threads: impl Iterator<Item = io::Result<T>>) -> io::Result<Vec<T>> 
     refused.filter(|_| started.is_empty()).map_or(Ok(started), Err)
 }
 
-/// A request in progress. If its processing panics, it is answered with `EIO`, so that the client does not wait
-/// forever.
-struct Unanswered<'s> {
-    session: &'s Session,
-    unique: u64,
-}
-
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        // For a request that expects no reply the kernel reports ENOENT.
-        let _ = self.session.send(Reply::new(0).error(self.unique, crate::Errno(errno::EIO)));
-    }
-}
-
 /// Whether a request may wait for the device or process a long range.
 fn takes_long(opcode: fuse_opcode) -> bool {
     use fuse_opcode as op;
@@ -227,13 +218,110 @@ fn takes_long(opcode: fuse_opcode) -> bool {
 }
 
 /// Buffer for the longest request: a write with its header.
-fn request_memory() -> Box<[u8]> {
+fn request_buffer() -> Box<[u8]> {
     vec![0; (FUSE_MIN_READ_BUFFER as usize).max(MAX_WRITE as usize + OVERHEAD)].into()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    use fuse_abi::linux::{fuse_in_header, fuse_out_header};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    use zerocopy::{FromBytes as _, IntoBytes as _};
+
     use super::*;
+    use crate::operations::{Attributes, ENOSYS, Entry, FileHandle, NodeId, Opened, SetAttributes, StatFs};
+
+    /// Only `statfs` is implemented; its first call panics.
+    #[derive(Default)]
+    struct PanicsOnce(AtomicBool);
+
+    impl Operations for PanicsOnce {
+        fn statfs(&self) -> Result<StatFs> {
+            assert!(self.0.swap(true, SeqCst), "the first call");
+            Ok(StatFs { block_size: 4096, blocks: 0, blocks_free: 0, files: 0, files_free: 0 })
+        }
+
+        fn lookup(&self, _: NodeId, _: &[u8]) -> Result<Entry> {
+            Err(ENOSYS)
+        }
+
+        fn getattr(&self, _: NodeId) -> Result<Attributes> {
+            Err(ENOSYS)
+        }
+
+        fn setattr(&self, _: NodeId, _: &SetAttributes) -> Result<Attributes> {
+            Err(ENOSYS)
+        }
+
+        fn open(&self, _: NodeId, _: i32) -> Result<Opened> {
+            Err(ENOSYS)
+        }
+
+        fn read(&self, _: FileHandle, _: u64, _: &mut [u8]) -> Result<usize> {
+            Err(ENOSYS)
+        }
+
+        fn write(&self, _: FileHandle, _: u64, _: &[u8], _: bool) -> Result<usize> {
+            Err(ENOSYS)
+        }
+
+        fn fsync(&self, _: FileHandle) -> Result<()> {
+            Err(ENOSYS)
+        }
+    }
+
+    /// Serves with one worker on a socket in place of `/dev/fuse`: sends requests with these lengths in their headers,
+    /// and returns the errors of the replies and the result of the session.
+    fn serve_statfs(operations: &PanicsOnce, lengths: &[u32]) -> (Vec<i32>, io::Result<()>) {
+        let (kernel, device) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        let session = Session { device };
+        std::thread::scope(|scope| {
+            let statistics = RequestStatistics::new(1);
+            let server = scope.spawn(move || session.serve(operations, &statistics));
+            let ask = |(unique, len): (u64, &u32)| {
+                let opcode = fuse_opcode::FUSE_STATFS as u32;
+                let header = fuse_in_header { len: *len, opcode, unique, ..fuse_in_header::default() };
+                rustix::io::write(&kernel, header.as_bytes()).unwrap();
+                let mut reply = [0; 256];
+                let length = rustix::io::read(&kernel, &mut reply).unwrap();
+                let (head, _) = fuse_out_header::read_from_prefix(&reply[..length]).unwrap();
+                assert_eq!(head.unique, unique);
+                head.error
+            };
+            let errors = (1..).zip(lengths).map(ask).collect();
+            drop(kernel);
+            (errors, server.join().unwrap())
+        })
+    }
+
+    /// A request that is shorter than its header says ended its worker, and was not answered: the client waited until
+    /// the mount ended.
+    #[test]
+    fn malformed_requests_are_answered() {
+        let (errors, result) = serve_statfs(&PanicsOnce(true.into()), &[41, 39, 0, 40]);
+        assert_eq!(errors, [-errno::EINVAL.get(), -errno::EINVAL.get(), -errno::EINVAL.get(), 0]);
+        result.unwrap();
+    }
+
+    /// A panic ended the thread of its worker: after as many panics as threads, nobody answered requests.
+    #[test]
+    fn a_worker_continues_after_a_panic() {
+        let (errors, result) = serve_statfs(&PanicsOnce::default(), &[40, 40]);
+        assert_eq!(errors, [-errno::EIO.get(), 0]);
+        assert!(result.unwrap_err().to_string().contains("panicked"));
+    }
+
+    /// Workers that sleep end with the one whose read failed.
+    #[test]
+    fn a_failed_read_ends_the_session() {
+        let device = std::fs::File::options().write(true).open("/dev/null").unwrap().into();
+        let served = Session { device }.serve(&PanicsOnce::default(), &RequestStatistics::new(4));
+        assert_eq!(served.unwrap_err().raw_os_error(), Some(errno::EBADF.get()));
+    }
 
     fn refused() -> io::Result<u32> {
         Err(Os::AGAIN.into())

@@ -1,9 +1,9 @@
 //! Worker pool for FUSE requests: which of the threads reads `/dev/fuse`.
 //!
-//! One worker reads the device; the others sleep. With several readers the kernel wakes them round-robin, so that a
+//! One worker reads the device; the others are idle. With several readers the kernel wakes them round-robin, so that a
 //! client that sends one request at a time pays a cross-CPU wakeup for each: with one reader `open(2)` is three times
 //! faster. A worker that took a request answers it itself; if no other worker is reading by then, it reads the next.
-//! A sleeping worker is woken when
+//! An idle worker sleeps until it is woken:
 //!
 //! | event | effect |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | requests arrive faster than one worker answers them ([`BUSY_STREAK`]) | one more worker is woken |
 //! | a request has run for [`TICK`] and no worker reads the device | the watchdog starts to read |
 //!
-//! The watchdog is one of the sleeping workers: it sleeps with a timeout of [`TICK`], the others without one. After
+//! The watchdog is one of the idle workers: it sleeps with a timeout of [`TICK`], the others without one. After
 //! [`QUIET_TICKS`] ticks without a request it stops ticking; the next request restarts it.
 //!
 //! # Invariants
@@ -21,7 +21,7 @@
 //!   before it checks `paused`, both sequentially consistent, so that one of them sees the other's store.
 //!
 //! # Locking
-//! One mutex for the state of sleeping workers. A worker that reads the device or processes a request does not hold it.
+//! One mutex for the state of idle workers. A worker that reads the device or processes a request does not hold it.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -49,108 +49,102 @@ pub struct WorkerPool {
     readers: AtomicUsize,
     /// Requests taken from the device so far (wraps around).
     taken: AtomicUsize,
-    /// Workers that sleep, including the watchdog.
+    /// Workers that sleep until they are woken, including the watchdog.
     idle: AtomicUsize,
     /// The watchdog has stopped ticking until the next request.
     paused: AtomicBool,
-    sleepers: Mutex<Sleepers>,
+    /// The mount has ended. Set while `state` is locked, so that no idle worker misses it.
+    ended: AtomicBool,
+    state: Mutex<IdleState>,
     notify: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Sleepers {
+struct IdleState {
     /// Wakeups that were sent and that no worker has consumed yet.
     wakeups: usize,
-    /// One of the sleeping workers is the watchdog.
+    /// One of the idle workers is the watchdog.
     has_watchdog: bool,
-    /// The mount has ended.
-    ended: bool,
 }
 
-/// One worker's part in the pool. Dropping it ends the mount (after [`end`](Self::end)), or lets another worker take
-/// over (after an error or a panic).
+/// One worker's part in the pool. When it is dropped, all other workers end, too.
 #[derive(Debug)]
 pub struct Worker<'p> {
     pool: &'p WorkerPool,
     /// Requests in a row that were queued when this worker came for them.
     streak: u32,
-    /// The mount has ended.
-    ended: bool,
 }
 
 impl WorkerPool {
     /// Adds a worker. It reads the device when [`Worker::wait_to_read`] returns.
     pub fn join(&self) -> Worker<'_> {
-        Worker { pool: self, streak: 0, ended: false }
+        Worker { pool: self, streak: 0 }
     }
 
-    /// Wakes a sleeping worker to read the device, unless one reads it now.
+    /// Wakes an idle worker to read the device, unless one reads it now.
     pub fn wake_reader(&self) {
         if self.readers.load(SeqCst) == 0 && self.idle.load(SeqCst) > 0 {
             self.wake_one(&mut self.lock());
         }
     }
 
-    fn wake_one(&self, sleepers: &mut Sleepers) {
-        sleepers.wakeups += 1;
+    fn wake_one(&self, state: &mut IdleState) {
+        state.wakeups += 1;
         // The worker that wakes consumes the wakeup, whether it is the watchdog or another.
         self.notify.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Sleepers> {
-        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, IdleState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until this worker is woken (`true`) or the mount ends (`false`).
-    fn sleep(&self) -> bool {
+    /// Sleeps until this worker is woken or the mount ends.
+    fn sleep(&self) {
         self.idle.fetch_add(1, SeqCst);
-        let mut sleepers = self.lock();
-        let woken = loop {
-            if sleepers.ended {
-                break false;
-            }
-            if sleepers.wakeups > 0 {
-                sleepers.wakeups -= 1;
-                break true;
-            }
-            sleepers = if sleepers.has_watchdog {
-                self.notify.wait(sleepers).unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.lock();
+        while state.wakeups == 0 && !self.has_ended() {
+            state = if state.has_watchdog {
+                self.notify.wait(state).unwrap_or_else(PoisonError::into_inner)
             } else {
-                sleepers.has_watchdog = true;
-                let mut sleepers = self.watch(sleepers);
-                sleepers.has_watchdog = false;
-                // Another sleeping worker becomes the watchdog.
+                state.has_watchdog = true;
+                let mut state = self.watch(state);
+                state.has_watchdog = false;
+                // Another idle worker becomes the watchdog.
                 self.notify.notify_one();
-                sleepers
+                state
             };
-        };
+        }
+        state.wakeups = state.wakeups.saturating_sub(1);
         self.idle.fetch_sub(1, SeqCst);
-        woken
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(SeqCst)
     }
 
     /// Runs the watchdog until there is a wakeup, its own included, or the mount ends.
-    fn watch<'p>(&'p self, mut sleepers: MutexGuard<'p, Sleepers>) -> MutexGuard<'p, Sleepers> {
+    fn watch<'p>(&'p self, mut state: MutexGuard<'p, IdleState>) -> MutexGuard<'p, IdleState> {
         let (mut seen, mut quiet) = (self.taken.load(SeqCst), 0);
-        while sleepers.wakeups == 0 && !sleepers.ended {
-            sleepers = self.notify.wait_timeout(sleepers, TICK).unwrap_or_else(PoisonError::into_inner).0;
+        while state.wakeups == 0 && !self.has_ended() {
+            state = self.notify.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
             let taken = self.taken.load(SeqCst);
             let is_stuck = taken == seen && self.readers.load(SeqCst) == 0;
             quiet = if taken == seen { quiet + 1 } else { 0 };
             seen = taken;
             if is_stuck {
                 // The watchdog itself consumes this wakeup.
-                sleepers.wakeups += 1;
+                state.wakeups += 1;
             } else if quiet >= QUIET_TICKS {
                 quiet = 0;
                 self.paused.store(true, SeqCst);
                 // A worker that takes a request from here on sees `paused`.
-                if self.taken.load(SeqCst) == seen && sleepers.wakeups == 0 && !sleepers.ended {
-                    sleepers = self.notify.wait(sleepers).unwrap_or_else(PoisonError::into_inner);
+                if self.taken.load(SeqCst) == seen && state.wakeups == 0 && !self.has_ended() {
+                    state = self.notify.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
                 self.paused.store(false, SeqCst);
             }
         }
-        sleepers
+        state
     }
 }
 
@@ -158,7 +152,10 @@ impl Worker<'_> {
     /// Returns `true` when this worker has to read the device, and `false` when the mount has ended.
     pub fn wait_to_read(&mut self) -> bool {
         // Two workers may pass this check at once: the second sleeps after its first answer.
-        if self.pool.readers.load(SeqCst) > 0 && !self.pool.sleep() {
+        if self.pool.readers.load(SeqCst) > 0 {
+            self.pool.sleep();
+        }
+        if self.pool.has_ended() {
             return false;
         }
         self.pool.readers.fetch_add(1, SeqCst);
@@ -167,7 +164,7 @@ impl Worker<'_> {
 
     /// The read of the device has returned after `waited`, with a request of `length` bytes, or without one because
     /// the mount has ended.
-    pub fn has_read(&mut self, waited: Duration, length: usize) {
+    pub fn read_returned(&mut self, waited: Duration, length: usize) {
         let pool = self.pool;
         pool.readers.fetch_sub(1, SeqCst);
         pool.taken.fetch_add(1, SeqCst);
@@ -183,19 +180,13 @@ impl Worker<'_> {
             pool.wake_reader();
         }
     }
-
-    /// The mount has ended: when this worker is dropped, all others return.
-    pub fn end(&mut self) {
-        self.ended = true;
-    }
 }
 
 impl Drop for Worker<'_> {
     fn drop(&mut self) {
-        let mut sleepers = self.pool.lock();
-        sleepers.ended |= self.ended;
-        // If this worker failed or panicked, another takes over.
-        sleepers.wakeups += 1;
+        let state = self.pool.lock();
+        self.pool.ended.store(true, SeqCst);
+        drop(state);
         self.pool.notify.notify_all();
     }
 }
@@ -221,12 +212,11 @@ mod tests {
             while worker.wait_to_read() {
                 let since = std::time::Instant::now();
                 let request = device.0.lock().unwrap().recv();
-                worker.has_read(since.elapsed(), 0);
+                worker.read_returned(since.elapsed(), 0);
                 let Ok(request) = request else { break };
                 count += 1;
                 request();
             }
-            worker.end();
             count
         };
         std::thread::scope(|scope| {
@@ -236,13 +226,13 @@ mod tests {
         })
     }
 
-    /// Requests that block delay no other request: a sleeping worker takes the next one, also after a long pause.
+    /// Requests that block delay no other request: an idle worker takes the next one, also after a long pause.
     #[test]
     fn a_request_that_blocks_delays_no_other() {
         /// Reached only if a request was delayed.
         const NEVER: Duration = Duration::from_secs(60);
         let (done, completions) = channel();
-        let counts = serve(4, |sender| {
+        let processed = serve(4, |sender| {
             let ends: Vec<Sender<()>> = (0..3)
                 .map(|_| {
                     std::thread::sleep(Duration::from_millis(60));
@@ -259,33 +249,36 @@ mod tests {
             drop(ends);
             assert!(all, "requests wait behind those that block");
         });
-        assert_eq!(counts.iter().sum::<u32>(), 53);
+        assert_eq!(processed.iter().sum::<u32>(), 53);
     }
 
     /// With pauses in which all workers but one sleep, each request is answered, and all workers end.
     #[test]
     fn requests_with_pauses_are_answered() {
-        let counts = serve(8, |sender| {
+        let processed = serve(8, |sender| {
             for _ in 0..200 {
                 sender.send(Box::new(|| {})).unwrap();
                 std::thread::sleep(Duration::from_micros(100));
             }
         });
-        assert_eq!(counts.iter().sum::<u32>(), 200);
+        assert_eq!(processed.iter().sum::<u32>(), 200);
     }
 
-    /// A worker that fails while it is the only reader is replaced by another.
+    /// The workers that were left served the mount alone, until the last of them had failed, too.
     #[test]
-    fn a_worker_that_fails_is_replaced() {
+    fn a_worker_that_fails_ends_all() {
         let pool = WorkerPool::default();
-        let mut first = pool.join();
+        let (mut first, mut busy) = (pool.join(), pool.join());
+        assert!(busy.wait_to_read());
+        busy.read_returned(Duration::ZERO, 0);
         assert!(first.wait_to_read());
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| pool.join().wait_to_read());
+            let idle = scope.spawn(|| pool.join().wait_to_read());
             std::thread::sleep(Duration::from_millis(20));
-            first.has_read(Duration::ZERO, 0);
+            first.read_returned(Duration::ZERO, 0);
             drop(first);
-            assert!(second.join().unwrap());
+            assert!(!idle.join().unwrap());
         });
+        assert!(!busy.wait_to_read());
     }
 }

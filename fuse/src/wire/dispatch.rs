@@ -1,5 +1,6 @@
 //! Dispatches requests by opcode to [`Operations`].
 
+use base::errno::EINVAL;
 use fuse_abi::linux::fuse_opcode;
 
 use super::reply::Reply;
@@ -28,6 +29,9 @@ pub enum Outcome {
 /// The errno to reply with.
 pub fn dispatch(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<Outcome> {
     use fuse_opcode as op;
+    if !request.is_complete() {
+        return Err(Errno(EINVAL));
+    }
     let Some(opcode) = request.opcode() else { return Err(ENOSYS) };
     if modifies(opcode) && ops.is_read_only() {
         return Err(EROFS);

@@ -10,20 +10,26 @@ use crate::operations::{Caller, Errno, NodeId, Result};
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'b> {
     header: fuse_in_header,
-    body: &'b [u8],
+    /// `None` if it is shorter than the header says.
+    body: Option<&'b [u8]>,
 }
 
 impl<'b> Request<'b> {
-    /// Parses the bytes that were read from the device; `None` if they are no request.
+    /// Parses the bytes that were read from the device; `None` if they do not contain a header.
     pub fn parse(bytes: &'b [u8]) -> Option<Self> {
         let (header, rest) = fuse_in_header::read_from_prefix(bytes).ok()?;
-        let body = rest.get(..(header.len as usize).checked_sub(size_of::<fuse_in_header>())?)?;
-        Some(Self { header, body })
+        let length = (header.len as usize).checked_sub(size_of::<fuse_in_header>());
+        Some(Self { header, body: length.and_then(|length| rest.get(..length)) })
     }
 
     /// The id of the request, for its reply.
     pub fn unique(&self) -> u64 {
         self.header.unique
+    }
+
+    /// Whether the body is as long as the header says.
+    pub fn is_complete(&self) -> bool {
+        self.body.is_some()
     }
 
     /// Opcode; `None` if unknown.
@@ -48,7 +54,7 @@ impl<'b> Request<'b> {
 
     /// The arguments.
     pub fn body(&self) -> Body<'b> {
-        Body(self.body)
+        Body(self.body.unwrap_or_default())
     }
 }
 
