@@ -21,6 +21,7 @@ const S_IFLNK: u32 = 0o120_000;
 const RENAME_NOREPLACE: u32 = 1;
 const RENAME_EXCHANGE: u32 = 2;
 const RENAME_WHITEOUT: u32 = 4;
+const RENAME_WHITEOUT_NOREPLACE: u32 = RENAME_WHITEOUT | RENAME_NOREPLACE;
 
 pub fn lookup(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<()> {
     match ops.lookup(request.node(), request.body().name()?) {
@@ -144,7 +145,8 @@ pub fn rename2(ops: &dyn Operations, request: &Request<'_>, _: &mut Reply) -> Re
         0 => Rename::Replace,
         RENAME_NOREPLACE => Rename::NoReplace,
         RENAME_EXCHANGE => Rename::Exchange,
-        RENAME_WHITEOUT => Rename::Whiteout,
+        // The kernel has checked that the new name does not exist.
+        RENAME_WHITEOUT | RENAME_WHITEOUT_NOREPLACE => Rename::Whiteout,
         _ => return Err(Errno(EINVAL)),
     };
     let (from, to) = (body.name()?, body.name()?);

@@ -45,7 +45,7 @@ fn results_match_the_kernels_xfs() {
 const RESULTS: &str = r#"
 everybody
 cat > judge.py <<'EOF'
-import os, subprocess, sys
+import ctypes, os, subprocess, sys
 
 top = sys.argv[1]
 path = lambda name: os.path.join(top, name)
@@ -90,6 +90,17 @@ print(nobody("python3", "-c", "import os, sys; print(os.listxattr(sys.argv[1]))"
 space = os.statvfs(top)
 print(space.f_bsize, space.f_frsize, space.f_blocks, space.f_files - space.f_ffree)
 print("limit", space.f_files < 1 << 20)
+# RENAME_NOREPLACE (1) together with RENAME_WHITEOUT (4) was refused.
+libc = ctypes.CDLL(None, use_errno=True)
+at = lambda name: (-100, os.fsencode(path(name)))
+for flags in range(9):
+    for exists in False, True:
+        new("old", 0o644)
+        if exists: new("other", 0o600)
+        error = ctypes.get_errno() if libc.renameat2(*at("old"), *at("other"), flags) else 0
+        names = [name for name in ("old", "other") if os.path.lexists(path(name))]
+        print("renameat2", flags, exists, error, [(name, "%o" % os.lstat(path(name)).st_mode) for name in names])
+        for name in names: os.remove(path(name))
 EOF
 for shape in '' '-i maxpct=1' '-b size=1024'; do
     rm -f image && "$xebec" mkfs -q image --size 400m $shape
