@@ -51,22 +51,22 @@ fn translated(program: &OsStr, rest: &[OsString]) -> Vec<OsString> {
 fn remounted(arguments: &[OsString]) -> Option<MountConfig> {
     let [_, _, _image, directory, rest @ ..] = arguments else { return None };
     let given: Vec<_> =
-        rest.iter().filter_map(|text| text.to_str()).flat_map(|text| text.split(',')).collect();
-    let parsed: Vec<_> = given.iter().filter_map(|text| options::parse(text).ok()).collect();
-    let mut wanted = MountConfig { directory: directory.into(), ..MountOptions::new(&parsed).ok()?.mount };
+        rest.iter().filter_map(|options| options.to_str()).flat_map(|options| options.split(',')).collect();
+    let valid: Vec<_> = given.iter().filter(|option| options::validate(option).is_ok()).collect();
+    let mut config = MountConfig { directory: directory.into(), ..MountOptions::new(&valid).ok()?.mount };
     // Restrictions may be implied (`idmap` implies nosuid): only their own option lifts them.
-    let now = rustix::fs::statvfs(&wanted.directory).map(|mount| mount.f_flag);
+    let now = rustix::fs::statvfs(&config.directory).map(|mount| mount.f_flag);
     let has = |flag| now.is_ok_and(|flags| flags.contains(flag));
-    wanted.no_suid |= has(StatVfsMountFlags::NOSUID) && !given.contains(&"suid");
-    wanted.no_dev |= has(StatVfsMountFlags::NODEV) && !given.contains(&"dev");
-    given.contains(&"remount").then_some(wanted)
+    config.no_suid |= has(StatVfsMountFlags::NOSUID) && !given.contains(&"suid");
+    config.no_dev |= has(StatVfsMountFlags::NODEV) && !given.contains(&"dev");
+    given.contains(&"remount").then_some(config)
 }
 
 /// Mounts or remounts.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
-    if let Some(wanted) = remounted(&arguments) {
-        let result = fuse::mount::remount(&wanted).map(|()| 0);
-        return exit(result.map_err(|error| anyhow!("{}: {error}", wanted.directory.display())), None);
+    if let Some(config) = remounted(&arguments) {
+        let result = fuse::mount::remount(&config).map(|()| 0);
+        return exit(result.map_err(|error| anyhow!("{}: {error}", config.directory.display())), None);
     }
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
@@ -109,8 +109,8 @@ mod tests {
         let arguments = words(
             "/sbin/mount.fuse.xebec a.xfs /mnt -o rw,suid,noexec,relatime,user_id=0,allow_other,remount,ro",
         );
-        let wanted = translate(&arguments).and_then(|translated| remounted(&translated)).unwrap_or_default();
-        assert!(wanted.read_only && wanted.no_exec && !wanted.no_suid, "{wanted:?}");
-        assert_eq!(wanted.directory, Path::new("/mnt"));
+        let config = translate(&arguments).and_then(|translated| remounted(&translated)).unwrap_or_default();
+        assert!(config.read_only && config.no_exec && !config.no_suid, "{config:?}");
+        assert_eq!(config.directory, Path::new("/mnt"));
     }
 }
