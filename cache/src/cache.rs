@@ -161,8 +161,8 @@ impl<B: Backing> Cache<B> {
             dropped: counters.dropped.get(),
             looked: counters.looked.get(),
             dirty_met: counters.dirty_met.get(),
-            paused: counters.paused.get(),
-            paused_us: counters.paused_us.get(),
+            throttled: counters.throttled.get(),
+            throttled_us: counters.throttled_us.get(),
             plug: self.plug.counts(),
         }
     }

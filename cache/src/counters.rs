@@ -33,8 +33,8 @@ pub(crate) struct Counters {
     pub dropped: Total,
     pub looked: Total,
     pub dirty_met: Total,
-    pub paused: Total,
-    pub paused_us: Total,
+    pub throttled: Total,
+    pub throttled_us: Total,
 }
 
 /// Counters of a cache.
@@ -60,10 +60,10 @@ pub struct Statistics {
     pub looked: u64,
     /// Dirty folios among these. They are left to the flusher.
     pub dirty_met: u64,
-    /// Pauses of throttled writers.
-    pub paused: u64,
+    /// Times that a writer was throttled.
+    pub throttled: u64,
     /// Total length of these in microseconds.
-    pub paused_us: u64,
+    pub throttled_us: u64,
     /// Write requests of writeback and of bulk writers, and the writes that plugs merged them into.
     pub plug: PlugCounts,
 }

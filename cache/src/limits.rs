@@ -189,8 +189,8 @@ impl<B: Backing> Cache<B> {
     fn count_pause<R>(&self, pause: impl FnOnce() -> R) -> R {
         let begin = self.now();
         let result = pause();
-        self.counters.paused.add();
-        self.counters.paused_us.add_many(self.now().saturating_sub(begin) / 1000);
+        self.counters.throttled.add();
+        self.counters.throttled_us.add_many(self.now().saturating_sub(begin) / 1000);
         result
     }
 

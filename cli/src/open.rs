@@ -185,10 +185,9 @@ pub fn in_memory(path: &Path, global: &Global) -> anyhow::Result<Writable> {
 }
 
 fn open_volume(path: &Path, access: Access, global: &Global) -> anyhow::Result<Writable> {
-    let opened = open_image(path, access, global)?;
-    let device = opened.device.clone();
-    let volume = opened.open_volume(xebec::Options::default())?;
-    Ok(Writable { volume, device, messages: Messages::new(global, path.display().to_string()) })
+    let ForChanges { device, options, messages } = with_access(path, access, global)?;
+    let volume = xebec::Volume::open(device.clone(), options)?;
+    Ok(Writable { volume, device, messages })
 }
 
 /// Splits `IMAGE:PATH`. `None` if a file has this whole name.
@@ -207,7 +206,12 @@ pub fn image_and_path(text: &OsStr) -> Option<(&Path, &OsStr)> {
 
 /// Opens an image for a command that opens the volume itself.
 pub fn for_changes(path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
-    Ok(changeable(open_image(path, Access::ReadWrite, global)?, path, global))
+    with_access(path, Access::ReadWrite, global)
+}
+
+/// The same with [`Access::ReadWrite`], or with [`Access::InMemory`], where the image stays as it is.
+pub fn with_access(path: &Path, access: Access, global: &Global) -> anyhow::Result<ForChanges> {
+    Ok(changeable(open_image(path, access, global)?, path, global))
 }
 
 /// Opens a new image file for changes before it has its name.

@@ -15,7 +15,7 @@ use crate::output::exit_code;
 const VARIABLE: &str = "XEBEC_MOUNT_IN_BACKGROUND";
 
 /// Message to the parent when the volume is mounted.
-const READY: &[u8] = b"ready\n";
+const MOUNTED: &[u8] = b"mounted\n";
 
 /// Whether this is the process in the background.
 pub fn is_background() -> bool {
@@ -42,7 +42,7 @@ pub fn start() -> anyhow::Result<u8> {
     if let Some(output) = &mut child.stdout {
         output.read_to_end(&mut message).context("cannot read from the server")?;
     }
-    if message == READY {
+    if message == MOUNTED {
         return Ok(exit_code::OK);
     }
     let status = child.wait().context("cannot wait for the server")?;
@@ -55,7 +55,7 @@ pub fn start() -> anyhow::Result<u8> {
 
 /// Notifies the waiting parent that the volume is mounted. In the background, also detaches from the caller's session
 /// and files.
-pub fn ready() -> anyhow::Result<()> {
+pub fn notify_mounted() -> anyhow::Result<()> {
     notify_manager();
     if !is_background() {
         return Ok(());
@@ -63,7 +63,7 @@ pub fn ready() -> anyhow::Result<()> {
     // Fails for a group leader, which does not need a new session.
     let _ = rustix::process::setsid();
     rustix::process::chdir("/").context("cannot leave the directory")?;
-    rustix::io::write(rustix::stdio::stdout(), READY).context("cannot notify the parent")?;
+    rustix::io::write(rustix::stdio::stdout(), MOUNTED).context("cannot notify the parent")?;
     let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty()).context("/dev/null")?;
     rustix::stdio::dup2_stdout(&null).context("/dev/null")?;
     rustix::stdio::dup2_stderr(&null).context("/dev/null")?;

@@ -20,9 +20,14 @@ const THREADS: usize = 2;
 /// Maximum size of a request, in bytes.
 const REQUEST_MAX: usize = 8 << 10;
 
-/// Maximum duration of a connection, and of discarding data after the reply.
+/// Maximum duration of a connection.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
-const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// Maximum duration of discarding what the client sends after the reply (lingering close).
+const LINGER_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// Delay after an error of `accept(2)`.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(300);
 
 /// Returns the metrics as text.
 pub type MetricsText<'s> = dyn Fn() -> String + Sync + 's;
@@ -72,7 +77,7 @@ impl Endpoint {
                         // Another thread has accepted it.
                         Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                         // The process may be out of descriptors: wait before the next attempt.
-                        Err(_) => std::thread::sleep(DRAIN_TIMEOUT),
+                        Err(_) => std::thread::sleep(ACCEPT_RETRY_DELAY),
                     }
                 }
             })?;
@@ -103,7 +108,7 @@ impl Endpoint {
         }
         connection.shutdown(Shutdown::Write)?;
         // Remaining data is read, or the kernel would reset the connection and lose the reply.
-        let deadline = Instant::now() + DRAIN_TIMEOUT;
+        let deadline = Instant::now() + LINGER_TIMEOUT;
         let mut discarded = [0; 1024];
         while self.read(&mut connection, &mut discarded, deadline)? > 0 {}
         Ok(())

@@ -21,10 +21,10 @@ pub fn text(document: &Document) -> String {
         head(&mut text, name, kind, help);
         line(&mut text, format_args!("{name} {value}"));
     }
-    let writers = document.cache.held_back_us as f64 / 1e6;
-    let name = "xebec_writeback_held_back_seconds_total";
+    let throttled = document.cache.throttled_us as f64 / 1e6;
+    let name = "xebec_writeback_throttled_seconds_total";
     head(&mut text, name, COUNTER, "Time that writers were throttled until data was written back.");
-    line(&mut text, format_args!("{name} {writers}"));
+    line(&mut text, format_args!("{name} {throttled}"));
     operations(&mut text, &document.operations);
     text
 }
@@ -45,7 +45,7 @@ fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, 
         ("xebec_cache_misses_total", COUNTER, "Cache misses of reads.", cache.misses),
         ("xebec_cache_reads_total", COUNTER, "Batches of reads from the device.", cache.reads),
         ("xebec_writeback_passes_total", COUNTER, "Writeback passes.", cache.passes),
-        ("xebec_writeback_held_back_total", COUNTER, "Times that a writer was throttled.", cache.held_back),
+        ("xebec_writeback_throttled_total", COUNTER, "Times that a writer was throttled.", cache.throttled),
         ("xebec_log_commits_total", COUNTER, "Committed transactions.", log.commits),
         ("xebec_log_checkpoints_total", COUNTER, "Checkpoints written to the log.", log.checkpoints),
         ("xebec_log_forces_total", COUNTER, "Log forces.", log.forces),
@@ -59,15 +59,15 @@ fn operations(text: &mut String, all: &[Operation]) {
     const TIMES: &str = "xebec_operation_duration_seconds";
     const FAILED: &str = "xebec_operations_failed_total";
     head(text, TIMES, "histogram", "Duration of FUSE requests, from request to reply.");
-    for Operation { name, nanoseconds, classes, .. } in all {
+    for Operation { name, nanoseconds, buckets, .. } in all {
         let mut below = 0;
-        for (bound, class) in LATENCY_BUCKETS.iter().zip(classes) {
-            below += class;
+        for (bound, count) in LATENCY_BUCKETS.iter().zip(buckets) {
+            below += count;
             let bound = *bound as f64 / 1e9;
             line(text, format_args!("{TIMES}_bucket{{operation=\"{name}\",le=\"{bound}\"}} {below}"));
         }
-        // The sum of the classes: a request may be counted and not yet be in its class.
-        let all = classes.iter().sum::<u64>();
+        // The sum of the buckets: a request may be counted and not yet be in its bucket.
+        let all = buckets.iter().sum::<u64>();
         let seconds = *nanoseconds as f64 / 1e9;
         line(text, format_args!("{TIMES}_bucket{{operation=\"{name}\",le=\"+Inf\"}} {all}"));
         line(text, format_args!("{TIMES}_sum{{operation=\"{name}\"}} {seconds}"));

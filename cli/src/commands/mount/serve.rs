@@ -10,15 +10,15 @@ use fuse::mount::{MountConfig, Mounted};
 use fuse::statistics::RequestStatistics;
 use fuse::volume_operations::Options;
 use fuse::{Session, VolumeOperations};
-use xebec::{Cookie, SetMetadata, Volume};
+use xebec::{Access, Cookie, SetMetadata, Volume};
 
 use super::http::Endpoint;
 use super::signals::SignalHandler;
-use super::status::Sources;
-use super::{Arguments, background, metrics as metrics_text, status};
+use super::status::Collector;
+use super::{Arguments, background, metrics as metrics_text};
 use crate::args::Global;
 use crate::commands::edit::unmount;
-use crate::open::{self, ForChanges, Writable};
+use crate::open::{self, ForChanges};
 use crate::output::{Messages, exit_code};
 use fuse::options::MountOptions;
 
@@ -39,38 +39,36 @@ pub fn serve(arguments: &Arguments, mount_options: &MountOptions, global: &Globa
     let mut mark = None;
     let metrics = mount_options.metrics.map(Endpoint::new).transpose()?;
     let opened = open_volume(&arguments.image, mount_options, global)?;
-    let mut wanted = mount_options.mount.clone();
-    wanted.directory.clone_from(&directory);
-    if wanted.source.is_empty() {
-        wanted.source = image.display().to_string();
+    let mut config = MountConfig { directory, ..mount_options.mount.clone() };
+    if config.source.is_empty() {
+        config.source = image.display().to_string();
     }
     let threads = mount_options.threads.unwrap_or_else(|| global.thread_count().max(THREADS_MIN));
     // Before this, signals terminate the program, which may have waited for a lock.
-    let ready = verify_root(&opened.volume);
-    let served = ready.and_then(|()| SignalHandler::new()).and_then(|ending| {
-        let (session, mounted) = mount(&wanted, &opened, mount_options, &image, &mut mark)?;
-        let counts = RequestStatistics::new(threads);
-        let serving = Serving { opened: &opened, wanted: &wanted, mounted, mount_options, counts };
-        serving.run(&session, ending, metrics.as_ref())
+    let result = verify_root(&opened.volume).and_then(|()| SignalHandler::new()).and_then(|signals| {
+        let (session, mounted) = mount(&config, &opened, mount_options, &image, &mut mark)?;
+        let requests = RequestStatistics::new(threads);
+        let server = Server { opened: &opened, config: &config, mounted, mount_options, requests };
+        server.run(&session, signals, metrics.as_ref())
     });
     // Also if mounting failed: opening has replayed the log.
     let unmounted = unmount(opened.volume);
-    served.and(unmounted)?;
+    result.and(unmounted)?;
     Ok(exit_code::OK)
 }
 
 /// Mounts, marks the image as mounted, and notifies the waiting parent.
 fn mount(
-    wanted: &MountConfig,
+    config: &MountConfig,
     opened: &Opened,
     mount_options: &MountOptions,
     image: &Path,
     mark: &mut Option<MountMark>,
 ) -> anyhow::Result<(Session, Mounted)> {
-    let directory = &wanted.directory;
-    let device = fuse::mount::mount(wanted).map_err(|error| anyhow!("{}: {error}", directory.display()))?;
+    let directory = &config.directory;
+    let device = fuse::mount::mount(config).map_err(|error| anyhow!("{}: {error}", directory.display()))?;
     let mounted = Mounted::last_on(directory);
-    if !wanted.read_only {
+    if !config.read_only {
         *mark = mounted.device().and_then(|number| MountMark::place(image, number));
     }
     let session = Session::begin(device, mount_options.writeback).map_err(anyhow::Error::from);
@@ -81,7 +79,7 @@ fn mount(
         if let Err(error) = change_root_owner(opened, mount_options) {
             opened.messages.warn(format_args!("the owner of the root directory was not changed: {error:#}"));
         }
-        background::ready().map(|()| session)
+        background::notify_mounted().map(|()| session)
     });
     match session {
         Ok(session) => Ok((session, mounted)),
@@ -130,47 +128,47 @@ fn change_root_owner(opened: &Opened, mount_options: &MountOptions) -> anyhow::R
 }
 
 /// The server of a mount.
-struct Serving<'s> {
+struct Server<'s> {
     opened: &'s Opened,
-    wanted: &'s MountConfig,
+    config: &'s MountConfig,
     mounted: Mounted,
     mount_options: &'s MountOptions,
-    counts: RequestStatistics,
+    requests: RequestStatistics,
 }
 
-impl Serving<'_> {
+impl Server<'_> {
     /// Serves until the mount ends.
     fn run(
         &self,
         session: &Session,
-        ending: SignalHandler,
+        signals: SignalHandler,
         metrics: Option<&Endpoint>,
     ) -> anyhow::Result<()> {
-        let Self { opened: Opened { volume, device, messages }, wanted, mounted, mount_options, counts } =
+        let Self { opened: Opened { volume, device, messages }, config, mounted, mount_options, requests } =
             self;
-        let stop = ending.handle();
+        let stop = signals.handle();
         let address = metrics.map(Endpoint::address);
-        let sources = Sources { volume, counts, device: device.as_deref(), metrics: address };
-        let status = || status::text(&sources);
-        let metrics_text = || metrics_text::text(&status::document(&sources));
-        let served = std::thread::scope(|scope| {
-            let (no_atime, read_only) = (wanted.no_atime, wanted.read_only);
+        let collector = Collector { volume, requests, device: device.as_deref(), metrics: address };
+        let status = || collector.json();
+        let metrics_text = || metrics_text::text(&collector.document());
+        let result = std::thread::scope(|scope| {
+            let (no_atime, read_only) = (config.no_atime, config.read_only);
             let options = Options { id_maps: mount_options.id_maps.clone(), no_atime, read_only };
-            let signals = std::thread::Builder::new().name("xebec-signals".into());
-            let started = signals.spawn_scoped(scope, || ending.wait(mounted, volume, messages));
-            let started =
-                started.and_then(|_| metrics.map_or(Ok(()), |metrics| metrics.serve(scope, &metrics_text)));
-            let served = VolumeOperations::new(volume, options).with_status(&status);
-            let served = started.and_then(|()| session.serve(&served, counts));
+            let thread = std::thread::Builder::new().name("xebec-signals".into());
+            let started = thread
+                .spawn_scoped(scope, || signals.wait(mounted, volume, messages))
+                .and_then(|_| metrics.map_or(Ok(()), |metrics| metrics.serve(scope, &metrics_text)));
+            let operations = VolumeOperations::new(volume, options).with_status(&status);
+            let result = started.and_then(|()| session.serve(&operations, requests));
             stop.close();
             if let Some(metrics) = metrics {
                 metrics.stop();
             }
-            served
+            result
         });
-        served.map_err(|error| {
+        result.map_err(|error| {
             let _ = mounted.unmount(true);
-            anyhow!("{}: the mount ended: {error}", wanted.directory.display())
+            anyhow!("{}: the mount ended: {error}", config.directory.display())
         })
     }
 }
@@ -190,12 +188,10 @@ fn open_volume(image: &Path, mount_options: &MountOptions, global: &Global) -> a
         log_device: mount_options.log_device.clone().or_else(|| global.log_device.clone()),
         ..global.clone()
     };
-    if mount_options.mount.read_only {
-        let Writable { volume, messages, .. } = open::in_memory(image, &global)?;
-        return Ok(Opened { volume, device: None, messages });
-    }
-    let ForChanges { device, mut options, messages } = open::for_changes(image, &global)?;
+    let read_only = mount_options.mount.read_only;
+    let access = if read_only { Access::InMemory } else { Access::ReadWrite };
+    let ForChanges { device, mut options, messages } = open::with_access(image, access, &global)?;
     options.contents.cache_bytes = mount_options.cache.or(options.contents.cache_bytes);
     let volume = Volume::open(Arc::clone(&device), options)?;
-    Ok(Opened { volume, device: Some(device), messages })
+    Ok(Opened { volume, device: (!read_only).then_some(device), messages })
 }

@@ -75,7 +75,7 @@ fn wait_for(server: &OwnedFd) -> anyhow::Result<()> {
                 TIMEOUT.tv_sec / 60
             ),
             Err(rustix::io::Errno::INTR) => {}
-            ready => return ready.map(drop).map_err(Into::into),
+            polled => return polled.map(drop).map_err(Into::into),
         }
     }
 }

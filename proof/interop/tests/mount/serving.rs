@@ -107,6 +107,26 @@ EOF
 done
 "#;
 
+/// With `ro`, the option `cache` was ignored.
+#[test]
+fn memory_of_a_read_only_mount_is_limited() {
+    scripts::run("memory_of_a_read_only_mount_is_limited", &["python3"], READ_ONLY_CACHE);
+}
+
+const READ_ONLY_CACHE: &str = r#"
+"$xebec" mkfs -q image --size 300m
+"$xebec" mount image mnt
+for n in $(seq 200); do head -c 64k /dev/urandom > mnt/$n; done
+"$xebec" umount mnt
+for limit in 1 64; do
+    "$xebec" mount -o ro,cache=${limit}m image mnt
+    cat mnt/* > /dev/null
+    "$xebec" status --json mnt | python3 -c 'import json, sys; print(json.load(sys.stdin)["cache"]["bytes"])' > bytes
+    "$xebec" umount mnt
+    [ $(($(cat bytes) > 4 << 20)) = $((limit > 4)) ] || fail "$(cat bytes) bytes in memory with a limit of $limit MiB"
+done
+"#;
+
 /// Invalid ranges were trimmed as if they were the whole volume.
 #[test]
 fn trim_refuses_invalid_ranges() {
