@@ -3,21 +3,22 @@
 //! | part | subject |
 //! |---|---|
 //! | [`MountConfig`] | source, mount point and flags |
-//! | [`mod@syscall`] | mounting by system call, as root |
-//! | [`fusermount`] | mounting through `fusermount3`, as an unprivileged user |
+//! | `syscall` | mounting by system call, as root |
+//! | `fusermount` | mounting through `fusermount3`, as an unprivileged user |
 //! | [`Mounted`] | a mount of this process; its readahead |
 //! | [`unmount()`] | unmounting |
 
-pub mod fusermount;
+mod fusermount;
 mod mounted;
-pub mod syscall;
-pub mod unmount;
+mod syscall;
+mod unmount;
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 pub use mounted::Mounted;
+pub use syscall::remount;
 pub use unmount::unmount;
 
 /// Source, mount point and flags of a mount.
@@ -51,13 +52,4 @@ const SUBTYPE: &str = "xebec";
 /// `ENOENT` and others if the directory is no valid mount point; the message of `fusermount3`.
 pub fn mount(config: &MountConfig) -> io::Result<OwnedFd> {
     if rustix::process::geteuid().is_root() { syscall::mount(config) } else { fusermount::mount(config) }
-}
-
-/// Changes the flags of a mount. `allow_other` and the source do not change. A server that was started read-only stays
-/// read-only.
-///
-/// # Errors
-/// `EPERM` unless the caller is root; `EINVAL` if nothing is mounted; `EBUSY` if files are open for writing.
-pub fn remount(config: &MountConfig) -> io::Result<()> {
-    syscall::remount(config)
 }

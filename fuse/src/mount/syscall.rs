@@ -55,7 +55,11 @@ fn open_mount_point(directory: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// See [`remount`](super::remount).
+/// Changes the flags of a mount. `allow_other` and the source do not change. A server that was started read-only stays
+/// read-only.
+///
+/// # Errors
+/// `EPERM` unless the caller is root; `EINVAL` if nothing is mounted; `EBUSY` if files are open for writing.
 pub fn remount(config: &MountConfig) -> io::Result<()> {
     Ok(rustix::mount::mount_remount(&config.directory, flags(config), c"")?)
 }

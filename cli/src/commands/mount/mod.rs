@@ -43,9 +43,8 @@ use fuse::options::{self, MountOptions};
     logdev=PATH                  device or file with the external log\n  \
     partition=N, offset=BYTES    location of the volume in the image\n  \
     idmap=user                   map root of the volume to your user and group, and the reverse\n  \
-    idmap=VOLUME:HOST[:COUNT]    map user and group IDs of the volume to IDs of the host; with the prefix u: or g:\n  \
-    \x20                            before VOLUME only user or group IDs\n  \
-    (idmap implies nosuid, unless suid is given)\n  \
+    idmap=VOLUME:HOST[:COUNT]    map user and group IDs of the volume to IDs of the host\n  \
+    (u:VOLUME:..., g:VOLUME:...: only user or group IDs; idmap implies nosuid, unless suid is given)\n  \
     writeback_cache              cache writes in the kernel; ENOSPC is reported by fsync and close\n  \
     metrics=[ADDRESS:]PORT       serve Prometheus metrics at http://127.0.0.1:PORT/metrics (or ADDRESS)\n  \
     threads=N                    maximum number of worker threads\n  \
