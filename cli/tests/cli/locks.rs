@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::Stdio;
 
-use block::{FileDevice, OpenOptions};
+use block::{FileDevice, OpenOptions, find_lock_holder};
 use samples::Sample;
 
 use crate::{Scene, stderr, xebec};
@@ -14,6 +14,15 @@ const WRITER: &str = "another program has it open for writing";
 
 fn writer(path: &Path) -> FileDevice {
     FileDevice::open(path, &OpenOptions { writable: true, ..OpenOptions::default() }).unwrap()
+}
+
+/// Closes the file of a writer, and waits until its locks are released. A process that another test is starting has a
+/// copy of all open descriptors between `fork` and `exec`, and each copy keeps the locks.
+fn release(writer: FileDevice, path: &Path) {
+    drop(writer);
+    while find_lock_holder(path).is_some() {
+        std::thread::yield_now();
+    }
 }
 
 /// Regression: `create --force` and `clone --force` did not lock the target: a mounted image was replaced, and later
@@ -29,7 +38,7 @@ fn a_locked_image_is_not_changed_or_replaced() {
     std::fs::write(&tar, b"somebody's").unwrap();
     let [other, tree, archive] = [&other, &tree, &tar].map(|path| path.display().to_string());
     let before = std::fs::read(&image).unwrap();
-    let held = (writer(&image), writer(&tar));
+    let (writer_of_image, _writer_of_tar) = (writer(&image), writer(&tar));
     for words in [
         &["create", "--force", &named, "--from", &tree][..],
         &["create", "--force", "--format", "qcow2", &named, "--from", &tree],
@@ -49,7 +58,7 @@ fn a_locked_image_is_not_changed_or_replaced() {
     }
     assert!(before == std::fs::read(&image).unwrap() && std::fs::read(&tar).unwrap() == b"somebody's");
     assert_eq!(std::fs::read_dir(&tree).unwrap().count(), 0);
-    drop(held);
+    release(writer_of_image, &image);
     xebec_in(&tree, &["clone", "--force", &other, &named]).assert().success();
     for format in ["raw", "qcow2"] {
         let words = ["create", "--force", "--format", format, &named, "--from", &tree];
@@ -116,7 +125,7 @@ fn readers_warn_of_a_writer() {
         let warned = stderr(&mut scene.xebec(command, &["--quiet"]));
         assert_eq!(warned.matches(WRITER).count(), 1, "{command}: {warned}");
     }
-    drop(held);
+    release(held, scene.image());
     assert_eq!(stderr(&mut scene.xebec("ls", &["/"])), "");
 }
 
