@@ -277,11 +277,6 @@ impl<T> Mutex<T> {
     pub fn is_locked(&self) -> bool {
         self.inner.is_locked()
     }
-
-    /// The value, without locking: the caller has exclusive access.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.inner.get_mut()
-    }
 }
 
 impl<T> fmt::Debug for Mutex<T> {

@@ -123,11 +123,6 @@ impl<D: Device> PauseDevice<D> {
         self.gate.rules().push(Rule { id, operation, ranges: ranges.to_vec(), remaining: max, paused: 0 });
         Pause { gate: Arc::clone(&self.gate), id }
     }
-
-    /// The base device.
-    pub fn base(&self) -> &D {
-        &self.base
-    }
 }
 
 impl<D: Device> Device for PauseDevice<D> {

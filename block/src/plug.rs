@@ -77,16 +77,6 @@ impl<'b> Plug<'b> {
         self.requests.push(request);
     }
 
-    /// Number of writes.
-    pub fn len(&self) -> usize {
-        self.requests.len()
-    }
-
-    /// Whether there are no writes.
-    pub fn is_empty(&self) -> bool {
-        self.requests.is_empty()
-    }
-
     /// Submits all writes, sorted and merged, with [`Durability::Buffered`]. Returns the requests that failed.
     pub fn finish<D: Device + ?Sized>(self, device: &D, counters: &PlugCounters) -> Vec<FailedRequest> {
         let requests = self.requests;

@@ -41,11 +41,6 @@ impl WindowDevice {
         }
         Ok(Self { base, start, length, label })
     }
-
-    /// Offset of the window on the base device, in bytes.
-    pub fn start(&self) -> u64 {
-        self.start
-    }
 }
 
 impl Device for WindowDevice {

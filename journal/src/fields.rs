@@ -66,16 +66,6 @@ impl LogFields {
             known.iter().filter(|(bit, _)| word & (*bit).into() != 0).map(|(_, name)| *name).collect();
         self.with(name, LogValue::Flags(names, word))
     }
-
-    /// Iterates over names and values.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &LogValue)> {
-        self.0.iter().map(|(name, value)| (*name, value))
-    }
-
-    /// The value of a field.
-    pub fn get(&self, name: &str) -> Option<&LogValue> {
-        self.0.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
-    }
 }
 
 impl fmt::Display for LogValue {

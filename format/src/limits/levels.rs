@@ -5,10 +5,10 @@
 //! their results).
 
 use super::VolumeShape;
-use crate::btree::{BmBt, BmapKey, BmapRoot, BnoBt, Btree, FinoBt, RefcountBt, RmapBt};
+use crate::btree::{BmBt, BnoBt, Btree, FinoBt, RefcountBt, RmapBt};
 use crate::geometry::INODES_PER_CHUNK;
 use crate::inode::ForkKind;
-use crate::ondisk::{OnDisk, U64};
+use crate::ondisk::OnDisk;
 
 /// Maximum number of records of a leaf of `T` with this block size.
 pub fn max_records<T: Btree>(block_size: u32) -> u32 {
@@ -41,18 +41,6 @@ pub fn levels_for<T: Btree>(block_size: u32, records: u64) -> u32 {
         levels += 1;
     }
     levels
-}
-
-/// Maximum number of blocks of a tree of type `T` with this number of records.
-pub fn blocks_for<T: Btree>(block_size: u32, records: u64) -> u64 {
-    let (leaf, node) = (min_records::<T>(block_size).max(1), min_keys::<T>(block_size).max(2));
-    let mut blocks = records.div_ceil(leaf.into());
-    let mut total = blocks;
-    while blocks > 1 {
-        blocks = blocks.div_ceil(node.into());
-        total += blocks;
-    }
-    total
 }
 
 /// Maximum height of a tree of type `T` with at most this number of blocks: a root with two children, all other nodes
@@ -126,11 +114,6 @@ const fn smallest_bmap_root(fork: ForkKind) -> u64 {
     }
 }
 
-/// Size in bytes of a bmbt root with this number of pointers.
-pub const fn bmap_root_bytes(pointers: u32) -> u32 {
-    BmapRoot::SIZE as u32 + pointers * (BmapKey::SIZE + U64::SIZE) as u32
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,7 +137,6 @@ mod tests {
         assert_eq!(levels_for::<BnoBt>(4096, 0), 1);
         assert_eq!(levels_for::<BnoBt>(4096, least), 1);
         assert_eq!(levels_for::<BnoBt>(4096, least + 1), 2);
-        assert_eq!(blocks_for::<BnoBt>(4096, least + 1), 3);
     }
 
     #[test]

@@ -54,11 +54,6 @@ impl BufferCache {
         }
     }
 
-    /// The data device.
-    pub fn device(&self) -> &Arc<dyn Device> {
-        &self.device
-    }
-
     /// The buffer of these extents, read or not; a new one gets `rank`.
     pub fn get(&self, segments: &BufferExtents, rank: Rank) -> Arc<Buffer> {
         let key = segments.daddr().get();

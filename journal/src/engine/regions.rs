@@ -57,11 +57,6 @@ impl LogRegions {
         &self.bytes
     }
 
-    /// Whether there is no region.
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
-    }
-
     /// Iterates over the regions.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut start = 0;

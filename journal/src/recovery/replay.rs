@@ -227,11 +227,6 @@ impl Default for ReplayRegistry {
 }
 
 impl ReplayRegistry {
-    /// Registers a type.
-    pub fn register(&mut self, kind: ItemType, replay: &'static dyn ReplayItem) {
-        self.types.insert(kind, replay);
-    }
-
     /// The replay of a type.
     pub fn get(&self, kind: ItemType) -> Option<&'static dyn ReplayItem> {
         self.types.get(&kind).copied()

@@ -7,7 +7,6 @@
 //! The first `freemap` region is the space between entries and names. The other two stay empty: holes between names are
 //! only marked in `holes`, and Linux then compacts the leaf.
 
-use base::FileBlock;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::attr::leaf::{
@@ -246,10 +245,4 @@ pub fn remove<B: BlockMut + ?Sized>(block: &mut B, geometry: &Geometry, index: u
     put(block, NAME, end - AttrLeafEntry::SIZE, &[0; AttrLeafEntry::SIZE])?;
     let header = header(geometry, count - 1, used - size, first);
     put(block, NAME, BlkInfo::SIZE, header.as_bytes())
-}
-
-/// Block and length of the value of a remote attribute.
-pub fn remote_of(item: &LeafAttr) -> Option<(FileBlock, u32)> {
-    let head = RemoteName::view(&item.body).filter(|_| item.flags & flags::LOCAL == 0)?;
-    Some((FileBlock(head.valueblk.get().into()), head.valuelen.get()))
 }

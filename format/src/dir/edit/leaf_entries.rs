@@ -97,17 +97,6 @@ impl LeafEntryRange {
         self.start..self.start + self.count * SIZE
     }
 
-    /// Writes one entry.
-    pub fn set<B: BlockMut + ?Sized>(
-        self,
-        block: &mut B,
-        index: usize,
-        entry: LeafEntry,
-    ) -> Result<(), Damage> {
-        ensure!(index < self.count, NAME, "count", format_args!("more than {index}"), self.count);
-        put(block, NAME, self.start + index * SIZE, entry.as_bytes())
-    }
-
     /// Marks an entry as stale; it keeps its hash.
     pub fn set_stale<B: BlockMut + ?Sized>(self, block: &mut B, index: usize) -> Result<(), Damage> {
         let live = self.view(block.bytes())?.get(index).is_some_and(|entry| entry.pointer() != DataPtr::NULL);
