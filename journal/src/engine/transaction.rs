@@ -454,14 +454,14 @@ impl Transaction {
 
     /// Commits all changes and continues as the next transaction of the chain. Unlocks buffers that are not held.
     ///
-    /// If the next transaction may have to wait for log space, what stays locked is logged again, so that it does not
+    /// If the next transaction may have to wait for log space, what stays locked is relogged, so that it does not
     /// hold the log's tail back.
     ///
     /// # Errors
     /// [`Error::ShutDown`].
     pub fn roll(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
-        let again = self.reserves_next();
-        self.write_out(locked, again)?;
+        let relog = self.reserves_next();
+        self.commit_items(locked, relog)?;
         self.work.epoch += 1;
         for place in &mut self.work.buffers {
             match place {
@@ -482,7 +482,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::ShutDown`], and errors of deferred operations, after which the volume is shut down too.
     pub fn commit(mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
-        let done = defer::finish(&mut self, locked).and_then(|()| self.write_out(locked, false));
+        let done = defer::finish(&mut self, locked).and_then(|()| self.commit_items(locked, false));
         match &done {
             Ok(()) => {
                 self.work.buffers.clear();
@@ -512,16 +512,16 @@ impl Transaction {
         Err(Error::ShutDown { cause: "a transaction failed after a modification".into() })
     }
 
-    /// Commits. With `again`, unchanged items that stay locked are logged too if the log still needs their older
+    /// Commits. With `relog`, unchanged items that stay locked are logged too if the log still needs their older
     /// record.
-    fn write_out(&mut self, locked: &mut [&mut dyn Loggable], again: bool) -> Result<(), Error> {
+    fn commit_items(&mut self, locked: &mut [&mut dyn Loggable], relog: bool) -> Result<(), Error> {
         self.expect_whole()?;
         let TransactionState { ticket, items, buffers, busy, .. } = &mut *self.work;
         let Some(ticket) = ticket else {
             debug_assert!(!self.is_dirty(), "a reader changed something");
             return Ok(());
         };
-        let commits = TransactionItems { items, buffers, locked, again, busy };
+        let commits = TransactionItems { items, buffers, locked, relog, busy };
         if commits.is_empty() {
             return Ok(());
         }

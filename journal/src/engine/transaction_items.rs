@@ -45,7 +45,7 @@ pub struct TransactionItems<'a, 'b> {
     pub(super) buffers: &'a mut [Option<JoinedBuffer>],
     pub(super) locked: &'a mut [&'b mut dyn Loggable],
     /// Unchanged items that stay locked are logged too if the log still needs an older record of them.
-    pub(super) again: bool,
+    pub(super) relog: bool,
     /// Blocks that it freed; taken by the target.
     pub busy: &'a mut Vec<BusyExtent>,
 }
@@ -53,27 +53,27 @@ pub struct TransactionItems<'a, 'b> {
 impl TransactionItems<'_, '_> {
     /// Whether there is nothing to commit.
     pub fn is_empty(&self) -> bool {
-        let again = self.again;
+        let relog = self.relog;
         self.items.is_empty()
             && self.busy.is_empty()
-            && !self.buffers.iter().flatten().any(|edit| is_part(edit, again))
-            && !self.locked.iter().any(|locked| is_locked_part(&**locked, again))
+            && !self.buffers.iter().flatten().any(|edit| is_part(edit, relog))
+            && !self.locked.iter().any(|locked| is_locked_part(&**locked, relog))
     }
 
     /// Visits the items in log order.
     #[inline]
     pub fn for_each(&mut self, mut visit: impl FnMut(&mut dyn CommitItem)) {
-        let again = self.again;
+        let relog = self.relog;
         for item in self.items.iter_mut() {
             visit(item);
         }
         for edit in self.buffers.iter_mut().flatten() {
-            if is_part(edit, again) {
+            if is_part(edit, relog) {
                 visit(edit);
             }
         }
         for locked in self.locked.iter_mut() {
-            if is_locked_part(&**locked, again) {
+            if is_locked_part(&**locked, relog) {
                 visit(&mut LoggableItem(&mut **locked));
             }
         }
@@ -81,11 +81,11 @@ impl TransactionItems<'_, '_> {
 }
 
 #[inline]
-fn is_part(edit: &JoinedBuffer, again: bool) -> bool {
-    edit.is_dirty() || (again && edit.held && edit.buffer().core().lsn().is_some())
+fn is_part(edit: &JoinedBuffer, relog: bool) -> bool {
+    edit.is_dirty() || (relog && edit.held && edit.buffer().core().lsn().is_some())
 }
 
 #[inline]
-fn is_locked_part(locked: &dyn Loggable, again: bool) -> bool {
-    locked.is_dirty() || (again && locked.item().core().lsn().is_some())
+fn is_locked_part(locked: &dyn Loggable, relog: bool) -> bool {
+    locked.is_dirty() || (relog && locked.item().core().lsn().is_some())
 }

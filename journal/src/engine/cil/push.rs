@@ -46,15 +46,14 @@ impl Cil {
         if self.progress.current() > upto {
             return Ok(());
         }
-        let Some(swapped) = self.swap() else { return Ok(()) };
-        let (sequence, reserved) = (swapped.sequence, swapped.reserved);
-        let (vectors, mut checkpoint) = swapped.take_vectors();
-        let written = self.write(sequence, reserved, &vectors, iclogs);
-        match written {
-            Ok(filled) => {
-                checkpoint.start = filled.start;
-                iclogs.submit(filled.last, true, Some(checkpoint));
-                grant.give_back(reserved - filled.cost);
+        let Some(detached) = self.detach() else { return Ok(()) };
+        let (sequence, reserved) = (detached.sequence, detached.reserved);
+        let (vectors, mut checkpoint) = detached.take_vectors();
+        match self.write(sequence, reserved, &vectors, iclogs) {
+            Ok(written) => {
+                checkpoint.start = written.start;
+                iclogs.submit(written.last, true, Some(checkpoint));
+                grant.give_back(reserved - written.cost);
                 Ok(())
             }
             Err(error) => {
@@ -77,9 +76,9 @@ impl Cil {
         if self.progress.current() > upto {
             return;
         }
-        let Some(swapped) = self.swap() else { return };
-        let reserved = swapped.reserved;
-        let (_, checkpoint) = swapped.take_vectors();
+        let Some(detached) = self.detach() else { return };
+        let reserved = detached.reserved;
+        let (_, checkpoint) = detached.take_vectors();
         grant.give_back(reserved);
         let checkpoint = checkpoint.placed(iclogs.next());
         // Completion locks AGs in which blocks were freed, and those locks come before this one.
@@ -88,7 +87,7 @@ impl Cil {
     }
 
     /// Detaches all lists and begins the next checkpoint; `None` if nothing was committed.
-    fn swap(&self) -> Option<DetachedList> {
+    fn detach(&self) -> Option<DetachedList> {
         let mut shards: Vec<_> = self.shards.iter().map(|shard| shard.lock()).collect();
         if shards.iter().all(|shard| shard.is_empty()) {
             return None;
@@ -96,18 +95,18 @@ impl Cil {
         let sequence = self.progress.current();
         let next = Arc::new(CilContext::new(&self.sizes, shards.len(), self.space.batch, sequence + 1));
         let (items, busy) = (Vec::new(), Vec::new());
-        let mut swapped = DetachedList { sequence, items, busy, bytes: 0, reserved: 0 };
+        let mut detached = DetachedList { sequence, items, busy, bytes: 0, reserved: 0 };
         for shard in &mut shards {
             let old = std::mem::replace(&mut **shard, CilShard::new(Arc::clone(&next)));
-            swapped.items.extend(old.items);
-            swapped.busy.extend(old.busy);
-            swapped.bytes += old.bytes;
-            swapped.reserved += old.reserved;
+            detached.items.extend(old.items);
+            detached.busy.extend(old.busy);
+            detached.bytes += old.bytes;
+            detached.reserved += old.reserved;
         }
         self.space.restart();
         // Later commits see the new number, and threads that wait for the old one see it pushed.
         self.progress.pushed(sequence);
-        Some(swapped)
+        Some(detached)
     }
 
     fn write(
@@ -128,7 +127,7 @@ impl Cil {
         if most > reserved {
             return Err(too_little(most));
         }
-        let mut filler = CheckpointWriter::begin(iclogs, sequence as u32, regions)?;
+        let mut writer = CheckpointWriter::begin(iclogs, sequence as u32, regions)?;
         let mut result = Ok(());
         let mut rest = vectors.iter();
         while let Some(vector) = rest.next() {
@@ -137,17 +136,17 @@ impl Cil {
             }
             vector.for_each(|region| {
                 if result.is_ok() {
-                    result = filler.region(region);
+                    result = writer.region(region);
                 }
             });
         }
         result?;
-        let filled = filler.finish()?;
-        if filled.cost > reserved {
-            iclogs.give_back(filled.last);
-            return Err(too_little(filled.cost));
+        let written = writer.finish()?;
+        if written.cost > reserved {
+            iclogs.give_back(written.last);
+            return Err(too_little(written.cost));
         }
-        Ok(filled)
+        Ok(written)
     }
 }
 

@@ -31,16 +31,16 @@ impl<'a> CheckpointWriter<'a> {
     /// # Errors
     /// [`Shutdown::Already`].
     pub fn begin(iclogs: &'a Iclogs, tid: u32, regions: usize) -> Result<Self, Shutdown> {
-        let mut filler = Self { iclogs, tid, buffer: None, start: None, cost: 0 };
-        filler.operation(flags::START, &[])?;
+        let mut writer = Self { iclogs, tid, buffer: None, start: None, cost: 0 };
+        writer.operation(flags::START, &[])?;
         let header = RawTransactionHeader {
             magic: LeU32::new(TRANSACTION_MAGIC),
             kind: LeU32::new(CHECKPOINT),
             tid: LeU32::new(tid),
             num_items: LeU32::new(u32::try_from(regions).unwrap_or(u32::MAX)),
         };
-        filler.region(header.as_bytes())?;
-        Ok(filler)
+        writer.region(header.as_bytes())?;
+        Ok(writer)
     }
 
     /// Adds a region.

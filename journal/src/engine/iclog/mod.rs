@@ -86,7 +86,7 @@ pub struct Iclogs {
 struct State {
     spare: Vec<Iclog>,
     /// Iclogs that are not allocated yet; each is allocated when it is first needed.
-    unmade: usize,
+    unallocated: usize,
     inflight: VecDeque<InflightRecord>,
     /// Position of the next record.
     next: u64,
@@ -95,8 +95,8 @@ struct State {
     /// The newest tail that was flushed.
     stable_tail: Lsn,
     /// Data records written, and how many of them a completed flush has covered.
-    plain: u64,
-    plain_flushed: u64,
+    data_records: u64,
+    data_records_flushed: u64,
     /// Checkpoints whose records are all done.
     finished: VecDeque<(Checkpoint, bool)>,
     /// A record could not be written: no record after it counts.
@@ -148,13 +148,13 @@ impl Iclogs {
         let IclogOptions { uuid, has_own_device, stable_tail, next, count } = options;
         let state = State {
             spare: Vec::new(),
-            unmade: count.clamp(2, 8),
+            unallocated: count.clamp(2, 8),
             inflight: VecDeque::new(),
             next,
             previous: u32::MAX,
             stable_tail,
-            plain: 0,
-            plain_flushed: 0,
+            data_records: 0,
+            data_records_flushed: 0,
             finished: VecDeque::new(),
             broken: false,
             finishing: false,
@@ -207,8 +207,8 @@ impl Iclogs {
             if let Some(buffer) = state.spare.pop() {
                 return Ok(buffer);
             }
-            if let Some(left) = state.unmade.checked_sub(1) {
-                state.unmade = left;
+            if let Some(left) = state.unallocated.checked_sub(1) {
+                state.unallocated = left;
                 drop(state);
                 return Ok(Iclog::new(&self.sizes));
             }

@@ -53,8 +53,8 @@ impl Iclogs {
         {
             callbacks.failed(error);
         }
-        self.land(job.position, buffer, ok);
-        self.finish(callbacks);
+        self.end_write(job.position, buffer, ok);
+        self.complete_checkpoints(callbacks);
     }
 
     /// Waits for a record that can be written now; `None` when the thread must end.
@@ -117,7 +117,7 @@ impl Iclogs {
         let how = if job.durable { Durability::Fua } else { Durability::Buffered };
         self.log_device.write(job.position, bytes, how)?;
         let mut state = self.state.lock();
-        state.plain += u64::from(!job.durable);
+        state.data_records += u64::from(!job.durable);
         state.written.records += 1;
         state.written.bytes += job.length as u64;
         Ok(())
@@ -127,9 +127,9 @@ impl Iclogs {
     /// to its present position.
     fn flush(&self, callbacks: &dyn IclogCallbacks) -> Result<(), Shutdown> {
         let tail = callbacks.tail();
-        let (plain, records, moved) = {
+        let (data_records, records, moved) = {
             let state = self.state.lock();
-            (state.plain, state.plain > state.plain_flushed, tail > state.stable_tail)
+            (state.data_records, state.data_records > state.data_records_flushed, tail > state.stable_tail)
         };
         let always = (records && !self.has_own_device) || callbacks.has_unlogged_writes();
         let flushed_data = (moved || always) && callbacks.flush_data(always)?;
@@ -138,14 +138,14 @@ impl Iclogs {
         }
         let mut state = self.state.lock();
         // Only now: a commit record whose data another thread is still flushing flushes for itself.
-        state.plain_flushed = state.plain_flushed.max(plain);
+        state.data_records_flushed = state.data_records_flushed.max(data_records);
         state.stable_tail = state.stable_tail.max(tail);
         state.written.flushes += u64::from(flushed_data) + u64::from(records && self.has_own_device);
         Ok(())
     }
 
     /// Records the end of a write, and removes the completed records at the front.
-    fn land(&self, position: u64, buffer: Iclog, ok: bool) {
+    fn end_write(&self, position: u64, buffer: Iclog, ok: bool) {
         let mut state = self.state.lock();
         if let Some(record) = state.inflight.iter_mut().find(|record| record.position == position) {
             record.stage = if ok { RecordState::Done } else { RecordState::Failed };
@@ -169,7 +169,7 @@ impl Iclogs {
     }
 
     /// Completes checkpoints in log order. If another thread is doing so, it completes these too.
-    fn finish(&self, callbacks: &dyn IclogCallbacks) {
+    fn complete_checkpoints(&self, callbacks: &dyn IclogCallbacks) {
         let mut state = self.state.lock();
         if state.finishing {
             return;
@@ -287,7 +287,7 @@ mod tests {
             let next = scope.spawn(|| iclogs.run(take(&iclogs), &callbacks));
             pause.wait_for(1);
             // It was written; now its write completes.
-            iclogs.land(job.position, buffer, true);
+            iclogs.end_write(job.position, buffer, true);
             let commit = take(&iclogs);
             assert!(commit.0.durable);
             iclogs.run(commit, &callbacks);

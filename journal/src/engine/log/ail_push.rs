@@ -105,7 +105,7 @@ impl LogShared {
             while self.runs_inline() && self.pass(newest) == PushOutcome::Wrote {
                 self.check()?;
             }
-            self.request_push_to(Some(newest));
+            self.request_ail_push(Some(newest));
             self.ail.wait_past(newest);
         }
         self.in_flight.wait_released();
@@ -128,7 +128,7 @@ impl LogShared {
     }
 
     /// Requests writeback of all items up to `newest`.
-    pub fn request_push_to(&self, newest: Option<Lsn>) {
+    pub fn request_ail_push(&self, newest: Option<Lsn>) {
         let Some(newest) = newest.filter(|newest| self.ail.reaches(*newest)) else { return };
         self.push_target.fetch_max(self.iclogs.log_device().position(newest), SeqCst);
         self.ensure_threads();
@@ -219,6 +219,6 @@ impl LogShared {
         }
         let written = carried.iter().filter_map(|carried| Some((&carried.item, carried.lsn?)));
         let clean = clean.iter().map(|entry| (&entry.item, entry.lsn));
-        self.tail_is(self.ail.remove(written.chain(clean)));
+        self.publish_tail(self.ail.remove(written.chain(clean)));
     }
 }

@@ -71,7 +71,7 @@ impl LogShared {
             return true;
         }
         if !self.ail.is_empty() {
-            self.request_push_to(self.ail.newest());
+            self.request_ail_push(self.ail.newest());
             return idle.covers < COVER_RECORDS;
         }
         if idle.covers >= COVER_RECORDS || !self.log_superblock() {

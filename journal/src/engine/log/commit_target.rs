@@ -34,7 +34,7 @@ impl LogShared {
     #[cold]
     fn hold_back(&self, checkpoint: u64) -> Result<(), Error> {
         LogCounters::add(&self.counters.throttled, 1);
-        self.ask_for_push(checkpoint);
+        self.request_cil_push(checkpoint);
         self.cil.progress.wait_pushed(checkpoint).map_err(|shutdown| self.fail(shutdown))
     }
 }
@@ -93,7 +93,7 @@ impl CommitTarget for LogShared {
         self.check()?;
         let committed = self.cil.insert(ticket, commits).map_err(|shutdown| self.fail(shutdown))?;
         if committed.push {
-            self.ask_for_push(committed.sequence);
+            self.request_cil_push(committed.sequence);
         }
         Ok(())
     }

@@ -122,7 +122,7 @@ impl LogShared {
     }
 
     pub fn check(&self) -> Result<(), Error> {
-        if self.is_shut_down() { Err(self.closed()) } else { Ok(()) }
+        if self.is_shut_down() { Err(self.shutdown_error()) } else { Ok(()) }
     }
 
     /// The cause of the shutdown.
@@ -130,7 +130,7 @@ impl LogShared {
         self.cause.get().filter(|_| self.is_shut_down()).cloned()
     }
 
-    fn closed(&self) -> Error {
+    fn shutdown_error(&self) -> Error {
         let cause = self.cause.get().cloned();
         Error::ShutDown { cause: cause.unwrap_or_else(|| "it is being shut down".into()) }
     }
@@ -140,7 +140,7 @@ impl LogShared {
         if let Shutdown::Because(cause) = shutdown {
             self.shut_down(&cause);
         }
-        self.closed()
+        self.shutdown_error()
     }
 
     /// Stops all writing and wakes all waiting threads.
@@ -188,7 +188,7 @@ impl LogShared {
     }
 
     /// Asks the background thread to push a checkpoint.
-    pub fn ask_for_push(&self, sequence: u64) {
+    pub fn request_cil_push(&self, sequence: u64) {
         if self.cil.progress.current() <= sequence {
             self.ensure_threads();
             self.cil_notify.notify();
@@ -196,7 +196,7 @@ impl LogShared {
     }
 
     /// Publishes the new tail to threads that wait for log space.
-    pub fn tail_is(&self, tail: Lsn) {
+    pub fn publish_tail(&self, tail: Lsn) {
         self.grant.advance_tail(self.iclogs.log_device().position(tail));
     }
 
@@ -287,7 +287,7 @@ impl IclogCallbacks for LogShared {
         // Before the items leave the AIL: a thread that waits for the AIL also waits for extents held back then.
         let usable = self.in_flight.hold_back(checkpoint.busy, |extent| self.place(extent));
         let commit = self.iclogs.log_device().lsn(checkpoint.commit);
-        self.tail_is(self.ail.complete(lsn, commit, &inserted, &unneeded));
+        self.publish_tail(self.ail.complete(lsn, commit, &inserted, &unneeded));
         self.released(&usable);
         self.cil.progress.became_stable(checkpoint.sequence);
         if self.grant.has_waiters() {

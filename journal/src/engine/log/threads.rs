@@ -132,7 +132,7 @@ impl LogShared {
             return Ok(());
         }
         let interval = context.interval;
-        threads.spawn("xfs-log-push", &shared, |shared| shared.ail_push_loop())?;
+        threads.spawn("xfs-ail-push", &shared, |shared| shared.ail_push_loop())?;
         threads.spawn("xfs-cil-push", &shared, move |shared| shared.background_loop(interval))?;
         for _ in 0..context.writers {
             threads.spawn("xfs-log-write", &shared, |shared| shared.iclogs.write_loop(&**shared))?;
