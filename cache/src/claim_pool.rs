@@ -1,4 +1,5 @@
-//! Claims for the files of one writeback pass or one bulk write: cut from one claim, so that the files lie together.
+//! Claims for the files of one batch of writeback or one bulk write: cut from one claim, so that the files lie
+//! together.
 //!
 //! # Invariants
 //! All claimed blocks are reserved, at every moment: other transactions may have reserved the rest of the free blocks,

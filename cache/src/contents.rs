@@ -20,8 +20,7 @@
 //! within this file.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
-use std::sync::atomic::{AtomicU64 as Seq, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
 use backing::{Backing, Mapping, ReservedRmap, no_space};
@@ -50,10 +49,10 @@ pub struct Contents<B: Backing> {
     /// See docs/contents.md.
     pub(crate) layout: RwLock<()>,
     index: RwLock<Index<Arc<Folio<B>>>>,
-    pub(crate) map_seq: Seq,
+    pub(crate) map_seq: AtomicU64,
     /// Odd during a truncation, or a change that moves contents. See
     /// [`outside_truncations`](Self::outside_truncations).
-    truncations: Seq,
+    truncations: AtomicU64,
     reservation: SpinLock<Reservation<B::RmapReservations>>,
     /// Dirty blocks. A writer counts a block before it raises the size beyond it.
     pub(crate) dirty_blocks: AtomicI64,
@@ -122,8 +121,8 @@ impl<B: Backing> Contents<B> {
             flushing: Mutex::new(Rank::Flush, ()),
             layout: RwLock::new(Rank::Layout, ()),
             index: RwLock::new(Rank::Cache, Index::default()),
-            map_seq: Seq::new(0),
-            truncations: Seq::new(0),
+            map_seq: AtomicU64::new(0),
+            truncations: AtomicU64::new(0),
             reservation: SpinLock::new(Rank::Leaf, Reservation::default()),
             dirty_blocks: AtomicI64::new(0),
             newer_blocks: AtomicI64::new(0),
@@ -136,16 +135,6 @@ impl<B: Backing> Contents<B> {
             has_unit_tail: AtomicBool::new(false),
             tick: AtomicU64::new(0),
         }))
-    }
-
-    /// File in the backing.
-    pub fn file(&self) -> &B::File {
-        &self.file
-    }
-
-    /// Cache of the volume.
-    pub fn cache(&self) -> &Arc<Cache<B>> {
-        &self.cache
     }
 
     /// Size in bytes, as readers and writers see it.
@@ -375,7 +364,7 @@ impl<B: Backing> Contents<B> {
     /// Undoes [`reserve_dirty`](Self::reserve_dirty) for blocks that do not become dirty.
     pub(crate) fn cancel_dirty(&self, blocks: u64, changes: u64) {
         self.uncount_changes(changes);
-        self.give_back(blocks);
+        self.release_blocks(blocks);
         if changes > 0 {
             self.release_surplus();
         }
@@ -396,8 +385,8 @@ impl<B: Backing> Contents<B> {
         true
     }
 
-    /// Releases reserved blocks. Those for the extent btree stay until the file is clean.
-    pub(crate) fn give_back(&self, blocks: u64) {
+    /// Releases reserved blocks to the volume. Those for the extent btree stay until the file is clean.
+    pub(crate) fn release_blocks(&self, blocks: u64) {
         let released = if blocks > 0 { self.spend(blocks) } else { 0 };
         if released > 0 {
             self.cache.backing.unreserve(released);
@@ -425,11 +414,11 @@ impl<B: Backing> Contents<B> {
 
     /// Releases reservations for the map that are no longer needed.
     pub(crate) fn release_surplus(&self) {
-        self.put_back(0, 0, B::RmapReservations::default());
+        self.return_unused(0, 0, B::RmapReservations::default());
     }
 
     /// Puts back what was not used, and releases what is no longer needed.
-    pub(crate) fn put_back(&self, blocks: u64, tree: u64, rmap: B::RmapReservations) {
+    pub(crate) fn return_unused(&self, blocks: u64, tree: u64, rmap: B::RmapReservations) {
         let backing = &self.cache.backing;
         let (mut blocks, mut tree, mut rmap) = (blocks, tree, rmap);
         let mut extents = None;
@@ -508,7 +497,7 @@ impl<B: Backing> Contents<B> {
 }
 
 /// While it exists, contents are truncated or moved.
-pub(crate) struct Truncation<'c>(&'c Seq);
+pub(crate) struct Truncation<'c>(&'c AtomicU64);
 
 impl Drop for Truncation<'_> {
     fn drop(&mut self) {

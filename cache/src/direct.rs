@@ -226,7 +226,7 @@ impl<B: Backing> Contents<B> {
         let WriteCompletion { written, reserved, rmap, .. } = completion;
         // Claims are dropped before their reservation is put back.
         drop(written);
-        self.put_back(0, reserved, rmap);
+        self.return_unused(0, reserved, rmap);
         self.map_changed();
         result
     }

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use backing::{Backing, ClaimedBlocks, MappingState, WrittenRange};
+use backing::{Backing, ClaimedBlocks, MappingState, WriteCompletion, WrittenRange};
 use base::lock::{OwnedMutexGuard, OwnedReadGuard};
 use base::{FileBlock, FsBlock};
 use error::Error;
@@ -324,8 +324,50 @@ impl<B: Backing> FileWriteback<B> {
         (size > old).then_some(size)
     }
 
+    /// Ends writeback in which neither the map nor the size changed.
+    pub fn end_unchanged(&self) {
+        self.contents.release_blocks(self.end_writeback(false));
+        self.contents.release_surplus();
+    }
+
+    /// Ends writeback whose transactions committed, except for the ranges left in `completion.written`. `claimed`
+    /// blocks had been claimed for it.
+    pub fn end(&mut self, claimed: u64, completion: WriteCompletion<'_, B>) {
+        let contents = Arc::clone(&self.contents);
+        contents.map_changed();
+        let left_claimed = completion.claimed();
+        let WriteCompletion { written: refused, size, reserved: left, rmap, refused: why, .. } = completion;
+        if let Some(size) = size.filter(|_| refused.is_empty()) {
+            contents.disk_size.store(size, SeqCst);
+        }
+        refused.iter().for_each(|range| self.refuse(range));
+        let back = left_claimed.min(left);
+        // Before their reservation is put back.
+        drop(refused);
+        self.failed = self.failed.take().or(why.map(|why| *why));
+        let released = self.end_writeback(false);
+        contents.release_blocks(released.saturating_sub(claimed - back));
+        contents.return_unused(back, left - back, rmap);
+    }
+
+    /// Ends writeback in which a transaction failed; earlier ones may have committed.
+    pub fn end_failed(&mut self, claimed: u64, completion: WriteCompletion<'_, B>, error: &Error) {
+        let contents = Arc::clone(&self.contents);
+        contents.map_changed();
+        let WriteCompletion { written, reserved: left, rmap, .. } = completion;
+        drop(written);
+        self.failed.get_or_insert_with(|| error.clone());
+        self.end_writeback(true);
+        self.undone = self.bytes;
+        let back = claimed.min(left);
+        // The failed transaction took the rest of the reservation. The next attempt needs it again.
+        let again = claimed - back;
+        let again = if again > 0 && contents.cache.backing.reserve(again).is_ok() { again } else { 0 };
+        contents.return_unused(back + again, left - back, rmap);
+    }
+
     /// Notes that a written range could not be mapped.
-    pub fn refuse(&mut self, range: &WrittenRange<B::Claim>) {
+    fn refuse(&mut self, range: &WrittenRange<B::Claim>) {
         let (offset, end) = (range.offset.get(), range.offset.get() + range.count);
         for run in &mut self.runs {
             let blocks = offset.max(run.offset)..end.min(run.offset + run.count);
@@ -334,11 +376,11 @@ impl<B: Backing> FileWriteback<B> {
         self.undone += range.count << self.contents.block_log();
     }
 
-    /// Ends writeback: blocks that failed are dirty again; with `undone`, all of them. Returns how many reservations
-    /// of blocks ended.
-    pub fn end_writeback(&self, undone: bool) -> u64 {
+    /// Clears the writeback bits: blocks that failed are dirty again; with `undone`, all of them. Returns how many
+    /// reservations of blocks ended.
+    fn end_writeback(&self, undone: bool) -> u64 {
         let log = self.contents.block_log();
-        let (mut again, mut counted, mut twice, mut released) = (0, 0, 0, 0);
+        let (mut redirtied, mut uncounted, mut counted_twice, mut released) = (0, 0, 0, 0);
         self.each_folio(|run, base, state, mask| {
             state.writeback &= !mask;
             let bits_of = |blocks: &[u64]| {
@@ -348,20 +390,21 @@ impl<B: Backing> FileWriteback<B> {
             let (failed, refused) = (bits_of(&run.failed), bits_of(&run.refused));
             let dirty = if undone { mask } else { failed | refused };
             let newly = dirty & !state.dirty;
-            again += u64::from(newly.count_ones());
-            // Written blocks are no longer counted as dirty: those that become dirty again are.
-            counted += u64::from((newly & !failed).count_ones());
-            twice += u64::from((failed & state.dirty).count_ones());
+            redirtied += u64::from(newly.count_ones());
+            // Dirty bytes of the cache: those of written blocks are no longer counted, those of failed ones still are.
+            // A failed block that a writer made dirty again meanwhile is counted twice.
+            uncounted += u64::from((newly & !failed).count_ones());
+            counted_twice += u64::from((failed & state.dirty).count_ones());
             state.dirty |= dirty;
             let finished = state.reserved & mask & !dirty;
             state.reserved &= !finished;
             released += u64::from(finished.count_ones());
         });
-        self.contents.newer_blocks.fetch_add(again as i64, SeqCst);
-        self.contents.dirty_blocks.fetch_add(again as i64, SeqCst);
+        self.contents.newer_blocks.fetch_add(redirtied as i64, SeqCst);
+        self.contents.dirty_blocks.fetch_add(redirtied as i64, SeqCst);
         self.contents.uncount_changes(self.bytes >> log);
-        self.contents.cache.dirty.add(counted << log);
-        self.contents.cache.dirty.sub(twice << log);
+        self.contents.cache.dirty.add(uncounted << log);
+        self.contents.cache.dirty.sub(counted_twice << log);
         released
     }
 }

@@ -1,9 +1,9 @@
 //! The flusher thread, and syncs.
 //!
 //! # Invariants
-//! - A sync writes what was dirty when it was called: one sweep over the files in the lists. Files that become dirty
+//! - A sync writes what was dirty when it was called: one pass over the files in the lists. Files that become dirty
 //!   meanwhile are listed anew and not waited for, so that a steady writer cannot delay it without end.
-//! - A sync that is called during a sweep waits for the next sweep, which all such syncs share.
+//! - A sync that is called during a pass of syncs waits for the next one, which all such syncs share.
 //! - A clean file is in no list, and costs nothing.
 
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Wakeup {
     }
 }
 
-/// Sweeps, for syncs that wait for them.
+/// Passes of syncs, for syncs that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Syncs {
     running: bool,
@@ -79,19 +79,19 @@ pub(crate) struct Syncs {
     failed: Option<Error>,
 }
 
-/// Result of a sweep that panics.
+/// Result of a pass that panics.
 const PANICKED: Error = Error::Refused {
     errno: base::errno::EIO,
     why: "writeback panicked (this is a bug; the panic's message says where)",
 };
 
-/// The sweep of a sync. It ends when this is dropped, so that other syncs do not wait forever after a panic.
-struct Sweep<'c, B: Backing> {
+/// The pass of a sync. It ends when this is dropped, so that other syncs do not wait forever after a panic.
+struct SyncPass<'c, B: Backing> {
     cache: &'c Cache<B>,
     failed: Option<Error>,
 }
 
-impl<B: Backing> Drop for Sweep<'_, B> {
+impl<B: Backing> Drop for SyncPass<'_, B> {
     fn drop(&mut self) {
         let mut syncs = self.cache.syncs.lock();
         syncs.running = false;
@@ -186,7 +186,7 @@ impl<B: Backing> Cache<B> {
     /// Writes back everything that was dirty when it was called, and waits. The caller forces the log afterwards.
     ///
     /// # Errors
-    /// The first error of the sweep. Data that failed stays dirty; `fsync` of its file reports the error, too.
+    /// The first error of the pass. Data that failed stays dirty; `fsync` of its file reports the error, too.
     pub fn sync_all(&self) -> Result<(), Error> {
         let mut syncs = self.syncs.lock();
         let mine = syncs.started + 1;
@@ -198,9 +198,9 @@ impl<B: Backing> Cache<B> {
             syncs.running = true;
             syncs.started += 1;
             drop(syncs);
-            let mut sweep = Sweep { cache: self, failed: Some(PANICKED) };
-            sweep.failed = self.write_back_all().1;
-            drop(sweep);
+            let mut pass = SyncPass { cache: self, failed: Some(PANICKED) };
+            pass.failed = self.write_back_all().1;
+            drop(pass);
             syncs = self.syncs.lock();
         }
         syncs.failed.clone().map_or(Ok(()), Err)

@@ -256,17 +256,4 @@ impl<B: Backing> Cache<B> {
         drop(state);
         true
     }
-
-    /// Drops every clean folio: for benchmarks that start with an empty cache.
-    pub fn drop_clean(&self) {
-        for queue in self.folios.iter() {
-            let all = std::mem::take(&mut *queue.lock());
-            for weak in all {
-                let gone = (0..2).any(|_| self.drop_if_unused(&weak));
-                if !gone && weak.strong_count() > 0 {
-                    queue.lock().push_back(weak);
-                }
-            }
-        }
-    }
 }

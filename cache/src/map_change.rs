@@ -29,11 +29,6 @@ pub struct MapChange<'c, B: Backing> {
 }
 
 impl<B: Backing> MapChange<'_, B> {
-    /// File in the backing.
-    pub fn file(&self) -> &B::File {
-        &self.contents.file
-    }
-
     /// Current size in bytes.
     pub fn size(&self) -> u64 {
         self.contents.size()
@@ -99,19 +94,11 @@ impl<B: Backing> Contents<B> {
         result
     }
 
-    /// Writes back a range, and waits. Returns errors of this writeback only; [`report`](Self::report) returns others.
-    ///
-    /// # Errors
-    /// Errors of the device, of claims and of transactions. Blocks that could not be written stay dirty.
-    pub fn flush(&self, range: Range<u64>) -> Result<(), Error> {
-        self.flush_range(range.start, range.end)
-    }
-
     /// Writes back the whole file, as `fsync` does before it forces the log. Also returns an error of writeback since
     /// the last call with this `seen`.
     ///
     /// # Errors
-    /// Those of [`flush`](Self::flush).
+    /// Errors of the device, of claims and of transactions. Blocks that could not be written stay dirty.
     pub fn sync(&self, seen: &crate::ErrorSeq) -> Result<(), Error> {
         let now = self.flush_range(0, u64::MAX);
         self.report(seen).and(now)
@@ -130,16 +117,6 @@ impl<B: Backing> Contents<B> {
         self.errors.report(seen)
     }
 
-    /// Writes back a range and drops it from memory.
-    ///
-    /// # Errors
-    /// Those of [`flush`](Self::flush).
-    pub fn invalidate(&self, range: Range<u64>) -> Result<(), Error> {
-        self.flush_range(range.start, range.end)?;
-        self.drop_range(range.start, range.end, false);
-        Ok(())
-    }
-
     /// Changes the file's map: punch, zero, shift, share. Excludes writers and users of the map. The range, widened to
     /// whole blocks, is not in memory.
     ///
@@ -147,7 +124,7 @@ impl<B: Backing> Contents<B> {
     /// failed.
     ///
     /// # Errors
-    /// Those of [`flush`](Self::flush), and of `change`.
+    /// Those of [`sync`](Self::sync), and of `change`.
     pub fn change_map<R>(
         &self,
         range: Range<u64>,
@@ -259,7 +236,7 @@ impl<B: Backing> Contents<B> {
             }
             drop(state);
             self.cleaned(dirty);
-            self.give_back(reserved);
+            self.release_blocks(reserved);
         }
     }
 

@@ -17,7 +17,7 @@ pub struct Options {
     pub expire_s: u64,
     /// Interval in milliseconds at which the flusher looks for old dirty files; 0 for never.
     pub interval_ms: u64,
-    /// Bytes that one pass writes before it finishes them.
+    /// Bytes of a batch: a pass writes and finishes so many at once.
     pub pass_bytes: u64,
     /// Whether files of a pass share plugs; otherwise each file has its own (for comparison).
     pub plug_over_pass: bool,

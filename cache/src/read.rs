@@ -9,7 +9,6 @@
 //! A miss holds `layout` shared while it maps and reads blocks, so that they are not freed in between. It blocks on the
 //! lock of the one folio that it needs, and only tries the locks of those for readahead.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use base::FileBlock;
@@ -309,10 +308,5 @@ impl<B: Backing> Contents<B> {
         }
         folio.valid |= bits(within, within + 1);
         Ok(())
-    }
-
-    /// Returns a reference to itself.
-    pub(crate) fn arc(&self) -> Option<Arc<Self>> {
-        self.me.upgrade()
     }
 }

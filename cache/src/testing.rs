@@ -10,6 +10,7 @@ mod hook;
 mod rmap;
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -18,6 +19,7 @@ use base::{FileBlock, FsBlock, Ino, errno};
 use block::{Device, MemoryDevice};
 use error::Error;
 
+use crate::contents::Contents;
 use backing::{Backing, Mapping, MappingState, WriteCompletion};
 pub use claim::TestClaim;
 pub use hook::Hooks;
@@ -576,6 +578,20 @@ impl Backing for Volume {
             let written: Vec<u64> = written.map(|(block, _)| *block).collect();
             written.into_iter().for_each(|block| state.unmap(*file, block, block + 1));
         });
+        Ok(())
+    }
+}
+
+impl<B: Backing> Contents<B> {
+    /// Writes back a range, and waits.
+    pub fn flush(&self, range: Range<u64>) -> Result<(), Error> {
+        self.flush_range(range.start, range.end)
+    }
+
+    /// Writes back a range and drops it from memory.
+    pub fn invalidate(&self, range: Range<u64>) -> Result<(), Error> {
+        self.flush(range.clone())?;
+        self.drop_range(range.start, range.end, false);
         Ok(())
     }
 }

@@ -182,7 +182,7 @@ impl<B: Backing> Contents<B> {
         self.uncount_changes(needed.changes);
         drop(locked);
         folio.touch();
-        self.give_back(reserved - u64::from(newly_reserved.count_ones()));
+        self.release_blocks(reserved - u64::from(newly_reserved.count_ones()));
         Ok(true)
     }
 

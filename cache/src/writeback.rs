@@ -12,8 +12,9 @@
 //! file.
 //!
 //! # Locking
-//! A pass over several files only tries the locks of each; files locked by others are written later, one by one. Folios
-//! are read-locked while their bytes are written, some megabytes at a time, in the order of files and offsets.
+//! A pass over several files works in batches, and only tries the locks of each file; files locked by others are
+//! written later, one by one. Folios are read-locked while their bytes are written, some megabytes at a time, in the
+//! order of files and offsets.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,11 +29,11 @@ use crate::claim_pool::ClaimPool;
 use crate::contents::{Contents, MapReservation};
 use crate::file_writeback::{FileWriteback, ToFinish};
 use crate::folio::{FOLIO_LOG, Folio};
-use crate::tuning::{FINISH_FILES_MAX, FINISH_RANGES_MAX, PASS_FILES_MAX, PLUG_BYTES, PLUG_PIECES_MAX};
+use crate::tuning::{BATCH_FILES_MAX, FINISH_FILES_MAX, FINISH_RANGES_MAX, PLUG_BYTES, PLUG_PIECES_MAX};
 
 /// Bytes of one folio that are written to one place.
 struct FolioPiece<B: Backing> {
-    /// Index of the file in the pass.
+    /// Index of the file in the batch.
     file: usize,
     /// Index of the run in the file.
     run: usize,
@@ -66,7 +67,7 @@ impl<B: Backing> Cache<B> {
         let mut later = Vec::new();
         let mut rest = files.into_iter();
         while !rest.as_slice().is_empty() {
-            let (mut writebacks, batch) = self.begin_pass(&mut rest, &mut later);
+            let (mut writebacks, batch) = self.lock_batch(&mut rest, &mut later);
             self.prepare_all(&mut writebacks);
             bytes += self.write_and_finish(&mut writebacks, &mut failed);
             for (file, dirty) in writebacks.into_iter().zip(batch) {
@@ -85,15 +86,15 @@ impl<B: Backing> Cache<B> {
         (bytes, failed)
     }
 
-    /// Locks as many files as one pass writes. Files locked by others are added to `later`.
-    fn begin_pass(
+    /// Locks the files of the next batch. Files locked by others are added to `later`.
+    fn lock_batch(
         &self,
         rest: &mut impl Iterator<Item = DirtyFile<B>>,
         later: &mut Vec<(DirtyFile<B>, u64)>,
     ) -> (Vec<FileWriteback<B>>, Vec<DirtyFile<B>>) {
         let (mut writebacks, mut batch, mut blocks) = (Vec::new(), Vec::new(), 0);
         let max = (self.options.pass_bytes >> self.block_log).max(1);
-        while blocks < max && writebacks.len() < PASS_FILES_MAX {
+        while blocks < max && writebacks.len() < BATCH_FILES_MAX {
             let Some(dirty) = rest.next() else { break };
             let Some(file) = FileWriteback::begin(&dirty.contents, false) else {
                 later.push((dirty, 0));
@@ -318,54 +319,10 @@ impl<B: Backing> Cache<B> {
     }
 }
 
-/// How the writeback of a file ends. `claimed` blocks had been claimed for it.
-impl<B: Backing> FileWriteback<B> {
-    /// Neither the map nor the size changed.
-    fn end_unchanged(&self) {
-        self.contents.give_back(self.end_writeback(false));
-        self.contents.release_surplus();
-    }
-
-    /// Its transactions committed, except for the ranges left in `completion.written`.
-    fn end(&mut self, claimed: u64, completion: WriteCompletion<'_, B>) {
-        let contents = Arc::clone(&self.contents);
-        contents.map_changed();
-        let left_claimed = completion.claimed();
-        let WriteCompletion { written: refused, size, reserved: left, rmap, refused: why, .. } = completion;
-        if let Some(size) = size.filter(|_| refused.is_empty()) {
-            contents.disk_size.store(size, SeqCst);
-        }
-        refused.iter().for_each(|range| self.refuse(range));
-        let back = left_claimed.min(left);
-        // Before their reservation is put back.
-        drop(refused);
-        self.failed = self.failed.take().or(why.map(|why| *why));
-        let released = self.end_writeback(false);
-        contents.give_back(released.saturating_sub(claimed - back));
-        contents.put_back(back, left - back, rmap);
-    }
-
-    /// A transaction failed; earlier ones may have committed.
-    fn end_failed(&mut self, claimed: u64, completion: WriteCompletion<'_, B>, error: &Error) {
-        let contents = Arc::clone(&self.contents);
-        contents.map_changed();
-        let WriteCompletion { written, reserved: left, rmap, .. } = completion;
-        drop(written);
-        self.failed.get_or_insert_with(|| error.clone());
-        self.end_writeback(true);
-        self.undone = self.bytes;
-        let back = claimed.min(left);
-        // The failed transaction took the rest of the reservation. The next attempt needs it again.
-        let again = claimed - back;
-        let again = if again > 0 && contents.cache.backing.reserve(again).is_ok() { again } else { 0 };
-        contents.put_back(back + again, left - back, rmap);
-    }
-}
-
 impl<B: Backing> Contents<B> {
     /// Writes back a range of the file, and waits.
     pub(crate) fn flush_range(&self, from: u64, to: u64) -> Result<(), Error> {
-        let Some(me) = self.arc().filter(|_| from < to) else { return Ok(()) };
+        let Some(me) = self.me.upgrade().filter(|_| from < to) else { return Ok(()) };
         let (_, failed) = self.cache.write_file(&me, from, to);
         failed.map_or(Ok(()), Err)
     }

@@ -20,7 +20,7 @@ fn writes_of_small_files(plug_over_pass: bool) -> (u64, u64) {
     let volume_cache = Cache::new(volume.clone(), volume.device(), options);
     let files: Vec<_> = (1..=512).map(|ino| file(&volume_cache, ino)).collect();
     for contents in files.iter().rev() {
-        contents.write(0, &[*contents.file() as u8; 4096]).unwrap();
+        contents.write(0, &[contents.file as u8; 4096]).unwrap();
     }
     volume_cache.sync_all().unwrap();
     let statistics = volume_cache.statistics();
@@ -251,7 +251,7 @@ fn unused_rmap_reservations_of_writeback_are_released() {
     let share = contents.take_map_reservation();
     volume.unreserve(share.tree);
     contents.cancel_dirty(0, 1);
-    contents.put_back(0, 0, share.rmap);
+    contents.return_unused(0, 0, share.rmap);
     volume.check_quiet();
 }
 

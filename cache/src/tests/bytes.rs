@@ -24,7 +24,7 @@ fn place(dice: &mut Dice, model: &Model, block: u64) -> u64 {
 }
 
 fn step(dice: &mut Dice, contents: &Arc<Contents<Volume>>, model: &mut Model, volume: &Volume) -> String {
-    let block = 1u64 << contents.cache().block_log;
+    let block = 1u64 << contents.cache.block_log;
     let at = place(dice, model, block);
     let to = place(dice, model, block).max(at);
     let length = (to - at).min(200_000);
@@ -92,11 +92,11 @@ fn change_map(
     model: &mut Model,
     volume: &Volume,
 ) -> String {
-    let block = 1u64 << contents.cache().block_log;
+    let block = 1u64 << contents.cache.block_log;
     match which {
         0 => {
             let change = |_: &mut MapChange<'_, Volume>| {
-                volume.punch(*contents.file(), at.div_ceil(block), end / block);
+                volume.punch(contents.file, at.div_ceil(block), end / block);
                 Ok(())
             };
             contents.change_map(at..end, Edges::Zero, change).unwrap();
@@ -108,14 +108,14 @@ fn change_map(
         }
         1 => {
             let change = |_: &mut MapChange<'_, Volume>| {
-                Ok(volume.allocate(*contents.file(), at / block, end.div_ceil(block)))
+                Ok(volume.allocate(contents.file, at / block, end.div_ceil(block)))
             };
             contents.change_map(at..end, Edges::Keep, change).unwrap();
             format!("allocate {at}..{end}")
         }
         _ => {
             let change = |_: &mut MapChange<'_, Volume>| {
-                volume.share(*contents.file(), 999, at / block, end.div_ceil(block));
+                volume.share(contents.file, 999, at / block, end.div_ceil(block));
                 Ok(())
             };
             contents.change_map(at..end, Edges::Keep, change).unwrap();

@@ -35,7 +35,7 @@ fn owner(volume_cache: &Arc<Cache<Volume>>, thread: u64, steps: u64) {
                 let mut got = vec![0xee; length];
                 let count = contents.read(at as u64, &mut got).unwrap();
                 let wanted = model.get(at..).unwrap_or(&[]);
-                assert!(got[..count] == wanted[..length.min(wanted.len())], "file {}", contents.file());
+                assert!(got[..count] == wanted[..length.min(wanted.len())], "file {}", contents.file);
             }
         }
     }

@@ -17,7 +17,7 @@ fn run(seed: u64, block_log: u32, budget: u64, longest_claim: u64) {
     let block = 1u64 << block_log;
     for _ in 0..150 {
         let contents = &files[dice.next(4) as usize];
-        let ino = *contents.file();
+        let ino = contents.file;
         let appended = ino % 2 == 0;
         let at = dice.next(30 * block);
         match dice.next(9) {

@@ -133,7 +133,7 @@ fn writers_wait_for_a_slow_device_at_the_limit() {
                 thread::spawn("writer", move || {
                     for n in 0..60 {
                         contents.append(&bytes(ino, n * 4 * BLOCK, 4 * BLOCK)).unwrap();
-                        let dirty = contents.cache().statistics().dirty_bytes;
+                        let dirty = contents.cache.statistics().dirty_bytes;
                         assert!(dirty <= hard + hard / 8, "{dirty} bytes are dirty");
                     }
                 })
