@@ -9,6 +9,7 @@
 //! # Locking
 //! One writer of a file at a time (`io`).
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Release, SeqCst};
 
@@ -16,6 +17,7 @@ use error::Error;
 
 use crate::contents::Contents;
 use crate::folio::{FOLIO_BYTES, FOLIO_LOG, Folio, bits, touched};
+use crate::tuning::PLUG_BYTES;
 use backing::{Backing, Mapping, MappingState, no_space};
 use base::FileBlock;
 
@@ -184,6 +186,43 @@ impl<B: Backing> Contents<B> {
         folio.touch();
         self.release_blocks(reserved - u64::from(newly_reserved.count_ones()));
         Ok(true)
+    }
+
+    /// Makes the shared blocks of a range dirty and writes them back, so that the file shares none.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write), and of writeback.
+    pub fn unshare(&self, range: Range<u64>) -> Result<(), Error> {
+        let _io = self.io.lock();
+        let (log, size) = (self.block_log(), self.size());
+        let (mut block, end) = (range.start >> log, range.end.min(size).div_ceil(1 << log));
+        let (mut dirtied, mut buf) = (0, Vec::new());
+        while block < end {
+            let mapping = {
+                let _layout = self.layout.read();
+                self.cache.backing.map(&self.file, FileBlock(block), end - block)?
+            };
+            block = mapping.end().get();
+            if !mapping.shared || mapping.state != MappingState::Written {
+                continue;
+            }
+            self.touch()?;
+            let (mut at, to) = (mapping.offset.get() << log, (block << log).min(size));
+            while at < to {
+                let next = (at + 1).next_multiple_of(FOLIO_BYTES as u64).min(to);
+                buf.resize((next - at) as usize, 0); // at most a folio
+                self.read_now(at, &mut buf)?;
+                self.write_piece(at, &buf)?;
+                dirtied += buf.len();
+                at = next;
+                // With `io` held it cannot wait for the flusher, and so keeps to the limit of dirty bytes by itself.
+                if dirtied >= PLUG_BYTES {
+                    self.flush_range(range.start, at)?;
+                    dirtied = 0;
+                }
+            }
+        }
+        self.flush_range(range.start, range.end)
     }
 
     /// Maps some blocks of a folio.

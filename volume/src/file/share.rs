@@ -3,13 +3,12 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ag::{AllocTarget, ClaimRequest, Groups};
-use backing::{Mapping, MappingState, WriteCompletion, WrittenRange};
+use ag::Groups;
+use backing::MappingState;
 use base::{FileBlock, FsBlock, errno};
-use block::Durability;
 use cache::Edges;
 use error::Error as EngineError;
-use inode::contents::{self, Share, WeakInode};
+use inode::contents::{self, Share};
 use inode::inode::Inode;
 use inode::shared::Shared;
 
@@ -18,7 +17,7 @@ use super::allocate::end_of;
 use crate::contents::Contents;
 use crate::{Error, Result};
 
-/// Bytes compared or copied in one step.
+/// Bytes compared in one step.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A range of the source file and one of the target file, of the same length.
@@ -201,65 +200,19 @@ impl File<'_> {
         self.expect_changeable()?;
         self.volume.remove_privileges(self.ino())?;
         let end = end_of(offset, length)?;
-        let block = u64::from(self.volume.geometry.block_size);
         self.volume.retry_on_enospc(|| {
-            self.contents.change_map(offset..end, Edges::Keep, |change| {
-                let mut mappings = Vec::new();
-                let last = FileBlock(end.min(change.size()).div_ceil(block));
-                let (from, visit) = (FileBlock(offset / block), &mut |found: Mapping| {
-                    mappings.push(found);
-                    ControlFlow::Continue(())
-                });
-                contents::map(self.map_file(), from, last, visit)?;
-                for mapping in mappings
-                    .into_iter()
-                    .filter(|mapping| mapping.shared && mapping.state == MappingState::Written)
-                {
-                    self.copy_shared(&mapping)?;
-                }
-                let size = change.size().max(end);
-                if !keep_size && size > change.size() {
+            self.contents.unshare(offset..end)?;
+            if !keep_size && end > self.len() {
+                self.contents.change_map(offset..end, Edges::Keep, |change| {
+                    let size = change.size().max(end);
                     contents::set_size(self.map_file(), size)?;
                     change.set_size(size);
-                }
-                Ok(())
-            })?;
+                    Ok(())
+                })?;
+            }
             Ok(())
         })?;
         self.after_write()
-    }
-
-    /// Copies a shared extent to new blocks, and maps these.
-    fn copy_shared(&self, mapping: &Mapping) -> std::result::Result<(), EngineError> {
-        let (shared, groups, log) = (self.shared(), self.groups(), self.volume.geometry.block_log);
-        let file = WeakInode::new(self.inode());
-        let mut copied = 0;
-        while copied < mapping.count {
-            let max = (mapping.count - copied).min(CHUNK_BYTES >> log) as u32; // at most 1024
-            let all = max + shared.reservations.map_blocks;
-            let mut reserved = groups.reserve_blocks(all)?;
-            let old = FsBlock(mapping.start.get() + copied);
-            let request = ClaimRequest { target: AllocTarget::Block(old), min: 1, max, align: 1 };
-            let claim = contents::claim(shared, groups, &request)?;
-            let count = u64::from(claim.count());
-            let mut bytes = vec![0; (count as usize) << log];
-            let device = self.volume.device();
-            device.read_at(self.device_offset(old), &mut bytes)?;
-            let written = device.write_at(self.device_offset(claim.start()), &bytes, Durability::Buffered);
-            shared.target.note_unlogged_write();
-            written?;
-            let offset = FileBlock(mapping.offset.get() + copied);
-            let written = vec![WrittenRange { offset, count, claim: Some(claim) }];
-            let completion = WriteCompletion::new(&file, written, reserved.give(all).into(), 2);
-            let mut completions = [WriteCompletion { touch: true, ..completion }];
-            let finished = contents::finish(shared, groups, &mut completions);
-            let [mut completion] = completions;
-            let refused = completion.refused.take();
-            completion.release(self.volume.cache.backing());
-            finished.and(refused.map_or(Ok(()), |why| Err(*why)))?;
-            copied += count;
-        }
-        Ok(())
     }
 
     pub(super) fn map_file(&self) -> contents::File<'_> {
