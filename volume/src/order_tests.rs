@@ -73,7 +73,7 @@ fn an_unshared_file_shows_its_copy() {
 }
 
 #[test]
-fn what_moved_within_a_file_shows_what_was_written_before() {
+fn collapsed_contents_were_written_before() {
     let found = left_after(|_, target| {
         target.write_at(&[2; BYTES as usize], 0)?;
         target.collapse_range(0, 4096)

@@ -245,7 +245,7 @@ fn quiet_volume(device: &Arc<MemoryDevice>) -> Volume {
 /// The size on disk was smaller than the new one, so a truncation freed no blocks; one of them was visible again when
 /// the file grew.
 #[test]
-fn what_lies_ahead_of_the_size_on_disk_is_truncated() {
+fn truncation_frees_blocks_beyond_the_size_on_disk() {
     let device = Walk { bytes: 32 << 20, ..Walk::of(0) }.make();
     let volume = quiet_volume(&device);
     write_ahead_of_the_size(&volume);
@@ -260,7 +260,7 @@ fn what_lies_ahead_of_the_size_on_disk_is_truncated() {
 
 /// The power was cut while a block was behind the size on disk: it was visible again when the file grew.
 #[test]
-fn what_a_power_cut_left_behind_the_end_does_not_come_back() {
+fn blocks_left_beyond_eof_by_a_power_cut_stay_hidden() {
     let grow: [fn(&Volume); 3] = [
         |volume| open(volume, "file", false).set_len(200 * KIB).unwrap(),
         |volume| assert_eq!(open(volume, "file", false).write_at(&[1], 200 * KIB).unwrap(), 1),

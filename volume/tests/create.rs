@@ -113,7 +113,7 @@ fn files_of_every_kind_are_made_with_attributes() {
 }
 
 #[test]
-fn what_cannot_be_set_is_refused_and_nothing_is_made() {
+fn invalid_attributes_of_a_new_file_create_nothing() {
     let device = make(&mkfs::Options::default());
     let volume = open(&device);
     let root = volume.root();

@@ -46,7 +46,7 @@ fn cut() -> Arc<MemoryDevice> {
 /// A file was cut to its old size by a power cut. `fallocate`, or a clone, then made it longer without zeroing the rest
 /// of its last block: bytes appeared that it did not have.
 #[test]
-fn what_a_power_cut_left_beyond_the_end_is_gone_however_the_file_grows() {
+fn blocks_left_beyond_eof_by_a_power_cut_are_freed_however_the_file_grows() {
     type Grow = fn(&File<'_>, &Volume);
     let ways: [(&str, Grow); 7] = [
         ("set_len", |file, _| file.set_len(8192).unwrap()),

@@ -129,7 +129,7 @@ fn a_disk_in_a_qcow2_image_is_changed_in_place() {
 }
 
 #[test]
-fn what_is_not_xfs_is_named() {
+fn other_file_systems_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     assert_eq!(Volume::open_path(&path).unwrap_err().errno(), errno::ENOENT);

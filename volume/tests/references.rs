@@ -22,7 +22,7 @@ fn make() -> (Arc<MemoryDevice>, Volume) {
 /// A lookup returned only an inode number. Before the caller opened it, the file could be removed and the number
 /// reused: the wrong file was opened.
 #[test]
-fn what_was_looked_up_or_made_stays_what_it_is() {
+fn inodes_of_lookups_and_creations_keep_their_identity() {
     let (device, volume) = make();
     let root = volume.root();
     let kept: Vec<(Handle, u32)> = (0..8)
@@ -137,7 +137,7 @@ fn open(volume: &Volume) -> Option<String> {
 /// its number reused: the wrong file was opened.
 #[cfg(debug_assertions)]
 #[test]
-fn what_has_the_name_is_what_is_opened() {
+fn a_name_opens_the_inode_that_it_refers_to() {
     for seed in 0..400 {
         let (wrong, _) = base::simulation::run(plan(seed), || {
             let (device, volume) = make();

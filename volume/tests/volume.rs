@@ -229,7 +229,7 @@ fn files_without_names_get_names_in_directories_that_grow() {
 }
 
 #[test]
-fn what_was_synced_survives_and_a_crash_leaves_a_whole_volume() {
+fn synced_changes_survive_a_crash_and_the_volume_is_consistent() {
     let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
     let volume = open(&device);
     let root = volume.root();
@@ -305,7 +305,7 @@ fn a_full_volume_refuses_and_stays_whole() {
 /// Each dirty file reserved blocks for its extent map, which small files never use: creating files failed with `ENOSPC`
 /// although many blocks were free.
 #[test]
-fn what_is_not_written_yet_does_not_keep_files_from_being_made() {
+fn dirty_data_does_not_prevent_creating_files() {
     let device = make(mkfs::Options { max_inode_percent: Some(100), ..mkfs::Options::default() });
     let mut options = Options { background: false, ..Options::default() };
     options.contents.cache_bytes = Some(256 << 20);
@@ -333,7 +333,7 @@ fn what_is_not_written_yet_does_not_keep_files_from_being_made() {
 /// A mount reported all free blocks as available, but fewer could be allocated: the number included blocks reserved for
 /// btrees and dirty data.
 #[test]
-fn what_is_available_can_be_had() {
+fn available_blocks_can_be_allocated() {
     let device = make(mkfs::Options::default());
     let volume = Volume::open(device.clone(), Options { background: false, ..Options::default() }).unwrap();
     let empty = volume.statistics().blocks_available;
@@ -377,7 +377,7 @@ fn budgets_of_a_few_blocks_and_inodes_are_enough() {
 }
 
 #[test]
-fn what_was_removed_has_room_for_new_files_at_once() {
+fn space_of_removed_files_is_reusable_at_once() {
     let device = Arc::new(MemoryDevice::new(16 << 20));
     mkfs::format(&*device, &mkfs::Options { block_size: 1024, ..mkfs::Options::default() }).unwrap();
     let volume = open(&device);

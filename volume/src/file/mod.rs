@@ -53,7 +53,7 @@ struct Access {
     write: bool,
     /// Writes go to the end of the file.
     append: bool,
-    /// With `append`: the caller has chosen the offsets.
+    /// With `append`: the caller, the server of a mount, knows the end of the file and has chosen the offsets.
     keep_offsets: bool,
     /// `set_len` does not remove privileges.
     keep_privileges: bool,
