@@ -13,7 +13,7 @@ use crate::output::counted;
 
 /// The warning about an unreadable file that is skipped.
 pub fn left_out(error: impl Display) -> String {
-    format!("{error}: skipped, with everything in it or behind it")
+    format!("{error}: skipped, with everything below it")
 }
 
 /// The summary of all skipped files.

@@ -81,7 +81,7 @@ impl Image {
                     if unfinished.contains(&inode.ino()) {
                         let name = names::quoted(&name);
                         self.messages.warn(format_args!(
-                            "{name}: an operation on it was unfinished: it is shown half done"
+                            "{name}: an operation on it was not finished: it is shown in an intermediate state"
                         ));
                     }
                     found.push((name, inode));
@@ -335,7 +335,7 @@ fn report_log(log: &LogStatus, messages: &Messages) {
                 let inodes: Vec<String> = files.iter().take(NAMED_MAX).map(ToString::to_string).collect();
                 let more = if files.len() > NAMED_MAX { ", ..." } else { "" };
                 messages.warn(format_args!(
-                    "operations on {} files were unfinished and are shown half done: inodes {}{more}",
+                    "operations on {} files were not finished: these files are shown in an intermediate state: inodes {}{more}",
                     files.len(),
                     inodes.join(", ")
                 ));

@@ -284,7 +284,7 @@ impl Walk<'_> {
             FileType::Socket => EntryKind::Socket,
             // It was not a directory when it was listed.
             FileType::Directory => return Err(Error::Changed { path: folder.shown(&name.bytes) }),
-            _ => return Err(Error::bad(&path, "is of a kind that XFS does not have")),
+            _ => return Err(Error::bad(&path, "has a file type that XFS does not support")),
         };
         let mut metadata = self.metadata(&stat, &|| folder.attributes_of(&name.bytes), pieces)?;
         if let EntryKind::File { .. } = kind {

@@ -1,4 +1,4 @@
-//! What can go wrong, worded as help.
+//! The error of this crate. Messages name the file, the cause and the next step.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,32 +9,32 @@ use base::errno::Errno;
 
 use crate::progress::{Notice, NoticeKind};
 
-/// An error of this crate, or what came of a call.
+/// A result with an [`Error`] of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a tree could not be taken in.
+/// An error of an import, an extraction or a new image.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Something of the source cannot be read.
+    /// A file of the source cannot be read.
     Source {
-        /// What.
+        /// The file.
         path: PathBuf,
-        /// What was to be done with it.
+        /// What failed, after "cannot".
         doing: &'static str,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
-    /// It changed while it was read.
+    /// A file of the source changed while it was read.
     Changed {
-        /// What did.
+        /// The file.
         path: PathBuf,
     },
-    /// The source says what cannot be.
+    /// The source is invalid.
     Bad {
-        /// Of what.
+        /// The file or member.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
     /// A change of the volume failed.
@@ -171,8 +171,8 @@ impl Error {
         Notice::new(NoticeKind::Unreadable, path, text.strip_prefix(&prefix).unwrap_or(&text))
     }
 
-    /// Whether something of the source could not be read: other files of it may be all right. What changes while it is
-    /// read, and what was asked for wrongly, is another matter.
+    /// Whether a file of the source could not be read, so that the import may go on without it. A file that changed
+    /// while it was read is not such an error.
     pub fn is_unreadable(&self) -> bool {
         use io::ErrorKind::{InvalidData, UnexpectedEof};
         match self {
@@ -196,26 +196,23 @@ fn path_of(path: &[u8]) -> PathBuf {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // A path's `Debug` escapes what a terminal must not be given.
+            // The `Debug` of a path escapes control characters.
             Self::Source { path, doing, source } if source.kind() == io::ErrorKind::PermissionDenied => {
-                write!(
-                    f,
-                    "{path:?}: cannot {doing}: {source}: run it as a user who may read everything there"
-                )
+                write!(f, "{path:?}: cannot {doing}: {source}: run this as a user with permission to read it")
             }
             Self::Source { path, doing, source } => write!(f, "{path:?}: cannot {doing}: {source}"),
             Self::Changed { path } => {
-                write!(f, "{path:?} changed while it was read: run it again when nobody writes there")
+                write!(f, "{path:?} changed while it was read: repeat this while no program writes to it")
             }
             Self::Bad { path, why } => write!(f, "{path:?}: {why}"),
             Self::Volume { source, .. } if source.errno() == base::errno::ENOSPC && source.is_of_device() => {
                 write!(
                     f,
-                    "{source}: there is no room where the image is made: make some, or make it elsewhere"
+                    "{source}: the file system of the image is full: free some space, or create the image elsewhere"
                 )
             }
             Self::Volume { path, .. } if self.is_full() => {
-                write!(f, "{path:?} in the volume: it is full: give it more room with --size or --free")
+                write!(f, "{path:?} in the volume: the volume is full: make it larger with --size or --free")
             }
             Self::Volume { path, source } => write!(f, "{path:?} in the volume: {source}"),
             // These errors name their file.
@@ -224,7 +221,7 @@ impl fmt::Display for Error {
                 write!(f, "the archive cannot be completed: {path:?}: {source}")
             }
             Self::Target { path, action, source } => write!(f, "{path:?}: cannot {action}: {source}"),
-            Self::Exists { path } => write!(f, "{path:?}: it exists already"),
+            Self::Exists { path } => write!(f, "{path:?} exists already"),
             Self::Output(error) => error.fmt(f),
             Self::Image(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),
@@ -242,5 +239,5 @@ impl fmt::Display for Error {
     }
 }
 
-/// The message tells all causes, so there is none below it.
+/// The message contains all causes, so `source` returns none.
 impl std::error::Error for Error {}

@@ -102,7 +102,7 @@ impl Overrides {
             let mut words = words.into_iter();
             let Some(path) = words.next().filter(|word| !word.starts_with('#')) else { continue };
             let path = normalized(path.as_bytes())
-                .ok_or_else(|| bad(format!("{path:?} leads out of the tree by \"..\"")))?;
+                .ok_or_else(|| bad(format!("{path:?} leaves the tree by \"..\"")))?;
             let line = Line::parse(words.take_while(|word| !word.starts_with('#'))).map_err(bad)?;
             self.lines.insert(path, ListedFile { line, is_seen: AtomicBool::new(false) });
         }

@@ -175,7 +175,7 @@ impl<'v> Writer<'v> {
         let (made, unknown) = self.overrides.missing();
         if let Some(path) = unknown.first() {
             let why =
-                "the list of overrides names it, and the source does not have it: say what to make by type=";
+                "the list of overrides names it, but the source does not have it: add type= to create it";
             return Err(Error::bad(path, why));
         }
         for entry in made {

@@ -29,7 +29,7 @@ case $3 in
 tmpfs) mount -t tmpfs -o size=30m none mnt ;;
 ext4) truncate -s 30M small; mkfs.ext4 -q small; mount -o loop small mnt ;;
 esac
-full="No space left on device.*where the image is made"
+full="No space left on device.*the file system of the image is full"
 ! "$xebec" create mnt/made --from tree > output 2>&1 || fail "more than fits"
 failed "$full"
 ! "$xebec" create mnt/made --from tree.tar > output 2>&1 || fail "more than fits"
@@ -40,7 +40,7 @@ failed "$full"
 failed "not needed with --size"
 # The volume is too small, not the file system of the image.
 ! "$xebec" create mnt/made --from tree --size 24m > output 2>&1 || fail "more than fits"
-failed "give it more room with --size or --free"
+failed "make it larger with --size or --free"
 # An existing file remains.
 echo old > mnt/made
 ! "$xebec" create mnt/made --force --from tree > output 2>&1 || fail "more than fits"

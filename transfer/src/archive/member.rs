@@ -77,7 +77,7 @@ impl Member {
             b".wh..opq" => Item::Emptied(dir.to_vec()),
             b"" | b"." | b".." => {
                 return Err(bad(&format!(
-                    "{:?} is a whiteout of nothing",
+                    "{:?} is a whiteout without a name",
                     String::from_utf8_lossy(&self.path)
                 )));
             }
@@ -150,7 +150,7 @@ impl<R: Stream> Members<R> {
     /// The stream is shorter.
     pub fn read_data(&mut self, length: u64) -> io::Result<Vec<u8>> {
         if length > self.left {
-            return Err(bad("a sparse map says more than there is"));
+            return Err(bad("a sparse map has more data than the file"));
         }
         self.left -= length;
         let bytes = self.exactly(length)?;
@@ -284,8 +284,7 @@ impl<R: Stream> Members<R> {
         let raw = records.get("GNU.sparse.name").or(records.get("path")).map(<[u8]>::to_vec);
         let raw = raw.or(long_name).unwrap_or_else(|| header.path_bytes().into_owned());
         let named = |path: &[u8]| {
-            let outside =
-                || bad(&format!("{:?} leads out of the tree by \"..\"", String::from_utf8_lossy(path)));
+            let outside = || bad(&format!("{:?} leaves the tree by \"..\"", String::from_utf8_lossy(path)));
             normalized(path).ok_or_else(outside)
         };
         let path = named(&raw)?;
@@ -407,7 +406,7 @@ impl<R: Stream> Members<R> {
             }
         }
         if bytes(&runs) > self.left {
-            return Err(bad("a sparse map says more than there is"));
+            return Err(bad("a sparse map has more data than the file"));
         }
         Ok((size, runs))
     }
@@ -502,7 +501,7 @@ fn is_header(block: &Header) -> bool {
 /// Parses a number of a header: octal digits, or, with the highest bit set, binary in two's complement, as GNU tar
 /// writes large and negative numbers. Some writers leave unknown ones blank.
 fn numeric(field: &[u8]) -> io::Result<i64> {
-    let damaged = || bad("a header holds letters where a number belongs: the archive is damaged");
+    let damaged = || bad("a number in a header has other characters than digits: the archive is damaged");
     if let Some((first @ 0x80.., rest)) = field.split_first() {
         let start = if first & 0x40 == 0 { i64::from(first & 0x3f) } else { i64::from(*first as i8) };
         let binary = rest.iter().try_fold(start, |sum, byte| Some(sum.checked_mul(256)? + i64::from(*byte)));
@@ -526,7 +525,7 @@ fn numeric(field: &[u8]) -> io::Result<i64> {
 /// Parses a number that must not be negative.
 fn count(field: &[u8]) -> io::Result<u64> {
     u64::try_from(numeric(field)?)
-        .map_err(|_| bad("a member is shorter than nothing: the archive is damaged"))
+        .map_err(|_| bad("the size of a member is negative: the archive is damaged"))
 }
 
 /// The sum of the lengths of runs.

@@ -50,7 +50,7 @@ impl Records {
             let (key, value) = record.split_at(at);
             self.put(key, value.get(1..).unwrap_or_default())?;
             if self.kept > KEPT_MAX {
-                return Err(bad("extended headers say more than 16 MiB"));
+                return Err(bad("extended headers are larger than 16 MiB"));
             }
         }
         Ok(())

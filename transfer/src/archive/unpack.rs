@@ -224,7 +224,7 @@ impl<R: Read> Read for Xz<R> {
         self.0.read(buf).map_err(|error| match error.kind() {
             io::ErrorKind::OutOfMemory => io::Error::new(
                 io::ErrorKind::OutOfMemory,
-                "to unpack it takes more than 256 MiB of memory: if you trust it, xzcat FILE | xebec ... --from -",
+                "decompression needs more than 256 MiB of memory: if you trust it, xzcat FILE | xebec ... --from -",
             ),
             _ => damaged("xz", error),
         })
@@ -260,7 +260,7 @@ impl<R: BufRead> Frames<R> {
                 })) => {
                     let length = length.into();
                     if io::copy(&mut self.source.by_ref().take(length), &mut io::sink())? < length {
-                        return Err(damaged("zstd", "it ends within a frame that is to be skipped"));
+                        return Err(damaged("zstd", "it ends within a skippable frame"));
                     }
                 }
                 Err(FrameDecoderError::WindowSizeTooBig { requested, .. }) => {
@@ -316,7 +316,7 @@ impl<R: BufRead> Read for Frames<R> {
             let (told, found) =
                 (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum());
             if told.is_some_and(|told| found != Some(told)) {
-                return Err(damaged("zstd", "the checksum of a frame is not that of its contents"));
+                return Err(damaged("zstd", "the checksum of a frame does not match its contents"));
             }
             self.within = false;
         }

@@ -149,7 +149,7 @@ impl Folder {
             Ok(target) => Ok(target.into_bytes()),
             // It is no longer a symlink.
             Err(Errno::INVAL) => Err(Error::Changed { path: self.shown(name) }),
-            Err(errno) => Err(self.failed(name, "read where it points", errno)),
+            Err(errno) => Err(self.failed(name, "read its target", errno)),
         }
     }
 
