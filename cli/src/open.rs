@@ -335,7 +335,8 @@ fn report_log(log: &LogStatus, messages: &Messages) {
                 let inodes: Vec<String> = files.iter().take(NAMED_MAX).map(ToString::to_string).collect();
                 let more = if files.len() > NAMED_MAX { ", ..." } else { "" };
                 messages.warn(format_args!(
-                    "operations on {} files were not finished: these files are shown in an intermediate state: inodes {}{more}",
+                    "operations on {} files were not finished, and these files are shown in an intermediate state: \
+                     inodes {}{more}",
                     files.len(),
                     inodes.join(", ")
                 ));
