@@ -36,6 +36,11 @@ impl<T> AppendList<T> {
         self.length.load(Acquire)
     }
 
+    /// Whether the list is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The entry at an index.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {

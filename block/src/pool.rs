@@ -182,6 +182,11 @@ impl PooledBuf {
     pub fn len(&self) -> usize {
         self.length
     }
+
+    /// Always `false`.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
 }
 
 impl Drop for PooledBuf {

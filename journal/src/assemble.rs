@@ -71,6 +71,11 @@ impl<'a> RawLogItem<'a> {
         self.regions.len()
     }
 
+    /// Always false: an item has at least one region.
+    pub fn is_empty(&self) -> bool {
+        self.regions.is_empty()
+    }
+
     /// RegionRange `n`; empty if there is none.
     pub fn region(&self, n: usize) -> &'a [u8] {
         self.regions.get(n).and_then(|region| self.bytes.get(region.range())).unwrap_or(&[])

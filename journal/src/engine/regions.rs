@@ -51,6 +51,11 @@ impl LogRegions {
         self.bytes.len()
     }
 
+    /// Whether there is no region.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
     /// The bytes of all regions, contiguous.
     #[inline]
     pub fn all(&self) -> &[u8] {
