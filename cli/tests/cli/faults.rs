@@ -138,7 +138,7 @@ fn create_names_an_unreadable_file() {
         assert_eq!(output.status.code(), Some(1), "{message}");
         let (path, doing) = (format!("{path}\""), format!("cannot {doing}: Permission denied"));
         assert!(
-            message.contains(&path) && message.contains(&doing) && message.contains("run it as a user"),
+            message.contains(&path) && message.contains(&doing) && message.contains("run this as a user"),
             "{message}"
         );
         assert!(test.names().is_empty());
