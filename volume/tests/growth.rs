@@ -1,12 +1,14 @@
-//! Files that grow over what lies beyond their end, and writes that end early on a full volume.
+//! Files that grow over blocks beyond their end, and calls that run out of space half way.
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
 
 use std::sync::Arc;
 
+use base::errno;
 use block::{Device as _, MemoryDevice};
 use common::judge;
+use xebec_volume::file::MappedRange;
 use xebec_volume::{File, OpenOptions, Options, Volume};
 
 fn make(block_size: u32) -> Arc<MemoryDevice> {
@@ -46,7 +48,7 @@ fn cut() -> Arc<MemoryDevice> {
 /// A file was cut to its old size by a power cut. `fallocate`, or a clone, then made it longer without zeroing the rest
 /// of its last block: bytes appeared that it did not have.
 #[test]
-fn blocks_left_beyond_eof_by_a_power_cut_are_freed_however_the_file_grows() {
+fn bytes_left_by_a_power_cut_are_zeroed_however_the_file_grows() {
     type Grow = fn(&File<'_>, &Volume);
     let ways: [(&str, Grow); 7] = [
         ("set_len", |file, _| file.set_len(8192).unwrap()),
@@ -90,7 +92,7 @@ fn fill(volume: &Volume, free: u64) {
 /// A clone to a place beyond the end mapped some blocks, and ran out of space. The size stayed, and when the file grew
 /// later, these blocks were its contents.
 #[test]
-fn a_clone_that_fails_leaves_nothing_beyond_the_end() {
+fn a_failed_clone_leaves_no_blocks_beyond_the_end() {
     let device = make(1024);
     let volume = mount(&device);
     let source = open(&volume, "/source");
@@ -116,7 +118,7 @@ fn a_clone_that_fails_leaves_nothing_beyond_the_end() {
 /// A direct write of two buffers ran out of space within the first. Writeback then released space, and the second went
 /// to where the rest of the first belongs; the caller was told that all up to there was written.
 #[test]
-fn a_direct_write_of_several_buffers_ends_where_space_does() {
+fn a_vectored_direct_write_stops_at_a_short_buffer() {
     let mut short = 0;
     for size in (640..=800).step_by(20) {
         let device = make(1024);
@@ -139,4 +141,74 @@ fn a_direct_write_of_several_buffers_ends_where_space_does() {
         judge(&device);
     }
     assert!(short > 0, "no write was short");
+}
+
+/// A file that shares its blocks with `/source`: `pieces` pieces of 64 KiB with different contents.
+fn shared(volume: &Volume, pieces: u64) -> File<'_> {
+    let source = open(volume, "/source");
+    for n in 0..pieces {
+        source.write_at(&[n as u8; 64 << 10], n << 16).unwrap();
+    }
+    let file = open(volume, "/file");
+    file.clone_range(&source, 0, 0, pieces << 16).unwrap();
+    file
+}
+
+/// Whether the file has shared blocks.
+fn has_shared_blocks(file: &File<'_>) -> bool {
+    let mut found = false;
+    let visit = &mut |range: MappedRange| {
+        found |= range.shared;
+        true
+    };
+    file.ranges(visit).unwrap();
+    found
+}
+
+fn expect_pieces(file: &File<'_>, pieces: u64) {
+    let mut bytes = vec![0; 64 << 10];
+    for n in 0..pieces {
+        assert_eq!(file.read_at(&mut bytes, n << 16).unwrap(), bytes.len());
+        assert!(bytes.iter().all(|byte| *byte == n as u8), "piece {n}");
+    }
+}
+
+const PIECES: u64 = 320;
+
+/// The range is larger than what unsharing writes back at once.
+#[test]
+fn unsharing_a_large_range_keeps_its_contents() {
+    let device = make(4096);
+    let volume = mount(&device);
+    let file = shared(&volume, PIECES);
+    assert!(has_shared_blocks(&file));
+    file.unshare_range(0, PIECES << 16, false).unwrap();
+    assert!(!has_shared_blocks(&file));
+    expect_pieces(&file, PIECES);
+    drop(file);
+    volume.unmount().unwrap();
+    judge(&device);
+    let volume = mount(&device);
+    expect_pieces(&open(&volume, "/file"), PIECES);
+    expect_pieces(&open(&volume, "/source"), PIECES);
+    volume.unmount().unwrap();
+}
+
+/// Half way there is no space: some blocks stay shared, and both files keep their contents.
+#[test]
+fn unsharing_on_a_full_volume_fails_and_loses_nothing() {
+    let device = make(1024);
+    let volume = mount(&device);
+    let file = shared(&volume, PIECES);
+    fill(&volume, 10 << 20);
+    assert_eq!(file.unshare_range(0, PIECES << 16, false).unwrap_err().errno(), errno::ENOSPC);
+    assert!(has_shared_blocks(&file));
+    file.sync_all().unwrap();
+    drop(file);
+    volume.unmount().unwrap();
+    judge(&device);
+    let volume = mount(&device);
+    expect_pieces(&open(&volume, "/file"), PIECES);
+    expect_pieces(&open(&volume, "/source"), PIECES);
+    volume.unmount().unwrap();
 }
