@@ -130,12 +130,13 @@ impl VolumeOperations<'_> {
 
     /// The value of an extended attribute.
     pub(super) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        Ok(self.map_if_acl(name, self.volume.get_attribute(ino, name)?, MapTo::Host))
+        let value = self.volume.get_attribute(ino, name)?;
+        Ok(if self.is_mapped(name) { self.options.id_maps.map_acl(value, MapTo::Host) } else { value })
     }
 
-    /// Maps the ids in the value of an ACL; other attributes stay as they are.
-    fn map_if_acl(&self, name: &[u8], value: Vec<u8>, to: MapTo) -> Vec<u8> {
-        if is_acl(name) { self.options.id_maps.map_acl(value, to) } else { value }
+    /// Whether the value of an extended attribute contains ids that are mapped.
+    fn is_mapped(&self, name: &[u8]) -> bool {
+        is_acl(name) && !self.options.id_maps.is_empty()
     }
 
     /// Sets an extended attribute.
@@ -147,8 +148,9 @@ impl VolumeOperations<'_> {
         mode: SetAttribute,
         remove_sgid: bool,
     ) -> Result<()> {
-        let value = self.map_if_acl(name, value.to_vec(), MapTo::Volume);
-        self.volume.set_attribute(ino, name, &value, mode)?;
+        let mapped =
+            self.is_mapped(name).then(|| self.options.id_maps.map_acl(value.to_vec(), MapTo::Volume));
+        self.volume.set_attribute(ino, name, mapped.as_deref().unwrap_or(value), mode)?;
         if remove_sgid {
             let permissions = Some(self.volume.metadata(ino)?.permissions & !SET_GID);
             self.volume.set_metadata(ino, &SetMetadata { permissions, ..SetMetadata::default() })?;
