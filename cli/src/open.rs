@@ -209,7 +209,7 @@ pub fn for_changes(path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
     with_access(path, Access::ReadWrite, global)
 }
 
-/// The same with [`Access::ReadWrite`], or with [`Access::InMemory`], where the image stays as it is.
+/// Opens an image for a command that opens the volume itself. With [`Access::InMemory`], changes stay in memory.
 pub fn with_access(path: &Path, access: Access, global: &Global) -> anyhow::Result<ForChanges> {
     Ok(changeable(open_image(path, access, global)?, path, global))
 }

@@ -43,8 +43,8 @@ fn range_of(written: &WrittenRange) -> Range<FileBlock> {
 /// inode numbers ascend and their claims lie in one AG and are contiguous.
 ///
 /// # Errors
-/// Damage; no space, if less was reserved than was claimed; a volume that was shut down. Any error of a
-/// transaction shuts the volume down: the written data is lost, and no caller may take it for stable.
+/// Damage; no space, if less was reserved than was claimed; a volume that was shut down. Any error of a transaction
+/// shuts the volume down: the written data is lost, and no caller may take it for stable.
 pub fn finish(shared: &Shared, groups: &Arc<Groups>, files: &mut [WriteCompletion<'_>]) -> Result<(), Error> {
     // First: an error here leaves all reservations to the caller, and the volume as it is.
     let inodes = files.iter().map(|file| file.file.upgrade()).collect::<Result<InodeList, _>>()?;
