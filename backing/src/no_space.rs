@@ -11,8 +11,8 @@
 //! | 4 | `volume`: every call that takes blocks | stage 3; removed files that wait to be freed; busy extents; spare rmap reservations | none |
 //!
 //! Stage 1 alone repeats, as the blocks are there (they are reserved): it ends when nothing is busy, or when no extent
-//! became free between two searches. Stage 3 retries only if it wrote something. Stages 2 and 4 do not know whether they
-//! released anything, and always retry once.
+//! became free between two searches. Stage 3 retries only if it wrote something. Stages 2 and 4 do not know whether
+//! they released anything, and always retry once.
 //!
 //! A request that is stronger than it must be is weakened before it fails: an aligned claim to an unaligned one, a
 //! directory block of several blocks to single blocks, allocation units to the blocks that are written. Changes that
