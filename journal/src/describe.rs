@@ -1,8 +1,5 @@
-//! Log items and other parts of a log as lists of named values ([`LogFields`]), which are printed or serialised.
+//! Log items as lists of named values ([`LogFields`]), which are printed or serialised.
 
-use std::fmt;
-
-use base::Lsn;
 use format::Damage;
 use format::btree::rmap as owner;
 use format::log::buffer::{self, BufferFormat};
@@ -11,138 +8,12 @@ use format::log::icreate::InodeCreate;
 use format::log::inode::{self, InodeFormat, RawLogInode};
 use format::log::intent::{self as raw_intent, CountTarget, FreeTarget, MapTarget};
 use format::log::item::ItemType;
-use format::log::operation::{LogOperation, flags};
 use format::log::quota::{DquotFormat, OFF_FLAGS, parse_off};
-use format::log::record::RecordHeader;
 use format::ondisk::OnDisk;
-use format::uuid::UuidText;
 
-use crate::assemble::{RawLogItem, RecoveredTransaction};
+use crate::assemble::RawLogItem;
 use crate::fields::{LogFields, LogValue};
-use crate::journal::{Dirty, State};
-use crate::locate::DiscardedRecords;
-use crate::recovery::{Intent, IntentOperation, RecoveryReport, ReplayCounts};
-
-/// An LSN in text form: cycle and block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LsnText(pub Lsn);
-
-impl fmt::Display for LsnText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.0.cycle(), self.0.block())
-    }
-}
-
-fn lsn(fields: LogFields, name: &'static str, lsn: Lsn) -> LogFields {
-    fields.text(name, LsnText(lsn).to_string())
-}
-
-/// Describes a record.
-pub fn record(header: &RecordHeader) -> LogFields {
-    let fields = lsn(lsn(LogFields::new(), "lsn", header.lsn), "tail_lsn", header.tail_lsn);
-    fields
-        .number("bytes", header.len)
-        .number("header_blocks", header.header_blocks)
-        .number("operations", header.operations)
-        .number("buffer_bytes", header.size)
-        .hex("crc", header.crc)
-        .text("uuid", UuidText(header.uuid).to_string())
-}
-
-/// Describes an operation of a record.
-pub fn operation(operation: &LogOperation<'_>) -> LogFields {
-    LogFields::new()
-        .number("offset", operation.offset)
-        .hex("tid", operation.tid)
-        .number("bytes", operation.data.len() as u64)
-        .flags("flags", operation.flags, flags::ALL)
-}
-
-/// Describes a complete transaction.
-pub fn transaction(transaction: &RecoveredTransaction) -> LogFields {
-    let fields = lsn(LogFields::new(), "lsn", transaction.lsn);
-    lsn(fields, "commit_lsn", transaction.commit_lsn)
-        .hex("tid", transaction.tid)
-        .number("items", transaction.items().len() as u64)
-        .number("bytes", transaction.bytes() as u64)
-}
-
-/// Describes the state of a log.
-pub fn state(state: &State) -> LogFields {
-    match state {
-        State::Clean { head, discarded } => {
-            let fields = LogFields::new().text("state", "clean");
-            with_discarded(lsn(fields, "head", *head), discarded.as_ref())
-        }
-        State::Dirty(dirty) => {
-            let fields = lsn(LogFields::new().text("state", "dirty"), "head", dirty.head);
-            let fields = lsn(fields, "tail", dirty.tail)
-                .number("blocks", dirty.blocks)
-                .number("records", dirty.records)
-                .number("operations", dirty.operations)
-                .number("transactions", dirty.transactions);
-            let fields = match dirty.overwritten_tail {
-                Some(tail) => lsn(fields, "overwritten_tail", tail),
-                None => fields,
-            };
-            with_discarded(fields, dirty.discarded.as_ref())
-        }
-    }
-}
-
-fn with_discarded(fields: LogFields, discarded: Option<&DiscardedRecords>) -> LogFields {
-    let Some(discarded) = discarded else { return fields };
-    let list = LogFields::new()
-        .number("block", discarded.block)
-        .number("records", discarded.records)
-        .text("why", discarded.damage.to_string());
-    fields.with("discarded", LogValue::List(vec![list]))
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Clean { head, .. } => write!(f, "clean, head {}", LsnText(*head)),
-            Self::Dirty(Dirty { head, tail, blocks, records, transactions, .. }) => write!(
-                f,
-                "dirty, {records} records with {transactions} transactions from {} to {} ({blocks} blocks)",
-                LsnText(*tail),
-                LsnText(*head)
-            ),
-        }
-    }
-}
-
-/// Describes a recovery.
-pub fn report(report: &RecoveryReport) -> LogFields {
-    let items = report.items.iter().map(|(kind, tally)| {
-        let ReplayCounts { replayed, newer, cancelled, quota, unsupported, failed } = *tally;
-        let counts = [
-            ("replayed", replayed),
-            ("newer", newer),
-            ("cancelled", cancelled),
-            ("quota", quota),
-            ("unsupported", unsupported),
-            ("failed", failed),
-        ];
-        // Most counts are zero and are left out.
-        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
-        counts.fold(LogFields::new().text("type", kind.name()), |fields, (name, count)| {
-            fields.number(name, count)
-        })
-    });
-    let files = report.files_concerned().into_iter().map(|ino| LogFields::new().number("ino", ino.get()));
-    let problems =
-        report.problems.iter().map(|problem| LogFields::new().text("problem", problem.to_string()));
-    LogFields::new()
-        .number("transactions", report.transactions)
-        .number("incomplete_transactions", report.incomplete_transactions as u64)
-        .with("items", LogValue::List(items.collect()))
-        .with("unfinished", LogValue::List(report.unfinished.iter().map(intent).collect()))
-        .with("files_concerned", LogValue::List(files.collect()))
-        .number("problems_total", report.problems_total)
-        .with("problems", LogValue::List(problems.collect()))
-}
+use crate::recovery::{Intent, IntentOperation};
 
 /// Describes a log item: `type`, then fields of that type.
 ///

@@ -7,7 +7,7 @@
 //! | `locate` | finding the head, and what a power cut may have left behind it |
 //! | `record` | one verified log record; iterating over records |
 //! | `assemble` | reassembling transactions from the operations in records |
-//! | [`describe`], `fields` | log items and other parts of a log as named values, printed or serialised |
+//! | [`describe`], `fields` | log items as named values, printed or serialised |
 //! | `restamp` | a new UUID in a clean log |
 //! | [`recovery`] | replay: the passes, their order, and each log item type |
 //! | [`engine`] | the running journal: transactions over locked buffers |

@@ -47,15 +47,6 @@ pub mod flags {
     pub const END: u8 = 1 << 4;
     /// Unmount record: the volume was cleanly unmounted.
     pub const UNMOUNT: u8 = 1 << 5;
-    /// Every bit with its name.
-    pub const ALL: &[(u8, &str)] = &[
-        (START, "start"),
-        (COMMIT, "commit"),
-        (CONTINUE, "continue"),
-        (WAS_CONTINUED, "was-continued"),
-        (END, "end"),
-        (UNMOUNT, "unmount"),
-    ];
 }
 
 /// The start of the region of an unmount operation (`Un`).

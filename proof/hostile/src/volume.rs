@@ -6,9 +6,9 @@ use base::{AgNumber, FileBlock, Ino};
 use dump::Request;
 use dump::request::{AgBtree, FileSelector, QuotaType, Target, TreeBlock};
 use format::inode::{FileType, ForkKind};
-use journal::{Journal, describe};
+use journal::Journal;
 use read::{AclNames, ExtentWalk, FinalSymlink, Metadata, Segments, Volume};
-use volume::image::{LogStatus, OpenedImage};
+use volume::image::OpenedImage;
 use volume::{Access, ImageOptions, open_image_on};
 
 use crate::damage::{self, Damaged};
@@ -80,10 +80,7 @@ pub fn volume_log(data: &[u8]) {
     let Ok(volume) = Volume::open(damaged.device.clone()) else { return };
     journal(&volume, &damaged);
     let opened = open_image_on(damaged.device, &ImageOptions::new(Access::ReadOnly));
-    let Ok(OpenedImage { device, log, .. }) = opened else { return };
-    if let LogStatus::Replayed(replay) = &log {
-        describe::report(&replay.report);
-    }
+    let Ok(OpenedImage { device, .. }) = opened else { return };
     let Ok(volume) = Volume::open(device) else { return };
     read_inode(&volume, volume.root());
     for block in damaged.image.blocks.iter().filter(|block| block.ino.is_some()).take(32) {
@@ -93,17 +90,14 @@ pub fn volume_log(data: &[u8]) {
 
 fn journal(volume: &Volume, damaged: &Damaged) {
     let Ok(journal) = Journal::open(volume.superblock(), &damaged.device, None) else { return };
-    describe::state(journal.state());
     let max = journal.area().blocks() as usize;
     let mut records = 0;
     for record in journal.records().take(max + 1).flatten() {
-        describe::record(&record.header);
-        record.operations().flatten().for_each(|operation| drop(describe::operation(&operation)));
+        record.operations().for_each(drop);
         records += 1;
     }
     assert!(records <= max, "endless records");
     for transaction in journal.transactions().take(4 * max).flatten() {
-        describe::transaction(&transaction);
         for item in transaction.items() {
             assert_eq!(item.regions().count(), item.len());
             let _ = journal::describe::item(&item, transaction.commit_lsn);
@@ -180,6 +174,8 @@ pub fn volume_dump(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use volume::image::LogStatus;
+
     use super::*;
 
     /// Prints findings with the name of their image.

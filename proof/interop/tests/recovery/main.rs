@@ -41,7 +41,7 @@ fn compare(image: &Path) -> Vec<String> {
     let journal = Journal::open(&before, &device, external.as_deref()).unwrap();
     assert!(journal.dirty().is_some(), "{name} is not dirty");
     let (replayed, report) = replay_in_memory(&journal, &before, device.clone()).unwrap();
-    println!("{name}: {}; {}", journal.state(), journal::describe::report(&report));
+    println!("{name}: {:?}; {report:?}", journal.state());
     let geometry = superblock(&replayed).geometry;
     let comparison = blocks::Comparison {
         name: &name,
