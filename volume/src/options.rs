@@ -38,8 +38,6 @@ pub struct Options {
     pub contents: cache::Options,
     /// Size of the inode cache. Inodes in use may exceed it.
     pub inodes: usize,
-    /// Keep inode chunks of which all inodes are free, instead of freeing their blocks.
-    pub keep_inode_chunks: bool,
     /// Start background threads at once, which write back old dirty data, free removed files and keep the log short.
     /// Otherwise the calling threads do that work when it becomes necessary, and threads are started when there is much
     /// of it: for programs that open a volume, change little and unmount it.
@@ -60,7 +58,6 @@ impl Default for Options {
             buffer_bytes: 256 << 20,
             contents: cache::Options::default(),
             inodes: 256 << 10,
-            keep_inode_chunks: false,
             background: true,
         }
     }
@@ -79,7 +76,7 @@ impl Options {
         let random = Arc::new(self.random());
         let defaults = InodeOptions::of(superblock);
         let cpus = self.cpus.unwrap_or(defaults.cpus);
-        InodeOptions { keep_chunks: self.keep_inode_chunks, random, cpus, ..defaults }
+        InodeOptions { random, cpus, ..defaults }
     }
 
     pub(crate) fn for_contents(&self) -> cache::Options {

@@ -118,7 +118,7 @@ impl Groups {
 
     /// Whether a chunk is removed because none of its inodes is in use.
     fn goes(&self, chunk: &ChunkRecord) -> bool {
-        chunk.is_unused() && !self.inodes().keep_chunks && self.geometry().inodes_per_block_log <= 6
+        chunk.is_unused() && self.geometry().inodes_per_block_log <= 6
     }
 
     /// Frees inodes of the cached chunk, which stays; returns how many. `None`, with nothing changed, if the first is

@@ -32,8 +32,6 @@ pub struct InodeOptions {
     pub percent: u8,
     /// Stripe unit in blocks; 0 without one.
     pub stripe_unit: u32,
-    /// Keep chunks without inodes in use (mount option `ikeep`).
-    pub keep_chunks: bool,
     /// Number of CPUs for per-CPU state.
     pub cpus: usize,
     /// Random source of inode generations.
@@ -52,7 +50,6 @@ impl Default for InodeOptions {
         Self {
             percent: 0,
             stripe_unit: 0,
-            keep_chunks: false,
             cpus: percpu::available(),
             random: Arc::new(Random::from_machine()),
         }
@@ -152,7 +149,6 @@ pub struct VolumeInodes {
     pub(super) shape: InodeGeometry,
     pub(super) rotor: AgRotor,
     pub(super) random: Arc<Random>,
-    pub(super) keep_chunks: bool,
     pub(super) numbers: ChecksummedField,
     /// Maximum levels of an inode tree.
     tree_levels: u32,
@@ -195,11 +191,6 @@ impl InodeCounts {
         let possible = free_blocks << geometry.inodes_per_block_log;
         self.allocated.saturating_add(possible).min(self.most).max(self.allocated)
     }
-
-    /// Number of these that are free: `f_ffree` of `statfs`.
-    pub fn files_free(&self, geometry: &Geometry, free_blocks: u64) -> u64 {
-        self.files(geometry, free_blocks) - self.allocated.saturating_sub(self.free)
-    }
 }
 
 impl VolumeInodes {
@@ -220,7 +211,6 @@ impl VolumeInodes {
             shape: InodeGeometry::derive(geometry)?.on_stripe(options.stripe_unit),
             rotor: AgRotor::new(options.cpus, geometry.ag_count()),
             random: Arc::clone(&options.random),
-            keep_chunks: options.keep_chunks,
             numbers: number_field(geometry),
             tree_levels: MaxBtreeSizes::derive(geometry).inodes.levels,
             percent: options.percent,
@@ -339,7 +329,6 @@ mod tests {
         let geometry = testing::geometry();
         let counts = InodeCounts { allocated: 640, free: 40, most: 1000 };
         assert_eq!(counts.files(&geometry, 10), 720);
-        assert_eq!(counts.files_free(&geometry, 10), 120);
         assert_eq!(counts.files(&geometry, 1000), 1000);
         assert_eq!(InodeCounts { most: 64, ..counts }.files(&geometry, 1000), 640);
     }

@@ -128,18 +128,6 @@ fn inodes_are_limited_to_their_share() {
 }
 
 #[test]
-fn ikeep_keeps_chunks() {
-    let inodes = InodeOptions { keep_chunks: true, cpus: 1, ..InodeOptions::default() };
-    let mut fixture = Fixture::with(64 << 20, &options(1), inodes);
-    let root = fixture.geometry().root;
-    let all: Vec<Ino> = (0..200).map(|_| fixture.alloc(root, false).unwrap()).collect();
-    let before = fixture.groups.inodes().counts().allocated;
-    assert!(all.into_iter().all(|ino| fixture.free(ino).removed.is_none()));
-    assert_eq!(fixture.groups.inodes().counts().allocated, before);
-    fixture.check();
-}
-
-#[test]
 fn blocks_of_several_chunks_have_a_record_each_and_are_kept() {
     let options = mkfs::Options { block_size: 65536, sparse: false, ..options(1) };
     let mut fixture = Fixture::new(256 << 20, &options);
