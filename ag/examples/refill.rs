@@ -12,8 +12,8 @@ use base::Ino;
 use block::MemoryDevice;
 use error::Error;
 use journal::engine::NoJournal;
-use journal::engine::{BufferCache, CommitTarget, LogReservation, Transaction};
-use xebec_ag::{AgLogCosts, Groups, InodeAllocRequest};
+use journal::engine::{BufferCache, CommitTarget, LogReservation, Transaction, TransactionContext};
+use xebec_ag::{AgLogCosts, Groups, InodeAllocRequest, InodeOptions};
 
 struct MemoryVolume {
     groups: Arc<Groups>,
@@ -30,7 +30,9 @@ impl MemoryVolume {
         let geometry = mkfs::format(&*device, &options)?;
         let cache = Arc::new(BufferCache::new(device, usize::MAX));
         let nowhere: Arc<dyn CommitTarget> = Arc::new(NoJournal::new(None));
-        let groups = Arc::new(Groups::open(&mut Transaction::reader(&nowhere, &cache), &geometry)?);
+        let mut reader = Transaction::reader(&TransactionContext::new(&nowhere, &cache));
+        let groups = Arc::new(Groups::open(&mut reader, &geometry, &InodeOptions::default())?);
+        drop(reader);
         let target = Arc::new(NoJournal::new(Some(groups.clone())));
         let reservation = LogReservation { bytes: AgLogCosts::derive(&geometry).largest(), transactions: 2 };
         Ok(Self { groups, cache, target, reservation })
@@ -38,7 +40,8 @@ impl MemoryVolume {
 
     fn alloc(&self, parent: Ino) -> Result<Ino, Error> {
         let mut blocks = self.groups.reserve_blocks(self.groups.blocks_for_inode())?;
-        let mut tx = Transaction::begin(&self.target, &self.cache, self.reservation)?;
+        let mut tx =
+            Transaction::begin(&TransactionContext::new(&self.target, &self.cache), self.reservation)?;
         let ino = self.groups.alloc_inode(
             &mut tx,
             &mut blocks,
@@ -49,7 +52,8 @@ impl MemoryVolume {
     }
 
     fn free(&self, ino: Ino) -> Result<(), Error> {
-        let mut tx = Transaction::begin(&self.target, &self.cache, self.reservation)?;
+        let mut tx =
+            Transaction::begin(&TransactionContext::new(&self.target, &self.cache), self.reservation)?;
         self.groups.free_inodes(&mut tx, &[ino])?;
         tx.commit(&mut [])
     }

@@ -103,19 +103,7 @@ impl Groups {
     ///
     /// # Errors
     /// I/O errors; damaged headers.
-    pub fn open(tx: &mut Transaction, geometry: &Geometry) -> Result<Self, Error> {
-        Self::open_with(tx, geometry, &InodeOptions::default())
-    }
-
-    /// [`open`](Self::open) with options for inodes.
-    ///
-    /// # Errors
-    /// See [`open`](Self::open).
-    pub fn open_with(
-        tx: &mut Transaction,
-        geometry: &Geometry,
-        options: &InodeOptions,
-    ) -> Result<Self, Error> {
+    pub fn open(tx: &mut Transaction, geometry: &Geometry, options: &InodeOptions) -> Result<Self, Error> {
         let geometry = Arc::new(geometry.clone());
         let (free, faults) = (Arc::new(Counter::new(0)), Arc::default());
         let new = |ag| Arc::new(Group::new(ag, &geometry, (&free, &faults)));

@@ -14,10 +14,13 @@ use format::superblock::Superblock;
 use format::{Geometry, checksum};
 use journal::engine::BusyExtentHook;
 use journal::engine::NoJournal;
-use journal::engine::{BufferCache, BusyExtent, CommitTarget, LogReservation, Transaction};
+use journal::engine::{
+    BufferCache, BusyExtent, CommitTarget, LogReservation, Transaction, TransactionContext,
+};
 
 use crate::ExtentOwner;
 use crate::group::{Groups, LockedAg, agf};
+use crate::inodes::InodeOptions;
 
 /// Reports freed blocks as stable at once, or when the test calls [`release`](Self::release).
 #[derive(Debug)]
@@ -92,8 +95,8 @@ impl Volume {
         let unlogged = Arc::new(NoJournal::new(Some(hook.clone())));
         let target: Arc<dyn CommitTarget> = unlogged.clone();
         let reservation = LogReservation { bytes: LOG_BYTES, transactions: 1 };
-        let mut tx = Transaction::begin(&target, &cache, reservation).unwrap();
-        let groups = Arc::new(Groups::open(&mut tx, &geometry)?);
+        let mut tx = Transaction::begin(&TransactionContext::new(&target, &cache), reservation).unwrap();
+        let groups = Arc::new(Groups::open(&mut tx, &geometry, &InodeOptions::default())?);
         hook.groups.set(groups.clone()).unwrap();
         Ok(Self { device, geometry, groups, hook, unlogged, target, cache })
     }
@@ -105,7 +108,7 @@ impl Volume {
     /// Begins a transaction, unless the volume was shut down.
     pub fn try_begin(&self) -> Result<Transaction, Error> {
         let reservation = LogReservation { bytes: LOG_BYTES, transactions: 1 };
-        Transaction::begin(&self.target, &self.cache, reservation)
+        Transaction::begin(&TransactionContext::new(&self.target, &self.cache), reservation)
     }
 
     /// Runs `change` in a transaction of its own, which is committed even if there was no space.

@@ -16,7 +16,7 @@ use format::inode::{ForkKind, flags2};
 use format::log::exchange::{ExchangeIntent, flags};
 use format::log::item::ItemType;
 use format::ondisk::U64;
-use journal::engine::{DeferredOperation, DeferredProgress, Loggable, Transaction};
+use journal::engine::{DeferredKind, DeferredOperation, DeferredProgress, Loggable, Transaction};
 
 use crate::extents::ExtentOrHole;
 use crate::fork::deferred::{MapChange, map_later};
@@ -201,20 +201,8 @@ impl DeferredExchange {
 const CLEAR: u64 = flags::CLEAR_REFLINK_1 | flags::CLEAR_REFLINK_2;
 
 impl DeferredOperation for DeferredExchange {
-    fn intent(&self) -> ItemType {
-        ItemType::Xmi
-    }
-
-    fn done(&self) -> ItemType {
-        ItemType::Xmd
-    }
-
-    fn batch(&self) -> usize {
-        1
-    }
-
-    fn is_counted(&self) -> bool {
-        false
+    fn kind(&self) -> DeferredKind {
+        DeferredKind { counted: false, ..DeferredKind::new(ItemType::Xmi, ItemType::Xmd, 1) }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

@@ -81,14 +81,14 @@ impl Shared {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// Those of [`Transaction::begin_on`].
+    /// Those of [`Transaction::begin`].
     pub fn begin(&self, reservation: LogReservation) -> Result<Transaction, Error> {
-        Transaction::begin_on(self.contexts.local(), reservation)
+        Transaction::begin(self.contexts.local(), reservation)
     }
 
     /// Begins a transaction that only reads buffers.
     pub fn reader(&self) -> Transaction {
-        Transaction::reader(&self.target, &self.buffers)
+        Transaction::reader(self.contexts.local())
     }
 
     /// The current time.

@@ -23,7 +23,7 @@ use inode::InodeCache;
 use inode::contents::VolumeBacking;
 use inode::inactive::Workers;
 use journal::engine::BusyExtentHook;
-use journal::engine::{BusyExtent, CommitTarget, Transaction};
+use journal::engine::{BusyExtent, CommitTarget, Transaction, TransactionContext};
 use journal::engine::{Log, LogBounds};
 use journal::recovery::Intent;
 use journal::{Journal, RecoveryReport};
@@ -134,9 +134,8 @@ impl Volume {
         let geometry = superblock.geometry.clone();
         let target: Arc<dyn CommitTarget> = log.clone();
         let buffers = Arc::clone(log.buffers());
-        let mut reader = Transaction::reader(&target, &buffers);
-        let groups =
-            Arc::new(Groups::open_with(&mut reader, &geometry, &options.for_inodes(&superblock.raw))?);
+        let mut reader = Transaction::reader(&TransactionContext::new(&target, &buffers));
+        let groups = Arc::new(Groups::open(&mut reader, &geometry, &options.for_inodes(&superblock.raw))?);
         drop(reader);
         // It is set only here.
         let _ = hook.0.set(Arc::clone(&groups));

@@ -162,8 +162,7 @@ impl Volume {
 
     /// Begins an operation that only reads: it has no log space.
     pub(crate) fn reader(&self) -> Result<Operation<'_>> {
-        let shared = self.inode_cache.shared();
-        let tx = Transaction::reader(&shared.target, &shared.buffers);
+        let tx = self.inode_cache.shared().reader();
         let blocks = self.groups.reserve_blocks(0)?;
         Ok(Operation { volume: self, tx, value_claims: Vec::new(), blocks, dir_blocks_max: 0 })
     }

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::mem::offset_of;
 
-use base::{AgBlock, AgIno, AgNumber};
+use base::{AgBlock, AgIno};
 use error::Error;
 use format::Damage;
 use format::agi::RawAgi;
@@ -238,23 +238,6 @@ impl<K: InodeBtreeType> ChunkCursor for InodeBtreeCursor<'_, K> {
 }
 
 impl Groups {
-    /// The first chunk of an AG that starts at or after an inode: for walks over all inodes. The AGI stays locked until
-    /// the transaction ends.
-    ///
-    /// # Errors
-    /// [`Error::Damaged`].
-    pub fn chunk_from(
-        &self,
-        tx: &mut Transaction,
-        ag: AgNumber,
-        start: AgIno,
-    ) -> Result<Option<ChunkRecord>, Error> {
-        let agi = self.lock_agi(tx, ag)?;
-        let mut chunks = InodeBtreeCursor::<InoBt>::new(self, agi);
-        let record = chunks.cursor.lookup_ge(tx, start.get())?;
-        chunks.decode(record)
-    }
-
     /// Blocks to reserve for an inode allocation: those of a chunk, and of both trees if they grow at every level.
     pub fn blocks_for_inode(&self) -> u32 {
         self.inodes().geometry().chunk_blocks + self.blocks_for_trees()

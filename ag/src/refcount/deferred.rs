@@ -8,7 +8,7 @@ use error::Error;
 use format::log::intent::CountTarget;
 use format::log::item::ItemType;
 use format::{Damage, Place};
-use journal::engine::{DeferredOperation, DeferredProgress, Loggable, Transaction};
+use journal::engine::{DeferredKind, DeferredOperation, DeferredProgress, Loggable, Transaction};
 
 use super::RefcountDomain;
 use super::counts::RefcountAdjustment;
@@ -108,16 +108,8 @@ impl Groups {
 }
 
 impl DeferredOperation for RefcountUpdate {
-    fn intent(&self) -> ItemType {
-        ItemType::Cui
-    }
-
-    fn done(&self) -> ItemType {
-        ItemType::Cud
-    }
-
-    fn batch(&self) -> usize {
-        2
+    fn kind(&self) -> DeferredKind {
+        DeferredKind::new(ItemType::Cui, ItemType::Cud, 2)
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

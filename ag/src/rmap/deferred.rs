@@ -9,7 +9,7 @@ use format::btree::rmap;
 use format::log::intent::MapTarget;
 use format::log::item::ItemType;
 use format::{Damage, Place};
-use journal::engine::{DeferredOperation, DeferredProgress, Loggable, Transaction};
+use journal::engine::{DeferredKind, DeferredOperation, DeferredProgress, Loggable, Transaction};
 
 use super::ReverseMapping;
 use crate::group::{Group, Groups};
@@ -121,16 +121,8 @@ impl RmapUpdate {
 }
 
 impl DeferredOperation for RmapUpdate {
-    fn intent(&self) -> ItemType {
-        ItemType::Rui
-    }
-
-    fn done(&self) -> ItemType {
-        ItemType::Rud
-    }
-
-    fn batch(&self) -> usize {
-        4
+    fn kind(&self) -> DeferredKind {
+        DeferredKind::new(ItemType::Rui, ItemType::Rud, 4)
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use base::{AgBlock, FsBlock};
 use error::Error;
 use format::log::item::ItemType;
-use journal::engine::{DeferredOperation, DeferredProgress, Loggable, Transaction};
+use journal::engine::{DeferredKind, DeferredOperation, DeferredProgress, Loggable, Transaction};
 
 use crate::group::{Group, Groups, LockedAg};
 use crate::owner::ExtentOwner;
@@ -106,20 +106,8 @@ impl Group {
 }
 
 impl DeferredOperation for ExtentFree {
-    fn intent(&self) -> ItemType {
-        ItemType::Efi
-    }
-
-    fn done(&self) -> ItemType {
-        ItemType::Efd
-    }
-
-    fn batch(&self) -> usize {
-        BATCH
-    }
-
-    fn done_lists(&self) -> bool {
-        true
+    fn kind(&self) -> DeferredKind {
+        DeferredKind { done_lists: true, ..DeferredKind::new(ItemType::Efi, ItemType::Efd, BATCH) }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

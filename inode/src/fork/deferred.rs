@@ -15,7 +15,7 @@ use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
 use format::inode::ForkKind;
 use format::log::intent::{MapTarget, bmap};
 use format::log::item::ItemType;
-use journal::engine::{DeferredOperation, DeferredProgress, Loggable, Transaction};
+use journal::engine::{DeferredKind, DeferredOperation, DeferredProgress, Loggable, Transaction};
 
 use super::Fork;
 use crate::inode::LockedInode;
@@ -149,16 +149,8 @@ impl DeferredMapping {
 }
 
 impl DeferredOperation for DeferredMapping {
-    fn intent(&self) -> ItemType {
-        ItemType::Bui
-    }
-
-    fn done(&self) -> ItemType {
-        ItemType::Bud
-    }
-
-    fn batch(&self) -> usize {
-        1
+    fn kind(&self) -> DeferredKind {
+        DeferredKind::new(ItemType::Bui, ItemType::Bud, 1)
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use ag::{AgLogCosts, Groups, InodeAllocRequest};
+use ag::{AgLogCosts, Groups, InodeAllocRequest, InodeOptions};
 use base::random::Random;
 use base::time::SystemClock;
 use base::{FileBlock, Ino, errno, percpu};
@@ -16,7 +16,9 @@ use format::ondisk::U64;
 use format::superblock::RawSuperblock;
 use journal::engine::BusyExtentHook;
 use journal::engine::NoJournal;
-use journal::engine::{BufferCache, BusyExtent, CommitTarget, LogReservation, Loggable, Transaction};
+use journal::engine::{
+    BufferCache, BusyExtent, CommitTarget, LogReservation, Loggable, Transaction, TransactionContext,
+};
 use zerocopy::FromBytes;
 
 use crate::fork::Fork;
@@ -95,7 +97,9 @@ impl Volume {
     pub fn open_on(reads: Arc<dyn Device>, device: Arc<MemoryDevice>, geometry: Geometry) -> Self {
         let cache = Arc::new(BufferCache::new(reads, 64 << 20));
         let nowhere: Arc<dyn CommitTarget> = Arc::new(NoJournal::new(None));
-        let groups = Groups::open(&mut Transaction::reader(&nowhere, &cache), &geometry).unwrap();
+        let mut reader = Transaction::reader(&TransactionContext::new(&nowhere, &cache));
+        let groups = Groups::open(&mut reader, &geometry, &InodeOptions::default()).unwrap();
+        drop(reader);
         let groups = Arc::new(groups);
         let others = Arc::new(Others { groups: groups.clone(), take: AtomicBool::new(false) });
         let target = Arc::new(NoJournal::new(Some(others.clone())));

@@ -22,35 +22,38 @@ use format::log::item::ItemType;
 use super::item::{AfterCommit, ItemCore, LogItem};
 use super::regions::LogRegions;
 use super::transaction::{Loggable, Transaction};
-use super::tuning::INTENT_OPERATIONS;
 use super::writeback::{DelwriQueue, PushResult};
 use error::Error;
 
+/// The log items of a type of deferred operation.
+#[derive(Clone, Copy, Debug)]
+pub struct DeferredKind {
+    /// Type of the intent.
+    pub intent: ItemType,
+    /// Type of the done item.
+    pub done: ItemType,
+    /// How many operations one intent may list.
+    pub batch: usize,
+    /// Whether the intent contains the number of its operations. If it is always one, these bytes may have to be zero.
+    pub counted: bool,
+    /// Whether the done item lists the operations again, as that of an extent free does.
+    pub done_lists: bool,
+}
+
+impl DeferredKind {
+    /// The usual form: the intent is counted, and only the intent lists the operations.
+    pub const fn new(intent: ItemType, done: ItemType, batch: usize) -> Self {
+        Self { intent, done, batch, counted: true, done_lists: false }
+    }
+}
+
 /// One operation on one extent that is done later.
 pub trait DeferredOperation: Send {
-    /// Type of its intent. Operations of one type share intents of up to [`Self::batch`].
-    fn intent(&self) -> ItemType;
-
-    /// Type of its done item.
-    fn done(&self) -> ItemType;
-
-    /// How many operations one intent may list.
-    fn batch(&self) -> usize {
-        INTENT_OPERATIONS
-    }
-
-    /// Whether the intent contains the number of its operations. If it is always one, these bytes may have to be zero.
-    fn is_counted(&self) -> bool {
-        true
-    }
+    /// Its log items.
+    fn kind(&self) -> DeferredKind;
 
     /// Appends the operation in the format of the intent.
     fn encode(&self, out: &mut Vec<u8>);
-
-    /// Whether the done item lists the operations again, as that of an extent free does.
-    fn done_lists(&self) -> bool {
-        false
-    }
 
     /// Does the work, or a part of it. `locked` are the items that the committing thread has locked: an operation on an
     /// inode finds it there, and its changes are logged with the work.
@@ -188,7 +191,8 @@ fn group(operations: Vec<Box<dyn DeferredOperation>>) -> Vec<PendingOperations> 
     for operation in operations {
         let fits = |group: &&mut PendingOperations| {
             group.operations.first().is_some_and(|first| {
-                first.intent() == operation.intent() && group.operations.len() < first.batch()
+                let kind = first.kind();
+                kind.intent == operation.kind().intent && group.operations.len() < kind.batch
             })
         };
         match groups.last_mut().filter(fits) {
@@ -239,14 +243,15 @@ fn log_done_and_clear(tx: &mut Transaction, group: &mut PendingOperations) {
 fn log_intent(tx: &mut Transaction, operations: &[Box<dyn DeferredOperation>]) -> Option<Arc<IntentItem>> {
     let first = operations.first()?;
     let intent = Arc::new(IntentItem { core: ItemCore::default(), id: tx.next_intent_id() });
-    let regions = regions(first.intent(), intent.id, operations, true);
+    let regions = regions(first.kind().intent, intent.id, operations, true);
     tx.log_item(intent.clone(), regions);
     Some(intent)
 }
 
 fn log_done(tx: &mut Transaction, group: &PendingOperations) {
     if let (Some(first), Some(intent)) = (group.operations.first(), &group.intent) {
-        let regions = regions(first.done(), intent.id, &group.operations, first.done_lists());
+        let kind = first.kind();
+        let regions = regions(kind.done, intent.id, &group.operations, kind.done_lists);
         let intent = Mutex::new(Rank::Leaf, Some(Arc::clone(intent)));
         tx.log_item(Arc::new(DoneItem { core: ItemCore::default(), intent }), regions);
     }
@@ -254,7 +259,7 @@ fn log_done(tx: &mut Transaction, group: &PendingOperations) {
 
 /// The single region of an intent or done item.
 fn regions(kind: ItemType, id: u64, operations: &[Box<dyn DeferredOperation>], lists: bool) -> LogRegions {
-    let counted = lists && operations.first().is_some_and(|first| first.is_counted());
+    let counted = lists && operations.first().is_some_and(|first| first.kind().counted);
     let count = if counted { operations.len() as u32 } else { 0 }; // at most a batch
     let mut regions = LogRegions::default();
     regions.push_with(|out| {

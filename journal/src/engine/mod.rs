@@ -69,7 +69,7 @@ pub use cache::BufferCache;
 pub use commit_target::{
     BusyExtent, BusyExtentHook, CommitTarget, LogReservation, Ticket, TransactionContext, TransactionContexts,
 };
-pub use defer::{DeferredOperation, DeferredProgress, RecoveredIntent};
+pub use defer::{DeferredKind, DeferredOperation, DeferredProgress, RecoveredIntent};
 pub use item::{AfterCommit, CommitItem, CommitPosition, ItemCore, LogItem, VectorGrowth};
 pub use joined_buffer::JoinedBuffer;
 pub use log::{Log, LogBounds, Options};

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 
 use super::buffer::DiskExtent;
 use super::cache::BufferCache;
-use super::commit_target::{CommitTarget, LogReservation, Ticket};
-use super::defer::{DeferredOperation, DeferredProgress};
+use super::commit_target::{CommitTarget, LogReservation, Ticket, TransactionContext};
+use super::defer::{DeferredKind, DeferredOperation, DeferredProgress};
 use super::item::CommitPosition;
 use super::no_journal::NoJournal;
 use super::transaction::{Loggable, Transaction};
@@ -43,7 +43,7 @@ impl Bench {
     }
 
     fn begin(&self) -> Transaction {
-        Transaction::begin(&self.target, &self.cache, RESERVATION).unwrap()
+        Transaction::begin(&TransactionContext::new(&self.target, &self.cache), RESERVATION).unwrap()
     }
 
     fn on_disk(&self, at: DiskExtent) -> Vec<u8> {
@@ -121,7 +121,7 @@ fn dropping_a_changed_transaction_shuts_the_volume_down() {
     tx.bytes_mut(id, 0..1)[0] = 1;
     drop(tx);
     assert!(matches!(bench.target.check(), Err(Error::ShutDown { .. })));
-    assert!(Transaction::begin(&bench.target, &bench.cache, RESERVATION).is_err());
+    assert!(Transaction::begin(&TransactionContext::new(&bench.target, &bench.cache), RESERVATION).is_err());
 }
 
 /// A thread met a block that another one had left half changed when its device failed, and reported damage.
@@ -204,14 +204,8 @@ struct Noted {
 }
 
 impl DeferredOperation for Noted {
-    fn intent(&self) -> ItemType {
-        ItemType::Efi
-    }
-    fn done(&self) -> ItemType {
-        ItemType::Efd
-    }
-    fn batch(&self) -> usize {
-        2
+    fn kind(&self) -> DeferredKind {
+        DeferredKind::new(ItemType::Efi, ItemType::Efd, 2)
     }
     fn encode(&self, out: &mut Vec<u8>) {
         let mut name = [0; 16];
@@ -329,7 +323,7 @@ fn intents_logged_anew_keep_their_order() {
     });
     let target: Arc<dyn CommitTarget> = intents.clone();
     let notes = Arc::new(Mutex::new(Vec::new()));
-    let mut tx = Transaction::begin(&target, &bench.cache, RESERVATION).unwrap();
+    let mut tx = Transaction::begin(&TransactionContext::new(&target, &bench.cache), RESERVATION).unwrap();
     for (name, turns) in [("a", 2), ("b", 1), ("c", 3), ("d", 1), ("e", 1)] {
         tx.defer(Box::new(Noted { name, turns, then: None, notes: Arc::clone(&notes) }));
     }

@@ -24,8 +24,7 @@ use format::damage::Damage;
 use format::log::item::ItemType;
 
 use super::buffer::{Buffer, BufferExtents, BufferGuard, DiskExtent, State};
-use super::cache::BufferCache;
-use super::commit_target::{BusyExtent, CommitTarget, LogReservation, Ticket, TransactionContext};
+use super::commit_target::{BusyExtent, LogReservation, Ticket, TransactionContext};
 use super::defer::{self, DeferredOperation, PendingOperations, RecoveredIntent};
 use super::item::{CommitPosition, LogItem, VectorGrowth};
 use super::joined_buffer::JoinedBuffer;
@@ -109,20 +108,7 @@ impl Transaction {
     ///
     /// # Errors
     /// See [`CommitTarget::begin`].
-    pub fn begin(
-        target: &Arc<dyn CommitTarget>,
-        cache: &Arc<BufferCache>,
-        reservation: LogReservation,
-    ) -> Result<Self, Error> {
-        Self::begin_on(&TransactionContext::new(target, cache), reservation)
-    }
-
-    /// Begins a transaction without an allocation, and without a reference count shared by all CPUs: see
-    /// [`TransactionContexts`](super::commit_target::TransactionContexts).
-    ///
-    /// # Errors
-    /// See [`CommitTarget::begin`].
-    pub fn begin_on(context: &Arc<TransactionContext>, reservation: LogReservation) -> Result<Self, Error> {
+    pub fn begin(context: &Arc<TransactionContext>, reservation: LogReservation) -> Result<Self, Error> {
         let ticket = context.target.begin(reservation)?;
         Ok(Self::with(Arc::clone(context), Some(ticket)))
     }
@@ -138,12 +124,7 @@ impl Transaction {
     }
 
     /// A read-only transaction: it reserves no log space, and a modification shuts the volume down.
-    pub fn reader(target: &Arc<dyn CommitTarget>, cache: &Arc<BufferCache>) -> Self {
-        Self::reader_on(&TransactionContext::new(target, cache))
-    }
-
-    /// A read-only transaction with a CPU's context.
-    pub fn reader_on(context: &Arc<TransactionContext>) -> Self {
+    pub fn reader(context: &Arc<TransactionContext>) -> Self {
         Self::with(Arc::clone(context), None)
     }
 

@@ -38,8 +38,6 @@ pub const PREFETCH_COPIES: usize = 4;
 pub const USUAL_BUFFERS: usize = 8;
 /// Largest capacity of a transaction's lists that the thread's next transaction reuses.
 pub const MAX_RECYCLED_CAPACITY: usize = 64;
-/// Operations that one intent lists, unless its type says otherwise.
-pub const INTENT_OPERATIONS: usize = 16;
 
 /// Log blocks that are zeroed or stamped by one write when interrupted formatting is completed: 1 MiB.
 pub const STAMP_BLOCKS: u32 = 2048;

@@ -17,7 +17,9 @@ use base::lock::Rank;
 use block::MemoryDevice;
 use error::Error;
 use journal::engine::NoJournal;
-use journal::engine::{BufferCache, BufferId, CommitTarget, DiskExtent, LogReservation, Transaction};
+use journal::engine::{
+    BufferCache, BufferId, CommitTarget, DiskExtent, LogReservation, Transaction, TransactionContext,
+};
 
 /// Blocks of 512 bytes: small, so that trees soon grow high.
 pub fn geometry() -> Geometry {
@@ -61,7 +63,7 @@ impl Bench {
 
     pub fn begin(&self) -> Transaction {
         let reservation = LogReservation { bytes: u32::MAX, transactions: 1 };
-        Transaction::begin(&self.target, &self.cache, reservation).unwrap()
+        Transaction::begin(&TransactionContext::new(&self.target, &self.cache), reservation).unwrap()
     }
 
     /// Commits the transaction and begins the next.

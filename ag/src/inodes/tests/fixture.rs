@@ -12,14 +12,17 @@ use block::{Device, Durability, MemoryDevice};
 use error::Error;
 use format::Geometry;
 use format::agi::{NULL_AG_INO, RawAgi, UNLINKED_BUCKETS};
+use format::btree::InoBt;
 use format::inode::{CRC_OFFSET, RawInode};
 use format::metadata_header::HeaderLayout;
 use format::ondisk::{U16, U32, U64};
 use format::superblock::RawSuperblock;
 use journal::engine::NoJournal;
-use journal::engine::{BufferCache, CommitTarget, LogReservation, Transaction};
+use journal::engine::{BufferCache, CommitTarget, LogReservation, Transaction, TransactionContext};
 use zerocopy::FromBytes;
 
+use crate::inodes::search::ChunkCursor;
+use crate::inodes::tree::InodeBtreeCursor;
 use crate::inodes::{ChunkRecord, FreedInodes, InodeAllocRequest, InodeOptions};
 use crate::{AgLogCosts, AllocRequest, AllocTarget, BlockReservation, ExtentOwner, Groups};
 
@@ -62,8 +65,8 @@ impl Fixture {
     pub fn open(device: Arc<MemoryDevice>, geometry: Geometry, options: InodeOptions) -> Self {
         let cache = Arc::new(BufferCache::new(device.clone(), 256 << 20));
         let nowhere: Arc<dyn CommitTarget> = Arc::new(NoJournal::new(None));
-        let mut reader = Transaction::reader(&nowhere, &cache);
-        let groups = Arc::new(Groups::open_with(&mut reader, &geometry, &options).unwrap());
+        let mut reader = Transaction::reader(&TransactionContext::new(&nowhere, &cache));
+        let groups = Arc::new(Groups::open(&mut reader, &geometry, &options).unwrap());
         drop(reader);
         let target = Arc::new(NoJournal::new(Some(groups.clone())));
         let mut fixture =
@@ -86,7 +89,7 @@ impl Fixture {
         let reservation =
             LogReservation { bytes: AgLogCosts::derive(self.geometry()).largest(), transactions: 3 };
         let target: Arc<dyn CommitTarget> = self.target.clone();
-        Transaction::begin(&target, &self.cache, reservation).unwrap()
+        Transaction::begin(&TransactionContext::new(&target, &self.cache), reservation).unwrap()
     }
 
     pub fn geometry(&self) -> &Geometry {
@@ -193,12 +196,11 @@ impl Fixture {
     pub fn chunks(&self) -> Vec<(AgNumber, ChunkRecord)> {
         let mut found = Vec::new();
         for ag in self.geometry().ags() {
-            let (mut tx, mut from) = (self.begin(), Some(AgIno(0)));
-            while let Some(start) = from {
-                let chunk = self.groups.chunk_from(&mut tx, ag, start).unwrap();
-                found.extend(chunk.map(|chunk| (ag, chunk)));
-                from = chunk.and_then(|chunk| chunk.start.checked_add(1));
-            }
+            let mut tx = self.begin();
+            let agi = self.groups.lock_agi(&mut tx, ag).unwrap();
+            let mut chunks = InodeBtreeCursor::<InoBt>::new(&self.groups, agi);
+            assert!(chunks.le(&mut tx, AgIno(0)).unwrap().is_none());
+            found.extend(std::iter::from_fn(|| chunks.next(&mut tx).unwrap()).map(|chunk| (ag, chunk)));
         }
         found
     }
