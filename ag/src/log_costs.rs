@@ -136,11 +136,6 @@ impl AgLogCosts {
         }
     }
 
-    /// The btree sizes that these costs assume.
-    pub fn bounds(&self) -> MaxBtreeSizes {
-        self.bounds
-    }
-
     /// A buffer of `bytes` bytes that changed as a whole.
     pub fn buffer(bytes: u32) -> u32 {
         Self::cancelled(bytes) + OPERATION + bytes
@@ -271,7 +266,7 @@ mod tests {
         let (before, after) = (AgLogCosts::derive(&small), AgLogCosts::derive(&large));
         assert!(before.inode_take() < after.inode_take());
         assert!(before.largest() < after.largest());
-        assert!(after.bounds().rmap.levels <= format::btree::MAX_LEVELS);
+        assert!(after.bounds.rmap.levels <= format::btree::MAX_LEVELS);
         let mut plain = testing::geometry();
         plain.features.ro_compat = 0;
         assert!(AgLogCosts::derive(&plain).inode_take() < before.inode_take());

@@ -272,11 +272,6 @@ impl<T> Mutex<T> {
         tracked.acquired(&self.inner);
         MutexGuard { inner, tracked, _released: ReleaseHook::new(&self.inner) }
     }
-
-    /// Whether the lock is held at this moment: for statistics.
-    pub fn is_locked(&self) -> bool {
-        self.inner.is_locked()
-    }
 }
 
 impl<T> fmt::Debug for Mutex<T> {
@@ -485,13 +480,13 @@ mod tests {
         let holder = Arc::new(Holder { value: Mutex::new(Rank::Buffer, 1) });
         let mut guard = OwnedMutexGuard::lock(Arc::clone(&holder), |holder| &holder.value);
         *guard += 1;
-        assert!(holder.value.is_locked());
+        assert!(holder.value.inner.is_locked());
         assert!(OwnedMutexGuard::try_lock(Arc::clone(&holder), |holder| &holder.value).is_none());
         drop(holder);
         assert_eq!(*guard, 2);
         let holder = Arc::clone(guard.owner());
         drop(guard);
-        assert!(!holder.value.is_locked());
+        assert!(!holder.value.inner.is_locked());
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The clock, which tests can replace.
 
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -31,23 +30,6 @@ impl Clock for SystemClock {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         // The kernel keeps nanoseconds in range.
         Time { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) }
-    }
-}
-
-/// A clock that advances one second per call.
-#[derive(Debug, Default)]
-pub struct SteppingClock(AtomicI64);
-
-impl SteppingClock {
-    /// A clock that starts at `seconds`.
-    pub fn new(seconds: i64) -> Self {
-        Self(AtomicI64::new(seconds))
-    }
-}
-
-impl Clock for SteppingClock {
-    fn now(&self) -> Time {
-        Time { seconds: self.0.fetch_add(1, Relaxed), nanos: 0 }
     }
 }
 

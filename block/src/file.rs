@@ -135,11 +135,6 @@ impl FileDevice {
         &self.file
     }
 
-    /// Whether this is a block device, which cannot be resized.
-    pub fn is_block_device(&self) -> bool {
-        self.is_block
-    }
-
     /// The smallest aligned range around `offset..offset + length`.
     fn widen(&self, offset: u64, length: usize) -> (u64, usize) {
         let unit = u64::from(self.sector_size);

@@ -61,11 +61,6 @@ impl OverlayDevice {
         }
     }
 
-    /// The base device.
-    pub fn base(&self) -> &Arc<dyn Device> {
-        &self.base
-    }
-
     /// Makes the overlay read-only. Reads take no lock from now on.
     pub fn freeze(&self) {
         let shards: Vec<_> =

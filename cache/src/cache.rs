@@ -94,11 +94,6 @@ impl<B: Backing> Cache<B> {
         })
     }
 
-    /// Backing of the files.
-    pub fn backing(&self) -> &B {
-        &self.backing
-    }
-
     /// Data device.
     pub fn device(&self) -> &dyn Device {
         &*self.device

@@ -42,11 +42,6 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> GroupSpace<'g, R> {
         Self { claims, ..self }
     }
 
-    /// The blocks that are still reserved.
-    pub fn reserved(&mut self) -> &mut BlockReservation<'g> {
-        self.reserved.borrow_mut()
-    }
-
     fn mapping(owner: ForkOwner, extent: &Extent) -> FileExtent {
         FileExtent {
             ino: owner.ino,

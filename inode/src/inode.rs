@@ -99,11 +99,6 @@ impl Inode {
         self.ino
     }
 
-    /// Location in the cluster buffer.
-    pub fn location(&self) -> &InodeLocation {
-        &self.location
-    }
-
     /// Locks the inode for reading.
     #[track_caller]
     pub fn read(&self) -> impl Deref<Target = InodeState> + '_ {

@@ -301,11 +301,6 @@ impl InodeState {
         (core.projid_lo, core.projid_hi) = (U16::new(project as u16), U16::new((project >> 16) as u16));
     }
 
-    /// Sets the generation.
-    pub fn set_generation(&mut self, generation: u32) {
-        self.edit().generation = U32::new(generation);
-    }
-
     /// Number of extents of a fork.
     pub fn extent_count(&self, kind: ForkKind) -> u64 {
         self.dinode().extent_count(kind)

@@ -3,12 +3,12 @@
 use base::errno;
 use base::lock::Rank;
 use error::Error;
+use format::ForkBlock;
 use format::damage::Place;
 use format::inode::{FileType, ForkKind};
 use format::ondisk::{LeU32, OnDisk, U32, U64};
 use format::remote_block::RemoteBlockHeader;
 use format::symlink::{self, MAGIC, MAX_TARGET};
-use format::{ForkBlock, Geometry};
 use journal::engine::{DiskExtent, Transaction};
 use zerocopy::IntoBytes;
 
@@ -26,15 +26,6 @@ const NOT_A_LINK: Error = Error::Refused { errno: errno::EINVAL, why: "the file 
 
 /// Maximum length of a new target in bytes. The format allows one byte more, which Linux reserves for the NUL.
 const MAX_LENGTH: usize = MAX_TARGET as usize - 1;
-
-/// Number of blocks that [`write()`] allocates for a target. The caller must reserve them.
-pub fn blocks(geometry: &Geometry, state: &InodeState, target: &[u8]) -> u32 {
-    if target.len() <= state.fork_capacity(ForkKind::Data) {
-        0
-    } else {
-        symlink::block_count(target.len() as u32, geometry)
-    }
-}
 
 /// Sets the target of a new symlink.
 ///

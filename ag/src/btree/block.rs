@@ -212,11 +212,6 @@ pub fn replace(edit: &mut (impl EditBytes + ?Sized), layout: &BlockLayout, slot:
     }
 }
 
-/// Replaces the pointer at `slot`.
-pub fn replace_pointer(edit: &mut dyn EditBytes, layout: &BlockLayout, slot: usize, pointer: &[u8]) {
-    put(edit, layout.pointers(slot..slot + 1).start, pointer);
-}
-
 /// Moves the last `count` entries of `left` to the front of `right`, which has space for them.
 pub fn move_right(left: &mut dyn EditBytes, right: &mut dyn EditBytes, layout: &BlockLayout, count: usize) {
     let (in_left, in_right) = (layout.count(left.bytes()), layout.count(right.bytes()));

@@ -70,16 +70,6 @@ impl<T: BtreeOps> BtreeCursor<T> {
         &self.tree
     }
 
-    /// The btree instance, mutable.
-    pub fn tree_mut(&mut self) -> &mut T {
-        &mut self.tree
-    }
-
-    /// Returns the btree instance.
-    pub fn into_tree(self) -> T {
-        self.tree
-    }
-
     /// Lookup EQ: moves to the record with this key and returns it. If there is none, moves to the gap where it would
     /// be.
     pub fn lookup_eq(

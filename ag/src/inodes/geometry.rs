@@ -124,11 +124,6 @@ impl InodeGeometry {
         }
     }
 
-    /// Offset of an inode in its cluster.
-    pub fn offset_in_cluster(&self, ino: AgIno) -> usize {
-        ((ino.get() - self.cluster_of(ino).first.get()) << self.inode_log) as usize
-    }
-
     /// The clusters of a run of blocks that consists of whole clusters.
     pub fn clusters(&self, block: AgBlock, blocks: u32) -> impl Iterator<Item = InodeCluster> + use<> {
         let (geom, step) = (*self, self.cluster_blocks);
@@ -222,7 +217,6 @@ mod tests {
             usual.cluster_of(AgIno(100)),
             InodeCluster { block: AgBlock(12), first: AgIno(96), inodes: 32, bytes: 16384 }
         );
-        assert_eq!(usual.offset_in_cluster(AgIno(100)), 4 * 512);
         // Without parts of chunks, a chunk is aligned to a cluster only.
         assert_eq!(geom(12, 9, 4, 0).unwrap().cluster_blocks, 4);
         assert_eq!(geom(10, 9, 32, 16).unwrap().cluster_blocks, 16);

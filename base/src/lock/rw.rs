@@ -171,11 +171,6 @@ impl<O, T> OwnedReadGuard<O, T> {
         std::mem::forget(lock.try_read()?);
         Some(Self(Within { lock: NonNull::from(lock), owner, not_send: PhantomData }))
     }
-
-    /// The owner of the lock.
-    pub fn owner(&self) -> &Arc<O> {
-        &self.0.owner
-    }
 }
 
 impl<O, T> Deref for OwnedReadGuard<O, T> {

@@ -136,11 +136,6 @@ impl ItemType {
             _ => return None,
         })
     }
-
-    /// Whether this type belongs to a realtime device.
-    pub fn is_realtime(self) -> bool {
-        self >= Self::EfiRt
-    }
 }
 
 impl std::fmt::Display for ItemType {
@@ -171,7 +166,6 @@ mod tests {
             assert_eq!(ItemType::from_code(kind.code()), Some(*kind));
             if let Some(intent) = kind.answers() {
                 assert_eq!(intent.code() + 1, kind.code());
-                assert_eq!(intent.is_realtime(), kind.is_realtime());
             }
         }
         assert_eq!(ItemType::from_code(0x1239), None);

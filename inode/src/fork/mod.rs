@@ -123,11 +123,6 @@ impl<'a> Fork<'a> {
         matches!(self.state.fork_format(self.kind), Some(ForkFormat::Extents | ForkFormat::Btree))
     }
 
-    /// The state of the inode.
-    pub fn state(&mut self) -> &mut InodeState {
-        self.state
-    }
-
     fn owner(&self, tree: bool) -> ForkOwner {
         ForkOwner { ino: self.state.ino(), fork: self.kind, tree }
     }

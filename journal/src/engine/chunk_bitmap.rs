@@ -19,14 +19,7 @@ impl ChunkBitmap {
     /// The empty set.
     pub const NONE: Self = Self { first: 0, more: None };
 
-    /// The chunks that the bytes of `range` touch. Bytes past the largest buffer are ignored.
-    pub fn of(range: Range<usize>) -> Self {
-        let mut chunks = Self::NONE;
-        chunks.add(range);
-        chunks
-    }
-
-    /// Adds the chunks that the bytes of `range` touch.
+    /// Adds the chunks that the bytes of `range` touch. Bytes past the largest buffer are ignored.
     #[inline]
     pub fn add(&mut self, range: Range<usize>) {
         let end = range.end.min(MAX_BYTES);
@@ -216,7 +209,9 @@ mod tests {
             let (mut chunks, mut model) = (ChunkBitmap::NONE, BTreeSet::new());
             for (start, len) in ranges {
                 let (start, end) = (start % most, (start % most + len).min(most));
-                chunks |= &ChunkBitmap::of(start..end);
+                let mut more = ChunkBitmap::NONE;
+                more.add(start..end);
+                chunks |= &more;
                 model.extend((start..end).map(|byte| byte / CHUNK_BYTES));
             }
             let runs: Vec<_> = chunks.runs().collect();
@@ -225,7 +220,9 @@ mod tests {
             prop_assert_eq!(&visited, &model.iter().copied().collect::<Vec<_>>());
             prop_assert_eq!(chunks.run_count(), runs.len());
             prop_assert!(chunks.contains(&chunks) && chunks.contains(&ChunkBitmap::NONE));
-            prop_assert_eq!(ChunkBitmap::of(0..5000).contains(&chunks), model.iter().all(|n| *n < 40));
+            let mut whole = ChunkBitmap::NONE;
+            whole.add(0..5000);
+            prop_assert_eq!(whole.contains(&chunks), model.iter().all(|n| *n < 40));
             prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
             prop_assert_eq!(runs.into_iter().flatten().collect::<BTreeSet<_>>(), model.clone());
             prop_assert_eq!(chunks.count(), model.len());

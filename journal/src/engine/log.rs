@@ -227,12 +227,7 @@ impl Log {
     /// # Errors
     /// See [`CommitTarget::begin`].
     pub fn begin(&self, reservation: LogReservation) -> Result<Transaction, Error> {
-        Transaction::begin_on(self.contexts.local(), reservation)
-    }
-
-    /// The contexts that transactions begin with.
-    pub fn contexts(&self) -> &TransactionContexts {
-        &self.contexts
+        Transaction::begin(self.contexts.local(), reservation)
     }
 
     /// The metadata buffer cache.
@@ -283,16 +278,6 @@ impl Log {
         self.shared.note_unlogged_write();
         self.force_to(checkpoint)?;
         self.shared.flush_unlogged_writes()
-    }
-
-    /// The last stable checkpoint.
-    pub fn stable(&self) -> u64 {
-        self.shared.cil.progress.stable()
-    }
-
-    /// Whether the volume was shut down.
-    pub fn is_shut_down(&self) -> bool {
-        self.shared.is_shut_down()
     }
 
     /// The cause of the shutdown; `None` before one.
@@ -370,11 +355,6 @@ impl Log {
     /// The journal's counters.
     pub fn statistics(&self) -> LogStatistics {
         self.shared.statistics()
-    }
-
-    /// Bytes of log space in use: reserved, or still needed.
-    pub fn used(&self) -> u64 {
-        self.shared.grant.head().saturating_sub(self.shared.grant.tail())
     }
 
     /// Bytes reserved and not written: 0 while no transaction is open and nothing waits to be pushed.

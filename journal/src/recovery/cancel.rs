@@ -45,16 +45,6 @@ impl CancelledBuffers {
             .range((Daddr(start.saturating_sub(MAX_SECTORS)), 0)..(Daddr(end), 0))
             .any(|((at, sectors), _)| at.get() + u64::from(*sectors) > start)
     }
-
-    /// Number of buffers with remaining cancellations.
-    pub fn len(&self) -> usize {
-        self.ahead.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.ahead.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -71,7 +61,7 @@ mod tests {
         cancelled.pass(Daddr(80), 8);
         assert!(cancelled.contains(Daddr(80), 8));
         cancelled.pass(Daddr(80), 8);
-        assert!(cancelled.is_empty());
+        assert!(cancelled.ahead.is_empty());
         cancelled.pass(Daddr(80), 8);
     }
 

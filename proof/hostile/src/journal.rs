@@ -67,7 +67,7 @@ pub fn log_item(data: &[u8]) {
 
 /// Runs every decoder of a single region. The first bytes, which no checksum protects, decide which one applies.
 fn region(bytes: &[u8]) {
-    let _ = item::head(bytes).map(|(kind, _)| (kind.answers(), kind.words(), kind.is_realtime()));
+    let _ = item::head(bytes).map(|(kind, _)| (kind.answers(), kind.words()));
     let _ = intent::parse_done(bytes);
     let _ = intent::parse_free(bytes).map(|(_, targets)| assert!(targets.len() <= bytes.len()));
     if let Ok((_, targets)) = intent::parse_maps(bytes) {

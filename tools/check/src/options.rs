@@ -53,12 +53,6 @@ pub enum Phase {
     Links,
 }
 
-impl Phase {
-    /// All phases in order.
-    pub const ALL: [Self; 6] =
-        [Self::Superblocks, Self::Ags, Self::Inodes, Self::Directories, Self::Space, Self::Links];
-}
-
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

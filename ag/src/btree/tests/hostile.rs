@@ -37,13 +37,13 @@ fn a_block_of_another_level_is_rejected() {
     let (mut tx, mut cursor) = tree();
     let BtreeRoot::Block { block, levels } = cursor.tree().root else { panic!() };
     for wrong in [levels - 1, levels + 1] {
-        cursor.tree_mut().root = BtreeRoot::Block { block, levels: wrong };
+        cursor.tree.root = BtreeRoot::Block { block, levels: wrong };
         assert_eq!(field(&cursor.lookup_eq(&mut tx, 4).unwrap_err()), "level");
         assert!(cursor.get(&tx).is_none());
         assert!(cursor.next(&mut tx).unwrap().is_none(), "no position after an error");
     }
     for wrong in [0, 13, u32::MAX] {
-        cursor.tree_mut().root = BtreeRoot::Block { block, levels: wrong };
+        cursor.tree.root = BtreeRoot::Block { block, levels: wrong };
         assert_eq!(field(&cursor.lookup_eq(&mut tx, 4).unwrap_err()), "level");
     }
 }
@@ -53,7 +53,7 @@ fn a_pointer_outside_of_the_ag_is_rejected() {
     let (mut tx, mut cursor) = tree();
     let levels = 3;
     for block in [0, 1, 100_000, u64::from(u32::MAX)] {
-        cursor.tree_mut().root = BtreeRoot::Block { block, levels };
+        cursor.tree.root = BtreeRoot::Block { block, levels };
         assert_eq!(field(&cursor.lookup_eq(&mut tx, 4).unwrap_err()), "ptr");
     }
 }
@@ -123,7 +123,7 @@ fn a_split_without_a_free_block_is_an_error() {
     let bench = Bench::new();
     let mut tx = bench.begin();
     let mut cursor = empty::<RmapBt>(&mut tx, 0);
-    cursor.tree_mut().budget = 0;
+    cursor.tree.budget = 0;
     let mut number = 0;
     let error = loop {
         let mut record: format::btree::Rmap = zerocopy::FromZeros::new_zeroed();

@@ -35,8 +35,8 @@ fn measure<K: BtreeType + Clone>(name: &str, make: fn(u32, u32) -> K::Record) {
     let bench = Bench::new();
     let mut tx = bench.begin();
     let mut cursor = empty::<K>(&mut tx, 0);
-    cursor.tree_mut().geometry.block_size = 4096;
-    cursor.tree_mut().geometry.block_log = 12;
+    cursor.tree.geometry.block_size = 4096;
+    cursor.tree.geometry.block_log = 12;
     let tree = cursor.tree().clone();
     let mut cursor = BtreeCursor::<TestTree<K>>::new(tree);
     cursor.make_empty(&mut tx);

@@ -62,7 +62,7 @@ fn a_force_through_the_trait_makes_commits_stable() {
     let target: Arc<dyn CommitTarget> = log.clone();
     bump(&log, 1);
     target.force().unwrap();
-    assert_eq!((log.stable(), log.statistics().pushes), (1, 1));
+    assert_eq!((log.shared.cil.progress.stable(), log.statistics().pushes), (1, 1));
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn fail_with(fault: impl Fn(u64) -> Fault, moments: std::ops::Range<u64>) {
             (0..20).any(|_| work(&log, 16, &mut forced).is_err())
         });
         assert!(failed, "moment {moment}: the device fails for good");
-        assert!(log.is_shut_down());
+        assert!(log.shut_down_cause().is_some());
         let cause = log.force().unwrap_err().to_string();
         assert!(cause.contains("shut down"), "{cause}");
         assert!(log.begin(RESERVATION).is_err() && log.unmount().is_err());
@@ -102,7 +102,7 @@ fn a_thread_that_panics_shuts_the_volume_down() {
                 assert!(!matches!(thread.join().unwrap(), Ok(Ok(()))));
             }
         });
-        assert!(log.is_shut_down() && log.unmount().is_err());
+        assert!(log.shut_down_cause().is_some() && log.unmount().is_err());
     }
 }
 
