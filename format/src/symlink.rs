@@ -6,8 +6,7 @@ use crate::damage::Damage;
 use crate::ensure;
 use crate::fork_block::ForkBlock;
 use crate::geometry::Geometry;
-use crate::ondisk::OnDisk;
-use crate::remote_block::{self, RemoteBlockHeader};
+use crate::remote_block;
 
 /// `XSLM`.
 pub const MAGIC: u32 = u32::from_be_bytes(*b"XSLM");
@@ -15,10 +14,8 @@ pub const MAGIC: u32 = u32::from_be_bytes(*b"XSLM");
 pub const MAX_TARGET: u32 = 1024;
 const NAME: &str = "symlink target";
 
-/// Number of blocks of a target of `length` bytes, computed as if each had a header.
-pub fn block_count(length: u32, geometry: &Geometry) -> u32 {
-    length.div_ceil(geometry.block_size - RemoteBlockHeader::SIZE as u32)
-}
+/// Number of blocks of a target, computed as if each had a header.
+pub use crate::attr::remote::block_count;
 
 /// Verifies a contiguous range of blocks, which is all of `bytes`, of a target of `length` bytes. Returns its part of
 /// the target, which begins at byte `offset`.

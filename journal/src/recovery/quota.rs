@@ -1,29 +1,19 @@
 //! Quota items, which are not replayed: Linux recomputes quota if it is enabled.
 
+use format::log::item::ItemType;
 use format::log::quota::parse_off;
 
 use super::replay::{FirstPass, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome};
 use crate::assemble::RawLogItem;
 
-/// Replay of a quota record.
-pub struct DquotReplay;
+/// Replay of a quota record, or of switching quota off.
+pub struct QuotaReplay;
 
-impl ReplayItem for DquotReplay {
-    fn second_pass(
-        &self,
-        _: &RawLogItem<'_>,
-        _: &mut ReplayContext<'_>,
-    ) -> Result<ReplayOutcome, ReplayFailure> {
-        Ok(ReplayOutcome::Quota)
-    }
-}
-
-/// Replay of switching quota off.
-pub struct QuotaOffReplay;
-
-impl ReplayItem for QuotaOffReplay {
+impl ReplayItem for QuotaReplay {
     fn first_pass(&self, item: &RawLogItem<'_>, state: &mut FirstPass) -> Result<(), ReplayFailure> {
-        state.quotas_off |= parse_off(item.region(0))?;
+        if item.kind == ItemType::QuotaOff {
+            state.quotas_off |= parse_off(item.region(0))?;
+        }
         Ok(())
     }
 

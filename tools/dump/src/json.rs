@@ -25,7 +25,7 @@ pub fn fields(fields: &Struct) -> Json {
     for (name, item) in &fields.0 {
         let (name, item) = match item {
             Value::Text(bytes) if std::str::from_utf8(bytes).is_err() => {
-                (format!("{name}_hex"), json!(hex(bytes)))
+                (format!("{name}_hex"), json!(read::manifest::hex(bytes)))
             }
             _ => (name.to_string(), value(item)),
         };
@@ -56,10 +56,6 @@ pub fn value(item: &Value) -> Json {
         Value::List(items) => items.iter().map(value).collect(),
         Value::Struct(inner) => fields(inner),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn table_rows(table: &Table) -> Json {
