@@ -160,9 +160,9 @@ impl Groups {
         BlockReservation::take(&self.free, count)
     }
 
-    /// A reservation of blocks that were detached from another one with [`BlockReservation::give`].
-    pub fn given_blocks(&self, count: u32) -> BlockReservation<'_> {
-        BlockReservation::of_given(&self.free, count)
+    /// A reservation of blocks that were detached from another one with [`BlockReservation::detach`].
+    pub fn attach_blocks(&self, count: u32) -> BlockReservation<'_> {
+        BlockReservation::of_detached(&self.free, count)
     }
 
     /// Blocks that users may still reserve.

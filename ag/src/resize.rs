@@ -181,7 +181,7 @@ impl Groups {
         self.geometry.resize(blocks);
         tell();
         drop(claim);
-        reserved.give(count);
+        reserved.detach(count);
         group.reserve_for_length();
         locked.update_contribution(tx, count);
         self.inodes.resize(&self.geometry, self.count());

@@ -101,7 +101,7 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> SpaceAllocator for GroupSpace<'g, R
     }
 
     fn promise(&mut self, blocks: u32) -> u32 {
-        self.reserved.borrow_mut().give(blocks)
+        self.reserved.borrow_mut().detach(blocks)
     }
 
     fn release(
@@ -141,7 +141,7 @@ impl space::GroupOperations for Groups {
     }
 
     fn promised(&self, blocks: u32) -> Box<dyn SpaceAllocator + '_> {
-        Box::new(GroupSpace::for_metadata(self, self.given_blocks(blocks)))
+        Box::new(GroupSpace::for_metadata(self, self.attach_blocks(blocks)))
     }
 
     fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<space::FreedInodes, Error> {

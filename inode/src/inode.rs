@@ -450,7 +450,7 @@ fn write_back(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Bench;
+    use crate::testing::Fixture;
     use crate::unlinked;
 
     /// A thread that looked up a free inode took a reference, and then returned the count without any check. If the
@@ -458,28 +458,28 @@ mod tests {
     /// queued: its space was lost until the next mount.
     #[test]
     fn a_reference_to_a_free_inode_frees_the_file_that_it_becomes() {
-        let bench = Bench::new();
-        let (inode, locked) = bench.create(0o100_600);
+        let fixture = Fixture::new();
+        let (inode, locked) = fixture.create(0o100_600);
         drop(locked);
         let ino = inode.ino();
         inode.mark_free();
         drop(inode);
-        let (before, late) = bench.cache.peek(ino).unwrap().take_reference();
+        let (before, late) = fixture.cache.peek(ino).unwrap().take_reference();
         assert_ne!(before & FREE, 0);
         let (inode, mut locked) = {
             late.mark_allocated();
             let locked = late.lock();
             (locked.reference(), locked)
         };
-        let mut tx = bench.begin();
+        let mut tx = fixture.begin();
         locked.set_nlink(0);
-        unlinked::insert(bench.shared(), &mut tx, &mut locked).unwrap();
+        unlinked::insert(fixture.shared(), &mut tx, &mut locked).unwrap();
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
         drop(locked);
         drop(inode);
-        assert!(!bench.groups.is_free(ino));
+        assert!(!fixture.groups.is_free(ino));
         drop(late);
-        crate::inactive::drain(bench.shared());
-        assert!(bench.groups.is_free(ino));
+        crate::inactive::drain(fixture.shared());
+        assert!(fixture.groups.is_free(ino));
     }
 }

@@ -156,11 +156,6 @@ impl InodeCache {
         }
     }
 
-    /// The inode, free or not, if it is in the cache.
-    pub fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
-        self.shared.index.peek(ino)
-    }
-
     /// Initializes an inode that the transaction has just allocated. Nothing is read: the old contents of the slot do
     /// not matter. To keep the inode after the commit, take a [reference](LockedInode::reference).
     ///
@@ -197,30 +192,6 @@ impl InodeCache {
     /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Evicts all inodes that can be evicted; returns their number. For unmount, and when memory is short.
-    pub fn shrink(&self) -> usize {
-        let mut dropped = 0;
-        for shard in &self.shared.index.shards {
-            let mut evicted = Evicted::new();
-            let mut shard = shard.lock();
-            let before = shard.inodes.len();
-            shard.inodes.retain(|_, inode| {
-                let idle = inode.is_idle();
-                if idle {
-                    evicted.extend(inode.detach());
-                }
-                !idle
-            });
-            let gone = before - shard.inodes.len();
-            shard.dropped += gone as u64;
-            let CacheShard { inodes, order, .. } = &mut *shard;
-            order.retain(|ino| inodes.contains_key(ino));
-            dropped += gone;
-            drop(shard);
-        }
-        dropped
     }
 
     fn cpu_shared(&self) -> Arc<PerCpuShared> {
@@ -284,14 +255,6 @@ impl Default for CacheIndex {
 }
 
 impl CacheIndex {
-    /// The inode, free or not, if it is in the cache.
-    pub(crate) fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
-        match self.look_up(ino) {
-            CacheLookup::Found(inode) => Some(inode),
-            CacheLookup::Missing { .. } => None,
-        }
-    }
-
     #[expect(clippy::indexing_slicing, reason = "eight bits of 256 parts")]
     fn shard(&self, ino: Ino) -> &SpinLock<CacheShard> {
         let mixed = (ino.get() >> CHUNK_LOG).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -246,7 +246,7 @@ impl GroupOperations for TestGroups {
 }
 
 /// A volume with an inode cache. All inodes are free at first.
-pub(crate) struct Bench {
+pub(crate) struct Fixture {
     pub device: Arc<MemoryDevice>,
     pub superblock: Superblock,
     pub unlogged: Arc<NoJournal>,
@@ -254,7 +254,7 @@ pub(crate) struct Bench {
     pub cache: InodeCache,
 }
 
-impl Bench {
+impl Fixture {
     /// A volume with the usual features.
     pub fn new() -> Self {
         Self::with_features(incompat::BIGTIME | incompat::NREXT64)

@@ -14,7 +14,7 @@ use xebec_volume::{NewFile, NewFileType, OpenOptions, Options, Rename, SetAttrib
 
 /// A volume with the directory `d`, which has the file `g` and the directory `sub`; the directory `e`, which has the
 /// directory `sub`; the file `f` with an attribute; and the file `o`.
-struct Bed {
+struct Fixture {
     volume: Volume,
     root: Ino,
     dir: Ino,
@@ -23,14 +23,14 @@ struct Bed {
 
 type Answer = Result<(), errno::Errno>;
 
-type Call = fn(&Bed) -> xebec_volume::Result<()>;
+type Call = fn(&Fixture) -> xebec_volume::Result<()>;
 
 /// A call, and what it gives on a file that is immutable, and on one that may only be appended to.
 type Row = (&'static str, Call, Answer, Answer);
 
 type OnFile = fn(&xebec_volume::File<'_>) -> xebec_volume::Result<()>;
 
-fn make(device: &Arc<MemoryDevice>, guarded: &str, flag: u16) -> Bed {
+fn make(device: &Arc<MemoryDevice>, guarded: &str, flag: u16) -> Fixture {
     mkfs::format(&**device, &mkfs::Options::default()).unwrap();
     let volume = Volume::open(device.clone() as Arc<dyn Device>, Options::default()).unwrap();
     let root = volume.root();
@@ -51,10 +51,10 @@ fn make(device: &Arc<MemoryDevice>, guarded: &str, flag: u16) -> Bed {
     let mut settings = volume.settings(ino).unwrap();
     settings.xflags |= u32::from(flag);
     volume.set_settings(ino, &settings).unwrap();
-    Bed { volume, root, dir, file }
+    Fixture { volume, root, dir, file }
 }
 
-impl Bed {
+impl Fixture {
     fn open(&self, append: bool) -> xebec_volume::Result<xebec_volume::File<'_>> {
         OpenOptions::new().read(true).write(true).append(append).open_ino(&self.volume, self.file)
     }
@@ -90,52 +90,77 @@ fn now() -> SetMetadata {
 
 /// On a file.
 const TO_FILE: &[Row] = &[
-    ("open", |bed| bed.open(false).map(drop), EPERM, EPERM),
-    ("open to append", |bed| bed.open(true).map(drop), EPERM, OK),
-    ("append", |bed| bed.open(true)?.append(b"x").map(drop), EPERM, OK),
-    ("truncate", |bed| bed.open(true)?.set_len(0), EPERM, EPERM),
-    ("grow", |bed| bed.open(true)?.set_len(100_000), EPERM, EPERM),
-    ("allocate", |bed| bed.open(true)?.allocate(0, 65536, false), EPERM, OK),
-    ("punch", |bed| bed.open(true)?.punch_hole(0, 4096), EPERM, EPERM),
-    ("zero", |bed| bed.open(true)?.zero_range(0, 4096, true), EPERM, EPERM),
-    ("collapse", |bed| bed.open(true)?.collapse_range(0, 4096), EPERM, EPERM),
-    ("insert", |bed| bed.open(true)?.insert_range(0, 4096), EPERM, EPERM),
-    ("unshare", |bed| bed.open(true)?.unshare_range(0, 4096, true), EPERM, EPERM),
-    ("chmod", |bed| bed.set(bed.file, mode()), EPERM, EPERM),
-    ("chown", |bed| bed.set(bed.file, SetMetadata { uid: Some(1), ..SetMetadata::default() }), EPERM, EPERM),
-    ("utimes", |bed| bed.set(bed.file, times()), EPERM, EPERM),
-    ("touch", |bed| bed.set(bed.file, now()), EPERM, OK),
-    ("link", |bed| bed.volume.link(bed.file, bed.root, b"f2"), EPERM, EPERM),
-    ("unlink", |bed| bed.volume.unlink(bed.root, b"f"), EPERM, EPERM),
-    ("rmdir", |bed| bed.volume.rmdir(bed.root, b"f"), EPERM, EPERM),
-    ("rename", |bed| bed.rename((bed.root, b"f"), (bed.root, b"f2"), Rename::Replace), EPERM, EPERM),
-    ("rename onto", |bed| bed.rename((bed.root, b"o"), (bed.root, b"f"), Rename::Replace), EPERM, EPERM),
-    ("exchange", |bed| bed.rename((bed.root, b"o"), (bed.root, b"f"), Rename::Exchange), EPERM, EPERM),
-    ("whiteout", |bed| bed.rename((bed.root, b"f"), (bed.root, b"f2"), Rename::Whiteout), EPERM, EPERM),
+    ("open", |fixture| fixture.open(false).map(drop), EPERM, EPERM),
+    ("open to append", |fixture| fixture.open(true).map(drop), EPERM, OK),
+    ("append", |fixture| fixture.open(true)?.append(b"x").map(drop), EPERM, OK),
+    ("truncate", |fixture| fixture.open(true)?.set_len(0), EPERM, EPERM),
+    ("grow", |fixture| fixture.open(true)?.set_len(100_000), EPERM, EPERM),
+    ("allocate", |fixture| fixture.open(true)?.allocate(0, 65536, false), EPERM, OK),
+    ("punch", |fixture| fixture.open(true)?.punch_hole(0, 4096), EPERM, EPERM),
+    ("zero", |fixture| fixture.open(true)?.zero_range(0, 4096, true), EPERM, EPERM),
+    ("collapse", |fixture| fixture.open(true)?.collapse_range(0, 4096), EPERM, EPERM),
+    ("insert", |fixture| fixture.open(true)?.insert_range(0, 4096), EPERM, EPERM),
+    ("unshare", |fixture| fixture.open(true)?.unshare_range(0, 4096, true), EPERM, EPERM),
+    ("chmod", |fixture| fixture.set(fixture.file, mode()), EPERM, EPERM),
+    (
+        "chown",
+        |fixture| fixture.set(fixture.file, SetMetadata { uid: Some(1), ..SetMetadata::default() }),
+        EPERM,
+        EPERM,
+    ),
+    ("utimes", |fixture| fixture.set(fixture.file, times()), EPERM, EPERM),
+    ("touch", |fixture| fixture.set(fixture.file, now()), EPERM, OK),
+    ("link", |fixture| fixture.volume.link(fixture.file, fixture.root, b"f2"), EPERM, EPERM),
+    ("unlink", |fixture| fixture.volume.unlink(fixture.root, b"f"), EPERM, EPERM),
+    ("rmdir", |fixture| fixture.volume.rmdir(fixture.root, b"f"), EPERM, EPERM),
+    (
+        "rename",
+        |fixture| fixture.rename((fixture.root, b"f"), (fixture.root, b"f2"), Rename::Replace),
+        EPERM,
+        EPERM,
+    ),
+    (
+        "rename onto",
+        |fixture| fixture.rename((fixture.root, b"o"), (fixture.root, b"f"), Rename::Replace),
+        EPERM,
+        EPERM,
+    ),
+    (
+        "exchange",
+        |fixture| fixture.rename((fixture.root, b"o"), (fixture.root, b"f"), Rename::Exchange),
+        EPERM,
+        EPERM,
+    ),
+    (
+        "whiteout",
+        |fixture| fixture.rename((fixture.root, b"f"), (fixture.root, b"f2"), Rename::Whiteout),
+        EPERM,
+        EPERM,
+    ),
     (
         "no replace",
-        |bed| bed.rename((bed.root, b"o"), (bed.root, b"f"), Rename::NoReplace),
+        |fixture| fixture.rename((fixture.root, b"o"), (fixture.root, b"f"), Rename::NoReplace),
         Err(errno::EEXIST),
         Err(errno::EEXIST),
     ),
     (
         "setxattr",
-        |bed| bed.volume.set_attribute(bed.file, b"trusted.y", b"", SetAttribute::Any),
+        |fixture| fixture.volume.set_attribute(fixture.file, b"trusted.y", b"", SetAttribute::Any),
         EPERM,
         EPERM,
     ),
     (
         "setxattr of one that exists",
-        |bed| bed.volume.set_attribute(bed.file, b"user.x", b"", SetAttribute::Create),
+        |fixture| fixture.volume.set_attribute(fixture.file, b"user.x", b"", SetAttribute::Create),
         EPERM,
         EPERM,
     ),
-    ("removexattr", |bed| bed.volume.remove_attribute(bed.file, b"user.none"), EPERM, EPERM),
+    ("removexattr", |fixture| fixture.volume.remove_attribute(fixture.file, b"user.none"), EPERM, EPERM),
     (
         "clone from",
-        |bed| {
-            let from = OpenOptions::new().read(true).open_ino(&bed.volume, bed.file)?;
-            let to = OpenOptions::new().write(true).open(&bed.volume, b"/o")?;
+        |fixture| {
+            let from = OpenOptions::new().read(true).open_ino(&fixture.volume, fixture.file)?;
+            let to = OpenOptions::new().write(true).open(&fixture.volume, b"/o")?;
             to.clone_range(&from, 0, 0, 0)
         },
         OK,
@@ -143,18 +168,18 @@ const TO_FILE: &[Row] = &[
     ),
     (
         "clone to",
-        |bed| {
-            let from = OpenOptions::new().read(true).open(&bed.volume, b"/o")?;
-            bed.open(true)?.clone_range(&from, 0, 0, 0)
+        |fixture| {
+            let from = OpenOptions::new().read(true).open(&fixture.volume, b"/o")?;
+            fixture.open(true)?.clone_range(&from, 0, 0, 0)
         },
         EPERM,
         Err(errno::EBADF),
     ),
     (
         "project",
-        |bed| {
-            let settings = bed.volume.settings(bed.file)?;
-            bed.volume.set_settings(bed.file, &xebec_volume::Settings { project: 7, ..settings })
+        |fixture| {
+            let settings = fixture.volume.settings(fixture.file)?;
+            fixture.volume.set_settings(fixture.file, &xebec_volume::Settings { project: 7, ..settings })
         },
         OK,
         OK,
@@ -163,76 +188,137 @@ const TO_FILE: &[Row] = &[
 
 /// The same for a directory.
 const IN_DIRECTORY: &[Row] = &[
-    ("create", |bed| bed.volume.create(bed.dir, b"n", &NewFile::regular()).map(drop), EPERM, OK),
+    ("create", |fixture| fixture.volume.create(fixture.dir, b"n", &NewFile::regular()).map(drop), EPERM, OK),
     (
         "create what exists",
-        |bed| bed.volume.create(bed.dir, b"g", &NewFile::regular()).map(drop),
+        |fixture| fixture.volume.create(fixture.dir, b"g", &NewFile::regular()).map(drop),
         Err(errno::EEXIST),
         Err(errno::EEXIST),
     ),
     (
         "create too long",
-        |bed| bed.volume.create(bed.dir, &[b'n'; 300], &NewFile::directory()).map(drop),
+        |fixture| fixture.volume.create(fixture.dir, &[b'n'; 300], &NewFile::directory()).map(drop),
         Err(errno::ENAMETOOLONG),
         Err(errno::ENAMETOOLONG),
     ),
-    ("mkdir", |bed| bed.volume.create(bed.dir, b"n", &NewFile::directory()).map(drop), EPERM, OK),
+    ("mkdir", |fixture| fixture.volume.create(fixture.dir, b"n", &NewFile::directory()).map(drop), EPERM, OK),
     (
         "mknod",
-        |bed| {
-            bed.volume
-                .create(bed.dir, b"n", &NewFile { file_type: NewFileType::Fifo, ..NewFile::regular() })
+        |fixture| {
+            fixture
+                .volume
+                .create(fixture.dir, b"n", &NewFile { file_type: NewFileType::Fifo, ..NewFile::regular() })
                 .map(drop)
         },
         EPERM,
         OK,
     ),
-    ("tmpfile", |bed| bed.volume.create_tmpfile(bed.dir, &NewFile::regular()).map(drop), EPERM, OK),
-    ("link into", |bed| bed.volume.link(bed.file, bed.dir, b"n"), EPERM, OK),
-    ("link onto", |bed| bed.volume.link(bed.file, bed.dir, b"g"), Err(errno::EEXIST), Err(errno::EEXIST)),
-    ("link out of", |bed| bed.volume.link(bed.sub(b"/d/g"), bed.root, b"n"), OK, OK),
-    ("unlink", |bed| bed.volume.unlink(bed.dir, b"g"), EPERM, EPERM),
-    ("unlink none", |bed| bed.volume.unlink(bed.dir, b"n"), Err(errno::ENOENT), Err(errno::ENOENT)),
-    ("unlink a directory", |bed| bed.volume.unlink(bed.dir, b"sub"), EPERM, EPERM),
-    ("rmdir", |bed| bed.volume.rmdir(bed.dir, b"sub"), EPERM, EPERM),
-    ("rmdir a file", |bed| bed.volume.rmdir(bed.dir, b"g"), EPERM, EPERM),
-    ("rmdir itself", |bed| bed.volume.rmdir(bed.root, b"d"), EPERM, EPERM),
-    ("rename in", |bed| bed.rename((bed.root, b"f"), (bed.dir, b"n"), Rename::Replace), EPERM, OK),
     (
-        "rename a directory in",
-        |bed| bed.rename((bed.sub(b"/e"), b"sub"), (bed.dir, b"n"), Rename::Replace),
+        "tmpfile",
+        |fixture| fixture.volume.create_tmpfile(fixture.dir, &NewFile::regular()).map(drop),
         EPERM,
         OK,
     ),
-    ("rename out", |bed| bed.rename((bed.dir, b"g"), (bed.root, b"g"), Rename::Replace), EPERM, EPERM),
-    ("rename within", |bed| bed.rename((bed.dir, b"g"), (bed.dir, b"h"), Rename::Replace), EPERM, EPERM),
-    ("rename the same", |bed| bed.rename((bed.dir, b"g"), (bed.dir, b"g"), Rename::Replace), OK, OK),
-    ("rename onto", |bed| bed.rename((bed.root, b"f"), (bed.dir, b"g"), Rename::Replace), EPERM, EPERM),
+    ("link into", |fixture| fixture.volume.link(fixture.file, fixture.dir, b"n"), EPERM, OK),
+    (
+        "link onto",
+        |fixture| fixture.volume.link(fixture.file, fixture.dir, b"g"),
+        Err(errno::EEXIST),
+        Err(errno::EEXIST),
+    ),
+    ("link out of", |fixture| fixture.volume.link(fixture.sub(b"/d/g"), fixture.root, b"n"), OK, OK),
+    ("unlink", |fixture| fixture.volume.unlink(fixture.dir, b"g"), EPERM, EPERM),
+    (
+        "unlink none",
+        |fixture| fixture.volume.unlink(fixture.dir, b"n"),
+        Err(errno::ENOENT),
+        Err(errno::ENOENT),
+    ),
+    ("unlink a directory", |fixture| fixture.volume.unlink(fixture.dir, b"sub"), EPERM, EPERM),
+    ("rmdir", |fixture| fixture.volume.rmdir(fixture.dir, b"sub"), EPERM, EPERM),
+    ("rmdir a file", |fixture| fixture.volume.rmdir(fixture.dir, b"g"), EPERM, EPERM),
+    ("rmdir itself", |fixture| fixture.volume.rmdir(fixture.root, b"d"), EPERM, EPERM),
+    (
+        "rename in",
+        |fixture| fixture.rename((fixture.root, b"f"), (fixture.dir, b"n"), Rename::Replace),
+        EPERM,
+        OK,
+    ),
+    (
+        "rename a directory in",
+        |fixture| fixture.rename((fixture.sub(b"/e"), b"sub"), (fixture.dir, b"n"), Rename::Replace),
+        EPERM,
+        OK,
+    ),
+    (
+        "rename out",
+        |fixture| fixture.rename((fixture.dir, b"g"), (fixture.root, b"g"), Rename::Replace),
+        EPERM,
+        EPERM,
+    ),
+    (
+        "rename within",
+        |fixture| fixture.rename((fixture.dir, b"g"), (fixture.dir, b"h"), Rename::Replace),
+        EPERM,
+        EPERM,
+    ),
+    (
+        "rename the same",
+        |fixture| fixture.rename((fixture.dir, b"g"), (fixture.dir, b"g"), Rename::Replace),
+        OK,
+        OK,
+    ),
+    (
+        "rename onto",
+        |fixture| fixture.rename((fixture.root, b"f"), (fixture.dir, b"g"), Rename::Replace),
+        EPERM,
+        EPERM,
+    ),
     (
         "rename onto a directory",
-        |bed| bed.rename((bed.root, b"f"), (bed.dir, b"sub"), Rename::Replace),
+        |fixture| fixture.rename((fixture.root, b"f"), (fixture.dir, b"sub"), Rename::Replace),
         EPERM,
         EPERM,
     ),
     (
         "rename none",
-        |bed| bed.rename((bed.dir, b"n"), (bed.root, b"n"), Rename::Replace),
+        |fixture| fixture.rename((fixture.dir, b"n"), (fixture.root, b"n"), Rename::Replace),
         Err(errno::ENOENT),
         Err(errno::ENOENT),
     ),
-    ("exchange", |bed| bed.rename((bed.root, b"f"), (bed.dir, b"g"), Rename::Exchange), EPERM, EPERM),
-    ("exchange out", |bed| bed.rename((bed.dir, b"g"), (bed.root, b"f"), Rename::Exchange), EPERM, EPERM),
-    ("whiteout", |bed| bed.rename((bed.dir, b"g"), (bed.root, b"h"), Rename::Whiteout), EPERM, EPERM),
-    ("rename itself", |bed| bed.rename((bed.root, b"d"), (bed.root, b"n"), Rename::Replace), EPERM, EPERM),
+    (
+        "exchange",
+        |fixture| fixture.rename((fixture.root, b"f"), (fixture.dir, b"g"), Rename::Exchange),
+        EPERM,
+        EPERM,
+    ),
+    (
+        "exchange out",
+        |fixture| fixture.rename((fixture.dir, b"g"), (fixture.root, b"f"), Rename::Exchange),
+        EPERM,
+        EPERM,
+    ),
+    (
+        "whiteout",
+        |fixture| fixture.rename((fixture.dir, b"g"), (fixture.root, b"h"), Rename::Whiteout),
+        EPERM,
+        EPERM,
+    ),
+    (
+        "rename itself",
+        |fixture| fixture.rename((fixture.root, b"d"), (fixture.root, b"n"), Rename::Replace),
+        EPERM,
+        EPERM,
+    ),
     (
         "rename onto itself",
-        |bed| bed.rename((bed.root, b"e"), (bed.root, b"d"), Rename::Replace),
+        |fixture| fixture.rename((fixture.root, b"e"), (fixture.root, b"d"), Rename::Replace),
         EPERM,
         EPERM,
     ),
-    ("chmod", |bed| bed.set(bed.dir, mode()), EPERM, EPERM),
-    ("touch", |bed| bed.set(bed.dir, now()), EPERM, OK),
-    ("chmod in it", |bed| bed.set(bed.sub(b"/d/g"), mode()), OK, OK),
+    ("chmod", |fixture| fixture.set(fixture.dir, mode()), EPERM, EPERM),
+    ("touch", |fixture| fixture.set(fixture.dir, now()), EPERM, OK),
+    ("chmod in it", |fixture| fixture.set(fixture.sub(b"/d/g"), mode()), OK, OK),
 ];
 
 #[test]
@@ -241,10 +327,10 @@ fn flags_forbid_what_linux_forbids() {
     for (guarded, calls) in [("f", TO_FILE), ("d", IN_DIRECTORY)] {
         for (what, call, immutable, append) in calls {
             for (flag, expected) in [(flags::IMMUTABLE, immutable), (flags::APPEND, append)] {
-                let bed = make(&device, guarded, flag);
-                let done = call(&bed).map_err(|error| error.errno());
+                let fixture = make(&device, guarded, flag);
+                let done = call(&fixture).map_err(|error| error.errno());
                 assert_eq!(done, *expected, "{what} with flag {flag:#x} of {guarded}");
-                bed.volume.unmount().unwrap();
+                fixture.volume.unmount().unwrap();
                 judge(&device);
                 device = Arc::new(MemoryDevice::new(32 << 20));
             }

@@ -33,7 +33,7 @@ impl<'g> BlockReservation<'g> {
         if count > 0 && !free.try_sub(count.into()) {
             return Err(Error::NoSpace { what: "new blocks" });
         }
-        Ok(Self::of_given(free, count))
+        Ok(Self::of_detached(free, count))
     }
 
     /// Blocks that are left.
@@ -42,26 +42,26 @@ impl<'g> BlockReservation<'g> {
     }
 
     /// Detaches up to `count` blocks; returns how many. The caller owns them and passes them to
-    /// [`Groups::given_blocks`](crate::Groups::given_blocks).
-    pub fn give(&mut self, count: u32) -> u32 {
-        let given = count.min(self.left);
-        self.left -= given;
-        given
+    /// [`Groups::attach_blocks`](crate::Groups::attach_blocks).
+    pub fn detach(&mut self, count: u32) -> u32 {
+        let detached = count.min(self.left);
+        self.left -= detached;
+        detached
     }
 
     /// Splits off up to `count` blocks.
     #[must_use = "the blocks are released when the result is dropped"]
     pub fn split(&mut self, count: u32) -> Self {
-        Self::of_given(self.free, self.give(count))
+        Self::of_detached(self.free, self.detach(count))
     }
 
     /// Merges a reservation that was split off.
     pub fn join(&mut self, mut other: Self) {
-        self.left += other.give(u32::MAX);
+        self.left += other.detach(u32::MAX);
     }
 
     /// A reservation of blocks that were detached from another one.
-    pub(crate) fn of_given(free: &'g Counter, count: u32) -> Self {
+    pub(crate) fn of_detached(free: &'g Counter, count: u32) -> Self {
         Self { free, left: count, locked_ags: SmallVec::new() }
     }
 

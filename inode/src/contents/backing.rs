@@ -134,7 +134,7 @@ impl Backing for VolumeBacking {
         let mut reserved = 0;
         for part in parts(blocks) {
             match self.groups.reserve_blocks(part) {
-                Ok(mut reservation) => reserved += u64::from(reservation.give(part)),
+                Ok(mut reservation) => reserved += u64::from(reservation.detach(part)),
                 Err(error) => {
                     self.unreserve(reserved);
                     return Err(error);
@@ -145,7 +145,7 @@ impl Backing for VolumeBacking {
     }
 
     fn unreserve(&self, blocks: u64) {
-        parts(blocks).for_each(|part| drop(self.groups.given_blocks(part)));
+        parts(blocks).for_each(|part| drop(self.groups.attach_blocks(part)));
     }
 
     fn reserve_rmap_for_write(&self, mapping: &Mapping, writes: u64) -> Result<RmapReservations, Error> {

@@ -159,7 +159,7 @@ fn finish_small(
         return Ok(0);
     }
     // Only for claimed blocks. Reservations for extent btrees stay with the files, which may have more to write.
-    let mut blocks = groups.given_blocks(files.iter_mut().map(take_claimed).sum());
+    let mut blocks = groups.attach_blocks(files.iter_mut().map(take_claimed).sum());
     let mut extents: SmallVec<[Option<Extent>; FINISHED_AT_ONCE]> = SmallVec::new();
     let mut claims: SmallVec<[Claim; FINISHED_AT_ONCE]> = SmallVec::new();
     for file in files.iter_mut() {
@@ -216,7 +216,7 @@ fn finish_alone(file: File<'_>, finish: &mut WriteCompletion<'_>) -> Result<(), 
     let reserved = clamp(finish.reserved);
     finish.reserved -= u64::from(reserved);
     let tree = reserved.saturating_sub(claimed);
-    let mut blocks = file.groups.given_blocks(reserved);
+    let mut blocks = file.groups.attach_blocks(reserved);
     let (mut taken, mut removed_record, mut refused) = (0, false, Vec::new());
     loop {
         let mut change = file.begin(blocks)?;
@@ -254,7 +254,7 @@ fn finish_alone(file: File<'_>, finish: &mut WriteCompletion<'_>) -> Result<(), 
         if is_last {
             finish.written = refused;
             // For what the file writes next: others must not take these blocks meanwhile.
-            finish.reserved += u64::from(blocks.give(u32::MAX));
+            finish.reserved += u64::from(blocks.detach(u32::MAX));
             return Ok(());
         }
     }

@@ -13,12 +13,12 @@ use super::{Directory, FoundEntry, InodeDirFork};
 use crate::inode::{InodeRef, LockedInode};
 use crate::space::{BlockRequest, ForkOwner, SpaceAllocator};
 use crate::state::ForkFormat;
-use crate::testing::Bench;
+use crate::testing::Fixture;
 
 const ROOM: u32 = 100;
 
 struct OnDisk {
-    bench: Bench,
+    fixture: Fixture,
     inode: Option<InodeRef>,
     ino: Ino,
     model: BTreeMap<Vec<u8>, Ino>,
@@ -27,18 +27,18 @@ struct OnDisk {
 
 impl OnDisk {
     fn new() -> Self {
-        let bench = Bench::new();
-        let (inode, locked) = bench.create(0o040_755);
+        let fixture = Fixture::new();
+        let (inode, locked) = fixture.create(0o040_755);
         let ino = locked.ino();
         drop(locked);
-        let mut this = Self { bench, inode: Some(inode), ino, model: BTreeMap::new(), free_blocks: ROOM };
+        let mut this = Self { fixture, inode: Some(inode), ino, model: BTreeMap::new(), free_blocks: ROOM };
         this.change(|dir| dir.init(Ino(70))).unwrap();
         this
     }
 
     fn lock(&mut self) -> LockedInode {
         if self.inode.is_none() {
-            self.inode = Some(self.bench.cache.get(self.ino).unwrap());
+            self.inode = Some(self.fixture.cache.get(self.ino).unwrap());
         }
         self.inode.as_ref().map(|inode| inode.lock()).unwrap()
     }
@@ -50,9 +50,9 @@ impl OnDisk {
     ) -> Result<T, Error> {
         let reserved = self.free_blocks;
         let mut locked = self.lock();
-        let shared = self.bench.shared();
-        let mut tx = self.bench.begin();
-        let mut space = self.bench.space();
+        let shared = self.fixture.shared();
+        let mut tx = self.fixture.begin();
+        let mut space = self.fixture.space();
         let mut blocks = InodeDirFork::new(shared, &mut tx, &mut space, &mut locked, reserved)?;
         let result = change(&mut Directory::new(&shared.geometry, &mut blocks));
         drop(space);
@@ -78,7 +78,7 @@ impl OnDisk {
     /// Reopens the volume, so that every block is read and verified, and compares it with the model.
     fn check(&mut self) {
         self.inode = None;
-        self.bench.reopen();
+        self.fixture.reopen();
         let mut found = BTreeMap::new();
         self.change(|dir| {
             dir.read(DataPtr(0), |entry| {
@@ -104,8 +104,8 @@ impl OnDisk {
 
     /// Fragments free space: no two adjacent blocks are free.
     fn fragment(&mut self) {
-        let mut tx = self.bench.begin();
-        let mut space = self.bench.space();
+        let mut tx = self.fixture.begin();
+        let mut space = self.fixture.space();
         let owner = ForkOwner { ino: Ino(99), fork: ForkKind::Data, tree: true };
         let mut taken: Vec<FsBlock> = Vec::new();
         let mut near = FsBlock(0);
@@ -148,16 +148,16 @@ fn grow_and_shrink(dir: &mut OnDisk, count: u32) {
 #[test]
 fn through_all_formats_and_back_on_disk() {
     let mut dir = OnDisk::new();
-    let used = dir.bench.groups.used();
+    let used = dir.fixture.groups.used();
     grow_and_shrink(&mut dir, 2500);
-    assert_eq!(dir.bench.groups.used(), used, "every block came back");
+    assert_eq!(dir.fixture.groups.used(), used, "every block came back");
 }
 
 #[test]
 fn directory_blocks_of_several_extents_in_fragmented_space() {
     let mut dir = OnDisk::new();
     dir.fragment();
-    let used = dir.bench.groups.used();
+    let used = dir.fixture.groups.used();
     for number in 0..600 {
         dir.add(&name(number), Ino(80));
     }
@@ -167,7 +167,7 @@ fn directory_blocks_of_several_extents_in_fragmented_space() {
         dir.remove(&name(number));
     }
     dir.check();
-    assert_eq!(dir.bench.groups.used(), used);
+    assert_eq!(dir.fixture.groups.used(), used);
 }
 
 #[test]

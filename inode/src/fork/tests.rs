@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::Fork;
 use crate::inode::LockedInode;
 use crate::state::ForkFormat;
-use crate::testing::Bench;
+use crate::testing::Fixture;
 
 /// File block to disk block, and whether it is unwritten.
 type Model = BTreeMap<u64, (u64, bool)>;
@@ -24,39 +24,39 @@ fn blocks(extents: &[Extent]) -> Model {
 
 /// Makes one change of the data fork and commits it.
 fn change<R>(
-    bench: &Bench,
+    fixture: &Fixture,
     locked: &mut LockedInode,
     edit: impl FnOnce(&mut Fork<'_>, &mut Transaction, &mut dyn crate::space::SpaceAllocator) -> Result<R, Error>,
 ) -> R {
-    let mut tx = bench.begin();
-    let mut space = bench.space();
-    let mut fork = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap();
+    let mut tx = fixture.begin();
+    let mut space = fixture.space();
+    let mut fork = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap();
     let result = edit(&mut fork, &mut tx, &mut space).unwrap();
     tx.commit(&mut [locked as &mut dyn Loggable]).unwrap();
     result
 }
 
 /// Checks the format and the counters of a fork, and that no block is lost.
-fn assert_sound(bench: &Bench, locked: &mut LockedInode) {
-    let count = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap().list().len();
+fn assert_sound(fixture: &Fixture, locked: &mut LockedInode) {
+    let count = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap().list().len();
     assert_eq!(locked.extent_count(ForkKind::Data), count as u64);
     let fits = count <= locked.inline_extents_max(ForkKind::Data);
     let form = if fits { ForkFormat::Extents } else { ForkFormat::Btree };
     assert_eq!(locked.fork_format(ForkKind::Data), Some(form), "{count} extents");
-    assert_eq!(locked.nblocks() as usize, bench.groups.used());
+    assert_eq!(locked.nblocks() as usize, fixture.groups.used());
     if fits {
-        assert_eq!(bench.groups.used(), bench.groups.mapped());
+        assert_eq!(fixture.groups.used(), fixture.groups.mapped());
     }
 }
 
 /// Opens the volume again and compares the fork on disk.
-fn assert_survives(bench: &mut Bench, ino: Ino, model: &Model) {
-    bench.reopen();
-    let inode = bench.cache.get(ino).unwrap();
+fn assert_survives(fixture: &mut Fixture, ino: Ino, model: &Model) {
+    fixture.reopen();
+    let inode = fixture.cache.get(ino).unwrap();
     let mut locked = inode.lock();
-    let fork = Fork::open(bench.shared(), &mut locked, ForkKind::Data).unwrap();
+    let fork = Fork::open(fixture.shared(), &mut locked, ForkKind::Data).unwrap();
     assert_eq!(&blocks(fork.list().as_slice()), model);
-    assert_sound(bench, &mut locked);
+    assert_sound(fixture, &mut locked);
 }
 
 #[derive(Clone, Debug)]
@@ -103,7 +103,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn allocate(
-    bench: &Bench,
+    fixture: &Fixture,
     locked: &mut LockedInode,
     model: &mut Model,
     at: u64,
@@ -113,46 +113,46 @@ fn allocate(
     if model.range(at..at + u64::from(count)).next().is_some() {
         return;
     }
-    let extent = change(bench, locked, |fork, tx, space| {
+    let extent = change(fixture, locked, |fork, tx, space| {
         fork.allocate(tx, space, FileBlock(at), 1..=count, unwritten)
     });
     model.extend(blocks(&[extent]));
 }
 
-fn free(bench: &Bench, locked: &mut LockedInode, model: &mut Model, at: u64, end: u64) {
-    let found = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap().list().find(FileBlock(at));
+fn free(fixture: &Fixture, locked: &mut LockedInode, model: &mut Model, at: u64, end: u64) {
+    let found = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap().list().find(FileBlock(at));
     let Some(extent) = found else { return };
     let to = extent.end().get().min(end);
     let gone =
-        change(bench, locked, |fork, tx, space| fork.free(tx, space, FileBlock(at)..FileBlock(to), false));
+        change(fixture, locked, |fork, tx, space| fork.free(tx, space, FileBlock(at)..FileBlock(to), false));
     for (at, block) in blocks(&[gone]) {
         assert_eq!(model.remove(&at), Some(block));
     }
 }
 
-fn run(bench: &Bench, locked: &mut LockedInode, model: &mut Model, step: &Step) {
+fn run(fixture: &Fixture, locked: &mut LockedInode, model: &mut Model, step: &Step) {
     match *step {
         Step::Scatter { at, count } => {
             for n in 0..count {
-                allocate(bench, locked, model, at + 2 * n, 1, false);
+                allocate(fixture, locked, model, at + 2 * n, 1, false);
             }
         }
-        Step::Allocate { at, count, unwritten } => allocate(bench, locked, model, at, count, unwritten),
+        Step::Allocate { at, count, unwritten } => allocate(fixture, locked, model, at, count, unwritten),
         Step::Free { at, count } => {
             for block in at..at + count {
-                free(bench, locked, model, block, at + count);
+                free(fixture, locked, model, block, at + count);
             }
         }
         Step::Thin { at, count } => {
             for block in (at..at + count).step_by(2) {
-                free(bench, locked, model, block, block + 1);
+                free(fixture, locked, model, block, block + 1);
             }
         }
         Step::Mark { at, count, unwritten } => {
-            let list = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap();
+            let list = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap();
             let Some(extent) = list.list().find(FileBlock(at)) else { return };
             let to = extent.end().get().min(at + count);
-            change(bench, locked, |fork, tx, space| {
+            change(fixture, locked, |fork, tx, space| {
                 fork.mark(tx, space, FileBlock(at)..FileBlock(to), unwritten)
             });
             for block in at..to {
@@ -167,65 +167,65 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
     #[test]
     fn every_history_maps_what_the_model_maps(steps in prop::collection::vec(step(), 1..40)) {
-        let mut bench = Bench::new();
+        let mut fixture = Fixture::new();
         let mut model = Model::new();
-        let (inode, mut locked) = bench.create(0o100_644);
+        let (inode, mut locked) = fixture.create(0o100_644);
         let ino = inode.ino();
         for step in &steps {
-            run(&bench, &mut locked, &mut model, step);
-            assert_sound(&bench, &mut locked);
+            run(&fixture, &mut locked, &mut model, step);
+            assert_sound(&fixture, &mut locked);
             if matches!(step, Step::Reopen) {
                 drop((locked, inode));
-                assert_survives(&mut bench, ino, &model);
+                assert_survives(&mut fixture, ino, &model);
                 return Ok(());
             }
-            let fork = Fork::open(bench.shared(), &mut locked, ForkKind::Data).unwrap();
+            let fork = Fork::open(fixture.shared(), &mut locked, ForkKind::Data).unwrap();
             prop_assert_eq!(&blocks(fork.list().as_slice()), &model);
         }
         drop((locked, inode));
-        assert_survives(&mut bench, ino, &model);
+        assert_survives(&mut fixture, ino, &model);
     }
 }
 
 #[test]
 fn a_tree_of_three_levels_grows_and_goes_back_to_nothing() {
-    let mut bench = Bench::new();
+    let mut fixture = Fixture::new();
     let mut model = Model::new();
-    let (inode, mut locked) = bench.create(0o100_644);
+    let (inode, mut locked) = fixture.create(0o100_644);
     let ino = inode.ino();
     // Every second block, in an order that fills leaves at different places.
     let order: Vec<u64> = (0..2500u64).map(|n| n * 1607 % 2500 * 2).collect();
     for at in &order {
-        allocate(&bench, &mut locked, &mut model, *at, 1, false);
+        allocate(&fixture, &mut locked, &mut model, *at, 1, false);
     }
-    assert_sound(&bench, &mut locked);
+    assert_sound(&fixture, &mut locked);
     assert_eq!(locked.fork_bytes(ForkKind::Data)[..2], [0, 2], "the root's level");
     drop((locked, inode));
-    assert_survives(&mut bench, ino, &model);
+    assert_survives(&mut fixture, ino, &model);
 
-    let inode = bench.cache.get(ino).unwrap();
+    let inode = fixture.cache.get(ino).unwrap();
     let mut locked = inode.lock();
     for (n, at) in order.iter().rev().enumerate() {
-        free(&bench, &mut locked, &mut model, *at, at + 1);
+        free(&fixture, &mut locked, &mut model, *at, at + 1);
         if n % 100 == 0 {
-            assert_sound(&bench, &mut locked);
+            assert_sound(&fixture, &mut locked);
         }
     }
     assert!(model.is_empty());
-    assert_eq!((bench.groups.used(), locked.nblocks()), (0, 0));
+    assert_eq!((fixture.groups.used(), locked.nblocks()), (0, 0));
     drop((locked, inode));
-    assert_survives(&mut bench, ino, &model);
+    assert_survives(&mut fixture, ino, &model);
 }
 
 #[test]
 fn a_hole_is_mapped_once_and_only_what_is_mapped_is_freed() {
-    let bench = Bench::new();
-    let (_inode, mut locked) = bench.create(0o100_644);
+    let fixture = Fixture::new();
+    let (_inode, mut locked) = fixture.create(0o100_644);
     let mut model = Model::new();
-    allocate(&bench, &mut locked, &mut model, 10, 4, false);
-    let mut tx = bench.begin();
-    let mut space = bench.space();
-    let mut fork = Fork::open(bench.shared(), &mut locked, ForkKind::Data).unwrap();
+    allocate(&fixture, &mut locked, &mut model, 10, 4, false);
+    let mut tx = fixture.begin();
+    let mut space = fixture.space();
+    let mut fork = Fork::open(fixture.shared(), &mut locked, ForkKind::Data).unwrap();
     let taken = Extent { offset: FileBlock(12), start: 900.into(), count: 1, unwritten: false };
     assert_eq!(fork.map(&mut tx, &mut space, taken).unwrap_err().errno(), base::errno::EINVAL);
     let range = FileBlock(9)..FileBlock(11);
@@ -234,45 +234,45 @@ fn a_hole_is_mapped_once_and_only_what_is_mapped_is_freed() {
 
 #[test]
 fn without_space_nothing_changes() {
-    let bench = Bench::new();
-    let (_inode, mut locked) = bench.create(0o100_644);
+    let fixture = Fixture::new();
+    let (_inode, mut locked) = fixture.create(0o100_644);
     let mut model = Model::new();
-    allocate(&bench, &mut locked, &mut model, 10, 4, false);
-    bench.groups.allow(Some(0));
+    allocate(&fixture, &mut locked, &mut model, 10, 4, false);
+    fixture.groups.allow(Some(0));
     let before = locked.parts().1.to_vec();
-    let mut tx = bench.begin();
-    let mut space = bench.space();
-    let mut fork = Fork::open(bench.shared(), &mut locked, ForkKind::Data).unwrap();
+    let mut tx = fixture.begin();
+    let mut space = fixture.space();
+    let mut fork = Fork::open(fixture.shared(), &mut locked, ForkKind::Data).unwrap();
     let refused = fork.allocate(&mut tx, &mut space, FileBlock(0), 1..=1, false);
     assert_eq!(refused.unwrap_err().errno(), base::errno::ENOSPC);
     assert!(!tx.is_dirty() && !locked.is_changed());
     assert_eq!(locked.parts().1, before);
-    assert_sound(&bench, &mut locked);
+    assert_sound(&fixture, &mut locked);
 }
 
 #[test]
 fn a_tree_that_lies_is_damage_and_no_panic() {
-    let mut bench = Bench::new();
+    let mut fixture = Fixture::new();
     let mut model = Model::new();
-    let (inode, mut locked) = bench.create(0o100_644);
+    let (inode, mut locked) = fixture.create(0o100_644);
     let ino = inode.ino();
     for at in 0..200 {
-        allocate(&bench, &mut locked, &mut model, at * 2, 1, false);
+        allocate(&fixture, &mut locked, &mut model, at * 2, 1, false);
     }
     let root = locked.fork_bytes(ForkKind::Data).to_vec();
-    let used = |bench: &Bench| bench.groups.used() as u64;
-    assert!(used(&bench) > 200);
+    let used = |fixture: &Fixture| fixture.groups.used() as u64;
+    assert!(used(&fixture) > 200);
     drop((locked, inode));
-    bench.reopen();
+    fixture.reopen();
     // Levels, counts and pointers of the root, each byte of the first pointers and keys.
     for at in (0..12).chain(164..180) {
         for value in [0, 1, 2, 0x7f, 0xff] {
-            let inode = bench.cache.get(ino).unwrap();
+            let inode = fixture.cache.get(ino).unwrap();
             let mut locked = inode.lock();
             locked.set_list(ForkKind::Data, None);
             locked.fork_bytes_mut(ForkKind::Data).copy_from_slice(&root);
             locked.fork_bytes_mut(ForkKind::Data)[at] = value;
-            if let Ok(fork) = Fork::open(bench.shared(), &mut locked, ForkKind::Data) {
+            if let Ok(fork) = Fork::open(fixture.shared(), &mut locked, ForkKind::Data) {
                 assert_eq!(fork.list().len(), 200);
             }
             locked.fork_bytes_mut(ForkKind::Data).copy_from_slice(&root);

@@ -3,19 +3,55 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use base::errno;
+use base::{Ino, errno};
 use journal::engine::Loggable;
 
-use crate::testing::Bench;
+use super::{CacheLookup, CacheShard, Evicted, InodeCache};
+use crate::inode::Inode;
+use crate::testing::Fixture;
+
+impl InodeCache {
+    /// The inode, free or not, if it is in the cache.
+    pub(crate) fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
+        match self.shared.index.look_up(ino) {
+            CacheLookup::Found(inode) => Some(inode),
+            CacheLookup::Missing { .. } => None,
+        }
+    }
+
+    /// Evicts all inodes that can be evicted; returns their number.
+    pub(crate) fn shrink(&self) -> usize {
+        let mut dropped = 0;
+        for shard in &self.shared.index.shards {
+            let mut evicted = Evicted::new();
+            let mut shard = shard.lock();
+            let before = shard.inodes.len();
+            shard.inodes.retain(|_, inode| {
+                let idle = inode.is_idle();
+                if idle {
+                    evicted.extend(inode.detach());
+                }
+                !idle
+            });
+            let gone = before - shard.inodes.len();
+            shard.dropped += gone as u64;
+            let CacheShard { inodes, order, .. } = &mut *shard;
+            order.retain(|ino| inodes.contains_key(ino));
+            dropped += gone;
+            drop(shard);
+        }
+        dropped
+    }
+}
 
 #[test]
 fn all_threads_get_the_same_inode() {
-    let mut bench = Bench::new();
-    let (inode, locked) = bench.create(0o100_644);
+    let mut fixture = Fixture::new();
+    let (inode, locked) = fixture.create(0o100_644);
     let ino = inode.ino();
     drop((inode, locked));
-    bench.reopen();
-    let cache = &bench.cache;
+    fixture.reopen();
+    let cache = &fixture.cache;
     let all: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| cache.get(ino).unwrap())).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -27,43 +63,43 @@ fn all_threads_get_the_same_inode() {
 
 #[test]
 fn a_free_inode_is_not_found_and_a_number_outside_is_damage() {
-    let bench = Bench::new();
-    let ino = bench.groups.take_inode();
-    assert_eq!(bench.cache.get(ino).unwrap_err().errno(), errno::ENOENT);
-    let (inode, locked) = bench.create_as(ino, 0o100_644, 1);
-    assert!(Arc::ptr_eq(&inode, &bench.cache.get(ino).unwrap()));
+    let fixture = Fixture::new();
+    let ino = fixture.groups.take_inode();
+    assert_eq!(fixture.cache.get(ino).unwrap_err().errno(), errno::ENOENT);
+    let (inode, locked) = fixture.create_as(ino, 0o100_644, 1);
+    assert!(Arc::ptr_eq(&inode, &fixture.cache.get(ino).unwrap()));
     drop(locked);
     for wrong in [0, 1, u64::MAX, 1 << 40] {
-        assert_eq!(bench.cache.get(base::Ino(wrong)).unwrap_err().errno(), errno::EFSCORRUPTED);
+        assert_eq!(fixture.cache.get(base::Ino(wrong)).unwrap_err().errno(), errno::EFSCORRUPTED);
     }
     let new = crate::NewInode { mode: 0o100_644, uid: 0, gid: 0, nlink: 1, device: 0, parent: None };
-    assert_eq!(bench.cache.create(ino, &new).unwrap_err().errno(), errno::EFSCORRUPTED, "it is in use");
+    assert_eq!(fixture.cache.create(ino, &new).unwrap_err().errno(), errno::EFSCORRUPTED, "it is in use");
 }
 
 #[test]
 fn inodes_in_use_or_dirty_are_not_evicted() {
-    let bench = Bench::new();
-    let (used, locked) = bench.create(0o100_644);
+    let fixture = Fixture::new();
+    let (used, locked) = fixture.create(0o100_644);
     drop(locked);
-    drop(bench.create(0o100_644));
-    assert_eq!(bench.cache.shrink(), 0, "both are dirty");
-    bench.write_back();
-    assert_eq!(bench.cache.shrink(), 1);
-    assert_eq!(bench.cache.len(), 1);
-    assert!(bench.cache.peek(used.ino()).is_some());
+    drop(fixture.create(0o100_644));
+    assert_eq!(fixture.cache.shrink(), 0, "both are dirty");
+    fixture.write_back();
+    assert_eq!(fixture.cache.shrink(), 1);
+    assert_eq!(fixture.cache.len(), 1);
+    assert!(fixture.cache.peek(used.ino()).is_some());
 }
 
 #[test]
 fn a_new_inode_inherits_from_its_directory() {
-    let bench = Bench::new();
-    let (_parent, mut parent) = bench.create(0o042_755);
+    let fixture = Fixture::new();
+    let (_parent, mut parent) = fixture.create(0o042_755);
     parent.set_owner(1, 99);
     parent.set_project(5);
     parent.edit().flags.set(format::inode::flags::PROJINHERIT | format::inode::flags::NODUMP);
     let make = |mode| {
         let new = crate::NewInode { mode, uid: 7, gid: 8, nlink: 1, device: 3, parent: Some(&parent) };
-        let tx = bench.begin();
-        let mut locked = bench.cache.create(bench.groups.take_inode(), &new).unwrap();
+        let tx = fixture.begin();
+        let mut locked = fixture.cache.create(fixture.groups.take_inode(), &new).unwrap();
         let inode = locked.reference();
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
         drop(locked);
@@ -102,8 +138,8 @@ impl crate::Attached for Contents {
 
 #[test]
 fn dirty_contents_keep_their_inode_cached_and_are_dropped_with_the_file() {
-    let bench = Bench::new();
-    let (inode, locked) = bench.create(0o100_644);
+    let fixture = Fixture::new();
+    let (inode, locked) = fixture.create(0o100_644);
     drop(locked);
     let ino = inode.ino();
     let contents = Arc::new(Contents::default());
@@ -112,27 +148,27 @@ fn dirty_contents_keep_their_inode_cached_and_are_dropped_with_the_file() {
     assert_eq!(Arc::strong_count(&contents), 2, "the first one stays");
     contents.dirty.store(true, Relaxed);
     drop(inode);
-    bench.write_back();
-    assert_eq!((bench.cache.shrink(), bench.cache.len()), (0, 1));
+    fixture.write_back();
+    assert_eq!((fixture.cache.shrink(), fixture.cache.len()), (0, 1));
     contents.dirty.store(false, Relaxed);
-    assert_eq!((bench.cache.shrink(), bench.cache.len()), (1, 0));
+    assert_eq!((fixture.cache.shrink(), fixture.cache.len()), (1, 0));
     assert_eq!(Arc::strong_count(&contents), 1, "they went with the inode");
     // A removed file drops its data.
-    let inode = bench.cache.get(ino).unwrap();
+    let inode = fixture.cache.get(ino).unwrap();
     contents.dirty.store(true, Relaxed);
     inode.attach(contents.clone());
     let mut locked = inode.lock();
-    let mut tx = bench.begin();
+    let mut tx = fixture.begin();
     locked.set_nlink(0);
-    crate::unlinked::insert(bench.shared(), &mut tx, &mut locked).unwrap();
+    crate::unlinked::insert(fixture.shared(), &mut tx, &mut locked).unwrap();
     tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
     drop(locked);
-    let workers = crate::inactive::Workers::start(bench.shared(), false).unwrap();
+    let workers = crate::inactive::Workers::start(fixture.shared(), false).unwrap();
     drop(inode);
-    crate::inactive::drain(bench.shared());
-    assert_eq!(bench.shared().inactive.unfreed(), 0);
+    crate::inactive::drain(fixture.shared());
+    assert_eq!(fixture.shared().inactive.unfreed(), 0);
     drop(workers);
-    assert!(contents.is_forgotten.load(Relaxed) && bench.groups.is_free(ino));
+    assert!(contents.is_forgotten.load(Relaxed) && fixture.groups.is_free(ino));
     assert_eq!(Arc::strong_count(&contents), 1, "the slot is empty for the next life");
 }
 
@@ -140,10 +176,10 @@ fn dirty_contents_keep_their_inode_cached_and_are_dropped_with_the_file() {
 /// deadlocked.
 #[test]
 fn an_inode_in_use_is_not_waited_for() {
-    let bench = Bench::new();
-    let (inode, locked) = bench.create(0o040_755);
+    let fixture = Fixture::new();
+    let (inode, locked) = fixture.create(0o040_755);
     let new = crate::NewInode { mode: 0o100_644, uid: 0, gid: 0, nlink: 1, device: 0, parent: Some(&locked) };
-    let error = bench.cache.create(inode.ino(), &new).unwrap_err();
+    let error = fixture.cache.create(inode.ino(), &new).unwrap_err();
     assert_eq!(error.errno(), errno::EFSCORRUPTED, "{error}");
     assert_eq!(locked.mode(), 0o040_755);
 }

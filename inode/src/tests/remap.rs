@@ -16,24 +16,24 @@ use crate::exchange;
 use crate::fork::Fork;
 use crate::fork::deferred::{self, MapChange, map_later};
 use crate::inode::LockedInode;
-use crate::testing::Bench;
+use crate::testing::Fixture;
 
 /// File block to disk block, and whether it is unwritten.
 type Model = BTreeMap<u64, (u64, bool)>;
 
-fn blocks(bench: &Bench, locked: &mut LockedInode) -> Model {
-    let fork = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap();
+fn blocks(fixture: &Fixture, locked: &mut LockedInode) -> Model {
+    let fork = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap();
     let extents = fork.list().as_slice().to_vec();
     let block = |extent: Extent, n| (extent.offset.get() + n, (extent.start.get() + n, extent.unwritten));
     extents.into_iter().flat_map(|extent| (0..extent.count).map(move |n| block(extent, n))).collect()
 }
 
 /// Maps runs of new blocks in holes.
-fn fill(bench: &Bench, locked: &mut LockedInode, runs: &[(u64, u32, bool)]) {
+fn fill(fixture: &Fixture, locked: &mut LockedInode, runs: &[(u64, u32, bool)]) {
     for (at, count, unwritten) in runs {
-        let mut tx = bench.begin();
-        let mut space = bench.space();
-        let mut fork = Fork::open(bench.shared(), locked, ForkKind::Data).unwrap();
+        let mut tx = fixture.begin();
+        let mut space = fixture.space();
+        let mut fork = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap();
         let at = FileBlock(*at);
         if fork.list().last_in(at, FileBlock(at.get() + u64::from(*count))).is_none() {
             fork.allocate(&mut tx, &mut space, at, 1..=*count, *unwritten).unwrap();
@@ -43,37 +43,41 @@ fn fill(bench: &Bench, locked: &mut LockedInode, runs: &[(u64, u32, bool)]) {
 }
 
 /// Two files with these runs.
-fn files(bench: &Bench, runs: [&[(u64, u32, bool)]; 2]) -> ([Ino; 2], [Model; 2]) {
+fn files(fixture: &Fixture, runs: [&[(u64, u32, bool)]; 2]) -> ([Ino; 2], [Model; 2]) {
     let made = runs.map(|runs| {
-        let (inode, mut locked) = bench.create(0o100_644);
-        fill(bench, &mut locked, runs);
-        (inode.ino(), blocks(bench, &mut locked))
+        let (inode, mut locked) = fixture.create(0o100_644);
+        fill(fixture, &mut locked, runs);
+        (inode.ino(), blocks(fixture, &mut locked))
     });
     let [(a, first), (b, second)] = made;
     ([a, b], [first, second])
 }
 
 /// Performs an operation with both files locked.
-fn finish(bench: &Bench, inos: [Ino; 2], operations: Vec<Box<dyn DeferredOperation>>) -> Result<(), Error> {
-    let inodes = inos.map(|ino| bench.cache.get(ino).unwrap());
+fn finish(
+    fixture: &Fixture,
+    inos: [Ino; 2],
+    operations: Vec<Box<dyn DeferredOperation>>,
+) -> Result<(), Error> {
+    let inodes = inos.map(|ino| fixture.cache.get(ino).unwrap());
     let [mut first, mut second] = inodes.each_ref().map(|inode| inode.lock());
-    let mut tx = bench.begin();
+    let mut tx = fixture.begin();
     operations.into_iter().for_each(|operation| tx.defer(operation));
     tx.commit(&mut [&mut first, &mut second])
 }
 
-fn assert_maps(bench: &mut Bench, inos: [Ino; 2], models: &[Model; 2]) {
+fn assert_maps(fixture: &mut Fixture, inos: [Ino; 2], models: &[Model; 2]) {
     for reopened in [false, true] {
         if reopened {
-            bench.reopen();
+            fixture.reopen();
         }
         for (ino, model) in inos.into_iter().zip(models) {
-            let inode = bench.cache.get(ino).unwrap();
+            let inode = fixture.cache.get(ino).unwrap();
             let mut locked = inode.lock();
-            assert_eq!(&blocks(bench, &mut locked), model, "inode {ino}, opened again: {reopened}");
+            assert_eq!(&blocks(fixture, &mut locked), model, "inode {ino}, opened again: {reopened}");
         }
     }
-    assert_eq!(bench.groups.mapped(), models.iter().map(BTreeMap::len).sum::<usize>());
+    assert_eq!(fixture.groups.mapped(), models.iter().map(BTreeMap::len).sum::<usize>());
 }
 
 fn runs() -> impl Strategy<Value = Vec<(u64, u32, bool)>> {
@@ -101,8 +105,8 @@ proptest! {
         second in runs(),
         moves in prop::collection::vec((any::<bool>(), 0u64..300, 1u64..60, 0u64..300), 1..12),
     ) {
-        let mut bench = Bench::new();
-        let (inos, mut models) = files(&bench, [&first, &second]);
+        let mut fixture = Fixture::new();
+        let (inos, mut models) = files(&fixture, [&first, &second]);
         for (back, from, count, to) in moves {
             let (source, target) = if back { (1, 0) } else { (0, 1) };
             // Moves the blocks of the range to a hole of the other file.
@@ -111,10 +115,10 @@ proptest! {
             if moved.is_empty() || models[target].range(to..to + count).next().is_some() {
                 continue;
             }
-            let inodes = inos.map(|ino| bench.cache.get(ino).unwrap());
+            let inodes = inos.map(|ino| fixture.cache.get(ino).unwrap());
             let [mut a, mut b] = inodes.each_ref().map(|inode| inode.lock());
-            let mut tx = bench.begin();
-            let mut space = bench.space();
+            let mut tx = fixture.begin();
+            let mut space = fixture.space();
             let whole = Extent {
                 offset: FileBlock(from),
                 start: FsBlock(moved[0].1.0),
@@ -122,7 +126,7 @@ proptest! {
                 unwritten: false,
             };
             let mut later = |change, ino, extent: &Extent| {
-                map_later(bench.shared(), &mut tx, &mut space, change, ino, ForkKind::Data, extent).unwrap();
+                map_later(fixture.shared(), &mut tx, &mut space, change, ino, ForkKind::Data, extent).unwrap();
             };
             later(MapChange::Unmap, inos[source], &whole);
             for (at, (start, unwritten)) in &moved {
@@ -136,7 +140,7 @@ proptest! {
                 models[target].insert(at - from + to, block);
             }
         }
-        assert_maps(&mut bench, inos, &models);
+        assert_maps(&mut fixture, inos, &models);
     }
 
     #[test]
@@ -147,11 +151,11 @@ proptest! {
         count in 1u64..320,
         how in 0u64..16,
     ) {
-        let mut bench = Bench::new();
-        let (inos, mut models) = files(&bench, [&first, &second]);
+        let mut fixture = Fixture::new();
+        let (inos, mut models) = files(&fixture, [&first, &second]);
         let exchange = exchange_of(inos, [offsets.0, offsets.1], count, how << 1);
-        let operation = exchange::recovered(bench.shared(), &exchange).unwrap();
-        finish(&bench, inos, vec![operation]).unwrap();
+        let operation = exchange::recovered(fixture.shared(), &exchange).unwrap();
+        finish(&fixture, inos, vec![operation]).unwrap();
         let before = models.clone();
         for n in 0..count {
             let (here, there) = (offsets.0 + n, offsets.1 + n);
@@ -168,10 +172,10 @@ proptest! {
             }
         }
         if exchange.flags & flags::SET_SIZES != 0 {
-            let sizes = inos.map(|ino| bench.cache.get(ino).unwrap().read().size());
+            let sizes = inos.map(|ino| fixture.cache.get(ino).unwrap().read().size());
             prop_assert_eq!(sizes, exchange.sizes);
         }
-        assert_maps(&mut bench, inos, &models);
+        assert_maps(&mut fixture, inos, &models);
     }
 
     #[test]
@@ -181,8 +185,8 @@ proptest! {
         noise in any::<u64>(),
         how in any::<u64>(),
     ) {
-        let bench = Bench::new();
-        let (inos, _) = files(&bench, [&first, &[]]);
+        let fixture = Fixture::new();
+        let (inos, _) = files(&fixture, [&first, &[]]);
         let edge = |which: u64, near: u64, most: u64| match which {
             0 => near,
             1 => near + noise % 64,
@@ -200,26 +204,26 @@ proptest! {
                 _ => (1 + (fields.5 & 1)) | (fields.5 & (bmap::ATTR_FORK | bmap::UNWRITTEN)),
             },
         };
-        let shared = Arc::clone(bench.shared());
+        let shared = Arc::clone(fixture.shared());
         if let Ok(operation) = deferred::recovered(&shared, &target) {
-            let _ = finish(&bench, inos, vec![operation]);
+            let _ = finish(&fixture, inos, vec![operation]);
         }
         let offsets = [edge(fields.2, 40, 1 << 54), edge(fields.3, 0, u64::MAX)];
         let files = [owner, inos[1].get()].map(Ino);
         let known = if fields.3 == 1 { u64::MAX } else { 31 };
         let exchange = exchange_of(files, offsets, edge(fields.1, 70, 1 << 54), how & known);
-        let bench = Bench::new();
-        let _ = self::files(&bench, [&first, &[]]);
-        if let Ok(operation) = exchange::recovered(bench.shared(), &exchange) {
-            let _ = finish(&bench, inos, vec![operation]);
+        let fixture = Fixture::new();
+        let _ = self::files(&fixture, [&first, &[]]);
+        if let Ok(operation) = exchange::recovered(fixture.shared(), &exchange) {
+            let _ = finish(&fixture, inos, vec![operation]);
         }
     }
 }
 
 #[test]
 fn an_intent_that_maps_what_is_mapped_is_damage() {
-    let bench = Bench::new();
-    let (inos, models) = files(&bench, [&[(10, 4, false)], &[]]);
+    let fixture = Fixture::new();
+    let (inos, models) = files(&fixture, [&[(10, 4, false)], &[]]);
     let start = FsBlock(models[0][&10].0);
     let target = |operation, offset, owner: Ino| MapTarget {
         owner: owner.get(),
@@ -234,8 +238,8 @@ fn an_intent_that_maps_what_is_mapped_is_damage() {
         (target(bmap::MAP, 1 << 54, inos[1]), "a place that no file has"),
         (target(bmap::MAP, 90, Ino(u64::MAX)), "no inode"),
     ] {
-        assert!(matches!(deferred::recovered(bench.shared(), &wrong), Err(Error::Damaged { .. })), "{why}");
+        assert!(matches!(deferred::recovered(fixture.shared(), &wrong), Err(Error::Damaged { .. })), "{why}");
     }
-    let mapped = deferred::recovered(bench.shared(), &target(bmap::MAP, 8, inos[0])).unwrap();
-    assert!(matches!(finish(&bench, inos, vec![mapped]), Err(Error::Damaged { .. })));
+    let mapped = deferred::recovered(fixture.shared(), &target(bmap::MAP, 8, inos[0])).unwrap();
+    assert!(matches!(finish(&fixture, inos, vec![mapped]), Err(Error::Damaged { .. })));
 }

@@ -51,7 +51,7 @@ impl Others {
         self.take();
         let done = work();
         self.take.store(false, SeqCst);
-        drop(self.groups.given_blocks(u32::try_from(before).unwrap()));
+        drop(self.groups.attach_blocks(u32::try_from(before).unwrap()));
         done
     }
 
@@ -59,7 +59,7 @@ impl Others {
         while let most @ 1.. = self.groups.available() as u32
             && let Ok(mut reserved) = self.groups.reserve_blocks(most)
         {
-            reserved.give(most);
+            reserved.detach(most);
         }
     }
 }

@@ -356,12 +356,6 @@ impl Log {
     pub fn statistics(&self) -> LogStatistics {
         self.shared.statistics()
     }
-
-    /// Bytes reserved and not written: 0 while no transaction is open and nothing waits to be pushed.
-    pub fn reserved(&self) -> u64 {
-        self.shared.grant.drain_cpu_caches();
-        self.shared.grant.head().saturating_sub(self.shared.iclogs.next())
-    }
 }
 
 impl CommitTarget for Log {

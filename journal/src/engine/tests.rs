@@ -22,7 +22,7 @@ use super::transaction::{Loggable, Transaction};
 use super::transaction_items::TransactionItems;
 use error::Error;
 
-struct Bench {
+struct Fixture {
     device: Arc<MemoryDevice>,
     cache: Arc<BufferCache>,
     no_journal: Arc<NoJournal>,
@@ -34,7 +34,7 @@ const BUDGET: usize = 16 << 10;
 
 const RESERVATION: LogReservation = LogReservation { bytes: 64 << 10, transactions: 2 };
 
-impl Bench {
+impl Fixture {
     fn new() -> Self {
         let device = Arc::new(MemoryDevice::new(1 << 20));
         let cache = Arc::new(BufferCache::new(device.clone(), BUDGET));
@@ -63,43 +63,43 @@ fn good(_: &[u8]) -> Result<(), Damage> {
 
 #[test]
 fn a_change_is_written_back_sealed() {
-    let bench = Bench::new();
-    let mut tx = bench.begin();
+    let fixture = Fixture::new();
+    let mut tx = fixture.begin();
     let id = tx.fresh(block(3), Rank::Buffer).unwrap();
     tx.bytes_mut(id, 0..4).copy_from_slice(b"XAGI");
     tx.bytes_mut(id, 1000..1004).copy_from_slice(b"text");
     tx.commit(&mut []).unwrap();
-    assert_eq!(bench.on_disk(block(3)), vec![0; 4096]);
-    assert_eq!(bench.no_journal.write_back(&*bench.device).unwrap(), 0);
-    let bytes = bench.on_disk(block(3));
+    assert_eq!(fixture.on_disk(block(3)), vec![0; 4096]);
+    assert_eq!(fixture.no_journal.write_back(&*fixture.device).unwrap(), 0);
+    let bytes = fixture.on_disk(block(3));
     assert_eq!(&bytes[1000..1004], b"text");
     assert!(HeaderLayout::of(&bytes).unwrap().checksum_holds(&bytes));
 }
 
 #[test]
 fn a_buffer_is_verified_once() {
-    let bench = Bench::new();
-    bench.device.write_at(8 * 512, b"good", Durability::Buffered).unwrap();
+    let fixture = Fixture::new();
+    fixture.device.write_at(8 * 512, b"good", Durability::Buffered).unwrap();
     let refuse = |_: &[u8]| Err(Damage::new("block", "magic", "good", "bad"));
-    let mut tx = bench.begin();
+    let mut tx = fixture.begin();
     assert!(matches!(tx.read(block(1), Rank::Buffer, refuse), Err(Error::Damaged { .. })));
     let id = tx.read(block(1), Rank::Buffer, good).unwrap();
     assert_eq!(&tx.bytes(id)[..4], b"good");
     assert_eq!(tx.read(block(1), Rank::Buffer, refuse).unwrap(), id);
     drop(tx);
-    let mut tx = bench.begin();
+    let mut tx = fixture.begin();
     tx.read(block(1), Rank::Buffer, refuse).unwrap();
 }
 
 #[test]
 fn a_held_buffer_stays_locked_over_a_roll() {
-    let bench = Bench::new();
-    let mut tx = bench.begin();
+    let fixture = Fixture::new();
+    let mut tx = fixture.begin();
     let held = tx.read(block(1), Rank::Buffer, good).unwrap();
     let other = tx.read(block(2), Rank::Buffer, good).unwrap();
     tx.hold(held);
     tx.bytes_mut(other, 0..1)[0] = 7;
-    let mut second = bench.begin();
+    let mut second = fixture.begin();
     assert!(second.try_read(block(2), Rank::Buffer, good).unwrap().is_none());
     tx.roll(&mut []).unwrap();
     assert!(second.try_read(block(2), Rank::Buffer, good).unwrap().is_some());
@@ -111,27 +111,29 @@ fn a_held_buffer_stays_locked_over_a_roll() {
 
 #[test]
 fn dropping_a_changed_transaction_shuts_the_volume_down() {
-    let bench = Bench::new();
-    let mut tx = bench.begin();
+    let fixture = Fixture::new();
+    let mut tx = fixture.begin();
     tx.read(block(1), Rank::Buffer, good).unwrap();
     drop(tx);
-    bench.target.check().unwrap();
-    let mut tx = bench.begin();
+    fixture.target.check().unwrap();
+    let mut tx = fixture.begin();
     let id = tx.read(block(1), Rank::Buffer, good).unwrap();
     tx.bytes_mut(id, 0..1)[0] = 1;
     drop(tx);
-    assert!(matches!(bench.target.check(), Err(Error::ShutDown { .. })));
-    assert!(Transaction::begin(&TransactionContext::new(&bench.target, &bench.cache), RESERVATION).is_err());
+    assert!(matches!(fixture.target.check(), Err(Error::ShutDown { .. })));
+    assert!(
+        Transaction::begin(&TransactionContext::new(&fixture.target, &fixture.cache), RESERVATION).is_err()
+    );
 }
 
 /// A thread met a block that another one had left half changed when its device failed, and reported damage.
 #[test]
 fn changes_of_a_failed_transaction_are_not_read() {
-    let bench = Bench::new();
-    let mut given_up = bench.begin();
+    let fixture = Fixture::new();
+    let mut given_up = fixture.begin();
     let id = given_up.read(block(3), Rank::Buffer, good).unwrap();
     given_up.bytes_mut(id, 0..1)[0] = 1;
-    let mut waiting = bench.begin();
+    let mut waiting = fixture.begin();
     drop(given_up);
     let seen = waiting.read(block(3), Rank::Buffer, |_| unreachable!("it was read before"));
     assert!(matches!(seen, Err(Error::ShutDown { .. })));
@@ -142,55 +144,55 @@ fn changes_of_a_failed_transaction_are_not_read() {
 /// block kept the rank of its lock, and a debug build saw the AGI locked out of order behind it.
 #[test]
 fn a_fresh_block_has_the_rank_of_its_new_use() {
-    let bench = Bench::new();
-    let mut tx = bench.begin();
+    let fixture = Fixture::new();
+    let mut tx = fixture.begin();
     let id = tx.fresh(block(5), Rank::Buffer).unwrap();
     tx.bytes_mut(id, 0..4).copy_from_slice(b"IN__");
     tx.commit(&mut []).unwrap();
-    let mut tx = bench.begin();
+    let mut tx = fixture.begin();
     let id = tx.read(block(5), Rank::Buffer, good).unwrap();
     tx.invalidate(id);
     tx.commit(&mut []).unwrap();
-    bench.no_journal.write_back(&*bench.device).unwrap();
-    let mut tx = bench.begin();
+    fixture.no_journal.write_back(&*fixture.device).unwrap();
+    let mut tx = fixture.begin();
     tx.fresh(block(5), Rank::Fork).unwrap();
     tx.read(block(1), Rank::Agi(0), good).unwrap();
 }
 
 #[test]
 fn a_freed_block_is_not_written_back_and_is_reused_empty() {
-    let bench = Bench::new();
-    let mut tx = bench.begin();
+    let fixture = Fixture::new();
+    let mut tx = fixture.begin();
     let id = tx.fresh(block(5), Rank::Buffer).unwrap();
     tx.bytes_mut(id, 0..4096).fill(9);
     tx.commit(&mut []).unwrap();
-    let mut tx = bench.begin();
+    let mut tx = fixture.begin();
     let id = tx.read(block(5), Rank::Buffer, good).unwrap();
     assert_eq!(tx.bytes(id)[0], 9);
     tx.invalidate(id);
     tx.commit(&mut []).unwrap();
-    bench.no_journal.write_back(&*bench.device).unwrap();
-    assert_eq!(bench.on_disk(block(5)), vec![0; 4096]);
+    fixture.no_journal.write_back(&*fixture.device).unwrap();
+    assert_eq!(fixture.on_disk(block(5)), vec![0; 4096]);
     // The same address, another length.
     let longer = DiskExtent { daddr: block(5).daddr, bytes: 8192 };
-    let mut tx = bench.begin();
+    let mut tx = fixture.begin();
     let id = tx.fresh(longer, Rank::Buffer).unwrap();
     assert_eq!(tx.bytes(id), vec![0; 8192]);
 }
 
 #[test]
 fn the_cache_drops_clean_buffers_only() {
-    let bench = Bench::new();
-    let mut tx = bench.begin();
+    let fixture = Fixture::new();
+    let mut tx = fixture.begin();
     let dirty = tx.fresh(block(0), Rank::Buffer).unwrap();
     tx.bytes_mut(dirty, 0..1)[0] = 1;
     tx.commit(&mut []).unwrap();
     for n in 1..200 {
-        bench.begin().read(block(n), Rank::Buffer, good).unwrap();
+        fixture.begin().read(block(n), Rank::Buffer, good).unwrap();
         // The budget, an eighth of it for a scan that found none, and the new buffer.
-        assert!(bench.cache.bytes() <= BUDGET + BUDGET / 8 + 2 * 4096, "{n}: {}", bench.cache.bytes());
+        assert!(fixture.cache.bytes() <= BUDGET + BUDGET / 8 + 2 * 4096, "{n}: {}", fixture.cache.bytes());
     }
-    let mut tx = bench.begin();
+    let mut tx = fixture.begin();
     let id = tx.read(block(0), Rank::Buffer, good).unwrap();
     assert_eq!(tx.bytes(id)[0], 1);
 }
@@ -231,7 +233,7 @@ impl DeferredOperation for Noted {
 
 #[test]
 fn deferred_operations_run_in_order_and_nested_ones_next() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let notes = Arc::new(Mutex::new(Vec::new()));
     let noted = |name, turns, then: Option<Noted>| Noted {
         name,
@@ -239,14 +241,14 @@ fn deferred_operations_run_in_order_and_nested_ones_next() {
         then: then.map(Box::new),
         notes: Arc::clone(&notes),
     };
-    let mut tx = bench.begin();
+    let mut tx = fixture.begin();
     let id = tx.read(block(1), Rank::Buffer, good).unwrap();
     tx.bytes_mut(id, 0..1)[0] = 1;
     tx.defer(Box::new(noted("first", 1, Some(noted("of first", 1, None)))));
     tx.defer(Box::new(noted("second", 3, None)));
     tx.defer(Box::new(noted("third", 1, None)));
     tx.commit(&mut []).unwrap();
-    bench.target.check().unwrap();
+    fixture.target.check().unwrap();
     assert_eq!(*notes.lock(), ["first", "second", "of first", "second", "second", "third"]);
 }
 
@@ -315,7 +317,7 @@ impl CommitTarget for Intents {
 /// After a crash the extent was freed first, with its mapping, and the removal found none.
 #[test]
 fn intents_logged_anew_keep_their_order() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let intents = Arc::new(Intents {
         inner: NoJournal::new(None),
         unanswered: Mutex::default(),
@@ -323,7 +325,7 @@ fn intents_logged_anew_keep_their_order() {
     });
     let target: Arc<dyn CommitTarget> = intents.clone();
     let notes = Arc::new(Mutex::new(Vec::new()));
-    let mut tx = Transaction::begin(&TransactionContext::new(&target, &bench.cache), RESERVATION).unwrap();
+    let mut tx = Transaction::begin(&TransactionContext::new(&target, &fixture.cache), RESERVATION).unwrap();
     for (name, turns) in [("a", 2), ("b", 1), ("c", 3), ("d", 1), ("e", 1)] {
         tx.defer(Box::new(Noted { name, turns, then: None, notes: Arc::clone(&notes) }));
     }

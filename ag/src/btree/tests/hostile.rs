@@ -3,7 +3,7 @@
 use format::btree::{BnoBt, FreeExtent, RmapBt};
 use format::ondisk::U32;
 
-use super::support::{Bench, TestTree, empty, open};
+use super::support::{Fixture, TestTree, empty, open};
 use crate::btree::{BtreeCursor, BtreeRoot};
 use error::Error;
 use journal::engine::Transaction;
@@ -14,8 +14,8 @@ fn record(number: u32) -> FreeExtent {
 
 /// A tree of three levels.
 fn tree() -> (Transaction, BtreeCursor<TestTree<BnoBt>>) {
-    let bench = Bench::new();
-    let mut tx = bench.begin();
+    let fixture = Fixture::new();
+    let mut tx = fixture.begin();
     let mut cursor = empty::<BnoBt>(&mut tx, 0);
     for number in 0..4000 {
         cursor.lookup_eq(&mut tx, number * 4).unwrap();
@@ -120,8 +120,8 @@ fn any_flipped_byte_is_handled() {
 
 #[test]
 fn a_split_without_a_free_block_is_an_error() {
-    let bench = Bench::new();
-    let mut tx = bench.begin();
+    let fixture = Fixture::new();
+    let mut tx = fixture.begin();
     let mut cursor = empty::<RmapBt>(&mut tx, 0);
     cursor.tree.budget = 0;
     let mut number = 0;

@@ -12,7 +12,7 @@ use format::ondisk::{U16, U32, U64};
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 
-use super::support::{Bench, TestTree, empty, judge};
+use super::support::{Fixture, TestTree, empty, judge};
 use crate::btree::{BtreeCursor, BtreeType};
 use journal::engine::Transaction;
 
@@ -128,7 +128,7 @@ fn fill() -> impl Strategy<Value = Fill> {
 type Map<K> = BTreeMap<<K as BtreeType>::LookupKey, <K as format::btree::Btree>::Record>;
 
 struct Run<K: Make> {
-    bench: Bench,
+    fixture: Fixture,
     tx: Transaction,
     cursor: BtreeCursor<TestTree<K>>,
     map: Map<K>,
@@ -140,10 +140,10 @@ fn same<K: Make>(found: Option<K::Record>, expected: Option<&K::Record>) {
 
 impl<K: Make> Run<K> {
     fn new(inline: usize) -> Self {
-        let bench = Bench::new();
-        let mut tx = bench.begin();
+        let fixture = Fixture::new();
+        let mut tx = fixture.begin();
         let cursor = empty(&mut tx, inline);
-        Self { bench, tx, cursor, map: BTreeMap::new() }
+        Self { fixture, tx, cursor, map: BTreeMap::new() }
     }
 
     fn fill(&mut self, fill: Fill) {
@@ -231,7 +231,7 @@ impl<K: Make> Run<K> {
     }
 
     fn judge(&mut self) {
-        self.bench.next(&mut self.tx);
+        self.fixture.next(&mut self.tx);
         self.cursor = BtreeCursor::new(self.cursor.tree().clone());
         let records = judge::<K>(&mut self.tx, self.cursor.tree());
         assert_eq!(records.len(), self.map.len());

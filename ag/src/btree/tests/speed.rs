@@ -8,7 +8,7 @@ use format::ondisk::{U32, U64};
 
 use journal::engine::Transaction;
 
-use super::support::{Bench, TestTree, empty};
+use super::support::{Fixture, TestTree, empty};
 use crate::btree::{BtreeCursor, BtreeType};
 use crate::testing::Numbers;
 
@@ -32,8 +32,8 @@ type Each<'a, K> = dyn FnMut(u32, &mut Transaction, &mut BtreeCursor<TestTree<K>
 
 /// Transactions of ten operations each, as in a change of a volume.
 fn measure<K: BtreeType + Clone>(name: &str, make: fn(u32, u32) -> K::Record) {
-    let bench = Bench::new();
-    let mut tx = bench.begin();
+    let fixture = Fixture::new();
+    let mut tx = fixture.begin();
     let mut cursor = empty::<K>(&mut tx, 0);
     cursor.tree.geometry.block_size = 4096;
     cursor.tree.geometry.block_log = 12;
@@ -46,7 +46,7 @@ fn measure<K: BtreeType + Clone>(name: &str, make: fn(u32, u32) -> K::Record) {
             for n in 0..10 {
                 each(round * 10 + n, &mut tx, &mut cursor);
             }
-            bench.next(&mut tx);
+            fixture.next(&mut tx);
         }
         let took = began.elapsed().as_nanos() / u128::from(RECORDS);
         println!("{name}: {what}: {took} ns");

@@ -49,12 +49,12 @@ pub fn geometry() -> Geometry {
 }
 
 /// Begins transactions on a device in memory.
-pub struct Bench {
+pub struct Fixture {
     target: Arc<dyn CommitTarget>,
     cache: Arc<BufferCache>,
 }
 
-impl Bench {
+impl Fixture {
     pub fn new() -> Self {
         let device = Arc::new(MemoryDevice::new(100_000 * 4096));
         let cache = Arc::new(BufferCache::new(device, 1 << 30));

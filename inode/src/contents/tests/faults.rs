@@ -8,53 +8,53 @@ use block::{Device, Fault, FaultDevice, MemoryDevice, Operation, When};
 use error::Error;
 use journal::engine::CommitTarget;
 
-use super::bed::Bed;
+use super::fixture::Fixture;
 use crate::contents::file_transaction::{File, list};
 use crate::contents::{insert, map, preallocate, punch, set_size};
 use crate::tests::volume::{Volume, options};
 
 /// Reserves all but `blocks` free blocks.
-fn leave(bed: &Bed, blocks: u64) -> u32 {
-    let most = bed.volume.groups.available().saturating_sub(blocks) as u32;
-    bed.volume.groups.reserve_blocks(most).unwrap().give(most)
+fn leave(fixture: &Fixture, blocks: u64) -> u32 {
+    let most = fixture.volume.groups.available().saturating_sub(blocks) as u32;
+    fixture.volume.groups.reserve_blocks(most).unwrap().detach(most)
 }
 
 #[test]
 fn without_space_calls_fail_and_the_volume_stays_usable() {
     for (block_size, left) in [(1024, 0), (1024, 3), (4096, 0), (1024, 12), (4096, 9)] {
-        let mut bed = Bed::new(&options(block_size, |_| {}), 3, left);
+        let mut fixture = Fixture::new(&options(block_size, |_| {}), 3, left);
         for n in 0..60 {
-            bed.write(0, n * 3, 2).unwrap();
+            fixture.write(0, n * 3, 2).unwrap();
         }
-        bed.preallocate(1, 0, 300, None).unwrap();
-        bed.check();
-        let taken = leave(&bed, left);
+        fixture.preallocate(1, 0, 300, None).unwrap();
+        fixture.check();
+        let taken = leave(&fixture, left);
         let mut refused = 0;
         for n in 0..40 {
             // A failed call may have done a part, which the model does not know.
             let calls = [
-                bed.punch(1, n * 5, 1),
-                bed.preallocate(2, n * 20, 15, None),
-                bed.share((0, 0), (2, n * 9), 9),
-                bed.fill(1, n * 5 + 2, 1),
-                bed.zero(0, n * 3, 1),
-                bed.write(2, n * 7, 3),
+                fixture.punch(1, n * 5, 1),
+                fixture.preallocate(2, n * 20, 15, None),
+                fixture.share((0, 0), (2, n * 9), 9),
+                fixture.fill(1, n * 5 + 2, 1),
+                fixture.zero(0, n * 3, 1),
+                fixture.write(2, n * 7, 3),
             ];
             for error in calls.into_iter().filter_map(Result::err) {
                 assert_eq!(error.errno(), errno::ENOSPC, "{error}");
                 refused += 1;
             }
-            bed.volume.target.check().unwrap();
+            fixture.volume.target.check().unwrap();
         }
         assert!(refused > 0);
-        bed.volume.check();
+        fixture.volume.check();
         // Changes that only free blocks succeed.
         for file in 0..3 {
-            bed.set_size(file, 1 << 20).unwrap();
-            bed.set_size(file, 0).unwrap();
+            fixture.set_size(file, 1 << 20).unwrap();
+            fixture.set_size(file, 0).unwrap();
         }
-        bed.volume.check();
-        drop(bed.volume.groups.given_blocks(taken));
+        fixture.volume.check();
+        drop(fixture.volume.groups.attach_blocks(taken));
     }
 }
 
@@ -63,49 +63,49 @@ fn without_space_calls_fail_and_the_volume_stays_usable() {
 #[test]
 fn moving_extents_takes_no_space_and_never_stops_half_way() {
     for block_size in [1024, 4096] {
-        let mut bed = Bed::new(&options(block_size, |_| {}), 1, 5);
+        let mut fixture = Fixture::new(&options(block_size, |_| {}), 1, 5);
         for n in 0..400 {
-            bed.write(0, n * 5, 3).unwrap();
+            fixture.write(0, n * 5, 3).unwrap();
         }
-        bed.check();
-        let taken = leave(&bed, 0);
+        fixture.check();
+        let taken = leave(&fixture, 0);
         for n in 0..20 {
             // At the start of an extent, and within a hole; removing it again; and a hole between two extents that
             // join.
             for at in [n * 50, n * 50 + 24] {
-                bed.insert(0, at, 2).unwrap();
-                bed.compare();
-                bed.collapse(0, at, 2).unwrap();
-                bed.compare();
+                fixture.insert(0, at, 2).unwrap();
+                fixture.compare();
+                fixture.collapse(0, at, 2).unwrap();
+                fixture.compare();
             }
-            bed.collapse(0, 1003 + n * 3, 2).unwrap();
-            bed.compare();
+            fixture.collapse(0, 1003 + n * 3, 2).unwrap();
+            fixture.compare();
         }
-        let (inode, border) = (bed.inode(0), 1);
+        let (inode, border) = (fixture.inode(0), 1);
         let before = inode.read().size();
         let refused = insert(
-            File { shared: bed.volume.shared(), groups: &bed.volume.groups, inode: &inode },
+            File { shared: fixture.volume.shared(), groups: &fixture.volume.groups, inode: &inode },
             FileBlock(border),
             7,
         )
         .unwrap_err();
         assert_eq!((refused.errno(), inode.read().size()), (errno::ENOSPC, before));
-        bed.check();
-        drop(bed.volume.groups.given_blocks(taken));
-        bed.insert(0, border, 7).unwrap();
-        bed.check();
+        fixture.check();
+        drop(fixture.volume.groups.attach_blocks(taken));
+        fixture.insert(0, border, 7).unwrap();
+        fixture.check();
     }
 }
 
 #[test]
 fn a_truncation_that_stops_half_way_leaves_a_whole_file() {
     for steps in [0, 1, 5, 30] {
-        let mut bed = Bed::new(&options(1024, |_| {}), 1, 3);
+        let mut fixture = Fixture::new(&options(1024, |_| {}), 1, 3);
         for n in 0..150 {
-            bed.write(0, n * 2, 1).unwrap();
+            fixture.write(0, n * 2, 1).unwrap();
         }
-        let inode = bed.inode(0);
-        let file = File { shared: bed.volume.shared(), groups: &bed.volume.groups, inode: &inode };
+        let inode = fixture.inode(0);
+        let file = File { shared: fixture.volume.shared(), groups: &fixture.volume.groups, inode: &inode };
         for n in 0..=steps {
             let mut change = file.begin_free().unwrap();
             if n == 0 {
@@ -115,10 +115,10 @@ fn a_truncation_that_stops_half_way_leaves_a_whole_file() {
             }
             change.commit().unwrap();
         }
-        let held = bed.files.remove(0);
-        bed.volume.check();
+        let held = fixture.files.remove(0);
+        fixture.volume.check();
         // A power cut: only the disk stays.
-        let volume = Arc::into_inner(bed.volume).unwrap().reopened();
+        let volume = Arc::into_inner(fixture.volume).unwrap().reopened();
         volume.check();
         let ino = held.ino();
         let again = volume.cache.get(ino).unwrap();
@@ -148,16 +148,16 @@ fn work(volume: &Volume, inos: &[base::Ino]) -> Result<(), Error> {
 
 #[test]
 fn failing_reads_are_returned_or_shut_the_volume_down() {
-    let mut bed = Bed::new(&options(1024, |_| {}), 2, 9);
+    let mut fixture = Fixture::new(&options(1024, |_| {}), 2, 9);
     for n in 0..300 {
-        bed.write(0, n * 2, 1).unwrap();
+        fixture.write(0, n * 2, 1).unwrap();
     }
-    bed.share((0, 0), (1, 0), 200).unwrap();
-    bed.check();
-    let inos: Vec<_> = bed.files.iter().map(|file| file.ino()).collect();
-    let geometry = bed.volume.groups.geometry().clone();
-    let mut good = vec![0; bed.volume.device.size() as usize];
-    bed.volume.device.read_at(0, &mut good).unwrap();
+    fixture.share((0, 0), (1, 0), 200).unwrap();
+    fixture.check();
+    let inos: Vec<_> = fixture.files.iter().map(|file| file.ino()).collect();
+    let geometry = fixture.volume.groups.geometry().clone();
+    let mut good = vec![0; fixture.volume.device.size() as usize];
+    fixture.volume.device.read_at(0, &mut good).unwrap();
     let mut failed = 0;
     for nth in 0..60 {
         let device = Arc::new(MemoryDevice::from_bytes(&good));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use block::{Device, Durability};
 
-use super::bed::Bed;
+use super::fixture::Fixture;
 use super::random::change;
 use crate::dir::{Directory, InodeDirFork};
 use crate::group_space::GroupSpace;
@@ -36,14 +36,14 @@ fn pattern(block: u64, size: u64) -> Vec<u8> {
 }
 
 /// Fills the written blocks of all files. Returns the resulting contents.
-fn fill(bed: &Bed) -> Vec<Vec<u8>> {
-    let (geometry, size) = (bed.volume.groups.geometry(), bed.block_size());
-    let contents = bed.known.iter().map(|known| {
+fn fill(fixture: &Fixture) -> Vec<Vec<u8>> {
+    let (geometry, size) = (fixture.volume.groups.geometry(), fixture.block_size());
+    let contents = fixture.known.iter().map(|known| {
         let mut contents = vec![0; known.size as usize];
         for (at, (block, unwritten)) in &known.map {
             let bytes = pattern(block.unwrap(), size);
             let place = geometry.fs_block_offset(block.unwrap().into()).unwrap();
-            bed.volume.device.write_at(place, &bytes, Durability::Buffered).unwrap();
+            fixture.volume.device.write_at(place, &bytes, Durability::Buffered).unwrap();
             let end = contents.len();
             let here = ((at * size) as usize).min(end)..((at + 1) * size) as usize;
             if let (false, Some(target)) = (unwritten, contents.get_mut(here.start..here.end.min(end))) {
@@ -64,17 +64,17 @@ fn repair(image: &Path) {
 
 fn run(options: &mkfs::Options, seed: u64) {
     let Some(()) = needs::met(needs::mounting().and_then(|()| needs::tools(&["cmp"]))) else { return };
-    let mut bed = Bed::new(options, 5, seed);
+    let mut fixture = Fixture::new(options, 5, seed);
     for n in 0..5 {
-        name(&bed.volume, &bed.files[n], &format!("file{n}"));
+        name(&fixture.volume, &fixture.files[n], &format!("file{n}"));
     }
-    (0..250).for_each(|_| change(&mut bed, options.reflink));
-    bed.check();
-    let contents = fill(&bed);
+    (0..250).for_each(|_| change(&mut fixture, options.reflink));
+    fixture.check();
+    let contents = fill(&fixture);
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    let mut bytes = vec![0; bed.volume.device.size() as usize];
-    bed.volume.device.read_at(0, &mut bytes).unwrap();
+    let mut bytes = vec![0; fixture.volume.device.size() as usize];
+    fixture.volume.device.read_at(0, &mut bytes).unwrap();
     std::fs::write(&image, bytes).unwrap();
     for (n, contents) in contents.iter().enumerate() {
         std::fs::write(folder.path().join(format!("file{n}")), contents).unwrap();

@@ -4,65 +4,65 @@ use std::sync::Arc;
 
 use base::stop;
 
-use super::bed::Bed;
+use super::fixture::Fixture;
 use crate::tests::volume::{Volume, options};
 
 /// Largest file in blocks: enough for btrees of several levels with small blocks.
 const BLOCKS: u64 = 700;
 
-pub fn change(bed: &mut Bed, can_share: bool) {
-    let file = bed.numbers.below(bed.files.len() as u64) as usize;
-    let at = bed.numbers.below(BLOCKS);
-    let count = 1 + match bed.numbers.below(4) {
-        0 => bed.numbers.below(BLOCKS / 4),
-        1 => bed.numbers.below(20),
-        _ => bed.numbers.below(3),
+pub fn change(fixture: &mut Fixture, can_share: bool) {
+    let file = fixture.numbers.below(fixture.files.len() as u64) as usize;
+    let at = fixture.numbers.below(BLOCKS);
+    let count = 1 + match fixture.numbers.below(4) {
+        0 => fixture.numbers.below(BLOCKS / 4),
+        1 => fixture.numbers.below(20),
+        _ => fixture.numbers.below(3),
     };
-    let size = bed.known[file].size;
-    let blocks = size / bed.block_size();
-    let done = match bed.numbers.below(14) {
-        0..3 => bed.write(file, at, count),
+    let size = fixture.known[file].size;
+    let blocks = size / fixture.block_size();
+    let done = match fixture.numbers.below(14) {
+        0..3 => fixture.write(file, at, count),
         // Many single blocks, separated by holes: the map becomes a btree.
-        3 => (0..30).try_for_each(|n| bed.write(file, (at + n * 2) % BLOCKS, 1)),
-        4 => bed.fill(file, at, count),
-        5 => bed.set_size(file, (at + count) * 1000),
-        6 => bed.punch(file, at, count),
-        7 => bed.preallocate(file, at, count, count.is_multiple_of(2).then_some((at + count) * 1024)),
-        8 => bed.zero(file, at, count),
-        9 if at + count < blocks => bed.collapse(file, at, count),
-        10 if at < blocks && size < 4 << 20 => bed.insert(file, at, 1 + count % 40),
+        3 => (0..30).try_for_each(|n| fixture.write(file, (at + n * 2) % BLOCKS, 1)),
+        4 => fixture.fill(file, at, count),
+        5 => fixture.set_size(file, (at + count) * 1000),
+        6 => fixture.punch(file, at, count),
+        7 => fixture.preallocate(file, at, count, count.is_multiple_of(2).then_some((at + count) * 1024)),
+        8 => fixture.zero(file, at, count),
+        9 if at + count < blocks => fixture.collapse(file, at, count),
+        10 if at < blocks && size < 4 << 20 => fixture.insert(file, at, 1 + count % 40),
         11 if can_share => {
-            let source = bed.numbers.below(bed.files.len() as u64) as usize;
-            let from = bed.numbers.below(BLOCKS);
+            let source = fixture.numbers.below(fixture.files.len() as u64) as usize;
+            let from = fixture.numbers.below(BLOCKS);
             if source == file && from.abs_diff(at) < count {
                 return;
             }
-            bed.share((source, from), (file, at), count)
+            fixture.share((source, from), (file, at), count)
         }
-        12 => bed.trim(file, at).map(drop),
-        13 => bed.write_small(at, 1 + (count % 3) as u32),
+        12 => fixture.trim(file, at).map(drop),
+        13 => fixture.write_small(at, 1 + (count % 3) as u32),
         _ => Ok(()),
     };
     done.unwrap();
 }
 
 fn run(options: &mkfs::Options, seed: u64, changes: u32) {
-    let mut bed = Bed::new(options, 5, seed);
+    let mut fixture = Fixture::new(options, 5, seed);
     for n in 0..changes {
-        change(&mut bed, options.reflink);
-        bed.compare();
+        change(&mut fixture, options.reflink);
+        fixture.compare();
         if n % 40 == 39 {
-            bed.check();
+            fixture.check();
         }
     }
-    bed.check();
-    for file in 0..bed.files.len() {
-        bed.set_size(file, 0).unwrap();
+    fixture.check();
+    for file in 0..fixture.files.len() {
+        fixture.set_size(file, 0).unwrap();
         // Blocks beyond the end of a file that was empty.
-        bed.punch(file, 0, 1 << 40).unwrap();
+        fixture.punch(file, 0, 1 << 40).unwrap();
     }
-    bed.check();
-    assert!(bed.files.iter().all(|file| file.read().nblocks() == 0));
+    fixture.check();
+    assert!(fixture.files.iter().all(|file| file.read().nblocks() == 0));
 }
 
 #[test]
@@ -93,8 +93,8 @@ fn reverse_mappings_without_sharing() {
 #[test]
 fn threads_with_files_of_their_own_on_one_volume() {
     let volume = Arc::new(Volume::new(&options(1024, |_| {})));
-    let mut beds: Vec<_> = (0..4).map(|seed| Bed::on(&volume, 3, 100 + seed)).collect();
-    let all: Vec<_> = beds.iter().flat_map(|bed| bed.files.clone()).collect();
+    let mut beds: Vec<_> = (0..4).map(|seed| Fixture::on(&volume, 3, 100 + seed)).collect();
+    let all: Vec<_> = beds.iter().flat_map(|fixture| fixture.files.clone()).collect();
     stop::scope(|scope| {
         // Everything else of an inode may change at any time.
         scope.spawn(|stop| {
@@ -107,17 +107,17 @@ fn threads_with_files_of_their_own_on_one_volume() {
         });
         let threads: Vec<_> = beds
             .iter_mut()
-            .map(|bed| {
+            .map(|fixture| {
                 scope.spawn(|_| {
                     for _ in 0..150 {
-                        change(bed, true);
-                        bed.compare();
+                        change(fixture, true);
+                        fixture.compare();
                     }
                 })
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
-    beds.iter_mut().for_each(Bed::compare);
+    beds.iter_mut().for_each(Fixture::compare);
     volume.check();
 }

@@ -9,20 +9,21 @@ use error::Error;
 use format::inode::flags;
 use format::timestamp::Timestamp;
 
-use super::bed::Bed;
+use super::fixture::Fixture;
 use crate::contents::{File, Share, collapse, finish, insert, map, punch, set_size, share};
 use crate::state::InodeTime;
 use crate::tests::volume::options;
 
-fn bed() -> Bed {
-    Bed::new(&options(1024, |_| {}), 3, 77)
+fn fixture() -> Fixture {
+    Fixture::new(&options(1024, |_| {}), 3, 77)
 }
 
 #[test]
 fn ranges_that_linux_refuses_are_refused() {
-    let mut bed = bed();
-    bed.write(0, 0, 10).unwrap();
-    let (shared, groups, inode) = (bed.volume.shared().clone(), bed.volume.groups.clone(), bed.inode(0));
+    let mut fixture = fixture();
+    fixture.write(0, 0, 10).unwrap();
+    let (shared, groups, inode) =
+        (fixture.volume.shared().clone(), fixture.volume.groups.clone(), fixture.inode(0));
     let file = File { shared: &shared, groups: &groups, inode: &inode };
     let errno = |done: Result<(), Error>| done.unwrap_err().errno();
     assert_eq!(errno(collapse(file, FileBlock(5), 5)), errno::EINVAL);
@@ -34,25 +35,25 @@ fn ranges_that_linux_refuses_are_refused() {
     assert_eq!(errno(share(file, &same)), errno::EINVAL);
     let far = Share { to: FileBlock(u64::MAX - 2), ..same };
     assert_eq!(errno(share(file, &far)), errno::EFBIG);
-    let link = bed.volume.create(0o140_777);
+    let link = fixture.volume.create(0o140_777);
     assert_eq!(errno(punch(File { inode: &link, ..file }, FileBlock(0), FileBlock(1))), errno::EINVAL);
-    bed.check();
-    let mut plain = Bed::new(&options(1024, |options| options.reflink = false), 2, 7);
+    fixture.check();
+    let mut plain = Fixture::new(&options(1024, |options| options.reflink = false), 2, 7);
     plain.write(0, 0, 3).unwrap();
     assert_eq!(plain.share((0, 0), (1, 0), 3).unwrap_err().errno(), errno::EOPNOTSUPP);
 }
 
 #[test]
 fn a_file_of_the_greatest_size_has_a_last_block() {
-    let mut bed = bed();
+    let mut fixture = fixture();
     let last = (i64::MAX as u64) / 1024;
-    bed.write(0, last, 1).unwrap();
-    assert_eq!(bed.known[0].size, i64::MAX as u64);
-    bed.preallocate(0, last - 3, 4, None).unwrap();
-    bed.check();
-    bed.set_size(0, 5).unwrap();
-    bed.set_size(0, i64::MAX as u64).unwrap();
-    bed.check();
+    fixture.write(0, last, 1).unwrap();
+    assert_eq!(fixture.known[0].size, i64::MAX as u64);
+    fixture.preallocate(0, last - 3, 4, None).unwrap();
+    fixture.check();
+    fixture.set_size(0, 5).unwrap();
+    fixture.set_size(0, i64::MAX as u64).unwrap();
+    fixture.check();
 }
 
 /// After several small files were finished at once, the reservations for their extent btrees went back to the volume,
@@ -60,131 +61,131 @@ fn a_file_of_the_greatest_size_has_a_last_block() {
 #[test]
 fn btree_reservations_of_small_files_stay_with_them() {
     const SHARE: u32 = 5;
-    let mut bed = bed();
-    let inodes = [bed.weak(0), bed.weak(1)];
+    let mut fixture = fixture();
+    let inodes = [fixture.weak(0), fixture.weak(1)];
     let mut files = inodes.each_ref().map(|inode| {
-        let claim = bed.claim(3, 3).unwrap();
+        let claim = fixture.claim(3, 3).unwrap();
         let all = claim.count() + SHARE;
         let (offset, count) = (FileBlock(0), claim.count().into());
         let written = vec![WrittenRange { offset, count, claim: Some(claim) }];
-        let reserved = bed.volume.groups.reserve_blocks(all).unwrap().give(all);
+        let reserved = fixture.volume.groups.reserve_blocks(all).unwrap().detach(all);
         WriteCompletion::new(inode, written, reserved.into(), 10)
     });
-    finish(bed.volume.shared(), &bed.volume.groups, &mut files).unwrap();
+    finish(fixture.volume.shared(), &fixture.volume.groups, &mut files).unwrap();
     for file in files {
         assert_eq!(file.reserved, u64::from(SHARE));
-        drop(bed.volume.groups.given_blocks(SHARE));
+        drop(fixture.volume.groups.attach_blocks(SHARE));
     }
 }
 
 #[test]
 fn the_size_on_disk_only_grows_when_a_write_is_finished() {
-    let mut bed = bed();
-    bed.write(0, 0, 10).unwrap();
-    let size = bed.known[0].size;
-    let inode = bed.weak(0);
+    let mut fixture = fixture();
+    fixture.write(0, 0, 10).unwrap();
+    let size = fixture.known[0].size;
+    let inode = fixture.weak(0);
     let mut files = [WriteCompletion { size: Some(7), ..WriteCompletion::new(&inode, Vec::new(), 0, 0) }];
-    finish(bed.volume.shared(), &bed.volume.groups, &mut files).unwrap();
-    assert_eq!(bed.files[0].read().size(), size);
+    finish(fixture.volume.shared(), &fixture.volume.groups, &mut files).unwrap();
+    assert_eq!(fixture.files[0].read().size(), size);
 }
 
 #[test]
 fn changes_by_users_update_times_and_clear_set_id_bits() {
-    type Change = fn(&mut Bed) -> Result<(), Error>;
-    let mut bed = bed();
-    bed.write(0, 0, 20).unwrap();
+    type Change = fn(&mut Fixture) -> Result<(), Error>;
+    let mut fixture = fixture();
+    fixture.write(0, 0, 20).unwrap();
     let old = Timestamp { seconds: 5, nanoseconds: 0 };
     let changes: [Change; 7] = [
-        |bed| bed.set_size(0, 19_000),
-        |bed| bed.punch(0, 2, 1),
-        |bed| bed.preallocate(0, 2, 1, None),
-        |bed| bed.zero(0, 3, 2),
-        |bed| bed.collapse(0, 3, 2),
-        |bed| bed.insert(0, 3, 2),
-        |bed| bed.share((0, 0), (0, 100), 2),
+        |fixture| fixture.set_size(0, 19_000),
+        |fixture| fixture.punch(0, 2, 1),
+        |fixture| fixture.preallocate(0, 2, 1, None),
+        |fixture| fixture.zero(0, 3, 2),
+        |fixture| fixture.collapse(0, 3, 2),
+        |fixture| fixture.insert(0, 3, 2),
+        |fixture| fixture.share((0, 0), (0, 100), 2),
     ];
     for (n, change) in changes.into_iter().enumerate() {
-        let tx = bed.volume.begin();
-        let mut locked = bed.files[0].lock();
+        let tx = fixture.volume.begin();
+        let mut locked = fixture.files[0].lock();
         locked.set_mode(0o106_755);
         locked.set_times(&[InodeTime::Modify, InodeTime::Change], old);
         tx.commit(&mut [&mut locked]).unwrap();
         drop(locked);
-        change(&mut bed).unwrap();
-        let state = bed.files[0].read();
+        change(&mut fixture).unwrap();
+        let state = fixture.files[0].read();
         // Callers that set the size clear the bits themselves.
         assert_eq!(state.mode(), if n == 0 { 0o106_755 } else { 0o100_755 }, "change {n}");
         let times = state.dinode().times();
         assert!(times.modify.seconds > 5 && times.change.seconds > 5, "change {n}");
     }
-    bed.check();
+    fixture.check();
 }
 
 #[test]
 fn preallocated_blocks_beyond_the_end_stay_and_others_are_trimmed() {
-    let mut bed = bed();
-    bed.write(0, 0, 4).unwrap();
-    bed.write(1, 0, 4).unwrap();
-    bed.preallocate(0, 4, 10, None).unwrap();
-    assert!(!bed.trim(0, 4).unwrap());
-    assert_ne!(bed.files[0].read().core().flags.get() & flags::PREALLOC, 0);
+    let mut fixture = fixture();
+    fixture.write(0, 0, 4).unwrap();
+    fixture.write(1, 0, 4).unwrap();
+    fixture.preallocate(0, 4, 10, None).unwrap();
+    assert!(!fixture.trim(0, 4).unwrap());
+    assert_ne!(fixture.files[0].read().core().flags.get() & flags::PREALLOC, 0);
     // Blocks of a writer, which no user preallocated.
-    bed.write(1, 10, 3).unwrap();
-    assert!(bed.trim(1, 4).unwrap());
-    assert!(!bed.trim(1, 4).unwrap());
-    bed.check();
+    fixture.write(1, 10, 3).unwrap();
+    assert!(fixture.trim(1, 4).unwrap());
+    assert!(!fixture.trim(1, 4).unwrap());
+    fixture.check();
 }
 
 #[test]
 fn a_hint_rounds_what_is_preallocated() {
-    let mut bed = bed();
-    let tx = bed.volume.begin();
-    let mut locked = bed.files[0].lock();
+    let mut fixture = fixture();
+    let tx = fixture.volume.begin();
+    let mut locked = fixture.files[0].lock();
     let core = locked.edit();
     core.extsize.set(16);
     core.flags.set(flags::EXTSIZE);
     tx.commit(&mut [&mut locked]).unwrap();
     drop(locked);
     for block in 16..32 {
-        bed.known[0].map.insert(block, (None, true));
+        fixture.known[0].map.insert(block, (None, true));
     }
-    bed.preallocate(0, 20, 3, None).unwrap();
-    bed.check();
-    let start = bed.known[0].map[&16].0.unwrap();
-    let (_, at) = bed.volume.groups.geometry().split_fs_block(start.into()).unwrap();
+    fixture.preallocate(0, 20, 3, None).unwrap();
+    fixture.check();
+    let start = fixture.known[0].map[&16].0.unwrap();
+    let (_, at) = fixture.volume.groups.geometry().split_fs_block(start.into()).unwrap();
     assert_eq!(at.get() % 16, 0);
 }
 
 #[test]
 fn small_files_are_finished_together() {
-    let mut bed = Bed::new(&options(4096, |_| {}), 8, 5);
-    bed.write_small(0, 1).unwrap();
-    bed.check();
-    let starts: Vec<u64> = bed.known.iter().map(|known| known.map[&0].0.unwrap()).collect();
+    let mut fixture = Fixture::new(&options(4096, |_| {}), 8, 5);
+    fixture.write_small(0, 1).unwrap();
+    fixture.check();
+    let starts: Vec<u64> = fixture.known.iter().map(|known| known.map[&0].0.unwrap()).collect();
     assert!(starts.windows(2).all(|pair| pair[0] + 1 == pair[1]), "one run: {starts:?}");
-    let available = bed.volume.groups.available();
-    bed.write_small(0, 1).unwrap();
-    bed.check();
-    assert_eq!(bed.volume.groups.available(), available, "what was replaced is given back");
+    let available = fixture.volume.groups.available();
+    fixture.write_small(0, 1).unwrap();
+    fixture.check();
+    assert_eq!(fixture.volume.groups.available(), available, "what was replaced is given back");
 }
 
 #[test]
 fn a_file_that_grows_is_a_prefix_at_every_moment() {
-    let mut bed = bed();
-    bed.write(0, 0, 1).unwrap();
-    let inode = bed.inode(0);
+    let mut fixture = fixture();
+    fixture.write(0, 0, 1).unwrap();
+    let inode = fixture.inode(0);
     // In an order in which no blocks join: one transaction each.
-    let mut claim = bed.claim(60, 60).unwrap();
+    let mut claim = fixture.claim(60, 60).unwrap();
     let mut single: Vec<_> = (0..60).map(|_| claim.take_front(1)).collect();
     single.sort_by_key(|claim| claim.start().get() * 37 % 61);
     let part = |(n, claim)| WrittenRange { offset: FileBlock(1 + n), count: 1, claim: Some(claim) };
     let written = (0u64..).zip(single).map(part).collect();
-    let reserved = bed.reserve(60).unwrap();
-    let (size, old) = (61 * 1024, bed.known[0].size);
-    let weak = bed.weak(0);
+    let reserved = fixture.reserve(60).unwrap();
+    let (size, old) = (61 * 1024, fixture.known[0].size);
+    let weak = fixture.weak(0);
     let completion = WriteCompletion::new(&weak, written, reserved.into(), 60);
     let file = WriteCompletion { size: Some(size), ..completion };
-    let (shared, groups) = (bed.volume.shared(), &bed.volume.groups);
+    let (shared, groups) = (fixture.volume.shared(), &fixture.volume.groups);
     // The watcher checks each state that it sees.
     let (watched, (started, is_started)) = (&inode, channel());
     stop::scope(|scope| {
@@ -203,24 +204,24 @@ fn a_file_that_grows_is_a_prefix_at_every_moment() {
         is_started.recv().unwrap();
         let mut files = [file];
         finish(shared, groups, &mut files).unwrap();
-        drop(groups.given_blocks(files[0].reserved as u32));
+        drop(groups.attach_blocks(files[0].reserved as u32));
     });
     assert_eq!(inode.read().size(), size);
-    bed.volume.check();
+    fixture.volume.check();
 }
 
 #[test]
 fn a_visit_ends_on_break() {
-    let mut bed = bed();
+    let mut fixture = fixture();
     for n in 0..40 {
-        bed.write(0, n * 2, 1).unwrap();
+        fixture.write(0, n * 2, 1).unwrap();
     }
-    bed.share((0, 0), (1, 0), 80).unwrap();
+    fixture.share((0, 0), (1, 0), 80).unwrap();
     let mut seen = Vec::new();
     let visit = &mut |mapping: Mapping| {
         seen.push((mapping.offset.get(), mapping.shared));
         if seen.len() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    bed.with(1, |file| map(file, FileBlock(1), FileBlock(70), visit)).unwrap();
+    fixture.with(1, |file| map(file, FileBlock(1), FileBlock(70), visit)).unwrap();
     assert_eq!(seen, [(2, true), (4, true), (6, true)]);
 }

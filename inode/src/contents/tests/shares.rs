@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::FileBlock;
 use format::inode::ForkKind;
 
-use super::bed::{Bed, Numbers};
+use super::fixture::{Fixture, Numbers};
 use crate::contents::finish;
 use crate::tests::volume::options;
 use backing::{WriteCompletion, WrittenRange};
@@ -13,23 +13,23 @@ use backing::{WriteCompletion, WrittenRange};
 /// Returns the blocks that the btree takes when single blocks are added to a file of `extents` extents, separated by
 /// holes. `place` returns at which extent the nth is added.
 fn taken(extents: u64, records: u64, place: impl Fn(u64) -> u64) -> u64 {
-    let mut bed = Bed::new(&options(1024, |_| {}), 1, 7);
+    let mut fixture = Fixture::new(&options(1024, |_| {}), 1, 7);
     for n in 0..extents {
-        bed.write(0, 4 * n, 1).unwrap();
+        fixture.write(0, 4 * n, 1).unwrap();
     }
-    let inode = bed.inode(0);
+    let inode = fixture.inode(0);
     let before = inode.read().nblocks();
     let mut come = 0;
     for n in 0..records {
         let at = 4 * place(n) + 2;
-        if !bed.known[0].map.contains_key(&at) {
-            bed.write(0, at, 1).unwrap();
+        if !fixture.known[0].map.contains_key(&at) {
+            fixture.write(0, at, 1).unwrap();
             come += 1;
         }
     }
     let grown = inode.read().nblocks() - before - come;
-    bed.check();
-    let most = bed.volume.shared().reservations.map_blocks_for(extents, come);
+    fixture.check();
+    let most = fixture.volume.shared().reservations.map_blocks_for(extents, come);
     assert!(grown <= most, "{extents} extents and {come} more take {grown} blocks, not {most}");
     grown
 }
@@ -52,8 +52,8 @@ fn the_reservation_covers_records_anywhere() {
 
 #[test]
 fn the_reservation_is_small_if_few_blocks_can_split() {
-    let bed = Bed::new(&options(4096, |_| {}), 1, 7);
-    let share = |extents, records| bed.volume.shared().reservations.map_blocks_for(extents, records);
+    let fixture = Fixture::new(&options(4096, |_| {}), 1, 7);
+    let share = |extents, records| fixture.volume.shared().reservations.map_blocks_for(extents, records);
     assert_eq!([share(0, 0), share(0, 3), share(1, 2), share(900, 0)], [0; 4]);
     assert_eq!([share(0, 16), share(2, 200)], [1; 2]);
     // 128 MiB of a file without extents, each block an extent.
@@ -65,31 +65,31 @@ fn the_reservation_is_small_if_few_blocks_can_split() {
 
 /// Writes each of these unwritten blocks in place, with exactly the reservation for the btree, while other writers take
 /// all blocks that become free. Returns the number of extents afterwards.
-fn fill_on_a_full_volume(bed: &mut Bed, blocks: &[u64]) -> usize {
-    let (inode, weak) = (bed.inode(0), bed.weak(0));
+fn fill_on_a_full_volume(fixture: &mut Fixture, blocks: &[u64]) -> usize {
+    let (inode, weak) = (fixture.inode(0), fixture.weak(0));
     let extents = inode.lock().extent_count(ForkKind::Data);
     let records = 2 * blocks.len() as u64;
-    let (shared, groups) = (bed.volume.shared(), &bed.volume.groups);
+    let (shared, groups) = (fixture.volume.shared(), &fixture.volume.groups);
     let share = shared.reservations.map_blocks_for(extents, records) as u32;
-    let reserved = groups.reserve_blocks(share).unwrap().give(share);
+    let reserved = groups.reserve_blocks(share).unwrap().detach(share);
     let written = |at: &u64| WrittenRange { offset: FileBlock(*at), count: 1, claim: None };
     let written = blocks.iter().map(written).collect();
     let mut files = [WriteCompletion::new(&weak, written, reserved.into(), records)];
-    bed.volume.others.take_all(|| finish(shared, groups, &mut files)).unwrap();
-    drop(groups.given_blocks(files[0].reserved as u32));
+    fixture.volume.others.take_all(|| finish(shared, groups, &mut files)).unwrap();
+    drop(groups.attach_blocks(files[0].reserved as u32));
     for block in blocks {
-        bed.known[0].map.get_mut(block).unwrap().1 = false;
+        fixture.known[0].map.get_mut(block).unwrap().1 = false;
     }
-    bed.check();
-    bed.inode(0).lock().extent_count(ForkKind::Data) as usize
+    fixture.check();
+    fixture.inode(0).lock().extent_count(ForkKind::Data) as usize
 }
 
 /// Preallocates three blocks at each of these offsets, and writes some.
-fn triples(bed: &mut Bed, at: &[u64], written: &[u64]) {
+fn triples(fixture: &mut Fixture, at: &[u64], written: &[u64]) {
     for at in at {
-        bed.preallocate(0, *at, 3, None).unwrap();
+        fixture.preallocate(0, *at, 3, None).unwrap();
         for n in written {
-            bed.fill(0, at + n, 1).unwrap();
+            fixture.fill(0, at + n, 1).unwrap();
         }
     }
 }
@@ -100,20 +100,20 @@ fn triples(bed: &mut Bed, at: &[u64], written: &[u64]) {
 /// and acknowledged data was lost.
 #[test]
 fn the_reservation_covers_extents_that_fit_the_inode_and_then_do_not() {
-    let mut bed = Bed::new(&options(1024, |_| {}), 1, 7);
-    let most = bed.inode(0).read().inline_extents_max(ForkKind::Data) as u64;
+    let mut fixture = Fixture::new(&options(1024, |_| {}), 1, 7);
+    let most = fixture.inode(0).read().inline_extents_max(ForkKind::Data) as u64;
     // In turns: writing the middle joins three extents, or splits one into three.
     let turns = most / 4 + 1;
     let (joined, split): (Vec<u64>, Vec<u64>) = (0..turns).map(|n| (16 * n, 16 * n + 8)).unzip();
-    triples(&mut bed, &joined, &[0, 2]);
-    triples(&mut bed, &split, &[]);
-    let extents = bed.inode(0).read().extent_count(ForkKind::Data);
+    triples(&mut fixture, &joined, &[0, 2]);
+    triples(&mut fixture, &split, &[]);
+    let extents = fixture.inode(0).read().extent_count(ForkKind::Data);
     assert!((most + 1..most + 4).contains(&extents), "{extents} extents, {most} fit");
     // The first two make the extents fit the inode; then each one crosses the limit.
     let (down, up) = (joined.iter().skip(1), split.iter());
     let turns = down.zip(up).flat_map(|(down, up)| [down + 1, up + 1]);
     let blocks: Vec<u64> = std::iter::once(joined[0] + 1).chain(turns).collect();
-    fill_on_a_full_volume(&mut bed, &blocks);
+    fill_on_a_full_volume(&mut fixture, &blocks);
 }
 
 /// Writes join neighbouring extents, so that two leaves of the tree are merged into one; other writes fill this leaf
@@ -122,14 +122,14 @@ fn the_reservation_covers_extents_that_fit_the_inode_and_then_do_not() {
 #[test]
 fn the_reservation_covers_leaves_that_join_and_split_again() {
     for (turns, run) in (14..18).flat_map(|turns| (1..5).map(move |run| (turns, run))) {
-        let mut bed = Bed::new(&options(1024, |_| {}), 1, 7);
+        let mut fixture = Fixture::new(&options(1024, |_| {}), 1, 7);
         let (joined, split): (Vec<u64>, Vec<u64>) = (0..turns).map(|n| (16 * n, 16 * n + 8)).unzip();
-        triples(&mut bed, &joined, &[0, 2]);
-        triples(&mut bed, &split, &[]);
+        triples(&mut fixture, &joined, &[0, 2]);
+        triples(&mut fixture, &split, &[]);
         let (mut downs, mut ups) = (joined.chunks(run), split.chunks(run));
         let by_turns = (0..turns).flat_map(|_| downs.next().into_iter().chain(ups.next())).flatten();
         let blocks: Vec<u64> = by_turns.map(|at| at + 1).collect();
-        fill_on_a_full_volume(&mut bed, &blocks);
+        fill_on_a_full_volume(&mut fixture, &blocks);
     }
 }
 
@@ -138,41 +138,41 @@ fn the_reservation_covers_leaves_that_join_and_split_again() {
 /// frees.
 #[test]
 fn the_reservation_covers_extents_that_are_copied() {
-    let mut bed = Bed::new(&options(1024, |_| {}), 2, 7);
-    let most = bed.inode(0).read().inline_extents_max(ForkKind::Data) as u64;
+    let mut fixture = Fixture::new(&options(1024, |_| {}), 2, 7);
+    let most = fixture.inode(0).read().inline_extents_max(ForkKind::Data) as u64;
     // Three blocks, each an extent, as they were written from the last to the first.
     for at in (0..most / 3 + 1).flat_map(|n| [8 * n + 2, 8 * n + 1, 8 * n]) {
-        bed.write(0, at, 1).unwrap();
+        fixture.write(0, at, 1).unwrap();
     }
-    let count = |bed: &Bed| bed.inode(0).lock().extent_count(ForkKind::Data);
-    let extents = count(&bed);
+    let count = |fixture: &Fixture| fixture.inode(0).lock().extent_count(ForkKind::Data);
+    let extents = count(&fixture);
     assert!(extents > most && extents < most + 4, "{extents} extents, {most} fit");
-    bed.share((0, 0), (1, 0), 8 * (most / 3 + 1)).unwrap();
+    fixture.share((0, 0), (1, 0), 8 * (most / 3 + 1)).unwrap();
     // In turns: all overwritten together, and the middle of the resulting extent alone.
     for n in 0..most / 3 {
-        write_on_a_full_volume(&mut bed, 8 * n, 3);
-        assert_eq!(count(&bed), extents, "no record went");
+        write_on_a_full_volume(&mut fixture, 8 * n, 3);
+        assert_eq!(count(&fixture), extents, "no record went");
     }
-    bed.write(0, 0, 3).unwrap();
-    assert!(count(&bed) < extents, "they are joined where there is room");
-    bed.check();
+    fixture.write(0, 0, 3).unwrap();
+    assert!(count(&fixture) < extents, "they are joined where there is room");
+    fixture.check();
 }
 
 /// Writes a range to new blocks in one run, with exactly the reservation for it.
-fn write_on_a_full_volume(bed: &mut Bed, at: u64, count: u32) {
-    let (inode, weak) = (bed.inode(0), bed.weak(0));
+fn write_on_a_full_volume(fixture: &mut Fixture, at: u64, count: u32) {
+    let (inode, weak) = (fixture.inode(0), fixture.weak(0));
     let extents = inode.lock().extent_count(ForkKind::Data);
-    let (shared, records) = (Arc::clone(bed.volume.shared()), 2 * u64::from(count));
+    let (shared, records) = (Arc::clone(fixture.volume.shared()), 2 * u64::from(count));
     let all = shared.reservations.map_blocks_for(extents, records) as u32 + count;
-    let reserved = bed.volume.groups.reserve_blocks(all).unwrap().give(all);
-    let claim = bed.claim(count, count).unwrap();
+    let reserved = fixture.volume.groups.reserve_blocks(all).unwrap().detach(all);
+    let claim = fixture.claim(count, count).unwrap();
     for n in 0..u64::from(count) {
-        bed.known[0].map.insert(at + n, (Some(claim.start().get() + n), false));
+        fixture.known[0].map.insert(at + n, (Some(claim.start().get() + n), false));
     }
     let written = vec![WrittenRange { offset: FileBlock(at), count: count.into(), claim: Some(claim) }];
     let mut files = [WriteCompletion::new(&weak, written, reserved.into(), records)];
-    let groups = &bed.volume.groups;
-    bed.volume.others.take_all(|| finish(&shared, groups, &mut files)).unwrap();
-    drop(groups.given_blocks(files[0].reserved as u32));
-    bed.check();
+    let groups = &fixture.volume.groups;
+    fixture.volume.others.take_all(|| finish(&shared, groups, &mut files)).unwrap();
+    drop(groups.attach_blocks(files[0].reserved as u32));
+    fixture.check();
 }

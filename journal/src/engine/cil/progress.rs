@@ -81,7 +81,7 @@ impl CheckpointProgress {
     ///
     /// # Errors
     /// [`Shutdown::Already`].
-    pub fn wait_for_batch(&self, sequence: u64) -> Result<(), Shutdown> {
+    pub fn throttle(&self, sequence: u64) -> Result<(), Shutdown> {
         self.wait(|| self.current() > sequence || self.current() - self.stable() <= MAX_CHECKPOINTS_IN_FLIGHT)
     }
 

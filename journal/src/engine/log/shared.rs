@@ -180,7 +180,7 @@ impl LogShared {
         if progress.stable() >= checkpoint {
             return self.check();
         }
-        progress.wait_for_batch(checkpoint).map_err(|shutdown| self.fail(shutdown))?;
+        progress.throttle(checkpoint).map_err(|shutdown| self.fail(shutdown))?;
         self.push(checkpoint)?;
         self.write_iclogs_inline();
         // If nothing was committed, the current checkpoint is empty and the one before counts.

@@ -1,8 +1,8 @@
-//! A file system that does nothing, served by the same session as a volume: what is left is the way of a request
-//! through the kernel, which nobody who serves a mount can avoid.
+//! An empty file system on the same FUSE session as a volume, to measure the cost of a request in the kernel and in the
+//! session alone: the lower bound for any FUSE server.
 //!
-//! Every name that is made gets a number and is forgotten; no name is ever found. Contents are zeros. All that is kept
-//! is how long files are, as the kernel would cut off its own pages if it were told something else.
+//! A new file gets an inode number, and its name is not stored; every lookup fails. Reads return zeros. Only the sizes
+//! of files are kept: the kernel would truncate its cached pages if it were told a smaller size.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;

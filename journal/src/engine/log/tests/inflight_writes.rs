@@ -26,14 +26,14 @@ impl BusyExtentHook for Freed {
 /// The data device without the log and the superblock.
 const METADATA: std::ops::Range<u64> = 4096..8 << 20;
 
-struct Bench {
+struct Fixture {
     device: Arc<PauseDevice<Arc<MemoryDevice>>>,
     freed: Arc<Freed>,
     log: Arc<Log>,
     volume: Volume,
 }
 
-impl Bench {
+impl Fixture {
     fn new(options: &Options) -> Self {
         let volume = Volume::new(4096);
         make_blocks(&*volume.device, 20);
@@ -66,28 +66,28 @@ impl Bench {
 #[test]
 fn a_freed_block_is_busy_until_its_metadata_writeback_has_ended() {
     for background in [true, false] {
-        let bench = Bench::new(&Options { background, ..options(2) });
-        let log = &bench.log;
+        let fixture = Fixture::new(&Options { background, ..options(2) });
+        let log = &fixture.log;
         for n in 1..=9 {
             bump(log, n);
         }
         log.force().unwrap();
         std::thread::scope(|scope| {
-            let pause = bench.device.pause(Operation::Write, &[METADATA], 1);
+            let pause = fixture.device.pause(Operation::Write, &[METADATA], 1);
             let writeback = scope.spawn(|| log.push_all());
             pause.wait_for(1);
             // Blocks 3 and 9 are in flight; 12 is not.
-            bench.free([3, 9, 12]);
-            assert_eq!(bench.freed(), [12]);
-            bench.free([4]);
-            assert_eq!(bench.freed(), [12]);
+            fixture.free([3, 9, 12]);
+            assert_eq!(fixture.freed(), [12]);
+            fixture.free([4]);
+            assert_eq!(fixture.freed(), [12]);
             drop(pause);
             writeback.join().unwrap().unwrap();
             log.flush_busy().unwrap();
-            assert_eq!(bench.freed(), [3, 4, 9, 12]);
+            assert_eq!(fixture.freed(), [3, 4, 9, 12]);
         });
         log.unmount().unwrap();
-        assert_eq!((on_disk(&*bench.volume.device, 3), on_disk(&*bench.volume.device, 5)), (1, 1));
+        assert_eq!((on_disk(&*fixture.volume.device, 3), on_disk(&*fixture.volume.device, 5)), (1, 1));
     }
 }
 
@@ -95,20 +95,20 @@ fn a_freed_block_is_busy_until_its_metadata_writeback_has_ended() {
 /// by that, and the writer got `ENOSPC`.
 #[test]
 fn flushing_busy_extents_waits_for_writes_in_flight() {
-    let bench = Bench::new(&options(2));
-    let log = &bench.log;
+    let fixture = Fixture::new(&options(2));
+    let log = &fixture.log;
     bump(log, 1);
     log.force().unwrap();
     let let_go = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let pause = bench.device.pause(Operation::Write, &[METADATA], 1);
+        let pause = fixture.device.pause(Operation::Write, &[METADATA], 1);
         let writeback = scope.spawn(|| log.push_all());
         pause.wait_for(1);
-        bench.free([1]);
+        fixture.free([1]);
         let waits = scope.spawn(|| {
             log.flush_busy().unwrap();
             assert!(let_go.load(SeqCst), "the write has not ended");
-            assert_eq!(bench.freed(), [1]);
+            assert_eq!(fixture.freed(), [1]);
         });
         let_go.store(true, SeqCst);
         drop(pause);
@@ -121,19 +121,19 @@ fn flushing_busy_extents_waits_for_writes_in_flight() {
 /// Passes of two threads wrote the same block at once, and the older write could complete last.
 #[test]
 fn writes_of_one_block_never_overtake_each_other() {
-    let bench = Bench::new(&Options { background: false, ..options(2) });
-    let log = &bench.log;
+    let fixture = Fixture::new(&Options { background: false, ..options(2) });
+    let log = &fixture.log;
     bump(log, 1);
     log.force().unwrap();
     std::thread::scope(|scope| {
-        let pause = bench.device.pause(Operation::Write, &[METADATA], 1);
+        let pause = fixture.device.pause(Operation::Write, &[METADATA], 1);
         let first = scope.spawn(|| log.push_all());
         pause.wait_for(1);
         bump(log, 1);
         log.force().unwrap();
         let second = scope.spawn(|| {
             log.push_all().unwrap();
-            assert_eq!(on_disk(&*bench.volume.device, 1), 2);
+            assert_eq!(on_disk(&*fixture.volume.device, 1), 2);
         });
         // Gives the second thread a chance to run.
         std::thread::yield_now();
@@ -141,22 +141,22 @@ fn writes_of_one_block_never_overtake_each_other() {
         first.join().unwrap().unwrap();
         second.join().unwrap();
     });
-    assert_eq!(on_disk(&*bench.volume.device, 1), 2);
+    assert_eq!(on_disk(&*fixture.volume.device, 1), 2);
     log.unmount().unwrap();
 }
 
 #[test]
 fn a_shutdown_wakes_threads_that_wait_for_a_write_in_flight() {
-    let bench = Bench::new(&options(2));
-    let log = &bench.log;
+    let fixture = Fixture::new(&options(2));
+    let log = &fixture.log;
     bump(log, 1);
     bump(log, 2);
     log.force().unwrap();
     std::thread::scope(|scope| {
-        let pause = bench.device.pause(Operation::Write, &[METADATA], 1);
+        let pause = fixture.device.pause(Operation::Write, &[METADATA], 1);
         let writeback = scope.spawn(|| log.push_all());
         pause.wait_for(1);
-        bench.free([1]);
+        fixture.free([1]);
         let waits = scope.spawn(|| log.flush_busy());
         CommitTarget::shut_down(&**log, "a test");
         assert!(waits.join().unwrap().is_err());

@@ -52,6 +52,14 @@ const BYTES: u32 = 4096;
 const COUNTER: usize = 512;
 const RESERVATION: LogReservation = LogReservation { bytes: 16 << 10, transactions: 2 };
 
+impl Log {
+    /// Bytes reserved and not written: 0 while no transaction is open and nothing waits to be pushed.
+    fn reserved(&self) -> u64 {
+        self.shared.grant.drain_cpu_caches();
+        self.shared.grant.head().saturating_sub(self.shared.iclogs.next())
+    }
+}
+
 /// A volume of 16 MiB whose blocks look like B+tree blocks, so that they are stamped and verified.
 struct Volume {
     device: Arc<MemoryDevice>,

@@ -34,14 +34,14 @@ pub struct Known {
     pub size: u64,
 }
 
-pub struct Bed {
+pub struct Fixture {
     pub volume: Arc<Volume>,
     pub files: Vec<InodeRef>,
     pub known: Vec<Known>,
     pub numbers: Numbers,
 }
 
-impl Bed {
+impl Fixture {
     pub fn new(options: &mkfs::Options, files: usize, seed: u64) -> Self {
         Self::on(&Arc::new(Volume::new(options)), files, seed)
     }
@@ -85,7 +85,7 @@ impl Bed {
     /// Reserves blocks for a completion.
     pub fn reserve(&self, blocks: u32) -> Result<u32, Error> {
         let most = blocks + self.volume.shared().reservations.map_blocks;
-        self.volume.groups.reserve_blocks(most).map(|mut reserved| reserved.give(most))
+        self.volume.groups.reserve_blocks(most).map(|mut reserved| reserved.detach(most))
     }
 
     /// Writes a range to new blocks.
@@ -95,7 +95,7 @@ impl Bed {
         let mut done = 0;
         while done < count {
             let claim = self.claim(1, (count - done) as u32);
-            let claim = claim.inspect_err(|_| drop(self.volume.groups.given_blocks(reserved)))?;
+            let claim = claim.inspect_err(|_| drop(self.volume.groups.attach_blocks(reserved)))?;
             let length = u64::from(claim.count());
             for n in 0..length {
                 let location = Some(claim.start().get() + n);
@@ -149,7 +149,7 @@ impl Bed {
     fn finish(&self, files: &mut [WriteCompletion<'_, VolumeBacking>]) -> Result<(), Error> {
         let done = finish(self.volume.shared(), &self.volume.groups, files);
         for file in files {
-            drop(self.volume.groups.given_blocks(std::mem::take(&mut file.reserved) as u32));
+            drop(self.volume.groups.attach_blocks(std::mem::take(&mut file.reserved) as u32));
         }
         done
     }
