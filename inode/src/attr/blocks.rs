@@ -78,8 +78,9 @@ impl HashTree for Attributes<'_> {
         Ok(PathBlock { block: at, id: self.map_new_block(at, run)?, index: 0 })
     }
 
-    fn can_free_tree_block(&mut self, at: FileBlock) -> Result<bool> {
-        Ok(self.can_free(at, FileBlock(at.get() + 1)))
+    fn can_free_tree_block(&mut self, at: FileBlock, earlier: usize) -> Result<bool> {
+        let range = at..FileBlock(at.get() + 1);
+        Ok(fork::can_unmap(self.state, ForkKind::Attr, range, self.reserved, earlier))
     }
 
     fn free_tree_block(&mut self, at: FileBlock, block: AttrBlock) -> Result<()> {
@@ -190,11 +191,6 @@ impl Attributes<'_> {
             return Ok(());
         }
         Err(Error::NoSpace { what: "removing an attribute" })
-    }
-
-    /// Whether a range can be unmapped and freed with the reserved blocks.
-    pub(super) fn can_free(&self, from: FileBlock, to: FileBlock) -> bool {
-        fork::can_unmap(self.state, ForkKind::Attr, from..to, self.reserved)
     }
 
     /// Unmaps and frees what is mapped in a range.

@@ -93,7 +93,7 @@ fn merge<T: HashTree>(
     right: PathBlock<T::Id>,
 ) -> Result<bool> {
     let (kept, dropped) = if left.block < right.block { (left, right) } else { (right, left) };
-    if !tree.can_free_tree_block(dropped.block)? {
+    if !tree.can_free_tree_block(dropped.block, 0)? {
         return Ok(false);
     }
     let last = match (entries(tree, left.id)?, entries(tree, right.id)?) {
@@ -125,15 +125,15 @@ fn merge<T: HashTree>(
 }
 
 /// Frees a child without entries; the nodes that it leaves without children follow. Returns `false` where it stays: it
-/// holds the last leaf of the tree, or a block cannot be freed.
+/// holds the last leaf of the tree, or not all of these blocks can be freed.
 fn remove_empty_child<T: HashTree>(
     tree: &mut T,
     nodes: &[PathBlock<T::Id>],
     dropped: PathBlock<T::Id>,
 ) -> Result<bool> {
     let (mut emptied, mut can_free) = (dropped.block, true);
-    for step in nodes.iter().rev() {
-        can_free &= tree.can_free_tree_block(emptied)?;
+    for (earlier, step) in nodes.iter().rev().enumerate() {
+        can_free &= tree.can_free_tree_block(emptied, earlier)?;
         if tree.view(step.id, node::NodeShape::of)?.count == 1 {
             emptied = step.block;
             continue;
@@ -202,7 +202,7 @@ fn collapse_root<T: HashTree>(tree: &mut T) -> Result<()> {
             let damage = Damage::new("hash tree node", "level", above.saturating_sub(1), level);
             return Err(tree.damaged_at(id, damage));
         }
-        if !tree.can_free_tree_block(lower)? {
+        if !tree.can_free_tree_block(lower, 0)? {
             return Ok(());
         }
         match entries(tree, id)? {

@@ -66,8 +66,9 @@ pub(crate) trait HashTree {
     fn read_tree_block(&mut self, block: FileBlock) -> Result<Self::Id>;
     /// Allocates a block. Its bytes are zero and not logged yet.
     fn new_tree_block(&mut self) -> Result<PathBlock<Self::Id>>;
-    /// Whether unmapping and freeing a block stays within what is reserved.
-    fn can_free_tree_block(&mut self, block: FileBlock) -> Result<bool>;
+    /// Whether unmapping and freeing a block stays within what is reserved, after `earlier` others that the same change
+    /// frees.
+    fn can_free_tree_block(&mut self, block: FileBlock, earlier: usize) -> Result<bool>;
     fn free_tree_block(&mut self, block: FileBlock, id: Self::Id) -> Result<()>;
     /// The owner, file block and disk address of a block.
     fn identity(&self, id: Self::Id) -> ForkBlock;

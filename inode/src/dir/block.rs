@@ -67,7 +67,7 @@ impl<F: DirFork> Directory<'_, F> {
         let capacity = self.fork.local_capacity();
         // A cheap lower bound first: a shortform entry takes at least 8 bytes.
         let only = self.fork.next_mapped(FileBlock(self.per_block()))?.is_none();
-        if 6 + live * 8 > capacity || !only || !self.fork.can_free(FileBlock(0))? {
+        if 6 + live * 8 > capacity || !only || !self.fork.can_free(FileBlock(0), 0)? {
             return Ok(());
         }
         let mut kept = ShortformSize::default();

@@ -175,7 +175,7 @@ fn run(pair: &mut Pair, full: u16, ops: &[Op], check_every: usize) {
             Op::Lookup(number) => lookup(pair, &name(number)),
             Op::Evict => pair.memory.collision_index = None,
             Op::FreeBlocks(free) => pair.memory.free_blocks = free.unwrap_or(u32::MAX),
-            Op::Frees(frees) => pair.memory.frees = frees,
+            Op::Frees(frees) => pair.memory.frees = if frees { u32::MAX } else { 0 },
         }
         if number % check_every == 0 {
             pair.check();

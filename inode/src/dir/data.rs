@@ -219,7 +219,7 @@ impl<F: DirFork> Directory<'_, F> {
         let largest = self.largest(hit.data)?;
         let block = self.data_block(hit.data_index);
         let empty = usize::from(largest) == data_block::max_free(self.geometry);
-        if hit.data_index == 0 || !empty || !self.fork.can_free(block)? {
+        if hit.data_index == 0 || !empty || !self.fork.can_free(block, 0)? {
             return Ok(Some(largest));
         }
         self.free_data_block(block, hit.data)?;

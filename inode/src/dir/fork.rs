@@ -81,8 +81,9 @@ pub trait DirFork {
     fn ensure_blocks(&mut self, blocks: u32) -> Result<()>;
     /// Allocates and maps a block. Its bytes are zero and not logged yet.
     fn allocate(&mut self, at: FileBlock) -> Result<Self::BlockId>;
-    /// Whether unmapping and freeing a block stays within the blocks reserved for the extent map.
-    fn can_free(&mut self, at: FileBlock) -> Result<bool>;
+    /// Whether unmapping and freeing a block stays within the blocks reserved for the extent map, after `earlier`
+    /// others that the same change frees.
+    fn can_free(&mut self, at: FileBlock, earlier: usize) -> Result<bool>;
     /// Unmaps and frees a block. Does not change the size.
     fn free(&mut self, at: FileBlock, id: Self::BlockId) -> Result<()>;
 

@@ -101,7 +101,7 @@ impl<F: DirFork> Directory<'_, F> {
         }
         let (id, _) = self.read_free_block(block, number)?;
         let left = self.edit(id, |block, _| free::set(block, within, best))?;
-        if left.used == 0 && best.is_none() && self.fork.can_free(block)? {
+        if left.used == 0 && best.is_none() && self.fork.can_free(block, 0)? {
             self.fork.free(block, id)?;
         }
         Ok(())

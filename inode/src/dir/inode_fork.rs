@@ -261,9 +261,9 @@ impl DirFork for InodeDirFork<'_> {
         Ok(DirBlock { buffer: self.tx.fresh(segments, Rank::Fork)?, at })
     }
 
-    fn can_free(&mut self, at: FileBlock) -> Result<bool> {
+    fn can_free(&mut self, at: FileBlock, earlier: usize) -> Result<bool> {
         let range = at..FileBlock(at.get() + self.per_block());
-        Ok(fork::can_unmap(self.state, ForkKind::Data, range, self.reserved))
+        Ok(fork::can_unmap(self.state, ForkKind::Data, range, self.reserved, earlier))
     }
 
     fn free(&mut self, at: FileBlock, id: DirBlock) -> Result<()> {

@@ -119,7 +119,7 @@ impl<F: DirFork> Directory<'_, F> {
             })?;
             let Some(index) = count.checked_sub(1).filter(|index| *index > 0) else { return Ok(()) };
             let block = self.data_block(index);
-            if last != data_block::max_free(self.geometry) || !self.fork.can_free(block)? {
+            if last != data_block::max_free(self.geometry) || !self.fork.can_free(block, 0)? {
                 return Ok(());
             }
             let data = self.read_data_block(block)?;
@@ -140,7 +140,7 @@ impl<F: DirFork> Directory<'_, F> {
         let data = self.read_data_block(FileBlock(0))?;
         let last = self.view(data, |bytes| data_block::unused_before(bytes, bytes.len()))?;
         let need = block_format::leaf_size(shape.live());
-        if last.is_none_or(|last| last.length < need) || !self.fork.can_free(root)? {
+        if last.is_none_or(|last| last.length < need) || !self.fork.can_free(root, 0)? {
             return Ok(());
         }
         let entries = self.view(id, |bytes| shape.slots.compacted(bytes, None))?;

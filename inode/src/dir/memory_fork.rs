@@ -68,7 +68,8 @@ pub(super) struct MemoryFork {
     next_daddr: u64,
     /// Blocks that may still be allocated.
     pub free_blocks: u32,
-    pub frees: bool,
+    /// Number of blocks that can still be freed.
+    pub frees: u32,
     /// A block that cannot be freed.
     pub stuck: Option<FileBlock>,
     pub logged: Rc<Cell<usize>>,
@@ -87,7 +88,7 @@ impl MemoryFork {
             blocks: BTreeMap::new(),
             next_daddr: 4096,
             free_blocks: u32::MAX,
-            frees: true,
+            frees: u32::MAX,
             stuck: None,
             logged: Rc::default(),
             collision_index: None,
@@ -361,13 +362,16 @@ impl DirFork for MemoryFork {
         Ok(at.get())
     }
 
-    fn can_free(&mut self, at: FileBlock) -> Result<bool> {
-        Ok(self.frees && self.stuck != Some(at))
+    fn can_free(&mut self, at: FileBlock, earlier: usize) -> Result<bool> {
+        Ok(self.frees as usize > earlier && self.stuck != Some(at))
     }
 
     fn free(&mut self, at: FileBlock, id: u64) -> Result<()> {
         assert_eq!(at.get(), id);
-        assert!(self.frees && self.blocks.remove(&id).is_some());
+        assert!(self.frees > 0 && self.blocks.remove(&id).is_some());
+        if self.frees < u32::MAX {
+            self.frees -= 1;
+        }
         Ok(())
     }
 

@@ -69,8 +69,8 @@ impl<F: DirFork> HashTree for Directory<'_, F> {
         Ok(PathBlock { block, id: self.fork.allocate(block)?, index: 0 })
     }
 
-    fn can_free_tree_block(&mut self, block: FileBlock) -> Result<bool> {
-        self.fork.can_free(block)
+    fn can_free_tree_block(&mut self, block: FileBlock, earlier: usize) -> Result<bool> {
+        self.fork.can_free(block, earlier)
     }
 
     fn free_tree_block(&mut self, block: FileBlock, id: F::BlockId) -> Result<()> {
@@ -316,7 +316,7 @@ impl<F: DirFork> Directory<'_, F> {
         let end = self.fork.mapped_end(DirSpace::Free.end_block(self.geometry))?;
         let next = self.fork.next_mapped(FileBlock(root.get() + self.per_block()))?;
         let only = next == Some(first) && end.get() == first.get() + self.per_block();
-        if !only || !self.fork.can_free(first)? {
+        if !only || !self.fork.can_free(first, 0)? {
             return Ok(());
         }
         let free_id = self.fork.read(first, DirBlockType::Free)?;

@@ -206,7 +206,7 @@ fn run(pair: &mut Pair, ops: &[Op], check_every: usize) {
             Op::Replace(number, wide) => pair.replace(&name(number), inode(wide), 2),
             Op::Parent(wide) => pair.replace(b"..", inode(wide), 2),
             Op::FreeBlocks(free) => pair.memory.free_blocks = free.unwrap_or(u32::MAX),
-            Op::Frees(frees) => pair.memory.frees = frees,
+            Op::Frees(frees) => pair.memory.frees = if frees { u32::MAX } else { 0 },
         }
         if number % check_every == 0 {
             pair.check();
@@ -279,7 +279,8 @@ fn grows_to_a_deep_tree_and_back() {
 }
 
 /// A removal freed the only leaf of a node, and then found that the node could not be freed: the tree kept a node
-/// without children, which is damage.
+/// without children, which is damage. Later it checked beforehand that each of them could be freed, but not that both
+/// could: on a full volume the first may use the last free extent record, and the removal failed half way.
 #[test]
 fn the_only_leaf_of_a_node_goes_with_the_node_or_stays() {
     // Names with ascending hashes.
@@ -288,7 +289,7 @@ fn the_only_leaf_of_a_node_goes_with_the_node_or_stays() {
         dabtree::edit::entries(&pair.memory.blocks[&block.get()].bytes).unwrap().to_vec()
     };
     let root = FileBlock(1 << 26);
-    for is_stuck in [false, true] {
+    for (is_stuck, frees) in [(false, u32::MAX), (true, u32::MAX), (false, 1), (false, 2), (false, 3)] {
         let mut pair = Pair::new(9, 0, 100);
         let mut numbers = (0..).step_by(1000);
         let level = |pair: &Pair| {
@@ -313,10 +314,11 @@ fn the_only_leaf_of_a_node_goes_with_the_node_or_stays() {
         others.iter().for_each(|name| pair.remove(name));
         assert_eq!(node(&pair, right.child()).len(), 1);
         pair.memory.stuck = is_stuck.then(|| right.child());
+        pair.memory.frees = frees;
         pair.remove(last);
         pair.check();
         pair.check_lookups();
-        assert_eq!(level(&pair), if is_stuck { 2 } else { 1 });
+        assert_eq!(level(&pair), if is_stuck || frees < 3 { 2 } else { 1 });
     }
 }
 

@@ -57,16 +57,25 @@ const WRONG_RANGE: Error =
 /// The most blocks that a change of the extent map allocates: one for each level and a new root.
 pub const MAX_MAP_TREE_BLOCKS: u32 = 10;
 
-/// Whether a range can be unmapped with `reserved` blocks for the btree, and within the extent counter.
-pub(crate) fn can_unmap(state: &InodeState, kind: ForkKind, range: Range<FileBlock>, reserved: u32) -> bool {
+/// Whether a range can be unmapped with `reserved` blocks for the btree, and within the extent counter, after `earlier`
+/// others of the same change, each of which may leave one more extent.
+pub(crate) fn can_unmap(
+    state: &InodeState,
+    kind: ForkKind,
+    range: Range<FileBlock>,
+    reserved: u32,
+    earlier: usize,
+) -> bool {
     let Some(list) = state.list(kind) else { return true };
     // Unmapping the middle of an extent leaves two extents.
     let is_middle =
         list.find(range.start).is_some_and(|old| old.offset < range.start && range.end < old.end());
     let fits = || {
-        state.fork_format(kind) == Some(ForkFormat::Extents) && list.len() < state.inline_extents_max(kind)
+        state.fork_format(kind) == Some(ForkFormat::Extents)
+            && list.len() + earlier < state.inline_extents_max(kind)
     };
-    !is_middle || state.check_extent_count(kind, 1).is_ok() && (reserved >= MAX_MAP_TREE_BLOCKS || fits())
+    !is_middle
+        || state.check_extent_count(kind, 1 + earlier).is_ok() && (reserved >= MAX_MAP_TREE_BLOCKS || fits())
 }
 
 /// The reserved blocks that are left after allocations for an inode that had `before` blocks.
