@@ -234,15 +234,12 @@ fn descriptor_path(file: &File) -> PathBuf {
 /// Creates a file without a name in the directory of `path`, or with a hidden name if `O_TMPFILE` is not supported.
 fn open_nameless(path: &Path, options: &OpenOptions) -> io::Result<(File, Option<PathBuf>)> {
     let direct = if options.direct { OFlags::DIRECT.bits() as i32 } else { 0 };
-    #[cfg(target_os = "linux")]
+    let flags = OFlags::TMPFILE.bits() as i32 | direct;
+    let nameless = StdOptions::new().read(true).write(true).custom_flags(flags).open(parent_of(path));
+    if let Ok(file) = nameless
+        && descriptor_path(&file).exists()
     {
-        let flags = OFlags::TMPFILE.bits() as i32 | direct;
-        let nameless = StdOptions::new().read(true).write(true).custom_flags(flags).open(parent_of(path));
-        if let Ok(file) = nameless
-            && descriptor_path(&file).exists()
-        {
-            return Ok((file, None));
-        }
+        return Ok((file, None));
     }
     let hidden = hidden_name(path)?;
     register(&hidden);

@@ -58,9 +58,9 @@ mod probe;
 mod qcow2;
 mod record;
 mod sys;
-#[cfg(all(feature = "io-uring", target_os = "linux"))]
+#[cfg(feature = "io-uring")]
 mod uring;
-#[cfg(not(all(feature = "io-uring", target_os = "linux")))]
+#[cfg(not(feature = "io-uring"))]
 #[path = "no_uring.rs"]
 mod uring;
 mod window;
