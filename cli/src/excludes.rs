@@ -2,27 +2,16 @@
 
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::anyhow;
 use clap::Args;
 use xebec::Excludes;
 
 use crate::commands::mkfs::wrong;
-use crate::output::counted;
 
-/// The warning about an unreadable file that is skipped.
-pub fn left_out(error: impl Display) -> String {
+/// The warning about an unreadable file or archive that is skipped.
+pub fn skipped(error: impl Display) -> String {
     format!("{error}: skipped, with everything below it")
-}
-
-/// The summary of all skipped files.
-pub fn count_left_out(count: u64) -> String {
-    format!(
-        "{} could not be read and {} skipped",
-        counted(count, "file"),
-        if count == 1 { "was" } else { "were" }
-    )
 }
 
 /// Options of commands that skip files.
@@ -42,7 +31,7 @@ pub struct Exclude {
 
 impl Exclude {
     /// All patterns: those of files first, as later patterns take precedence.
-    pub fn patterns(&self) -> anyhow::Result<Arc<Excludes>> {
+    pub fn patterns(&self) -> anyhow::Result<Excludes> {
         let mut lists = Vec::new();
         for path in &self.exclude_from {
             let list = std::fs::read_to_string(path);
@@ -50,6 +39,6 @@ impl Exclude {
         }
         let patterns =
             lists.iter().flat_map(|list| list.lines()).chain(self.exclude.iter().map(String::as_str));
-        Excludes::new(patterns).map(Arc::new).map_err(|error| wrong(format!("--exclude: {error}")))
+        Excludes::new(patterns).map_err(|error| wrong(format!("--exclude: {error}")))
     }
 }

@@ -13,6 +13,7 @@
 //! | `walk` | output of parallel walks of a tree |
 //! | `json` | the envelope of JSON documents, arrays, messages |
 //! | `interrupt` | removal of unfinished files on signals |
+//! | `limits` | limits of this process |
 //! | `geometry` | geometry and features of a volume |
 //! | `commands` | one file per command with its arguments, and the table of them all |
 //!
@@ -32,6 +33,7 @@ mod glob;
 mod image_operand;
 mod interrupt;
 mod json;
+mod limits;
 mod names;
 mod open;
 mod operands;

@@ -9,6 +9,7 @@ use base::Ino;
 use block::{Device, NewFile, OpenError};
 use clap::Args;
 use read::{FinalSymlink, Inode, Listing, Volume, join, read_at, resolve};
+use xebec::check::log_problem;
 use xebec::image::{self, ImageNotice, LogStatus, OpenedImage};
 use xebec::{Access, ImageError, ImageOptions, open_image_on};
 
@@ -45,12 +46,12 @@ fn parse_inode(text: &str) -> Result<u64, std::num::ParseIntError> {
 }
 
 impl Image {
-    /// Fails the command if the log was replayed in part: a script must not take the result for complete. `action` is a
-    /// participle such as "copied".
+    /// Fails the command if the log was replayed partially: a script must not take the result for complete. `action` is
+    /// a participle such as "copied".
     pub fn expect_whole(&self, action: &str) {
         if self.log.is_partial() {
             self.messages.fail(format_args!(
-                "the log was replayed in part: what was {action} may lack its newest changes"
+                "the log was replayed partially: the {action} files may lack recent changes"
             ));
         }
     }
@@ -289,21 +290,12 @@ pub fn is_not_xfs(error: &anyhow::Error) -> bool {
 /// Maximum number of inodes named in a message.
 const NAMED_MAX: usize = 20;
 
-/// The reason why a log was not read.
-pub fn log_error(error: &ImageError) -> String {
-    match error {
-        ImageError::LogDeviceMissing => "it is on another device, which was not named".into(),
-        ImageError::Log(error) => error.to_string(),
-        error => error.to_string(),
-    }
-}
-
 /// Reports the state of the log.
 fn report_log(log: &LogStatus, messages: &Messages) {
     match log {
         LogStatus::Clean | LogStatus::NotExamined => {}
         LogStatus::Unreadable(error @ (ImageError::LogDeviceMissing | ImageError::Log(_))) => {
-            messages.warn(format_args!("the log was not read: {}", log_error(error)));
+            messages.warn(format_args!("the log was not read: {}", log_problem(error)));
         }
         LogStatus::Unreadable(error) => messages.warn(format_args!("{error}; shown without replay")),
         LogStatus::Ignored(dirty) => messages.warn(format_args!(

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::args::{ColorChoice, Global};
-use crate::excludes::{count_left_out, left_out};
+use crate::excludes::skipped;
 use crate::failure::Failure;
 use crate::json;
 use crate::names;
@@ -161,21 +161,21 @@ impl Messages {
     /// Reports an unreadable file, as a failure or as skipped.
     pub fn unreadable(&self, failure: impl Into<Failure>) {
         match self.ignores_unreadable {
-            true => self.leave_out(failure),
+            true => self.skip(failure),
             false => self.fail(failure),
         }
     }
 
     /// Counts and reports a skipped file.
-    pub fn leave_out(&self, failure: impl Into<Failure>) {
+    pub fn skip(&self, failure: impl Into<Failure>) {
         self.unreadable.fetch_add(1, Ordering::Relaxed);
         let failure = failure.into();
-        let text = left_out(&failure.text);
+        let text = skipped(&failure.text);
         self.print(Level::Warning, failure.with_text(text));
     }
 
     /// Number of skipped files.
-    pub fn left_out(&self) -> u64 {
+    pub fn skipped(&self) -> u64 {
         self.unreadable.load(Ordering::Relaxed)
     }
 
@@ -222,8 +222,10 @@ impl Messages {
 
     /// Prints the numbers of skipped files and hidden failures, and returns the exit code.
     pub fn finish(&self) -> u8 {
-        if self.left_out() > 0 {
-            self.warn(count_left_out(self.left_out()));
+        match self.skipped() {
+            0 => {}
+            1 => self.warn("1 file could not be read and was skipped"),
+            count => self.warn(format_args!("{count} files could not be read and were skipped")),
         }
         let failures = self.failures();
         if failures > FAILURES_SHOWN_MAX && !self.verbose {

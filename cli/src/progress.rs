@@ -28,8 +28,8 @@ fn weight(counts: Counts) -> u64 {
 }
 
 impl<'m> TransferProgress<'m> {
-    /// Shows an empty bar.
-    pub fn new(global: &Global, messages: &'m Messages) -> Self {
+    /// Shows `task` until the first file.
+    pub fn new(global: &Global, messages: &'m Messages, task: &'static str) -> Self {
         let bar = ProgressBar::no_length();
         // Hidden unless standard error is a terminal.
         let target = if global.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -37,6 +37,7 @@ impl<'m> TransferProgress<'m> {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
             bar.set_style(style);
         }
+        bar.set_message(task);
         bar.enable_steady_tick(TICK);
         Self { bar, start: Instant::now(), messages }
     }
@@ -99,5 +100,23 @@ impl Progress for TransferProgress<'_> {
             NoticeKind::Warning => self.messages.warn(failure.text),
             NoticeKind::NotStored | NoticeKind::Waiting => self.messages.note(failure.text),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::Cli;
+
+    /// The line was blank as long as the sources were surveyed, which takes minutes for millions of files.
+    #[test]
+    fn the_task_is_shown_before_the_first_file() {
+        let Cli { global, .. } =
+            Cli::try_parse_from(["xebec", "info", "disk.xfs"]).unwrap_or_else(|_| panic!());
+        let messages = Messages::new(&global, "disk.xfs");
+        let progress = TransferProgress::new(&global, &messages, "surveying the sources");
+        assert_eq!(progress.bar.message(), "surveying the sources");
     }
 }

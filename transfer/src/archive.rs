@@ -25,12 +25,13 @@ mod unpack;
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver as Channel, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use crate::digest::{Expected, Verified};
 use crate::item::{Data, Entry, EntryKind, Item, Loss, Receiver};
+use crate::options::setters;
 use crate::{Error, Excludes, Result, Source};
 use member::{Member, Members};
 use unpack::{Raw, Stream};
@@ -43,64 +44,47 @@ const BATCH: usize = 128;
 const BATCHES: usize = 16;
 
 /// A tar archive.
-#[derive(Debug)]
 pub struct Archive {
     name: PathBuf,
     input: Input,
     whiteouts: bool,
-    excludes: Arc<Excludes>,
+    excludes: Excludes,
     expected: Option<Expected>,
 }
 
 enum Input {
-    File(PathBuf),
-    Kept(File),
+    Path(PathBuf),
+    File(File),
     Once(Mutex<Option<Box<dyn Read + Send>>>),
-}
-
-impl std::fmt::Debug for Input {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::File(path) => f.debug_tuple("File").field(path).finish(),
-            Self::Kept(file) => f.debug_tuple("Kept").field(file).finish(),
-            Self::Once(_) => f.write_str("Once"),
-        }
-    }
 }
 
 impl Archive {
     /// The archive at `path`.
-    pub fn new(path: &Path) -> Self {
-        Self::of(path, Input::File(path.into()))
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        Self::of(path.clone(), Input::Path(path))
     }
 
     /// An archive that can be read once; `name` is for messages.
-    pub fn once(name: &Path, input: Box<dyn Read + Send>) -> Self {
-        Self::of(name, Input::Once(Mutex::new(Some(input))))
+    pub fn from_reader(name: impl Into<PathBuf>, input: impl Read + Send + 'static) -> Self {
+        Self::of(name.into(), Input::Once(Mutex::new(Some(Box::new(input)))))
     }
 
     /// An archive in an open file; `name` is for messages.
-    pub fn kept(name: &Path, file: File) -> Self {
-        Self::of(name, Input::Kept(file))
+    pub fn from_file(name: impl Into<PathBuf>, file: File) -> Self {
+        Self::of(name.into(), Input::File(file))
     }
 
-    fn of(name: &Path, input: Input) -> Self {
-        Self { name: name.into(), input, whiteouts: false, excludes: Arc::default(), expected: None }
+    fn of(name: PathBuf, input: Input) -> Self {
+        Self { name, input, whiteouts: false, excludes: Excludes::default(), expected: None }
     }
 
-    /// Skips members that match patterns. A hard link to one of them is an error, as its contents are skipped.
-    #[must_use]
-    pub fn excludes(mut self, excludes: &Arc<Excludes>) -> Self {
-        self.excludes = Arc::clone(excludes);
-        self
-    }
-
-    /// Interprets names that begin with `.wh.` as whiteouts of OCI layers: they remove files of lower layers. The
-    /// archive is then read twice.
-    #[must_use]
-    pub fn whiteouts(mut self, whiteouts: bool) -> Self {
-        self.whiteouts = whiteouts;
-        self
+    setters! {
+        /// Skips members that match patterns. A hard link to one of them is an error, as its contents are skipped.
+        excludes: Excludes;
+        /// Interprets names that begin with `.wh.` as whiteouts of OCI layers: they remove files of lower layers. The
+        /// archive is then read twice.
+        whiteouts: bool;
     }
 
     /// Verifies size and digest of a descriptor; the layer may be empty.
@@ -111,44 +95,40 @@ impl Archive {
     }
 
     fn open(&self) -> Result<Raw> {
-        let raw = self.open_unverified()?;
+        let raw = match &self.input {
+            Input::Path(path) => Raw::File(File::open(path).map_err(|error| self.failed("open it", error))?),
+            Input::File(file) => {
+                let mut file = file.try_clone().map_err(|error| self.failed("open it", error))?;
+                file.rewind().map_err(|error| self.failed("read it", error))?;
+                Raw::File(file)
+            }
+            Input::Once(input) => match input.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                Some(input) => Raw::Other(input),
+                None => {
+                    let problem = "it is a stream, which can be read only once".into();
+                    return Err(Error::Invalid { path: self.name.clone(), problem });
+                }
+            },
+        };
         Ok(match &self.expected {
             Some(expected) => Raw::Other(Box::new(Verified::new(raw, expected.clone()))),
             None => raw,
         })
     }
 
-    fn open_unverified(&self) -> Result<Raw> {
-        match &self.input {
-            Input::File(path) => match File::open(path) {
-                Ok(file) => Ok(Raw::File(file)),
-                Err(error) => Err(self.failed("open it", error)),
-            },
-            Input::Kept(file) => {
-                let mut file = file.try_clone().map_err(|error| self.failed("open it", error))?;
-                file.rewind().map_err(|error| self.failed("read it", error))?;
-                Ok(Raw::File(file))
-            }
-            Input::Once(input) => match input.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                Some(input) => Ok(Raw::Other(input)),
-                None => Err(Error::Bad { path: self.name.clone(), why: "it can be read only once".into() }),
-            },
-        }
-    }
-
-    fn failed(&self, doing: &'static str, source: io::Error) -> Error {
-        Error::Source { path: self.name.clone(), doing, source }
+    fn failed(&self, action: &'static str, source: io::Error) -> Error {
+        Error::source(self.name.clone(), action, source)
     }
 
     /// Reads all members on another thread, and passes them to the receiver on this one.
-    fn pass(&self, give: Give, receiver: &mut dyn Receiver) -> Result<()> {
-        let (input, may_be_empty, excludes) = (self.open()?, self.expected.is_some(), &*self.excludes);
+    fn stream(&self, pass: Pass, receiver: &mut dyn Receiver) -> Result<()> {
+        let (input, may_be_empty, excludes) = (self.open()?, self.expected.is_some(), &self.excludes);
         let (sender, channel) = sync_channel(BATCHES);
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
-                let mut batch = Batch { sender, turns: Vec::new(), bytes: 0 };
+                let mut batch = Batch { sender, events: Vec::new(), bytes: 0 };
                 let read = unpack::unpacked(input)
-                    .and_then(|input| read_members(input, (give, excludes), may_be_empty, &mut batch));
+                    .and_then(|input| read_members(input, (pass, excludes), may_be_empty, &mut batch));
                 // The channel is closed only if the receiver failed.
                 let _ = batch.send();
                 read
@@ -171,52 +151,52 @@ impl Source for Archive {
     fn read(&self, contents: bool, _: usize, receiver: &mut dyn Receiver) -> Result<()> {
         if self.whiteouts && contents {
             // Whiteouts apply to lower layers, wherever they are in the layer.
-            self.pass(Give::Whiteouts, receiver)?;
+            self.stream(Pass::Whiteouts, receiver)?;
         }
-        self.pass(Give::Members { contents, whiteouts: self.whiteouts }, receiver)
+        self.stream(Pass::Members { contents, whiteouts: self.whiteouts }, receiver)
     }
 }
 
-/// The options of a pass.
+/// What a pass over an archive yields.
 #[derive(Clone, Copy, Debug)]
-enum Give {
+enum Pass {
     Whiteouts,
     Members { contents: bool, whiteouts: bool },
 }
 
-enum Turn {
+enum ArchiveEvent {
     Item(Item),
     Lost(Loss),
 }
 
-/// Counts queued items.
-fn receive(channel: Channel<Vec<Turn>>, receiver: &mut dyn Receiver) -> Result<u64> {
+/// Passes queued items to the receiver; returns their number.
+fn receive(channel: Channel<Vec<ArchiveEvent>>, receiver: &mut dyn Receiver) -> Result<u64> {
     let mut items = 0;
-    for turn in channel.into_iter().flatten() {
-        match turn {
-            Turn::Item(item) => {
+    for event in channel.into_iter().flatten() {
+        match event {
+            ArchiveEvent::Item(item) => {
                 receiver.take(item)?;
                 items += 1;
             }
-            Turn::Lost(lost) => receiver.lose(lost),
+            ArchiveEvent::Lost(lost) => receiver.lose(lost),
         }
     }
     Ok(items)
 }
 
 struct Batch {
-    sender: SyncSender<Vec<Turn>>,
-    turns: Vec<Turn>,
+    sender: SyncSender<Vec<ArchiveEvent>>,
+    events: Vec<ArchiveEvent>,
     bytes: usize,
 }
 
 impl Batch {
-    fn push(&mut self, turn: Turn) -> io::Result<()> {
-        if let Turn::Item(item) = &turn {
+    fn push(&mut self, event: ArchiveEvent) -> io::Result<()> {
+        if let ArchiveEvent::Item(item) = &event {
             self.bytes += item.weight();
         }
-        self.turns.push(turn);
-        match self.turns.len() >= BATCH || self.bytes as u64 >= PIECE {
+        self.events.push(event);
+        match self.events.len() >= BATCH || self.bytes as u64 >= PIECE {
             true => self.send(),
             false => Ok(()),
         }
@@ -224,32 +204,32 @@ impl Batch {
 
     fn send(&mut self) -> io::Result<()> {
         // A large item counts as several batches.
-        let places = (std::mem::take(&mut self.bytes) as u64 / PIECE).min(BATCHES as u64);
-        for _ in 1..places {
+        let slots = (std::mem::take(&mut self.bytes) as u64 / PIECE).min(BATCHES as u64);
+        for _ in 1..slots {
             self.sender.send(Vec::new()).map_err(|_| io::ErrorKind::BrokenPipe)?;
         }
-        self.sender.send(std::mem::take(&mut self.turns)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        self.sender.send(std::mem::take(&mut self.events)).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
 
 fn read_members(
     input: impl Stream,
-    (give, excludes): (Give, &Excludes),
+    (pass, excludes): (Pass, &Excludes),
     may_be_empty: bool,
     batch: &mut Batch,
 ) -> io::Result<()> {
     let mut members = Members::new(input);
     while let Some(member) = members.next_member()? {
-        if leaves_out(excludes, &member)? {
+        if is_excluded(excludes, &member)? {
             continue;
         }
-        let whiteout = match give {
-            Give::Whiteouts | Give::Members { whiteouts: true, .. } => member.whiteout()?,
-            Give::Members { whiteouts: false, .. } => None,
+        let whiteout = match pass {
+            Pass::Whiteouts | Pass::Members { whiteouts: true, .. } => member.whiteout()?,
+            Pass::Members { whiteouts: false, .. } => None,
         };
-        match (give, whiteout) {
-            (Give::Whiteouts, Some(removed)) => batch.push(Turn::Item(removed))?,
-            (Give::Members { contents, .. }, None) => give_member(&mut members, member, contents, batch)?,
+        match (pass, whiteout) {
+            (Pass::Whiteouts, Some(removed)) => batch.push(ArchiveEvent::Item(removed))?,
+            (Pass::Members { contents, .. }, None) => push_member(&mut members, member, contents, batch)?,
             _ => {}
         }
     }
@@ -257,7 +237,7 @@ fn read_members(
 }
 
 /// Whether patterns exclude a member.
-fn leaves_out(excludes: &Excludes, member: &Member) -> io::Result<bool> {
+fn is_excluded(excludes: &Excludes, member: &Member) -> io::Result<bool> {
     if excludes.matches_within(&member.path, member.kind == EntryKind::Directory) {
         return Ok(true);
     }
@@ -265,33 +245,33 @@ fn leaves_out(excludes: &Excludes, member: &Member) -> io::Result<bool> {
         EntryKind::Link(target) if excludes.matches_within(target, false) => {
             let [link, target] = [&member.path, target].map(|path| String::from_utf8_lossy(path));
             Err(io::Error::other(format!(
-                "{link} is a hard link to {target}, which is left out: leave out both, or none"
+                "{link} is a hard link to {target}, which is excluded: exclude both or neither"
             )))
         }
         _ => Ok(false),
     }
 }
 
-fn give_member<R: Stream>(
+fn push_member<R: Stream>(
     members: &mut Members<R>,
     member: Member,
     contents: bool,
     batch: &mut Batch,
 ) -> io::Result<()> {
-    for lost in member.lost() {
-        batch.push(Turn::Lost(lost))?;
+    let Member { path, kind, metadata, runs, lost } = member;
+    for lost in lost {
+        batch.push(ArchiveEvent::Lost(lost))?;
     }
-    let Member { path, kind, metadata, runs, .. } = member;
     if !contents || runs.is_empty() {
-        return batch.push(Turn::Item(Item::Entry(Entry { path, kind, metadata })));
+        return batch.push(ArchiveEvent::Item(Item::Entry(Entry { path, kind, metadata })));
     }
     let mut entry = Some((path, kind, metadata));
-    let count = runs.len();
-    for (index, run) in runs.into_iter().enumerate() {
+    let end_of_data = runs.last().map_or(0, |run| run.end);
+    for run in runs {
         let mut offset = run.start;
-        loop {
+        while offset < run.end {
             let length = PIECE.min(run.end - offset);
-            let more = index + 1 < count || offset + length < run.end;
+            let more = offset + length < end_of_data;
             let data = Data { offset, bytes: members.read_data(length)?, more };
             let item = match entry.take() {
                 Some((path, EntryKind::File { size, .. }, metadata)) => {
@@ -299,11 +279,8 @@ fn give_member<R: Stream>(
                 }
                 _ => Item::Data(data),
             };
-            batch.push(Turn::Item(item))?;
+            batch.push(ArchiveEvent::Item(item))?;
             offset += length;
-            if offset >= run.end {
-                break;
-            }
         }
     }
     Ok(())
@@ -318,12 +295,12 @@ mod tests {
     #[test]
     fn what_waits_is_bounded_by_its_bytes() {
         let (sender, channel) = sync_channel(BATCHES);
-        let mut batch = Batch { sender, turns: Vec::new(), bytes: 0 };
+        let mut batch = Batch { sender, events: Vec::new(), bytes: 0 };
         for _ in 0..3 {
             let attributes = vec![(b"user.large".to_vec(), vec![0; 5 * PIECE as usize])];
             let metadata = EntryMetadata { attributes, ..EntryMetadata::default() };
             batch
-                .push(Turn::Item(Item::Entry(Entry {
+                .push(ArchiveEvent::Item(Item::Entry(Entry {
                     path: b"file".to_vec(),
                     kind: EntryKind::Fifo,
                     metadata,
@@ -331,7 +308,7 @@ mod tests {
                 .unwrap();
         }
         drop(batch);
-        let batches: Vec<_> = channel.into_iter().map(|turns| turns.len()).collect();
+        let batches: Vec<_> = channel.into_iter().map(|events| events.len()).collect();
         assert_eq!(batches.len(), 15, "of {BATCHES} places");
         assert_eq!(batches.iter().sum::<usize>(), 3);
     }

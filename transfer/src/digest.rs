@@ -28,12 +28,12 @@ impl Expected {
         let (algorithm, length) = match algorithm {
             "sha256" => (Algorithm::Sha256, 64),
             "sha512" => (Algorithm::Sha512, 128),
-            _ => return Err(format!("has a digest that is neither SHA-256 nor SHA-512: {digest:?}")),
+            _ => return Err(format!("a digest that is neither SHA-256 nor SHA-512: {digest:?}")),
         };
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         match hex.len() == length && hex.bytes().all(is_digit) {
             true => Ok(Self { algorithm, hex: hex.into(), size }),
-            false => Err(format!("has a digest that is none: {digest:?}")),
+            false => Err(format!("invalid digest: {digest:?}")),
         }
     }
 
@@ -83,18 +83,13 @@ impl<R: Read> Verified<R> {
         }
         match found == self.expected.hex {
             true => Ok(()),
-            false => {
-                Err(damaged(format!("its digest is {found}, and its descriptor says {}", self.expected.hex)))
-            }
+            false => Err(damaged(format!("wrong digest: {found}, expected {}", self.expected.hex))),
         }
     }
 
     fn wrong_size(&self) -> io::Error {
         let Self { read, expected, .. } = self;
-        damaged(format!(
-            "it has another size than the {} bytes of its descriptor: {read} were read",
-            expected.size
-        ))
+        damaged(format!("wrong size: {read} bytes read, expected {}", expected.size))
     }
 }
 

@@ -24,14 +24,16 @@ pub mod sync;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::pipeline::{self, PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
+use read::join;
 use rustix::fs::{FileType, Stat};
 use volume::Settings;
 
-use crate::item::{Data, Entry, EntryKind, EntryMetadata, Item, Loss, Receiver, is_kept, join};
+use crate::item::{Data, Entry, EntryKind, EntryMetadata, Item, Loss, Receiver, is_kept};
+use crate::options::setters;
 use crate::{Error, Excludes, Result, Source, Survey};
 use count::CountWalk;
 use host::{Folder, Name, OpenFile, Run};
@@ -53,37 +55,25 @@ pub struct Directory {
     one_file_system: bool,
     /// Files to skip, such as the image itself, by device and inode number.
     without: Vec<(u64, u64)>,
-    excludes: Arc<Excludes>,
+    excludes: Excludes,
     shares: bool,
 }
 
 impl Directory {
     /// The directory at `path`; a symlink is followed.
-    pub fn new(path: &Path) -> Self {
-        let (without, excludes) = (Vec::new(), Arc::default());
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        let (without, excludes) = (Vec::new(), Excludes::default());
         Self { path: path.into(), one_file_system: false, without, excludes, shares: true }
     }
 
-    /// Sets whether directories on other file systems are empty.
-    #[must_use]
-    pub fn one_file_system(mut self, one: bool) -> Self {
-        self.one_file_system = one;
-        self
-    }
-
-    /// Sets whether shared blocks are reported ([`Item::Shared`]). They may differ on another machine with the same
-    /// files.
-    #[must_use]
-    pub fn shares(mut self, shares: bool) -> Self {
-        self.shares = shares;
-        self
-    }
-
-    /// Skips files that match patterns. If the first names of a file are skipped, its next name becomes the first.
-    #[must_use]
-    pub fn excludes(mut self, excludes: &Arc<Excludes>) -> Self {
-        self.excludes = Arc::clone(excludes);
-        self
+    setters! {
+        /// Sets whether directories on other file systems are empty.
+        one_file_system: bool;
+        /// Sets whether shared blocks are reported ([`Item::Shared`]). They may differ on another machine with the same
+        /// files.
+        shares: bool;
+        /// Skips files that match patterns. If the first names of a file are skipped, its next name becomes the first.
+        excludes: Excludes;
     }
 
     /// Skips the file with this device and inode number.
@@ -284,7 +274,7 @@ impl Walk<'_> {
             FileType::Socket => EntryKind::Socket,
             // It was not a directory when it was listed.
             FileType::Directory => return Err(Error::Changed { path: folder.shown(&name.bytes) }),
-            _ => return Err(Error::bad(&path, "has a file type that XFS does not support")),
+            _ => return Err(Error::invalid(&path, "its file type is not supported by XFS")),
         };
         let mut metadata = self.metadata(&stat, &|| folder.attributes_of(&name.bytes), pieces)?;
         if let EntryKind::File { .. } = kind {
@@ -526,7 +516,7 @@ mod tests {
         for name in ["behind", "large", "other"] {
             std::fs::write(folder.path().join(name), vec![7; 5 << 20]).unwrap();
         }
-        let root = Arc::new(Folder::open_root(folder.path(), false, &Arc::default()).unwrap());
+        let root = Arc::new(Folder::open_root(folder.path(), false, &Excludes::default()).unwrap());
         let file = root.open_file(b"large").unwrap();
         let id = (file.stat.st_dev, file.stat.st_ino);
         let walk = Walk { contents: true, device: None, without: &[] };

@@ -21,21 +21,21 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What failed, after "cannot".
-        doing: &'static str,
+        action: &'static str,
         /// The cause.
         source: io::Error,
     },
-    /// A file of the source changed while it was read.
+    /// A file changed while it was read.
     Changed {
         /// The file.
         path: PathBuf,
     },
-    /// The source is invalid.
-    Bad {
-        /// The file or member.
+    /// A file, path or option of a source is invalid.
+    Invalid {
+        /// The file.
         path: PathBuf,
         /// The problem.
-        why: String,
+        problem: String,
     },
     /// A change of the volume failed.
     Volume {
@@ -107,12 +107,16 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn source(path: &[u8], doing: &'static str, source: impl Into<io::Error>) -> Self {
-        Self::Source { path: path_of(path), doing, source: source.into() }
+    pub(crate) fn source(
+        path: impl Into<PathBuf>,
+        action: &'static str,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::Source { path: path.into(), action, source: source.into() }
     }
 
-    pub(crate) fn bad(path: &[u8], why: impl Into<String>) -> Self {
-        Self::Bad { path: path_of(path), why: why.into() }
+    pub(crate) fn invalid(path: &[u8], problem: impl Into<String>) -> Self {
+        Self::Invalid { path: path_of(path), problem: problem.into() }
     }
 
     pub(crate) fn volume(path: &[u8]) -> impl FnOnce(volume::Error) -> Self + '_ {
@@ -148,12 +152,8 @@ impl Error {
             | Self::Output(source) => source.raw_os_error().map(Errno::new),
             Self::Option { .. } => Some(base::errno::EINVAL),
             Self::Exists { .. } => Some(base::errno::EEXIST),
-            Self::Changed { .. } | Self::Bad { .. } | Self::Cancelled => None,
+            Self::Changed { .. } | Self::Invalid { .. } | Self::Cancelled => None,
         }
-    }
-
-    pub(crate) fn host(path: &Path, doing: &'static str, source: io::Error) -> Self {
-        Self::Source { path: path.into(), doing, source }
     }
 
     pub(crate) fn option(option: impl Into<String>, problem: impl Into<String>) -> Self {
@@ -196,15 +196,18 @@ fn path_of(path: &[u8]) -> PathBuf {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // The `Debug` of a path escapes control characters.
-            Self::Source { path, doing, source } if source.kind() == io::ErrorKind::PermissionDenied => {
-                write!(f, "{path:?}: cannot {doing}: {source}: run this as a user with permission to read it")
+            // `Debug` of a path escapes control characters.
+            Self::Source { path, action, source } if source.kind() == io::ErrorKind::PermissionDenied => {
+                write!(
+                    f,
+                    "{path:?}: cannot {action}: {source}: run this as a user with permission to read it"
+                )
             }
-            Self::Source { path, doing, source } => write!(f, "{path:?}: cannot {doing}: {source}"),
+            Self::Source { path, action, source } => write!(f, "{path:?}: cannot {action}: {source}"),
             Self::Changed { path } => {
                 write!(f, "{path:?} changed while it was read: repeat this while no program writes to it")
             }
-            Self::Bad { path, why } => write!(f, "{path:?}: {why}"),
+            Self::Invalid { path, problem } => write!(f, "{path:?}: {problem}"),
             Self::Volume { source, .. } if source.errno() == base::errno::ENOSPC && source.is_of_device() => {
                 write!(
                     f,

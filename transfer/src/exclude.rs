@@ -3,20 +3,15 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 /// Patterns as in `.gitignore`; the last match decides. `*.o` and `cache/` match at any depth, `/proc` and `usr/*/doc`
 /// below the root of the source, `**` across directories, and `!` includes again. A pattern with a trailing slash
-/// matches only directories. Excluded directories are not entered.
-#[derive(Clone, Debug)]
-pub struct Excludes(Gitignore);
-
-impl Default for Excludes {
-    fn default() -> Self {
-        Self(Gitignore::empty())
-    }
-}
+/// matches only directories. Excluded directories are not entered. Clones share the patterns.
+#[derive(Clone, Debug, Default)]
+pub struct Excludes(Option<Arc<Gitignore>>);
 
 impl Excludes {
     /// Parses patterns; empty lines and lines that begin with `#` are ignored.
@@ -25,22 +20,24 @@ impl Excludes {
     /// A message that names the invalid pattern.
     pub fn new<'p>(patterns: impl IntoIterator<Item = &'p str>) -> Result<Self, String> {
         let mut builder = GitignoreBuilder::new("");
-        // An unclosed bracket is a mistake.
+        // An unclosed bracket is an error.
         builder.allow_unclosed_class(false);
         for pattern in patterns {
             builder.add_line(None, pattern).map_err(|error| format!("`{pattern}`: {error}"))?;
         }
-        builder.build().map(Self).map_err(|error| error.to_string())
+        let patterns = builder.build().map_err(|error| error.to_string())?;
+        Ok(Self((!patterns.is_empty()).then(|| Arc::new(patterns))))
     }
 
     /// Whether there are no patterns.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 
     /// Whether a file with this path below the root is excluded, given that its parent directories are not.
     pub fn matches(&self, path: &[u8], is_directory: bool) -> bool {
-        !self.is_empty() && self.0.matched(Path::new(OsStr::from_bytes(path)), is_directory).is_ignore()
+        let path = Path::new(OsStr::from_bytes(path));
+        self.0.as_ref().is_some_and(|patterns| patterns.matched(path, is_directory).is_ignore())
     }
 
     /// Like [`matches`](Self::matches), but calls `is_directory` only if a pattern depends on the file type, so that

@@ -34,18 +34,20 @@ mod tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use base::{Ino, pipeline};
-use block::ReplacedFile;
+use block::{NewFile, OpenError, OpenOptions, ReplacedFile};
 use format::inode::FileType;
 use read::{FinalSymlink, Inode, Visited, Volume, resolve};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::io::Errno;
 use volume::image::OpenedImage;
 use volume::{Access, ImageOptions};
 
+use crate::options::{setters, thread_count};
 use crate::progress::{Cancel, Progress};
 use crate::{Error, Excludes, Result};
 use archive::{ArchiveSink, ArchiveTask, ArchiveWork, Buffers};
@@ -62,10 +64,10 @@ pub struct Extraction<'e> {
     volume: Volume,
     start: Start,
     unfinished: BTreeSet<Ino>,
-    excludes: Arc<Excludes>,
+    excludes: Excludes,
     skip_unreadable: bool,
     overwrite: bool,
-    threads: usize,
+    threads: Option<usize>,
     progress: &'e dyn Progress,
     cancel: Cancel,
 }
@@ -81,7 +83,7 @@ pub struct ExtractReport {
     pub failed: u64,
     /// Files and directories that could not be read, or only in part.
     pub unreadable: u64,
-    /// Metadata that was not preserved, with its number: plurals with a reason, such as `owners (that takes root)`.
+    /// Metadata that was not preserved, with its number: plurals with a reason, such as `owners (requires root)`.
     pub not_preserved: BTreeMap<String, u64>,
 }
 
@@ -107,10 +109,10 @@ impl<'e> Extraction<'e> {
             volume: volume.clone(),
             start: Start { ino: volume.root(), name: Vec::new() },
             unfinished: BTreeSet::new(),
-            excludes: Arc::default(),
+            excludes: Excludes::default(),
             skip_unreadable: false,
             overwrite: false,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: None,
             progress: &(),
             cancel: Cancel::default(),
         }
@@ -119,70 +121,41 @@ impl<'e> Extraction<'e> {
     /// Sets the directory or file to extract. A symlink as the last component is not followed.
     ///
     /// # Errors
-    /// [`Error::Read`] if the path cannot be resolved; [`Error::Bad`] if it does not end with the name of the file.
+    /// [`Error::Read`] if the path cannot be resolved; [`Error::Invalid`] if it does not end with the name of a file.
     pub fn path(mut self, path: &[u8]) -> Result<Self> {
         let failed = |error| Error::read(path, error);
         let inode: Inode = resolve(&self.volume, path, FinalSymlink::Keep).map_err(failed)?;
         let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or_default();
         if inode.dinode().file_type() != Some(FileType::Directory) && !is_safe(name) {
-            return Err(Error::bad(path, "name the file itself"));
+            return Err(Error::invalid(path, "must end with the name of a file"));
         }
         self.start = Start { ino: inode.ino(), name: name.to_vec() };
         Ok(self)
     }
 
-    /// Skips files that match these patterns, relative to the directory to extract.
-    #[must_use]
-    pub fn excludes(mut self, excludes: &Arc<Excludes>) -> Self {
-        self.excludes = Arc::clone(excludes);
-        self
-    }
-
-    /// Sets the files for which a warning is reported: those with unfinished operations in the log.
-    #[must_use]
-    pub fn unfinished(mut self, files: BTreeSet<Ino>) -> Self {
-        self.unfinished = files;
-        self
-    }
-
-    /// Skips files that cannot be read completely. By default, their readable parts are extracted. For an archive, each
-    /// file is then read twice.
-    #[must_use]
-    pub fn skip_unreadable(mut self, skip: bool) -> Self {
-        self.skip_unreadable = skip;
-        self
-    }
-
-    /// Replaces existing files. By default, they are reported as failed.
-    #[must_use]
-    pub fn overwrite(mut self, overwrite: bool) -> Self {
-        self.overwrite = overwrite;
-        self
-    }
-
-    /// Sets the number of threads.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Reports progress and messages.
-    #[must_use]
-    pub fn progress(mut self, progress: &'e dyn Progress) -> Self {
-        self.progress = progress;
-        self
-    }
-
-    /// Fails with [`Error::Cancelled`] after [`Cancel::cancel`].
-    #[must_use]
-    pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
-        self.cancel = cancel.clone();
-        self
+    setters! {
+        /// Skips files that match these patterns, relative to the directory to extract.
+        excludes: Excludes;
+        /// Sets the files for which a warning is reported: those with unfinished operations in the log.
+        unfinished: BTreeSet<Ino>;
+        /// Skips files that cannot be read completely. By default, their readable parts are extracted. For an archive,
+        /// each file is then read twice.
+        skip_unreadable: bool;
+        /// Replaces existing files. By default, they are reported as failed.
+        overwrite: bool;
+        /// Sets the number of threads.
+        threads: impl Into<Option<usize>>;
+        /// Reports progress and messages.
+        progress: &'e dyn Progress;
+        /// Fails with [`Error::Cancelled`] after [`Cancel::cancel`] of a clone.
+        cancel: Cancel;
     }
 
     /// Extracts to a directory, which is created if necessary and gets the mode and times of the extracted one. A
     /// symlink at `to` itself is followed.
+    ///
+    /// Each directory on the path to a file is open, for each thread: very deep trees need a higher limit of open files
+    /// (`RLIMIT_NOFILE`) than the usual 1024.
     ///
     /// # Errors
     /// [`Error::Target`], [`Error::Cancelled`]. Problems of single files are reported as messages and counted.
@@ -191,12 +164,11 @@ impl<'e> Extraction<'e> {
         let failed = |action| move |error| Error::Target { path: to.into(), action, source: error };
         match std::fs::create_dir(to) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            created => created.map_err(failed("make it"))?,
+            created => created.map_err(failed("create it"))?,
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd =
             rustix::fs::open(to, flags, Mode::empty()).map_err(|errno| failed("open it")(errno.into()))?;
-        allow_many_descriptors();
         let root = Arc::new(HostDirectory { fd, path: Vec::new() });
         let options = CreateOptions::new(self.overwrite);
         let Self { volume, start, unfinished, excludes, skip_unreadable, threads, progress, cancel, .. } =
@@ -220,40 +192,36 @@ impl<'e> Extraction<'e> {
             progress,
             cancel: &cancel,
         };
-        pipeline::run(&work, vec![TreeTask::Start(start, root)], &mut sink, threads)?;
+        pipeline::run(&work, vec![TreeTask::Start(start, root)], &mut sink, thread_count(threads))?;
         Ok(counters.into_report())
     }
 
-    /// Extracts to an archive, which appears at `to` when it is complete.
+    /// Extracts to an archive, which appears at `to` when it is complete and on stable storage.
     ///
     /// # Errors
-    /// [`Error::Exists`] unless existing files are replaced; [`Error::Target`], [`Error::Output`],
-    /// [`Error::Incomplete`], [`Error::Cancelled`].
+    /// [`Error::Exists`] unless existing files are replaced; [`Error::Open`] if the file cannot be created;
+    /// [`Error::Output`], [`Error::Incomplete`], [`Error::Cancelled`].
     pub fn to_file(self, to: impl AsRef<Path>, compression: Compression) -> Result<ExtractReport> {
         let to = to.as_ref();
-        let exists = to.symlink_metadata().is_ok();
-        if exists && !self.overwrite {
-            return Err(Error::Exists { path: to.into() });
-        }
-        // A file that another program is writing to is not replaced.
-        let replaced = exists.then(|| ReplacedFile::lock(to, None)).transpose().map_err(Error::Open)?;
-        let mut name = to.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.part", std::process::id()));
-        let part = to.with_file_name(name);
-        let failed = |action| move |source| Error::Target { path: to.into(), action, source };
-        let file = File::create_new(&part).map_err(failed("make it"))?;
-        let result = Compressed::new(file, compression).map_err(Error::Output).and_then(|out| {
-            let (out, report) = self.to_writer(out)?;
-            out.finish().map_err(Error::Output)?;
-            replaced.as_ref().map_or(Ok(()), ReplacedFile::relock).map_err(Error::Open)?;
-            std::fs::rename(&part, to).map_err(failed("rename it"))?;
-            Ok(report)
-        });
-        if result.is_err() {
-            // The first error is reported.
-            let _ = std::fs::remove_file(&part);
-        }
-        result
+        let failed = |error: OpenError| match Errno::from_raw_os_error(error.errno()) {
+            Errno::EXIST => Error::Exists { path: to.into() },
+            _ => Error::Open(error),
+        };
+        let options = OpenOptions { writable: true, ..OpenOptions::default() };
+        let new = match self.overwrite {
+            // A file that another program is writing to is not replaced.
+            true => {
+                ReplacedFile::lock(to, None).and_then(|old| NewFile::replacing(&Arc::new(old), 0, &options))
+            }
+            false => NewFile::create(to, 0, &options),
+        };
+        let new = new.map_err(failed)?;
+        let file = File::from(new.device().as_fd().try_clone_to_owned().map_err(Error::Output)?);
+        let mut out = Compressed::new(file, compression).map_err(Error::Output)?;
+        let report = self.to_writer(&mut out)?;
+        out.finish().map_err(Error::Output)?;
+        new.publish().map_err(failed)?;
+        Ok(report)
     }
 
     /// Extracts to a stream as a tar archive in the POSIX (pax) format, uncompressed ([`Compressed`] compresses).
@@ -261,7 +229,7 @@ impl<'e> Extraction<'e> {
     /// # Errors
     /// [`Error::Output`] if the stream fails; [`Error::Incomplete`] if contents cannot be read that a header has
     /// announced; [`Error::Cancelled`].
-    pub fn to_writer<W: Write + Send>(self, out: W) -> Result<(W, ExtractReport)> {
+    pub fn to_writer(self, out: impl Write + Send) -> Result<ExtractReport> {
         let Self { volume, start, unfinished, excludes, skip_unreadable, threads, progress, cancel, .. } =
             self;
         let (buffers, counters) = (Buffers::default(), Counters::default());
@@ -283,15 +251,8 @@ impl<'e> Extraction<'e> {
             progress,
             cancel: &cancel,
         };
-        pipeline::run(&work, vec![ArchiveTask::Start(start)], &mut sink, threads)?;
-        let out = sink.finish()?;
-        Ok((out, counters.into_report()))
+        pipeline::run(&work, vec![ArchiveTask::Start(start)], &mut sink, thread_count(threads))?;
+        sink.finish()?;
+        Ok(counters.into_report())
     }
-}
-
-/// Raises the limit of open files to its maximum: each directory on the path to a file is open.
-pub fn allow_many_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    // If this fails, very deep trees fail with their own error.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

@@ -12,7 +12,7 @@
 //! ```no_run
 //! use xebec_transfer::ImageBuilder;
 //!
-//! let built = ImageBuilder::new("disk.xfs").from_directory("build/")?.reproducible(true).build()?;
+//! let built = ImageBuilder::new("disk.xfs").from_directory("build/").reproducible(true).build()?;
 //! println!("{} bytes, {} files", built.size, built.report.files);
 //! # Ok::<(), xebec_transfer::Error>(())
 //! ```
@@ -29,16 +29,16 @@ pub mod seed;
 mod sources;
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use base::time::Time;
 use format::compatibility::Reader;
 
+use crate::options::setters;
 use crate::progress::{Cancel, Progress};
 use crate::writer::ImportReport;
-use crate::{Error, Excludes, Overrides, Result, Source, oci};
+use crate::{Excludes, Overrides, Result, Source};
 pub use layout::check_readers;
 use sources::ImageSource;
 
@@ -52,9 +52,9 @@ pub struct ImageBuilder<'b> {
     free: Option<FreeSpace>,
     minimize: bool,
     container: Container,
-    directory: Vec<u8>,
+    target_directory: Vec<u8>,
     overrides: Overrides,
-    excludes: Arc<Excludes>,
+    excludes: Excludes,
     one_file_system: bool,
     whiteouts: bool,
     skip_unreadable: bool,
@@ -63,7 +63,7 @@ pub struct ImageBuilder<'b> {
     time: Option<Time>,
     replace: bool,
     wait: Option<Duration>,
-    threads: usize,
+    threads: Option<usize>,
     progress: &'b dyn Progress,
     cancel: Cancel,
 }
@@ -108,9 +108,9 @@ impl<'b> ImageBuilder<'b> {
             free: None,
             minimize: false,
             container: Container::default(),
-            directory: Vec::new(),
+            target_directory: Vec::new(),
             overrides: Overrides::default(),
-            excludes: Arc::default(),
+            excludes: Excludes::default(),
             one_file_system: false,
             whiteouts: false,
             skip_unreadable: false,
@@ -119,150 +119,45 @@ impl<'b> ImageBuilder<'b> {
             time: None,
             replace: false,
             wait: None,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: None,
             progress: &(),
             cancel: Cancel::default(),
         }
     }
 
     /// Adds a directory of the host. Files of later sources replace those of earlier ones.
-    ///
-    /// # Errors
-    /// [`Error::Source`] if it is not a directory.
-    pub fn from_directory(mut self, path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let is_directory = std::fs::metadata(path).map(|metadata| metadata.is_dir());
-        match is_directory.map_err(|error| Error::host(path, "open it", error))? {
-            true => self.sources.push(ImageSource::Directory(path.into())),
-            false => {
-                let error = rustix::io::Errno::NOTDIR.into();
-                return Err(Error::host(path, "open it", error));
-            }
-        }
-        Ok(self)
+    #[must_use]
+    pub fn from_directory(self, path: impl Into<PathBuf>) -> Self {
+        self.with(ImageSource::Directory(path.into()))
     }
 
     /// Adds a tar archive, which may be compressed with gzip, zstd, xz or bzip2.
     #[must_use]
-    pub fn from_archive(mut self, path: impl Into<PathBuf>) -> Self {
-        self.sources.push(ImageSource::Archive(path.into()));
-        self
+    pub fn from_archive(self, path: impl Into<PathBuf>) -> Self {
+        self.with(ImageSource::Archive(path.into()))
     }
 
     /// Adds a tar archive from a stream, which is called `name` in messages. Unless the size is given, the stream is
     /// stored in a temporary file beside the image first.
     #[must_use]
-    pub fn from_reader(mut self, name: impl Into<PathBuf>, stream: impl Read + Send + 'static) -> Self {
-        self.sources.push(ImageSource::stream(name.into(), Box::new(stream)));
-        self
+    pub fn from_reader(self, name: impl Into<PathBuf>, stream: impl Read + Send + 'static) -> Self {
+        self.with(ImageSource::Stream { name: name.into(), stream: Box::new(stream) })
     }
 
     /// Adds the layers of an image in an OCI layout: the one called `name`, or the only one.
-    ///
-    /// # Errors
-    /// Those of [`oci::layers`].
-    pub fn from_oci(mut self, layout: impl AsRef<Path>, name: Option<&str>) -> Result<Self> {
-        self.sources.extend(oci::layers(layout.as_ref(), name)?.into_iter().map(ImageSource::Layer));
-        Ok(self)
+    #[must_use]
+    pub fn from_oci(self, layout: impl Into<PathBuf>, name: Option<&str>) -> Self {
+        self.with(ImageSource::Oci { layout: layout.into(), name: name.map(str::to_owned) })
     }
 
-    /// Adds a source.
+    /// Adds another source.
     #[must_use]
-    pub fn from_source(mut self, source: impl Source + 'static) -> Self {
-        self.sources.push(ImageSource::Other(Box::new(source)));
-        self
+    pub fn from_source(self, source: impl Source + 'static) -> Self {
+        self.with(ImageSource::Other(Box::new(source)))
     }
 
-    /// Sets the options of the volume; its seed and time are set by [`seed`](Self::seed) and
-    /// [`time`](Self::time), and its log is internal.
-    #[must_use]
-    pub fn format(mut self, options: mkfs::Options) -> Self {
-        self.format = options;
-        self
-    }
-
-    /// Fails unless these programs support all features of the volume
-    /// ([`read_by`](mkfs::Options::read_by) disables others).
-    #[must_use]
-    pub fn readers(mut self, readers: &[Reader]) -> Self {
-        self.readers = readers.to_vec();
-        self
-    }
-
-    /// Sets the size of the image in bytes, including the partition table.
-    #[must_use]
-    pub fn size(mut self, bytes: u64) -> Self {
-        self.size = Some(bytes);
-        self
-    }
-
-    /// Adds free space to the volume.
-    #[must_use]
-    pub fn free(mut self, free: FreeSpace) -> Self {
-        self.free = Some(free);
-        self
-    }
-
-    /// Removes free space at the end of the volume.
-    #[must_use]
-    pub fn minimize(mut self, minimize: bool) -> Self {
-        self.minimize = minimize;
-        self
-    }
-
-    /// Sets the file around the volume.
-    #[must_use]
-    pub fn container(mut self, container: Container) -> Self {
-        self.container = container;
-        self
-    }
-
-    /// Imports to a directory of the volume, which is created with its parents, instead of the root.
-    #[must_use]
-    pub fn target_directory(mut self, path: &[u8]) -> Self {
-        self.directory = path.to_vec();
-        self
-    }
-
-    /// Overrides metadata of the sources.
-    #[must_use]
-    pub fn overrides(mut self, overrides: Overrides) -> Self {
-        self.overrides = overrides;
-        self
-    }
-
-    /// Skips files of all sources that match patterns.
-    #[must_use]
-    pub fn excludes(mut self, excludes: &Arc<Excludes>) -> Self {
-        self.excludes = Arc::clone(excludes);
-        self
-    }
-
-    /// Does not enter other file systems below a source directory.
-    #[must_use]
-    pub fn one_file_system(mut self, one: bool) -> Self {
-        self.one_file_system = one;
-        self
-    }
-
-    /// Interprets OCI whiteouts in archives: members that remove files of earlier sources.
-    #[must_use]
-    pub fn whiteouts(mut self, whiteouts: bool) -> Self {
-        self.whiteouts = whiteouts;
-        self
-    }
-
-    /// Skips unreadable files with a message. By default, they are errors.
-    #[must_use]
-    pub fn skip_unreadable(mut self, skip: bool) -> Self {
-        self.skip_unreadable = skip;
-        self
-    }
-
-    /// Uses no random numbers, and the time of [`time`](Self::time) or else of the newest file.
-    #[must_use]
-    pub fn reproducible(mut self, reproducible: bool) -> Self {
-        self.reproducible = reproducible;
+    fn with(mut self, source: ImageSource) -> Self {
+        self.sources.push(source);
         self
     }
 
@@ -273,54 +168,57 @@ impl<'b> ImageBuilder<'b> {
         self
     }
 
-    /// Sets the time of the image, as `SOURCE_DATE_EPOCH` does: later times become this one. The image is
-    /// reproducible.
-    #[must_use]
-    pub fn time(mut self, time: Time) -> Self {
-        self.time = Some(time);
-        self
-    }
-
-    /// Replaces an existing image.
-    #[must_use]
-    pub fn replace(mut self, replace: bool) -> Self {
-        self.replace = replace;
-        self
-    }
-
-    /// Waits for another program that uses an existing image, for at most this time.
-    #[must_use]
-    pub fn wait(mut self, wait: Option<Duration>) -> Self {
-        self.wait = wait;
-        self
-    }
-
-    /// Sets the number of threads that read the sources.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Reports progress and messages.
-    #[must_use]
-    pub fn progress(mut self, progress: &'b dyn Progress) -> Self {
-        self.progress = progress;
-        self
-    }
-
-    /// Fails with [`Error::Cancelled`] after [`Cancel::cancel`]. No image is created then.
-    #[must_use]
-    pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
-        self.cancel = cancel.clone();
-        self
+    setters! {
+        /// Sets the options of the volume; its seed and time are set by [`seed`](Self::seed) and
+        /// [`time`](Self::time), and its log is internal.
+        format: mkfs::Options;
+        /// Fails unless these programs support all features of the volume
+        /// ([`read_by`](mkfs::Options::read_by) disables others).
+        readers: &[Reader];
+        /// Sets the size of the image in bytes, including the partition table.
+        size: impl Into<Option<u64>>;
+        /// Adds free space to the volume.
+        free: impl Into<Option<FreeSpace>>;
+        /// Removes free space at the end of the volume.
+        minimize: bool;
+        /// Sets the file around the volume.
+        container: Container;
+        /// Imports to a directory of the volume, which is created with its parents, instead of the root.
+        target_directory: &[u8];
+        /// Overrides metadata of the sources.
+        overrides: Overrides;
+        /// Skips files of all sources that match patterns.
+        excludes: Excludes;
+        /// Does not enter other file systems below a source directory.
+        one_file_system: bool;
+        /// Interprets OCI whiteouts in archives: members that remove files of earlier sources.
+        whiteouts: bool;
+        /// Skips unreadable files with a message. By default, they are errors.
+        skip_unreadable: bool;
+        /// Uses no random numbers, and the time of [`time`](Self::time) or else of the newest file.
+        reproducible: bool;
+        /// Sets the time of the image, as `SOURCE_DATE_EPOCH` does: later times become this one. The image is
+        /// reproducible.
+        time: impl Into<Option<Time>>;
+        /// Replaces an existing image.
+        replace: bool;
+        /// Waits for another program that uses an existing image, for at most this time.
+        wait: impl Into<Option<Duration>>;
+        /// Sets the number of threads that read the sources.
+        threads: impl Into<Option<usize>>;
+        /// Reports progress and messages.
+        progress: &'b dyn Progress;
+        /// Fails with [`Cancelled`](crate::Error::Cancelled) after [`Cancel::cancel`] of a clone. No image is created
+        /// then.
+        cancel: Cancel;
     }
 
     /// Builds the image.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::Option`], [`Error::Mkfs`]; those of the sources; and those of files, devices and the
-    /// volume. Nothing is created then.
+    /// [`Error::Exists`](crate::Error::Exists), [`Error::Option`](crate::Error::Option),
+    /// [`Error::Mkfs`](crate::Error::Mkfs); those of the sources; and those of files, devices and the volume. Nothing
+    /// is created then.
     pub fn build(self) -> Result<BuiltImage> {
         build::build(self)
     }

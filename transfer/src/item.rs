@@ -203,10 +203,8 @@ impl Loss {
             Self::UnreadableAttribute => "extended attributes that only their owner may read",
             Self::Flags => "flags",
             Self::ExtentSizeHint => "extent size hints",
-            Self::Time => "times that the volume cannot hold (they became the nearest)",
-            Self::AccessList => {
-                "access control lists in text with names (tar --xattrs in place of --acls has numbers)"
-            }
+            Self::Time => "times out of range of the volume (the nearest ones were stored)",
+            Self::AccessList => "access control lists with names instead of IDs (tar --xattrs stores IDs)",
         }
     }
 }
@@ -235,17 +233,6 @@ pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = path.iter().rposition(|byte| *byte == b'/');
     let name = path.get(at.map_or(0, |at| at + 1)..).unwrap_or_default();
     Some((path.get(..at.unwrap_or(0)).unwrap_or_default(), name))
-}
-
-/// Joins a path and a name.
-pub fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut joined = Vec::with_capacity(path.len() + 1 + name.len());
-    joined.extend_from_slice(path);
-    if !path.is_empty() {
-        joined.push(b'/');
-    }
-    joined.extend_from_slice(name);
-    joined
 }
 
 /// Normalizes a path: no leading or trailing slashes, no `.`, no duplicate slashes. `None` if it contains `..`.
@@ -281,8 +268,6 @@ mod tests {
         assert_eq!(split(b""), None);
         assert_eq!(split(b"etc"), Some((&b""[..], &b"etc"[..])));
         assert_eq!(split(b"a/b/c"), Some((&b"a/b"[..], &b"c"[..])));
-        assert_eq!(join(b"", b"etc"), b"etc");
-        assert_eq!(join(b"a/b", b"c"), b"a/b/c");
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Labels {
     pub fn parse(text: &str) -> Result<Self, BadLine> {
         let mut labels = Self::default();
         for (index, line) in text.lines().enumerate() {
-            labels.add(line).map_err(|why| BadLine { number: index + 1, why })?;
+            labels.add(line).map_err(|problem| BadLine { number: index + 1, problem })?;
         }
         Ok(labels)
     }
@@ -91,15 +91,15 @@ impl Labels {
             [path, context] => (path, None, context),
             [path, kind, context] => {
                 let mark = marked(kind)
-                    .ok_or_else(|| format!("\"{kind}\" is no type: --, -d, -l, -c, -b, -p or -s"))?;
+                    .ok_or_else(|| format!("\"{kind}\" is not a file type: --, -d, -l, -c, -b, -p or -s"))?;
                 (path, Some(mark), context)
             }
-            _ => return Err("it is not EXPRESSION [TYPE] CONTEXT".into()),
+            _ => return Err("expected EXPRESSION [TYPE] CONTEXT".into()),
         };
         let context = match *context {
             "<<none>>" => None,
             context if context.split(':').count() >= 3 => Some([context.as_bytes(), b"\0"].concat()),
-            context => return Err(format!("\"{context}\" is no context: USER:ROLE:TYPE[:LEVEL]")),
+            context => return Err(format!("\"{context}\" is not a context: USER:ROLE:TYPE[:LEVEL]")),
         };
         let line = Line { kind, context };
         if let Some(literal) = literal(path) {
@@ -221,16 +221,16 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_not_understood_are_named() {
+    fn invalid_lines_are_named() {
         for (text, number, part) in [
-            ("\n/etc/.* -x system_u:object_r:etc_t", 2, "no type"),
+            ("\n/etc/.* -x system_u:object_r:etc_t", 2, "not a file type"),
             ("/etc", 1, "EXPRESSION"),
-            ("/etc etc_t", 1, "no context"),
+            ("/etc etc_t", 1, "not a context"),
             ("/etc/( system_u:object_r:etc_t", 1, "unclosed"),
             ("/(?=x)y system_u:object_r:etc_t", 1, "look-around"),
         ] {
             let bad = Labels::parse(text).unwrap_err();
-            assert!(bad.number == number && bad.why.contains(part), "{bad}");
+            assert!(bad.number == number && bad.problem.contains(part), "{bad}");
         }
     }
 }

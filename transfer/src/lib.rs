@@ -11,6 +11,7 @@
 //! | `digest` | verification of blobs by their descriptors |
 //! | [`exclude`] | patterns of files to skip |
 //! | [`labels`] | SELinux labels by path |
+//! | `options` | methods that set options |
 //! | [`overrides`] | overrides of owners, modes, devices and times |
 //! | [`writer`] | writes items to an open volume |
 //! | `tree` | paths below a directory of a volume |
@@ -46,6 +47,7 @@ pub mod image;
 pub mod item;
 pub mod labels;
 pub mod oci;
+mod options;
 pub mod overrides;
 pub mod progress;
 pub mod survey;
@@ -57,6 +59,7 @@ pub use directory::Directory;
 pub use directory::sync::{self, TreeSync};
 pub use error::{Error, Result};
 pub use exclude::Excludes;
+pub use extract::compress::{Compressed, Compression};
 pub use extract::{ExtractReport, Extraction};
 pub use image::{BuiltImage, Container, FreeSpace, ImageBuilder};
 pub use item::{Data, Entry, EntryKind, EntryMetadata, Item, Loss, Receiver, SharedRange, StoredSize};

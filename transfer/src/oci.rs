@@ -48,7 +48,7 @@ struct Platform {
 
 impl Descriptor {
     fn expected(&self, layout: &Path) -> Result<Expected> {
-        Expected::new(&self.digest, self.size).map_err(|why| bad(layout, why))
+        Expected::new(&self.digest, self.size).map_err(|problem| bad(layout, problem))
     }
 
     /// The name of an image of a layout.
@@ -75,7 +75,7 @@ impl Descriptor {
 /// Unreadable or invalid layouts, and an ambiguous image.
 pub fn layers(layout: &Path, name: Option<&str>) -> Result<Vec<Archive>> {
     if !layout.join("oci-layout").is_file() {
-        return Err(bad(layout, "is no OCI image layout: it has no file `oci-layout`"));
+        return Err(bad(layout, "not an OCI image layout: it has no file `oci-layout`"));
     }
     let mut document: Document = parsed(&layout.join("index.json"), None)?;
     let mut wanted = name;
@@ -85,7 +85,7 @@ pub fn layers(layout: &Path, name: Option<&str>) -> Result<Vec<Archive>> {
             return layers
                 .map(|layer| {
                     let expected = layer.expected(layout)?;
-                    Ok(Archive::new(&blob(layout, &expected)).verified(expected).whiteouts(true))
+                    Ok(Archive::new(blob(layout, &expected)).verified(expected).whiteouts(true))
                 })
                 .collect();
         }
@@ -93,7 +93,7 @@ pub fn layers(layout: &Path, name: Option<&str>) -> Result<Vec<Archive>> {
         let expected = chosen.expected(layout)?;
         document = parsed(&blob(layout, &expected), Some(expected))?;
     }
-    Err(bad(layout, "has an index of indexes of indexes"))
+    Err(bad(layout, "its indexes are nested too deeply"))
 }
 
 fn choose<'d>(layout: &Path, images: &'d [Descriptor], name: Option<&str>) -> Result<&'d Descriptor> {
@@ -102,8 +102,8 @@ fn choose<'d>(layout: &Path, images: &'d [Descriptor], name: Option<&str>) -> Re
     let names = || images.iter().filter_map(Descriptor::name).collect::<Vec<_>>().join(", ");
     match (fitting.next(), fitting.next()) {
         (Some(image), None) => Ok(image),
-        (None, _) => Err(bad(layout, format!("has no such image for this machine (it has: {})", names()))),
-        (Some(_), Some(_)) => Err(bad(layout, format!("has several images: name one of them: {}", names()))),
+        (None, _) => Err(bad(layout, format!("no such image for this machine (images: {})", names()))),
+        (Some(_), Some(_)) => Err(bad(layout, format!("several images: name one of {}", names()))),
     }
 }
 
@@ -114,10 +114,10 @@ fn blob(layout: &Path, expected: &Expected) -> PathBuf {
 
 /// Reads a document, and verifies it if its descriptor is known.
 fn parsed<T: DeserializeOwned>(path: &Path, expected: Option<Expected>) -> Result<T> {
-    let failed = |source| Error::Source { path: path.into(), doing: "read it", source };
+    let failed = |error| Error::source(path, "read it", error);
     let file = File::open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.len() > DOCUMENT_MAX {
-        return Err(bad(path, "is larger than any such document"));
+        return Err(bad(path, "too large for an index or a manifest"));
     }
     let mut bytes = Vec::new();
     let file = file.take(DOCUMENT_MAX);
@@ -129,6 +129,6 @@ fn parsed<T: DeserializeOwned>(path: &Path, expected: Option<Expected>) -> Resul
     serde_json::from_slice(&bytes).map_err(|error| bad(path, error.to_string()))
 }
 
-fn bad(path: &Path, why: impl Into<String>) -> Error {
-    Error::Bad { path: path.into(), why: why.into() }
+fn bad(path: &Path, problem: impl Into<String>) -> Error {
+    Error::Invalid { path: path.into(), problem: problem.into() }
 }

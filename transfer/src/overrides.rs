@@ -22,6 +22,7 @@ use base::time::Time;
 use format::inode::FileType;
 use volume::DeviceNumber;
 
+use crate::Error;
 use crate::item::{Data, Entry, EntryKind, EntryMetadata, normalized};
 use crate::labels::{self, Labels};
 
@@ -52,12 +53,12 @@ pub struct BadLine {
     /// Line number, from 1.
     pub number: usize,
     /// The problem.
-    pub why: String,
+    pub problem: String,
 }
 
 impl fmt::Display for BadLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.number, self.why)
+        write!(f, "line {}: {}", self.number, self.problem)
     }
 }
 
@@ -80,7 +81,7 @@ impl Clone for ListedFile {
 
 #[derive(Clone, Debug, Default)]
 struct Line {
-    made: Option<FileType>,
+    file_type: Option<FileType>,
     device: Option<DeviceNumber>,
     target: Option<Vec<u8>>,
     mode: Option<u16>,
@@ -97,7 +98,7 @@ impl Overrides {
     /// The first invalid line.
     pub fn add_list(&mut self, list: &str) -> Result<(), BadLine> {
         for (index, line) in list.lines().enumerate() {
-            let bad = |why| BadLine { number: index + 1, why };
+            let bad = |problem| BadLine { number: index + 1, problem };
             let words = shell_words::split(line).map_err(|error| bad(error.to_string()))?;
             let mut words = words.into_iter();
             let Some(path) = words.next().filter(|word| !word.starts_with('#')) else { continue };
@@ -144,23 +145,31 @@ impl Overrides {
         self.labels.as_ref()?.of(path, &EntryKind::Directory)
     }
 
-    /// Files of the lists that the source did not contain: entries to create, and paths of lines without a type. Both
-    /// are sorted by path.
-    pub fn missing(&self) -> (Vec<Entry>, Vec<Vec<u8>>) {
+    /// Files of the lists that the source did not contain, as entries to create, sorted by path.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for the first line without a type.
+    pub fn missing(&self) -> crate::Result<Vec<Entry>> {
         let mut unseen: Vec<_> = self.lines.iter().filter(|(_, file)| !file.is_seen.load(Relaxed)).collect();
         unseen.sort_unstable_by_key(|(path, _)| path.as_slice());
-        let (mut made, mut unknown) = (Vec::new(), Vec::new());
-        for (path, file) in unseen {
-            match file.line.kind() {
-                Some(kind) => {
-                    let permissions = if kind == EntryKind::Directory { 0o755 } else { 0o644 };
-                    let metadata = EntryMetadata { permissions, ..EntryMetadata::default() };
-                    made.push(Entry { path: path.clone(), kind, metadata });
-                }
-                None => unknown.push(path.clone()),
-            }
-        }
-        (made, unknown)
+        let entry = |(path, file): (&Vec<u8>, &ListedFile)| {
+            let problem =
+                "the list of overrides names it, but the source does not have it: add type= to create it";
+            let kind = file.line.kind().ok_or_else(|| Error::invalid(path, problem))?;
+            let permissions = if kind == EntryKind::Directory { 0o755 } else { 0o644 };
+            let metadata = EntryMetadata { permissions, ..EntryMetadata::default() };
+            Ok(Entry { path: path.clone(), kind, metadata })
+        };
+        unseen.into_iter().map(entry).collect()
+    }
+
+    /// Paths of the files in lists that are created if the source does not contain them.
+    pub(crate) fn created_paths(&self) -> impl Iterator<Item = &[u8]> {
+        let unseen = self
+            .lines
+            .iter()
+            .filter(|(_, file)| file.line.file_type.is_some() && !file.is_seen.load(Relaxed));
+        unseen.map(|(path, _)| path.as_slice())
     }
 }
 
@@ -168,16 +177,14 @@ impl Line {
     fn parse(words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut line = Self::default();
         for word in words {
-            let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is no KEY=VALUE"))?;
-            line.set(key, value).ok_or_else(|| format!("{word:?} is not understood"))?;
+            let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not KEY=VALUE"))?;
+            line.set(key, value).ok_or_else(|| format!("{word:?}: unknown key or invalid value"))?;
         }
-        match line.made {
+        match line.file_type {
             Some(FileType::CharDevice | FileType::BlockDevice) if line.device.is_none() => {
-                Err("a device needs its numbers: device=MAJOR,MINOR".into())
+                Err("a device requires device=MAJOR,MINOR".into())
             }
-            Some(FileType::Symlink) if line.target.is_none() => {
-                Err("a link needs its target: target=PATH".into())
-            }
+            Some(FileType::Symlink) if line.target.is_none() => Err("a link requires target=PATH".into()),
             _ => Ok(line),
         }
     }
@@ -194,7 +201,7 @@ impl Line {
                 self.device = Some(DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? });
             }
             "type" => {
-                self.made = Some(match value {
+                self.file_type = Some(match value {
                     "file" => FileType::Regular,
                     "dir" => FileType::Directory,
                     "link" => FileType::Symlink,
@@ -226,7 +233,7 @@ impl Line {
 
     fn kind(&self) -> Option<EntryKind> {
         let device = self.device.unwrap_or(DeviceNumber { major: 0, minor: 0 });
-        Some(match self.made? {
+        Some(match self.file_type? {
             FileType::Regular => EntryKind::File { size: 0, data: Data::default() },
             FileType::Directory => EntryKind::Directory,
             FileType::Symlink => EntryKind::Symlink(self.target.clone()?),
@@ -276,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_change_what_they_name_and_make_what_is_missing() {
+    fn lines_override_metadata_and_add_files() {
         let mut overrides = Overrides::default();
         overrides
             .add_list(
@@ -297,8 +304,10 @@ mod tests {
             [attribute("security.capability", &[1, 0, 0xff]), attribute("user.note", b"two words")];
         assert_eq!(ping.metadata.attributes, expected);
         assert_eq!(ping.metadata.modified, Some(Time { seconds: -2, nanos: 750_000_000 }));
-        let (made, unknown) = overrides.missing();
-        assert_eq!(unknown, [b"no/such".to_vec()]);
+        let error = overrides.missing().unwrap_err().to_string();
+        assert!(error.contains("no/such"), "{error}");
+        overrides.lines.remove(&b"no/such"[..]);
+        let made = overrides.missing().unwrap();
         assert_eq!((made.len(), made[0].path.as_slice()), (1, &b"dev/my disk"[..]));
         assert_eq!(made[0].kind, EntryKind::BlockDevice(DeviceNumber { major: 8, minor: 1 }));
     }
@@ -324,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_told_by_number() {
+    fn invalid_lines_are_reported_by_number() {
         let lines =
             ["a mode=8", "a b", "a type=char", "a xattr.other.x=1", "../a mode=1", "a 'b", "a type=link"];
         for line in lines {

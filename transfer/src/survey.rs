@@ -3,6 +3,7 @@
 use base::time::Time;
 
 use crate::item::{Entry, EntryKind, Item, Loss, Receiver, StoredSize};
+use crate::options::setters;
 use crate::{Cancel, Error, Result};
 
 /// Counts the files of a source, without reading contents.
@@ -13,7 +14,7 @@ pub struct Survey {
     /// Bytes of directory entries.
     name_bytes: u64,
     newest: Time,
-    ignores_unreadable: bool,
+    skip_unreadable: bool,
     cancel: Cancel,
 }
 
@@ -79,23 +80,16 @@ impl Survey {
             estimate,
             name_bytes: 0,
             newest,
-            ignores_unreadable: false,
+            skip_unreadable: false,
             cancel: Cancel::default(),
         }
     }
 
-    /// Sets whether unreadable files are skipped instead of being errors.
-    #[must_use]
-    pub fn ignoring_unreadable(mut self, ignores: bool) -> Self {
-        self.ignores_unreadable = ignores;
-        self
-    }
-
-    /// Fails with [`Error::Cancelled`] after [`Cancel::cancel`].
-    #[must_use]
-    pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
-        self.cancel = cancel.clone();
-        self
+    setters! {
+        /// Skips unreadable files. By default, they are errors.
+        skip_unreadable: bool;
+        /// Fails with [`Error::Cancelled`] after [`Cancel::cancel`] of a clone.
+        cancel: Cancel;
     }
 
     /// Fails if it is cancelled.
@@ -209,6 +203,6 @@ impl Receiver for Survey {
     fn lose(&mut self, _: Loss) {}
 
     fn unreadable(&mut self, error: Error) -> Result<()> {
-        if self.ignores_unreadable { Ok(()) } else { Err(error) }
+        if self.skip_unreadable { Ok(()) } else { Err(error) }
     }
 }

@@ -52,7 +52,7 @@ impl Tree<'_> {
             let found = match found {
                 Err(error) if error.errno() == errno::ENOENT && is_own => missing(dir, &name)?,
                 Err(error) if error.errno() == errno::ENOENT => {
-                    return Err(Error::bad(path, "a symbolic link in its path leads to nothing in the tree"));
+                    return Err(Error::invalid(path, "a symbolic link in its path is dangling"));
                 }
                 found => found.map_err(failed)?,
             };
@@ -62,7 +62,7 @@ impl Tree<'_> {
             }
             followed += 1;
             if followed > LINKS_MAX {
-                return Err(Error::bad(path, "too many symbolic links in its path"));
+                return Err(Error::invalid(path, "too many symbolic links in its path"));
             }
             let target = self.volume.read_link(found).map_err(failed)?;
             if target.first() == Some(&b'/') {

@@ -12,6 +12,7 @@ use volume::{BulkWriter, Dir, File, NewFile, SetAttribute, SetMetadata, Settings
 
 use crate::file_id::FileId;
 use crate::item::{Entry, EntryKind, EntryMetadata, Item, Loss, Receiver, SharedRange, split};
+use crate::options::setters;
 use crate::progress::{Cancel, Counts, Progress};
 use crate::tree::Tree;
 use crate::{Error, Overrides, Result, labels};
@@ -136,33 +137,21 @@ impl<'v> Writer<'v> {
         self
     }
 
-    /// Reports progress and messages.
-    #[must_use]
-    pub fn progress(mut self, progress: &'v dyn Progress) -> Self {
-        self.progress = progress;
-        self
-    }
-
-    /// Fails with [`Error::Cancelled`] after [`Cancel::cancel`].
-    #[must_use]
-    pub fn cancelled_by(mut self, cancel: &Cancel) -> Self {
-        self.cancel = cancel.clone();
-        self
-    }
-
-    /// Skips unreadable files with a message. By default, they are errors.
-    #[must_use]
-    pub fn skip_unreadable(mut self, skip: bool) -> Self {
-        self.skip_unreadable = skip;
-        self
+    setters! {
+        /// Reports progress and messages.
+        progress: &'v dyn Progress;
+        /// Fails with [`Error::Cancelled`] after [`Cancel::cancel`] of a clone.
+        cancel: Cancel;
+        /// Skips unreadable files with a message. By default, they are errors.
+        skip_unreadable: bool;
     }
 
     fn advance(&self) {
         self.progress.advance(Counts { files: self.done.files, bytes: self.done.bytes });
     }
 
-    /// Ends after an error: removes a file with incomplete contents.
-    pub fn give_up(mut self) {
+    /// Ends an import that failed: removes a file with incomplete contents.
+    pub fn abort(mut self) {
         // The first error is reported.
         let _ = self.discard();
     }
@@ -170,15 +159,9 @@ impl<'v> Writer<'v> {
     /// Sets the metadata that is set last, after the sources ended.
     ///
     /// # Errors
-    /// Those of the volume; [`Error::Bad`] for an override of a file that does not exist.
+    /// Those of the volume; [`Error::Invalid`] for an override of a file that does not exist.
     pub fn finish(mut self) -> Result<ImportReport> {
-        let (made, unknown) = self.overrides.missing();
-        if let Some(path) = unknown.first() {
-            let why =
-                "the list of overrides names it, but the source does not have it: add type= to create it";
-            return Err(Error::bad(path, why));
-        }
-        for entry in made {
+        for entry in self.overrides.missing()? {
             self.entry(entry)?;
         }
         self.fill()?;
@@ -365,7 +348,7 @@ impl<'v> Writer<'v> {
     /// Sets the metadata of an existing directory.
     fn adopt(&mut self, ino: Ino, entry: &Entry) -> Result<()> {
         if entry.kind != EntryKind::Directory {
-            return Err(Error::bad(&entry.path, "the root of a volume is a directory"));
+            return Err(Error::invalid(&entry.path, "the root of a volume is a directory"));
         }
         for (name, value) in borrowed(&entry.metadata).filter(|(name, _)| *name != DEFAULT_ACL) {
             let set = self.volume.set_attribute(ino, name, value, SetAttribute::Any);
@@ -472,7 +455,7 @@ impl<'v> Writer<'v> {
                 let new = NewFile { permissions: IMPLIED, attributes: &attributes, ..NewFile::directory() };
                 self.create(dir, name, &new, path)
             }
-            false => Err(Error::bad(path, "the archive has no such directory")),
+            false => Err(Error::invalid(path, "no such directory in the archive")),
         })?;
         self.cache_dir(path, at);
         Ok(at)

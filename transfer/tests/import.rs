@@ -212,7 +212,7 @@ fn labels_of_archives_are_no_files() {
     assert!(made.has("/file") && !made.has("/Backup of Monday"));
     let continued = raw(b'M', "file", &[], b"the rest");
     let error = Made::new().write(&once(continued), Overrides::default()).unwrap_err();
-    assert!(error.to_string().contains("volumes"), "{error}");
+    assert!(error.to_string().contains("multi-volume"), "{error}");
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn layers_take_away_and_replace() {
     for (name, bytes) in [("below", below), ("above", above)] {
         std::fs::write(folder.path().join(name), bytes).unwrap();
     }
-    let layer = |name: &str| Archive::new(&folder.path().join(name)).whiteouts(true);
+    let layer = |name: &str| Archive::new(folder.path().join(name)).whiteouts(true);
     made.write(&layer("below"), Overrides::default()).unwrap();
     // A file that becomes a directory because something lies below it: the layer says so by another entry, or errs.
     let error = made.write(&layer("above"), Overrides::default()).unwrap_err();
@@ -281,7 +281,7 @@ fn what_a_removed_directory_was_to_get_reaches_nobody() {
     let above: Vec<_> = whiteouts.chain(replaced).chain(files).collect();
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("above"), above.concat()).unwrap();
-    let above = Archive::new(&folder.path().join("above")).whiteouts(true);
+    let above = Archive::new(folder.path().join("above")).whiteouts(true);
     let made = Made::new();
     made.write_all(&[&once(directories.concat()), &above], Overrides::default()).unwrap();
     made.look(|volume| {

@@ -125,7 +125,7 @@ fn whiteouts_follow_no_links() {
             members.iter().for_each(|(path, kind)| member(builder, *kind, path, "", b""));
         });
         std::fs::write(folder.path().join("layer"), bytes).unwrap();
-        Archive::new(&folder.path().join("layer")).whiteouts(true)
+        Archive::new(folder.path().join("layer")).whiteouts(true)
     };
     let file = EntryType::Regular;
     let marks = [

@@ -107,6 +107,15 @@ pub fn check_opened(
     Ok(summary)
 }
 
+/// Why a log was not read.
+pub fn log_problem(error: &ImageError) -> String {
+    match error {
+        ImageError::LogDeviceMissing => "it is on another device (--log-device)".into(),
+        ImageError::Log(error) => error.to_string(),
+        error => error.to_string(),
+    }
+}
+
 /// Reports damage of the log, for which Linux refuses the mount or loses changes, and returns the number of findings.
 fn report_log(opened: &OpenedImage, per_kind: usize, observer: &dyn Observer) -> u64 {
     let report = |place, field, expected, found: String| {
@@ -116,12 +125,7 @@ fn report_log(opened: &OpenedImage, per_kind: usize, observer: &dyn Observer) ->
     match &opened.log {
         // An unreadable superblock is reported by the check.
         LogStatus::Unreadable(error) if superblock(&opened.device).is_ok() => {
-            let reason = match error {
-                ImageError::LogDeviceMissing => "it is on another device, which was not named".into(),
-                ImageError::Log(error) => error.to_string(),
-                error => error.to_string(),
-            };
-            report(Place::default(), "state", "a log that can be replayed", reason);
+            report(Place::default(), "state", "a log that can be replayed", log_problem(error));
             1
         }
         LogStatus::Replayed(replay) => {

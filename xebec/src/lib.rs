@@ -34,7 +34,7 @@
 //! # std::fs::write(source.join("file"), "contents")?;
 //! use xebec::ImageBuilder;
 //!
-//! let built = ImageBuilder::new(&image).from_directory(&source)?.reproducible(true).build()?;
+//! let built = ImageBuilder::new(&image).from_directory(&source).reproducible(true).build()?;
 //! assert_eq!(built.report.files, 2); // the root directory and one file
 //!
 //! let report = xebec::check::check_path(&image)?;
@@ -70,7 +70,7 @@
 //! # let out = folder.path().join("out");
 //! # std::fs::create_dir_all(source.join("etc"))?;
 //! # std::fs::write(source.join("etc/motd"), "Welcome\n")?;
-//! # xebec::ImageBuilder::new(&image).from_directory(&source)?.build()?;
+//! # xebec::ImageBuilder::new(&image).from_directory(&source).build()?;
 //! use xebec::{Counts, Extraction, Notice, Progress};
 //!
 //! struct Terminal;
@@ -97,13 +97,13 @@ pub mod check;
 pub use base::errno::{self, Errno};
 pub use base::time::{Clock, FixedClock, SystemClock, Time};
 pub use base::{AgBlock, AgIno, AgNumber, Daddr, FileBlock, FsBlock, Ino, Lsn};
-pub use format::Geometry;
 pub use format::compatibility::Reader;
-pub use format::inode::FileType;
+pub use format::inode::{FileType, flags as inode_flags};
+pub use format::{Damage, Geometry, Place};
 pub use transfer::{
-    self, Archive, BuiltImage, Cancel, Container, Counts, Directory, Error as TransferError, Excludes,
-    ExtractReport, Extraction, FreeSpace, ImageBuilder, ImportReport, Labels, Notice, NoticeKind, Overrides,
-    Phase, Progress, Source, TreeSync, Writer,
+    self, Archive, BuiltImage, Cancel, Compressed, Compression, Container, Counts, Directory,
+    Error as TransferError, Excludes, ExtractReport, Extraction, FreeSpace, ImageBuilder, ImportReport,
+    Labels, Notice, NoticeKind, Overrides, Phase, Progress, Source, TreeSync, Writer,
 };
 pub use volume::{
     Access, BulkWriter, ContentsOptions, Cookie, DeviceNumber, Dir, DirEntry, Error, File, Handle,

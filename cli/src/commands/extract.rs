@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use serde::Serialize;
-use xebec::transfer::extract::compress::Compression;
-use xebec::{Counts, Extraction, Progress as _, TransferError as Error};
+use xebec::{Compression, Counts, Extraction, Progress as _, TransferError as Error};
 
 use crate::args::Global;
 use crate::excludes::Exclude;
 use crate::json;
+use crate::limits::allow_many_descriptors;
 use crate::open::{self, Image};
 use crate::operands;
 use crate::output::Stdout;
@@ -113,14 +113,14 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     image.messages.ignore_unreadable(skip_unreadable);
     let messages = &image.messages;
     let path = operands::path(&image.volume, arguments.path.as_bytes())?;
-    let progress = TransferProgress::new(global, messages);
+    let progress = TransferProgress::new(global, messages, "extracting");
     if path.iter().all(|byte| *byte == b'/') {
         progress.expect(used(&image));
     }
     let extraction = Extraction::new(&image.volume)
         .path(&path)?
         .unfinished(image.log.files_unfinished())
-        .excludes(&excludes)
+        .excludes(excludes)
         .skip_unreadable(skip_unreadable)
         .overwrite(arguments.overwrite)
         .threads(global.thread_count())
@@ -132,7 +132,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
             !Stdout::is_terminal(),
             "refusing to write an archive to a terminal: redirect standard output"
         );
-        extraction.to_writer(Stdout::raw()).map(|(_, report)| report).map_err(|error| match error {
+        extraction.to_writer(Stdout::raw()).map_err(|error| match error {
             // A closed pipe has its own exit code.
             Error::Output(error) => error.into(),
             error => anyhow::Error::new(error),
@@ -140,13 +140,14 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     } else if let Some(compression) = Compression::of_name(to).filter(|_| !to.is_dir()) {
         extraction.to_file(to, compression).map_err(|error| match error {
             Error::Exists { .. } => {
-                anyhow::anyhow!("{}: it exists already (--overwrite replaces it)", to.display())
+                anyhow::anyhow!("{}: already exists (--overwrite replaces it)", to.display())
             }
             // This error names the file.
-            error @ Error::Target { .. } => anyhow::Error::new(error),
+            error @ Error::Open(_) => anyhow::Error::new(error),
             error => anyhow::Error::new(error).context(format!("{}: not created", to.display())),
         })?
     } else {
+        allow_many_descriptors();
         extraction.to_directory(to)?
     };
     image.expect_whole("extracted");
@@ -158,7 +159,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
             seconds,
             not_kept: report.not_preserved,
             failures: messages.failures(),
-            unreadable: messages.left_out(),
+            unreadable: messages.skipped(),
         };
         json::write("extract", messages.image(), document)?;
     }

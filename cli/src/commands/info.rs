@@ -16,13 +16,14 @@ use format::uuid::UuidText;
 use journal::Dirty;
 use read::Volume;
 use serde::Serialize;
+use xebec::check::log_problem;
 use xebec::image::LogStatus;
 
 use crate::args::Global;
 use crate::geometry::{self, GeometryJson};
 use crate::json::{self, JsonName};
 use crate::names;
-use crate::open::{self, Image, log_error};
+use crate::open::{self, Image};
 use crate::output::{Stdout, counted};
 use crate::sizes::with_unit;
 
@@ -148,7 +149,7 @@ impl LogState {
         match log {
             LogStatus::Clean | LogStatus::NotExamined => Self { state: "clean", ..Self::default() },
             LogStatus::Unreadable(error) => {
-                Self { state: "unread", reason: Some(log_error(error)), ..Self::default() }
+                Self { state: "unread", reason: Some(log_problem(error)), ..Self::default() }
             }
             LogStatus::Ignored(dirty) => {
                 Self { state: "ignored", dirty: Some(DirtyLog::of(dirty)), ..Self::default() }

@@ -111,12 +111,12 @@ pub fn import_archive(data: &[u8]) {
     let dir = volume.resolve(DIR, false).expect("the directory");
     let name = Path::new("the archive");
     let archive = match is_layer {
-        false => Archive::once(name, Box::new(Cursor::new(bytes))),
+        false => Archive::from_reader(name, Cursor::new(bytes)),
         // A layer is read twice.
         true => {
             let mut file = tempfile::tempfile().expect("an unnamed temporary file");
             file.write_all(&bytes).expect("an unnamed temporary file");
-            Archive::kept(name, file).whiteouts(true)
+            Archive::from_file(name, file).whiteouts(true)
         }
     };
     let mut writer = Writer::new(&volume, dir, Overrides::default()).skip_unreadable(true);
@@ -124,7 +124,7 @@ pub fn import_archive(data: &[u8]) {
     match read {
         // Errors at the end, for example of flags, leave a valid volume, too.
         Ok(()) => drop(writer.finish()),
-        Err(_) => writer.give_up(),
+        Err(_) => writer.abort(),
     }
     volume.unmount().expect("a valid volume");
     check_volume(&*device);

@@ -65,10 +65,8 @@ impl Listing {
                 }
             }
             if listing.items.len() as u64 > max {
-                let reason = format!(
-                    "inode {}: a directory of more entries than the volume has room for",
-                    inode.ino()
-                );
+                let reason =
+                    format!("inode {}: the directory has more entries than fit into the volume", inode.ino());
                 complain(Error::unfit(base::errno::EFSCORRUPTED, reason));
                 return listing;
             }

@@ -91,10 +91,10 @@ impl<R: Read> Read for Counted<R> {
 }
 
 impl<R: Stream> Stream for Counted<R> {
-    fn pass_over(&mut self, bytes: u64) -> io::Result<u64> {
-        let passed = self.input.pass_over(bytes)?;
-        self.at += passed;
-        Ok(passed)
+    fn skip(&mut self, bytes: u64) -> io::Result<u64> {
+        let skipped = self.input.skip(bytes)?;
+        self.at += skipped;
+        Ok(skipped)
     }
 
     fn finish(&mut self) -> io::Result<()> {

@@ -43,7 +43,7 @@ pub struct Members<R> {
     /// The key in `nested` of the last member, a file whose first block was not read yet.
     unread: Option<u64>,
     /// Where contents would end that were interpreted as members.
-    doubt: Option<u64>,
+    ambiguous_end: Option<u64>,
 }
 
 /// A member.
@@ -55,17 +55,13 @@ pub struct Member {
     pub kind: EntryKind,
     /// Metadata.
     pub metadata: EntryMetadata,
-    /// Ranges of the contents in the file. An empty one is the end of a file that ends with a hole.
+    /// Ranges of the contents in the file, in order. None is empty.
     pub runs: Vec<Range<u64>>,
-    lost: Vec<Loss>,
+    /// Metadata that is not preserved.
+    pub lost: Vec<Loss>,
 }
 
 impl Member {
-    /// Metadata that is not preserved.
-    pub fn lost(&self) -> Vec<Loss> {
-        self.lost.clone()
-    }
-
     /// Returns what it removes, if its name is that of a whiteout.
     ///
     /// # Errors
@@ -76,12 +72,10 @@ impl Member {
         Ok(Some(match hidden {
             b".wh..opq" => Item::Emptied(dir.to_vec()),
             b"" | b"." | b".." => {
-                return Err(bad(&format!(
-                    "{:?} is a whiteout without a name",
-                    String::from_utf8_lossy(&self.path)
-                )));
+                let path = String::from_utf8_lossy(&self.path);
+                return Err(bad(&format!("{path:?} is a whiteout without a name")));
             }
-            hidden => Item::Removed(crate::item::join(dir, hidden)),
+            hidden => Item::Removed(read::join(dir, hidden)),
         }))
     }
 }
@@ -108,7 +102,7 @@ impl<R: Stream> Members<R> {
             is_pax: false,
             nested: Nested::default(),
             unread: None,
-            doubt: None,
+            ambiguous_end: None,
         }
     }
 
@@ -136,7 +130,9 @@ impl<R: Stream> Members<R> {
                     before = Before::default();
                 }
                 other if other.as_byte() == b'M' => {
-                    return Err(bad("it continues an archive of several volumes: join them first (tar -M)"));
+                    return Err(bad(
+                        "this is a part of a multi-volume archive: join the parts first (tar -M)",
+                    ));
                 }
                 _ => return self.member(&header, before).map(Some),
             }
@@ -181,7 +177,7 @@ impl<R: Stream> Members<R> {
             self.read_data(self.left.min(BLOCK))?;
         }
         let length = std::mem::take(&mut self.left) + std::mem::take(&mut self.padding);
-        if length > 0 && self.input.pass_over(length)? != length {
+        if length > 0 && self.input.skip(length)? != length {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends within a member"));
         }
         Ok(())
@@ -194,14 +190,14 @@ impl<R: Stream> Members<R> {
             // Many writers omit the second one, or both.
             return match self.block()? {
                 Some(next) if !is_empty(&next) => Err(bad(
-                    "an empty block lies among its members, where two would end it: it is damaged, or several archives \
-                     in one",
+                    "a single empty block between members (two end an archive): it is damaged, or consists of \
+                     several archives",
                 )),
                 _ => Ok(None),
             };
         }
         if !is_header(&header) {
-            return Err(bad("this is no tar archive, or it is damaged: the checksum of a header is wrong"));
+            return Err(bad("not a tar archive, or a damaged one: wrong checksum of a header"));
         }
         self.begun = true;
         Ok(Some(header))
@@ -219,7 +215,7 @@ impl<R: Stream> Members<R> {
             match self.input.read(rest) {
                 Ok(0) if filled == 0 => return Ok(None),
                 Ok(0) if !self.begun => {
-                    return Err(bad("this is no tar archive: it is shorter than a header"));
+                    return Err(bad("not a tar archive: shorter than a header"));
                 }
                 Ok(0) => return Err(bad("the archive ends within a header")),
                 Ok(read) => filled += read,
@@ -236,14 +232,14 @@ impl<R: Stream> Members<R> {
     /// Damage, and errors of the stream; an empty stream unless `may_be_empty`.
     pub fn finish(mut self, may_be_empty: bool) -> io::Result<()> {
         if !self.begun && !may_be_empty {
-            return Err(bad("this is no tar archive: it is empty, or begins with zeros"));
+            return Err(bad("not a tar archive: empty, or zeros at the start"));
         }
-        if let Some(behind) = self.doubt.and_then(|doubt| doubt.checked_sub(self.input.at)) {
-            self.input.pass_over(behind)?;
+        if let Some(behind) = self.ambiguous_end.and_then(|end| end.checked_sub(self.input.at)) {
+            self.input.skip(behind)?;
             if self.block()?.is_some_and(|block| is_header(&block)) {
                 return Err(bad(
-                    "a hard link in it has a size, and the archive ends within its contents, or before further \
-                     members: it may be either. Unpack it by the program that made it",
+                    "ambiguous archive: a hard link has a size, and contents or members may follow it. Extract it \
+                     with the program that created it",
                 ));
             }
         }
@@ -275,7 +271,7 @@ impl<R: Stream> Members<R> {
 
     fn member(&mut self, header: &Header, before: Before) -> io::Result<Member> {
         let Before { mut records, long_name, long_link } = before;
-        records.stand_on(&self.global);
+        records.set_global(&self.global);
         let stored = match records.number("size")? {
             Some(size) => size,
             None => count(&header.as_old().size)?,
@@ -295,7 +291,7 @@ impl<R: Stream> Members<R> {
         }
         let entry_type = header.entry_type();
         let device = || -> io::Result<DeviceNumber> {
-            let number = |number: Option<u32>| number.ok_or_else(|| bad("a device has no numbers"));
+            let number = |number: Option<u32>| number.ok_or_else(|| bad("a device without a device number"));
             Ok(DeviceNumber {
                 major: number(header.device_major()?)?,
                 minor: number(header.device_minor()?)?,
@@ -347,12 +343,12 @@ impl<R: Stream> Members<R> {
         // Padding is not included.
         (self.left, self.padding) = (0, behind);
         match next {
-            Some(next) if is_empty(&next) => self.pass_zeros()?,
+            Some(next) if is_empty(&next) => self.skip_zeros()?,
             Some(next) if is_header(&next) => {
                 if self.nested.begins_with(target, next.as_bytes()) {
-                    return if self.is_pax { Ok(()) } else { Err(either(path)) };
+                    return if self.is_pax { Ok(()) } else { Err(ambiguous(path)) };
                 }
-                self.doubt = self.doubt.max(self.input.at.checked_add(behind));
+                self.ambiguous_end = self.ambiguous_end.max(self.input.at.checked_add(behind));
                 (self.padding, self.ahead) = (0, Some(next));
             }
             Some(_) => {}
@@ -362,7 +358,7 @@ impl<R: Stream> Members<R> {
     }
 
     /// Skips zeros of contents, or to the end of a stream that contains nothing else.
-    fn pass_zeros(&mut self) -> io::Result<()> {
+    fn skip_zeros(&mut self) -> io::Result<()> {
         while self.padding > 0 {
             match self.block()? {
                 Some(block) => {
@@ -441,7 +437,7 @@ impl<R: Stream> Members<R> {
 
     /// GNU's old format: four runs in the header, and more in extension headers.
     fn old_sparse(&mut self, header: &Header) -> io::Result<(u64, Vec<u64>)> {
-        let gnu = header.as_gnu().ok_or_else(|| bad("a sparse file without the header of GNU"))?;
+        let gnu = header.as_gnu().ok_or_else(|| bad("a sparse file without a GNU header"))?;
         let mut map = Vec::new();
         let add = |map: &mut Vec<u64>, sparse: &[tar::GnuSparseHeader]| -> io::Result<()> {
             for run in sparse.iter().filter(|run| !run.is_empty()) {
@@ -466,16 +462,16 @@ impl<R: Stream> Members<R> {
 }
 
 /// A link with a size in an archive whose format stores no contents of links, followed by data that begins like them.
-fn either(path: &[u8]) -> io::Error {
+fn ambiguous(path: &[u8]) -> io::Error {
     bad(&format!(
-        "{:?} is a hard link with a size: what follows is an archive that is its contents, or further members. Unpack \
-         it by the program that made it",
+        "ambiguous archive: the hard link {:?} has a size, and its contents, which are an archive, or members may \
+         follow it. Extract it with the program that created it",
         String::from_utf8_lossy(path)
     ))
 }
 
 fn too_long() -> io::Error {
-    bad("a name in it is longer than 64 KiB")
+    bad("a name is longer than 64 KiB")
 }
 
 /// Whether a member of this type has no contents. (A directory of GNU tar `--incremental` has.)
@@ -492,9 +488,9 @@ fn is_empty(block: &Header) -> bool {
 fn is_header(block: &Header) -> bool {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
     let bytes = block.as_bytes();
-    numeric(&block.as_old().cksum).is_ok_and(|told| {
+    numeric(&block.as_old().cksum).is_ok_and(|stored| {
         let (whole, field) = (sum(bytes), sum(bytes.get(148..156).unwrap_or_default()));
-        told == i64::from(whole - field + 8 * u32::from(b' '))
+        stored == i64::from(whole - field + 8 * u32::from(b' '))
     })
 }
 

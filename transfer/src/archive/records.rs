@@ -35,8 +35,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// The global headers.
-    pub fn stand_on(&mut self, global: &Arc<Self>) {
+    /// Sets the global headers.
+    pub fn set_global(&mut self, global: &Arc<Self>) {
         self.global = Some(Arc::clone(global));
     }
 
@@ -117,14 +117,14 @@ impl Records {
     /// A value that is a number.
     pub fn number(&self, key: &str) -> io::Result<Option<u64>> {
         self.get(key)
-            .map(|value| number(value).ok_or_else(|| bad(&format!("{key} is no number"))))
+            .map(|value| number(value).ok_or_else(|| bad(&format!("{key} is not a number"))))
             .transpose()
     }
 
     /// A value that is a time.
     pub fn time(&self, key: &str) -> io::Result<Option<Time>> {
         let time = |value| std::str::from_utf8(value).ok().and_then(crate::overrides::time);
-        self.get(key).map(|value| time(value).ok_or_else(|| bad(&format!("{key} is no time")))).transpose()
+        self.get(key).map(|value| time(value).ok_or_else(|| bad(&format!("{key} is not a time")))).transpose()
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
             .add(&[record("uid", "7"), record("gid", "8"), record("SCHILY.xattr.user.a", "1")].concat())
             .unwrap();
         let mut records = Records::default();
-        records.stand_on(&Arc::new(global));
+        records.set_global(&Arc::new(global));
         records
             .add(&[record("uid", "9"), record("gid", ""), record("SCHILY.xattr.user.b", "2")].concat())
             .unwrap();

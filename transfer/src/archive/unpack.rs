@@ -28,7 +28,7 @@ pub trait Stream: Read + Send {
     ///
     /// # Errors
     /// Errors of the stream.
-    fn pass_over(&mut self, bytes: u64) -> io::Result<u64> {
+    fn skip(&mut self, bytes: u64) -> io::Result<u64> {
         io::copy(&mut Read::take(&mut *self, bytes), &mut io::sink())
     }
 
@@ -69,7 +69,7 @@ impl Read for Plain {
 
 impl Stream for Plain {
     /// Skips within the file, beyond the buffer, without reading.
-    fn pass_over(&mut self, bytes: u64) -> io::Result<u64> {
+    fn skip(&mut self, bytes: u64) -> io::Result<u64> {
         let here = self.0.buffer().len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
         self.0.consume(here);
         let rest = bytes - here as u64;
@@ -110,8 +110,8 @@ impl<R: Read> Read for Unpacked<R> {
 impl<R: Read + Send> Stream for Unpacked<R> {}
 
 impl Stream for Box<dyn Stream> {
-    fn pass_over(&mut self, bytes: u64) -> io::Result<u64> {
-        (**self).pass_over(bytes)
+    fn skip(&mut self, bytes: u64) -> io::Result<u64> {
+        (**self).skip(bytes)
     }
 
     fn finish(&mut self) -> io::Result<()> {
@@ -147,35 +147,35 @@ fn buffered(input: impl Read + Send + 'static) -> Box<dyn Stream> {
 /// A decoder of concatenated streams.
 trait MemberOf<R>: Read {
     /// The compressed input.
-    const FORM: &str;
+    const FORMAT: &str;
 
     /// Starts the next stream.
     fn next(source: R) -> Self;
 
     /// Returns the input after the end of a stream.
-    fn behind(self) -> R;
+    fn into_source(self) -> R;
 }
 
 impl<R: BufRead> MemberOf<R> for GzDecoder<R> {
-    const FORM: &str = "gzip";
+    const FORMAT: &str = "gzip";
 
     fn next(source: R) -> Self {
         Self::new(source)
     }
 
-    fn behind(self) -> R {
+    fn into_source(self) -> R {
         self.into_inner()
     }
 }
 
 impl<R: BufRead> MemberOf<R> for BzDecoder<R> {
-    const FORM: &str = "bzip2";
+    const FORMAT: &str = "bzip2";
 
     fn next(source: R) -> Self {
         Self::new(source)
     }
 
-    fn behind(self) -> R {
+    fn into_source(self) -> R {
         self.into_inner()
     }
 }
@@ -188,11 +188,11 @@ impl<M: MemberOf<Whole>> Read for Members<M> {
         while !buf.is_empty()
             && let Some(member) = &mut self.0
         {
-            let read = member.read(buf).map_err(|error| damaged(M::FORM, error))?;
+            let read = member.read(buf).map_err(|error| damaged(M::FORMAT, error))?;
             if read > 0 {
                 return Ok(read);
             }
-            self.0 = self.0.take().map(M::behind).map(next_member).transpose()?.flatten();
+            self.0 = self.0.take().map(M::into_source).map(next_member).transpose()?.flatten();
         }
         Ok(0)
     }
@@ -207,7 +207,7 @@ fn next_member<R: BufRead, M: MemberOf<R>>(mut source: R) -> io::Result<Option<M
         match (buffer.get(zeros), buffer.is_empty()) {
             (_, true) => return Ok(None),
             (Some(_), _) if are_zeros || zeros > 0 => {
-                return Err(damaged(M::FORM, "something follows the zeros behind it"));
+                return Err(damaged(M::FORMAT, "data after the padding"));
             }
             (Some(_), _) => return Ok(Some(M::next(source))),
             (None, _) => source.consume(zeros),
@@ -267,7 +267,7 @@ impl<R: BufRead> Frames<R> {
                     return Err(io::Error::new(
                         io::ErrorKind::OutOfMemory,
                         format!(
-                            "to unpack it takes {} MiB of memory (zstd --long), and 256 MiB are the limit: if you \
+                            "decompression takes {} MiB of memory (zstd --long), and the limit is 256 MiB: if you \
                              trust it, zstd -dc --long=31 FILE | xebec ... --from -",
                             requested.div_ceil(1 << 20)
                         ),
@@ -280,18 +280,18 @@ impl<R: BufRead> Frames<R> {
 }
 
 /// Converts the error of a decoder.
-fn damaged(form: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+fn damaged(format: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     let error = error.into();
     match error.downcast::<io::Error>() {
         // Errors of the system and interruptions are passed on.
         Ok(error) if error.raw_os_error().is_some() || error.kind() == io::ErrorKind::Interrupted => *error,
-        Ok(error) => damage(form, &error),
-        Err(error) => damage(form, &error),
+        Ok(error) => damage(format, &error),
+        Err(error) => damage(format, &error),
     }
 }
 
-fn damage(form: &str, error: &dyn std::fmt::Display) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("its {form} stream is damaged: {error}"))
+fn damage(format: &str, error: &dyn std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("its {format} stream is damaged: {error}"))
 }
 
 impl<R: BufRead> Read for Frames<R> {
@@ -313,9 +313,9 @@ impl<R: BufRead> Read for Frames<R> {
             if read > 0 {
                 return Ok(read);
             }
-            let (told, found) =
+            let (stored, found) =
                 (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum());
-            if told.is_some_and(|told| found != Some(told)) {
+            if stored.is_some_and(|stored| found != Some(stored)) {
                 return Err(damaged("zstd", "the checksum of a frame does not match its contents"));
             }
             self.within = false;

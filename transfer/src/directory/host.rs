@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use base::time::Time;
 use block::fiemap::SharedExtent;
 use block::fsxattr::FsXattr;
+use read::join;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
 use rustix::io::Errno;
 use volume::{DeviceNumber, Settings};
 
-use crate::item::{StoredSize, join, kept};
+use crate::item::{StoredSize, kept};
 use crate::{Error, Excludes, Result};
 
 /// An open directory.
@@ -32,7 +33,7 @@ pub struct Folder {
     /// Whether files of its file system can share blocks; `None` if shared blocks are not reported.
     can_share: Option<bool>,
     /// Patterns of files to skip.
-    pub excludes: Arc<Excludes>,
+    pub excludes: Excludes,
 }
 
 /// The name of a file that is not a directory.
@@ -63,14 +64,13 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 
 impl Folder {
     /// Opens the root of a tree. A symlink is followed. `shares`: report shared blocks.
-    pub fn open_root(path: &Path, shares: bool, excludes: &Arc<Excludes>) -> Result<Self> {
-        let bytes = path.as_os_str().as_bytes();
-        let failed = |errno| Error::source(bytes, "open it", errno);
-        let fd = open_quietly(rustix::fs::CWD, bytes, DIRECTORY).map_err(failed)?;
+    pub fn open_root(path: &Path, shares: bool, excludes: &Excludes) -> Result<Self> {
+        let failed = |errno| Error::source(path, "open it", errno);
+        let fd = open_quietly(rustix::fs::CWD, path.as_os_str().as_bytes(), DIRECTORY).map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         let can_share = shares.then(|| can_share(&fd));
         let (path, root) = (Vec::new(), path.into());
-        Ok(Self { fd, path, root, stat, can_share, excludes: Arc::clone(excludes) })
+        Ok(Self { fd, path, root, stat, can_share, excludes: excludes.clone() })
     }
 
     /// Opens a subdirectory.
@@ -83,7 +83,7 @@ impl Folder {
             false => self.can_share.map(|_| can_share(&fd)),
         };
         let (path, root) = (join(&self.path, name), self.root.clone());
-        Ok(Self { fd, path, root, stat, can_share, excludes: Arc::clone(&self.excludes) })
+        Ok(Self { fd, path, root, stat, can_share, excludes: self.excludes.clone() })
     }
 
     /// The path of a file for a message.
@@ -91,13 +91,13 @@ impl Folder {
         self.root.join(OsStr::from_bytes(&join(&self.path, name)))
     }
 
-    fn failed(&self, name: &[u8], doing: &'static str, errno: Errno) -> Error {
+    fn failed(&self, name: &[u8], action: &'static str, errno: Errno) -> Error {
         // A file that was listed and is gone, or has another type, was changed meanwhile.
         match errno {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO => {
                 Error::Changed { path: self.shown(name) }
             }
-            errno => Error::Source { path: self.shown(name), doing, source: errno.into() },
+            errno => Error::source(self.shown(name), action, errno),
         }
     }
 
@@ -120,7 +120,7 @@ impl Folder {
                 FileType::Unknown => FileType::from_raw_mode(self.stat_of(name)?.st_mode),
                 known => known,
             };
-            if self.leaves_out(name, file_type == FileType::Directory) {
+            if self.is_excluded(name, file_type == FileType::Directory) {
                 continue;
             }
             let bytes = name.to_vec();
@@ -135,13 +135,13 @@ impl Folder {
     }
 
     /// Whether a pattern excludes a file.
-    pub fn leaves_out(&self, name: &[u8], is_directory: bool) -> bool {
+    pub fn is_excluded(&self, name: &[u8], is_directory: bool) -> bool {
         !self.excludes.is_empty() && self.excludes.matches(&join(&self.path, name), is_directory)
     }
 
     pub fn stat_of(&self, name: &[u8]) -> Result<Stat> {
         rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|errno| self.failed(name, "look at it", errno))
+            .map_err(|errno| self.failed(name, "stat it", errno))
     }
 
     pub fn target_of(&self, name: &[u8]) -> Result<Vec<u8>> {
@@ -173,7 +173,7 @@ impl Folder {
         // Does not block on a pipe that replaced the file.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let fd = open_quietly(&self.fd, name, flags).map_err(|errno| self.failed(name, "open it", errno))?;
-        let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed(name, "look at it", errno))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed(name, "stat it", errno))?;
         let path = self.shown(name);
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
@@ -197,11 +197,7 @@ impl Folder {
 
     /// Project ID, flags and hints of the directory.
     pub fn settings(&self) -> Result<Settings> {
-        settings(&self.fd).map_err(|error| Error::Source {
-            path: self.shown(b""),
-            doing: "read its flags",
-            source: error,
-        })
+        settings(&self.fd).map_err(|error| Error::source(self.shown(b""), "read its flags", error))
     }
 
     /// Whether a file has extended attributes; `None` if that is not known without listing them.
@@ -211,7 +207,7 @@ impl Folder {
 
     /// Project ID, flags and hints of a file; `None` if it must be opened for that.
     pub fn settings_of(&self, name: &[u8]) -> Option<Settings> {
-        self.beside(|| block::attr_at::fsxattr(&self.fd, name), FsXattr::default()).map(told)
+        self.beside(|| block::attr_at::fsxattr(&self.fd, name), FsXattr::default()).map(preserved)
     }
 
     /// Performs a call that only newer kernels have; returns `none` if the file system does not support it.
@@ -297,8 +293,8 @@ impl OpenFile {
         settings(&self.fd).map_err(|error| self.failed("read its flags", error))
     }
 
-    fn failed(&self, doing: &'static str, source: impl Into<io::Error>) -> Error {
-        Error::Source { path: self.path.clone(), doing, source: source.into() }
+    fn failed(&self, action: &'static str, source: impl Into<io::Error>) -> Error {
+        Error::source(&self.path, action, source)
     }
 
     /// Reads `length` bytes, all of which existed when the file was opened.
@@ -322,10 +318,10 @@ impl OpenFile {
 
     /// Returns the first run of data at or after an offset, up to a maximum length, which is entirely shared or not at
     /// all.
-    pub fn next_run(&self, from: u64, most: u64) -> Result<Option<Run>> {
+    pub fn next_run(&self, from: u64, max: u64) -> Result<Option<Run>> {
         Ok(self.next_data(from)?.map(|Range { start, end }| {
             let (end, physical) = self.alike(start, end);
-            Run { bytes: start..end.min(start.saturating_add(most)), physical }
+            Run { bytes: start..end.min(start.saturating_add(max)), physical }
         }))
     }
 
@@ -362,7 +358,7 @@ impl OpenFile {
 
     /// Fails if the file was changed meanwhile.
     pub fn expect_unchanged(&self) -> Result<()> {
-        let now = rustix::fs::fstat(&self.fd).map_err(|errno| self.failed("look at it", errno))?;
+        let now = rustix::fs::fstat(&self.fd).map_err(|errno| self.failed("stat it", errno))?;
         let metadata = |stat: &Stat| (stat.st_size, modified(stat), changed(stat));
         match metadata(&now) == metadata(&self.stat) {
             true => Ok(()),
@@ -400,7 +396,7 @@ fn shared(fd: &OwnedFd) -> Vec<SharedExtent> {
 }
 
 /// The settings that are preserved.
-fn told(found: FsXattr) -> Settings {
+fn preserved(found: FsXattr) -> Settings {
     let FsXattr { xflags, extsize, cowextsize, projid: project, .. } = found;
     kept(Settings { xflags, extsize, cowextsize, project })
 }
@@ -408,7 +404,7 @@ fn told(found: FsXattr) -> Settings {
 /// Project ID, flags and hints; none if the file system has none.
 fn settings(fd: &OwnedFd) -> io::Result<Settings> {
     match block::fsxattr::get(fd) {
-        Ok(found) => Ok(told(found)),
+        Ok(found) => Ok(preserved(found)),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::NOTTY | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(Settings::default()),
             _ => Err(error),

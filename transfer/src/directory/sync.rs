@@ -132,7 +132,7 @@ impl<'s> TreeSync<'s> {
         match pipeline::run(&comparison, first, &mut update, threads) {
             Ok(()) => update.finish(),
             Err(error) => {
-                update.give_up();
+                update.abort();
                 Err(error)
             }
         }
@@ -141,8 +141,7 @@ impl<'s> TreeSync<'s> {
     /// Paths of the files in lists of overrides, and of their parent directories.
     fn listed(&self) -> HashSet<Vec<u8>> {
         let mut listed = HashSet::new();
-        for entry in self.overrides.missing().0 {
-            let mut path = entry.path.as_slice();
+        for mut path in self.overrides.created_paths() {
             while let Some((parent, _)) = split(path) {
                 listed.insert(path.to_vec());
                 path = parent;

@@ -78,7 +78,7 @@ pub struct ArchiveWork<'a> {
     pub buffers: &'a Buffers,
     pub visited: Visited,
     /// Patterns for paths below the start.
-    pub excludes: Arc<Excludes>,
+    pub excludes: Excludes,
     /// Read all contents of a file before its header is written, so that an unreadable file can be skipped: the data
     /// that a header announces must follow.
     pub verify_first: bool,
@@ -492,11 +492,10 @@ impl<O: Write> ArchiveSink<'_, O> {
     }
 
     /// Writes the end of the archive.
-    pub fn finish(mut self) -> Result<O> {
+    pub fn finish(mut self) -> Result<()> {
         let tail = pax::tail(self.written);
         self.write(&tail)?;
-        self.out.flush().map_err(Error::Output)?;
-        Ok(self.out)
+        self.out.flush().map_err(Error::Output)
     }
 
     /// Writes a name of a file with hard links: the first with its contents, the others as links to the first.

@@ -105,7 +105,7 @@ pub fn set_hints(file: impl AsFd, info: &FileInfo, counters: &Counters) {
     });
     match set {
         Ok(true) => {}
-        Ok(false) => counters.lose("extent size hints (this file system has none)"),
+        Ok(false) => counters.lose("extent size hints (not supported by this file system)"),
         Err(error) => counters.lose(&format!("extent size hints ({})", errno(&error))),
     }
 }
@@ -114,7 +114,7 @@ pub fn set_hints(file: impl AsFd, info: &FileInfo, counters: &Counters) {
 pub fn count_lost(metadata: &Metadata, counters: &Counters) {
     let (project, xflags) = wanted(metadata);
     if (project, xflags) != (0, 0) {
-        counters.lose(&format!("{} (only files and directories can be given them)", what(project)));
+        counters.lose(&format!("{} (only files and directories can have them)", what(project)));
     }
 }
 

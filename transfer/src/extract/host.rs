@@ -124,9 +124,9 @@ pub fn create_special(
 ) -> std::result::Result<(), HostError> {
     let metadata = &info.metadata;
     let action = match metadata.file_type {
-        FileType::BlockDevice | FileType::CharDevice => "make the device",
-        FileType::Symlink => "make the symbolic link",
-        _ => "make the special file",
+        FileType::BlockDevice | FileType::CharDevice => "create the device",
+        FileType::Symlink => "create the symbolic link",
+        _ => "create the special file",
     };
     replace(dir, name, options, || create_node(dir, name, info)).map_err(cannot(action))?;
     complete_node(dir, name, info, options, counters)
@@ -252,7 +252,7 @@ fn set_owner(
         }
     }
     if !owned.uid || !owned.gid {
-        counters.lose("owners (that takes root)");
+        counters.lose("owners (requires root)");
     }
     Ok(owned)
 }
@@ -280,7 +280,7 @@ fn check_times(fd: BorrowedFd<'_>, metadata: &Metadata, counters: &Counters) -> 
     }
     let stat = fs::fstat(fd)?;
     if (stat.st_atime, stat.st_mtime) != (access, modify) {
-        counters.lose("times (this file system cannot hold them)");
+        counters.lose("times (out of range of this file system)");
     }
     Ok(())
 }

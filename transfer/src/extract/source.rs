@@ -13,7 +13,7 @@ use super::flags::ExtentHints;
 use crate::Excludes;
 
 /// Message about a file with an unfinished operation in the log.
-pub const UNFINISHED: &str = "an operation on it was unfinished: it may be inconsistent";
+pub const UNFINISHED: &str = "the log has an unfinished operation on it: it may be inconsistent";
 
 /// The file or directory to extract.
 #[derive(Clone, Debug)]

@@ -42,7 +42,7 @@ pub struct TreeWork<'t> {
     pub options: CreateOptions,
     pub visited: Visited,
     /// Patterns for paths below the start.
-    pub excludes: Arc<Excludes>,
+    pub excludes: Excludes,
     /// Remove files that cannot be read completely.
     pub skip_unreadable: bool,
     /// Files with unfinished operations in the log.
@@ -135,14 +135,14 @@ fn unreadable(pieces: &mut Items, path: &[u8], error: impl Display) {
 fn fail(pieces: &mut Items, path: &[u8], error: HostError) {
     let HostError { action, errno } = error;
     // Extended attributes have a limit of their own.
-    let is_fatal = action.starts_with("make") || action.starts_with("write");
+    let is_fatal = action.starts_with("create") || action.starts_with("write");
     if is_fatal && matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::ROFS) {
         let error = Error::target(path, action, errno);
         return pieces.push(PipelineItem::Result(TreeEvent::Failed(error)));
     }
     let reason = match errno {
-        Errno::EXIST => "it exists already (--overwrite replaces it)".into(),
-        Errno::PERM if action == "make the device" => "that takes root".into(),
+        Errno::EXIST => "already exists (--overwrite replaces it)".into(),
+        Errno::PERM if action == "create the device" => "requires root".into(),
         errno => errno.to_string(),
     };
     notice(pieces, NoticeKind::Failed, path, format_args!("cannot {action}: {reason}"));
@@ -244,7 +244,7 @@ impl<'t> TreeWork<'t> {
         let path = join(&parent.path, name);
         match host::create_directory(parent, name, self.options) {
             Ok(fd) => self.contents(Arc::new(HostDirectory { fd, path }), inode, depth, pieces),
-            Err(errno) => fail(pieces, &path, HostError { action: "make the directory", errno }),
+            Err(errno) => fail(pieces, &path, HostError { action: "create the directory", errno }),
         }
     }
 
@@ -349,7 +349,7 @@ impl<'t> TreeWork<'t> {
                     self.regular(worker, Arc::new(open), pieces);
                 }
                 Err(errno) => {
-                    fail(pieces, &join(&dir.path, name), HostError { action: "make the file", errno });
+                    fail(pieces, &join(&dir.path, name), HostError { action: "create the file", errno });
                 }
             };
         }

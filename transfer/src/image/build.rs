@@ -13,6 +13,7 @@ use super::container::Target;
 use super::layout::{Layout, NewVolume};
 use super::sources::{Sources, SurveyDepth};
 use super::{BuiltImage, FreeSpace, ImageBuilder, seed};
+use crate::options::thread_count;
 use crate::progress::{Counts, Notice, Phase, Progress};
 use crate::survey::Survey;
 use crate::writer::{ImportReport, Writer};
@@ -130,11 +131,12 @@ impl Attempt<'_> {
         progress: &dyn Progress,
     ) -> Result<(NewVolume, ImportReport)> {
         let &Self { builder, target, plans, sources } = self;
+        let threads = thread_count(builder.threads);
         let mut survey = Survey::new(plans.format.block_size)
-            .ignoring_unreadable(builder.skip_unreadable)
-            .cancelled_by(&builder.cancel);
+            .skip_unreadable(builder.skip_unreadable)
+            .cancel(builder.cancel.clone());
         if plans.surveys() {
-            sources.survey(depth, builder.threads, &mut survey)?;
+            sources.survey(depth, threads, &mut survey)?;
             progress.phase(Phase::Surveyed);
         }
         let (time, estimate) = (plans.time(survey.newest()), survey.estimate());
@@ -144,13 +146,13 @@ impl Attempt<'_> {
         }
         let mut overrides = builder.overrides.clone();
         overrides.latest = plans.is_reproducible.then_some(time);
-        let root = directory(&new.volume, &builder.directory)?;
+        let root = directory(&new.volume, &builder.target_directory)?;
         let mut writer = Writer::new(&new.volume, root, overrides)
             .in_rounds()
             .skip_unreadable(builder.skip_unreadable)
             .progress(progress)
-            .cancelled_by(&builder.cancel);
-        sources.read(builder.threads, &mut writer)?;
+            .cancel(builder.cancel.clone());
+        sources.read(threads, &mut writer)?;
         let report = writer.finish()?;
         Ok((new, report))
     }

@@ -8,21 +8,15 @@ use std::path::{Path, PathBuf};
 use super::ImageBuilder;
 use crate::item::Receiver;
 use crate::survey::Survey;
-use crate::{Archive, Directory, Error, Result, Source};
+use crate::{Archive, Directory, Error, Result, Source, oci};
 
 /// A source as it was given.
 pub enum ImageSource {
     Directory(PathBuf),
     Archive(PathBuf),
     Stream { name: PathBuf, stream: Box<dyn Read + Send> },
-    Layer(Archive),
+    Oci { layout: PathBuf, name: Option<String> },
     Other(Box<dyn Source>),
-}
-
-impl ImageSource {
-    pub fn stream(name: PathBuf, stream: Box<dyn Read + Send>) -> Self {
-        Self::Stream { name, stream }
-    }
 }
 
 /// Open sources, in their order.
@@ -40,8 +34,11 @@ pub enum SurveyDepth {
 impl Sources {
     /// Opens the sources of an image. Streams are stored in a temporary file if they are read twice.
     pub fn open(builder: &mut ImageBuilder<'_>, read_twice: bool) -> Result<Self> {
-        let sources = std::mem::take(&mut builder.sources);
-        sources.into_iter().map(|source| open(source, builder, read_twice)).collect::<Result<_>>().map(Self)
+        let mut open_sources = Vec::new();
+        for source in std::mem::take(&mut builder.sources) {
+            open(source, builder, read_twice, &mut open_sources)?;
+        }
+        Ok(Self(open_sources))
     }
 
     /// Counts the files of all sources.
@@ -58,29 +55,43 @@ impl Sources {
     }
 }
 
-fn open(source: ImageSource, builder: &ImageBuilder<'_>, read_twice: bool) -> Result<Box<dyn Source>> {
-    let (excludes, whiteouts) = (&builder.excludes, builder.whiteouts);
-    Ok(match source {
+/// Adds a source, or all layers of an image.
+fn open(
+    source: ImageSource,
+    builder: &ImageBuilder<'_>,
+    read_twice: bool,
+    open_sources: &mut Vec<Box<dyn Source>>,
+) -> Result<()> {
+    let (excludes, whiteouts) = (|| builder.excludes.clone(), builder.whiteouts);
+    open_sources.push(match source {
         ImageSource::Directory(path) => {
             // Which files share blocks may differ on another machine with the same files.
             let shares = !builder.is_reproducible();
-            let source = Directory::new(&path).one_file_system(builder.one_file_system).shares(shares);
-            let source = source.excludes(excludes);
+            let source = Directory::new(path).one_file_system(builder.one_file_system).shares(shares);
+            let source = source.excludes(excludes());
             // An image that is replaced is not imported.
             Box::new(match std::fs::metadata(&builder.image) {
                 Ok(image) => source.without(image.dev(), image.ino()),
                 Err(_) => source,
             })
         }
-        ImageSource::Archive(path) => Box::new(Archive::new(&path).whiteouts(whiteouts).excludes(excludes)),
+        ImageSource::Archive(path) => Box::new(Archive::new(path).whiteouts(whiteouts).excludes(excludes())),
         ImageSource::Stream { name, stream } if read_twice || whiteouts => {
             let file = store(stream, &builder.image).map_err(Error::Spool)?;
-            Box::new(Archive::kept(&name, file).whiteouts(whiteouts).excludes(excludes))
+            Box::new(Archive::from_file(name, file).whiteouts(whiteouts).excludes(excludes()))
         }
-        ImageSource::Stream { name, stream } => Box::new(Archive::once(&name, stream).excludes(excludes)),
-        ImageSource::Layer(layer) => Box::new(layer.excludes(excludes)),
+        ImageSource::Stream { name, stream } => {
+            Box::new(Archive::from_reader(name, stream).excludes(excludes()))
+        }
+        ImageSource::Oci { layout, name } => {
+            for layer in oci::layers(&layout, name.as_deref())? {
+                open_sources.push(Box::new(layer.excludes(excludes())));
+            }
+            return Ok(());
+        }
         ImageSource::Other(source) => source,
-    })
+    });
+    Ok(())
 }
 
 /// Stores a stream in a temporary file beside the image.

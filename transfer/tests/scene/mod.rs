@@ -1,7 +1,6 @@
 //! A volume in memory that sources are written to, and archives made byte by byte.
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use std::path::Path;
 use std::sync::Arc;
 
 use block::MemoryDevice;
@@ -89,7 +88,7 @@ pub fn archive(write: impl FnOnce(&mut Builder<Vec<u8>>)) -> Vec<u8> {
 }
 
 pub fn once(bytes: Vec<u8>) -> Archive {
-    Archive::once(Path::new("the archive"), Box::new(std::io::Cursor::new(bytes)))
+    Archive::from_reader("the archive", std::io::Cursor::new(bytes))
 }
 
 /// A member by its header's fields as they are written, with what is behind it.

@@ -138,7 +138,7 @@ pub struct Summary {
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let mut messages = Messages::new(global, arguments.image.display().to_string());
     messages.ignore_unreadable(arguments.exclude.ignore_unreadable);
-    let progress = TransferProgress::new(global, &messages);
+    let progress = TransferProgress::new(global, &messages, "surveying the sources");
     let (size, summary) = build(arguments.builder(global)?, &arguments.image, &progress)?;
     if global.json {
         json::write("create", messages.image(), Document { size, summary })?;
@@ -150,9 +150,13 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 
 impl Arguments {
     fn builder(&self, global: &Global) -> anyhow::Result<ImageBuilder<'static>> {
+        // Checked before the sources are read.
+        if !self.force && self.image.symlink_metadata().is_ok() {
+            return Err(exists());
+        }
         let format = self.layout.parse(&self.image)?;
         if format.log_device.is_some() {
-            return Err(wrong("-l logdev: the log of an image that is created lies in it".into()));
+            return Err(wrong("-l logdev: the log of a new image is internal".into()));
         }
         let mut builder = ImageBuilder::new(&self.image)
             .format(format.options)
@@ -160,20 +164,16 @@ impl Arguments {
             .minimize(self.minimize)
             .container(Container { gpt: self.gpt, qcow2: self.format == Format::Qcow2 })
             .overrides(self.overrides.read()?)
-            .excludes(&self.exclude.patterns()?)
+            .excludes(self.exclude.patterns()?)
             .one_file_system(self.one_file_system)
             .whiteouts(self.whiteouts.is_some())
             .skip_unreadable(self.exclude.ignore_unreadable)
             .reproducible(self.reproducible)
             .replace(self.force)
             .wait(global.wait())
-            .threads(global.thread_count());
-        if let Some(size) = self.size {
-            builder = builder.size(size);
-        }
-        if let Some(free) = self.free {
-            builder = builder.free(free);
-        }
+            .threads(global.thread_count())
+            .size(self.size)
+            .free(self.free);
         if let Some(seed) = self.layout.seed() {
             builder = builder.seed(seed);
         }
@@ -198,13 +198,13 @@ fn add_source<'b>(builder: ImageBuilder<'b>, from: &OsStr) -> anyhow::Result<Ima
             Some((path, name)) if !Path::new(layout).exists() => (Path::new(path), Some(name)),
             _ => (Path::new(layout), None),
         };
-        return Ok(builder.from_oci(path, name)?);
+        return Ok(builder.from_oci(path, name));
     }
     if from == "-" {
         return Ok(builder.from_reader("standard input", io::stdin()));
     }
     match std::fs::metadata(from)?.is_dir() {
-        true => Ok(builder.from_directory(from)?),
+        true => Ok(builder.from_directory(from)),
         false => Ok(builder.from_archive(from)),
     }
 }
@@ -216,21 +216,23 @@ pub fn build<'b>(
     progress: &'b TransferProgress<'b>,
 ) -> anyhow::Result<(u64, Summary)> {
     interrupt::abandon(image.display());
-    let builder = match source_date_epoch()? {
-        Some(time) => builder.time(Time { seconds: time.seconds, nanos: time.nanoseconds }),
-        None => builder,
-    };
-    let BuiltImage { size, report } = builder.progress(progress).build().map_err(explain)?;
+    let time = source_date_epoch()?.map(|time| Time { seconds: time.seconds, nanos: time.nanoseconds });
+    let BuiltImage { size, report } = builder.time(time).progress(progress).build().map_err(explain)?;
     let not_kept: BTreeMap<_, _> = report.lost.iter().map(|(lost, count)| (lost.name(), *count)).collect();
     let ImportReport { files, links, bytes, unreadable, .. } = report;
     let seconds = progress.finish(Counts { files, bytes }, &not_kept);
     Ok((size, Summary { files, links, bytes, seconds, not_kept, unreadable }))
 }
 
+/// The image exists, and `--force` was not given.
+fn exists() -> anyhow::Error {
+    anyhow!("already exists (--force replaces it)")
+}
+
 /// Names the options of an error.
 fn explain(error: Error) -> anyhow::Error {
     match error {
-        Error::Exists { .. } => anyhow!("it exists already (--force replaces it)"),
+        Error::Exists { .. } => exists(),
         Error::Option { option, problem } => wrong(format!("--{option}: {problem}")),
         Error::Mkfs(error) => refused(error),
         Error::Spool(error) => anyhow!(

@@ -81,12 +81,12 @@ impl FromStr for Mode {
             let keeps_set_id = text.len() < 5;
             return bits
                 .map(|bits| Self::Bits { bits, keeps_set_id })
-                .ok_or_else(|| format!("{text:?} is no octal mode up to 7777"));
+                .ok_or_else(|| format!("{text:?} is not an octal mode up to 7777"));
         }
         let mut clauses = Vec::new();
         for clause in text.split(',') {
             parse_clause(clause, &mut clauses)
-                .ok_or_else(|| format!("{clause:?} is no mode (as in 644, u+x, go=rX)"))?;
+                .ok_or_else(|| format!("{clause:?} is not a mode (as in 644, u+x, go=rX)"))?;
         }
         Ok(Self::Symbolic(clauses))
     }

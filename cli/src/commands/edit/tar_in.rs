@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Error, anyhow, bail};
 use base::Ino;
@@ -13,7 +13,7 @@ use xebec::{Archive, Notice, Overrides, Progress, Source, Volume, Writer};
 use super::Edit;
 use crate::commands::create::Whiteouts;
 use crate::commands::create::overrides::labels;
-use crate::excludes::{Exclude, left_out};
+use crate::excludes::{Exclude, skipped};
 use crate::failure::AtPath;
 use crate::output::{Level, print_message};
 
@@ -58,9 +58,9 @@ impl Edit for TarIn {
 impl TarIn {
     fn take_in(&self, volume: &Volume) -> anyhow::Result<()> {
         let archive = match self.reads_standard_input() {
-            false => Archive::new(Path::new(&self.archive)),
+            false => Archive::new(&self.archive),
             true if self.whiteouts.is_some() => bail!("--whiteouts reads the archive twice: name a file"),
-            true => Archive::once(Path::new("standard input"), Box::new(io::stdin())),
+            true => Archive::from_reader("standard input", io::stdin()),
         };
         let mut overrides = Overrides::default();
         overrides.labels = self.file_contexts.as_deref().map(labels).transpose()?;
@@ -70,7 +70,7 @@ impl TarIn {
         take_in(
             volume,
             root,
-            &archive.whiteouts(self.whiteouts.is_some()).excludes(&self.exclude.patterns()?),
+            &archive.whiteouts(self.whiteouts.is_some()).excludes(self.exclude.patterns()?),
             overrides,
             self.exclude.ignore_unreadable,
         )
@@ -82,7 +82,7 @@ struct Warnings;
 
 impl Progress for Warnings {
     fn notice(&self, notice: &Notice) {
-        print_message(Level::Warning, "", left_out(notice));
+        print_message(Level::Warning, "", skipped(notice));
     }
 }
 
@@ -97,7 +97,7 @@ fn take_in(
     let mut writer =
         Writer::new(volume, root, overrides).skip_unreadable(ignores_unreadable).progress(&Warnings);
     if let Err(error) = source.read(true, threads, &mut writer) {
-        writer.give_up();
+        writer.abort();
         return Err(error.into());
     }
     let done = writer.finish()?;

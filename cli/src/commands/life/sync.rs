@@ -170,12 +170,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 /// Creates a new image, as `create` does.
 fn create(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow::Result<u8> {
     let Target { image, path } = &arguments.target;
-    let progress = TransferProgress::new(global, messages);
+    let progress = TransferProgress::new(global, messages, "surveying the directory");
     let builder = ImageBuilder::new(image)
-        .from_directory(&arguments.directory)?
+        .from_directory(&arguments.directory)
         .target_directory(path)
         .overrides(arguments.overrides.read()?)
-        .excludes(&arguments.exclude.patterns()?)
+        .excludes(arguments.exclude.patterns()?)
         .one_file_system(arguments.one_file_system)
         .skip_unreadable(arguments.exclude.ignore_unreadable)
         .wait(global.wait())
@@ -228,11 +228,11 @@ fn update(
     }
     let mut directory = Directory::new(&arguments.directory)
         .one_file_system(arguments.one_file_system)
-        .excludes(&arguments.exclude.patterns()?);
+        .excludes(arguments.exclude.patterns()?);
     if let Ok(known) = std::fs::metadata(image) {
         directory = directory.without(known.dev(), known.ino());
     }
-    let progress = TransferProgress::new(global, messages);
+    let progress = TransferProgress::new(global, messages, "comparing");
     let overrides = arguments.overrides.read()?;
     let sync = TreeSync {
         delete: !arguments.no_delete,

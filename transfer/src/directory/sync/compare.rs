@@ -7,6 +7,7 @@ use std::sync::Arc;
 use base::Ino;
 use base::pipeline::{PipelineItem, PipelineWork};
 use format::inode::FileType;
+use read::join;
 use rustix::fs::Stat;
 use volume::namespace::listing::Cookie;
 use volume::{Settings, UncachedStat, Volume};
@@ -15,7 +16,7 @@ use super::amend::Amend;
 use super::{TreeSync, contents};
 use crate::directory::host::{self, Folder, Name, OpenFile};
 use crate::directory::{self, BATCH, WAITING, Walk};
-use crate::item::{Entry, EntryKind, EntryMetadata, Loss, join};
+use crate::item::{Entry, EntryKind, EntryMetadata, Loss};
 use crate::{Error, Result};
 
 /// What the tasks share.
@@ -139,7 +140,7 @@ impl Comparison<'_> {
             }
         }
         let gone = there.iter().zip(&is_here).filter(|(there, here)| {
-            self.sync.delete && !**here && !folder.leaves_out(&there.name, there.is_directory)
+            self.sync.delete && !**here && !folder.is_excluded(&there.name, there.is_directory)
         });
         for (gone, _) in gone {
             self.gone(join(&folder.path, &gone.name), gone, pieces)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base::pipeline::{PipelineItem, PipelineItemOf, PipelineSink};
 use base::{Ino, errno};
 use format::inode::FileType;
+use read::join;
 use volume::{Metadata, Rename, Volume};
 
 use super::amend::Amend;
@@ -15,7 +16,7 @@ use super::{SyncAction, SyncReport, TreeSync, Watch};
 use crate::directory;
 use crate::directory::host::{Folder, Name};
 use crate::file_id::FileId;
-use crate::item::{Data, Entry, EntryKind, EntryMetadata, Item, Loss, Receiver as _, join, split};
+use crate::item::{Data, Entry, EntryKind, EntryMetadata, Item, Loss, Receiver as _, split};
 use crate::tree::Tree;
 use crate::writer::{IMPLIED, Writer};
 use crate::{Error, Overrides, Result};
@@ -95,15 +96,13 @@ impl<'v, 's> Update<'v, 's> {
 
     /// Completes the synchronization.
     pub fn finish(mut self) -> Result<SyncReport> {
-        let (made, unknown) = self.sync.overrides.missing();
-        if let Some(path) = unknown.first() {
-            let why = "the list of overrides names it, and the directory does not have it: say what to make by type=";
-            self.give_up();
-            return Err(Error::bad(path, why));
-        }
-        let mut there = HashSet::new();
-        if let Err(error) = made.into_iter().try_for_each(|entry| self.listed(entry, &mut there)) {
-            self.give_up();
+        let mut existing = HashSet::new();
+        let listed =
+            self.sync.overrides.missing().and_then(|entries| {
+                entries.into_iter().try_for_each(|entry| self.listed(entry, &mut existing))
+            });
+        if let Err(error) = listed {
+            self.abort();
             return Err(error);
         }
         if !self.sync.dry_run {
@@ -120,7 +119,7 @@ impl<'v, 's> Update<'v, 's> {
     }
 
     /// Ends after an error: complete files get their names, and incomplete ones are removed.
-    pub fn give_up(mut self) {
+    pub fn abort(mut self) {
         // The first error is reported.
         let _ = self.place();
         let coming = self.coming.take();
@@ -133,14 +132,14 @@ impl<'v, 's> Update<'v, 's> {
         }
     }
 
-    fn tell(&mut self, step: SyncAction, path: &[u8], count: u64) {
-        *match step {
+    fn report(&mut self, action: SyncAction, path: &[u8], count: u64) {
+        *match action {
             SyncAction::Created => &mut self.done.created,
             SyncAction::Replaced => &mut self.done.replaced,
             SyncAction::Amended => &mut self.done.amended,
             SyncAction::Removed => &mut self.done.removed,
         } += count;
-        (self.watch)(Some((step, path)), &self.done);
+        (self.watch)(Some((action, path)), &self.done);
     }
 
     /// Prepares the directory of a path for a change: its times are restored at the end.
@@ -164,7 +163,7 @@ impl<'v, 's> Update<'v, 's> {
     }
 
     fn remove(&mut self, path: Vec<u8>, count: u64) -> Result<()> {
-        self.tell(SyncAction::Removed, &path, count);
+        self.report(SyncAction::Removed, &path, count);
         if self.sync.dry_run {
             return Ok(());
         }
@@ -178,7 +177,7 @@ impl<'v, 's> Update<'v, 's> {
     }
 
     fn stays(&mut self, path: &[u8], ino: Ino, amend: Amend, is_directory: bool) -> Result<()> {
-        self.tell(SyncAction::Amended, path, 1);
+        self.report(SyncAction::Amended, path, 1);
         if self.sync.dry_run {
             return Ok(());
         }
@@ -190,10 +189,11 @@ impl<'v, 's> Update<'v, 's> {
         amend.apply(self.volume, ino).map_err(Error::volume(path))
     }
 
-    /// Creates a file of a list of overrides. Paths that exist by now are added to `made`, even if they are unchanged.
-    fn listed(&mut self, mut entry: Entry, made: &mut HashSet<Vec<u8>>) -> Result<()> {
-        self.implied(&entry.path, made)?;
-        made.insert(entry.path.clone());
+    /// Creates a file of a list of overrides. Paths that exist by now are added to `existing`, even if they are
+    /// unchanged.
+    fn listed(&mut self, mut entry: Entry, existing: &mut HashSet<Vec<u8>>) -> Result<()> {
+        self.implied(&entry.path, existing)?;
+        existing.insert(entry.path.clone());
         let path = entry.path.as_slice();
         let Some(ino) = self.named(path)? else { return self.entry(entry) };
         let there = self.volume.stat_uncached(ino).map_err(Error::volume(path))?;
@@ -229,10 +229,10 @@ impl<'v, 's> Update<'v, 's> {
     }
 
     /// Creates the parent directories of a path that neither the source nor the list has.
-    fn implied(&mut self, path: &[u8], made: &mut HashSet<Vec<u8>>) -> Result<()> {
+    fn implied(&mut self, path: &[u8], existing: &mut HashSet<Vec<u8>>) -> Result<()> {
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         for above in slashes.filter_map(|(at, _)| path.get(..at)) {
-            if !made.insert(above.to_vec()) {
+            if !existing.insert(above.to_vec()) {
                 continue;
             }
             if let Some(there) = self.named(above)? {
@@ -261,7 +261,7 @@ impl<'v, 's> Update<'v, 's> {
     fn entry(&mut self, mut entry: Entry) -> Result<()> {
         self.sync.overrides.apply(&mut entry);
         let replaces = std::mem::take(&mut self.replaces);
-        self.tell(if replaces { SyncAction::Replaced } else { SyncAction::Created }, &entry.path, 1);
+        self.report(if replaces { SyncAction::Replaced } else { SyncAction::Created }, &entry.path, 1);
         if self.sync.dry_run {
             return Ok(());
         }
@@ -446,9 +446,7 @@ impl<'w> PipelineSink<Comparison<'w>> for Update<'_, '_> {
     type Error = Error;
 
     fn take(&mut self, event: CompareEvent, pieces: &mut Vec<PipelineItemOf<Comparison<'w>>>) -> Result<()> {
-        if self.sync.cancel.is_cancelled() {
-            return Err(Error::Cancelled);
-        }
+        self.sync.cancel.check()?;
         match event {
             CompareEvent::Same(count) => {
                 self.done.unchanged += count;

@@ -57,7 +57,7 @@ fn a_cancelled_build_leaves_nothing() {
     let image = folder.path().join("image");
     let progress = CancelAt(FILES as u64 / 2, Cancel::default());
     let builder = ImageBuilder::new(&image).from_source(Growing);
-    let built = builder.size(1 << 30).cancelled_by(&progress.1).progress(&progress).build();
+    let built = builder.size(1 << 30).cancel(progress.1.clone()).progress(&progress).build();
     assert!(matches!(built, Err(Error::Cancelled)), "{built:?}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

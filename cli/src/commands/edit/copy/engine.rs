@@ -8,7 +8,6 @@ mod contents;
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use format::attr::acl;
@@ -111,7 +110,7 @@ pub struct Copier<'c, S: CopySource, T: CopyTarget> {
     /// Attributes that could not be preserved.
     lost: u64,
     /// Exclude patterns, relative to the operand.
-    excludes: Arc<Excludes>,
+    excludes: Excludes,
     /// Length of the operand's path.
     operand_length: usize,
 }
@@ -134,7 +133,7 @@ impl<'c, S: CopySource, T: CopyTarget> Copier<'c, S, T> {
         from: &'c S,
         to: &'c T,
         rules: Rules,
-        excludes: Arc<Excludes>,
+        excludes: Excludes,
         several_operands: bool,
         report: &'c mut dyn FnMut(CopyEvent),
     ) -> Self {

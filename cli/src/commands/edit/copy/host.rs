@@ -16,6 +16,8 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use xebec::{DeviceNumber, NewFileType};
 
+use crate::limits::allow_many_descriptors;
+
 use super::traits::{Attributes, Contents, CopySource, CopyTarget, Location, Stat};
 
 /// The host.
@@ -29,7 +31,7 @@ impl Host {
         // The umask can only be read by setting it. No files are created in between.
         let umask = rustix::process::umask(Mode::empty());
         rustix::process::umask(umask);
-        xebec::transfer::extract::allow_many_descriptors();
+        allow_many_descriptors();
         Self { umask: umask.as_raw_mode() as u16 } // nine bits
     }
 }

@@ -28,7 +28,7 @@ use xebec::Volume;
 
 use super::{Edit, unmount};
 use crate::args::Global;
-use crate::excludes::left_out;
+use crate::excludes::skipped;
 use crate::failure::{self, Failure};
 use crate::image_operand::is_same_file;
 use crate::json::{self, JsonName};
@@ -247,7 +247,7 @@ impl<'m> CopyMessages<'m> {
             }
             CopyEvent::Skipped(error) => {
                 let (messages, failure) = self.messages_of(Failure::from(&error).with_text(chain(&error)));
-                messages.leave_out(failure);
+                messages.skip(failure);
             }
             CopyEvent::Warning(text) => self.image.warn(text),
             CopyEvent::Copying { from, to } if self.verbose => show(&from, &to),
@@ -301,7 +301,7 @@ impl Edit for Cp {
         };
         copy_into(volume, b"", b"", &sources, &target, &self.options, &mut |event| match event {
             CopyEvent::Failed(error) => report(error),
-            CopyEvent::Skipped(error) => print_message(Level::Warning, "", left_out(chain(&error))),
+            CopyEvent::Skipped(error) => print_message(Level::Warning, "", skipped(chain(&error))),
             CopyEvent::Warning(text) => print_message(Level::Warning, "", text),
             CopyEvent::Copying { from, to } if self.verbose => show(&from, &to),
             CopyEvent::Copying { .. } => {}
