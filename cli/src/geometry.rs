@@ -4,50 +4,28 @@ use std::fmt::Write as _;
 
 use format::features;
 use format::superblock::{RawSuperblock, Superblock};
-use serde::Serialize;
+use serde_json::{Value, json};
 
-/// Geometry in JSON, in bytes and counts.
-#[derive(Debug, Serialize)]
-pub struct GeometryJson {
-    block_bytes: u32,
-    sector_bytes: u32,
-    inode_bytes: u32,
-    directory_block_bytes: u32,
-    blocks: u64,
-    ag_count: u32,
-    ag_blocks: u32,
-    stripe_unit_blocks: u32,
-    stripe_width_blocks: u32,
-    inode_percent_max: u8,
-    log_blocks: u32,
-    log_is_internal: bool,
-    log_sector_bytes: u32,
-    log_stripe_unit_bytes: u32,
-    root_inode: u64,
-}
-
-impl GeometryJson {
-    /// The geometry of a verified superblock.
-    pub fn of(superblock: &Superblock) -> Self {
-        let (raw, geometry) = (&superblock.raw, &superblock.geometry);
-        Self {
-            block_bytes: geometry.block_size,
-            sector_bytes: geometry.sector_size,
-            inode_bytes: geometry.inode_size,
-            directory_block_bytes: geometry.dir_block_size,
-            blocks: geometry.blocks(),
-            ag_count: geometry.ag_count(),
-            ag_blocks: geometry.ag_blocks,
-            stripe_unit_blocks: raw.unit.get(),
-            stripe_width_blocks: raw.width.get(),
-            inode_percent_max: raw.imax_pct,
-            log_blocks: geometry.log_blocks,
-            log_is_internal: geometry.log_start.is_some(),
-            log_sector_bytes: log_sector(raw),
-            log_stripe_unit_bytes: geometry.log_stripe_unit,
-            root_inode: geometry.root.get(),
-        }
-    }
+/// The geometry of a verified superblock in JSON, in bytes and counts.
+pub fn json(superblock: &Superblock) -> Value {
+    let (raw, geometry) = (&superblock.raw, &superblock.geometry);
+    json!({
+        "block_bytes": geometry.block_size,
+        "sector_bytes": geometry.sector_size,
+        "inode_bytes": geometry.inode_size,
+        "directory_block_bytes": geometry.dir_block_size,
+        "blocks": geometry.blocks(),
+        "ag_count": geometry.ag_count(),
+        "ag_blocks": geometry.ag_blocks,
+        "stripe_unit_blocks": raw.unit.get(),
+        "stripe_width_blocks": raw.width.get(),
+        "inode_percent_max": raw.imax_pct,
+        "log_blocks": geometry.log_blocks,
+        "log_is_internal": geometry.log_start.is_some(),
+        "log_sector_bytes": log_sector(raw),
+        "log_stripe_unit_bytes": geometry.log_stripe_unit,
+        "root_inode": geometry.root.get(),
+    })
 }
 
 /// Names of all features of the superblock, as in `mkfs.xfs`.

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use base::{AgBlock, AgNumber, Daddr, FileBlock, Ino};
 use clap::Args;
-use format::Place;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
+use serde_json::{Value, json};
 use xebec::check::{Finding, Observer, Options, Phase, Progress, Summary, Suppressed, check_opened};
 use xebec::image::LogStatus;
 
@@ -114,7 +113,7 @@ impl Reporter {
         bar.set_style(ProgressStyle::with_template("{msg:20} {bar:30} {percent} %")?);
         let mut out = Output { out: Stdout::buffered(), has_findings: false, error: None };
         if global.json {
-            out.write(&json::begin("check", image, json::Empty {}, "findings"));
+            out.write(&json::begin("check", image, json!({}), "findings"));
         }
         Ok(Self { out: Mutex::new(out), json: global.json, bar })
     }
@@ -142,11 +141,7 @@ impl Reporter {
     ) -> io::Result<()> {
         let mut out = self.out.into_inner().unwrap_or_else(PoisonError::into_inner);
         if self.json {
-            #[derive(Serialize)]
-            struct Tail {
-                summary: JsonSummary,
-            }
-            out.write(&json::end(Tail { summary: JsonSummary::of(summary, is_clean) }));
+            out.write(&json::end(json!({ "summary": summary_json(summary, is_clean) })));
         } else if !global.quiet {
             let Summary { findings, ags, inodes, directories, entries, extents, .. } = summary;
             let verdict = if is_clean { "clean" } else { "damaged" };
@@ -172,7 +167,7 @@ impl Reporter {
 impl Observer for Reporter {
     fn finding(&self, finding: &Finding) {
         if self.json {
-            return self.write(json::object(&JsonFinding::of(finding)).as_bytes());
+            return self.write(json::object(&finding_json(finding)).as_bytes());
         }
         // Findings may contain names from the disk.
         self.write(format!("{}\n", names::printable(finding.to_string().as_bytes())).as_bytes());
@@ -181,7 +176,9 @@ impl Observer for Reporter {
     fn suppressed(&self, suppressed: &Suppressed) {
         let Suppressed { severity, structure, field, count } = suppressed;
         if self.json {
-            let json = JsonSuppressed { severity: severity.to_string(), structure, field, more: *count };
+            let json = json!({
+                "severity": severity.to_string(), "structure": structure, "field": field, "more": count,
+            });
             return self.write(json::object(&json).as_bytes());
         }
         self.write(
@@ -198,92 +195,34 @@ impl Observer for Reporter {
     }
 }
 
-#[derive(Serialize)]
-struct JsonFinding<'f> {
-    severity: String,
-    #[serde(flatten)]
-    place: JsonPlace,
-    structure: &'f str,
-    field: &'f str,
-    expected: &'f str,
-    found: &'f str,
+fn finding_json(finding: &Finding) -> Value {
+    let Finding { severity, place, damage } = finding;
+    let mut fields = json::without_nulls(json!({
+        "severity": severity.to_string(),
+        "ag": place.ag.map(AgNumber::get),
+        "block": place.block.map(AgBlock::get),
+        "daddr": place.daddr.map(Daddr::get),
+        "ino": place.ino.map(Ino::get),
+        "file_block": place.file_block.map(FileBlock::get),
+    }));
+    fields["structure"] = damage.structure().into();
+    fields["field"] = damage.field().into();
+    fields["expected"] = damage.expected().into();
+    fields["found"] = damage.found().into();
+    fields
 }
 
-impl<'f> JsonFinding<'f> {
-    fn of(finding: &'f Finding) -> Self {
-        let damage = &finding.damage;
-        Self {
-            severity: finding.severity.to_string(),
-            place: JsonPlace::of(finding.place),
-            structure: damage.structure(),
-            field: damage.field(),
-            expected: damage.expected(),
-            found: damage.found(),
-        }
-    }
-}
-
-/// Location; unknown fields are omitted.
-#[derive(Serialize)]
-struct JsonPlace {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ag: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    block: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    daddr: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ino: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file_block: Option<u64>,
-}
-
-impl JsonPlace {
-    fn of(place: Place) -> Self {
-        Self {
-            ag: place.ag.map(AgNumber::get),
-            block: place.block.map(AgBlock::get),
-            daddr: place.daddr.map(Daddr::get),
-            ino: place.ino.map(Ino::get),
-            file_block: place.file_block.map(FileBlock::get),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct JsonSuppressed<'s> {
-    severity: String,
-    structure: &'s str,
-    field: &'s str,
-    more: u64,
-}
-
-#[derive(Serialize)]
-struct JsonSummary {
-    clean: bool,
-    errors: u64,
-    warnings: u64,
-    ags: u64,
-    inodes: u64,
-    directories: u64,
-    entries: u64,
-    extents: u64,
-    seconds: Vec<(String, f64)>,
-}
-
-impl JsonSummary {
-    fn of(summary: &Summary, clean: bool) -> Self {
-        let seconds = |(phase, time): &(Phase, Duration)| (phase.to_string(), time.as_secs_f64());
-        Self {
-            clean,
-            errors: summary.findings.errors,
-            warnings: summary.findings.warnings,
-            ags: summary.ags,
-            inodes: summary.inodes,
-            directories: summary.directories,
-            entries: summary.entries,
-            extents: summary.extents,
-            seconds: summary.phases.iter().map(seconds).collect(),
-        }
-    }
+fn summary_json(summary: &Summary, clean: bool) -> Value {
+    let seconds = |(phase, time): &(Phase, Duration)| (phase.to_string(), time.as_secs_f64());
+    json!({
+        "clean": clean,
+        "errors": summary.findings.errors,
+        "warnings": summary.findings.warnings,
+        "ags": summary.ags,
+        "inodes": summary.inodes,
+        "directories": summary.directories,
+        "entries": summary.entries,
+        "extents": summary.extents,
+        "seconds": summary.phases.iter().map(seconds).collect::<Vec<_>>(),
+    })
 }

@@ -1,13 +1,12 @@
 //! `xebec extract` and `xebec tar-out`: extract files to a directory or a tar archive.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use serde::Serialize;
+use serde_json::json;
 use xebec::{Compression, Counts, Extraction, Progress as _, TransferError as Error};
 
 use crate::args::Global;
@@ -94,17 +93,6 @@ impl From<TarOut> for Arguments {
     }
 }
 
-/// The JSON payload, in the order of docs/json.md.
-#[derive(Serialize)]
-struct Document {
-    files: u64,
-    bytes: u64,
-    seconds: f64,
-    not_kept: BTreeMap<String, u64>,
-    failures: u64,
-    unreadable: u64,
-}
-
 /// Runs `extract`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let excludes = arguments.exclude.patterns()?;
@@ -153,14 +141,14 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     image.expect_whole("extracted");
     let seconds = progress.finish(Counts { files: report.files, bytes: report.bytes }, &report.not_preserved);
     if global.json && !to_stdout {
-        let document = Document {
-            files: report.files,
-            bytes: report.bytes,
-            seconds,
-            not_kept: report.not_preserved,
-            failures: messages.failures(),
-            unreadable: messages.skipped(),
-        };
+        let document = json!({
+            "files": report.files,
+            "bytes": report.bytes,
+            "seconds": seconds,
+            "not_kept": report.not_preserved,
+            "failures": messages.failures(),
+            "unreadable": messages.skipped(),
+        });
         json::write("extract", messages.image(), document)?;
     }
     Ok(image.messages.finish())

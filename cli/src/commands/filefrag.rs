@@ -7,6 +7,7 @@ use format::extent::Extent;
 use format::inode::ForkKind;
 use read::{ExtentWalk, FinalSymlink, Inode};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::args::Global;
 use crate::commands::Show;
@@ -47,12 +48,6 @@ struct ExtentBlocks {
     unwritten: bool,
 }
 
-#[derive(Serialize)]
-struct Document {
-    block_bytes: u32,
-    files: Vec<File>,
-}
-
 impl Show for Arguments {
     fn show(&self, image: &Image, global: &Global) -> anyhow::Result<()> {
         let mut files = Vec::new();
@@ -64,7 +59,8 @@ impl Show for Arguments {
         }
         let block_bytes = image.volume.geometry().block_size;
         if global.json {
-            return json::write("filefrag", image.messages.image(), Document { block_bytes, files });
+            let document = json!({ "block_bytes": block_bytes, "files": files });
+            return json::write("filefrag", image.messages.image(), document);
         }
         let mut out = Stdout::buffered();
         for file in &files {

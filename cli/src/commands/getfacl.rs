@@ -8,13 +8,13 @@ use clap::Args;
 use format::attr::acl::{LINUX_ACCESS, LINUX_DEFAULT, LinuxEntry, tag};
 use format::inode::FileType;
 use read::{FinalSymlink, Inode, Metadata, Visited};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::acl::{Acl, letters, tag_name};
 use crate::args::Global;
 use crate::commands::Show;
 use crate::failure::Failure;
-use crate::json::{self, JsonName};
+use crate::json;
 use crate::names;
 use crate::open::{Files, Image};
 use crate::output::Stdout;
@@ -87,7 +87,7 @@ impl Show for Arguments {
         }
         if global.json {
             let files: Vec<_> = files.iter().map(|file| file.json(self, &owners)).collect();
-            return json::write("getfacl", image.messages.image(), json::Files { files });
+            return json::write("getfacl", image.messages.image(), json!({ "files": files }));
         }
         Ok(out.flush()?)
     }
@@ -196,7 +196,7 @@ impl File {
         access.into_iter().chain(default)
     }
 
-    fn json<'f>(&'f self, arguments: &Arguments, owners: &Owners) -> JsonFile<'f> {
+    fn json(&self, arguments: &Arguments, owners: &Owners) -> Value {
         let entries = |acl: &Acl| {
             let entry = |entry: &LinuxEntry| {
                 let (id, names) = match entry.tag {
@@ -205,24 +205,25 @@ impl File {
                     _ => (None, None),
                 };
                 let name = id.and_then(|id| names.and_then(|names| names.get(id)));
-                JsonEntry {
-                    kind: tag_name(entry.tag),
-                    id,
-                    name: name.map(|name| String::from_utf8_lossy(name).into_owned()),
-                    permissions: letters(entry.perm),
-                    effective: letters(acl.effective(entry)),
-                }
+                json::without_nulls(json!({
+                    "for": tag_name(entry.tag),
+                    "id": id,
+                    "name": name.map(String::from_utf8_lossy),
+                    "permissions": letters(entry.perm),
+                    "effective": letters(acl.effective(entry)),
+                }))
             };
-            acl.entries().iter().map(entry).collect()
+            acl.entries().iter().map(entry).collect::<Vec<_>>()
         };
-        JsonFile {
-            path: JsonName("path", self.path(arguments)),
-            mode: format!("{:04o}", self.metadata.permissions),
-            uid: self.metadata.uid,
-            gid: self.metadata.gid,
-            access: (!arguments.default).then(|| entries(&self.access)),
-            default: (!arguments.access && !self.default.is_empty()).then(|| entries(&self.default)),
-        }
+        let (key, path) = json::name("path", self.path(arguments));
+        json::without_nulls(json!({
+            (key): path,
+            "mode": format!("{:04o}", self.metadata.permissions),
+            "uid": self.metadata.uid,
+            "gid": self.metadata.gid,
+            "access": (!arguments.default).then(|| entries(&self.access)),
+            "default": (!arguments.access && !self.default.is_empty()).then(|| entries(&self.default)),
+        }))
     }
 }
 
@@ -242,29 +243,4 @@ fn subject_name(entry: &LinuxEntry, owners: &Owners) -> String {
 fn special_bits(permissions: u16) -> String {
     let flag = |bit, letter| if permissions & bit != 0 { letter } else { '-' };
     [flag(0o4000, 's'), flag(0o2000, 's'), flag(0o1000, 't')].iter().collect()
-}
-
-#[derive(Serialize)]
-struct JsonFile<'f> {
-    #[serde(flatten)]
-    path: JsonName<'f>,
-    mode: String,
-    uid: u32,
-    gid: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    access: Option<Vec<JsonEntry>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    default: Option<Vec<JsonEntry>>,
-}
-
-#[derive(Serialize)]
-struct JsonEntry {
-    #[serde(rename = "for")]
-    kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<String>,
-    permissions: String,
-    effective: String,
 }

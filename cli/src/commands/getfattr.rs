@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Args;
 use read::{AclNames, FinalSymlink, Inode};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::args::Global;
 use crate::commands::Show;
@@ -55,22 +55,18 @@ impl Show for Arguments {
                 image.messages.fail(Failure::at(&name, error));
             }
             match global.json {
-                true => files.push(FileJson { path: name, xattrs: json_attributes(&attributes) }),
+                true => {
+                    let (key, path) = json::name("path", &name);
+                    files.push(json!({ (key): path, "xattrs": json_attributes(&attributes) }));
+                }
                 false => show(&mut out, &name, &attributes, self)?,
             }
         }
         if global.json {
-            json::write("getfattr", image.messages.image(), json::Files { files })?;
+            json::write("getfattr", image.messages.image(), json!({ "files": files }))?;
         }
         Ok(out.flush()?)
     }
-}
-
-#[derive(Serialize)]
-struct FileJson {
-    #[serde(flatten, serialize_with = "json::path")]
-    path: Vec<u8>,
-    xattrs: BTreeMap<String, String>,
 }
 
 /// Attributes in the JSON of `stat` and `getfattr`: names to values in hexadecimal.

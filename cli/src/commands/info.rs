@@ -16,11 +16,12 @@ use format::uuid::UuidText;
 use journal::Dirty;
 use read::Volume;
 use serde::Serialize;
+use serde_json::Value;
 use xebec::check::log_problem;
 use xebec::image::LogStatus;
 
 use crate::args::Global;
-use crate::geometry::{self, GeometryJson};
+use crate::geometry;
 use crate::json::{self, JsonName};
 use crate::names;
 use crate::open::{self, Image};
@@ -59,7 +60,7 @@ struct Document<'a> {
     label: JsonName<'a>,
     uuid: String,
     meta_uuid: String,
-    geometry: GeometryJson,
+    geometry: Value,
     features: Vec<String>,
     usage: Usage,
     log: LogState,
@@ -224,7 +225,7 @@ impl<'a> Document<'a> {
             label: JsonName("label", raw.label()),
             uuid: raw.uuid_text().to_string(),
             meta_uuid: UuidText(raw.stamp_uuid()).to_string(),
-            geometry: GeometryJson::of(volume.superblock()),
+            geometry: geometry::json(volume.superblock()),
             features: geometry::feature_names(raw),
             usage: usage(image)?,
             log: LogState::of(&image.log),

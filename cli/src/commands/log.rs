@@ -11,6 +11,7 @@ use journal::{
     describe,
 };
 use serde::Serialize;
+use serde_json::{Value, json};
 use xebec::image::{OpenedImage, superblock};
 
 use crate::args::Global;
@@ -102,72 +103,27 @@ fn discarded_text(discarded: &DiscardedRecords) -> String {
     format!("{records} incomplete records from block {block} on, ignored ({damage})")
 }
 
-/// The head of the JSON document.
-#[derive(Serialize)]
-struct JsonHead {
-    state: &'static str,
-    head: String,
-    #[serde(flatten)]
-    dirty: Option<JsonDirty>,
-}
-
-#[derive(Serialize)]
-struct JsonDirty {
-    tail: String,
-    blocks: u32,
-    operations: u64,
-    complete_records: u32,
-    complete_transactions: u32,
-    discarded: Option<String>,
-}
-
-impl JsonDirty {
-    fn of(dirty: &Dirty) -> Self {
-        Self {
-            tail: lsn(dirty.tail),
-            blocks: dirty.blocks,
-            operations: dirty.operations,
-            complete_records: dirty.records,
-            complete_transactions: dirty.transactions,
-            discarded: dirty.discarded.as_ref().map(discarded_text),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct JsonTransaction {
-    tid: u32,
-    lsn: String,
-    commit_lsn: String,
-    bytes: usize,
-    items: Vec<LogFields>,
-}
-
-#[derive(Serialize)]
-struct JsonRecord {
-    lsn: String,
-    tail: String,
-    operations: u32,
-    bytes: u32,
-    unmount: bool,
-}
-
-#[derive(Serialize)]
-struct JsonTail {
-    incomplete_transactions: usize,
-    unfinished: Vec<LogFields>,
-    unfinished_files: Vec<u64>,
-    items_not_replayed: Vec<String>,
+/// Fields of the head of a JSON document about a dirty log.
+fn dirty_json(dirty: &Dirty, head: Lsn) -> Value {
+    json!({
+        "state": "dirty",
+        "head": lsn(head),
+        "tail": lsn(dirty.tail),
+        "blocks": dirty.blocks,
+        "operations": dirty.operations,
+        "complete_records": dirty.records,
+        "complete_transactions": dirty.transactions,
+        "discarded": dirty.discarded.as_ref().map(discarded_text),
+    })
 }
 
 impl LogWriter<'_> {
     fn head(&mut self, journal: &Journal<'_>, array: &str) -> anyhow::Result<()> {
         let dirty = journal.dirty();
         if self.json {
-            let head = JsonHead {
-                state: if dirty.is_some() { "dirty" } else { "clean" },
-                head: lsn(journal.head()),
-                dirty: dirty.map(JsonDirty::of),
+            let head = match dirty {
+                Some(dirty) => dirty_json(dirty, journal.head()),
+                None => json!({ "state": "clean", "head": lsn(journal.head()) }),
             };
             self.out.write_all(&json::begin("log", self.messages.image(), head, array))?;
             return Ok(());
@@ -201,13 +157,13 @@ impl LogWriter<'_> {
     fn record(&mut self, record: &LogRecord) -> anyhow::Result<()> {
         let header = &record.header;
         if self.json {
-            return self.element(&JsonRecord {
-                lsn: lsn(header.lsn),
-                tail: lsn(header.tail_lsn),
-                operations: header.operations,
-                bytes: header.len,
-                unmount: record.is_unmount(),
-            });
+            return self.element(&json!({
+                "lsn": lsn(header.lsn),
+                "tail": lsn(header.tail_lsn),
+                "operations": header.operations,
+                "bytes": header.len,
+                "unmount": record.is_unmount(),
+            }));
         }
         writeln!(
             self.out,
@@ -228,14 +184,13 @@ impl LogWriter<'_> {
             })
         });
         if self.json {
-            let items = items.collect();
-            return self.element(&JsonTransaction {
-                tid: transaction.tid,
-                lsn: lsn(transaction.lsn),
-                commit_lsn: lsn(transaction.commit_lsn),
-                bytes: transaction.bytes(),
-                items,
-            });
+            return self.element(&json!({
+                "tid": transaction.tid,
+                "lsn": lsn(transaction.lsn),
+                "commit_lsn": lsn(transaction.commit_lsn),
+                "bytes": transaction.bytes(),
+                "items": items.collect::<Vec<_>>(),
+            }));
         }
         writeln!(
             self.out,
@@ -257,12 +212,12 @@ impl LogWriter<'_> {
         let report = report.unwrap_or(&empty);
         let files: Vec<u64> = report.files_concerned().into_iter().map(Ino::get).collect();
         if self.json {
-            let tail = JsonTail {
-                incomplete_transactions: report.incomplete_transactions,
-                unfinished: report.unfinished.iter().map(describe::intent).collect(),
-                unfinished_files: files,
-                items_not_replayed: report.problems.iter().map(ToString::to_string).collect(),
-            };
+            let tail = json!({
+                "incomplete_transactions": report.incomplete_transactions,
+                "unfinished": report.unfinished.iter().map(describe::intent).collect::<Vec<_>>(),
+                "unfinished_files": files,
+                "items_not_replayed": report.problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            });
             self.out.write_all(&json::end(tail))?;
         } else {
             self.tail_text(report, &files)?;

@@ -6,6 +6,7 @@ use clap::Args;
 use format::inode::FileType;
 use read::{FinalSymlink, Inode, Metadata, Visited};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::args::Global;
 use crate::commands::Show;
@@ -92,7 +93,7 @@ impl Show for Arguments {
                 Line::Directory(_) => None,
             };
             let files: Vec<_> = lines.into_iter().filter_map(file).collect();
-            return json::write("lsattr", image.messages.image(), json::Files { files });
+            return json::write("lsattr", image.messages.image(), json!({ "files": files }));
         }
         let mut out = Stdout::buffered();
         for line in &lines {

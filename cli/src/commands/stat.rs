@@ -10,12 +10,13 @@ use format::extent::Extent;
 use format::inode::{FileType, ForkKind};
 use read::{AclNames, ExtentWalk, FinalSymlink, Inode, Metadata, ParentLink, for_each_xattr, read_link};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::commands::Show;
 use crate::commands::getfattr::json_attributes;
 use crate::failure::Failure;
-use crate::json::{self, FileJson, JsonName};
+use crate::json::{self, FileJson};
 use crate::names;
 use crate::open::{Files, Image};
 use crate::output::Stdout;
@@ -48,7 +49,7 @@ impl Show for Arguments {
         }
         if global.json {
             let files: Vec<_> = files.iter().map(File::json).collect();
-            return json::write("stat", image.messages.image(), json::Files { files });
+            return json::write("stat", image.messages.image(), json!({ "files": files }));
         }
         let (owners, mut times) = (image.owners(), TimeFormatter::new());
         let mut out = Stdout::buffered();
@@ -202,11 +203,23 @@ impl File {
     }
 
     fn json(&self) -> JsonFile<'_> {
+        let extent = |extent: &Extent| {
+            json!({
+                "file_block": extent.offset.get(),
+                "fs_block": extent.start.get(),
+                "blocks": extent.count,
+                "unwritten": extent.unwritten,
+            })
+        };
+        let parent = |parent: &ParentLink| {
+            let (key, name) = json::name("name", &parent.name);
+            json!({ "ino": parent.ino.get(), "generation": parent.generation, (key): name })
+        };
         JsonFile {
             file: FileJson::new(&self.name, &self.metadata, self.target.as_deref()),
             xattrs: json_attributes(&self.xattrs),
-            extents: self.extents.iter().map(JsonExtent::of).collect(),
-            parents: self.parents.iter().map(JsonParent::of).collect(),
+            extents: self.extents.iter().map(extent).collect(),
+            parents: self.parents.iter().map(parent).collect(),
         }
     }
 }
@@ -234,40 +247,7 @@ struct JsonFile<'f> {
     #[serde(flatten)]
     file: FileJson<'f>,
     xattrs: BTreeMap<String, String>,
-    extents: Vec<JsonExtent>,
+    extents: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    parents: Vec<JsonParent<'f>>,
-}
-
-#[derive(Debug, Serialize)]
-struct JsonExtent {
-    file_block: u64,
-    fs_block: u64,
-    blocks: u64,
-    unwritten: bool,
-}
-
-impl JsonExtent {
-    fn of(extent: &Extent) -> Self {
-        Self {
-            file_block: extent.offset.get(),
-            fs_block: extent.start.get(),
-            blocks: extent.count,
-            unwritten: extent.unwritten,
-        }
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct JsonParent<'p> {
-    ino: u64,
-    generation: u32,
-    #[serde(flatten)]
-    name: JsonName<'p>,
-}
-
-impl<'p> JsonParent<'p> {
-    fn of(parent: &'p ParentLink) -> Self {
-        Self { ino: parent.ino.get(), generation: parent.generation, name: JsonName("name", &parent.name) }
-    }
+    parents: Vec<Value>,
 }

@@ -8,11 +8,13 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Subcommand};
 
 use super::edit::{
     self, Chattr, Chmod, Chown, Copy, Cowextsize, Cp, Edit, Extsize, Fallocate, Ln, Mkdir, Mknod, Mv,
-    Project, Reflink, Rm, Rmdir, Setfacl, Setfattr, TarIn, Touch, Truncate, Write,
+    Project, Reflink, Rm, Rmdir, Setfacl, Setfattr, TarIn, Touch, Truncate, Write, replay, shell,
 };
+use super::life::{clone, identity, size, sync, trim};
+use super::mount::{self, status, umount};
 use super::{
     Show, WithImage, cat, check, create, dump, extract, filefrag, find, generate, getfacl, getfattr, info,
-    life, log, ls, lsattr, manifest, mkfs, mount, stat, tree,
+    log, ls, lsattr, manifest, mkfs, stat, tree,
 };
 use crate::args::Global;
 
@@ -83,13 +85,7 @@ static GROUPS: &[Group] = &[
                 create::run
             ),
             own!("mkfs", "Create an empty volume, as mkfs.xfs does", mkfs::Arguments, image, mkfs::run),
-            own!(
-                "clone",
-                "Copy an image and give the copy a new UUID",
-                life::clone::Clone,
-                image,
-                life::clone::run
-            ),
+            own!("clone", "Copy an image and give the copy a new UUID", clone::Clone, image, clone::run),
         ],
     },
     Group {
@@ -139,13 +135,7 @@ static GROUPS: &[Group] = &[
             edit::<Extsize>("extsize", "Set the extent size hint"),
             edit::<Cowextsize>("cowextsize", "Set the copy-on-write extent size hint"),
             edit::<Mknod>("mknod", "Create device nodes, named pipes and sockets"),
-            own!(
-                "sh",
-                "Run several of these commands in one session",
-                edit::shell::Arguments,
-                image,
-                edit::shell::run
-            ),
+            own!("sh", "Run several of these commands in one session", shell::Arguments, image, shell::run),
         ],
     },
     Group {
@@ -174,57 +164,33 @@ static GROUPS: &[Group] = &[
             own!(
                 "sync",
                 "Synchronize a directory to an image, writing differences only",
-                life::sync::Arguments,
+                sync::Arguments,
                 target.image,
-                life::sync::run
+                sync::run
             ),
         ],
     },
     Group {
         title: "Administer volumes",
         commands: &[
-            own!("replay", "Replay a dirty log in place", edit::replay::Arguments, image, edit::replay::run),
-            own!("grow", "Grow a volume", life::size::Grow, image, life::size::grow),
-            own!(
-                "shrink",
-                "Shrink a volume by the free space at its end",
-                life::size::Shrink,
-                image,
-                life::size::shrink
-            ),
-            own!(
-                "minimize",
-                "Shrink a volume to its minimum size",
-                life::size::Minimize,
-                image,
-                life::size::minimize
-            ),
-            own!("trim", "Discard free space", life::trim::Trim, image, life::trim::run),
-            own!("label", "Show or set the label", life::identity::Label, image, life::identity::label),
-            own!("uuid", "Show or set the UUID", life::identity::Uuid, image, life::identity::uuid),
-            own!(
-                "features",
-                "Show or add features",
-                life::identity::Features,
-                image,
-                life::identity::features
-            ),
+            own!("replay", "Replay a dirty log in place", replay::Arguments, image, replay::run),
+            own!("grow", "Grow a volume", size::Grow, image, size::grow),
+            own!("shrink", "Shrink a volume by the free space at its end", size::Shrink, image, size::shrink),
+            own!("minimize", "Shrink a volume to its minimum size", size::Minimize, image, size::minimize),
+            own!("trim", "Discard free space", trim::Trim, image, trim::run),
+            own!("label", "Show or set the label", identity::Label, image, identity::label),
+            own!("uuid", "Show or set the UUID", identity::Uuid, image, identity::uuid),
+            own!("features", "Show or add features", identity::Features, image, identity::features),
         ],
     },
     Group {
         title: "Mount volumes",
         commands: &[
             own!("mount", "Mount a volume through FUSE", mount::Arguments, image, mount::run),
-            own!("umount", "Unmount a volume", mount::umount::Arguments, directory, |arguments, _| {
-                mount::umount::run(arguments)
+            own!("umount", "Unmount a volume", umount::Arguments, directory, |arguments, _| {
+                umount::run(arguments)
             }),
-            own!(
-                "status",
-                "Show statistics of a mount",
-                mount::status::Arguments,
-                directory,
-                mount::status::run
-            ),
+            own!("status", "Show statistics of a mount", status::Arguments, directory, status::run),
         ],
     },
     Group {

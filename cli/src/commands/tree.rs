@@ -10,6 +10,8 @@ use clap::Args;
 use format::inode::FileType;
 use read::{FinalSymlink, InodeReader, Listing, Visited, Volume, read_link, resolve};
 
+use serde_json::json;
+
 use crate::args::Global;
 use crate::json::{self, JsonName};
 use crate::names::Quoting;
@@ -57,7 +59,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let mut sink = TextSink::new(&image.messages, 0);
     let mut head = Vec::new();
     if global.json {
-        head.extend_from_slice(&json::begin("tree", image.messages.image(), json::Empty {}, "tree"));
+        head.extend_from_slice(&json::begin("tree", image.messages.image(), json!({}), "tree"));
         work.push_json_head(&mut head, &path, inode.ino(), Some(FileType::Directory), None);
         head.extend_from_slice(b",\"contents\":[");
     } else {
@@ -69,12 +71,8 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     pipeline::run(&work, vec![top], &mut sink, global.thread_count())?;
     let (directories, files) = (work.directories.into_inner(), work.files.into_inner());
     let tail = if global.json {
-        #[derive(serde::Serialize)]
-        struct Counts {
-            directories: u64,
-            files: u64,
-        }
-        [b"]}", json::end(Counts { directories, files }).as_slice()].concat()
+        let counts = json!({ "directories": directories, "files": files });
+        [b"]}", json::end(counts).as_slice()].concat()
     } else {
         let directories = format!("{directories} director{}", if directories == 1 { "y" } else { "ies" });
         match arguments.directories {

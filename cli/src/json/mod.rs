@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::names::hex;
@@ -26,17 +27,6 @@ pub struct Envelope<'e, P> {
     payload: P,
 }
 
-/// The payload of commands that describe files.
-#[derive(Debug, Serialize)]
-pub struct Files<F> {
-    /// One element per file.
-    pub files: Vec<F>,
-}
-
-/// A payload without fields.
-#[derive(Debug, Serialize)]
-pub struct Empty {}
-
 impl<'e, P: Serialize> Envelope<'e, P> {
     /// The document of a command about an image.
     pub fn new(command: &'e str, image: &'e str, payload: P) -> Self {
@@ -51,14 +41,27 @@ pub struct JsonName<'a>(pub &'static str, pub &'a [u8]);
 
 impl Serialize for JsonName<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(key, name) = self;
+        let (key, name) = name(self.0, self.1);
         let mut map = serializer.serialize_map(Some(1))?;
-        match std::str::from_utf8(name) {
-            Ok(text) => map.serialize_entry(key, text)?,
-            Err(_) => map.serialize_entry(&format!("{key}_hex"), &hex(name))?,
-        }
+        map.serialize_entry(&key, &name)?;
         map.end()
     }
+}
+
+/// Key and value of a name: see [`JsonName`].
+pub fn name(key: &str, name: &[u8]) -> (String, Value) {
+    match std::str::from_utf8(name) {
+        Ok(text) => (key.into(), text.into()),
+        Err(_) => (format!("{key}_hex"), hex(name).into()),
+    }
+}
+
+/// Removes fields without a value from an object.
+pub fn without_nulls(mut object: Value) -> Value {
+    if let Value::Object(fields) = &mut object {
+        fields.retain(|_, value| !value.is_null());
+    }
+    object
 }
 
 /// Serializes a path, for `#[serde(flatten, serialize_with = "json::path")]`.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail};
 use base::time::Time;
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use serde_json::json;
 use xebec::{BuiltImage, Container, Counts, FreeSpace, ImageBuilder, ImportReport, TransferError as Error};
 
 use crate::args::Global;
@@ -115,23 +115,18 @@ pub enum Whiteouts {
     Oci,
 }
 
-/// The JSON payload, in the order of docs/json.md.
-#[derive(Serialize)]
-struct Document {
-    size: u64,
-    #[serde(flatten)]
-    summary: Summary,
+/// An image that was built.
+pub struct Built {
+    pub size: u64,
+    pub report: ImportReport,
+    pub seconds: f64,
 }
 
-/// What was imported, as in JSON documents.
-#[derive(Serialize)]
-pub struct Summary {
-    pub files: u64,
-    pub links: u64,
-    pub bytes: u64,
-    pub seconds: f64,
-    pub not_kept: BTreeMap<&'static str, u64>,
-    pub unreadable: u64,
+impl Built {
+    /// Metadata that was not preserved, with its number.
+    pub fn not_kept(&self) -> BTreeMap<&'static str, u64> {
+        self.report.lost.iter().map(|(lost, count)| (lost.name(), *count)).collect()
+    }
 }
 
 /// Runs `create`.
@@ -139,11 +134,20 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let mut messages = Messages::new(global, arguments.image.display().to_string());
     messages.ignore_unreadable(arguments.exclude.ignore_unreadable);
     let progress = TransferProgress::new(global, &messages, "surveying the sources");
-    let (size, summary) = build(arguments.builder(global)?, &arguments.image, &progress)?;
+    let built = build(arguments.builder(global)?, &arguments.image, &progress)?;
     if global.json {
-        json::write("create", messages.image(), Document { size, summary })?;
+        let document = json!({
+            "size": built.size,
+            "files": built.report.files,
+            "links": built.report.links,
+            "bytes": built.report.bytes,
+            "seconds": built.seconds,
+            "not_kept": built.not_kept(),
+            "unreadable": built.report.unreadable,
+        });
+        json::write("create", messages.image(), document)?;
     } else {
-        messages.detail(format_args!("{} in all", with_unit(size)));
+        messages.detail(format_args!("{} in all", with_unit(built.size)));
     }
     Ok(messages.finish())
 }
@@ -209,19 +213,19 @@ fn add_source<'b>(builder: ImageBuilder<'b>, from: &OsStr) -> anyhow::Result<Ima
     }
 }
 
-/// Builds an image, with the time of SOURCE_DATE_EPOCH if it is set; returns its size.
+/// Builds an image, with the time of SOURCE_DATE_EPOCH if it is set.
 pub fn build<'b>(
     builder: ImageBuilder<'b>,
     image: &Path,
     progress: &'b TransferProgress<'b>,
-) -> anyhow::Result<(u64, Summary)> {
+) -> anyhow::Result<Built> {
     interrupt::abandon(image.display());
     let time = source_date_epoch()?.map(|time| Time { seconds: time.seconds, nanos: time.nanoseconds });
     let BuiltImage { size, report } = builder.time(time).progress(progress).build().map_err(explain)?;
-    let not_kept: BTreeMap<_, _> = report.lost.iter().map(|(lost, count)| (lost.name(), *count)).collect();
-    let ImportReport { files, links, bytes, unreadable, .. } = report;
-    let seconds = progress.finish(Counts { files, bytes }, &not_kept);
-    Ok((size, Summary { files, links, bytes, seconds, not_kept, unreadable }))
+    let mut built = Built { size, report, seconds: 0.0 };
+    let done = Counts { files: built.report.files, bytes: built.report.bytes };
+    built.seconds = progress.finish(done, &built.not_kept());
+    Ok(built)
 }
 
 /// The image exists, and `--force` was not given.

@@ -57,7 +57,6 @@ pub use xattr::Setfattr;
 use crate::args::Global;
 use crate::commands::WithImage;
 use crate::failure::AtPath;
-use crate::output::exit_code;
 use crate::{open, operands};
 
 /// A command that changes a volume.
@@ -183,6 +182,3 @@ fn visit_tree<E: From<xebec::Error>>(
     }
     Ok(())
 }
-
-/// Exit code of success.
-pub(crate) const DONE: u8 = exit_code::OK;

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
-use super::DONE;
 use crate::args::Global;
 use crate::json;
 use crate::open;
+use crate::output::exit_code;
 
 /// Arguments of `replay`.
 #[derive(Clone, Debug, Args)]
@@ -22,35 +22,24 @@ pub struct Arguments {
     pub image: PathBuf,
 }
 
-/// The JSON payload, in the order of docs/json.md.
-#[derive(Serialize)]
-struct Document {
-    replayed: bool,
-    items: u64,
-    operations: usize,
-    freed_files: u64,
-}
-
 /// Runs `replay`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let opened = open::writable(&arguments.image, global)?;
     let recovered = opened.volume.recovered();
     if global.json {
-        json::write(
-            "replay",
-            opened.messages.image(),
-            Document {
-                replayed: recovered.is_some(),
-                items: recovered.map_or(0, |recovery| recovery.report.items_total()),
-                operations: recovered.map_or(0, |recovery| recovery.report.unfinished.len()),
-                freed_files: recovered.map_or(0, |recovery| recovery.unlinked),
-            },
-        )?;
+        let report = recovered.map(|recovery| &recovery.report);
+        let document = json!({
+            "replayed": recovered.is_some(),
+            "items": report.map_or(0, |report| report.items_total()),
+            "operations": report.map_or(0, |report| report.unfinished.len()),
+            "freed_files": recovered.map_or(0, |recovery| recovery.unlinked),
+        });
+        json::write("replay", opened.messages.image(), document)?;
     }
     match recovered {
         Some(recovery) => opened.messages.note(format_args!("{recovery}")),
         None => opened.messages.note(format_args!("the log is clean: nothing to replay")),
     }
     opened.volume.unmount().context("the log was replayed, but the volume could not be unmounted")?;
-    Ok(DONE)
+    Ok(exit_code::OK)
 }

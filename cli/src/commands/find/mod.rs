@@ -23,6 +23,8 @@ use read::{
     FinalSymlink, InodeReader, Listing, Metadata, Visited, Volume, join, read_link, resolve, visit_inodes,
 };
 
+use serde_json::json;
+
 use crate::args::Global;
 use crate::commands::ls::mode_text;
 use crate::failure::Failure;
@@ -79,11 +81,11 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let skip = if global.json { json::SEPARATOR.len() } else { 0 };
     let mut sink = TextSink::new(&image.messages, skip);
     if global.json {
-        sink.write(&json::begin("find", image.messages.image(), json::Empty {}, "entries"))?;
+        sink.write(&json::begin("find", image.messages.image(), json!({}), "entries"))?;
     }
     pipeline::run(&work, tasks, &mut sink, global.thread_count())?;
     if global.json {
-        sink.write(&json::end(json::Empty {}))?;
+        sink.write(&json::end(json!({})))?;
     }
     sink.flush()?;
     Ok(image.messages.finish())

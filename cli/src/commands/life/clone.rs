@@ -10,15 +10,15 @@ use block::{Device, Durability, FileDevice, LockMode, NewFile, OpenOptions, Repl
 use clap::Args;
 use format::uuid::UuidText;
 use rustix::fs::{Mode, SeekFrom, fchmod, ioctl_ficlone, seek};
-use serde::Serialize;
+use serde_json::json;
 use xebec::identity::set_uuid;
 use xebec::image::{LogStatus, superblock};
 
 use super::identity::generate;
 use crate::args::Global;
-use crate::commands::edit::DONE;
 use crate::json;
 use crate::open::{self, ForChanges, retry_while_ending};
+use crate::output::exit_code;
 
 /// Arguments of `clone`.
 #[derive(Clone, Debug, Args)]
@@ -43,17 +43,6 @@ pub struct Clone {
     /// Keep the UUID. Linux mounts only one of the two at a time, unless nouuid is given.
     #[arg(long)]
     pub same_uuid: bool,
-}
-
-/// The JSON payload, in the order of docs/json.md.
-#[derive(Debug, Serialize)]
-struct Document {
-    copy: String,
-    uuid: String,
-    /// Whether the copy shares blocks with the source on the host.
-    shared: bool,
-    bytes: u64,
-    file_bytes: u64,
 }
 
 /// Runs `clone`.
@@ -85,19 +74,17 @@ pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
     new.publish()?;
     if global.json {
         let copied = std::fs::metadata(copy)?;
-        json::write(
-            "clone",
-            &image.display().to_string(),
-            Document {
-                copy: copy.display().to_string(),
-                uuid: UuidText(uuid).to_string(),
-                shared,
-                bytes: copied.len(),
-                file_bytes: copied.blocks() * 512,
-            },
-        )?;
+        // `shared`: the copy shares blocks with the source on the host.
+        let document = json!({
+            "copy": copy.display().to_string(),
+            "uuid": UuidText(uuid).to_string(),
+            "shared": shared,
+            "bytes": copied.len(),
+            "file_bytes": copied.blocks() * 512,
+        });
+        json::write("clone", &image.display().to_string(), document)?;
     }
-    Ok(DONE)
+    Ok(exit_code::OK)
 }
 
 fn is_one_file(source: &Metadata, copy: &Path) -> bool {

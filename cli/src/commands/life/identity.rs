@@ -10,16 +10,16 @@ use clap::{Args, ValueEnum};
 use format::features::{incompat, names as feature_names, ro_compat};
 use format::superblock::RawSuperblock;
 use format::uuid::{self, UuidText};
-use serde::Serialize;
+use serde_json::json;
 use xebec::features::{self, Feature};
 use xebec::identity::{NewUuid, set_uuid};
 
 use crate::args::Global;
-use crate::commands::edit::{DONE, unmount};
-use crate::json::{self, JsonName};
+use crate::commands::edit::unmount;
+use crate::json;
 use crate::names::printable;
 use crate::open::{self, ForChanges};
-use crate::output::Stdout;
+use crate::output::{Stdout, exit_code};
 
 /// Arguments of `label`.
 #[derive(Clone, Debug, Args)]
@@ -129,17 +129,6 @@ pub fn generate() -> anyhow::Result<NewUuid> {
     Ok(NewUuid::Set(uuid::of_random(bytes)))
 }
 
-/// The JSON payload, in the order of docs/json.md.
-#[derive(Debug, Serialize)]
-struct Document<'a> {
-    #[serde(flatten)]
-    label: JsonName<'a>,
-    uuid: String,
-    meta_uuid: String,
-    features: Vec<String>,
-    changed: bool,
-}
-
 /// Shows one property as text, or all of them as JSON.
 fn show(
     command: &'static str,
@@ -150,23 +139,21 @@ fn show(
     global: &Global,
 ) -> anyhow::Result<u8> {
     if global.json {
-        json::write(
-            command,
-            &image.display().to_string(),
-            Document {
-                label: JsonName("label", raw.label()),
-                uuid: raw.uuid_text().to_string(),
-                meta_uuid: UuidText(raw.stamp_uuid()).to_string(),
-                features: list(raw),
-                changed,
-            },
-        )?;
+        let (key, label) = json::name("label", raw.label());
+        let document = json!({
+            (key): label,
+            "uuid": raw.uuid_text().to_string(),
+            "meta_uuid": UuidText(raw.stamp_uuid()).to_string(),
+            "features": list(raw),
+            "changed": changed,
+        });
+        json::write(command, &image.display().to_string(), document)?;
     } else {
         let mut out = Stdout::buffered();
         writeln!(out, "{}", printable(text))?;
         out.flush()?;
     }
-    Ok(DONE)
+    Ok(exit_code::OK)
 }
 
 fn list(raw: &RawSuperblock) -> Vec<String> {

@@ -8,9 +8,8 @@ use rustix::fs::XattrFlags;
 
 use super::size::{Resize, Size, why_not};
 use crate::args::Global;
-use crate::commands::edit::DONE;
 use crate::commands::mount::status::{self, Document};
-use crate::output::Messages;
+use crate::output::{Messages, exit_code};
 use crate::sizes::with_unit;
 
 /// Grows the volume mounted on a directory.
@@ -39,7 +38,7 @@ pub fn grow(directory: &Path, size: Size, global: &Global) -> anyhow::Result<u8>
         end: None,
     };
     done.print(global)?;
-    Ok(DONE)
+    Ok(exit_code::OK)
 }
 
 fn now(directory: &Path) -> anyhow::Result<Document> {

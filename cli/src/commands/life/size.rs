@@ -9,14 +9,14 @@ use anyhow::bail;
 use base::errno::{self, Errno};
 use block::Device;
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 use xebec::resize::{MIN_AGS, ShrinkLimit, ShrinkReport};
 
 use crate::args::Global;
-use crate::commands::edit::{DONE, unmount};
+use crate::commands::edit::unmount;
 use crate::json;
 use crate::open::{self, ForChanges};
-use crate::output::Stdout;
+use crate::output::{Stdout, exit_code};
 use crate::sizes::{self, with_unit};
 
 /// Arguments of `grow`.
@@ -110,25 +110,6 @@ fn parse_size(text: &str) -> Result<Size, String> {
     }
 }
 
-/// The JSON payload, in the order of docs/json.md.
-#[derive(Debug, Serialize)]
-struct Document {
-    block_size: u32,
-    before_blocks: u64,
-    before_bytes: u64,
-    after_blocks: u64,
-    after_bytes: u64,
-    ag_count: u32,
-    /// Size of the file, device or partition.
-    device_bytes: u64,
-    /// Minimum size in blocks; not for `grow`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    least_blocks: Option<u64>,
-    /// End of the last used block, in bytes; not for `grow`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    used_bytes: Option<u64>,
-}
-
 /// Result of a resize.
 pub struct Resize<'a> {
     pub command: &'a str,
@@ -146,21 +127,20 @@ impl Resize<'_> {
     pub fn print(&self, global: &Global) -> anyhow::Result<()> {
         let bytes = |blocks: u64| blocks * u64::from(self.block);
         if global.json {
-            return json::write(
-                self.command,
-                &self.image.display().to_string(),
-                Document {
-                    block_size: self.block,
-                    before_blocks: self.before,
-                    before_bytes: bytes(self.before),
-                    after_blocks: self.after,
-                    after_bytes: bytes(self.after),
-                    ag_count: self.ag_count,
-                    device_bytes: self.device_bytes,
-                    least_blocks: self.end.map(|end| end.min_blocks),
-                    used_bytes: self.end.map(|end| bytes(end.used_blocks)),
-                },
-            );
+            // `least_blocks` and `used_bytes` are not for `grow`.
+            let document = json!({
+                "block_size": self.block,
+                "before_blocks": self.before,
+                "before_bytes": bytes(self.before),
+                "after_blocks": self.after,
+                "after_bytes": bytes(self.after),
+                "ag_count": self.ag_count,
+                "device_bytes": self.device_bytes,
+                "least_blocks": self.end.map(|end| end.min_blocks),
+                "used_bytes": self.end.map(|end| bytes(end.used_blocks)),
+            });
+            let image = self.image.display().to_string();
+            return json::write(self.command, &image, json::without_nulls(document));
         }
         let mut out = Stdout::buffered();
         let (before, after) = (with_unit(bytes(self.before)), with_unit(bytes(self.after)));
@@ -214,7 +194,7 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
             end: None,
         };
         done.print(global)?;
-        return Ok(DONE);
+        return Ok(exit_code::OK);
     }
 }
 
@@ -269,7 +249,7 @@ fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> a
     if size.is_none() {
         messages.note(limit(&end, after, block, ag_count));
     }
-    Ok(DONE)
+    Ok(exit_code::OK)
 }
 
 /// What limits the size of the volume.

@@ -1,5 +1,6 @@
 //! `xebec sync`: synchronizes a directory to a tree in an image.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,19 +13,19 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use format::inode::FileType;
-use serde::Serialize;
+use serde_json::{Value, json};
 use xebec::transfer::sync::{SyncAction, SyncReport};
-use xebec::{Counts, Directory, ImageBuilder, Progress as _, TreeSync, Volume};
+use xebec::{Counts, Directory, ImageBuilder, ImportReport, Progress as _, TreeSync, Volume};
 
 use crate::args::Global;
 use crate::commands::create;
 use crate::commands::create::overrides::OverrideOptions;
-use crate::commands::edit::{DONE, directories, unmount};
+use crate::commands::edit::{directories, unmount};
 use crate::excludes::Exclude;
 use crate::json;
 use crate::names::{printable, quoted};
 use crate::open::{self, image_and_path};
-use crate::output::{Messages, Stdout};
+use crate::output::{Messages, Stdout, exit_code};
 use crate::progress::TransferProgress;
 use crate::sizes::with_unit;
 
@@ -93,18 +94,19 @@ impl Target {
 }
 
 /// The JSON payload, in the order of docs/json.md.
-#[derive(Debug, Serialize)]
-struct Document {
-    dry_run: bool,
-    created: u64,
-    replaced: u64,
-    amended: u64,
-    removed: u64,
-    unchanged: u64,
-    bytes: u64,
-    seconds: f64,
-    not_kept: std::collections::BTreeMap<&'static str, u64>,
-    unreadable: u64,
+fn document(dry_run: bool, done: &SyncReport, seconds: f64, not_kept: &BTreeMap<&'static str, u64>) -> Value {
+    json!({
+        "dry_run": dry_run,
+        "created": done.created,
+        "replaced": done.replaced,
+        "amended": done.amended,
+        "removed": done.removed,
+        "unchanged": done.unchanged,
+        "bytes": done.bytes,
+        "seconds": seconds,
+        "not_kept": not_kept,
+        "unreadable": done.unreadable,
+    })
 }
 
 /// Runs `sync`.
@@ -139,32 +141,18 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     }
     messages.finish();
     let seconds = began.elapsed().as_secs_f64();
-    let SyncReport { created, replaced, amended, removed, unchanged, bytes, .. } = done;
     if global.json {
-        json::write(
-            "sync",
-            messages.image(),
-            Document {
-                dry_run: arguments.dry_run,
-                created,
-                replaced,
-                amended,
-                removed,
-                unchanged,
-                bytes,
-                seconds,
-                not_kept: done.lost.iter().map(|(lost, count)| (lost.name(), *count)).collect(),
-                unreadable: done.unreadable,
-            },
-        )?;
-        return Ok(DONE);
+        let not_kept = done.lost.iter().map(|(lost, count)| (lost.name(), *count)).collect();
+        json::write("sync", messages.image(), document(arguments.dry_run, &done, seconds, &not_kept))?;
+        return Ok(exit_code::OK);
     }
+    let SyncReport { created, replaced, amended, removed, unchanged, bytes, .. } = done;
     messages.detail(format_args!(
         "{created} created, {replaced} replaced, {amended} amended, {removed} removed, {unchanged} unchanged; {} in \
         {seconds:.2} s",
         with_unit(bytes)
     ));
-    Ok(DONE)
+    Ok(exit_code::OK)
 }
 
 /// Creates a new image, as `create` does.
@@ -180,27 +168,14 @@ fn create(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow
         .skip_unreadable(arguments.exclude.ignore_unreadable)
         .wait(global.wait())
         .threads(global.thread_count());
-    let (_, summary) = create::build(builder, image, &progress)?;
+    let built = create::build(builder, image, &progress)?;
     messages.finish();
     if global.json {
-        json::write(
-            "sync",
-            messages.image(),
-            Document {
-                dry_run: false,
-                created: summary.files,
-                replaced: 0,
-                amended: 0,
-                removed: 0,
-                unchanged: 0,
-                bytes: summary.bytes,
-                seconds: summary.seconds,
-                not_kept: summary.not_kept,
-                unreadable: summary.unreadable,
-            },
-        )?;
+        let ImportReport { files: created, bytes, unreadable, .. } = built.report;
+        let done = SyncReport { created, bytes, unreadable, ..SyncReport::default() };
+        json::write("sync", messages.image(), document(false, &done, built.seconds, &built.not_kept()))?;
     }
-    Ok(DONE)
+    Ok(exit_code::OK)
 }
 
 /// An empty volume in memory, for a dry run.

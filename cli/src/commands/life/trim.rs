@@ -5,13 +5,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::args::Global;
-use crate::commands::edit::{DONE, unmount};
+use crate::commands::edit::unmount;
 use crate::json;
 use crate::open;
-use crate::output::{Stdout, counted};
+use crate::output::{Stdout, counted, exit_code};
 use crate::sizes::{self, with_unit};
 
 /// Arguments of `trim`.
@@ -33,23 +33,6 @@ pub struct Trim {
     pub minimum: u64,
 }
 
-/// The JSON payload, in the order of docs/json.md.
-#[derive(Debug, Serialize)]
-struct Document {
-    /// Bytes in free extents of the minimum length.
-    free_bytes: u64,
-    free_extents: u64,
-    /// Bytes that read as zeros now.
-    trimmed_bytes: u64,
-    /// Free extents below the minimum length.
-    short_extents: u64,
-    /// Bytes allocated to the file on the host; not for a block device.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file_bytes_before: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file_bytes_after: Option<u64>,
-}
-
 /// Runs `trim`.
 pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
     let before = allocated(&arguments.image);
@@ -59,19 +42,18 @@ pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
     let done = done?;
     let after = allocated(&arguments.image);
     if global.json {
-        json::write(
-            "trim",
-            &arguments.image.display().to_string(),
-            Document {
-                free_bytes: done.free_bytes,
-                free_extents: done.free_extents,
-                trimmed_bytes: done.discarded_bytes,
-                short_extents: done.short_extents,
-                file_bytes_before: before,
-                file_bytes_after: after,
-            },
-        )?;
-        return Ok(DONE);
+        // The size of the file on the host is not for block devices.
+        let document = json!({
+            "free_bytes": done.free_bytes,
+            "free_extents": done.free_extents,
+            "trimmed_bytes": done.discarded_bytes,
+            "short_extents": done.short_extents,
+            "file_bytes_before": before,
+            "file_bytes_after": after,
+        });
+        let image = arguments.image.display().to_string();
+        json::write("trim", &image, json::without_nulls(document))?;
+        return Ok(exit_code::OK);
     }
     if global.verbose {
         let mut out = Stdout::buffered();
@@ -93,7 +75,7 @@ pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
             _ => "some free space stays allocated: it shares clusters of the image with data",
         });
     }
-    Ok(DONE)
+    Ok(exit_code::OK)
 }
 
 /// Bytes allocated to a file on the host.

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use base::Ino;
 use format::inode::FileType;
 use read::{InodeReader, Listing, ListingItem, Visited, Volume, join, visit_inodes};
+use serde_json::json;
 
 use super::file::FileInfo;
 use super::lines::{self, Line, Widths};
@@ -49,14 +50,14 @@ pub fn list(
     let text_first = !operands.files.is_empty() && !is_json;
     let mut sink = TextSink::new(&image.messages, if text_first { 0 } else { skip });
     if is_json {
-        sink.write(&json::begin("ls", image.messages.image(), json::Empty {}, "entries"))?;
+        sink.write(&json::begin("ls", image.messages.image(), json!({}), "entries"))?;
     }
     sink.write_output(WalkOutput::Text(work.operand_lines(&mut TimeFormatter::new(), &operands)))?;
     let tasks =
         operands.directories.into_iter().map(|operand| ListTask::Directory { operand, depth: 0 }).collect();
     pipeline::run(&work, tasks, &mut ListSink(&mut sink), threads)?;
     if is_json {
-        sink.write(&json::end(json::Empty {}))?;
+        sink.write(&json::end(json!({})))?;
     }
     Ok(sink.flush()?)
 }

@@ -22,14 +22,14 @@ use clap::Args;
 use format::compatibility::Reader;
 use format::superblock::Superblock;
 use format::timestamp::Timestamp;
-use serde::Serialize;
+use serde_json::json;
 use xebec::mkfs::{LogLocation, MkfsError, Plan};
 use xebec::transfer::image::{self, seed};
 use xebec::{Directory, Overrides, Source as _, TransferError, Volume, Writer};
 
 use crate::args::Global;
-use crate::geometry::{self, GeometryJson};
-use crate::json::{self, JsonName};
+use crate::geometry;
+use crate::json;
 use crate::output::{Coded, Stdout, exit_code};
 use crate::sizes;
 pub use choose::{ParsedFormat, source_date_epoch};
@@ -250,32 +250,19 @@ pub fn refused(error: MkfsError) -> anyhow::Error {
     }
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    #[serde(flatten)]
-    label: JsonName<'a>,
-    uuid: String,
-    geometry: GeometryJson,
-    features: Vec<String>,
-    /// Whether the volume was created; false in a dry run.
-    written: bool,
-}
-
 fn show(superblock: &Superblock, arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let image = arguments.image.display().to_string();
     if global.json {
         let raw = &superblock.raw;
-        json::write(
-            "mkfs",
-            &image,
-            Document {
-                label: JsonName("label", raw.label()),
-                uuid: raw.uuid_text().to_string(),
-                geometry: GeometryJson::of(superblock),
-                features: geometry::feature_names(raw),
-                written: !arguments.dry_run,
-            },
-        )?;
+        let (key, label) = json::name("label", raw.label());
+        let document = json!({
+            (key): label,
+            "uuid": raw.uuid_text().to_string(),
+            "geometry": geometry::json(superblock),
+            "features": geometry::feature_names(raw),
+            "written": !arguments.dry_run,
+        });
+        json::write("mkfs", &image, document)?;
     } else if !global.quiet || arguments.dry_run {
         let mut out = Stdout::buffered();
         out.write_all(geometry::text(superblock, &image).as_bytes())?;

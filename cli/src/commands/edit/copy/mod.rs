@@ -23,7 +23,7 @@ use std::path::Path;
 use anyhow::bail;
 use clap::Args;
 use format::inode::FileType;
-use serde::Serialize;
+use serde_json::json;
 use xebec::Volume;
 
 use super::{Edit, unmount};
@@ -31,7 +31,7 @@ use crate::args::Global;
 use crate::excludes::skipped;
 use crate::failure::{self, Failure};
 use crate::image_operand::is_same_file;
-use crate::json::{self, JsonName};
+use crate::json;
 use crate::names::quoted;
 use crate::open::{self, image_and_path};
 use crate::output::{self, Level, Messages, Stdout, chain, print_message};
@@ -272,18 +272,10 @@ impl<'m> CopyMessages<'m> {
     }
 }
 
-/// A copied file, as a JSON line.
-#[derive(Serialize)]
-struct Copied<'c> {
-    #[serde(flatten)]
-    from: JsonName<'c>,
-    #[serde(flatten)]
-    to: JsonName<'c>,
-}
-
 fn show(from: &[u8], to: &[u8]) {
     let line = if output::uses_json_messages() {
-        json::object(&Copied { from: JsonName("from", from), to: JsonName("to", to) })
+        let ((from_key, from), (to_key, to)) = (json::name("from", from), json::name("to", to));
+        json!({ (from_key): from, (to_key): to }).to_string()
     } else {
         format!("{} -> {}", quoted(from), quoted(to))
     };
