@@ -4,6 +4,8 @@
 
 use std::fmt::Write as _;
 
+pub use read::manifest::hex;
+
 /// Quoting of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quoting {
@@ -155,15 +157,6 @@ pub fn octal(name: &[u8]) -> String {
             }
         }
         escape(&mut out, chunk.invalid());
-    }
-    out
-}
-
-/// Bytes in lowercase hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        let _ = write!(out, "{byte:02x}");
     }
     out
 }
