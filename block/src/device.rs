@@ -10,7 +10,6 @@
 
 use std::fmt;
 use std::io;
-use std::ops::Deref;
 
 use crate::aligned::AlignedBuf;
 use crate::error::{DeviceError, Operation};
@@ -248,72 +247,5 @@ fn check_long_range<D: Device + ?Sized>(
     match offset.checked_add(length) {
         Some(end) if end <= size => Ok(()),
         _ => Err(DeviceError::PastEnd { device: device.describe().into(), operation, offset, length, size }),
-    }
-}
-
-/// References, `Box` and `Arc` of a device are devices.
-impl<P> Device for P
-where
-    P: Deref + Send + Sync,
-    P::Target: Device,
-{
-    fn size(&self) -> u64 {
-        (**self).size()
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        (**self).logical_sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        (**self).is_read_only()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        (**self).read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        (**self).write_at(offset, buf, durability)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        (**self).flush()
-    }
-
-    fn refresh_size(&self) -> Result<u64, DeviceError> {
-        (**self).refresh_size()
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
-        (**self).set_size(size)
-    }
-
-    fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
-        (**self).read_many(reads)
-    }
-
-    fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
-        (**self).zero(offset, length)
-    }
-
-    fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
-        (**self).discard(offset, length)
-    }
-
-    fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
-        (**self).write_many(writes)
-    }
-
-    fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
-        (**self).write_vectored(offset, parts)
-    }
-
-    fn start_writeback(&self, offset: u64, length: u64) {
-        (**self).start_writeback(offset, length);
-    }
-
-    fn describe(&self) -> String {
-        (**self).describe()
     }
 }

@@ -8,7 +8,7 @@
 //! them does the n-th operation.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
@@ -121,14 +121,14 @@ fn mix(number: u64) -> u64 {
 
 /// A device that forwards operations to a base device, except those that a [`Fault`] affects.
 #[derive(Debug)]
-pub struct FaultDevice<D> {
-    base: D,
+pub struct FaultDevice {
+    base: Arc<dyn Device>,
     faults: Mutex<Vec<ActiveFault>>,
 }
 
-impl<D: Device> FaultDevice<D> {
+impl FaultDevice {
     /// `base` with these faults. If several affect one operation, the first one is used.
-    pub fn new(base: D, faults: impl IntoIterator<Item = Fault>) -> Self {
+    pub fn new(base: Arc<dyn Device>, faults: impl IntoIterator<Item = Fault>) -> Self {
         let device = Self { base, faults: Mutex::default() };
         device.set_faults(faults);
         device
@@ -143,11 +143,6 @@ impl<D: Device> FaultDevice<D> {
     /// Number of operations that were affected since the faults were set.
     pub fn injected(&self) -> u64 {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|active| active.injected).sum()
-    }
-
-    /// The base device, without faults.
-    pub fn base(&self) -> &D {
-        &self.base
     }
 
     /// Counts the operation in all matching faults; returns the effect of the first that is due.
@@ -168,7 +163,7 @@ impl<D: Device> FaultDevice<D> {
     }
 }
 
-impl<D: Device> Device for FaultDevice<D> {
+impl Device for FaultDevice {
     fn size(&self) -> u64 {
         self.base.size()
     }
@@ -239,7 +234,7 @@ mod tests {
     #[test]
     fn nth_range_and_from() {
         let device = FaultDevice::new(
-            MemoryDevice::new(1 << 20),
+            Arc::new(MemoryDevice::new(1 << 20)),
             [
                 Fault::io_error(Operation::Read, When::Nth(1)),
                 Fault::io_error(Operation::Write, When::Always).within(4096..8192),
@@ -265,7 +260,7 @@ mod tests {
     #[test]
     fn a_batch_counts_each_of_its_reads() {
         let fault = Fault::io_error(Operation::Read, When::Nth(1));
-        let device = FaultDevice::new(MemoryDevice::new(4096), [fault]);
+        let device = FaultDevice::new(Arc::new(MemoryDevice::new(4096)), [fault]);
         let (mut a, mut b) = ([0; 8], [0; 8]);
         assert!(device.read_many(&mut [ReadRequest::new(0, &mut a), ReadRequest::new(8, &mut b)]).is_err());
     }
@@ -276,10 +271,10 @@ mod tests {
             Fault { effect: Effect::Torn { kept: 2 }, ..Fault::io_error(Operation::Write, When::Nth(0)) };
         let flip = Effect::Flip { offset: 9, mask: 0x80 };
         let flip = Fault { effect: flip, ..Fault::io_error(Operation::Read, When::Always) };
-        let device = FaultDevice::new(MemoryDevice::new(4096), [torn, flip]);
+        let device = FaultDevice::new(Arc::new(MemoryDevice::new(4096)), [torn, flip]);
         assert!(device.write_at(8, &[1, 2, 3, 4], PLAIN).is_err());
         let mut got = [0; 4];
-        device.base().read_at(8, &mut got).unwrap();
+        device.base.read_at(8, &mut got).unwrap();
         assert_eq!(got, [1, 2, 0, 0]);
         device.read_at(8, &mut got).unwrap();
         assert_eq!(got, [1, 0x82, 0, 0]);
@@ -289,7 +284,8 @@ mod tests {
     fn chance_follows_the_seed() {
         let failures = |seed| {
             let when = When::Chance { per_million: 100_000, seed };
-            let device = FaultDevice::new(MemoryDevice::new(512), [Fault::io_error(Operation::Read, when)]);
+            let device =
+                FaultDevice::new(Arc::new(MemoryDevice::new(512)), [Fault::io_error(Operation::Read, when)]);
             (0..1000).map(|_| device.read_at(0, &mut [0]).is_err()).collect::<Vec<_>>()
         };
         assert_eq!(failures(7), failures(7));

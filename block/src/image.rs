@@ -64,7 +64,7 @@ pub fn open_image_on(
 /// The raw device, or the disk in a container.
 fn open_disk(path: &Path, options: &OpenImageOptions) -> Result<Arc<dyn Device>, OpenError> {
     let file = Arc::new(FileDevice::open(path, &options.file)?);
-    let content = probe(&file)?;
+    let content = probe(&*file)?;
     let unsupported =
         |advice| Err(OpenError::Unsupported { path: path.to_owned(), name: content.name, advice });
     match content.class {
@@ -86,7 +86,7 @@ fn window(disk: Arc<dyn Device>, partition: &Partition) -> Result<Arc<dyn Device
 }
 
 fn numbered_partition(disk: Arc<dyn Device>, number: u32) -> Result<Arc<dyn Device>, OpenError> {
-    let all = partitions(&disk)?;
+    let all = partitions(&*disk)?;
     match all.iter().find(|partition| partition.number == number) {
         Some(partition) => Ok(window(disk, partition)?),
         None => Err(OpenError::Partitions {
@@ -99,10 +99,10 @@ fn numbered_partition(disk: Arc<dyn Device>, number: u32) -> Result<Arc<dyn Devi
 
 /// The disk, or if it has a partition table, the only partition that contains XFS.
 fn only_partition(disk: Arc<dyn Device>) -> Result<Arc<dyn Device>, OpenError> {
-    if probe(&disk)?.class != ContentClass::PartitionTable {
+    if probe(&*disk)?.class != ContentClass::PartitionTable {
         return Ok(disk);
     }
-    let found = list(&disk, partitions(&disk)?);
+    let found = list(&disk, partitions(&*disk)?);
     let mut with_xfs = found.iter().filter(|listed| listed.holds_xfs());
     match (with_xfs.next(), with_xfs.next()) {
         (Some(only), None) => Ok(window(disk, &only.partition)?),
@@ -113,7 +113,7 @@ fn only_partition(disk: Arc<dyn Device>) -> Result<Arc<dyn Device>, OpenError> {
 /// Examines the contents of each partition.
 fn list(disk: &Arc<dyn Device>, all: Vec<Partition>) -> Vec<ListedPartition> {
     let examine = |partition: Partition| {
-        let content = window(disk.clone(), &partition).and_then(|device| probe(&device)).ok();
+        let content = window(disk.clone(), &partition).and_then(|device| probe(&*device)).ok();
         ListedPartition { partition, content }
     };
     all.into_iter().map(examine).collect()

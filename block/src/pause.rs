@@ -19,8 +19,8 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A device that forwards operations to a base device, except those that a [`Pause`] stops.
 #[derive(Debug)]
-pub struct PauseDevice<D> {
-    base: D,
+pub struct PauseDevice {
+    base: Arc<dyn Device>,
     gate: Arc<Gate>,
 }
 
@@ -105,9 +105,9 @@ impl Drop for Pause {
     }
 }
 
-impl<D: Device> PauseDevice<D> {
+impl PauseDevice {
     /// `base` without pauses.
-    pub fn new(base: D) -> Self {
+    pub fn new(base: Arc<dyn Device>) -> Self {
         Self { base, gate: Arc::default() }
     }
 
@@ -120,7 +120,7 @@ impl<D: Device> PauseDevice<D> {
     }
 }
 
-impl<D: Device> Device for PauseDevice<D> {
+impl Device for PauseDevice {
     fn size(&self) -> u64 {
         self.base.size()
     }
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_paused_write_is_done_after_the_pause_and_others_are_not_delayed() {
-        let device = PauseDevice::new(MemoryDevice::new(4096));
+        let device = PauseDevice::new(Arc::new(MemoryDevice::new(4096)));
         let pause = device.pause(Operation::Write, &[FIRST], 1);
         std::thread::scope(|scope| {
             let paused = scope.spawn(|| device.write_at(0, &[1; 512], Durability::Buffered));

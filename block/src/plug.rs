@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn only_one_request_of_a_merged_write_fails() {
         let fault = Fault::io_error(Operation::Write, When::Always).within(8192..8193);
-        let device = FaultDevice::new(MemoryDevice::new(1 << 20), vec![fault]);
+        let device = FaultDevice::new(std::sync::Arc::new(MemoryDevice::new(1 << 20)), vec![fault]);
         let (counters, block) = (PlugCounters::default(), vec![9; 4096]);
         let mut plug = Plug::new();
         for n in 0..4 {

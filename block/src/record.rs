@@ -9,7 +9,7 @@
 //! One mutex for the events, held during the write to the base device: events are in the order of the device.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::{Device, Durability, ReadRequest};
 use crate::error::DeviceError;
@@ -102,20 +102,15 @@ impl Recording {
 
 /// A device that forwards everything to a base device and records each write and flush.
 #[derive(Debug)]
-pub struct RecordDevice<D> {
-    base: D,
+pub struct RecordDevice {
+    base: Arc<dyn Device>,
     recording: Mutex<Recording>,
 }
 
-impl<D: Device> RecordDevice<D> {
+impl RecordDevice {
     /// Records the events of `base`.
-    pub fn new(base: D) -> Self {
+    pub fn new(base: Arc<dyn Device>) -> Self {
         Self { base, recording: Mutex::default() }
-    }
-
-    /// The base device.
-    pub fn base(&self) -> &D {
-        &self.base
     }
 
     /// Number of events so far.
@@ -146,7 +141,7 @@ impl<D: Device> RecordDevice<D> {
     }
 }
 
-impl<D: Device> Device for RecordDevice<D> {
+impl Device for RecordDevice {
     fn size(&self) -> u64 {
         self.base.size()
     }
@@ -195,7 +190,7 @@ mod tests {
 
     /// Writes 1 | flush | writes 2 (buffered), 3 (forced), 4 (buffered), each to a sector of its own.
     fn recording() -> Recording {
-        let device = RecordDevice::new(MemoryDevice::new(4096));
+        let device = RecordDevice::new(Arc::new(MemoryDevice::new(4096)));
         let write = |n: u8, durability| device.write_at(u64::from(n) * 512, &[n; 512], durability).unwrap();
         write(1, Durability::Buffered);
         device.flush().unwrap();
@@ -238,7 +233,7 @@ mod tests {
 
     #[test]
     fn failed_writes_are_not_recorded() {
-        let device = RecordDevice::new(MemoryDevice::new(512));
+        let device = RecordDevice::new(Arc::new(MemoryDevice::new(512)));
         assert!(device.write_at(512, &[0], Durability::Fua).is_err());
         assert!(device.is_empty());
     }

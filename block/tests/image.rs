@@ -42,7 +42,7 @@ fn the_only_partition_with_xfs_is_found() {
     let dir = TempDir::new().unwrap();
     let path = file(&dir, "disk", &disk([b"LUKS\xba\xbe", b"XFSBhere", b""]));
     let device = open_image(&path, &OpenImageOptions::default()).unwrap();
-    assert_eq!((&start_of(&device), device.size()), (b"XFSBhere", MIB as u64));
+    assert_eq!((&start_of(&*device), device.size()), (b"XFSBhere", MIB as u64));
     assert!(device.describe().ends_with("disk, partition 2"), "{}", device.describe());
 }
 
@@ -59,8 +59,8 @@ fn partitions_are_listed_if_one_must_be_chosen() {
     let choose = |partition| {
         open_image(&path, &OpenImageOptions { partition: Some(partition), ..OpenImageOptions::default() })
     };
-    assert_eq!(&start_of(&choose(1).unwrap()), b"XFSBone.");
-    assert_eq!(&start_of(&choose(2).unwrap()), b"XFSBtwo.");
+    assert_eq!(&start_of(&*choose(1).unwrap()), b"XFSBone.");
+    assert_eq!(&start_of(&*choose(2).unwrap()), b"XFSBtwo.");
     let error = choose(4).unwrap_err();
     assert!(error.to_string().contains("there is no partition 4; the partitions are:"), "{error}");
     let none = file(&dir, "none", &disk([b"", b"", b""]));
@@ -75,9 +75,9 @@ fn offsets_are_relative_to_the_partition_or_the_disk() {
     let open = |partition, offset| {
         open_image(&path, &OpenImageOptions { partition, offset, ..OpenImageOptions::default() })
     };
-    assert_eq!(&start_of(&open(None, Some(MIB as u64)).unwrap()), b"XFSBone.");
+    assert_eq!(&start_of(&*open(None, Some(MIB as u64)).unwrap()), b"XFSBone.");
     let inner = open(Some(2), Some(8)).unwrap();
-    assert_eq!((&start_of(&inner), inner.size()), (b"XFSBtwo.", MIB as u64 - 8));
+    assert_eq!((&start_of(&*inner), inner.size()), (b"XFSBtwo.", MIB as u64 - 8));
     assert!(inner.describe().ends_with("partition 2, offset 8"));
     assert!(open(None, Some(5 * MIB as u64)).is_err());
 }
@@ -216,7 +216,7 @@ fn qcow2_opens_other_files_only_when_allowed() {
     assert!(error.contains("only if you allow it") && error.contains("raw"), "{error}");
     let device =
         open_image(&top, &OpenImageOptions { backing: true, ..OpenImageOptions::default() }).unwrap();
-    assert_eq!(&start_of(&device), b"XFSBhere");
+    assert_eq!(&start_of(&*device), b"XFSBhere");
     assert!(device.describe().contains("(qcow2 over "), "{}", device.describe());
 
     // An image that is its own backing file.

@@ -190,7 +190,7 @@ pub fn open_image_on(disk: Arc<dyn Device>, options: &ImageOptions) -> Result<Op
 pub fn superblock(device: &Arc<dyn Device>) -> Result<Superblock> {
     match crate::superblock::read_superblock(&**device) {
         Err(ImageError::Superblock { device: name, reason: SuperblockError::NotXfs }) => {
-            Err(ImageError::NotXfs { device: name, content: block::probe(device)? })
+            Err(ImageError::NotXfs { device: name, content: block::probe(&**device)? })
         }
         read => read,
     }
@@ -282,7 +282,7 @@ fn read_only(
     if superblock.geometry.log_start.is_none() && log_device.is_none() {
         return Ok(untouched(LogStatus::Unreadable(ImageError::LogDeviceMissing)));
     }
-    let journal = match Journal::open(superblock, device, log_device.as_deref()) {
+    let journal = match Journal::open(superblock, &**device, log_device.as_deref()) {
         Err(error) if !replay => return Ok(untouched(LogStatus::Unreadable(ImageError::Log(error)))),
         journal => journal.map_err(ImageError::Replay)?,
     };

@@ -24,7 +24,7 @@ fn left_after(change: impl Fn(&File<'_>, &File<'_>) -> Result<()>) -> Vec<u8> {
         ino
     });
     volume.unmount().unwrap();
-    let device = Arc::new(RecordDevice::new(OverlayDevice::new(base.clone())));
+    let device = Arc::new(RecordDevice::new(Arc::new(OverlayDevice::new(base.clone()))));
     let volume = Volume::open(device.clone(), options()).unwrap();
     let [source, target] = inos.map(|ino| volume.open_file(ino).unwrap());
     change(&source, &target).unwrap();

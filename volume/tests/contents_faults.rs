@@ -36,7 +36,7 @@ fn options(seed: u64) -> Options {
 fn walk(seed: u64, on: Operation, ends: &mut Ends) -> Result<(), String> {
     let memory = Arc::new(MemoryDevice::new(64 << 20));
     mkfs::format(&*memory, &mkfs::Options { block_size: BLOCK, ..mkfs::Options::default() }).unwrap();
-    let device = Arc::new(FaultDevice::new(Arc::clone(&memory), []));
+    let device = Arc::new(FaultDevice::new(memory.clone(), []));
     let volume = Volume::open(device.clone(), options(seed)).unwrap();
     let subject = ContentsSubject(&volume);
     let excused = Tolerance { no_space: true, io_errors: true };

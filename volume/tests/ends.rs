@@ -123,7 +123,7 @@ fn placed(volume: &Volume, name: &[u8]) -> Range<u64> {
 fn contents_that_cannot_be_written_cost_no_other_change() {
     for unmounts in [true, false] {
         let memory = make();
-        let device = Arc::new(FaultDevice::new(Arc::clone(&memory), []));
+        let device = Arc::new(FaultDevice::new(memory.clone(), []));
         let volume = Volume::open(device.clone(), Options::default()).unwrap();
         let bad = placed(&volume, b"bad");
         device.set_faults([Fault::io_error(Operation::Write, When::Always).within(bad)]);

@@ -244,7 +244,7 @@ fn a_device_that_fails_while_it_grows_leaves_the_old_size_or_a_volume_that_is_sh
     let (mut refused, mut down) = (0, 0);
     for n in 0.. {
         let memory = make(20 * MIB, &shapes()[1]);
-        let device = Arc::new(FaultDevice::new(Arc::clone(&memory), []));
+        let device = Arc::new(FaultDevice::new(memory.clone(), []));
         let options = Options { background: false, ..Options::default() };
         let volume = Volume::open(device.clone(), options).unwrap();
         let files = fill(&volume, "/before", 0..3);

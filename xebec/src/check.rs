@@ -96,7 +96,7 @@ pub fn check_opened(
         true => report_log(opened, options.findings_per_kind, observer),
         false => 0,
     };
-    let mut summary = match check(&opened.device, &options, observer) {
+    let mut summary = match check(&*opened.device, &options, observer) {
         Err(CheckError::Refused(SuperblockError::Damaged(damage))) => {
             observer.finding(&Finding { severity: Severity::Error, place: Place::default(), damage });
             Summary { findings: Counts { errors: 1, ..Counts::default() }, ..Summary::default() }

@@ -82,7 +82,7 @@ impl Qcow2Device {
         let failed = |source| OpenError::Container { path: path.to_owned(), format: "qcow2", source };
         let unchangeable =
             |source| OpenError::Unchangeable { path: path.to_owned(), format: "qcow2", source };
-        let header = Header::read(&file).map_err(failed)?;
+        let header = Header::read(&*file).map_err(failed)?;
         header.check_readable().map_err(failed)?;
         if writable {
             header.check_writable().map_err(unchangeable)?;

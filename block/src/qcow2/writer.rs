@@ -85,7 +85,7 @@ impl Writer {
         // A block device cannot be resized.
         let can_grow = file.set_size(file.size()).is_ok();
         let capacity = (!can_grow).then_some(file.size() >> header.cluster_bits);
-        let (tables, refcounts) = load(&file, &header, unit, capacity)?;
+        let (tables, refcounts) = load(&*file, &header, unit, capacity)?;
         let mut header_bytes = vec![0; unit];
         let length = usize::try_from(file.size()).unwrap_or(unit).min(unit);
         file.read_at(0, header_bytes.get_mut(..length).unwrap_or_default()).map_err(io::Error::other)?;

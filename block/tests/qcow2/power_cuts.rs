@@ -34,7 +34,7 @@ struct Workload {
 
 /// Runs random operations that fill each sector with one byte.
 fn run_workload(random: &mut Random, initial: &[u8], image: &Path, steps: usize) -> Workload {
-    let file = Arc::new(RecordDevice::new(MemoryDevice::from_bytes(initial)));
+    let file = Arc::new(RecordDevice::new(Arc::new(MemoryDevice::from_bytes(initial))));
     let device = Qcow2Device::open(file.clone(), image, Some(OpenOptions::default())).unwrap();
     let mut values: Vec<Vec<Value>> = (0..DISK / SECTOR).map(|_| Vec::new()).collect();
     for _ in 0..steps {

@@ -47,7 +47,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let OpenedImage { device, log_device, .. } = open::device(&arguments.image, global)?;
     let superblock = superblock(&device)?;
     let journal =
-        Journal::open(&superblock, &device, log_device.as_deref()).context("cannot read the log")?;
+        Journal::open(&superblock, &*device, log_device.as_deref()).context("cannot read the log")?;
     let report = match journal.state() {
         State::Clean { .. } => None,
         State::Dirty(_) => {

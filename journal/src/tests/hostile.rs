@@ -44,7 +44,7 @@ fn sample() -> TestVolume {
 fn exercise(volume: TestVolume) {
     let superblock = volume.superblock.clone();
     let device: Arc<dyn Device> = Arc::new(volume.device);
-    let Ok(journal) = crate::Journal::open(&superblock, &device, None) else { return };
+    let Ok(journal) = crate::Journal::open(&superblock, &*device, None) else { return };
     for transaction in journal.transactions() {
         let Ok(transaction) = transaction else { break };
         for item in transaction.items() {

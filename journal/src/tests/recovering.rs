@@ -462,11 +462,11 @@ fn recovery_is_idempotent_and_an_overlay_leaves_its_base() {
     let superblock = untouched.superblock.clone();
     let before = whole(&untouched.device);
     let base: Arc<dyn Device> = Arc::new(untouched.device);
-    let journal = crate::Journal::open(&superblock, &base, None).unwrap();
+    let journal = crate::Journal::open(&superblock, &*base, None).unwrap();
     let (device, report) = crate::replay_in_memory(&journal, &superblock, base.clone()).unwrap();
-    assert!(whole(&device) == once, "the overlay differs from what was recovered in place");
+    assert!(whole(&*device) == once, "the overlay differs from what was recovered in place");
     assert_eq!((report.transactions, report.items[&ItemType::Inode].replayed), (4, 1));
-    assert!(whole(&base) == before, "the base was written");
+    assert!(whole(&*base) == before, "the base was written");
 }
 
 /// A second recovery starts where a first one was cut off: any selection of its blocks reached the disk.

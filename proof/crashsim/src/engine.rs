@@ -57,7 +57,7 @@ impl Observer for Findings {
 pub fn check(device: &dyn Device) -> Result<(), String> {
     let findings = Findings::default();
     let options = check::Options { threads: 1, findings_per_kind: 10, ..check::Options::default() };
-    check::check(&device, &options, &findings).map_err(|error| format!("the checker: {error}"))?;
+    check::check(device, &options, &findings).map_err(|error| format!("the checker: {error}"))?;
     let findings = findings.0.into_inner().unwrap_or_else(PoisonError::into_inner);
     if findings.is_empty() { Ok(()) } else { Err(format!("the checker finds:\n{}", findings.join("\n"))) }
 }
@@ -76,7 +76,7 @@ pub fn check_now(image: Image, home: u64) -> Result<ObservedTree, String> {
     }
     let findings = Findings::default();
     let options = check::Options { threads: 1, replayed: true, ..check::Options::default() };
-    let summary = check::check(&opened.device, &options, &findings);
+    let summary = check::check(&*opened.device, &options, &findings);
     let summary = summary.map_err(|error| format!("the checker: {error}"))?;
     if !summary.is_clean() {
         let findings = findings.0.into_inner().unwrap_or_else(PoisonError::into_inner);

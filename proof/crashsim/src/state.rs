@@ -239,7 +239,7 @@ mod tests {
     /// Write 1, flush, write 2 (buffered), write 3 (FUA), write 4 (buffered), of two sectors each.
     fn recording() -> (Image, Recording) {
         let before = Image::new(8192);
-        let device = RecordDevice::new(ImageDevice::new(before.clone()));
+        let device = RecordDevice::new(std::sync::Arc::new(ImageDevice::new(before.clone())));
         let write = |n: u8, how| device.write_at(u64::from(n) * 1024, &[n; 1024], how).unwrap();
         write(1, Durability::Buffered);
         device.flush().unwrap();

@@ -40,7 +40,7 @@ pub fn judge<T: Target>(
     required: &[usize],
     depth: Depth,
 ) -> Result<Verdict, String> {
-    let recorder = Arc::new(RecordDevice::new(ImageDevice::new(image.clone())));
+    let recorder = Arc::new(RecordDevice::new(Arc::new(ImageDevice::new(image.clone()))));
     let device: Arc<dyn Device> =
         if depth.nested > 0 { recorder.clone() } else { Arc::new(ImageDevice::new(image.clone())) };
     let homes = run.homes();

@@ -114,7 +114,7 @@ pub fn run<T: Target>(target: &T, workload: &Workload) -> Result<RecordedRun, St
 /// Those of [`run`].
 pub fn run_on<T: Target>(target: &T, workload: &Workload, image: Image) -> Result<RecordedRun, String> {
     let (before, homes) = with_homes(target, workload.threads, image)?;
-    let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
+    let recorder = Arc::new(RecordDevice::new(Arc::new(ImageDevice::new(before.clone()))));
     let volume = target.open(recorder.clone())?;
     let WorkResult { histories, mut sync_points } = work(&volume, &homes, workload, &|| recorder.len())?;
     if workload.unmount {

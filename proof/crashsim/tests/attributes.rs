@@ -121,7 +121,7 @@ fn work(engine: &Engine, seed: u64, parent: bool) -> (Image, History, block::Rec
         .collect();
     volume.unmount().unwrap();
     let before = device.image();
-    let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
+    let recorder = Arc::new(RecordDevice::new(Arc::new(ImageDevice::new(before.clone()))));
     let volume = open(engine, recorder.clone()).unwrap();
     let mut rng = Rng::stream(seed, 7);
     let mut tree = read_tree(&volume).unwrap();

@@ -135,7 +135,7 @@ fn work(engine: &Engine, seed: u64) -> (Image, Vec<Ino>, History, block::Recordi
         .collect();
     volume.unmount().unwrap();
     let before = device.image();
-    let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
+    let recorder = Arc::new(RecordDevice::new(Arc::new(ImageDevice::new(before.clone()))));
     let volume = open(recorder.clone());
     let files: Vec<File<'_>> = numbers.iter().map(|ino| volume.open_file(*ino).unwrap()).collect();
     let expected = (0..files.len()).map(|n| ExpectedFile::new(n + 1 == files.len())).collect();

@@ -51,7 +51,7 @@ fn open(device: Arc<dyn block::Device>) -> Result<Arc<Qcow2Device>, String> {
 /// Creates and syncs files, and removes some of them with their clusters.
 fn run(engine: &Engine) -> TestRun {
     let before = fresh(engine);
-    let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
+    let recorder = Arc::new(RecordDevice::new(Arc::new(ImageDevice::new(before.clone()))));
     let volume = Volume::open(open(recorder.clone()).unwrap(), engine.options()).unwrap();
     let mut files = Vec::new();
     for round in 0..6 {

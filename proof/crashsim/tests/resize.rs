@@ -68,7 +68,7 @@ fn fresh(engine: &Engine, size: u64) -> Image {
 /// Creates files and grows the volume in turn, within the last AG and by several AGs.
 fn growing(engine: &Engine) -> TestRun {
     let before = fresh(engine, engine.shape.size);
-    let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
+    let recorder = Arc::new(RecordDevice::new(Arc::new(ImageDevice::new(before.clone()))));
     let volume = Volume::open(recorder.clone(), engine.options()).unwrap();
     let block = u64::from(volume.geometry().block_size);
     let (recording, files) = (Recording::default(), Vec::new());
@@ -110,7 +110,7 @@ fn shrinking(engine: &Engine) -> TestRun {
     let blocks = volume.geometry().blocks();
     volume.unmount().unwrap();
     let before = device.image();
-    let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
+    let recorder = Arc::new(RecordDevice::new(Arc::new(ImageDevice::new(before.clone()))));
     let files = written.into_iter().map(|name| (0, name)).collect();
     let mut run = TestRun {
         before,

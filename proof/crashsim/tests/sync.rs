@@ -96,7 +96,7 @@ fn files_have_the_old_or_new_contents_after_power_cuts() {
         volume.unmount().unwrap();
         let before = device.image();
         write_tree(folder.path(), true);
-        let recorder = Arc::new(RecordDevice::new(ImageDevice::new(before.clone())));
+        let recorder = Arc::new(RecordDevice::new(Arc::new(ImageDevice::new(before.clone()))));
         let volume = Volume::open(recorder.clone(), engine.options()).unwrap();
         let done = sync(&volume, folder.path());
         assert!(done.created > 0 && done.replaced > 0 && done.removed > 0, "{done:?}");

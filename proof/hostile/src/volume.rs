@@ -89,7 +89,7 @@ pub fn volume_log(data: &[u8]) {
 }
 
 fn journal(volume: &Volume, damaged: &Damaged) {
-    let Ok(journal) = Journal::open(volume.superblock(), &damaged.device, None) else { return };
+    let Ok(journal) = Journal::open(volume.superblock(), &*damaged.device, None) else { return };
     let max = journal.area().blocks() as usize;
     let mut records = 0;
     for record in journal.records().take(max + 1).flatten() {
@@ -110,7 +110,7 @@ pub fn volume_check(data: &[u8]) {
     let Some(damaged) = damage::apply(&mut Input::new(data), 0..images::COUNT, |image| &image.blocks) else {
         return;
     };
-    let _ = check::check(&damaged.device, &check_options(), &IgnoreFindings);
+    let _ = check::check(&*damaged.device, &check_options(), &IgnoreFindings);
 }
 
 /// One thread, so that runs are reproducible, and a small memory budget, so that lists spill.
@@ -197,7 +197,7 @@ mod tests {
             assert!(!opened.log.is_partial(), "{}", image.name);
             let options = check::Options { replayed: true, ..check_options() };
             let summary =
-                check::check(&opened.device, &options, &PrintFindings(image.name)).expect("a volume");
+                check::check(&*opened.device, &options, &PrintFindings(image.name)).expect("a volume");
             assert!(summary.is_clean(), "{}: {summary:?}", image.name);
         }
     }
@@ -207,7 +207,7 @@ mod tests {
     fn undamaged_volumes_are_clean() {
         for image in (0..images::FIRST_DIRTY).filter_map(images::image) {
             let summary =
-                check::check(&image.device, &check_options(), &PrintFindings(image.name)).expect("a volume");
+                check::check(&*image.device, &check_options(), &PrintFindings(image.name)).expect("a volume");
             assert!(summary.is_clean() && summary.inodes > 100, "{}: {summary:?}", image.name);
         }
     }

@@ -209,7 +209,7 @@ mod tests {
 
     /// A journal whose metadata writes are all flushed.
     struct Idle {
-        device: Arc<PauseDevice<MemoryDevice>>,
+        device: Arc<PauseDevice>,
         tail: Lsn,
         /// Completed flushes.
         flushes: AtomicU64,
@@ -250,10 +250,10 @@ mod tests {
     }
 
     /// A log in which two records fit before the tail.
-    fn two_records_before_the_tail() -> (Arc<PauseDevice<MemoryDevice>>, Iclogs) {
+    fn two_records_before_the_tail() -> (Arc<PauseDevice>, Iclogs) {
         let sector = superblock(4096, 256, 0);
         let superblock = Superblock::parse(&sector).unwrap();
-        let device = Arc::new(PauseDevice::new(MemoryDevice::new(16 << 20)));
+        let device = Arc::new(PauseDevice::new(Arc::new(MemoryDevice::new(16 << 20))));
         let data: Arc<dyn Device> = device.clone();
         let (tail, head) = (Lsn::new(1, 10), Lsn::new(2, 6));
         let log_device =

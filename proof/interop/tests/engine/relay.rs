@@ -161,7 +161,7 @@ fn xebec_turn(
     round: u64,
     copy: &Files,
 ) -> Result<XebecCrash, String> {
-    let recorder = Arc::new(RecordDevice::new(ImageDevice::new(image.clone())));
+    let recorder = Arc::new(RecordDevice::new(Arc::new(ImageDevice::new(image.clone()))));
     let volume = engine.open(recorder.clone())?;
     let opened = recorder.len();
     let completed = attribute_intents(&volume);

@@ -37,12 +37,12 @@ fn compare(image: &Path) -> Vec<String> {
     let by_kernel = images::Recovered::new(image);
     let external = by_kernel.log.as_ref().map(|_| open(&image.with_extension("log")));
     let device = open(image);
-    let before = superblock(&device);
-    let journal = Journal::open(&before, &device, external.as_deref()).unwrap();
+    let before = superblock(&*device);
+    let journal = Journal::open(&before, &*device, external.as_deref()).unwrap();
     assert!(journal.dirty().is_some(), "{name} is not dirty");
     let (replayed, report) = replay_in_memory(&journal, &before, device.clone()).unwrap();
     println!("{name}: {:?}; {report:?}", journal.state());
-    let geometry = superblock(&replayed).geometry;
+    let geometry = superblock(&*replayed).geometry;
     let comparison = blocks::Comparison {
         name: &name,
         geometry: &geometry,

@@ -27,7 +27,7 @@ impl BusyExtentHook for Freed {
 const METADATA: std::ops::Range<u64> = 4096..8 << 20;
 
 struct Fixture {
-    device: Arc<PauseDevice<Arc<MemoryDevice>>>,
+    device: Arc<PauseDevice>,
     freed: Arc<Freed>,
     log: Arc<Log>,
     volume: Volume,
