@@ -47,7 +47,7 @@ struct RegionRange {
     end: u32,
 }
 
-/// LogRegions of an item.
+/// The regions of an item.
 #[derive(Clone, Copy, Debug)]
 struct ItemSpan {
     kind: ItemType,
@@ -76,7 +76,7 @@ impl<'a> RawLogItem<'a> {
         self.regions.is_empty()
     }
 
-    /// RegionRange `n`; empty if there is none.
+    /// Region `n`; empty if there is none.
     pub fn region(&self, n: usize) -> &'a [u8] {
         self.regions.get(n).and_then(|region| self.bytes.get(region.range())).unwrap_or(&[])
     }

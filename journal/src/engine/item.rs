@@ -258,7 +258,7 @@ pub struct VectorGrowth {
 /// The part of an item that a checkpoint writes.
 #[derive(Debug)]
 pub enum LogVector {
-    /// LogRegions.
+    /// All regions of an item that is not a buffer.
     Regions(LogRegions),
     /// Chunks of a buffer.
     Buffer(Box<BufferVector>),
@@ -284,7 +284,7 @@ impl LogVector {
     /// Bytes of all regions.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Regions(regions) => regions.len(),
+            Self::Regions(regions) => regions.bytes(),
             Self::Buffer(buffer_vector) => buffer_vector.bytes(),
             Self::Ordered => 0,
         }

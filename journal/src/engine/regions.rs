@@ -47,13 +47,8 @@ impl LogRegions {
 
     /// Bytes of all regions.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes.len()
-    }
-
-    /// Whether there is no region.
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
     }
 
     /// The bytes of all regions, contiguous.
@@ -86,7 +81,7 @@ mod tests {
         regions.push(b"data");
         let all: Vec<_> = regions.iter().collect();
         assert_eq!(all, [&b"head"[..], b"core", b"format \0", b"", b"data"]);
-        assert_eq!((regions.count(), regions.len()), (5, 20));
+        assert_eq!((regions.count(), regions.bytes()), (5, 20));
         regions.begin(&[4, 12], 0)[..4].copy_from_slice(b"HEAD");
         assert_eq!(regions.iter().collect::<Vec<_>>(), [&b"HEAD"[..], b"coreform"]);
         assert_eq!(regions.begin(&[24], 0)[12..], [0; 12], "what is new is zeros");
