@@ -5,6 +5,7 @@ use std::io::Write as _;
 use read::{Inode, Volume, read_at};
 
 use super::archive::BUFFER;
+use super::pax::digits;
 use super::source::{DataRun, DataRuns};
 
 /// Reads contents into a buffer. Unreadable bytes become zeros, as the header has announced the length.
@@ -42,26 +43,24 @@ pub struct StoredData {
 
 impl StoredData {
     pub fn of(volume: &Volume, inode: &Inode, size: u64) -> read::Result<Self> {
-        let (mut data, mut text, mut end) = (Self::default(), Vec::new(), 0);
+        let (mut data, mut end) = (Self::default(), 0);
         for run in DataRuns::new(volume, &inode.dinode(), 0)? {
             let run = run?;
-            data.add(run, &mut text);
+            data.add(run);
             end = run.end();
         }
         data.is_sparse = data.bytes < size;
         if end < size {
-            data.add(DataRun { offset: size, length: 0 }, &mut text);
+            data.add(DataRun { offset: size, length: 0 });
         }
-        data.map_bytes += data.map_entries.to_string().len() as u64 + 1;
+        data.map_bytes += digits(data.map_entries) + 1;
         Ok(data)
     }
 
-    fn add(&mut self, run: DataRun, text: &mut Vec<u8>) {
-        text.clear();
-        push_map_entry(text, run);
+    fn add(&mut self, run: DataRun) {
         self.bytes += run.length;
         self.map_entries += 1;
-        self.map_bytes += text.len() as u64;
+        self.map_bytes += digits(run.offset) + digits(run.length) + 2; // as push_map_entry writes it
     }
 }
 

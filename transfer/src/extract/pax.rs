@@ -5,8 +5,6 @@
 //! files in GNU's format 1.0. Names are written as bytes, in any encoding. Owners are numbers only: user names of the
 //! image mean nothing on the machine that extracts the archive.
 
-use std::io::Write as _;
-
 use format::inode::FileType;
 use format::timestamp::Timestamp;
 use read::Metadata;
@@ -184,22 +182,25 @@ fn xattr_keyword(name: &[u8]) -> Vec<u8> {
 
 /// Appends a time as a decimal number of seconds, which is negative before 1970.
 fn push_time(records: &mut Vec<u8>, keyword: &[u8], time: Timestamp) {
-    let nanoseconds = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
-    let sign = if nanoseconds < 0 { "-" } else { "" };
-    let (seconds, rest) =
-        (nanoseconds.unsigned_abs() / 1_000_000_000, nanoseconds.unsigned_abs() % 1_000_000_000);
+    let sign = if time.seconds < 0 { "-" } else { "" };
+    let (seconds, rest) = match time.nanoseconds {
+        // The stored nanoseconds count forwards.
+        1.. if time.seconds < 0 => (time.seconds + 1, 1_000_000_000 - time.nanoseconds),
+        nanoseconds => (time.seconds, nanoseconds),
+    };
+    let seconds = seconds.unsigned_abs();
     push_record(records, keyword, format!("{sign}{seconds}.{rest:09}").as_bytes());
 }
 
 /// Appends `LENGTH KEYWORD=VALUE\n`, where the length includes itself.
 fn push_record(records: &mut Vec<u8>, keyword: &[u8], value: &[u8]) {
-    let rest = keyword.len() + value.len() + 3;
+    let rest = (keyword.len() + value.len() + 3) as u64;
     let mut length = rest + 1;
     while length != rest + digits(length) {
         length = rest + digits(length);
     }
-    // Writing to a vector cannot fail.
-    let _ = write!(records, "{length} ");
+    records.extend_from_slice(length.to_string().as_bytes());
+    records.push(b' ');
     records.extend_from_slice(keyword);
     records.push(b'=');
     records.extend_from_slice(value);
@@ -207,8 +208,8 @@ fn push_record(records: &mut Vec<u8>, keyword: &[u8], value: &[u8]) {
 }
 
 /// Number of decimal digits.
-fn digits(number: usize) -> usize {
-    number.checked_ilog10().unwrap_or(0) as usize + 1
+pub fn digits(number: u64) -> u64 {
+    u64::from(number.checked_ilog10().unwrap_or(0)) + 1
 }
 
 /// Appends an extended header: a separate member before the one that it extends.
@@ -274,9 +275,16 @@ mod tests {
 
     #[test]
     fn times_before_1970_count_backwards() {
-        let mut records = Vec::new();
-        push_time(&mut records, b"mtime", Timestamp { seconds: -2, nanoseconds: 500_000_000 });
-        assert_eq!(records, b"22 mtime=-1.500000000\n");
+        for (seconds, nanoseconds, text) in [
+            (-2, 500_000_000, "-1.500000000"),
+            (-1, 1, "-0.999999999"),
+            (-2, 0, "-2.000000000"),
+            (1, 5, "1.000000005"),
+        ] {
+            let mut records = Vec::new();
+            push_time(&mut records, b"mtime", Timestamp { seconds, nanoseconds });
+            assert_eq!(String::from_utf8(records).unwrap().split_once('=').unwrap().1, format!("{text}\n"));
+        }
     }
 
     #[test]
