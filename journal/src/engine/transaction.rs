@@ -107,7 +107,7 @@ impl Transaction {
     /// Begins a transaction; waits for log space.
     ///
     /// # Errors
-    /// See [`CommitTarget::begin`].
+    /// See [`CommitTarget::begin`](super::CommitTarget::begin).
     pub fn begin(context: &Arc<TransactionContext>, reservation: LogReservation) -> Result<Self, Error> {
         let ticket = context.target.begin(reservation)?;
         Ok(Self::with(Arc::clone(context), Some(ticket)))
