@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, OFlags, linkat, rename};
+use rustix::fs::{AtFlags, CWD, FlockOperation, OFlags, RenameFlags, linkat, rename, renameat_with};
 use rustix::io::Errno;
 
 use crate::file::FileDevice;
@@ -157,13 +157,14 @@ impl NewFile {
     /// Makes the file stable, gives it its name and closes it.
     ///
     /// # Errors
-    /// [`OpenError::Io`], with `EEXIST` if another file got the name meanwhile; the errors of [`ReplacedFile::relock`].
+    /// [`OpenError::Make`], with `EEXIST` if another file got the name meanwhile; the errors of
+    /// [`ReplacedFile::relock`].
     pub fn publish(mut self) -> Result<(), OpenError> {
         if let Some(replaced) = &self.replaced {
             replaced.relock()?;
         }
-        self.device.make_stable().map_err(|error| OpenError::io(&self.path, error))?;
-        self.link().map_err(|errno| OpenError::io(&self.path, errno))?;
+        self.device.make_stable().map_err(|error| OpenError::make(&self.path, error))?;
+        self.link().map_err(|errno| OpenError::make(&self.path, errno))?;
         // The name is stable once its directory is flushed. If that is not possible, nothing more can be done.
         if let Ok(parent) = File::open(parent_of(&self.path)) {
             let _ = parent.sync_all();
@@ -175,7 +176,13 @@ impl NewFile {
         let nameless = descriptor_path(self.device.file());
         if self.replaced.is_none() {
             match &self.hidden {
-                Some(hidden) => linkat(CWD, hidden, CWD, &self.path, AtFlags::empty())?,
+                // Without O_TMPFILE there may be no hard links either, as on FAT.
+                Some(hidden) => match renameat_with(CWD, hidden, CWD, &self.path, RenameFlags::NOREPLACE) {
+                    Err(Errno::INVAL | Errno::NOSYS) => {
+                        linkat(CWD, hidden, CWD, &self.path, AtFlags::empty())?
+                    }
+                    renamed => renamed?,
+                },
                 None => linkat(CWD, nameless, CWD, &self.path, AtFlags::SYMLINK_FOLLOW)?,
             }
             remove(self.hidden.take().as_deref());

@@ -224,7 +224,7 @@ impl fmt::Display for Error {
                 write!(f, "the archive cannot be completed: {path:?}: {source}")
             }
             Self::Target { path, action, source } => write!(f, "{path:?}: cannot {action}: {source}"),
-            Self::Exists { path } => write!(f, "{path:?} exists already"),
+            Self::Exists { path } => write!(f, "{path:?} already exists"),
             Self::Output(error) => error.fmt(f),
             Self::Image(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),

@@ -199,16 +199,17 @@ impl<'e> Extraction<'e> {
     /// Extracts to an archive, which appears at `to` when it is complete and on stable storage.
     ///
     /// # Errors
-    /// [`Error::Exists`] unless existing files are replaced; [`Error::Open`] if the file cannot be created;
+    /// [`Error::Exists`] unless existing files are replaced; [`Error::Open`] if the file cannot be created or replaced;
     /// [`Error::Output`], [`Error::Incomplete`], [`Error::Cancelled`].
     pub fn to_file(self, to: impl AsRef<Path>, compression: Compression) -> Result<ExtractReport> {
         let to = to.as_ref();
+        let overwrite = self.overwrite;
         let failed = |error: OpenError| match Errno::from_raw_os_error(error.errno()) {
-            Errno::EXIST => Error::Exists { path: to.into() },
+            Errno::EXIST if !overwrite => Error::Exists { path: to.into() },
             _ => Error::Open(error),
         };
         let options = OpenOptions { writable: true, ..OpenOptions::default() };
-        let new = match self.overwrite {
+        let new = match overwrite {
             // A file that another program is writing to is not replaced.
             true => {
                 ReplacedFile::lock(to, None).and_then(|old| NewFile::replacing(&Arc::new(old), 0, &options))

@@ -54,6 +54,47 @@ fn a_file_that_appears_meanwhile_is_kept() {
     assert_eq!(fs::read(&to).unwrap().len() as u64, archive.metadata().unwrap().len());
 }
 
+/// A fifo that was to be replaced "already exists", although it may be replaced.
+#[test]
+fn only_regular_files_are_replaced() {
+    let (folder, image) = image();
+    let to = folder.path().join("out.tar");
+    let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, &to, fifo, mode, 0).unwrap();
+    let extraction = |overwrite| Extraction::open(&image).unwrap().overwrite(overwrite);
+    let error = extraction(true).to_file(&to, Compression::None).unwrap_err();
+    assert!(error.to_string().contains("not a regular file"), "{error}");
+    let error = extraction(false).to_file(&to, Compression::None).unwrap_err();
+    assert!(matches!(error, Error::Exists { .. }), "{error}");
+}
+
+/// A stream that cannot be read.
+struct Unread;
+
+impl std::io::Read for Unread {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        Err(std::io::Error::other("the source was read"))
+    }
+}
+
+/// A stream was stored, and the start of a block device overwritten, before a missing source was reported.
+#[test]
+fn missing_sources_are_reported_before_any_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    let builder = || ImageBuilder::new(folder.path().join("disk.xfs")).from_reader("stream", Unread);
+    for builder in [
+        builder().from_directory(&missing),
+        builder().from_archive(&missing),
+        builder().from_oci(&missing, None),
+        builder().from_archive(folder.path()),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert!(!error.to_string().contains("source was read"), "{error}");
+    }
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+}
+
 /// Extraction to a directory raised the limit of open files of the whole process.
 #[test]
 fn the_limit_of_open_files_is_unchanged() {

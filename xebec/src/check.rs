@@ -110,7 +110,7 @@ pub fn check_opened(
 /// Why a log was not read.
 pub fn log_problem(error: &ImageError) -> String {
     match error {
-        ImageError::LogDeviceMissing => "it is on another device (--log-device)".into(),
+        ImageError::LogDeviceMissing => "it is on another device, which was not given".into(),
         ImageError::Log(error) => error.to_string(),
         error => error.to_string(),
     }

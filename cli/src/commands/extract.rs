@@ -11,6 +11,8 @@ use xebec::{Compression, Counts, Extraction, Progress as _, TransferError as Err
 
 use crate::args::Global;
 use crate::excludes::Exclude;
+use crate::image_operand::is_same_file;
+use crate::interrupt;
 use crate::json;
 use crate::limits::allow_many_descriptors;
 use crate::open::{self, Image};
@@ -126,6 +128,12 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
             error => anyhow::Error::new(error),
         })?
     } else if let Some(compression) = Compression::of_name(to).filter(|_| !to.is_dir()) {
+        anyhow::ensure!(
+            !is_same_file(&arguments.image, to),
+            "{}: the archive would replace the image that it is extracted from",
+            to.display()
+        );
+        interrupt::abandon(to.display());
         extraction.to_file(to, compression).map_err(|error| match error {
             Error::Exists { .. } => {
                 anyhow::anyhow!("{}: already exists (--overwrite replaces it)", to.display())

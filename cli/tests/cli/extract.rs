@@ -424,3 +424,16 @@ fn target_that_cannot_be_created_is_named_once() {
         assert_eq!(message.matches("missing/out").count(), 1, "{message}");
     }
 }
+
+/// With `--overwrite` the archive replaced the image that it was extracted from.
+#[test]
+fn an_archive_does_not_replace_its_own_image() {
+    let scene = Scene::new(Sample::Clean);
+    let image = scene.beside("disk.tar");
+    fs::copy(scene.image(), &image).unwrap();
+    let before = fs::read(&image).unwrap();
+    let mut extract = crate::xebec();
+    extract.arg("extract").arg(&image).arg("--to").arg(&image).arg("--overwrite");
+    assert!(stderr(&mut extract).contains("would replace the image"));
+    assert!(fs::read(&image).unwrap() == before);
+}

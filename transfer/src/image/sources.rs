@@ -5,6 +5,8 @@ use std::io::{self, Read, Seek as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use super::ImageBuilder;
 use crate::item::Receiver;
 use crate::survey::Survey;
@@ -34,6 +36,7 @@ pub enum SurveyDepth {
 impl Sources {
     /// Opens the sources of an image. Streams are stored in a temporary file if they are read twice.
     pub fn open(builder: &mut ImageBuilder<'_>, read_twice: bool) -> Result<Self> {
+        builder.sources.iter().try_for_each(expect_available)?;
         let mut open_sources = Vec::new();
         for source in std::mem::take(&mut builder.sources) {
             open(source, builder, read_twice, &mut open_sources)?;
@@ -52,6 +55,25 @@ impl Sources {
     /// Passes all sources to a receiver, one after the other.
     pub fn read(&self, threads: usize, receiver: &mut dyn Receiver) -> Result<()> {
         self.0.iter().try_for_each(|source| source.read(true, threads, receiver))
+    }
+}
+
+/// Fails if a source does not exist: before a stream is stored, and before a block device is written to.
+fn expect_available(source: &ImageSource) -> Result<()> {
+    match source {
+        ImageSource::Directory(path) | ImageSource::Archive(path) => {
+            let is_directory = std::fs::metadata(path).map(|metadata| metadata.is_dir());
+            let is_directory = is_directory.map_err(|error| Error::source(path, "open it", error))?;
+            match source {
+                ImageSource::Directory(_) if !is_directory => {
+                    Err(Error::source(path, "open it", Errno::NOTDIR))
+                }
+                ImageSource::Archive(_) if is_directory => Err(Error::source(path, "open it", Errno::ISDIR)),
+                _ => Ok(()),
+            }
+        }
+        ImageSource::Oci { layout, name } => oci::layers(layout, name.as_deref()).map(drop),
+        ImageSource::Stream { .. } | ImageSource::Other(_) => Ok(()),
     }
 }
 

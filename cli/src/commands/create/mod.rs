@@ -154,10 +154,6 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 
 impl Arguments {
     fn builder(&self, global: &Global) -> anyhow::Result<ImageBuilder<'static>> {
-        // Checked before the sources are read.
-        if !self.force && self.image.symlink_metadata().is_ok() {
-            return Err(exists());
-        }
         let format = self.layout.parse(&self.image)?;
         if format.log_device.is_some() {
             return Err(wrong("-l logdev: the log of a new image is internal".into()));
@@ -228,15 +224,10 @@ pub fn build<'b>(
     Ok(built)
 }
 
-/// The image exists, and `--force` was not given.
-fn exists() -> anyhow::Error {
-    anyhow!("already exists (--force replaces it)")
-}
-
 /// Names the options of an error.
 fn explain(error: Error) -> anyhow::Error {
     match error {
-        Error::Exists { .. } => exists(),
+        Error::Exists { .. } => anyhow!("already exists (--force replaces it)"),
         Error::Option { option, problem } => wrong(format!("--{option}: {problem}")),
         Error::Mkfs(error) => refused(error),
         Error::Spool(error) => anyhow!(
