@@ -12,6 +12,8 @@
 //! | [`process`] | signal mask and descriptors of the process |
 //! | [`pooled`] | per-thread reuse of allocated memory |
 //! | [`thread`] | starting threads, sleeping, yielding |
+//! | [`rcu`] | data that is read without locks while it changes |
+//! | [`seqlock`] | words that are written under a lock and read without one |
 //! | [`simulation`] | a deterministic scheduler for tests |
 //! | [`sizes`] | parsing of sizes in bytes |
 //! | [`stop`] | scoped threads that a panic stops together |
@@ -30,6 +32,8 @@ pub mod pooled;
 pub mod prefetch;
 pub mod process;
 pub mod random;
+pub mod rcu;
+pub mod seqlock;
 pub mod simulation;
 pub mod sizes;
 pub mod stop;

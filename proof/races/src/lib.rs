@@ -8,13 +8,16 @@
 //! |---|---|---|
 //! | [`append_list::AppendList`] | a reader that sees the length of a list sees its entries; of two concurrent appends one fails | `base/src/append_list.rs` |
 //! | [`lock::RawSpinLock`] | one thread at a time holds a spinlock | `base/src/lock/raw_spin.rs` |
+//! | [`seqlock::SeqLock`] | a reader gets words that were published together, and none that were invalidated before its call | `base/src/seqlock.rs` |
+//! | [`rcu::Slot`], [`rcu::Retired`] | an object is not freed in a section that found it | `base/src/rcu` |
+//! | [`rcu::SetTable`] | an entry is found as long as it is in the table; one that is found was in it during the section, unless it is marked as removed | `base/src/rcu` |
 //! | [`percpu::Counter`] | no unit is granted twice, and none is lost | `base/src/percpu/counter.rs` |
 //! | [`engine::grant`] | log space is never granted twice; no thread sleeps while there is space | `journal/src/engine/grant.rs` |
 //! | [`engine::context`] | a checkpoint reserves the log space that it takes | `journal/src/engine/cil/context.rs` |
 //!
 //! # Limits
 //! The model is sequentially consistent. Weaker memory orders are justified at the atomics.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 use shuttle::scheduler::{DfsScheduler, PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
@@ -27,6 +30,9 @@ pub mod append_list;
 pub mod engine;
 pub mod lock;
 pub mod percpu;
+pub mod rcu;
+#[path = "../../../base/src/seqlock.rs"]
+pub mod seqlock;
 
 /// The model checker's atomics.
 pub mod sync {

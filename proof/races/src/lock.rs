@@ -14,9 +14,14 @@ pub use raw_spin::RawSpinLock;
 pub enum Rank {
     /// Threads that wait for log space.
     Grant,
+    /// Removed objects that wait for a grace period.
+    Retired,
     /// State under which no lock is taken.
     Leaf,
 }
+
+/// A spinlock: here a mutex.
+pub type SpinLock<T> = Mutex<T>;
 
 /// A mutex.
 #[derive(Debug)]
