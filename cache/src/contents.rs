@@ -54,6 +54,9 @@ pub struct Contents<B: Backing> {
     /// [`outside_truncations`](Self::outside_truncations).
     truncations: AtomicU64,
     reservation: SpinLock<Reservation<B::RmapReservations>>,
+    /// Blocks reserved for dirty data: one for each reserved bit of a folio, or slightly more while a bit is about to
+    /// be set. Changed with `reservation` locked.
+    reserved_blocks: AtomicU64,
     /// Dirty blocks. A writer counts a block before it raises the size beyond it.
     pub(crate) dirty_blocks: AtomicI64,
     /// Blocks that are dirty, about to become so, or in writeback. Incremented before a block becomes one of these, and
@@ -77,8 +80,6 @@ pub struct Contents<B: Backing> {
 /// What is reserved for a file's dirty data.
 #[derive(Debug, Default)]
 struct Reservation<R> {
-    /// Blocks: one for each reserved bit of a folio, or slightly more while a bit is about to be set.
-    blocks: u64,
     /// Blocks for the extent btree.
     tree: u64,
     /// Dirty blocks may split records of extents. Stays set until the file is clean.
@@ -124,6 +125,7 @@ impl<B: Backing> Contents<B> {
             map_seq: AtomicU64::new(0),
             truncations: AtomicU64::new(0),
             reservation: SpinLock::new(Rank::Leaf, Reservation::default()),
+            reserved_blocks: AtomicU64::new(0),
             dirty_blocks: AtomicI64::new(0),
             newer_blocks: AtomicI64::new(0),
             listed: AtomicBool::new(false),
@@ -148,16 +150,17 @@ impl<B: Backing> Contents<B> {
         self.listed.load(SeqCst) || self.dirty_blocks.load(SeqCst) > 0
     }
 
-    /// Blocks reserved for dirty data, which count as used by the file.
+    /// Blocks reserved for dirty data, which count as used by the file. Takes no lock.
+    #[inline]
     pub fn reserved_blocks(&self) -> u64 {
-        self.reservation.lock().blocks
+        self.reserved_blocks.load(Ordering::Relaxed)
     }
 
     /// Reserved blocks, and those reserved for the extent btree.
     #[cfg(test)]
     pub(crate) fn all_reserved_blocks(&self) -> (u64, u64) {
         let reservation = self.reservation.lock();
-        (reservation.blocks, reservation.tree)
+        (self.reserved_blocks(), reservation.tree)
     }
 
     #[inline]
@@ -301,8 +304,8 @@ impl<B: Backing> Contents<B> {
     /// if extents are split.
     fn records(&self, reservation: &Reservation<B::RmapReservations>) -> u64 {
         match reservation.splits {
-            true => 2 * reservation.blocks.max(self.newer_blocks()),
-            false => reservation.blocks,
+            true => 2 * self.reserved_blocks().max(self.newer_blocks()),
+            false => self.reserved_blocks(),
         }
     }
 
@@ -329,7 +332,7 @@ impl<B: Backing> Contents<B> {
         // Counted before it is reserved: a thread that releases the surplus meanwhile leaves this much.
         let missing = {
             let mut reservation = self.reservation.lock();
-            reservation.blocks += blocks;
+            self.reserved_blocks.fetch_add(blocks, Ordering::Relaxed);
             reservation.splits |= map.iter().any(Mapping::is_split);
             self.newer_blocks.fetch_add(changes as i64, SeqCst);
             backing.tree_blocks(Some(extents), self.records(&reservation)).saturating_sub(reservation.tree)
@@ -406,9 +409,9 @@ impl<B: Backing> Contents<B> {
     /// Takes out reserved blocks, to use them. Returns how many: fewer only after a failed transaction took some, and
     /// the volume had no others.
     pub(crate) fn spend(&self, blocks: u64) -> u64 {
-        let mut reservation = self.reservation.lock();
-        let spent = reservation.blocks.min(blocks);
-        reservation.blocks -= spent;
+        let _reservation = self.reservation.lock();
+        let spent = self.reserved_blocks().min(blocks);
+        self.reserved_blocks.fetch_sub(spent, Ordering::Relaxed);
         spent
     }
 
@@ -424,7 +427,7 @@ impl<B: Backing> Contents<B> {
         let mut extents = None;
         loop {
             let mut reservation = self.reservation.lock();
-            reservation.blocks += std::mem::take(&mut blocks);
+            self.reserved_blocks.fetch_add(std::mem::take(&mut blocks), Ordering::Relaxed);
             reservation.rmap.join(std::mem::take(&mut rmap));
             reservation.tree += tree;
             let records = self.records(&reservation);
@@ -516,8 +519,7 @@ impl<B: Backing> Drop for Contents<B> {
             self.cache.dirty.sub(u64::from(state.dirty.count_ones()) << log);
         }
         self.release_preallocation();
-        let reservation = self.reservation.get_mut();
-        let blocks = reservation.blocks + reservation.tree;
+        let blocks = self.reserved_blocks() + self.reservation.get_mut().tree;
         if blocks > 0 {
             self.cache.backing.unreserve(blocks);
         }
