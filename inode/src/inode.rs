@@ -16,8 +16,8 @@
 //!   it.
 //!
 //! # Locking
-//! The state has rank `Inode`; an AIL push only tries the lock. The slot for the attached object has rank `Leaf`; an
-//! object taken out of it is dropped without a lock.
+//! The state has rank `Inode`; an AIL push only tries the lock. The attached object and the metadata that `stat`
+//! returns are read without a lock.
 
 use std::any::Any;
 use std::fmt;
@@ -25,7 +25,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use base::lock::{Mutex, MutexGuard, OwnedMutexGuard, Rank, SpinLock};
+use base::lock::{Mutex, MutexGuard, OwnedMutexGuard, Rank};
+use base::rcu::{self, Section, Slot};
 use base::{Ino, Lsn};
 use error::Error;
 use format::checksum::{self, ZeroRun};
@@ -37,6 +38,7 @@ use zerocopy::IntoBytes;
 use crate::cluster::{self, InodeLocation};
 use crate::log_item;
 use crate::shared::PerCpuShared;
+use crate::stat::{InodeStat, PublishedStat};
 use crate::state::InodeState;
 
 /// State bits of [`Inode::refs`], above the reference count.
@@ -71,7 +73,8 @@ pub struct Inode {
     refs: AtomicU32,
     /// Used since the inode cache last considered it for eviction.
     used: AtomicBool,
-    attached: SpinLock<Option<Arc<dyn Attached>>>,
+    attached: Slot<Arc<dyn Attached>>,
+    stat: PublishedStat,
     state: Mutex<InodeState>,
 }
 
@@ -89,7 +92,8 @@ impl Inode {
             failed: AtomicU32::new(0),
             refs: AtomicU32::new(state_bits),
             used: AtomicBool::new(true),
-            attached: SpinLock::new(Rank::Leaf, None),
+            attached: Slot::default(),
+            stat: PublishedStat::default(),
             state: Mutex::new(Rank::Inode, state),
         })
     }
@@ -102,13 +106,16 @@ impl Inode {
     /// Locks the inode for reading.
     #[track_caller]
     pub fn read(&self) -> impl Deref<Target = InodeState> + '_ {
-        ReadGuard(self.state.lock())
+        let state = self.state.lock();
+        self.expect_published(&state);
+        ReadGuard(state)
     }
 
     /// Locks the inode for changes.
     #[track_caller]
     pub fn lock(self: &Arc<Self>) -> LockedInode {
         let state = OwnedMutexGuard::lock(Arc::clone(self), |inode| &inode.state);
+        self.expect_published(&state);
         LockedInode { state }
     }
 
@@ -122,29 +129,60 @@ impl Inode {
     /// Locks the inode for changes if the lock is free.
     pub fn try_lock(self: &Arc<Self>) -> Option<LockedInode> {
         let state = OwnedMutexGuard::try_lock(Arc::clone(self), |inode| &inode.state)?;
+        self.expect_published(&state);
         Some(LockedInode { state })
     }
 
     /// The attached object.
     pub fn attachment(&self) -> Option<Arc<dyn Attached>> {
-        self.attached.lock().clone()
+        rcu::read(|section| self.attached(section).cloned())
+    }
+
+    /// The attached object, without a reference to it of its own. It may have been detached by the time of the call's
+    /// return.
+    #[inline]
+    pub fn attached<'s>(&'s self, section: &'s Section) -> Option<&'s Arc<dyn Attached>> {
+        self.attached.get(section)
     }
 
     /// Attaches an object unless there is one; returns the attached object. The caller has a reference to the inode.
     pub fn attach(&self, new: Arc<dyn Attached>) -> Arc<dyn Attached> {
-        let mut slot = self.attached.lock();
-        if let Some(there) = &*slot {
-            let there = Arc::clone(there);
-            drop(slot);
-            return there;
-        }
-        *slot = Some(Arc::clone(&new));
-        new
+        self.attached.set(Arc::clone(&new));
+        self.attachment().unwrap_or(new)
     }
 
-    /// Detaches the object.
-    pub(crate) fn detach(&self) -> Option<Arc<dyn Attached>> {
-        self.attached.lock().take()
+    /// The metadata, without a lock; `None` if it changed since the last [`stat`](Self::stat).
+    #[inline]
+    pub fn published_stat(&self) -> Option<InodeStat> {
+        self.stat.read(self.ino)
+    }
+
+    /// The metadata. Locks the inode if it changed since the last call.
+    #[track_caller]
+    pub fn stat(&self) -> InodeStat {
+        self.published_stat().unwrap_or_else(|| self.publish(&self.state.lock()))
+    }
+
+    /// The metadata; `None` if it changed since the last [`stat`](Self::stat) and the inode is locked.
+    pub fn try_stat(&self) -> Option<InodeStat> {
+        self.published_stat().or_else(|| Some(self.publish(&*self.state.try_lock()?)))
+    }
+
+    /// Checks in debug builds that the published metadata are those of the inode, which was just locked. A change that
+    /// was given up half way is never published.
+    #[inline]
+    fn expect_published(&self, state: &InodeState) {
+        debug_assert!(
+            state.is_changed()
+                || self.published_stat().is_none_or(|stat| stat == InodeStat::of(&state.dinode())),
+            "the published metadata of {self:?} are not those of the inode"
+        );
+    }
+
+    fn publish(&self, state: &InodeState) -> InodeStat {
+        let stat = InodeStat::of(&state.dinode());
+        self.stat.publish(&stat);
+        stat
     }
 
     /// The last checkpoint that contains a change of the inode: when that is stable, all changes are. 0 if it has not
@@ -155,8 +193,16 @@ impl Inode {
 
     /// A reference to the inode; `None` if it is free, or about to be freed.
     pub fn acquire(self: Arc<Self>) -> Option<InodeRef> {
+        self.try_acquire().ok()
+    }
+
+    /// A reference to the inode.
+    ///
+    /// # Errors
+    /// The inode is free, or about to be freed. The reference is only to be dropped, which may take a lock.
+    pub fn try_acquire(self: Arc<Self>) -> Result<InodeRef, InodeRef> {
         let (before, reference) = self.take_reference();
-        (before & (QUEUED | FREE) == 0).then_some(reference)
+        if before & (QUEUED | FREE) == 0 { Ok(reference) } else { Err(reference) }
     }
 
     /// Takes a reference; returns the count and the state bits before. A reference to a free inode is also dropped in
@@ -178,7 +224,10 @@ impl Inode {
 
     /// The inode was freed.
     pub(crate) fn mark_free(&self) {
-        drop(self.detach());
+        // A thread that found the inode before its names were removed may be reading the size of its contents.
+        if let Some(attached) = self.attached.take() {
+            self.shared.detached.push(attached);
+        }
         self.refs.fetch_or(FREE, Ordering::AcqRel);
         self.refs.fetch_and(!(UNLINKED | QUEUED), Ordering::AcqRel);
     }
@@ -223,7 +272,7 @@ impl Inode {
             && self.core.lsn().is_none()
             && !self.core.is_pinned()
             && self.failed.load(Ordering::Acquire) == 0
-            && self.attached.lock().as_ref().is_none_or(|attached| !attached.is_needed())
+            && rcu::read(|section| self.attached(section).is_none_or(|attached| !attached.is_needed()))
     }
 
     /// Marks the inode as used. Stores only if it is not marked yet.
@@ -356,6 +405,7 @@ impl Loggable for LockedInode {
         let unwritten = inode.in_flight.load(Ordering::Acquire) | inode.failed.load(Ordering::Acquire);
         let fields = self.state.commit_fields(unwritten);
         let inode = self.state.owner();
+        inode.stat.invalidate();
         inode.core.log_regions(at, |regions| log_item::write(&self.state, &inode.location, fields, regions))
     }
 

@@ -3,7 +3,7 @@
 //! # Invariants
 //! - There is one object for each inode number. An object is evicted only when the cache holds the only reference; that
 //!   cannot change while the shard is locked.
-//! - The object attached to an evicted inode is dropped after the shard is unlocked.
+//! - An evicted inode is dropped, with the object attached to it, after the shard is unlocked.
 //! - An inode is read again if, during the read, an object of its shard was evicted (it may have been written in
 //!   between) or a chunk of inodes was removed (the bytes read are no inode).
 //! - An inode is read only if the inode btrees have a chunk with its number. A caller may have held the number for long
@@ -29,7 +29,7 @@ use format::inode::Dinode;
 use rustc_hash::FxBuildHasher;
 
 use crate::cluster;
-use crate::inode::{Attached, Inode, InodeRef, LockedInode};
+use crate::inode::{Inode, InodeRef, LockedInode};
 use crate::new_inode::NewInode;
 use crate::shared::{PerCpuShared, Shared};
 use crate::space::ChunkInodes;
@@ -67,8 +67,8 @@ pub(crate) struct CacheShard {
     allocated: AllocatedInodes,
 }
 
-/// The attached objects of evicted inodes, to be dropped after the shard is unlocked.
-type Evicted = Vec<Arc<dyn Attached>>;
+/// Evicted inodes, to be dropped after the shard is unlocked.
+type Evicted = Vec<Arc<Inode>>;
 
 /// The result of a lookup in a shard.
 enum CacheLookup {
@@ -326,6 +326,7 @@ impl Drop for InodeCache {
             let inodes = std::mem::take(&mut *shard.lock());
             drop(inodes);
         }
+        self.shared.detached.drain();
     }
 }
 
@@ -348,8 +349,7 @@ impl CacheShard {
                 self.order.push_back(ino);
                 continue;
             }
-            evicted.extend(inode.detach());
-            self.inodes.remove(&ino);
+            evicted.extend(self.inodes.remove(&ino));
             self.dropped += 1;
         }
     }

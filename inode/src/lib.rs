@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`state`], `literal_area` | the contents of an inode: core, literal area, decoded extents, dirty fields |
 //! | [`inode`] | the inode under its lock: references, commit, metadata writeback |
+//! | [`stat`] | the metadata that `stat` returns, readable without a lock |
 //! | [`inode_cache`] | all inodes in memory, by inode number |
 //! | `log_item` | the log format of an inode |
 //! | [`new_inode`] | initialization of new inodes, with inherited flags |
@@ -55,6 +56,7 @@ pub mod reservation;
 pub mod settings;
 pub mod shared;
 pub mod space;
+pub mod stat;
 pub mod state;
 pub mod symlink;
 #[cfg(test)]
@@ -70,4 +72,5 @@ pub use inode_cache::InodeCache;
 pub use new_inode::NewInode;
 pub use settings::Settings;
 pub use shared::Shared;
+pub use stat::InodeStat;
 pub use state::{Features, InodeState};

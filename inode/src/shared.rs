@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use base::random::Random;
+use base::rcu::Retired;
 use base::time::Clock;
 use error::Error;
 use format::Geometry;
@@ -14,6 +15,7 @@ use format::timestamp::Timestamp;
 use journal::engine::{BufferCache, CommitTarget, LogReservation, Transaction, TransactionContexts};
 
 use crate::inactive::Queues;
+use crate::inode::Attached;
 use crate::inode_cache::CacheIndex;
 use crate::reservation::Reservations;
 use crate::space::GroupOperations;
@@ -49,6 +51,8 @@ pub struct Shared {
     pub(crate) index: CacheIndex,
     /// Inodes that wait for inactivation.
     pub inactive: Queues,
+    /// Objects that were attached to freed inodes.
+    pub(crate) detached: Retired<Arc<dyn Attached>>,
 }
 
 impl Shared {
@@ -69,6 +73,7 @@ impl Shared {
             index: CacheIndex::default(),
             inactive: Queues::new(),
             contexts: TransactionContexts::new(&target, &buffers),
+            detached: Retired::default(),
             geometry,
             target,
             buffers,

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use base::errno;
+use base::rcu::{self, Section};
 use block::Device;
 use error::Error;
 use inode::contents::{VolumeBacking, WeakInode};
@@ -47,7 +48,12 @@ impl Volume {
 
 /// Returns the contents of a file that are in memory, if any are.
 pub(crate) fn in_memory(inode: &Inode) -> Option<Arc<Contents>> {
-    let attached = inode.attachment()?;
-    let attached: &dyn Any = &*attached;
-    attached.downcast_ref::<Attachment>().map(|attachment| Arc::clone(&attachment.0))
+    rcu::read(|section| data_in_memory(inode, section).cloned())
+}
+
+/// As [`in_memory`], for use within a read section.
+#[inline]
+pub(crate) fn data_in_memory<'s>(inode: &'s Inode, section: &'s Section) -> Option<&'s Arc<Contents>> {
+    let attached: &dyn Any = &**inode.attached(section)?;
+    attached.downcast_ref::<Attachment>().map(|attachment| &attachment.0)
 }

@@ -1,18 +1,17 @@
 //! File metadata: the fields of `stat`, and changes of them.
 
-use base::Ino;
 use base::time::Time;
+use base::{Ino, rcu};
 use format::attr::{Namespace, acl};
-use format::inode::{Dinode, FileType, ForkKind, S_IFMT, device_numbers, flags};
-use format::ondisk::{OnDisk as _, U32};
+use format::inode::{FileType, S_IFMT, device_numbers, flags};
 use format::timestamp::Timestamp;
 use inode::attr::AttrKey;
 use inode::contents::drop_set_id;
-use inode::state::{ForkFormat, InodeTime};
-use inode::{InodeRef, InodeState, LockedInode};
+use inode::state::InodeTime;
+use inode::{Inode, InodeRef, InodeStat, InodeState, LockedInode};
 
 use crate::checks::{expect_mutable, expect_not_append_only};
-use crate::contents::{Contents, in_memory};
+use crate::contents::{Contents, data_in_memory};
 use crate::new_file::DeviceNumber;
 use crate::operation::Operation;
 use crate::recover::damaged;
@@ -104,33 +103,26 @@ fn to_time(time: Timestamp) -> Time {
 }
 
 impl Metadata {
-    pub(crate) fn of(inode: &Dinode<'_>) -> Option<Self> {
-        let (core, _) = inode.parts();
-        let file_type = inode.file_type()?;
-        let times = inode.times();
-        let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice)
-            && core.format == ForkFormat::Device as u8;
-        let device = is_device.then(|| inode.fork_bytes(ForkKind::Data)).and_then(U32::view).map(|raw| {
-            let (major, minor) = device_numbers(raw.get());
-            DeviceNumber { major, minor }
-        });
+    /// `None` if the inode is free.
+    pub(crate) fn of(stat: &InodeStat) -> Option<Self> {
+        let device = stat.device.map(device_numbers);
         Some(Self {
-            ino: inode.ino(),
-            generation: core.generation.get(),
-            file_type,
-            permissions: core.mode.get() & !S_IFMT,
-            nlink: core.nlink.get(),
-            uid: core.uid.get(),
-            gid: core.gid.get(),
-            project: inode.project(),
-            size: core.size.get(),
-            blocks: core.nblocks.get(),
-            device,
-            flags: core.flags.get(),
-            accessed: to_time(times.access),
-            modified: to_time(times.modify),
-            changed: to_time(times.change),
-            created: to_time(times.create),
+            ino: stat.ino,
+            generation: stat.generation,
+            file_type: FileType::from_mode(stat.mode)?,
+            permissions: stat.mode & !S_IFMT,
+            nlink: stat.nlink,
+            uid: stat.uid,
+            gid: stat.gid,
+            project: stat.project,
+            size: stat.size,
+            blocks: stat.blocks,
+            device: device.map(|(major, minor)| DeviceNumber { major, minor }),
+            flags: stat.flags,
+            accessed: to_time(stat.times.access),
+            modified: to_time(stat.times.modify),
+            changed: to_time(stat.times.change),
+            created: to_time(stat.times.create),
         })
     }
 
@@ -147,12 +139,18 @@ impl Volume {
     /// # Errors
     /// `ENOENT` if the inode is free; damage.
     pub fn metadata(&self, ino: Ino) -> Result<Metadata> {
-        let inode = self.inode(ino)?;
-        let metadata = Metadata::of(&inode.read().dinode());
+        self.metadata_of(&*self.inode(ino)?)
+    }
+
+    /// Returns the metadata of a file to which the caller has a reference.
+    pub(crate) fn metadata_of(&self, inode: &Inode) -> Result<Metadata> {
+        let metadata = Metadata::of(&inode.stat());
         let mut metadata = metadata.ok_or(Error::refused(base::errno::ENOENT, "the inode is free"))?;
-        if let Some(contents) = in_memory(&inode) {
-            metadata.add_dirty_data(&contents);
-        }
+        rcu::read(|section| {
+            if let Some(contents) = data_in_memory(inode, section) {
+                metadata.add_dirty_data(contents);
+            }
+        });
         Ok(metadata)
     }
 

@@ -6,6 +6,7 @@ use format::Geometry;
 use format::attr::edit::shortform;
 use format::attr::{AttrValue, acl};
 use format::inode::{Dinode, FileType, Fork, ForkKind};
+use inode::InodeStat;
 
 use crate::contents::in_memory;
 use crate::{Error, Metadata, Result, Volume};
@@ -23,7 +24,7 @@ pub struct UncachedStat {
 
 impl UncachedStat {
     fn of(inode: &Dinode<'_>, geometry: &Geometry) -> Option<Self> {
-        let metadata = Metadata::of(inode)?;
+        let metadata = Metadata::of(&InodeStat::of(inode))?;
         let fork = |kind| inode.fork(kind, geometry).ok();
         let target = match (metadata.file_type, fork(ForkKind::Data)) {
             (FileType::Symlink, Some(Some(Fork::Local(target)))) => Some(target.to_vec()),
