@@ -7,6 +7,7 @@
 //! | [`finish`] | unfinished operations of a dirty log, finished in memory for readers |
 //! | [`options`] | options of an open volume |
 //! | [`namespace`] | directory entries: lookup, create, link, unlink, rename, read |
+//! | `names` | names in memory, and paths that are resolved without a lock |
 //! | [`paths`] | operations by path |
 //! | [`Dir`] | open directories |
 //! | [`new_file`] | type, owner and attributes of a new file |
@@ -55,6 +56,7 @@ pub mod finish;
 pub mod identity;
 pub mod image;
 pub mod metadata;
+mod names;
 pub mod namespace;
 pub mod new_file;
 mod open;

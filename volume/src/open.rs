@@ -29,6 +29,7 @@ use journal::recovery::Intent;
 use journal::{Journal, RecoveryReport};
 
 use crate::image::expect_replayable;
+use crate::names::Names;
 use crate::options::Options;
 use crate::recover::UnfinishedIntent;
 use crate::reservations::Reservations;
@@ -79,6 +80,8 @@ impl Volume {
     /// `EROFS` if the superblock or the device forbids writing; those of [`LogError`](journal::LogError) if the
     /// log cannot be replayed.
     pub fn open(device: Arc<dyn Device>, options: Options) -> Result<Self> {
+        // Before the volume has threads: it takes longer then.
+        base::rcu::is_asymmetric();
         let external = options.log_device.clone();
         let superblock = read_superblock(&*device)?;
         expect_writable(&superblock, &*device)?;
@@ -161,6 +164,7 @@ impl Volume {
         })?;
         Ok(Self {
             reservations: Reservations::of(&geometry, &groups),
+            names: Names::new(&geometry, options.inodes, options.random().next_u64()),
             internal: internal.map(|ino| Ino(ino.get())).into(),
             geometry,
             inode_cache,

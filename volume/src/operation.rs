@@ -20,7 +20,7 @@ use base::errno::{self, Errno};
 use format::Damage;
 use format::dir::{DataPtr, DirEntry};
 use format::inode::{FileType, flags2};
-use inode::dir::{DirBlock, Directory, EntryPosition, FoundEntry, InodeDirFork, InsertSlot};
+use inode::dir::{DirBlock, Directory, EntryPosition, FoundEntry, InodeDirFork, InsertSlot, NewEntry};
 use inode::group_space::GroupSpace;
 use inode::{InodeRef, InodeState, LockedInode, state};
 use journal::engine::{LogReservation, Loggable, Transaction};
@@ -46,7 +46,35 @@ impl<'v> Operation<'v> {
         Ok(self.tx.commit(locked)?)
     }
 
-    /// Runs `work` on a locked directory.
+    /// Adds an entry to a directory at its insert slot.
+    pub fn add_entry(
+        &mut self,
+        dir: &mut LockedInode,
+        slot: InsertSlot<DirBlock>,
+        entry: NewEntry<'_>,
+    ) -> Result<()> {
+        self.volume.names.changing(dir, entry.name);
+        self.directory(dir, |dir| dir.add_at(slot, entry))
+    }
+
+    /// Makes an existing entry of a directory refer to another inode.
+    pub fn replace_entry(&mut self, dir: &mut LockedInode, name: &[u8], ino: Ino, ftype: u8) -> Result<()> {
+        self.volume.names.changing(dir, name);
+        self.directory(dir, |dir| dir.replace(name, ino, ftype)).map(drop)
+    }
+
+    /// Removes an entry of a directory.
+    pub fn remove_entry(
+        &mut self,
+        dir: &mut LockedInode,
+        position: EntryPosition<DirBlock>,
+        name: &[u8],
+    ) -> Result<()> {
+        self.volume.names.changing(dir, name);
+        self.directory(dir, |dir| dir.remove_at(position, name)).map(drop)
+    }
+
+    /// Runs `work` on a locked directory. Entries are changed by the functions above.
     pub fn directory<T>(
         &mut self,
         dir: &mut LockedInode,
@@ -214,14 +242,18 @@ impl Volume {
     }
 }
 
-fn no_such_file() -> Error {
+pub(crate) fn no_such_file() -> Error {
     Error::refused(errno::ENOENT, "no such file or directory")
+}
+
+pub(crate) fn not_a_directory() -> Error {
+    Error::refused(errno::ENOTDIR, "not a directory")
 }
 
 /// Rejects an inode that is not a directory, or a directory that was removed while it was still referenced.
 pub(crate) fn expect_directory(state: &InodeState) -> Result<()> {
     if !is_directory(state) {
-        return Err(Error::refused(errno::ENOTDIR, "not a directory"));
+        return Err(not_a_directory());
     }
     if state.nlink() == 0 {
         return Err(Error::refused(errno::ENOENT, "the directory was removed"));

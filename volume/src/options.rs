@@ -36,7 +36,7 @@ pub struct Options {
     pub buffer_bytes: usize,
     /// Options of the file cache and of writeback. Its clock is replaced by [`clock`](Self::clock).
     pub contents: cache::Options,
-    /// Size of the inode cache. Inodes in use may exceed it.
+    /// Size of the inode cache. Inodes in use may exceed it, and those of recently used names by about a half.
     pub inodes: usize,
     /// Start background threads at once, which write back old dirty data, free removed files and keep the log short.
     /// Otherwise the calling threads do that work when it becomes necessary, and threads are started when there is much

@@ -31,6 +31,11 @@ impl Volume {
     /// # Errors
     /// As [`resolve`](Self::resolve).
     pub fn resolve_handle(&self, path: &[u8], follow: bool) -> Result<Handle> {
+        self.resolve_cached(path, follow).unwrap_or_else(|| self.look_up_path(path, follow))
+    }
+
+    /// Resolves a path by looking its names up one by one, which adds them to the names in memory.
+    pub(crate) fn look_up_path(&self, path: &[u8], follow: bool) -> Result<Handle> {
         self.resolve_path(self.root(), path, follow, &mut 0)
     }
 
@@ -68,6 +73,9 @@ impl Volume {
 
     fn resolve_path(&self, from: Ino, path: &[u8], follow: bool, followed: &mut u32) -> Result<Handle> {
         let mut current = self.open_ino(if path.first() == Some(&b'/') { self.root() } else { from })?;
+        if current.ino() == self.root() {
+            self.names.set_root(current.inode());
+        }
         let must_be_directory = path.last() == Some(&b'/');
         let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
         while let Some(name) = names.next() {

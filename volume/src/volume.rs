@@ -21,6 +21,7 @@ use journal::engine::Log;
 use journal::engine::{BufferId, DiskExtent, Transaction};
 use zerocopy::FromBytes;
 
+use crate::names::Names;
 use crate::open::Recovery;
 use crate::reservations::Reservations;
 use crate::superblock::lock_superblock;
@@ -51,6 +52,8 @@ use crate::{Error, Result};
 /// ```
 #[derive(Debug)]
 pub struct Volume {
+    /// Names in memory. They reference inodes, so they are dropped before the cache of inodes.
+    pub(crate) names: Names,
     pub(crate) geometry: Geometry,
     pub(crate) inode_cache: InodeCache,
     pub(crate) groups: Arc<Groups>,
@@ -132,6 +135,7 @@ impl Volume {
     /// on their unlinked lists until the next open. If the log could not be emptied or the superblock's counters not
     /// written, the next open recovers the log.
     pub fn unmount(mut self) -> Result<()> {
+        self.names.clear();
         let data = self.cache.sync_all().map_err(Error::from);
         // Nothing may be logged after the unmount record: no other attempt of writeback, and no removed file may be
         // freed because its last reference is dropped now.

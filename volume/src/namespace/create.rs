@@ -98,7 +98,7 @@ impl Volume {
         operation.add_parent(&mut child, Parent::of(&dir), name)?;
         set_requested_times(&mut child, new);
         let (ino, ftype) = (child.ino(), new.inode_type().ftype());
-        operation.directory(&mut dir, |dir| dir.add_at(insert_slot, NewEntry { name, ino, ftype }))?;
+        operation.add_entry(&mut dir, insert_slot, NewEntry { name, ino, ftype })?;
         if new.is_directory() {
             let nlink = dir.nlink() + 1;
             dir.set_nlink(nlink);

@@ -91,7 +91,7 @@ impl Volume {
             inode::unlinked::lock(shared, &mut operation.tx, ino)?;
         }
         operation.add_parent(&mut child, Parent::of(&dir), name)?;
-        operation.directory(&mut dir, |dir| dir.add_at(insert_slot, NewEntry { name, ino, ftype }))?;
+        operation.add_entry(&mut dir, insert_slot, NewEntry { name, ino, ftype })?;
         if is_unlinked {
             inode::unlinked::remove(shared, &mut operation.tx, &mut child)?;
         }

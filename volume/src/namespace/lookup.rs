@@ -2,7 +2,7 @@
 
 use base::Ino;
 
-use crate::operation::expect_directory;
+use crate::operation::{expect_directory, no_such_file};
 use crate::{Handle, Result, Volume};
 
 impl Volume {
@@ -25,7 +25,7 @@ impl Volume {
     }
 
     /// Looks up a name and returns a reference to the file. It is taken while the directory is locked, so the file
-    /// cannot be freed in between.
+    /// cannot be freed in between. The result is kept in memory, also if the name does not exist.
     ///
     /// # Errors
     /// As [`lookup`](Self::lookup).
@@ -34,11 +34,18 @@ impl Volume {
         let mut reader = self.reader()?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
-        let ino = reader.lookup_existing(&mut dir, name)?.ino;
-        if ino == dir.ino() {
-            return Ok(Handle::new(dir_ref.clone()));
-        }
-        reader.entry_inode(&dir, name, ino).map(Handle::new)
+        let file = match reader.lookup(&mut dir, name)? {
+            Some(found) if found.ino == dir.ino() => return Ok(Handle::new(dir_ref.clone())),
+            Some(found) => Some(reader.entry_inode(&dir, name, found.ino)?),
+            None => None,
+        };
+        let inode = file.as_deref();
+        debug_assert!(
+            self.log.shut_down_cause().is_some() || self.names.agrees(&dir, name, inode),
+            "a stale dentry"
+        );
+        self.names.add(&dir, name, inode);
+        file.map(Handle::new).ok_or_else(no_such_file)
     }
 
     /// Returns the target of a symbolic link.

@@ -58,7 +58,7 @@ impl Volume {
             inode::unlinked::lock(self.inode_cache.shared(), &mut operation.tx, child.ino())?;
         }
         operation.remove_parent(&mut child, Parent::of(&dir), name)?;
-        operation.directory(&mut dir, |dir| dir.remove_at(position, name))?;
+        operation.remove_entry(&mut dir, position, name)?;
         if expect_dir {
             let nlink = dir.nlink().saturating_sub(1);
             dir.set_nlink(nlink);

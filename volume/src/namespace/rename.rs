@@ -23,7 +23,7 @@ use base::lock::MutexGuard;
 use base::{Ino, errno};
 use format::Damage;
 use format::inode::FileType;
-use inode::dir::FoundEntry;
+use inode::dir::{FoundEntry, NewEntry};
 use inode::state::InodeTime;
 use inode::{InodeRef, LockedInode};
 use journal::engine::Loggable;
@@ -384,10 +384,11 @@ impl Operation<'_> {
             Some(whiteout) => {
                 self.add_parent(whiteout, from, from_name)?;
                 let (ino, ftype) = (whiteout.ino(), FileType::CharDevice.ftype());
-                self.directory(&mut inodes.from, |dir| dir.replace(from_name, ino, ftype))?;
+                self.replace_entry(&mut inodes.from, from_name, ino, ftype)?;
             }
             None => {
-                self.directory(&mut inodes.from, |dir| dir.remove(from_name))?;
+                let position = self.entry_position(&mut inodes.from, from_name)?;
+                self.remove_entry(&mut inodes.from, position, from_name)?;
             }
         }
         // Last: these lock inode clusters, and a thread that holds one waits for no AGF.
@@ -424,12 +425,13 @@ impl Operation<'_> {
         let replaces = inodes.target.is_some();
         let to = inodes.to();
         if replaces {
-            self.directory(to, |dir| dir.replace(to_name, ino, ftype))?;
+            self.replace_entry(to, to_name, ino, ftype)?;
             if is_dir {
                 add_links(to, -1);
             }
         } else {
-            self.directory(to, |dir| dir.add(to_name, ino, ftype))?;
+            let slot = self.insert_slot(to, to_name)?;
+            self.add_entry(to, slot, NewEntry { name: to_name, ino, ftype })?;
         }
         if is_dir && let Some(to) = &mut inodes.to {
             let parent = to.ino();
@@ -472,8 +474,8 @@ impl Operation<'_> {
         if let Some(target) = &mut inodes.target {
             self.add_parent(target, from, from_name)?;
         }
-        self.directory(&mut inodes.from, |dir| dir.replace(from_name, target_ino, target_ftype))?;
-        self.directory(inodes.to(), |dir| dir.replace(to_name, source_ino, source_ftype))?;
+        self.replace_entry(&mut inodes.from, from_name, target_ino, target_ftype)?;
+        self.replace_entry(inodes.to(), to_name, source_ino, source_ftype)?;
         if let (Some(to), Some(target)) = (&mut inodes.to, &mut inodes.target) {
             let moved = [(&mut inodes.source, to.ino(), 1), (target, inodes.from.ino(), -1)];
             for (child, parent, change) in moved {

@@ -1,0 +1,196 @@
+//! Names in memory: paths that are resolved without a lock, and dentries of names that were looked up.
+
+use std::sync::{Arc, OnceLock};
+
+use base::rcu::{self, Section};
+use format::Geometry;
+use format::inode::FileType;
+use inode::{Inode, InodeState};
+use vfs::{Child, Dentry, DentryCache, DirId, LastLink, NodeKind, WalkEnd};
+
+use crate::contents::data_in_memory;
+use crate::operation::{is_dots, no_such_file, not_a_directory};
+use crate::{Error, Handle, Metadata, Result, Volume};
+
+/// Walks that are repeated because a name changed meanwhile, before names are looked up one by one.
+const WALKS_MAX: usize = 4;
+
+/// The names of a volume.
+#[derive(Debug)]
+pub(crate) struct Names {
+    dentries: DentryCache<Inode>,
+    /// Names that differ only in case are the same name: it cannot be told which dentries a change concerns.
+    ignore_case: bool,
+    root: OnceLock<DirId>,
+}
+
+impl Names {
+    /// No names yet. The inodes of the names stay in memory: there are at most half as many as the cache of inodes
+    /// holds, or up to as many, because the table's size is rounded up.
+    pub fn new(geometry: &Geometry, inodes: usize, seed: u64) -> Self {
+        Self {
+            dentries: DentryCache::new(inodes / 2, seed),
+            ignore_case: geometry.features.ascii_ci(),
+            root: OnceLock::new(),
+        }
+    }
+
+    /// Sets where paths begin.
+    pub fn set_root(&self, root: &Inode) {
+        if self.root.get().is_none() {
+            let _ = self.root.set(DirId { ino: root.ino(), generation: root.stat().generation });
+        }
+    }
+
+    /// Removes all dentries, and so their references to inodes.
+    pub fn clear(&self) {
+        self.dentries.clear();
+    }
+
+    /// Adds the result of a lookup in a locked directory. `None`: the name does not exist.
+    pub fn add(&self, dir: &InodeState, name: &[u8], inode: Option<&Arc<Inode>>) {
+        if self.ignore_case || is_dots(name) || self.is_known(dir, name) {
+            return;
+        }
+        let child = match inode.map(child) {
+            // Its lock is taken: the next lookup will do.
+            Some(None) => return,
+            Some(child) => child,
+            None => None,
+        };
+        self.dentries.insert(dir_id(dir), name, child);
+    }
+
+    fn is_known(&self, dir: &InodeState, name: &[u8]) -> bool {
+        rcu::read(|section| self.dentries.find(section, dir_id(dir), name).is_some())
+    }
+
+    /// Whether the dentry of a name in a locked directory, if it is in memory, refers to this inode.
+    pub fn agrees(&self, dir: &InodeState, name: &[u8], inode: Option<&Arc<Inode>>) -> bool {
+        rcu::read(|section| {
+            let known = self.dentries.find(section, dir_id(dir), name).map(Dentry::child);
+            known.is_none_or(|child| child.map(|child| Arc::as_ptr(&child.node)) == inode.map(Arc::as_ptr))
+        })
+    }
+
+    /// A name in a locked directory is about to change. Called before any other trace of the change can be seen.
+    #[inline]
+    pub fn changing(&self, dir: &InodeState, name: &[u8]) {
+        self.dentries.remove(dir_id(dir), name);
+    }
+}
+
+fn dir_id(dir: &InodeState) -> DirId {
+    DirId { ino: dir.ino(), generation: dir.core().generation.get() }
+}
+
+/// What a dentry says of an inode; `None` if the inode is locked by others, or free.
+fn child(inode: &Arc<Inode>) -> Option<Child<Inode>> {
+    let stat = inode.try_stat()?;
+    let kind = match FileType::from_mode(stat.mode)? {
+        FileType::Directory => NodeKind::Directory { generation: stat.generation },
+        FileType::Symlink => NodeKind::Symlink,
+        _ => NodeKind::Other,
+    };
+    Some(Child { ino: inode.ino(), kind, node: Arc::clone(inode) })
+}
+
+/// What a walk found in memory.
+enum Cached<T> {
+    Found(T),
+    Failed(Error),
+    /// The names must be looked up.
+    Unknown,
+}
+
+impl Volume {
+    /// Metadata of the file at a path, from memory if possible: without a lock, and without a store to memory that
+    /// other threads use. A symbolic link at the end is followed if `follow`.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub fn metadata_at(&self, path: &[u8], follow: bool) -> Result<Metadata> {
+        let cached = self.walk(path, follow, |inode, section| {
+            let stat = inode.published_stat()?;
+            let mut metadata = Metadata::of(&stat)?;
+            if let Some(contents) = data_in_memory(inode, section) {
+                metadata.add_dirty_data(contents);
+            }
+            Some(metadata)
+        });
+        match cached {
+            Cached::Found(metadata) => Ok(metadata),
+            Cached::Failed(error) => Err(error),
+            Cached::Unknown => self.metadata_of(self.look_up_path(path, follow)?.inode()),
+        }
+    }
+
+    /// A reference to the file at a path, if its names are in memory.
+    pub(crate) fn resolve_cached(&self, path: &[u8], follow: bool) -> Option<Result<Handle>> {
+        match self.walk(path, follow, |inode, _| Some(Arc::clone(inode).try_acquire())) {
+            Cached::Found(Ok(inode)) => Some(Ok(Handle::new(inode))),
+            Cached::Failed(error) => Some(Err(error)),
+            Cached::Found(Err(_)) | Cached::Unknown => None,
+        }
+    }
+
+    /// Walks along a path from the root, as far as its names are in memory, and calls `found` with the inode.
+    fn walk<T>(
+        &self,
+        path: &[u8],
+        follow: bool,
+        found: impl Fn(&Arc<Inode>, &Section) -> Option<T>,
+    ) -> Cached<T> {
+        let Some(root) = self.names.root.get() else { return Cached::Unknown };
+        let last_link = if follow { LastLink::Follow } else { LastLink::Keep };
+        for _ in 0..WALKS_MAX {
+            let walked = rcu::read(|section| {
+                let walk = self.names.dentries.walk(section, *root, path, last_link);
+                let cached = match walk.end {
+                    WalkEnd::Found(child) => {
+                        found(&child.node, section).map_or(Cached::Unknown, Cached::Found)
+                    }
+                    WalkEnd::Absent => Cached::Failed(no_such_file()),
+                    WalkEnd::NotDirectory => Cached::Failed(not_a_directory()),
+                    WalkEnd::Start | WalkEnd::Unknown => Cached::Unknown,
+                };
+                // A reference that was taken is dropped outside of the section.
+                (cached, walk.is_current())
+            });
+            if let (cached, true) = walked {
+                return cached;
+            }
+        }
+        Cached::Unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::{NewFile, Options, Volume};
+
+    /// Dentries hold their inodes in memory. With as many dentries as inodes, the cache of inodes grew to 2.4 times its
+    /// size.
+    #[test]
+    fn names_do_not_keep_more_inodes_than_the_cache_may_hold() {
+        const INODES: usize = 16 << 10;
+        let device = Arc::new(block::MemoryDevice::new(256 << 20));
+        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+        let options = || Options { inodes: INODES, ..Options::default() };
+        let volume = Volume::open(device.clone(), options()).unwrap();
+        let root = volume.root();
+        for n in 0..4 * INODES {
+            volume.create(root, format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
+        }
+        volume.unmount().unwrap();
+        let volume = Volume::open(device, options()).unwrap();
+        for n in 0..4 * INODES {
+            volume.metadata_at(format!("{n}").as_bytes(), false).unwrap();
+        }
+        let cached = volume.inode_cache.len();
+        assert!(cached <= INODES + INODES / 2, "{cached}");
+        volume.unmount().unwrap();
+    }
+}
