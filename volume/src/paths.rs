@@ -9,6 +9,7 @@ use format::inode::FileType;
 
 use crate::namespace::listing::{Cookie, DirEntry};
 use crate::new_file::NewFile;
+use crate::operation::not_a_directory;
 use crate::recover::damaged;
 use crate::{Error, Handle, Result, Volume};
 
@@ -84,6 +85,9 @@ impl Volume {
             let is_last = names.peek().is_none();
             let follows = !is_last || follow || must_be_directory;
             current = if follows { self.follow(&current, next, followed)? } else { next };
+        }
+        if must_be_directory && !current.is(FileType::Directory) {
+            return Err(not_a_directory());
         }
         Ok(current)
     }

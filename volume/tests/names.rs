@@ -190,6 +190,55 @@ fn names_of_a_removed_directory_are_not_found_in_the_next_one() {
     judge(&device);
 }
 
+/// A path of a file with a slash at its end found the file if its names were not in memory, and else failed with
+/// `ENOTDIR`.
+#[test]
+fn a_path_is_resolved_in_the_same_way_when_its_names_are_in_memory() {
+    let (_, volume) = default();
+    let root = volume.root();
+    let dir = volume.create_dir_all(b"/dir", &NewFile::directory()).unwrap();
+    let file = volume.create(dir, b"file", &NewFile::regular()).unwrap();
+    for (name, target) in [(&b"link"[..], &b"dir/file"[..]), (b"to dir", b"/dir"), (b"slash", b"dir/file/")] {
+        volume.create(root, name, &NewFile::symlink(target)).unwrap();
+    }
+    let link = volume.lookup(root, b"link").unwrap();
+    let long = format!("/dir/{}", "x".repeat(256));
+    for (path, follow, keep) in [
+        ("", Ok(root), Ok(root)),
+        ("//", Ok(root), Ok(root)),
+        ("/.", Ok(root), Ok(root)),
+        ("/..", Ok(root), Ok(root)),
+        ("dir", Ok(dir), Ok(dir)),
+        ("/dir//./", Ok(dir), Ok(dir)),
+        ("/dir/file", Ok(file), Ok(file)),
+        ("/dir/file/", Err(errno::ENOTDIR), Err(errno::ENOTDIR)),
+        ("/dir/file/.", Err(errno::ENOTDIR), Err(errno::ENOTDIR)),
+        ("/dir/file/..", Err(errno::ENOTDIR), Err(errno::ENOTDIR)),
+        ("/dir/file/x", Err(errno::ENOTDIR), Err(errno::ENOTDIR)),
+        ("/dir/../dir/file", Ok(file), Ok(file)),
+        ("/none", Err(errno::ENOENT), Err(errno::ENOENT)),
+        ("/none/", Err(errno::ENOENT), Err(errno::ENOENT)),
+        ("/none/..", Err(errno::ENOENT), Err(errno::ENOENT)),
+        ("/link", Ok(file), Ok(link)),
+        ("/link/", Err(errno::ENOTDIR), Err(errno::ENOTDIR)),
+        ("/link/x", Err(errno::ENOTDIR), Err(errno::ENOTDIR)),
+        ("/to dir/", Ok(dir), Ok(dir)),
+        ("/to dir/file", Ok(file), Ok(file)),
+        ("/slash", Err(errno::ENOTDIR), Ok(volume.lookup(root, b"slash").unwrap())),
+        (&long, Err(errno::ENAMETOOLONG), Err(errno::ENAMETOOLONG)),
+    ] {
+        for _ in 0..3 {
+            let [followed, kept] = [true, false].map(|follow| {
+                let found = volume.resolve(path.as_bytes(), follow).map_err(|error| error.errno());
+                let stat = volume.metadata_at(path.as_bytes(), follow).map(|known| known.ino);
+                assert_eq!(stat.map_err(|error| error.errno()), found, "{path}");
+                found
+            });
+            assert_eq!((followed, kept), (follow, keep), "{path}");
+        }
+    }
+}
+
 /// Names that differ only in case are one name, of which there may be several dentries.
 #[test]
 fn names_that_ignore_case_are_not_kept() {
