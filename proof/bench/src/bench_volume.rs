@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use base::Ino;
 use block::{Device, FileDevice, Io};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
+use rustix::io::Errno;
 use xebec::{NewFile, Options, SetAttribute, Volume};
 
 /// Options of `mkfs` for an image.
@@ -129,6 +130,38 @@ impl BenchVolume {
                 std::fs::create_dir(&path)?;
                 Ok(BenchDir::Kernel(File::open(path)?.into()))
             }
+        }
+    }
+
+    /// Creates a directory and its parents at a path from the root.
+    pub fn mkdir_all(&self, path: &str) -> anyhow::Result<BenchDir> {
+        match self {
+            Self::Xebec(volume) => {
+                Ok(BenchDir::Xebec(volume.create_dir_all(path.as_bytes(), &NewFile::directory())?))
+            }
+            Self::Kernel(mount) => {
+                let path = mount.folder.join(path);
+                std::fs::create_dir_all(&path)?;
+                Ok(BenchDir::Kernel(File::open(path)?.into()))
+            }
+        }
+    }
+
+    /// `stat` of a path from the root directory; returns whether it exists.
+    pub fn exists(&self, root: &BenchDir, path: &str) -> anyhow::Result<bool> {
+        let failed = match (self, root) {
+            (Self::Xebec(volume), BenchDir::Xebec(_)) => {
+                volume.metadata_at(path.as_bytes(), true).err().map(|error| error.errno().get())
+            }
+            (Self::Kernel(_), BenchDir::Kernel(root)) => {
+                rustix::fs::statat(root.as_fd(), path, AtFlags::empty()).err().map(Errno::raw_os_error)
+            }
+            _ => bail!("a directory of another volume"),
+        };
+        match failed {
+            None => Ok(true),
+            Some(errno) if errno == Errno::NOENT.raw_os_error() => Ok(false),
+            Some(errno) => Err(std::io::Error::from_raw_os_error(errno).into()),
         }
     }
 

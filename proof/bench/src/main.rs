@@ -60,7 +60,7 @@ struct Options {
     /// Maximum number of inodes in `engine`: ten million take some minutes and 7 GB of disk.
     #[arg(long, default_value_t = 10_000_000)]
     inodes: u32,
-    /// MeasuredCommand only parts whose names contain NAME. `engine`: namespace, collisions, commits, recovery,
+    /// Measure only parts whose names contain NAME. `engine`: namespace, stat, collisions, commits, recovery,
     /// instructions, finobt; `contents`: stream, cached, small, attributes; `create`: directory, sync, empty; `mount`:
     /// calls, stream, programs.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`namespace`] | creating and removing files, by one thread and by two |
 //! | [`commits`] | commits that change one inode |
+//! | [`stat`] | `stat` of names in memory |
 //! | [`collisions`] | many names with one hash in a directory |
 //! | [`finobt`] | allocating inodes on a volume with many inodes |
 //! | [`recovery`] | replaying a full log |
@@ -18,6 +19,7 @@ mod finobt;
 mod instructions;
 mod namespace;
 mod recovery;
+mod stat;
 
 use std::path::PathBuf;
 
@@ -59,8 +61,9 @@ impl Scale {
 /// Runs the parts whose names contain `only`.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    let parts: [(&str, Experiment<Scale>); 6] = [
+    let parts: [(&str, Experiment<Scale>); 7] = [
         ("namespace", namespace::run),
+        ("stat", stat::run),
         ("collisions", collisions::run),
         ("commits", commits::run),
         ("recovery", recovery::run),
