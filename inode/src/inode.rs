@@ -62,6 +62,7 @@ pub trait Attached: Any + Send + Sync {
 /// An in-core inode.
 pub struct Inode {
     ino: Ino,
+    generation: AtomicU32,
     location: InodeLocation,
     shared: Arc<PerCpuShared>,
     core: ItemCore,
@@ -85,6 +86,7 @@ impl Inode {
         let state_bits = if state.mode() == 0 { FREE } else { 0 };
         Arc::new(Self {
             ino: state.ino(),
+            generation: AtomicU32::new(state.core().generation.get()),
             location,
             shared,
             core: ItemCore::default(),
@@ -173,6 +175,10 @@ impl Inode {
     #[inline]
     fn expect_published(&self, state: &InodeState) {
         debug_assert!(
+            state.mode() == 0 || self.generation() == state.core().generation.get(),
+            "another generation than that of {self:?}"
+        );
+        debug_assert!(
             state.is_changed()
                 || self.published_stat().is_none_or(|stat| stat == InodeStat::of(&state.dinode())),
             "the published metadata of {self:?} are not those of the inode"
@@ -189,6 +195,12 @@ impl Inode {
     /// changed since it was loaded.
     pub fn logged_in(&self) -> u64 {
         self.core.logged_in()
+    }
+
+    /// Inode generation. Needs a reference: it changes when the inode is freed and allocated again.
+    #[inline]
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     /// A reference to the inode; `None` if it is free, or about to be freed.
@@ -217,8 +229,10 @@ impl Inode {
         self.refs.load(Ordering::Acquire) & FREE != 0
     }
 
-    /// The inode was allocated.
-    pub(crate) fn mark_allocated(&self) {
+    /// The inode was allocated, with this generation.
+    pub(crate) fn mark_allocated(&self, generation: u32) {
+        // Before a thread can acquire a reference.
+        self.generation.store(generation, Ordering::Relaxed);
         self.refs.fetch_and(!(UNLINKED | QUEUED | FREE | CHUNK_REMOVED), Ordering::AcqRel);
     }
 
@@ -517,7 +531,7 @@ mod tests {
         let (before, late) = fixture.cache.peek(ino).unwrap().take_reference();
         assert_ne!(before & FREE, 0);
         let (inode, mut locked) = {
-            late.mark_allocated();
+            late.mark_allocated(late.generation());
             let locked = late.lock();
             (locked.reference(), locked)
         };

@@ -180,7 +180,7 @@ impl InodeCache {
             return Err(in_use(locked.mode().to_string()));
         }
         new.begin(&mut locked, &self.shared);
-        locked.inode().mark_allocated();
+        locked.inode().mark_allocated(locked.core().generation.get());
         Ok(locked)
     }
 

@@ -38,8 +38,13 @@ impl Names {
     /// Sets where paths begin.
     pub fn set_root(&self, root: &Inode) {
         if self.root.get().is_none() {
-            let _ = self.root.set(DirId { ino: root.ino(), generation: root.stat().generation });
+            let _ = self.root.set(dir_of(root));
         }
+    }
+
+    /// Where paths begin, if it is known.
+    pub fn root(&self) -> Option<DirId> {
+        self.root.get().copied()
     }
 
     /// Removes all dentries, and so their references to inodes.
@@ -80,6 +85,12 @@ impl Names {
     }
 }
 
+/// The identity of a directory to which the caller has a reference.
+pub(crate) fn dir_of(dir: &Inode) -> DirId {
+    DirId { ino: dir.ino(), generation: dir.generation() }
+}
+
+/// The identity of a locked directory.
 fn dir_id(dir: &InodeState) -> DirId {
     DirId { ino: dir.ino(), generation: dir.core().generation.get() }
 }
@@ -110,7 +121,7 @@ impl Volume {
     /// # Errors
     /// As [`resolve`](Self::resolve).
     pub fn metadata_at(&self, path: &[u8], follow: bool) -> Result<Metadata> {
-        let cached = self.walk(path, follow, |inode, section| {
+        let cached = self.walk(self.names.root(), path, follow, |inode, section| {
             let stat = inode.published_stat()?;
             let mut metadata = Metadata::of(&stat)?;
             if let Some(contents) = data_in_memory(inode, section) {
@@ -125,27 +136,33 @@ impl Volume {
         }
     }
 
-    /// A reference to the file at a path, if its names are in memory.
-    pub(crate) fn resolve_cached(&self, path: &[u8], follow: bool) -> Option<Result<Handle>> {
-        match self.walk(path, follow, |inode, _| Some(Arc::clone(inode).try_acquire())) {
+    /// A reference to the file at a path from a directory, if its names are in memory.
+    pub(crate) fn resolve_cached(
+        &self,
+        from: Option<DirId>,
+        path: &[u8],
+        follow: bool,
+    ) -> Option<Result<Handle>> {
+        match self.walk(from, path, follow, |inode, _| Some(Arc::clone(inode).try_acquire())) {
             Cached::Found(Ok(inode)) => Some(Ok(Handle::new(inode))),
             Cached::Failed(error) => Some(Err(error)),
             Cached::Found(Err(_)) | Cached::Unknown => None,
         }
     }
 
-    /// Walks along a path from the root, as far as its names are in memory, and calls `found` with the inode.
+    /// Walks along a path from a directory, as far as its names are in memory, and calls `found` with the inode.
     fn walk<T>(
         &self,
+        from: Option<DirId>,
         path: &[u8],
         follow: bool,
         found: impl Fn(&Arc<Inode>, &Section) -> Option<T>,
     ) -> Cached<T> {
-        let Some(root) = self.names.root.get() else { return Cached::Unknown };
+        let Some(from) = from else { return Cached::Unknown };
         let last_link = if follow { LastLink::Follow } else { LastLink::Keep };
         for _ in 0..WALKS_MAX {
             let walked = rcu::read(|section| {
-                let walk = self.names.dentries.walk(section, *root, path, last_link);
+                let walk = self.names.dentries.walk(section, from, path, last_link);
                 let cached = match walk.end {
                     WalkEnd::Found(child) => {
                         found(&child.node, section).map_or(Cached::Unknown, Cached::Found)
@@ -169,7 +186,31 @@ impl Volume {
 mod tests {
     use std::sync::Arc;
 
+    use base::errno;
+
     use crate::{NewFile, Options, Volume};
+
+    /// A lookup waited for every create in its directory, however often the name had been looked up.
+    #[test]
+    fn a_lookup_of_a_name_in_memory_does_not_wait_for_its_directory() {
+        let device = Arc::new(block::MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+        let volume = Volume::open(device, Options::default()).unwrap();
+        let dir = volume.create(volume.root(), b"dir", &NewFile::directory()).unwrap();
+        let file = volume.create(dir, b"file", &NewFile::regular()).unwrap();
+        let look_up = || {
+            let absent = volume.lookup_handle(dir, b"absent").map(|_| ()).unwrap_err();
+            (volume.lookup_handle(dir, b"file").unwrap().ino(), absent.errno())
+        };
+        let expected = (file, errno::ENOENT);
+        assert_eq!(look_up(), expected);
+        let dir_ref = volume.inode(dir).unwrap();
+        let locked = dir_ref.lock();
+        std::thread::scope(|scope| assert_eq!(scope.spawn(look_up).join().unwrap(), expected));
+        drop(locked);
+        drop(dir_ref);
+        volume.unmount().unwrap();
+    }
 
     /// Dentries hold their inodes in memory. With as many dentries as inodes, the cache of inodes grew to 2.4 times its
     /// size.

@@ -32,7 +32,8 @@ impl Volume {
     /// # Errors
     /// As [`resolve`](Self::resolve).
     pub fn resolve_handle(&self, path: &[u8], follow: bool) -> Result<Handle> {
-        self.resolve_cached(path, follow).unwrap_or_else(|| self.look_up_path(path, follow))
+        self.resolve_cached(self.names.root(), path, follow)
+            .unwrap_or_else(|| self.look_up_path(path, follow))
     }
 
     /// Resolves a path by looking its names up one by one, which adds them to the names in memory.

@@ -38,6 +38,12 @@ fn cached(volume: &Volume, path: &str) -> std::result::Result<Ino, Errno> {
     let resolved = volume.resolve(path.as_bytes(), false);
     let [stat, resolved] = [stat, resolved].map(|found| found.map_err(|error| error.errno()));
     assert_eq!(stat, resolved, "{path}");
+    let mut stepped = Ok(volume.root());
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        let step = |dir| volume.lookup_handle(dir, name.as_bytes()).map(|file| file.ino());
+        stepped = stepped.and_then(|dir| step(dir).map_err(|error| error.errno()));
+    }
+    assert_eq!(stat, stepped, "{path}, name by name");
     stat
 }
 

@@ -2,6 +2,7 @@
 
 use base::Ino;
 
+use crate::names::dir_of;
 use crate::operation::{expect_directory, no_such_file};
 use crate::{Handle, Result, Volume};
 
@@ -24,13 +25,18 @@ impl Volume {
         Ok(reader.lookup_existing(&mut dir, name)?.ino)
     }
 
-    /// Looks up a name and returns a reference to the file. It is taken while the directory is locked, so the file
-    /// cannot be freed in between. The result is kept in memory, also if the name does not exist.
+    /// Looks up a name and returns a reference to the file, which the name had at some moment of the call. The result
+    /// is kept in memory, also if the name does not exist: then the next lookup does not wait for the directory's lock.
     ///
     /// # Errors
     /// As [`lookup`](Self::lookup).
     pub fn lookup_handle(&self, dir: Ino, name: &[u8]) -> Result<Handle> {
         let dir_ref = self.inode(dir)?;
+        if !name.contains(&b'/')
+            && let Some(known) = self.resolve_cached(Some(dir_of(&dir_ref)), name, false)
+        {
+            return known;
+        }
         let mut reader = self.reader()?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
