@@ -57,6 +57,8 @@ pub struct Contents<B: Backing> {
     /// Blocks reserved for dirty data: one for each reserved bit of a folio, or slightly more while a bit is about to
     /// be set. Changed with `reservation` locked.
     reserved_blocks: AtomicU64,
+    /// Blocks of writes that are finished and being mapped, which are no longer reserved.
+    blocks_in_mapping: AtomicU64,
     /// Dirty blocks. A writer counts a block before it raises the size beyond it.
     pub(crate) dirty_blocks: AtomicI64,
     /// Blocks that are dirty, about to become so, or in writeback. Incremented before a block becomes one of these, and
@@ -126,6 +128,7 @@ impl<B: Backing> Contents<B> {
             truncations: AtomicU64::new(0),
             reservation: SpinLock::new(Rank::Leaf, Reservation::default()),
             reserved_blocks: AtomicU64::new(0),
+            blocks_in_mapping: AtomicU64::new(0),
             dirty_blocks: AtomicI64::new(0),
             newer_blocks: AtomicI64::new(0),
             listed: AtomicBool::new(false),
@@ -150,9 +153,17 @@ impl<B: Backing> Contents<B> {
         self.listed.load(SeqCst) || self.dirty_blocks.load(SeqCst) > 0
     }
 
-    /// Blocks reserved for dirty data, which count as used by the file. Takes no lock.
+    /// Blocks of data that is not mapped yet, which count as used by the file. Takes no lock. A caller that then reads
+    /// how many are mapped may count some twice, but leaves none out.
+    pub fn unmapped_blocks(&self) -> u64 {
+        // In the opposite order of `spend_to_map`.
+        let reserved = self.reserved_blocks.load(SeqCst);
+        reserved + self.blocks_in_mapping.load(SeqCst)
+    }
+
+    /// Blocks reserved for dirty data.
     #[inline]
-    pub fn reserved_blocks(&self) -> u64 {
+    pub(crate) fn reserved_blocks(&self) -> u64 {
         self.reserved_blocks.load(Ordering::Relaxed)
     }
 
@@ -411,8 +422,20 @@ impl<B: Backing> Contents<B> {
     pub(crate) fn spend(&self, blocks: u64) -> u64 {
         let _reservation = self.reservation.lock();
         let spent = self.reserved_blocks().min(blocks);
-        self.reserved_blocks.fetch_sub(spent, Ordering::Relaxed);
+        self.reserved_blocks.fetch_sub(spent, SeqCst);
         spent
+    }
+
+    /// As [`spend`](Self::spend), for a finished write. The blocks count as used until
+    /// [`end_mapping`](Self::end_mapping).
+    pub(crate) fn spend_to_map(&self, blocks: u64) -> u64 {
+        self.blocks_in_mapping.fetch_add(blocks, SeqCst);
+        self.spend(blocks)
+    }
+
+    /// Blocks of a finished write are mapped, or will not be.
+    pub(crate) fn end_mapping(&self, blocks: u64) {
+        self.blocks_in_mapping.fetch_sub(blocks, SeqCst);
     }
 
     /// Releases reservations for the map that are no longer needed.

@@ -303,7 +303,7 @@ impl<B: Backing> Cache<B> {
             // Taken first: `records` counts everything that is dirty, including what is finished now.
             let MapReservation { tree, records, rmap } = contents.take_map_reservation();
             let mut completion = WriteCompletion::new(&contents.file, written, tree, records);
-            completion.reserved += contents.spend(completion.claimed());
+            completion.reserved += contents.spend_to_map(completion.claimed());
             (completion.size, completion.rmap) = (size, rmap);
             completions.push(completion);
         }
@@ -315,6 +315,7 @@ impl<B: Backing> Cache<B> {
                 Ok(()) => file.end(claimed, completion),
                 Err(error) => file.end_failed(claimed, completion, error),
             }
+            file.contents.end_mapping(claimed);
         }
     }
 }

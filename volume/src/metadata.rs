@@ -1,7 +1,8 @@
 //! File metadata: the fields of `stat`, and changes of them.
 
+use base::Ino;
+use base::rcu::{self, Section};
 use base::time::Time;
-use base::{Ino, rcu};
 use format::attr::{Namespace, acl};
 use format::inode::{FileType, S_IFMT, device_numbers, flags};
 use format::timestamp::Timestamp;
@@ -127,9 +128,29 @@ impl Metadata {
     }
 
     /// Includes data that is not written back yet.
-    pub(crate) fn add_dirty_data(&mut self, contents: &Contents) {
-        self.size = contents.size();
-        self.blocks += contents.reserved_blocks();
+    pub(crate) fn add_unmapped(&mut self, data: UnmappedData) {
+        self.size = data.size;
+        self.blocks += data.blocks;
+    }
+}
+
+/// What the data in memory adds to the metadata of an inode. It must be read before the inode: blocks that are mapped
+/// in between are then counted twice, which is harmless. If they were left out, programs would take the file for a
+/// hole.
+pub(crate) struct UnmappedData {
+    size: u64,
+    blocks: u64,
+}
+
+impl UnmappedData {
+    pub(crate) fn of(contents: &Contents) -> Self {
+        Self { size: contents.size(), blocks: contents.unmapped_blocks() }
+    }
+
+    /// `None` if no data of the file is in memory.
+    #[inline]
+    pub(crate) fn in_memory(inode: &Inode, section: &Section) -> Option<Self> {
+        data_in_memory(inode, section).map(|contents| Self::of(contents))
     }
 }
 
@@ -144,13 +165,12 @@ impl Volume {
 
     /// Returns the metadata of a file to which the caller has a reference.
     pub(crate) fn metadata_of(&self, inode: &Inode) -> Result<Metadata> {
+        let data = rcu::read(|section| UnmappedData::in_memory(inode, section));
         let metadata = Metadata::of(&inode.stat());
         let mut metadata = metadata.ok_or(Error::refused(base::errno::ENOENT, "the inode is free"))?;
-        rcu::read(|section| {
-            if let Some(contents) = data_in_memory(inode, section) {
-                metadata.add_dirty_data(contents);
-            }
-        });
+        if let Some(data) = data {
+            metadata.add_unmapped(data);
+        }
         Ok(metadata)
     }
 

@@ -8,9 +8,15 @@ use format::inode::FileType;
 use inode::{Inode, InodeState};
 use vfs::{Child, Dentry, DentryCache, DirId, LastLink, NodeKind, WalkEnd};
 
-use crate::contents::data_in_memory;
+use crate::metadata::UnmappedData;
 use crate::operation::{is_dots, no_such_file, not_a_directory};
 use crate::{Error, Handle, Metadata, Result, Volume};
+
+/// The longest path that is walked in memory, as Linux limits all paths.
+const PATH_MAX: usize = 4096;
+
+/// The most names in memory. More would take memory when a volume is opened.
+const NAMES_MAX: usize = 1 << 22;
 
 /// Walks that are repeated because a name changed meanwhile, before names are looked up one by one.
 const WALKS_MAX: usize = 4;
@@ -25,11 +31,11 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// No names yet. The inodes of the names stay in memory: there are at most half as many as the cache of inodes
-    /// holds, or up to as many, because the table's size is rounded up.
+    /// No names yet. The inodes of the names stay in memory, so there are at most half as many as the cache of inodes
+    /// holds.
     pub fn new(geometry: &Geometry, inodes: usize, seed: u64) -> Self {
         Self {
-            dentries: DentryCache::new(inodes / 2, seed),
+            dentries: DentryCache::new((inodes / 2).min(NAMES_MAX), seed),
             ignore_case: geometry.features.ascii_ci(),
             root: OnceLock::new(),
         }
@@ -122,10 +128,10 @@ impl Volume {
     /// As [`resolve`](Self::resolve).
     pub fn metadata_at(&self, path: &[u8], follow: bool) -> Result<Metadata> {
         let cached = self.walk(self.names.root(), path, follow, |inode, section| {
-            let stat = inode.published_stat()?;
-            let mut metadata = Metadata::of(&stat)?;
-            if let Some(contents) = data_in_memory(inode, section) {
-                metadata.add_dirty_data(contents);
+            let data = UnmappedData::in_memory(inode, section);
+            let mut metadata = Metadata::of(&inode.published_stat()?)?;
+            if let Some(data) = data {
+                metadata.add_unmapped(data);
             }
             Some(metadata)
         });
@@ -158,7 +164,8 @@ impl Volume {
         follow: bool,
         found: impl Fn(&Arc<Inode>, &Section) -> Option<T>,
     ) -> Cached<T> {
-        let Some(from) = from else { return Cached::Unknown };
+        // A read section is short.
+        let Some(from) = from.filter(|_| path.len() <= PATH_MAX) else { return Cached::Unknown };
         let last_link = if follow { LastLink::Follow } else { LastLink::Keep };
         for _ in 0..WALKS_MAX {
             let walked = rcu::read(|section| {

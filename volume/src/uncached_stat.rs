@@ -9,6 +9,7 @@ use format::inode::{Dinode, FileType, Fork, ForkKind};
 use inode::InodeStat;
 
 use crate::contents::in_memory;
+use crate::metadata::UnmappedData;
 use crate::{Error, Metadata, Result, Volume};
 
 /// What an inode alone contains: metadata, short attributes, a short symbolic link.
@@ -65,7 +66,7 @@ impl Volume {
         let stat = self.inode_cache.read_uncached(ino, |inode, cached| {
             let mut stat = UncachedStat::of(inode, geometry)?;
             if let Some(contents) = cached.and_then(in_memory) {
-                stat.metadata.add_dirty_data(&contents);
+                stat.metadata.add_unmapped(UnmappedData::of(&contents));
             }
             Some(stat)
         })?;

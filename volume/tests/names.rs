@@ -282,6 +282,36 @@ fn metadata_of_a_path_includes_data_in_memory() {
     assert_eq!(volume.metadata_at(b"/file", true).unwrap_err().errno(), errno::ENOENT);
 }
 
+/// A file that is being written back never seems to have fewer blocks than before: programs take a file without blocks
+/// for one hole, and do not copy it.
+#[test]
+fn writeback_does_not_hide_blocks() {
+    let (device, volume) = default();
+    let root = volume.root();
+    for n in 0..200 {
+        let name = format!("file{n}");
+        let ino = volume.create(root, name.as_bytes(), &NewFile::regular()).unwrap();
+        let file = volume.open_file(ino).unwrap();
+        assert_eq!(file.write_at(&[7; 64 << 10], 0).unwrap(), 64 << 10);
+        let is_stable = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                file.sync_all().unwrap();
+                is_stable.store(true, SeqCst);
+            });
+            while !is_stable.load(SeqCst) {
+                let metadata = [volume.metadata_at(name.as_bytes(), false), volume.metadata(ino)];
+                for metadata in metadata.map(|metadata| metadata.unwrap()) {
+                    assert!(metadata.blocks >= 16, "{} blocks", metadata.blocks);
+                }
+            }
+        });
+        assert_eq!(volume.metadata(ino).unwrap().blocks, 16);
+    }
+    volume.unmount().unwrap();
+    judge(&device);
+}
+
 /// A volume that was shut down and dropped releases its device, whatever names it has in memory.
 #[test]
 fn a_volume_that_is_dropped_releases_its_device() {

@@ -182,9 +182,9 @@ impl<T: Cached + Send + Sync> LockedBucket<'_, T> {
 }
 
 impl<T: Cached + Send + Sync> SetTable<T> {
-    /// An empty table for about this many entries. Memory is allocated as buckets are used.
+    /// An empty table for at most this many entries, or those of one segment. Memory is allocated as buckets are used.
     pub fn new(entries: usize) -> Self {
-        let buckets = entries.div_ceil(WAYS).next_power_of_two().max(SEGMENT);
+        let buckets = 1 << (entries / WAYS).max(SEGMENT).ilog2();
         Self {
             segments: (0..buckets / SEGMENT).map(|_| OnceLock::new()).collect(),
             bucket_mask: buckets - 1,
