@@ -426,8 +426,8 @@ impl<B: Backing> Contents<B> {
         spent
     }
 
-    /// As [`spend`](Self::spend), for a finished write. The blocks count as used until
-    /// [`end_mapping`](Self::end_mapping).
+    /// Takes out reserved blocks for a write that is finished and about to be mapped, and returns how many. `blocks` of
+    /// them count as used by the file until [`end_mapping`](Self::end_mapping).
     pub(crate) fn spend_to_map(&self, blocks: u64) -> u64 {
         self.blocks_in_mapping.fetch_add(blocks, SeqCst);
         self.spend(blocks)

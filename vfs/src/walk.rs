@@ -13,9 +13,9 @@ const SHORT_PATH: usize = 8;
 /// What to do with a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastLink {
-    /// Follow it, as `stat` does.
+    /// Continue the walk at its target, as `stat` does.
     Follow,
-    /// It is the result, as for `lstat`.
+    /// The symbolic link is the result of the walk, as in `lstat`.
     Keep,
 }
 

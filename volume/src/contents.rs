@@ -51,7 +51,7 @@ pub(crate) fn in_memory(inode: &Inode) -> Option<Arc<Contents>> {
     rcu::read(|section| data_in_memory(inode, section).cloned())
 }
 
-/// As [`in_memory`], for use within a read section.
+/// The contents of a file that are in memory, if any are, without a reference of their own: valid in the section.
 #[inline]
 pub(crate) fn data_in_memory<'s>(inode: &'s Inode, section: &'s Section) -> Option<&'s Arc<Contents>> {
     let attached: &dyn Any = &**inode.attached(section)?;

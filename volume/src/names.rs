@@ -64,7 +64,7 @@ impl Names {
             return;
         }
         let child = match inode.map(child) {
-            // Its lock is taken: the next lookup will do.
+            // Another thread has the inode locked. A later lookup adds the name.
             Some(None) => return,
             Some(child) => child,
             None => None,
@@ -125,7 +125,7 @@ impl Volume {
     /// other threads use. A symbolic link at the end is followed if `follow`.
     ///
     /// # Errors
-    /// As [`resolve`](Self::resolve).
+    /// `ENOENT`, `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`; damage.
     pub fn metadata_at(&self, path: &[u8], follow: bool) -> Result<Metadata> {
         let cached = self.walk(self.names.root(), path, follow, |inode, section| {
             let data = UnmappedData::in_memory(inode, section);

@@ -32,7 +32,7 @@ fn looked_up(volume: &Volume, path: &str) -> std::result::Result<Ino, Errno> {
     Ok(current)
 }
 
-/// The same from memory, if it is there; it is there afterwards.
+/// The file at a path, or the errno, as found by the calls that use names in memory. They must agree.
 fn cached(volume: &Volume, path: &str) -> std::result::Result<Ino, Errno> {
     let stat = volume.metadata_at(path.as_bytes(), false).map(|known| known.ino);
     let resolved = volume.resolve(path.as_bytes(), false);

@@ -97,7 +97,7 @@ impl<T: Cached + Send + Sync> Bucket<T> {
     /// The entry that matches, and its way.
     ///
     /// # Safety
-    /// As [`entry`](Self::entry).
+    /// The caller is in a section that lasts as long as the result is used, or has the bucket locked.
     #[inline]
     unsafe fn find(&self, hash: u64, mut matches: impl FnMut(&T) -> bool) -> Option<(usize, &T)> {
         let mut candidates = candidates(self.control.load(Ordering::Acquire), hash);

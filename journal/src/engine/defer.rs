@@ -49,7 +49,7 @@ impl DeferredKind {
 
 /// One operation on one extent that is done later.
 pub trait DeferredOperation: Send {
-    /// Its log items.
+    /// The types of the intent and done log items of the operation.
     fn kind(&self) -> DeferredKind;
 
     /// Appends the operation in the format of the intent.
