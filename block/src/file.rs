@@ -16,8 +16,6 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use rustix::io::Errno;
-
 use crate::aligned::{ALIGNMENT, AlignedBuf};
 use crate::device::{
     Device, Durability, ReadRequest, WriteRequest, check_range, check_write, write_each, write_parts,
@@ -110,25 +108,12 @@ impl FileDevice {
         self.file.sync_all()
     }
 
-    /// The next range with data at or after an offset (`SEEK_DATA`). Block devices, and files whose file system does
-    /// not support it, have data everywhere.
+    /// The next range with data at or after an offset, as [`next_data`](crate::next_data) of a file finds it.
     ///
     /// # Errors
     /// Errors of the system.
     pub fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
-        let size = self.size();
-        if offset >= size {
-            return Ok(None);
-        }
-        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
-            Ok(start) => {
-                let end = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(start))?;
-                Ok((start < size).then(|| start..end.min(size)))
-            }
-            Err(Errno::NXIO) => Ok(None),
-            Err(Errno::INVAL) => Ok(Some(offset..size)),
-            Err(errno) => Err(errno.into()),
-        }
+        sys::next_data(&self.file, offset, self.size())
     }
 
     pub(crate) fn file(&self) -> &File {

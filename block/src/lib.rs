@@ -10,10 +10,11 @@
 //! | `file` | [`FileDevice`]: raw files and block devices, buffered or direct |
 //! | `open` | opening and locking the file of a [`FileDevice`] |
 //! | `uring`, `no_uring` | batches of reads and writes through io_uring; a stand-in for builds without it |
-//! | `sys` | system calls on a file that the standard library does not have |
+//! | `sys` | system calls on a file that the standard library does not have; [`next_data`] |
 //! | `lock`, `ofd` | locks on images between processes: [`find_lock_holder`], [`open_locked`], [`MountMark`] |
 //! | `loop_devices`, `mounts` | loop devices and mounts of the kernel |
 //! | `create` | [`NewFile`]: an image file that gets its name when it is complete |
+//! | `copy_file` | [`copy_file`]: contents of a file to a new one, by sharing blocks where the file system can |
 //! | `memory` | [`MemoryDevice`]: sparse, in memory |
 //! | `overlay` | [`OverlayDevice`]: copy-on-write in memory over another device |
 //! | `window` | [`WindowDevice`]: a byte range of another device |
@@ -30,6 +31,7 @@
 
 mod aligned;
 pub mod attr_at;
+mod copy_file;
 mod create;
 mod device;
 mod error;
@@ -66,6 +68,7 @@ mod uring;
 mod window;
 
 pub use aligned::{ALIGNMENT, AlignedBuf};
+pub use copy_file::{CopyFileError, copy_file};
 pub use create::{NewFile, ReplacedFile};
 pub use device::{Device, Durability, ReadRequest, WriteRequest};
 pub use error::{DeviceError, Operation};
@@ -87,4 +90,5 @@ pub use pool::{BufferPool, PooledBuf};
 pub use probe::{Content, ContentClass, probe};
 pub use qcow2::{Qcow2Device, write_qcow2};
 pub use record::{Event, PowerCut, RecordDevice, Recording};
+pub use sys::next_data;
 pub use window::WindowDevice;

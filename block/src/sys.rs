@@ -4,13 +4,35 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::fd::AsRawFd;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use rustix::fs::{AtFlags, FallocateFlags, StatxFlags, fallocate};
+use rustix::fs::{AtFlags, FallocateFlags, SeekFrom, StatxFlags, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+
+/// The next range with data at or after an offset, in a file of `size` bytes (`SEEK_DATA`). Files whose file system
+/// does not support it have data everywhere, and so do block devices. Moves the position of the descriptor.
+///
+/// # Errors
+/// Errors of the system.
+pub fn next_data(file: impl AsFd, offset: u64, size: u64) -> io::Result<Option<Range<u64>>> {
+    if offset >= size {
+        return Ok(None);
+    }
+    match seek(&file, SeekFrom::Data(offset)) {
+        Ok(start) => {
+            let end = seek(&file, SeekFrom::Hole(start))?.min(size);
+            Ok((start < end).then_some(start..end))
+        }
+        // A hole up to the end.
+        Err(Errno::NXIO) => Ok(None),
+        Err(Errno::INVAL) => Ok(Some(offset..size)),
+        Err(errno) => Err(errno.into()),
+    }
+}
 
 /// Deallocates a range of a file, which then reads as zeros. Returns `false` if this is not supported.
 pub fn punch_hole(file: &File, offset: u64, length: u64) -> bool {
