@@ -1,5 +1,11 @@
 //! Growing and shrinking.
 //!
+//! | part | subject |
+//! |---|---|
+//! | [`Volume::grow`], [`Volume::shrink`] | an open volume |
+//! | [`grow`], [`shrink`] | a volume that is not in use: larger than an open one can grow, or without whole AGs |
+//! | [`GrowError`], [`ShrinkError`] | errors of these |
+//!
 //! # Growing
 //! The volume stays usable.
 //!
@@ -17,23 +23,25 @@
 //! from a volume that is not in use, and without the log, because log recovery in Linux refuses a smaller number of
 //! AGs. Only empty AGs are removed, so writing the superblock is enough.
 
+mod error;
+mod offline;
+
 use std::mem::offset_of;
-use std::sync::Arc;
 
 use base::{AgNumber, errno};
-use block::{Device, Durability};
-use format::agf::RawAgf;
-use format::agi::RawAgi;
+use block::Durability;
+use format::Geometry;
 use format::limits::VolumeShape;
 use format::new_ag::{AgLayout, NewAg};
 use format::ondisk::{U32, U64};
-use format::superblock::{CRC_OFFSET, RawSuperblock, copy_of};
-use format::{Geometry, checksum};
+use format::superblock::{RawSuperblock, copy_of};
 use journal::engine::Transaction;
 use zerocopy::FromBytes;
 
-use crate::superblock::{lock_superblock, read_superblock, write_copies};
-use crate::{Error, Options, Result, Volume};
+use crate::superblock::lock_superblock;
+use crate::{Error, Result, Volume};
+pub use error::{GrowError, ShrinkError};
+pub use offline::{GrowReport, NewSize, ShrinkReport, grow, shrink};
 
 /// Limit of shrinking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +58,7 @@ pub const MIN_AGS: u32 = 2;
 
 impl Volume {
     /// Grows the volume to `blocks` blocks, and the device if it is a file. Returns the new size, which is smaller than
-    /// `blocks` if the last AG would be too small. The volume stays usable.
+    /// `blocks` if the last AG would be too small. The volume stays usable. See also [`grow`].
     ///
     /// # Errors
     /// `EINVAL` for a smaller size; `EFBIG` for more than the format allows, or more than 64 times the size with which
@@ -190,117 +198,4 @@ fn free_blocks_of_new(groups: &ag::Groups, target: &Geometry) -> u64 {
     let shape = VolumeShape::of(target);
     let free = |ag| u64::from(AgLayout::new(&shape, target.ag_length(ag), None).free_blocks());
     new_ags(groups, target).map(free).sum()
-}
-
-/// Result of [`shrink`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShrinkReport {
-    /// Old size in blocks.
-    pub before: u64,
-    /// New size in blocks.
-    pub after: u64,
-    /// What prevents a smaller size.
-    pub limit: ShrinkLimit,
-}
-
-/// Shrinks a volume that is not in use to `blocks` blocks, by default to the minimum, and unmounts it cleanly. Removes
-/// empty AGs at the end, and the free end of the last one that remains. The device keeps its length.
-///
-/// # Errors
-/// As [`Volume::open`] and [`Volume::unmount`]. `ENOSPC` if blocks to be removed are in use, `EINVAL` for a larger
-/// size: the log is clean then, and nothing else is changed.
-pub fn shrink(device: &Arc<dyn Device>, options: &Options, blocks: Option<u64>) -> Result<ShrinkReport> {
-    let volume = Volume::open(Arc::clone(device), options.clone())?;
-    let before = volume.geometry.blocks();
-    let limit = match volume.shrink_limit() {
-        Ok(limit) => limit,
-        Err(error) => return volume.unmount().and(Err(error)),
-    };
-    let min_blocks = limit.min_blocks.min(before);
-    let wanted = blocks.unwrap_or(min_blocks);
-    let refused = if wanted > before {
-        Some(Error::refused(errno::EINVAL, "the new size is larger than the volume: grow it instead"))
-    } else if volume.geometry.fit(wanted).is_ok_and(|fit| fit < min_blocks) {
-        Some(error::Error::NoSpace { what: "shrinking the volume: blocks at its end are in use" }.into())
-    } else {
-        None
-    };
-    let wanted = volume.geometry.fit(wanted).unwrap_or(before);
-    let (ag_blocks, ag_count) = (u64::from(volume.geometry.ag_blocks), volume.geometry.ag_count());
-    volume.unmount()?;
-    if let Some(refused) = refused {
-        return Err(refused);
-    }
-    let ags_left = wanted.div_ceil(ag_blocks) as u32; // no more than there are
-    if ags_left < ag_count {
-        remove_ags(&**device, ags_left)?;
-    }
-    let volume = Volume::open(Arc::clone(device), options.clone())?;
-    // With fewer AGs, fewer blocks must be kept for btrees, so more can be removed.
-    let shrunk = match blocks {
-        Some(_) => volume.shrink(wanted),
-        None => volume.minimize(wanted),
-    };
-    let (after, limit) = (volume.geometry.blocks(), volume.shrink_limit());
-    let unmounted = volume.unmount();
-    shrunk?;
-    let limit = limit?;
-    unmounted.map(|()| ShrinkReport { before, after, limit })
-}
-
-impl Volume {
-    /// Shrinks as far as possible. The blocks to keep for btrees are an estimate: if it is too low for a size, the size
-    /// before is the minimum.
-    fn minimize(&self, first: u64) -> Result<()> {
-        let mut blocks = first;
-        while blocks < self.geometry.blocks() {
-            match self.shrink(blocks) {
-                Err(error) if error.errno() == errno::ENOSPC => return Ok(()),
-                result => result?,
-            }
-            blocks = self.shrink_limit()?.min_blocks;
-        }
-        Ok(())
-    }
-}
-
-/// Removes empty AGs of a clean volume. Keeps the first `ags_left`, each of full length.
-fn remove_ags(device: &dyn Device, ags_left: u32) -> Result<()> {
-    let superblock = read_superblock(device)?;
-    let geometry = &superblock.geometry;
-    let mut free = 0;
-    for ag in geometry.ags().skip(ags_left as usize) {
-        free += free_blocks_of_empty(device, geometry, ag)?;
-    }
-    let mut sector = vec![0; geometry.sector_size as usize];
-    device.read_at(0, &mut sector)?;
-    let left = geometry.clone();
-    left.resize(u64::from(ags_left) * u64::from(geometry.ag_blocks));
-    if let Ok((raw, _)) = RawSuperblock::mut_from_prefix(&mut sector) {
-        raw.dblocks = U64::new(left.blocks());
-        raw.agcount = U32::new(ags_left);
-        raw.fdblocks = U64::new(raw.fdblocks.get().saturating_sub(free));
-    }
-    checksum::store(&mut sector, CRC_OFFSET);
-    device.write_at(0, &sector, Durability::Buffered)?;
-    device.flush()?;
-    write_copies(device, &left, &sector)
-}
-
-/// Returns the free blocks of an AG, which must be empty.
-fn free_blocks_of_empty(device: &dyn Device, geometry: &Geometry, ag: AgNumber) -> Result<u64> {
-    let header = |sector| {
-        let mut bytes = vec![0; geometry.sector_size as usize];
-        device.read_at(geometry.ag_header_daddr(ag, sector).get() << 9, &mut bytes).map(|()| bytes)
-    };
-    let damaged = |damage| error::Error::damaged(format::Place::ag(ag), damage);
-    let (agf, agi) = (header(1)?, header(2)?);
-    let agf = RawAgf::verify(&agf, geometry, ag).map_err(damaged)?;
-    let agi = RawAgi::verify(&agi, geometry, ag).map_err(damaged)?;
-    let free = agf.freeblks.get() + agf.flcount.get();
-    let roots = VolumeShape::of(geometry).roots().end;
-    if agi.count.get() > 0 || free + roots != geometry.ag_length(ag) {
-        return Err(Error::refused(errno::EBUSY, "an allocation group to be removed is in use"));
-    }
-    Ok(free.into())
 }

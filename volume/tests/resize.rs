@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use base::stop::{self, StopFlag};
 use block::{Device as _, Fault, FaultDevice, MemoryDevice, Operation, When};
-use xebec_volume::{NewFile, Options, Volume, resize};
+use xebec_volume::resize::{self, GrowError, NewSize, ShrinkError};
+use xebec_volume::{NewFile, Options, Volume};
 
 use common::judge;
 
@@ -183,6 +184,70 @@ fn growing_survives_a_power_cut_and_refuses_what_cannot_be() {
     judge(&device);
 }
 
+/// A volume that is not in use grows by more than an open one can.
+#[test]
+fn growing_in_several_steps() {
+    for (n, options) in shapes().iter().enumerate() {
+        let memory = make(20 * MIB, options);
+        let block = u64::from(open(&memory).geometry().block_size);
+        let device: Arc<dyn block::Device> = memory.clone();
+        let grow = |size| resize::grow(&device, &Options::default(), size);
+        let to = |size| grow(size).unwrap().after * block;
+        let none = grow(NewSize::Device).unwrap();
+        assert_eq!((none.before, none.after), (20 * MIB / block, 20 * MIB / block), "shape {n}");
+        let first = grow(NewSize::MoreBytes(2000 * MIB)).unwrap();
+        assert_eq!((first.before, first.after), (20 * MIB / block, 2020 * MIB / block), "shape {n}");
+        assert_eq!(u64::from(first.block_size), block);
+        assert_eq!(first.ag_count, open(&memory).geometry().ag_count());
+        assert_eq!(device.size(), 2020 * MIB);
+        // To the size of the device, and less than a block more.
+        device.set_size(2100 * MIB).unwrap();
+        assert_eq!(to(NewSize::Device), 2100 * MIB, "shape {n}");
+        assert_eq!(to(NewSize::MoreBytes(block - 1)), 2100 * MIB, "shape {n}");
+        judge(&memory);
+    }
+}
+
+#[test]
+fn errors_of_growing_have_the_sizes_and_others_have_not() {
+    let memory = make(20 * MIB, &mkfs::Options::default());
+    let faulty = Arc::new(FaultDevice::new(memory.clone(), []));
+    let device: Arc<dyn block::Device> = faulty.clone();
+    let grow = |bytes| resize::grow(&device, &Options::default(), NewSize::Bytes(bytes));
+    let error = grow(10 * MIB).unwrap_err();
+    assert_eq!(error.errno(), base::errno::EINVAL);
+    assert!(
+        matches!(error, GrowError::Grow { requested, current, available, .. }
+            if (requested, current, available) == (10 * MIB, 20 * MIB, 20 * MIB)),
+        "{error:?}"
+    );
+    // Regression: it was first grown as far as possible.
+    let error = grow(u64::MAX).unwrap_err();
+    assert_eq!(open(&memory).geometry().bytes(), 20 * MIB);
+    assert!(matches!(error, GrowError::Grow { .. }) && error.errno() == base::errno::EFBIG, "{error:?}");
+    faulty.set_faults([Fault::io_error(Operation::Read, When::From(0))]);
+    let error = grow(40 * MIB).unwrap_err();
+    assert!(matches!(error, GrowError::Open(_)), "{error:?}");
+    faulty.set_faults([]);
+    // Each failing write until one makes the volume read-only, and then the unmount fails.
+    let (mut refused, mut unmounted) = (0, 0);
+    for n in 0.. {
+        faulty.set_faults([Fault::io_error(Operation::Write, When::From(n))]);
+        let grown = grow(40 * MIB);
+        faulty.set_faults([]);
+        match grown {
+            Err(GrowError::Grow { .. }) => refused += 1,
+            Err(GrowError::Unmount(_)) => unmounted += 1,
+            Err(GrowError::Open(_)) => {}
+            Err(error) => panic!("{error:?}"),
+            Ok(_) => break,
+        }
+        open(&memory).unmount().unwrap();
+    }
+    assert!(refused + unmounted > 0, "{refused} refused, {unmounted} not unmounted");
+    judge(&memory);
+}
+
 #[test]
 fn a_volume_shrinks_to_what_is_in_use() {
     for (n, options) in shapes().iter().enumerate() {
@@ -198,11 +263,13 @@ fn a_volume_shrinks_to_what_is_in_use() {
         let before = 256 * MIB / block;
         let by = |blocks| resize::shrink(&device, &options, Some(blocks)).map(|shrunk| shrunk.after);
         assert_eq!(by(before).unwrap(), before);
-        assert_eq!(by(before + 1).unwrap_err().errno(), base::errno::EINVAL);
+        assert!(matches!(by(before + 1), Err(ShrinkError::Larger)));
         // Within the last AG.
         assert_eq!(by(before - 100).unwrap(), before - 100, "shape {n}");
-        assert_eq!(by(500).unwrap_err().errno(), base::errno::ENOSPC);
+        let Err(ShrinkError::InUse { min_blocks }) = by(500) else { panic!("shape {n}") };
+        assert!(matches!(by(min_blocks - 1), Err(ShrinkError::InUse { .. })), "shape {n}");
         let least = resize::shrink(&device, &options, None).unwrap();
+        assert!(least.after <= min_blocks, "{least:?} {min_blocks}");
         assert!(least.after <= before, "{least:?}");
         device.set_size(least.after * block).unwrap();
         let volume = Volume::open(device.clone(), options.clone()).unwrap();

@@ -12,7 +12,7 @@
 //! | extract a tree | [`Extraction`] |
 //! | read a volume without the engine, also a damaged one | [`reader`] |
 //! | check a volume | [`check`] |
-//! | resize | [`Volume::grow`], [`resize::shrink`] |
+//! | resize | [`Volume::grow`]; not in use: [`resize::grow`], [`resize::shrink`] |
 //! | label, UUID, features | [`Volume::set_label`], [`identity`], [`features`] |
 //! | discard free space | [`Volume::trim`] |
 //! | storage: files, memory, overlays, partitions, qcow2 | [`device`] |

@@ -49,7 +49,8 @@ pub fn build(mut builder: ImageBuilder<'_>) -> Result<BuiltImage> {
     if builder.minimize {
         // Recorded in the log, whose last record must have the new size of the volume.
         let options = volume::Options { without_journal: false, ..new.options };
-        let shrunk = volume::resize::shrink(&new.image.volume, &options, None).map_err(Error::NewVolume)?;
+        let shrunk = volume::resize::shrink(&new.image.volume, &options, None)
+            .map_err(|error| Error::NewVolume(error.into()))?;
         target.truncate(&mut new.image, shrunk.after * u64::from(plans.format.block_size))?;
         progress.phase(Phase::Minimized);
     }

@@ -87,7 +87,12 @@ pub fn run<T: Edit + Args>(on: &WithImage<T>, global: &Global) -> anyhow::Result
 
 /// Unmounts a volume after changes.
 pub fn unmount(volume: Volume) -> anyhow::Result<()> {
-    volume.unmount().context("unmount failed: the last changes may be lost")
+    volume.unmount().map_err(unmount_failed)
+}
+
+/// The message for a volume that could not be unmounted.
+pub fn unmount_failed(error: xebec::Error) -> anyhow::Error {
+    anyhow::Error::new(error).context("unmount failed: the last changes may be lost")
 }
 
 /// Creates a directory and its missing parents.

@@ -3,17 +3,18 @@
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use base::errno;
 use rustix::fs::XattrFlags;
+use xebec::errno;
+use xebec::resize::NewSize;
 
-use super::size::{Resize, Size, why_not};
+use super::size::{Resize, why_not};
 use crate::args::Global;
 use crate::commands::mount::status::{self, Document};
 use crate::output::{Messages, exit_code};
 use crate::sizes::with_unit;
 
 /// Grows the volume mounted on a directory.
-pub fn grow(directory: &Path, size: Size, global: &Global) -> anyhow::Result<u8> {
+pub fn grow(directory: &Path, size: NewSize, global: &Global) -> anyhow::Result<u8> {
     let messages = Messages::new(global, directory.display().to_string());
     let before = now(directory)?;
     let block = before.block_size;

@@ -3,17 +3,15 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::bail;
-use base::errno::{self, Errno};
-use block::Device;
+use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
-use xebec::resize::{MIN_AGS, ShrinkLimit, ShrinkReport};
+use xebec::errno::{self, Errno};
+use xebec::resize::{self, GrowError, GrowReport, MIN_AGS, NewSize, ShrinkError, ShrinkLimit, ShrinkReport};
 
 use crate::args::Global;
-use crate::commands::edit::unmount;
+use crate::commands::edit::unmount_failed;
 use crate::json;
 use crate::open::{self, ForChanges};
 use crate::output::{Stdout, exit_code};
@@ -40,7 +38,7 @@ pub struct Grow {
     /// New size in bytes; with +, an increment; or `max`: the size of the file, device or partition. Suffixes k, m, g,
     /// t.
     #[arg(default_value = "max", value_parser = parse_size)]
-    pub size: Size,
+    pub size: NewSize,
 }
 
 /// Arguments of `shrink`.
@@ -80,33 +78,11 @@ pub struct Minimize {
     pub image: PathBuf,
 }
 
-/// Size argument of `grow`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
-    /// Absolute size.
-    To(u64),
-    /// Increment.
-    By(u64),
-    /// All available space.
-    Max,
-}
-
-impl Size {
-    /// New size in bytes, given the current and the maximum size.
-    pub fn of(self, now: u64, most: u64) -> u64 {
-        match self {
-            Self::To(bytes) => bytes,
-            Self::By(more) => now.saturating_add(more),
-            Self::Max => most,
-        }
-    }
-}
-
-fn parse_size(text: &str) -> Result<Size, String> {
+fn parse_size(text: &str) -> Result<NewSize, String> {
     match text.strip_prefix('+') {
-        Some(more) => sizes::parse(more).map(Size::By),
-        None if text == "max" => Ok(Size::Max),
-        None => sizes::parse(text).map(Size::To).map_err(|why| format!("{why}, nor `max`")),
+        Some(more) => sizes::parse(more).map(NewSize::MoreBytes),
+        None if text == "max" => Ok(NewSize::Device),
+        None => sizes::parse(text).map(NewSize::Bytes).map_err(|why| format!("{why}, nor `max`")),
     }
 }
 
@@ -159,53 +135,34 @@ pub fn grow(arguments: &Grow, global: &Global) -> anyhow::Result<u8> {
     if arguments.image.is_dir() {
         return super::online::grow(&arguments.image, arguments.size, global);
     }
-    let ForChanges { device, options, messages } = open::for_changes(&arguments.image, global)?;
-    let mut before = None;
-    loop {
-        let volume = xebec::Volume::open(Arc::clone(&device), options.clone())?;
-        let geometry = volume.geometry().clone();
-        let (block, now) = (u64::from(geometry.block_size), geometry.bytes());
-        let first = *before.get_or_insert(geometry.blocks());
-        let wanted = arguments.size.of(first * block, device.size());
-        // An open volume can grow by a limited factor; it is reopened for more.
-        let step = (wanted / block).min(geometry.foreseen);
-        let result = volume.grow(step).map_err(|error| {
+    let image = arguments.image.as_path();
+    let ForChanges { device, options, messages } = open::for_changes(image, global)?;
+    let GrowReport { block_size: block, before, after, ag_count } =
+        resize::grow(&device, &options, arguments.size).map_err(not_grown)?;
+    if after == before {
+        messages.note("no room to grow: nothing was changed");
+    }
+    let device_bytes = device.size();
+    Resize { command: "grow", image, device_bytes, block, ag_count, before, after, end: None }
+        .print(global)?;
+    Ok(exit_code::OK)
+}
+
+fn not_grown(error: GrowError) -> anyhow::Error {
+    match error {
+        GrowError::Grow { error, requested, current, available } => {
             let errno = error.errno();
-            why_not(error.into(), errno, wanted, now, device.size())
-        });
-        let (after, ag_count) = (volume.geometry().blocks(), volume.geometry().ag_count());
-        unmount(volume)?;
-        result?;
-        if step < wanted / block && after > geometry.blocks() {
-            continue;
+            why_not(error.into(), errno, requested, current, available)
         }
-        if after == first {
-            messages.note("no room to grow: nothing was changed");
-        }
-        let (block, image) = (geometry.block_size, arguments.image.as_path());
-        let done = Resize {
-            command: "grow",
-            image,
-            device_bytes: device.size(),
-            block,
-            ag_count,
-            before: first,
-            after,
-            end: None,
-        };
-        done.print(global)?;
-        return Ok(exit_code::OK);
+        GrowError::Unmount(error) => unmount_failed(error),
+        error => xebec::Error::from(error).into(),
     }
 }
 
 /// Explains why a volume cannot grow.
 pub fn why_not(error: anyhow::Error, errno: Errno, wanted: u64, now: u64, has: u64) -> anyhow::Error {
     if wanted < now {
-        anyhow::anyhow!(
-            "the volume has {}, and {} is less: see `xebec shrink`",
-            with_unit(now),
-            with_unit(wanted)
-        )
+        anyhow!("the volume has {}, and {} is less: see `xebec shrink`", with_unit(now), with_unit(wanted))
     } else if has < wanted && errno != errno::ENOSPC && errno != errno::EFBIG {
         error.context(format!(
             "only {} available: enlarge the partition or device first (growpart, sfdisk, lvextend)",
@@ -228,14 +185,10 @@ pub fn minimize(arguments: &Minimize, global: &Global) -> anyhow::Result<u8> {
 
 fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> anyhow::Result<u8> {
     let ForChanges { device, options, messages } = open::for_changes(image, global)?;
-    let geometry = xebec::image::superblock(&device)?.geometry;
-    let block = geometry.block_size;
+    let block = xebec::image::superblock(&device)?.geometry.block_size;
     let blocks = size.map(|bytes| bytes / u64::from(block));
-    let shrunk = match xebec::resize::shrink(&device, &options, blocks) {
-        Ok(shrunk) => shrunk,
-        Err(error) => return Err(too_small(error, &device, &options)),
-    };
-    let ShrinkReport { before, after, limit: end } = shrunk;
+    let shrunk = resize::shrink(&device, &options, blocks).map_err(|error| not_shrunk(error, block))?;
+    let ShrinkReport { before, after, ag_count, limit: end } = shrunk;
     let bytes = after * u64::from(block);
     if after < before && device.set_size(bytes).is_err() {
         messages.note(
@@ -243,7 +196,6 @@ fn smaller(command: &str, image: &Path, size: Option<u64>, global: &Global) -> a
             resize --shrink`)",
         );
     }
-    let ag_count = xebec::image::superblock(&device)?.geometry.ag_count();
     let device_bytes = device.size();
     Resize { command, image, device_bytes, block, ag_count, before, after, end: Some(end) }.print(global)?;
     if size.is_none() {
@@ -264,24 +216,13 @@ fn limit(end: &ShrinkLimit, after: u64, block: u32, ag_count: u32) -> String {
     }
 }
 
-fn too_small(error: xebec::Error, device: &Arc<dyn Device>, options: &xebec::Options) -> anyhow::Error {
-    let text = match error.errno() {
-        errno::EINVAL => "the volume is already smaller than that: see `xebec grow`".to_owned(),
-        errno::ENOSPC => match least(device, options) {
-            Ok(bytes) => format!("the minimum size is {} ({bytes} bytes)", with_unit(bytes)),
-            Err(_) => return error.into(),
-        },
-        _ => return error.into(),
-    };
-    anyhow::anyhow!("{text}")
-}
-
-fn least(device: &Arc<dyn Device>, options: &xebec::Options) -> anyhow::Result<u64> {
-    let volume = xebec::Volume::open(Arc::clone(device), options.clone())?;
-    let (least, block) = (volume.shrink_limit()?.min_blocks, volume.geometry().block_size);
-    volume.unmount()?;
-    if least == 0 {
-        bail!("unknown");
+fn not_shrunk(error: ShrinkError, block: u32) -> anyhow::Error {
+    match error {
+        ShrinkError::Larger => anyhow!("the volume is already smaller than that: see `xebec grow`"),
+        ShrinkError::InUse { min_blocks } => {
+            let bytes = min_blocks * u64::from(block);
+            anyhow!("the minimum size is {} ({bytes} bytes)", with_unit(bytes))
+        }
+        error => xebec::Error::from(error).into(),
     }
-    Ok(least * u64::from(block))
 }
