@@ -1,5 +1,6 @@
 //! Random numbers, such as inode generations; seeded where a run must be reproducible.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::percpu::{self, PerCpu};
@@ -29,11 +30,9 @@ impl Random {
 
     /// A generator with a seed from the system.
     pub fn from_machine() -> Self {
-        let mut seed = [0; 8];
-        let filled = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
         // Never fails on existing kernels; the address of a local still differs between runs.
-        let address = std::ptr::from_ref(&seed) as u64;
-        Self::seeded(if filled.is_ok() { u64::from_ne_bytes(seed) } else { address })
+        let fallback = |error: io::Error| std::ptr::from_ref(&error) as u64;
+        Self::seeded(bytes_from_machine().map_or_else(fallback, u64::from_ne_bytes))
     }
 
     /// The next number.
@@ -48,6 +47,24 @@ impl Random {
     pub fn next_u32(&self) -> u32 {
         (self.next_u64() >> 32) as u32
     }
+}
+
+/// Random bytes from the system, such as those of a UUID.
+///
+/// # Errors
+/// Those of the system: none on existing kernels.
+pub fn bytes_from_machine<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    // A signal may interrupt it.
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()) {
+            Ok(more) => filled += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(bytes)
 }
 
 /// Mixes the bits of `n`, reversibly.

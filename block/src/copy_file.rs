@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fs::ioctl_ficlone;
 
 use crate::device::{Device, Durability};
-use crate::error::DeviceError;
+use crate::error::{DeviceError, errno_of};
 use crate::file::FileDevice;
 use crate::sys::next_data;
 
@@ -28,6 +28,17 @@ pub enum CopyFileError {
     Permissions(io::Error),
     /// The callback stopped the copy.
     Stopped,
+}
+
+impl CopyFileError {
+    /// The errno of the cause, if it has one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Read(error) | Self::Permissions(error) => Some(errno_of(error)),
+            Self::Write(error) => Some(error.errno()),
+            Self::Stopped => None,
+        }
+    }
 }
 
 impl fmt::Display for CopyFileError {

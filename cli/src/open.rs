@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::Ino;
-use block::{Device, NewFile, OpenError};
+use block::{Device, OpenError};
 use clap::Args;
 use read::{FinalSymlink, Inode, Listing, Volume, join, read_at, resolve};
 use xebec::check::log_problem;
 use xebec::image::{self, ImageNotice, LogStatus, OpenedImage};
-use xebec::{Access, ImageError, ImageOptions, open_image_on};
+use xebec::{Access, ImageError, ImageOptions};
 
 use crate::args::{Global, Io};
 use crate::failure::Failure;
@@ -212,19 +212,9 @@ pub fn for_changes(path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
 
 /// Opens an image for a command that opens the volume itself. With [`Access::InMemory`], changes stay in memory.
 pub fn with_access(path: &Path, access: Access, global: &Global) -> anyhow::Result<ForChanges> {
-    Ok(changeable(open_image(path, access, global)?, path, global))
-}
-
-/// Opens a new image file for changes before it has its name.
-pub fn new_for_changes(new: &NewFile, path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
-    let opened = open_image_on(new.device().clone(), &options(Access::ReadWrite, global))?;
-    Ok(changeable(opened, path, global))
-}
-
-fn changeable(opened: OpenedImage, path: &Path, global: &Global) -> ForChanges {
-    let OpenedImage { device, log_device, .. } = opened;
+    let OpenedImage { device, log_device, .. } = open_image(path, access, global)?;
     let options = xebec::Options { log_device, ..xebec::Options::default() };
-    ForChanges { device, options, messages: Messages::new(global, path.display().to_string()) }
+    Ok(ForChanges { device, options, messages: Messages::new(global, path.display().to_string()) })
 }
 
 /// Opens an image for commands that examine damage: a superblock or log that cannot be read is a warning.
@@ -255,14 +245,20 @@ pub fn retry_while_ending<T>(
 }
 
 fn notices(path: &Path, global: &Global) -> impl FnMut(ImageNotice<'_>) {
+    move |notice| print_notice(path, notice, global)
+}
+
+/// Prints what opening or locking a file has to say.
+pub fn print_notice(path: &Path, notice: ImageNotice<'_>, global: &Global) {
     let messages = Messages::new(global, path.display().to_string());
-    move |notice| match notice {
+    match notice {
         ImageNotice::Waiting(_) => messages.note(notice),
         _ => messages.warn(notice),
     }
 }
 
-fn options(access: Access, global: &Global) -> ImageOptions {
+/// Options of an image from those of the command line.
+pub fn options(access: Access, global: &Global) -> ImageOptions {
     let io = match global.io {
         Io::Auto => block::Io::Auto,
         Io::Pread => block::Io::Pread,

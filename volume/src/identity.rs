@@ -14,12 +14,14 @@
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use base::errno;
+use base::errno::{self, Errno};
+use base::random;
 use block::{Device, Durability};
 use format::checksum;
 use format::features::incompat;
 use format::ondisk::{OnDisk, U32};
 use format::superblock::{CRC_OFFSET, RawSuperblock};
+use format::uuid::of_random;
 use zerocopy::FromBytes;
 
 use crate::superblock::{lock_superblock, no_superblock, read_superblock, write_copies};
@@ -33,6 +35,8 @@ pub const LABEL_BYTES: usize = 12;
 pub enum NewUuid {
     /// This UUID.
     Set([u8; 16]),
+    /// A random one.
+    Random,
     /// The UUID of `mkfs`, which the metadata contains.
     Restore,
 }
@@ -85,16 +89,18 @@ impl Volume {
 /// # Errors
 /// As [`Volume::open`] and [`Volume::unmount`]. `EINVAL` for a UUID of zeros.
 pub fn set_uuid(device: &Arc<dyn Device>, options: &Options, uuid: NewUuid) -> Result<Identity> {
-    if uuid == NewUuid::Set([0; 16]) {
+    let given = match uuid {
+        NewUuid::Set(uuid) => Some(uuid),
+        NewUuid::Random => Some(random_uuid()?),
+        NewUuid::Restore => None,
+    };
+    if given == Some([0; 16]) {
         return Err(Error::refused(errno::EINVAL, "a UUID must not be all zeros"));
     }
     Volume::open(Arc::clone(device), options.clone())?.unmount()?;
     let superblock = read_superblock(&**device)?;
     let meta_uuid = superblock.raw.stamp_uuid();
-    let new_uuid = match uuid {
-        NewUuid::Set(uuid) => uuid,
-        NewUuid::Restore => meta_uuid,
-    };
+    let new_uuid = given.unwrap_or(meta_uuid);
     if new_uuid != superblock.raw.uuid {
         let external = options.log_device.as_deref();
         journal::restamp(&superblock, &**device, external, &[0; 16])?;
@@ -102,6 +108,14 @@ pub fn set_uuid(device: &Arc<dyn Device>, options: &Options, uuid: NewUuid) -> R
         journal::restamp(&read_superblock(&**device)?, &**device, external, &new_uuid)?;
     }
     Ok(Identity { label: superblock.raw.label().to_vec(), uuid: new_uuid, meta_uuid })
+}
+
+fn random_uuid() -> Result<[u8; 16]> {
+    let bytes = random::bytes_from_machine().map_err(|error| {
+        let errno = error.raw_os_error().map_or(errno::EIO, Errno::new);
+        Error::refused(errno, "no random numbers from the system (name a UUID)")
+    })?;
+    Ok(of_random(bytes))
 }
 
 fn write_uuid(device: &dyn Device, uuid: [u8; 16], meta_uuid: [u8; 16]) -> Result<()> {

@@ -22,6 +22,7 @@
 //! | [`resize`] | grow and shrink |
 //! | [`features`] | adding features to an existing volume |
 //! | [`identity`] | label and UUID |
+//! | [`clone`] | copies of image files |
 //! | [`trim`] | discarding free space |
 //! | [`statistics`] | counters of space, inodes, the journal and the cache |
 //! | [`error`] | errors, each with an errno |
@@ -45,6 +46,7 @@
 pub mod attributes;
 pub mod bulk_writer;
 mod checks;
+pub mod clone;
 mod contents;
 mod dir;
 pub mod error;
@@ -79,6 +81,7 @@ mod volume;
 pub use attributes::SetAttribute;
 pub use bulk_writer::BulkWriter;
 pub use cache::Options as ContentsOptions;
+pub use clone::{CloneError, ClonedImage, ImageClone};
 pub use dir::Dir;
 pub use error::Error;
 pub use file::{File, OpenOptions};

@@ -13,6 +13,7 @@
 //! | read a volume without the engine, also a damaged one | [`reader`] |
 //! | check a volume | [`check`] |
 //! | resize | [`Volume::grow`]; not in use: [`resize::grow`], [`resize::shrink`] |
+//! | copy an image file, with another UUID | [`ImageClone`] |
 //! | label, UUID, features | [`Volume::set_label`], [`identity`], [`features`] |
 //! | discard free space | [`Volume::trim`] |
 //! | storage: files, memory, overlays, partitions, qcow2 | [`device`] |
@@ -62,6 +63,32 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Copy an image file, which shares blocks where the host can, and cancel it if it takes too long:
+//!
+//! ```
+//! # let folder = tempfile::tempdir()?;
+//! # let (source, image) = (folder.path().join("build"), folder.path().join("base.xfs"));
+//! # let copy = folder.path().join("machine-1.xfs");
+//! # std::fs::create_dir(&source)?;
+//! # xebec::ImageBuilder::new(&image).from_directory(&source).build()?;
+//! use std::ops::ControlFlow;
+//! use std::time::{Duration, Instant};
+//! use xebec::{ImageClone, Volume};
+//!
+//! let started = Instant::now();
+//! let cloned = ImageClone::new(&image, &copy)
+//!     .progress(|_bytes| match started.elapsed() < Duration::from_secs(3600) {
+//!         true => ControlFlow::Continue(()),
+//!         false => ControlFlow::Break(()),
+//!     })
+//!     .create()?;
+//!
+//! let volume = Volume::open_path(&copy)?;
+//! assert_eq!(volume.identity()?.uuid, cloned.uuid); // a new one: both can be mounted
+//! volume.unmount()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Extract a directory, with progress:
 //!
 //! ```
@@ -106,10 +133,10 @@ pub use transfer::{
     Labels, Notice, NoticeKind, Overrides, Phase, Progress, Source, TreeSync, Writer,
 };
 pub use volume::{
-    Access, BulkWriter, ContentsOptions, Cookie, DeviceNumber, Dir, DirEntry, Error, File, Handle,
-    ImageError, ImageOptions, Metadata, NewFile, NewFileType, OpenOptions, Options, Rename, Result,
-    SetAttribute, SetMetadata, Settings, Statistics, UncachedStat, Volume, features, identity, image,
-    open_image, open_image_on, resize, settings, statistics, trim,
+    Access, BulkWriter, CloneError, ClonedImage, ContentsOptions, Cookie, DeviceNumber, Dir, DirEntry, Error,
+    File, Handle, ImageClone, ImageError, ImageOptions, Metadata, NewFile, NewFileType, OpenOptions, Options,
+    Rename, Result, SetAttribute, SetMetadata, Settings, Statistics, UncachedStat, Volume, features,
+    identity, image, open_image, open_image_on, resize, settings, statistics, trim,
 };
 
 /// Devices: the storage of volumes.

@@ -15,9 +15,7 @@ pub fn from_text(text: &str) -> Seed {
 /// # Errors
 /// Those of the system.
 pub fn random() -> std::io::Result<Seed> {
-    let mut seed = Seed::default();
-    rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
-    Ok(seed)
+    base::random::bytes_from_machine()
 }
 
 /// Derives another seed, for a purpose.

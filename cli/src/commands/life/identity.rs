@@ -5,7 +5,6 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use format::features::{incompat, names as feature_names, ro_compat};
 use format::superblock::RawSuperblock;
@@ -53,7 +52,7 @@ pub struct Uuid {
     pub image: PathBuf,
     /// New UUID; `generate` for a random one; `restore` for that of the metadata.
     #[arg(value_parser = parse_uuid)]
-    pub new: Option<UuidArgument>,
+    pub new: Option<NewUuid>,
 }
 
 /// Arguments of `features`.
@@ -102,31 +101,14 @@ impl From<FeatureArgument> for Feature {
     }
 }
 
-/// A UUID on the command line.
-#[derive(Clone, Copy, Debug)]
-pub enum UuidArgument {
-    /// A random one.
-    Generate,
-    /// The given one, or that of the metadata.
-    New(NewUuid),
-}
-
-fn parse_uuid(text: &str) -> Result<UuidArgument, String> {
+fn parse_uuid(text: &str) -> Result<NewUuid, String> {
     match text {
-        "generate" => Ok(UuidArgument::Generate),
-        "restore" => Ok(UuidArgument::New(NewUuid::Restore)),
+        "generate" => Ok(NewUuid::Random),
+        "restore" => Ok(NewUuid::Restore),
         _ => uuid::parse(text)
-            .map(|uuid| UuidArgument::New(NewUuid::Set(uuid)))
+            .map(NewUuid::Set)
             .ok_or_else(|| format!("`{text}` is not a UUID, `generate` or `restore`")),
     }
-}
-
-/// A random UUID.
-pub fn generate() -> anyhow::Result<NewUuid> {
-    let mut bytes = [0; 16];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .context("no random numbers from the system (name a UUID)")?;
-    Ok(NewUuid::Set(uuid::of_random(bytes)))
 }
 
 /// Shows one property as text, or all of them as JSON.
@@ -183,10 +165,6 @@ pub fn label(arguments: &Label, global: &Global) -> anyhow::Result<u8> {
 /// Runs `uuid`.
 pub fn uuid(arguments: &Uuid, global: &Global) -> anyhow::Result<u8> {
     if let Some(new) = arguments.new {
-        let new = match new {
-            UuidArgument::Generate => generate()?,
-            UuidArgument::New(new) => new,
-        };
         let ForChanges { device, options, .. } = open::for_changes(&arguments.image, global)?;
         set_uuid(&device, &options, new)?;
     }
