@@ -14,8 +14,7 @@ use journal::engine::{BufferId, DiskExtent, JoinedBuffer};
 
 use super::{Attributes, Result};
 use crate::dabtree::{Checked, HashTree, PathBlock};
-use crate::extents::ExtentList;
-use crate::fork::{self, Fork, MAX_MAP_TREE_BLOCKS};
+use crate::fork::MAX_MAP_TREE_BLOCKS;
 use crate::space::{BlockRequest, BlockRun, ForkOwner};
 use crate::state::ForkFormat;
 
@@ -38,7 +37,7 @@ impl HashTree for Attributes<'_> {
     where
         Self: 'g,
     {
-        &self.shared.geometry
+        &self.fork.shared.geometry
     }
 
     fn root(&self) -> FileBlock {
@@ -56,9 +55,9 @@ impl HashTree for Attributes<'_> {
             }
             AttrLeaf::verify(bytes, geometry, at)?.audit()
         };
-        let buffer = self.tx.read(self.disk(at), Rank::Fork, verify)?;
+        let buffer = self.fork.tx.read(self.disk(at), Rank::Fork, verify)?;
         // A cached buffer may belong to another file, if both map the block, or be of another type.
-        let info = BlkInfo::view(self.tx.bytes(buffer));
+        let info = BlkInfo::view(self.fork.tx.bytes(buffer));
         let fits = info.is_some_and(|info| {
             info.owner.get() == at.ino.get()
                 && matches!(info.magic.get(), NODE_MAGIC | format::attr::leaf::MAGIC)
@@ -72,20 +71,20 @@ impl HashTree for Attributes<'_> {
 
     /// Allocates and maps a block at the first hole. Its bytes are zero and not logged yet.
     fn new_tree_block(&mut self) -> Result<PathBlock<AttrBlock>> {
-        let at = self.extents().first_hole(FileBlock(0), 1);
-        let run =
-            Fork::open(self.shared, self.state, ForkKind::Attr)?.take(self.tx, self.space, at, 1..=1)?;
+        let at = self.fork.extents().first_hole(FileBlock(0), 1);
+        let (fork, tx, space) = self.fork.map()?;
+        let run = fork.take(tx, space, at, 1..=1)?;
         Ok(PathBlock { block: at, id: self.map_new_block(at, run)?, index: 0 })
     }
 
     fn can_free_tree_block(&mut self, at: FileBlock, earlier: usize) -> Result<bool> {
         let range = at..FileBlock(at.get() + 1);
-        Ok(fork::can_unmap(self.state, ForkKind::Attr, range, self.reserved, earlier))
+        Ok(self.fork.can_unmap(range, earlier))
     }
 
     fn free_tree_block(&mut self, at: FileBlock, block: AttrBlock) -> Result<()> {
-        self.tx.invalidate(block.buffer);
-        self.unmap(at, FileBlock(at.get() + 1))
+        self.fork.tx.invalidate(block.buffer);
+        self.fork.unmap(at..FileBlock(at.get() + 1))
     }
 
     fn identity(&self, block: AttrBlock) -> ForkBlock {
@@ -93,11 +92,11 @@ impl HashTree for Attributes<'_> {
     }
 
     fn bytes(&self, block: AttrBlock) -> &[u8] {
-        self.tx.bytes(block.buffer)
+        self.fork.tx.bytes(block.buffer)
     }
 
     fn block_mut(&mut self, block: AttrBlock) -> &mut JoinedBuffer {
-        self.tx.buffer_mut(block.buffer)
+        self.fork.tx.buffer_mut(block.buffer)
     }
 
     fn entries_moved(&mut self, _: &[LeafAttr], _: FileBlock) {}
@@ -132,15 +131,11 @@ impl HashTree for Attributes<'_> {
 }
 
 impl Attributes<'_> {
-    pub(super) fn extents(&self) -> &ExtentList {
-        const EMPTY: &ExtentList = &ExtentList::new();
-        self.state.list(ForkKind::Attr).unwrap_or(EMPTY)
-    }
-
     /// The location of a block. A block that is not mapped is reported as damage, because another block pointed to it.
     pub(super) fn locate(&self, at: FileBlock) -> Result<ForkBlock> {
-        let offset = self.extents().map(at).and_then(|(start, _)| self.geometry().fs_block_offset(start));
-        let ino = self.state.ino();
+        let offset =
+            self.fork.extents().map(at).and_then(|(start, _)| self.geometry().fs_block_offset(start));
+        let ino = self.fork.state.ino();
         match offset {
             Some(offset) => Ok(ForkBlock { ino, file_block: at, daddr: Daddr(offset >> 9) }),
             None => Err(self.damaged(Damage::new("attribute fork", "extents", "a mapped block", at))),
@@ -153,7 +148,7 @@ impl Attributes<'_> {
 
     /// Checks that `blocks` blocks can be allocated. Called before the first change of an operation.
     pub(super) fn ensure_blocks(&self, blocks: u32) -> Result<()> {
-        if blocks > self.reserved {
+        if blocks > self.fork.reserved {
             return Err(Error::NoSpace { what: "an extended attribute" });
         }
         Ok(())
@@ -161,51 +156,32 @@ impl Attributes<'_> {
 
     /// Allocates the first block of an empty fork. Does not change the inode.
     pub(super) fn take_first_block(&mut self) -> Result<BlockRun> {
-        let owner = ForkOwner { ino: self.state.ino(), fork: ForkKind::Attr, tree: false };
-        self.space.allocate(self.tx, owner, BlockRequest { near: None, max: 1, min: 1, align: 1 })
+        let owner = ForkOwner { ino: self.fork.state.ino(), fork: ForkKind::Attr, tree: false };
+        self.fork.space.allocate(self.fork.tx, owner, BlockRequest { near: None, max: 1, min: 1, align: 1 })
     }
 
     /// Maps a block that was allocated for the fork.
     pub(super) fn map_new_block(&mut self, at: FileBlock, run: BlockRun) -> Result<AttrBlock> {
-        let before = self.state.nblocks();
+        let before = self.fork.state.nblocks();
         let extent = Extent { offset: at, start: run.start, count: run.count.into(), unwritten: false };
-        let mut fork = Fork::open(self.shared, self.state, ForkKind::Attr)?;
-        fork.map(self.tx, self.space, extent)?;
-        self.count_taken(before);
+        let (mut fork, tx, space) = self.fork.map()?;
+        fork.map(tx, space, extent)?;
+        self.fork.count_taken(before);
         let at = self.locate(at)?;
         let disk = self.disk(at);
-        Ok(AttrBlock { buffer: self.tx.fresh(disk, Rank::Fork)?, at })
-    }
-
-    /// Subtracts the blocks allocated since the inode had `before` from the reserved ones.
-    pub(super) fn count_taken(&mut self, before: u64) {
-        self.reserved = fork::reserved_left(self.reserved, before, self.state);
+        Ok(AttrBlock { buffer: self.fork.tx.fresh(disk, Rank::Fork)?, at })
     }
 
     /// Checks that so many ranges of blocks can be unmapped, with the reserved blocks and the extent counter.
     pub(super) fn ensure_frees(&self, ranges: usize) -> Result<()> {
-        self.state.check_extent_count(ForkKind::Attr, ranges)?;
-        let spare = self.state.inline_extents_max(ForkKind::Attr).saturating_sub(self.extents().len());
-        let fits = self.state.fork_format(ForkKind::Attr) == Some(ForkFormat::Extents) && spare >= ranges;
-        if fits || self.reserved >= MAX_MAP_TREE_BLOCKS {
+        self.fork.state.check_extent_count(ForkKind::Attr, ranges)?;
+        let spare =
+            self.fork.state.inline_extents_max(ForkKind::Attr).saturating_sub(self.fork.extents().len());
+        let fits =
+            self.fork.state.fork_format(ForkKind::Attr) == Some(ForkFormat::Extents) && spare >= ranges;
+        if fits || self.fork.reserved >= MAX_MAP_TREE_BLOCKS {
             return Ok(());
         }
         Err(Error::NoSpace { what: "removing an attribute" })
-    }
-
-    /// Unmaps and frees what is mapped in a range.
-    pub(super) fn unmap(&mut self, from: FileBlock, to: FileBlock) -> Result<()> {
-        let mut fork = Fork::open(self.shared, self.state, ForkKind::Attr)?;
-        let mut next = from;
-        while next < to {
-            let list = fork.list();
-            let Some(extent) = list.get(list.index_at(next)).filter(|extent| extent.offset < to) else {
-                break;
-            };
-            let end = extent.end().min(to);
-            fork.free(self.tx, self.space, extent.offset.max(next)..end, false)?;
-            next = end;
-        }
-        Ok(())
     }
 }

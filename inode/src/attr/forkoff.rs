@@ -69,30 +69,31 @@ impl Attributes<'_> {
     /// Stores shortform attributes; moves the start of the fork as needed. Returns `false`, with nothing changed, where
     /// they do not fit. The fork must not map blocks any more.
     pub(super) fn put_shortform(&mut self, contents: &[u8]) -> bool {
-        let Some(offset) = forkoff_for(self.state, contents.len()) else { return false };
+        let Some(offset) = forkoff_for(self.fork.state, contents.len()) else { return false };
         self.set_forkoff(offset);
-        self.state.set_attr_local(contents)
+        self.fork.state.set_attr_local(contents)
     }
 
     /// Makes an empty fork shortform, with this `forkoff`.
     pub(super) fn begin_shortform(&mut self, offset: u8) {
         self.set_forkoff(offset);
-        let _ = self.state.set_attr_local(&format::attr::edit::shortform::EMPTY); // it fits every fork
+        let _ = self.fork.state.set_attr_local(&format::attr::edit::shortform::EMPTY); // it fits every fork
     }
 
     fn set_forkoff(&mut self, offset: u8) {
-        if offset != self.state.forkoff() {
-            self.state.set_forkoff(offset);
+        if offset != self.fork.state.forkoff() {
+            self.fork.state.set_forkoff(offset);
         }
     }
 
     /// Removes an empty fork. It stays, empty, if the data fork is a btree, whose extents might otherwise fit the
     /// inode; and where files have parent pointers.
     pub(super) fn end_fork(&mut self) -> Result<()> {
-        let stays = self.keeps_parents() || self.state.fork_format(ForkKind::Data) == Some(ForkFormat::Btree);
+        let stays =
+            self.keeps_parents() || self.fork.state.fork_format(ForkKind::Data) == Some(ForkFormat::Btree);
         if !stays {
-            self.state.set_forkoff(0);
-        } else if !self.state.set_attr_local(&format::attr::edit::shortform::EMPTY) {
+            self.fork.state.set_forkoff(0);
+        } else if !self.fork.state.set_attr_local(&format::attr::edit::shortform::EMPTY) {
             return Err(Error::NoSpace { what: "attributes within their inode" });
         }
         Ok(())
@@ -100,45 +101,56 @@ impl Attributes<'_> {
 
     /// Makes the fork an empty list of extents. The caller has taken the shortform attributes out.
     pub(super) fn begin_extents(&mut self) -> Result<()> {
-        if self.state.forkoff() == 0 {
-            let max = max_forkoff(self.state);
-            if data_fork_need(self.state) > max
-                && self.state.fork_format(ForkKind::Data) != Some(ForkFormat::Device)
+        if self.fork.state.forkoff() == 0 {
+            let max = max_forkoff(self.fork.state);
+            if data_fork_need(self.fork.state) > max
+                && self.fork.state.fork_format(ForkKind::Data) != Some(ForkFormat::Device)
             {
                 self.shrink_data_fork(max)?;
             }
-            let need = data_fork_need(self.state);
+            let need = data_fork_need(self.fork.state);
             let usual = if need == UNIT { UNIT } else { root::size(USUAL_ENTRIES) / UNIT * UNIT };
             let offset = need.max(usual.min(max));
-            self.state.set_forkoff((offset / UNIT) as u8); // inodes have at most 2 KiB
+            self.fork.state.set_forkoff((offset / UNIT) as u8); // inodes have at most 2 KiB
         }
-        self.state.set_fork_format(ForkKind::Attr, ForkFormat::Extents);
-        self.state.fork_bytes_mut(ForkKind::Attr).fill(0);
-        self.state.set_list(ForkKind::Attr, Some(ExtentList::new()));
-        self.state.mark(format::log::inode::fields::ATTR_EXTENTS);
+        self.fork.state.set_fork_format(ForkKind::Attr, ForkFormat::Extents);
+        self.fork.state.fork_bytes_mut(ForkKind::Attr).fill(0);
+        self.fork.state.set_list(ForkKind::Attr, Some(ExtentList::new()));
+        self.fork.state.mark(format::log::inode::fields::ATTR_EXTENTS);
         Ok(())
     }
 
     /// Shrinks the data fork's part of the inode to at most `max` bytes.
     fn shrink_data_fork(&mut self, max: usize) -> Result<()> {
-        let before = self.state.nblocks();
-        let file_type = self.state.dinode().file_type();
-        match (self.state.fork_format(ForkKind::Data), file_type) {
+        let before = self.fork.state.nblocks();
+        let file_type = self.fork.state.dinode().file_type();
+        match (self.fork.state.fork_format(ForkKind::Data), file_type) {
             (Some(ForkFormat::Local), Some(FileType::Directory)) => {
-                let mut blocks =
-                    InodeDirFork::new(self.shared, self.tx, self.space, self.state, self.reserved)?;
-                Directory::new(&self.shared.geometry, &mut blocks).convert_to_block()?;
+                let mut blocks = InodeDirFork::new(
+                    self.fork.shared,
+                    self.fork.tx,
+                    self.fork.space,
+                    self.fork.state,
+                    self.fork.reserved,
+                )?;
+                Directory::new(&self.fork.shared.geometry, &mut blocks).convert_to_block()?;
             }
             (Some(ForkFormat::Local), _) => {
-                let target = self.state.local().unwrap_or_default().to_vec();
-                symlink::write_out(self.shared, self.tx, self.space, self.state, &target)?;
+                let target = self.fork.state.local().unwrap_or_default().to_vec();
+                symlink::write_out(
+                    self.fork.shared,
+                    self.fork.tx,
+                    self.fork.space,
+                    self.fork.state,
+                    &target,
+                )?;
             }
             _ => {
-                let mut fork = Fork::open(self.shared, self.state, ForkKind::Data)?;
-                fork.shrink_inline(self.tx, self.space, max)?;
+                let mut fork = Fork::open(self.fork.shared, self.fork.state, ForkKind::Data)?;
+                fork.shrink_inline(self.fork.tx, self.fork.space, max)?;
             }
         }
-        self.count_taken(before);
+        self.fork.count_taken(before);
         Ok(())
     }
 }

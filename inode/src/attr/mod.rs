@@ -64,7 +64,8 @@ use format::{Geometry, hash};
 use journal::engine::Transaction;
 use zerocopy::IntoBytes;
 
-use crate::fork::{Fork, MAX_MAP_TREE_BLOCKS};
+use crate::dabtree::TreeFork;
+use crate::fork::MAX_MAP_TREE_BLOCKS;
 use crate::shared::Shared;
 use crate::space::{BlockRun, SpaceAllocator};
 use crate::state::{ForkFormat, InodeState};
@@ -202,17 +203,12 @@ enum AttrStorage {
 
 /// The attributes of a locked inode, within a transaction.
 pub struct Attributes<'a> {
-    shared: &'a Shared,
-    tx: &'a mut Transaction,
-    space: &'a mut dyn SpaceAllocator,
-    state: &'a mut InodeState,
-    /// Reserved blocks that are not used yet.
-    reserved: u32,
+    fork: TreeFork<'a>,
 }
 
 impl std::fmt::Debug for Attributes<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Attributes({})", self.state.ino())
+        write!(f, "Attributes({})", self.fork.state.ino())
     }
 }
 
@@ -221,7 +217,7 @@ impl<'a> Attributes<'a> {
     /// and those of the extent map. With fewer, a change that needs more is refused before it begins.
     ///
     /// # Errors
-    /// Those of [`Fork::open`], which reads the extents if they are not in memory.
+    /// Those of [`Fork::open`](crate::fork::Fork::open), which reads the extents if they are not in memory.
     pub fn new(
         shared: &'a Shared,
         tx: &'a mut Transaction,
@@ -229,8 +225,7 @@ impl<'a> Attributes<'a> {
         state: &'a mut InodeState,
         reserved: u32,
     ) -> Result<Self> {
-        Fork::open(shared, state, ForkKind::Attr)?;
-        Ok(Self { shared, tx, space, state, reserved })
+        Ok(Self { fork: TreeFork::open(shared, tx, space, state, ForkKind::Attr, reserved)? })
     }
 
     /// The value of an attribute; `None` if it does not exist.
@@ -286,7 +281,7 @@ impl<'a> Attributes<'a> {
         // Each extent may split the tree of the extent map.
         let extents = value.extents() as u32; // at most as many as a value has blocks
         self.ensure_blocks(max_new_blocks(self.geometry()) + extents.min(MAX_MAP_TREE_BLOCKS))?;
-        self.state.check_extent_count(ForkKind::Attr, max_new_extents(self.geometry(), value))?;
+        self.fork.state.check_extent_count(ForkKind::Attr, max_new_extents(self.geometry(), value))?;
         if let (NewAttrValue::Inline(bytes), Some(hit)) = (value, self.node_find(key, false)?)
             && hit.remote.is_none()
             && self.replace_inline_value(&hit, key, bytes)?
@@ -306,7 +301,7 @@ impl<'a> Attributes<'a> {
     fn take_value(&mut self, value: &NewAttrValue<'_>) -> Result<()> {
         match value {
             NewAttrValue::Inline(_) => Ok(()),
-            NewAttrValue::Remote { .. } => self.space.take_claimed(self.tx),
+            NewAttrValue::Remote { .. } => self.fork.space.take_claimed(self.fork.tx),
         }
     }
 
@@ -332,9 +327,11 @@ impl<'a> Attributes<'a> {
     }
 
     fn storage(&self) -> AttrStorage {
-        match self.state.fork_format(ForkKind::Attr) {
+        match self.fork.state.fork_format(ForkKind::Attr) {
             Some(ForkFormat::Local) => AttrStorage::Shortform,
-            Some(ForkFormat::Extents | ForkFormat::Btree) if self.state.extent_count(ForkKind::Attr) > 0 => {
+            Some(ForkFormat::Extents | ForkFormat::Btree)
+                if self.fork.state.extent_count(ForkKind::Attr) > 0 =>
+            {
                 AttrStorage::Blocks
             }
             _ => AttrStorage::None,
@@ -347,12 +344,12 @@ impl<'a> Attributes<'a> {
     }
 
     fn geometry(&self) -> &'a Geometry {
-        &self.shared.geometry
+        &self.fork.shared.geometry
     }
 
     #[cold]
     fn damaged(&self, damage: Damage) -> Error {
-        Error::damaged(Place::ino(self.state.ino()), damage)
+        Error::damaged(Place::ino(self.fork.state.ino()), damage)
     }
 }
 

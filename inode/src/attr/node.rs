@@ -35,14 +35,14 @@ impl Attributes<'_> {
     /// Moves the path to the next leaf, and unlocks the one that it leaves; `false` at the last one.
     fn next_leaf(&mut self, path: &mut TreePath<AttrBlock>) -> Result<bool> {
         if !path.nodes.is_empty() {
-            self.tx.release(path.leaf.id.buffer);
+            self.fork.tx.release(path.leaf.id.buffer);
         }
         self.advance(path)
     }
 
     /// The most leaves that the fork can have. The bound ends walks in a tree with a loop.
     fn max_leaves(&self) -> u64 {
-        self.extents().as_slice().iter().map(|extent| extent.count).sum()
+        self.fork.extents().as_slice().iter().map(|extent| extent.count).sum()
     }
 
     #[cold]
@@ -198,8 +198,8 @@ impl Attributes<'_> {
     /// Converts a single leaf to shortform if the attributes fit; removes the fork if there are none.
     pub(super) fn shrink(&mut self) -> Result<()> {
         let alone =
-            matches!(self.extents().as_slice(), [one] if one.offset == FileBlock(0) && one.count == 1);
-        if !alone || self.state.extent_count(ForkKind::Attr) != 1 {
+            matches!(self.fork.extents().as_slice(), [one] if one.offset == FileBlock(0) && one.count == 1);
+        if !alone || self.fork.state.extent_count(ForkKind::Attr) != 1 {
             return Ok(());
         }
         let root = self.read_tree_block(self.root())?;
@@ -218,7 +218,7 @@ impl Attributes<'_> {
         let lengths = attributes.iter().map(|attr| (attr.name.len(), attr.value.length()));
         let fits = attributes.iter().all(inline)
             && format::attr::edit::shortform::size(lengths)
-                .is_some_and(|size| super::forkoff::forkoff_for(self.state, size).is_some());
+                .is_some_and(|size| super::forkoff::forkoff_for(self.fork.state, size).is_some());
         let Some(contents) = fits.then(|| format::attr::edit::shortform::build(attributes)).flatten() else {
             return Ok(());
         };

@@ -20,7 +20,7 @@ use format::attr::MAX_VALUE;
 use format::attr::remote::{MAGIC, block_count, bytes_per_block, verify};
 use format::checksum;
 use format::damage::Damage;
-use format::inode::{ForkKind, ag_of};
+use format::inode::ag_of;
 use format::ondisk::{LeU32, U32, U64};
 use format::remote_block::{CRC_OFFSET, RemoteBlockHeader};
 use journal::engine::{DiskExtent, Transaction};
@@ -28,7 +28,6 @@ use zerocopy::IntoBytes;
 
 use super::{Attributes, Result};
 use crate::contents;
-use crate::fork::Fork;
 use crate::shared::Shared;
 use crate::space::BlockRun;
 
@@ -114,7 +113,7 @@ impl Attributes<'_> {
             let at = self.locate(FileBlock(first.get() + n))?;
             let extent = DiskExtent { daddr: at.daddr, bytes: geometry.block_size };
             let offset = value.len() as u32; // at most 64 KiB
-            let guard = self.shared.buffers.lock_read(&extent.into(), Rank::Fork, |_| Ok(()))?;
+            let guard = self.fork.shared.buffers.lock_read(&extent.into(), Rank::Fork, |_| Ok(()))?;
             // The block never changes in memory, so its checksum is valid.
             let part = verify(guard.bytes(), geometry, at, offset, length)
                 .map_err(|damage| Error::damaged(at.place(), damage))?;
@@ -126,25 +125,25 @@ impl Attributes<'_> {
     /// Maps the blocks of a new value; returns the first file block.
     pub(super) fn map_remote(&mut self, runs: &[BlockRun]) -> Result<FileBlock> {
         let count = runs.iter().map(|run| u64::from(run.count)).sum();
-        let first = self.extents().first_hole(FileBlock(0), count);
-        let before = self.state.nblocks();
+        let first = self.fork.extents().first_hole(FileBlock(0), count);
+        let before = self.fork.state.nblocks();
         let mut at = first;
         for run in runs {
             let count = u64::from(run.count);
             let extent = format::extent::Extent { offset: at, start: run.start, count, unwritten: false };
-            let mut fork = Fork::open(self.shared, self.state, ForkKind::Attr)?;
-            fork.map(self.tx, self.space, extent)?;
+            let (mut fork, tx, space) = self.fork.map()?;
+            fork.map(tx, space, extent)?;
             at = FileBlock(at.get() + count);
         }
         // The blocks of the value are reserved separately.
         let mapped = at.get() - first.get();
-        self.count_taken(before + mapped);
+        self.fork.count_taken(before + mapped);
         Ok(first)
     }
 
     /// Unmaps and frees the blocks of a value. An incomplete value may have holes.
     pub(super) fn free_remote(&mut self, first: FileBlock, length: u32) -> Result<()> {
         let count = u64::from(block_count(length, self.geometry()));
-        self.unmap(first, FileBlock(first.get() + count))
+        self.fork.unmap(first..FileBlock(first.get() + count))
     }
 }

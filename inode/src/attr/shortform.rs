@@ -11,7 +11,7 @@ use super::{AttrInfo, AttrKey, AttrStorage, Attributes, NewAttrValue, Result};
 impl Attributes<'_> {
     /// The attributes in the inode; empty in other formats.
     fn shortform_bytes(&self) -> &[u8] {
-        match (self.storage(), self.state.attr_local()) {
+        match (self.storage(), self.fork.state.attr_local()) {
             (AttrStorage::Shortform, Some(bytes)) => bytes,
             _ => &shortform::EMPTY,
         }
@@ -72,16 +72,16 @@ impl Attributes<'_> {
     fn set_in_place(&mut self, key: &AttrKey<'_>, new: &Attr<'_>) -> Result<bool> {
         if self.storage() == AttrStorage::None {
             let size = shortform::size([(new.name.len(), new.value.length())]);
-            let offset = size.and_then(|size| forkoff_for(self.state, size));
+            let offset = size.and_then(|size| forkoff_for(self.fork.state, size));
             let Some(offset) = offset else { return Ok(false) };
             self.begin_shortform(offset);
         }
         let geometry = self.geometry();
-        let area = self.state.fork_bytes_mut(ForkKind::Attr);
+        let area = self.fork.state.fork_bytes_mut(ForkKind::Attr);
         let set = shortform::set(area, geometry, |attr| key.is(attr), new);
         let set = set.map_err(|damage| self.damaged(damage))?;
         if set {
-            self.state.mark(fields::ATTR_LOCAL);
+            self.fork.state.mark(fields::ATTR_LOCAL);
         }
         Ok(set)
     }
@@ -94,9 +94,9 @@ impl Attributes<'_> {
         value: &NewAttrValue<'_>,
     ) -> Result<()> {
         // Moving the start of the fork may force a shortform directory into its first block.
-        let data = 1 << self.shared.geometry.dir_block_log;
+        let data = 1 << self.fork.shared.geometry.dir_block_log;
         self.ensure_blocks(super::max_new_blocks(self.geometry()) + data)?;
-        self.state.check_extent_count(ForkKind::Attr, super::max_new_extents(self.geometry(), value))?;
+        self.fork.state.check_extent_count(ForkKind::Attr, super::max_new_extents(self.geometry(), value))?;
         self.take_value(value)?;
         // Allocate the leaf's block before the attributes leave the inode: this may fail.
         let run = self.take_first_block()?;
@@ -116,7 +116,7 @@ impl Attributes<'_> {
             Some(contents) if contents == shortform::EMPTY => self.end_fork()?,
             // Fits, because it is smaller than before.
             Some(contents) => {
-                let _ = self.state.set_attr_local(&contents);
+                let _ = self.fork.state.set_attr_local(&contents);
             }
             None => {}
         }

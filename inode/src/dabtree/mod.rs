@@ -4,6 +4,7 @@
 //! | part | subject |
 //! |---|---|
 //! | [`HashTree`] | what a tree needs of its fork and its leaves; walks; updates of hashes |
+//! | [`TreeFork`] | the fork of a tree within a transaction |
 //! | [`split`], [`join`] | splits and joins of blocks; growth and collapse of the root |
 //!
 //! # Invariants
@@ -13,6 +14,7 @@
 
 pub(crate) mod join;
 pub(crate) mod split;
+mod tree_fork;
 
 use base::FileBlock;
 use error::Error;
@@ -21,6 +23,7 @@ use format::dabtree::{self, MAX_DEPTH, NODE_MAGIC, NodeEntry};
 use format::edit::BlockMut;
 use format::{Damage, ForkBlock, Geometry, ensure};
 use smallvec::SmallVec;
+pub(crate) use tree_fork::TreeFork;
 
 type Result<T> = std::result::Result<T, Error>;
 /// Result of reading or changing the bytes of a block.

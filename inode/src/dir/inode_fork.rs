@@ -18,8 +18,8 @@ use journal::engine::{BufferExtents, BufferId, DiskExtent, JoinedBuffer, Transac
 use super::Result;
 use super::collision_index::CollisionIndex;
 use super::fork::{DirBlockType, DirFork};
+use crate::dabtree::TreeFork;
 use crate::extents::ExtentList;
-use crate::fork::{self, Fork};
 use crate::shared::Shared;
 use crate::space::{BlockRun, SpaceAllocator};
 use crate::state::{ForkFormat, InodeState};
@@ -41,17 +41,12 @@ impl Eq for DirBlock {}
 
 /// The data fork of a locked directory, within a transaction.
 pub struct InodeDirFork<'a> {
-    shared: &'a Shared,
-    tx: &'a mut Transaction,
-    space: &'a mut dyn SpaceAllocator,
-    state: &'a mut InodeState,
-    /// Reserved blocks that are not used yet.
-    reserved: u32,
+    fork: TreeFork<'a>,
 }
 
 impl std::fmt::Debug for InodeDirFork<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "InodeDirFork({})", self.state.ino())
+        write!(f, "InodeDirFork({})", self.fork.state.ino())
     }
 }
 
@@ -61,7 +56,7 @@ impl<'a> InodeDirFork<'a> {
     /// begins.
     ///
     /// # Errors
-    /// Those of [`Fork::open`], which reads the extents if they are not in memory.
+    /// Those of [`Fork::open`](crate::fork::Fork::open), which reads the extents if they are not in memory.
     pub fn new(
         shared: &'a Shared,
         tx: &'a mut Transaction,
@@ -69,28 +64,22 @@ impl<'a> InodeDirFork<'a> {
         state: &'a mut InodeState,
         reserved: u32,
     ) -> Result<Self> {
-        Fork::open(shared, state, ForkKind::Data)?;
-        Ok(Self { shared, tx, space, state, reserved })
+        Ok(Self { fork: TreeFork::open(shared, tx, space, state, ForkKind::Data, reserved)? })
     }
 
     fn per_block(&self) -> u64 {
-        1 << self.shared.geometry.dir_block_log
-    }
-
-    fn list(&self) -> &ExtentList {
-        const EMPTY: &ExtentList = &ExtentList::new();
-        self.state.list(ForkKind::Data).unwrap_or(EMPTY)
+        1 << self.fork.shared.geometry.dir_block_log
     }
 
     #[cold]
     fn damaged(&self, at: FileBlock, damage: Damage) -> Error {
-        Error::damaged(Place::ino(self.state.ino()).at(at), damage)
+        Error::damaged(Place::ino(self.fork.state.ino()).at(at), damage)
     }
 
     /// The disk extents of a directory block.
     fn segments(&self, at: FileBlock) -> Result<BufferExtents> {
-        let geometry = &self.shared.geometry;
-        if let Some((start, count)) = self.list().map(at)
+        let geometry = &self.fork.shared.geometry;
+        if let Some((start, count)) = self.fork.extents().map(at)
             && count >= self.per_block()
             && let Some(offset) = geometry.fs_block_offset(start)
         {
@@ -101,7 +90,7 @@ impl<'a> InodeDirFork<'a> {
         let mut extents: Vec<DiskExtent> = Vec::new();
         let mut next = at.get();
         while next < end {
-            let mapped = self.list().map(FileBlock(next));
+            let mapped = self.fork.extents().map(FileBlock(next));
             let offset = mapped.and_then(|(start, count)| Some((geometry.fs_block_offset(start)?, count)));
             let Some((offset, count)) = offset else {
                 let damage = Damage::new("directory", "extents", "a directory block", "a hole");
@@ -125,9 +114,9 @@ impl<'a> InodeDirFork<'a> {
 
     /// The block from the recently used buffers.
     fn recent(&mut self, at: FileBlock, kind: DirBlockType) -> Option<DirBlock> {
-        let found = self.state.recent_buffers()?.get(at)?;
-        let buffer = self.tx.rejoin(found)?;
-        let is_own = Self::owner(self.tx.bytes(buffer), kind) == Some(self.state.ino().get());
+        let found = self.fork.state.recent_buffers()?.get(at)?;
+        let buffer = self.fork.tx.rejoin(found)?;
+        let is_own = Self::owner(self.fork.tx.bytes(buffer), kind) == Some(self.fork.state.ino().get());
         is_own.then_some(DirBlock { buffer, at })
     }
 
@@ -147,51 +136,51 @@ impl DirFork for InodeDirFork<'_> {
     type Buffer = JoinedBuffer;
 
     fn ino(&self) -> Ino {
-        self.state.ino()
+        self.fork.state.ino()
     }
 
     fn local(&self) -> Option<&[u8]> {
-        self.state.local()
+        self.fork.state.local()
     }
 
     fn local_capacity(&self) -> usize {
-        self.state.fork_capacity(ForkKind::Data)
+        self.fork.state.fork_capacity(ForkKind::Data)
     }
 
     fn set_local(&mut self, contents: &[u8]) -> Result<()> {
-        self.state.set_list(ForkKind::Data, None);
-        if self.state.set_local(contents) {
+        self.fork.state.set_list(ForkKind::Data, None);
+        if self.fork.state.set_local(contents) {
             return Ok(());
         }
         Err(Error::NoSpace { what: "a directory within its inode" })
     }
 
     fn leave_local(&mut self) -> Result<()> {
-        self.state.set_fork_format(ForkKind::Data, ForkFormat::Extents);
-        self.state.set_list(ForkKind::Data, Some(ExtentList::new()));
-        self.state.set_size(0);
+        self.fork.state.set_fork_format(ForkKind::Data, ForkFormat::Extents);
+        self.fork.state.set_list(ForkKind::Data, Some(ExtentList::new()));
+        self.fork.state.set_size(0);
         Ok(())
     }
 
     fn size(&self) -> u64 {
-        self.state.size()
+        self.fork.state.size()
     }
 
     fn set_size(&mut self, size: u64) {
-        self.state.set_size(size);
+        self.fork.state.set_size(size);
     }
 
     fn end(&self) -> FileBlock {
-        self.list().last().map_or(FileBlock(0), |last| last.end())
+        self.fork.extents().last().map_or(FileBlock(0), |last| last.end())
     }
 
     fn next_mapped(&mut self, from: FileBlock) -> Result<Option<FileBlock>> {
-        let list = self.list();
+        let list = self.fork.extents();
         Ok(list.get(list.index_at(from)).map(|extent| extent.offset.max(from)))
     }
 
     fn mapped_end(&mut self, below: FileBlock) -> Result<FileBlock> {
-        let list = self.list();
+        let list = self.fork.extents();
         if list.find(below).is_some_and(|extent| extent.offset < below) {
             return Ok(below);
         }
@@ -200,7 +189,7 @@ impl DirFork for InodeDirFork<'_> {
     }
 
     fn first_hole(&mut self, from: FileBlock) -> Result<FileBlock> {
-        Ok(self.list().first_hole(from, self.per_block()))
+        Ok(self.fork.extents().first_hole(from, self.per_block()))
     }
 
     fn read(&mut self, at: FileBlock, kind: DirBlockType) -> Result<DirBlock> {
@@ -208,17 +197,17 @@ impl DirFork for InodeDirFork<'_> {
             return Ok(block);
         }
         let segments = self.segments(at)?;
-        let ino = self.state.ino();
+        let ino = self.fork.state.ino();
         let at = ForkBlock { ino, file_block: at, daddr: segments.daddr() };
-        let geometry = &self.shared.geometry;
-        let buffer = self.tx.read(segments, Rank::Fork, |bytes| kind.verify(bytes, geometry, at))?;
+        let geometry = &self.fork.shared.geometry;
+        let buffer = self.fork.tx.read(segments, Rank::Fork, |bytes| kind.verify(bytes, geometry, at))?;
         // A cached buffer may belong to another directory, if both map the block.
-        let owner = Self::owner(self.tx.bytes(buffer), kind);
+        let owner = Self::owner(self.fork.tx.bytes(buffer), kind);
         if owner != Some(ino.get()) {
             let found = owner.map_or_else(|| "none".to_owned(), |owner| owner.to_string());
             return Err(Error::damaged(at.place(), Damage::new("directory block", "owner", ino, found)));
         }
-        self.state.recent_buffers_mut().insert(at.file_block, self.tx.buffer_mut(buffer).buffer());
+        self.fork.state.recent_buffers_mut().insert(at.file_block, self.fork.tx.buffer_mut(buffer).buffer());
         Ok(DirBlock { buffer, at: at.file_block })
     }
 
@@ -226,83 +215,80 @@ impl DirFork for InodeDirFork<'_> {
         if blocks == 0 {
             return Ok(());
         }
-        let tree = if self.state.fork_format(ForkKind::Data) == Some(ForkFormat::Btree) { 2 } else { 1 };
-        let blocks = blocks << self.shared.geometry.dir_block_log;
-        if blocks + tree > self.reserved {
+        let tree = if self.fork.state.fork_format(ForkKind::Data) == Some(ForkFormat::Btree) { 2 } else { 1 };
+        let blocks = blocks << self.fork.shared.geometry.dir_block_log;
+        if blocks + tree > self.fork.reserved {
             return Err(Error::NoSpace { what: "a directory block" });
         }
         // In the worst case each block is an extent.
-        self.state.check_extent_count(ForkKind::Data, blocks as usize)
+        self.fork.state.check_extent_count(ForkKind::Data, blocks as usize)
     }
 
     fn allocate(&mut self, at: FileBlock) -> Result<DirBlock> {
         let per_block = self.per_block() as u32; // at most 64
-        let before = self.state.nblocks();
-        let mut fork = Fork::open(self.shared, self.state, ForkKind::Data)?;
+        let before = self.fork.state.nblocks();
+        let (mut fork, tx, space) = self.fork.map()?;
         // Only the allocation of one extent may fail: once a part of the block is mapped, an error aborts the
         // transaction.
-        match fork.take(self.tx, self.space, at, per_block..=per_block) {
+        match fork.take(tx, space, at, per_block..=per_block) {
             Err(Error::NoSpace { .. }) if per_block > 1 => {
                 let mut left = per_block;
                 while left > 0 {
                     let next = FileBlock(at.get() + u64::from(per_block - left));
-                    let extent = fork.allocate(self.tx, self.space, next, 1..=left, false)?;
+                    let extent = fork.allocate(tx, space, next, 1..=left, false)?;
                     left -= (extent.count as u32).clamp(1, left);
                 }
             }
             run => {
                 let BlockRun { start, count } = run?;
                 let extent = Extent { offset: at, start, count: count.into(), unwritten: false };
-                fork.map(self.tx, self.space, extent)?;
+                fork.map(tx, space, extent)?;
             }
         }
-        self.reserved = fork::reserved_left(self.reserved, before, self.state);
+        self.fork.count_taken(before);
         let segments = self.segments(at)?;
-        Ok(DirBlock { buffer: self.tx.fresh(segments, Rank::Fork)?, at })
+        Ok(DirBlock { buffer: self.fork.tx.fresh(segments, Rank::Fork)?, at })
     }
 
     fn can_free(&mut self, at: FileBlock, earlier: usize) -> Result<bool> {
         let range = at..FileBlock(at.get() + self.per_block());
-        Ok(fork::can_unmap(self.state, ForkKind::Data, range, self.reserved, earlier))
+        Ok(self.fork.can_unmap(range, earlier))
     }
 
     fn free(&mut self, at: FileBlock, id: DirBlock) -> Result<()> {
-        self.tx.invalidate(id.buffer);
+        self.fork.tx.invalidate(id.buffer);
         let end = FileBlock(at.get() + self.per_block());
-        let mut next = at;
-        let mut fork = Fork::open(self.shared, self.state, ForkKind::Data)?;
-        while next < end {
-            let to = fork.list().find(next).map_or(end, |extent| extent.end().min(end));
-            fork.free(self.tx, self.space, next..to, false)?;
-            next = to;
-        }
-        Ok(())
+        self.fork.unmap(at..end)
     }
 
     fn identity(&self, id: DirBlock) -> ForkBlock {
-        ForkBlock { ino: self.state.ino(), file_block: id.at, daddr: self.tx.buffer(id.buffer).daddr() }
+        ForkBlock {
+            ino: self.fork.state.ino(),
+            file_block: id.at,
+            daddr: self.fork.tx.buffer(id.buffer).daddr(),
+        }
     }
 
     #[inline]
     fn bytes(&self, id: DirBlock) -> &[u8] {
-        self.tx.bytes(id.buffer)
+        self.fork.tx.bytes(id.buffer)
     }
 
     #[inline]
     fn block_mut(&mut self, id: DirBlock) -> &mut JoinedBuffer {
-        self.tx.buffer_mut(id.buffer)
+        self.fork.tx.buffer_mut(id.buffer)
     }
 
     fn release(&mut self, id: DirBlock) {
-        self.tx.release(id.buffer);
+        self.fork.tx.release(id.buffer);
     }
 
     #[inline]
     fn collision_index(&mut self) -> &mut Option<Box<CollisionIndex>> {
-        self.state.collision_index()
+        self.fork.state.collision_index()
     }
 
     fn epoch(&self) -> u32 {
-        self.tx.epoch()
+        self.fork.tx.epoch()
     }
 }

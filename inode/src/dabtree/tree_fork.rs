@@ -1,0 +1,81 @@
+//! The fork of a hash tree: what directories and attributes need of their inode to read, map and free blocks.
+
+use std::ops::Range;
+
+use base::FileBlock;
+use error::Error;
+use format::inode::ForkKind;
+use journal::engine::Transaction;
+
+use crate::extents::ExtentList;
+use crate::fork::{self, Fork};
+use crate::shared::Shared;
+use crate::space::SpaceAllocator;
+use crate::state::InodeState;
+
+/// A fork of a locked inode, within a transaction, and the blocks that are reserved for it.
+pub(crate) struct TreeFork<'a> {
+    pub shared: &'a Shared,
+    pub tx: &'a mut Transaction,
+    pub space: &'a mut dyn SpaceAllocator,
+    pub state: &'a mut InodeState,
+    kind: ForkKind,
+    /// Reserved blocks that are not used yet.
+    pub reserved: u32,
+}
+
+impl<'a> TreeFork<'a> {
+    /// Opens a fork, which may use `reserved` of the transaction's reserved blocks.
+    ///
+    /// # Errors
+    /// Those of [`Fork::open`], which reads the extents if they are not in memory.
+    pub fn open(
+        shared: &'a Shared,
+        tx: &'a mut Transaction,
+        space: &'a mut dyn SpaceAllocator,
+        state: &'a mut InodeState,
+        kind: ForkKind,
+        reserved: u32,
+    ) -> Result<Self, Error> {
+        Fork::open(shared, state, kind)?;
+        Ok(Self { shared, tx, space, state, kind, reserved })
+    }
+
+    /// The extents.
+    pub fn extents(&self) -> &ExtentList {
+        const EMPTY: &ExtentList = &ExtentList::new();
+        self.state.list(self.kind).unwrap_or(EMPTY)
+    }
+
+    /// The extent map, and what its changes take.
+    pub fn map(&mut self) -> Result<(Fork<'_>, &mut Transaction, &mut dyn SpaceAllocator), Error> {
+        Ok((Fork::open(self.shared, self.state, self.kind)?, self.tx, self.space))
+    }
+
+    /// Subtracts the blocks allocated since the inode had `before` from the reserved ones.
+    pub fn count_taken(&mut self, before: u64) {
+        self.reserved = fork::reserved_left(self.reserved, before, self.state);
+    }
+
+    /// Whether unmapping a range stays within what is reserved, after `earlier` other ranges.
+    pub fn can_unmap(&self, range: Range<FileBlock>, earlier: usize) -> bool {
+        fork::can_unmap(self.state, self.kind, range, self.reserved, earlier)
+    }
+
+    /// Unmaps and frees what is mapped in a range.
+    pub fn unmap(&mut self, range: Range<FileBlock>) -> Result<(), Error> {
+        let (mut fork, tx, space) = self.map()?;
+        let mut next = range.start;
+        while next < range.end {
+            let list = fork.list();
+            let Some(extent) = list.get(list.index_at(next)).filter(|extent| extent.offset < range.end)
+            else {
+                break;
+            };
+            let end = extent.end().min(range.end);
+            fork.free(tx, space, extent.offset.max(next)..end, false)?;
+            next = end;
+        }
+        Ok(())
+    }
+}
