@@ -37,6 +37,7 @@ use std::io::Write;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::{Ino, pipeline};
 use block::{NewFile, OpenError, OpenOptions, ReplacedFile};
@@ -67,6 +68,7 @@ pub struct Extraction<'e> {
     excludes: Excludes,
     skip_unreadable: bool,
     overwrite: bool,
+    wait: Option<Duration>,
     threads: Option<usize>,
     progress: &'e dyn Progress,
     cancel: Cancel,
@@ -112,6 +114,7 @@ impl<'e> Extraction<'e> {
             excludes: Excludes::default(),
             skip_unreadable: false,
             overwrite: false,
+            wait: None,
             threads: None,
             progress: &(),
             cancel: Cancel::default(),
@@ -143,6 +146,8 @@ impl<'e> Extraction<'e> {
         skip_unreadable: bool;
         /// Replaces existing files. By default, they are reported as failed.
         overwrite: bool;
+        /// Waits for another program that uses an existing archive, for at most this time.
+        wait: impl Into<Option<Duration>>;
         /// Sets the number of threads.
         threads: impl Into<Option<usize>>;
         /// Reports progress and messages.
@@ -203,7 +208,7 @@ impl<'e> Extraction<'e> {
     /// [`Error::Output`], [`Error::Incomplete`], [`Error::Cancelled`].
     pub fn to_file(self, to: impl AsRef<Path>, compression: Compression) -> Result<ExtractReport> {
         let to = to.as_ref();
-        let overwrite = self.overwrite;
+        let (overwrite, wait) = (self.overwrite, self.wait);
         let failed = |error: OpenError| match Errno::from_raw_os_error(error.errno()) {
             Errno::EXIST if !overwrite => Error::Exists { path: to.into() },
             _ => Error::Open(error),
@@ -212,7 +217,7 @@ impl<'e> Extraction<'e> {
         let new = match overwrite {
             // A file that another program is writing to is not replaced.
             true => {
-                ReplacedFile::lock(to, None).and_then(|old| NewFile::replacing(&Arc::new(old), 0, &options))
+                ReplacedFile::lock(to, wait).and_then(|old| NewFile::replacing(&Arc::new(old), 0, &options))
             }
             false => NewFile::create(to, 0, &options),
         };

@@ -113,6 +113,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         .excludes(excludes)
         .skip_unreadable(skip_unreadable)
         .overwrite(arguments.overwrite)
+        .wait(global.wait())
         .threads(global.thread_count())
         .progress(&progress);
     let to = Path::new(&arguments.to);

@@ -129,28 +129,40 @@ fn readers_warn_of_a_writer() {
     assert_eq!(stderr(&mut scene.xebec("ls", &["/"])), "");
 }
 
+/// Regression: `extract --overwrite` did not wait.
 #[test]
 fn wait_option_waits_for_the_lock() {
     let scene = Scene::new(Sample::Clean);
-    let held = writer(scene.image());
-    let message = stderr(&mut scene.xebec("touch", &["--wait", "0", "/new"]));
-    assert!(message.contains(WRITER), "{message}");
     let image = scene.image().display().to_string();
+    let archive = scene.beside("old.tar");
+    std::fs::write(&archive, "old").unwrap();
+    let to = archive.display().to_string();
+    wait_for_lock(scene.image(), &["touch", &image, "/new"]);
+    assert!(scene.output("ls", &["/"]).contains("new"));
+    wait_for_lock(&archive, &["extract", &image, "--to", &to, "--overwrite"]);
+    assert!(std::fs::read(&archive).unwrap().len() > 1024);
+}
+
+/// Runs a command that waits for the lock of a file, and releases the lock.
+fn wait_for_lock(path: &Path, words: &[&str]) {
+    let held = writer(path);
+    let message = stderr(xebec().args(words).args(["--wait", "0"]));
+    assert!(message.contains(WRITER), "{words:?}: {message}");
     let mut command = needs::own(env!("CARGO_BIN_EXE_xebec"));
-    command.args(["touch", "--wait", "1000000", &image, "/new"]).stderr(Stdio::piped());
+    command.args(words).args(["--wait", "1000000"]).stderr(Stdio::piped());
     let mut waiting = command.spawn().unwrap();
     // Until it waits for the lock; it must not exit.
     let waits = || {
-        let ino = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&image).unwrap());
+        let ino = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
         let mut locks = String::new();
         File::open("/proc/locks").and_then(|mut file| file.read_to_string(&mut locks)).unwrap();
         locks.lines().any(|line| line.contains("->") && line.contains(&format!(":{ino} ")))
     };
     while !waits() {
-        assert!(waiting.try_wait().unwrap().is_none(), "it did not wait");
+        assert!(waiting.try_wait().unwrap().is_none(), "{words:?}: it did not wait");
         std::thread::yield_now();
     }
     drop(held);
-    assert!(waiting.wait_with_output().unwrap().status.success());
-    assert!(scene.output("ls", &["/"]).contains("new"));
+    let output = waiting.wait_with_output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
 }
