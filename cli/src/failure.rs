@@ -86,13 +86,13 @@ fn errno_of(error: &(dyn Error + 'static)) -> Option<i32> {
     } else if let Some(error) = error.downcast_ref::<read::Error>() {
         Some(error.errno().get())
     } else if let Some(error) = error.downcast_ref::<xebec::TransferError>() {
-        error.errno().map(base::errno::Errno::get)
-    } else if let Some(error) = error.downcast_ref::<block::OpenError>() {
+        error.errno().map(xebec::errno::Errno::get)
+    } else if let Some(error) = error.downcast_ref::<xebec::device::OpenError>() {
         Some(error.errno())
-    } else if let Some(error) = error.downcast_ref::<block::DeviceError>() {
+    } else if let Some(error) = error.downcast_ref::<xebec::device::DeviceError>() {
         Some(error.errno())
     } else if error.is::<NoMatch>() {
-        Some(base::errno::ENOENT.get())
+        Some(xebec::errno::ENOENT.get())
     } else if let Some(error) = error.downcast_ref::<rustix::io::Errno>() {
         Some(error.raw_os_error())
     } else {

@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
-use block::NewFile;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use xebec::device::NewFile;
 
 use crate::output::{Level, print_message};
 

@@ -5,13 +5,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::Ino;
-use block::{Device, OpenError};
 use clap::Args;
 use read::{FinalSymlink, Inode, Listing, Volume, join, read_at, resolve};
 use xebec::check::log_problem;
+use xebec::device::{Device, OpenError};
 use xebec::image::{self, ImageNotice, LogStatus, OpenedImage};
-use xebec::{Access, ImageError, ImageOptions};
+use xebec::{Access, ImageError, ImageOptions, Ino};
 
 use crate::args::{Global, Io};
 use crate::failure::Failure;
@@ -260,9 +259,9 @@ pub fn print_notice(path: &Path, notice: ImageNotice<'_>, global: &Global) {
 /// Options of an image from those of the command line.
 pub fn options(access: Access, global: &Global) -> ImageOptions {
     let io = match global.io {
-        Io::Auto => block::Io::Auto,
-        Io::Pread => block::Io::Pread,
-        Io::Uring => block::Io::Uring,
+        Io::Auto => xebec::device::Io::Auto,
+        Io::Pread => xebec::device::Io::Pread,
+        Io::Uring => xebec::device::Io::Uring,
     };
     ImageOptions {
         access,

@@ -14,8 +14,8 @@
 
 use std::fmt;
 
-use base::errno::{self, Errno};
 use read::{FinalSymlink, Listing, resolve};
+use xebec::errno::{self, Errno};
 
 use crate::failure::AtPath;
 use crate::glob::{Pattern, is_pattern};

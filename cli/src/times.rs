@@ -47,7 +47,7 @@ impl TimeStyle {
 
 /// Parses a time as GNU `touch -d` does: a date with optional time and zone, `@` and seconds since 1970, or relative
 /// words such as `yesterday 10:00` and `2 days ago`. The default zone is local time.
-pub fn parse_date(text: &str) -> Result<base::time::Time, String> {
+pub fn parse_date(text: &str) -> Result<xebec::Time, String> {
     // In GNU touch, an empty text is the start of today.
     let words = if text.trim().is_empty() { "today 00:00" } else { text };
     let time = parse_datetime::parse_datetime(words).map_err(|_| {
@@ -59,7 +59,7 @@ pub fn parse_date(text: &str) -> Result<base::time::Time, String> {
     let (seconds, nanos) = (time.unix_epoch_second(), time.subsec_nanosecond());
     // Before 1970 the fraction may be negative.
     let (seconds, nanos) = if nanos < 0 { (seconds - 1, nanos + 1_000_000_000) } else { (seconds, nanos) };
-    Ok(base::time::Time { seconds, nanos: nanos.unsigned_abs() })
+    Ok(xebec::Time { seconds, nanos: nanos.unsigned_abs() })
 }
 
 /// Half of the mean Gregorian year in seconds: recent times, as in `ls`.

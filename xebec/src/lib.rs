@@ -142,9 +142,10 @@ pub use volume::{
 /// Devices: the storage of volumes.
 pub mod device {
     pub use block::{
-        Device, DeviceError, Durability, FileDevice, Io, MemoryDevice, NewFile, OpenError, OpenImageOptions,
-        OpenOptions, Operation, OverlayDevice, Qcow2Device, ReadRequest, ReplacedFile, WindowDevice,
-        WriteRequest, open_image, partitions, write_gpt, write_qcow2,
+        Content, ContentClass, Device, DeviceError, Durability, FileDevice, Io, LockHolder, MemoryDevice,
+        MountMark, NewFile, OpenError, OpenImageOptions, OpenOptions, Operation, OverlayDevice, Qcow2Device,
+        ReadRequest, ReplacedFile, WindowDevice, WriteRequest, open_image, partitions, probe, write_gpt,
+        write_qcow2,
     };
 }
 

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use base::{AgBlock, AgNumber, Daddr, FileBlock, Ino};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use xebec::check::{Finding, Observer, Options, Phase, Progress, Summary, Suppressed, check_opened};
 use xebec::image::LogStatus;
+use xebec::{AgBlock, AgNumber, Daddr, FileBlock, Ino};
 
 use crate::args::Global;
 use crate::json;

@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 
 use anyhow::Context as _;
-use base::errno;
 use clap::Args;
 use format::attr::acl::{LINUX_ACCESS, LINUX_DEFAULT, LinuxEntry, tag};
 use format::inode::FileType;
 use read::{FinalSymlink, Inode, Metadata, Visited};
 use serde_json::{Value, json};
+use xebec::errno;
 
 use crate::acl::{Acl, letters, tag_name};
 use crate::args::Global;

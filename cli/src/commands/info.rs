@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use base::{Ino, Lsn};
 use clap::Args;
 use format::Place;
 use format::agf::RawAgf;
@@ -19,6 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 use xebec::check::log_problem;
 use xebec::image::LogStatus;
+use xebec::{Ino, Lsn};
 
 use crate::args::Global;
 use crate::geometry;

@@ -4,7 +4,6 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use base::{Ino, Lsn};
 use clap::Args;
 use journal::{
     Dirty, DiscardedRecords, Journal, LogFields, LogRecord, RecoveredTransaction, RecoveryReport, State,
@@ -13,6 +12,7 @@ use journal::{
 use serde::Serialize;
 use serde_json::{Value, json};
 use xebec::image::{OpenedImage, superblock};
+use xebec::{Ino, Lsn};
 
 use crate::args::Global;
 use crate::json;

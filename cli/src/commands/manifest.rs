@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use base::Ino;
 use clap::Args;
 use format::inode::FileType;
 use format::timestamp::Timestamp;
@@ -19,6 +18,7 @@ use crate::args::Global;
 use crate::open;
 use crate::walk::{TextSink, WalkItems as _, WalkOutput};
 use base::pipeline::{self, PipelineItem, PipelineWork};
+use xebec::Ino;
 
 /// Arguments of `manifest`.
 #[derive(Clone, Debug, Args)]

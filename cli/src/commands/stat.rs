@@ -105,7 +105,7 @@ impl File {
         });
         walked.unwrap_or_else(fail);
         self.xattrs = xattrs;
-        match ExtentWalk::new(volume, &dinode, ForkKind::Data, base::FileBlock(0)) {
+        match ExtentWalk::new(volume, &dinode, ForkKind::Data, xebec::FileBlock(0)) {
             Ok(walk) => {
                 for extent in walk.take(EXTENTS_MAX) {
                     match extent {

@@ -5,7 +5,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use base::Ino;
 use clap::Args;
 use format::inode::FileType;
 use read::{FinalSymlink, InodeReader, Listing, Visited, Volume, read_link, resolve};
@@ -19,6 +18,7 @@ use crate::output::{Stdout, counted};
 use crate::walk::{TextSink, WalkItems as _, WalkOutput};
 use crate::{open, operands};
 use base::pipeline::{self, PipelineItem, PipelineWork};
+use xebec::Ino;
 
 /// Arguments of `tree`.
 #[derive(Clone, Debug, Args)]

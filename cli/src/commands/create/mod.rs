@@ -9,10 +9,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
-use base::time::Time;
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use xebec::{BuiltImage, Container, Counts, FreeSpace, ImageBuilder, ImportReport, TransferError as Error};
+use xebec::{
+    BuiltImage, Container, Counts, FreeSpace, ImageBuilder, ImportReport, Time, TransferError as Error,
+};
 
 use crate::args::Global;
 use crate::commands::mkfs::{FormatOptions, refused, source_date_epoch, wrong};

@@ -7,9 +7,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use base::errno;
 use clap::Args;
-use xebec::{File, OpenOptions, Volume};
+use xebec::{File, OpenOptions, Volume, errno};
 
 use super::{Edit, at_path, for_each_path, literal_paths, parent_of_new, paths};
 use crate::failure::AtPath;

@@ -3,10 +3,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
-use base::errno;
-use base::time::Time;
 use clap::{Args, ValueEnum};
-use xebec::{DeviceNumber, NewFile, NewFileType, SetMetadata, Volume};
+use xebec::{DeviceNumber, NewFile, NewFileType, SetMetadata, Time, Volume, errno};
 
 use super::mode::Mode;
 use super::{Edit, at_path, for_each_path, literal_paths, parent_of_new, paths};

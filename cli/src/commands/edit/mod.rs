@@ -38,10 +38,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Context as _;
-use base::Ino;
 use clap::Args;
 use format::inode::FileType;
-use xebec::{Cookie, Metadata, NewFile, Volume};
+use xebec::{Cookie, Ino, Metadata, NewFile, Volume};
 
 pub use change::{Chmod, Chown};
 pub use contents::{Fallocate, Reflink, Truncate, Write};

@@ -2,9 +2,8 @@
 
 use std::ffi::OsString;
 
-use base::errno;
 use clap::Args;
-use xebec::Volume;
+use xebec::{Volume, errno};
 
 use super::{Edit, for_each_file, parent_of_existing};
 use crate::operands::NoMatch;

@@ -5,10 +5,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{anyhow, bail};
-use base::{Ino, errno};
 use clap::Args;
 use format::inode::FileType;
-use xebec::{Rename, Volume};
+use xebec::{Ino, Rename, Volume, errno};
 
 use super::{Edit, at_path, parent_of_existing, parent_of_new, paths};
 use crate::failure::AtPath;

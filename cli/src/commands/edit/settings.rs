@@ -2,11 +2,10 @@
 
 use std::ffi::OsString;
 
-use base::Ino;
 use clap::Args;
 use format::inode::{FileType, flags};
 use xebec::settings::xflags;
-use xebec::{Metadata, Settings, Volume};
+use xebec::{Ino, Metadata, Settings, Volume};
 
 use super::{Edit, for_each_file, visit_tree};
 use crate::flags::FlagChange;

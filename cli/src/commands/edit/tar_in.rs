@@ -6,9 +6,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use anyhow::{Error, anyhow, bail};
-use base::Ino;
 use clap::Args;
-use xebec::{Archive, Notice, Overrides, Progress, Source, Volume, Writer};
+use xebec::{Archive, Ino, Notice, Overrides, Progress, Source, Volume, Writer};
 
 use super::Edit;
 use crate::commands::create::Whiteouts;

@@ -14,8 +14,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use base::Ino;
-use base::time::{Clock as _, SystemClock};
 use clap::Args;
 use format::inode::{Dinode, FileType};
 use format::timestamp::Timestamp;
@@ -38,6 +36,7 @@ use crate::walk::{TextSink, WalkItems as _, WalkOutput};
 use base::pipeline::{self, PipelineItem, PipelineWork};
 use expression::{Action, Expression, Node, Test};
 use tests::Bound;
+use xebec::{Clock as _, Ino, SystemClock};
 
 /// Arguments of `find`.
 #[derive(Clone, Debug, Args)]

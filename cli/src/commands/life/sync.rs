@@ -181,7 +181,7 @@ fn create(arguments: &Arguments, global: &Global, messages: &Messages) -> anyhow
 /// An empty volume in memory, for a dry run.
 fn empty_volume() -> anyhow::Result<Volume> {
     const BYTES: u64 = 64 << 20;
-    let device = Arc::new(block::MemoryDevice::new(BYTES));
+    let device = Arc::new(xebec::device::MemoryDevice::new(BYTES));
     xebec::mkfs::format(&*device, &xebec::mkfs::Options::default())
         .map_err(crate::commands::mkfs::refused)?;
     Ok(Volume::open(device, xebec::Options::default())?)
@@ -195,7 +195,7 @@ fn update(
 ) -> anyhow::Result<SyncReport> {
     let Target { image, path } = &arguments.target;
     let root = match volume.resolve(path, true) {
-        Err(error) if error.errno() == base::errno::ENOENT => directories(volume, path)?,
+        Err(error) if error.errno() == xebec::errno::ENOENT => directories(volume, path)?,
         found => found.with_context(|| quoted(path))?,
     };
     if volume.metadata(root)?.file_type != FileType::Directory {

@@ -6,7 +6,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use base::Ino;
 use format::inode::FileType;
 use read::{InodeReader, Listing, ListingItem, Visited, Volume, join, visit_inodes};
 use serde_json::json;
@@ -20,6 +19,7 @@ use crate::owners::Owners;
 use crate::times::TimeFormatter;
 use crate::walk::{TextSink, WalkItems as _, WalkOutput};
 use base::pipeline::{self, PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
+use xebec::Ino;
 
 /// A file or directory of the command line.
 pub struct Operand {

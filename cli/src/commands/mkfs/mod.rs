@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use block::Device;
 use clap::Args;
 use format::compatibility::Reader;
 use format::superblock::Superblock;
@@ -34,6 +33,7 @@ use crate::output::{Coded, Stdout, exit_code};
 use crate::sizes;
 pub use choose::{ParsedFormat, source_date_epoch};
 use target::Target;
+use xebec::device::Device;
 
 /// Arguments of `mkfs`. Letters are those of `mkfs.xfs`.
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use block::{
+use xebec::device::{
     ContentClass, Device, FileDevice, Io, NewFile, OpenImageOptions, OpenOptions, open_image, probe,
 };
 

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
-use block::{Device, MountMark};
 use format::inode::FileType;
 use fuse::mount::{MountConfig, Mounted};
 use fuse::statistics::RequestStatistics;
@@ -21,6 +20,7 @@ use crate::commands::edit::unmount;
 use crate::open::{self, ForChanges};
 use crate::output::{Messages, exit_code};
 use fuse::options::MountOptions;
+use xebec::device::{Device, MountMark};
 
 /// Minimum number of threads: one that waits for the device must not block the others.
 const THREADS_MIN: usize = 4;

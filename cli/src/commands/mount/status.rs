@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
-use block::Device;
 use clap::Args;
 use fuse::statistics::{LATENCY_BUCKETS, RequestStatistics};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use xebec::Volume;
+use xebec::device::Device;
 
 use crate::args::Global;
 use crate::json::{self, Envelope};

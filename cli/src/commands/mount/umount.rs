@@ -34,11 +34,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let directory = &resolve_mount_point(&arguments.directory);
     let server = server(directory);
     fuse::mount::unmount(directory, arguments.lazy).map_err(|error| {
-        match error.raw_os_error().map(base::errno::Errno::new) {
-            Some(base::errno::EBUSY) => {
+        match error.raw_os_error().map(xebec::errno::Errno::new) {
+            Some(xebec::errno::EBUSY) => {
                 anyhow!("target is busy (fuser -vm shows users; --lazy detaches it)")
             }
-            Some(base::errno::EINVAL) => anyhow!("not mounted"),
+            Some(xebec::errno::EINVAL) => anyhow!("not mounted"),
             _ => anyhow!("{error}"),
         }
     })?;

@@ -12,11 +12,10 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use base::{Ino, errno};
 use clap::Args;
 use format::attr::acl::{LINUX_ACCESS, LINUX_DEFAULT};
 use format::inode::FileType;
-use xebec::{Metadata, SetAttribute, Volume};
+use xebec::{Ino, Metadata, SetAttribute, Volume, errno};
 
 use super::{Edit, for_each_file, visit_tree};
 use crate::acl::spec::{AclEntry, Grants, Removals};
