@@ -34,6 +34,7 @@ use volume::Settings;
 
 use crate::item::{Data, Entry, EntryKind, EntryMetadata, Item, Loss, Receiver, is_kept};
 use crate::options::setters;
+use crate::syscalls::{self, Attributes};
 use crate::{Error, Excludes, Result, Source, Survey};
 use count::CountWalk;
 use host::{Folder, Name, OpenFile, Run};
@@ -268,8 +269,8 @@ impl Walk<'_> {
                 EntryKind::File { size: stat.st_size.unsigned_abs(), data: Data::default() }
             }
             FileType::Symlink => EntryKind::Symlink(folder.target_of(&name.bytes)?),
-            FileType::CharacterDevice => EntryKind::CharDevice(host::device_of(&stat)),
-            FileType::BlockDevice => EntryKind::BlockDevice(host::device_of(&stat)),
+            FileType::CharacterDevice => EntryKind::CharDevice(syscalls::device_of(&stat)),
+            FileType::BlockDevice => EntryKind::BlockDevice(syscalls::device_of(&stat)),
             FileType::Fifo => EntryKind::Fifo,
             FileType::Socket => EntryKind::Socket,
             // It was not a directory when it was listed.
@@ -345,7 +346,7 @@ impl Walk<'_> {
     fn metadata(
         &self,
         stat: &Stat,
-        attributes: &dyn Fn() -> Result<host::Attributes>,
+        attributes: &dyn Fn() -> Result<Attributes>,
         pieces: &mut Pieces,
     ) -> Result<EntryMetadata> {
         let found = attributes()?;
@@ -357,8 +358,8 @@ impl Walk<'_> {
             permissions: (stat.st_mode & 0o7777) as u16,
             uid: stat.st_uid,
             gid: stat.st_gid,
-            accessed: Some(host::time(stat.st_atime, stat.st_atime_nsec)),
-            modified: Some(host::modified(stat)),
+            accessed: Some(syscalls::accessed(stat)),
+            modified: Some(syscalls::modified(stat)),
             attributes: kept,
             settings: Settings::default(),
             stored: None,

@@ -16,6 +16,7 @@
 //! | [`writer`] | writes items to an open volume |
 //! | `tree` | paths below a directory of a volume |
 //! | `file_id` | identifies a file by inode number and generation |
+//! | `syscalls` | system calls on files of the host |
 //! | [`survey`] | counts files, and estimates the space that they need |
 //! | [`extract`] | the other direction: a tree of a volume to a directory or an archive |
 //! | [`progress`] | progress, messages and cancellation of both directions |
@@ -51,6 +52,7 @@ mod options;
 pub mod overrides;
 pub mod progress;
 pub mod survey;
+mod syscalls;
 mod tree;
 pub mod writer;
 

@@ -11,9 +11,10 @@ use base::pipeline::{self, PipelineItem, PipelineItemOf, PipelineSink, PipelineW
 use rustix::fs::{FileType, Stat};
 
 use super::BATCH;
-use super::host::{self, Folder, Name};
+use super::host::{Folder, Name};
 use crate::item::Receiver as _;
 use crate::survey::{FileClass, FileEstimate, Survey, attribute_bytes};
+use crate::syscalls;
 use crate::{Error, Result};
 
 /// Counts the files of a directory.
@@ -137,7 +138,8 @@ impl CountWalk<'_> {
             }
         };
         let what = what(folder, name, &stat)?;
-        let seen = FileEstimate { name: name.bytes.len(), attributes, what, modified: host::modified(&stat) };
+        let seen =
+            FileEstimate { name: name.bytes.len(), attributes, what, modified: syscalls::modified(&stat) };
         if stat.st_nlink > 1 {
             counted.several.push((id, seen));
         } else {
@@ -163,7 +165,7 @@ impl Counted {
     fn itself(&mut self, folder: &Folder) -> Result<()> {
         let name = crate::item::split(&folder.path).map_or(0, |(_, name)| name.len());
         let attributes = attribute_bytes(&folder.attributes()?.readable);
-        let modified = host::modified(&folder.stat);
+        let modified = syscalls::modified(&folder.stat);
         self.survey.count(&FileEstimate { name, attributes, what: FileClass::Directory, modified });
         Ok(())
     }

@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use base::time::Time;
 use block::fiemap::SharedExtent;
 use block::fsxattr::FsXattr;
 use read::join;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
-use volume::{DeviceNumber, Settings};
+use volume::Settings;
 
 use crate::item::{StoredSize, kept};
+use crate::syscalls::{Attributes, attributes, changed, has_holes, modified};
 use crate::{Error, Excludes, Result};
 
 /// An open directory.
@@ -42,14 +42,6 @@ pub struct Name {
     pub bytes: Vec<u8>,
     /// Whether the directory entry says that it is a regular file.
     pub is_regular: bool,
-}
-
-/// Extended attributes.
-#[derive(Debug, Default)]
-pub struct Attributes {
-    pub readable: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Number of attributes that cannot be read.
-    pub unreadable: usize,
 }
 
 /// A run of bytes of a file.
@@ -192,7 +184,7 @@ impl Folder {
             |list| rustix::fs::flistxattr(&self.fd, list),
             |name, value| rustix::fs::fgetxattr(&self.fd, name, value),
         )
-        .map_err(|errno| self.failed(b"", "read its attributes", errno))
+        .map_err(|error| self.failed(b"", "read its attributes", error.errno))
     }
 
     /// Project ID, flags and hints of the directory.
@@ -240,7 +232,7 @@ impl Folder {
             |list| rustix::fs::llistxattr(path.as_slice(), list),
             |name, value| rustix::fs::lgetxattr(path.as_slice(), name, value),
         )
-        .map_err(|errno| self.failed(name, "read its attributes", errno))
+        .map_err(|error| self.failed(name, "read its attributes", error.errno))
     }
 }
 
@@ -285,7 +277,7 @@ impl OpenFile {
             |list| rustix::fs::flistxattr(&self.fd, list),
             |name, value| rustix::fs::fgetxattr(&self.fd, name, value),
         )
-        .map_err(|errno| self.failed("read its attributes", errno))
+        .map_err(|error| self.failed("read its attributes", error.errno))
     }
 
     /// Project ID and flags.
@@ -334,15 +326,7 @@ impl OpenFile {
         if !self.has_holes() {
             return Ok(Some(from..size));
         }
-        let offset = match rustix::fs::seek(&self.fd, SeekFrom::Data(from)) {
-            Ok(offset) => offset,
-            // A hole up to the end.
-            Err(Errno::NXIO) => return Ok(None),
-            Err(errno) => return Err(self.failed("find its data", errno)),
-        };
-        let hole = rustix::fs::seek(&self.fd, SeekFrom::Hole(offset));
-        let end = hole.map_err(|errno| self.failed("find its holes", errno))?.min(size);
-        Ok((offset < end).then_some(offset..end))
+        block::next_data(&self.fd, from, size).map_err(|error| self.failed("find its data", error))
     }
 
     /// Returns how far a run from `offset` to `end` is shared or not shared, and its place.
@@ -376,11 +360,6 @@ fn open_quietly(dir: impl AsFd, name: &[u8], flags: OFlags) -> rustix::io::Resul
     }
 }
 
-/// Whether a file has fewer blocks than its size. True for compressed files too, which is harmless.
-fn has_holes(stat: &Stat) -> bool {
-    stat.st_blocks.unsigned_abs() * 512 < stat.st_size.unsigned_abs()
-}
-
 /// Whether the file system supports shared blocks: Btrfs, XFS, bcachefs or OCFS2, by the numbers of `linux/magic.h` and
 /// of their own headers.
 fn can_share(fd: &OwnedFd) -> bool {
@@ -410,60 +389,4 @@ fn settings(fd: &OwnedFd) -> io::Result<Settings> {
             _ => Err(error),
         },
     }
-}
-
-/// Lists attributes and reads each. Attributes that cannot be read are counted; those that disappear meanwhile are
-/// ignored.
-fn attributes(
-    list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
-    get: impl Fn(&[u8], &mut [u8]) -> rustix::io::Result<usize>,
-) -> rustix::io::Result<Attributes> {
-    /// Sufficient for nearly all; all names, or a value, have at most 64 KiB.
-    const USUAL: usize = 512;
-    const MOST: usize = 64 << 10;
-    let mut found = Attributes::default();
-    let mut small = [0; USUAL];
-    let mut large = Vec::new();
-    let names = match list(&mut small) {
-        Ok(length) => small.get(..length).unwrap_or_default(),
-        Err(Errno::RANGE) => {
-            large.resize(MOST, 0);
-            let length = list(&mut large)?;
-            large.get(..length).unwrap_or_default()
-        }
-        // Some file systems do not support attributes.
-        Err(Errno::NOTSUP) => return Ok(found),
-        Err(errno) => return Err(errno),
-    };
-    let mut value = Vec::new();
-    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        value.resize(MOST, 0);
-        match get(name, &mut value) {
-            Ok(length) => {
-                found.readable.push((name.to_vec(), value.get(..length).unwrap_or_default().to_vec()))
-            }
-            Err(Errno::NODATA) => {}
-            Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP) => found.unreadable += 1,
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(found)
-}
-
-pub fn time(seconds: i64, nanos: i64) -> Time {
-    Time { seconds, nanos: u32::try_from(nanos).unwrap_or(0) }
-}
-
-/// Modification time (mtime).
-pub fn modified(stat: &Stat) -> Time {
-    time(stat.st_mtime, stat.st_mtime_nsec)
-}
-
-/// Change time (ctime). Unlike mtime, it cannot be set back.
-pub fn changed(stat: &Stat) -> Time {
-    time(stat.st_ctime, stat.st_ctime_nsec)
-}
-
-pub fn device_of(stat: &Stat) -> DeviceNumber {
-    DeviceNumber { major: rustix::fs::major(stat.st_rdev), minor: rustix::fs::minor(stat.st_rdev) }
 }

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::counters::Counters;
 use super::source::FileInfo;
 use crate::item::KEPT_FLAGS;
+use crate::syscalls::errno_of;
 
 /// Flags that forbid changes. They are set last, and only root may set them.
 const GUARDS: u32 = (flags::IMMUTABLE | flags::APPEND) as u32;
@@ -45,13 +46,13 @@ pub fn set_flags(file: impl AsFd, metadata: &Metadata, counters: &Counters) -> i
         // The others may be allowed.
         Err(error) => match add(file, project, xflags & !GUARDS) {
             Ok(()) => {
-                counters.lose(&format!("immutable and append-only flags ({})", errno(&error)));
+                counters.lose(&format!("immutable and append-only flags ({})", errno_of(&error)));
                 return Ok(());
             }
             Err(error) => error,
         },
     };
-    match errno(&error) {
+    match errno_of(&error) {
         refused @ (Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY) => {
             counters.lose(&format!("{} ({refused})", what(project)));
             Ok(())
@@ -106,7 +107,7 @@ pub fn set_hints(file: impl AsFd, info: &FileInfo, counters: &Counters) {
     match set {
         Ok(true) => {}
         Ok(false) => counters.lose("extent size hints (not supported by this file system)"),
-        Err(error) => counters.lose(&format!("extent size hints ({})", errno(&error))),
+        Err(error) => counters.lose(&format!("extent size hints ({})", errno_of(&error))),
     }
 }
 
@@ -120,10 +121,6 @@ pub fn count_lost(metadata: &Metadata, counters: &Counters) {
 
 fn what(project: u32) -> &'static str {
     if project == 0 { "flags" } else { "project ids and flags" }
-}
-
-fn errno(error: &io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// Adds flags to those of the file, and sets its project ID unless it is 0.

@@ -6,18 +6,21 @@
 //! descriptor of the file itself. So neither an image nor a link that another user creates meanwhile leads outside of
 //! the target directory.
 
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use base::time::Time;
 use format::inode::FileType;
 use format::timestamp::Timestamp;
 use read::Metadata;
-use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
+use volume::{DeviceNumber, NewFileType};
 
 use super::counters::Counters;
 use super::flags;
 use super::source::FileInfo;
+use crate::syscalls::{self, HostError, cannot, errno_of, path_of, timestamps};
 
 /// A directory on the host.
 #[derive(Debug)]
@@ -44,19 +47,6 @@ impl CreateOptions {
 }
 
 type Result<T> = std::result::Result<T, Errno>;
-
-/// A system call that failed.
-#[derive(Clone, Copy, Debug)]
-pub struct HostError {
-    /// What failed: the end of a sentence that begins with "cannot".
-    pub action: &'static str,
-    pub errno: Errno,
-}
-
-/// Adds the failed action to an errno.
-fn cannot(action: &'static str) -> impl Fn(Errno) -> HostError {
-    move |errno| HostError { action, errno }
-}
 
 /// Modes until a file is complete.
 const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
@@ -146,7 +136,7 @@ fn complete_node(
     let owned = set_owner(metadata, &stat, options, counters, chown).map_err(cannot("set the owner"))?;
     // No call sets attributes or a mode through an O_PATH descriptor; its name in /proc refers to the file itself, even
     // to a symlink.
-    let path = format!("/proc/self/fd/{}", node.as_raw_fd());
+    let path = path_of(&node);
     let set = |name: &[u8], value: &[u8]| fs::setxattr(path.as_str(), name, value, XattrFlags::empty());
     let attributes = set_xattrs(info, counters, set);
     if metadata.file_type != FileType::Symlink {
@@ -155,12 +145,8 @@ fn complete_node(
             set => set.map_err(cannot("set the mode"))?,
         }
     }
-    let timed = match fs::utimensat(&node, c"", &times(metadata), AtFlags::EMPTY_PATH) {
-        // Before Linux 5.8 the call does not accept O_PATH descriptors.
-        Err(Errno::INVAL) => fs::utimensat(fs::CWD, path.as_str(), &times(metadata), AtFlags::empty()),
-        done => done,
-    };
-    timed.map_err(cannot("set the times"))?;
+    let (accessed, modified) = times(metadata);
+    syscalls::set_times(&node, accessed, modified).map_err(cannot("set the times"))?;
     check_times(node.as_fd(), metadata, counters).map_err(cannot("stat it"))?;
     flags::count_lost(metadata, counters);
     attributes
@@ -169,8 +155,7 @@ fn complete_node(
 /// Opens a file that was just created, to set its metadata. Another user who may write to the directory can have
 /// replaced it: a file of another type is refused.
 fn open_node(dir: &HostDirectory, name: &[u8], metadata: &Metadata) -> Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let node = fs::openat(&dir.fd, name, flags, Mode::empty())?;
+    let node = syscalls::open_node(&dir.fd, name)?;
     let stat = fs::fstat(&node)?;
     let is_same = FileType::from_mode(stat.st_mode as u16) == Some(metadata.file_type); // the type is in the low bits
     let (major, minor) = metadata.device;
@@ -183,15 +168,17 @@ fn open_node(dir: &HostDirectory, name: &[u8], metadata: &Metadata) -> Result<Ow
 
 fn create_node(dir: &HostDirectory, name: &[u8], info: &FileInfo) -> Result<()> {
     let (major, minor) = info.metadata.device;
-    let node = |kind| fs::mknodat(&dir.fd, name, kind, PRIVATE_FILE, fs::makedev(major, minor));
-    match info.metadata.file_type {
-        FileType::Symlink => fs::symlinkat(info.target.as_deref().unwrap_or_default(), &dir.fd, name),
-        FileType::Fifo => node(fs::FileType::Fifo),
-        FileType::Socket => node(fs::FileType::Socket),
-        FileType::CharDevice => node(fs::FileType::CharacterDevice),
-        FileType::BlockDevice => node(fs::FileType::BlockDevice),
-        FileType::Regular | FileType::Directory => Err(Errno::INVAL),
-    }
+    let device = DeviceNumber { major, minor };
+    let kind = match info.metadata.file_type {
+        FileType::Symlink => NewFileType::Symlink(info.target.as_deref().unwrap_or_default()),
+        FileType::Fifo => NewFileType::Fifo,
+        FileType::Socket => NewFileType::Socket,
+        FileType::CharDevice => NewFileType::CharDevice(device),
+        FileType::BlockDevice => NewFileType::BlockDevice(device),
+        FileType::Regular => NewFileType::Regular,
+        FileType::Directory => NewFileType::Directory,
+    };
+    syscalls::make_node(&dir.fd, name, kind, PRIVATE_FILE)
 }
 
 /// Sets owner, attributes, mode, times and flags of an open file or directory, in this order: chown clears set-user-ID
@@ -210,13 +197,14 @@ pub fn complete(
     let set = |name: &[u8], value: &[u8]| fs::fsetxattr(fd, name, value, XattrFlags::empty());
     let attributes = set_xattrs(info, counters, set);
     fs::fchmod(fd, mode(metadata, owned)).map_err(cannot("set the mode"))?;
-    fs::futimens(fd, &times(metadata)).map_err(cannot("set the times"))?;
+    let (accessed, modified) = times(metadata);
+    fs::futimens(fd, &timestamps(accessed, modified)).map_err(cannot("set the times"))?;
     check_times(fd, metadata, counters).map_err(cannot("stat it"))?;
     if metadata.file_type == FileType::Directory {
         flags::set_hints(fd, info, counters);
     }
     let flags = flags::set_flags(fd, metadata, counters);
-    flags.map_err(|error| cannot("set the flags")(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+    flags.map_err(|error| cannot("set the flags")(errno_of(&error)))?;
     attributes
 }
 
@@ -267,9 +255,10 @@ fn mode(metadata: &Metadata, owned: Owned) -> Mode {
     Mode::from_raw_mode(bits)
 }
 
-fn times(metadata: &Metadata) -> Timestamps {
-    let time = |time: Timestamp| Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() };
-    Timestamps { last_access: time(metadata.times.access), last_modification: time(metadata.times.modify) }
+/// Access and modification times.
+fn times(metadata: &Metadata) -> (Time, Time) {
+    let time = |time: Timestamp| Time { seconds: time.seconds, nanos: time.nanoseconds };
+    (time(metadata.times.access), time(metadata.times.modify))
 }
 
 /// Counts times that the host file system cannot store. Times of 32 bits always fit.

@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use super::counters::Counters;
 use super::flags;
-use super::host::{self, CreateOptions, HostDirectory, HostError};
+use super::host::{self, CreateOptions, HostDirectory};
 use super::source::{
     DataRun, DirectoryEntries, FileInfo, FirstNames, Start, UNFINISHED, is_safe, plan_runs, read_entry,
 };
 use crate::progress::{Cancel, Notice, NoticeKind, Progress};
+use crate::syscalls::{HostError, errno_of};
 use crate::{Error, Excludes, Result};
 use base::Ino;
 use base::pipeline::{PipelineItem, PipelineItemOf, PipelineSink, PipelineWork};
@@ -196,18 +197,18 @@ impl<'t> PipelineWork for TreeWork<'t> {
 }
 
 /// Why a copy failed.
-enum CopyError {
+enum ContentsError {
     Read(read::Error),
     Write(Errno),
 }
 
-impl From<read::Error> for CopyError {
+impl From<read::Error> for ContentsError {
     fn from(error: read::Error) -> Self {
         Self::Read(error)
     }
 }
 
-impl CopyError {
+impl ContentsError {
     fn report(self, pieces: &mut Items, path: &[u8], ino: Ino) {
         match self {
             Self::Read(error) => {
@@ -364,7 +365,7 @@ impl<'t> TreeWork<'t> {
         flags::set_hints(file, info, self.counters);
         let (runs, next) = match plan_runs(self.volume, &inode.dinode(), 0, PIECE as u64, SMALL) {
             Ok(planned) => planned,
-            Err(error) => return self.copy_failed(&open, CopyError::Read(error), pieces),
+            Err(error) => return self.copy_failed(&open, ContentsError::Read(error), pieces),
         };
         // Set first if a hole is at the end or much data follows: the file system then knows the final size.
         let end = runs.last().map_or(0, DataRun::end);
@@ -397,15 +398,15 @@ impl<'t> TreeWork<'t> {
                 pieces.extend(runs.into_iter().map(copy));
                 pieces.extend(next.map(|next| PipelineItem::Task(TreeTask::Plan(open, next))));
             }
-            Err(error) => self.copy_failed(&open, CopyError::Read(error), pieces),
+            Err(error) => self.copy_failed(&open, ContentsError::Read(error), pieces),
         }
     }
 
     /// Reports that contents could not be copied; the incomplete file is removed if unreadable files are skipped. The
     /// first task of a file that fails reports a removed file.
-    fn copy_failed(&self, open: &OpenFile, error: CopyError, pieces: &mut Items) {
+    fn copy_failed(&self, open: &OpenFile, error: ContentsError, pieces: &mut Items) {
         open.is_done.store(true, Relaxed);
-        if self.skip_unreadable && matches!(error, CopyError::Read(_)) {
+        if self.skip_unreadable && matches!(error, ContentsError::Read(_)) {
             if open.is_removed.swap(true, Relaxed) {
                 return;
             }
@@ -423,12 +424,12 @@ impl<'t> TreeWork<'t> {
         file: &std::fs::File,
         inode: &Inode,
         run: DataRun,
-    ) -> std::result::Result<(), CopyError> {
+    ) -> std::result::Result<(), ContentsError> {
         let buffer = worker.buffer.get_mut(..run.length as usize).unwrap_or_default(); // at most PIECE
         let read = read_at(self.volume, &inode.dinode(), run.offset, buffer)?;
         let written = file.write_all_at(buffer.get(..read).unwrap_or_default(), run.offset);
         self.counters.add_bytes(read as u64);
-        written.map_err(|error| CopyError::Write(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+        written.map_err(|error| ContentsError::Write(errno_of(&error)))
     }
 }
 

@@ -14,9 +14,10 @@ use volume::{Settings, UncachedStat, Volume};
 
 use super::amend::Amend;
 use super::{TreeSync, contents};
-use crate::directory::host::{self, Folder, Name, OpenFile};
+use crate::directory::host::{Folder, Name, OpenFile};
 use crate::directory::{self, BATCH, WAITING, Walk};
 use crate::item::{Entry, EntryKind, EntryMetadata, Loss};
+use crate::syscalls::{self, Attributes};
 use crate::{Error, Result};
 
 /// What the tasks share.
@@ -290,11 +291,11 @@ impl Comparison<'_> {
         if FileType::from_mode(stat.st_mode as u16) != Some(known.file_type) {
             return Ok(None);
         }
-        let is_device = known.device == Some(host::device_of(stat));
+        let is_device = known.device == Some(syscalls::device_of(stat));
         Ok(match known.file_type {
             FileType::Regular => {
                 let size = stat.st_size.unsigned_abs();
-                let is_later = host::modified(stat) != known.modified;
+                let is_later = syscalls::modified(stat) != known.modified;
                 let is_equal = size == known.size
                     && (!(is_later || self.sync.checksum)
                         || contents::are_equal(opened.file()?, self.volume, known.ino, &path())?);
@@ -308,8 +309,8 @@ impl Comparison<'_> {
                 };
                 is_equal.then_some(EntryKind::Symlink(target))
             }
-            FileType::CharDevice if is_device => Some(EntryKind::CharDevice(host::device_of(stat))),
-            FileType::BlockDevice if is_device => Some(EntryKind::BlockDevice(host::device_of(stat))),
+            FileType::CharDevice if is_device => Some(EntryKind::CharDevice(syscalls::device_of(stat))),
+            FileType::BlockDevice if is_device => Some(EntryKind::BlockDevice(syscalls::device_of(stat))),
             FileType::Fifo => Some(EntryKind::Fifo),
             FileType::Socket => Some(EntryKind::Socket),
             _ => None,
@@ -386,8 +387,9 @@ impl Opened<'_> {
             return Ok(file);
         }
         let file = self.folder.open_file(self.name)?;
-        let metadata =
-            |stat: &Stat| (stat.st_dev, stat.st_ino, stat.st_size, host::modified(stat), host::changed(stat));
+        let metadata = |stat: &Stat| {
+            (stat.st_dev, stat.st_ino, stat.st_size, syscalls::modified(stat), syscalls::changed(stat))
+        };
         if metadata(&file.stat) != metadata(self.stat) {
             return Err(Error::Changed { path: self.folder.shown(self.name) });
         }
@@ -398,9 +400,9 @@ impl Opened<'_> {
         FileType::from_mode(self.stat.st_mode as u16) == Some(FileType::Regular)
     }
 
-    fn attributes(&self) -> Result<host::Attributes> {
+    fn attributes(&self) -> Result<Attributes> {
         match self.folder.has_attributes(self.name) {
-            Some(false) => Ok(host::Attributes::default()),
+            Some(false) => Ok(Attributes::default()),
             _ if self.is_regular() => self.file()?.attributes(),
             _ => self.folder.attributes_of(self.name),
         }
@@ -422,7 +424,7 @@ impl Opened<'_> {
 struct Looked<'l> {
     path: &'l dyn Fn() -> Vec<u8>,
     stat: &'l Stat,
-    attributes: &'l dyn Fn() -> Result<host::Attributes>,
+    attributes: &'l dyn Fn() -> Result<Attributes>,
     /// Project ID and flags, if known.
     settings: Option<Settings>,
 }
