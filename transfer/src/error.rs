@@ -7,6 +7,7 @@ use std::{fmt, io};
 
 use base::errno::Errno;
 
+use crate::copy::CopyError;
 use crate::progress::{Notice, NoticeKind};
 
 /// A result with an [`Error`] of this crate.
@@ -102,6 +103,8 @@ pub enum Error {
     Spool(io::Error),
     /// The system has no random numbers.
     Random(io::Error),
+    /// Nothing can be copied to a target.
+    Copy(Box<CopyError>),
     /// [`Cancel::cancel`](crate::Cancel::cancel) was called.
     Cancelled,
 }
@@ -152,6 +155,7 @@ impl Error {
             | Self::Output(source) => source.raw_os_error().map(Errno::new),
             Self::Option { .. } => Some(base::errno::EINVAL),
             Self::Exists { .. } => Some(base::errno::EEXIST),
+            Self::Copy(error) => error.errno(),
             Self::Changed { .. } | Self::Invalid { .. } | Self::Cancelled => None,
         }
     }
@@ -189,7 +193,7 @@ impl Error {
     }
 }
 
-fn path_of(path: &[u8]) -> PathBuf {
+pub(crate) fn path_of(path: &[u8]) -> PathBuf {
     OsStr::from_bytes(path).into()
 }
 
@@ -237,6 +241,7 @@ impl fmt::Display for Error {
                 write!(f, "the stream cannot be stored in a temporary file beside the image: {error}")
             }
             Self::Random(error) => write!(f, "no random numbers from the system: {error}"),
+            Self::Copy(error) => error.fmt(f),
             Self::Cancelled => f.write_str("cancelled"),
         }
     }

@@ -19,6 +19,7 @@
 //! | `syscalls` | system calls on files of the host |
 //! | [`survey`] | counts files, and estimates the space that they need |
 //! | [`extract`] | the other direction: a tree of a volume to a directory or an archive |
+//! | [`copy`] | copies files and trees between the host and volumes, as GNU cp does |
 //! | [`progress`] | progress, messages and cancellation of both directions |
 //! | [`error`] | errors |
 //!
@@ -38,6 +39,7 @@
 #![warn(clippy::indexing_slicing)]
 
 pub mod archive;
+pub mod copy;
 mod digest;
 pub mod directory;
 pub mod error;
@@ -57,6 +59,10 @@ mod tree;
 pub mod writer;
 
 pub use archive::Archive;
+pub use copy::{
+    CopyError, CopyEvent, CopyInto, CopyReason, CopyReport, CopyRules, CopySide, CopySource, CopyTarget,
+    Follow, Preserve, TreeCopy,
+};
 pub use directory::Directory;
 pub use directory::sync::{self, TreeSync};
 pub use error::{Error, Result};

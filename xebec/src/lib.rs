@@ -10,6 +10,7 @@
 //! | extended attributes, flags and projects | [`SetAttribute`], [`Settings`] |
 //! | import into an open volume | [`Writer`] with a [`Source`]; [`TreeSync`] |
 //! | extract a tree | [`Extraction`] |
+//! | copy files and trees between the host and volumes, as `cp` does | [`TreeCopy`] |
 //! | read a volume without the engine, also a damaged one | [`reader`] |
 //! | check a volume | [`check`] |
 //! | resize | [`Volume::grow`]; not in use: [`resize::grow`], [`resize::shrink`] |
@@ -117,6 +118,30 @@
 //! assert_eq!(std::fs::read(out.join("motd"))?, b"Welcome\n");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//! Copy a tree into an open volume, with all metadata:
+//!
+//! ```
+//! # let folder = tempfile::tempdir()?;
+//! # let source = folder.path().join("www");
+//! # std::fs::create_dir(&source)?;
+//! # std::fs::write(source.join("index.html"), "Welcome")?;
+//! # let device = std::sync::Arc::new(xebec::device::MemoryDevice::new(64 << 20));
+//! # xebec::mkfs::format(&*device, &xebec::mkfs::Options::default())?;
+//! # let volume = xebec::Volume::open(device, xebec::Options::default())?;
+//! use xebec::{CopyEvent, CopyRules, CopySource, TreeCopy};
+//!
+//! let copy = TreeCopy::new(CopySource::Host, &volume).rules(CopyRules::archive());
+//! let source = source.as_os_str().as_encoded_bytes();
+//! let report = copy.run(&[source], "/srv", &mut |event| match event {
+//!     CopyEvent::Copying { to, .. } => println!("{}", to.escape_ascii()),
+//!     CopyEvent::Failed(error) => eprintln!("{error}"),
+//!     _ => {}
+//! })?;
+//! assert_eq!((report.files, report.failed), (2, 0)); // `/srv` did not exist: it is the copy of `www`
+//! assert!(volume.resolve(b"/srv/index.html", false).is_ok());
+//! volume.unmount()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod check;
@@ -128,9 +153,11 @@ pub use format::compatibility::Reader;
 pub use format::inode::{FileType, flags as inode_flags};
 pub use format::{Damage, Geometry, Place};
 pub use transfer::{
-    self, Archive, BuiltImage, Cancel, Compressed, Compression, Container, Counts, Directory,
-    Error as TransferError, Excludes, ExtractReport, Extraction, FreeSpace, ImageBuilder, ImportReport,
-    Labels, Notice, NoticeKind, Overrides, Phase, Progress, Source, TreeSync, Writer,
+    self, Archive, BuiltImage, Cancel, Compressed, Compression, Container, CopyError, CopyEvent, CopyInto,
+    CopyReason, CopyReport, CopyRules, CopySide, CopySource, CopyTarget, Counts, Directory,
+    Error as TransferError, Excludes, ExtractReport, Extraction, Follow, FreeSpace, ImageBuilder,
+    ImportReport, Labels, Notice, NoticeKind, Overrides, Phase, Preserve, Progress, Source, TreeCopy,
+    TreeSync, Writer,
 };
 pub use volume::{
     Access, BulkWriter, CloneError, ClonedImage, ContentsOptions, Cookie, DeviceNumber, Dir, DirEntry, Error,

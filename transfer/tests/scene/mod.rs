@@ -26,6 +26,16 @@ impl Made {
         Volume::open(self.0.clone(), Options::default()).unwrap()
     }
 
+    pub fn device(&self) -> Arc<MemoryDevice> {
+        self.0.clone()
+    }
+
+    /// No finding of the checker.
+    #[track_caller]
+    pub fn judge(&self) {
+        common::judge(&self.0);
+    }
+
     pub fn write(&self, source: &dyn Source, overrides: Overrides) -> xebec_transfer::Result<ImportReport> {
         self.write_all(&[source], overrides)
     }

@@ -1,0 +1,152 @@
+//! Creates directories, regular files and special files.
+
+use std::rc::Rc;
+
+use format::inode::FileType;
+use volume::NewFileType;
+
+use super::{Copier, Level, Result};
+use crate::copy::CopyReason;
+use crate::copy::ends::{Location, SourceEnd, Stat, TargetEnd};
+use crate::copy::error::{Failure, read};
+
+impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
+    /// Enters a source directory, and creates the target unless it exists.
+    pub(super) fn directory(
+        &mut self,
+        source: &Location<S::Dir>,
+        target: &Location<T::Dir>,
+        stat: Stat,
+        follow: bool,
+        is_new: bool,
+    ) -> Result<Level<S, T>> {
+        if self.ancestors.contains(&stat.id) {
+            return Err(CopyReason::Loop.into());
+        }
+        if self.rules().ignore_unreadable {
+            // Read before the target is created: an unreadable directory is skipped.
+            self.enter(source, follow)?;
+        }
+        let final_mode = if is_new { self.create_directory(source, target, &stat)? } else { None };
+        let (source_dir, mut remaining) = self.enter(source, follow)?;
+        remaining.reverse();
+        let target_dir = self.to.enter(target, false, &mut *self.events)?;
+        self.ancestors.insert(stat.id);
+        let (source, target) = ((Rc::new(source_dir), source.clone()), (Rc::new(target_dir), target.clone()));
+        Ok(Level { source, target, stat, follow, remaining, final_mode })
+    }
+
+    /// Opens a source directory and lists it.
+    fn enter(&mut self, source: &Location<S::Dir>, follow: bool) -> Result<(S::Dir, Vec<Vec<u8>>)> {
+        let dir = read(self.from.enter(source, follow, &mut *self.events))?;
+        let names = read(self.from.list(&dir))?;
+        Ok((dir, names))
+    }
+
+    /// Creates a directory that its owner can write to, and returns the final mode if that differs.
+    fn create_directory(
+        &mut self,
+        source: &Location<S::Dir>,
+        target: &Location<T::Dir>,
+        stat: &Stat,
+    ) -> Result<Option<u16>> {
+        const OWNERS: u16 = 0o700;
+        // A default ACL may grant write access to others: the umask is applied in any case.
+        let others = 0o022 & self.to.umask();
+        let mode = self.mode_of_new(stat, 0o777) | stat.permissions & 0o1000;
+        self.announce(source, target);
+        let node = self.create(target, NewFileType::Directory, mode & !others)?;
+        self.count(1, 0);
+        let created = self.to.stat(target, false)?.ok_or(CopyReason::Removed)?;
+        if self.first_created.is_none() {
+            self.first_created = Some((created.id, source.shown.clone(), target.shown.clone()));
+        }
+        if created.permissions & OWNERS == OWNERS {
+            return Ok(None);
+        }
+        self.to.set_mode(&node, created.permissions | OWNERS)?;
+        Ok(Some(created.permissions))
+    }
+
+    /// Completes a directory after its entries.
+    pub(super) fn leave(&mut self, level: &Level<S, T>) -> Result<()> {
+        let node = self.to.node(&level.target.1)?;
+        self.preserve(&node, &level.source.1, level.follow, &level.stat, level.final_mode)
+    }
+
+    /// Copies a regular file to a new or an existing one.
+    pub(super) fn regular_file(
+        &mut self,
+        source: &Location<S::Dir>,
+        target: &Location<T::Dir>,
+        follow: bool,
+        stat: &Stat,
+        existing: Option<Stat>,
+    ) -> Result<T::Node<'c>> {
+        let from = self.from;
+        let mut contents = read(from.open(source, follow, stat, &mut *self.events))?;
+        if self.rules().ignore_unreadable && existing.is_some() && stat.kind == FileType::Regular {
+            // The target is not truncated for an unreadable source.
+            let mut contents = read(from.open(source, follow, stat, &mut *self.events))?;
+            self.expect_readable(&mut *contents)?;
+        }
+        let is_new = existing.is_none();
+        let (to, mode) = (self.to, self.mode_of_new(stat, 0o666));
+        let node = match existing {
+            None => self.create(target, NewFileType::Regular, mode)?,
+            Some(existing) if existing.kind != FileType::Regular && !self.rules().force => {
+                return Err(CopyReason::NotRegular { target: target.shown.clone() }.into());
+            }
+            Some(_) => match to.overwrite(target) {
+                Err(_) if self.rules().force => {
+                    to.unlink(target)?;
+                    self.create(target, NewFileType::Regular, mode)?
+                }
+                opened => opened.map_err(Failure::at(target))?,
+            },
+        };
+        if !to.share(&node, &*contents) {
+            let copied = self.contents(&mut *contents, &node, is_new);
+            self.remove_incomplete(copied, target, is_new)?;
+        }
+        to.written(&node)?;
+        Ok(node)
+    }
+
+    fn create(&self, target: &Location<T::Dir>, kind: NewFileType<'_>, mode: u16) -> Result<T::Node<'c>> {
+        self.to.create(target, kind, mode).map_err(Failure::at(target))
+    }
+
+    /// Mode of a new file before the umask; `default` is the default of its type.
+    fn mode_of_new(&self, stat: &Stat, default: u16) -> u16 {
+        match (self.rules().preserve.mode, self.rules().default_mode) {
+            // Inaccessible for others until its owner is set; the mode is set last.
+            (true, _) => stat.permissions & 0o700,
+            (false, true) => default,
+            (false, false) => stat.permissions & 0o777,
+        }
+    }
+
+    /// A symlink, a device, a pipe or a socket.
+    pub(super) fn special_file(
+        &mut self,
+        source: &Location<S::Dir>,
+        target: &Location<T::Dir>,
+        stat: &Stat,
+    ) -> Result<T::Node<'c>> {
+        let link;
+        let kind = match stat.kind {
+            FileType::Symlink => {
+                link = read(self.from.read_link(source))?;
+                NewFileType::Symlink(&link)
+            }
+            FileType::CharDevice => NewFileType::CharDevice(stat.device),
+            FileType::BlockDevice => NewFileType::BlockDevice(stat.device),
+            FileType::Fifo => NewFileType::Fifo,
+            FileType::Socket => NewFileType::Socket,
+            FileType::Regular | FileType::Directory => return Err(CopyReason::TypeChanged.into()),
+        };
+        let mode = if stat.kind == FileType::Symlink { 0o777 } else { self.mode_of_new(stat, 0o666) };
+        self.create(target, kind, mode)
+    }
+}
