@@ -17,6 +17,23 @@ impl fmt::Display for AtPath {
     }
 }
 
+/// The text and the errno of an error.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// The text.
+    pub text: String,
+    /// Errno, if known.
+    pub errno: Option<i32>,
+}
+
+impl fmt::Display for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Error for Described {}
+
 /// An error message.
 #[derive(Clone, Debug, Default)]
 pub struct Failure {
@@ -91,6 +108,8 @@ fn errno_of(error: &(dyn Error + 'static)) -> Option<i32> {
         Some(error.errno())
     } else if let Some(error) = error.downcast_ref::<xebec::device::DeviceError>() {
         Some(error.errno())
+    } else if let Some(described) = error.downcast_ref::<Described>() {
+        described.errno
     } else if error.is::<NoMatch>() {
         Some(xebec::errno::ENOENT.get())
     } else if let Some(error) = error.downcast_ref::<rustix::io::Errno>() {

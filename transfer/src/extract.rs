@@ -55,7 +55,7 @@ use archive::{ArchiveSink, ArchiveTask, ArchiveWork, Buffers};
 use compress::{Compressed, Compression};
 use counters::Counters;
 use host::{CreateOptions, HostDirectory};
-pub use source::{DataRun, DataRuns, FileInfo, is_safe};
+pub(crate) use source::{DataRuns, FileInfo, is_safe};
 use source::{FirstNames, Start};
 use tree::{TreeSink, TreeTask, TreeWork};
 

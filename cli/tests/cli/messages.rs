@@ -45,6 +45,12 @@ fn messages_name_the_operand_and_the_option() {
         ("cp f f img:/none", &["xebec: img:/none: no such directory"]),
         ("cp img:/etc f img:/", &["f: is not a path in img"]),
         ("cp f img:/etc other:/", &["img:/etc: cannot mix host files"]),
+        ("cp dir img:/", &["xebec: dir: is a directory (-r not specified)"]),
+        ("cp -T f f img:/home", &["xebec: img:/home: -T takes one source only"]),
+        ("cp -t f img:/etc/motd", &["xebec: f: target is not a directory"]),
+        ("cp img:/etc/motd img:/etc/motd", &["xebec: img:/etc/motd: is the same file as img:/etc/motd"]),
+        ("cp --exclude [x f img:/", &["xebec: --exclude: `[x`: "]),
+        ("cp --exclude [x f f img:/none", &["xebec: img:/none: no such directory\n"]),
         ("mv img /none /x", &["img: /none: ", none]),
         ("mv img /etc/motd /none/x", &["img: /none/x: ", none]),
         ("mv img -T /etc/motd /home", &["img: /etc/motd: cannot move to /home: "]),
@@ -69,6 +75,25 @@ fn messages_name_the_operand_and_the_option() {
         assert!(!message.contains("cannot write to standard output"), "{line}: {message}");
     }
     assert!(!scene.beside("new").exists());
+}
+
+/// The library checks operands and knows no options: exit codes and JSON are those of the command.
+#[test]
+fn cp_fails_with_one_and_has_errno_in_json() {
+    let scene = scene();
+    for (line, message) in [
+        ("cp --exclude [x f img:/", "`[x`"),
+        ("cp --json f none/x img:/etc/motd/x", r#"{"error":{"message":"img:/etc/motd/x: "#),
+        ("cp --json img:/etc/motd none/x", r#""image":"img","path":"/etc/motd","errno":2}}"#),
+        ("cp --json none img:/", r#"{"error":{"message":"none: no such file or directory","path":"none"}}"#),
+    ] {
+        let mut command = xebec();
+        command.args(line.split(' ')).current_dir(scene.beside(""));
+        let output = command.output().unwrap();
+        let found = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert!(found.contains(message), "{line}: {found}");
+    }
 }
 
 #[test]

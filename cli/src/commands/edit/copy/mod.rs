@@ -4,41 +4,32 @@
 //! |---|---|
 //! | this file | the command line: sources and target |
 //! | [`options`] | options |
-//! | [`engine`] | copying of each file |
-//! | [`traits`] | sources and targets |
-//! | [`host`], [`volume`], [`image`] | sources and targets: the host, a writable volume, a read-only image |
+//! | [`messages`] | messages |
+//!
+//! [`TreeCopy`] copies.
 
-mod engine;
-mod host;
-mod image;
+mod messages;
 mod options;
-mod traits;
-mod volume;
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use anyhow::bail;
 use clap::Args;
-use format::inode::FileType;
-use serde_json::json;
-use xebec::Volume;
+use xebec::{CopyReport, CopySide, CopySource, CopyTarget, TreeCopy, Volume};
 
 use super::{Edit, unmount};
 use crate::args::Global;
 use crate::excludes::skipped;
-use crate::failure::{self, Failure};
+use crate::failure;
 use crate::image_operand::is_same_file;
-use crate::json;
-use crate::names::quoted;
-use crate::open::{self, image_and_path};
-use crate::output::{self, Level, Messages, Stdout, chain, print_message};
-use engine::{Copier, CopyEvent};
-use host::Host;
+use crate::limits::allow_many_descriptors;
+use crate::open::{self, Image, image_and_path};
+use crate::operands;
+use crate::output::{Level, chain, print_message};
+use messages::{CopyMessage, CopyMessages, Labels, label, show};
 use options::CopyOptions;
-use traits::{CopySource, CopyTarget, Location, joined};
 
 /// Arguments of `cp`.
 #[derive(Clone, Debug, Args)]
@@ -125,9 +116,10 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
             opened.messages.ignore_unreadable(options.exclude.ignore_unreadable);
             let messages = CopyMessages::new(&opened.messages, global);
             let sources = paths_in(from, image)?;
-            let host = Host::new();
-            let pair = CopyPair { from: &opened, to: &host, from_label: &messages.label, to_label: b"" };
-            pair.copy(&sources, to.as_bytes(), &options, &mut |event| messages.report(event));
+            allow_many_descriptors();
+            let labels = Labels { from: &messages.label, to: b"" };
+            let report = &mut |message| messages.report(message);
+            copy_out(&opened, CopyTarget::Host, labels, &sources, to, &options, report);
             opened.expect_whole("copied");
             return Ok(messages.finish());
         }
@@ -159,9 +151,10 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
         false => error,
     })?;
     let messages = CopyMessages::new(&opened.messages, global);
-    let from = if options.within { messages.label.clone() } else { Vec::new() };
-    let mut report = |event| messages.report(event);
-    copy_into(&opened.volume, &from, &messages.label, &sources, &target, &options, &mut report);
+    let from = if options.within { messages.label.as_slice() } else { b"" };
+    let labels = Labels { from, to: &messages.label };
+    let mut report = |message| messages.report(message);
+    copy_into(&opened.volume, labels, &sources, &target, &options, &mut report);
     let failed = messages.finish();
     unmount(opened.volume)?;
     Ok(failed)
@@ -179,14 +172,12 @@ fn across(
     let sources = paths_in(from, source)?;
     let (mut from, to_image) = (open::open(source, global)?, open::writable(image, global)?);
     from.messages.ignore_unreadable(options.exclude.ignore_unreadable);
-    let (source_messages, messages) =
-        (CopyMessages::new(&from.messages, global), CopyMessages::new(&to_image.messages, global));
-    let volume = &to_image.volume;
-    let pair =
-        CopyPair { from: &from, to: volume, from_label: &source_messages.label, to_label: &messages.label };
-    pair.copy(&sources, to.as_bytes(), options, &mut |event| messages.report(event));
+    let messages = CopyMessages::new(&to_image.messages, global).with_source(&from.messages);
+    let labels = Labels { from: &label(&from.messages), to: &messages.label };
+    let report = &mut |message| messages.report(message);
+    copy_out(&from, (&to_image.volume).into(), labels, &sources, to, options, report);
     from.expect_whole("copied");
-    let failed = source_messages.finish().max(messages.finish());
+    let failed = messages.finish();
     unmount(to_image.volume)?;
     Ok(failed)
 }
@@ -225,64 +216,6 @@ fn paths_in(operands: &[OsString], image: &Path) -> anyhow::Result<Vec<Vec<u8>>>
     operands.iter().map(path).collect()
 }
 
-/// Messages about an image and the host: paths in the image are prefixed with the image's name and a colon.
-struct CopyMessages<'m> {
-    image: &'m Messages,
-    host: Messages,
-    label: Vec<u8>,
-    verbose: bool,
-}
-
-impl<'m> CopyMessages<'m> {
-    fn new(image: &'m Messages, global: &Global) -> Self {
-        let label = format!("{}:", image.image()).into_bytes();
-        Self { image, host: Messages::new(global, ""), label, verbose: global.verbose }
-    }
-
-    fn report(&self, event: CopyEvent) {
-        match event {
-            CopyEvent::Failed(error) => {
-                let (messages, failure) = self.messages_of(Failure::from(&error));
-                messages.fail(failure);
-            }
-            CopyEvent::Skipped(error) => {
-                let (messages, failure) = self.messages_of(Failure::from(&error).with_text(chain(&error)));
-                messages.skip(failure);
-            }
-            CopyEvent::Warning(text) => self.image.warn(text),
-            CopyEvent::Copying { from, to } if self.verbose => show(&from, &to),
-            CopyEvent::Copying { .. } => {}
-        }
-    }
-
-    /// The messages of the image or of the host, depending on the path of a failure.
-    fn messages_of(&self, mut failure: Failure) -> (&Messages, Failure) {
-        let inside = failure.path.as_ref().and_then(|path| path.strip_prefix(&self.label[..]));
-        match inside.map(<[u8]>::to_vec) {
-            Some(path) => {
-                failure.path = Some(path);
-                (self.image, failure)
-            }
-            None => (&self.host, failure),
-        }
-    }
-
-    fn finish(&self) -> u8 {
-        self.image.finish().max(self.host.finish())
-    }
-}
-
-fn show(from: &[u8], to: &[u8]) {
-    let line = if output::uses_json_messages() {
-        let ((from_key, from), (to_key, to)) = (json::name("from", from), json::name("to", to));
-        json!({ (from_key): from, (to_key): to }).to_string()
-    } else {
-        format!("{} -> {}", quoted(from), quoted(to))
-    };
-    // The copy goes on if standard output is closed.
-    let _ = writeln!(Stdout::raw(), "{line}");
-}
-
 impl Edit for Cp {
     fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
         let mut sources: Vec<_> = self.paths.iter().map(|path| path.as_bytes().to_vec()).collect();
@@ -291,109 +224,102 @@ impl Edit for Cp {
         let Some(target) = target.filter(|_| !sources.is_empty()) else {
             bail!("missing operand: cp FILE... PATH");
         };
-        copy_into(volume, b"", b"", &sources, &target, &self.options, &mut |event| match event {
-            CopyEvent::Failed(error) => report(error),
-            CopyEvent::Skipped(error) => print_message(Level::Warning, "", skipped(chain(&error))),
-            CopyEvent::Warning(text) => print_message(Level::Warning, "", text),
-            CopyEvent::Copying { from, to } if self.verbose => show(&from, &to),
-            CopyEvent::Copying { .. } => {}
+        let labels = Labels { from: b"", to: b"" };
+        copy_into(volume, labels, &sources, &target, &self.options, &mut |message| match message {
+            CopyMessage::Failed(error) => report(error),
+            CopyMessage::Skipped(error) => print_message(Level::Warning, "", skipped(chain(&error))),
+            CopyMessage::Unreadable(failure) => report(anyhow::anyhow!(failure.text)),
+            CopyMessage::Warning(text) | CopyMessage::SourceWarning(text) => {
+                print_message(Level::Warning, "", text);
+            }
+            CopyMessage::Copying { from, to } if self.verbose => show(&from, &to),
+            CopyMessage::Copying { .. } => {}
         });
         Ok(())
     }
 }
 
+/// Copies from an image that is not changed.
+fn copy_out(
+    image: &Image,
+    to: CopyTarget<'_>,
+    labels: Labels<'_>,
+    sources: &[Vec<u8>],
+    target: &OsStr,
+    options: &CopyOptions,
+    report: &mut dyn FnMut(CopyMessage),
+) {
+    let from = CopySource::Reader(&image.volume);
+    let copy = TreeCopy::new(from, to).unfinished(image.log.files_unfinished());
+    CopyOperands { from, labels, sources, target: target.as_bytes() }.copy(copy, options, report);
+}
+
 /// Copies to a volume, from the host or within it.
 fn copy_into(
     volume: &Volume,
-    from_label: &[u8],
-    to_label: &[u8],
+    labels: Labels<'_>,
     sources: &[Vec<u8>],
     target: &[u8],
     options: &CopyOptions,
-    report: &mut dyn FnMut(CopyEvent),
+    report: &mut dyn FnMut(CopyMessage),
 ) {
-    match options.within {
-        true => {
-            CopyPair { from: volume, to: volume, from_label, to_label }.copy(sources, target, options, report)
-        }
+    let from = match options.within {
+        true => CopySource::Volume(volume),
         false => {
-            let host = Host::new();
-            CopyPair { from: &host, to: volume, from_label, to_label }.copy(sources, target, options, report);
+            allow_many_descriptors();
+            CopySource::Host
         }
-    }
+    };
+    let copy = TreeCopy::new(from, volume);
+    CopyOperands { from, labels, sources, target }.copy(copy, options, report);
 }
 
-/// Source and target of a copy, with the prefixes of their paths in messages.
-struct CopyPair<'c, S, T> {
-    from: &'c S,
-    to: &'c T,
-    from_label: &'c [u8],
-    to_label: &'c [u8],
+/// Sources and target of a copy.
+struct CopyOperands<'c> {
+    from: CopySource<'c>,
+    labels: Labels<'c>,
+    sources: &'c [Vec<u8>],
+    target: &'c [u8],
 }
 
-impl<S: CopySource, T: CopyTarget> CopyPair<'_, S, T> {
-    fn copy(
-        &self,
-        sources: &[Vec<u8>],
-        target: &[u8],
-        options: &CopyOptions,
-        report: &mut dyn FnMut(CopyEvent),
-    ) {
-        let sources = &self.from.expand(sources, &mut |path, error| {
-            report(CopyEvent::Failed(error.context(failure::AtPath([self.from_label, path].concat()))));
-        });
+impl CopyOperands<'_> {
+    fn copy(&self, copy: TreeCopy<'_>, options: &CopyOptions, report: &mut dyn FnMut(CopyMessage)) {
+        let sources = self.expand(report);
         if sources.is_empty() {
             return;
         }
-        let into = match is_into(self.to, sources, target, options) {
-            Ok(into) => into,
-            Err(error) => {
-                let shown = [self.to_label, target].concat();
-                return report(CopyEvent::Failed(error.context(failure::AtPath(shown))));
-            }
-        };
+        let copy = copy.rules(options.rules()).into_target(options.copy_into());
         let excludes = match options.exclude.patterns() {
             Ok(excludes) => excludes,
-            Err(error) => return report(CopyEvent::Failed(error)),
+            Err(wrong) => {
+                // A target that cannot be used is reported first.
+                let target = copy.check_target(sources.len(), self.target);
+                let error = target.map_or_else(|error| self.labels.error(error), |()| wrong);
+                return report(CopyMessage::Failed(error));
+            }
         };
-        let mut copier =
-            Copier::new(self.from, self.to, options.rules(), excludes, sources.len() > 1, report);
-        for source in sources {
-            // A path without a last name stands for the contents of the directory.
-            let to = match last_name(source).filter(|_| into) {
-                Some(name) => joined(target, name),
-                None => target.to_vec(),
-            };
-            copier.copy(Location::labelled(self.from_label, source), Location::labelled(self.to_label, &to));
-        }
-        copier.finish();
-    }
-}
-
-/// Whether sources are copied into the target directory, and not to the target itself.
-fn is_into<T: CopyTarget>(
-    to: &T,
-    sources: &[Vec<u8>],
-    target: &[u8],
-    options: &CopyOptions,
-) -> anyhow::Result<bool> {
-    if options.no_target_directory {
-        anyhow::ensure!(sources.len() == 1, "-T takes one source only");
-        return Ok(false);
-    }
-    let existing = to.stat(&Location::path(target), true)?;
-    let is_directory = existing.as_ref().is_some_and(|existing| existing.kind == FileType::Directory);
-    if !is_directory && (sources.len() > 1 || options.into.is_some()) {
-        match existing {
-            Some(_) => bail!("target is not a directory"),
-            None => bail!("no such directory"),
+        let mut events = |event| report(self.labels.message(event));
+        match copy.excludes(excludes).run(&sources, self.target, &mut events) {
+            Ok(CopyReport { not_preserved: 0, .. }) => {}
+            Ok(CopyReport { not_preserved, .. }) => {
+                let text = format!("{not_preserved} extended attributes or ACLs could not be preserved");
+                report(CopyMessage::Warning(text));
+            }
+            Err(error) => report(CopyMessage::Failed(self.labels.error(error))),
         }
     }
-    Ok(is_directory)
-}
 
-/// Last name of a path; `None` for the root, `.` and `..`.
-fn last_name(path: &[u8]) -> Option<&[u8]> {
-    let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty())?;
-    (!matches!(name, b"." | b"..")).then_some(name)
+    /// Expands patterns in paths of a volume. Host paths are expanded by the shell.
+    fn expand(&self, report: &mut dyn FnMut(CopyMessage)) -> Vec<Vec<u8>> {
+        let sources = self.sources.iter().map(Vec::as_slice);
+        let mut fail = |path: &[u8], error: anyhow::Error| {
+            let path = self.labels.path(CopySide::Source, path);
+            report(CopyMessage::Failed(error.context(failure::AtPath(path))));
+        };
+        match self.from {
+            CopySource::Host => self.sources.to_vec(),
+            CopySource::Volume(volume) => operands::paths(volume, sources, &mut fail),
+            CopySource::Reader(volume) => operands::paths(volume, sources, &mut fail),
+        }
+    }
 }

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::excludes::Exclude;
 
-use super::engine::{Follow, Preserve, Rules};
+use xebec::{CopyInto, CopyRules, Follow, Preserve};
 
 /// Options of `cp`.
 #[derive(Clone, Debug, Args)]
@@ -71,7 +71,7 @@ pub struct CopyOptions {
     pub into: Option<OsString>,
     /// Treat the target as a normal file, even if it is a directory.
     #[arg(short = 'T', long)]
-    pub no_target_directory: bool,
+    no_target_directory: bool,
     #[command(flatten)]
     pub exclude: Exclude,
 }
@@ -96,13 +96,22 @@ enum Attribute {
 }
 
 impl CopyOptions {
+    /// Whether sources are copied into the target.
+    pub fn copy_into(&self) -> CopyInto {
+        match (self.no_target_directory, &self.into) {
+            (true, _) => CopyInto::Never,
+            (false, Some(_)) => CopyInto::Always,
+            (false, None) => CopyInto::IfDirectory,
+        }
+    }
+
     /// The rules that the options select.
-    pub fn rules(&self) -> Rules {
+    pub fn rules(&self) -> CopyRules {
         let recursive = self.recursive || self.archive;
         let follow = if self.dereference {
             Follow::Always
         } else if self.follow_arguments {
-            Follow::Arguments
+            Follow::Sources
         } else if recursive || self.no_dereference || self.links {
             Follow::Never
         } else {
@@ -112,21 +121,21 @@ impl CopyOptions {
         if self.preserve_default {
             [Attribute::Mode, Attribute::Ownership, Attribute::Timestamps]
                 .iter()
-                .for_each(|attribute| preserve.set(*attribute, true));
+                .for_each(|attribute| attribute.set(&mut preserve, true));
         }
         if self.archive {
-            preserve.set(Attribute::All, true);
+            Attribute::All.set(&mut preserve, true);
         }
         preserve.links |= self.links;
-        self.preserve.iter().for_each(|attribute| preserve.set(*attribute, true));
+        self.preserve.iter().for_each(|attribute| attribute.set(&mut preserve, true));
         preserve.require_attributes = self.preserve.contains(&Attribute::Xattr);
-        self.no_preserve.iter().for_each(|attribute| preserve.set(*attribute, false));
+        self.no_preserve.iter().for_each(|attribute| attribute.set(&mut preserve, false));
         let default_mode = !preserve.mode
             && self.no_preserve.iter().any(|attribute| matches!(attribute, Attribute::Mode | Attribute::All));
         let (no_clobber, update, force) = (self.no_clobber, self.update, self.force);
         let remove_destination = self.remove_destination;
         let ignore_unreadable = self.exclude.ignore_unreadable;
-        Rules {
+        CopyRules {
             ignore_unreadable,
             recursive,
             follow,
@@ -140,16 +149,19 @@ impl CopyOptions {
     }
 }
 
-impl Preserve {
-    fn set(&mut self, attribute: Attribute, on: bool) {
-        match attribute {
-            Attribute::Mode => self.mode = on,
-            Attribute::Ownership => self.ownership = on,
-            Attribute::Timestamps => self.timestamps = on,
-            Attribute::Links => self.links = on,
-            Attribute::Context | Attribute::Xattr => self.attributes = on,
-            Attribute::All => {
-                *self = Self { mode: on, ownership: on, timestamps: on, links: on, attributes: on, ..*self };
+impl Attribute {
+    /// Adds it to what is preserved, or removes it.
+    fn set(self, preserve: &mut Preserve, on: bool) {
+        match self {
+            Self::Mode => preserve.mode = on,
+            Self::Ownership => preserve.ownership = on,
+            Self::Timestamps => preserve.timestamps = on,
+            Self::Links => preserve.links = on,
+            Self::Context | Self::Xattr => preserve.attributes = on,
+            Self::All => {
+                let Preserve { require_attributes, .. } = *preserve;
+                let all = if on { Preserve::all() } else { Preserve::default() };
+                *preserve = Preserve { require_attributes, ..all };
             }
         }
     }
