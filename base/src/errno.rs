@@ -104,8 +104,12 @@ errnos! {
     ENODATA = 61,
     /// Protocol error.
     EPROTO = 71,
+    /// Invalid multibyte character.
+    EILSEQ = 84,
     /// Operation not supported.
     EOPNOTSUPP = 95,
+    /// Stale file handle: its file was removed.
+    ESTALE = 116,
     /// Damaged on-disk structure (`EUCLEAN`, which XFS calls `EFSCORRUPTED`).
     EFSCORRUPTED = 117,
 }

@@ -391,11 +391,8 @@ impl<'v> Writer<'v> {
         let dir = self.tree.literal(path);
         self.forget();
         let emptied = dir.and_then(|dir| {
-            let mut entries = Dir::open_ino(self.volume, dir)?.entries()?.into_iter();
-            entries.try_for_each(|(name, _)| match &*name {
-                b"." | b".." => Ok(()),
-                name => self.volume.remove_all(dir, name),
-            })
+            let mut entries = Dir::open_ino(self.volume, dir)?.entries()?;
+            entries.try_for_each(|entry| self.volume.remove_all(dir, &entry?.name))
         });
         ignore_missing(emptied).map_err(Error::volume(path))
     }

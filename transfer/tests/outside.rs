@@ -54,7 +54,7 @@ fn expect_outside_untouched(made: &Made) {
         for dir in ["/", "/etc"] {
             let ino = volume.resolve(dir.as_bytes(), true).unwrap();
             let entries = volume::Dir::open_ino(volume, ino).unwrap().entries().unwrap();
-            names.extend(entries.into_iter().map(|(name, _)| String::from_utf8(name.to_vec()).unwrap()));
+            names.extend(entries.map(|entry| String::from_utf8(entry.unwrap().name).unwrap()));
         }
         names.retain(|name| !name.starts_with('.'));
         names.sort_unstable();

@@ -9,7 +9,8 @@
 //! | [`namespace`] | directory entries: lookup, create, link, unlink, rename, read |
 //! | `names` | names in memory, and paths that are resolved without a lock |
 //! | [`paths`] | operations by path |
-//! | [`Dir`] | open directories |
+//! | [`dir`] | open directories, and paths from them: `std::fs` for a volume |
+//! | [`permissions`] | users, and what the permissions of files allow them |
 //! | [`new_file`] | type, owner and attributes of a new file |
 //! | [`metadata`] | the fields of `stat`: read and change them |
 //! | [`uncached_stat`] | `stat` and attributes of a file that the inode cache does not keep |
@@ -48,7 +49,7 @@ pub mod bulk_writer;
 mod checks;
 pub mod clone;
 mod contents;
-mod dir;
+pub mod dir;
 pub mod error;
 #[cfg(test)]
 mod fault_tests;
@@ -67,6 +68,7 @@ pub mod options;
 #[cfg(test)]
 mod order_tests;
 pub mod paths;
+pub mod permissions;
 pub mod privileges;
 mod recover;
 mod reservations;
@@ -82,16 +84,17 @@ pub use attributes::SetAttribute;
 pub use bulk_writer::BulkWriter;
 pub use cache::Options as ContentsOptions;
 pub use clone::{CloneError, ClonedImage, ImageClone};
-pub use dir::Dir;
+pub use dir::{AsPath, Dir, Entry, ReadDir, Resolve, Scope};
 pub use error::Error;
 pub use file::{File, OpenOptions};
 pub use image::{Access, ImageError, ImageOptions, open_image, open_image_on};
 pub use metadata::{Metadata, SetMetadata};
-pub use namespace::handle::Handle;
+pub use namespace::handle::{FileId, Handle};
 pub use namespace::listing::{Cookie, DirEntry};
 pub use namespace::rename::Rename;
 pub use new_file::{DeviceNumber, NewFile, NewFileType};
 pub use options::Options;
+pub use permissions::Credentials;
 pub use settings::Settings;
 pub use statistics::Statistics;
 pub use uncached_stat::UncachedStat;

@@ -3,23 +3,19 @@
 use base::Ino;
 use base::rcu::{self, Section};
 use base::time::Time;
-use format::attr::{Namespace, acl};
+use format::attr::acl;
 use format::inode::{FileType, S_IFMT, device_numbers, flags};
 use format::timestamp::Timestamp;
-use inode::attr::AttrKey;
-use inode::contents::drop_set_id;
 use inode::state::InodeTime;
 use inode::{Inode, InodeRef, InodeStat, InodeState, LockedInode};
 
 use crate::checks::{expect_mutable, expect_not_append_only};
 use crate::contents::{Contents, data_in_memory};
 use crate::new_file::DeviceNumber;
-use crate::operation::Operation;
+use crate::operation::{Operation, is_directory};
+use crate::permissions::{ACCESS_ACL, Caller, WRITE};
 use crate::recover::damaged;
 use crate::{Error, Result, Volume};
-
-/// The attribute that holds the access control list.
-const ACCESS_ACL: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::ACCESS);
 
 /// Metadata of a file.
 ///
@@ -181,8 +177,17 @@ impl Volume {
     /// # Errors
     /// `ENOENT`; `EPERM` for an immutable or append-only file; errors of the journal.
     pub fn set_metadata(&self, ino: Ino, set: &SetMetadata) -> Result<()> {
-        let inode = self.inode(ino)?;
-        self.retry_on_enospc(|| self.try_set_metadata(&inode, set))
+        self.set_metadata_of(Caller::PROGRAM, &self.inode(ino)?, set)
+    }
+
+    /// Changes metadata of a file for a caller.
+    pub(crate) fn set_metadata_of(
+        &self,
+        caller: Caller<'_>,
+        inode: &InodeRef,
+        set: &SetMetadata,
+    ) -> Result<()> {
+        self.retry_on_enospc(|| self.try_set_metadata(caller, inode, set))
     }
 
     /// Checks whether the file's flags allow [`set_metadata`](Self::set_metadata), without changing anything.
@@ -215,7 +220,7 @@ impl Volume {
         operation.commit(&mut [&mut state])
     }
 
-    fn try_set_metadata(&self, inode: &InodeRef, set: &SetMetadata) -> Result<()> {
+    fn try_set_metadata(&self, caller: Caller<'_>, inode: &InodeRef, set: &SetMetadata) -> Result<()> {
         // Most files have no access control list (ACL): the first attempt reserves space for the inode alone. If an ACL
         // must change, the operation starts again with a reservation for that.
         let mut acl_reservation = None;
@@ -226,6 +231,10 @@ impl Volume {
             };
             let mut state = inode.lock();
             set.expect_allowed(&state)?;
+            if set.touched && caller.expect_owner(&state).is_err() {
+                operation.expect_permitted(caller, &mut state, WRITE)?;
+            }
+            let set = SetMetadata { permissions: caller.expect_settable(&state, set)?, ..set.clone() };
             let new_acl = match set.permissions {
                 Some(permissions) if state.forkoff() != 0 => {
                     operation.changed_acl(&mut state, permissions)?
@@ -246,7 +255,7 @@ impl Volume {
                 true => &[InodeTime::Access, InodeTime::Modify, InodeTime::Change],
             };
             self.touch(&mut state, times);
-            set.apply(&mut state);
+            set.apply(caller, &mut state);
             return operation.commit(&mut [&mut state]);
         }
     }
@@ -285,14 +294,15 @@ impl SetMetadata {
         expect_not_append_only(state)
     }
 
-    fn apply(&self, state: &mut LockedInode) {
-        let (uid, gid) = (state.core().uid.get(), state.core().gid.get());
-        let (new_uid, new_gid) = (self.uid.unwrap_or(uid), self.gid.unwrap_or(gid));
-        if (new_uid, new_gid) != (uid, gid) {
-            state.set_owner(new_uid, new_gid);
-            if FileType::from_mode(state.mode()) == Some(FileType::Regular) {
-                drop_set_id(state);
+    fn apply(&self, caller: Caller<'_>, state: &mut LockedInode) {
+        // Linux removes the bits also if the owner is the same as before.
+        if self.uid.or(self.gid).is_some() {
+            if !is_directory(state) {
+                let mode = state.mode() & !caller.set_id_to_remove(state);
+                state.set_mode(mode);
             }
+            let (uid, gid) = (state.core().uid.get(), state.core().gid.get());
+            state.set_owner(self.uid.unwrap_or(uid), self.gid.unwrap_or(gid));
         }
         if let Some(permissions) = self.permissions {
             let mode = state.mode();

@@ -127,7 +127,18 @@ impl Volume {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`; damage.
     pub fn metadata_at(&self, path: &[u8], follow: bool) -> Result<Metadata> {
-        let cached = self.walk(self.names.root(), path, follow, |inode, section| {
+        self.metadata_cached(self.names.root(), path, follow)
+            .unwrap_or_else(|| self.metadata_of(self.look_up_path(path, follow)?.inode()))
+    }
+
+    /// Metadata of the file at a path from a directory, if its names are in memory.
+    pub(crate) fn metadata_cached(
+        &self,
+        from: Option<DirId>,
+        path: &[u8],
+        follow: bool,
+    ) -> Option<Result<Metadata>> {
+        let cached = self.walk(from, path, follow, |inode, section| {
             let data = UnmappedData::in_memory(inode, section);
             let mut metadata = Metadata::of(&inode.published_stat()?)?;
             if let Some(data) = data {
@@ -136,9 +147,9 @@ impl Volume {
             Some(metadata)
         });
         match cached {
-            Cached::Found(metadata) => Ok(metadata),
-            Cached::Failed(error) => Err(error),
-            Cached::Unknown => self.metadata_of(self.look_up_path(path, follow)?.inode()),
+            Cached::Found(metadata) => Some(Ok(metadata)),
+            Cached::Failed(error) => Some(Err(error)),
+            Cached::Unknown => None,
         }
     }
 

@@ -228,12 +228,8 @@ impl Volume {
     }
 
     /// The error for an operation on `.` or `..` of `dir`; `ENOTDIR` if `dir` is not a directory.
-    pub(crate) fn refuse_dots(&self, dir: Ino, errno: Errno, why: &'static str) -> Error {
-        match self.inode(dir) {
-            Ok(dir) if is_directory(&dir.read()) => Error::refused(errno, why),
-            Ok(_) => Error::refused(errno::ENOTDIR, "not a directory"),
-            Err(error) => error,
-        }
+    pub(crate) fn refuse_dots(&self, dir: &InodeRef, errno: Errno, why: &'static str) -> Error {
+        if is_directory(&dir.read()) { Error::refused(errno, why) } else { not_a_directory() }
     }
 
     /// Sets times of an inode to the current time.

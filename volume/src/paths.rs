@@ -7,14 +7,12 @@ use base::{Ino, errno};
 use format::damage::Damage;
 use format::inode::FileType;
 
+use crate::dir::{Resolve, Walker, split_last};
 use crate::namespace::listing::{Cookie, DirEntry};
 use crate::new_file::NewFile;
-use crate::operation::not_a_directory;
+use crate::permissions::{Caller, READ};
 use crate::recover::damaged;
 use crate::{Error, Handle, Result, Volume};
-
-/// Maximum number of symbolic links followed, as in Linux.
-const MAX_LINKS_FOLLOWED: u32 = 40;
 
 impl Volume {
     /// Resolves a path; a symbolic link at its end is followed if `follow`. Another thread may remove the file at any
@@ -38,7 +36,7 @@ impl Volume {
 
     /// Resolves a path by looking its names up one by one, which adds them to the names in memory.
     pub(crate) fn look_up_path(&self, path: &[u8], follow: bool) -> Result<Handle> {
-        self.resolve_path(self.root(), path, follow, &mut 0)
+        self.walker(&self.root_handle()?).resolve(path, follow)
     }
 
     /// Resolves a path relative to a directory, or to the root if it has a leading slash. A symbolic link at its end is
@@ -47,7 +45,7 @@ impl Volume {
     /// # Errors
     /// As [`resolve`](Self::resolve).
     pub fn resolve_from(&self, dir: Ino, path: &[u8]) -> Result<Ino> {
-        Ok(self.resolve_path(dir, path, true, &mut 0)?.ino())
+        Ok(self.walker(&self.open_ino(dir)?).resolve(path, true)?.ino())
     }
 
     /// The parent directory of a path, and the path's last name.
@@ -55,54 +53,23 @@ impl Volume {
     /// # Errors
     /// As [`resolve`](Self::resolve); `EINVAL` if the path has no name at its end.
     pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(Ino, &'p [u8])> {
-        let (dir, name) = self.resolve_parent_handle(path)?;
-        Ok((dir.ino(), name))
-    }
-
-    /// The parent directory of a path as a handle, and the path's last name.
-    ///
-    /// # Errors
-    /// As [`resolve_parent`](Self::resolve_parent).
-    pub fn resolve_parent_handle<'p>(&self, path: &'p [u8]) -> Result<(Handle, &'p [u8])> {
-        let trimmed = without_trailing_slashes(path);
-        let name_start = trimmed.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
-        let (dir, name) = trimmed.split_at_checked(name_start).unwrap_or((&[], trimmed));
+        let (way, name) = split_last(path);
         if name.is_empty() {
             return Err(Error::refused(errno::EINVAL, "the path names the root directory"));
         }
-        Ok((self.resolve_handle(dir, true)?, name))
+        Ok((self.resolve(way, true)?, name))
     }
 
-    fn resolve_path(&self, from: Ino, path: &[u8], follow: bool, followed: &mut u32) -> Result<Handle> {
-        let mut current = self.open_ino(if path.first() == Some(&b'/') { self.root() } else { from })?;
-        if current.ino() == self.root() {
-            self.names.set_root(current.inode());
-        }
-        let must_be_directory = path.last() == Some(&b'/');
-        let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
-        while let Some(name) = names.next() {
-            // The root's `..` is the root itself.
-            let next = self.lookup_handle(current.ino(), name)?;
-            let is_last = names.peek().is_none();
-            let follows = !is_last || follow || must_be_directory;
-            current = if follows { self.follow(&current, next, followed)? } else { next };
-        }
-        if must_be_directory && !current.is(FileType::Directory) {
-            return Err(not_a_directory());
-        }
-        Ok(current)
+    /// A walk that checks no permissions.
+    fn walker<'w>(&'w self, start: &'w Handle) -> Walker<'w> {
+        Walker::new(self, Caller::PROGRAM, Resolve::default(), start)
     }
 
-    fn follow(&self, dir: &Handle, file: Handle, followed: &mut u32) -> Result<Handle> {
-        if !file.is(FileType::Symlink) {
-            return Ok(file);
-        }
-        *followed += 1;
-        if *followed > MAX_LINKS_FOLLOWED {
-            return Err(Error::refused(errno::ELOOP, "too many symbolic links on the way"));
-        }
-        let target = self.read_link(file.ino())?;
-        self.resolve_path(dir.ino(), &target, true, followed)
+    /// A reference to the root directory.
+    pub(crate) fn root_handle(&self) -> Result<Handle> {
+        let root = self.open_ino(self.root())?;
+        self.names.set_root(root.inode());
+        Ok(root)
     }
 
     /// Creates a directory and its missing parents.
@@ -110,17 +77,7 @@ impl Volume {
     /// # Errors
     /// `ENOTDIR` if another file has one of the names; as [`create`](Self::create).
     pub fn create_dir_all(&self, path: &[u8], new: &NewFile<'_>) -> Result<Ino> {
-        let mut current = self.open_ino(self.root())?;
-        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-            current = match self.create_handle(current.ino(), name, new) {
-                Err(error) if error.errno() == errno::EEXIST => {
-                    let existing = self.lookup_handle(current.ino(), name)?;
-                    self.follow(&current, existing, &mut 0)?
-                }
-                created => created?,
-            };
-        }
-        Ok(current.ino())
+        Ok(self.walker(&self.root_handle()?).create_dir_all(path, new)?.ino())
     }
 
     /// Removes a file, or a directory with everything in it.
@@ -128,21 +85,26 @@ impl Volume {
     /// # Errors
     /// As [`unlink`](Self::unlink) and [`rmdir`](Self::rmdir); what was removed before stays removed.
     pub fn remove_all(&self, dir: Ino, name: &[u8]) -> Result<()> {
-        match self.unlink(dir, name) {
+        self.remove_all_in(Caller::PROGRAM, &self.open_ino(dir)?, name)
+    }
+
+    /// Removes a file, or a directory with everything in it, for a caller.
+    pub(crate) fn remove_all_in(&self, caller: Caller<'_>, dir: &Handle, name: &[u8]) -> Result<()> {
+        match self.unlink_in(caller, dir.inode(), name) {
             Err(error) if error.errno() == errno::EISDIR => {}
             result => return result,
         }
         // Depth first, with a list of directories instead of recursion: a tree may be deeper than a stack.
         let mut visited = Visited::default();
-        let mut path = vec![self.remove_files_in(dir, name.to_vec(), &mut visited)?];
+        let mut path = vec![self.remove_files_in(caller, dir.clone(), name.to_vec(), &mut visited)?];
         while let Some(level) = path.last_mut() {
             match level.subdirectories.pop() {
                 Some(name) => {
-                    let parent = level.dir.ino();
-                    path.push(self.remove_files_in(parent, name, &mut visited)?);
+                    let parent = level.dir.clone();
+                    path.push(self.remove_files_in(caller, parent, name, &mut visited)?);
                 }
                 None => {
-                    self.rmdir(level.parent, &level.name)?;
+                    self.rmdir_in(caller, level.parent.inode(), &level.name)?;
                     // Its inode number may be reused from now on.
                     visited.leave(level.dir.ino());
                     path.pop();
@@ -190,14 +152,21 @@ impl Volume {
     }
 
     /// Removes everything in a directory except directories.
-    fn remove_files_in(&self, parent: Ino, name: Vec<u8>, visited: &mut Visited) -> Result<Level> {
-        let dir = self.lookup_handle(parent, &name)?;
+    fn remove_files_in(
+        &self,
+        caller: Caller<'_>,
+        parent: Handle,
+        name: Vec<u8>,
+        visited: &mut Visited,
+    ) -> Result<Level> {
+        let dir = self.lookup_in(parent.inode(), &name)?;
         visited.enter(dir.ino())?;
+        self.expect_permitted(caller, dir.inode(), READ)?;
         let mut names = Vec::new();
         self.for_each_entry(dir.ino(), |entry| names.push(entry.name.to_vec()))?;
         let mut subdirectories = Vec::new();
         for name in names {
-            match self.unlink(dir.ino(), &name) {
+            match self.unlink_in(caller, dir.inode(), &name) {
                 Err(error) if error.errno() == errno::EISDIR => subdirectories.push(name),
                 result => result?,
             }
@@ -225,15 +194,9 @@ impl Visited {
 
 /// A directory that is being removed.
 struct Level {
-    parent: Ino,
+    parent: Handle,
     name: Vec<u8>,
     dir: Handle,
     /// Subdirectories that are still to be removed.
     subdirectories: Vec<Vec<u8>>,
-}
-
-/// A path without slashes at its end.
-fn without_trailing_slashes(path: &[u8]) -> &[u8] {
-    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-    path.get(..end).unwrap_or(path)
 }

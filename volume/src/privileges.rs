@@ -2,22 +2,16 @@
 
 use base::Ino;
 use format::attr::Namespace;
-use format::inode::FileType;
+use inode::InodeRef;
 use inode::attr::AttrKey;
-use inode::contents::drop_set_id;
-use inode::state::{InodeState, InodeTime};
+use inode::state::InodeTime;
 
+use crate::operation::is_directory;
+use crate::permissions::Caller;
 use crate::{Result, Volume};
 
 /// The attribute that holds capabilities.
 const CAPABILITY: AttrKey<'static> = AttrKey::new(Namespace::Security, b"capability");
-
-fn has_set_id(state: &InodeState) -> bool {
-    const SET_UID: u16 = 0o4000;
-    const SET_GID_AND_GROUP_EXECUTE: u16 = 0o2010;
-    let mode = state.mode();
-    mode & SET_UID != 0 || mode & SET_GID_AND_GROUP_EXECUTE == SET_GID_AND_GROUP_EXECUTE
-}
 
 impl Volume {
     /// Removes the set-user-ID bit, the set-group-ID bit if the group may execute the file, and capabilities, as Linux
@@ -28,16 +22,19 @@ impl Volume {
     /// # Errors
     /// `ENOENT`; errors of the journal; damage.
     pub fn remove_privileges(&self, ino: Ino) -> Result<bool> {
-        let inode = self.inode(ino)?;
+        self.remove_privileges_of(Caller::PROGRAM, &self.inode(ino)?)
+    }
+
+    /// Removes the privileges that a file loses when a caller writes to it.
+    pub(crate) fn remove_privileges_of(&self, caller: Caller<'_>, inode: &InodeRef) -> Result<bool> {
         let (is_directory, set_id, has_attributes) = {
             let state = inode.read();
-            let file_type = FileType::from_mode(state.mode());
-            (file_type == Some(FileType::Directory), has_set_id(&state), state.forkoff() != 0)
+            (is_directory(&state), caller.set_id_to_remove(&state), state.forkoff() != 0)
         };
         // Every write asks, and most files have no privileges: this check reserves no log space.
         let has_capability =
             || self.reader()?.attributes(&mut inode.lock(), |attributes| attributes.has(&CAPABILITY));
-        if is_directory || !(set_id || has_attributes && has_capability()?) {
+        if is_directory || !(set_id != 0 || has_attributes && has_capability()?) {
             return Ok(false);
         }
         self.retry_on_enospc(|| {
@@ -47,7 +44,8 @@ impl Volume {
             if state.forkoff() != 0 {
                 operation.attributes(&mut state, |attributes| attributes.remove(&CAPABILITY))?;
             }
-            drop_set_id(&mut state);
+            let mode = state.mode() & !caller.set_id_to_remove(&state);
+            state.set_mode(mode);
             self.touch(&mut state, &[InodeTime::Change]);
             operation.commit(&mut [&mut state])?;
             Ok(true)

@@ -117,13 +117,13 @@ fn open(volume: &Volume) -> Option<String> {
         ("create", file(OpenOptions::new().write(true).create_new(true).mode(WANTED[0]), b"/made")),
         (
             "open dir",
-            Dir::open(volume, b"/dir").and_then(|dir| dir.metadata()).map(|known| known.permissions),
+            Dir::open(volume, b"/dir").and_then(|dir| dir.dir_metadata()).map(|known| known.permissions),
         ),
         (
             "create dir",
             Dir::open_ino(volume, volume.root())
-                .and_then(|root| root.create_dir(b"made dir", &directory))
-                .and_then(|dir| Ok(dir.metadata()?.permissions)),
+                .and_then(|root| root.create_with(b"made dir", &directory))
+                .and_then(|dir| permissions(dir.ino())),
         ),
     ];
     let is_wrong = |answer: &Result<u16, xebec_volume::Error>| match answer {

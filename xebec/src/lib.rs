@@ -5,9 +5,12 @@
 //! | build an image from directories, archives or OCI layers | [`ImageBuilder`] |
 //! | create an empty volume | [`mkfs::format`] |
 //! | open a volume for changes | [`Volume::open_path`], [`Volume::open`] |
-//! | names, directories, metadata | methods of [`Volume`]; [`Dir`], [`NewFile`], [`Metadata`], [`SetMetadata`] |
+//! | files and directories by paths, as `std::fs` | [`Dir`]: `read`, `write`, `rename`, `read_dir`, `metadata`, ... |
+//! | act for a user, with permission checks | [`Dir::with_credentials`], [`Credentials`] |
+//! | keep paths within a directory | [`Dir::with_resolve`], [`Resolve`] |
 //! | contents of files | [`File`], [`OpenOptions`] |
-//! | extended attributes, flags and projects | [`SetAttribute`], [`Settings`] |
+//! | every type of file, metadata, attributes, flags and projects | [`NewFile`], [`SetMetadata`], [`SetAttribute`], [`Settings`] |
+//! | address files over a longer time | [`FileId`], [`Handle`], [`Volume::open_id`] |
 //! | import into an open volume | [`Writer`] with a [`Source`]; [`TreeSync`] |
 //! | extract a tree | [`Extraction`] |
 //! | copy files and trees between the host and volumes, as `cp` does | [`TreeCopy`] |
@@ -49,17 +52,17 @@
 //! ```
 //! use std::sync::Arc;
 //! use xebec::device::MemoryDevice;
-//! use xebec::{NewFile, OpenOptions, Options, Volume, mkfs};
+//! use xebec::{Dir, Options, Volume, mkfs};
 //!
 //! let device = Arc::new(MemoryDevice::new(64 << 20)); // or Volume::open_path("disk.xfs")
 //! mkfs::format(&*device, &mkfs::Options::default())?;
 //!
 //! let volume = Volume::open(device, Options::default())?;
-//! volume.create(volume.root(), b"etc", &NewFile::directory())?;
-//! let motd = OpenOptions::new().write(true).create(true).open(&volume, b"/etc/motd")?;
-//! motd.write_at(b"Welcome\n", 0)?;
-//! motd.sync_all()?;
-//! drop(motd);
+//! let root = Dir::root(&volume)?;
+//! root.create_dir("etc")?;
+//! root.write("etc/motd", "Welcome\n")?;
+//! volume.sync()?;
+//! drop(root);
 //! volume.unmount()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -160,10 +163,11 @@ pub use transfer::{
     TreeSync, Writer,
 };
 pub use volume::{
-    Access, BulkWriter, CloneError, ClonedImage, ContentsOptions, Cookie, DeviceNumber, Dir, DirEntry, Error,
-    File, Handle, ImageClone, ImageError, ImageOptions, Metadata, NewFile, NewFileType, OpenOptions, Options,
-    Rename, Result, SetAttribute, SetMetadata, Settings, Statistics, UncachedStat, Volume, features,
-    identity, image, open_image, open_image_on, resize, settings, statistics, trim,
+    Access, AsPath, BulkWriter, CloneError, ClonedImage, ContentsOptions, Cookie, Credentials, DeviceNumber,
+    Dir, DirEntry, Entry, Error, File, FileId, Handle, ImageClone, ImageError, ImageOptions, Metadata,
+    NewFile, NewFileType, OpenOptions, Options, ReadDir, Rename, Resolve, Result, Scope, SetAttribute,
+    SetMetadata, Settings, Statistics, UncachedStat, Volume, features, identity, image, open_image,
+    open_image_on, resize, settings, statistics, trim,
 };
 
 /// Devices: the storage of volumes.

@@ -99,8 +99,8 @@ impl SourceEnd for VolumeEnd<'_> {
     }
 
     fn list(&self, dir: &Ino) -> Reasoned<Vec<Vec<u8>>> {
-        let entries = Dir::open_ino(self.volume, *dir)?.entries()?.into_iter().map(|(name, _)| name);
-        Ok(entries.filter(|name| !matches!(name.as_slice(), b"." | b"..")).collect())
+        let entries = Dir::open_ino(self.volume, *dir)?.entries()?;
+        Ok(entries.map(|entry| Ok(entry?.name)).collect::<volume::Result<_>>()?)
     }
 
     fn read_link(&self, location: &Location<Ino>) -> Reasoned<Vec<u8>> {

@@ -27,7 +27,8 @@ use inode::state::InodeTime;
 use inode::{InodeRef, LockedInode};
 
 use crate::checks::expect_changeable;
-use crate::operation::Operation;
+use crate::operation::{Operation, is_directory};
+use crate::permissions::{Caller, READ, SET_GID, WRITE};
 use crate::recover::damaged;
 use crate::superblock::lock_superblock;
 use crate::{Error, NewFile, Result, Volume};
@@ -99,11 +100,11 @@ impl<'n> AttributeName<'n> {
             return Err(Error::refused(errno::EPERM, why));
         }
         match self.acl {
-            Some(AclKind::Default) if file_type != Some(FileType::Directory) => {
-                Err(Error::refused(errno::EACCES, "only directories have a default access control list"))
-            }
             Some(_) if file_type == Some(FileType::Symlink) => {
                 Err(Error::refused(errno::EOPNOTSUPP, "symbolic links have no access control list"))
+            }
+            Some(AclKind::Default) if file_type != Some(FileType::Directory) => {
+                Err(Error::refused(errno::EACCES, "only directories have a default access control list"))
             }
             _ => Ok(()),
         }
@@ -175,15 +176,27 @@ impl Volume {
     /// too long, `E2BIG` for a value that is too long; `EPERM`, `EACCES` if files of this type have no such attribute;
     /// `EPERM` for an immutable or append-only file; `EINVAL` for an invalid access control list; `ENOSPC`.
     pub fn set_attribute(&self, ino: Ino, name: &[u8], value: &[u8], condition: SetAttribute) -> Result<()> {
+        self.set_attribute_of(Caller::PROGRAM, &self.inode(ino)?, name, value, condition)
+    }
+
+    /// Sets an attribute for a caller.
+    pub(crate) fn set_attribute_of(
+        &self,
+        caller: Caller<'_>,
+        inode: &InodeRef,
+        name: &[u8],
+        value: &[u8],
+        condition: SetAttribute,
+    ) -> Result<()> {
         let name = AttributeName::parse(name)?;
         let stored = StoredValue::of(&name, value)?;
-        let inode = self.inode(ino)?;
         self.note_attributes()?;
-        self.retry_on_enospc(|| self.try_set_attribute(&inode, &name, &stored, condition))
+        self.retry_on_enospc(|| self.try_set_attribute(caller, inode, &name, &stored, condition))
     }
 
     pub(crate) fn try_set_attribute(
         &self,
+        caller: Caller<'_>,
         inode: &InodeRef,
         name: &AttributeName<'_>,
         stored: &StoredValue<'_>,
@@ -193,6 +206,7 @@ impl Volume {
             self.begin_attribute(inode.ino(), self.remote_value_len(&name.key, stored.len()))?;
         let mut state = inode.lock();
         expect_changeable(&state)?;
+        operation.expect_attribute_permitted(caller, &mut state, name, WRITE)?;
         name.expect_supported(FileType::from_mode(state.mode()))?;
         if condition != SetAttribute::Any {
             let exists = operation.attributes(&mut state, |attributes| attributes.has(&name.key))?;
@@ -209,6 +223,10 @@ impl Volume {
             Some(value) => operation.put_attribute(&mut state, &name.key, value)?,
         }
         set_permissions(&mut state, stored.permissions);
+        if stored.permissions.is_some() && !caller.is_member_of_group(&state) {
+            let mode = state.mode() & !SET_GID;
+            state.set_mode(mode);
+        }
         self.touch(&mut state, &[InodeTime::Change]);
         operation.commit(&mut [&mut state])
     }
@@ -237,16 +255,32 @@ impl Volume {
     /// # Errors
     /// `ENODATA` if it does not exist; as [`set_attribute`](Self::set_attribute).
     pub fn remove_attribute(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        self.remove_attribute_of(Caller::PROGRAM, &self.inode(ino)?, name)
+    }
+
+    /// Removes an attribute for a caller.
+    pub(crate) fn remove_attribute_of(
+        &self,
+        caller: Caller<'_>,
+        inode: &InodeRef,
+        name: &[u8],
+    ) -> Result<()> {
         let name = AttributeName::parse(name)?;
-        let inode = self.inode(ino)?;
         self.retry_on_enospc(|| {
             let mut operation =
                 self.begin_freeing(self.reservations.attribute, self.reservations.attribute_blocks)?;
             let mut state = inode.lock();
             expect_changeable(&state)?;
-            name.expect_supported(FileType::from_mode(state.mode()))?;
+            let file_type = FileType::from_mode(state.mode());
+            if name.acl == Some(AclKind::Default)
+                && !matches!(file_type, Some(FileType::Directory | FileType::Symlink))
+            {
+                return Ok(()); // as in Linux: it has none
+            }
+            operation.expect_attribute_permitted(caller, &mut state, &name, WRITE)?;
+            name.expect_supported(file_type)?;
             if !operation.attributes(&mut state, |attributes| attributes.remove(&name.key))? {
-                return Err(NO_ATTRIBUTE);
+                return if name.acl.is_some() { Ok(()) } else { Err(NO_ATTRIBUTE) };
             }
             self.touch(&mut state, &[InodeTime::Change]);
             operation.commit(&mut [&mut state])
@@ -258,16 +292,26 @@ impl Volume {
     /// # Errors
     /// `ENODATA` if it does not exist, `EOPNOTSUPP` for a name with another prefix; damage.
     pub fn get_attribute(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.get_attribute_of(Caller::PROGRAM, &self.inode(ino)?, name)
+    }
+
+    /// Returns the value of an attribute to a caller.
+    pub(crate) fn get_attribute_of(
+        &self,
+        caller: Caller<'_>,
+        inode: &InodeRef,
+        name: &[u8],
+    ) -> Result<Vec<u8>> {
         let name = AttributeName::parse(name)?;
-        let inode = self.inode(ino)?;
         let mut reader = self.reader()?;
         let mut state = inode.lock();
+        reader.expect_attribute_permitted(caller, &mut state, &name, READ)?;
         let value =
             reader.attributes(&mut state, |attributes| attributes.get(&name.key))?.ok_or(NO_ATTRIBUTE)?;
         if name.acl.is_none() {
             return Ok(value);
         }
-        acl::to_linux(&value).map_err(|damage| damaged(ino, damage))
+        acl::to_linux(&value).map_err(|damage| damaged(inode.ino(), damage))
     }
 
     /// Returns the names of a file's attributes, without parent pointers.
@@ -275,7 +319,11 @@ impl Volume {
     /// # Errors
     /// Damage.
     pub fn list_attributes(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        let inode = self.inode(ino)?;
+        self.list_attributes_of(Caller::PROGRAM, &self.inode(ino)?)
+    }
+
+    /// Returns the names of a file's attributes to a caller. Only root sees those of the namespace `trusted`.
+    pub(crate) fn list_attributes_of(&self, caller: Caller<'_>, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
         if inode.read().forkoff() == 0 {
             return Ok(Vec::new());
         }
@@ -285,7 +333,8 @@ impl Volume {
             if let Some(acl_name) = acl::linux_name(attr.namespace, &attr.name) {
                 return Some(acl_name.as_bytes().to_vec());
             }
-            Some([attr.namespace.prefix()?.as_bytes(), &attr.name].concat())
+            let is_visible = attr.namespace != Namespace::Trusted || caller.is_privileged();
+            is_visible.then_some([attr.namespace.prefix()?.as_bytes(), &attr.name].concat())
         });
         Ok(names.collect())
     }
@@ -310,6 +359,45 @@ impl Volume {
 }
 
 impl Operation<'_> {
+    /// Refuses an attribute that the caller must not read, or write if `wanted` is [`WRITE`]. What is not permitted to
+    /// be read does not exist for the caller.
+    fn expect_attribute_permitted(
+        &mut self,
+        caller: Caller<'_>,
+        state: &mut LockedInode,
+        name: &AttributeName<'_>,
+        wanted: u16,
+    ) -> Result<()> {
+        const ONLY_ROOT: Error =
+            Error::refused(errno::EPERM, "only root changes attributes of this namespace");
+        let (writes, file_type) = (wanted == WRITE, FileType::from_mode(state.mode()));
+        match name.key.namespace {
+            _ if !caller.is_user() => Ok(()),
+            _ if name.acl.is_some() && writes => {
+                name.expect_supported(file_type)?;
+                caller.expect_owner(state)
+            }
+            _ if name.acl.is_some() && file_type == Some(FileType::Symlink) => {
+                name.expect_supported(file_type)
+            }
+            _ if name.acl.is_some() => Ok(()),
+            Namespace::User => {
+                if !matches!(file_type, Some(FileType::Regular | FileType::Directory)) {
+                    return if writes { name.expect_supported(None) } else { Err(NO_ATTRIBUTE) };
+                }
+                if writes && is_directory(state) {
+                    caller.expect_not_sticky(state, state)?;
+                }
+                self.expect_permitted(caller, state, wanted)
+            }
+            Namespace::Trusted if !caller.is_privileged() => {
+                Err(if writes { ONLY_ROOT } else { NO_ATTRIBUTE })
+            }
+            Namespace::Security if writes && !caller.is_privileged() => Err(ONLY_ROOT),
+            _ => Ok(()),
+        }
+    }
+
     /// Runs `work` on the attributes of a locked inode.
     pub fn attributes<T>(
         &mut self,

@@ -34,6 +34,7 @@ pub use open::OpenOptions;
 
 use crate::checks;
 use crate::contents::Contents;
+use crate::permissions::{Caller, Credentials};
 use crate::{Error, Handle, Metadata, Result, SetMetadata, Volume};
 
 impl Drop for File<'_> {
@@ -91,7 +92,13 @@ pub struct File<'v> {
     contents: Arc<Contents>,
     errors: ErrorSeq,
     access: Access,
+    /// The user for whom the file is open, except root: every write removes privileges.
+    user: Option<Arc<Credentials>>,
     position: AtomicU64,
+}
+
+pub(crate) fn is_a_directory() -> Error {
+    Error::refused(errno::EISDIR, "is a directory")
 }
 
 impl Volume {
@@ -106,15 +113,20 @@ impl Volume {
 }
 
 impl<'v> File<'v> {
-    fn new(volume: &'v Volume, handle: Handle, access: Access) -> Result<Self> {
+    fn new(
+        volume: &'v Volume,
+        handle: Handle,
+        access: Access,
+        user: Option<Arc<Credentials>>,
+    ) -> Result<Self> {
         match FileType::from_mode(handle.inode().read().mode()) {
             Some(FileType::Regular) => {}
-            Some(FileType::Directory) => return Err(Error::refused(errno::EISDIR, "is a directory")),
+            Some(FileType::Directory) => return Err(is_a_directory()),
             _ => return Err(Error::refused(errno::EINVAL, "only regular files have contents")),
         }
         let contents = volume.contents(handle.inode())?;
         let errors = contents.sample_errors();
-        Ok(Self { volume, handle, contents, errors, access, position: AtomicU64::new(0) })
+        Ok(Self { volume, handle, contents, errors, access, user, position: AtomicU64::new(0) })
     }
 
     /// Volume of the file.
@@ -205,7 +217,7 @@ impl<'v> File<'v> {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn write_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> Result<usize> {
-        self.expect_writable()?;
+        self.begin_write()?;
         if self.access.keep_offsets && offset < self.len() {
             checks::expect_not_append_only(&self.handle.inode().read())?;
         }
@@ -236,7 +248,7 @@ impl<'v> File<'v> {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn append(&self, buf: &[u8]) -> Result<u64> {
-        self.expect_writable()?;
+        self.begin_write()?;
         let (offset, written) = self.volume.retry_on_enospc(|| Ok(self.contents.append(buf)?))?;
         self.after_write()?;
         if written < buf.len() {
@@ -245,12 +257,57 @@ impl<'v> File<'v> {
         Ok(offset)
     }
 
+    /// Reads into all of `buf` from `offset` on.
+    ///
+    /// # Errors
+    /// `ENODATA` if the file ends before; as [`read_at`](Self::read_at).
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        // A read returns less only at the end of the file.
+        match self.read_at(buf, offset)? == buf.len() {
+            true => Ok(()),
+            false => Err(Error::refused(errno::ENODATA, "the file ends before the requested data")),
+        }
+    }
+
+    /// Reads all contents from the beginning.
+    ///
+    /// # Errors
+    /// `ENOMEM` if they do not fit into memory; as [`read_at`](Self::read_at).
+    pub fn read_all(&self) -> Result<Vec<u8>> {
+        let mut contents = Vec::new();
+        loop {
+            // One byte more than known: a file that does not grow is read by one call.
+            let (start, wanted) = (contents.len(), self.len().saturating_sub(contents.len() as u64) + 1);
+            let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+            let fits = contents.try_reserve(wanted);
+            fits.map_err(|_| Error::refused(errno::ENOMEM, "the file does not fit into memory"))?;
+            contents.resize(start + wanted, 0);
+            let read = self.read_at(contents.get_mut(start..).unwrap_or_default(), start as u64)?;
+            contents.truncate(start + read);
+            if read < wanted {
+                return Ok(contents);
+            }
+        }
+    }
+
+    /// Writes all of `buf` at `offset`, or at the end if the file was opened for appending.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at). A part may have been written then.
+    pub fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let mut written = 0;
+        while let Some(rest) = buf.get(written..).filter(|rest| !rest.is_empty()) {
+            written += self.write_at(rest, offset + written as u64)?;
+        }
+        Ok(())
+    }
+
     /// Truncates the file, or extends it with a hole.
     ///
     /// # Errors
     /// `EBADF`, `EFBIG`, `EIO`; `EPERM` for an append-only file.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.expect_writable()?;
+        self.begin_write()?;
         checks::expect_not_append_only(&self.handle.inode().read())?;
         if !self.access.keep_privileges {
             self.volume.remove_privileges(self.ino())?;
@@ -315,22 +372,27 @@ impl<'v> File<'v> {
         }
     }
 
-    fn expect_writable(&self) -> Result<()> {
-        match self.access.write {
-            true => Ok(()),
-            false => Err(Error::refused(errno::EBADF, "the file is not open for writing")),
+    /// Prepares a change of the contents: refuses it if the file is not open for writing, and removes privileges if it
+    /// is open for a user.
+    fn begin_write(&self) -> Result<()> {
+        if !self.access.write {
+            return Err(Error::refused(errno::EBADF, "the file is not open for writing"));
         }
+        if self.user.is_some() {
+            self.volume.remove_privileges_of(Caller::new(self.user.as_ref()), self.handle.inode())?;
+        }
+        Ok(())
     }
 
     /// Refuses changes of mappings that the file's flags forbid.
     fn expect_changeable(&self) -> Result<()> {
-        self.expect_writable()?;
+        self.begin_write()?;
         checks::expect_changeable(&self.handle.inode().read())
     }
 
     /// Refuses new mappings that the file's flags forbid; append-only files allow them.
     fn expect_mutable(&self) -> Result<()> {
-        self.expect_writable()?;
+        self.begin_write()?;
         checks::expect_mutable(&self.handle.inode().read())
     }
 }

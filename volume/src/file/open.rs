@@ -1,11 +1,13 @@
 //! Opening files.
 
-use base::{Ino, errno};
+use base::Ino;
 use format::inode::{FileType, flags};
 
+use super::is_a_directory;
 use super::{Access, File};
 use crate::checks;
-use crate::{Error, Handle, NewFile, Result, Volume};
+use crate::permissions::{Caller, READ, WRITE};
+use crate::{AsPath, Dir, Handle, NewFile, Result, Volume};
 
 /// Options of opening a file, like [`std::fs::OpenOptions`].
 ///
@@ -90,7 +92,7 @@ impl OpenOptions {
         self
     }
 
-    /// Permission bits of a new file; by default 0644.
+    /// Permission bits of a new file; by default 0644, and for a user 0666 without the bits of the umask.
     pub fn mode(&mut self, mode: u16) -> &mut Self {
         self.mode = Some(mode);
         self
@@ -114,33 +116,21 @@ impl OpenOptions {
         self
     }
 
-    /// Opens a file by its path.
+    /// Opens a file by its path from the root. [`Dir::open_with`] opens it from a directory, for a user, and by other
+    /// rules.
     ///
     /// # Errors
-    /// `ENOENT`, `EEXIST`, `EISDIR`, `ENOTDIR`, `ELOOP`; `EPERM` for an immutable or append-only file; as
-    /// [`Volume::create`].
-    pub fn open<'v>(&self, volume: &'v Volume, path: &[u8]) -> Result<File<'v>> {
-        if self.create || self.create_new {
-            let created = volume.resolve_parent_handle(path).and_then(|(dir, name)| {
-                let permissions = self.mode.unwrap_or(NewFile::regular().permissions);
-                volume.create_handle(dir.ino(), name, &NewFile { permissions, ..NewFile::regular() })
-            });
-            match created {
-                Ok(file) => return self.open_handle(volume, file),
-                Err(error) if error.errno() == errno::EEXIST && !self.create_new => {}
-                // On a full volume, creation fails before it finds that the file exists.
-                Err(error)
-                    if error.errno() == errno::ENOSPC
-                        && !self.create_new
-                        && volume.resolve(path, !self.no_follow).is_ok() => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let file = volume.resolve_handle(path, !self.no_follow)?;
-        if self.no_follow && file.is(FileType::Symlink) {
-            return Err(Error::refused(errno::ELOOP, "is a symbolic link"));
-        }
-        self.open_handle(volume, file)
+    /// As [`Dir::open_with`].
+    pub fn open<'v>(&self, volume: &'v Volume, path: impl AsPath) -> Result<File<'v>> {
+        Dir::root(volume)?.open_with(path, self)
+    }
+
+    /// Opens a file to which there is a reference.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_handle<'v>(&self, volume: &'v Volume, handle: &Handle) -> Result<File<'v>> {
+        self.open_existing(volume, handle.clone(), Caller::PROGRAM)
     }
 
     /// Opens a file by its inode number.
@@ -148,24 +138,68 @@ impl OpenOptions {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_ino<'v>(&self, volume: &'v Volume, ino: Ino) -> Result<File<'v>> {
-        self.open_handle(volume, volume.open_ino(ino)?)
+        self.open_existing(volume, volume.open_ino(ino)?, Caller::PROGRAM)
     }
 
-    fn open_handle<'v>(&self, volume: &'v Volume, handle: Handle) -> Result<File<'v>> {
-        let mut access = self.access;
-        let state = handle.inode().read();
-        if access.write {
-            checks::expect_mutable(&state)?;
-            if !access.append || self.truncate {
-                checks::expect_not_append_only(&state)?;
-            }
+    /// Whether a file that does not exist is created.
+    pub(crate) fn creates(&self) -> bool {
+        self.create || self.create_new
+    }
+
+    /// Whether a file that exists is refused.
+    pub(crate) fn creates_new(&self) -> bool {
+        self.create_new
+    }
+
+    /// Whether a symbolic link at the end of the path is followed.
+    pub(crate) fn follows(&self) -> bool {
+        !self.no_follow
+    }
+
+    /// The file that is created.
+    pub(crate) fn new_file(&self) -> NewFile<'static> {
+        let (permissions, umask) = self.mode.map_or((0o666, 0o022), |mode| (mode, 0));
+        NewFile { permissions, umask, ..NewFile::regular() }
+    }
+
+    /// Opens a file that existed before, if its flags and permissions allow it.
+    pub(crate) fn open_existing<'v>(
+        &self,
+        volume: &'v Volume,
+        handle: Handle,
+        caller: Caller<'_>,
+    ) -> Result<File<'v>> {
+        let Access { read, write, append, .. } = self.access;
+        if write && handle.is(FileType::Directory) {
+            return Err(is_a_directory());
         }
-        access.sync |= state.core().flags.get() & flags::SYNC != 0;
-        drop(state);
-        let file = File::new(volume, handle, access)?;
-        if self.truncate && self.access.write && !file.is_empty() {
+        if write {
+            checks::expect_mutable(&handle.inode().read())?;
+        }
+        let wanted = if read { READ } else { 0 } | if write { WRITE } else { 0 };
+        volume.expect_permitted(caller, handle.inode(), wanted)?;
+        if write && (!append || self.truncate) {
+            checks::expect_not_append_only(&handle.inode().read())?;
+        }
+        let file = self.open_new(volume, handle, caller)?;
+        if self.truncate && write {
+            // As in Linux, the times change also if the file is empty.
             file.set_len(0)?;
         }
         Ok(file)
+    }
+
+    /// Opens a file that the caller has just created.
+    pub(crate) fn open_new<'v>(
+        &self,
+        volume: &'v Volume,
+        handle: Handle,
+        caller: Caller<'_>,
+    ) -> Result<File<'v>> {
+        let mut access = self.access;
+        access.sync |= handle.inode().read().core().flags.get() & flags::SYNC != 0;
+        // Root keeps them, and other users lose them by every write.
+        access.keep_privileges |= caller.is_user();
+        File::new(volume, handle, access, caller.user().filter(|_| !caller.is_privileged()).cloned())
     }
 }

@@ -31,6 +31,7 @@ use crate::checks::{expect_mutable, expect_symlinks_allowed};
 use crate::metadata::from_time;
 use crate::new_file::{NewFile, NewFileType};
 use crate::operation::{Operation, expect_directory, is_dots};
+use crate::permissions::{Caller, EXECUTE, WRITE};
 use crate::{Error, Handle, Result, Volume};
 
 /// Maximum link count of an inode, as in Linux.
@@ -55,24 +56,36 @@ impl Volume {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn create_handle(&self, dir: Ino, name: &[u8], new: &NewFile<'_>) -> Result<Handle> {
+        self.create_in(Caller::PROGRAM, &self.inode(dir)?, name, new).map(Handle::new)
+    }
+
+    /// Creates a file for a caller, to whom it then belongs.
+    pub(crate) fn create_in(
+        &self,
+        caller: Caller<'_>,
+        dir: &InodeRef,
+        name: &[u8],
+        new: &NewFile<'_>,
+    ) -> Result<InodeRef> {
         verify(new)?;
         if is_dots(name) {
             return Err(self.refuse_dots(dir, errno::EEXIST, "the name exists"));
         }
-        let dir = self.inode(dir)?;
         let create_in_steps = |requested: &[NewAttribute<'_>]| {
             self.reader()?.expect_absent(&mut dir.lock(), name)?;
-            let file = self.create_unlinked(&dir, new, requested)?;
-            self.link_new(&file, &dir, name)?;
+            let file = self.create_unlinked(caller, dir, new, requested)?;
+            self.link_new(caller, &file, dir, name)?;
             Ok(file)
         };
-        let create = |mode, requested: &[NewAttribute<'_>]| self.try_create(&dir, name, new, mode, requested);
-        self.create_with_attributes(new, create, create_in_steps).map(Handle::new)
+        let create =
+            |mode, requested: &[NewAttribute<'_>]| self.try_create(caller, dir, name, new, mode, requested);
+        self.create_with_attributes(new, create, create_in_steps)
     }
 
     /// Creates a file and its entry in one transaction, if `mode` reserves enough for its attributes.
     fn try_create(
         &self,
+        caller: Caller<'_>,
         dir_ref: &InodeRef,
         name: &[u8],
         new: &NewFile<'_>,
@@ -88,11 +101,14 @@ impl Volume {
         };
         let insert_slot = operation.insert_slot(&mut dir, name)?;
         expect_allowed(&dir, new)?;
+        operation.expect_permitted(caller, &mut dir, WRITE | EXECUTE)?;
+        caller.expect_type_allowed(new)?;
         if new.is_directory() && dir.nlink() >= MAX_LINKS {
             return Err(too_many_subdirectories());
         }
         let nlink = if new.is_directory() { 2 } else { 1 };
         let mut child = operation.create_inode(&dir, new, nlink)?;
+        caller.restrict_mode(&dir, &mut child);
         operation.init_contents(&mut child, new, dir.ino())?;
         operation.set_initial_attributes(&mut child, &initial, mode)?;
         operation.add_parent(&mut child, Parent::of(&dir), name)?;
@@ -115,12 +131,13 @@ impl Volume {
     /// until it gets a name.
     pub(super) fn create_unlinked(
         &self,
+        caller: Caller<'_>,
         dir: &InodeRef,
         new: &NewFile<'_>,
         requested: &[NewAttribute<'_>],
     ) -> Result<InodeRef> {
         let mode = AttributeMode::OwnTransactions;
-        let created = self.retry_on_enospc(|| self.try_create_unlinked(dir, new, mode, requested))?;
+        let created = self.retry_on_enospc(|| self.try_create_unlinked(caller, dir, new, mode, requested))?;
         let CreateAttempt::Done((file, initial)) = created else {
             return Err(Error::refused(
                 errno::EIO,
@@ -135,6 +152,7 @@ impl Volume {
     /// its attributes.
     pub(super) fn try_create_unlinked<'a>(
         &self,
+        caller: Caller<'_>,
         dir_ref: &InodeRef,
         new: &NewFile<'_>,
         mode: AttributeMode,
@@ -144,11 +162,14 @@ impl Volume {
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
         expect_allowed(&dir, new)?;
+        operation.expect_permitted(caller, &mut dir, WRITE | EXECUTE)?;
+        caller.expect_type_allowed(new)?;
         let initial = match operation.initial_attributes(&mut dir, new, mode, requested)? {
             CreateAttempt::Done(initial) => initial,
             CreateAttempt::Needs(mode) => return Ok(CreateAttempt::Needs(mode)),
         };
         let mut child = operation.create_inode(&dir, new, 0)?;
+        caller.restrict_mode(&dir, &mut child);
         let file = child.reference();
         let parent = dir.ino();
         drop(dir);
@@ -215,7 +236,7 @@ fn set_requested_times(child: &mut LockedInode, new: &NewFile<'_>) {
 }
 
 /// Checks the arguments that do not depend on the directory.
-fn verify(new: &NewFile<'_>) -> Result<()> {
+pub(crate) fn verify(new: &NewFile<'_>) -> Result<()> {
     match new.file_type {
         NewFileType::Symlink([]) => {
             Err(Error::refused(errno::ENOENT, "the target of a symbolic link must not be empty"))

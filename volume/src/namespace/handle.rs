@@ -7,7 +7,18 @@ use inode::InodeRef;
 use super::link::LinkSource;
 use crate::attributes::NewAttribute;
 use crate::new_file::{NewFile, NewFileType};
+use crate::permissions::Caller;
 use crate::{Error, Result, Volume};
+
+/// The identity of a file, for programs that address files over a longer time, as NFS servers do. An inode number alone
+/// may be another file's by the time it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// Inode number.
+    pub ino: Ino,
+    /// Generation: differs between files that use the same inode number one after the other.
+    pub generation: u32,
+}
 
 /// A reference to a file. The file is not freed while it is referenced, even if it has no name.
 #[derive(Clone, Debug)]
@@ -21,6 +32,11 @@ impl Handle {
     /// Inode number.
     pub fn ino(&self) -> Ino {
         self.0.ino()
+    }
+
+    /// The identity of the file, which remains valid while the file exists, also when the volume is opened again.
+    pub fn id(&self) -> FileId {
+        FileId { ino: self.0.ino(), generation: self.0.generation() }
     }
 
     /// Whether the inode has this type. The type in a directory entry may differ in a damaged volume.
@@ -42,22 +58,51 @@ impl Volume {
         Ok(Handle(self.inode(ino)?))
     }
 
+    /// Returns a reference to a file by its identity.
+    ///
+    /// # Errors
+    /// `ESTALE` if the file was removed; damage.
+    pub fn open_id(&self, id: FileId) -> Result<Handle> {
+        const STALE: Error = Error::refused(errno::ESTALE, "the file was removed");
+        match self.inode(id.ino) {
+            Ok(inode) if inode.generation() == id.generation => Ok(Handle(inode)),
+            Ok(_) => Err(STALE),
+            Err(error) if error.errno() == errno::ENOENT => Err(STALE),
+            Err(error) => {
+                // The chunk of the inode may have been removed, too. That is damage only if a directory refers to it.
+                let chunk = self.groups.chunk_inodes(&mut self.reader()?.tx, id.ino)?;
+                let exists = chunk.is_some_and(|chunk| chunk.inodes().any(|ino| ino == id.ino));
+                Err(if exists { error } else { STALE })
+            }
+        }
+    }
+
     /// Creates a regular file without a name (`O_TMPFILE`). It inherits attributes from `dir` as a file created there
     /// does.
     ///
     /// # Errors
     /// `EINVAL` for other file types, `ENOTDIR`, `ENOSPC`.
     pub fn create_tmpfile(&self, dir: Ino, new: &NewFile<'_>) -> Result<Handle> {
+        self.create_tmpfile_in(Caller::PROGRAM, &self.inode(dir)?, new).map(Handle)
+    }
+
+    /// Creates a regular file without a name for a caller.
+    pub(crate) fn create_tmpfile_in(
+        &self,
+        caller: Caller<'_>,
+        dir: &InodeRef,
+        new: &NewFile<'_>,
+    ) -> Result<InodeRef> {
         if !matches!(new.file_type, NewFileType::Regular) {
             return Err(Error::refused(errno::EINVAL, "only a regular file can be created without a name"));
         }
         inode::inactive::throttle(self.inode_cache.shared());
-        let dir = self.inode(dir)?;
         let create = |mode, requested: &[NewAttribute<'_>]| {
-            Ok(self.try_create_unlinked(&dir, new, mode, requested)?.map(|(file, _)| file))
+            Ok(self.try_create_unlinked(caller, dir, new, mode, requested)?.map(|(file, _)| file))
         };
-        let create_in_steps = |requested: &[NewAttribute<'_>]| self.create_unlinked(&dir, new, requested);
-        self.create_with_attributes(new, create, create_in_steps).map(Handle)
+        let create_in_steps =
+            |requested: &[NewAttribute<'_>]| self.create_unlinked(caller, dir, new, requested);
+        self.create_with_attributes(new, create, create_in_steps)
     }
 
     /// Adds a name to a referenced file, which may have none so far.
@@ -65,6 +110,6 @@ impl Volume {
     /// # Errors
     /// As [`link`](Self::link).
     pub fn link_handle(&self, file: &Handle, dir: Ino, name: &[u8]) -> Result<()> {
-        self.add_link(&file.0, dir, name, LinkSource::Handle)
+        self.add_link(Caller::PROGRAM, &file.0, &self.inode(dir)?, name, LinkSource::Handle)
     }
 }

@@ -21,6 +21,7 @@ use inode::{InodeRef, LockedInode};
 use crate::attributes::{NewAttribute, SetAttribute, requested_attributes, set_permissions};
 use crate::new_file::{NewFile, NewFileType};
 use crate::operation::Operation;
+use crate::permissions::{ACCESS_ACL, Caller};
 use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
@@ -54,7 +55,6 @@ pub(super) struct InitialAttributes<'a> {
 
 /// Maximum number of attributes that are set in the transaction that creates the file.
 const MAX_SAME_TRANSACTION: usize = 2;
-const ACCESS: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::ACCESS);
 const DEFAULT: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::DEFAULT);
 
 impl<T> CreateAttempt<T> {
@@ -138,7 +138,9 @@ impl Volume {
             })?;
         }
         for NewAttribute { name, stored } in initial.requested {
-            self.retry_on_enospc(|| self.try_set_attribute(file, name, stored, SetAttribute::Any))?;
+            self.retry_on_enospc(|| {
+                self.try_set_attribute(Caller::PROGRAM, file, name, stored, SetAttribute::Any)
+            })?;
         }
         Ok(())
     }
@@ -159,7 +161,7 @@ impl Operation<'_> {
                 acl::inherited(&default, new.permissions).map_err(|damage| damaged(dir.ino(), damage))?;
             initial.permissions = Some(access.permissions);
             initial.acls = [
-                (!access.is_mode).then_some((ACCESS, access.value)),
+                (!access.is_mode).then_some((ACCESS_ACL, access.value)),
                 new.is_directory().then_some((DEFAULT, default)),
             ];
         }

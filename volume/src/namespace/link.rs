@@ -11,11 +11,12 @@ use super::lock_order::lock_all;
 use super::parent_pointers::Parent;
 use crate::checks::{expect_changeable, expect_mutable, expect_same_project};
 use crate::operation::{expect_directory, is_directory, is_dots};
+use crate::permissions::{Caller, EXECUTE, WRITE};
 use crate::{Error, Result, Volume};
 
 /// The file that gets a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LinkSource {
+pub(crate) enum LinkSource {
     /// A file that must have a name already.
     Linked,
     /// A referenced file, which may be unlinked.
@@ -32,23 +33,36 @@ impl Volume {
     /// if the directory passes on another project ID; `ENOENT` if the file has lost its last name; `EMLINK`; `ENOSPC`.
     pub fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<()> {
         let file = self.inode(ino)?;
-        self.add_link(&file, dir, name, LinkSource::Linked)
+        self.add_link(Caller::PROGRAM, &file, &self.inode(dir)?, name, LinkSource::Linked)
     }
 
     /// Gives a new file its name. A new directory already has `dir` as its `..`.
-    pub(super) fn link_new(&self, file: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        self.retry_on_enospc(|| self.try_link(file, dir, name, LinkSource::New))
+    pub(super) fn link_new(
+        &self,
+        caller: Caller<'_>,
+        file: &InodeRef,
+        dir: &InodeRef,
+        name: &[u8],
+    ) -> Result<()> {
+        self.retry_on_enospc(|| self.try_link(caller, file, dir, name, LinkSource::New))
     }
 
-    pub(super) fn add_link(&self, file: &InodeRef, dir: Ino, name: &[u8], source: LinkSource) -> Result<()> {
+    /// Adds a name to a file for a caller.
+    pub(crate) fn add_link(
+        &self,
+        caller: Caller<'_>,
+        file: &InodeRef,
+        dir: &InodeRef,
+        name: &[u8],
+        source: LinkSource,
+    ) -> Result<()> {
         if is_dots(name) {
             return Err(self.refuse_dots(dir, errno::EEXIST, "the name exists"));
         }
-        let dir_ref = self.inode(dir)?;
-        if file.ino() == dir {
-            return Err(self.refuse_link_in_itself(dir, name));
+        if file.ino() == dir.ino() {
+            return Err(self.refuse_link_in_itself(dir.ino(), name));
         }
-        self.retry_on_enospc(|| self.try_link(file, &dir_ref, name, source))
+        self.retry_on_enospc(|| self.try_link(caller, file, dir, name, source))
     }
 
     /// The error for a link to a file in itself: `ENOTDIR` if it is not a directory.
@@ -60,7 +74,14 @@ impl Volume {
         }
     }
 
-    fn try_link(&self, file: &InodeRef, dir: &InodeRef, name: &[u8], source: LinkSource) -> Result<()> {
+    fn try_link(
+        &self,
+        caller: Caller<'_>,
+        file: &InodeRef,
+        dir: &InodeRef,
+        name: &[u8],
+        source: LinkSource,
+    ) -> Result<()> {
         let blocks = self.reservations.link_blocks();
         let mut operation = self.begin_with_blocks(self.reservations.link, blocks)?;
         let [Some(mut dir), Some(mut child)] = lock_all([Some(dir), Some(file)]) else {
@@ -69,6 +90,7 @@ impl Volume {
         expect_directory(&dir)?;
         let insert_slot = operation.insert_slot(&mut dir, name)?;
         expect_mutable(&dir)?;
+        operation.expect_permitted(caller, &mut dir, WRITE | EXECUTE)?;
         let is_dir = is_directory(&child);
         if source != LinkSource::New {
             expect_linkable(&child, source)?;

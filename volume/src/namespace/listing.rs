@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use base::Ino;
 use format::dir::DataPtr;
 use format::inode::FileType;
+use inode::LockedInode;
 
-use crate::operation::expect_directory;
+use crate::operation::{Operation, expect_directory};
 use crate::{Result, Volume};
 
 /// A position in a directory. It stays valid while entries are added and removed.
@@ -44,8 +45,19 @@ impl Volume {
         let mut reader = self.reader()?;
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
+        self.read_locked(&mut reader, &mut dir, from, visit)
+    }
+
+    /// Calls `visit` with the entries of a locked directory.
+    pub(crate) fn read_locked(
+        &self,
+        reader: &mut Operation<'_>,
+        dir: &mut LockedInode,
+        from: Cookie,
+        visit: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
         let Ok(from) = u32::try_from(from.0).map(DataPtr) else { return Ok(()) };
-        reader.read_entries(&mut dir, from, |entry| {
+        reader.read_entries(dir, from, |entry| {
             let next = Cookie(u64::from(entry.pointer.0) + 1);
             let file_type = FileType::from_ftype(entry.ftype);
             if visit(DirEntry { name: entry.name, ino: entry.ino, file_type, next }) {

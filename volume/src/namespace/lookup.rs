@@ -1,6 +1,7 @@
 //! Lookup of names in a directory, and of the targets of symbolic links.
 
 use base::Ino;
+use inode::InodeRef;
 
 use crate::names::dir_of;
 use crate::operation::{expect_directory, no_such_file};
@@ -31,9 +32,13 @@ impl Volume {
     /// # Errors
     /// As [`lookup`](Self::lookup).
     pub fn lookup_handle(&self, dir: Ino, name: &[u8]) -> Result<Handle> {
-        let dir_ref = self.inode(dir)?;
+        self.lookup_in(&self.inode(dir)?, name)
+    }
+
+    /// Looks up a name in a directory to which the caller has a reference.
+    pub(crate) fn lookup_in(&self, dir_ref: &InodeRef, name: &[u8]) -> Result<Handle> {
         if !name.contains(&b'/')
-            && let Some(known) = self.resolve_cached(Some(dir_of(&dir_ref)), name, false)
+            && let Some(known) = self.resolve_cached(Some(dir_of(dir_ref)), name, false)
         {
             return known;
         }
@@ -59,7 +64,11 @@ impl Volume {
     /// # Errors
     /// `EINVAL` for other files; damage.
     pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
-        let link = self.inode(ino)?;
+        self.read_link_of(&self.inode(ino)?)
+    }
+
+    /// Returns the target of a symbolic link to which the caller has a reference.
+    pub(crate) fn read_link_of(&self, link: &InodeRef) -> Result<Vec<u8>> {
         Ok(inode::symlink::read(self.inode_cache.shared(), &mut link.lock())?)
     }
 }

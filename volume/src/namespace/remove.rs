@@ -2,13 +2,14 @@
 
 use base::Ino;
 use base::errno::{self, Errno};
-use inode::LockedInode;
-use inode::state::InodeTime;
+use inode::state::{InodeState, InodeTime};
+use inode::{InodeRef, LockedInode};
 
 use super::lock_order::{LockedEntry, lock_entry};
 use super::parent_pointers::Parent;
-use crate::checks::expect_changeable;
+use crate::checks::{expect_changeable, expect_mutable, expect_not_append_only};
 use crate::operation::{Operation, is_directory, is_dots};
+use crate::permissions::{Caller, EXECUTE, WRITE};
 use crate::{Error, Result, Volume};
 
 impl Volume {
@@ -17,7 +18,7 @@ impl Volume {
     /// # Errors
     /// `ENOENT`, `EISDIR`, `ENOTDIR`; `EPERM` if the directory or the file is immutable or append-only.
     pub fn unlink(&self, dir: Ino, name: &[u8]) -> Result<()> {
-        self.remove(dir, name, false)
+        self.unlink_in(Caller::PROGRAM, &self.inode(dir)?, name)
     }
 
     /// Removes an empty directory.
@@ -26,26 +27,35 @@ impl Volume {
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`; `EINVAL` for `.` and `ENOTEMPTY` for `..`; `EPERM` as
     /// [`unlink`](Self::unlink).
     pub fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<()> {
+        self.rmdir_in(Caller::PROGRAM, &self.inode(dir)?, name)
+    }
+
+    /// Removes a name of a file for a caller.
+    pub(crate) fn unlink_in(&self, caller: Caller<'_>, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        self.remove(caller, dir, name, false)
+    }
+
+    /// Removes an empty directory for a caller.
+    pub(crate) fn rmdir_in(&self, caller: Caller<'_>, dir: &InodeRef, name: &[u8]) -> Result<()> {
         match name {
             b"." => {
                 let why = "a directory cannot be removed by the name \".\"";
                 Err(self.refuse_dots(dir, errno::EINVAL, why))
             }
             b".." => Err(self.refuse_dots(dir, errno::ENOTEMPTY, "the directory is not empty")),
-            _ => self.remove(dir, name, true),
+            _ => self.remove(caller, dir, name, true),
         }
     }
 
-    fn remove(&self, dir: Ino, name: &[u8], expect_dir: bool) -> Result<()> {
+    fn remove(&self, caller: Caller<'_>, dir_ref: &InodeRef, name: &[u8], expect_dir: bool) -> Result<()> {
         if is_dots(name) {
-            return Err(self.refuse_dots(dir, errno::EISDIR, "is a directory"));
+            return Err(self.refuse_dots(dir_ref, errno::EISDIR, "is a directory"));
         }
         inode::inactive::throttle(self.inode_cache.shared());
-        let dir_ref = self.inode(dir)?;
         let mut operation = self.begin_freeing(self.reservations.remove, self.reservations.link_blocks())?;
         let LockedEntry { mut dir, mut child, child_ref, position } =
-            lock_entry(&mut operation, &dir_ref, name)?;
-        expect_changeable(&dir)?;
+            lock_entry(&mut operation, dir_ref, name)?;
+        operation.expect_removable(caller, &mut dir, &child)?;
         expect_changeable(&child)?;
         match (expect_dir, is_directory(&child)) {
             (false, true) => return Err(Error::refused(errno::EISDIR, "is a directory")),
@@ -74,6 +84,20 @@ impl Volume {
 }
 
 impl Operation<'_> {
+    /// Refuses to remove an entry, or to make it refer to another file, if the flags of the directory forbid it, or its
+    /// permissions for the caller. The flags of the file come next.
+    pub(super) fn expect_removable(
+        &mut self,
+        caller: Caller<'_>,
+        dir: &mut LockedInode,
+        child: &InodeState,
+    ) -> Result<()> {
+        expect_mutable(dir)?;
+        self.expect_permitted(caller, dir, WRITE | EXECUTE)?;
+        expect_not_append_only(dir)?;
+        caller.expect_not_sticky(dir, child)
+    }
+
     /// Decrements the link count of a file that lost a name; that of a directory becomes 0. A file without links is put
     /// on an unlinked list.
     pub(super) fn drop_link(&mut self, child: &mut LockedInode, is_dir: bool) -> Result<()> {

@@ -17,6 +17,9 @@
 //! AGIs are locked first, in ascending order. So a whiteout is created before, unlinked, in an operation of its own:
 //! its AGI is known then. If the rename fails, the whiteout is freed like every unlinked file.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashSet;
 
 use base::lock::MutexGuard;
@@ -34,6 +37,7 @@ use super::parent_pointers::Parent;
 use crate::checks::{expect_changeable, expect_mutable, expect_same_project};
 use crate::new_file::{DeviceNumber, NewFile, NewFileType};
 use crate::operation::{Operation, expect_directory, is_directory, is_dots};
+use crate::permissions::{Caller, EXECUTE, WRITE};
 use crate::recover::damaged;
 use crate::{Error, Result, Volume};
 
@@ -53,9 +57,9 @@ pub enum Rename {
 
 /// A directory, and the name of an entry in it.
 #[derive(Clone, Copy)]
-struct EntryName<'a> {
-    dir: &'a InodeRef,
-    name: &'a [u8],
+pub(crate) struct EntryName<'a> {
+    pub dir: &'a InodeRef,
+    pub name: &'a [u8],
 }
 
 /// The inode of an entry, found before all inodes were locked.
@@ -103,43 +107,54 @@ impl Volume {
     /// would become its own ancestor; `EBUSY` for `.` and `..`; `EPERM` if a directory or a file is immutable or
     /// append-only; `EXDEV` if the directory of the new name passes on another project ID.
     pub fn rename(&self, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], mode: Rename) -> Result<()> {
-        if is_dots(from_name) || is_dots(to_name) {
-            return Err(self.refuse_to_rename_dots(from, from_name, to, mode));
+        let from = EntryName { dir: &self.inode(from)?, name: from_name };
+        let to = EntryName { dir: &self.inode(to)?, name: to_name };
+        self.rename_in(Caller::PROGRAM, from, to, mode)
+    }
+
+    /// Renames a file or directory for a caller.
+    pub(crate) fn rename_in(
+        &self,
+        caller: Caller<'_>,
+        from: EntryName<'_>,
+        to: EntryName<'_>,
+        mode: Rename,
+    ) -> Result<()> {
+        if is_dots(from.name) || is_dots(to.name) {
+            return Err(self.refuse_to_rename_dots(from, to, mode));
         }
         inode::inactive::throttle(self.inode_cache.shared());
-        let (from_ref, to_ref) = (self.inode(from)?, self.inode(to)?);
-        let from = EntryName { dir: &from_ref, name: from_name };
-        let to = EntryName { dir: &to_ref, name: to_name };
         let (mut needs_lock, mut whiteout) = (false, None);
         loop {
             let rename_lock = needs_lock.then(|| self.rename_lock.lock());
             match self.retry_on_enospc(|| {
-                self.try_rename(from, to, mode, rename_lock.as_ref(), whiteout.as_ref())
+                self.try_rename(caller, from, to, mode, rename_lock.as_ref(), whiteout.as_ref())
             })? {
                 RenameAttempt::Done => return Ok(()),
                 RenameAttempt::Changed => {}
                 RenameAttempt::NeedsRenameLock => needs_lock = true,
                 RenameAttempt::NeedsWhiteout => {
                     drop(rename_lock);
-                    whiteout = Some(self.retry_on_enospc(|| self.create_whiteout(from.dir))?);
+                    whiteout = Some(self.retry_on_enospc(|| self.create_whiteout(caller, to.dir))?);
                 }
             }
         }
     }
 
-    fn refuse_to_rename_dots(&self, from: Ino, from_name: &[u8], to: Ino, mode: Rename) -> Error {
+    fn refuse_to_rename_dots(&self, from: EntryName<'_>, to: EntryName<'_>, mode: Rename) -> Error {
         let (errno, why) = match mode {
-            Rename::NoReplace if !is_dots(from_name) => (errno::EEXIST, "the new name exists"),
+            Rename::NoReplace if !is_dots(from.name) => (errno::EEXIST, "the new name exists"),
             _ => (errno::EBUSY, "\".\" and \"..\" cannot be renamed"),
         };
-        match self.refuse_dots(from, errno, why) {
-            error if error.errno() == errno => self.refuse_dots(to, errno, why),
+        match self.refuse_dots(from.dir, errno, why) {
+            error if error.errno() == errno => self.refuse_dots(to.dir, errno, why),
             error => error,
         }
     }
 
     fn try_rename(
         &self,
+        caller: Caller<'_>,
         from: EntryName<'_>,
         to: EntryName<'_>,
         mode: Rename,
@@ -187,7 +202,7 @@ impl Volume {
         if !operation.is_unchanged(&mut inodes, from, to, &source, target.as_ref())? {
             return Ok(RenameAttempt::Changed);
         }
-        inodes.expect_movable()?;
+        operation.expect_movable(caller, &mut inodes, mode)?;
         match mode {
             Rename::Exchange => operation.exchange_entries(&mut inodes, from.name, to.name)?,
             _ => operation.move_entry(&mut inodes, from.name, to.name)?,
@@ -196,13 +211,15 @@ impl Volume {
         Ok(RenameAttempt::Done)
     }
 
-    /// Creates an unlinked whiteout. It inherits no attributes from its directory.
-    fn create_whiteout(&self, dir_ref: &InodeRef) -> Result<InodeRef> {
+    /// Creates an unlinked whiteout. It inherits no attributes. As in Linux, its group and its AG are those of a new
+    /// file in the directory of the new name.
+    fn create_whiteout(&self, caller: Caller<'_>, dir_ref: &InodeRef) -> Result<InodeRef> {
+        let new = caller.owned(&WHITEOUT)?;
         let blocks = self.reservations.create_blocks(&WHITEOUT);
         let mut operation = self.begin_with_blocks(self.reservations.create, blocks)?;
         let dir = dir_ref.lock();
         expect_directory(&dir)?;
-        let mut whiteout = operation.create_inode(&dir, &WHITEOUT, 0)?;
+        let mut whiteout = operation.create_inode(&dir, &new, 0)?;
         let whiteout_ref = whiteout.reference();
         drop(dir);
         inode::unlinked::insert(self.inode_cache.shared(), &mut operation.tx, &mut whiteout)?;
@@ -295,18 +312,6 @@ impl RenameInodes {
         self.to.as_mut().unwrap_or(&mut self.from)
     }
 
-    /// Refuses what inode flags forbid. The directory of the old name loses an entry; that of the new name loses one or
-    /// gets one.
-    fn expect_movable(&mut self) -> Result<()> {
-        expect_changeable(&self.from)?;
-        expect_changeable(&self.source)?;
-        let target = self.target.as_ref().map(|target| expect_changeable(target));
-        match target {
-            Some(target) => expect_changeable(self.to()).and(target),
-            None => expect_mutable(self.to()),
-        }
-    }
-
     /// Refuses an exchange that gives a directory too many subdirectories.
     fn expect_exchange_links(&self) -> Result<()> {
         let (Some(to), Some(target)) = (&self.to, &self.target) else { return Ok(()) };
@@ -327,6 +332,45 @@ impl RenameInodes {
 }
 
 impl Operation<'_> {
+    /// Refuses what inode flags and permissions forbid. The directory of the old name loses an entry; that of the new
+    /// name loses one or gets one. A directory that gets another parent is written to.
+    fn expect_movable(&mut self, caller: Caller<'_>, inodes: &mut RenameInodes, mode: Rename) -> Result<()> {
+        let RenameInodes { from, to, source, target, whiteout: _ } = inodes;
+        self.expect_removable(caller, from, source)?;
+        expect_changeable(source)?;
+        let changes_parent = to.is_some();
+        let to = to.as_mut().unwrap_or(from);
+        match target {
+            Some(target) => {
+                self.expect_removable(caller, to, target)?;
+                expect_changeable(target)?;
+                match (is_directory(source), is_directory(target)) {
+                    _ if mode == Rename::Exchange => {}
+                    (true, false) => {
+                        return Err(Error::refused(errno::ENOTDIR, "cannot replace a file with a directory"));
+                    }
+                    (false, true) => {
+                        return Err(Error::refused(errno::EISDIR, "cannot replace a directory with a file"));
+                    }
+                    _ => {}
+                }
+            }
+            None => {
+                expect_mutable(to)?;
+                self.expect_permitted(caller, to, WRITE | EXECUTE)?;
+            }
+        }
+        if changes_parent && is_directory(source) {
+            self.expect_permitted(caller, source, WRITE)?;
+        }
+        match target {
+            Some(target) if changes_parent && mode == Rename::Exchange && is_directory(target) => {
+                self.expect_permitted(caller, target, WRITE)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Finds an entry and takes a reference to its inode, without keeping locks.
     fn find_entry(&mut self, at: EntryName<'_>) -> Result<Option<FoundInode>> {
         let mut dir = at.dir.lock();
@@ -352,24 +396,17 @@ impl Operation<'_> {
         Ok(source_now == Some(source.entry.ino) && target_now == target.map(|target| target.entry.ino))
     }
 
-    /// A directory can replace only an empty directory; another file only a file that is not a directory.
+    /// A directory can replace only an empty directory.
     fn expect_replaceable(&mut self, inodes: &mut RenameInodes) -> Result<()> {
         let is_dir = is_directory(&inodes.source);
-        if inodes.target.as_ref().is_none_or(|target| is_directory(target) == is_dir) {
-            expect_same_project(inodes.to.as_ref().unwrap_or(&inodes.from), &inodes.source)?;
-        }
+        expect_same_project(inodes.to.as_ref().unwrap_or(&inodes.from), &inodes.source)?;
         let Some(target) = &mut inodes.target else {
             return match &inodes.to {
                 Some(to) if is_dir => expect_links_available(to),
                 _ => Ok(()),
             };
         };
-        match (is_dir, is_directory(target)) {
-            (true, false) => Err(Error::refused(errno::ENOTDIR, "cannot replace a file with a directory")),
-            (false, true) => Err(Error::refused(errno::EISDIR, "cannot replace a directory with a file")),
-            (true, true) => self.expect_empty(target, errno::EEXIST),
-            (false, false) => Ok(()),
-        }
+        if is_dir { self.expect_empty(target, errno::EEXIST) } else { Ok(()) }
     }
 
     fn move_entry(&mut self, inodes: &mut RenameInodes, from_name: &[u8], to_name: &[u8]) -> Result<()> {
@@ -499,72 +536,6 @@ impl Operation<'_> {
         self.volume.touch(&mut inodes.from, &[InodeTime::Modify, InodeTime::Change]);
         if let Some(to) = &mut inodes.to {
             self.volume.touch(to, &[InodeTime::Modify, InodeTime::Change]);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use block::MemoryDevice;
-
-    use super::*;
-    use crate::Options;
-
-    fn volume(parent: bool) -> Volume {
-        let device = Arc::new(MemoryDevice::new(32 << 20));
-        mkfs::format(&*device, &mkfs::Options { parent, ..mkfs::Options::default() }).unwrap();
-        Volume::open(device, Options::default()).unwrap()
-    }
-
-    /// An exchange of a file with a directory gave the file's directory one more, however many it had: its link count
-    /// went past what Linux reads.
-    #[test]
-    fn an_exchange_leaves_no_directory_with_too_many_links() {
-        let volume = volume(false);
-        let full = volume.create(volume.root(), b"full", &NewFile::directory()).unwrap();
-        let file = volume.create(full, b"file", &NewFile::regular()).unwrap();
-        let dir = volume.create(volume.root(), b"dir", &NewFile::directory()).unwrap();
-        let set_links = |nlink| {
-            let change = volume.begin(volume.reservations.inode).unwrap();
-            let inode = volume.inode(full).unwrap();
-            let mut state = inode.lock();
-            state.set_nlink(nlink);
-            change.commit(&mut [&mut state]).unwrap();
-        };
-        set_links(MAX_LINKS);
-        let root = volume.root();
-        for names in [[(full, &b"file"[..]), (root, b"dir")], [(root, b"dir"), (full, b"file")]] {
-            let [(from, from_name), (to, to_name)] = names;
-            let refused = volume.rename(from, from_name, to, to_name, Rename::Exchange).unwrap_err();
-            assert_eq!(refused.errno(), errno::EMLINK);
-            assert_eq!(volume.lookup(full, b"file").unwrap(), file);
-        }
-        set_links(MAX_LINKS - 1);
-        volume.rename(root, b"dir", full, b"file", Rename::Exchange).unwrap();
-        assert_eq!(volume.lookup(full, b"file").unwrap(), dir);
-        assert_eq!(volume.metadata(full).unwrap().nlink, MAX_LINKS);
-    }
-
-    /// On a volume with parent pointers, a new name that cannot be one was found out after the pointer of the old one
-    /// had gone: the volume was shut down.
-    #[test]
-    fn a_name_that_cannot_be_one_is_refused_before_anything_changes() {
-        for parents in [false, true] {
-            let volume = volume(parents);
-            let root = volume.root();
-            volume.create(root, b"file", &NewFile::regular()).unwrap();
-            for (name, errno) in
-                [(&b"a/b"[..], errno::EINVAL), (b"", errno::EINVAL), (&[b'x'; 256], errno::ENAMETOOLONG)]
-            {
-                for how in [Rename::Replace, Rename::NoReplace, Rename::Whiteout] {
-                    let refused = volume.rename(root, b"file", root, name, how).unwrap_err();
-                    assert_eq!(refused.errno(), errno, "{how:?} {}", name.escape_ascii());
-                }
-            }
-            volume.rename(root, b"file", root, b"other", Rename::Replace).unwrap();
-            volume.unmount().unwrap();
         }
     }
 }

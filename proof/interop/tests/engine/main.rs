@@ -11,6 +11,8 @@
 //! | [`crashes`] | a sample of crash states, recovered by the kernel |
 //! | [`log_device`] | an external log |
 //! | [`contents`] | Xebec and the kernel in turn change file contents |
+//! | [`scopes`] | rules for paths, compared with `openat2` |
+//! | [`users`] | calls by path of several users, compared with Linux |
 //! | [`relay`] | Xebec and the kernel in turn recover each other's dirty log |
 // Clippy permits panics in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -28,4 +30,6 @@ mod posix;
 mod relay;
 mod rules;
 mod scenarios;
+mod scopes;
+mod users;
 mod volumes;

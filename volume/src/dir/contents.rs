@@ -1,0 +1,187 @@
+//! Opening, reading, writing and copying files by paths.
+
+use base::errno;
+use format::inode::FileType;
+
+use super::resolve::expect_path;
+use super::{AsPath, Dir};
+use crate::file::is_a_directory;
+use crate::names::dir_of;
+use crate::operation::is_dots;
+use crate::{Error, File, Handle, OpenOptions, Result};
+
+/// Buffer for copied data, in bytes.
+const COPY_BUFFER: usize = 1 << 20;
+
+impl<'v> Dir<'v> {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As [`open_with`](Self::open_with).
+    pub fn open_file(&self, path: impl AsPath) -> Result<File<'v>> {
+        self.open_with(path, OpenOptions::new().read(true))
+    }
+
+    /// Opens a file for writing. It is created if it does not exist, and truncated if it does.
+    ///
+    /// # Errors
+    /// As [`open_with`](Self::open_with).
+    pub fn create_file(&self, path: impl AsPath) -> Result<File<'v>> {
+        self.open_with(path, OpenOptions::new().write(true).create(true).truncate(true))
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EEXIST`, `EISDIR`, `ENOTDIR`; `ELOOP` for a symbolic link with
+    /// [`no_follow`](OpenOptions::no_follow); `EINVAL` for pipes, sockets and devices; `EACCES` if the permissions do
+    /// not allow it; `EPERM` for an immutable or append-only file; as [`create_with`](Self::create_with) for a new one.
+    pub fn open_with(&self, path: impl AsPath, options: &OpenOptions) -> Result<File<'v>> {
+        let path = expect_path(path.as_path())?;
+        if options.creates() {
+            return self.open_or_create(path, options);
+        }
+        let file = self.find(path, options.follows())?;
+        self.open_existing(file, options)
+    }
+
+    fn open_or_create(&self, path: &[u8], options: &OpenOptions) -> Result<File<'v>> {
+        let (volume, caller) = (self.volume, self.caller());
+        let new = options.new_file();
+        let new = caller.owned(&new)?;
+        let mut walker = self.walker();
+        let mut at = walker.last_name(path)?;
+        loop {
+            if at.must_be_dir || is_dots(&at.name) {
+                return Err(match options.creates_new() && is_dots(&at.name) {
+                    true => Error::refused(errno::EEXIST, "the name exists"),
+                    false => is_a_directory(),
+                });
+            }
+            // A file that is known to exist is opened without a transaction.
+            let known = match options.creates_new() {
+                true => None,
+                false => volume.resolve_cached(Some(dir_of(at.dir.inode())), &at.name, false),
+            };
+            let file = match known {
+                Some(Ok(file)) => file,
+                _ => match volume.create_in(caller, at.dir.inode(), &at.name, &new) {
+                    Ok(file) => return options.open_new(volume, Handle::new(file), caller),
+                    // On a full volume, creation fails before it finds that the file exists.
+                    Err(error)
+                        if !options.creates_new()
+                            && matches!(error.errno(), errno::EEXIST | errno::ENOSPC) =>
+                    {
+                        match volume.lookup_in(at.dir.inode(), &at.name) {
+                            Ok(file) => file,
+                            // It was removed in the meantime.
+                            Err(gone) if (gone.errno(), error.errno()) == (errno::ENOENT, errno::EEXIST) => {
+                                continue;
+                            }
+                            Err(gone) if gone.errno() == errno::ENOENT => return Err(error),
+                            Err(gone) => return Err(gone),
+                        }
+                    }
+                    Err(error) => return Err(error),
+                },
+            };
+            if !file.is(FileType::Symlink) || !options.follows() {
+                return self.open_existing(file, options);
+            }
+            at = walker.last_name_of_link(&at.dir, &file)?;
+        }
+    }
+
+    fn open_existing(&self, file: Handle, options: &OpenOptions) -> Result<File<'v>> {
+        if file.is(FileType::Symlink) {
+            return Err(Error::refused(errno::ELOOP, "is a symbolic link"));
+        }
+        if options.creates() && file.is(FileType::Directory) {
+            return Err(is_a_directory());
+        }
+        options.open_existing(self.volume, file, self.caller())
+    }
+
+    /// Creates a regular file without a name (`O_TMPFILE`), as if in this directory. It is freed when it is no longer
+    /// open, unless it gets a name by [`link_file`](Self::link_file).
+    ///
+    /// # Errors
+    /// `ENOENT` if the directory was removed; as [`create_with`](Self::create_with).
+    pub fn create_unnamed(&self, options: &OpenOptions) -> Result<File<'v>> {
+        let caller = self.caller();
+        let new = options.new_file();
+        let file = self.volume.create_tmpfile_in(caller, self.handle.inode(), &caller.owned(&new)?)?;
+        options.open_new(self.volume, Handle::new(file), caller)
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// As [`open_file`](Self::open_file) and [`File::read_at`]; `ENOMEM` if its contents do not fit into memory.
+    pub fn read(&self, path: impl AsPath) -> Result<Vec<u8>> {
+        self.open_file(path)?.read_all()
+    }
+
+    /// Reads a file of UTF-8 text.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); `EILSEQ` if it is not UTF-8.
+    pub fn read_to_string(&self, path: impl AsPath) -> Result<String> {
+        let text = String::from_utf8(self.read(path)?);
+        text.map_err(|_| Error::refused(errno::EILSEQ, "the contents are not UTF-8 text"))
+    }
+
+    /// Writes a file. It is created if it does not exist, and its earlier contents are replaced.
+    ///
+    /// # Errors
+    /// As [`create_file`](Self::create_file) and [`File::write_all_at`].
+    pub fn write(&self, path: impl AsPath, contents: impl AsRef<[u8]>) -> Result<()> {
+        self.create_file(path)?.write_all_at(contents.as_ref(), 0)
+    }
+
+    /// Copies the contents and permission bits of a file to another one, which is created if it does not exist. Blocks
+    /// are shared if both are in one volume that can share them; otherwise data is copied and holes are preserved.
+    /// Returns the size.
+    ///
+    /// # Errors
+    /// `EINVAL` if both are the same file; as [`open_with`](Self::open_with), [`File::read_at`] and
+    /// [`File::write_all_at`].
+    pub fn copy(&self, from: impl AsPath, to_dir: &Dir<'_>, to: impl AsPath) -> Result<u64> {
+        let source = self.open_file(from)?;
+        let permissions = source.metadata()?.permissions;
+        let options = &mut OpenOptions::new();
+        let target = to_dir.open_with(to, options.write(true).create(true).mode(permissions & 0o777))?;
+        let same_volume = std::ptr::eq(source.volume(), target.volume());
+        if same_volume && source.ino() == target.ino() {
+            return Err(Error::refused(errno::EINVAL, "source and target are the same file"));
+        }
+        target.set_len(0)?;
+        let length = source.len();
+        if !(same_volume && length > 0 && target.clone_range(&source, 0, 0, 0).is_ok()) {
+            copy_data(&source, &target)?;
+        }
+        to_dir.set_permissions_of(target.handle(), permissions)?;
+        Ok(length)
+    }
+}
+
+/// Copies data to an empty file, and leaves holes.
+fn copy_data(source: &File<'_>, target: &File<'_>) -> Result<()> {
+    let mut buffer = vec![0; COPY_BUFFER];
+    let mut end = 0;
+    while let Some(start) = source.seek_data(end)? {
+        end = source.seek_hole(start)?.unwrap_or(source.len());
+        let mut at = start;
+        while at < end {
+            let wanted = (end - at).min(buffer.len() as u64) as usize;
+            let piece = buffer.get_mut(..wanted).unwrap_or_default();
+            let read = source.read_at(piece, at)?;
+            if read == 0 {
+                break; // the source became shorter
+            }
+            target.write_all_at(piece.get(..read).unwrap_or_default(), at)?;
+            at += read as u64;
+        }
+    }
+    target.set_len(source.len())
+}

@@ -1,0 +1,148 @@
+//! Listing directories.
+
+use std::collections::VecDeque;
+
+use base::Ino;
+use format::inode::FileType;
+use inode::InodeRef;
+
+use super::{AsPath, Dir};
+use crate::operation::{expect_directory, is_dots};
+use crate::permissions::READ;
+use crate::{Cookie, Handle, Metadata, Result, Volume};
+
+/// Entries that are read while the directory is locked.
+const BATCH: usize = 128;
+
+/// An entry of a directory that was listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Name.
+    pub name: Vec<u8>,
+    /// Inode number.
+    pub ino: Ino,
+    /// File type; `None` if the directory does not store it, and the metadata was not requested.
+    pub file_type: Option<FileType>,
+    /// Metadata, if it was requested: see [`ReadDir::with_metadata`].
+    pub metadata: Option<Metadata>,
+}
+
+/// The entries of a directory, except `.` and `..`, in an order that is not specified. An entry that is added or
+/// removed meanwhile may be listed or not; every other one is listed once.
+#[derive(Debug)]
+pub struct ReadDir<'v> {
+    volume: &'v Volume,
+    dir: Handle,
+    next: Cookie,
+    /// Entries that have been read.
+    batch: VecDeque<Result<Entry>>,
+    with_metadata: bool,
+    is_done: bool,
+}
+
+impl<'v> Dir<'v> {
+    /// Lists a directory.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
+    /// # mkfs::format(&*device, &mkfs::Options::default())?;
+    /// # let volume = xebec_volume::Volume::open(device, xebec_volume::Options::default())?;
+    /// # let root = xebec_volume::Dir::open(&volume, "/")?;
+    /// # root.write("file", "12345")?;
+    /// for entry in root.read_dir("/")?.with_metadata() {
+    ///     let entry = entry?;
+    ///     println!("{} {:?}", entry.name.escape_ascii(), entry.metadata.map(|metadata| metadata.size));
+    /// }
+    /// # drop(root);
+    /// # volume.unmount()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`metadata`](Self::metadata); `ENOTDIR`; `EACCES`. The iterator returns errors of reading; damage of one
+    /// entry does not end it.
+    pub fn read_dir(&self, path: impl AsPath) -> Result<ReadDir<'v>> {
+        let dir = self.open_dir(path)?;
+        self.volume.expect_permitted(self.caller(), dir.handle.inode(), READ)?;
+        Ok(ReadDir {
+            volume: self.volume,
+            dir: dir.handle,
+            next: Cookie::default(),
+            batch: VecDeque::new(),
+            with_metadata: false,
+            is_done: false,
+        })
+    }
+
+    /// Lists this directory.
+    ///
+    /// # Errors
+    /// As [`read_dir`](Self::read_dir).
+    pub fn entries(&self) -> Result<ReadDir<'v>> {
+        self.read_dir(".")
+    }
+}
+
+impl ReadDir<'_> {
+    /// Returns the metadata with each entry, which belongs to the file that has the name while the entry is read.
+    #[must_use]
+    pub fn with_metadata(mut self) -> Self {
+        self.with_metadata = true;
+        self
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let mut entries = Vec::with_capacity(BATCH);
+        let mut inodes: Vec<Option<Result<InodeRef>>> = Vec::new();
+        {
+            let mut reader = self.volume.reader()?;
+            let mut dir = self.dir.inode().lock();
+            expect_directory(&dir)?;
+            let mut next = self.next;
+            self.volume.read_locked(&mut reader, &mut dir, self.next, &mut |entry| {
+                if entries.len() == BATCH {
+                    return false;
+                }
+                next = entry.next;
+                if !is_dots(entry.name) {
+                    let (name, ino) = (entry.name.to_vec(), entry.ino);
+                    entries.push(Entry { name, ino, file_type: entry.file_type, metadata: None });
+                }
+                true
+            })?;
+            self.next = next;
+            reader.tx.release_clean();
+            if self.with_metadata {
+                // While the directory is locked, the names refer to these inodes.
+                let inode = |entry: &Entry| Some(reader.entry_inode(&dir, &entry.name, entry.ino));
+                inodes.extend(entries.iter().map(inode));
+            }
+        }
+        self.is_done = entries.len() < BATCH;
+        let inodes = inodes.into_iter().chain(std::iter::repeat_with(|| None));
+        self.batch.extend(entries.into_iter().zip(inodes).map(|(mut entry, inode)| {
+            if let Some(inode) = inode {
+                let metadata = self.volume.metadata_of(&*inode?)?;
+                (entry.file_type, entry.metadata) = (Some(metadata.file_type), Some(metadata));
+            }
+            Ok(entry)
+        }));
+        Ok(())
+    }
+}
+
+impl Iterator for ReadDir<'_> {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.batch.is_empty()
+            && !self.is_done
+            && let Err(error) = self.fill()
+        {
+            self.is_done = true;
+            return Some(Err(error));
+        }
+        self.batch.pop_front()
+    }
+}
