@@ -3,7 +3,7 @@
 use base::errno;
 use format::inode::FileType;
 
-use super::resolve::expect_path;
+use super::resolve::{LastName, expect_path};
 use super::{AsPath, Dir};
 use crate::file::is_a_directory;
 use crate::names::dir_of;
@@ -12,6 +12,12 @@ use crate::{Error, File, Handle, OpenOptions, Result};
 
 /// Buffer for copied data, in bytes.
 const COPY_BUFFER: usize = 1 << 20;
+
+/// A file that was to be created if it does not exist.
+enum Opened {
+    New(Handle),
+    Existing(Handle),
+}
 
 impl<'v> Dir<'v> {
     /// Opens a file for reading.
@@ -42,64 +48,58 @@ impl<'v> Dir<'v> {
             return self.open_or_create(path, options);
         }
         let file = self.find(path, options.follows())?;
-        self.open_existing(file, options)
+        options.open_existing(self.volume, file, self.caller())
     }
 
     fn open_or_create(&self, path: &[u8], options: &OpenOptions) -> Result<File<'v>> {
         let (volume, caller) = (self.volume, self.caller());
-        let new = options.new_file();
-        let new = caller.owned(&new)?;
         let mut walker = self.walker();
         let mut at = walker.last_name(path)?;
         loop {
-            if at.must_be_dir || is_dots(&at.name) {
-                return Err(match options.creates_new() && is_dots(&at.name) {
-                    true => Error::refused(errno::EEXIST, "the name exists"),
-                    false => is_a_directory(),
-                });
+            if is_dots(&at.name) && options.creates_new() {
+                return Err(Error::refused(errno::EEXIST, "the name exists"));
             }
-            // A file that is known to exist is opened without a transaction.
-            let known = match options.creates_new() {
-                true => None,
-                false => volume.resolve_cached(Some(dir_of(at.dir.inode())), &at.name, false),
-            };
-            let file = match known {
-                Some(Ok(file)) => file,
-                _ => match volume.create_in(caller, at.dir.inode(), &at.name, &new) {
-                    Ok(file) => return options.open_new(volume, Handle::new(file), caller),
-                    // On a full volume, creation fails before it finds that the file exists.
-                    Err(error)
-                        if !options.creates_new()
-                            && matches!(error.errno(), errno::EEXIST | errno::ENOSPC) =>
-                    {
-                        match volume.lookup_in(at.dir.inode(), &at.name) {
-                            Ok(file) => file,
-                            // It was removed in the meantime.
-                            Err(gone) if (gone.errno(), error.errno()) == (errno::ENOENT, errno::EEXIST) => {
-                                continue;
-                            }
-                            Err(gone) if gone.errno() == errno::ENOENT => return Err(error),
-                            Err(gone) => return Err(gone),
-                        }
-                    }
-                    Err(error) => return Err(error),
-                },
+            if at.must_be_dir || is_dots(&at.name) {
+                return Err(is_a_directory());
+            }
+            let file = match self.create_or_find(&at, options)? {
+                Opened::New(file) => return options.open_new(volume, file, caller),
+                Opened::Existing(file) => file,
             };
             if !file.is(FileType::Symlink) || !options.follows() {
-                return self.open_existing(file, options);
+                return options.open_existing(volume, file, caller);
             }
             at = walker.last_name_of_link(&at.dir, &file)?;
         }
     }
 
-    fn open_existing(&self, file: Handle, options: &OpenOptions) -> Result<File<'v>> {
-        if file.is(FileType::Symlink) {
-            return Err(Error::refused(errno::ELOOP, "is a symbolic link"));
+    /// Creates a file, or finds the one that has the name.
+    fn create_or_find(&self, at: &LastName<'_>, options: &OpenOptions) -> Result<Opened> {
+        let (volume, dir) = (self.volume, at.dir.inode());
+        let new = self.caller().owned(&options.new_file())?;
+        loop {
+            // A file that is known to exist is opened without a transaction.
+            if !options.creates_new()
+                && let Some(Ok(file)) = volume.resolve_cached(Some(dir_of(dir)), &at.name, false)
+            {
+                return Ok(Opened::Existing(file));
+            }
+            let refused = match volume.create_in(self.caller(), dir, &at.name, &new) {
+                Ok(file) => return Ok(Opened::New(Handle::new(file))),
+                Err(refused) => refused,
+            };
+            // On a full volume, creation fails before it finds that the file exists.
+            let exists = refused.errno() == errno::EEXIST;
+            if options.creates_new() || !exists && refused.errno() != errno::ENOSPC {
+                return Err(refused);
+            }
+            match volume.lookup_in(dir, &at.name) {
+                Ok(file) => return Ok(Opened::Existing(file)),
+                Err(gone) if gone.errno() != errno::ENOENT => return Err(gone),
+                Err(_) if !exists => return Err(refused),
+                Err(_) => {} // it was removed in the meantime
+            }
         }
-        if options.creates() && file.is(FileType::Directory) {
-            return Err(is_a_directory());
-        }
-        options.open_existing(self.volume, file, self.caller())
     }
 
     /// Creates a regular file without a name (`O_TMPFILE`), as if in this directory. It is freed when it is no longer

@@ -1,13 +1,14 @@
 //! Opening files.
 
-use base::Ino;
+use base::{Ino, errno};
 use format::inode::{FileType, flags};
 
 use super::is_a_directory;
 use super::{Access, File};
 use crate::checks;
+use crate::dir::split_last;
 use crate::permissions::{Caller, READ, WRITE};
-use crate::{AsPath, Dir, Handle, NewFile, Result, Volume};
+use crate::{AsPath, Dir, Error, Handle, NewFile, Result, Volume};
 
 /// Options of opening a file, like [`std::fs::OpenOptions`].
 ///
@@ -122,7 +123,19 @@ impl OpenOptions {
     /// # Errors
     /// As [`Dir::open_with`].
     pub fn open<'v>(&self, volume: &'v Volume, path: impl AsPath) -> Result<File<'v>> {
-        Dir::root(volume)?.open_with(path, self)
+        let path = path.as_path();
+        // From memory if possible: a reference to the root directory is written by all threads.
+        let known = |path, follow| volume.resolve_cached(volume.names.root(), path, follow);
+        if !self.creates()
+            && let Some(file) = known(path, self.follows())
+        {
+            return self.open_existing(volume, file?, Caller::PROGRAM);
+        }
+        let (way, _) = split_last(path);
+        match (known(way, true), path.get(way.len()..)) {
+            (Some(dir), Some(rest)) => Dir::of(volume, dir?)?.open_with(rest, self),
+            _ => Dir::root(volume)?.open_with(path, self),
+        }
     }
 
     /// Opens a file to which there is a reference.
@@ -170,7 +183,10 @@ impl OpenOptions {
         caller: Caller<'_>,
     ) -> Result<File<'v>> {
         let Access { read, write, append, .. } = self.access;
-        if write && handle.is(FileType::Directory) {
+        if self.no_follow && handle.is(FileType::Symlink) {
+            return Err(Error::refused(errno::ELOOP, "is a symbolic link"));
+        }
+        if (write || self.creates()) && handle.is(FileType::Directory) {
             return Err(is_a_directory());
         }
         if write {
