@@ -174,6 +174,14 @@ impl<'c> Caller<'c> {
         self.0.is_none_or(|user| user.is_root() || user.is_member(state.core().gid.get()))
     }
 
+    /// Refuses a change that only root may make.
+    pub fn expect_privileged(self) -> Result<()> {
+        match self.is_privileged() {
+            true => Ok(()),
+            false => Err(Error::refused(errno::EPERM, "only root may do this")),
+        }
+    }
+
     /// Refuses a change that only the owner of a file may make.
     pub fn expect_owner(self, state: &InodeState) -> Result<()> {
         match self.0 {
@@ -235,7 +243,13 @@ impl<'c> Caller<'c> {
 
     /// Refuses changes of metadata that the caller may not make. Returns the permission bits to set.
     pub fn expect_settable(self, state: &InodeState, set: &SetMetadata) -> Result<Option<u16>> {
-        let Some(user) = self.0.filter(|user| !user.is_root()) else { return Ok(set.permissions) };
+        let Some(user) = self.0 else { return Ok(set.permissions) };
+        if set.changed.is_some() {
+            return Err(Error::refused(errno::EPERM, "users cannot set the change time"));
+        }
+        if user.is_root() {
+            return Ok(set.permissions);
+        }
         let (owner, group) = (state.core().uid.get(), state.core().gid.get());
         if set.uid.is_some_and(|new| user.uid != owner || new != owner) {
             return Err(Error::refused(errno::EPERM, "only root gives a file to another user"));

@@ -29,7 +29,10 @@ impl Volume {
     pub(crate) fn remove_privileges_of(&self, caller: Caller<'_>, inode: &InodeRef) -> Result<bool> {
         let (is_directory, set_id, has_attributes) = {
             let state = inode.read();
-            (is_directory(&state), caller.set_id_to_remove(&state), state.forkoff() != 0)
+            // Linux lets root write to a file without removing its set-ID bits.
+            let keeps_set_id = caller.is_user() && caller.is_privileged();
+            let set_id = if keeps_set_id { 0 } else { caller.set_id_to_remove(&state) };
+            (is_directory(&state), set_id, state.forkoff() != 0)
         };
         // Every write asks, and most files have no privileges: this check reserves no log space.
         let has_capability =
@@ -44,7 +47,8 @@ impl Volume {
             if state.forkoff() != 0 {
                 operation.attributes(&mut state, |attributes| attributes.remove(&CAPABILITY))?;
             }
-            let mode = state.mode() & !caller.set_id_to_remove(&state);
+            let set_id = if set_id == 0 { 0 } else { caller.set_id_to_remove(&state) };
+            let mode = state.mode() & !set_id;
             state.set_mode(mode);
             self.touch(&mut state, &[InodeTime::Change]);
             operation.commit(&mut [&mut state])?;

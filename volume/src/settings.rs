@@ -64,8 +64,9 @@ impl File<'_> {
     /// Changes the settings of the file.
     ///
     /// # Errors
-    /// As [`Volume::set_settings`].
+    /// As [`Volume::set_settings`]; `EPERM` if the file is open for a user other than root.
     pub fn set_settings(&self, settings: &Settings) -> Result<()> {
+        self.caller().expect_privileged()?;
         self.volume().set_settings(self.ino(), settings)
     }
 }

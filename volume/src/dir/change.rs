@@ -67,7 +67,8 @@ impl<'v> Dir<'v> {
         to_dir.add_name(&file, to.as_path(), LinkSource::Linked)
     }
 
-    /// Gives an open file a name, which may have none so far (`AT_EMPTY_PATH`).
+    /// Gives an open file a name, which may have none so far if it was opened by
+    /// [`create_unnamed`](Self::create_unnamed) (`AT_EMPTY_PATH`).
     ///
     /// # Errors
     /// As [`hard_link`](Self::hard_link).
@@ -75,7 +76,9 @@ impl<'v> Dir<'v> {
         if !std::ptr::eq(file.volume(), self.volume) {
             return Err(other_volume());
         }
-        self.add_name(file.handle(), path.as_path(), LinkSource::Handle)
+        // A file that was removed stays removed.
+        let source = if file.is_unnamed() { LinkSource::Handle } else { LinkSource::Linked };
+        self.add_name(file.handle(), path.as_path(), source)
     }
 
     fn add_name(&self, file: &Handle, path: &[u8], source: LinkSource) -> Result<()> {
@@ -95,7 +98,7 @@ impl<'v> Dir<'v> {
         self.rename_with(from, to_dir, to, Rename::Replace)
     }
 
-    /// Renames a file or directory.
+    /// Renames a file or directory. If one of the directories acts for a user, so does the call.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EMLINK`, `ENOSPC`; `EEXIST` if the new name exists in the mode `NoReplace`, or
@@ -110,13 +113,17 @@ impl<'v> Dir<'v> {
         mode: Rename,
     ) -> Result<()> {
         self.expect_same_volume(to_dir)?;
+        if self.caller().is_user() && to_dir.caller().is_user() && self.credentials != to_dir.credentials {
+            return Err(Error::refused(errno::EINVAL, "the directories act for different users"));
+        }
         let (from, to) = (self.last_name(from.as_path())?, to_dir.last_name(to.as_path())?);
         if from.must_be_dir || to.must_be_dir {
             self.expect_directories(&from, &to, mode)?;
         }
         let from = EntryName { dir: from.dir.inode(), name: &from.name };
         let to = EntryName { dir: to.dir.inode(), name: &to.name };
-        self.volume.rename_in(self.caller(), from, to, mode)
+        let caller = if self.caller().is_user() { self.caller() } else { to_dir.caller() };
+        self.volume.rename_in(caller, from, to, mode)
     }
 
     /// Removes a name of a file that is not a directory. A file without names is freed when it is no longer open.
@@ -152,10 +159,14 @@ impl<'v> Dir<'v> {
     /// Removes a directory with everything in it. A symbolic link is not followed.
     ///
     /// # Errors
-    /// `ENOTDIR` for another file; as [`remove_dir`](Self::remove_dir) and [`remove_file`](Self::remove_file). What was
-    /// removed before an error stays removed.
+    /// `ENOTDIR` for another file; `EINVAL` and `ENOTEMPTY` for `.` and `..`; as [`remove_dir`](Self::remove_dir) and
+    /// [`remove_file`](Self::remove_file). What was removed before an error stays removed.
     pub fn remove_dir_all(&self, path: impl AsPath) -> Result<()> {
         let LastName { dir, name, must_be_dir: _ } = self.last_name(path.as_path())?;
+        if is_dots(&name) {
+            // Refused as by `rmdir`: the name may lead out of where paths may lead.
+            return self.volume.rmdir_in(self.caller(), dir.inode(), &name);
+        }
         if !self.volume.lookup_in(dir.inode(), &name)?.is(FileType::Directory) {
             return Err(not_a_directory());
         }

@@ -88,15 +88,12 @@ impl<'v> Dir<'v> {
                 Ok(file) => return Ok(Opened::New(Handle::new(file))),
                 Err(refused) => refused,
             };
-            // On a full volume, creation fails before it finds that the file exists.
-            let exists = refused.errno() == errno::EEXIST;
-            if options.creates_new() || !exists && refused.errno() != errno::ENOSPC {
+            if options.creates_new() || refused.errno() != errno::EEXIST {
                 return Err(refused);
             }
             match volume.lookup_in(dir, &at.name) {
                 Ok(file) => return Ok(Opened::Existing(file)),
                 Err(gone) if gone.errno() != errno::ENOENT => return Err(gone),
-                Err(_) if !exists => return Err(refused),
                 Err(_) => {} // it was removed in the meantime
             }
         }
@@ -111,7 +108,7 @@ impl<'v> Dir<'v> {
         let caller = self.caller();
         let new = options.new_file();
         let file = self.volume.create_tmpfile_in(caller, self.handle.inode(), &caller.owned(&new)?)?;
-        options.open_new(self.volume, Handle::new(file), caller)
+        Ok(options.open_new(self.volume, Handle::new(file), caller)?.unnamed())
     }
 
     /// Reads a file.

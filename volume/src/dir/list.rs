@@ -1,6 +1,7 @@
 //! Listing directories.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use base::Ino;
 use format::inode::FileType;
@@ -8,7 +9,7 @@ use inode::InodeRef;
 
 use super::{AsPath, Dir};
 use crate::operation::{expect_directory, is_dots};
-use crate::permissions::READ;
+use crate::permissions::{Caller, Credentials, EXECUTE, READ};
 use crate::{Cookie, Handle, Metadata, Result, Volume};
 
 /// Entries that are read while the directory is locked.
@@ -37,6 +38,7 @@ pub struct ReadDir<'v> {
     /// Entries that have been read.
     batch: VecDeque<Result<Entry>>,
     with_metadata: bool,
+    user: Option<Arc<Credentials>>,
     is_done: bool,
 }
 
@@ -71,6 +73,7 @@ impl<'v> Dir<'v> {
             next: Cookie::default(),
             batch: VecDeque::new(),
             with_metadata: false,
+            user: self.credentials.clone(),
             is_done: false,
         })
     }
@@ -85,7 +88,8 @@ impl<'v> Dir<'v> {
 }
 
 impl ReadDir<'_> {
-    /// Returns the metadata with each entry, which belongs to the file that has the name while the entry is read.
+    /// Returns the metadata with each entry, which belongs to the file that has the name while the entry is read. The
+    /// iterator returns `EACCES` if the user must not search the directory.
     #[must_use]
     pub fn with_metadata(mut self) -> Self {
         self.with_metadata = true;
@@ -99,6 +103,9 @@ impl ReadDir<'_> {
             let mut reader = self.volume.reader()?;
             let mut dir = self.dir.inode().lock();
             expect_directory(&dir)?;
+            if self.with_metadata {
+                reader.expect_permitted(Caller::new(self.user.as_ref()), &mut dir, EXECUTE)?;
+            }
             let mut next = self.next;
             self.volume.read_locked(&mut reader, &mut dir, self.next, &mut |entry| {
                 if entries.len() == BATCH {

@@ -1,11 +1,15 @@
 //! Metadata of files by paths, and the paths of files.
 
+use std::collections::HashSet;
+
 use base::errno;
+use format::Damage;
 use format::inode::FileType;
 
 use super::resolve::{LastName, Scope, expect_path};
 use super::{AsPath, Dir};
-use crate::operation::{is_dots, no_such_file};
+use crate::operation::{is_dots, no_such_file, not_a_directory};
+use crate::recover::damaged;
 use crate::{Handle, Metadata, Result, SetMetadata};
 
 impl Dir<'_> {
@@ -110,12 +114,14 @@ impl Dir<'_> {
             }
             let file = self.volume.lookup_in(at.dir.inode(), &at.name)?;
             if file.is(FileType::Symlink) {
+                let asks_for_dir = at.must_be_dir;
                 at = walker.last_name_of_link(&at.dir, &file)?;
+                at.must_be_dir |= asks_for_dir;
                 continue;
             }
             let LastName { dir, name, must_be_dir } = at;
             if must_be_dir && !file.is(FileType::Directory) {
-                return Err(crate::operation::not_a_directory());
+                return Err(not_a_directory());
             }
             return self.path_of(&dir, vec![name.into_owned()]);
         }
@@ -127,8 +133,12 @@ impl Dir<'_> {
             Scope::Volume => self.volume.root(),
             Scope::Beneath | Scope::InRoot => self.ino(),
         };
-        let mut current = dir.clone();
+        let (mut current, mut visited) = (dir.clone(), HashSet::new());
         while current.ino() != top {
+            if !visited.insert(current.ino()) {
+                let damage = Damage::new("directory", "..", "a path to the root", "a cycle");
+                return Err(damaged(current.ino(), damage));
+            }
             let parent = self.volume.lookup_in(current.inode(), b"..")?;
             let mut found = None;
             self.volume.read_dir(parent.ino(), crate::Cookie::default(), &mut |entry| {

@@ -103,8 +103,13 @@ impl<'v> Dir<'v> {
     /// Opens a directory to which there is a reference.
     ///
     /// # Errors
-    /// `ENOTDIR` for other files.
-    pub fn of(volume: &'v Volume, handle: Handle) -> Result<Self> {
+    /// `ENOTDIR` for other files, `EXDEV` for a file of another volume.
+    pub fn from_handle(volume: &'v Volume, handle: &Handle) -> Result<Self> {
+        volume.expect_own(handle)?;
+        Self::of(volume, handle.clone())
+    }
+
+    pub(crate) fn of(volume: &'v Volume, handle: Handle) -> Result<Self> {
         if !handle.is(FileType::Directory) {
             return Err(Error::refused(errno::ENOTDIR, "not a directory"));
         }

@@ -172,6 +172,9 @@ impl<'w> Walker<'w> {
     fn step(&mut self, dir: Handle, name: &[u8], follow: bool) -> Result<Handle> {
         self.expect_searchable(&dir)?;
         if name == b".." && self.rules.scope != Scope::Volume {
+            if !dir.is(FileType::Directory) {
+                return Err(not_a_directory());
+            }
             return match (self.above.pop(), self.rules.scope) {
                 (Some(parent), _) => Ok(parent),
                 (None, Scope::Beneath) => Err(leaves_directory()),

@@ -92,8 +92,10 @@ pub struct File<'v> {
     contents: Arc<Contents>,
     errors: ErrorSeq,
     access: Access,
-    /// The user for whom the file is open, except root: every write removes privileges.
+    /// The user for whom the file is open.
     user: Option<Arc<Credentials>>,
+    /// The file was created without a name.
+    is_unnamed: bool,
     position: AtomicU64,
 }
 
@@ -126,7 +128,32 @@ impl<'v> File<'v> {
         }
         let contents = volume.contents(handle.inode())?;
         let errors = contents.sample_errors();
-        Ok(Self { volume, handle, contents, errors, access, user, position: AtomicU64::new(0) })
+        Ok(Self {
+            volume,
+            handle,
+            contents,
+            errors,
+            access,
+            user,
+            is_unnamed: false,
+            position: AtomicU64::new(0),
+        })
+    }
+
+    /// Marks a file that was created without a name: it can be given one.
+    pub(crate) fn unnamed(self) -> Self {
+        let mut file = self;
+        file.is_unnamed = true;
+        file
+    }
+
+    /// For whom the file is open.
+    pub(crate) fn caller(&self) -> Caller<'_> {
+        Caller::new(self.user.as_ref())
+    }
+
+    pub(crate) fn is_unnamed(&self) -> bool {
+        self.is_unnamed
     }
 
     /// Volume of the file.
@@ -165,9 +192,9 @@ impl<'v> File<'v> {
     /// Changes metadata.
     ///
     /// # Errors
-    /// As [`Volume::set_metadata`].
+    /// As [`Volume::set_metadata`]; `EPERM` if the file is open for a user who may not do this.
     pub fn set_metadata(&self, set: &SetMetadata) -> Result<()> {
-        self.volume.set_metadata(self.ino(), set)
+        self.volume.set_metadata_of(self.caller(), self.handle.inode(), set)
     }
 
     /// Reads from `offset`, and returns the number of bytes. It is less than the length of `buf` only at the end of the
@@ -379,7 +406,7 @@ impl<'v> File<'v> {
             return Err(Error::refused(errno::EBADF, "the file is not open for writing"));
         }
         if self.user.is_some() {
-            self.volume.remove_privileges_of(Caller::new(self.user.as_ref()), self.handle.inode())?;
+            self.volume.remove_privileges_of(self.caller(), self.handle.inode())?;
         }
         Ok(())
     }

@@ -141,8 +141,9 @@ impl OpenOptions {
     /// Opens a file to which there is a reference.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// `EXDEV` for a file of another volume; as [`open`](Self::open).
     pub fn open_handle<'v>(&self, volume: &'v Volume, handle: &Handle) -> Result<File<'v>> {
+        volume.expect_own(handle)?;
         self.open_existing(volume, handle.clone(), Caller::PROGRAM)
     }
 
@@ -192,7 +193,8 @@ impl OpenOptions {
         if write {
             checks::expect_mutable(&handle.inode().read())?;
         }
-        let wanted = if read { READ } else { 0 } | if write { WRITE } else { 0 };
+        // A file that is open for neither can still be examined.
+        let wanted = if read || !write { READ } else { 0 } | if write { WRITE } else { 0 };
         volume.expect_permitted(caller, handle.inode(), wanted)?;
         if write && (!append || self.truncate) {
             checks::expect_not_append_only(&handle.inode().read())?;
@@ -214,8 +216,8 @@ impl OpenOptions {
     ) -> Result<File<'v>> {
         let mut access = self.access;
         access.sync |= handle.inode().read().core().flags.get() & flags::SYNC != 0;
-        // Root keeps them, and other users lose them by every write.
+        // For a user, every write removes what it must.
         access.keep_privileges |= caller.is_user();
-        File::new(volume, handle, access, caller.user().filter(|_| !caller.is_privileged()).cloned())
+        File::new(volume, handle, access, caller.user().cloned())
     }
 }

@@ -79,7 +79,14 @@ impl Volume {
         };
         let create =
             |mode, requested: &[NewAttribute<'_>]| self.try_create(caller, dir, name, new, mode, requested);
-        self.create_with_attributes(new, create, create_in_steps)
+        let created = self.create_with_attributes(new, create, create_in_steps);
+        created.map_err(|error| match error.errno() {
+            // Blocks are reserved before it is found that the name exists.
+            errno::ENOSPC if self.lookup_in(dir, name).is_ok() => {
+                Error::refused(errno::EEXIST, "the name exists")
+            }
+            _ => error,
+        })
     }
 
     /// Creates a file and its entry in one transaction, if `mode` reserves enough for its attributes.
