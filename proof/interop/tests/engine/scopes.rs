@@ -25,12 +25,21 @@ fn path(rng: &mut Rng) -> String {
     if path.is_empty() { "/".into() } else { path }
 }
 
+/// Opens a path by rules. The kernel gives up with `EAGAIN` on `..` if a directory of any file system is moved meanwhile.
+fn open_at(base: &OwnedFd, path: &str, flags: OFlags, rules: ResolveFlags) -> rustix::io::Result<OwnedFd> {
+    loop {
+        match fs::openat2(base, path, flags, Mode::empty(), rules) {
+            Err(rustix::io::Errno::AGAIN) => {}
+            opened => return opened,
+        }
+    }
+}
+
 /// Creates a file in both trees, with a user ID that is different for each: the identity in comparisons.
 fn create(rng: &mut Rng, base: &OwnedFd, root: &Dir<'_>, uid: u32) {
     let (at, name) = (path(rng), ["a", "b", "c"][rng.index(3)]);
     // Outside of the volume, the kernel must create nothing.
-    let parent =
-        fs::openat2(base, &*at, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), ResolveFlags::BENEATH);
+    let parent = open_at(base, &at, OFlags::PATH | OFlags::DIRECTORY, ResolveFlags::BENEATH);
     let limited = root.clone().with_resolve(Resolve { scope: Scope::Beneath, no_symlinks: false });
     let (parent, dir) = match (parent, limited.open_dir(&at)) {
         (Ok(parent), Ok(dir)) => (parent, dir),
@@ -89,7 +98,7 @@ fn inner() {
             flags.set(ResolveFlags::NO_SYMLINKS, no_symlinks);
             let mut open = OFlags::PATH;
             open.set(OFlags::NOFOLLOW, !follow);
-            let expected = fs::openat2(&base, &*path, open, Mode::empty(), flags)
+            let expected = open_at(&base, &path, open, flags)
                 .and_then(|file| fs::fstat(&file))
                 .map(|stat| stat.st_uid)
                 .map_err(|errno| errno.raw_os_error());
