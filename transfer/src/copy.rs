@@ -15,8 +15,8 @@
 //! # Invariants
 //! - A file that fails is reported, and the others are copied.
 //! - Contents of unreadable files: with [`CopyRules::ignore_unreadable`], nothing remains of them, and an existing
-//!   target is not overwritten. Without, the part before the first error remains, as with GNU cp.
-//! - Cancellation: an incomplete new file is removed, and a file that is being overwritten is completed first. The
+//!   target is not changed. Without, the part before the first error remains, as with GNU cp.
+//! - Cancellation: an incomplete new file is removed, and a file that is being replaced is completed first. The
 //!   directories on the path to it may lack metadata.
 //! - Below the paths of the caller, no symlink of the host is followed, unless [`Follow::Always`] says so.
 

@@ -296,6 +296,124 @@ fn a_source_that_fails_while_it_is_read() {
     target.judge();
 }
 
+/// Skips unreadable files, and removes targets: all of them, or those with other names.
+fn skipping_and_removing() -> [CopyRules; 2] {
+    [
+        CopyRules { ignore_unreadable: true, remove_destination: true, recursive: true, ..CopyRules::default() },
+        CopyRules { ignore_unreadable: true, ..archive() },
+    ]
+}
+
+/// A target that had to be removed was removed before the source was read, and lost if the source was unreadable: by
+/// `remove_destination`, and because other names of it had to keep its contents.
+#[test]
+fn the_target_of_an_unreadable_source_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (made, device) = half_readable(folder.path());
+    let reader = read::Volume::open(device.clone()).unwrap();
+    let engine = Volume::open(device, volume::Options::default()).unwrap();
+    let out = folder.path().join("out");
+    fs::create_dir_all(out.join("tree")).unwrap();
+    let (file, other) = (out.join("tree/file"), out.join("other"));
+    fs::write(&file, "old").unwrap();
+    fs::hard_link(&file, &other).unwrap();
+    let target = Made::new();
+    target.look(|volume| {
+        volume.create(volume.root(), b"tree", &NewFile::directory()).unwrap();
+        put(volume, "/tree/file", "old");
+        volume.link(volume.resolve(b"/tree/file", false).unwrap(), volume.root(), b"other").unwrap();
+        for rules in skipping_and_removing() {
+            for from in [CopySource::from(&reader), CopySource::from(&engine)] {
+                for (to, path) in [(CopyTarget::Host, text(&out)), (volume.into(), "/")] {
+                    let copied = copy(&TreeCopy::new(from, to).rules(rules), &["/tree"], path);
+                    let CopyReport { failed, unreadable, .. } = copied.report;
+                    assert_eq!((failed, unreadable), (0, 1), "{:?}", copied.events);
+                }
+            }
+            // A file of the host.
+            let copied =
+                copy(&TreeCopy::new(CopySource::Host, volume).rules(rules), &["/proc/self/mem"], "/tree/file");
+            assert_eq!(copied.report.unreadable, 1, "{:?}", copied.events);
+        }
+    });
+    assert_eq!((fs::read(&file).unwrap(), fs::read(&other).unwrap()), (b"old".to_vec(), b"old".to_vec()));
+    assert_eq!(file.metadata().unwrap().ino(), other.metadata().unwrap().ino());
+    assert_eq!((target.contents("/tree/file"), target.contents("/other")), (b"old".to_vec(), b"old".to_vec()));
+    assert_eq!(target.contents("/tree/good"), b"good");
+    target.judge();
+    drop(made);
+}
+
+/// A source that is refused, or that cannot be opened, costs no target either.
+#[test]
+fn the_target_of_a_refused_source_is_not_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, file) = (folder.path().join("socket"), folder.path().join("file"));
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    fs::write(&file, "old").unwrap();
+    let rules = CopyRules { remove_destination: true, ..CopyRules::default() };
+    let host = TreeCopy::new(CopySource::Host, CopyTarget::Host).rules(rules);
+    let copied = copy(&host, &[text(&socket)], text(&file));
+    assert!(matches!(copied.failure().reason, CopyReason::IsSocket), "{:?}", copied.events);
+    assert_eq!(fs::read(&file).unwrap(), b"old");
+}
+
+/// Attributes are a part of the source: the file was overwritten when they were found to be unreadable. A new file is
+/// removed, and its other names are not linked to it.
+#[test]
+fn a_source_with_unreadable_attributes_is_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = Made::new();
+    let value = [9; 16 << 10];
+    made.look(|volume| {
+        put(volume, "/file", "new");
+        let ino = volume.resolve(b"/file", false).unwrap();
+        volume.set_attribute(ino, b"user.large", &value, volume::SetAttribute::Any).unwrap();
+        volume.link(ino, volume.root(), b"second").unwrap();
+    });
+    let mut image = vec![0; usize::try_from(made.device().size()).unwrap()];
+    made.device().read_at(0, &mut image).unwrap();
+    let has_value = |block: &[u8]| block.starts_with(b"XARM");
+    let start = image.chunks(4096).position(has_value).unwrap() as u64 * 4096;
+    let fault = Fault::io_error(Operation::Read, When::Always).within(start..start + 4096);
+    let device = Arc::new(FaultDevice::new(made.device(), [fault]));
+    let engine = Volume::open(device, volume::Options::default()).unwrap();
+    let out = folder.path().join("out");
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("file"), "old").unwrap();
+    let rules = CopyRules { ignore_unreadable: true, ..archive() };
+    let copied = copy(&TreeCopy::new(&engine, CopyTarget::Host).rules(rules), &["/file", "/second"], text(&out));
+    assert_eq!((copied.report.unreadable, copied.report.failed), (2, 0), "{:?}", copied.events);
+    assert_eq!(fs::read(out.join("file")).unwrap(), b"old");
+    assert!(!out.join("second").exists());
+    let copied = copy(
+        &TreeCopy::new(&engine, CopyTarget::Host).rules(rules),
+        &["/second", "/file"],
+        text(&out),
+    );
+    assert_eq!((copied.report.unreadable, copied.report.failed), (2, 0), "{:?}", copied.events);
+    assert_eq!(fs::read(out.join("file")).unwrap(), b"old");
+}
+
+/// A file that replaces another one is completed when the copy is cancelled, also if that one was removed first.
+#[test]
+fn a_cancelled_copy_leaves_a_file_for_each_that_it_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tree, out) = (folder.path().join("tree"), folder.path().join("out"));
+    large_files(&tree);
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("2"), "old").unwrap();
+    let sources = ["1", "2", "3"].map(|name| tree.join(name));
+    let sources = [&sources[0], &sources[1], &sources[2]].map(|path| text(path));
+    let cancel = Cancel::default();
+    let progress = CancelAfter(cancel.clone(), LARGE + LARGE / 2);
+    let rules = CopyRules { remove_destination: true, ..CopyRules::default() };
+    let copy = TreeCopy::new(CopySource::Host, CopyTarget::Host).rules(rules);
+    let error = copy.cancel(cancel).progress(&progress).run(&sources, text(&out), &mut |_| {}).unwrap_err();
+    assert!(matches!(error, Error::Cancelled), "{error}");
+    assert!(fs::read(out.join("2")).unwrap() == vec![2; LARGE as usize] && !out.join("3").exists());
+}
+
 /// On the host, `/proc/self/mem` can be opened, and not be read at its start.
 #[test]
 fn a_host_file_that_cannot_be_read() {

@@ -10,6 +10,7 @@
 //! # Invariants
 //! - Trees are walked without recursion: they may be deeper than the stack allows.
 //! - No file created by this run is overwritten by it, and no directory is entered while it is being copied.
+//! - An existing target is removed or truncated after the source was opened and, if unreadable files are skipped, read.
 
 mod contents;
 mod create;
@@ -181,15 +182,11 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
         }
         let follow_target = self.becomes_regular(stat.kind) && !self.rules().remove_destination;
         let existing = self.to.stat(target, follow_target);
-        let mut existing = existing.map_err(Failure::at(target))?;
-        if let Some(found) = &existing {
-            if self.keeps_existing(&stat, target, found)? {
-                return Ok(None);
-            }
-            if self.must_remove(&stat, found) {
-                self.to.unlink(target)?;
-                existing = None;
-            }
+        let existing = existing.map_err(Failure::at(target))?;
+        if let Some(found) = &existing
+            && self.keeps_existing(&stat, target, found)?
+        {
+            return Ok(None);
         }
         if self.link_to_earlier(&stat, source, target, is_source, existing.is_some())? {
             return Ok(None);
@@ -198,10 +195,10 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
             return self.directory(source, target, stat, follow, existing.is_none()).map(Some);
         }
         self.announce(source, target);
-        let is_new = existing.is_none();
+        let is_new = existing.as_ref().is_none_or(|existing| self.must_remove(&stat, existing));
         let created = match self.becomes_regular(stat.kind) {
             true => self.regular_file(source, target, follow, &stat, existing),
-            false => self.special_file(source, target, &stat),
+            false => self.special_file(source, target, follow, &stat, existing),
         };
         let node = created.inspect_err(|_| drop(self.copied.remove(&stat.id)))?;
         if is_new
@@ -211,7 +208,7 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
             self.created.insert(created.id);
         }
         let preserved = self.preserve(&node, source, follow, &stat, None);
-        self.remove_incomplete(preserved, target, is_new)?;
+        self.remove_incomplete(preserved, target, &stat, is_new)?;
         self.count(1, 0);
         Ok(None)
     }
@@ -259,8 +256,8 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
         }
     }
 
-    /// Whether to remove the target first: with preserved links, other names of the file must keep its contents, and
-    /// only regular files are written to.
+    /// Whether to remove the target before it is created again: with preserved links, other names of the file must keep
+    /// its contents, and only regular files are written to.
     fn must_remove(&self, stat: &Stat, existing: &Stat) -> bool {
         let CopyRules { remove_destination, preserve, follow, .. } = *self.rules();
         existing.kind != FileType::Directory

@@ -67,8 +67,8 @@ pub struct CopyRules {
     pub no_clobber: bool,
     /// Overwrite existing files only if the source is newer.
     pub update: bool,
-    /// Skip unreadable files. No partial copy of such a file remains, and its target is not overwritten. A target that
-    /// must be removed, by `remove_destination` or to preserve links, is removed before the source is read.
+    /// Skip unreadable files. No partial copy of such a file remains, and an existing target is neither overwritten nor
+    /// removed: the source is read once before.
     pub ignore_unreadable: bool,
     /// Remove existing files that cannot be opened.
     pub force: bool,

@@ -1,18 +1,22 @@
 //! Copies file contents, and handles sources that cannot be read completely.
 
+use format::inode::FileType;
+
 use super::{Copier, Result};
-use crate::copy::ends::{Contents, Location, SourceEnd, TargetEnd};
+use crate::copy::ends::{Contents, Location, SourceEnd, Stat, TargetEnd};
 use crate::copy::error::{Failure, read};
 
 /// Buffer size in bytes.
 pub const BUFFER_BYTES: usize = 1 << 20;
 
 impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
-    /// Removes a new file that is incomplete because its source is unreadable or the copy was cancelled.
+    /// Removes a new file that is incomplete because its source is unreadable or the copy was cancelled. Other names of
+    /// the source are not linked to it then.
     pub(super) fn remove_incomplete(
-        &self,
+        &mut self,
         copied: Result<()>,
         target: &Location<T::Dir>,
+        stat: &Stat,
         is_new: bool,
     ) -> Result<()> {
         let is_removed = match &copied {
@@ -21,9 +25,33 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
             Err(failure) => is_new && failure.is_unreadable() && self.rules().ignore_unreadable,
         };
         if is_removed {
+            self.copied.remove(&stat.id);
             self.to.unlink(target)?;
         }
         copied
+    }
+
+    /// With [`ignore_unreadable`](crate::CopyRules::ignore_unreadable), reads all that is copied of a file before an
+    /// existing target is changed. Pipes and devices of the host are only opened: they cannot be read twice.
+    pub(super) fn expect_readable(
+        &mut self,
+        source: &Location<S::Dir>,
+        follow: bool,
+        stat: &Stat,
+    ) -> Result<()> {
+        if !self.rules().ignore_unreadable {
+            return Ok(());
+        }
+        // Events are reported when the file is copied.
+        let events = &mut |_| ();
+        if stat.kind == FileType::Regular {
+            let mut contents = read(self.from.open(source, follow, stat, events))?;
+            self.expect_readable_contents(&mut *contents)?;
+        }
+        if self.preserves_attributes() {
+            read(self.from.attributes(source, follow, events))?;
+        }
+        Ok(())
     }
 
     fn expect_not_cancelled(&self) -> Result<()> {
@@ -31,7 +59,7 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
     }
 
     /// Reads all of a file.
-    pub(super) fn expect_readable(&mut self, contents: &mut dyn Contents) -> Result<()> {
+    fn expect_readable_contents(&mut self, contents: &mut dyn Contents) -> Result<()> {
         let Some(size) = contents.size() else {
             while read(contents.read(0, &mut self.buffer))? > 0 {
                 self.expect_not_cancelled()?;
@@ -55,18 +83,18 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
         Ok(())
     }
 
-    /// Copies the data of a file, preserving holes. A file that is overwritten is completed even if the copy is
+    /// Copies the data of a file, preserving holes. A file that replaces another one is completed even if the copy is
     /// cancelled.
     pub(super) fn contents(
         &mut self,
         contents: &mut dyn Contents,
         node: &T::Node<'c>,
-        is_new: bool,
+        replaces: bool,
     ) -> Result<()> {
         let Some(size) = contents.size() else {
             let mut offset = 0;
             loop {
-                match self.piece(contents, node, offset, BUFFER_BYTES, is_new)? {
+                match self.piece(contents, node, offset, BUFFER_BYTES, replaces)? {
                     0 => return Ok(()),
                     length => offset += length,
                 }
@@ -80,7 +108,7 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
             let end = run.end.min(size);
             while offset < end {
                 let length_max = usize::try_from(end - offset).unwrap_or(BUFFER_BYTES).min(BUFFER_BYTES);
-                match self.piece(contents, node, offset, length_max, is_new)? {
+                match self.piece(contents, node, offset, length_max, replaces)? {
                     0 => break,
                     length => offset += length,
                 }
@@ -97,9 +125,9 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
         node: &T::Node<'c>,
         offset: u64,
         length_max: usize,
-        is_new: bool,
+        replaces: bool,
     ) -> Result<u64> {
-        if is_new {
+        if !replaces {
             self.expect_not_cancelled()?;
         }
         let buffer = self.buffer.get_mut(..length_max).unwrap_or_default();

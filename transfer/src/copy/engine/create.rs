@@ -85,11 +85,8 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
     ) -> Result<T::Node<'c>> {
         let from = self.from;
         let mut contents = read(from.open(source, follow, stat, &mut *self.events))?;
-        if self.rules().ignore_unreadable && existing.is_some() && stat.kind == FileType::Regular {
-            // The target is not truncated for an unreadable source.
-            let mut contents = read(from.open(source, follow, stat, &mut *self.events))?;
-            self.expect_readable(&mut *contents)?;
-        }
+        let replaces = existing.is_some();
+        let existing = self.remove_existing(source, target, follow, stat, existing)?;
         let is_new = existing.is_none();
         let (to, mode) = (self.to, self.mode_of_new(stat, 0o666));
         let node = match existing {
@@ -106,11 +103,29 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
             },
         };
         if !to.share(&node, &*contents) {
-            let copied = self.contents(&mut *contents, &node, is_new);
-            self.remove_incomplete(copied, target, is_new)?;
+            let copied = self.contents(&mut *contents, &node, replaces);
+            self.remove_incomplete(copied, target, stat, is_new)?;
         }
         to.written(&node)?;
         Ok(node)
+    }
+
+    /// Removes an existing target if that is necessary, after the source was read. Returns the target that is left.
+    fn remove_existing(
+        &mut self,
+        source: &Location<S::Dir>,
+        target: &Location<T::Dir>,
+        follow: bool,
+        stat: &Stat,
+        existing: Option<Stat>,
+    ) -> Result<Option<Stat>> {
+        let Some(found) = existing else { return Ok(None) };
+        self.expect_readable(source, follow, stat)?;
+        if !self.must_remove(stat, &found) {
+            return Ok(Some(found));
+        }
+        self.to.unlink(target)?;
+        Ok(None)
     }
 
     fn create(&self, target: &Location<T::Dir>, kind: NewFileType<'_>, mode: u16) -> Result<T::Node<'c>> {
@@ -132,7 +147,9 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
         &mut self,
         source: &Location<S::Dir>,
         target: &Location<T::Dir>,
+        follow: bool,
         stat: &Stat,
+        existing: Option<Stat>,
     ) -> Result<T::Node<'c>> {
         let link;
         let kind = match stat.kind {
@@ -146,6 +163,7 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
             FileType::Socket => NewFileType::Socket,
             FileType::Regular | FileType::Directory => return Err(CopyReason::TypeChanged.into()),
         };
+        self.remove_existing(source, target, follow, stat, existing)?;
         let mode = if stat.kind == FileType::Symlink { 0o777 } else { self.mode_of_new(stat, 0o666) };
         self.create(target, kind, mode)
     }

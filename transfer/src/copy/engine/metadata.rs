@@ -8,6 +8,11 @@ use crate::copy::ends::{Attributes, Location, SourceEnd, Stat, TargetEnd};
 use crate::copy::error::read;
 
 impl<S: SourceEnd, T: TargetEnd> Copier<'_, S, T> {
+    /// Whether attributes of sources are read: ACLs are attributes.
+    pub(super) fn preserves_attributes(&self) -> bool {
+        self.rules().preserve.attributes || self.rules().preserve.mode
+    }
+
     /// Preserves metadata. The order matters: changing the owner clears set-user-ID bits and capabilities, and every
     /// change may update times.
     pub(super) fn preserve(
@@ -24,7 +29,7 @@ impl<S: SourceEnd, T: TargetEnd> Copier<'_, S, T> {
             // Set-ID bits for another owner would grant unintended privileges.
             mode &= 0o777;
         }
-        let attributes = match preserve.attributes || preserve.mode {
+        let attributes = match self.preserves_attributes() {
             true => read(self.from.attributes(source, follow, &mut *self.events))?,
             false => Vec::new(),
         };
