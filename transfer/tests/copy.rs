@@ -299,7 +299,12 @@ fn a_source_that_fails_while_it_is_read() {
 /// Skips unreadable files, and removes targets: all of them, or those with other names.
 fn skipping_and_removing() -> [CopyRules; 2] {
     [
-        CopyRules { ignore_unreadable: true, remove_destination: true, recursive: true, ..CopyRules::default() },
+        CopyRules {
+            ignore_unreadable: true,
+            remove_destination: true,
+            recursive: true,
+            ..CopyRules::default()
+        },
         CopyRules { ignore_unreadable: true, ..archive() },
     ]
 }
@@ -331,14 +336,20 @@ fn the_target_of_an_unreadable_source_is_not_removed() {
                 }
             }
             // A file of the host.
-            let copied =
-                copy(&TreeCopy::new(CopySource::Host, volume).rules(rules), &["/proc/self/mem"], "/tree/file");
+            let copied = copy(
+                &TreeCopy::new(CopySource::Host, volume).rules(rules),
+                &["/proc/self/mem"],
+                "/tree/file",
+            );
             assert_eq!(copied.report.unreadable, 1, "{:?}", copied.events);
         }
     });
     assert_eq!((fs::read(&file).unwrap(), fs::read(&other).unwrap()), (b"old".to_vec(), b"old".to_vec()));
     assert_eq!(file.metadata().unwrap().ino(), other.metadata().unwrap().ino());
-    assert_eq!((target.contents("/tree/file"), target.contents("/other")), (b"old".to_vec(), b"old".to_vec()));
+    assert_eq!(
+        (target.contents("/tree/file"), target.contents("/other")),
+        (b"old".to_vec(), b"old".to_vec())
+    );
     assert_eq!(target.contents("/tree/good"), b"good");
     target.judge();
     drop(made);
@@ -382,15 +393,13 @@ fn a_source_with_unreadable_attributes_is_skipped() {
     fs::create_dir(&out).unwrap();
     fs::write(out.join("file"), "old").unwrap();
     let rules = CopyRules { ignore_unreadable: true, ..archive() };
-    let copied = copy(&TreeCopy::new(&engine, CopyTarget::Host).rules(rules), &["/file", "/second"], text(&out));
+    let copied =
+        copy(&TreeCopy::new(&engine, CopyTarget::Host).rules(rules), &["/file", "/second"], text(&out));
     assert_eq!((copied.report.unreadable, copied.report.failed), (2, 0), "{:?}", copied.events);
     assert_eq!(fs::read(out.join("file")).unwrap(), b"old");
     assert!(!out.join("second").exists());
-    let copied = copy(
-        &TreeCopy::new(&engine, CopyTarget::Host).rules(rules),
-        &["/second", "/file"],
-        text(&out),
-    );
+    let copied =
+        copy(&TreeCopy::new(&engine, CopyTarget::Host).rules(rules), &["/second", "/file"], text(&out));
     assert_eq!((copied.report.unreadable, copied.report.failed), (2, 0), "{:?}", copied.events);
     assert_eq!(fs::read(out.join("file")).unwrap(), b"old");
 }

@@ -101,10 +101,11 @@ impl Volume {
             match level.subdirectories.pop() {
                 Some(name) => {
                     let parent = level.dir.clone();
-                    path.push(self.remove_files_in(caller, parent, name, &mut visited)?);
+                    // What another thread removes or moves meanwhile is gone, too.
+                    path.extend(unless_gone(self.remove_files_in(caller, parent, name, &mut visited))?);
                 }
                 None => {
-                    self.rmdir_in(caller, level.parent.inode(), &level.name)?;
+                    unless_gone(self.rmdir_in(caller, level.parent.inode(), &level.name))?;
                     // Its inode number may be reused from now on.
                     visited.leave(level.dir.ino());
                     path.pop();
@@ -160,18 +161,26 @@ impl Volume {
         visited: &mut Visited,
     ) -> Result<Level> {
         let dir = self.lookup_in(parent.inode(), &name)?;
-        visited.enter(dir.ino())?;
         self.expect_permitted(caller, dir.inode(), READ)?;
         let mut names = Vec::new();
         self.for_each_entry(dir.ino(), |entry| names.push(entry.name.to_vec()))?;
+        visited.enter(dir.ino())?;
         let mut subdirectories = Vec::new();
         for name in names {
             match self.unlink_in(caller, dir.inode(), &name) {
                 Err(error) if error.errno() == errno::EISDIR => subdirectories.push(name),
-                result => result?,
+                result => drop(unless_gone(result)?),
             }
         }
         Ok(Level { parent, name, dir, subdirectories })
+    }
+}
+
+/// `None` if a file does not exist.
+fn unless_gone<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Err(error) if error.errno() == errno::ENOENT => Ok(None),
+        result => result.map(Some),
     }
 }
 

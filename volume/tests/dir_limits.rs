@@ -279,3 +279,60 @@ fn directories_in_a_cycle_have_no_path() {
     let root = Dir::root(&volume).unwrap();
     assert_eq!(errno_of(root.canonicalize("x/y")), errno::EFSCORRUPTED);
 }
+
+#[test]
+fn a_file_of_another_volume_gets_no_name() {
+    let (one, two) = (volume(), volume());
+    let root = Dir::root(&one).unwrap();
+    for n in 0..10 {
+        root.write(format!("file{n}"), "one").unwrap();
+    }
+    let handle = root.open_file("file9").unwrap().handle().clone();
+    let linked = two.link_handle(&handle, two.root(), b"linked");
+    eprintln!("{linked:?}; {:?}", two.metadata_at(b"linked", false));
+    assert_eq!(errno_of(linked), errno::EXDEV);
+}
+
+#[test]
+fn a_hard_link_by_a_user_is_checked() {
+    let volume = volume();
+    let root = Dir::root(&volume).unwrap();
+    root.write("file", "text").unwrap();
+    root.create_dir("dir").unwrap();
+    let alice = root.clone().with_credentials(Credentials::new(1000, 1000));
+    assert_eq!(errno_of(alice.rename("file", &root, "dir/moved")), errno::EACCES);
+    assert_eq!(errno_of(alice.hard_link("file", &root, "dir/linked")), errno::EACCES);
+}
+
+/// `remove_dir_all` failed if an entry was removed meanwhile, and left the rest.
+#[test]
+fn a_tree_that_others_remove_too_is_removed() {
+    let volume = volume();
+    let root = Dir::root(&volume).unwrap();
+    for round in 0..20 {
+        root.create_dir("d").unwrap();
+        for n in 0..300 {
+            root.write(format!("d/{n}"), "").unwrap();
+        }
+        std::thread::scope(|scope| {
+            let remover = scope.spawn(|| root.remove_dir_all("d"));
+            for n in (0..300).rev() {
+                let _ = root.remove_file(format!("d/{n}"));
+            }
+            let result = remover.join().unwrap();
+            assert!(result.is_ok(), "{round}: {result:?}");
+        });
+    }
+}
+
+#[test]
+fn an_open_directory_is_listed_with_permission_to_read() {
+    let volume = volume();
+    let root = Dir::root(&volume).unwrap();
+    root.create_dir("dir").unwrap();
+    root.write("dir/file", "text").unwrap();
+    root.set_permissions("dir", 0o744).unwrap();
+    let alice = root.clone().with_credentials(Credentials::new(1000, 1000));
+    assert!(alice.read_dir("dir").is_ok());
+    assert_eq!(errno_of(alice.open_dir("dir").unwrap().entries().map(drop)), base::errno::Errno::new(0));
+}

@@ -9,6 +9,7 @@ use crate::namespace::create::verify;
 use crate::namespace::link::LinkSource;
 use crate::namespace::rename::EntryName;
 use crate::operation::{is_dots, not_a_directory};
+use crate::permissions::Caller;
 use crate::{Error, File, Handle, NewFile, Rename, Result};
 
 impl<'v> Dir<'v> {
@@ -55,16 +56,17 @@ impl<'v> Dir<'v> {
         self.create_with(path, &NewFile::symlink(original.as_path())).map(drop)
     }
 
-    /// Adds a name to a file. A symbolic link gets the name itself.
+    /// Adds a name to a file. A symbolic link gets the name itself. If one of the directories acts for a user, so does
+    /// the call.
     ///
     /// # Errors
     /// `EEXIST`, `ENOENT`; `EPERM` for a directory, in an immutable directory, and for an immutable or append-only
     /// file; `EXDEV` for another volume, or another project ID that the directory passes on; `EMLINK`; `ENOSPC`;
     /// `EACCES`.
     pub fn hard_link(&self, from: impl AsPath, to_dir: &Dir<'_>, to: impl AsPath) -> Result<()> {
-        self.expect_same_volume(to_dir)?;
+        let caller = self.caller_with(to_dir)?;
         let file = self.find(expect_path(from.as_path())?, false)?;
-        to_dir.add_name(&file, to.as_path(), LinkSource::Linked)
+        to_dir.add_name(caller, &file, to.as_path(), LinkSource::Linked)
     }
 
     /// Gives an open file a name, which may have none so far if it was opened by
@@ -78,16 +80,16 @@ impl<'v> Dir<'v> {
         }
         // A file that was removed stays removed.
         let source = if file.is_unnamed() { LinkSource::Handle } else { LinkSource::Linked };
-        self.add_name(file.handle(), path.as_path(), source)
+        self.add_name(self.caller(), file.handle(), path.as_path(), source)
     }
 
-    fn add_name(&self, file: &Handle, path: &[u8], source: LinkSource) -> Result<()> {
+    fn add_name(&self, caller: Caller<'_>, file: &Handle, path: &[u8], source: LinkSource) -> Result<()> {
         let LastName { dir, name, must_be_dir } = self.last_name(path)?;
         if must_be_dir {
             self.volume.lookup_in(dir.inode(), &name)?;
             return Err(Error::refused(errno::EEXIST, "the name exists"));
         }
-        self.volume.add_link(self.caller(), file.inode(), dir.inode(), &name, source)
+        self.volume.add_link(caller, file.inode(), dir.inode(), &name, source)
     }
 
     /// Renames a file or directory, and replaces the file at the new path.
@@ -112,17 +114,13 @@ impl<'v> Dir<'v> {
         to: impl AsPath,
         mode: Rename,
     ) -> Result<()> {
-        self.expect_same_volume(to_dir)?;
-        if self.caller().is_user() && to_dir.caller().is_user() && self.credentials != to_dir.credentials {
-            return Err(Error::refused(errno::EINVAL, "the directories act for different users"));
-        }
+        let caller = self.caller_with(to_dir)?;
         let (from, to) = (self.last_name(from.as_path())?, to_dir.last_name(to.as_path())?);
         if from.must_be_dir || to.must_be_dir {
             self.expect_directories(&from, &to, mode)?;
         }
         let from = EntryName { dir: from.dir.inode(), name: &from.name };
         let to = EntryName { dir: to.dir.inode(), name: &to.name };
-        let caller = if self.caller().is_user() { self.caller() } else { to_dir.caller() };
         self.volume.rename_in(caller, from, to, mode)
     }
 
@@ -196,8 +194,18 @@ impl<'v> Dir<'v> {
         self.walker().last_name(expect_path(path)?)
     }
 
-    fn expect_same_volume(&self, other: &Dir<'_>) -> Result<()> {
-        if std::ptr::eq(self.volume, other.volume) { Ok(()) } else { Err(other_volume()) }
+    /// For whom a call acts that changes two directories: for the user of either.
+    fn caller_with<'c>(&'c self, other: &'c Dir<'_>) -> Result<Caller<'c>> {
+        if !std::ptr::eq(self.volume, other.volume) {
+            return Err(other_volume());
+        }
+        match (self.caller().user(), other.caller().user()) {
+            (Some(own), Some(others)) if own != others => {
+                Err(Error::refused(errno::EINVAL, "the directories act for different users"))
+            }
+            (Some(_), _) => Ok(self.caller()),
+            (None, _) => Ok(other.caller()),
+        }
     }
 }
 

@@ -65,17 +65,7 @@ impl<'v> Dir<'v> {
     /// As [`metadata`](Self::metadata); `ENOTDIR`; `EACCES`. The iterator returns errors of reading; damage of one
     /// entry does not end it.
     pub fn read_dir(&self, path: impl AsPath) -> Result<ReadDir<'v>> {
-        let dir = self.open_dir(path)?;
-        self.volume.expect_permitted(self.caller(), dir.handle.inode(), READ)?;
-        Ok(ReadDir {
-            volume: self.volume,
-            dir: dir.handle,
-            next: Cookie::default(),
-            batch: VecDeque::new(),
-            with_metadata: false,
-            user: self.credentials.clone(),
-            is_done: false,
-        })
+        self.open_dir(path)?.entries()
     }
 
     /// Lists this directory.
@@ -83,7 +73,16 @@ impl<'v> Dir<'v> {
     /// # Errors
     /// As [`read_dir`](Self::read_dir).
     pub fn entries(&self) -> Result<ReadDir<'v>> {
-        self.read_dir(".")
+        self.volume.expect_permitted(self.caller(), self.handle.inode(), READ)?;
+        Ok(ReadDir {
+            volume: self.volume,
+            dir: self.handle.clone(),
+            next: Cookie::default(),
+            batch: VecDeque::new(),
+            with_metadata: false,
+            user: self.credentials.clone(),
+            is_done: false,
+        })
     }
 }
 

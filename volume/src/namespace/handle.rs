@@ -124,8 +124,9 @@ impl Volume {
     /// Adds a name to a referenced file, which may have none so far.
     ///
     /// # Errors
-    /// As [`link`](Self::link).
+    /// `EXDEV` for a file of another volume; as [`link`](Self::link).
     pub fn link_handle(&self, file: &Handle, dir: Ino, name: &[u8]) -> Result<()> {
+        self.expect_own(file)?;
         self.add_link(Caller::PROGRAM, &file.0, &self.inode(dir)?, name, LinkSource::Handle)
     }
 }

@@ -25,7 +25,8 @@ fn path(rng: &mut Rng) -> String {
     if path.is_empty() { "/".into() } else { path }
 }
 
-/// Opens a path by rules. The kernel gives up with `EAGAIN` on `..` if a directory of any file system is moved meanwhile.
+/// Opens a path by rules. The kernel gives up with `EAGAIN` on `..` if a directory of any file system is moved
+/// meanwhile.
 fn open_at(base: &OwnedFd, path: &str, flags: OFlags, rules: ResolveFlags) -> rustix::io::Result<OwnedFd> {
     loop {
         match fs::openat2(base, path, flags, Mode::empty(), rules) {
