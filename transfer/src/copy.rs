@@ -18,7 +18,9 @@
 //!   target is not changed. Without, the part before the first error remains, as with GNU cp.
 //! - Cancellation: an incomplete new file is removed, and a file that is being replaced is completed first. The
 //!   directories on the path to it may lack metadata.
-//! - Below the paths of the caller, no symlink of the host is followed, unless [`Follow::Always`] says so.
+//! - Below the paths of the caller, symlinks of the host in the source are followed only with [`Follow::Always`], and
+//!   no directory of the target is entered through one. An existing file of the target that is a symlink to a regular
+//!   file is written through, as by GNU cp, unless [`CopyRules`] say that it is removed first.
 
 mod ends;
 mod engine;
@@ -291,7 +293,7 @@ impl<'c> TreeCopy<'c> {
 
 /// Device number in the identities of files of a target; no host device has it.
 const TARGET_DEVICE: u64 = u64::MAX;
-/// The same for a source that is not the target.
+/// Device number in the identities of files of a source volume that is not the target.
 const SOURCE_DEVICE: u64 = u64::MAX - 1;
 
 fn target_end(volume: &Volume) -> VolumeEnd<'_> {

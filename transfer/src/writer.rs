@@ -16,7 +16,6 @@ use crate::options::setters;
 use crate::progress::{Cancel, Counts, Progress};
 use crate::tree::Tree;
 use crate::{Error, Overrides, Result, labels};
-pub(crate) use contents::write_all;
 
 /// Memory for the cache of directory inode numbers, in bytes.
 const DIR_CACHE_BYTES: usize = 4 << 20;

@@ -265,7 +265,7 @@ fn a_source_that_fails_while_it_is_read() {
     let out = folder.path().join("out");
     fs::create_dir(&out).unwrap();
     let sources = ["/tree/file", "/tree/good"];
-    // As with GNU cp, the readable part remains.
+    // The part that could be read remains in the target, as GNU cp leaves it.
     let copied = copy(&TreeCopy::new(&reader, CopyTarget::Host), &sources, text(&out));
     let failure = copied.failure();
     assert!(failure.is_unreadable() && failure.side == CopySide::Source, "{failure}");
@@ -286,7 +286,7 @@ fn a_source_that_fails_while_it_is_read() {
     fs::remove_file(out.join("file")).unwrap();
     assert_eq!(copy(&skip(), &sources, text(&out)).report.unreadable, 1);
     assert!(!out.join("file").exists());
-    // The same into a volume.
+    // A volume as target: the unreadable file is skipped, too.
     let target = Made::new();
     target.look(|volume| {
         let skip = TreeCopy::new(&reader, volume).rules(CopyRules { recursive: true, ..skipping });
@@ -614,4 +614,31 @@ fn files_without_contents_are_refused() {
             assert_eq!(refused(&within, &format!("/tree{name}")), reason);
         }
     });
+}
+
+/// Makes the source shorter as soon as a part of it was copied.
+struct Shorten<'s>(&'s Path);
+
+impl Progress for Shorten<'_> {
+    fn advance(&self, _: Counts) {
+        fs::File::options().write(true).open(self.0).unwrap().set_len(SHORTENED).unwrap();
+    }
+}
+
+const SHORTENED: u64 = 3 << 20;
+
+/// The copy of a file with holes that became shorter had zeros up to the old end.
+#[test]
+fn a_source_that_becomes_shorter_gives_a_short_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, target) = (folder.path().join("source"), folder.path().join("target"));
+    fs::write(&source, vec![7; 2 << 20]).unwrap();
+    fs::File::options().write(true).open(&source).unwrap().set_len(LARGE).unwrap();
+    let copied = copy(
+        &TreeCopy::new(CopySource::Host, CopyTarget::Host).progress(&Shorten(&source)),
+        &[text(&source)],
+        text(&target),
+    );
+    copied.expect_success();
+    assert_eq!(target.metadata().unwrap().len(), SHORTENED);
 }

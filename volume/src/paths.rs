@@ -44,8 +44,8 @@ impl Volume {
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve).
-    pub fn resolve_from(&self, dir: Ino, path: &[u8]) -> Result<Ino> {
-        Ok(self.walker(&self.open_ino(dir)?).resolve(path, true)?.ino())
+    pub fn resolve_from(&self, dir: &Handle, path: &[u8]) -> Result<Handle> {
+        self.walker(dir).resolve(path, true)
     }
 
     /// The parent directory of a path, and the path's last name.
@@ -53,11 +53,20 @@ impl Volume {
     /// # Errors
     /// As [`resolve`](Self::resolve); `EINVAL` if the path has no name at its end.
     pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(Ino, &'p [u8])> {
-        let (way, name) = split_last(path);
+        let (dir, name) = self.resolve_parent_handle(path)?;
+        Ok((dir.ino(), name))
+    }
+
+    /// The parent directory of a path as a reference, and the path's last name.
+    ///
+    /// # Errors
+    /// As [`resolve_parent`](Self::resolve_parent).
+    pub fn resolve_parent_handle<'p>(&self, path: &'p [u8]) -> Result<(Handle, &'p [u8])> {
+        let (parent, name) = split_last(path);
         if name.is_empty() {
             return Err(Error::refused(errno::EINVAL, "the path names the root directory"));
         }
-        Ok((self.resolve(way, true)?, name))
+        Ok((self.resolve_handle(parent, true)?, name))
     }
 
     /// A walk that checks no permissions.

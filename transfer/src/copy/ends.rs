@@ -78,7 +78,7 @@ pub type Events<'e> = &'e mut dyn FnMut(CopyEvent);
 
 /// An open file that is read.
 pub trait Contents {
-    /// Size; `None` for files that are read up to EOF, as they have no holes or no size.
+    /// Current size; `None` for files that are read up to EOF, as they have no holes or no size.
     fn size(&self) -> Option<u64>;
 
     /// The first data at or after an offset.

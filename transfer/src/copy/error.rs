@@ -87,7 +87,7 @@ pub enum CopyReason {
     },
     /// A file cannot be created on the host.
     Create {
-        /// Its type.
+        /// File type, as a noun.
         what: &'static str,
         /// The error.
         errno: Errno,
@@ -161,7 +161,7 @@ pub enum CopyReason {
     },
     /// Another name of the directory was copied.
     CopiedAlready {
-        /// Its copy.
+        /// Path of the copy.
         target: Vec<u8>,
     },
     /// The target is a symlink to a file that does not exist.

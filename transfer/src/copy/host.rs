@@ -158,13 +158,14 @@ fn is_unnamed(location: &Location<Dir>) -> Reasoned<bool> {
 /// An open file.
 struct OpenFile {
     fd: OwnedFd,
-    /// Size, if it can have holes.
+    /// Size when it was opened, if it can have holes.
     size: Option<u64>,
 }
 
 impl Contents for OpenFile {
     fn size(&self) -> Option<u64> {
-        self.size
+        let now = fs::fstat(&self.fd).ok().map(|stat| stat.st_size.unsigned_abs());
+        self.size.map(|size| now.unwrap_or(size))
     }
 
     fn next_run(&mut self, from: u64) -> Reasoned<Option<Range<u64>>> {

@@ -27,7 +27,7 @@ pub struct ReaderEnd<'r> {
 
 /// A directory that was entered.
 pub struct Folder {
-    /// Its path in the volume.
+    /// Path of the directory in the volume.
     path: Vec<u8>,
     names: HashMap<Vec<u8>, Ino>,
 }

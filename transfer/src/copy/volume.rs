@@ -1,16 +1,18 @@
-//! An open volume as source or target of a copy.
+//! An open volume as source or target of a copy. Files and directories are referenced while they are used: other
+//! threads may remove them, and their inode numbers would be used again.
 
 use std::ops::Range;
 
+use base::errno;
 use base::time::Time;
-use base::{Ino, errno};
 use format::inode::FileType;
-use volume::{DeviceNumber, Dir, File, NewFile, NewFileType, OpenOptions, SetAttribute, SetMetadata, Volume};
+use volume::{
+    DeviceNumber, Dir, File, Handle, NewFile, NewFileType, OpenOptions, SetAttribute, SetMetadata, Volume,
+};
 
 use super::CopyReason;
 use super::ends::{Attributes, Contents, Events, Location, SourceEnd, Stat, TargetEnd};
 use super::error::Reasoned;
-use crate::writer::write_all;
 
 /// Umask of new files.
 const UMASK: u16 = 0o022;
@@ -24,7 +26,7 @@ pub struct VolumeEnd<'v> {
 
 /// A new or open file.
 pub struct Node<'v> {
-    ino: Ino,
+    handle: Handle,
     /// Open for writing, if it is a regular file.
     file: Option<File<'v>>,
     /// Mode of an existing file with set-ID bits, which a write clears: it is restored afterwards.
@@ -38,51 +40,51 @@ impl<'v> Node<'v> {
 }
 
 impl VolumeEnd<'_> {
-    fn find(&self, location: &Location<Ino>, follow: bool) -> volume::Result<Ino> {
+    fn find(&self, location: &Location<Handle>, follow: bool) -> volume::Result<Handle> {
         match location.dir.as_deref() {
-            None => self.volume.resolve(&location.name, follow),
-            Some(dir) if follow => self.volume.resolve_from(*dir, &location.name),
-            Some(dir) => self.volume.lookup(*dir, &location.name),
+            None => self.volume.resolve_handle(&location.name, follow),
+            Some(dir) if follow => self.volume.resolve_from(dir, &location.name),
+            Some(dir) => self.volume.lookup_handle(dir.ino(), &location.name),
         }
     }
 
     /// Parent directory and name.
     fn parent_of_new<'a>(
         &self,
-        location: &'a Location<Ino>,
+        location: &'a Location<Handle>,
         is_directory: bool,
-    ) -> Reasoned<(Ino, &'a [u8])> {
+    ) -> Reasoned<(Handle, &'a [u8])> {
         if location.name.ends_with(b"/") && !is_directory {
             return Err(CopyReason::NoParent);
         }
         Ok(match location.dir.as_deref() {
-            None => match self.volume.resolve_parent(&location.name) {
+            None => match self.volume.resolve_parent_handle(&location.name) {
                 Err(error) if error.errno() == errno::ENOENT => return Err(CopyReason::NoParent),
                 found => found?,
             },
-            Some(dir) => (*dir, location.name.as_slice()),
+            Some(dir) => (Handle::clone(dir), location.name.as_slice()),
         })
     }
 
     fn set_metadata(&self, node: &Node<'_>, set: &SetMetadata) -> Reasoned<()> {
-        Ok(self.volume.set_metadata(node.ino, set)?)
+        Ok(self.volume.set_metadata(node.handle.ino(), set)?)
     }
 }
 
 impl SourceEnd for VolumeEnd<'_> {
-    type Dir = Ino;
+    type Dir = Handle;
 
-    fn stat(&self, location: &Location<Ino>, follow: bool) -> Reasoned<Option<Stat>> {
-        let ino = match self.find(location, follow) {
+    fn stat(&self, location: &Location<Handle>, follow: bool) -> Reasoned<Option<Stat>> {
+        let file = match self.find(location, follow) {
             Err(error) if error.errno() == errno::ENOENT => return Ok(None),
             found => found?,
         };
-        let metadata = self.volume.metadata(ino)?;
+        let metadata = self.volume.metadata(file.ino())?;
         if location.name.ends_with(b"/") && metadata.file_type != FileType::Directory {
             return Err(CopyReason::NotDirectory);
         }
         Ok(Some(Stat {
-            id: (self.device, ino.0),
+            id: (self.device, file.ino().0),
             kind: metadata.file_type,
             permissions: metadata.permissions,
             links: metadata.nlink.into(),
@@ -94,34 +96,43 @@ impl SourceEnd for VolumeEnd<'_> {
         }))
     }
 
-    fn enter(&self, location: &Location<Ino>, follow: bool, _: Events<'_>) -> Reasoned<Ino> {
+    fn enter(&self, location: &Location<Handle>, follow: bool, _: Events<'_>) -> Reasoned<Handle> {
         Ok(self.find(location, follow)?)
     }
 
-    fn list(&self, dir: &Ino) -> Reasoned<Vec<Vec<u8>>> {
-        let entries = Dir::open_ino(self.volume, *dir)?.entries()?;
+    fn list(&self, dir: &Handle) -> Reasoned<Vec<Vec<u8>>> {
+        let entries = Dir::from_handle(self.volume, dir)?.entries()?;
         Ok(entries.map(|entry| Ok(entry?.name)).collect::<volume::Result<_>>()?)
     }
 
-    fn read_link(&self, location: &Location<Ino>) -> Reasoned<Vec<u8>> {
-        Ok(self.volume.read_link(self.find(location, false)?)?)
+    fn read_link(&self, location: &Location<Handle>) -> Reasoned<Vec<u8>> {
+        Ok(self.volume.read_link(self.find(location, false)?.ino())?)
     }
 
-    fn attributes(&self, location: &Location<Ino>, follow: bool, _: Events<'_>) -> Reasoned<Attributes> {
-        let ino = self.find(location, follow)?;
-        let names = self.volume.list_attributes(ino)?.into_iter();
-        names.map(|name| Ok((name.clone(), self.volume.get_attribute(ino, &name)?))).collect()
+    fn attributes(&self, location: &Location<Handle>, follow: bool, _: Events<'_>) -> Reasoned<Attributes> {
+        let file = self.find(location, follow)?;
+        let mut attributes = Attributes::new();
+        for name in self.volume.list_attributes(file.ino())? {
+            match self.volume.get_attribute(file.ino(), &name) {
+                Err(error) if error.errno() == errno::ENODATA => {} // removed in the meantime
+                value => attributes.push((name, value?)),
+            }
+        }
+        Ok(attributes)
     }
 
     fn open(
         &self,
-        location: &Location<Ino>,
+        location: &Location<Handle>,
         follow: bool,
         stat: &Stat,
         _: Events<'_>,
     ) -> Reasoned<Box<dyn Contents + '_>> {
         expect_contents(stat)?;
-        let file = OpenOptions::new().read(true).open_ino(self.volume, self.find(location, follow)?)?;
+        let file = OpenOptions::new().read(true).open_handle(self.volume, &self.find(location, follow)?)?;
+        if (self.device, file.ino().0) != stat.id {
+            return Err(CopyReason::Replaced);
+        }
         Ok(Box::new(OpenFile(file)))
     }
 }
@@ -163,38 +174,39 @@ impl<'v> TargetEnd for VolumeEnd<'v> {
         UMASK
     }
 
-    fn create(&self, location: &Location<Ino>, kind: NewFileType<'_>, mode: u16) -> Reasoned<Node<'_>> {
+    fn create(&self, location: &Location<Handle>, kind: NewFileType<'_>, mode: u16) -> Reasoned<Node<'_>> {
         let (dir, name) = self.parent_of_new(location, kind == NewFileType::Directory)?;
         let new = NewFile { file_type: kind, permissions: mode, umask: UMASK, ..NewFile::regular() };
-        let ino = match self.volume.create(dir, name, &new) {
+        let handle = match self.volume.create_handle(dir.ino(), name, &new) {
             Err(error) if error.errno() == errno::EEXIST && kind == NewFileType::Regular => {
                 return Err(CopyReason::DanglingLink);
             }
             created => created?,
         };
         let file = match kind {
-            NewFileType::Regular => Some(OpenOptions::new().write(true).open_ino(self.volume, ino)?),
+            NewFileType::Regular => Some(OpenOptions::new().write(true).open_handle(self.volume, &handle)?),
             _ => None,
         };
-        Ok(Node { ino, file, set_id_mode: None })
+        Ok(Node { handle, file, set_id_mode: None })
     }
 
-    fn overwrite(&self, location: &Location<Ino>) -> Reasoned<Node<'_>> {
-        let ino = self.find(location, true)?;
-        let mode = self.volume.metadata(ino)?.permissions;
-        let file = OpenOptions::new().write(true).truncate(true).open_ino(self.volume, ino)?;
-        let node = Node { ino, file: Some(file), set_id_mode: Some(mode).filter(|mode| mode & 0o6000 != 0) };
-        // As in Linux, also for writes of root.
+    fn overwrite(&self, location: &Location<Handle>) -> Reasoned<Node<'_>> {
+        let handle = self.find(location, true)?;
+        let mode = self.volume.metadata(handle.ino())?.permissions;
+        let file = OpenOptions::new().write(true).truncate(true).open_handle(self.volume, &handle)?;
+        let node =
+            Node { handle, file: Some(file), set_id_mode: Some(mode).filter(|mode| mode & 0o6000 != 0) };
+        // A write removes capabilities, as in Linux, where root's writes do so, too.
         self.remove_attribute(&node, b"security.capability")?;
         Ok(node)
     }
 
-    fn node(&self, location: &Location<Ino>) -> Reasoned<Node<'_>> {
-        Ok(Node { ino: self.find(location, false)?, file: None, set_id_mode: None })
+    fn node(&self, location: &Location<Handle>) -> Reasoned<Node<'_>> {
+        Ok(Node { handle: self.find(location, false)?, file: None, set_id_mode: None })
     }
 
     fn write(&self, node: &Node<'_>, at: u64, bytes: &[u8]) -> Reasoned<()> {
-        Ok(write_all(node.open()?, at, bytes)?)
+        Ok(node.open()?.write_all_at(bytes, at)?)
     }
 
     fn set_len(&self, node: &Node<'_>, size: u64) -> Reasoned<()> {
@@ -210,14 +222,14 @@ impl<'v> TargetEnd for VolumeEnd<'v> {
         std::ptr::eq(to.volume(), from.volume()) && (from.is_empty() || to.clone_range(from, 0, 0, 0).is_ok())
     }
 
-    fn link(&self, existing: &Location<Ino>, new: &Location<Ino>) -> Reasoned<()> {
+    fn link(&self, existing: &Location<Handle>, new: &Location<Handle>) -> Reasoned<()> {
         let (dir, name) = self.parent_of_new(new, false)?;
-        Ok(self.volume.link(self.find(existing, false)?, dir, name)?)
+        Ok(self.volume.link(self.find(existing, false)?.ino(), dir.ino(), name)?)
     }
 
-    fn unlink(&self, location: &Location<Ino>) -> Reasoned<()> {
+    fn unlink(&self, location: &Location<Handle>) -> Reasoned<()> {
         let (dir, name) = self.parent_of_new(location, false)?;
-        Ok(self.volume.unlink(dir, name)?)
+        Ok(self.volume.unlink(dir.ino(), name)?)
     }
 
     fn set_owner(&self, node: &Node<'_>, uid: u32, gid: u32) -> Reasoned<bool> {
@@ -235,11 +247,11 @@ impl<'v> TargetEnd for VolumeEnd<'v> {
     }
 
     fn set_attribute(&self, node: &Node<'_>, name: &[u8], value: &[u8]) -> Reasoned<()> {
-        Ok(self.volume.set_attribute(node.ino, name, value, SetAttribute::Any)?)
+        Ok(self.volume.set_attribute(node.handle.ino(), name, value, SetAttribute::Any)?)
     }
 
     fn remove_attribute(&self, node: &Node<'_>, name: &[u8]) -> Reasoned<()> {
-        match self.volume.remove_attribute(node.ino, name) {
+        match self.volume.remove_attribute(node.handle.ino(), name) {
             Err(error) if error.errno() == errno::ENODATA => Ok(()),
             removed => Ok(removed?),
         }

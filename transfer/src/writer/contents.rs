@@ -7,16 +7,6 @@ use super::{FILE_LOG_BYTES, OpenFile, Writer};
 use crate::item::{Data, SharedRange, split};
 use crate::{Error, Result};
 
-/// Writes all bytes through the page cache.
-pub(crate) fn write_all(file: &File<'_>, mut at: u64, mut bytes: &[u8]) -> volume::Result<()> {
-    while !bytes.is_empty() {
-        let written = file.write_at(bytes, at)?;
-        at += written as u64;
-        bytes = bytes.get(written..).unwrap_or_default();
-    }
-    Ok(())
-}
-
 impl<'v> Writer<'v> {
     /// Removes the file whose contents are incomplete, if there is one.
     pub(crate) fn discard(&mut self) -> Result<()> {
@@ -60,7 +50,7 @@ impl<'v> Writer<'v> {
 
     fn write_cached(&mut self, open: &mut OpenFile<'v>, at: u64, bytes: &[u8]) -> Result<()> {
         let path = open.path.clone();
-        write_all(self.cached(open)?, at, bytes).map_err(Error::volume(&path))
+        self.cached(open)?.write_all_at(bytes, at).map_err(Error::volume(&path))
     }
 
     /// Opens the file through the page cache; it is no longer written by direct writes.

@@ -115,7 +115,8 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
             }
             offset = run.end;
         }
-        Ok(self.to.set_len(node, size)?)
+        // A source that became shorter has no hole where its end was.
+        Ok(self.to.set_len(node, contents.size().map_or(size, |now| now.min(size)))?)
     }
 
     /// Copies at most a buffer, and returns the length; 0 at EOF.
