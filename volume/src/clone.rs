@@ -159,6 +159,7 @@ impl<'c> ImageClone<'c> {
         let size = source.metadata().map_err(CloneError::Source)?.len();
         let new = self.new_file(size)?;
         let (uuid, change) = self.plan()?;
+        self.expect_unreplaced(&source)?;
         let copied = copy_file(&source, new.device(), &mut self.progress);
         let shares_blocks = copied.map_err(|error| self.not_copied(error))?;
         let uuid = self.change(&new, change)?.unwrap_or(uuid);
@@ -178,6 +179,16 @@ impl<'c> ImageClone<'c> {
             return Err(CloneError::SameFile(self.target.clone()));
         }
         Ok(())
+    }
+
+    /// Refuses a source that was replaced between locking and examining it.
+    fn expect_unreplaced(&self, locked: &File) -> Result<()> {
+        let id = |file: Metadata| (file.dev(), file.ino());
+        let [locked, named] = [locked.metadata(), std::fs::metadata(&self.source)].map(|found| found.map(id));
+        if locked.map_err(CloneError::Source)? == named.map_err(CloneError::Source)? {
+            return Ok(());
+        }
+        Err(CloneError::Source(io::Error::other("the file was replaced while it was opened")))
     }
 
     fn lock_source(&mut self) -> Result<File> {
@@ -250,7 +261,7 @@ impl<'c> ImageClone<'c> {
     }
 }
 
-/// What is changed in a copy.
+/// The change that a copy needs before it gets its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Nothing,

@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::Ino;
+use base::{Ino, errno};
 use format::inode::FileType;
-use inode::InodeRef;
 
 use super::{AsPath, Dir};
 use crate::operation::{expect_directory, is_dots};
@@ -87,7 +86,7 @@ impl<'v> Dir<'v> {
 }
 
 impl ReadDir<'_> {
-    /// Returns the metadata with each entry, which belongs to the file that has the name while the entry is read. The
+    /// Returns the metadata with each entry. An entry that is removed before its metadata is read is left out. The
     /// iterator returns `EACCES` if the user must not search the directory.
     #[must_use]
     pub fn with_metadata(mut self) -> Self {
@@ -95,46 +94,48 @@ impl ReadDir<'_> {
         self
     }
 
+    /// Reads a batch. Metadata is read when the directory is unlocked: it may take a read of the device for each file.
     fn fill(&mut self) -> Result<()> {
         let mut entries = Vec::with_capacity(BATCH);
-        let mut inodes: Vec<Option<Result<InodeRef>>> = Vec::new();
-        {
+        let read = {
             let mut reader = self.volume.reader()?;
             let mut dir = self.dir.inode().lock();
             expect_directory(&dir)?;
-            if self.with_metadata {
-                reader.expect_permitted(Caller::new(self.user.as_ref()), &mut dir, EXECUTE)?;
-            }
-            let mut next = self.next;
-            self.volume.read_locked(&mut reader, &mut dir, self.next, &mut |entry| {
+            let next = &mut self.next;
+            self.volume.read_locked(&mut reader, &mut dir, *next, &mut |entry| {
                 if entries.len() == BATCH {
                     return false;
                 }
-                next = entry.next;
+                *next = entry.next;
                 if !is_dots(entry.name) {
                     let (name, ino) = (entry.name.to_vec(), entry.ino);
                     entries.push(Entry { name, ino, file_type: entry.file_type, metadata: None });
                 }
                 true
-            })?;
-            self.next = next;
-            reader.tx.release_clean();
-            if self.with_metadata {
-                // While the directory is locked, the names refer to these inodes.
-                let inode = |entry: &Entry| Some(reader.entry_inode(&dir, &entry.name, entry.ino));
-                inodes.extend(entries.iter().map(inode));
-            }
+            })
+        };
+        self.is_done = entries.len() < BATCH || read.is_err();
+        if self.with_metadata {
+            self.volume.expect_permitted(Caller::new(self.user.as_ref()), self.dir.inode(), EXECUTE)?;
         }
-        self.is_done = entries.len() < BATCH;
-        let inodes = inodes.into_iter().chain(std::iter::repeat_with(|| None));
-        self.batch.extend(entries.into_iter().zip(inodes).map(|(mut entry, inode)| {
-            if let Some(inode) = inode {
-                let metadata = self.volume.metadata_of(&*inode?)?;
-                (entry.file_type, entry.metadata) = (Some(metadata.file_type), Some(metadata));
-            }
-            Ok(entry)
-        }));
+        for entry in entries {
+            let entry = if self.with_metadata { self.examined(entry).transpose() } else { Some(Ok(entry)) };
+            self.batch.extend(entry);
+        }
+        // What was read before an error is listed before it.
+        self.batch.extend(read.err().map(Err));
         Ok(())
+    }
+
+    /// Adds the metadata of the file that has the name now; `None` if there is none any more.
+    fn examined(&self, entry: Entry) -> Result<Option<Entry>> {
+        let file = match self.volume.lookup_in(self.dir.inode(), &entry.name) {
+            Err(error) if error.errno() == errno::ENOENT => return Ok(None),
+            file => file?,
+        };
+        let metadata = self.volume.metadata_of(file.inode())?;
+        let file_type = Some(metadata.file_type);
+        Ok(Some(Entry { ino: file.ino(), file_type, metadata: Some(metadata), ..entry }))
     }
 }
 
@@ -142,12 +143,11 @@ impl Iterator for ReadDir<'_> {
     type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.batch.is_empty()
-            && !self.is_done
-            && let Err(error) = self.fill()
-        {
-            self.is_done = true;
-            return Some(Err(error));
+        while self.batch.is_empty() && !self.is_done {
+            if let Err(error) = self.fill() {
+                self.is_done = true;
+                return Some(Err(error));
+            }
         }
         self.batch.pop_front()
     }

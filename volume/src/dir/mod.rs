@@ -21,7 +21,7 @@ mod resolve;
 
 use std::sync::Arc;
 
-use base::{Ino, errno};
+use base::Ino;
 use format::inode::FileType;
 use vfs::DirId;
 
@@ -32,8 +32,9 @@ pub use resolve::{Resolve, Scope};
 pub(crate) use resolve::{Walker, split_last};
 
 use crate::names::dir_of;
+use crate::operation::not_a_directory;
 use crate::permissions::{Caller, Credentials};
-use crate::{Error, Handle, Metadata, Result, Volume};
+use crate::{Handle, Metadata, Result, Volume};
 
 /// An open directory, and what resolves paths from it: for a user or for the program, anywhere or only within the
 /// directory.
@@ -111,7 +112,7 @@ impl<'v> Dir<'v> {
 
     pub(crate) fn of(volume: &'v Volume, handle: Handle) -> Result<Self> {
         if !handle.is(FileType::Directory) {
-            return Err(Error::refused(errno::ENOTDIR, "not a directory"));
+            return Err(not_a_directory());
         }
         Ok(Self { volume, handle, credentials: None, resolve: Resolve::default() })
     }

@@ -106,10 +106,10 @@ impl<'w> Walker<'w> {
     }
 
     fn last_name_from<'p>(&mut self, from: Handle, path: &'p [u8]) -> Result<LastName<'p>> {
-        let (way, name) = split_last(path);
-        let dir = match self.walk_in_memory(&from, way) {
+        let (parent, name) = split_last(path);
+        let dir = match self.walk_in_memory(&from, parent) {
             Some(dir) => dir?,
-            None => self.walk(from, way, true)?,
+            None => self.walk(from, parent, true)?,
         };
         self.expect_searchable(&dir)?;
         let name: &[u8] = if name.is_empty() { b"." } else { name };
@@ -163,9 +163,9 @@ impl<'w> Walker<'w> {
     }
 
     /// Walks to a directory without a lock, if nothing has to be checked on the way, and all names are in memory.
-    fn walk_in_memory(&self, from: &Handle, way: &[u8]) -> Option<Result<Handle>> {
-        let is_free = !self.caller.is_user() && self.rules == Resolve::default();
-        is_free.then(|| self.volume.resolve_cached(Some(dir_of(from.inode())), way, true))?
+    fn walk_in_memory(&self, from: &Handle, path: &[u8]) -> Option<Result<Handle>> {
+        let needs_checks = self.caller.is_user() || self.rules != Resolve::default();
+        if needs_checks { None } else { self.volume.resolve_cached(Some(dir_of(from.inode())), path, true) }
     }
 
     /// Goes from a directory to one of its entries.

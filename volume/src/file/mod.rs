@@ -23,7 +23,7 @@ mod share;
 mod stream;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::{Ino, errno};
 use cache::ErrorSeq;
@@ -94,8 +94,8 @@ pub struct File<'v> {
     access: Access,
     /// The user for whom the file is open.
     user: Option<Arc<Credentials>>,
-    /// The file was created without a name.
-    is_unnamed: bool,
+    /// The file was created without a name, and has had none since.
+    is_unnamed: AtomicBool,
     position: AtomicU64,
 }
 
@@ -135,16 +135,15 @@ impl<'v> File<'v> {
             errors,
             access,
             user,
-            is_unnamed: false,
+            is_unnamed: AtomicBool::new(false),
             position: AtomicU64::new(0),
         })
     }
 
     /// Marks a file that was created without a name: it can be given one.
-    pub(crate) fn unnamed(self) -> Self {
-        let mut file = self;
-        file.is_unnamed = true;
-        file
+    pub(crate) fn unnamed(mut self) -> Self {
+        *self.is_unnamed.get_mut() = true;
+        self
     }
 
     /// For whom the file is open.
@@ -152,8 +151,14 @@ impl<'v> File<'v> {
         Caller::new(self.user.as_ref())
     }
 
+    /// Whether the file was created without a name, and has had none since.
     pub(crate) fn is_unnamed(&self) -> bool {
-        self.is_unnamed
+        self.is_unnamed.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the file has got a name.
+    pub(crate) fn named(&self) {
+        self.is_unnamed.store(false, Ordering::Relaxed);
     }
 
     /// Volume of the file.
@@ -337,7 +342,7 @@ impl<'v> File<'v> {
         self.begin_write()?;
         checks::expect_not_append_only(&self.handle.inode().read())?;
         if !self.access.keep_privileges {
-            self.volume.remove_privileges(self.ino())?;
+            self.volume.remove_privileges_of(self.caller(), self.handle.inode())?;
         }
         self.volume.retry_on_enospc(|| Ok(self.contents.truncate(size)?))?;
         self.after_write()

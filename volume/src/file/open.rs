@@ -131,8 +131,8 @@ impl OpenOptions {
         {
             return self.open_existing(volume, file?, Caller::PROGRAM);
         }
-        let (way, _) = split_last(path);
-        match (known(way, true), path.get(way.len()..)) {
+        let (parent, _) = split_last(path);
+        match (known(parent, true), path.get(parent.len()..)) {
             (Some(dir), Some(rest)) => Dir::of(volume, dir?)?.open_with(rest, self),
             _ => Dir::root(volume)?.open_with(path, self),
         }
@@ -216,8 +216,6 @@ impl OpenOptions {
     ) -> Result<File<'v>> {
         let mut access = self.access;
         access.sync |= handle.inode().read().core().flags.get() & flags::SYNC != 0;
-        // For a user, every write removes what it must.
-        access.keep_privileges |= caller.is_user();
         File::new(volume, handle, access, caller.user().cloned())
     }
 }

@@ -198,7 +198,7 @@ impl File<'_> {
     /// As [`punch_hole`](Self::punch_hole); `EIO`.
     pub fn unshare_range(&self, offset: u64, length: u64, keep_size: bool) -> Result<()> {
         self.expect_changeable()?;
-        self.volume.remove_privileges(self.ino())?;
+        self.volume.remove_privileges_of(self.caller(), self.handle.inode())?;
         let end = end_of(offset, length)?;
         self.volume.retry_on_enospc(|| {
             self.contents.unshare(offset..end)?;

@@ -1,30 +1,12 @@
-//! What [`Dir`] refuses: ways out of a directory, and what a user must not do or see.
-#![allow(clippy::unwrap_used)]
+//! Ways out of a directory, and what a user must not do or see.
 
-use std::sync::Arc;
-
-use base::errno;
-use block::{Device as _, Durability, MemoryDevice};
+use base::errno::{self, Errno};
+use block::{Device as _, Durability};
 use xebec_volume::{
-    Credentials, Dir, Error, FileId, NewFile, OpenOptions, Options, Rename, Resolve, Scope, SetAttribute,
-    SetMetadata, Volume,
+    Credentials, Dir, FileId, NewFile, OpenOptions, Rename, Resolve, Scope, SetAttribute, SetMetadata,
 };
 
-fn volume_of(size: usize) -> Volume {
-    let device = Arc::new(MemoryDevice::new(size as u64 as _));
-    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-    Volume::open(device, Options::default()).unwrap()
-}
-fn volume() -> Volume {
-    volume_of(64 << 20)
-}
-
-fn errno_of<T>(result: Result<T, Error>) -> base::errno::Errno {
-    match result {
-        Ok(_) => base::errno::Errno::new(0),
-        Err(error) => error.errno(),
-    }
-}
+use crate::{errno_of, for_user, new_device, new_volume, open};
 
 fn beneath() -> Resolve {
     Resolve { scope: Scope::Beneath, ..Resolve::default() }
@@ -37,7 +19,7 @@ fn in_root() -> Resolve {
 #[test]
 fn a_tree_is_not_removed_by_the_name_of_its_parent() {
     for rules in [beneath(), in_root()] {
-        let volume = volume();
+        let volume = new_volume();
         let root = Dir::root(&volume).unwrap();
         root.create_dir_all("upload/a").unwrap();
         root.create_dir_all("precious/deep").unwrap();
@@ -51,7 +33,7 @@ fn a_tree_is_not_removed_by_the_name_of_its_parent() {
 
 #[test]
 fn a_tree_is_not_removed_by_a_path_that_ends_in_dots() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.create_dir_all("upload/a").unwrap();
     root.write("upload/file", "text").unwrap();
@@ -63,10 +45,10 @@ fn a_tree_is_not_removed_by_a_path_that_ends_in_dots() {
 /// A user who had a file open could change its owner and mode.
 #[test]
 fn an_open_file_gives_no_right_to_change_its_metadata() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.write("su", "program").unwrap();
-    let alice = root.clone().with_credentials(Credentials::new(1000, 1000));
+    let alice = for_user(&root);
     let set = SetMetadata { permissions: Some(0o4777), uid: Some(1000), ..SetMetadata::default() };
     assert_eq!(errno_of(alice.set_metadata("su", &set)), errno::EPERM);
     let file = alice.open_file("su").unwrap();
@@ -75,10 +57,10 @@ fn an_open_file_gives_no_right_to_change_its_metadata() {
 
 #[test]
 fn a_user_does_not_set_change_times() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.write("file", "text").unwrap();
-    let alice = root.clone().with_credentials(Credentials::new(1000, 1000));
+    let alice = for_user(&root);
     let time = base::time::Time { seconds: 1, nanos: 0 };
     let set = SetMetadata { changed: Some(time), ..SetMetadata::default() };
     let result = alice.set_metadata("file", &set);
@@ -87,12 +69,12 @@ fn a_user_does_not_set_change_times() {
 
 #[test]
 fn a_listing_shows_no_metadata_that_the_user_must_not_see() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.create_dir("dir").unwrap();
     root.write("dir/file", "text").unwrap();
     root.set_permissions("dir", 0o744).unwrap();
-    let alice = root.clone().with_credentials(Credentials::new(1000, 1000));
+    let alice = for_user(&root);
     assert_eq!(errno_of(alice.metadata("dir/file")), errno::EACCES);
     let entry = alice.read_dir("dir").unwrap().with_metadata().next().unwrap();
     assert!(entry.as_ref().is_err() || entry.as_ref().unwrap().metadata.is_none(), "{entry:?}");
@@ -100,18 +82,18 @@ fn a_listing_shows_no_metadata_that_the_user_must_not_see() {
 
 #[test]
 fn a_file_open_for_nothing_needs_permission_to_read() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.write("file", vec![1; 100_000]).unwrap();
     root.set_permissions("file", 0o600).unwrap();
-    let alice = root.clone().with_credentials(Credentials::new(1000, 1000));
+    let alice = for_user(&root);
     let file = alice.open_with("file", &OpenOptions::new());
     assert_eq!(errno_of(file), errno::EACCES);
 }
 
 #[test]
 fn a_file_has_no_parent_in_a_path() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.write("file", "text").unwrap();
     root.write("other", "text").unwrap();
@@ -124,7 +106,7 @@ fn a_file_has_no_parent_in_a_path() {
 
 #[test]
 fn the_path_of_a_file_has_no_slash_at_its_end() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.write("file", "text").unwrap();
     root.symlink("file", "link").unwrap();
@@ -155,7 +137,7 @@ fn fill(root: &Dir<'_>) {
 /// On a full volume, blocks were reserved before it was found that the name exists: `ENOSPC`.
 #[test]
 fn directories_that_exist_are_found_on_a_full_volume() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.create_dir_all("a/b").unwrap();
     fill(&root);
@@ -166,12 +148,12 @@ fn directories_that_exist_are_found_on_a_full_volume() {
 
 #[test]
 fn a_removed_file_gets_no_name_again() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.write("file", "text").unwrap();
     root.create_dir("tmp").unwrap();
     root.set_permissions("tmp", 0o777).unwrap();
-    let alice = root.clone().with_credentials(Credentials::new(1000, 1000));
+    let alice = for_user(&root);
     let file = alice.open_file("file").unwrap();
     root.remove_file("file").unwrap();
     let result = alice.link_file(&file, "tmp/again");
@@ -181,7 +163,7 @@ fn a_removed_file_gets_no_name_again() {
 /// A directory of one volume was changed through another one.
 #[test]
 fn a_reference_to_a_file_of_another_volume_is_refused() {
-    let (one, two) = (volume(), volume());
+    let (one, two) = (new_volume(), new_volume());
     let root = Dir::root(&one).unwrap();
     root.create_dir("dir").unwrap();
     let handle = root.open_dir("dir").unwrap().handle().clone();
@@ -195,7 +177,7 @@ fn a_reference_to_a_file_of_another_volume_is_refused() {
 
 #[test]
 fn identities_are_not_used_again() {
-    let volume = volume();
+    let volume = new_volume();
     for ino in [0, 1, 2, 63, 64, 127, 1 << 20, 1 << 32, u64::MAX >> 1, u64::MAX] {
         let id = FileId { ino: base::Ino(ino), generation: 0 };
         assert_eq!(errno_of(volume.open_id(id)), errno::ESTALE, "{ino}");
@@ -224,7 +206,7 @@ fn identities_are_not_used_again() {
 
 #[test]
 fn a_write_by_root_removes_capabilities() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap().with_credentials(Credentials::new(0, 0));
     root.write("file", "text").unwrap();
     root.set_attribute("file", "security.capability", b"0123456789", SetAttribute::Any).unwrap();
@@ -235,11 +217,11 @@ fn a_write_by_root_removes_capabilities() {
 
 #[test]
 fn a_rename_into_the_directory_of_a_user_is_checked() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.write("file", "text").unwrap();
     root.create_dir("dir").unwrap();
-    let alice = root.clone().with_credentials(Credentials::new(1000, 1000));
+    let alice = for_user(&root);
     assert_eq!(errno_of(root.hard_link("file", &alice, "dir/linked")), errno::EACCES);
     assert_eq!(errno_of(root.rename_with("file", &alice, "dir/moved", Rename::Replace)), errno::EACCES);
 }
@@ -247,9 +229,8 @@ fn a_rename_into_the_directory_of_a_user_is_checked() {
 /// Two directories that are each other's parent: the path of a file in them had no beginning, and the call no end.
 #[test]
 fn directories_in_a_cycle_have_no_path() {
-    let device = Arc::new(MemoryDevice::new(32 << 20));
-    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-    let volume = Volume::open(device.clone(), Options::default()).unwrap();
+    let device = new_device();
+    let volume = open(&device);
     let x = volume.create(volume.root(), b"x", &NewFile::directory()).unwrap();
     let y = volume.create(x, b"y", &NewFile::directory()).unwrap();
     volume.create(y, b"file", &NewFile::regular()).unwrap();
@@ -275,14 +256,14 @@ fn directories_in_a_cycle_have_no_path() {
         fork[at + 4] = 2; // the type of a directory
         put(fork, at + 5, x);
     });
-    let volume = Volume::open(device, Options::default()).unwrap();
+    let volume = open(&device);
     let root = Dir::root(&volume).unwrap();
     assert_eq!(errno_of(root.canonicalize("x/y")), errno::EFSCORRUPTED);
 }
 
 #[test]
 fn a_file_of_another_volume_gets_no_name() {
-    let (one, two) = (volume(), volume());
+    let (one, two) = (new_volume(), new_volume());
     let root = Dir::root(&one).unwrap();
     for n in 0..10 {
         root.write(format!("file{n}"), "one").unwrap();
@@ -295,11 +276,11 @@ fn a_file_of_another_volume_gets_no_name() {
 
 #[test]
 fn a_hard_link_by_a_user_is_checked() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.write("file", "text").unwrap();
     root.create_dir("dir").unwrap();
-    let alice = root.clone().with_credentials(Credentials::new(1000, 1000));
+    let alice = for_user(&root);
     assert_eq!(errno_of(alice.rename("file", &root, "dir/moved")), errno::EACCES);
     assert_eq!(errno_of(alice.hard_link("file", &root, "dir/linked")), errno::EACCES);
 }
@@ -307,7 +288,7 @@ fn a_hard_link_by_a_user_is_checked() {
 /// `remove_dir_all` failed if an entry was removed meanwhile, and left the rest.
 #[test]
 fn a_tree_that_others_remove_too_is_removed() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     for round in 0..20 {
         root.create_dir("d").unwrap();
@@ -327,12 +308,12 @@ fn a_tree_that_others_remove_too_is_removed() {
 
 #[test]
 fn an_open_directory_is_listed_with_permission_to_read() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.create_dir("dir").unwrap();
     root.write("dir/file", "text").unwrap();
     root.set_permissions("dir", 0o744).unwrap();
-    let alice = root.clone().with_credentials(Credentials::new(1000, 1000));
+    let alice = for_user(&root);
     assert!(alice.read_dir("dir").is_ok());
-    assert_eq!(errno_of(alice.open_dir("dir").unwrap().entries().map(drop)), base::errno::Errno::new(0));
+    assert_eq!(errno_of(alice.open_dir("dir").unwrap().entries().map(drop)), Errno::new(0));
 }

@@ -1,33 +1,16 @@
-//! [`Dir`]: paths, rules for their resolution, and files that are opened and named by them. What users may do is
-//! compared with Linux in `proof/interop/tests/engine`.
-#![allow(clippy::unwrap_used)]
-
-use std::sync::Arc;
+//! Paths, and files that are opened and named by them.
 
 use base::errno;
-use block::MemoryDevice;
-use xebec_volume::{
-    Credentials, Dir, Error, NewFile, OpenOptions, Options, Resolve, Scope, SetAttribute, SetMetadata, Volume,
-};
+use block::{Device as _, Durability};
+use xebec_volume::{Dir, Error, NewFile, OpenOptions, Resolve, Scope, SetAttribute, SetMetadata};
 
-fn volume() -> Volume {
-    let device = Arc::new(MemoryDevice::new(64 << 20));
-    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-    Volume::open(device, Options::default()).unwrap()
-}
-
-fn errno_of<T>(result: Result<T, Error>) -> base::errno::Errno {
-    match result {
-        Ok(_) => base::errno::Errno::new(0),
-        Err(error) => error.errno(),
-    }
-}
+use crate::{errno_of, for_user, new_device, new_volume, open};
 
 /// `create` ignored the slash at the end of a path and made a regular file; `unlink`, `rename` and `link` took the name
 /// of a file with a slash after it.
 #[test]
 fn a_slash_at_the_end_of_a_path_asks_for_a_directory() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.write("file", "text").unwrap();
     root.create_dir("dir/").unwrap();
@@ -55,7 +38,7 @@ fn a_slash_at_the_end_of_a_path_asks_for_a_directory() {
 /// A file was created only where the path ended: a symbolic link to a name that did not exist was an error.
 #[test]
 fn a_file_is_created_where_a_symbolic_link_leads() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.create_dir_all("a/b").unwrap();
     root.symlink("b/../second", "a/first").unwrap();
@@ -75,7 +58,7 @@ fn a_file_is_created_where_a_symbolic_link_leads() {
 
 #[test]
 fn rules_keep_paths_within_a_directory() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.create_dir_all("jail/inner").unwrap();
     root.write("secret", "secret").unwrap();
@@ -112,7 +95,7 @@ fn rules_keep_paths_within_a_directory() {
 /// A directory that is moved out while a walk is in it leads back the way that the walk came.
 #[test]
 fn a_directory_that_moves_does_not_lead_out() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.create_dir_all("jail/a").unwrap();
     root.write("secret", "secret").unwrap();
@@ -127,7 +110,7 @@ fn a_directory_that_moves_does_not_lead_out() {
 
 #[test]
 fn an_unnamed_file_gets_a_name_or_is_freed() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     let options = OpenOptions::new().read(true).write(true).mode(0o640).clone();
     let file = root.create_unnamed(&options).unwrap();
@@ -138,6 +121,12 @@ fn an_unnamed_file_gets_a_name_or_is_freed() {
     let id = file.handle().id();
     drop(file);
     assert_eq!(volume.open_id(id).unwrap().id(), id);
+    // Once it has a name, it is as any other file: removed, it stays removed.
+    let file = root.create_unnamed(&options).unwrap();
+    root.link_file(&file, "second").unwrap();
+    root.remove_file("second").unwrap();
+    assert_eq!(errno_of(root.link_file(&file, "third")), errno::ENOENT);
+    drop(file);
     root.remove_file("name").unwrap();
     volume.write_back_all().unwrap();
     assert_eq!(errno_of(volume.open_id(id)), errno::ESTALE);
@@ -150,7 +139,7 @@ fn an_unnamed_file_gets_a_name_or_is_freed() {
 /// The identity of a file that was removed does not lead to the next one with its inode number.
 #[test]
 fn the_identity_of_a_file_is_not_that_of_the_next_one() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     let old = root.create_with("old", &NewFile::regular()).unwrap().id();
     root.remove_file("old").unwrap();
@@ -167,7 +156,7 @@ fn the_identity_of_a_file_is_not_that_of_the_next_one() {
 
 #[test]
 fn a_copy_shares_blocks_keeps_holes_and_refuses_itself() {
-    let [first, second] = [volume(), volume()];
+    let [first, second] = [new_volume(), new_volume()];
     let (from, to) = (Dir::root(&first).unwrap(), Dir::root(&second).unwrap());
     let file = from.create_file("sparse").unwrap();
     file.write_all_at(&[7; 5000], 1 << 20).unwrap();
@@ -196,7 +185,7 @@ fn a_copy_shares_blocks_keeps_holes_and_refuses_itself() {
 /// More entries than are read at once, with some removed while the directory is listed.
 #[test]
 fn a_listing_has_each_entry_once() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.create_dir("dir").unwrap();
     let dir = root.open_dir("dir").unwrap();
@@ -224,9 +213,9 @@ fn a_listing_has_each_entry_once() {
 /// Writes by a user remove set-ID bits, whichever call writes.
 #[test]
 fn a_file_open_for_a_user_loses_privileges_when_it_is_written() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
-    let user = root.clone().with_credentials(Credentials::new(1000, 1000));
+    let user = for_user(&root);
     root.write("file", vec![1; 8192]).unwrap();
     root.set_attribute("file", "security.capability", b"value", SetAttribute::Any).unwrap();
     assert!(user.open_file("file").is_ok());
@@ -252,7 +241,7 @@ fn a_file_open_for_a_user_loses_privileges_when_it_is_written() {
 
 #[test]
 fn a_tree_is_removed_only_as_far_as_the_user_may() {
-    let volume = volume();
+    let volume = new_volume();
     let root = Dir::root(&volume).unwrap();
     root.create_dir_all("tree/mine/deep").unwrap();
     root.create_dir_all("tree/theirs").unwrap();
@@ -262,7 +251,7 @@ fn a_tree_is_removed_only_as_far_as_the_user_may() {
         root.set_metadata(path, &owned).unwrap();
     }
     root.set_permissions("/", 0o777).unwrap();
-    let user = root.clone().with_credentials(Credentials::new(1000, 1000));
+    let user = for_user(&root);
     assert_eq!(errno_of(user.remove_dir_all("tree")), errno::EACCES);
     assert!(root.try_exists("tree/theirs/file").unwrap());
     assert_eq!(errno_of(root.remove_dir_all("tree/theirs/file")), errno::ENOTDIR);
@@ -270,4 +259,31 @@ fn a_tree_is_removed_only_as_far_as_the_user_may() {
     assert!(!root.try_exists("tree").unwrap());
     drop((root, user));
     volume.unmount().unwrap();
+}
+
+/// Entries of a batch were lost if the directory could not be read to the end of it.
+#[test]
+fn entries_before_damage_are_listed() {
+    let device = new_device();
+    let volume = open(&device);
+    let root = Dir::root(&volume).unwrap();
+    for n in 0..400 {
+        root.create_with(format!("a name that fills the blocks of the directory {n}"), &NewFile::regular())
+            .unwrap();
+    }
+    drop(root);
+    volume.unmount().unwrap();
+    // The data block of the directory that was written last on the device.
+    let mut block = vec![0; 4096];
+    let last = (0..(64 << 20) / 4096).rev().map(|block| block * 4096).find(|at| {
+        device.read_at(*at, &mut block).unwrap();
+        block.starts_with(b"XDD3")
+    });
+    block[100] ^= 1;
+    device.write_at(last.unwrap(), &block, Durability::Buffered).unwrap();
+    let volume = open(&device);
+    let listed: Vec<_> = Dir::root(&volume).unwrap().entries().unwrap().collect();
+    let before = listed.iter().take_while(|entry| entry.is_ok()).count();
+    assert!(before > 128 && before % 128 != 0, "{before}");
+    assert_eq!((before + 1, listed.last().unwrap().is_err()), (listed.len(), true));
 }
