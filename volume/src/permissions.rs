@@ -211,6 +211,7 @@ impl<'c> Caller<'c> {
     }
 
     /// Refuses device files that a user creates, except whiteouts.
+    #[inline]
     pub fn expect_type_allowed(self, new: &NewFile<'_>) -> Result<()> {
         const WHITEOUT: DeviceNumber = DeviceNumber { major: 0, minor: 0 };
         match new.file_type {
@@ -232,8 +233,12 @@ impl<'c> Caller<'c> {
 
     /// Removes the set-group-ID bit from the mode of a new program that gets its group from its directory, unless the
     /// caller is a member of the group: the program would run with rights that the caller does not have.
+    #[inline]
     pub fn restrict_mode(self, dir: &InodeState, file: &mut LockedInode) {
         const PROGRAM: u16 = SET_GID | GROUP_EXECUTE;
+        if !self.is_user() {
+            return;
+        }
         let (mode, inherits_group) = (file.mode(), dir.mode() & SET_GID != 0);
         if mode & PROGRAM == PROGRAM && inherits_group && !self.is_member_of_group(dir) && !is_directory(file)
         {
@@ -273,13 +278,24 @@ const DENIED: Error = Error::refused(errno::EACCES, "permission denied");
 
 impl Operation<'_> {
     /// Refuses what the permissions of a locked file do not give the caller. Its buffers are released.
+    #[inline]
     pub fn expect_permitted(
         &mut self,
         caller: Caller<'_>,
         state: &mut LockedInode,
         wanted: u16,
     ) -> Result<()> {
-        let Some(user) = caller.0 else { return Ok(()) };
+        caller.0.map_or(Ok(()), |user| self.expect_user_permitted(user, state, wanted))
+    }
+
+    /// Not inlined: the program's own calls check nothing, and are the ones that must be fast.
+    #[inline(never)]
+    fn expect_user_permitted(
+        &mut self,
+        user: &Credentials,
+        state: &mut LockedInode,
+        wanted: u16,
+    ) -> Result<()> {
         if user.overrides(state, wanted) {
             return Ok(());
         }

@@ -361,7 +361,23 @@ impl Volume {
 impl Operation<'_> {
     /// Refuses an attribute that the caller must not read, or write if `wanted` is [`WRITE`]. What is not permitted to
     /// be read does not exist for the caller.
+    #[inline]
     fn expect_attribute_permitted(
+        &mut self,
+        caller: Caller<'_>,
+        state: &mut LockedInode,
+        name: &AttributeName<'_>,
+        wanted: u16,
+    ) -> Result<()> {
+        if caller.is_user() {
+            self.expect_user_attribute_permitted(caller, state, name, wanted)
+        } else {
+            Ok(())
+        }
+    }
+
+    #[inline(never)]
+    fn expect_user_attribute_permitted(
         &mut self,
         caller: Caller<'_>,
         state: &mut LockedInode,
@@ -372,7 +388,6 @@ impl Operation<'_> {
             Error::refused(errno::EPERM, "only root changes attributes of this namespace");
         let (writes, file_type) = (wanted == WRITE, FileType::from_mode(state.mode()));
         match name.key.namespace {
-            _ if !caller.is_user() => Ok(()),
             _ if name.acl.is_some() && writes => {
                 name.expect_supported(file_type)?;
                 caller.expect_owner(state)
