@@ -125,9 +125,7 @@ impl<'v> AgCheck<'v> {
 
     fn read_agf(&mut self) -> Option<RawAgf> {
         let bytes = self.read_header(RawAgf::NAME, 1)?;
-        if let Err(damage) = RawAgf::verify(&bytes, &self.volume.geometry, self.ag) {
-            self.error(damage);
-        }
+        self.volume.accept(self.place(), RawAgf::verify(&bytes, &self.volume.geometry, self.ag));
         // The AGF is used in spite of a wrong field, unless the magic number is wrong.
         let agf = RawAgf::view(&bytes).filter(|agf| agf.magicnum.get() == format::agf::MAGIC)?;
         self.volume.check_lsn(self.place(), RawAgf::NAME, agf.lsn.get());
@@ -136,9 +134,7 @@ impl<'v> AgCheck<'v> {
 
     fn read_agi(&mut self) -> Option<RawAgi> {
         let bytes = self.read_header(RawAgi::NAME, 2)?;
-        if let Err(damage) = RawAgi::verify(&bytes, &self.volume.geometry, self.ag) {
-            self.error(damage);
-        }
+        self.volume.accept(self.place(), RawAgi::verify(&bytes, &self.volume.geometry, self.ag));
         let agi = RawAgi::view(&bytes).filter(|agi| agi.magicnum.get() == format::agi::MAGIC)?;
         self.volume.check_lsn(self.place(), RawAgi::NAME, agi.lsn.get());
         Some(*agi)

@@ -78,13 +78,10 @@ impl AttrCheck {
 
 impl InodeAttrs<'_> {
     fn check_shortform(&mut self, bytes: &[u8]) {
-        let shortform = match AttrShortform::verify(bytes, &self.volume.geometry) {
-            Ok(shortform) => shortform,
-            Err(damage) => return self.report(damage),
+        let shortform = AttrShortform::verify(bytes, &self.volume.geometry);
+        let Some(shortform) = self.accept(shortform.and_then(|list| list.audit().map(|()| list))) else {
+            return;
         };
-        if let Err(damage) = shortform.audit() {
-            return self.report(damage);
-        }
         let attrs = || shortform.entries().flatten();
         for (n, attr) in attrs().enumerate() {
             if attrs().take(n).any(|other| same_name(&attr, &other)) {
@@ -103,14 +100,9 @@ impl InodeAttrs<'_> {
     ) -> Option<LeafSummary> {
         let volume = self.volume;
         let leaf = AttrLeaf::verify(bytes, &volume.geometry, at);
-        let leaf = match leaf.and_then(|leaf| leaf.audit().map(|()| leaf)) {
-            Ok(leaf) => leaf,
-            Err(damage) => {
-                self.damaged = true;
-                volume.error(at.place(), damage);
-                return None;
-            }
-        };
+        let leaf = volume.accept(at.place(), leaf.and_then(|leaf| leaf.audit().map(|()| leaf)));
+        self.damaged |= leaf.is_none();
+        let leaf = leaf?;
         if leaf.entries.first().is_some_and(|first| first.hashval.get() < last.hash) {
             let expected = format!("at least {:#x}, the last hash of the left sibling", last.hash);
             volume.error(at.place(), Damage::new("attribute leaf", "hashval", expected, "a lower hash"));
@@ -182,17 +174,14 @@ impl InodeAttrs<'_> {
                 self.damaged = true;
                 return;
             };
-            match remote::verify(&batch.bytes, &volume.geometry, at, offset, length) {
-                Ok(part) => {
-                    offset += part.len() as u32;
-                    if is_acl {
-                        acl_value.extend_from_slice(part);
-                    }
-                }
-                Err(damage) => {
-                    self.damaged = true;
-                    return volume.error(at.place(), damage);
-                }
+            let part = remote::verify(&batch.bytes, &volume.geometry, at, offset, length);
+            let Some(part) = volume.accept(at.place(), part) else {
+                self.damaged = true;
+                return;
+            };
+            offset += part.len() as u32;
+            if is_acl {
+                acl_value.extend_from_slice(part);
             }
         }
         if is_acl {
@@ -201,15 +190,17 @@ impl InodeAttrs<'_> {
     }
 
     fn check_acl(&self, value: &[u8]) {
-        if let Err(damage) = acl::entries(value).and_then(check_acl_entries) {
-            self.report(damage);
-        }
+        self.accept(acl::entries(value).and_then(check_acl_entries));
     }
 
     #[cold]
     fn report_duplicate(&self, attr: &Attr<'_>) {
         let found = format!("a duplicate of \"{}\"", attr.name.escape_ascii());
         self.report(Damage::new(NAME, "name", "unique in its namespace", found));
+    }
+
+    fn accept<T>(&self, verified: Result<T, Damage>) -> Option<T> {
+        self.volume.accept(Place::ino(self.ino), verified)
     }
 
     #[cold]

@@ -62,16 +62,13 @@ pub(crate) fn check(ag: &mut AgCheck<'_>, agf: &RawAgf) {
 }
 
 fn check_agfl(ag: &mut AgCheck<'_>, agf: &RawAgf) {
-    let Some(bytes) = ag.read_header("AGFL", 3) else {
+    let bytes = ag.read_header("AGFL", 3);
+    let agfl = bytes
+        .as_ref()
+        .and_then(|bytes| ag.volume.accept(ag.place(), Agfl::verify(bytes, &ag.volume.geometry, ag.ag)));
+    let Some(agfl) = agfl else {
         ag.summary.incomplete = true;
         return;
-    };
-    let agfl = match Agfl::verify(&bytes, &ag.volume.geometry, ag.ag) {
-        Ok(agfl) => agfl,
-        Err(damage) => {
-            ag.summary.incomplete = true;
-            return ag.error(damage);
-        }
     };
     ag.volume.check_lsn(ag.place(), "AGFL", agfl.header.lsn.get());
     let slots = agfl.slots.len() as u32;

@@ -208,15 +208,12 @@ impl<'v> InodeWorker<'v> {
 
     fn check(&mut self, inodes: &AgInodes, slot: usize, ino: Ino, bytes: &[u8], free: bool) {
         let volume = self.volume;
-        let inode = match Dinode::identify(bytes, &volume.geometry, ino) {
-            Ok(inode) => inode,
-            Err(damage) => {
-                volume.error(Place::ino(ino), damage);
-                if !free {
-                    self.set_damaged(inodes, slot);
-                }
-                return;
+        let inode = Dinode::identify(bytes, &volume.geometry, ino);
+        let Some(inode) = volume.accept(Place::ino(ino), inode) else {
+            if !free {
+                self.set_damaged(inodes, slot);
             }
+            return;
         };
         volume.check_lsn(Place::ino(ino), "inode", inode.core.lsn.get());
         let mut report = |damage| volume.error(Place::ino(ino), damage);

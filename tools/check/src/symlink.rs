@@ -19,9 +19,7 @@ pub(crate) fn check(volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &
         Ok(Some(Fork::Extents(_))) => return check_remote(volume, ino, inode, blocks, batch),
         _ => return,
     };
-    if let Err(damage) = result {
-        volume.error(Place::ino(ino), damage);
-    }
+    volume.accept(Place::ino(ino), result);
 }
 
 fn check_remote(volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &BlockMap, batch: &mut Batch) {
@@ -45,10 +43,9 @@ fn check_remote(volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &Bloc
         let size_log = if 1u64 << log == count { log } else { 0 };
         let Some(at) = blocks.read_one(volume, NAME, size_log, block, batch) else { return };
         let bytes = batch.bytes.get(..(count as usize) << geometry.block_log).unwrap_or(&batch.bytes);
-        match symlink::verify(bytes, geometry, at, target.len() as u32, length) {
-            Ok(part) => target.extend_from_slice(part),
-            Err(damage) => return volume.error(at.place(), damage),
-        }
+        let part = symlink::verify(bytes, geometry, at, target.len() as u32, length);
+        let Some(part) = volume.accept(at.place(), part) else { return };
+        target.extend_from_slice(part);
         if let Some(header) = RemoteBlockHeader::view(bytes) {
             volume.check_lsn(at.place(), NAME, header.lsn.get());
         }
@@ -57,7 +54,5 @@ fn check_remote(volume: &Volume<'_>, ino: Ino, inode: &Dinode<'_>, blocks: &Bloc
     if target.len() != length as usize {
         return volume.error(Place::ino(ino), Damage::new(NAME, "size", length, target.len()));
     }
-    if let Err(damage) = symlink::verify_target(&target) {
-        volume.error(Place::ino(ino), damage);
-    }
+    volume.accept(Place::ino(ino), symlink::verify_target(&target));
 }

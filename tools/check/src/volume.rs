@@ -88,6 +88,11 @@ impl Volume<'_> {
         self.findings.error(place, damage);
     }
 
+    /// What a verifier returns; `None` after its damage was reported.
+    pub fn accept<T>(&self, place: Place, verified: Result<T, Damage>) -> Option<T> {
+        verified.map_err(|damage| self.error(place, damage)).ok()
+    }
+
     /// Reports what the next mount repairs after log recovery: a warning if a log was replayed, otherwise an error.
     #[cold]
     pub fn report_unrecovered(&self, place: Place, damage: Damage) {

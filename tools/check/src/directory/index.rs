@@ -136,13 +136,7 @@ impl DirectoryWorker<'_> {
         let same_hash = &mut self.same_hash;
         let mut visit = |bytes: &[u8], at: ForkBlock| {
             let leaf = DirLeaf::verify(bytes, &volume.geometry, at);
-            let leaf = match leaf.and_then(|leaf| leaf.audit().map(|()| leaf)) {
-                Ok(leaf) => leaf,
-                Err(damage) => {
-                    volume.error(at.place(), damage);
-                    return None;
-                }
-            };
+            let leaf = volume.accept(at.place(), leaf.and_then(|leaf| leaf.audit().map(|()| leaf)))?;
             if let (Some(last), Some(first)) = (leaves.last, leaf.entries.first())
                 && first.hashval.get() < last.hash
             {
@@ -329,16 +323,9 @@ pub(super) fn index_entry(entry: &DirEntry<'_>, geometry: &Geometry) -> IndexEnt
 /// Verifies a free block and reports damage.
 fn verify_free_block<'a>(volume: &Volume<'_>, at: ForkBlock, bytes: &'a [u8]) -> Option<FreeBlock<'a>> {
     let free = FreeBlock::verify(bytes, &volume.geometry, at);
-    match free.and_then(|free| free.audit().map(|()| free)) {
-        Ok(free) => {
-            volume.check_lsn(at.place(), "directory free block", free.header.lsn.get());
-            Some(free)
-        }
-        Err(damage) => {
-            volume.error(at.place(), damage);
-            None
-        }
-    }
+    let free = volume.accept(at.place(), free.and_then(|free| free.audit().map(|()| free)))?;
+    volume.check_lsn(at.place(), "directory free block", free.header.lsn.get());
+    Some(free)
 }
 
 /// Formats a free index for a finding.

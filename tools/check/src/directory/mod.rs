@@ -106,16 +106,11 @@ impl<'v> DirectoryWorker<'v> {
 
     fn check_shortform(&mut self, directory: &Directory, bytes: &[u8]) {
         let place = Place::ino(directory.ino);
-        let shortform = match Shortform::verify(bytes, &self.volume.geometry) {
-            Ok(shortform) => shortform,
-            Err(damage) => {
-                self.volume.error(place, damage);
-                return self.volume.set_names_missing();
-            }
+        let shortform = Shortform::verify(bytes, &self.volume.geometry);
+        let Some(shortform) = self.volume.accept(place, shortform) else {
+            return self.volume.set_names_missing();
         };
-        if let Err(damage) = shortform.audit() {
-            self.volume.error(place, damage);
-        }
+        self.volume.accept(place, shortform.audit());
         self.entries.dot(directory);
         self.entries.dot_dot(directory, shortform.parent);
         self.same_hash.clear();
@@ -213,19 +208,14 @@ impl<'v> DirectoryWorker<'v> {
         let number = (at.file_block.get() >> volume.geometry.dir_block_log) as usize;
         // A directory's data space has less than 2^26 blocks.
         self.bests.resize(number + 1, NULL_BEST);
-        let data = match DataBlock::verify(bytes, &volume.geometry, at) {
-            Ok(data) => data,
-            Err(damage) => {
-                sum.incomplete = true;
-                volume.error(at.place(), damage);
-                volume.set_names_missing();
-                return false;
-            }
+        let data = DataBlock::verify(bytes, &volume.geometry, at);
+        let Some(data) = volume.accept(at.place(), data) else {
+            sum.incomplete = true;
+            volume.set_names_missing();
+            return false;
         };
         volume.check_lsn(at.place(), "directory data block", data.header.lsn.get());
-        if let Err(damage) = data.audit() {
-            volume.error(at.place(), damage);
-        }
+        volume.accept(at.place(), data.audit());
         if let Some(best) = self.bests.get_mut(number) {
             *best = data.best();
         }

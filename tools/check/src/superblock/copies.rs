@@ -48,8 +48,8 @@ pub(crate) fn check_copy(volume: &Volume<'_>, ag: AgNumber) {
         let found = format!("{:#x}", copy.magicnum);
         return volume.error(place, Damage::new(NAME, "magicnum", format_args!("{MAGIC:#x}"), found));
     }
-    if let Err(damage) = checksum::verify(NAME, &bytes, CRC_OFFSET) {
-        return volume.error(place, damage);
+    if volume.accept(place, checksum::verify(NAME, &bytes, CRC_OFFSET)).is_none() {
+        return;
     }
     volume.check_lsn(place, NAME, copy.lsn.get());
     for field in RawSuperblock::FIELDS.iter().filter(|field| !SKIPPED_FIELDS.contains(&field.name)) {
