@@ -19,7 +19,6 @@
 //! | `overlay` | [`OverlayDevice`]: copy-on-write in memory over another device |
 //! | `window` | [`WindowDevice`]: a byte range of another device |
 //! | `header_last` | [`HeaderLastDevice`]: writes its first bytes last |
-//! | `fault`, `pause`, `record` | devices for tests: injected errors, paused operations, states after a power cut |
 //! | `image` | [`open_image`]: from a path to the device that contains the file system |
 //! | `probe` | [`probe`](fn@probe): names the contents of a device |
 //! | `partition`, `gpt`, `mbr` | [`partitions`]: lists the partitions of a disk |
@@ -35,7 +34,6 @@ mod copy_file;
 mod create;
 mod device;
 mod error;
-mod fault;
 pub mod fiemap;
 mod file;
 pub mod fsxattr;
@@ -53,12 +51,10 @@ mod open;
 mod open_error;
 mod overlay;
 mod partition;
-mod pause;
 mod plug;
 mod pool;
 mod probe;
 mod qcow2;
-mod record;
 mod sys;
 #[cfg(feature = "io-uring")]
 mod uring;
@@ -72,7 +68,6 @@ pub use copy_file::{CopyFileError, copy_file};
 pub use create::{NewFile, ReplacedFile};
 pub use device::{Device, Durability, ReadRequest, WriteRequest};
 pub use error::{DeviceError, Operation};
-pub use fault::{Effect, Fault, FaultDevice, When};
 pub use file::FileDevice;
 pub use gpt_writer::write_gpt;
 pub use header_last::HeaderLastDevice;
@@ -84,11 +79,9 @@ pub use open::{Io, OpenOptions};
 pub use open_error::{ListedPartition, OpenError};
 pub use overlay::{OVERLAY_PAGE, OverlayDevice};
 pub use partition::{Partition, PartitionError, PartitionType, partitions};
-pub use pause::{Pause, PauseDevice};
 pub use plug::{FailedRequest, Plug, PlugCounters, PlugCounts};
 pub use pool::{BufferPool, PooledBuf};
 pub use probe::{Content, ContentClass, probe};
 pub use qcow2::{Qcow2Device, write_qcow2};
-pub use record::{Event, PowerCut, RecordDevice, Recording};
 pub use sys::next_data;
 pub use window::WindowDevice;

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use block::{Device, Fault, FaultDevice, Operation, When};
+use block::{Device, Operation};
+use devices::{Fault, FaultDevice, When};
 use format::inode::FileType;
 use rustix::fs::{CWD, Mode, mknodat, setxattr};
 use volume::{NewFile, SetMetadata, Volume};

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use base::Ino;
-use block::{Fault, FaultDevice, MemoryDevice, Operation, OverlayDevice, When};
+use block::{MemoryDevice, Operation, OverlayDevice};
+use devices::{Fault, FaultDevice, When};
 use format::inode::FileType;
 use journal::engine::CommitTarget;
 

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use block::{MemoryDevice, OverlayDevice, PowerCut, RecordDevice};
+use block::{MemoryDevice, OverlayDevice};
+use devices::{PowerCut, RecordDevice};
 
 use crate::{File, NewFile, OpenOptions, Options, Result, Volume};
 

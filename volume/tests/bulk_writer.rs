@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use base::time::Time;
 use base::{Ino, errno};
-use block::{Device, Fault, FaultDevice, MemoryDevice, Operation, When};
+use block::{Device, MemoryDevice, Operation};
 use common::judge;
+use devices::{Fault, FaultDevice, When};
 use xebec_volume::{BulkWriter, NewFile, OpenOptions, Options, Volume};
 
 fn make(bytes: u64, options: &mkfs::Options) -> Arc<MemoryDevice> {

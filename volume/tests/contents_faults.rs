@@ -6,8 +6,9 @@ mod common;
 
 use std::sync::Arc;
 
-use block::{Fault, FaultDevice, MemoryDevice, Operation, When};
+use block::{MemoryDevice, Operation};
 use crashsim::files::ContentsSubject;
+use devices::{Fault, FaultDevice, When};
 use model::Tolerance;
 use model::contents::{CallGenerator, Session};
 use xebec_volume::{NewFile, Options, Volume};

@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::errno;
-use block::{Device as _, Durability, Fault, FaultDevice, MemoryDevice, Operation, When};
+use block::{Device as _, Durability, MemoryDevice, Operation};
+use devices::{Fault, FaultDevice, When};
 use xebec_volume::{NewFile, OpenOptions, Options, Volume};
 
 const SIZE: usize = 64 << 20;

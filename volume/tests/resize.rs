@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::stop::{self, StopFlag};
-use block::{Device as _, Fault, FaultDevice, MemoryDevice, Operation, When};
+use block::{Device as _, MemoryDevice, Operation};
+use devices::{Fault, FaultDevice, When};
 use xebec_volume::resize::{self, GrowError, NewSize, ShrinkError};
 use xebec_volume::{NewFile, Options, Volume};
 

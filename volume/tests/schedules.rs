@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use base::Ino;
-use block::{Device, DeviceError, Durability, MemoryDevice, Operation, PauseDevice, WriteRequest};
+use block::{Device, DeviceError, Durability, MemoryDevice, Operation, WriteRequest};
+use devices::PauseDevice;
 use format::Geometry;
 use xebec_volume::{NewFile, OpenOptions, Options, SetAttribute, Volume};
 

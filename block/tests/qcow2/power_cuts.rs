@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use devices::{Event, PowerCut, RecordDevice, Recording};
 use tempfile::TempDir;
-use xebec_block::{
-    Device, Durability, Event, MemoryDevice, OpenOptions, PowerCut, Qcow2Device, RecordDevice, Recording,
-};
+use xebec_block::{Device, Durability, MemoryDevice, OpenOptions, Qcow2Device};
 
 use crate::{DISK, Random, images, qemu_img, text};
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use base::stop::{self, StopFlag};
-use block::Recording;
+use devices::Recording;
 
 use crate::image::Image;
 use crate::state::{CrashState, StateBuilder, states_with_tears};

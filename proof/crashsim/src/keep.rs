@@ -13,7 +13,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use base::time::Time;
-use block::{MemoryDevice, Recording};
+use block::MemoryDevice;
+use devices::Recording;
 use model::{FileKind, History, HistoryEntry, Stat, Times, Tree};
 
 use crate::campaign::FailedState;

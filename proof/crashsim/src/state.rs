@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use block::{Durability, Event, Recording};
+use block::Durability;
+use devices::{Event, Recording};
 use model::Rng;
 
 use crate::image::Image;
@@ -234,7 +235,8 @@ fn sector_fingerprint(at: u64, data: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use crate::image::ImageDevice;
-    use block::{Device, RecordDevice};
+    use block::Device;
+    use devices::RecordDevice;
 
     /// Write 1, flush, write 2 (buffered), write 3 (FUA), write 4 (buffered), of two sectors each.
     fn recording() -> (Image, Recording) {

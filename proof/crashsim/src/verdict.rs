@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use block::{Device, RecordDevice, Recording};
+use block::Device;
+use devices::{RecordDevice, Recording};
 use model::ObservedTree;
 
 use crate::image::{Image, ImageDevice};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::time::Time;
-use block::{RecordDevice, Recording};
+use devices::{RecordDevice, Recording};
 use model::{
     Answer, Generator, History, NewFile, Operation, OperationMix, Session, StepOutcome, Subject, Ticks,
     Tolerance,

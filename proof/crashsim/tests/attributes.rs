@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{Ino, errno};
-use block::RecordDevice;
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Image, ImageDevice, StateBuilder, Target as _, states};
+use devices::RecordDevice;
 use model::Rng;
 use volume::{Cookie, DirEntry, NewFile, NewFileType, Rename, SetAttribute, Volume};
 
@@ -106,7 +106,7 @@ fn step(volume: &Volume, files: &[Ino], tree: &mut Tree, rng: &mut Rng, fills: b
 }
 
 /// Runs the workload on a recording device. Returns the volume before it, the history, and the recording.
-fn work(engine: &Engine, seed: u64, parent: bool) -> (Image, History, block::Recording) {
+fn work(engine: &Engine, seed: u64, parent: bool) -> (Image, History, devices::Recording) {
     let before = {
         let device = Arc::new(ImageDevice::new(Image::new(engine.shape.size)));
         let options = mkfs::Options { parent, log: mkfs::LogOptions::default(), ..engine.shape.mkfs() };

@@ -9,11 +9,11 @@
 use std::sync::Arc;
 
 use base::Ino;
-use block::RecordDevice;
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::stamped::{ExpectedFile, SECTOR, compare, sectors};
 use crashsim::{Image, ImageDevice, StateBuilder, Target as _, states};
+use devices::RecordDevice;
 use model::Rng;
 use volume::{File, NewFile, Volume};
 
@@ -125,7 +125,7 @@ impl Work<'_> {
 }
 
 /// Runs the workload on a recording device. Returns the volume before it, the files, the history, and the recording.
-fn work(engine: &Engine, seed: u64) -> (Image, Vec<Ino>, History, block::Recording) {
+fn work(engine: &Engine, seed: u64) -> (Image, Vec<Ino>, History, devices::Recording) {
     let open = |device: Arc<dyn block::Device>| Volume::open(device, engine.options()).unwrap();
     let device = Arc::new(ImageDevice::new(engine.format().unwrap()));
     let volume = open(device.clone());

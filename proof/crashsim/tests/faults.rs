@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use block::{Fault, FaultDevice, Operation, Recording, When};
+use block::Operation;
 use crashsim::engine::Engine;
 use crashsim::shape::SHAPES;
 use crashsim::{Depth, ImageDevice, RecordedRun, Target, WorkResult, Workload, judge, prepare, work};
+use devices::{Fault, FaultDevice, Recording, When};
 use model::{OperationMix, Subject, Tolerance};
 
 /// Runs a workload on a device with a fault that begins after the volume is opened, and judges the result. Returns true

@@ -6,10 +6,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use block::{FileDevice, OpenOptions, Qcow2Device, RecordDevice, Recording, write_qcow2};
+use block::{FileDevice, OpenOptions, Qcow2Device, write_qcow2};
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Image, ImageDevice, StateBuilder, Target as _, states};
+use devices::{RecordDevice, Recording};
 use volume::{NewFile, Volume};
 
 /// Size of the file in bytes, which does not change.

@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use block::{Device, RecordDevice, Recording};
+use block::Device;
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Image, ImageDevice, StateBuilder, Target as _, states};
+use devices::{RecordDevice, Recording};
 use volume::{NewFile, Volume, resize};
 
 const MIB: u64 = 1 << 20;

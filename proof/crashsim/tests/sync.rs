@@ -6,10 +6,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use block::{RecordDevice, Recording};
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::{Image, ImageDevice, StateBuilder, Target as _, states};
+use devices::{RecordDevice, Recording};
 use transfer::sync::SyncReport;
 use transfer::{Directory, Overrides, TreeSync};
 use volume::{Error, Volume};

@@ -198,7 +198,7 @@ fn run_actors(
 fn as_run(outcome: &Outcome) -> RecordedRun {
     RecordedRun {
         before: Image::new(0),
-        recording: block::Recording::default(),
+        recording: devices::Recording::default(),
         histories: Arc::new(outcome.histories.clone()),
         sync_points: Vec::new(),
         exact: false,

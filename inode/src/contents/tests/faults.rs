@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::{FileBlock, errno};
-use block::{Device, Fault, FaultDevice, MemoryDevice, Operation, When};
+use block::{Device, MemoryDevice, Operation};
+use devices::{Fault, FaultDevice, When};
 use error::Error;
 use journal::engine::CommitTarget;
 

@@ -196,7 +196,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
     use base::Lsn;
-    use block::{Device, MemoryDevice, Operation, PauseDevice};
+    use block::{Device, MemoryDevice, Operation};
+    use devices::PauseDevice;
     use format::superblock::Superblock;
 
     use super::*;

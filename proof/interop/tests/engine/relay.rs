@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use base::stop;
 use base::time::Time;
-use block::RecordDevice;
 use crashsim::engine::{Engine, OpenVolume};
 use crashsim::{
     CrashState, Image, ImageDevice, RecordedRun, StateBuilder, Target, WorkResult, Workload, states,
     survived, work,
 };
+use devices::RecordDevice;
 use journal::recovery::{Intent, IntentOperation};
 use model::Rng;
 use model::{

@@ -1,4 +1,5 @@
-use block::{Fault, FaultDevice, Operation, When};
+use block::Operation;
+use devices::{Fault, FaultDevice, When};
 
 use super::*;
 

@@ -7,7 +7,8 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use base::FsBlock;
-use block::{Operation, PauseDevice};
+use block::Operation;
+use devices::PauseDevice;
 use parking_lot::Mutex;
 
 use super::*;

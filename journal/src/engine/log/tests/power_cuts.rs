@@ -1,4 +1,4 @@
-use block::{PowerCut, RecordDevice, Recording};
+use devices::{PowerCut, RecordDevice, Recording};
 
 use super::*;
 use crate::engine::log::LogBounds;

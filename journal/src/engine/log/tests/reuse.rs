@@ -5,7 +5,8 @@
 //! flight, or in the AIL; the cache took that for two structures that claim one block. With the same length, the buffer
 //! kept the rank of its first use, and debug builds panicked.
 
-use block::{Operation, PauseDevice};
+use block::Operation;
+use devices::PauseDevice;
 
 use super::*;
 use crate::engine::item::LogItem;

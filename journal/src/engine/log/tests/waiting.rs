@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc;
 
-use block::{Operation, PauseDevice};
+use block::Operation;
+use devices::PauseDevice;
 use format::damage::Damage;
 
 use super::*;

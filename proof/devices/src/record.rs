@@ -11,8 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::device::{Device, Durability, ReadRequest};
-use crate::error::DeviceError;
+use block::{Device, DeviceError, Durability, ReadRequest};
 
 /// An event of the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,7 +185,7 @@ impl Device for RecordDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryDevice;
+    use block::MemoryDevice;
 
     /// Writes 1 | flush | writes 2 (buffered), 3 (forced), 4 (buffered), each to a sector of its own.
     fn recording() -> Recording {

@@ -10,10 +10,8 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use block::{Device, DeviceError, Durability, Operation};
 use rustix::io::Errno;
-
-use crate::device::{Device, Durability, check_range};
-use crate::error::{DeviceError, Operation};
 
 /// Which of the matching operations a fault affects. They are counted from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,8 +143,12 @@ impl FaultDevice {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|active| active.injected).sum()
     }
 
-    /// Counts the operation in all matching faults; returns the effect of the first that is due.
+    /// Counts the operation in all matching faults; returns the effect of the first that is due. An operation that is
+    /// not within the base device matches none: the base device refuses it.
     fn effect(&self, on: Operation, offset: u64, length: usize) -> Option<Effect> {
+        if offset.checked_add(length as u64).is_none_or(|end| end > self.size()) {
+            return None;
+        }
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         let mut effect = None;
         for active in faults.iter_mut().filter(|active| active.fault.matches(on, offset, length)) {
@@ -184,7 +186,6 @@ impl Device for FaultDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        check_range(self, Operation::Read, offset, buf.len())?;
         match self.effect(Operation::Read, offset, buf.len()) {
             Some(Effect::Fail(errno)) => Err(self.failure(Operation::Read, offset, buf.len(), errno)),
             Some(Effect::Flip { offset: flipped, mask }) => {
@@ -200,7 +201,6 @@ impl Device for FaultDevice {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
-        check_range(self, Operation::Write, offset, buf.len())?;
         match self.effect(Operation::Write, offset, buf.len()) {
             Some(Effect::Fail(errno)) => Err(self.failure(Operation::Write, offset, buf.len(), errno)),
             Some(Effect::Torn { kept }) => {
@@ -226,8 +226,7 @@ impl Device for FaultDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::ReadRequest;
-    use crate::memory::MemoryDevice;
+    use block::{MemoryDevice, ReadRequest};
 
     const PLAIN: Durability = Durability::Buffered;
 

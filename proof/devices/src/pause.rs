@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::device::{Device, Durability, ReadRequest, WriteRequest};
-use crate::error::{DeviceError, Operation};
+use block::{Device, DeviceError, Durability, Operation, ReadRequest, WriteRequest};
 
 /// The time after which [`Pause::wait_for`] fails the test.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -201,7 +200,7 @@ impl Device for PauseDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MemoryDevice;
+    use block::MemoryDevice;
 
     const FIRST: Range<u64> = 0..512;
 
