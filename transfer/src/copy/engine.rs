@@ -51,6 +51,16 @@ pub struct Copier<'c, S: SourceEnd, T: TargetEnd> {
     source_length: usize,
 }
 
+/// A file that is being copied, and its target.
+struct Pair<'f, S: SourceEnd, T: SourceEnd> {
+    source: &'f Location<S::Dir>,
+    target: &'f Location<T::Dir>,
+    /// The source.
+    stat: &'f Stat,
+    /// Whether a symlink at the source is followed.
+    follow: bool,
+}
+
 /// A directory that is being copied.
 struct Level<S: SourceEnd, T: SourceEnd> {
     source: (Rc<S::Dir>, Location<S::Dir>),
@@ -149,8 +159,8 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
     }
 
     /// Announces that a file is being copied.
-    fn announce(&mut self, source: &Location<S::Dir>, target: &Location<T::Dir>) {
-        (self.events)(CopyEvent::Copying { from: source.shown.clone(), to: target.shown.clone() });
+    fn announce(&mut self, pair: &Pair<'_, S, T>) {
+        (self.events)(CopyEvent::Copying { from: pair.source.shown.clone(), to: pair.target.shown.clone() });
     }
 
     /// Counts a file, and some bytes of data.
@@ -188,17 +198,18 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
         {
             return Ok(None);
         }
-        if self.link_to_earlier(&stat, source, target, is_source, existing.is_some())? {
+        let pair = Pair { source, target, stat: &stat, follow };
+        if self.link_to_earlier(&pair, is_source, existing.is_some())? {
             return Ok(None);
         }
         if is_directory {
-            return self.directory(source, target, stat, follow, existing.is_none()).map(Some);
+            return self.directory(&pair, existing.is_none()).map(Some);
         }
-        self.announce(source, target);
+        self.announce(&pair);
         let is_new = existing.as_ref().is_none_or(|existing| self.must_remove(&stat, existing));
         let created = match self.becomes_regular(stat.kind) {
-            true => self.regular_file(source, target, follow, &stat, existing),
-            false => self.special_file(source, target, follow, &stat, existing),
+            true => self.regular_file(&pair, existing),
+            false => self.special_file(&pair, existing),
         };
         let node = created.inspect_err(|_| drop(self.copied.remove(&stat.id)))?;
         if is_new
@@ -207,8 +218,8 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
         {
             self.created.insert(created.id);
         }
-        let preserved = self.preserve(&node, source, follow, &stat, None);
-        self.remove_incomplete(preserved, target, &stat, is_new)?;
+        let preserved = self.preserve(&node, &pair, None);
+        self.remove_incomplete(preserved, &pair, is_new)?;
         self.count(1, 0);
         Ok(None)
     }
@@ -267,15 +278,8 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
     }
 
     /// Creates a hard link if the file was copied before.
-    fn link_to_earlier(
-        &mut self,
-        stat: &Stat,
-        source: &Location<S::Dir>,
-        target: &Location<T::Dir>,
-        is_source: bool,
-        exists: bool,
-    ) -> Result<bool> {
-        let followed = self.rules().follow.applies(is_source);
+    fn link_to_earlier(&mut self, pair: &Pair<'_, S, T>, is_source: bool, exists: bool) -> Result<bool> {
+        let Pair { source, target, stat, follow } = *pair;
         if stat.kind == FileType::Directory {
             if let Some((first_created, from, to)) = &self.first_created
                 && *first_created == stat.id
@@ -292,19 +296,19 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
                 (self.events)(CopyEvent::Repeated { path: source.shown.clone() });
                 return Ok(true);
             }
-            if followed {
+            if follow {
                 return Ok(false);
             }
             return Err(CopyReason::CopiedAlready { target: earlier.shown.clone() }.into());
         }
-        if !self.rules().preserve.links || (stat.links < 2 && !followed) {
+        if !self.rules().preserve.links || (stat.links < 2 && !follow) {
             return Ok(false);
         }
         let Some(earlier) = self.copied.get(&stat.id).cloned() else {
             self.copied.insert(stat.id, target.clone());
             return Ok(false);
         };
-        self.announce(source, target);
+        self.announce(pair);
         if exists {
             self.to.unlink(target)?;
         }

@@ -2,8 +2,8 @@
 
 use format::inode::FileType;
 
-use super::{Copier, Result};
-use crate::copy::ends::{Contents, Location, SourceEnd, Stat, TargetEnd};
+use super::{Copier, Pair, Result};
+use crate::copy::ends::{Contents, SourceEnd, TargetEnd};
 use crate::copy::error::{Failure, read};
 
 /// Buffer size in bytes.
@@ -15,8 +15,7 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
     pub(super) fn remove_incomplete(
         &mut self,
         copied: Result<()>,
-        target: &Location<T::Dir>,
-        stat: &Stat,
+        pair: &Pair<'_, S, T>,
         is_new: bool,
     ) -> Result<()> {
         let is_removed = match &copied {
@@ -25,20 +24,16 @@ impl<'c, S: SourceEnd, T: TargetEnd> Copier<'c, S, T> {
             Err(failure) => is_new && failure.is_unreadable() && self.rules().ignore_unreadable,
         };
         if is_removed {
-            self.copied.remove(&stat.id);
-            self.to.unlink(target)?;
+            self.copied.remove(&pair.stat.id);
+            self.to.unlink(pair.target)?;
         }
         copied
     }
 
     /// With [`ignore_unreadable`](crate::CopyRules::ignore_unreadable), reads all that is copied of a file before an
     /// existing target is changed. Pipes and devices of the host are only opened: they cannot be read twice.
-    pub(super) fn expect_readable(
-        &mut self,
-        source: &Location<S::Dir>,
-        follow: bool,
-        stat: &Stat,
-    ) -> Result<()> {
+    pub(super) fn expect_readable(&mut self, pair: &Pair<'_, S, T>) -> Result<()> {
+        let Pair { source, stat, follow, .. } = *pair;
         if !self.rules().ignore_unreadable {
             return Ok(());
         }

@@ -3,8 +3,8 @@
 use format::attr::acl;
 use format::inode::FileType;
 
-use super::{Copier, Result};
-use crate::copy::ends::{Attributes, Location, SourceEnd, Stat, TargetEnd};
+use super::{Copier, Pair, Result};
+use crate::copy::ends::{Attributes, SourceEnd, TargetEnd};
 use crate::copy::error::read;
 
 impl<S: SourceEnd, T: TargetEnd> Copier<'_, S, T> {
@@ -18,11 +18,10 @@ impl<S: SourceEnd, T: TargetEnd> Copier<'_, S, T> {
     pub(super) fn preserve(
         &mut self,
         node: &T::Node<'_>,
-        source: &Location<S::Dir>,
-        follow: bool,
-        stat: &Stat,
+        pair: &Pair<'_, S, T>,
         final_mode: Option<u16>,
     ) -> Result<()> {
+        let Pair { source, stat, follow, .. } = *pair;
         let (preserve, to) = (self.rules().preserve, self.to);
         let mut mode = stat.permissions;
         if preserve.ownership && !to.set_owner(node, stat.uid, stat.gid)? {
