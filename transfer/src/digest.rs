@@ -2,20 +2,17 @@
 
 use std::io::{self, Read};
 
-use sha2::{Digest as _, Sha256, Sha512};
+use read::manifest::hex;
+use sha2::digest::DynDigest;
+use sha2::{Sha256, Sha512};
 
 /// Size and digest of a blob, from its descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
-    algorithm: Algorithm,
+    /// `sha256` or `sha512`.
+    algorithm: &'static str,
     hex: String,
     size: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Algorithm {
-    Sha256,
-    Sha512,
 }
 
 impl Expected {
@@ -26,8 +23,8 @@ impl Expected {
     pub fn new(digest: &str, size: u64) -> Result<Self, String> {
         let (algorithm, hex) = digest.split_once(':').unwrap_or(("", ""));
         let (algorithm, length) = match algorithm {
-            "sha256" => (Algorithm::Sha256, 64),
-            "sha512" => (Algorithm::Sha512, 128),
+            "sha256" => ("sha256", 64),
+            "sha512" => ("sha512", 128),
             _ => return Err(format!("a digest that is neither SHA-256 nor SHA-512: {digest:?}")),
         };
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -39,11 +36,7 @@ impl Expected {
 
     /// The path of its blob below the blobs of a layout.
     pub fn place(&self) -> [&str; 2] {
-        let algorithm = match self.algorithm {
-            Algorithm::Sha256 => "sha256",
-            Algorithm::Sha512 => "sha512",
-        };
-        [algorithm, &self.hex]
+        [self.algorithm, &self.hex]
     }
 }
 
@@ -51,33 +44,24 @@ impl Expected {
 pub struct Verified<R> {
     source: R,
     expected: Expected,
-    hash: Hash,
+    /// `None` when it was verified.
+    hash: Option<Box<dyn DynDigest + Send>>,
     read: u64,
-}
-
-enum Hash {
-    Sha256(Box<Sha256>),
-    Sha512(Box<Sha512>),
-    /// Verified.
-    Verified,
 }
 
 impl<R: Read> Verified<R> {
     /// Starts at the first byte.
     pub fn new(source: R, expected: Expected) -> Self {
-        let hash = match expected.algorithm {
-            Algorithm::Sha256 => Hash::Sha256(Box::default()),
-            Algorithm::Sha512 => Hash::Sha512(Box::default()),
+        let hash: Box<dyn DynDigest + Send> = match expected.algorithm {
+            "sha512" => Box::<Sha512>::default(),
+            _ => Box::<Sha256>::default(),
         };
-        Self { source, expected, hash, read: 0 }
+        Self { source, expected, hash: Some(hash), read: 0 }
     }
 
     fn verify(&mut self) -> io::Result<()> {
-        let found = match std::mem::replace(&mut self.hash, Hash::Verified) {
-            Hash::Sha256(hash) => hex(&hash.finalize()),
-            Hash::Sha512(hash) => hex(&hash.finalize()),
-            Hash::Verified => return Ok(()),
-        };
+        let Some(hash) = self.hash.take() else { return Ok(()) };
+        let found = hex(&hash.finalize());
         if self.read != self.expected.size {
             return Err(self.wrong_size());
         }
@@ -93,10 +77,6 @@ impl<R: Read> Verified<R> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn damaged(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
@@ -105,10 +85,8 @@ impl<R: Read> Read for Verified<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buf)?;
         let bytes = buf.get(..read).unwrap_or_default();
-        match &mut self.hash {
-            Hash::Sha256(hash) => hash.update(bytes),
-            Hash::Sha512(hash) => hash.update(bytes),
-            Hash::Verified => {}
+        if let Some(hash) = &mut self.hash {
+            hash.update(bytes);
         }
         self.read += read as u64;
         if self.read > self.expected.size {
