@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Args;
-use read::{AclNames, FinalSymlink, Inode};
+use read::{FinalSymlink, Inode};
 use serde_json::json;
 
 use crate::args::Global;
@@ -82,22 +81,14 @@ pub fn json_attributes(attributes: &[(Vec<u8>, Vec<u8>)]) -> BTreeMap<String, St
 type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn read_all(image: &Image, inode: &Inode, arguments: &Arguments) -> (Attributes, Vec<read::Error>) {
-    let (mut attributes, mut errors) = (Vec::new(), Vec::new());
     if let Some(name) = &arguments.name {
-        match read::get_xattr(&image.volume, &inode.dinode(), name.as_bytes()) {
-            Ok(value) => attributes.push((name.as_bytes().to_vec(), value)),
-            Err(error) => errors.push(error),
-        }
-        return (attributes, errors);
+        return match read::get_xattr(&image.volume, &inode.dinode(), name.as_bytes()) {
+            Ok(value) => (vec![(name.as_bytes().to_vec(), value)], Vec::new()),
+            Err(error) => (Vec::new(), vec![error]),
+        };
     }
-    let walked = read::for_each_xattr(&image.volume, &inode.dinode(), AclNames::Portable, |attribute| {
-        match attribute {
-            Ok(attribute) => attributes.push((attribute.name.to_vec(), attribute.value.to_vec())),
-            Err(error) => errors.push(error),
-        }
-        ControlFlow::Continue(())
-    });
-    errors.extend(walked.err());
+    let mut errors = Vec::new();
+    let mut attributes = read::read_xattrs(&image.volume, &inode.dinode(), |error| errors.push(error));
     attributes.sort();
     (attributes, errors)
 }

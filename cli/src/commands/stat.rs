@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::ops::ControlFlow;
 
 use clap::Args;
 use format::extent::Extent;
 use format::inode::{FileType, ForkKind};
-use read::{AclNames, ExtentWalk, FinalSymlink, Inode, Metadata, ParentLink, for_each_xattr, read_link};
+use read::{ExtentWalk, FinalSymlink, Inode, Metadata, ParentLink, read_link, read_xattrs};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -95,32 +94,12 @@ impl File {
         let (volume, dinode) = (&image.volume, inode.dinode());
         let name = self.name.clone();
         let fail = |error: read::Error| image.messages.fail(Failure::at(&name, error));
-        let mut xattrs = Vec::new();
-        let walked = for_each_xattr(volume, &dinode, AclNames::Portable, |xattr| {
-            match xattr {
-                Ok(xattr) => xattrs.push((xattr.name.to_vec(), xattr.value.to_vec())),
-                Err(error) => fail(error),
-            }
-            ControlFlow::Continue(())
-        });
-        walked.unwrap_or_else(fail);
-        self.xattrs = xattrs;
-        match ExtentWalk::new(volume, &dinode, ForkKind::Data, xebec::FileBlock(0)) {
-            Ok(walk) => {
-                for extent in walk.take(EXTENTS_MAX) {
-                    match extent {
-                        Ok(extent) => self.extents.push(extent),
-                        Err(error) => fail(error),
-                    }
-                }
-            }
-            Err(error) => fail(error),
-        }
+        self.xattrs = read_xattrs(volume, &dinode, fail);
+        let walk = ExtentWalk::new(volume, &dinode, ForkKind::Data, xebec::FileBlock(0)).map_err(fail);
+        let extents = walk.into_iter().flatten().take(EXTENTS_MAX);
+        self.extents = extents.filter_map(|extent| extent.map_err(fail).ok()).collect();
         if volume.geometry().features.parent() {
-            match read::parents(volume, &dinode) {
-                Ok(parents) => self.parents = parents,
-                Err(error) => fail(error),
-            }
+            self.parents = read::parents(volume, &dinode).map_err(fail).unwrap_or_default();
         }
     }
 

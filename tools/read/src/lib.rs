@@ -15,7 +15,7 @@
 //! | [`Visited`], [`join`] | walks over a tree: cycles, paths |
 //! | [`resolve`] | path resolution |
 //! | [`AttrWalk`] | attributes in their on-disk form |
-//! | [`for_each_xattr`], [`get_xattr`] | attributes as `listxattr` and `getxattr` return them |
+//! | [`for_each_xattr`], [`read_xattrs`], [`get_xattr`] | attributes as `listxattr` and `getxattr` return them |
 //! | [`parents`] | parent pointers |
 //! | [`read_link`] | symlink targets |
 //! | [`Error`] | errors, with place and advice |
@@ -46,7 +46,9 @@ mod tests;
 mod volume;
 mod walk;
 
-pub use attr::{AclNames, AttrBatch, AttrWalk, ParentLink, Xattr, for_each_xattr, get_xattr, parents};
+pub use attr::{
+    AclNames, AttrBatch, AttrWalk, ParentLink, Xattr, for_each_xattr, get_xattr, parents, read_xattrs,
+};
 pub use dir::{Batch, DirWalk, OwnedEntry, entries, lookup};
 pub use error::{Error, Result};
 pub use extents::ExtentWalk;

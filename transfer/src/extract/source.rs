@@ -1,13 +1,10 @@
 //! Files of the volume: metadata, and which bytes are data.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 
 use base::Ino;
 use format::inode::{Dinode, FileType};
-use read::{
-    AclNames, Inode, InodeReader, Listing, Metadata, Segment, Segments, Volume, for_each_xattr, read_link,
-};
+use read::{Inode, InodeReader, Listing, Metadata, Segment, Segments, Volume, read_link, read_xattrs};
 
 use super::flags::ExtentHints;
 use crate::Excludes;
@@ -44,24 +41,15 @@ impl FileInfo {
     pub fn read(
         volume: &Volume,
         inode: &Dinode<'_>,
-        mut complain: impl FnMut(read::Error),
+        complain: impl FnMut(read::Error),
     ) -> read::Result<Self> {
         let metadata = Metadata::of(inode, volume.geometry())?;
         let target = match metadata.file_type {
             FileType::Symlink => Some(read_link(volume, inode)?),
             _ => None,
         };
-        let mut xattrs = Vec::new();
-        if inode.core.forkoff != 0 {
-            let walked = for_each_xattr(volume, inode, AclNames::Portable, |xattr| {
-                match xattr {
-                    Ok(xattr) => xattrs.push((xattr.name.to_vec(), xattr.value.to_vec())),
-                    Err(error) => complain(error),
-                }
-                ControlFlow::Continue(())
-            });
-            walked.unwrap_or_else(complain);
-        }
+        let has_xattrs = inode.core.forkoff != 0;
+        let xattrs = if has_xattrs { read_xattrs(volume, inode, complain) } else { Vec::new() };
         Ok(Self { metadata, target, xattrs, hints: ExtentHints::of(inode, volume.geometry()) })
     }
 

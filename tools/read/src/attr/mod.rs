@@ -3,14 +3,14 @@
 //! | part | subject |
 //! |---|---|
 //! | [`AttrWalk`] | all attributes in batches, including parent pointers and incomplete ones |
-//! | [`for_each_xattr`], [`get_xattr`] | names and values as `listxattr` and `getxattr` return them |
+//! | [`for_each_xattr`], [`read_xattrs`], [`get_xattr`] | names and values as `listxattr` and `getxattr` return them |
 //! | [`parents`] | parent pointers |
 
 mod walk;
 mod xattr;
 
 pub use walk::{AttrBatch, AttrWalk};
-pub use xattr::{AclNames, Xattr, for_each_xattr, get_xattr};
+pub use xattr::{AclNames, Xattr, for_each_xattr, get_xattr, read_xattrs};
 
 use std::borrow::Cow;
 

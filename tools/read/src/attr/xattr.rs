@@ -64,6 +64,25 @@ pub fn for_each_xattr(
     Ok(())
 }
 
+/// Names and values of all attributes that users see, with portable names of ACLs. What is damaged or unreadable is
+/// passed to `complain`.
+pub fn read_xattrs(
+    volume: &Volume,
+    inode: &Dinode<'_>,
+    mut complain: impl FnMut(Error),
+) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all = Vec::new();
+    let walked = for_each_xattr(volume, inode, AclNames::Portable, |xattr| {
+        match xattr {
+            Ok(xattr) => all.push((xattr.name.to_vec(), xattr.value.to_vec())),
+            Err(error) => complain(error),
+        }
+        ControlFlow::Continue(())
+    });
+    walked.unwrap_or_else(complain);
+    all
+}
+
 /// Passes one attribute to `visit` under each of its names.
 fn show(
     volume: &Volume,
