@@ -33,13 +33,15 @@ pub struct AclEntry {
     pub permissions: Permissions,
 }
 
-/// Entries with permissions: `u:1000:rw,g::r`.
+/// Entries of a list, as words of the command line or lines of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grants(pub Vec<AclEntry>);
+pub struct Entries<const HAVE_PERMISSIONS: bool>(pub Vec<AclEntry>);
+
+/// Entries with permissions: `u:1000:rw,g::r`.
+pub type Grants = Entries<true>;
 
 /// Entries without permissions: `u:1000,mask`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Removals(pub Vec<AclEntry>);
+pub type Removals = Entries<false>;
 
 impl AclEntry {
     /// Resolves the name with the users and groups of a volume.
@@ -129,27 +131,15 @@ impl Permissions {
     }
 }
 
-fn non_empty(entries: Vec<AclEntry>) -> Result<Vec<AclEntry>, String> {
-    if entries.is_empty() {
-        Err("no ACL entry (expected, for example, u:1000:rw)".into())
-    } else {
-        Ok(entries)
-    }
-}
-
-impl FromStr for Grants {
+impl<const HAVE_PERMISSIONS: bool> FromStr for Entries<HAVE_PERMISSIONS> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        AclEntry::parse_all(text, true).and_then(non_empty).map(Self)
-    }
-}
-
-impl FromStr for Removals {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        AclEntry::parse_all(text, false).and_then(non_empty).map(Self)
+        let entries = AclEntry::parse_all(text, HAVE_PERMISSIONS)?;
+        if entries.is_empty() {
+            return Err("no ACL entry (expected, for example, u:1000:rw)".into());
+        }
+        Ok(Self(entries))
     }
 }
 
@@ -159,7 +149,7 @@ mod tests {
 
     fn grants(text: &str) -> Vec<(bool, Subject, u16, bool)> {
         let ids = IdsByName::parse(b"joe:x:1001:\nroot:x:0:");
-        let Grants(entries) = text.parse().unwrap_or_else(|error| panic!("{error}"));
+        let Entries::<true>(entries) = text.parse().unwrap_or_else(|error| panic!("{error}"));
         let all = entries.iter().map(|entry| {
             let subject = entry.resolve(&ids, &ids).unwrap_or_else(|error| panic!("{error}"));
             (entry.default, subject, entry.permissions.bits, entry.permissions.execute_if_useful)
@@ -182,7 +172,7 @@ mod tests {
             [(true, (tag::GROUP, 1001), 6, false), (true, (tag::MASK, NO_ID), 6, false)]
         );
         assert_eq!(grants("# file: x\nuser::rw-\nmask::r-- #effective\n").len(), 2);
-        let Removals(entries) = "u:joe,g:7:,mask,d:o".parse().unwrap();
+        let entries = "u:joe,g:7:,mask,d:o".parse::<Removals>().unwrap().0;
         let ids = IdsByName::parse(b"joe:x:1001:");
         let subjects: Vec<Subject> = entries.iter().map(|entry| entry.resolve(&ids, &ids).unwrap()).collect();
         assert_eq!(subjects, [(tag::USER, 1001), (tag::GROUP, 7), (tag::MASK, NO_ID), (tag::OTHER, NO_ID)]);
@@ -198,7 +188,7 @@ mod tests {
             assert!(text.parse::<Removals>().is_err(), "{text}");
         }
         let ids = IdsByName::default();
-        let Grants(entries) = "u:joe:r".parse().unwrap();
+        let entries = "u:joe:r".parse::<Grants>().unwrap().0;
         assert!(entries[0].resolve(&ids, &ids).unwrap_err().to_string().contains("/etc/passwd"));
     }
 }

@@ -18,7 +18,7 @@ use format::inode::FileType;
 use xebec::{Ino, Metadata, SetAttribute, Volume, errno};
 
 use super::{Edit, for_each_file, visit_tree};
-use crate::acl::spec::{AclEntry, Grants, Removals};
+use crate::acl::spec::{AclEntry, Entries, Grants, Removals};
 use crate::acl::{Acl, Mask};
 use crate::owners::IdsByName;
 
@@ -100,6 +100,7 @@ struct AclChange<'a> {
 }
 
 /// Both ACLs of a file.
+#[derive(Clone)]
 struct Acls {
     access: Acl,
     default: Acl,
@@ -124,26 +125,13 @@ impl Edit for Setfacl {
 
 impl<'a> AclChange<'a> {
     fn of(arguments: &'a Setfacl, volume: &Volume) -> anyhow::Result<Self> {
-        let grants = |operands: &[Grants], file: &Option<PathBuf>| -> anyhow::Result<Vec<AclEntry>> {
-            let mut all: Vec<AclEntry> =
-                operands.iter().flat_map(|Grants(entries)| entries.clone()).collect();
-            if let Some(path) = file {
-                all.extend(read::<Grants>(path)?.0);
-            }
-            Ok(all)
-        };
-        let mut remove: Vec<AclEntry> =
-            arguments.remove.iter().flat_map(|Removals(entries)| entries.clone()).collect();
-        if let Some(path) = &arguments.remove_file {
-            remove.extend(read::<Removals>(path)?.0);
-        }
         Ok(Self {
             arguments,
             users: IdsByName::of(volume, b"/etc/passwd"),
             groups: IdsByName::of(volume, b"/etc/group"),
-            set: grants(&arguments.set, &arguments.set_file)?,
-            remove,
-            modify: grants(&arguments.modify, &arguments.modify_file)?,
+            set: entries(&arguments.set, arguments.set_file.as_deref())?,
+            remove: entries(&arguments.remove, arguments.remove_file.as_deref())?,
+            modify: entries(&arguments.modify, arguments.modify_file.as_deref())?,
         })
     }
 
@@ -183,8 +171,7 @@ impl<'a> AclChange<'a> {
 
     /// Applies the options to the ACLs of a file.
     fn change(&self, before: &Acls, directory: bool) -> anyhow::Result<Acls> {
-        let Acls { mut access, mut default } =
-            Acls { access: before.access.clone(), default: before.default.clone() };
+        let Acls { mut access, mut default } = before.clone();
         if self.set.iter().any(|entry| !self.is_default(entry)) {
             access = Acl::default();
         }
@@ -251,11 +238,20 @@ impl<'a> AclChange<'a> {
     }
 }
 
-/// Reads entries from a host file.
-fn read<T: std::str::FromStr<Err = String>>(path: &Path) -> anyhow::Result<T> {
-    let about = || path.display().to_string();
-    let text = String::from_utf8(read_bytes(path)?).with_context(about)?;
-    text.parse().map_err(anyhow::Error::msg).with_context(about)
+/// The entries of the command line, and those of a host file.
+fn entries<const HAVE_PERMISSIONS: bool>(
+    operands: &[Entries<HAVE_PERMISSIONS>],
+    file: Option<&Path>,
+) -> anyhow::Result<Vec<AclEntry>> {
+    let mut all: Vec<_> = operands.iter().flat_map(|Entries(entries)| entries.clone()).collect();
+    if let Some(path) = file {
+        let about = || path.display().to_string();
+        let text = String::from_utf8(read_bytes(path)?).with_context(about)?;
+        let Entries::<HAVE_PERMISSIONS>(entries) =
+            text.parse().map_err(anyhow::Error::msg).with_context(about)?;
+        all.extend(entries);
+    }
+    Ok(all)
 }
 
 /// Reads a host file or standard input.

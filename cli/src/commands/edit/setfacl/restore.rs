@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use xebec::{SetMetadata, Volume};
 
 use super::{AclChange, Setfacl, read_bytes};
-use crate::acl::spec::{AclEntry, Grants};
+use crate::acl::spec::{AclEntry, Entries};
 use crate::failure::AtPath;
 use crate::owners::IdsByName;
 
@@ -88,7 +88,11 @@ fn parse(text: &[u8]) -> anyhow::Result<Vec<SavedFile>> {
         };
         let context = || format!("line {n}");
         match text.strip_prefix('#').map(|comment| comment.trim().split_once(':')) {
-            None => saved.entries.extend(entries(text).with_context(context)?),
+            None => {
+                let Entries::<true>(entries) =
+                    text.parse().map_err(anyhow::Error::msg).with_context(context)?;
+                saved.entries.extend(entries);
+            }
             Some(Some(("owner", name))) => saved.owner = Some(name.trim().to_owned()),
             Some(Some(("group", name))) => saved.group = Some(name.trim().to_owned()),
             Some(Some(("flags", letters))) => {
@@ -98,11 +102,6 @@ fn parse(text: &[u8]) -> anyhow::Result<Vec<SavedFile>> {
         }
     }
     Ok(files)
-}
-
-fn entries(text: &str) -> anyhow::Result<Vec<AclEntry>> {
-    let Grants(entries) = text.parse().map_err(anyhow::Error::msg)?;
-    Ok(entries)
 }
 
 /// Set-user-ID, set-group-ID and sticky, each by its letter or a dash.
