@@ -7,13 +7,13 @@ pub fn is_pattern(name: &[u8]) -> bool {
 }
 
 /// A pattern.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Pattern {
     tokens: Vec<Token>,
     fold_case: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Token {
     /// One byte.
     Byte(u8),
@@ -26,7 +26,7 @@ enum Token {
 }
 
 /// A member of a set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Member {
     /// A range of characters, as numbered by [`character`].
     Range(u32, u32),
@@ -61,7 +61,7 @@ impl Pattern {
                 byte => Token::Byte(fold(*byte, fold_case)),
             };
             // Adjacent stars are one.
-            if token != Token::Star || tokens.last() != Some(&Token::Star) {
+            if !matches!((&token, tokens.last()), (Token::Star, Some(Token::Star))) {
                 tokens.push(token);
             }
         }
@@ -121,7 +121,7 @@ impl Member {
     fn contains(&self, number: u32) -> bool {
         match self {
             Self::Range(from, to) => (*from..=*to).contains(&number),
-            Self::Class(class) => char::from_u32(number).is_some_and(|c| class.contains(c)),
+            Self::Class(class) => char::from_u32(number).is_some_and(class),
         }
     }
 }
@@ -180,62 +180,31 @@ fn class(text: &[u8], fold_case: bool) -> Option<(Class, &[u8])> {
     let text = text.strip_prefix(b"[:")?;
     let end = text.windows(2).position(|two| two == b":]")?;
     let (name, after) = (text.get(..end)?, text.get(end + 2..)?);
-    let class = match name {
-        b"alpha" => Class::Alpha,
-        b"digit" => Class::Digit,
-        b"alnum" => Class::Alnum,
-        b"upper" | b"lower" if fold_case => Class::Cased,
-        b"upper" => Class::Upper,
-        b"lower" => Class::Lower,
-        b"space" => Class::Space,
-        b"blank" => Class::Blank,
-        b"punct" => Class::Punct,
-        b"cntrl" => Class::Cntrl,
-        b"graph" => Class::Graph,
-        b"print" => Class::Print,
-        b"xdigit" => Class::Xdigit,
-        _ => return None,
+    let class: Class = match name {
+        b"upper" | b"lower" if fold_case => |c| c.is_uppercase() || c.is_lowercase(),
+        _ => CLASSES.iter().find(|(known, _)| *known == name)?.1,
     };
     Some((class, after))
 }
 
-/// A class of characters; `Cased` are upper and lower case letters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
-    Alpha,
-    Digit,
-    Alnum,
-    Upper,
-    Lower,
-    Cased,
-    Space,
-    Blank,
-    Punct,
-    Cntrl,
-    Graph,
-    Print,
-    Xdigit,
-}
+/// Whether a character belongs to a class.
+type Class = fn(char) -> bool;
 
-impl Class {
-    fn contains(self, c: char) -> bool {
-        match self {
-            Self::Alpha => c.is_alphabetic(),
-            Self::Digit => c.is_ascii_digit(),
-            Self::Alnum => c.is_alphabetic() || c.is_ascii_digit(),
-            Self::Upper => c.is_uppercase(),
-            Self::Lower => c.is_lowercase(),
-            Self::Cased => c.is_uppercase() || c.is_lowercase(),
-            Self::Space => c.is_whitespace(),
-            Self::Blank => matches!(c, ' ' | '\t'),
-            Self::Punct => c.is_ascii_punctuation(),
-            Self::Cntrl => c.is_control(),
-            Self::Graph => !c.is_control() && !c.is_whitespace(),
-            Self::Print => !c.is_control(),
-            Self::Xdigit => c.is_ascii_hexdigit(),
-        }
-    }
-}
+/// The classes and their names.
+const CLASSES: [(&[u8], Class); 12] = [
+    (b"alpha", char::is_alphabetic),
+    (b"digit", |c| c.is_ascii_digit()),
+    (b"alnum", |c| c.is_alphabetic() || c.is_ascii_digit()),
+    (b"upper", char::is_uppercase),
+    (b"lower", char::is_lowercase),
+    (b"space", char::is_whitespace),
+    (b"blank", |c| matches!(c, ' ' | '\t')),
+    (b"punct", |c| c.is_ascii_punctuation()),
+    (b"cntrl", char::is_control),
+    (b"graph", |c| !c.is_control() && !c.is_whitespace()),
+    (b"print", |c| !c.is_control()),
+    (b"xdigit", |c| c.is_ascii_hexdigit()),
+];
 
 #[cfg(test)]
 mod tests {
