@@ -56,6 +56,11 @@ pub fn text(superblock: &Superblock, name: &str) -> String {
     let (raw, geometry) = (&superblock.raw, &superblock.geometry);
     let has = &geometry.features;
     let bit = u8::from;
+    let (finobt, sparse, rmapbt) = (bit(has.finobt()), bit(has.sparse_inodes()), bit(has.rmapbt()));
+    let (reflink, bigtime) = (bit(has.reflink()), bit(has.bigtime()));
+    let (inobtcount, nrext64) = (bit(has.inobtcount()), bit(has.nrext64()));
+    let (ascii_ci, ftype, parent) = (bit(has.ascii_ci()), bit(has.ftype()), bit(has.parent()));
+    let lazy_count = bit(has.lazysbcount());
     let log_kind = if geometry.log_start.is_some() { "internal log" } else { "external" };
     let log_unit = geometry.log_stripe_unit >> geometry.block_log;
     let real_extent = u64::from(raw.rextsize.get()) << geometry.block_log;
@@ -68,57 +73,24 @@ pub fn text(superblock: &Superblock, name: &str) -> String {
     line("meta-data", name, format_args!("isize={isize:<6} agcount={agcount}, agsize={agsize} blks"));
     let sector = geometry.sector_size;
     line("", "", format_args!("sectsz={sector:<5} attr=2, projid32bit={}", bit(has.projid32())));
+    line("", "", format_args!("crc=1        finobt={finobt}, sparse={sparse}, rmapbt={rmapbt}"));
     line(
         "",
         "",
-        format_args!(
-            "crc=1        finobt={}, sparse={}, rmapbt={}",
-            bit(has.finobt()),
-            bit(has.sparse_inodes()),
-            bit(has.rmapbt())
-        ),
-    );
-    line(
-        "",
-        "",
-        format_args!(
-            "reflink={:<4} bigtime={} inobtcount={} nrext64={}",
-            bit(has.reflink()),
-            bit(has.bigtime()),
-            bit(has.inobtcount()),
-            bit(has.nrext64())
-        ),
+        format_args!("reflink={reflink:<4} bigtime={bigtime} inobtcount={inobtcount} nrext64={nrext64}"),
     );
     line("", "", format_args!("exchange={:<3} metadir={}", bit(has.exchange()), bit(has.metadir())));
     let (block, blocks) = (geometry.block_size, geometry.blocks());
     line("data", "", format_args!("bsize={block:<6} blocks={blocks}, imaxpct={}", raw.imax_pct));
     line("", "", format_args!("sunit={:<6} swidth={} blks", raw.unit, raw.width));
     let directory = geometry.dir_block_size;
-    line(
-        "naming",
-        "version 2",
-        format_args!(
-            "bsize={directory:<6} ascii-ci={}, ftype={}, parent={}",
-            bit(has.ascii_ci()),
-            bit(has.ftype()),
-            bit(has.parent())
-        ),
-    );
+    let naming = format_args!("bsize={directory:<6} ascii-ci={ascii_ci}, ftype={ftype}, parent={parent}");
+    line("naming", "version 2", naming);
     line("log", log_kind, format_args!("bsize={block:<6} blocks={}, version=2", geometry.log_blocks));
-    line(
-        "",
-        "",
-        format_args!(
-            "sectsz={:<5} sunit={log_unit} blks, lazy-count={}",
-            log_sector(raw),
-            bit(has.lazysbcount())
-        ),
-    );
-    line(
-        "realtime",
-        "none",
-        format_args!("extsz={real_extent:<6} blocks={}, rtextents={}", raw.rblocks, raw.rextents),
-    );
+    let sector = log_sector(raw);
+    line("", "", format_args!("sectsz={sector:<5} sunit={log_unit} blks, lazy-count={lazy_count}"));
+    let realtime = format_args!("extsz={real_extent:<6} blocks={}, rtextents={}", raw.rblocks, raw.rextents);
+    line("realtime", "none", realtime);
     line("", "", format_args!("rgcount={:<4} rgsize={} extents", raw.rgcount, raw.rgextents));
     out
 }

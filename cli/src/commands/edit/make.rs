@@ -280,18 +280,10 @@ impl Ln {
             true => None,
             false => Some(volume.resolve(target, false).map_err(at_path(target))?),
         };
-        let create = || {
-            if let Some(existing) = existing {
-                volume.link(existing, dir, name)
-            } else {
-                volume
-                    .create(
-                        dir,
-                        name,
-                        &NewFile { uid: owner.uid, gid: owner.gid, ..NewFile::symlink(target) },
-                    )
-                    .map(drop)
-            }
+        let symlink = NewFile { uid: owner.uid, gid: owner.gid, ..NewFile::symlink(target) };
+        let create = || match existing {
+            Some(existing) => volume.link(existing, dir, name),
+            None => volume.create(dir, name, &symlink).map(drop),
         };
         match create() {
             Err(error) if error.errno() == errno::EEXIST && self.force => {
