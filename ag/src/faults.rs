@@ -1,7 +1,7 @@
 //! Injected allocation failures, for tests of the layers above. Without debug assertions only an empty function is
 //! left; a feature would need another build of the engine for each package.
 
-use error::Error;
+use error::{Error, Result};
 
 /// Injected allocation failures of a volume.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Faults {
     }
 
     /// Counts an attempt, which may fail.
-    pub(crate) fn strike(&self) -> Result<(), Error> {
+    pub(crate) fn strike(&self) -> Result<()> {
         use std::sync::atomic::Ordering::SeqCst;
         let next = |left: u64| left.checked_sub(1).filter(|less| *less > 0);
         match self.left.fetch_update(SeqCst, SeqCst, next) {
@@ -42,7 +42,7 @@ impl Faults {
         clippy::unnecessary_wraps,
         reason = "the function with debug assertions uses them"
     )]
-    pub(crate) fn strike(&self) -> Result<(), Error> {
+    pub(crate) fn strike(&self) -> Result<()> {
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use base::lock::{Mutex, Rank, might_lock};
 use base::percpu::Counter;
 use base::{AgBlock, AgNumber, AppendList, FsBlock};
-use error::Error;
+use error::{Error, Result};
 use format::agf::RawAgf;
 use format::agfl::{self, Agfl, RawAgfl};
 use format::ondisk::{OnDisk, U32};
@@ -103,7 +103,7 @@ impl Groups {
     ///
     /// # Errors
     /// I/O errors; damaged headers.
-    pub fn open(tx: &mut Transaction, geometry: &Geometry, options: &InodeOptions) -> Result<Self, Error> {
+    pub fn open(tx: &mut Transaction, geometry: &Geometry, options: &InodeOptions) -> Result<Self> {
         let geometry = Arc::new(geometry.clone());
         let (free, faults) = (Arc::new(Counter::new(0)), Arc::default());
         let new = |ag| Arc::new(Group::new(ag, &geometry, (&free, &faults)));
@@ -142,7 +142,7 @@ impl Groups {
     ///
     /// # Errors
     /// Damage: the extent is outside of the volume, or overlaps an AG's headers.
-    pub fn of_block(&self, block: FsBlock, count: u32) -> Result<(&Arc<Group>, AgBlock), Error> {
+    pub fn of_block(&self, block: FsBlock, count: u32) -> Result<(&Arc<Group>, AgBlock)> {
         let found = self.geometry.split_fs_block(block).and_then(|(ag, at)| Some((self.get(ag)?, at)));
         let usable = |(group, at): &(&Arc<Group>, AgBlock)| group.holds(*at, count);
         found.filter(usable).ok_or_else(|| {
@@ -156,7 +156,7 @@ impl Groups {
     ///
     /// # Errors
     /// No space.
-    pub fn reserve_blocks(&self, count: u32) -> Result<BlockReservation<'_>, Error> {
+    pub fn reserve_blocks(&self, count: u32) -> Result<BlockReservation<'_>> {
         BlockReservation::take(&self.free, count)
     }
 
@@ -254,7 +254,7 @@ impl Group {
     /// # Errors
     /// I/O errors; damage of either header.
     #[track_caller]
-    pub fn lock<'g>(self: &'g Arc<Self>, tx: &mut Transaction) -> Result<LockedAg<'g>, Error> {
+    pub fn lock<'g>(self: &'g Arc<Self>, tx: &mut Transaction) -> Result<LockedAg<'g>> {
         let geometry = &*self.geometry;
         let agf = tx.read(self.sector(1), Rank::Agf(self.ag.get()), |bytes| {
             RawAgf::verify(bytes, geometry, self.ag).map(drop)
@@ -266,7 +266,7 @@ impl Group {
     ///
     /// # Errors
     /// See [`lock`](Self::lock).
-    pub fn try_lock<'g>(self: &'g Arc<Self>, tx: &mut Transaction) -> Result<Option<LockedAg<'g>>, Error> {
+    pub fn try_lock<'g>(self: &'g Arc<Self>, tx: &mut Transaction) -> Result<Option<LockedAg<'g>>> {
         let geometry = &*self.geometry;
         let agf = tx.try_read(self.sector(1), Rank::Agf(self.ag.get()), |bytes| {
             RawAgf::verify(bytes, geometry, self.ag).map(drop)
@@ -284,7 +284,7 @@ impl Group {
         self: &'g Arc<Self>,
         tx: &mut Transaction,
         waits: &mut bool,
-    ) -> Result<Option<LockedAg<'g>>, Error> {
+    ) -> Result<Option<LockedAg<'g>>> {
         if std::mem::replace(waits, true) {
             return self.lock(tx).map(Some);
         }
@@ -295,7 +295,7 @@ impl Group {
         self.try_lock(tx)
     }
 
-    fn open<'g>(self: &'g Arc<Self>, tx: &mut Transaction, agf: BufferId) -> Result<LockedAg<'g>, Error> {
+    fn open<'g>(self: &'g Arc<Self>, tx: &mut Transaction, agf: BufferId) -> Result<LockedAg<'g>> {
         let geometry = &*self.geometry;
         let agfl =
             tx.read(self.sector(3), Rank::Fork, |bytes| Agfl::verify(bytes, geometry, self.ag).map(drop))?;

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use base::lock::Rank;
 use base::{AgBlock, AgNumber};
-use error::Error;
+use error::{Error, Result};
 use format::agf::RawAgf;
 use format::agi::{NULL_AG_INO, RawAgi};
 use format::btree::BnoBt;
@@ -63,7 +63,7 @@ impl Groups {
         tx: &mut Transaction,
         blocks: u64,
         tell: impl FnOnce(),
-    ) -> Result<Option<GainedBlocks>, Error> {
+    ) -> Result<Option<GainedBlocks>> {
         let Some(group) = self.iter().next_back() else { return Ok(None) };
         let (agi, locked) = group.lock_headers(tx)?;
         // The AG's contribution depends on its length: fill the AGFL while the length is the old one.
@@ -87,7 +87,7 @@ impl Groups {
     ///
     /// # Errors
     /// I/O errors. Groups that were added before the error stay.
-    pub fn adopt_new(&self, tx: &mut Transaction, gained: Option<GainedBlocks>) -> Result<(), Error> {
+    pub fn adopt_new(&self, tx: &mut Transaction, gained: Option<GainedBlocks>) -> Result<()> {
         if let Some(GainedBlocks { claim }) = gained {
             let group = Arc::clone(claim.group());
             let locked = group.lock(tx)?;
@@ -124,7 +124,7 @@ impl Groups {
     ///
     /// # Errors
     /// Errors of reading the headers or trees.
-    pub fn free_tail(&self, tx: &mut Transaction, ag: AgNumber) -> Result<Option<FreeTail>, Error> {
+    pub fn free_tail(&self, tx: &mut Transaction, ag: AgNumber) -> Result<Option<FreeTail>> {
         let Some(group) = self.get(ag) else { return Ok(None) };
         let (agi, locked) = group.lock_headers(tx)?;
         let length = self.geometry.ag_length(ag);
@@ -148,7 +148,7 @@ impl Groups {
     ///
     /// # Errors
     /// `ENOSPC`, with nothing changed, if the end is not free or its blocks are reserved.
-    pub fn shorten_last(&self, tx: &mut Transaction, blocks: u64, tell: impl FnOnce()) -> Result<(), Error> {
+    pub fn shorten_last(&self, tx: &mut Transaction, blocks: u64, tell: impl FnOnce()) -> Result<()> {
         let in_use = Error::NoSpace { what: "shrinking the volume: blocks at its end are in use" };
         let Some(group) = self.iter().next_back() else { return Err(in_use) };
         let (agi, locked) = group.lock_headers(tx)?;
@@ -194,10 +194,7 @@ fn be32(bytes: &[u8]) -> Option<u32> {
 }
 
 impl Group {
-    fn lock_headers<'g>(
-        self: &'g Arc<Self>,
-        tx: &mut Transaction,
-    ) -> Result<(BufferId, LockedAg<'g>), Error> {
+    fn lock_headers<'g>(self: &'g Arc<Self>, tx: &mut Transaction) -> Result<(BufferId, LockedAg<'g>)> {
         let agi = tx.read(self.sector(2), Rank::Agi(self.ag.get()), |bytes| {
             RawAgi::verify(bytes, &self.geometry, self.ag).map(drop)
         })?;
@@ -229,7 +226,7 @@ impl Group {
 
 impl LockedAg<'_> {
     /// The last free extent of the AG.
-    fn last_free(&self, tx: &mut Transaction) -> Result<Option<(u32, u32)>, Error> {
+    fn last_free(&self, tx: &mut Transaction) -> Result<Option<(u32, u32)>> {
         let last = self.cursor::<BnoBt>().last(tx)?;
         Ok(last.map(|last| (last.startblock.get(), last.blockcount.get())))
     }

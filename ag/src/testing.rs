@@ -8,7 +8,7 @@ use base::lock::{Mutex, Rank};
 use base::{AgBlock, AgNumber, FsBlock, Ino};
 use block::{Device, Durability, MemoryDevice};
 use check::{Finding, Observer, Options};
-use error::Error;
+use error::{Error, Result};
 use format::btree::{BnoBt, CntBt};
 use format::superblock::Superblock;
 use format::{Geometry, checksum};
@@ -81,7 +81,7 @@ impl Volume {
     }
 
     /// Opens the volume on a device, which may be damaged.
-    pub fn try_open(device: MemoryDevice) -> Result<Self, Error> {
+    pub fn try_open(device: MemoryDevice) -> Result<Self> {
         let device = Arc::new(device);
         let mut sector = [0; 4096];
         device.read_at(0, &mut sector).unwrap();
@@ -106,13 +106,13 @@ impl Volume {
     }
 
     /// Begins a transaction, unless the volume was shut down.
-    pub fn try_begin(&self) -> Result<Transaction, Error> {
+    pub fn try_begin(&self) -> Result<Transaction> {
         let reservation = LogReservation { bytes: LOG_BYTES, transactions: 1 };
         Transaction::begin(&TransactionContext::new(&self.target, &self.cache), reservation)
     }
 
     /// Runs `change` in a transaction of its own, which is committed even if there was no space.
-    pub fn run<R>(&self, change: impl FnOnce(&mut Transaction) -> Result<R, Error>) -> Result<R, Error> {
+    pub fn run<R>(&self, change: impl FnOnce(&mut Transaction) -> Result<R>) -> Result<R> {
         let mut tx = self.begin();
         let done = change(&mut tx);
         assert!(matches!(done, Ok(_) | Err(Error::NoSpace { .. })), "{}", done.err().unwrap());

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use base::AgNumber;
 use base::lock::Rank;
-use error::Error;
+use error::{Error, Result};
 use format::Geometry;
 use format::agf::RawAgf;
 use format::agi::RawAgi;
@@ -25,7 +25,7 @@ impl Groups {
     ///
     /// # Errors
     /// I/O errors; damage.
-    pub fn count_inode_trees(&self, tx: &mut Transaction, ag: AgNumber) -> Result<(), Error> {
+    pub fn count_inode_trees(&self, tx: &mut Transaction, ag: AgNumber) -> Result<()> {
         let Some(group) = self.get(ag) else { return Ok(()) };
         let agi = tx.read(group.sector(2), Rank::Agi(ag.get()), |bytes| {
             RawAgi::verify(bytes, &self.geometry, ag).map(drop)
@@ -54,7 +54,7 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         ag: AgNumber,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let request = AllocRequest {
             target: AllocTarget::OnlyAg(ag),
             min: 1,
@@ -93,7 +93,7 @@ impl<'g, K: BtreeType> ReadOnlyBtree<'g, K> {
     }
 
     /// Counts the tree's blocks.
-    pub fn count(self, tx: &mut Transaction) -> Result<u32, Error> {
+    pub fn count(self, tx: &mut Transaction) -> Result<u32> {
         BtreeCursor::new(self).count_blocks(tx)
     }
 }
@@ -113,10 +113,10 @@ impl<K: BtreeType> BtreeOps for ReadOnlyBtree<'_, K> {
     fn set_root(&mut self, _: &mut Transaction, block: u64, levels: u32) {
         self.root = BtreeRoot::Block { block, levels };
     }
-    fn alloc_block(&mut self, _: &mut Transaction, _: u64) -> Result<u64, Error> {
+    fn alloc_block(&mut self, _: &mut Transaction, _: u64) -> Result<u64> {
         Err(Error::NoSpace { what: "a tree that is only read" })
     }
-    fn free_block(&mut self, _: &mut Transaction, _: u64) -> Result<(), Error> {
+    fn free_block(&mut self, _: &mut Transaction, _: u64) -> Result<()> {
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use block::DeviceError;
 use format::damage::{Damage, Place};
 
 /// Result of an operation on a volume.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation on a volume failed.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use base::{FileBlock, Ino};
-use error::Error;
+use error::{Error, Result};
 use format::damage::{Damage, Place};
 use format::extent::{Extent, MAX_FILE_BLOCKS};
 use format::inode::{ForkKind, flags2};
@@ -38,16 +38,13 @@ struct DeferredExchange {
 ///
 /// # Errors
 /// Damage: the ranges are not valid, or a flag is unknown.
-pub fn recovered(
-    shared: &Arc<Shared>,
-    exchange: &ExchangeIntent,
-) -> Result<Box<dyn DeferredOperation>, Error> {
+pub fn recovered(shared: &Arc<Shared>, exchange: &ExchangeIntent) -> Result<Box<dyn DeferredOperation>> {
     verify(shared, exchange)?;
     Ok(Box::new(DeferredExchange { shared: Arc::clone(shared), exchange: *exchange }))
 }
 
 /// Verifies an exchange.
-fn verify(shared: &Shared, exchange: &ExchangeIntent) -> Result<(), Error> {
+fn verify(shared: &Shared, exchange: &ExchangeIntent) -> Result<()> {
     let known = flags::ALL.iter().fold(0, |sum, (bit, _)| sum | bit);
     let ranges = exchange.files.into_iter().zip(exchange.offsets).zip(exchange.sizes);
     for ((ino, offset), size) in ranges {
@@ -78,7 +75,7 @@ fn first_part(
     kind: ForkKind,
     at: FileBlock,
     blocks: u64,
-) -> Result<ExtentOrHole, Error> {
+) -> Result<ExtentOrHole> {
     let fork = Fork::open(shared, inode, kind)?;
     if !fork.has_extents() {
         let damage = Damage::new(NAME, "inode", "a fork that maps blocks", "one that does not");
@@ -96,11 +93,7 @@ impl DeferredExchange {
         self.exchange.flags & flag != 0
     }
 
-    fn inode<'l>(
-        &self,
-        locked: &'l mut [&mut dyn Loggable],
-        file: usize,
-    ) -> Result<&'l mut LockedInode, Error> {
+    fn inode<'l>(&self, locked: &'l mut [&mut dyn Loggable], file: usize) -> Result<&'l mut LockedInode> {
         let ino = self.exchange.files.get(file).copied().unwrap_or_default();
         LockedInode::among(locked, ino).ok_or(NOT_LOCKED)
     }
@@ -114,10 +107,7 @@ impl DeferredExchange {
     }
 
     /// Skips equal mappings. Returns the next mappings to exchange, of the same length, in both files.
-    fn next_difference(
-        &mut self,
-        locked: &mut [&mut dyn Loggable],
-    ) -> Result<Option<[ExtentOrHole; 2]>, Error> {
+    fn next_difference(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<Option<[ExtentOrHole; 2]>> {
         let shared = Arc::clone(&self.shared);
         let kind = self.kind();
         while self.exchange.blocks > 0 {
@@ -145,7 +135,7 @@ impl DeferredExchange {
         tx: &mut Transaction,
         locked: &mut [&mut dyn Loggable],
         parts: [ExtentOrHole; 2],
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let mut space = shared.groups.space(0)?;
         let kind = self.kind();
@@ -178,7 +168,7 @@ impl DeferredExchange {
         Ok(())
     }
 
-    fn set_sizes(&self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
+    fn set_sizes(&self, locked: &mut [&mut dyn Loggable]) -> Result<()> {
         for (at, size) in self.exchange.sizes.into_iter().enumerate() {
             self.inode(locked, at)?.set_size(size);
         }
@@ -186,7 +176,7 @@ impl DeferredExchange {
     }
 
     /// Clears the reflink flags of files that share no blocks any more.
-    fn clear_reflink(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<(), Error> {
+    fn clear_reflink(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<()> {
         for (at, flag) in [flags::CLEAR_REFLINK_1, flags::CLEAR_REFLINK_2].into_iter().enumerate() {
             if self.has(flag) {
                 let core = self.inode(locked, at)?.edit();
@@ -221,7 +211,7 @@ impl DeferredOperation for DeferredExchange {
         &mut self,
         tx: &mut Transaction,
         locked: &mut [&mut dyn Loggable],
-    ) -> Result<DeferredProgress, Error> {
+    ) -> Result<DeferredProgress> {
         if self.exchange.blocks > 0 {
             if let Some(parts) = self.next_difference(locked)? {
                 self.exchange_one(tx, locked, parts)?;

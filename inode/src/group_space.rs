@@ -5,7 +5,7 @@ use std::borrow::BorrowMut;
 use ag::rmap::deferred::{FileExtent, RmapIntentType};
 use ag::{AllocRequest, AllocTarget, BlockReservation, Claim, Groups};
 use base::{FsBlock, Ino};
-use error::Error;
+use error::Result;
 use format::Geometry;
 use format::extent::Extent;
 use format::inode::{ForkKind, ag_of};
@@ -69,12 +69,7 @@ impl ForkOwner {
 }
 
 impl<'g, R: BorrowMut<BlockReservation<'g>>> SpaceAllocator for GroupSpace<'g, R> {
-    fn allocate(
-        &mut self,
-        tx: &mut Transaction,
-        owner: ForkOwner,
-        wanted: BlockRequest,
-    ) -> Result<BlockRun, Error> {
+    fn allocate(&mut self, tx: &mut Transaction, owner: ForkOwner, wanted: BlockRequest) -> Result<BlockRun> {
         let near = wanted.near.filter(|near| self.groups.of_block(*near, 1).is_ok());
         let request = AllocRequest {
             target: near.map_or_else(|| home(self.groups.geometry(), owner.ino), AllocTarget::Block),
@@ -88,15 +83,15 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> SpaceAllocator for GroupSpace<'g, R
         Ok(BlockRun { start, count })
     }
 
-    fn mapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error> {
+    fn mapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<()> {
         self.groups.rmap_later(tx, RmapIntentType::Map, &Self::mapping(owner, extent))
     }
 
-    fn marked(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error> {
+    fn marked(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<()> {
         self.groups.rmap_later(tx, RmapIntentType::Convert, &Self::mapping(owner, extent))
     }
 
-    fn unmapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error> {
+    fn unmapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<()> {
         self.groups.rmap_later(tx, RmapIntentType::Unmap, &Self::mapping(owner, extent))
     }
 
@@ -110,7 +105,7 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> SpaceAllocator for GroupSpace<'g, R
         owner: ForkOwner,
         extent: &Extent,
         shared: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         self.unmapped(tx, owner, extent)?;
         let count = extent.count as u32; // 21 bits
         if shared {
@@ -120,23 +115,18 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> SpaceAllocator for GroupSpace<'g, R
         }
     }
 
-    fn take_claimed(&mut self, tx: &mut Transaction) -> Result<(), Error> {
+    fn take_claimed(&mut self, tx: &mut Transaction) -> Result<()> {
         let claims = std::mem::take(&mut self.claims);
         self.groups.take_claimed(tx, self.reserved.borrow_mut(), claims, ag::ExtentOwner::Mapped)
     }
 
-    fn free_tree_block(
-        &mut self,
-        tx: &mut Transaction,
-        owner: ForkOwner,
-        block: FsBlock,
-    ) -> Result<(), Error> {
+    fn free_tree_block(&mut self, tx: &mut Transaction, owner: ForkOwner, block: FsBlock) -> Result<()> {
         self.groups.free_extent_later(tx, block, 1, owner.of_blocks())
     }
 }
 
 impl space::GroupOperations for Groups {
-    fn space(&self, blocks: u32) -> Result<Box<dyn SpaceAllocator + '_>, Error> {
+    fn space(&self, blocks: u32) -> Result<Box<dyn SpaceAllocator + '_>> {
         Ok(Box::new(GroupSpace::for_metadata(self, self.reserve_blocks(blocks)?)))
     }
 
@@ -144,11 +134,11 @@ impl space::GroupOperations for Groups {
         Box::new(GroupSpace::for_metadata(self, self.attach_blocks(blocks)))
     }
 
-    fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<space::FreedInodes, Error> {
+    fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<space::FreedInodes> {
         Self::free_inodes(self, tx, inos)
     }
 
-    fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<space::ChunkInodes>, Error> {
+    fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<space::ChunkInodes>> {
         Self::chunk_inodes(self, tx, ino)
     }
 }

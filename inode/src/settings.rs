@@ -6,7 +6,7 @@
 //! AG. It is nonzero if and only if its flag is set.
 
 use base::errno;
-use error::Error;
+use error::{Error, Result};
 use format::Geometry;
 use format::extent::MAX_EXTENT_BLOCKS;
 use format::inode::{FileType, ForkKind, flags, flags2};
@@ -96,7 +96,7 @@ impl Settings {
     /// # Errors
     /// `EINVAL`, with nothing changed: a flag that files of this type do not have, an invalid hint, or a new hint for a
     /// file that has extents.
-    pub fn set(&self, shared: &Shared, state: &mut InodeState) -> Result<(), Error> {
+    pub fn set(&self, shared: &Shared, state: &mut InodeState) -> Result<()> {
         let geometry = &shared.geometry;
         let new = self.without_empty_hints();
         new.verify_flags(state, geometry)?;
@@ -158,7 +158,7 @@ impl Settings {
         self.without_empty_hints()
     }
 
-    fn verify_flags(&self, state: &InodeState, geometry: &Geometry) -> Result<(), Error> {
+    fn verify_flags(&self, state: &InodeState, geometry: &Geometry) -> Result<()> {
         let has = |bit: u16| self.xflags & u32::from(bit) != 0;
         let kind = FileType::from_mode(state.mode());
         let (is_file, is_directory) = (kind == Some(FileType::Regular), kind == Some(FileType::Directory));
@@ -176,7 +176,7 @@ impl Settings {
 }
 
 /// Converts a hint to blocks.
-fn hint(bytes: u32, geometry: &Geometry) -> Result<u32, Error> {
+fn hint(bytes: u32, geometry: &Geometry) -> Result<u32> {
     let blocks = bytes / geometry.block_size;
     let max = (MAX_EXTENT_BLOCKS as u32).min(geometry.ag_blocks / 2); // 21 bits
     if !bytes.is_multiple_of(geometry.block_size) || blocks > max { Err(BAD_HINT) } else { Ok(blocks) }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::random::Random;
 use base::rcu::Retired;
 use base::time::Clock;
-use error::Error;
+use error::Result;
 use format::Geometry;
 use format::checksum::ZeroRun;
 use format::inode::RawInode;
@@ -87,7 +87,7 @@ impl Shared {
     ///
     /// # Errors
     /// Those of [`Transaction::begin`].
-    pub fn begin(&self, reservation: LogReservation) -> Result<Transaction, Error> {
+    pub fn begin(&self, reservation: LogReservation) -> Result<Transaction> {
         Transaction::begin(self.contexts.local(), reservation)
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 pub use ag::inodes::{ChunkInodes, FreedInodes};
 use base::{FsBlock, Ino};
-use error::Error;
+use error::Result;
 use format::extent::Extent;
 use format::inode::ForkKind;
 use journal::engine::Transaction;
@@ -51,31 +51,27 @@ pub trait SpaceAllocator {
     /// Allocates blocks.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], with nothing changed.
-    fn allocate(
-        &mut self,
-        tx: &mut Transaction,
-        owner: ForkOwner,
-        request: BlockRequest,
-    ) -> Result<BlockRun, Error>;
+    /// [`error::Error::NoSpace`], with nothing changed.
+    fn allocate(&mut self, tx: &mut Transaction, owner: ForkOwner, request: BlockRequest)
+    -> Result<BlockRun>;
 
     /// Records that a fork maps these blocks, which were allocated for it.
     ///
     /// # Errors
     /// Damage; I/O errors.
-    fn mapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error>;
+    fn mapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<()>;
 
     /// Records that these blocks of a fork changed between written and unwritten.
     ///
     /// # Errors
     /// Those of [`mapped`](Self::mapped).
-    fn marked(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error>;
+    fn marked(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<()>;
 
     /// Records that a fork does not map these blocks any more. They stay allocated, and are mapped elsewhere next.
     ///
     /// # Errors
     /// Those of [`mapped`](Self::mapped).
-    fn unmapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error>;
+    fn unmapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<()>;
 
     /// Records that a fork does not map these blocks any more, and frees them; `shared` blocks lose one owner.
     ///
@@ -87,7 +83,7 @@ pub trait SpaceAllocator {
         owner: ForkOwner,
         extent: &Extent,
         shared: bool,
-    ) -> Result<(), Error>;
+    ) -> Result<()>;
 
     /// Sets up to `blocks` reserved blocks aside for a deferred operation; returns their number.
     fn promise(&mut self, blocks: u32) -> u32;
@@ -96,18 +92,13 @@ pub trait SpaceAllocator {
     ///
     /// # Errors
     /// Those of [`mapped`](Self::mapped).
-    fn take_claimed(&mut self, tx: &mut Transaction) -> Result<(), Error>;
+    fn take_claimed(&mut self, tx: &mut Transaction) -> Result<()>;
 
     /// Frees a block of a fork's btree.
     ///
     /// # Errors
     /// Those of [`mapped`](Self::mapped).
-    fn free_tree_block(
-        &mut self,
-        tx: &mut Transaction,
-        owner: ForkOwner,
-        block: FsBlock,
-    ) -> Result<(), Error>;
+    fn free_tree_block(&mut self, tx: &mut Transaction, owner: ForkOwner, block: FsBlock) -> Result<()>;
 }
 
 /// The allocation groups, as background inactivation uses them.
@@ -115,8 +106,8 @@ pub trait GroupOperations: Send + Sync + Debug {
     /// The space of a change that frees blocks. It may still allocate `blocks`, for btrees that split.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the blocks cannot be reserved.
-    fn space(&self, blocks: u32) -> Result<Box<dyn SpaceAllocator + '_>, Error>;
+    /// [`error::Error::NoSpace`] if the blocks cannot be reserved.
+    fn space(&self, blocks: u32) -> Result<Box<dyn SpaceAllocator + '_>>;
 
     /// The space of a deferred operation, with blocks that [`SpaceAllocator::promise`] has set aside.
     fn promised(&self, blocks: u32) -> Box<dyn SpaceAllocator + '_>;
@@ -125,13 +116,13 @@ pub trait GroupOperations: Send + Sync + Debug {
     /// its cluster buffers are invalidated.
     ///
     /// # Errors
-    /// Damage; [`Error::NoSpace`], with nothing changed.
-    fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes, Error>;
+    /// Damage; [`error::Error::NoSpace`], with nothing changed.
+    fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes>;
 
     /// The inodes of the chunk with this inode number; `None` if no chunk has it. The chunk stays while the AGI is
     /// locked, which is until `tx` ends.
     ///
     /// # Errors
     /// Damage; I/O errors.
-    fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>, Error>;
+    fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>>;
 }

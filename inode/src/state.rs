@@ -3,7 +3,7 @@
 mod types;
 
 use base::Ino;
-use error::Error;
+use error::Result;
 use format::Geometry;
 use format::damage::Damage;
 use format::extent::{Extent, RawExtent};
@@ -317,7 +317,7 @@ impl InodeState {
     ///
     /// # Errors
     /// `EFBIG`.
-    pub fn check_extent_count(&self, kind: ForkKind, more: usize) -> Result<(), Error> {
+    pub fn check_extent_count(&self, kind: ForkKind, more: usize) -> Result<()> {
         let count = self.extent_count(kind).saturating_add(more as u64);
         if self.can_count_extents(kind, count) { Ok(()) } else { Err(TOO_MANY) }
     }

@@ -2,7 +2,7 @@
 
 use base::errno;
 use base::lock::Rank;
-use error::Error;
+use error::{Error, Result};
 use format::ForkBlock;
 use format::damage::Place;
 use format::inode::{FileType, ForkKind};
@@ -37,7 +37,7 @@ pub fn write(
     space: &mut dyn SpaceAllocator,
     state: &mut InodeState,
     target: &[u8],
-) -> Result<(), Error> {
+) -> Result<()> {
     if target.is_empty() || target.len() > MAX_LENGTH {
         return Err(TOO_LONG);
     }
@@ -57,7 +57,7 @@ pub fn write_out(
     space: &mut dyn SpaceAllocator,
     state: &mut InodeState,
     target: &[u8],
-) -> Result<(), Error> {
+) -> Result<()> {
     state.set_fork_format(ForkKind::Data, ForkFormat::Extents);
     state.set_list(ForkKind::Data, Some(ExtentList::new()));
     state.fork_bytes_mut(ForkKind::Data).fill(0);
@@ -70,7 +70,7 @@ fn write_blocks(
     space: &mut dyn SpaceAllocator,
     state: &mut InodeState,
     target: &[u8],
-) -> Result<(), Error> {
+) -> Result<()> {
     let geometry = &shared.geometry;
     let ino = state.ino();
     let mut left = symlink::block_count(target.len() as u32, geometry); // at most 1 KiB
@@ -109,7 +109,7 @@ fn write_blocks(
 ///
 /// # Errors
 /// `EINVAL` for other files; [`Error::Damaged`], [`Error::Device`].
-pub fn read(shared: &Shared, state: &mut InodeState) -> Result<Vec<u8>, Error> {
+pub fn read(shared: &Shared, state: &mut InodeState) -> Result<Vec<u8>> {
     if state.dinode().file_type() != Some(FileType::Symlink) {
         return Err(NOT_A_LINK);
     }

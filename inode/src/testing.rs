@@ -9,7 +9,7 @@ use base::random::Random;
 use base::time::{FixedClock, Time};
 use base::{AgIno, AgNumber, Daddr, FsBlock, Ino};
 use block::{Device, Durability, MemoryDevice};
-use error::Error;
+use error::{Error, Result};
 use format::agi::RawAgi;
 use format::checksum;
 use format::extent::Extent;
@@ -114,12 +114,7 @@ impl TestGroups {
 struct TestSpace<'a>(&'a TestGroups);
 
 impl SpaceAllocator for TestSpace<'_> {
-    fn allocate(
-        &mut self,
-        _: &mut Transaction,
-        owner: ForkOwner,
-        want: BlockRequest,
-    ) -> Result<BlockRun, Error> {
+    fn allocate(&mut self, _: &mut Transaction, owner: ForkOwner, want: BlockRequest) -> Result<BlockRun> {
         let mut ledger = self.0.0.lock();
         if let Some(left) = &mut ledger.allowance {
             match left.checked_sub(1) {
@@ -140,7 +135,7 @@ impl SpaceAllocator for TestSpace<'_> {
         Ok(BlockRun { start: FsBlock(start), count: count as u32 })
     }
 
-    fn mapped(&mut self, _: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error> {
+    fn mapped(&mut self, _: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<()> {
         let mut ledger = self.0.0.lock();
         for at in (extent.start.get()..).take(extent.count as usize) {
             // Blocks that were unmapped from another fork still have that owner.
@@ -153,13 +148,13 @@ impl SpaceAllocator for TestSpace<'_> {
         Ok(())
     }
 
-    fn marked(&mut self, _: &mut Transaction, _: ForkOwner, extent: &Extent) -> Result<(), Error> {
+    fn marked(&mut self, _: &mut Transaction, _: ForkOwner, extent: &Extent) -> Result<()> {
         let ledger = self.0.0.lock();
         assert!((extent.start.get()..).take(extent.count as usize).all(|at| ledger.mapped.contains(&at)));
         Ok(())
     }
 
-    fn unmapped(&mut self, _: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<(), Error> {
+    fn unmapped(&mut self, _: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<()> {
         let mut ledger = self.0.0.lock();
         for at in (extent.start.get()..).take(extent.count as usize) {
             assert_eq!(ledger.used.get(&at).map(|used| (used.fork, used.tree)), Some((owner.fork, false)));
@@ -178,7 +173,7 @@ impl SpaceAllocator for TestSpace<'_> {
         owner: ForkOwner,
         extent: &Extent,
         shared: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         assert!(!shared);
         let mut ledger = self.0.0.lock();
         for at in (extent.start.get()..).take(extent.count as usize) {
@@ -188,16 +183,11 @@ impl SpaceAllocator for TestSpace<'_> {
         Ok(())
     }
 
-    fn take_claimed(&mut self, _: &mut Transaction) -> Result<(), Error> {
+    fn take_claimed(&mut self, _: &mut Transaction) -> Result<()> {
         Ok(())
     }
 
-    fn free_tree_block(
-        &mut self,
-        _: &mut Transaction,
-        owner: ForkOwner,
-        block: FsBlock,
-    ) -> Result<(), Error> {
+    fn free_tree_block(&mut self, _: &mut Transaction, owner: ForkOwner, block: FsBlock) -> Result<()> {
         assert!(owner.tree);
         assert_eq!(self.0.0.lock().used.remove(&block.get()), Some(owner));
         Ok(())
@@ -205,7 +195,7 @@ impl SpaceAllocator for TestSpace<'_> {
 }
 
 impl GroupOperations for TestGroups {
-    fn space(&self, _: u32) -> Result<Box<dyn SpaceAllocator + '_>, Error> {
+    fn space(&self, _: u32) -> Result<Box<dyn SpaceAllocator + '_>> {
         Ok(Box::new(TestSpace(self)))
     }
 
@@ -213,7 +203,7 @@ impl GroupOperations for TestGroups {
         Box::new(TestSpace(self))
     }
 
-    fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes, Error> {
+    fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes> {
         let mut ledger = self.0.lock();
         let ino = inos[0];
         let first = ino.get() & !63;
@@ -237,7 +227,7 @@ impl GroupOperations for TestGroups {
         Ok(FreedInodes { count, removed: Some(removed) })
     }
 
-    fn chunk_inodes(&self, _: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>, Error> {
+    fn chunk_inodes(&self, _: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>> {
         let first = ino.get() & !63;
         let ledger = self.0.lock();
         let gone = ledger.removes_chunks && ledger.free_inodes.range(first..first + 64).count() == 64;

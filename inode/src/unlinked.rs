@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use base::lock::{Mutex, Rank};
 use base::{AgIno, AgNumber, AppendList, Ino};
-use error::Error;
+use error::{Error, Result};
 use format::Geometry;
 use format::agi::{NULL_AG_INO, RawAgi, UNLINKED_BUCKETS};
 use format::checksum::ChecksummedField;
@@ -102,7 +102,7 @@ fn from_raw(raw: u32) -> Option<AgIno> {
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Device`].
-pub fn insert(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) -> Result<(), Error> {
+pub fn insert(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) -> Result<()> {
     let (ag, ino) = locate(shared, inode.ino())?;
     let agi = read_agi(shared, tx, ag)?;
     let head = bucket(tx, agi, bucket_of(ino));
@@ -134,7 +134,7 @@ pub fn insert(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) ->
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Device`].
-pub fn lock(shared: &Shared, tx: &mut Transaction, ino: Ino) -> Result<(), Error> {
+pub fn lock(shared: &Shared, tx: &mut Transaction, ino: Ino) -> Result<()> {
     let (ag, _) = locate(shared, ino)?;
     read_agi(shared, tx, ag).map(|_| ())
 }
@@ -143,7 +143,7 @@ pub fn lock(shared: &Shared, tx: &mut Transaction, ino: Ino) -> Result<(), Error
 ///
 /// # Errors
 /// [`Error::Damaged`], [`Error::Device`].
-pub fn remove(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) -> Result<(), Error> {
+pub fn remove(shared: &Shared, tx: &mut Transaction, inode: &mut LockedInode) -> Result<()> {
     remove_from_list(shared, tx, inode, None)
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn remove_freed(
     tx: &mut Transaction,
     inode: &mut LockedInode,
     removed_chunk: Option<ChunkInodes>,
-) -> Result<(), Error> {
+) -> Result<()> {
     remove_from_list(shared, tx, inode, removed_chunk)
 }
 
@@ -166,7 +166,7 @@ fn remove_from_list(
     tx: &mut Transaction,
     inode: &mut LockedInode,
     removed_chunk: Option<ChunkInodes>,
-) -> Result<(), Error> {
+) -> Result<()> {
     let (ag, ino) = locate(shared, inode.ino())?;
     let agi = read_agi(shared, tx, ag)?;
     let links = shared.unlinked.with(ag, |lists| lists.get(&ino.get()).copied()).flatten();
@@ -203,14 +203,14 @@ fn remove_from_list(
     Ok(())
 }
 
-fn locate(shared: &Shared, ino: Ino) -> Result<(AgNumber, AgIno), Error> {
+fn locate(shared: &Shared, ino: Ino) -> Result<(AgNumber, AgIno)> {
     shared.geometry.split_ino(ino).ok_or_else(|| {
         let damage = Damage::new("inode", "ino", "an inode of the volume", ino);
         Error::damaged(Place::ino(ino), damage)
     })
 }
 
-fn read_agi(shared: &Shared, tx: &mut Transaction, ag: AgNumber) -> Result<BufferId, Error> {
+fn read_agi(shared: &Shared, tx: &mut Transaction, ag: AgNumber) -> Result<BufferId> {
     let geometry = &shared.geometry;
     let at = DiskExtent { daddr: geometry.ag_header_daddr(ag, 2), bytes: geometry.sector_size };
     tx.read(at, Rank::Agi(ag.get()), |bytes| RawAgi::verify(bytes, geometry, ag).map(|_| ()))
@@ -232,7 +232,7 @@ fn set_link(
     tx: &mut Transaction,
     (ag, within): (AgNumber, AgIno),
     to: Option<AgIno>,
-) -> Result<(), Error> {
+) -> Result<()> {
     let geometry = &shared.geometry;
     let ino = geometry.ino(ag, within);
     let damaged = |damage| Error::damaged(Place::ino(ino), damage);
@@ -268,7 +268,7 @@ pub struct Loaded {
 ///
 /// # Errors
 /// [`Error::Device`], and damage of an AGI. A damaged list is not an error.
-pub fn load(cache: &InodeCache) -> Result<Loaded, Error> {
+pub fn load(cache: &InodeCache) -> Result<Loaded> {
     let shared = cache.shared();
     let mut loaded = Loaded::default();
     for ag in shared.geometry.ags() {
@@ -288,13 +288,13 @@ pub fn load(cache: &InodeCache) -> Result<Loaded, Error> {
 }
 
 /// Numbers of the buckets of an AG that are not empty.
-fn nonempty_buckets(shared: &Shared, ag: AgNumber) -> Result<Vec<usize>, Error> {
+fn nonempty_buckets(shared: &Shared, ag: AgNumber) -> Result<Vec<usize>> {
     let mut tx = shared.reader();
     let agi = read_agi(shared, &mut tx, ag)?;
     Ok((0..UNLINKED_BUCKETS).filter(|n| bucket(&tx, agi, *n).is_some()).collect())
 }
 
-fn load_bucket(cache: &InodeCache, ag: AgNumber, number: usize) -> Result<u64, Error> {
+fn load_bucket(cache: &InodeCache, ag: AgNumber, number: usize) -> Result<u64> {
     let shared = cache.shared();
     let mut tx = shared.reader();
     let agi = read_agi(shared, &mut tx, ag)?;
@@ -333,7 +333,7 @@ fn load_bucket(cache: &InodeCache, ag: AgNumber, number: usize) -> Result<u64, E
     Ok(count)
 }
 
-fn clear_bucket(shared: &Shared, ag: AgNumber, bucket: usize) -> Result<(), Error> {
+fn clear_bucket(shared: &Shared, ag: AgNumber, bucket: usize) -> Result<()> {
     let mut tx = shared.begin(shared.reservations.bucket)?;
     let agi = read_agi(shared, &mut tx, ag)?;
     set_bucket(&mut tx, agi, bucket, None);

@@ -2,7 +2,7 @@
 
 use base::lock::Rank;
 use base::{AgBlock, AgNumber, FsBlock};
-use error::Error;
+use error::{Error, Result};
 use format::btree::{Btree, BtreeBlock, BtreeBlockIdentity, BtreeHeader, BtreePointer};
 use format::ondisk::OnDisk;
 use format::{Damage, Place};
@@ -15,7 +15,7 @@ use super::{BtreeCursor, BtreeOps, BtreeOwner, RawPointer};
 
 impl<T: BtreeOps> BtreeCursor<T> {
     /// Reads a block of the tree and verifies it, with this level.
-    pub(super) fn read(&self, tx: &mut Transaction, level: usize, block: u64) -> Result<BufferId, Error> {
+    pub(super) fn read(&self, tx: &mut Transaction, level: usize, block: u64) -> Result<BufferId> {
         let geometry = self.tree.geometry();
         let (ag, ino) = match self.tree.owner() {
             BtreeOwner::Ag(ag) => (Some(ag), None),
@@ -45,12 +45,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     }
 
     /// Allocates and initializes an empty block.
-    pub(super) fn new_block(
-        &mut self,
-        tx: &mut Transaction,
-        level: usize,
-        near: u64,
-    ) -> Result<PathLevel, Error> {
+    pub(super) fn new_block(&mut self, tx: &mut Transaction, level: usize, near: u64) -> Result<PathLevel> {
         let block = self.tree.alloc_block(tx, near)?;
         let geometry = self.tree.geometry();
         let (ag, owner) = match self.tree.owner() {

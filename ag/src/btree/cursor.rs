@@ -1,6 +1,6 @@
 //! Btree cursor: lookups, steps and updates in place.
 
-use error::Error;
+use error::Result;
 use format::btree::{Btree, MAX_LEVELS};
 use format::ondisk::{OnDisk, U16};
 use journal::engine::{BufferId, Transaction};
@@ -72,11 +72,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
 
     /// Lookup EQ: moves to the record with this key and returns it. If there is none, moves to the gap where it would
     /// be.
-    pub fn lookup_eq(
-        &mut self,
-        tx: &mut Transaction,
-        at: LookupKeyOf<T>,
-    ) -> Result<Option<RecordOf<T>>, Error> {
+    pub fn lookup_eq(&mut self, tx: &mut Transaction, at: LookupKeyOf<T>) -> Result<Option<RecordOf<T>>> {
         self.seek(tx, Descent::To(at))?;
         let found = self
             .records(tx)
@@ -89,11 +85,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
 
     /// Lookup LE: moves to the last record at or before this key and returns it. If there is none, moves to the gap
     /// before the first record.
-    pub fn lookup_le(
-        &mut self,
-        tx: &mut Transaction,
-        at: LookupKeyOf<T>,
-    ) -> Result<Option<RecordOf<T>>, Error> {
+    pub fn lookup_le(&mut self, tx: &mut Transaction, at: LookupKeyOf<T>) -> Result<Option<RecordOf<T>>> {
         self.seek(tx, Descent::To(at))?;
         let slot = self.path_level(0).slot;
         let records = self.records(tx);
@@ -110,25 +102,21 @@ impl<T: BtreeOps> BtreeCursor<T> {
 
     /// Lookup GE: moves to the first record at or after this key and returns it. If there is none, moves to the gap
     /// after the last record.
-    pub fn lookup_ge(
-        &mut self,
-        tx: &mut Transaction,
-        at: LookupKeyOf<T>,
-    ) -> Result<Option<RecordOf<T>>, Error> {
+    pub fn lookup_ge(&mut self, tx: &mut Transaction, at: LookupKeyOf<T>) -> Result<Option<RecordOf<T>>> {
         self.seek(tx, Descent::To(at))?;
         self.gap = true;
         self.next(tx)
     }
 
     /// Moves to the first record.
-    pub fn first(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>, Error> {
+    pub fn first(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>> {
         self.seek(tx, Descent::First)?;
         self.gap = true;
         self.next(tx)
     }
 
     /// Moves to the last record.
-    pub fn last(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>, Error> {
+    pub fn last(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>> {
         self.seek(tx, Descent::Last)?;
         let slot = self.path_level(0).slot;
         let found = self.records(tx).get(slot).copied();
@@ -137,7 +125,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     }
 
     /// Counts the blocks of the tree by walking all of it. The cursor has no position afterwards.
-    pub fn count_blocks(&mut self, tx: &mut Transaction) -> Result<u32, Error> {
+    pub fn count_blocks(&mut self, tx: &mut Transaction) -> Result<u32> {
         self.seek(tx, Descent::First)?;
         let mut blocks = self.levels as u32;
         loop {
@@ -166,7 +154,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
 
     /// Moves to the next record; from a gap, to the record after it. If there is none, returns `None` and moves to the
     /// gap after the last record.
-    pub fn next(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>, Error> {
+    pub fn next(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>> {
         if self.levels == 0 {
             return Ok(None);
         }
@@ -183,7 +171,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     }
 
     /// Moves to the previous record. If there is none, returns `None` and moves to the gap before the first record.
-    pub fn prev(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>, Error> {
+    pub fn prev(&mut self, tx: &mut Transaction) -> Result<Option<RecordOf<T>>> {
         if self.levels == 0 {
             return Ok(None);
         }
@@ -199,7 +187,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     ///
     /// # Errors
     /// Damage if it does not: records of the tree overlap or are out of order.
-    pub fn update(&mut self, tx: &mut Transaction, record: &RecordOf<T>) -> Result<(), Error> {
+    pub fn update(&mut self, tx: &mut Transaction, record: &RecordOf<T>) -> Result<()> {
         let slot = self.path_level(0).slot;
         let records = self.records(tx);
         let at = T::Type::record_lookup_key(record);
@@ -235,7 +223,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     /// Replaces the record at the position if the new one certainly belongs between the same neighbours: they are in
     /// the same leaf, or do not exist. Otherwise returns `false`, with nothing changed; the caller must delete and
     /// insert.
-    pub fn update_in_order(&mut self, tx: &mut Transaction, record: &RecordOf<T>) -> Result<bool, Error> {
+    pub fn update_in_order(&mut self, tx: &mut Transaction, record: &RecordOf<T>) -> Result<bool> {
         let slot = self.path_level(0).slot;
         let bytes = self.bytes(tx, 0);
         let records = self.leaf.view::<RecordOf<T>>(bytes);
@@ -326,7 +314,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
         tx: &mut Transaction,
         level: usize,
         side: Side,
-    ) -> Result<Option<PathLevel>, Error> {
+    ) -> Result<Option<PathLevel>> {
         let (own, slot) = (self.path_level(level), self.path_level(level + 1).slot);
         let slot = match side {
             Side::Left => slot.checked_sub(1),
@@ -375,7 +363,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
 
     /// Descends from the root. In the leaf, the slot becomes that of the first record at or after the key, or of the
     /// first or last record.
-    pub(super) fn seek(&mut self, tx: &mut Transaction, way: Descent<LookupKeyOf<T>>) -> Result<(), Error> {
+    pub(super) fn seek(&mut self, tx: &mut Transaction, way: Descent<LookupKeyOf<T>>) -> Result<()> {
         self.levels = 0;
         let mut level = self.open_root(tx)?;
         let levels = level + 1;
@@ -405,7 +393,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     }
 
     /// Opens the root and returns its level.
-    fn open_root(&mut self, tx: &mut Transaction) -> Result<usize, Error> {
+    fn open_root(&mut self, tx: &mut Transaction) -> Result<usize> {
         match self.tree.root(tx) {
             BtreeRoot::Block { block, levels } => {
                 let level = (levels as usize).wrapping_sub(1);
@@ -431,7 +419,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     }
 
     /// Opens the child on the path at `level`.
-    pub(super) fn enter_child(&mut self, tx: &mut Transaction, level: usize) -> Result<(), Error> {
+    pub(super) fn enter_child(&mut self, tx: &mut Transaction, level: usize) -> Result<()> {
         let slot = self.path_level(level + 1).slot;
         let Some(block) = self.child(tx, level + 1, slot) else {
             return Err(self.damage(self.path_level(level + 1).block, "numrecs", "a child", "none"));
@@ -453,7 +441,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     }
 
     /// Moves to the nearest record of the sibling leaf. If there is none, returns `false` without moving.
-    fn step_to_sibling(&mut self, tx: &mut Transaction, side: Side) -> Result<bool, Error> {
+    fn step_to_sibling(&mut self, tx: &mut Transaction, side: Side) -> Result<bool> {
         let stepped = |cursor: &Self, tx: &Transaction, level| match side {
             Side::Left => cursor.path_level(level).slot.checked_sub(1),
             Side::Right => {
@@ -493,12 +481,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     }
 
     /// Verifies that two blocks, which are neighbours by their parents, name each other as siblings.
-    pub(super) fn check_siblings(
-        &self,
-        tx: &Transaction,
-        left: PathLevel,
-        right: PathLevel,
-    ) -> Result<(), Error> {
+    pub(super) fn check_siblings(&self, tx: &Transaction, left: PathLevel, right: PathLevel) -> Result<()> {
         let (Some(left_id), Some(right_id)) = (left.id, right.id) else { return Ok(()) };
         let named = |id, side| block::sibling::<PtrOf<T>>(tx.bytes(id), side).map(RawPointer::number);
         if named(left_id, Side::Right) != Some(right.block) || left.block == right.block {

@@ -6,7 +6,7 @@ use super::block::{self, BlockLayout, Side};
 use super::blocks::edit_pair;
 use super::cursor::{Descent, PathLevel, PtrOf};
 use super::{BtreeCursor, BtreeOps, BtreeType, RawPointer};
-use error::Error;
+use error::Result;
 use journal::engine::Transaction;
 
 impl<T: BtreeOps> BtreeCursor<T> {
@@ -14,7 +14,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     ///
     /// # Errors
     /// Damage: the cursor is not on a record.
-    pub fn delete(&mut self, tx: &mut Transaction) -> Result<(), Error> {
+    pub fn delete(&mut self, tx: &mut Transaction) -> Result<()> {
         let Some(record) = self.get(tx) else {
             return Err(self.damage(self.path_level(0).block, "record", "a record to delete", "none"));
         };
@@ -28,7 +28,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
 
     /// Removes the entry at the slot of a level's open block. Returns whether entries or blocks moved: then the path
     /// leads elsewhere.
-    fn remove_entry(&mut self, tx: &mut Transaction, level: usize) -> Result<bool, Error> {
+    fn remove_entry(&mut self, tx: &mut Transaction, level: usize) -> Result<bool> {
         let slot = self.path_level(level).slot;
         let old = self.records(tx).get(slot).map(T::Type::init_key).filter(|_| level == 0);
         self.edit(tx, level, |edit, layout| block::remove(edit, layout, slot));
@@ -64,7 +64,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
         left: PathLevel,
         right: PathLevel,
         left_slot: usize,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         let layout = self.layout_of_level(level);
         let counts = (layout.count(self.bytes_of(tx, left)), layout.count(self.bytes_of(tx, right)));
         let total = counts.0 + counts.1;
@@ -94,7 +94,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
         right: PathLevel,
         left_slot: usize,
         layout: &BlockLayout,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let far = block::sibling::<PtrOf<T>>(self.bytes_of(tx, right), Side::Right);
         let far = far.map_or(PtrOf::<T>::NULL, RawPointer::number);
         if far != PtrOf::<T>::NULL {
@@ -118,7 +118,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     }
 
     /// Lowers the tree after the root lost an entry and has `count` left: a single child becomes the root.
-    fn lower_root(&mut self, tx: &mut Transaction, level: usize, count: usize) -> Result<bool, Error> {
+    fn lower_root(&mut self, tx: &mut Transaction, level: usize, count: usize) -> Result<bool> {
         if level == 0 || count > 1 {
             return Ok(false);
         }
@@ -151,7 +151,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     }
 
     /// Frees a block that is no longer in the tree.
-    fn release_block(&mut self, tx: &mut Transaction, step: PathLevel) -> Result<(), Error> {
+    fn release_block(&mut self, tx: &mut Transaction, step: PathLevel) -> Result<()> {
         self.tree.free_block(tx, step.block)?;
         if let Some(id) = step.id {
             tx.invalidate(id);

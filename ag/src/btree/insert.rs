@@ -8,7 +8,7 @@ use super::block::{self, BlockEntry, Side};
 use super::blocks::edit_pair;
 use super::cursor::{Descent, KeyOf, LookupKeyOf, PathLevel, PtrOf, RecordOf};
 use super::{BtreeCursor, BtreeOps, BtreeType, RawPointer};
-use error::Error;
+use error::Result;
 use journal::engine::Transaction;
 
 impl<T: BtreeOps> BtreeCursor<T> {
@@ -16,7 +16,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     ///
     /// # Errors
     /// Damage: there is an equal record. No space for a new block.
-    pub fn insert(&mut self, tx: &mut Transaction, record: &RecordOf<T>) -> Result<(), Error> {
+    pub fn insert(&mut self, tx: &mut Transaction, record: &RecordOf<T>) -> Result<()> {
         let at = T::Type::record_lookup_key(record);
         if !self.is_gap_for(tx, at) && self.lookup_eq(tx, at)?.is_some() {
             return Err(self.out_of_order(at));
@@ -51,12 +51,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
 
     /// Inserts an entry at the slot of a level's open block. Returns whether blocks were split: then the path no longer
     /// leads to the entry.
-    fn insert_entry(
-        &mut self,
-        tx: &mut Transaction,
-        level: usize,
-        entry: BlockEntry<'_>,
-    ) -> Result<bool, Error> {
+    fn insert_entry(&mut self, tx: &mut Transaction, level: usize, entry: BlockEntry<'_>) -> Result<bool> {
         let is_full = |cursor: &Self, tx: &Transaction| cursor.count(tx, level) >= cursor.layout(level).max();
         let mut split = false;
         if is_full(self, tx) && self.path_level(level).id.is_none() {
@@ -103,7 +98,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     ///
     /// It fills half of the sibling's free slots, so that not every insertion moves entries. If the new entry is the
     /// last, it fills all of them, so that ascending insertions leave full blocks behind.
-    fn shift(&mut self, tx: &mut Transaction, level: usize) -> Result<bool, Error> {
+    fn shift(&mut self, tx: &mut Transaction, level: usize) -> Result<bool> {
         if level + 1 >= self.levels {
             return Ok(false);
         }
@@ -180,7 +175,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
 
     /// Moves the upper half of a full block to a new right sibling, which is not yet in the parent. The new entry
     /// belongs after the entries that stay, or among them: then the new block has more entries.
-    fn split(&mut self, tx: &mut Transaction, level: usize) -> Result<PathLevel, Error> {
+    fn split(&mut self, tx: &mut Transaction, level: usize) -> Result<PathLevel> {
         let (left, layout) = (self.path_level(level), self.layout(level));
         let far = block::sibling::<PtrOf<T>>(self.bytes(tx, level), Side::Right).map(RawPointer::number);
         let far = match far.filter(|far| *far != PtrOf::<T>::NULL) {
@@ -217,7 +212,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
         left: PathLevel,
         right: PathLevel,
         right_key: &KeyOf<T>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let Some(left_key) = self.key_of(tx, level, left) else {
             return Err(self.damage(left.block, "numrecs", "at least 1", 0));
         };
@@ -236,7 +231,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     }
 
     /// Handles a full root in an inode: its entries move to a new block below, and the root keeps a single child.
-    fn push_root_down(&mut self, tx: &mut Transaction, level: usize) -> Result<(), Error> {
+    fn push_root_down(&mut self, tx: &mut Transaction, level: usize) -> Result<()> {
         self.check_height()?;
         let (inline_layout, slot) = (self.layout(level), self.path_level(level).slot);
         let child = self.new_block(tx, level, 0)?;
@@ -260,7 +255,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
         Ok(())
     }
 
-    fn check_height(&self) -> Result<(), Error> {
+    fn check_height(&self) -> Result<()> {
         if self.levels < MAX_LEVELS as usize {
             return Ok(());
         }

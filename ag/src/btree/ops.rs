@@ -4,7 +4,7 @@ use base::{AgNumber, Ino};
 use format::geometry::Geometry;
 
 use super::BtreeType;
-use error::Error;
+use error::Result;
 use journal::engine::Transaction;
 
 /// Owner of a btree; every block header names it.
@@ -63,11 +63,11 @@ pub trait BtreeOps {
     ///
     /// # Errors
     /// No space. This cannot happen if blocks were reserved.
-    fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error>;
+    fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64>;
 
     /// Frees a block and uncounts it. The cursor invalidates its buffer afterwards.
     ///
     /// # Errors
     /// Damage in a structure that freeing reads.
-    fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<(), Error>;
+    fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<()>;
 }

@@ -9,7 +9,7 @@ use format::btree::{Rmap, RmapBt, RmapKey};
 
 use super::cursor::Descent;
 use super::{BtreeCursor, BtreeOps};
-use error::Error;
+use error::Result;
 use journal::engine::Transaction;
 
 impl<T: BtreeOps<Type = RmapBt>> BtreeCursor<T> {
@@ -20,7 +20,7 @@ impl<T: BtreeOps<Type = RmapBt>> BtreeCursor<T> {
         tx: &mut Transaction,
         blocks: RangeInclusive<u32>,
         mut each: impl FnMut(&Rmap) -> ControlFlow<()>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         self.seek(tx, Descent::First)?;
         let levels = std::mem::take(&mut self.levels);
         // Damaged pointers could form a cycle: limit the walk to the number of blocks in the AG.

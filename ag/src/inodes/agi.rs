@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use base::lock::Rank;
 use base::{AgIno, AgNumber};
-use error::Error;
+use error::{Error, Result};
 use format::agi::{NULL_AG_INO, RawAgi};
 use format::geometry::Geometry;
 use format::ondisk::OnDisk;
@@ -32,7 +32,7 @@ fn place_of(geometry: &Geometry, ag: AgNumber) -> DiskExtent {
 impl Groups {
     /// Locks an AGI, and waits for it. Tries the known buffer first.
     #[track_caller]
-    pub(super) fn lock_agi(&self, tx: &mut Transaction, ag: AgNumber) -> Result<Agi, Error> {
+    pub(super) fn lock_agi(&self, tx: &mut Transaction, ag: AgNumber) -> Result<Agi> {
         let known = self.get(ag).and_then(|group| group.inodes.header()).and_then(|buffer| tx.rejoin(buffer));
         if let Some(id) = known {
             return Ok(Agi { ag, id });
@@ -51,7 +51,7 @@ impl Agi {
     /// # Errors
     /// I/O errors; a damaged AGI.
     #[track_caller]
-    pub fn read(tx: &mut Transaction, geometry: &Geometry, ag: AgNumber) -> Result<Self, Error> {
+    pub fn read(tx: &mut Transaction, geometry: &Geometry, ag: AgNumber) -> Result<Self> {
         let verify = |bytes: &[u8]| RawAgi::verify(bytes, geometry, ag).map(drop);
         let id = tx.read(place_of(geometry, ag), Rank::Agi(ag.get()), verify)?;
         Ok(Self { ag, id })
@@ -61,7 +61,7 @@ impl Agi {
     ///
     /// # Errors
     /// See [`read`](Self::read).
-    pub fn try_read(tx: &mut Transaction, geometry: &Geometry, ag: AgNumber) -> Result<Option<Self>, Error> {
+    pub fn try_read(tx: &mut Transaction, geometry: &Geometry, ag: AgNumber) -> Result<Option<Self>> {
         let verify = |bytes: &[u8]| RawAgi::verify(bytes, geometry, ag).map(drop);
         let id = tx.try_read(place_of(geometry, ag), Rank::Agi(ag.get()), verify)?;
         Ok(id.map(|id| Self { ag, id }))
@@ -71,7 +71,7 @@ impl Agi {
     ///
     /// # Errors
     /// None for a buffer from [`read`](Self::read): it is a sector long.
-    pub fn raw<'a>(&self, tx: &'a Transaction) -> Result<&'a RawAgi, Error> {
+    pub fn raw<'a>(&self, tx: &'a Transaction) -> Result<&'a RawAgi> {
         let bytes = tx.bytes(self.id);
         RawAgi::view(bytes).ok_or_else(|| self.damage(Damage::short("AGI", RawAgi::SIZE, bytes.len())))
     }

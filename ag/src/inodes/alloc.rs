@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use base::lock::{Rank, might_lock};
 use base::{AgIno, AgNumber, Ino};
-use error::Error;
+use error::{Error, Result};
 use format::Damage;
 use format::btree::{FinoBt, InoBt};
 use journal::engine::Transaction;
@@ -56,7 +56,7 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         wanted: InodeAllocRequest,
-    ) -> Result<Ino, Error> {
+    ) -> Result<Ino> {
         might_lock(Rank::Agi(0));
         let inodes = self.inodes();
         let home = self.geometry().split_ino(wanted.parent);
@@ -128,7 +128,7 @@ impl Groups {
         ag: AgNumber,
         attempt: AgAttempt,
         growth: &mut ChunkAllocPolicy,
-    ) -> Result<Option<Ino>, Error> {
+    ) -> Result<Option<Ino>> {
         let agi = if attempt.wait {
             self.lock_agi(tx, ag)?
         } else {
@@ -165,7 +165,7 @@ impl Groups {
     }
 
     /// Allocates an inode of an AG that has a free one.
-    fn take_inode(&self, tx: &mut Transaction, agi: Agi, parent: Option<AgIno>) -> Result<AgIno, Error> {
+    fn take_inode(&self, tx: &mut Transaction, agi: Agi, parent: Option<AgIno>) -> Result<AgIno> {
         let raw = agi.raw(tx)?;
         let (count, free) = (raw.count.get(), raw.freecount.get());
         let wanted = ChunkTarget { parent, newest: Agi::newest(raw) };
@@ -185,7 +185,7 @@ impl Groups {
         Ok(ino)
     }
 
-    fn take_by_free_tree(&self, tx: &mut Transaction, agi: Agi, wanted: ChunkTarget) -> Result<AgIno, Error> {
+    fn take_by_free_tree(&self, tx: &mut Transaction, agi: Agi, wanted: ChunkTarget) -> Result<AgIno> {
         let mut free = InodeBtreeCursor::<FinoBt>::new(self, agi);
         let chunk = search::in_free_tree(&mut free, tx, wanted)?;
         let (ino, rest) = take_from(agi, chunk)?;
@@ -209,12 +209,7 @@ impl Groups {
         Ok(ino)
     }
 
-    fn take_by_inode_tree(
-        &self,
-        tx: &mut Transaction,
-        agi: Agi,
-        wanted: ChunkTarget,
-    ) -> Result<AgIno, Error> {
+    fn take_by_inode_tree(&self, tx: &mut Transaction, agi: Agi, wanted: ChunkTarget) -> Result<AgIno> {
         let mut memory = self.group_of(agi)?.inodes.memory();
         let walk = InodeBtreeCursor::<InoBt>::new(self, agi);
         let (mut at, chunk) = search::in_inode_tree(walk, tx, wanted, &mut memory)?;
@@ -225,7 +220,7 @@ impl Groups {
     }
 }
 
-pub(super) fn take_from(agi: Agi, mut chunk: ChunkRecord) -> Result<(AgIno, ChunkRecord), Error> {
+pub(super) fn take_from(agi: Agi, mut chunk: ChunkRecord) -> Result<(AgIno, ChunkRecord)> {
     let ino = chunk.take();
     let none = || agi.damage(Damage::new("inode chunk", "free", "a free inode", "none"));
     Ok((ino.ok_or_else(none)?, chunk))
@@ -236,7 +231,7 @@ pub(super) fn expect_equal(
     agi: Agi,
     found: Option<ChunkRecord>,
     expected: Option<&ChunkRecord>,
-) -> Result<(), Error> {
+) -> Result<()> {
     if found.as_ref() == expected {
         return Ok(());
     }
@@ -256,7 +251,7 @@ impl Groups {
     ///
     /// # Errors
     /// Damage in the inobt; I/O errors.
-    pub fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>, Error> {
+    pub fn chunk_inodes(&self, tx: &mut Transaction, ino: Ino) -> Result<Option<ChunkInodes>> {
         let Some((ag, within)) = self.geometry().split_ino(ino) else { return Ok(None) };
         let agi = self.lock_agi(tx, ag)?;
         let chunk = chunk_of(&mut InodeBtreeCursor::<InoBt>::new(self, agi), tx, within)?;
@@ -272,6 +267,6 @@ pub(super) fn chunk_of<K: InodeBtreeType>(
     walk: &mut InodeBtreeCursor<'_, K>,
     tx: &mut Transaction,
     ino: AgIno,
-) -> Result<Option<ChunkRecord>, Error> {
+) -> Result<Option<ChunkRecord>> {
     Ok(walk.le(tx, ino)?.filter(|chunk| chunk.index_of(ino).is_some()))
 }

@@ -8,7 +8,7 @@
 //! The holder of the AGI takes it out and puts it back.
 
 use base::AgIno;
-use error::Error;
+use error::Result;
 use format::btree::{FinoBt, InoBt, InodeChunk};
 use journal::engine::Transaction;
 
@@ -40,7 +40,7 @@ impl Groups {
         tx: &mut Transaction,
         agi: Agi,
         parent: Option<AgIno>,
-    ) -> Result<Option<AgIno>, Error> {
+    ) -> Result<Option<AgIno>> {
         let inodes = &self.group_of(agi)?.inodes;
         let Some(mut current) = inodes.take_cached_chunk() else { return Ok(None) };
         if current.parent != parent {
@@ -62,7 +62,7 @@ impl Groups {
         agi: Agi,
         current: &mut CachedChunk,
         to: ChunkRecord,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let CachedChunk { chunk, record, hints: (all, free), .. } = current;
         let new = to.encode(self.geometry().features.sparse_inodes());
         update_at::<FinoBt>(self, tx, agi, free, record, &new)?;

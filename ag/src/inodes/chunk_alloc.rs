@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use base::lock::Rank;
 use base::{AgBlock, AgIno};
-use error::Error;
+use error::Result;
 use format::btree::{FinoBt, InoBt};
 use format::geometry::INODES_PER_CHUNK;
 use format::{Damage, ensure};
@@ -71,7 +71,7 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         agi: Agi,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         let (inodes, most) = (self.inodes(), self.inodes().geometry().chunk_inodes);
         if !inodes.claim(most) {
             return Ok(false);
@@ -112,7 +112,7 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         agi: Agi,
-    ) -> Result<Option<(InodeBlocks, TreeBlockReserve)>, Error> {
+    ) -> Result<Option<(InodeBlocks, TreeBlockReserve)>> {
         let Some(spare) = TreeBlockReserve::take(reservation, self.blocks_for_trees()) else {
             return Ok(None);
         };
@@ -129,7 +129,7 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         agi: Agi,
-    ) -> Result<Option<InodeBlocks>, Error> {
+    ) -> Result<Option<InodeBlocks>> {
         let shape = *self.inodes().geometry();
         let raw = agi.raw(tx)?;
         let after = |newest: AgIno| {
@@ -153,7 +153,7 @@ impl Groups {
     }
 
     /// Initializes free inodes in new blocks.
-    fn create_inodes(&self, tx: &mut Transaction, agi: Agi, run: InodeBlocks) -> Result<(), Error> {
+    fn create_inodes(&self, tx: &mut Transaction, agi: Agi, run: InodeBlocks) -> Result<()> {
         let (geometry, shape) = (self.geometry(), self.inodes().geometry());
         let generation = self.inodes().random.next_u32();
         let mut regions = LogRegions::default();
@@ -181,7 +181,7 @@ impl Groups {
         tx: &mut Transaction,
         (agi, spare): (Agi, &TreeBlockReserve),
         run: InodeBlocks,
-    ) -> Result<AgIno, Error> {
+    ) -> Result<AgIno> {
         let first = AgIno(run.block.get() << self.per_block_log());
         let count = run.blocks << self.per_block_log();
         let mut all = InodeBtreeCursor::<InoBt>::growing(self, agi, spare);
@@ -205,7 +205,7 @@ impl Groups {
         tx: &mut Transaction,
         (agi, spare): (Agi, &TreeBlockReserve),
         run: InodeBlocks,
-    ) -> Result<AgIno, Error> {
+    ) -> Result<AgIno> {
         let (start, skip) = self.inodes().geometry().chunk_of_part(run.block);
         let part = ChunkRecord::part(start, skip, run.blocks << self.per_block_log());
         let mut all = InodeBtreeCursor::<InoBt>::growing(self, agi, spare);

@@ -2,7 +2,7 @@
 
 use base::lock::Rank;
 use base::{AgIno, Ino};
-use error::Error;
+use error::{Error, Result};
 use format::Damage;
 use format::btree::{FinoBt, InoBt};
 use journal::engine::{DiskExtent, Transaction};
@@ -55,7 +55,7 @@ impl Groups {
     /// # Errors
     /// [`Error::Damaged`] if the trees have no such inodes in use. [`Error::NoSpace`], with nothing changed, if the
     /// finobt may have to grow and the AG has no block for it.
-    pub fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes, Error> {
+    pub fn free_inodes(&self, tx: &mut Transaction, inos: &[Ino]) -> Result<FreedInodes> {
         let geometry = self.geometry();
         let Some(ino) = inos.first().copied() else { return Ok(FreedInodes { count: 0, removed: None }) };
         let damage = || Damage::new("inode", "number", "an inode within the volume", ino);
@@ -98,12 +98,7 @@ impl Groups {
     }
 
     /// Frees inodes of a chunk, from the first on as long as they are in it; returns how many: at most 64.
-    fn put_back(
-        &self,
-        agi: Agi,
-        mut chunk: ChunkRecord,
-        inos: &[Ino],
-    ) -> Result<(ChunkRecord, usize), Error> {
+    fn put_back(&self, agi: Agi, mut chunk: ChunkRecord, inos: &[Ino]) -> Result<(ChunkRecord, usize)> {
         let mut count = 0;
         for ino in inos {
             let within = self.geometry().split_ino(*ino).filter(|(ag, _)| *ag == agi.ag);
@@ -128,7 +123,7 @@ impl Groups {
         tx: &mut Transaction,
         agi: Agi,
         (first, inos): (AgIno, &[Ino]),
-    ) -> Result<Option<usize>, Error> {
+    ) -> Result<Option<usize>> {
         let inodes = &self.group_of(agi)?.inodes;
         let Some(mut current) = inodes.take_cached_chunk() else { return Ok(None) };
         if current.chunk.index_of(first).is_none() {
@@ -152,7 +147,7 @@ impl Groups {
         agi: Agi,
         before: &ChunkRecord,
         after: Option<&ChunkRecord>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let mut free = InodeBtreeCursor::<FinoBt>::new(self, agi);
         let found = free.eq(tx, before.start)?;
         expect_equal(agi, found, (before.free_mask() != 0).then_some(before))?;
@@ -167,12 +162,7 @@ impl Groups {
     /// Fails if inserting a chunk into the finobt needs blocks and the AG has none. The tree's reservation is enough
     /// for all possible chunks; an AG that another writer filled may lack it, and then gives blocks that are reserved
     /// for its other trees.
-    fn ensure_blocks_for_insertion(
-        &self,
-        tx: &mut Transaction,
-        agi: Agi,
-        chunk: &ChunkRecord,
-    ) -> Result<(), Error> {
+    fn ensure_blocks_for_insertion(&self, tx: &mut Transaction, agi: Agi, chunk: &ChunkRecord) -> Result<()> {
         let blocks = InodeBtreeCursor::<FinoBt>::new(self, agi).blocks_for(tx, chunk.start)?;
         if blocks > 0 && self.group_of(agi)?.lock(tx)?.allocatable(tx, Payer::Group) < blocks {
             return Err(Error::NoSpace { what: "the free inode tree" });
@@ -181,7 +171,7 @@ impl Groups {
     }
 
     /// Updates the counts: `freed` inodes became free, and `gone` free inodes were removed.
-    fn count_freed(&self, tx: &mut Transaction, agi: Agi, (freed, gone): (u32, u32)) -> Result<(), Error> {
+    fn count_freed(&self, tx: &mut Transaction, agi: Agi, (freed, gone): (u32, u32)) -> Result<()> {
         let raw = agi.raw(tx)?;
         let (count, free) = (raw.count.get(), raw.freecount.get());
         let counts =
@@ -204,7 +194,7 @@ impl Groups {
     }
 
     /// Frees a chunk's blocks and cancels its buffers.
-    fn remove_chunk(&self, tx: &mut Transaction, agi: Agi, chunk: &ChunkRecord) -> Result<(), Error> {
+    fn remove_chunk(&self, tx: &mut Transaction, agi: Agi, chunk: &ChunkRecord) -> Result<()> {
         let (geometry, shape) = (self.geometry(), self.inodes().geometry());
         for (block, blocks) in shape.blocks_of(chunk) {
             for cluster in shape.clusters(block, blocks) {

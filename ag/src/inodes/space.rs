@@ -13,7 +13,7 @@
 use std::cell::Cell;
 
 use base::AgBlock;
-use error::Error;
+use error::{Error, Result};
 use journal::engine::Transaction;
 
 use super::agi::Agi;
@@ -75,7 +75,7 @@ impl Groups {
         reservation: &mut BlockReservation<'_>,
         agi: Agi,
         request: InodeBlocksRequest,
-    ) -> Result<Option<InodeBlocks>, Error> {
+    ) -> Result<Option<InodeBlocks>> {
         let group = self.group_of(agi)?;
         let locked = group.lock(tx)?;
         reservation.note_locked(agi.ag);
@@ -109,7 +109,7 @@ impl Groups {
         agi: Agi,
         near: AgBlock,
         (reserved, spare): (bool, Option<&TreeBlockReserve>),
-    ) -> Result<AgBlock, Error> {
+    ) -> Result<AgBlock> {
         let group = self.group_of(agi)?;
         let locked = group.lock(tx)?;
         let is_paid = (!reserved || group.metadata_reservation.left() == 0)
@@ -139,18 +139,13 @@ impl Groups {
         agi: Agi,
         block: AgBlock,
         reserved: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         self.group_of(agi)?.free_tree_block_later(tx, block, ExtentOwner::InodeTree, reserved);
         Ok(())
     }
 
     /// Frees the blocks of a chunk after this transaction.
-    pub(super) fn free_inode_blocks(
-        &self,
-        tx: &mut Transaction,
-        agi: Agi,
-        run: InodeBlocks,
-    ) -> Result<(), Error> {
+    pub(super) fn free_inode_blocks(&self, tx: &mut Transaction, agi: Agi, run: InodeBlocks) -> Result<()> {
         self.free_extent_later(
             tx,
             self.geometry().fs_block(agi.ag, run.block),
@@ -160,7 +155,7 @@ impl Groups {
     }
 
     /// The in-core state of an AG whose AGI is locked.
-    pub(super) fn group_of(&self, agi: Agi) -> Result<&std::sync::Arc<Group>, Error> {
+    pub(super) fn group_of(&self, agi: Agi) -> Result<&std::sync::Arc<Group>> {
         self.get(agi.ag).ok_or_else(|| {
             let most = format_args!("less than {}", self.count()).to_string();
             agi.damage(format::Damage::new("AGI", "seqno", most, agi.ag))

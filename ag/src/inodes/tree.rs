@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 
 use base::{AgBlock, AgIno};
-use error::Error;
+use error::{Error, Result};
 use format::Damage;
 use format::agi::RawAgi;
 use format::btree::{FinoBt, InoBt, InodeChunk};
@@ -101,14 +101,14 @@ impl<K: InodeBtreeType> BtreeOps for InodeBtree<'_, K> {
         self.agi.put(tx, level_at, levels);
     }
 
-    fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error> {
+    fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64> {
         let source = (K::RESERVED, self.spare);
         let block = self.groups.alloc_inode_tree_block(tx, self.agi, AgBlock(near as u32), source)?;
         self.count(tx, |blocks| blocks.saturating_add(1));
         Ok(block.get().into())
     }
 
-    fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<(), Error> {
+    fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<()> {
         self.count(tx, |blocks| blocks.saturating_sub(1));
         self.groups.free_tree_block(tx, self.agi, AgBlock(block as u32), K::RESERVED)
     }
@@ -144,7 +144,7 @@ impl<'a, K: InodeBtreeType> InodeBtreeCursor<'a, K> {
         Self { cursor, groups, agi, sparse: groups.geometry().features.sparse_inodes() }
     }
 
-    fn decode(&self, record: Option<InodeChunk>) -> Result<Option<ChunkRecord>, Error> {
+    fn decode(&self, record: Option<InodeChunk>) -> Result<Option<ChunkRecord>> {
         let Some(record) = record else { return Ok(None) };
         let geometry = self.groups.geometry();
         let chunk = ChunkRecord::decode(&record, self.sparse).and_then(|chunk| {
@@ -156,12 +156,12 @@ impl<'a, K: InodeBtreeType> InodeBtreeCursor<'a, K> {
     }
 
     /// Replaces the record at the position.
-    pub fn update(&mut self, tx: &mut Transaction, chunk: &ChunkRecord) -> Result<(), Error> {
+    pub fn update(&mut self, tx: &mut Transaction, chunk: &ChunkRecord) -> Result<()> {
         self.cursor.update(tx, &chunk.encode(self.sparse))
     }
 
     /// Inserts a record.
-    pub fn insert(&mut self, tx: &mut Transaction, chunk: &ChunkRecord) -> Result<(), Error> {
+    pub fn insert(&mut self, tx: &mut Transaction, chunk: &ChunkRecord) -> Result<()> {
         self.cursor.insert(tx, &chunk.encode(self.sparse))
     }
 
@@ -171,7 +171,7 @@ impl<'a, K: InodeBtreeType> InodeBtreeCursor<'a, K> {
     }
 
     /// Deletes the record at the position.
-    pub fn delete(&mut self, tx: &mut Transaction) -> Result<(), Error> {
+    pub fn delete(&mut self, tx: &mut Transaction) -> Result<()> {
         self.cursor.delete(tx)
     }
 }
@@ -185,7 +185,7 @@ pub(super) fn update_at<K: InodeBtreeType>(
     hint: &mut RecordHint,
     from: &InodeChunk,
     to: &InodeChunk,
-) -> Result<(), Error> {
+) -> Result<()> {
     let tree = InodeBtree::<K> { groups, agi, spare: None, btree: PhantomData };
     if hint.update(&tree, tx, from, to) {
         return Ok(());
@@ -202,7 +202,7 @@ pub(super) fn update_at<K: InodeBtreeType>(
 
 impl<K: InodeBtreeType> InodeBtreeCursor<'_, K> {
     /// Maximum number of blocks that inserting a chunk takes.
-    pub fn blocks_for(&mut self, tx: &mut Transaction, start: AgIno) -> Result<u32, Error> {
+    pub fn blocks_for(&mut self, tx: &mut Transaction, start: AgIno) -> Result<u32> {
         self.cursor.lookup_eq(tx, start.get())?;
         Ok(self.cursor.blocks_to_insert(tx))
     }
@@ -216,22 +216,22 @@ impl<K: InodeBtreeType> ChunkCursor for InodeBtreeCursor<'_, K> {
         self.agi.damage(damage)
     }
 
-    fn eq(&mut self, tx: &mut Transaction, start: AgIno) -> Result<Option<ChunkRecord>, Error> {
+    fn eq(&mut self, tx: &mut Transaction, start: AgIno) -> Result<Option<ChunkRecord>> {
         let record = self.cursor.lookup_eq(tx, start.get())?;
         self.decode(record)
     }
 
-    fn le(&mut self, tx: &mut Transaction, start: AgIno) -> Result<Option<ChunkRecord>, Error> {
+    fn le(&mut self, tx: &mut Transaction, start: AgIno) -> Result<Option<ChunkRecord>> {
         let record = self.cursor.lookup_le(tx, start.get())?;
         self.decode(record)
     }
 
-    fn next(&mut self, tx: &mut Transaction) -> Result<Option<ChunkRecord>, Error> {
+    fn next(&mut self, tx: &mut Transaction) -> Result<Option<ChunkRecord>> {
         let record = self.cursor.next(tx)?;
         self.decode(record)
     }
 
-    fn prev(&mut self, tx: &mut Transaction) -> Result<Option<ChunkRecord>, Error> {
+    fn prev(&mut self, tx: &mut Transaction) -> Result<Option<ChunkRecord>> {
         let record = self.cursor.prev(tx)?;
         self.decode(record)
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base::{AgBlock, FsBlock};
-use error::Error;
+use error::{Error, Result};
 use format::log::intent::CountTarget;
 use format::log::item::ItemType;
 use format::{Damage, Place};
@@ -67,7 +67,7 @@ impl Groups {
         change: RefcountIntentType,
         start: FsBlock,
         count: u32,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let (group, at) = self.of_block(start, count)?;
         let group = Arc::clone(group);
         tx.defer(Box::new(RefcountUpdate { group, at, count, change, waits: false }));
@@ -79,12 +79,7 @@ impl Groups {
     ///
     /// # Errors
     /// Damage: the extent is outside of the AG.
-    pub fn release_extent_later(
-        &self,
-        tx: &mut Transaction,
-        start: FsBlock,
-        count: u32,
-    ) -> Result<(), Error> {
+    pub fn release_extent_later(&self, tx: &mut Transaction, start: FsBlock, count: u32) -> Result<()> {
         if self.geometry().features.reflink() {
             self.refcount_later(tx, RefcountIntentType::Decrease, start, count)
         } else {
@@ -96,7 +91,7 @@ impl Groups {
     ///
     /// # Errors
     /// Damage: the extent is outside of the AG, or the operation is unknown.
-    pub fn recovered_refcount(&self, target: &CountTarget) -> Result<Box<dyn DeferredOperation>, Error> {
+    pub fn recovered_refcount(&self, target: &CountTarget) -> Result<Box<dyn DeferredOperation>> {
         let (group, at) = self.of_block(target.start, target.blocks)?;
         let Some(change) = RefcountIntentType::of(target.operation()) else {
             let damage = Damage::new("refcount update", "flags", "a known operation", target.operation());
@@ -118,11 +113,7 @@ impl DeferredOperation for RefcountUpdate {
         out.extend_from_slice(&(self.change as u32).to_le_bytes());
     }
 
-    fn perform(
-        &mut self,
-        tx: &mut Transaction,
-        _: &mut [&mut dyn Loggable],
-    ) -> Result<DeferredProgress, Error> {
+    fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<DeferredProgress> {
         let Some(locked) = self.group.lock_for_deferred(tx, &mut self.waits)? else {
             return Ok(DeferredProgress::Again);
         };

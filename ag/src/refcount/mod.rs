@@ -22,7 +22,7 @@ mod staging;
 mod tests;
 
 use base::AgBlock;
-use error::Error;
+use error::Result;
 use format::btree::{Btree, REFCOUNT_COW, RefcountBt, RefcountExtent};
 use format::ondisk::U32;
 use journal::engine::Transaction;
@@ -76,7 +76,7 @@ impl LockedAg<'_> {
         domain: RefcountDomain,
         step: RefcountAdjustment,
         (at, count): (AgBlock, u32),
-    ) -> Result<RefcountProgress, Error> {
+    ) -> Result<RefcountProgress> {
         let mut cursor = self.cursor::<RefcountBt>();
         let (start, end) = (at.get(), at.get() + count);
         let (old, end) = self.records_near(tx, &mut cursor, domain, start, end)?;
@@ -100,7 +100,7 @@ impl LockedAg<'_> {
         domain: RefcountDomain,
         start: u32,
         end: u32,
-    ) -> Result<(Vec<RefcountRecord>, u32), Error> {
+    ) -> Result<(Vec<RefcountRecord>, u32)> {
         let bit = domain.bit();
         let mut found = Vec::with_capacity(RECORDS_MAX);
         // The record before the range may touch it.
@@ -138,7 +138,7 @@ impl LockedAg<'_> {
         record: &RefcountExtent,
         domain: RefcountDomain,
         before: Option<&RefcountRecord>,
-    ) -> Result<RefcountRecord, Error> {
+    ) -> Result<RefcountRecord> {
         let start = record.startblock.get() & !REFCOUNT_COW;
         let refcount =
             RefcountRecord { start, blocks: record.blockcount.get(), count: record.refcount.get() };
@@ -161,7 +161,7 @@ impl LockedAg<'_> {
         domain: RefcountDomain,
         old: &[RefcountRecord],
         new: &[RefcountRecord],
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let starts = |list: &[RefcountRecord], start| list.iter().any(|refcount| refcount.start == start);
         for gone in old.iter().filter(|gone| !starts(new, gone.start)) {
             cursor.lookup_eq(tx, gone.start | domain.bit())?;

@@ -1,7 +1,7 @@
 //! Finding shared blocks.
 
 use base::{AgBlock, FsBlock};
-use error::Error;
+use error::Result;
 use format::btree::{REFCOUNT_COW, RefcountBt};
 use journal::engine::Transaction;
 
@@ -30,12 +30,7 @@ impl Groups {
     ///
     /// # Locking
     /// The AGF of the extent.
-    pub fn shared_parts(
-        &self,
-        tx: &mut Transaction,
-        start: FsBlock,
-        count: u32,
-    ) -> Result<Vec<SharedPart>, Error> {
+    pub fn shared_parts(&self, tx: &mut Transaction, start: FsBlock, count: u32) -> Result<Vec<SharedPart>> {
         let (group, at) = self.of_block(start, count)?;
         if !self.geometry().features.reflink() {
             return Ok(vec![SharedPart { skip: 0, count, shared: false }]);
@@ -48,7 +43,7 @@ impl Groups {
 }
 
 impl LockedAg<'_> {
-    fn shared_parts(&self, tx: &mut Transaction, at: AgBlock, count: u32) -> Result<Vec<SharedPart>, Error> {
+    fn shared_parts(&self, tx: &mut Transaction, at: AgBlock, count: u32) -> Result<Vec<SharedPart>> {
         let (first, end) = (at.get(), at.get() + count);
         let mut parts = Vec::new();
         let mut done = first;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use base::{AgBlock, FsBlock};
-use error::Error;
+use error::Result;
 use format::btree::{REFCOUNT_COW, RefcountBt};
 use journal::engine::Transaction;
 
@@ -22,7 +22,7 @@ impl Groups {
     ///
     /// # Errors
     /// Damage; errors of `begin` and of commits.
-    pub fn free_staging(&self, begin: impl Fn() -> Result<Transaction, Error>) -> Result<u64, Error> {
+    pub fn free_staging(&self, begin: impl Fn() -> Result<Transaction>) -> Result<u64> {
         let mut freed = 0;
         if !self.geometry().features.reflink() {
             return Ok(0);
@@ -42,7 +42,7 @@ impl Groups {
         Ok(freed)
     }
 
-    fn free_staging_run(&self, tx: &mut Transaction, start: FsBlock, count: u32) -> Result<(), Error> {
+    fn free_staging_run(&self, tx: &mut Transaction, start: FsBlock, count: u32) -> Result<()> {
         self.refcount_later(tx, RefcountIntentType::FreeCow, start, count)?;
         self.free_extent_later(tx, start, count, ExtentOwner::Cow)
     }
@@ -50,11 +50,7 @@ impl Groups {
 
 impl Group {
     /// The first staging extent at or after a block. Unlocks the AG.
-    fn staging_from(
-        self: &Arc<Self>,
-        tx: &mut Transaction,
-        from: u32,
-    ) -> Result<Option<RefcountRecord>, Error> {
+    fn staging_from(self: &Arc<Self>, tx: &mut Transaction, from: u32) -> Result<Option<RefcountRecord>> {
         let locked = self.lock(tx)?;
         let record = locked.cursor::<RefcountBt>().lookup_ge(tx, from | REFCOUNT_COW)?;
         let extent =

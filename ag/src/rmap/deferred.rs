@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base::{AgBlock, FileBlock, FsBlock, Ino};
-use error::Error;
+use error::{Error, Result};
 use format::btree::rmap;
 use format::log::intent::MapTarget;
 use format::log::item::ItemType;
@@ -67,7 +67,7 @@ impl Groups {
         tx: &mut Transaction,
         change: RmapIntentType,
         extent: &FileExtent,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if !self.geometry().features.rmapbt() {
             return Ok(());
         }
@@ -96,7 +96,7 @@ impl Groups {
     ///
     /// # Errors
     /// Damage: the extent is outside of the AG, or the operation is unknown.
-    pub fn recovered_rmap(&self, target: &MapTarget) -> Result<Box<dyn DeferredOperation>, Error> {
+    pub fn recovered_rmap(&self, target: &MapTarget) -> Result<Box<dyn DeferredOperation>> {
         let (group, at) = self.of_block(target.start, target.blocks)?;
         if !(1..=8).contains(&target.operation()) {
             let damage =
@@ -129,11 +129,7 @@ impl DeferredOperation for RmapUpdate {
         self.target.write(out);
     }
 
-    fn perform(
-        &mut self,
-        tx: &mut Transaction,
-        _: &mut [&mut dyn Loggable],
-    ) -> Result<DeferredProgress, Error> {
+    fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<DeferredProgress> {
         let Some(locked) = self.group.lock_for_deferred(tx, &mut self.waits)? else {
             return Ok(DeferredProgress::Again);
         };

@@ -18,7 +18,7 @@ mod tests;
 use std::ops::ControlFlow;
 
 use base::AgBlock;
-use error::Error;
+use error::{Error, Result};
 use format::btree::{Btree, Rmap, RmapBt, rmap};
 use format::ondisk::{U32, U64};
 use journal::engine::Transaction;
@@ -116,7 +116,7 @@ impl LockedAg<'_> {
         at: AgBlock,
         count: u32,
         owner: ExtentOwner,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         match owner.mapping() {
             Some((owner, offset)) => self.map(tx, ReverseMapping { start: at.get(), count, owner, offset }),
             None => Ok(()),
@@ -130,7 +130,7 @@ impl LockedAg<'_> {
         at: AgBlock,
         count: u32,
         owner: ExtentOwner,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         match owner.mapping() {
             Some((owner, offset)) => self.unmap(tx, ReverseMapping { start: at.get(), count, owner, offset }),
             None if owner == ExtentOwner::Unknown => self.unmap_unknown(tx, at.get(), count),
@@ -142,7 +142,7 @@ impl LockedAg<'_> {
     ///
     /// # Errors
     /// Damage: the mapping exists already.
-    pub fn map(&self, tx: &mut Transaction, new: ReverseMapping) -> Result<(), Error> {
+    pub fn map(&self, tx: &mut Transaction, new: ReverseMapping) -> Result<()> {
         if !self.group.geometry.features.rmapbt() {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl LockedAg<'_> {
     ///
     /// # Errors
     /// Damage: there is no such mapping.
-    pub fn unmap(&self, tx: &mut Transaction, gone: ReverseMapping) -> Result<(), Error> {
+    pub fn unmap(&self, tx: &mut Transaction, gone: ReverseMapping) -> Result<()> {
         if !self.group.geometry.features.rmapbt() {
             return Ok(());
         }
@@ -195,7 +195,7 @@ impl LockedAg<'_> {
 
     /// The owner of blocks in a recovered extent-free intent is unknown. If their mapping still exists, it covers all
     /// of them; if an earlier operation has removed it, no mapping touches them.
-    fn unmap_unknown(&self, tx: &mut Transaction, start: u32, count: u32) -> Result<(), Error> {
+    fn unmap_unknown(&self, tx: &mut Transaction, start: u32, count: u32) -> Result<()> {
         if !self.group.geometry.features.rmapbt() {
             return Ok(());
         }
@@ -221,7 +221,7 @@ impl LockedAg<'_> {
         tx: &mut Transaction,
         cursor: &mut RmapCursor<'_>,
         new: &ReverseMapping,
-    ) -> Result<Option<ReverseMapping>, Error> {
+    ) -> Result<Option<ReverseMapping>> {
         if !self.may_overlap(new) {
             let left = cursor.lookup_le(tx, RmapBt::record_lookup_key(&new.record()))?;
             let left = left.map(|record| ReverseMapping::of(&record));
@@ -248,7 +248,7 @@ impl LockedAg<'_> {
         tx: &mut Transaction,
         cursor: &mut RmapCursor<'_>,
         part: &ReverseMapping,
-    ) -> Result<Option<ReverseMapping>, Error> {
+    ) -> Result<Option<ReverseMapping>> {
         let nearest = cursor.lookup_le(tx, RmapBt::record_lookup_key(&part.record()))?;
         let nearest = nearest.map(|record| ReverseMapping::of(&record)).filter(|whole| whole.covers(part));
         if nearest.is_some() || !self.may_overlap(part) {
@@ -273,7 +273,7 @@ impl LockedAg<'_> {
         tx: &mut Transaction,
         cursor: &mut RmapCursor<'_>,
         mapping: &ReverseMapping,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         match cursor.lookup_eq(tx, RmapBt::record_lookup_key(&mapping.record()))? {
             Some(_) => Ok(()),
             None => Err(self.no_mapping(mapping, "none")),

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use base::lock::{Rank, might_lock};
 use base::{AgBlock, AgNumber, FsBlock};
-use error::Error;
+use error::{Error, Result};
 use format::btree::{BnoBt, CntBt, FreeExtent};
 use journal::engine::Transaction;
 use smallvec::SmallVec;
@@ -115,7 +115,7 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         request: &AllocRequest,
-    ) -> Result<(FsBlock, u32), Error> {
+    ) -> Result<(FsBlock, u32)> {
         self.faults.strike()?;
         let (first, only, near, exact) = self.first_group(request.target)?;
         let (min, max) = (request.min.max(1), request.max.max(request.min).max(1));
@@ -160,7 +160,7 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &BlockReservation<'_>,
         later: u32,
-    ) -> Result<u32, Error> {
+    ) -> Result<u32> {
         let mut allocatable = 0u32;
         for group in reservation.locked_ags.iter().filter_map(|ag| self.get(*ag)) {
             allocatable = allocatable.saturating_add(group.lock(tx)?.allocatable(tx, Payer::Reservation));
@@ -175,7 +175,7 @@ impl Groups {
         reservation: &mut BlockReservation<'_>,
         (first, args): (AgNumber, &dyn Fn(AgNumber) -> AgAllocArgs),
         need: u32,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         might_lock(Rank::Agf(0));
         let total = self.count();
         // First without waiting.
@@ -211,8 +211,8 @@ impl Groups {
         tx: &mut Transaction,
         reservation: &mut BlockReservation<'_>,
         need: u32,
-        suits: &mut dyn FnMut(&mut Transaction, LockedAg<'_>) -> Result<Suitability, Error>,
-    ) -> Result<(), Error> {
+        suits: &mut dyn FnMut(&mut Transaction, LockedAg<'_>) -> Result<Suitability>,
+    ) -> Result<()> {
         let (mut allocatable, mut opened) = (0u32, Vec::new());
         for group in self.iter() {
             let locked = group.lock(tx)?;
@@ -258,7 +258,7 @@ impl Groups {
         reservation: &mut BlockReservation<'_>,
         mut groups: SmallVec<[AgNumber; 2]>,
         then: u32,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         groups.sort_unstable();
         groups.dedup();
         let Some(last) = groups.last().copied() else { return Ok(()) };
@@ -283,10 +283,7 @@ impl Groups {
     }
 
     /// The first AG, whether only that AG, the target block, and whether exactly that block.
-    pub(super) fn first_group(
-        &self,
-        target: AllocTarget,
-    ) -> Result<(AgNumber, bool, Option<u32>, bool), Error> {
+    pub(super) fn first_group(&self, target: AllocTarget) -> Result<(AgNumber, bool, Option<u32>, bool)> {
         let place = |block| self.of_block(block, 1).map(|(group, at)| (group.ag, at.get()));
         Ok(match target {
             AllocTarget::Ag(ag) => (ag, false, None, false),
@@ -318,7 +315,7 @@ impl LockedAg<'_> {
         args: &AgAllocArgs,
         owner: ExtentOwner,
         payer: Payer,
-    ) -> Result<Option<(AgBlock, u32)>, Error> {
+    ) -> Result<Option<(AgBlock, u32)>> {
         // Before anything changes, check that there is such an extent.
         if self.allocatable(tx, payer) < args.min || self.find(tx, args)?.is_none() {
             return Ok(None);
@@ -348,7 +345,7 @@ impl LockedAg<'_> {
         tx: &mut Transaction,
         near: AgBlock,
         owner: ExtentOwner,
-    ) -> Result<AgBlock, Error> {
+    ) -> Result<AgBlock> {
         self.group.faults.strike()?;
         let near = Some(near.get());
         let args =
@@ -358,11 +355,7 @@ impl LockedAg<'_> {
     }
 
     /// Finds free blocks. It changes nothing.
-    pub(crate) fn find(
-        &self,
-        tx: &mut Transaction,
-        args: &AgAllocArgs,
-    ) -> Result<Option<AllocCandidate>, Error> {
+    pub(crate) fn find(&self, tx: &mut Transaction, args: &AgAllocArgs) -> Result<Option<AllocCandidate>> {
         let found = self.find_with(tx, args, false)?;
         if found.is_none() && args.reuse_busy && self.group.busy_count.load(Relaxed) > 0 {
             return self.find_with(tx, args, true);
@@ -375,7 +368,7 @@ impl LockedAg<'_> {
         tx: &mut Transaction,
         args: &AgAllocArgs,
         busy_too: bool,
-    ) -> Result<Option<AllocCandidate>, Error> {
+    ) -> Result<Option<AllocCandidate>> {
         if let Some(near) = args.near {
             let found = self.find_near(tx, args, near, busy_too)?;
             if found.is_some() || args.exact {
@@ -396,7 +389,7 @@ impl LockedAg<'_> {
         tx: &mut Transaction,
         args: &AgAllocArgs,
         busy_too: bool,
-    ) -> Result<Option<AllocCandidate>, Error> {
+    ) -> Result<Option<AllocCandidate>> {
         if self.get(tx, agf!(freeblks)) <= self.group.claimed.load(Relaxed) {
             return Ok(None);
         }
@@ -421,7 +414,7 @@ impl LockedAg<'_> {
         args: &AgAllocArgs,
         near: u32,
         busy_too: bool,
-    ) -> Result<Option<AllocCandidate>, Error> {
+    ) -> Result<Option<AllocCandidate>> {
         let mut bno = self.cursor::<BnoBt>();
         let here = bno.lookup_le(tx, near)?;
         if args.exact {
@@ -464,7 +457,7 @@ impl LockedAg<'_> {
         tx: &mut Transaction,
         args: &AgAllocArgs,
         busy_too: bool,
-    ) -> Result<Option<AllocCandidate>, Error> {
+    ) -> Result<Option<AllocCandidate>> {
         let mut cnt = self.cursor::<CntBt>();
         let mut free = cnt.lookup_ge(tx, (args.max, 0))?;
         for _ in 0..SIZES_MAX {

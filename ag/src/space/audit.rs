@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use base::lock::Rank;
-use error::Error;
+use error::Result;
 use format::agi::RawAgi;
 use journal::engine::Transaction;
 
@@ -21,7 +21,7 @@ impl Groups {
     ///
     /// # Errors
     /// I/O errors; damage.
-    pub fn unreturned(&self, tx: &mut Transaction) -> Result<Option<String>, Error> {
+    pub fn unreturned(&self, tx: &mut Transaction) -> Result<Option<String>> {
         let mut contributed = 0;
         for group in self.iter() {
             if let Some(what) = group.unreturned(tx)? {
@@ -52,7 +52,7 @@ impl Groups {
 
 impl Group {
     /// See [`Groups::unreturned`].
-    fn unreturned(self: &Arc<Self>, tx: &mut Transaction) -> Result<Option<String>, Error> {
+    fn unreturned(self: &Arc<Self>, tx: &mut Transaction) -> Result<Option<String>> {
         let agi = tx.read(self.sector(2), Rank::Agi(self.ag.get()), |bytes| {
             RawAgi::verify(bytes, &self.geometry, self.ag).map(drop)
         })?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use base::AgNumber;
 use base::lock::Rank;
 use base::percpu::Counter;
-use error::Error;
+use error::{Error, Result};
 use format::Geometry;
 use format::agi::RawAgi;
 use format::btree::{Btree, FinoBt, RefcountBt, RmapBt};
@@ -29,7 +29,7 @@ pub struct BlockReservation<'g> {
 }
 
 impl<'g> BlockReservation<'g> {
-    pub(crate) fn take(free: &'g Counter, count: u32) -> Result<Self, Error> {
+    pub(crate) fn take(free: &'g Counter, count: u32) -> Result<Self> {
         if count > 0 && !free.try_sub(count.into()) {
             return Err(Error::NoSpace { what: "new blocks" });
         }
@@ -92,7 +92,7 @@ impl<'g> BlockReservation<'g> {
     ///
     /// # Errors
     /// No space: more is needed than was reserved, and the volume has no more.
-    pub(crate) fn cover(&mut self, count: u32) -> Result<(), Error> {
+    pub(crate) fn cover(&mut self, count: u32) -> Result<()> {
         debug_assert!(
             count <= self.left,
             "{count} blocks are to be allocated, and {} are left of what was reserved",
@@ -222,7 +222,7 @@ impl Group {
     ///
     /// The sizes are those of the kernel: the maximum that the trees can have, except for reverse mappings, for which
     /// at least a hundredth of the AG is reserved.
-    pub(crate) fn load(self: &Arc<Self>, tx: &mut Transaction) -> Result<u64, Error> {
+    pub(crate) fn load(self: &Arc<Self>, tx: &mut Transaction) -> Result<u64> {
         let geometry = &*self.geometry;
         let agi = tx.read(self.sector(2), Rank::Agi(self.ag.get()), |bytes| {
             RawAgi::verify(bytes, geometry, self.ag).map(drop)
@@ -242,7 +242,7 @@ impl Group {
     }
 
     /// Number of finobt blocks. The transaction holds the AGI.
-    pub(crate) fn free_inode_tree_blocks(&self, tx: &mut Transaction, agi: BufferId) -> Result<u32, Error> {
+    pub(crate) fn free_inode_tree_blocks(&self, tx: &mut Transaction, agi: BufferId) -> Result<u32> {
         let features = self.geometry.features;
         let Some(raw) = RawAgi::view(tx.bytes(agi)).copied() else { return Ok(0) };
         if features.finobt() && !features.inobtcount() {

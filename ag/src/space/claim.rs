@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use base::lock::{Rank, might_lock};
 use base::{AgBlock, AgNumber, FsBlock};
-use error::Error;
+use error::{Error, Result};
 use format::btree::{BnoBt, Btree};
 use format::extent::MAX_EXTENT_BLOCKS;
 use journal::engine::Transaction;
@@ -183,7 +183,7 @@ impl Groups {
     ///
     /// # Locking
     /// One AGF at a time: first those that are not locked, in order of preference, then with waiting.
-    pub fn claim(self: &Arc<Self>, tx: &mut Transaction, request: &ClaimRequest) -> Result<Claim, Error> {
+    pub fn claim(self: &Arc<Self>, tx: &mut Transaction, request: &ClaimRequest) -> Result<Claim> {
         self.faults.strike()?;
         let (first, only, near, exact) = self.first_group(request.target)?;
         let total = self.count();
@@ -252,7 +252,7 @@ impl Groups {
         reservation: &mut BlockReservation<'_>,
         claims: impl IntoIterator<Item = Claim>,
         owner: ExtentOwner,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let claims: SmallVec<[Claim; 8]> = claims.into_iter().collect();
         let count = claims.iter().map(|claim| claim.count).sum();
         reservation.cover(count)?;
@@ -283,7 +283,7 @@ fn take_run(
     reservation: &mut BlockReservation<'_>,
     run: Claim,
     owner: ExtentOwner,
-) -> Result<(), Error> {
+) -> Result<()> {
     if run.count == 0 {
         return Ok(());
     }
@@ -312,7 +312,7 @@ fn take_run(
 
 impl LockedAg<'_> {
     /// Claims blocks of this AG; `None` if it has no such extent.
-    fn claim(&self, tx: &mut Transaction, want: &AgAllocArgs) -> Result<Option<Claim>, Error> {
+    fn claim(&self, tx: &mut Transaction, want: &AgAllocArgs) -> Result<Option<Claim>> {
         let allocatable = self.allocatable(tx, Payer::Reservation);
         if allocatable < want.min {
             return Ok(None);

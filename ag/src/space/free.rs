@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use base::{AgBlock, FsBlock};
-use error::Error;
+use error::Result;
 use format::log::item::ItemType;
 use journal::engine::{DeferredKind, DeferredOperation, DeferredProgress, Loggable, Transaction};
 
@@ -51,7 +51,7 @@ impl Groups {
         start: FsBlock,
         count: u32,
         owner: ExtentOwner,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let (group, at) = self.of_block(start, count)?;
         group.defer_free(tx, at, count, owner, BlockOrigin::User);
         Ok(())
@@ -61,7 +61,7 @@ impl Groups {
     ///
     /// # Errors
     /// Damage: the extent is outside of the AG.
-    pub fn recovered_free(&self, start: FsBlock, count: u32) -> Result<Box<dyn DeferredOperation>, Error> {
+    pub fn recovered_free(&self, start: FsBlock, count: u32) -> Result<Box<dyn DeferredOperation>> {
         let (group, at) = self.of_block(start, count)?;
         let (group, source) = (Arc::clone(group), BlockOrigin::User);
         Ok(Box::new(ExtentFree { group, at, count, owner: ExtentOwner::Unknown, source, waits: false }))
@@ -116,11 +116,7 @@ impl DeferredOperation for ExtentFree {
         out.extend_from_slice(&[0; 4]);
     }
 
-    fn perform(
-        &mut self,
-        tx: &mut Transaction,
-        _: &mut [&mut dyn Loggable],
-    ) -> Result<DeferredProgress, Error> {
+    fn perform(&mut self, tx: &mut Transaction, _: &mut [&mut dyn Loggable]) -> Result<DeferredProgress> {
         let Some(locked) = self.group.lock_for_deferred(tx, &mut self.waits)? else {
             return Ok(DeferredProgress::Again);
         };
@@ -138,7 +134,7 @@ impl DeferredOperation for ExtentFree {
 
 impl LockedAg<'_> {
     /// Frees blocks at once. The AGFL has been brought up to what the trees may need.
-    fn free(&self, tx: &mut Transaction, at: AgBlock, count: u32, owner: ExtentOwner) -> Result<(), Error> {
+    fn free(&self, tx: &mut Transaction, at: AgBlock, count: u32, owner: ExtentOwner) -> Result<()> {
         self.unmap_owner(tx, at, count, owner)?;
         self.insert_free(tx, at, count)?;
         self.group.mark_busy(tx, at, count);

@@ -1,7 +1,7 @@
 //! Free extents in both free-space trees, and the AGF's counters.
 
 use base::AgBlock;
-use error::Error;
+use error::{Error, Result};
 use format::btree::{BnoBt, Btree, CntBt, FreeExtent};
 use format::ondisk::U32;
 use journal::engine::Transaction;
@@ -26,13 +26,7 @@ impl LockedAg<'_> {
     ///
     /// # Errors
     /// Damage: a tree does not have that extent.
-    pub(crate) fn remove_free(
-        &self,
-        tx: &mut Transaction,
-        free: Free,
-        at: u32,
-        count: u32,
-    ) -> Result<(), Error> {
+    pub(crate) fn remove_free(&self, tx: &mut Transaction, free: Free, at: u32, count: u32) -> Result<()> {
         let left = (free.0, at - free.0);
         let right = (at + count, free.0 + free.1 - (at + count));
         let mut bno = self.cursor::<BnoBt>();
@@ -59,7 +53,7 @@ impl LockedAg<'_> {
     ///
     /// # Errors
     /// Damage: some of them are free already, or a tree does not have a neighbour.
-    pub(crate) fn insert_free(&self, tx: &mut Transaction, at: AgBlock, count: u32) -> Result<(), Error> {
+    pub(crate) fn insert_free(&self, tx: &mut Transaction, at: AgBlock, count: u32) -> Result<()> {
         let (start, end) = (at.get(), at.get() + count);
         let mut bno = self.cursor::<BnoBt>();
         let before = bno.lookup_le(tx, start)?.map(|found| numbers(&found));
@@ -106,7 +100,7 @@ impl LockedAg<'_> {
         cnt: &mut BtreeCursor<AgfTree<'_, CntBt>>,
         old: impl IntoIterator<Item = Free>,
         new: impl IntoIterator<Item = Free>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let (mut old, mut new) = (old.into_iter(), new.into_iter());
         loop {
             let pair = (old.next(), new.next());
@@ -132,7 +126,7 @@ impl LockedAg<'_> {
     }
 
     /// Updates the AGF's counters after an extent of `changed` blocks was added or removed.
-    fn count_free(&self, tx: &mut Transaction, by: i64, changed: u32) -> Result<(), Error> {
+    fn count_free(&self, tx: &mut Transaction, by: i64, changed: u32) -> Result<()> {
         let longest = self.get(tx, agf!(longest));
         if by > 0 {
             if changed > longest {

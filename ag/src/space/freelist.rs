@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use base::AgBlock;
-use error::Error;
+use error::{Error, Result};
 use format::agfl::RawAgfl;
 use format::btree::MAX_LEVELS;
 use format::ondisk::OnDisk;
@@ -42,7 +42,7 @@ impl LockedAg<'_> {
     ///
     /// # Errors
     /// No space: the list is empty, which `fix_freelist` prevents. Damage: the block is not in the AG.
-    pub(crate) fn get_freelist_block(&self, tx: &mut Transaction) -> Result<AgBlock, Error> {
+    pub(crate) fn get_freelist_block(&self, tx: &mut Transaction) -> Result<AgBlock> {
         let (first, count) = (self.get(tx, agf!(flfirst)), self.get(tx, agf!(flcount)));
         if count == 0 {
             return Err(Error::NoSpace { what: "the trees of an allocation group" });
@@ -61,7 +61,7 @@ impl LockedAg<'_> {
     ///
     /// # Errors
     /// Damage: the list is full, which `fix_freelist` prevents.
-    pub(crate) fn put_freelist_block(&self, tx: &mut Transaction, block: AgBlock) -> Result<(), Error> {
+    pub(crate) fn put_freelist_block(&self, tx: &mut Transaction, block: AgBlock) -> Result<()> {
         let (last, count) = (self.get(tx, agf!(fllast)), self.get(tx, agf!(flcount)));
         if count >= self.slots() {
             let at = (RawAgfl::NAME, "flcount");
@@ -78,7 +78,7 @@ impl LockedAg<'_> {
     ///
     /// # Errors
     /// Damage; I/O errors. A lack of free space is no error: the list then holds what there is.
-    pub(crate) fn fix_freelist(&self, tx: &mut Transaction) -> Result<(), Error> {
+    pub(crate) fn fix_freelist(&self, tx: &mut Transaction) -> Result<()> {
         let need = self.min_freelist(tx);
         self.refill(tx, need)?;
         let extra = self.get(tx, agf!(flcount)).saturating_sub(need);
@@ -92,7 +92,7 @@ impl LockedAg<'_> {
         Ok(())
     }
 
-    fn refill(&self, tx: &mut Transaction, need: u32) -> Result<(), Error> {
+    fn refill(&self, tx: &mut Transaction, need: u32) -> Result<()> {
         loop {
             let missing = need.saturating_sub(self.get(tx, agf!(flcount)));
             if missing == 0 {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use base::FsBlock;
-use error::Error;
+use error::{Error, Result};
 use format::btree::{Btree as _, RmapBt};
 use journal::engine::Transaction;
 
@@ -122,7 +122,7 @@ impl Groups {
         start: FsBlock,
         change: RmapChange,
         changes: u32,
-    ) -> Result<Option<RmapReservation>, Error> {
+    ) -> Result<Option<RmapReservation>> {
         let (group, _) = self.of_block(start, 1)?;
         let features = self.geometry().features;
         // Without shared blocks there is at most one record for each block, and the base reservation suffices.
@@ -154,7 +154,7 @@ impl Groups {
         &self,
         reservations: &mut RmapReservations,
         start: FsBlock,
-    ) -> Result<Option<RmapReservation>, Error> {
+    ) -> Result<Option<RmapReservation>> {
         let (group, _) = self.of_block(start, 1)?;
         Ok(reservations.take_one(group))
     }
@@ -164,7 +164,7 @@ impl Groups {
     ///
     /// # Errors
     /// Damage; I/O errors.
-    pub fn shrink_rmap_reservations(&self, tx: &mut Transaction) -> Result<(), Error> {
+    pub fn shrink_rmap_reservations(&self, tx: &mut Transaction) -> Result<()> {
         for group in self.iter().filter(|group| group.rmap_reservation.raised() > 0) {
             group.lock(tx)?.update_contribution(tx, 0);
             tx.release_clean();

@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 
 use base::{AgBlock, AgNumber};
-use error::Error;
+use error::Result;
 use format::Geometry;
 use format::btree::{BnoBt, CntBt, RefcountBt, RmapBt};
 use journal::engine::Transaction;
@@ -93,7 +93,7 @@ impl<K: AgfBtreeType> BtreeOps for AgfTree<'_, K> {
         self.locked.set(tx, K::LEVELS, levels);
     }
 
-    fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error> {
+    fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64> {
         let block = if K::FROM_LIST {
             let block = self.locked.get_freelist_block(tx)?;
             self.locked.adjust_counter(tx, agf!(btreeblks), 1);
@@ -110,7 +110,7 @@ impl<K: AgfBtreeType> BtreeOps for AgfTree<'_, K> {
         Ok(block.get().into())
     }
 
-    fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<(), Error> {
+    fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<()> {
         let block = AgBlock(block as u32);
         if K::FROM_LIST {
             self.locked.put_freelist_block(tx, block)?;

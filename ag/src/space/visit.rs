@@ -1,7 +1,7 @@
 //! Listing free extents while nobody can allocate them.
 
 use base::{AgBlock, AgNumber, FsBlock};
-use error::Error;
+use error::Result;
 use format::btree::BnoBt;
 use journal::engine::Transaction;
 
@@ -22,8 +22,8 @@ impl Groups {
         ag: AgNumber,
         from: AgBlock,
         max: usize,
-        each: &mut dyn FnMut(FsBlock, u32) -> Result<(), Error>,
-    ) -> Result<Option<AgBlock>, Error> {
+        each: &mut dyn FnMut(FsBlock, u32) -> Result<()>,
+    ) -> Result<Option<AgBlock>> {
         let Some(group) = self.get(ag) else { return Ok(None) };
         let locked = group.lock(tx)?;
         let mut cursor = locked.cursor::<BnoBt>();

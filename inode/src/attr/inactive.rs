@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::lock::Rank;
 use base::{Daddr, FileBlock};
-use error::Error;
+use error::{Error, Result};
 use format::ForkBlock;
 use format::attr::edit::leaf;
 use format::damage::Place;
@@ -24,7 +24,7 @@ use crate::shared::Shared;
 ///
 /// # Errors
 /// Damage; I/O errors; a shut down volume.
-pub(crate) fn empty_root(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Error> {
+pub(crate) fn empty_root(shared: &Shared, inode: &Arc<Inode>) -> Result<()> {
     if !needs_several_steps(shared, inode)? {
         return Ok(());
     }
@@ -42,7 +42,7 @@ pub(crate) fn empty_root(shared: &Shared, inode: &Arc<Inode>) -> Result<(), Erro
     tx.commit(&mut [&mut locked])
 }
 
-fn needs_several_steps(shared: &Shared, inode: &Arc<Inode>) -> Result<bool, Error> {
+fn needs_several_steps(shared: &Shared, inode: &Arc<Inode>) -> Result<bool> {
     let mut locked = inode.lock();
     let fork = Fork::open(shared, &mut locked, ForkKind::Attr)?;
     let step_blocks = STEP_BUFFERS / STEP_EXTENTS as u64;

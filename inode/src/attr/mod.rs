@@ -52,7 +52,7 @@ mod split;
 mod tests;
 
 use base::Ino;
-use error::Error;
+use error::{Error, Result};
 use format::attr::edit::leaf as edit;
 use format::attr::parent::ParentRecord;
 use format::attr::{Attr, AttrValue, Namespace};
@@ -69,8 +69,6 @@ use crate::fork::MAX_MAP_TREE_BLOCKS;
 use crate::shared::Shared;
 use crate::space::{BlockRun, SpaceAllocator};
 use crate::state::{ForkFormat, InodeState};
-
-type Result<T> = std::result::Result<T, Error>;
 
 /// The key of an attribute: namespace and name; for a parent pointer, the directory too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

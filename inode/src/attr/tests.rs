@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use base::{FileBlock, errno};
-use error::Error;
+use error::Result;
 use format::attr::Namespace;
 use format::dabtree::{self, NodeEntry};
 use format::hash;
@@ -23,7 +23,7 @@ fn key(name: &str) -> AttrKey<'_> {
 }
 
 /// Makes one change. Commits it if it succeeded, otherwise drops it, as every caller does.
-fn set(fixture: &Fixture, locked: &mut LockedInode, name: &str, value: &[u8]) -> Result<(), Error> {
+fn set(fixture: &Fixture, locked: &mut LockedInode, name: &str, value: &[u8]) -> Result<()> {
     let mut tx = fixture.begin();
     let mut space = fixture.space();
     let done = Attributes::new(fixture.shared(), &mut tx, &mut space, locked, ROOM)?

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use ag::{AllocTarget, Claim, ClaimRequest, Groups, RmapChange, RmapReservations};
 use backing::{Backing, Mapping, MappingState, TIMESTAMP_TICK_NANOS, WriteCompletion};
 use base::{FileBlock, FsBlock, Ino, errno};
-use error::Error;
+use error::{Error, Result};
 use format::inode::{ForkKind, ag_of};
 
 use super::{File, claim, fill_units, finish, free_written_beyond, map, set_size, trim, truncate, unit};
@@ -40,7 +40,7 @@ impl WeakInode {
     ///
     /// # Errors
     /// `EIO` if it has been dropped: the volume was closed.
-    pub fn upgrade(&self) -> Result<Arc<Inode>, Error> {
+    pub fn upgrade(&self) -> Result<Arc<Inode>> {
         self.inode.upgrade().ok_or(DROPPED)
     }
 }
@@ -109,11 +109,11 @@ impl Backing for VolumeBacking {
         ag_of(file.ino, &self.shared.geometry).unwrap_or_default().get().into()
     }
 
-    fn size(&self, file: &WeakInode) -> Result<u64, Error> {
+    fn size(&self, file: &WeakInode) -> Result<u64> {
         Ok(file.upgrade()?.read().size())
     }
 
-    fn map(&self, file: &WeakInode, offset: FileBlock, count: u64) -> Result<Mapping, Error> {
+    fn map(&self, file: &WeakInode, offset: FileBlock, count: u64) -> Result<Mapping> {
         let end = FileBlock(offset.get().saturating_add(count));
         let mut first = None;
         map(self.file(&file.upgrade()?), offset, end, &mut |mapping| {
@@ -130,7 +130,7 @@ impl Backing for VolumeBacking {
         }
     }
 
-    fn reserve(&self, blocks: u64) -> Result<(), Error> {
+    fn reserve(&self, blocks: u64) -> Result<()> {
         let mut reserved = 0;
         for part in parts(blocks) {
             match self.groups.reserve_blocks(part) {
@@ -148,7 +148,7 @@ impl Backing for VolumeBacking {
         parts(blocks).for_each(|part| drop(self.groups.attach_blocks(part)));
     }
 
-    fn reserve_rmap_for_write(&self, mapping: &Mapping, writes: u64) -> Result<RmapReservations, Error> {
+    fn reserve_rmap_for_write(&self, mapping: &Mapping, writes: u64) -> Result<RmapReservations> {
         let change = if mapping.shared { RmapChange::Unmap } else { RmapChange::Convert };
         let mut reservations = RmapReservations::default();
         let mut reader = self.shared.reader();
@@ -158,7 +158,7 @@ impl Backing for VolumeBacking {
         Ok(reservations)
     }
 
-    fn extents(&self, file: &WeakInode, more: u64) -> Result<u64, Error> {
+    fn extents(&self, file: &WeakInode, more: u64) -> Result<u64> {
         let inode = file.upgrade()?;
         let state = inode.read();
         state.check_extent_count(ForkKind::Data, usize::try_from(more).unwrap_or(usize::MAX))?;
@@ -169,38 +169,38 @@ impl Backing for VolumeBacking {
         self.shared.reservations.map_blocks_for(extents.unwrap_or(ANY_EXTENTS), records)
     }
 
-    fn claim(&self, file: &WeakInode, near: Option<FsBlock>, max: u64) -> Result<Claim, Error> {
+    fn claim(&self, file: &WeakInode, near: Option<FsBlock>, max: u64) -> Result<Claim> {
         let own_ag = || AllocTarget::Ag(ag_of(file.ino, &self.shared.geometry).unwrap_or_default());
         let target = near.map_or_else(own_ag, AllocTarget::Block);
         claim(&self.shared, &self.groups, &ClaimRequest { target, min: 1, max: clamp(max), align: 1 })
     }
 
-    fn finish(&self, files: &mut [WriteCompletion<'_, Self>]) -> Result<(), Error> {
+    fn finish(&self, files: &mut [WriteCompletion<'_, Self>]) -> Result<()> {
         finish(&self.shared, &self.groups, files)
     }
 
-    fn set_size(&self, file: &WeakInode, size: u64, shrinks: bool) -> Result<(), Error> {
+    fn set_size(&self, file: &WeakInode, size: u64, shrinks: bool) -> Result<()> {
         let set = if shrinks { truncate } else { set_size };
         set(self.file(&file.upgrade()?), size)
     }
 
-    fn free_written_beyond(&self, file: &WeakInode, size: u64) -> Result<(), Error> {
+    fn free_written_beyond(&self, file: &WeakInode, size: u64) -> Result<()> {
         free_written_beyond(self.file(&file.upgrade()?), self.block_beyond(size))
     }
 
-    fn alloc_unit(&self, file: &WeakInode) -> Result<u64, Error> {
+    fn alloc_unit(&self, file: &WeakInode) -> Result<u64> {
         Ok(unit(&file.upgrade()?.read()).into())
     }
 
-    fn fill_units(&self, file: &WeakInode, from: FileBlock, to: FileBlock) -> Result<(), Error> {
+    fn fill_units(&self, file: &WeakInode, from: FileBlock, to: FileBlock) -> Result<()> {
         fill_units(self.file(&file.upgrade()?), from, to)
     }
 
-    fn trim(&self, file: &WeakInode, size: u64) -> Result<(), Error> {
+    fn trim(&self, file: &WeakInode, size: u64) -> Result<()> {
         trim(self.file(&file.upgrade()?), self.block_beyond(size)).map(drop)
     }
 
-    fn touch(&self, file: &WeakInode) -> Result<(), Error> {
+    fn touch(&self, file: &WeakInode) -> Result<()> {
         let inode = file.upgrade()?;
         let now = self.shared.now();
         let nanos = |time: format::timestamp::Timestamp| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ag::{Claim, ClaimRequest, Groups};
-use error::Error;
+use error::{Error, Result};
 
 use super::tuning::CLAIM_ATTEMPTS;
 use crate::shared::Shared;
@@ -17,7 +17,7 @@ use crate::shared::Shared;
 ///
 /// # Errors
 /// No space; damage; a volume that was shut down.
-pub fn claim(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> Result<Claim, Error> {
+pub fn claim(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> Result<Claim> {
     let (mut attempts, mut without_progress) = (0, 0);
     loop {
         let released = groups.released();
@@ -44,11 +44,7 @@ pub fn claim(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> R
 ///
 /// # Errors
 /// Those of [`claim`].
-pub(super) fn claim_aligned(
-    shared: &Shared,
-    groups: &Arc<Groups>,
-    request: &ClaimRequest,
-) -> Result<Claim, Error> {
+pub(super) fn claim_aligned(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> Result<Claim> {
     if request.align > 1 {
         match groups.claim(&mut shared.reader(), request) {
             Err(Error::NoSpace { .. }) => {}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ag::{BlockReservation, Groups, RmapChange, RmapReservation, RmapReservations};
 use base::{FileBlock, FsBlock};
-use error::Error;
+use error::Result;
 use format::inode::{FileType, ForkKind, flags2};
 use format::ondisk::U64;
 use journal::engine::Transaction;
@@ -61,14 +61,14 @@ pub(super) fn set_shares(state: &mut InodeState, shares: bool) {
 }
 
 /// Refuses a file whose contents are not in mapped blocks.
-pub(super) fn expect_map(state: &InodeState) -> Result<(), Error> {
+pub(super) fn expect_map(state: &InodeState) -> Result<()> {
     let maps = matches!(state.fork_format(ForkKind::Data), Some(ForkFormat::Extents | ForkFormat::Btree));
     let regular = FileType::from_mode(state.mode()) == Some(FileType::Regular);
     if maps && regular { Ok(()) } else { Err(NOT_A_MAP) }
 }
 
 /// Returns the extent list of a file, which is read if it is not in memory.
-pub(super) fn list<'s>(shared: &Shared, state: &'s mut InodeState) -> Result<&'s ExtentList, Error> {
+pub(super) fn list<'s>(shared: &Shared, state: &'s mut InodeState) -> Result<&'s ExtentList> {
     const EMPTY: &ExtentList = &ExtentList::new();
     Fork::open(shared, state, ForkKind::Data)?;
     Ok(state.list(ForkKind::Data).unwrap_or(EMPTY))
@@ -79,25 +79,25 @@ impl<'a> File<'a> {
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub(super) fn begin_alloc(self, blocks: u32) -> Result<FileTransaction<'a>, Error> {
+    pub(super) fn begin_alloc(self, blocks: u32) -> Result<FileTransaction<'a>> {
         self.begin(self.groups.reserve_blocks(blocks)?)
     }
 
     /// Begins a transaction that mostly frees blocks: it changes few records of the map and splits none. It reserves
     /// blocks for the extent btree if the volume has any.
-    pub(super) fn begin_free(self) -> Result<FileTransaction<'a>, Error> {
+    pub(super) fn begin_free(self) -> Result<FileTransaction<'a>> {
         let wanted = self.groups.reserve_blocks(self.shared.reservations.map_blocks);
         self.begin(wanted.or_else(|_| self.groups.reserve_blocks(0))?)
     }
 
     /// Begins a transaction with an existing reservation.
-    pub(super) fn begin(self, blocks: BlockReservation<'a>) -> Result<FileTransaction<'a>, Error> {
+    pub(super) fn begin(self, blocks: BlockReservation<'a>) -> Result<FileTransaction<'a>> {
         let (tx, locked) = self.lock_for_change()?;
         Ok(FileTransaction::new(self, tx, blocks, locked))
     }
 
     /// Begins a transaction, then locks the file and reads its extents.
-    pub(super) fn lock_for_change(self) -> Result<(Transaction, LockedInode), Error> {
+    pub(super) fn lock_for_change(self) -> Result<(Transaction, LockedInode)> {
         let tx = self.shared.begin(self.shared.reservations.contents)?;
         let mut locked = self.inode.lock();
         expect_map(&locked)?;
@@ -110,11 +110,7 @@ impl<'a> File<'a> {
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub(super) fn reserve_rmap(
-        self,
-        start: FsBlock,
-        change: RmapChange,
-    ) -> Result<Option<RmapReservation>, Error> {
+    pub(super) fn reserve_rmap(self, start: FsBlock, change: RmapChange) -> Result<Option<RmapReservation>> {
         self.groups.reserve_rmap(&mut self.shared.reader(), start, change, 1)
     }
 
@@ -127,7 +123,7 @@ impl<'a> File<'a> {
         start: FsBlock,
         change: RmapChange,
         spare: &mut RmapReservations,
-    ) -> Result<Option<RmapReservation>, Error> {
+    ) -> Result<Option<RmapReservation>> {
         match self.groups.take_rmap_reservation(spare, start)? {
             Some(reservation) => Ok(Some(reservation)),
             None => self.reserve_rmap(start, change),
@@ -135,7 +131,7 @@ impl<'a> File<'a> {
     }
 
     /// Calls `work` with the extent list.
-    pub(super) fn with_extents<R>(self, work: impl FnOnce(&ExtentList) -> R) -> Result<R, Error> {
+    pub(super) fn with_extents<R>(self, work: impl FnOnce(&ExtentList) -> R) -> Result<R> {
         let mut locked = self.inode.lock();
         expect_map(&locked)?;
         Ok(work(list(self.shared, &mut locked)?))
@@ -167,7 +163,7 @@ impl<'a> FileTransaction<'a> {
     ///
     /// # Errors
     /// No space, with nothing changed.
-    pub fn reserve_rmap_to_cut(&mut self, pieces: &[ExtentOrHole], stay: bool) -> Result<(), Error> {
+    pub fn reserve_rmap_to_cut(&mut self, pieces: &[ExtentOrHole], stay: bool) -> Result<()> {
         let file = self.file;
         let change = if stay { RmapChange::Convert } else { RmapChange::Unmap };
         for start in cut(self.list()?, pieces, stay) {
@@ -177,15 +173,15 @@ impl<'a> FileTransaction<'a> {
     }
 
     /// Extent list.
-    pub fn list(&mut self) -> Result<&ExtentList, Error> {
+    pub fn list(&mut self) -> Result<&ExtentList> {
         list(self.file.shared, &mut self.locked)
     }
 
     /// Changes the map.
     pub fn edit<R>(
         &mut self,
-        work: impl FnOnce(&mut Fork<'_>, &mut Transaction, &mut dyn SpaceAllocator) -> Result<R, Error>,
-    ) -> Result<R, Error> {
+        work: impl FnOnce(&mut Fork<'_>, &mut Transaction, &mut dyn SpaceAllocator) -> Result<R>,
+    ) -> Result<R> {
         let mut space = GroupSpace::for_data(self.file.groups, &mut self.blocks);
         let mut fork = Fork::open(self.file.shared, &mut self.locked, ForkKind::Data)?;
         let before = fork.list().len();
@@ -207,7 +203,7 @@ impl<'a> FileTransaction<'a> {
     }
 
     /// Unmaps and frees the last pieces of a range. Returns whether there are more.
-    pub fn unmap(&mut self, from: FileBlock, to: FileBlock) -> Result<bool, Error> {
+    pub fn unmap(&mut self, from: FileBlock, to: FileBlock) -> Result<bool> {
         let shared = shares(&self.locked);
         for _ in 0..PIECES_AT_ONCE {
             let Some(last) = self.list()?.last_in(from, to) else { return Ok(false) };
@@ -220,7 +216,7 @@ impl<'a> FileTransaction<'a> {
     }
 
     /// Commits. Returns the rest of the block reservation.
-    pub fn commit(mut self) -> Result<BlockReservation<'a>, Error> {
+    pub fn commit(mut self) -> Result<BlockReservation<'a>> {
         self.tx.commit(&mut [&mut self.locked])?;
         Ok(self.blocks)
     }

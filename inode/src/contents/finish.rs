@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ag::{Claim, ExtentOwner, Groups, RmapChange, RmapReservation, RmapReservations};
 use base::FileBlock;
-use error::Error;
+use error::{Error, Result};
 use format::extent::Extent;
 use format::inode::ForkKind;
 use journal::engine::Loggable;
@@ -45,7 +45,7 @@ fn range_of(written: &WrittenRange) -> Range<FileBlock> {
 /// # Errors
 /// Damage; no space, if less was reserved than was claimed; a volume that was shut down. Any error of a transaction
 /// shuts the volume down: the written data is lost, and no caller may take it for stable.
-pub fn finish(shared: &Shared, groups: &Arc<Groups>, files: &mut [WriteCompletion<'_>]) -> Result<(), Error> {
+pub fn finish(shared: &Shared, groups: &Arc<Groups>, files: &mut [WriteCompletion<'_>]) -> Result<()> {
     // First: an error here leaves all reservations to the caller, and the volume as it is.
     let inodes = files.iter().map(|file| file.file.upgrade()).collect::<Result<InodeList, _>>()?;
     let result = finish_all(shared, groups, files, &inodes);
@@ -63,7 +63,7 @@ fn finish_all(
     groups: &Arc<Groups>,
     mut files: &mut [WriteCompletion<'_>],
     mut inodes: &[Arc<Inode>],
-) -> Result<(), Error> {
+) -> Result<()> {
     while let [first, ..] = inodes {
         let small = leading_small(files);
         let mut finished = 0;
@@ -96,7 +96,7 @@ fn leading_small(files: &[WriteCompletion<'_>]) -> usize {
 
 /// Returns whether a file's extents are in its inode and stay there, and the write changes one range without freeing
 /// blocks.
-fn is_small(shared: &Shared, state: &mut InodeState, written: Option<&WrittenRange>) -> Result<bool, Error> {
+fn is_small(shared: &Shared, state: &mut InodeState, written: Option<&WrittenRange>) -> Result<bool> {
     expect_map(state)?;
     let is_inline = state.fork_format(ForkKind::Data) == Some(ForkFormat::Extents);
     let max = state.inline_extents_max(ForkKind::Data);
@@ -118,7 +118,7 @@ fn rmap_to_mark(
     state: &mut InodeState,
     written: Option<&WrittenRange>,
     spare: &mut RmapReservations,
-) -> Result<Option<RmapReservation>, Error> {
+) -> Result<Option<RmapReservation>> {
     let Some(written) = written.filter(|written| written.claim.is_none()) else { return Ok(None) };
     let extents = list(file.shared, state)?;
     let piece = extents.piece(written.offset, range_of(written).end);
@@ -132,7 +132,7 @@ fn finish_small(
     groups: &Arc<Groups>,
     files: &mut [WriteCompletion<'_>],
     inodes: &[Arc<Inode>],
-) -> Result<usize, Error> {
+) -> Result<usize> {
     let mut tx = shared.begin(shared.reservations.small_files)?;
     let mut locked: SmallVec<[LockedInode; FINISHED_AT_ONCE]> = SmallVec::new();
     let (mut runs, mut end) = (0, None);
@@ -211,7 +211,7 @@ fn conclude(shared: &Shared, file: &WriteCompletion<'_>, state: &mut InodeState)
 }
 
 /// Finishes one file in as many transactions as it takes.
-fn finish_alone(file: File<'_>, finish: &mut WriteCompletion<'_>) -> Result<(), Error> {
+fn finish_alone(file: File<'_>, finish: &mut WriteCompletion<'_>) -> Result<()> {
     let mut claimed = clamp(finish.claimed());
     let reserved = clamp(finish.reserved);
     finish.reserved -= u64::from(reserved);
@@ -262,7 +262,7 @@ fn finish_alone(file: File<'_>, finish: &mut WriteCompletion<'_>) -> Result<(), 
 
 impl FileTransaction<'_> {
     /// Reserves the rmap records that [`write`](Self::write) splits. Called before it.
-    fn reserve_rmap_to_write(&mut self, written: &WrittenRange) -> Result<(), Error> {
+    fn reserve_rmap_to_write(&mut self, written: &WrittenRange) -> Result<()> {
         let (found, _) = pieces(self.list()?, range_of(written), PIECES_AT_ONCE);
         self.reserve_rmap_to_cut(&found, written.claim.is_none())
     }
@@ -270,7 +270,7 @@ impl FileTransaction<'_> {
     /// Maps or marks as much of the start of a range as one transaction may, and removes that part from `written`. For
     /// this and everything written after it, `claimed` blocks are claimed, and the map may get `records` records.
     /// Returns how many blocks the extent btree took.
-    fn write(&mut self, written: &mut WrittenRange, claimed: u32, records: u64) -> Result<u32, Error> {
+    fn write(&mut self, written: &mut WrittenRange, claimed: u32, records: u64) -> Result<u32> {
         let joins = self.may_join(claimed, records)?;
         let (mut found, mut end) = pieces(self.list()?, range_of(written), PIECES_AT_ONCE);
         if let (false, Some(piece)) = (joins, found.first()) {
@@ -308,7 +308,7 @@ impl FileTransaction<'_> {
     /// several. Everybody may take a block that the btree frees by that, though later records may need it again. So the
     /// btree keeps its records, unless the volume gives as many blocks as the rest may need whatever the btree looks
     /// like then. On a volume with free space it does: they are reserved here.
-    fn may_join(&mut self, claimed: u32, records: u64) -> Result<bool, Error> {
+    fn may_join(&mut self, claimed: u32, records: u64) -> Result<bool> {
         const AT_ONCE: u64 = 2;
         let extents = self.list()?.len() as u64;
         let reservations = &self.file.shared.reservations;
@@ -325,7 +325,7 @@ impl FileTransaction<'_> {
         claim: Claim,
         old: impl Iterator<Item = Range<FileBlock>>,
         joins: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if claim.count() == 0 {
             return Ok(());
         }

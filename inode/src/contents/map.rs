@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use backing::{Mapping, MappingState};
 use base::{FileBlock, FsBlock};
-use error::Error;
+use error::Result;
 use format::extent::Extent;
 use format::inode::ForkKind;
 use smallvec::SmallVec;
@@ -23,7 +23,7 @@ pub fn map(
     from: FileBlock,
     to: FileBlock,
     visit: &mut dyn FnMut(Mapping) -> ControlFlow<()>,
-) -> Result<(), Error> {
+) -> Result<()> {
     let mut at = from;
     while at < to {
         let mut found: SmallVec<[Mapping; EXTENTS_AT_ONCE]> = SmallVec::new();
@@ -58,7 +58,7 @@ fn visit_shared_parts(
     file: File<'_>,
     mapping: &Mapping,
     visit: &mut dyn FnMut(Mapping) -> ControlFlow<()>,
-) -> Result<ControlFlow<()>, Error> {
+) -> Result<ControlFlow<()>> {
     let count = mapping.count as u32; // 21 bits
     for part in file.groups.shared_parts(&mut file.shared.reader(), mapping.start, count)? {
         let skip = u64::from(part.skip);

@@ -2,7 +2,7 @@
 
 use ag::{AllocTarget, ClaimRequest, ExtentOwner};
 use base::FileBlock;
-use error::Error;
+use error::Result;
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
 use format::inode::{ForkKind, ag_of, flags, flags2};
 use format::ondisk::U16;
@@ -23,7 +23,7 @@ const MAX_HINT: u32 = MAX_EXTENT_BLOCKS as u32;
 /// # Errors
 /// No space: what was allocated stays, as on Linux. `EFBIG`; `EINVAL` if the file is not regular; damage; a volume that
 /// was shut down.
-pub fn preallocate(file: File<'_>, from: FileBlock, to: FileBlock, size: Option<u64>) -> Result<(), Error> {
+pub fn preallocate(file: File<'_>, from: FileBlock, to: FileBlock, size: Option<u64>) -> Result<()> {
     if to.get() > MAX_FILE_BLOCKS || size.is_some_and(|size| size > i64::MAX as u64) {
         return Err(TOO_FAR);
     }
@@ -44,7 +44,7 @@ pub fn preallocate(file: File<'_>, from: FileBlock, to: FileBlock, size: Option<
 ///
 /// # Errors
 /// Those of [`preallocate`].
-pub fn fill_units(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Error> {
+pub fn fill_units(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<()> {
     let unit = unit(&file.inode.read());
     let mut at = from;
     while let Some((hole, count)) = file.with_extents(|list| hole_in(list, at, to))? {
@@ -63,13 +63,7 @@ pub fn fill_units(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), 
 }
 
 /// Fills the holes of a range with extents aligned to `align` blocks where possible.
-fn fill_holes(
-    file: File<'_>,
-    from: FileBlock,
-    to: FileBlock,
-    align: u32,
-    by_user: bool,
-) -> Result<(), Error> {
+fn fill_holes(file: File<'_>, from: FileBlock, to: FileBlock, align: u32, by_user: bool) -> Result<()> {
     while let Some((at, count)) = file.with_extents(|list| hole_in(list, from, to))? {
         let max = count.min(MAX_EXTENT_BLOCKS - MAX_EXTENT_BLOCKS % u64::from(align)) as u32; // 21 bits
         fill(file, at, max, align, by_user)?;
@@ -111,7 +105,7 @@ fn hole_in(list: &crate::ExtentList, from: FileBlock, to: FileBlock) -> Option<(
 
 /// Maps the start of a hole to up to `max` new unwritten blocks. They are claimed first, so that nothing must be undone
 /// if there are none. On a fragmented volume a hole is filled in pieces.
-fn fill(file: File<'_>, at: FileBlock, max: u32, align: u32, by_user: bool) -> Result<(), Error> {
+fn fill(file: File<'_>, at: FileBlock, max: u32, align: u32, by_user: bool) -> Result<()> {
     let mut blocks = file.groups.reserve_blocks(max.saturating_add(file.shared.reservations.map_blocks))?;
     let own_ag = || AllocTarget::Ag(ag_of(file.inode.ino(), &file.shared.geometry).unwrap_or_default());
     let target = file.with_extents(|list| list.near(at))?.map_or_else(own_ag, AllocTarget::Block);
@@ -143,7 +137,7 @@ fn mark_preallocated(state: &mut InodeState) {
 ///
 /// # Errors
 /// Those of [`preallocate`] and [`punch`].
-pub fn zero(file: File<'_>, from: FileBlock, to: FileBlock, size: Option<u64>) -> Result<(), Error> {
+pub fn zero(file: File<'_>, from: FileBlock, to: FileBlock, size: Option<u64>) -> Result<()> {
     if shares(&file.inode.read()) {
         punch(file, from, to)?;
         return preallocate(file, from, to, size);

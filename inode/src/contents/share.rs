@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ag::RmapChange;
 use ag::refcount::deferred::RefcountIntentType;
 use base::{FileBlock, FsBlock, errno};
-use error::Error;
+use error::{Error, Result};
 use format::extent::{Extent, MAX_FILE_BLOCKS};
 use format::inode::ForkKind;
 use journal::engine::Loggable;
@@ -52,7 +52,7 @@ pub struct Share<'a> {
 ///
 /// # Locking
 /// The caller holds `layout` of both files exclusively. Locks both inodes, the lower number first.
-pub fn share(file: File<'_>, what: &Share<'_>) -> Result<(), Error> {
+pub fn share(file: File<'_>, what: &Share<'_>) -> Result<()> {
     if !file.shared.geometry.features.reflink() {
         return Err(NO_REFLINK);
     }
@@ -78,7 +78,7 @@ pub fn share(file: File<'_>, what: &Share<'_>) -> Result<(), Error> {
 }
 
 /// Shares as much as one transaction may. Returns the number of blocks.
-fn share_part(file: File<'_>, what: &Share<'_>, done: u64) -> Result<u64, Error> {
+fn share_part(file: File<'_>, what: &Share<'_>, done: u64) -> Result<u64> {
     let shared = file.shared;
     let (from, end) = (FileBlock(what.from.get() + done), FileBlock(what.from.get() + what.count));
     let to = FileBlock(what.to.get() + done);
@@ -127,7 +127,7 @@ struct SharedRange {
 
 impl FileTransaction<'_> {
     /// Makes the start of the target's range equal to the source's piece, as far as one transaction may.
-    fn take_over(&mut self, to: FileBlock, piece: ExtentOrHole) -> Result<SharedRange, Error> {
+    fn take_over(&mut self, to: FileBlock, piece: ExtentOrHole) -> Result<SharedRange> {
         let whole = to..FileBlock(to.get() + piece.count);
         let (old, end) = pieces(self.list()?, whole, PIECES_AT_ONCE);
         let count = end.get() - to.get();

@@ -5,7 +5,7 @@
 //! btree: so a shift never stops half way for lack of space.
 
 use base::{FileBlock, errno};
-use error::Error;
+use error::{Error, Result};
 use format::extent::MAX_FILE_BLOCKS;
 use format::inode::ForkKind;
 
@@ -31,7 +31,7 @@ const TOO_FAR: Error =
 /// # Errors
 /// `EINVAL` if the range reaches the end of the file, or the file is not regular; no space if an extent must be split,
 /// with nothing changed; damage; a volume that was shut down.
-pub fn collapse(file: File<'_>, from: FileBlock, count: u64) -> Result<(), Error> {
+pub fn collapse(file: File<'_>, from: FileBlock, count: u64) -> Result<()> {
     let size = file.inode.read().size();
     let end = from.get().checked_add(count).filter(|end| *end < MAX_FILE_BLOCKS).ok_or(PAST_END)?;
     if end << file.shared.geometry.block_log >= size {
@@ -57,7 +57,7 @@ pub fn collapse(file: File<'_>, from: FileBlock, count: u64) -> Result<(), Error
 /// # Errors
 /// `EINVAL` if the offset is not within the file, or the last extent would exceed the largest file; `EFBIG` if the size
 /// would; no space if an extent must be split, with nothing changed; damage; a volume that was shut down.
-pub fn insert(file: File<'_>, from: FileBlock, count: u64) -> Result<(), Error> {
+pub fn insert(file: File<'_>, from: FileBlock, count: u64) -> Result<()> {
     let old = file.inode.read().size();
     let block_log = file.shared.geometry.block_log;
     if from.get() >= MAX_FILE_BLOCKS || from.get() << block_log >= old {
@@ -93,7 +93,7 @@ pub fn insert(file: File<'_>, from: FileBlock, count: u64) -> Result<(), Error> 
 
 impl File<'_> {
     /// Moves an extent, in its own transaction.
-    fn shift(self, from: FileBlock, to: FileBlock) -> Result<(), Error> {
+    fn shift(self, from: FileBlock, to: FileBlock) -> Result<()> {
         let mut change = self.begin(self.groups.reserve_blocks(0)?)?;
         change.edit(|fork, tx, space| fork.shift(tx, space, from, to))?;
         change.commit().map(drop)

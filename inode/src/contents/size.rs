@@ -1,7 +1,7 @@
 //! File sizes, and unmapping.
 
 use base::FileBlock;
-use error::Error;
+use error::Result;
 use format::extent::MAX_FILE_BLOCKS;
 use format::inode::flags;
 
@@ -33,7 +33,7 @@ pub fn drop_set_id(state: &mut InodeState) {
 ///
 /// # Errors
 /// `EFBIG`; `EINVAL` if the file is not regular; damage; a volume that was shut down.
-pub fn set_size(file: File<'_>, new: u64) -> Result<(), Error> {
+pub fn set_size(file: File<'_>, new: u64) -> Result<()> {
     resize(file, new, false)
 }
 
@@ -42,11 +42,11 @@ pub fn set_size(file: File<'_>, new: u64) -> Result<(), Error> {
 ///
 /// # Errors
 /// Those of [`set_size`].
-pub fn truncate(file: File<'_>, new: u64) -> Result<(), Error> {
+pub fn truncate(file: File<'_>, new: u64) -> Result<()> {
     resize(file, new, true)
 }
 
-fn resize(file: File<'_>, new: u64, shrinks: bool) -> Result<(), Error> {
+fn resize(file: File<'_>, new: u64, shrinks: bool) -> Result<()> {
     if new > i64::MAX as u64 {
         return Err(TOO_FAR);
     }
@@ -61,7 +61,7 @@ fn resize(file: File<'_>, new: u64, shrinks: bool) -> Result<(), Error> {
 }
 
 /// Unmaps a range, in transactions that split nothing.
-fn unmap_rest(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Error> {
+fn unmap_rest(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<()> {
     loop {
         let mut change = file.begin_free()?;
         let more = change.unmap(from, to)?;
@@ -76,7 +76,7 @@ fn unmap_rest(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Erro
 ///
 /// # Errors
 /// No space if an extent must be split; `EINVAL` if the file is not regular; damage; a volume that was shut down.
-pub fn punch(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Error> {
+pub fn punch(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<()> {
     let splits = file.with_extents(|list| {
         list.find(from).is_some_and(|extent| extent.offset < from && to < extent.end())
     })?;
@@ -99,7 +99,7 @@ pub fn punch(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<(), Error
 ///
 /// # Errors
 /// Those of [`set_size`].
-pub fn free_written_beyond(file: File<'_>, end: FileBlock) -> Result<(), Error> {
+pub fn free_written_beyond(file: File<'_>, end: FileBlock) -> Result<()> {
     let written = |list: &ExtentList| {
         let beyond = list.as_slice().iter().skip(list.index_at(end));
         let last = beyond.rev().find(|extent| !extent.unwritten);
@@ -117,7 +117,7 @@ pub fn free_written_beyond(file: File<'_>, end: FileBlock) -> Result<(), Error> 
 ///
 /// # Errors
 /// Those of [`set_size`].
-pub fn trim(file: File<'_>, end: FileBlock) -> Result<bool, Error> {
+pub fn trim(file: File<'_>, end: FileBlock) -> Result<bool> {
     let keeps = file.inode.read().core().flags.get() & (flags::PREALLOC | flags::APPEND) != 0;
     if keeps || file.with_extents(|list| list.end() <= end)? {
         return Ok(false);

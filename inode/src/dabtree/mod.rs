@@ -17,7 +17,7 @@ pub(crate) mod split;
 mod tree_fork;
 
 use base::FileBlock;
-use error::Error;
+use error::{Error, Result};
 use format::dabtree::edit as node;
 use format::dabtree::{self, MAX_DEPTH, NODE_MAGIC, NodeEntry};
 use format::edit::BlockMut;
@@ -25,7 +25,6 @@ use format::{Damage, ForkBlock, Geometry, ensure};
 use smallvec::SmallVec;
 pub(crate) use tree_fork::TreeFork;
 
-type Result<T> = std::result::Result<T, Error>;
 /// Result of reading or changing the bytes of a block.
 pub(crate) type Checked<T> = std::result::Result<T, Damage>;
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use base::FileBlock;
-use error::Error;
+use error::Result;
 use format::inode::ForkKind;
 use journal::engine::Transaction;
 
@@ -36,7 +36,7 @@ impl<'a> TreeFork<'a> {
         state: &'a mut InodeState,
         kind: ForkKind,
         reserved: u32,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self> {
         Fork::open(shared, state, kind)?;
         Ok(Self { shared, tx, space, state, kind, reserved })
     }
@@ -48,7 +48,7 @@ impl<'a> TreeFork<'a> {
     }
 
     /// The extent map, and what its changes take.
-    pub fn map(&mut self) -> Result<(Fork<'_>, &mut Transaction, &mut dyn SpaceAllocator), Error> {
+    pub fn map(&mut self) -> Result<(Fork<'_>, &mut Transaction, &mut dyn SpaceAllocator)> {
         Ok((Fork::open(self.shared, self.state, self.kind)?, self.tx, self.space))
     }
 
@@ -63,7 +63,7 @@ impl<'a> TreeFork<'a> {
     }
 
     /// Unmaps and frees what is mapped in a range.
-    pub fn unmap(&mut self, range: Range<FileBlock>) -> Result<(), Error> {
+    pub fn unmap(&mut self, range: Range<FileBlock>) -> Result<()> {
         let (mut fork, tx, space) = self.map()?;
         let mut next = range.start;
         while next < range.end {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use base::{FsBlock, Ino, errno};
-use error::Error;
+use error::Result;
 use format::dir::DataPtr;
 use format::inode::ForkKind;
 use journal::engine::Loggable;
@@ -46,8 +46,8 @@ impl OnDisk {
     /// Runs one change and commits it.
     fn change<T>(
         &mut self,
-        change: impl FnOnce(&mut Directory<'_, InodeDirFork<'_>>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        change: impl FnOnce(&mut Directory<'_, InodeDirFork<'_>>) -> Result<T>,
+    ) -> Result<T> {
         let reserved = self.free_blocks;
         let mut locked = self.lock();
         let shared = self.fixture.shared();

@@ -104,16 +104,13 @@ use format::{Damage, Geometry, Place, dabtree};
 
 use collision_lookup::CollisionLookup;
 pub use entry_position::EntryPosition;
-pub use error::Error;
+pub use error::{Error, Result};
 pub use fork::{DirBlockType, DirFork};
 pub use format::dir::edit::entry::NewEntry;
 pub use inode_fork::{DirBlock, InodeDirFork};
 pub use insert_slot::InsertSlot;
 
 use crate::dabtree::HashTree;
-
-/// Result of a directory operation.
-pub type Result<T> = std::result::Result<T, Error>;
 
 /// The file type byte of `.` and `..`.
 const FTYPE_DIRECTORY: u8 = 2;

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use base::{FileBlock, Ino};
-use error::Error;
+use error::{Error, Result};
 use format::damage::{Damage, Place};
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, MAX_FILE_BLOCKS};
 use format::inode::ForkKind;
@@ -57,7 +57,7 @@ pub fn map_later(
     ino: Ino,
     kind: ForkKind,
     extent: &Extent,
-) -> Result<(), Error> {
+) -> Result<()> {
     let flag = |set: bool, bit: u32| if set { bit } else { 0 };
     let target = MapTarget {
         owner: ino.get(),
@@ -78,13 +78,13 @@ pub fn map_later(
 ///
 /// # Errors
 /// Damage: the mapping is not valid, or the operation is unknown.
-pub fn recovered(shared: &Arc<Shared>, target: &MapTarget) -> Result<Box<dyn DeferredOperation>, Error> {
+pub fn recovered(shared: &Arc<Shared>, target: &MapTarget) -> Result<Box<dyn DeferredOperation>> {
     verify(shared, target)?;
     Ok(Box::new(DeferredMapping { shared: Arc::clone(shared), target: *target, promised: 0 }))
 }
 
 /// Verifies a mapping.
-fn verify(shared: &Shared, target: &MapTarget) -> Result<(), Error> {
+fn verify(shared: &Shared, target: &MapTarget) -> Result<()> {
     let place = Place::ino(Ino(target.owner));
     let wrong = |field, expected, found: &dyn std::fmt::Display| {
         Err(Error::damaged(place, Damage::new(NAME, field, expected, found)))
@@ -118,7 +118,7 @@ impl DeferredMapping {
         if self.target.flags & bmap::ATTR_FORK != 0 { ForkKind::Attr } else { ForkKind::Data }
     }
 
-    fn change(&mut self, tx: &mut Transaction, inode: &mut LockedInode) -> Result<DeferredProgress, Error> {
+    fn change(&mut self, tx: &mut Transaction, inode: &mut LockedInode) -> Result<DeferredProgress> {
         let shared = Arc::clone(&self.shared);
         let place = Place::ino(inode.ino());
         let kind = self.kind();
@@ -161,7 +161,7 @@ impl DeferredOperation for DeferredMapping {
         &mut self,
         tx: &mut Transaction,
         locked: &mut [&mut dyn Loggable],
-    ) -> Result<DeferredProgress, Error> {
+    ) -> Result<DeferredProgress> {
         let inode = LockedInode::among(locked, Ino(self.target.owner)).ok_or(super::NOT_LOCKED)?;
         self.change(tx, inode)
     }

@@ -5,7 +5,7 @@
 
 use base::lock::Rank;
 use base::{FileBlock, FsBlock};
-use error::Error;
+use error::{Error, Result};
 use format::btree::{
     BmBt, Btree, BtreeBlock, BtreeBlockBody, BtreeBlockIdentity, BtreeHeader, BtreePointer, LongHeader,
 };
@@ -30,7 +30,7 @@ struct MapTreeWalk<'a> {
 }
 
 /// Reads all extents of a fork in btree format.
-pub(super) fn read_tree(shared: &Shared, state: &InodeState, kind: ForkKind) -> Result<ExtentList, Error> {
+pub(super) fn read_tree(shared: &Shared, state: &InodeState, kind: ForkKind) -> Result<ExtentList> {
     let place = Place::ino(state.ino());
     let damaged = |damage| Error::damaged(place, damage);
     let Some(Fork::Btree(root)) = state.dinode().fork(kind, &shared.geometry).map_err(damaged)? else {
@@ -50,7 +50,7 @@ pub(super) fn read_tree(shared: &Shared, state: &InodeState, kind: ForkKind) -> 
 }
 
 impl MapTreeWalk<'_> {
-    fn block(&mut self, pointer: U64, level: u16, pending: &mut Vec<(U64, u16)>) -> Result<(), Error> {
+    fn block(&mut self, pointer: U64, level: u16, pending: &mut Vec<(U64, u16)>) -> Result<()> {
         let geometry = &self.shared.geometry;
         let located = pointer.locate(geometry, None).filter(|_| self.blocks_left > 0);
         let Some((ag, block)) = located else {

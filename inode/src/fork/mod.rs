@@ -27,7 +27,7 @@ mod tree;
 use std::ops::{Range, RangeInclusive};
 
 use base::{FileBlock, FsBlock, errno};
-use error::Error;
+use error::{Error, Result};
 use format::Geometry;
 use format::damage::Place;
 use format::extent::{Extent, MAX_EXTENT_BLOCKS, RawExtent};
@@ -103,7 +103,7 @@ impl<'a> Fork<'a> {
     /// # Locking
     /// Locks blocks of the btree one by one. The caller's transaction must not hold any of them; it does not if it has
     /// not opened this fork before.
-    pub fn open(shared: &'a Shared, state: &'a mut InodeState, kind: ForkKind) -> Result<Self, Error> {
+    pub fn open(shared: &'a Shared, state: &'a mut InodeState, kind: ForkKind) -> Result<Self> {
         let geometry = &shared.geometry;
         let place = Place::ino(state.ino());
         if !state.load_inline_extents(kind, geometry).map_err(|damage| Error::damaged(place, damage))? {
@@ -148,7 +148,7 @@ impl<'a> Fork<'a> {
         at: FileBlock,
         count: RangeInclusive<u32>,
         unwritten: bool,
-    ) -> Result<Extent, Error> {
+    ) -> Result<Extent> {
         let run = self.take(tx, space, at, count)?;
         let extent = Extent { offset: at, start: run.start, count: run.count.into(), unwritten };
         self.map(tx, space, extent)?;
@@ -166,7 +166,7 @@ impl<'a> Fork<'a> {
         space: &mut dyn SpaceAllocator,
         at: FileBlock,
         count: RangeInclusive<u32>,
-    ) -> Result<BlockRun, Error> {
+    ) -> Result<BlockRun> {
         let (min, max) = count.into_inner();
         let max = max.min(MAX_EXTENT_BLOCKS as u32).max(min);
         let near = self.list().near(at);
@@ -182,7 +182,7 @@ impl<'a> Fork<'a> {
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         extent: Extent,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let splice = self.list().splice_insert(extent, !self.joins).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
         self.state.change_nblocks(extent.count as i64); // at most 21 bits
@@ -199,7 +199,7 @@ impl<'a> Fork<'a> {
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         Range { start: from, end: to }: Range<FileBlock>,
-    ) -> Result<Option<Extent>, Error> {
+    ) -> Result<Option<Extent>> {
         let Some(last) = self.list().last_in(from, to) else { return Ok(None) };
         let (splice, unmapped) = self.list().splice_remove(last.offset, last.end()).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
@@ -218,7 +218,7 @@ impl<'a> Fork<'a> {
         space: &mut dyn SpaceAllocator,
         Range { start: from, end: to }: Range<FileBlock>,
         shared: bool,
-    ) -> Result<Extent, Error> {
+    ) -> Result<Extent> {
         let (splice, unmapped) = self.list().splice_remove(from, to).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
         self.state.change_nblocks(-(unmapped.count as i64)); // at most 21 bits
@@ -238,7 +238,7 @@ impl<'a> Fork<'a> {
         Range { start: from, end: to }: Range<FileBlock>,
         start: FsBlock,
         shared: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let (splice, replaced) = self.list().splice_replace(from, to, start).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
         space.release(tx, self.owner(false), &replaced, shared)?;
@@ -255,7 +255,7 @@ impl<'a> Fork<'a> {
         space: &mut dyn SpaceAllocator,
         Range { start: from, end: to }: Range<FileBlock>,
         unwritten: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let old = self.list().find(from).filter(|old| to <= old.end() && from < to).ok_or(WRONG_RANGE)?;
         let Some(splice) = self.list().splice_mark(from, to, unwritten, !self.joins) else { return Ok(()) };
         self.splice(tx, space, &splice)?;
@@ -276,7 +276,7 @@ impl<'a> Fork<'a> {
         space: &mut dyn SpaceAllocator,
         from: FileBlock,
         to: FileBlock,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let old = self.list().find(from).ok_or(WRONG_RANGE)?;
         let splice = self.list().splice_move(from, to).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
@@ -294,7 +294,7 @@ impl<'a> Fork<'a> {
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         at: FileBlock,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let splice = self.list().splice_split(at).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)
     }
@@ -309,7 +309,7 @@ impl<'a> Fork<'a> {
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         bytes: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         match self.state.fork_format(self.kind) {
             Some(ForkFormat::Extents) if self.list().len() * RawExtent::SIZE > bytes => {
                 self.list_to_tree(tx, space)
@@ -325,7 +325,7 @@ impl<'a> Fork<'a> {
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         splice: &Splice,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let format = self.state.fork_format(self.kind);
         if !matches!(format, Some(ForkFormat::Extents | ForkFormat::Btree)) {
             return Err(NOT_A_MAP);

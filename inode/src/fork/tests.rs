@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use base::{FileBlock, Ino};
-use error::Error;
+use error::Result;
 use format::extent::Extent;
 use format::inode::ForkKind;
 use journal::engine::{Loggable, Transaction};
@@ -26,7 +26,7 @@ fn blocks(extents: &[Extent]) -> Model {
 fn change<R>(
     fixture: &Fixture,
     locked: &mut LockedInode,
-    edit: impl FnOnce(&mut Fork<'_>, &mut Transaction, &mut dyn crate::space::SpaceAllocator) -> Result<R, Error>,
+    edit: impl FnOnce(&mut Fork<'_>, &mut Transaction, &mut dyn crate::space::SpaceAllocator) -> Result<R>,
 ) -> R {
     let mut tx = fixture.begin();
     let mut space = fixture.space();

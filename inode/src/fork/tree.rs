@@ -3,7 +3,7 @@
 use ag::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot};
 use base::FsBlock;
 use base::lock::Rank;
-use error::Error;
+use error::{Error, Result};
 use format::Geometry;
 use format::btree::{
     BmBt, BmapKey, Btree, BtreeBlock, BtreeBlockIdentity, BtreePointer, LongHeader, NULL_FS_BLOCK,
@@ -69,14 +69,14 @@ impl BtreeOps for ForkTree<'_> {
         self.state.fork_bytes_mut(self.kind)
     }
 
-    fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64, Error> {
+    fn alloc_block(&mut self, tx: &mut Transaction, near: u64) -> Result<u64> {
         let near = Some(FsBlock(near)).filter(|near| self.geometry.split_fs_block(*near).is_some());
         let run = self.space.allocate(tx, self.owner(), BlockRequest { near, max: 1, min: 1, align: 1 })?;
         self.state.change_nblocks(1);
         Ok(run.start.get())
     }
 
-    fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<(), Error> {
+    fn free_block(&mut self, tx: &mut Transaction, block: u64) -> Result<()> {
         self.space.free_tree_block(tx, self.owner(), FsBlock(block))?;
         self.state.change_nblocks(-1);
         Ok(())
@@ -90,7 +90,7 @@ impl Fork<'_> {
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         splice: &Splice,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let place = Place::ino(self.state.ino());
         let missing = |extent: &Extent| {
             let expected = format!("an extent at file block {}", extent.offset);
@@ -123,7 +123,7 @@ impl Fork<'_> {
         &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let list = self.state.list(self.kind).ok_or(NOT_LOADED)?;
         let first = list.get(0).ok_or(NOT_LOADED)?;
         let records: Vec<RawExtent> = list.as_slice().iter().map(Extent::encode).collect();
@@ -158,7 +158,7 @@ impl Fork<'_> {
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         bytes: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let old = InlineRoot::take(self.state.fork_bytes(self.kind));
         if old.len() <= root::max_entries(bytes) {
             return Ok(());
@@ -205,7 +205,7 @@ impl Fork<'_> {
         &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let geometry = self.geometry;
         let ino = self.state.ino();
         let damaged = |damage| Error::damaged(Place::ino(ino), damage);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{FileBlock, FsBlock, Ino};
-use error::Error;
+use error::{Error, Result};
 use format::extent::Extent;
 use format::inode::ForkKind;
 use format::log::exchange::{ExchangeIntent, flags};
@@ -54,11 +54,7 @@ fn files(fixture: &Fixture, runs: [&[(u64, u32, bool)]; 2]) -> ([Ino; 2], [Model
 }
 
 /// Performs an operation with both files locked.
-fn finish(
-    fixture: &Fixture,
-    inos: [Ino; 2],
-    operations: Vec<Box<dyn DeferredOperation>>,
-) -> Result<(), Error> {
+fn finish(fixture: &Fixture, inos: [Ino; 2], operations: Vec<Box<dyn DeferredOperation>>) -> Result<()> {
     let inodes = inos.map(|ino| fixture.cache.get(ino).unwrap());
     let [mut first, mut second] = inodes.each_ref().map(|inode| inode.lock());
     let mut tx = fixture.begin();

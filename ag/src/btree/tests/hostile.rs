@@ -5,7 +5,7 @@ use format::ondisk::U32;
 
 use super::support::{Fixture, TestTree, empty, open};
 use crate::btree::{BtreeCursor, BtreeRoot};
-use error::Error;
+use error::{Error, Result};
 use journal::engine::Transaction;
 
 fn record(number: u32) -> FreeExtent {
@@ -85,7 +85,7 @@ fn siblings_that_do_not_name_each_other_end_a_walk() {
         }
         Ok(())
     };
-    let error: Result<(), Error> = fill();
+    let error: Result<()> = fill();
     assert_eq!(field(&error.unwrap_err()), "rightsib");
 }
 

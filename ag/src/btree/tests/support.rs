@@ -15,7 +15,7 @@ use crate::btree::cursor::{KeyOf, RecordOf};
 use crate::btree::{BtreeCursor, BtreeOps, BtreeOwner, BtreeRoot, BtreeType, RawPointer};
 use base::lock::Rank;
 use block::MemoryDevice;
-use error::Error;
+use error::{Error, Result};
 use journal::engine::NoJournal;
 use journal::engine::{
     BufferCache, BufferId, CommitTarget, DiskExtent, LogReservation, Transaction, TransactionContext,
@@ -106,13 +106,13 @@ impl<K: BtreeType> BtreeOps for TestTree<K> {
     fn inline_mut(&mut self) -> &mut [u8] {
         &mut self.inline
     }
-    fn alloc_block(&mut self, _: &mut Transaction, _: u64) -> Result<u64, Error> {
+    fn alloc_block(&mut self, _: &mut Transaction, _: u64) -> Result<u64> {
         self.budget = self.budget.checked_sub(1).ok_or(Error::NoSpace { what: "a test" })?;
         let block = self.free.pop().expect("enough blocks");
         assert!(self.used.insert(block));
         Ok(block)
     }
-    fn free_block(&mut self, _: &mut Transaction, block: u64) -> Result<(), Error> {
+    fn free_block(&mut self, _: &mut Transaction, block: u64) -> Result<()> {
         assert!(self.used.remove(&block), "a block that the tree has not");
         self.free.insert(0, block);
         Ok(())

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use base::{AgIno, AgNumber, FsBlock, Ino};
 use block::{Device, Durability, MemoryDevice};
-use error::Error;
+use error::Result;
 use format::Geometry;
 use format::agi::{NULL_AG_INO, RawAgi, UNLINKED_BUCKETS};
 use format::btree::InoBt;
@@ -97,7 +97,7 @@ impl Fixture {
     }
 
     /// Allocates an inode in a transaction of its own; returns the number of buffers it touched.
-    pub fn alloc_counting(&mut self, parent: Ino) -> Result<(Ino, usize), Error> {
+    pub fn alloc_counting(&mut self, parent: Ino) -> Result<(Ino, usize)> {
         let mut blocks = self.groups.reserve_blocks(self.groups.blocks_for_inode())?;
         let mut tx = self.begin();
         let wanted = InodeAllocRequest { parent, is_dir: false, blocks: 0 };
@@ -162,14 +162,14 @@ impl Fixture {
     }
 
     /// Allocates an inode in a transaction of its own.
-    pub fn alloc(&mut self, parent: Ino, is_dir: bool) -> Result<Ino, Error> {
+    pub fn alloc(&mut self, parent: Ino, is_dir: bool) -> Result<Ino> {
         let ino = self.alloc_shared(parent, is_dir)?;
         assert!(self.used.insert(ino), "inode {ino} was in use");
         Ok(ino)
     }
 
     /// Does the same without recording the inode in the test.
-    pub fn alloc_shared(&self, parent: Ino, is_dir: bool) -> Result<Ino, Error> {
+    pub fn alloc_shared(&self, parent: Ino, is_dir: bool) -> Result<Ino> {
         let mut blocks = self.reserve();
         let mut tx = self.begin();
         let wanted = InodeAllocRequest { parent, is_dir, blocks: 0 };
@@ -185,7 +185,7 @@ impl Fixture {
     }
 
     /// Does the same without recording the inode in the test.
-    pub fn free_shared(&self, ino: Ino) -> Result<FreedInodes, Error> {
+    pub fn free_shared(&self, ino: Ino) -> Result<FreedInodes> {
         let mut tx = self.begin();
         let freed = self.groups.free_inodes(&mut tx, &[ino])?;
         tx.commit(&mut [])?;

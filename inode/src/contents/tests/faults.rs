@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{FileBlock, errno};
 use block::{Device, MemoryDevice, Operation};
 use devices::{Fault, FaultDevice, When};
-use error::Error;
+use error::Result;
 use journal::engine::CommitTarget;
 
 use super::fixture::Fixture;
@@ -134,7 +134,7 @@ fn a_truncation_that_stops_half_way_leaves_a_whole_file() {
 }
 
 /// Reads and changes of every kind.
-fn work(volume: &Volume, inos: &[base::Ino]) -> Result<(), Error> {
+fn work(volume: &Volume, inos: &[base::Ino]) -> Result<()> {
     let files: Vec<_> = inos.iter().map(|ino| volume.cache.get(*ino)).collect::<Result<_, _>>()?;
     let file = |n: usize| File { shared: volume.shared(), groups: &volume.groups, inode: &files[n] };
     punch(file(0), FileBlock(100), FileBlock(130))?;

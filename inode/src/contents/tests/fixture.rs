@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ag::{AllocTarget, ClaimRequest};
 use backing::{MappingState, WriteCompletion, WrittenRange};
 use base::{AgNumber, FileBlock, FsBlock};
-use error::Error;
+use error::Result;
 
 use crate::contents::{
     self, File, Share, VolumeBacking, WeakInode, collapse, finish, insert, preallocate, punch, set_size,
@@ -72,7 +72,7 @@ impl Fixture {
         WeakInode::new(&self.files[file])
     }
 
-    pub fn claim(&mut self, min: u32, max: u32) -> Result<ag::Claim, Error> {
+    pub fn claim(&mut self, min: u32, max: u32) -> Result<ag::Claim> {
         let ag = AgNumber(self.numbers.below(2) as u32);
         let near = match self.numbers.below(3) {
             0 => AllocTarget::Ag(ag),
@@ -83,13 +83,13 @@ impl Fixture {
     }
 
     /// Reserves blocks for a completion.
-    pub fn reserve(&self, blocks: u32) -> Result<u32, Error> {
+    pub fn reserve(&self, blocks: u32) -> Result<u32> {
         let most = blocks + self.volume.shared().reservations.map_blocks;
         self.volume.groups.reserve_blocks(most).map(|mut reserved| reserved.detach(most))
     }
 
     /// Writes a range to new blocks.
-    pub fn write(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
+    pub fn write(&mut self, file: usize, at: u64, count: u64) -> Result<()> {
         let reserved = self.reserve(count as u32)?;
         let mut written = Vec::new();
         let mut done = 0;
@@ -112,7 +112,7 @@ impl Fixture {
     }
 
     /// Writes unwritten blocks in place.
-    pub fn fill(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
+    pub fn fill(&mut self, file: usize, at: u64, count: u64) -> Result<()> {
         let reserved = self.reserve(0)?;
         let mut ranges: Vec<WrittenRange<ag::Claim>> = Vec::new();
         for (block, (_, unwritten)) in self.known[file].map.range_mut(at..at + count) {
@@ -126,7 +126,7 @@ impl Fixture {
     }
 
     /// Writes one run to many files at once.
-    pub fn write_small(&mut self, at: u64, count: u32) -> Result<(), Error> {
+    pub fn write_small(&mut self, at: u64, count: u32) -> Result<()> {
         let total = count * self.files.len() as u32;
         let mut claim = self.claim(total, total)?;
         let files: Vec<_> = (0..self.files.len()).map(|file| self.weak(file)).collect();
@@ -146,7 +146,7 @@ impl Fixture {
         self.finish(&mut completions)
     }
 
-    fn finish(&self, files: &mut [WriteCompletion<'_, VolumeBacking>]) -> Result<(), Error> {
+    fn finish(&self, files: &mut [WriteCompletion<'_, VolumeBacking>]) -> Result<()> {
         let done = finish(self.volume.shared(), &self.volume.groups, files);
         for file in files {
             drop(self.volume.groups.attach_blocks(std::mem::take(&mut file.reserved) as u32));
@@ -154,7 +154,7 @@ impl Fixture {
         done
     }
 
-    pub fn set_size(&mut self, file: usize, size: u64) -> Result<(), Error> {
+    pub fn set_size(&mut self, file: usize, size: u64) -> Result<()> {
         let from = size.div_ceil(self.block_size());
         let known = &mut self.known[file];
         if size < known.size {
@@ -164,13 +164,13 @@ impl Fixture {
         self.with(file, |file| set_size(file, size))
     }
 
-    pub fn punch(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
+    pub fn punch(&mut self, file: usize, at: u64, count: u64) -> Result<()> {
         self.known[file].map.retain(|block, _| !(at..at + count).contains(block));
         let range = (FileBlock(at), FileBlock(at + count));
         self.with(file, |file| punch(file, range.0, range.1))
     }
 
-    pub fn preallocate(&mut self, file: usize, at: u64, count: u64, size: Option<u64>) -> Result<(), Error> {
+    pub fn preallocate(&mut self, file: usize, at: u64, count: u64, size: Option<u64>) -> Result<()> {
         let known = &mut self.known[file];
         for block in at..at + count {
             known.map.entry(block).or_insert((None, true));
@@ -180,7 +180,7 @@ impl Fixture {
         self.with(file, |file| preallocate(file, range.0, range.1, size))
     }
 
-    pub fn zero(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
+    pub fn zero(&mut self, file: usize, at: u64, count: u64) -> Result<()> {
         // Shared blocks are unmapped, and the model learns the new ones.
         let shares = crate::contents::file_transaction::shares(&self.files[file].read());
         let known = &mut self.known[file];
@@ -192,7 +192,7 @@ impl Fixture {
         self.with(file, |file| zero(file, range.0, range.1, None))
     }
 
-    pub fn collapse(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
+    pub fn collapse(&mut self, file: usize, at: u64, count: u64) -> Result<()> {
         let bytes = count * self.block_size();
         let known = &mut self.known[file];
         let after = known.map.split_off(&at).split_off(&(at + count));
@@ -201,7 +201,7 @@ impl Fixture {
         self.with(file, |file| collapse(file, FileBlock(at), count))
     }
 
-    pub fn insert(&mut self, file: usize, at: u64, count: u64) -> Result<(), Error> {
+    pub fn insert(&mut self, file: usize, at: u64, count: u64) -> Result<()> {
         let bytes = count * self.block_size();
         let known = &mut self.known[file];
         let after = known.map.split_off(&at);
@@ -215,7 +215,7 @@ impl Fixture {
         (source, from): (usize, u64),
         (target, to): (usize, u64),
         count: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         for n in 0..count {
             match self.known[source].map.get(&(from + n)).copied() {
                 Some((location, false)) => self.known[target].map.insert(to + n, (location, false)),
@@ -230,7 +230,7 @@ impl Fixture {
         self.with(target, |file| share(file, &what))
     }
 
-    pub fn trim(&mut self, file: usize, end: u64) -> Result<bool, Error> {
+    pub fn trim(&mut self, file: usize, end: u64) -> Result<bool> {
         let flags = self.files[file].read().core().flags.get();
         if flags & format::inode::flags::PREALLOC == 0 {
             self.known[file].map.split_off(&end);

@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 
 use backing::{Mapping, WriteCompletion, WrittenRange};
 use base::{FileBlock, errno, stop};
-use error::Error;
+use error::Result;
 use format::inode::flags;
 use format::timestamp::Timestamp;
 
@@ -25,7 +25,7 @@ fn ranges_that_linux_refuses_are_refused() {
     let (shared, groups, inode) =
         (fixture.volume.shared().clone(), fixture.volume.groups.clone(), fixture.inode(0));
     let file = File { shared: &shared, groups: &groups, inode: &inode };
-    let errno = |done: Result<(), Error>| done.unwrap_err().errno();
+    let errno = |done: Result<()>| done.unwrap_err().errno();
     assert_eq!(errno(collapse(file, FileBlock(5), 5)), errno::EINVAL);
     assert_eq!(errno(collapse(file, FileBlock(5), u64::MAX)), errno::EINVAL);
     assert_eq!(errno(insert(file, FileBlock(10), 1)), errno::EINVAL);
@@ -91,7 +91,7 @@ fn the_size_on_disk_only_grows_when_a_write_is_finished() {
 
 #[test]
 fn changes_by_users_update_times_and_clear_set_id_bits() {
-    type Change = fn(&mut Fixture) -> Result<(), Error>;
+    type Change = fn(&mut Fixture) -> Result<()>;
     let mut fixture = fixture();
     fixture.write(0, 0, 20).unwrap();
     let old = Timestamp { seconds: 5, nanoseconds: 0 };
