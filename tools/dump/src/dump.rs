@@ -184,22 +184,23 @@ fn descend(
     let (mut located, mut level) = root;
     for child in children {
         let (found, pointers) = btree::pointers(kind, &located.bytes, geometry).unwrap_or_default();
-        let pointer = child
-            .checked_sub(1)
-            .and_then(|index| pointers.get(index))
-            .ok_or_else(|| no_child(&format!("{} {}", located.place, kind.name()), *child, pointers.len()))?;
-        located = read(*pointer)?;
+        let pointer = child_of(&format!("{} {}", located.place, kind.name()), &pointers, *child)?;
+        located = read(pointer)?;
         level = Some(found.saturating_sub(1));
     }
     Ok((located, level))
 }
 
-fn no_child(what: &str, child: usize, count: usize) -> Error {
-    let message = match count {
-        0 => format!("{what}: no child {child}: the block is a leaf"),
-        _ => format!("{what}: no child {child}: the children are 1 to {count}"),
-    };
-    Error::unfit(errno::EINVAL, message)
+/// The pointer with this index, counted from 1. `what` is the block for messages.
+fn child_of(what: &str, pointers: &[u64], child: usize) -> Result<u64> {
+    let pointer = child.checked_sub(1).and_then(|index| pointers.get(index));
+    pointer.copied().ok_or_else(|| {
+        let children = match pointers.len() {
+            0 => "the block is a leaf".into(),
+            count => format!("the children are 1 to {count}"),
+        };
+        Error::unfit(errno::EINVAL, format!("{what}: no child {child}: {children}"))
+    })
 }
 
 fn dump_inode(volume: &Volume, ino: Ino) -> Result<Dump> {
@@ -256,11 +257,8 @@ fn dump_bmbt(volume: &Volume, ino: Ino, kind: ForkKind, children: &[usize]) -> R
         })?;
         locate::ag_block(volume, ag, block)
     };
-    let pointer = child
-        .checked_sub(1)
-        .and_then(|index| pointers.get(index))
-        .ok_or_else(|| no_child(&format!("inode {ino}: bmbt root"), *child, pointers.len()))?;
-    let first = (read(*pointer)?, Some(level.saturating_sub(1)));
+    let pointer = child_of(&format!("inode {ino}: bmbt root"), &pointers, *child)?;
+    let first = (read(pointer)?, Some(level.saturating_sub(1)));
     let (located, level) = descend(children, first, Type::Bmbt, geometry, read)?;
     let identity = locate::identity(geometry, located.daddr, Some(ino));
     let structure = btree::block(Type::Bmbt, &located.bytes, geometry, identity, level);

@@ -128,12 +128,17 @@ fn bits<W: Into<u64> + Copy>(word: W, known: &[(&'static str, W)], fields: &mut 
     }
 }
 
-fn fork(view: &Dinode<'_>, geometry: &Geometry, kind: ForkKind, structure: &mut Structure) {
-    let bytes = view.fork_bytes(kind);
-    let (name, format) = match kind {
+/// The name of a fork, and its format, which has no meaning without an attribute fork.
+pub fn fork_format(view: &Dinode<'_>, kind: ForkKind) -> (&'static str, u8) {
+    match kind {
         ForkKind::Data => ("u3", view.core.format),
         ForkKind::Attr => ("a", view.core.aformat),
-    };
+    }
+}
+
+fn fork(view: &Dinode<'_>, geometry: &Geometry, kind: ForkKind, structure: &mut Structure) {
+    let bytes = view.fork_bytes(kind);
+    let (name, format) = fork_format(view, kind);
     let value = match format {
         0 => Struct::from([("dev", Value::Hex(bytes.get(..4).map_or(0, fields::big_endian)))]).into(),
         1 => local(view, geometry, kind, structure),
@@ -205,10 +210,7 @@ fn root_parts(bytes: &[u8]) -> (&[u8], &[u8]) {
 /// The level and the pointers of the root; `None` if the fork is not in btree format.
 pub fn root_pointers(view: &Dinode<'_>, kind: ForkKind) -> Option<(u16, Vec<u64>)> {
     const BTREE: u8 = 3;
-    let format = match kind {
-        ForkKind::Data => view.core.format,
-        ForkKind::Attr => view.core.aformat,
-    };
+    let (_, format) = fork_format(view, kind);
     let bytes = view.fork_bytes(kind);
     let level = BmapRoot::view(bytes).filter(|_| format == BTREE)?.level.get();
     Some((level, root_parts(bytes).1.chunks_exact(8).map(fields::big_endian).collect()))

@@ -181,10 +181,7 @@ pub fn fork(volume: &Volume, ino: Ino, kind: ForkKind) -> Result<Dump> {
     let slot = locate::inode(volume, ino)?;
     let view = locate::view(volume, &slot)?;
     let geometry = volume.geometry();
-    let (field, format) = match kind {
-        ForkKind::Data => ("u3", view.core.format),
-        ForkKind::Attr => ("a", view.core.aformat),
-    };
+    let (field, format) = inode::fork_format(&view, kind);
     let present = kind == ForkKind::Data || view.core.forkoff != 0;
     if !present || format == LOCAL {
         let mut structure = inode::inode(&slot.bytes, geometry, ino);
