@@ -31,6 +31,16 @@ pub(super) struct PathLevel {
     pub slot: usize,
 }
 
+/// Two adjacent blocks of a level, under the same parent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Siblings {
+    pub level: usize,
+    pub left: PathLevel,
+    pub right: PathLevel,
+    /// The slot of the left block in the parent.
+    pub parent_slot: usize,
+}
+
 const UNOPENED: PathLevel = PathLevel { id: None, block: 0, slot: 0 };
 
 /// Target of a descent.
@@ -308,25 +318,37 @@ impl<T: BtreeOps> BtreeCursor<T> {
         step.id.map_or(&[], |id| tx.bytes(id))
     }
 
-    /// The sibling of a level's open block, under the same parent.
-    pub(super) fn sibling(
+    /// A level's open block and its sibling under the same parent, if there is one on this side.
+    pub(super) fn siblings(
         &self,
         tx: &mut Transaction,
         level: usize,
         side: Side,
-    ) -> Result<Option<PathLevel>> {
+    ) -> Result<Option<Siblings>> {
         let (own, slot) = (self.path_level(level), self.path_level(level + 1).slot);
-        let slot = match side {
+        let found = match side {
             Side::Left => slot.checked_sub(1),
             Side::Right => slot.checked_add(1),
         };
-        let Some(block) = slot.and_then(|slot| self.child(tx, level + 1, slot)) else { return Ok(None) };
+        let Some(block) = found.and_then(|slot| self.child(tx, level + 1, slot)) else { return Ok(None) };
         let found = PathLevel { id: Some(self.read(tx, level, block)?), block, slot: 0 };
-        match side {
-            Side::Left => self.check_siblings(tx, found, own)?,
-            Side::Right => self.check_siblings(tx, own, found)?,
-        }
-        Ok(Some(found))
+        let (left, right, parent_slot) = match side {
+            Side::Left => (found, own, slot - 1),
+            Side::Right => (own, found, slot),
+        };
+        self.check_siblings(tx, left, right)?;
+        Ok(Some(Siblings { level, left, right, parent_slot }))
+    }
+
+    /// Opens one of two siblings, and updates its keys in the parent.
+    pub(super) fn open_sibling(&mut self, tx: &mut Transaction, pair: &Siblings, side: Side) {
+        let (step, slot) = match side {
+            Side::Left => (pair.left, pair.parent_slot),
+            Side::Right => (pair.right, pair.parent_slot + 1),
+        };
+        self.set_path_level(pair.level, step);
+        self.set_slot(pair.level + 1, slot);
+        self.update_keys(tx, pair.level);
     }
 
     /// Edits a block.

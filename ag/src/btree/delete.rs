@@ -4,7 +4,7 @@ use zerocopy::IntoBytes;
 
 use super::block::{self, BlockLayout, Side};
 use super::blocks::edit_pair;
-use super::cursor::{Descent, PathLevel, PtrOf};
+use super::cursor::{Descent, PathLevel, PtrOf, Siblings};
 use super::{BtreeCursor, BtreeOps, BtreeType, RawPointer};
 use error::Result;
 use journal::engine::Transaction;
@@ -43,13 +43,11 @@ impl<T: BtreeOps> BtreeCursor<T> {
             }
             return Ok(false);
         }
-        let parent_slot = self.path_level(level + 1).slot;
-        let own = self.path_level(level);
-        if let Some(left) = self.sibling(tx, level, Side::Left)? {
-            return self.rebalance(tx, level, left, own, parent_slot - 1);
-        }
-        if let Some(right) = self.sibling(tx, level, Side::Right)? {
-            return self.rebalance(tx, level, own, right, parent_slot);
+        for side in [Side::Left, Side::Right] {
+            if let Some(pair) = self.siblings(tx, level, side)? {
+                self.rebalance(tx, &pair)?;
+                return Ok(true);
+            }
         }
         // Only a root in an inode may have a single child. (Otherwise the tree was damaged before: it is no worse now.)
         self.update_keys(tx, level);
@@ -57,15 +55,8 @@ impl<T: BtreeOps> BtreeCursor<T> {
     }
 
     /// Balances two siblings of which one is less than half full: divides the entries evenly, or merges the blocks.
-    fn rebalance(
-        &mut self,
-        tx: &mut Transaction,
-        level: usize,
-        left: PathLevel,
-        right: PathLevel,
-        left_slot: usize,
-    ) -> Result<bool> {
-        let layout = self.layout_of_level(level);
+    fn rebalance(&mut self, tx: &mut Transaction, pair: &Siblings) -> Result<()> {
+        let (left, right, layout) = (pair.left, pair.right, self.layout_of_level(pair.level));
         let counts = (layout.count(self.bytes_of(tx, left)), layout.count(self.bytes_of(tx, right)));
         let total = counts.0 + counts.1;
         if total >= 2 * layout.min() && total > layout.min() {
@@ -74,27 +65,16 @@ impl<T: BtreeOps> BtreeCursor<T> {
                 Some(many) => block::move_right(a, b, &layout, many),
                 None => block::move_left(a, b, &layout, half - counts.0),
             });
-            for (step, slot) in [(left, left_slot), (right, left_slot + 1)] {
-                self.set_path_level(level, step);
-                self.set_slot(level + 1, slot);
-                self.update_keys(tx, level);
-            }
-            return Ok(true);
+            self.open_sibling(tx, pair, Side::Left);
+            self.open_sibling(tx, pair, Side::Right);
+            return Ok(());
         }
-        self.merge(tx, level, left, right, left_slot, &layout)?;
-        Ok(true)
+        self.merge(tx, pair, &layout)
     }
 
     /// Moves all entries of the right block to the left one, which has space for them, and frees the right one.
-    fn merge(
-        &mut self,
-        tx: &mut Transaction,
-        level: usize,
-        left: PathLevel,
-        right: PathLevel,
-        left_slot: usize,
-        layout: &BlockLayout,
-    ) -> Result<()> {
+    fn merge(&mut self, tx: &mut Transaction, pair: &Siblings, layout: &BlockLayout) -> Result<()> {
+        let Siblings { level, left, right, parent_slot } = *pair;
         let far = block::sibling::<PtrOf<T>>(self.bytes_of(tx, right), Side::Right);
         let far = far.map_or(PtrOf::<T>::NULL, RawPointer::number);
         if far != PtrOf::<T>::NULL {
@@ -108,11 +88,9 @@ impl<T: BtreeOps> BtreeCursor<T> {
             block::append_all(a, b, layout);
             block::set_sibling(a, Side::Right, pointer.as_bytes());
         });
-        self.set_path_level(level, left);
-        self.set_slot(level + 1, left_slot);
-        self.update_keys(tx, level);
+        self.open_sibling(tx, pair, Side::Left);
         self.release_block(tx, right)?;
-        self.set_slot(level + 1, left_slot + 1);
+        self.set_slot(level + 1, parent_slot + 1);
         self.remove_entry(tx, level + 1)?;
         Ok(())
     }

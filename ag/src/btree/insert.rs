@@ -6,7 +6,7 @@ use format::btree::MAX_LEVELS;
 
 use super::block::{self, BlockEntry, Side};
 use super::blocks::edit_pair;
-use super::cursor::{Descent, KeyOf, LookupKeyOf, PathLevel, PtrOf, RecordOf};
+use super::cursor::{Descent, KeyOf, LookupKeyOf, PathLevel, PtrOf, RecordOf, Siblings};
 use super::{BtreeCursor, BtreeOps, BtreeType, RawPointer};
 use error::Result;
 use journal::engine::Transaction;
@@ -102,29 +102,21 @@ impl<T: BtreeOps> BtreeCursor<T> {
         if level + 1 >= self.levels {
             return Ok(false);
         }
-        let (full, layout) = (self.path_level(level), self.layout(level));
-        let (slot, max) = (full.slot, layout.max());
-        let parent_slot = self.path_level(level + 1).slot;
-        if let Some(right) = self.sibling(tx, level, Side::Right)? {
-            let there = layout.count(self.bytes_of(tx, right));
+        let (slot, layout) = (self.path_level(level).slot, self.layout(level));
+        let max = layout.max();
+        if let Some(mut pair) = self.siblings(tx, level, Side::Right)? {
+            let there = layout.count(self.bytes_of(tx, pair.right));
             if there < max {
                 let moved = if slot == max { 0 } else { (max - there).div_ceil(2) };
-                edit_pair(tx, full, right, |a, b| block::move_right(a, b, &layout, moved));
+                edit_pair(tx, pair.left, pair.right, |a, b| block::move_right(a, b, &layout, moved));
                 let stays = slot < max - moved || (slot == max - moved && moved > 0);
-                let right_slot = slot.saturating_sub(max - moved);
-                self.finish_shift(
-                    tx,
-                    level,
-                    PathLevel { slot, ..full },
-                    PathLevel { slot: right_slot, ..right },
-                    parent_slot,
-                    stays,
-                );
+                pair.right.slot = slot.saturating_sub(max - moved);
+                self.finish_shift(tx, &pair, if stays { Side::Left } else { Side::Right });
                 return Ok(true);
             }
         }
-        if let Some(left) = self.sibling(tx, level, Side::Left)? {
-            let there = layout.count(self.bytes_of(tx, left));
+        if let Some(mut pair) = self.siblings(tx, level, Side::Left)? {
+            let there = layout.count(self.bytes_of(tx, pair.left));
             if there < max {
                 let free = max - there;
                 let moved = match slot {
@@ -132,45 +124,25 @@ impl<T: BtreeOps> BtreeCursor<T> {
                     slot if slot == max => free,
                     _ => free.div_ceil(2),
                 };
-                edit_pair(tx, left, full, |a, b| block::move_left(a, b, &layout, moved));
-                let stays_left = slot < moved || moved == 0;
-                let slots = (there + slot.min(moved), slot.saturating_sub(moved));
-                self.finish_shift(
-                    tx,
-                    level,
-                    PathLevel { slot: slots.0, ..left },
-                    PathLevel { slot: slots.1, ..full },
-                    parent_slot - 1,
-                    stays_left,
-                );
+                edit_pair(tx, pair.left, pair.right, |a, b| block::move_left(a, b, &layout, moved));
+                let moves = slot < moved || moved == 0;
+                (pair.left.slot, pair.right.slot) = (there + slot.min(moved), slot.saturating_sub(moved));
+                self.finish_shift(tx, &pair, if moves { Side::Left } else { Side::Right });
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Updates the parent's keys of two siblings after entries moved between them, and opens one of them at its slot.
-    fn finish_shift(
-        &mut self,
-        tx: &mut Transaction,
-        level: usize,
-        left: PathLevel,
-        right: PathLevel,
-        parent_slot: usize,
-        want_left: bool,
-    ) {
-        let mut open = |cursor: &mut Self, step: PathLevel, parent_slot| {
-            cursor.set_path_level(level, step);
-            cursor.set_slot(level + 1, parent_slot);
-            cursor.update_keys(tx, level);
+    /// Updates the parent's keys of two siblings after entries moved between them, and opens the wanted one at its
+    /// slot.
+    fn finish_shift(&mut self, tx: &mut Transaction, pair: &Siblings, wanted: Side) {
+        let other = match wanted {
+            Side::Left => Side::Right,
+            Side::Right => Side::Left,
         };
-        if want_left {
-            open(self, right, parent_slot + 1);
-            open(self, left, parent_slot);
-        } else {
-            open(self, left, parent_slot);
-            open(self, right, parent_slot + 1);
-        }
+        self.open_sibling(tx, pair, other);
+        self.open_sibling(tx, pair, wanted);
     }
 
     /// Moves the upper half of a full block to a new right sibling, which is not yet in the parent. The new entry
