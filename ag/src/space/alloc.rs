@@ -72,7 +72,7 @@ pub(crate) struct AgAllocArgs {
     pub align: u32,
     /// Range of AG blocks that must contain the extent.
     pub within: Option<(u32, u32)>,
-    /// If nothing else is left, busy extents may be reused.
+    /// Busy extents may be reused, if nothing else is left.
     pub reuse_busy: bool,
 }
 
@@ -356,40 +356,31 @@ impl LockedAg<'_> {
 
     /// Finds free blocks. It changes nothing.
     pub(crate) fn find(&self, tx: &mut Transaction, args: &AgAllocArgs) -> Result<Option<AllocCandidate>> {
-        let found = self.find_with(tx, args, false)?;
+        let found = self.find_with(tx, &AgAllocArgs { reuse_busy: false, ..*args })?;
         if found.is_none() && args.reuse_busy && self.group.busy_count.load(Relaxed) > 0 {
-            return self.find_with(tx, args, true);
+            return self.find_with(tx, args);
         }
         Ok(found)
     }
 
-    fn find_with(
-        &self,
-        tx: &mut Transaction,
-        args: &AgAllocArgs,
-        busy_too: bool,
-    ) -> Result<Option<AllocCandidate>> {
+    /// Finds free blocks, or equally busy ones if they may be reused.
+    fn find_with(&self, tx: &mut Transaction, args: &AgAllocArgs) -> Result<Option<AllocCandidate>> {
         if let Some(near) = args.near {
-            let found = self.find_near(tx, args, near, busy_too)?;
+            let found = self.find_near(tx, args, near)?;
             if found.is_some() || args.exact {
                 return Ok(found);
             }
         }
-        let found = self.find_by_size(tx, args, busy_too)?;
+        let found = self.find_by_size(tx, args)?;
         if found.is_some() || args.min > 1 {
             return Ok(found);
         }
-        self.find_any(tx, args, busy_too)
+        self.find_any(tx, args)
     }
 
     /// The first usable block after the target, or else before it. The searches above give up after some extents; if
     /// free space consists of single blocks, all that they check may be claimed or busy.
-    fn find_any(
-        &self,
-        tx: &mut Transaction,
-        args: &AgAllocArgs,
-        busy_too: bool,
-    ) -> Result<Option<AllocCandidate>> {
+    fn find_any(&self, tx: &mut Transaction, args: &AgAllocArgs) -> Result<Option<AllocCandidate>> {
         if self.get(tx, agf!(freeblks)) <= self.group.claimed.load(Relaxed) {
             return Ok(None);
         }
@@ -398,7 +389,7 @@ impl LockedAg<'_> {
             let mut bno = self.cursor::<BnoBt>();
             let mut free = bno.lookup_ge(tx, from)?;
             while let Some(extent) = free.filter(|extent| extent.startblock.get() < to) {
-                if let Some(found) = self.fit(&extent, args, None, busy_too) {
+                if let Some(found) = self.fit(&extent, args, None) {
                     return Ok(Some(found));
                 }
                 free = bno.next(tx)?;
@@ -413,16 +404,15 @@ impl LockedAg<'_> {
         tx: &mut Transaction,
         args: &AgAllocArgs,
         near: u32,
-        busy_too: bool,
     ) -> Result<Option<AllocCandidate>> {
         let mut bno = self.cursor::<BnoBt>();
         let here = bno.lookup_le(tx, near)?;
         if args.exact {
-            let fits = here.and_then(|free| self.fit(&free, args, Some(near), busy_too));
+            let fits = here.and_then(|free| self.fit(&free, args, Some(near)));
             return Ok(fits.filter(|found| found.at == near));
         }
         let full = |found: &AllocCandidate| found.count == args.max;
-        let mut best = here.and_then(|free| self.fit(&free, args, Some(near), busy_too)).filter(full);
+        let mut best = here.and_then(|free| self.fit(&free, args, Some(near))).filter(full);
         let distance = |found: &AllocCandidate| found.at.abs_diff(near);
         let mut consider = |found: Option<AllocCandidate>| {
             if let Some(found) = found.filter(full)
@@ -436,7 +426,7 @@ impl LockedAg<'_> {
         for _ in 0..NEAR_MAX {
             let Some(free) = right.next(tx)? else { break };
             let beyond = free.startblock.get().abs_diff(near);
-            if consider(self.fit(&free, args, Some(near), busy_too)).is_some_and(|b| distance(&b) <= beyond) {
+            if consider(self.fit(&free, args, Some(near))).is_some_and(|b| distance(&b) <= beyond) {
                 break;
             }
         }
@@ -444,7 +434,7 @@ impl LockedAg<'_> {
             let Some(free) = bno.prev(tx)? else { break };
             let end = free.startblock.get().saturating_add(free.blockcount.get());
             let before = near.saturating_sub(end);
-            if consider(self.fit(&free, args, Some(near), busy_too)).is_some_and(|b| distance(&b) <= before) {
+            if consider(self.fit(&free, args, Some(near))).is_some_and(|b| distance(&b) <= before) {
                 break;
             }
         }
@@ -452,17 +442,12 @@ impl LockedAg<'_> {
     }
 
     /// The shortest extent of the maximum length, else the longest.
-    fn find_by_size(
-        &self,
-        tx: &mut Transaction,
-        args: &AgAllocArgs,
-        busy_too: bool,
-    ) -> Result<Option<AllocCandidate>> {
+    fn find_by_size(&self, tx: &mut Transaction, args: &AgAllocArgs) -> Result<Option<AllocCandidate>> {
         let mut cnt = self.cursor::<CntBt>();
         let mut free = cnt.lookup_ge(tx, (args.max, 0))?;
         for _ in 0..SIZES_MAX {
             let Some(extent) = free else { break };
-            let found = self.fit(&extent, args, args.near, busy_too);
+            let found = self.fit(&extent, args, args.near);
             if let Some(found) = found.filter(|found| found.count == args.max) {
                 return Ok(Some(found));
             }
@@ -476,7 +461,7 @@ impl LockedAg<'_> {
             if extent.blockcount.get() < least {
                 break;
             }
-            let found = self.fit(&extent, args, args.near, busy_too);
+            let found = self.fit(&extent, args, args.near);
             if let Some(found) = found.filter(|found| found.count >= least) {
                 best = Some(found);
             }
@@ -486,13 +471,7 @@ impl LockedAg<'_> {
     }
 
     /// The best usable part of a free extent: longest, aligned, then nearest to the target.
-    fn fit(
-        &self,
-        free: &FreeExtent,
-        args: &AgAllocArgs,
-        near: Option<u32>,
-        busy_too: bool,
-    ) -> Option<AllocCandidate> {
+    fn fit(&self, free: &FreeExtent, args: &AgAllocArgs, near: Option<u32>) -> Option<AllocCandidate> {
         let whole = (free.startblock.get(), free.blockcount.get());
         // A damaged record must not lead outside of the AG.
         if !self.group.holds(AgBlock(whole.0), whole.1) {
@@ -511,7 +490,7 @@ impl LockedAg<'_> {
                 best = Some(AllocCandidate { free: whole, at, count });
             }
         };
-        self.group.usable_parts(whole, busy_too, &mut part);
+        self.group.usable_parts(whole, args.reuse_busy, &mut part);
         best
     }
 }
