@@ -44,10 +44,10 @@ pub fn write(
     if state.set_local(target) {
         return Ok(());
     }
-    write_blocks(shared, tx, space, state, target)
+    write_out(shared, tx, space, state, target)
 }
 
-/// Moves a target from the inode to blocks, to make space for attributes.
+/// Writes a target to blocks. The inode, which may have contained it, has space for attributes then.
 ///
 /// # Errors
 /// [`Error::NoSpace`].
@@ -61,16 +61,6 @@ pub fn write_out(
     state.set_fork_format(ForkKind::Data, ForkFormat::Extents);
     state.set_list(ForkKind::Data, Some(ExtentList::new()));
     state.fork_bytes_mut(ForkKind::Data).fill(0);
-    write_blocks(shared, tx, space, state, target)
-}
-
-fn write_blocks(
-    shared: &Shared,
-    tx: &mut Transaction,
-    space: &mut dyn SpaceAllocator,
-    state: &mut InodeState,
-    target: &[u8],
-) -> Result<()> {
     let geometry = &shared.geometry;
     let ino = state.ino();
     let mut left = symlink::block_count(target.len() as u32, geometry); // at most 1 KiB

@@ -18,6 +18,7 @@ use format::inode::{FileType, ForkKind};
 use format::ondisk::OnDisk;
 
 use super::{Attributes, Result};
+use crate::dabtree::TreeFork;
 use crate::dir::{Directory, InodeDirFork};
 use crate::extents::ExtentList;
 use crate::fork::{Fork, root};
@@ -123,32 +124,17 @@ impl Attributes<'_> {
     /// Shrinks the data fork's part of the inode to at most `max` bytes.
     fn shrink_data_fork(&mut self, max: usize) -> Result<()> {
         let before = self.fork.state.nblocks();
-        let file_type = self.fork.state.dinode().file_type();
-        match (self.fork.state.fork_format(ForkKind::Data), file_type) {
+        let TreeFork { shared, tx, space, state, reserved, .. } = &mut self.fork;
+        match (state.fork_format(ForkKind::Data), state.dinode().file_type()) {
             (Some(ForkFormat::Local), Some(FileType::Directory)) => {
-                let mut blocks = InodeDirFork::new(
-                    self.fork.shared,
-                    self.fork.tx,
-                    self.fork.space,
-                    self.fork.state,
-                    self.fork.reserved,
-                )?;
-                Directory::new(&self.fork.shared.geometry, &mut blocks).convert_to_block()?;
+                let mut blocks = InodeDirFork::new(shared, tx, *space, state, *reserved)?;
+                Directory::new(&shared.geometry, &mut blocks).convert_to_block()?;
             }
             (Some(ForkFormat::Local), _) => {
-                let target = self.fork.state.local().unwrap_or_default().to_vec();
-                symlink::write_out(
-                    self.fork.shared,
-                    self.fork.tx,
-                    self.fork.space,
-                    self.fork.state,
-                    &target,
-                )?;
+                let target = state.local().unwrap_or_default().to_vec();
+                symlink::write_out(shared, tx, *space, state, &target)?;
             }
-            _ => {
-                let mut fork = Fork::open(self.fork.shared, self.fork.state, ForkKind::Data)?;
-                fork.shrink_inline(self.fork.tx, self.fork.space, max)?;
-            }
+            _ => Fork::open(shared, state, ForkKind::Data)?.shrink_inline(tx, *space, max)?,
         }
         self.fork.count_taken(before);
         Ok(())
