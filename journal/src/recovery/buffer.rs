@@ -12,7 +12,7 @@ use format::superblock::Superblock;
 use super::lsn_check::DiskState;
 use super::order;
 use super::replay::{
-    AtPlace, FirstPass, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayTarget,
+    AtPlace, FirstPass, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayResult, ReplayTarget,
 };
 use super::split;
 use crate::assemble::RawLogItem;
@@ -37,11 +37,7 @@ impl ReplayItem for BufferReplay {
         Ok(())
     }
 
-    fn second_pass(
-        &self,
-        item: &RawLogItem<'_>,
-        context: &mut ReplayContext<'_>,
-    ) -> Result<ReplayOutcome, ReplayFailure> {
+    fn second_pass(&self, item: &RawLogItem<'_>, context: &mut ReplayContext<'_>) -> ReplayResult {
         let format = BufferFormat::parse(item.region(0))?;
         if format.is_cancel() {
             context.cancelled.pass(format.daddr, format.sectors);
@@ -65,11 +61,7 @@ impl ReplayItem for BufferReplay {
 }
 
 /// Replays a complete buffer.
-fn replay(
-    item: &RawLogItem<'_>,
-    format: &BufferFormat<'_>,
-    context: &mut ReplayContext<'_>,
-) -> Result<ReplayOutcome, ReplayFailure> {
+fn replay(item: &RawLogItem<'_>, format: &BufferFormat<'_>, context: &mut ReplayContext<'_>) -> ReplayResult {
     let (daddr, place) = (format.daddr, Place::daddr(format.daddr));
     // The header of a piece describes the whole block: the piece alone cannot be compared.
     if !split::is_piece(format.kind(), format.bytes(), &context.geometry) {

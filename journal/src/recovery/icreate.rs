@@ -8,7 +8,9 @@ use format::ondisk::{U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::order;
-use super::replay::{AtPlace, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayTarget};
+use super::replay::{
+    AtPlace, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayResult, ReplayTarget,
+};
 use crate::assemble::RawLogItem;
 
 /// Replay of inode creation.
@@ -23,11 +25,7 @@ impl ReplayItem for InodeCreateReplay {
         order::order_of(item.kind, 0)
     }
 
-    fn second_pass(
-        &self,
-        item: &RawLogItem<'_>,
-        context: &mut ReplayContext<'_>,
-    ) -> Result<ReplayOutcome, ReplayFailure> {
+    fn second_pass(&self, item: &RawLogItem<'_>, context: &mut ReplayContext<'_>) -> ReplayResult {
         let create = InodeCreate::parse(item.region(0))?;
         let place = Place::block(create.ag, create.block);
         create.verify(&context.geometry).at(place)?;

@@ -9,7 +9,9 @@ use zerocopy::IntoBytes;
 
 use super::lsn_check::DiskState;
 use super::owner;
-use super::replay::{AtPlace, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayTarget};
+use super::replay::{
+    AtPlace, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayResult, ReplayTarget,
+};
 use crate::assemble::RawLogItem;
 
 const NAME: &str = "inode log item";
@@ -18,11 +20,7 @@ const NAME: &str = "inode log item";
 pub struct InodeReplay;
 
 impl ReplayItem for InodeReplay {
-    fn second_pass(
-        &self,
-        item: &RawLogItem<'_>,
-        context: &mut ReplayContext<'_>,
-    ) -> Result<ReplayOutcome, ReplayFailure> {
+    fn second_pass(&self, item: &RawLogItem<'_>, context: &mut ReplayContext<'_>) -> ReplayResult {
         let format = InodeFormat::parse(item.region(0))?;
         if context.cancelled.contains(format.daddr, format.sectors) {
             return Ok(ReplayOutcome::Cancelled);

@@ -10,7 +10,7 @@ use format::log::exchange::ExchangeIntent;
 use format::log::intent::{self, CountTarget, FreeTarget, MapTarget};
 use format::log::item::ItemType;
 
-use super::replay::{ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome};
+use super::replay::{ReplayContext, ReplayItem, ReplayOutcome, ReplayResult};
 use crate::assemble::RawLogItem;
 use crate::describe;
 
@@ -155,11 +155,7 @@ impl PendingIntents {
 pub struct IntentReplay;
 
 impl ReplayItem for IntentReplay {
-    fn second_pass(
-        &self,
-        item: &RawLogItem<'_>,
-        context: &mut ReplayContext<'_>,
-    ) -> Result<ReplayOutcome, ReplayFailure> {
+    fn second_pass(&self, item: &RawLogItem<'_>, context: &mut ReplayContext<'_>) -> ReplayResult {
         let Some(intent) = Intent::parse(item, context.lsn)? else { return Ok(ReplayOutcome::Unsupported) };
         context.intents.insert(intent);
         Ok(ReplayOutcome::Replayed)
@@ -170,11 +166,7 @@ impl ReplayItem for IntentReplay {
 pub struct DoneReplay;
 
 impl ReplayItem for DoneReplay {
-    fn second_pass(
-        &self,
-        item: &RawLogItem<'_>,
-        context: &mut ReplayContext<'_>,
-    ) -> Result<ReplayOutcome, ReplayFailure> {
+    fn second_pass(&self, item: &RawLogItem<'_>, context: &mut ReplayContext<'_>) -> ReplayResult {
         let Some(kind) = item.kind.answers() else { return Ok(ReplayOutcome::Unsupported) };
         let id = intent::parse_done(item.region(0))?;
         // Intents before the tail are not known here and not needed.

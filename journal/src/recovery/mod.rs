@@ -47,7 +47,9 @@ use block::Device;
 use format::superblock::Superblock;
 
 pub use intents::{AttrChange, Intent, IntentOperation};
-pub use replay::{FirstPass, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayRegistry};
+pub use replay::{
+    FirstPass, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayRegistry, ReplayResult,
+};
 pub use report::{RecoveryReport, ReplayCounts, ReplayProblem};
 
 use crate::assemble::RecoveredTransaction;

@@ -3,7 +3,7 @@
 use format::log::item::ItemType;
 use format::log::quota::parse_off;
 
-use super::replay::{FirstPass, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome};
+use super::replay::{FirstPass, ReplayContext, ReplayFailure, ReplayItem, ReplayOutcome, ReplayResult};
 use crate::assemble::RawLogItem;
 
 /// Replay of a quota record, or of switching quota off.
@@ -17,11 +17,7 @@ impl ReplayItem for QuotaReplay {
         Ok(())
     }
 
-    fn second_pass(
-        &self,
-        _: &RawLogItem<'_>,
-        _: &mut ReplayContext<'_>,
-    ) -> Result<ReplayOutcome, ReplayFailure> {
+    fn second_pass(&self, _: &RawLogItem<'_>, _: &mut ReplayContext<'_>) -> ReplayResult {
         Ok(ReplayOutcome::Quota)
     }
 }

@@ -33,12 +33,11 @@ pub trait ReplayItem: Sync {
     }
 
     /// Replays the item.
-    fn second_pass(
-        &self,
-        item: &RawLogItem<'_>,
-        context: &mut ReplayContext<'_>,
-    ) -> Result<ReplayOutcome, ReplayFailure>;
+    fn second_pass(&self, item: &RawLogItem<'_>, context: &mut ReplayContext<'_>) -> ReplayResult;
 }
+
+/// Result of replaying an item, or why it was not replayed.
+pub type ReplayResult = Result<ReplayOutcome, ReplayFailure>;
 
 /// Result of replaying an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
