@@ -133,14 +133,31 @@ struct Writer<'w> {
     buffer: Option<Buffer>,
     /// Number of buffers emitted.
     emitted: usize,
+    pieces: &'w mut Items,
 }
 
 impl Writer<'_> {
-    fn flush(&mut self, pieces: &mut Items) {
+    fn task(&mut self, task: ArchiveTask) {
+        self.pieces.push(PipelineItem::Task(task));
+    }
+
+    fn event(&mut self, event: ArchiveEvent) {
+        self.pieces.push(PipelineItem::Result(event));
+    }
+
+    fn notice(&mut self, kind: NoticeKind, name: &[u8], message: impl Display) {
+        self.event(ArchiveEvent::Notice(Notice::new(kind, name, message), None));
+    }
+
+    fn unreadable(&mut self, name: &[u8], error: impl Display) {
+        self.notice(NoticeKind::Unreadable, name, error);
+    }
+
+    fn flush(&mut self) {
         if let Some(buffer) = self.buffer.take() {
             if buffer.used > 0 {
                 self.emitted += 1;
-                pieces.push(PipelineItem::Result(ArchiveEvent::Buffer(buffer)));
+                self.event(ArchiveEvent::Buffer(buffer));
             } else {
                 self.buffers.give(buffer);
             }
@@ -148,20 +165,20 @@ impl Writer<'_> {
     }
 
     /// Reserves `length` bytes, in a new buffer if necessary; `None` if no buffer is that large.
-    fn reserve(&mut self, length: usize, pieces: &mut Items) -> Option<&mut [u8]> {
+    fn reserve(&mut self, length: usize) -> Option<&mut [u8]> {
         let free = self.buffer.as_ref().map_or(0, |buffer| buffer.bytes.len() - buffer.used);
         if length > free {
-            self.flush(pieces);
+            self.flush();
         }
         self.buffer.get_or_insert_with(|| self.buffers.take()).reserve(length)
     }
 
-    fn put(&mut self, bytes: &[u8], pieces: &mut Items) {
-        match self.reserve(bytes.len(), pieces) {
+    fn put(&mut self, bytes: &[u8]) {
+        match self.reserve(bytes.len()) {
             Some(reserved) => reserved.copy_from_slice(bytes),
             None => {
-                self.flush(pieces);
-                pieces.push(PipelineItem::Result(ArchiveEvent::Bytes(bytes.to_vec())));
+                self.flush();
+                self.event(ArchiveEvent::Bytes(bytes.to_vec()));
             }
         }
     }
@@ -177,19 +194,19 @@ impl<'a> PipelineWork for ArchiveWork<'a> {
     }
 
     fn perform(&self, reader: &mut InodeReader<'a>, task: ArchiveTask, pieces: &mut Items) {
-        let mut writer = Writer { buffers: self.buffers, buffer: None, emitted: 0 };
+        let writer = &mut Writer { buffers: self.buffers, buffer: None, emitted: 0, pieces };
         match task {
-            ArchiveTask::Start(start) => self.start(reader, &start, &mut writer, pieces),
-            ArchiveTask::Directory { name, ino, depth } => self.directory(reader, name, ino, depth, pieces),
-            ArchiveTask::Entries(dir, range) => self.entries(reader, &dir, range, &mut writer, pieces),
-            ArchiveTask::File(file) => self.file(&file.name, &file.inode, &file.info, &mut writer, pieces),
-            ArchiveTask::Map(file, from) => self.map(&file, from, &mut writer, pieces),
-            ArchiveTask::Plan(file, from) => self.plan(file, from, pieces),
+            ArchiveTask::Start(start) => self.start(reader, &start, writer),
+            ArchiveTask::Directory { name, ino, depth } => self.directory(reader, name, ino, depth, writer),
+            ArchiveTask::Entries(dir, range) => self.entries(reader, &dir, range, writer),
+            ArchiveTask::File(file) => self.file(&file.name, &file.inode, &file.info, writer),
+            ArchiveTask::Map(file, from) => self.map(&file, from, writer),
+            ArchiveTask::Plan(file, from) => self.plan(file, from, writer),
             ArchiveTask::Read { file, runs, padding } => {
-                self.read(&file, &runs, padding, &mut writer, pieces);
+                self.read(&file, &runs, padding, writer);
             }
         }
-        writer.flush(pieces);
+        writer.flush();
     }
 
     fn weight(&self, event: &ArchiveEvent) -> usize {
@@ -203,37 +220,19 @@ impl<'a> PipelineWork for ArchiveWork<'a> {
     }
 }
 
-fn notice(pieces: &mut Items, kind: NoticeKind, name: &[u8], message: impl Display) {
-    pieces.push(PipelineItem::Result(ArchiveEvent::Notice(Notice::new(kind, name, message), None)));
-}
-
-fn unreadable(pieces: &mut Items, name: &[u8], error: impl Display) {
-    notice(pieces, NoticeKind::Unreadable, name, error);
-}
-
 impl<'a> ArchiveWork<'a> {
-    fn start(
-        &self,
-        reader: &mut InodeReader<'a>,
-        start: &Start,
-        writer: &mut Writer<'_>,
-        pieces: &mut Items,
-    ) {
+    fn start(&self, reader: &mut InodeReader<'a>, start: &Start, writer: &mut Writer<'_>) {
         let inode = match reader.get(start.ino) {
             Ok(inode) => Inode::from(inode),
-            Err(error) => return unreadable(pieces, &start.name, error),
+            Err(error) => return writer.unreadable(&start.name, error),
         };
         if inode.dinode().file_type() == Some(FileType::Directory) {
             // The directory itself is the archive's root.
-            self.member(b"./", &inode, writer, pieces);
-            writer.flush(pieces);
-            pieces.push(PipelineItem::Task(ArchiveTask::Directory {
-                name: Vec::new(),
-                ino: start.ino,
-                depth: 0,
-            }));
+            self.member(b"./", &inode, writer);
+            writer.flush();
+            writer.task(ArchiveTask::Directory { name: Vec::new(), ino: start.ino, depth: 0 });
         } else {
-            self.member(&start.name, &inode, writer, pieces);
+            self.member(&start.name, &inode, writer);
         }
     }
 
@@ -243,20 +242,20 @@ impl<'a> ArchiveWork<'a> {
         name: Vec<u8>,
         ino: Ino,
         depth: usize,
-        pieces: &mut Items,
+        writer: &mut Writer<'_>,
     ) {
         if let Err(reason) = self.visited.enter(ino, depth) {
-            return unreadable(pieces, &name, reason);
+            return writer.unreadable(&name, reason);
         }
         let listing = match reader.get(ino) {
-            Ok(inode) => Listing::read(self.volume, &inode, |error| unreadable(pieces, &name, error)),
-            Err(error) => return unreadable(pieces, &name, error),
+            Ok(inode) => Listing::read(self.volume, &inode, |error| writer.unreadable(&name, error)),
+            Err(error) => return writer.unreadable(&name, error),
         };
         let count = listing.items().len();
         let dir = Arc::new(DirectoryEntries { target: name, listing, depth });
         for first in (0..count).step_by(BATCH) {
             let range = first..count.min(first + BATCH);
-            pieces.push(PipelineItem::Task(ArchiveTask::Entries(dir.clone(), range)));
+            writer.task(ArchiveTask::Entries(dir.clone(), range));
         }
     }
 
@@ -266,89 +265,81 @@ impl<'a> ArchiveWork<'a> {
         dir: &Arc<DirectoryEntries<Vec<u8>>>,
         range: Range<usize>,
         writer: &mut Writer<'_>,
-        pieces: &mut Items,
     ) {
         for (n, item) in dir.listing.items().iter().enumerate().take(range.end).skip(range.start) {
             if writer.emitted >= BATCH_BUFFERS {
-                writer.flush(pieces);
-                return pieces.push(PipelineItem::Task(ArchiveTask::Entries(dir.clone(), n..range.end)));
+                writer.flush();
+                return writer.task(ArchiveTask::Entries(dir.clone(), n..range.end));
             }
             let name = dir.listing.name(item);
             let mut path = join(&dir.target, name);
             if !is_safe(name) {
-                unreadable(pieces, &path, "invalid name: skipped");
+                writer.unreadable(&path, "invalid name: skipped");
                 continue;
             }
             let inode = match read_entry(reader, &self.excludes, || path.clone(), item.ino) {
                 Ok(Some(inode)) => inode,
                 Ok(None) => continue,
                 Err(error) => {
-                    unreadable(pieces, &path, error);
+                    writer.unreadable(&path, error);
                     continue;
                 }
             };
             if inode.dinode().file_type() == Some(FileType::Directory) {
                 path.push(b'/');
-                self.member(&path, &inode, writer, pieces);
-                writer.flush(pieces);
+                self.member(&path, &inode, writer);
+                writer.flush();
                 let (ino, depth) = (item.ino, dir.depth + 1);
                 path.pop();
-                pieces.push(PipelineItem::Task(ArchiveTask::Directory { name: path, ino, depth }));
+                writer.task(ArchiveTask::Directory { name: path, ino, depth });
             } else {
-                self.member(&path, &inode, writer, pieces);
+                self.member(&path, &inode, writer);
             }
         }
     }
 
     /// Writes a member with its contents, or with tasks that will read them.
-    fn member(&self, name: &[u8], inode: &Inode, writer: &mut Writer<'_>, pieces: &mut Items) {
+    fn member(&self, name: &[u8], inode: &Inode, writer: &mut Writer<'_>) {
         let dinode = inode.dinode();
-        let info = match FileInfo::read(self.volume, &dinode, |error| unreadable(pieces, name, error)) {
+        let info = match FileInfo::read(self.volume, &dinode, |error| writer.unreadable(name, error)) {
             Ok(info) => info,
-            Err(error) => return unreadable(pieces, name, error),
+            Err(error) => return writer.unreadable(name, error),
         };
         if self.unfinished.contains(&inode.ino()) {
-            notice(pieces, NoticeKind::Warning, name, UNFINISHED);
+            writer.notice(NoticeKind::Warning, name, UNFINISHED);
         }
         if info.metadata.file_type == FileType::Socket {
-            return notice(pieces, NoticeKind::NotStored, name, "archives cannot store sockets: skipped");
+            return writer.notice(NoticeKind::NotStored, name, "archives cannot store sockets: skipped");
         }
         if info.is_linked() {
-            writer.flush(pieces);
+            writer.flush();
             let file = MemberFile { name: name.to_vec(), inode: inode.clone(), info };
-            return pieces.push(PipelineItem::Result(ArchiveEvent::Linked(Arc::new(file))));
+            return writer.event(ArchiveEvent::Linked(Arc::new(file)));
         }
-        self.file(name, inode, &info, writer, pieces);
+        self.file(name, inode, &info, writer);
     }
 
-    fn file(&self, name: &[u8], inode: &Inode, info: &FileInfo, writer: &mut Writer<'_>, pieces: &mut Items) {
+    fn file(&self, name: &[u8], inode: &Inode, info: &FileInfo, writer: &mut Writer<'_>) {
         if info.metadata.file_type == FileType::Regular {
             let readable = match self.verify_first {
                 true => verify(self.volume, inode),
                 false => Ok(()),
             };
-            if let Err(error) = readable.and_then(|()| self.regular(name, inode, info, writer, pieces)) {
+            if let Err(error) = readable.and_then(|()| self.regular(name, inode, info, writer)) {
                 let notice = Notice::new(NoticeKind::Unreadable, name, error);
-                pieces.push(PipelineItem::Result(ArchiveEvent::Notice(notice, Some(inode.ino()))));
+                writer.event(ArchiveEvent::Notice(notice, Some(inode.ino())));
             }
             return;
         }
         self.counters.add_file(0);
         let member_type = info.target.as_deref().map_or(MemberType::Other, MemberType::Symlink);
-        self.header(name, info, member_type, writer, pieces);
+        self.header(name, info, member_type, writer);
     }
 
-    fn header(
-        &self,
-        name: &[u8],
-        info: &FileInfo,
-        member_type: MemberType<'_>,
-        writer: &mut Writer<'_>,
-        pieces: &mut Items,
-    ) {
+    fn header(&self, name: &[u8], info: &FileInfo, member_type: MemberType<'_>, writer: &mut Writer<'_>) {
         let mut header = Vec::with_capacity(3 * pax::BLOCK);
         Member { name, metadata: &info.metadata, member_type, xattrs: &info.xattrs }.push(&mut header);
-        writer.put(&header, pieces);
+        writer.put(&header);
     }
 
     fn regular(
@@ -357,80 +348,79 @@ impl<'a> ArchiveWork<'a> {
         inode: &Inode,
         info: &FileInfo,
         writer: &mut Writer<'_>,
-        pieces: &mut Items,
     ) -> read::Result<()> {
         let size = info.metadata.size;
         let data = StoredData::of(self.volume, inode, size)?;
         self.counters.add_file(data.bytes);
         if data.is_sparse {
             let stored = data.map_bytes.next_multiple_of(pax::BLOCK as u64) + data.bytes;
-            self.header(name, info, MemberType::Sparse { stored, size }, writer, pieces);
-            writer.flush(pieces);
+            self.header(name, info, MemberType::Sparse { stored, size }, writer);
+            writer.flush();
             let file = Arc::new(MemberFile { name: name.to_vec(), inode: inode.clone(), info: info.clone() });
             let count = format!("{}\n", data.map_entries).into_bytes();
-            pieces.push(PipelineItem::Result(ArchiveEvent::Bytes(count)));
-            pieces.push(PipelineItem::Task(ArchiveTask::Map(file.clone(), 0)));
+            writer.event(ArchiveEvent::Bytes(count));
+            writer.task(ArchiveTask::Map(file.clone(), 0));
             let padding = vec![0; pax::padding(data.map_bytes)];
-            pieces.push(PipelineItem::Result(ArchiveEvent::Bytes(padding)));
-            pieces.push(PipelineItem::Task(ArchiveTask::Plan(file, 0)));
+            writer.event(ArchiveEvent::Bytes(padding));
+            writer.task(ArchiveTask::Plan(file, 0));
             return Ok(());
         }
         if size > SMALL {
-            self.header(name, info, MemberType::File { stored: size }, writer, pieces);
-            writer.flush(pieces);
+            self.header(name, info, MemberType::File { stored: size }, writer);
+            writer.flush();
             let file = Arc::new(MemberFile { name: name.to_vec(), inode: inode.clone(), info: info.clone() });
-            pieces.push(PipelineItem::Task(ArchiveTask::Plan(file, 0)));
+            writer.task(ArchiveTask::Plan(file, 0));
             return Ok(());
         }
-        self.header(name, info, MemberType::File { stored: size }, writer, pieces);
+        self.header(name, info, MemberType::File { stored: size }, writer);
         let (length, padding) = (size as usize, pax::padding(size)); // at most SMALL
-        if let Some(reserved) = writer.reserve(length + padding, pieces) {
+        if let Some(reserved) = writer.reserve(length + padding) {
             let (contents, tail) = reserved.split_at_mut(length);
             tail.fill(0);
             if let Err(error) = fill(self.volume, inode, 0, contents) {
-                unreadable(pieces, name, format_args!("{error}; stored as zeros"));
+                writer.unreadable(name, format_args!("{error}; stored as zeros"));
             }
         }
         Ok(())
     }
 
     /// Writes a part of a sparse file's map: as many entries as fill a buffer.
-    fn map(&self, file: &Arc<MemberFile>, from: u64, writer: &mut Writer<'_>, pieces: &mut Items) {
+    fn map(&self, file: &Arc<MemberFile>, from: u64, writer: &mut Writer<'_>) {
         let size = file.info.metadata.size;
         let mut text = Vec::new();
         let runs = match DataRuns::new(self.volume, &file.inode.dinode(), from) {
             Ok(runs) => runs,
-            Err(error) => return self.fail(file, error, pieces),
+            Err(error) => return self.fail(file, error, writer),
         };
         let mut end = from;
         for run in runs {
             let run = match run {
                 Ok(run) => run,
-                Err(error) => return self.fail(file, error, pieces),
+                Err(error) => return self.fail(file, error, writer),
             };
             push_map_entry(&mut text, run);
             end = run.end();
             if text.len() >= BUFFER / 2 {
-                writer.put(&text, pieces);
-                writer.flush(pieces);
-                return pieces.push(PipelineItem::Task(ArchiveTask::Map(file.clone(), end)));
+                writer.put(&text);
+                writer.flush();
+                return writer.task(ArchiveTask::Map(file.clone(), end));
             }
         }
         if end < size || size == 0 {
             push_map_entry(&mut text, DataRun { offset: size, length: 0 });
         }
-        writer.put(&text, pieces);
+        writer.put(&text);
     }
 
     /// Fails: the header has announced data that cannot be read.
-    fn fail(&self, file: &MemberFile, error: read::Error, pieces: &mut Items) {
-        pieces.push(PipelineItem::Result(ArchiveEvent::Failed(Error::incomplete(&file.name, error))));
+    fn fail(&self, file: &MemberFile, error: read::Error, writer: &mut Writer<'_>) {
+        writer.event(ArchiveEvent::Failed(Error::incomplete(&file.name, error)));
     }
 
-    fn plan(&self, file: Arc<MemberFile>, from: u64, pieces: &mut Items) {
+    fn plan(&self, file: Arc<MemberFile>, from: u64, writer: &mut Writer<'_>) {
         let (runs, next) = match plan_runs(self.volume, &file.inode.dinode(), from, BUFFER as u64, PLAN) {
             Ok(planned) => planned,
-            Err(error) => return self.fail(&file, error, pieces),
+            Err(error) => return self.fail(&file, error, writer),
         };
         // Short runs are read together.
         let (mut batch, mut length) = (Vec::new(), 0);
@@ -438,7 +428,7 @@ impl<'a> ArchiveWork<'a> {
             if length + run.length > BUFFER as u64 {
                 let runs = std::mem::take(&mut batch);
                 let read = ArchiveTask::Read { file: file.clone(), runs, padding: 0 };
-                pieces.push(PipelineItem::Task(read));
+                writer.task(read);
                 length = 0;
             }
             length += run.length;
@@ -447,28 +437,21 @@ impl<'a> ArchiveWork<'a> {
         // Whole runs begin at block boundaries, so that only the last can end within 512 bytes.
         let padding = if next.is_none() { pax::padding(length) } else { 0 };
         let read = ArchiveTask::Read { file: file.clone(), runs: batch, padding };
-        pieces.push(PipelineItem::Task(read));
+        writer.task(read);
         if let Some(next) = next {
-            pieces.push(PipelineItem::Task(ArchiveTask::Plan(file, next)));
+            writer.task(ArchiveTask::Plan(file, next));
         }
     }
 
-    fn read(
-        &self,
-        file: &MemberFile,
-        runs: &[DataRun],
-        padding: usize,
-        writer: &mut Writer<'_>,
-        pieces: &mut Items,
-    ) {
+    fn read(&self, file: &MemberFile, runs: &[DataRun], padding: usize, writer: &mut Writer<'_>) {
         for run in runs {
-            let Some(reserved) = writer.reserve(run.length as usize, pieces) else { continue }; // at most BUFFER
+            let Some(reserved) = writer.reserve(run.length as usize) else { continue }; // at most BUFFER
             if let Err(error) = fill(self.volume, &file.inode, run.offset, reserved) {
                 let message = format!("{error}; {} bytes at {} stored as zeros", run.length, run.offset);
-                unreadable(pieces, &file.name, message);
+                writer.unreadable(&file.name, message);
             }
         }
-        writer.put(&vec![0; padding], pieces);
+        writer.put(&vec![0; padding]);
     }
 }
 
