@@ -5,6 +5,7 @@
 //! | [`units`] | newtypes for block, inode and log sequence numbers |
 //! | [`errno`] | POSIX error numbers |
 //! | [`lock`] | locks with ranks, which define the lock order |
+//! | [`line_alloc`] | an allocator for programs whose memory accesses are traced |
 //! | [`append_list`] | an append-only list with lock-free readers |
 //! | [`pipeline`] | parallel work with ordered results |
 //! | [`percpu`] | per-CPU state |
@@ -25,6 +26,7 @@
 
 pub mod append_list;
 pub mod errno;
+pub mod line_alloc;
 pub mod lock;
 pub mod percpu;
 pub mod pipeline;
