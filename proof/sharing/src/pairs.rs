@@ -1,0 +1,172 @@
+//! The table: pairs of operations that commute, and what they may share.
+
+use crate::operations::*;
+use crate::reasons::Reason::{self, *};
+
+/// Where the two sides of a pair work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On one file, or in one directory.
+    Same,
+    /// On two files in one directory.
+    Beside,
+    /// In two directories of one AG.
+    Near,
+    /// In two directories of two AGs.
+    Far,
+}
+
+/// Two operations that commute: called in either order, they have the same results.
+#[derive(Debug)]
+pub struct Pair {
+    /// The operations of both sides.
+    pub operations: [&'static Operation; 2],
+    /// Where they work.
+    pub place: Place,
+    /// Why they share lines; empty if they do not.
+    pub reasons: &'static [Reason],
+}
+
+impl Place {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Same => "one file",
+            Self::Beside => "two files in one directory",
+            Self::Near => "two directories of one AG",
+            Self::Far => "two AGs",
+        }
+    }
+}
+
+impl Pair {
+    /// Name in reports, unique in the table.
+    pub fn name(&self) -> String {
+        let [first, second] = self.operations.map(|operation| operation.name);
+        format!("{first} / {second}: {}", self.place.name())
+    }
+
+    /// The operation of a side; of more sides alternately.
+    pub fn operation(&self, side: usize) -> &'static Operation {
+        self.operations[side % 2]
+    }
+
+    /// Rounds before the measured ones.
+    pub fn warm(&self) -> usize {
+        // A pair with a change is warm after few rounds: its reads happen beside many changes.
+        let [first, second] = self.operations.map(|operation| operation.cost);
+        first.max(second).warm()
+    }
+}
+
+const fn pair(
+    first: &'static Operation,
+    second: &'static Operation,
+    place: Place,
+    reasons: &'static [Reason],
+) -> Pair {
+    Pair { operations: [first, second], place, reasons }
+}
+
+use Place::{Beside, Far, Near, Same};
+
+/// All pairs.
+pub static PAIRS: &[Pair] = &[
+    pair(&STAT, &STAT, Same, &[]),
+    pair(&STAT, &STAT, Beside, &[]),
+    pair(&STAT, &STAT_MISSING, Same, &[]),
+    pair(&STAT_MISSING, &STAT_MISSING, Same, &[]),
+    pair(&STAT, &STAT_DIRECTORY, Same, &[]),
+    pair(&STAT, &CREATE, Same, &[]),
+    pair(&STAT, &CHMOD, Beside, &[]),
+    pair(&STAT, &WRITE, Beside, &[]),
+    pair(&STAT, &UNLINK, Same, &[]),
+    pair(&STAT, &RENAME, Same, &[]),
+    pair(&FSTAT, &FSTAT, Same, &[ReferenceCount, InodeTable]),
+    pair(&FSTAT, &READ, Same, &[]),
+    pair(&LOOKUP, &LOOKUP, Same, &[ReferenceCount, InodeTable, InodeLock]),
+    pair(&LOOKUP, &LOOKUP, Beside, &[ReferenceCount, InodeTable, InodeLock, DirectoryBuffer]),
+    pair(&LOOKUP, &LOOKUP_MISSING, Same, &[ReferenceCount, InodeTable, InodeLock]),
+    pair(&LOOKUP, &CREATE, Same, &[ReferenceCount, InodeTable, OneDirectory]),
+    pair(&LOOKUP, &CREATE, Near, &[InodeTable]),
+    pair(&READLINK, &READLINK, Same, &[ReferenceCount, InodeTable, InodeLock]),
+    pair(&READDIR, &READDIR, Same, &[ReferenceCount, InodeTable, InodeLock]),
+    pair(&READDIR, &READDIR, Near, &[InodeTable]),
+    pair(&READDIR, &STAT, Same, &[]),
+    pair(&READDIR, &CREATE, Near, &[InodeTable]),
+    pair(&OPEN, &OPEN, Same, &[ReferenceCount, InodeLock]),
+    pair(&OPEN, &OPEN, Beside, &[]),
+    pair(&OPEN, &OPEN, Near, &[]),
+    pair(&OPEN, &CREATE, Same, &[ReferenceCount, OneDirectory]),
+    pair(&OPEN_CLOSE, &OPEN_CLOSE, Same, &[ReferenceCount, InodeLock, Preallocation]),
+    pair(&OPEN_CLOSE, &OPEN_CLOSE, Beside, &[]),
+    pair(&OPEN_CLOSE, &STAT, Same, &[ReferenceCount, InodeLock]),
+    pair(&CLOSE, &CLOSE, Same, &[ReferenceCount, Preallocation]),
+    pair(&CLOSE, &CLOSE, Beside, &[]),
+    pair(&CLOSE, &OPEN, Same, &[ReferenceCount, Preallocation]),
+    pair(&READ, &READ, Same, &[PageLock]),
+    pair(&READ, &READ_OWN, Same, &[PageLock]),
+    pair(&READ, &READ, Beside, &[]),
+    pair(&READ, &WRITE, Beside, &[]),
+    pair(&READ, &OPEN_CLOSE, Same, &[ReferenceCount]),
+    pair(&SEEK, &SEEK, Same, &[ReferenceCount, PageLock, InodeLock]),
+    pair(&GET_ATTRIBUTE, &GET_ATTRIBUTE, Same, &[ReferenceCount, InodeTable, InodeLock]),
+    pair(&GET_ATTRIBUTE, &GET_ATTRIBUTE, Beside, &[InodeTable]),
+    pair(&GET_ATTRIBUTE, &STAT, Same, &[ReferenceCount, InodeLock]),
+    pair(&GET_ATTRIBUTE, &SET_ATTRIBUTE, Beside, &[InodeTable]),
+    pair(&LIST_ATTRIBUTES, &LIST_ATTRIBUTES, Same, &[ReferenceCount, InodeTable, InodeLock]),
+    pair(&SET_ATTRIBUTE, &SET_ATTRIBUTE, Beside, &[LogOrder, InodeTable]),
+    pair(&SET_ATTRIBUTE, &SET_ATTRIBUTE, Far, &[LogOrder, InodeTable]),
+    pair(&SET_ATTRIBUTE, &SET_OWN_ATTRIBUTE, Same, &[LogOrder, ReferenceCount, InodeTable, OneFile]),
+    pair(&STATFS, &STATFS, Same, &[Statistics]),
+    pair(&STATFS, &STAT, Same, &[]),
+    pair(&WRITE, &WRITE_OWN, Same, &[LogOrder, OneFile]),
+    pair(&WRITE, &WRITE, Beside, &[LogOrder]),
+    pair(&WRITE, &WRITE, Far, &[LogOrder]),
+    pair(&WRITE, &READ_OWN, Same, &[PageLock]),
+    pair(&APPEND, &APPEND, Beside, &[LogOrder]),
+    pair(&APPEND, &APPEND, Far, &[LogOrder]),
+    pair(&TRUNCATE, &TRUNCATE, Beside, &[LogOrder]),
+    pair(&TRUNCATE, &TRUNCATE, Far, &[LogOrder]),
+    pair(&ALLOCATE, &ALLOCATE, Near, &[LogOrder, IntentId, OneAg]),
+    pair(&ALLOCATE, &ALLOCATE, Far, &[LogOrder, IntentId, SpaceClaims]),
+    pair(&PUNCH, &PUNCH, Far, &[LogOrder, IntentId]),
+    pair(&FSYNC, &FSYNC, Beside, &[StableStorage]),
+    pair(&FSYNC, &FSYNC, Far, &[StableStorage]),
+    pair(&FSYNC_CLEAN, &FSYNC_CLEAN, Same, &[StableStorage, OneFile]),
+    pair(&FSYNC_CLEAN, &FSYNC_CLEAN, Beside, &[StableStorage]),
+    pair(&CHMOD, &CHMOD, Beside, &[LogOrder]),
+    pair(&CHMOD, &CHMOD, Far, &[LogOrder]),
+    pair(&CREATE, &CREATE, Same, &[LogOrder, ReferenceCount, InodeTable, OneDirectory, OneAg]),
+    pair(&CREATE, &CREATE, Near, &[LogOrder, InodeTable, OneAg]),
+    pair(&CREATE, &CREATE, Far, &[LogOrder, InodeTable]),
+    pair(&CREATE, &UNLINK, Near, &[LogOrder, InodeTable, OneAg]),
+    pair(&CREATE, &UNLINK, Far, &[LogOrder, InodeTable]),
+    pair(&CREATE, &WRITE, Far, &[LogOrder]),
+    pair(&MKDIR, &MKDIR, Near, &[LogOrder, InodeTable]),
+    pair(&MKDIR, &MKDIR, Far, &[LogOrder, InodeTable]),
+    pair(&RMDIR, &RMDIR, Far, &[LogOrder, InodeTable, RemovedFiles]),
+    pair(&SYMLINK, &SYMLINK, Far, &[LogOrder, InodeTable]),
+    pair(&TMPFILE, &TMPFILE, Near, &[LogOrder, InodeTable, RemovedFiles, NewContents, OneAg]),
+    pair(&TMPFILE, &TMPFILE, Far, &[LogOrder, InodeTable, RemovedFiles, NewContents]),
+    pair(&UNLINK, &UNLINK, Same, &[LogOrder, ReferenceCount, InodeTable, RemovedFiles, OneDirectory]),
+    pair(&UNLINK, &UNLINK, Near, &[LogOrder, InodeTable, RemovedFiles, OneAg]),
+    pair(&UNLINK, &UNLINK, Far, &[LogOrder, InodeTable, RemovedFiles]),
+    pair(&RENAME, &RENAME, Same, &[LogOrder, ReferenceCount, InodeTable, OneDirectory]),
+    pair(&RENAME, &RENAME, Near, &[LogOrder, InodeTable]),
+    pair(&RENAME, &RENAME, Far, &[LogOrder, InodeTable]),
+    pair(&LINK, &LINK, Near, &[LogOrder, InodeTable]),
+    pair(&LINK, &LINK, Far, &[LogOrder, InodeTable]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<String> = PAIRS.iter().map(Pair::name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), PAIRS.len());
+    }
+}
