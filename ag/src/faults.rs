@@ -1,7 +1,9 @@
 //! Injected allocation failures, for tests of the layers above. Without debug assertions only an empty function is
 //! left; a feature would need another build of the engine for each package.
 
-use error::{Error, Result};
+#[cfg(debug_assertions)]
+use error::Error;
+use error::Result;
 
 /// Injected allocation failures of a volume.
 #[derive(Debug, Default)]
