@@ -60,8 +60,12 @@ struct Options {
     /// Maximum number of inodes in `engine`: ten million take some minutes and 7 GB of disk.
     #[arg(long, default_value_t = 10_000_000)]
     inodes: u32,
-    /// Measure only parts whose names contain NAME. `engine`: namespace, stat, collisions, commits, recovery,
-    /// instructions, finobt; `contents`: stream, cached, small, attributes; `create`: directory, sync, empty; `mount`:
+    /// Numbers of threads that `engine` compares with one thread.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [2])]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Vec<u32>,
+    /// Measure only parts whose names contain NAME. `engine`: namespace, stat, open, list, walks, tmpfiles, collisions,
+    /// commits, recovery, instructions, finobt; `contents`: stream, cached, small, attributes; `create`: directory, sync, empty; `mount`:
     /// calls, stream, programs.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     only: String,
@@ -136,7 +140,8 @@ fn main() -> anyhow::Result<()> {
     }
     let folder = || setup.images.folder().join("engine");
     if chosen(Benchmark::Engine) {
-        let scale = engine::Scale::new(folder(), setup.rounds, options.inodes, options.alone, options.smoke);
+        let sizes = (setup.rounds, options.inodes);
+        let scale = engine::Scale::new(folder(), sizes, &options.threads, options.alone, options.smoke);
         engine::run(&scale, &options.only, report.rates())?;
     }
     if chosen(Benchmark::Contents) {

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
-use xebec::{NewFile, Options, SetAttribute};
+use base::errno;
+use xebec::{NewFile, OpenOptions, Options, SetAttribute};
 
 use super::Scale;
 use crate::bench_volume::{self, BenchVolume, layout};
@@ -25,13 +26,16 @@ const AMONG: [u32; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 const WORKLOAD_VARIABLE: &str = "XEBEC_BENCH_WORKLOAD";
 
 /// Workloads by name.
-const WORKLOADS: [(&str, Workload); 6] = [
+const WORKLOADS: [(&str, Workload); 9] = [
     ("create", create),
     ("scattered", create_one_by_one),
     ("attribute", set_attributes),
     ("small", write_small),
     ("unlink", create_and_unlink),
     ("fsync", write_and_sync),
+    ("stat", stat),
+    ("absent", stat_absent),
+    ("open", open_and_close),
 ];
 
 /// Makes a number of changes, in directories whose names have a prefix.
@@ -50,6 +54,9 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
                 ("creating and writing a file of 4 KiB", "small"),
                 ("creating and removing a file", "unlink"),
                 ("writing 4 KiB and fsync", "fsync"),
+                ("stat of a path of four names", "stat"),
+                ("stat of a path of four names, the last of which does not exist", "absent"),
+                ("opening a path of four names", "open"),
             ] {
                 table.add(alone(task, count_each(scale, &image, work)?));
             }
@@ -191,6 +198,40 @@ fn write_and_sync(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::R
         file.sync_all()?;
     }
     Ok(())
+}
+
+fn stat(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::Result<()> {
+    call_on_paths(volume, prefix, calls, |path| Ok(volume.metadata_at(path, true).map(drop)?))
+}
+
+fn stat_absent(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::Result<()> {
+    call_on_paths(volume, prefix, calls, |path| {
+        let absent = path.get(..path.len() - 1).unwrap_or_default();
+        match volume.metadata_at(absent, true) {
+            Err(error) if error.errno() == errno::ENOENT => Ok(()),
+            other => bail!("{other:?} for a file that does not exist"),
+        }
+    })
+}
+
+fn open_and_close(volume: &xebec::Volume, prefix: &str, calls: u32) -> anyhow::Result<()> {
+    let mut options = OpenOptions::new();
+    call_on_paths(volume, prefix, calls, |path| Ok(options.read(true).open(volume, path).map(drop)?))
+}
+
+/// Calls a function on the paths of a thousand files, four names deep.
+fn call_on_paths(
+    volume: &xebec::Volume,
+    prefix: &str,
+    calls: u32,
+    mut call: impl FnMut(&[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let folder = format!("{prefix}/src/module");
+    let dir = volume.create_dir_all(folder.as_bytes(), &NewFile::directory())?;
+    let names: Vec<_> = (0..PER_DIRECTORY).map(|file| format!("file{file:06}")).collect();
+    names.iter().try_for_each(|name| volume.create(dir, name.as_bytes(), &NewFile::regular()).map(drop))?;
+    let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
+    paths.iter().cycle().take(calls as usize).try_for_each(|path| call(path.as_bytes()))
 }
 
 /// Counts the instructions of a process that opens a copy of the image and runs a workload (`NAME:CHANGES`) on it.

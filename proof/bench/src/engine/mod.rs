@@ -2,13 +2,16 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`namespace`] | creating and removing files, by one thread and by two |
+//! | [`namespace`] | creating and removing files, by one thread and by several |
 //! | [`commits`] | commits that change one inode |
-//! | [`stat`] | `stat` of names in memory |
+//! | [`paths`] | `stat` and `open` of names in memory |
+//! | [`trees`] | listing with metadata; walks of a tree by many threads |
+//! | [`tmpfiles`] | files without names |
 //! | [`collisions`] | many names with one hash in a directory |
 //! | [`finobt`] | allocating inodes on a volume with many inodes |
 //! | [`recovery`] | replaying a full log |
 //! | [`instructions`] | instructions of an operation |
+//! | [`threads`] | work on several threads |
 //!
 //! Both sides use images of the same `mkfs` with the same options, in the page cache. The kernel needs a system call
 //! for each change; the work on log and btrees is the same.
@@ -18,8 +21,11 @@ mod commits;
 mod finobt;
 mod instructions;
 mod namespace;
+mod paths;
 mod recovery;
-mod stat;
+mod threads;
+mod tmpfiles;
+mod trees;
 
 use std::path::PathBuf;
 
@@ -38,6 +44,8 @@ pub struct Scale {
     pub rounds: u32,
     /// Whether to leave out the kernel.
     pub alone: bool,
+    /// Numbers of threads that are compared with one thread.
+    pub threads: Vec<u32>,
     /// Files created per run.
     pub files: u32,
     /// Commits per run.
@@ -50,20 +58,30 @@ pub struct Scale {
 
 impl Scale {
     /// The sizes of a measurement, or of a smoke test of the harness.
-    pub fn new(folder: PathBuf, rounds: u32, inodes: u32, alone: bool, smoke: bool) -> Self {
+    pub fn new(
+        folder: PathBuf,
+        (rounds, inodes): (u32, u32),
+        threads: &[u32],
+        alone: bool,
+        smoke: bool,
+    ) -> Self {
         let (files, commits, log_bytes) =
             if smoke { (2_000, 2_000, 16 << 20) } else { (200_000, 1_000_000, 64 << 20) };
         let (rounds, inodes) = if smoke { (1, 20_000) } else { (rounds, inodes) };
-        Self { folder, rounds, alone, files, commits, inodes, log_bytes }
+        Self { folder, rounds, alone, threads: threads.to_vec(), files, commits, inodes, log_bytes }
     }
 }
 
 /// Runs the parts whose names contain `only`.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    let parts: [(&str, Experiment<Scale>); 7] = [
+    let parts: [(&str, Experiment<Scale>); 11] = [
         ("namespace", namespace::run),
-        ("stat", stat::run),
+        ("stat", paths::stat),
+        ("open", paths::open),
+        ("list", trees::list),
+        ("walks", trees::walks),
+        ("tmpfiles", tmpfiles::run),
         ("collisions", collisions::run),
         ("commits", commits::run),
         ("recovery", recovery::run),

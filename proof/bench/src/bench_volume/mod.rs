@@ -1,5 +1,7 @@
 //! A volume of Xebec or of the kernel, with the operations that both have.
 
+mod paths;
+
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -9,8 +11,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use base::Ino;
 use block::{Device, FileDevice, Io};
+pub use paths::Stamp;
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
-use rustix::io::Errno;
 use xebec::{NewFile, Options, SetAttribute, Volume};
 
 /// Options of `mkfs` for an image.
@@ -133,6 +135,14 @@ impl BenchVolume {
         }
     }
 
+    /// Opens a directory in the root.
+    pub fn dir(&self, name: &str) -> anyhow::Result<BenchDir> {
+        match self {
+            Self::Xebec(volume) => Ok(BenchDir::Xebec(volume.lookup(volume.root(), name.as_bytes())?)),
+            Self::Kernel(mount) => Ok(BenchDir::Kernel(File::open(mount.folder.join(name))?.into())),
+        }
+    }
+
     /// Creates a directory and its parents at a path from the root.
     pub fn mkdir_all(&self, path: &str) -> anyhow::Result<BenchDir> {
         match self {
@@ -144,24 +154,6 @@ impl BenchVolume {
                 std::fs::create_dir_all(&path)?;
                 Ok(BenchDir::Kernel(File::open(path)?.into()))
             }
-        }
-    }
-
-    /// `stat` of a path from the root directory; returns whether it exists.
-    pub fn exists(&self, root: &BenchDir, path: &str) -> anyhow::Result<bool> {
-        let failed = match (self, root) {
-            (Self::Xebec(volume), BenchDir::Xebec(_)) => {
-                volume.metadata_at(path.as_bytes(), true).err().map(|error| error.errno().get())
-            }
-            (Self::Kernel(_), BenchDir::Kernel(root)) => {
-                rustix::fs::statat(root.as_fd(), path, AtFlags::empty()).err().map(Errno::raw_os_error)
-            }
-            _ => bail!("a directory of another volume"),
-        };
-        match failed {
-            None => Ok(true),
-            Some(errno) if errno == Errno::NOENT.raw_os_error() => Ok(false),
-            Some(errno) => Err(std::io::Error::from_raw_os_error(errno).into()),
         }
     }
 
