@@ -34,10 +34,10 @@ impl<const N: usize> SeqLock<N> {
         if version & VALID == 0 {
             return None;
         }
-        let words = array::from_fn(|at| {
-            // Never out of range: both have `N` words.
-            self.words.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
-        });
+        let mut words = [0; N];
+        for (word, published) in words.iter_mut().zip(&self.words) {
+            *word = published.load(Ordering::Relaxed);
+        }
         // The words before the version.
         fence(Ordering::Acquire);
         (self.version.load(Ordering::Relaxed) == version).then_some(words)

@@ -8,6 +8,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 /// Whether `membarrier` works. Determined before the first read section of the process: the registration takes 10 ms if
 /// the process has several threads by then, and some microseconds otherwise.
+#[inline]
 pub fn is_asymmetric() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| {

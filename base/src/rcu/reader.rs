@@ -34,6 +34,12 @@ impl ReaderState {
         self.sections.store(during.wrapping_add(1), Ordering::Release);
     }
 
+    /// Whether the thread of this state, which calls this, is in a section.
+    #[inline]
+    pub fn is_in_section(&self) -> bool {
+        self.sections.load(Ordering::Relaxed) & 1 == 1
+    }
+
     /// Runs `work` in a section. The caller is the state's thread, and is in no other section.
     #[inline]
     pub fn section<T>(&self, work: impl FnOnce(&Section) -> T) -> T {
@@ -82,11 +88,9 @@ impl Default for Readers {
 }
 
 impl Readers {
-    /// Adds a thread.
-    pub fn register(&self) -> Arc<ReaderState> {
-        let state = Arc::new(ReaderState::default());
-        self.states.lock().push(Arc::clone(&state));
-        state
+    /// Adds a thread with a state that no other thread uses.
+    pub fn add(&self, state: &Arc<ReaderState>) {
+        self.states.lock().push(Arc::clone(state));
     }
 
     /// Removes a thread, which is in no section.

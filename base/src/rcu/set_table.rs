@@ -68,11 +68,13 @@ impl<T> Default for Bucket<T> {
 }
 
 /// The bits of a hash that the control word keeps. The low bits select the bucket.
+#[inline]
 fn tag(hash: u64) -> u64 {
     hash >> 56
 }
 
 /// The entries whose tag may be that of `hash`: bit 7 of byte `way + 1` is set. Others may be included.
+#[inline]
 fn candidates(control: u64, hash: u64) -> u64 {
     const LOW_BITS: u64 = 0x0101_0101_0101_0101;
     const HIGH_BITS: u64 = LOW_BITS << 7;
@@ -87,6 +89,7 @@ impl<T: Cached + Send + Sync> Bucket<T> {
     ///
     /// # Safety
     /// The caller is in a section that lasts as long as the result is used, or has the bucket locked.
+    #[inline]
     #[expect(clippy::indexing_slicing, reason = "ways come from `candidates` and the clock hand")]
     unsafe fn entry(&self, way: usize) -> Option<&T> {
         // SAFETY: it came from a box, and is freed after a grace period that begins after its removal, which needs the
@@ -192,6 +195,7 @@ impl<T: Cached + Send + Sync> SetTable<T> {
         }
     }
 
+    #[inline]
     fn segment(&self, hash: u64) -> &Segment<T> {
         let bucket = hash as usize & self.bucket_mask;
         #[expect(clippy::indexing_slicing, reason = "the mask is that of all buckets")]

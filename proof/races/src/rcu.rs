@@ -29,7 +29,11 @@ shuttle::lazy_static! {
 }
 
 shuttle::thread_local! {
-    static READER: Arc<ReaderState> = READERS.register();
+    static READER: Arc<ReaderState> = {
+        let state = Arc::new(ReaderState::default());
+        READERS.add(&state);
+        state
+    };
 }
 
 /// Runs `work` in a read section.
