@@ -1,17 +1,18 @@
 //! Dentries, and the cache of all dentries of a volume.
 
 use std::fmt;
-use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Ino;
 use base::rcu::{Cached, Section, SetTable};
-use rustc_hash::FxHasher;
-use smallvec::SmallVec;
 
-/// Bytes of a name that need no allocation.
-const INLINE_NAME: usize = 32;
+use crate::name::{HEAD_WORDS, Name, mix};
+
+/// Words of a name that a dentry has in its cache line.
+const INLINE_WORDS: usize = 2;
+/// Words of a longer name in the first allocation for it.
+const LONGER_WORDS: usize = HEAD_WORDS - INLINE_WORDS;
 
 /// A directory. An inode number alone may be used again by another directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,18 +37,20 @@ pub enum NodeKind {
     Other,
 }
 
-/// A node that a name refers to.
-pub struct Child<N> {
+/// A node that a name refers to. `A` is [`Arc<N>`], or a reference to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Child<A> {
     /// Inode number.
     pub ino: Ino,
     /// Kind of the node.
     pub kind: NodeKind,
     /// The node. It stays in memory as long as the dentry, and may be freed on disk meanwhile.
-    pub node: Arc<N>,
+    pub node: A,
 }
 
-impl<N> Child<N> {
+impl<A> Child<A> {
     /// The identity of a directory; `None` for other files.
+    #[inline]
     pub fn as_dir(&self) -> Option<DirId> {
         match self.kind {
             NodeKind::Directory { generation } => Some(DirId { ino: self.ino, generation }),
@@ -56,22 +59,54 @@ impl<N> Child<N> {
     }
 }
 
-/// A name in a directory, and what it refers to.
+/// A name in a directory, and what it refers to: one cache line. Most names have at most 16 bytes, and are part of it.
+#[repr(align(64))]
 pub struct Dentry<N> {
-    dir: DirId,
-    name: SmallVec<[u8; INLINE_NAME]>,
+    dir_ino: Ino,
+    dir_generation: u32,
+    /// The first bytes of the name, followed by zeros.
+    name: [u64; INLINE_WORDS],
+    /// The other bytes; `None` if there are none.
+    longer: Option<Box<LongerName>>,
+    child_ino: Ino,
     /// `None`: the name does not exist (a negative dentry).
-    child: Option<Child<N>>,
+    node: Option<Arc<N>>,
+    child_kind: NodeKind,
+    name_len: u8,
     removed: AtomicBool,
     /// Used since the cache last considered it for eviction.
     used: AtomicBool,
 }
 
+/// The bytes of a long name after the inline ones.
+struct LongerName {
+    words: [u64; LONGER_WORDS],
+    rest: Box<[u8]>,
+}
+
 impl<N> Dentry<N> {
+    /// `None` if the name is longer than any file system allows.
+    fn new(dir: DirId, name: &Name<'_>, child: Option<Child<Arc<N>>>) -> Option<Self> {
+        let [first, second, words @ ..] = name.head;
+        let has_more = name.bytes.len() > size_of::<[u64; INLINE_WORDS]>();
+        Some(Self {
+            dir_ino: dir.ino,
+            dir_generation: dir.generation,
+            name: [first, second],
+            longer: has_more.then(|| Box::new(LongerName { words, rest: name.rest().into() })),
+            child_ino: child.as_ref().map_or(Ino(0), |child| child.ino),
+            child_kind: child.as_ref().map_or(NodeKind::Other, |child| child.kind),
+            node: child.map(|child| child.node),
+            name_len: u8::try_from(name.bytes.len()).ok()?,
+            removed: AtomicBool::new(false),
+            used: AtomicBool::new(true),
+        })
+    }
+
     /// What the name refers to; `None` if it does not exist.
     #[inline]
-    pub fn child(&self) -> Option<&Child<N>> {
-        self.child.as_ref()
+    pub fn child(&self) -> Option<Child<&Arc<N>>> {
+        Some(Child { ino: self.child_ino, kind: self.child_kind, node: self.node.as_ref()? })
     }
 
     /// Whether the dentry was removed. What it says was true until then.
@@ -89,8 +124,21 @@ impl<N> Dentry<N> {
     }
 
     #[inline]
-    fn is(&self, dir: DirId, name: &[u8]) -> bool {
-        self.dir == dir && *self.name == *name
+    fn is(&self, dir: DirId, name: &Name<'_>) -> bool {
+        let [first, second, words @ ..] = name.head;
+        self.name == [first, second]
+            && self.dir_ino == dir.ino
+            && self.dir_generation == dir.generation
+            && usize::from(self.name_len) == name.bytes.len()
+            && self.longer.as_ref().is_none_or(|longer| longer.words == words && *longer.rest == *name.rest())
+    }
+
+    fn name_bytes(&self) -> Vec<u8> {
+        let longer = self.longer.as_deref();
+        let words = self.name.iter().chain(longer.iter().flat_map(|longer| &longer.words));
+        let head = words.flat_map(|word| word.to_le_bytes());
+        let rest = longer.iter().flat_map(|longer| longer.rest.iter().copied());
+        head.chain(rest).take(usize::from(self.name_len)).collect()
     }
 }
 
@@ -106,8 +154,8 @@ impl<N> Cached for Dentry<N> {
 
 impl<N> fmt::Debug for Dentry<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let child = self.child.as_ref().map(|child| child.ino);
-        write!(f, "Dentry({}, {:?}: {child:?})", self.dir.ino, self.name.escape_ascii().to_string())
+        let child = self.child().map(|child| child.ino);
+        write!(f, "Dentry({}, {:?}: {child:?})", self.dir_ino, self.name_bytes().escape_ascii().to_string())
     }
 }
 
@@ -125,40 +173,49 @@ impl<N: Send + Sync> DentryCache<N> {
         Self { table: SetTable::new(entries), seed }
     }
 
+    /// Seed of the hash of names.
     #[inline]
-    fn hash(&self, dir: DirId, name: &[u8]) -> u64 {
-        let mut hasher = FxHasher::default();
-        hasher.write_u64(self.seed ^ dir.ino.get());
-        hasher.write(name);
-        hasher.finish()
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    #[inline]
+    fn hash(dir: DirId, name: &Name<'_>) -> u64 {
+        mix(name.hash ^ dir.ino.get())
     }
 
     /// The dentry of a name, if it is cached.
-    #[inline]
     pub fn find<'s>(&'s self, section: &'s Section, dir: DirId, name: &[u8]) -> Option<&'s Dentry<N>> {
-        let dentry = self.table.find(section, self.hash(dir, name), |dentry| dentry.is(dir, name))?;
+        self.find_name(section, dir, &Name::new(name, self.seed))
+    }
+
+    #[inline]
+    pub(crate) fn find_name<'s>(
+        &'s self,
+        section: &'s Section,
+        dir: DirId,
+        name: &Name<'_>,
+    ) -> Option<&'s Dentry<N>> {
+        let dentry = self.table.find(section, Self::hash(dir, name), |dentry| dentry.is(dir, name))?;
         dentry.touch();
         Some(dentry)
     }
 
     /// Adds what a name refers to; `None` if it does not exist. The caller holds the lock of the directory, and has
     /// read the name in it.
-    pub fn insert(&self, dir: DirId, name: &[u8], child: Option<Child<N>>) {
-        let dentry = Dentry {
-            dir,
-            name: SmallVec::from_slice(name),
-            child,
-            removed: AtomicBool::new(false),
-            used: AtomicBool::new(true),
-        };
-        self.table.insert(self.hash(dir, name), dentry, |dentry| dentry.is(dir, name));
+    pub fn insert(&self, dir: DirId, name: &[u8], child: Option<Child<Arc<N>>>) {
+        let name = Name::new(name, self.seed);
+        if let Some(dentry) = Dentry::new(dir, &name, child) {
+            self.table.insert(Self::hash(dir, &name), dentry, |dentry| dentry.is(dir, &name));
+        }
     }
 
     /// Removes the dentry of a name that is about to change. The caller holds the lock of the directory, and no other
     /// thread can see the change yet.
     #[inline]
     pub fn remove(&self, dir: DirId, name: &[u8]) {
-        self.table.remove(self.hash(dir, name), |dentry| dentry.is(dir, name));
+        let name = Name::new(name, self.seed);
+        self.table.remove(Self::hash(dir, &name), |dentry| dentry.is(dir, &name));
     }
 
     /// Removes all dentries, and waits until they and their references to nodes are gone.

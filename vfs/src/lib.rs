@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`DentryCache`] | what names in directories refer to, or that they do not exist |
 //! | [`Walk`] | a walk along a path, as far as its dentries are cached |
+//! | `name` | the names of a path, hashed and compared in words |
 //!
 //! The nodes that names refer to are the caller's: this crate knows neither inodes nor disks.
 //!
@@ -22,6 +23,7 @@
 #![warn(clippy::indexing_slicing)]
 
 mod dentry;
+mod name;
 #[cfg(test)]
 mod tests;
 mod walk;

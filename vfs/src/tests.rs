@@ -8,7 +8,7 @@ use crate::*;
 
 const ROOT: DirId = DirId { ino: Ino(128), generation: 0 };
 
-fn child(ino: u64, kind: NodeKind) -> Option<Child<u64>> {
+fn child(ino: u64, kind: NodeKind) -> Option<Child<Arc<u64>>> {
     Some(Child { ino: Ino(ino), kind, node: Arc::new(ino) })
 }
 
@@ -78,7 +78,7 @@ fn a_walk_is_current_until_one_of_its_names_is_removed() {
             remove(dir(1), &b"link"[..]);
             assert!(walk.is_current());
             remove(name.0, name.1);
-            assert!(!walk.is_current() && matches!(walk.end, WalkEnd::Found(child) if *child.node == 3));
+            assert!(!walk.is_current() && matches!(walk.end, WalkEnd::Found(child) if **child.node == 3));
         });
         assert_eq!(walked(&cache, "/a/b/file", LastLink::Keep), "unknown");
     }
@@ -104,4 +104,69 @@ fn the_newest_dentry_of_a_name_is_found() {
     assert_eq!(cache.len(), 5);
     cache.clear();
     assert!(cache.is_empty());
+}
+
+/// Names are compared in parts: a difference in any byte, and in the length, must be found.
+#[test]
+fn names_that_differ_in_one_byte_are_different() {
+    let cache = DentryCache::<u64>::new(1000, 1);
+    let name: Vec<u8> = (0..255).map(|n| b'a' + n % 26).collect();
+    let find = |name: &[u8]| rcu::read(|section| cache.find(section, ROOT, name).is_some());
+    for len in 1..=name.len() {
+        let name = &name[..len];
+        cache.insert(ROOT, name, None);
+        assert!(find(name), "{len}");
+        for at in 0..len {
+            let mut other = name.to_vec();
+            other[at] = b'.';
+            assert!(!find(&other), "{len}, {at}");
+        }
+        assert!(!find(&name[..len - 1]) && !find(&[name, b"x"].concat()), "{len}");
+        cache.remove(ROOT, name);
+        assert!(!find(name), "{len}");
+    }
+    assert!(cache.is_empty());
+}
+
+/// A dentry has zeros after the bytes of its name: the length tells a name with zeros from one without them.
+#[test]
+fn names_that_end_in_zero_bytes_are_different() {
+    let cache = cache();
+    for name in ["a\0", "\0", "a\0\0\0\0\0\0\0\0"] {
+        assert_eq!(walked(&cache, name, LastLink::Keep), "unknown", "{name:?}");
+        cache.insert(ROOT, name.as_bytes(), None);
+        assert_eq!(walked(&cache, name, LastLink::Keep), "absent", "{name:?}");
+    }
+    assert_eq!(walked(&cache, "/a", LastLink::Keep), "1");
+}
+
+#[test]
+fn a_dentry_is_one_cache_line() {
+    assert_eq!(size_of::<Dentry<u64>>(), 64);
+}
+
+/// More names than are kept without an allocation.
+#[test]
+fn a_deep_walk_is_current_until_one_of_its_names_is_removed() {
+    for removed in [0, 7, 8, 19] {
+        let cache = DentryCache::new(1000, 1);
+        let mut path = String::new();
+        let mut parents = vec![ROOT];
+        for ino in 0..20 {
+            path += &format!("/a directory {ino}");
+            cache.insert(
+                parents[ino as usize],
+                format!("a directory {ino}").as_bytes(),
+                child(ino, NodeKind::Directory { generation: 7 }),
+            );
+            parents.push(dir(ino));
+        }
+        rcu::read(|section| {
+            let walk = cache.walk(section, ROOT, path.as_bytes(), LastLink::Keep);
+            assert!(walk.is_current() && matches!(walk.end, WalkEnd::Found(child) if **child.node == 19));
+            let remove = || cache.remove(parents[removed], format!("a directory {removed}").as_bytes());
+            std::thread::scope(|scope| scope.spawn(remove).join().unwrap());
+            assert!(!walk.is_current());
+        });
+    }
 }

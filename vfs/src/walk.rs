@@ -1,9 +1,11 @@
 //! Path walks over cached dentries.
 
+use std::sync::Arc;
+
 use base::rcu::Section;
-use smallvec::SmallVec;
 
 use crate::dentry::{Child, Dentry, DentryCache, DirId, NodeKind};
+use crate::name::Names;
 
 /// The longest name of any file system on Linux.
 const NAME_MAX: usize = 255;
@@ -24,7 +26,7 @@ pub enum WalkEnd<'s, N> {
     /// The path has no names: it is the directory where the walk began.
     Start,
     /// The path refers to this node.
-    Found(&'s Child<N>),
+    Found(Child<&'s Arc<N>>),
     /// A name of the path does not exist.
     Absent,
     /// A name of the path that must be a directory is another file.
@@ -38,7 +40,27 @@ pub enum WalkEnd<'s, N> {
 pub struct Walk<'s, N> {
     /// Where it ended.
     pub end: WalkEnd<'s, N>,
-    dentries: SmallVec<[&'s Dentry<N>; SHORT_PATH]>,
+    passed: Passed<'s, N>,
+}
+
+/// The dentries that a walk has used.
+struct Passed<'s, N> {
+    first: [Option<&'s Dentry<N>>; SHORT_PATH],
+    count: usize,
+    others: Vec<&'s Dentry<N>>,
+}
+
+impl<'s, N> Passed<'s, N> {
+    #[inline]
+    fn push(&mut self, dentry: &'s Dentry<N>) {
+        match self.first.get_mut(self.count) {
+            Some(slot) => {
+                *slot = Some(dentry);
+                self.count += 1;
+            }
+            None => self.others.push(dentry),
+        }
+    }
 }
 
 impl<N> Walk<'_, N> {
@@ -46,7 +68,12 @@ impl<N> Walk<'_, N> {
     /// since.
     #[inline]
     pub fn is_current(&self) -> bool {
-        !self.dentries.iter().any(|dentry| dentry.is_removed())
+        let Passed { first, count, others } = &self.passed;
+        // No dentry ends the loop: their loads do not wait for each other.
+        let of_first =
+            |removed, dentry: &Option<&Dentry<N>>| removed | dentry.is_some_and(Dentry::is_removed);
+        let first = first.iter().take(*count).fold(false, of_first);
+        !first && !others.iter().any(|dentry| dentry.is_removed())
     }
 }
 
@@ -60,54 +87,50 @@ impl<N: Send + Sync> DentryCache<N> {
         path: &[u8],
         last_link: LastLink,
     ) -> Walk<'s, N> {
-        let mut walk = Walk { end: WalkEnd::Start, dentries: SmallVec::new() };
-        let mut dir = Some(from);
-        let mut rest = path;
-        while let Some((name, after)) = next_name(rest) {
-            rest = after;
-            let Some(parent) = dir else {
-                walk.end = match walk.end {
-                    WalkEnd::Found(Child { kind: NodeKind::Symlink, .. }) => WalkEnd::Unknown,
-                    _ => WalkEnd::NotDirectory,
-                };
-                return walk;
+        let passed = Passed { first: [None; SHORT_PATH], count: 0, others: Vec::new() };
+        let mut walk = Walk { end: WalkEnd::Start, passed };
+        let mut last: Option<Child<&'s Arc<N>>> = None;
+        let mut names = Names::new(path, self.seed());
+        while let Some(name) = names.next() {
+            let parent = match last {
+                None => from,
+                Some(Child { ino, kind: NodeKind::Directory { generation }, .. }) => {
+                    DirId { ino, generation }
+                }
+                Some(child) => {
+                    walk.end = match child.kind {
+                        NodeKind::Symlink => WalkEnd::Unknown,
+                        _ => WalkEnd::NotDirectory,
+                    };
+                    return walk;
+                }
             };
-            if name == b"." {
+            if name.is_dot() {
                 continue;
             }
-            if name == b".." || name.len() > NAME_MAX {
-                walk.end = WalkEnd::Unknown;
-                return walk;
-            }
-            let Some(dentry) = self.find(section, parent, name) else {
+            let dentry = match name.is_dot_dot() || name.bytes.len() > NAME_MAX {
+                true => None,
+                false => self.find_name(section, parent, name),
+            };
+            let Some(dentry) = dentry else {
                 walk.end = WalkEnd::Unknown;
                 return walk;
             };
-            walk.dentries.push(dentry);
-            let Some(child) = dentry.child() else {
+            walk.passed.push(dentry);
+            last = dentry.child();
+            if last.is_none() {
                 walk.end = WalkEnd::Absent;
                 return walk;
-            };
-            walk.end = WalkEnd::Found(child);
-            dir = child.as_dir();
+            }
         }
-        if let WalkEnd::Found(child) = walk.end {
+        if let Some(child) = last {
             let wants_directory = path.last() == Some(&b'/');
             walk.end = match child.kind {
                 NodeKind::Symlink if wants_directory || last_link == LastLink::Follow => WalkEnd::Unknown,
                 NodeKind::Other if wants_directory => WalkEnd::NotDirectory,
-                _ => walk.end,
+                _ => WalkEnd::Found(child),
             };
         }
         walk
     }
-}
-
-/// The first name of a path, and what follows it; `None` if only slashes are left.
-#[inline]
-fn next_name(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let start = path.iter().position(|byte| *byte != b'/')?;
-    let path = path.get(start..)?;
-    let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
-    path.split_at_checked(end)
 }

@@ -101,6 +101,7 @@ fn to_time(time: Timestamp) -> Time {
 
 impl Metadata {
     /// `None` if the inode is free.
+    #[inline]
     pub(crate) fn of(stat: &InodeStat) -> Option<Self> {
         let device = stat.device.map(device_numbers);
         Some(Self {

@@ -10,7 +10,7 @@ use vfs::{Child, Dentry, DentryCache, DirId, LastLink, NodeKind, WalkEnd};
 
 use crate::metadata::UnmappedData;
 use crate::operation::{is_dots, no_such_file, not_a_directory};
-use crate::{Error, Handle, Metadata, Result, Volume};
+use crate::{Handle, Metadata, Result, Volume};
 
 /// The longest path that is walked in memory, as Linux limits all paths.
 const PATH_MAX: usize = 4096;
@@ -80,7 +80,7 @@ impl Names {
     pub fn agrees(&self, dir: &InodeState, name: &[u8], inode: Option<&Arc<Inode>>) -> bool {
         rcu::read(|section| {
             let known = self.dentries.find(section, dir_id(dir), name).map(Dentry::child);
-            known.is_none_or(|child| child.map(|child| Arc::as_ptr(&child.node)) == inode.map(Arc::as_ptr))
+            known.is_none_or(|child| child.map(|child| Arc::as_ptr(child.node)) == inode.map(Arc::as_ptr))
         })
     }
 
@@ -102,7 +102,7 @@ fn dir_id(dir: &InodeState) -> DirId {
 }
 
 /// What a dentry says of an inode; `None` if the inode is locked by others, or free.
-fn child(inode: &Arc<Inode>) -> Option<Child<Inode>> {
+fn child(inode: &Arc<Inode>) -> Option<Child<Arc<Inode>>> {
     let stat = inode.try_stat()?;
     let kind = match FileType::from_mode(stat.mode)? {
         FileType::Directory => NodeKind::Directory { generation: stat.generation },
@@ -112,10 +112,11 @@ fn child(inode: &Arc<Inode>) -> Option<Child<Inode>> {
     Some(Child { ino: inode.ino(), kind, node: Arc::clone(inode) })
 }
 
-/// What a walk found in memory.
-enum Cached<T> {
+/// How a walk in memory ended.
+enum Walked<T> {
     Found(T),
-    Failed(Error),
+    Absent,
+    NotDirectory,
     /// The names must be looked up.
     Unknown,
 }
@@ -132,24 +133,27 @@ impl Volume {
     }
 
     /// Metadata of the file at a path from a directory, if its names are in memory.
+    #[inline]
     pub(crate) fn metadata_cached(
         &self,
         from: Option<DirId>,
         path: &[u8],
         follow: bool,
     ) -> Option<Result<Metadata>> {
-        let cached = self.walk(from, path, follow, |inode, section| {
+        let mut found = None;
+        let walked = self.walk(from, path, follow, |inode, section| {
             let data = UnmappedData::in_memory(inode, section);
-            let mut metadata = Metadata::of(&inode.published_stat()?)?;
-            if let Some(data) = data {
+            found = Metadata::of(&inode.published_stat()?);
+            if let Some((metadata, data)) = found.as_mut().zip(data) {
                 metadata.add_unmapped(data);
             }
-            Some(metadata)
+            found.is_some().then_some(())
         });
-        match cached {
-            Cached::Found(metadata) => Some(Ok(metadata)),
-            Cached::Failed(error) => Some(Err(error)),
-            Cached::Unknown => None,
+        match walked {
+            Walked::Found(()) => found.map(Ok),
+            Walked::Absent => Some(Err(no_such_file())),
+            Walked::NotDirectory => Some(Err(not_a_directory())),
+            Walked::Unknown => None,
         }
     }
 
@@ -161,42 +165,44 @@ impl Volume {
         follow: bool,
     ) -> Option<Result<Handle>> {
         match self.walk(from, path, follow, |inode, _| Some(Arc::clone(inode).try_acquire())) {
-            Cached::Found(Ok(inode)) => Some(Ok(Handle::new(inode))),
-            Cached::Failed(error) => Some(Err(error)),
-            Cached::Found(Err(_)) | Cached::Unknown => None,
+            Walked::Found(Ok(inode)) => Some(Ok(Handle::new(inode))),
+            Walked::Absent => Some(Err(no_such_file())),
+            Walked::NotDirectory => Some(Err(not_a_directory())),
+            Walked::Found(Err(_)) | Walked::Unknown => None,
         }
     }
 
     /// Walks along a path from a directory, as far as its names are in memory, and calls `found` with the inode.
+    #[inline]
     fn walk<T>(
         &self,
         from: Option<DirId>,
         path: &[u8],
         follow: bool,
-        found: impl Fn(&Arc<Inode>, &Section) -> Option<T>,
-    ) -> Cached<T> {
+        mut found: impl FnMut(&Arc<Inode>, &Section) -> Option<T>,
+    ) -> Walked<T> {
         // A read section is short.
-        let Some(from) = from.filter(|_| path.len() <= PATH_MAX) else { return Cached::Unknown };
+        let Some(from) = from.filter(|_| path.len() <= PATH_MAX) else { return Walked::Unknown };
         let last_link = if follow { LastLink::Follow } else { LastLink::Keep };
         for _ in 0..WALKS_MAX {
-            let walked = rcu::read(|section| {
+            let (walked, is_current) = rcu::read(|section| {
                 let walk = self.names.dentries.walk(section, from, path, last_link);
-                let cached = match walk.end {
+                let walked = match walk.end {
                     WalkEnd::Found(child) => {
-                        found(&child.node, section).map_or(Cached::Unknown, Cached::Found)
+                        found(child.node, section).map_or(Walked::Unknown, Walked::Found)
                     }
-                    WalkEnd::Absent => Cached::Failed(no_such_file()),
-                    WalkEnd::NotDirectory => Cached::Failed(not_a_directory()),
-                    WalkEnd::Start | WalkEnd::Unknown => Cached::Unknown,
+                    WalkEnd::Absent => Walked::Absent,
+                    WalkEnd::NotDirectory => Walked::NotDirectory,
+                    WalkEnd::Start | WalkEnd::Unknown => Walked::Unknown,
                 };
                 // A reference that was taken is dropped outside of the section.
-                (cached, walk.is_current())
+                (walked, walk.is_current())
             });
-            if let (cached, true) = walked {
-                return cached;
+            if is_current {
+                return walked;
             }
         }
-        Cached::Unknown
+        Walked::Unknown
     }
 }
 
