@@ -97,12 +97,12 @@ impl ReadDir<'_> {
     /// Reads a batch. Metadata is read when the directory is unlocked: it may take a read of the device for each file.
     fn fill(&mut self) -> Result<()> {
         let mut entries = Vec::with_capacity(BATCH);
-        let read = {
+        let (read, version) = {
             let mut reader = self.volume.reader()?;
             let mut dir = self.dir.inode().lock();
             expect_directory(&dir)?;
             let next = &mut self.next;
-            self.volume.read_locked(&mut reader, &mut dir, *next, &mut |entry| {
+            let read = self.volume.read_locked(&mut reader, &mut dir, *next, &mut |entry| {
                 if entries.len() == BATCH {
                     return false;
                 }
@@ -112,19 +112,39 @@ impl ReadDir<'_> {
                     entries.push(Entry { name, ino, file_type: entry.file_type, metadata: None });
                 }
                 true
-            })
+            });
+            (read, dir.core().changecount.get())
         };
         self.is_done = entries.len() < BATCH || read.is_err();
         if self.with_metadata {
             self.volume.expect_permitted(Caller::new(self.user.as_ref()), self.dir.inode(), EXECUTE)?;
+            self.add_metadata(&mut entries, version);
         }
         for entry in entries {
-            let entry = if self.with_metadata { self.examined(entry).transpose() } else { Some(Ok(entry)) };
+            let entry = match self.with_metadata && entry.metadata.is_none() {
+                true => self.examined(entry).transpose(),
+                false => Some(Ok(entry)),
+            };
             self.batch.extend(entry);
         }
         // What was read before an error is listed before it.
         self.batch.extend(read.err().map(Err));
         Ok(())
+    }
+
+    /// Adds the metadata of files by their inode numbers, without looking the names up again. If the directory has
+    /// changed since it was read, the numbers may belong to other files by now, and nothing is added; nor to an entry
+    /// whose inode cannot be read.
+    fn add_metadata(&self, entries: &mut [Entry], version: u64) {
+        for entry in &mut *entries {
+            let file = self.volume.inode(entry.ino);
+            entry.metadata = file.and_then(|file| self.volume.metadata_of(&file)).ok();
+        }
+        let is_unchanged = self.dir.inode().read().core().changecount.get() == version;
+        for entry in entries {
+            entry.metadata = entry.metadata.take().filter(|_| is_unchanged);
+            entry.file_type = entry.metadata.as_ref().map_or(entry.file_type, |found| Some(found.file_type));
+        }
     }
 
     /// Adds the metadata of the file that has the name now; `None` if there is none any more.
@@ -150,5 +170,47 @@ impl Iterator for ReadDir<'_> {
             }
         }
         self.batch.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, Volume};
+
+    /// Inode numbers of a listing are those of its names only while the directory is unchanged: a number may belong to
+    /// another file by the time its metadata is read.
+    #[test]
+    fn metadata_by_inode_number_is_not_used_after_a_change_of_the_directory() {
+        let device = Arc::new(block::MemoryDevice::new(32 << 20));
+        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+        let volume = Volume::open(device, Options::default()).unwrap();
+        let root = Dir::open(&volume, "/").unwrap();
+        root.write("file", "12345").unwrap();
+        root.write("other", "").unwrap();
+        let sizes = |listing: ReadDir<'_>| {
+            let entries = listing.map(|entry| entry.unwrap());
+            let mut sizes: Vec<_> =
+                entries.map(|entry| (entry.name, entry.metadata.map(|found| found.size))).collect();
+            sizes.sort();
+            sizes
+        };
+        let listing = || root.entries().unwrap().with_metadata();
+        assert_eq!(sizes(listing()), [(b"file".to_vec(), Some(5)), (b"other".to_vec(), Some(0))]);
+        let version = || root.handle().inode().read().core().changecount.get();
+        let ino = root.metadata("file").unwrap().ino;
+        let size = |version| {
+            let mut entry = Entry { name: b"file".to_vec(), ino, file_type: None, metadata: None };
+            listing().add_metadata(std::slice::from_mut(&mut entry), version);
+            entry.metadata.map(|metadata| metadata.size)
+        };
+        let before = version();
+        assert_eq!(size(before), Some(5));
+        root.rename("other", &root, "file").unwrap();
+        root.create_file("new").unwrap();
+        assert_eq!((size(before), version() > before), (None, true));
+        assert_eq!(sizes(listing()), [(b"file".to_vec(), Some(0)), (b"new".to_vec(), Some(0))]);
+        drop(root);
+        volume.unmount().unwrap();
     }
 }
