@@ -65,8 +65,8 @@ struct Options {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     threads: Vec<u32>,
     /// Measure only parts whose names contain NAME. `engine`: namespace, stat, open, list, walks, tmpfiles, collisions,
-    /// commits, recovery, instructions, finobt; `contents`: stream, cached, small, attributes; `create`: directory, sync, empty; `mount`:
-    /// calls, stream, programs.
+    /// commits, recovery, instructions, finobt; `contents`: stream, cached, small, attributes; `create`: directory,
+    /// sync, empty; `mount`: calls, stream, programs.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     only: String,
     /// Measure Xebec without peers, which needs no root (`engine` and `contents` only).
