@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`current`] | the CPU of the thread, as a hint |
 //! | [`PerCpu`] | one value per CPU, each on its own cache lines |
+//! | `dense` | numbers for the CPUs that the process uses |
 //! | [`Counter`] | a counter that is never negative, changed by all CPUs and rarely read |
 //!
 //! # Invariants
@@ -11,6 +12,7 @@
 //! any slot; only the speed depends on the hint.
 
 mod counter;
+mod dense;
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -18,6 +20,7 @@ use std::sync::OnceLock;
 use crossbeam_utils::CachePadded;
 
 pub use counter::Counter;
+use dense::DenseNumbers;
 
 use crate::simulation::hooks;
 
@@ -29,7 +32,7 @@ thread_local! {
     static KNOWN: Cell<(usize, u32)> = const { Cell::new((0, 0)) };
 }
 
-/// The CPU on which this thread ran recently, or the one set by [`override_current`].
+/// The dense number of the CPU on which this thread ran recently, or the one set by [`override_current`].
 #[inline]
 pub fn current() -> usize {
     let (cpu, trusted) = KNOWN.get();
@@ -45,7 +48,8 @@ pub fn current() -> usize {
 
 #[cold]
 fn ask() -> usize {
-    let cpu = rustix::thread::sched_getcpu();
+    static NUMBERS: DenseNumbers = DenseNumbers::new();
+    let cpu = NUMBERS.of(rustix::thread::sched_getcpu(), available(), allowed);
     KNOWN.set((cpu, TRUSTED));
     cpu
 }
@@ -64,6 +68,11 @@ pub fn available() -> usize {
         return cpus;
     }
     *CPUS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
+/// The number of CPUs on which this thread may run now. More than are [available] if a quota limits their time.
+fn allowed() -> usize {
+    rustix::thread::sched_getaffinity(None).map_or(usize::MAX, |cpus| cpus.count() as usize)
 }
 
 /// One `T` for each CPU.
