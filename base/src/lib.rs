@@ -13,6 +13,7 @@
 //! | [`process`] | signal mask and descriptors of the process |
 //! | [`pooled`] | per-thread reuse of allocated memory |
 //! | [`thread`] | starting threads, sleeping, yielding |
+//! | [`refs`] | references, counted on each CPU if several take them |
 //! | [`rcu`] | data that is read without locks while it changes |
 //! | [`seqlock`] | words that are written under a lock and read without one |
 //! | [`simulation`] | a deterministic scheduler for tests |
@@ -35,6 +36,7 @@ pub mod prefetch;
 pub mod process;
 pub mod random;
 pub mod rcu;
+pub mod refs;
 pub mod seqlock;
 pub mod simulation;
 pub mod sizes;

@@ -68,6 +68,8 @@ pub struct Contents<B: Backing> {
     pub(crate) listed: AtomicBool,
     pub(crate) errors: WriteErrors,
     pub(crate) preallocation: Mutex<Option<Preallocation<B>>>,
+    /// `preallocation` may be set: set before it is, and cleared after it was taken, with it locked.
+    pub(crate) has_preallocation: AtomicBool,
     pub(crate) stream: Stream,
     /// No written blocks lie beyond the end of the file as leftovers of a power cut.
     pub(crate) is_clean_beyond_eof: AtomicBool,
@@ -134,6 +136,7 @@ impl<B: Backing> Contents<B> {
             listed: AtomicBool::new(false),
             errors: WriteErrors::default(),
             preallocation: Mutex::new(Rank::Leaf, None),
+            has_preallocation: AtomicBool::new(false),
             stream: Stream::default(),
             is_clean_beyond_eof: AtomicBool::new(false),
             alloc_unit: AtomicU64::new(unit),
@@ -195,10 +198,10 @@ impl<B: Backing> Contents<B> {
         self.index.read().get(index).map(Arc::clone)
     }
 
-    /// Calls `look` with a folio in memory, without taking a reference. `look` must not block: the index is locked.
+    /// Calls `look` with a folio in memory, without taking a reference. `look` must not wait.
     #[inline]
     pub(crate) fn peek_folio(&self, index: u64, look: impl FnOnce(&Folio<B>) -> bool) -> bool {
-        self.index.read().get(index).is_some_and(|folio| look(folio))
+        self.index.peek(|folios| folios.get(index).is_some_and(|folio| look(folio)))
     }
 
     /// Returns a folio, and makes it if it is not in memory.

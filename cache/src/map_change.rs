@@ -4,7 +4,6 @@
 //! Takes `io`, so that nothing becomes dirty meanwhile; writes back; then takes `layout` exclusively.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Release, SeqCst};
 
 use error::Error;
@@ -143,12 +142,12 @@ impl<B: Backing> Contents<B> {
     /// # Errors
     /// Those of [`change_map`](Self::change_map).
     pub fn change_maps<R>(
-        first: (&Arc<Self>, Range<u64>),
-        second: (&Arc<Self>, Range<u64>),
+        first: (&Self, Range<u64>),
+        second: (&Self, Range<u64>),
         change: impl FnOnce(&mut MapChange<'_, B>, &mut MapChange<'_, B>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let backing = &first.0.cache.backing;
-        let same = Arc::ptr_eq(first.0, second.0);
+        let same = std::ptr::eq(first.0, second.0);
         let ascending = backing.ino(&first.0.file) <= backing.ino(&second.0.file);
         let (low, high) = if ascending { (first.0, second.0) } else { (second.0, first.0) };
         let _low = low.io.lock();

@@ -5,6 +5,7 @@
 //! nothing to trim. It is released when the file is closed or rests, and when space runs out.
 
 use std::sync::Weak;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 use backing::{Backing, ClaimedBlocks};
 
@@ -41,14 +42,24 @@ impl<B: Backing> Contents<B> {
 
     /// Keeps a reserved claim for the file's next write.
     pub(crate) fn keep_preallocated(&self, offset: u64, claim: B::Claim) {
-        let old = self.preallocation.lock().replace(Preallocation { offset, claim });
+        let mut slot = self.preallocation.lock();
+        self.has_preallocation.store(true, Release);
+        let old = slot.replace(Preallocation { offset, claim });
+        drop(slot);
         self.release_one(old);
         self.cache.list_preallocation(Weak::clone(&self.me));
     }
 
     /// Releases the file's preallocation: it is closed, or rests.
     pub fn release_preallocation(&self) {
-        let preallocation = self.preallocation.lock().take();
+        // Without the lock: files without a preallocation are closed often.
+        if !self.has_preallocation.load(Acquire) {
+            return;
+        }
+        let mut slot = self.preallocation.lock();
+        let preallocation = slot.take();
+        self.has_preallocation.store(false, Release);
+        drop(slot);
         self.release_one(preallocation);
     }
 

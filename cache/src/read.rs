@@ -1,7 +1,7 @@
 //! Reading from folios, and filling them from the device.
 //!
 //! # Invariants
-//! - A hit takes one index lookup, one folio lock and one copy, and stores nothing else.
+//! - A hit takes one index lookup and one copy. If the data is read often, it takes no lock and stores nothing else.
 //! - A block is read at most once before it is valid: a miss reads it under the folio's lock.
 //! - Holes and unwritten blocks take no memory and no I/O.
 //!
@@ -121,16 +121,20 @@ impl<B: Backing> Contents<B> {
     #[inline]
     fn read_cached(&self, index: u64, from: usize, piece: &mut [u8]) -> bool {
         self.peek_folio(index, |folio| {
-            let Some(state) = folio.state.try_read() else { return false };
-            let wanted = touched(from, from + piece.len(), self.block_log());
-            let bytes = state.bytes(from, from + piece.len());
-            if state.valid & wanted != wanted || bytes.len() != piece.len() || state.gone {
-                return false;
+            let copied = folio.state.try_peek(|state| {
+                let wanted = touched(from, from + piece.len(), self.block_log());
+                let bytes = state.bytes(from, from + piece.len());
+                if state.valid & wanted != wanted || bytes.len() != piece.len() || state.gone {
+                    return false;
+                }
+                piece.copy_from_slice(bytes);
+                true
+            });
+            let copied = copied.unwrap_or(false);
+            if copied {
+                folio.touch();
             }
-            piece.copy_from_slice(bytes);
-            drop(state);
-            folio.touch();
-            true
+            copied
         })
     }
 

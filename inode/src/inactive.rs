@@ -14,6 +14,9 @@
 //! An error in freeing a file is reported at unmount: [`Workers::end`] retries, and returns the error. Threads that
 //! [`drain`] the queues for another reason, such as a write that needs space, do not get it.
 //!
+//! An inode whose references are counted on each CPU is queued when it is unlinked: whoever takes it from the queue
+//! collects its count, and frees the file only if it has no references.
+//!
 //! # Invariants
 //! - A queue is first in, first out, and one thread at a time frees its files. So the number of freed files identifies
 //!   them.
@@ -219,12 +222,13 @@ impl Queues {
         }
     }
 
-    fn free(&self, shared: &Shared, inodes: Vec<Arc<Inode>>) {
+    fn free(&self, shared: &Shared, mut inodes: Vec<Arc<Inode>>) {
         let fail = |inode: &Arc<Inode>, error| {
             let mut failed = self.failed.lock();
             failed.inodes.push(Arc::clone(inode));
             failed.first.get_or_insert(error);
         };
+        Inode::collect_unlinked(&mut inodes);
         // After a panic, unmount must not wait forever.
         if catch_unwind(AssertUnwindSafe(|| inactivate(shared, inodes, fail))).is_err() {
             shared.target.shut_down("freeing an unlinked file panicked");

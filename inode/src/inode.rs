@@ -3,7 +3,7 @@
 //! | type | purpose |
 //! |---|---|
 //! | [`Inode`] | the inode, shared by the inode cache, its users, the log and the AIL |
-//! | [`InodeRef`] | a user's reference: while one exists, an unlinked file keeps its contents |
+//! | [`InodeRef`] | a user's reference: while one exists, the inode is in memory, and an unlinked file keeps its contents |
 //! | [`LockedInode`] | the inode's lock, held; what a commit takes |
 //! | [`Attached`] | what an upper layer attaches to an inode: cached contents |
 //!
@@ -23,14 +23,15 @@ use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use base::lock::{Mutex, MutexGuard, OwnedMutexGuard, Rank};
-use base::rcu::{self, Section, Slot};
+use base::rcu::{self, Section};
+use base::refs::{self, Counted, Ref, RefCount, Stale};
 use base::{Ino, Lsn};
 use error::Error;
 use format::checksum::{self, ZeroRun};
-use format::inode::{CRC_OFFSET, MAGIC, RawInode};
+use format::inode::{CRC_OFFSET, FileType, MAGIC, RawInode, S_IFMT};
 use format::ondisk::{OnDisk, U64};
 use journal::engine::{CommitPosition, DelwriQueue, ItemCore, LogItem, Loggable, PushResult, VectorGrowth};
 use zerocopy::IntoBytes;
@@ -41,12 +42,16 @@ use crate::shared::PerCpuShared;
 use crate::stat::{InodeStat, PublishedStat};
 use crate::state::InodeState;
 
-/// State bits of [`Inode::refs`], above the reference count.
-const UNLINKED: u32 = 1 << 31;
-const QUEUED: u32 = 1 << 30;
-const FREE: u32 = 1 << 29;
-const CHUNK_REMOVED: u32 = 1 << 28;
-const COUNT: u32 = CHUNK_REMOVED - 1;
+/// In [`Inode::summary`]: generation and flags, above the type bits of the mode.
+const GENERATION_SHIFT: u32 = 32;
+const FLAGS_SHIFT: u32 = 16;
+
+fn summary(state: &InodeState) -> u64 {
+    let (generation, flags) = (state.core().generation.get(), state.core().flags.get());
+    u64::from(generation) << GENERATION_SHIFT
+        | u64::from(flags) << FLAGS_SHIFT
+        | u64::from(state.mode() & S_IFMT)
+}
 
 /// What an upper layer attaches to an inode. It must not reference the inode: neither would ever be dropped.
 pub trait Attached: Any + Send + Sync {
@@ -62,7 +67,9 @@ pub trait Attached: Any + Send + Sync {
 /// An in-core inode.
 pub struct Inode {
     ino: Ino,
-    generation: AtomicU32,
+    /// Generation, inode flags and file type, as of the last commit: what opening a file needs. Generation and type do
+    /// not change from the allocation of the inode until it is freed.
+    summary: AtomicU64,
     location: InodeLocation,
     shared: Arc<PerCpuShared>,
     core: ItemCore,
@@ -70,11 +77,10 @@ pub struct Inode {
     in_flight: AtomicU32,
     /// Fields whose metadata write failed. They are written again.
     failed: AtomicU32,
-    /// Reference count, and the state bits: on an unlinked list; queued for inactivation; free; chunk removed.
-    refs: AtomicU32,
+    refs: RefCount<Arc<dyn Attached>>,
+    chunk_removed: AtomicBool,
     /// Used since the inode cache last considered it for eviction.
     used: AtomicBool,
-    attached: Slot<Arc<dyn Attached>>,
     stat: PublishedStat,
     state: Mutex<InodeState>,
 }
@@ -83,18 +89,17 @@ impl Inode {
     /// An inode without references.
     #[inline]
     pub(crate) fn new(shared: Arc<PerCpuShared>, location: InodeLocation, state: InodeState) -> Arc<Self> {
-        let state_bits = if state.mode() == 0 { FREE } else { 0 };
         Arc::new(Self {
             ino: state.ino(),
-            generation: AtomicU32::new(state.core().generation.get()),
+            summary: AtomicU64::new(summary(&state)),
             location,
             shared,
             core: ItemCore::default(),
             in_flight: AtomicU32::new(0),
             failed: AtomicU32::new(0),
-            refs: AtomicU32::new(state_bits),
+            refs: RefCount::new(state.mode() == 0),
+            chunk_removed: AtomicBool::new(false),
             used: AtomicBool::new(true),
-            attached: Slot::default(),
             stat: PublishedStat::default(),
             state: Mutex::new(Rank::Inode, state),
         })
@@ -144,12 +149,12 @@ impl Inode {
     /// return.
     #[inline]
     pub fn attached<'s>(&'s self, section: &'s Section) -> Option<&'s Arc<dyn Attached>> {
-        self.attached.get(section)
+        self.refs.attached(section)
     }
 
     /// Attaches an object unless there is one; returns the attached object. The caller has a reference to the inode.
     pub fn attach(&self, new: Arc<dyn Attached>) -> Arc<dyn Attached> {
-        self.attached.set(Arc::clone(&new));
+        self.refs.attach(Arc::clone(&new));
         self.attachment().unwrap_or(new)
     }
 
@@ -175,8 +180,11 @@ impl Inode {
     #[inline]
     fn expect_published(&self, state: &InodeState) {
         debug_assert!(
-            state.mode() == 0 || self.generation() == state.core().generation.get(),
-            "another generation than that of {self:?}"
+            // Freeing a symbolic link makes it a regular file.
+            state.nlink() == 0
+                || state.is_changed()
+                || self.summary.load(Ordering::Relaxed) == summary(state),
+            "not the generation, flags and type of {self:?}"
         );
         debug_assert!(
             state.is_changed()
@@ -200,61 +208,60 @@ impl Inode {
     /// Inode generation. Needs a reference: it changes when the inode is freed and allocated again.
     #[inline]
     pub fn generation(&self) -> u32 {
-        self.generation.load(Ordering::Relaxed)
+        (self.summary.load(Ordering::Relaxed) >> GENERATION_SHIFT) as u32
     }
 
-    /// A reference to the inode; `None` if it is free, or about to be freed.
-    pub fn acquire(self: Arc<Self>) -> Option<InodeRef> {
-        self.try_acquire().ok()
+    /// File type; `None` if the mode has no valid one. Needs a reference, as the generation does.
+    #[inline]
+    pub fn file_type(&self) -> Option<FileType> {
+        FileType::from_mode(self.summary.load(Ordering::Relaxed) as u16)
+    }
+
+    /// Inode flags (`format::inode::flags`), as of the last commit.
+    #[inline]
+    pub fn flags(&self) -> u16 {
+        (self.summary.load(Ordering::Relaxed) >> FLAGS_SHIFT) as u16
     }
 
     /// A reference to the inode.
     ///
     /// # Errors
-    /// The inode is free, or about to be freed. The reference is only to be dropped, which may take a lock.
-    pub fn try_acquire(self: Arc<Self>) -> Result<InodeRef, InodeRef> {
-        let (before, reference) = self.take_reference();
-        if before & (QUEUED | FREE) == 0 { Ok(reference) } else { Err(reference) }
-    }
-
-    /// Takes a reference; returns the count and the state bits before. A reference to a free inode is also dropped in
-    /// the normal way: meanwhile, the inode may have become another file that was unlinked and lost its own references.
-    fn take_reference(self: Arc<Self>) -> (u32, InodeRef) {
-        let before = self.refs.fetch_add(1, Ordering::AcqRel);
-        (before, InodeRef(self))
+    /// The inode is free, or about to be freed.
+    #[inline]
+    pub fn acquire(self: &Arc<Self>) -> Result<InodeRef, StaleInode> {
+        Ref::acquire(self)
     }
 
     /// Whether the inode is free. Does not change while the AGI is locked.
     pub(crate) fn is_free(&self) -> bool {
-        self.refs.load(Ordering::Acquire) & FREE != 0
+        self.refs.is_free()
     }
 
-    /// The inode was allocated, with this generation.
-    pub(crate) fn mark_allocated(&self, generation: u32) {
+    /// The inode, whose state is `state`, was allocated.
+    pub(crate) fn mark_allocated(&self, state: &InodeState) {
         // Before a thread can acquire a reference.
-        self.generation.store(generation, Ordering::Relaxed);
-        self.refs.fetch_and(!(UNLINKED | QUEUED | FREE | CHUNK_REMOVED), Ordering::AcqRel);
+        self.summary.store(summary(state), Ordering::Relaxed);
+        self.chunk_removed.store(false, Ordering::Release);
+        self.refs.set_allocated();
     }
 
-    /// The inode was freed.
+    /// The inode, which was queued for inactivation, was freed.
     pub(crate) fn mark_free(&self) {
         // A thread that found the inode before its names were removed may be reading the size of its contents.
-        if let Some(attached) = self.attached.take() {
+        if let Some(attached) = self.refs.set_free() {
             self.shared.detached.push(attached);
         }
-        self.refs.fetch_or(FREE, Ordering::AcqRel);
-        self.refs.fetch_and(!(UNLINKED | QUEUED), Ordering::AcqRel);
     }
 
     /// The inode's chunk is being removed, by a transaction that holds the cluster buffer. The inode must never be
     /// written again.
     pub(crate) fn mark_chunk_removed(&self) {
-        self.refs.fetch_or(CHUNK_REMOVED, Ordering::AcqRel);
+        self.chunk_removed.store(true, Ordering::Release);
     }
 
     /// Whether the inode's chunk was removed, or is being removed.
     fn is_chunk_removed(&self) -> bool {
-        self.refs.load(Ordering::Acquire) & CHUNK_REMOVED != 0
+        self.chunk_removed.load(Ordering::Acquire)
     }
 
     /// An AIL push of an inode whose chunk was removed. The item stays until the removal is in the log: until then,
@@ -272,12 +279,32 @@ impl Inode {
 
     /// The inode was added to, or removed from, an unlinked list. An inode on a list is freed when its last reference
     /// is dropped.
-    pub(crate) fn set_unlinked(&self, is_unlinked: bool) {
-        if is_unlinked {
-            self.refs.fetch_or(UNLINKED, Ordering::AcqRel);
-        } else {
-            self.refs.fetch_and(!UNLINKED, Ordering::AcqRel);
+    pub(crate) fn set_unlinked(self: &Arc<Self>, is_unlinked: bool) {
+        if !is_unlinked {
+            self.refs.clear_unlinked();
+        } else if self.refs.set_unlinked() {
+            self.shared.inactive.push(Arc::clone(self));
         }
+    }
+
+    /// Whether references are counted on each CPU, so that the inode cannot become idle.
+    pub(crate) fn is_counted_per_cpu(&self) -> bool {
+        self.refs.is_per_cpu() || self.refs.is_collecting()
+    }
+
+    /// Ends that the references to these inodes are counted on each CPU. Waits for a grace period.
+    pub(crate) fn end_counting_per_cpu(mut inodes: Vec<Arc<Self>>) {
+        inodes.retain(|inode| inode.refs.begin_collecting());
+        for unlinked in refs::collect(inodes) {
+            unlinked.unreferenced();
+        }
+    }
+
+    /// Of inodes whose references were counted on each CPU until they were [unlinked](Self::set_unlinked), keeps only
+    /// those that have no references and are to be freed. Waits for a grace period.
+    pub(crate) fn collect_unlinked(inodes: &mut Vec<Arc<Self>>) {
+        let counted: Vec<_> = inodes.extract_if(.., |inode| inode.refs.is_collecting()).collect();
+        inodes.extend(refs::collect(counted));
     }
 
     /// Whether the inode can be evicted: only the inode cache references it, and it has nothing to write.
@@ -319,34 +346,23 @@ impl Deref for ReadGuard<'_> {
 
 /// A reference to an inode. When the last reference to an unlinked file is dropped, the file is freed in the
 /// background.
-#[derive(Debug)]
-pub struct InodeRef(Arc<Inode>);
+pub type InodeRef = Ref<Inode>;
 
-impl Deref for InodeRef {
-    type Target = Arc<Inode>;
-    fn deref(&self) -> &Arc<Inode> {
-        &self.0
+/// A reference to an inode that is free, or about to be freed: only to be dropped, not with a lock of rank `Cache`
+/// held.
+pub type StaleInode = Stale<Inode>;
+
+impl Counted for Inode {
+    type Attached = Arc<dyn Attached>;
+
+    #[inline]
+    fn count(&self) -> &RefCount<Arc<dyn Attached>> {
+        &self.refs
     }
-}
 
-impl Clone for InodeRef {
-    fn clone(&self) -> Self {
-        self.0.refs.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl Drop for InodeRef {
-    fn drop(&mut self) {
-        let refs = &self.0.refs;
-        let before = refs.fetch_sub(1, Ordering::AcqRel);
-        let is_last_of_unlinked = before & COUNT == 1 && before & (UNLINKED | QUEUED) == UNLINKED;
-        // If another reference was taken meanwhile, its drop comes here again.
-        let taken =
-            || refs.compare_exchange(UNLINKED, UNLINKED | QUEUED, Ordering::AcqRel, Ordering::Acquire);
-        if is_last_of_unlinked && taken().is_ok() {
-            self.0.shared.inactive.push(Arc::clone(&self.0));
-        }
+    fn unreferenced(self: Arc<Self>) {
+        let shared = Arc::clone(&self.shared);
+        shared.inactive.push(self);
     }
 }
 
@@ -363,9 +379,7 @@ impl LockedInode {
 
     /// A reference to the inode, which must not be free.
     pub fn reference(&self) -> InodeRef {
-        let inode = Arc::clone(self.inode());
-        inode.refs.fetch_add(1, Ordering::AcqRel);
-        InodeRef(inode)
+        Ref::new(self.inode())
     }
 
     /// The inode with this number, if it is among the locked items of a commit.
@@ -420,6 +434,7 @@ impl Loggable for LockedInode {
         let fields = self.state.commit_fields(unwritten);
         let inode = self.state.owner();
         inode.stat.invalidate();
+        inode.summary.store(summary(&self.state), Ordering::Relaxed);
         inode.core.log_regions(at, |regions| log_item::write(&self.state, &inode.location, fields, regions))
     }
 
@@ -513,6 +528,8 @@ fn write_back(
 
 #[cfg(test)]
 mod tests {
+    use base::percpu;
+
     use super::*;
     use crate::testing::Fixture;
     use crate::unlinked;
@@ -526,24 +543,58 @@ mod tests {
         let (inode, locked) = fixture.create(0o100_600);
         drop(locked);
         let ino = inode.ino();
-        inode.mark_free();
-        drop(inode);
-        let (before, late) = fixture.cache.peek(ino).unwrap().take_reference();
-        assert_ne!(before & FREE, 0);
-        let (inode, mut locked) = {
-            late.mark_allocated(late.generation());
-            let locked = late.lock();
-            (locked.reference(), locked)
-        };
-        let mut tx = fixture.begin();
+        unlink(&fixture, inode);
+        let late = fixture.cache.peek(ino).unwrap().acquire().unwrap_err();
+        let (inode, locked) = fixture.create_as(fixture.groups.take_that_inode(ino), 0o100_600, 1);
+        drop(locked);
+        let mut locked = inode.lock();
         locked.set_nlink(0);
+        let mut tx = fixture.begin();
         unlinked::insert(fixture.shared(), &mut tx, &mut locked).unwrap();
         tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
         drop(locked);
         drop(inode);
+        crate::inactive::drain(fixture.shared());
         assert!(!fixture.groups.is_free(ino));
         drop(late);
         crate::inactive::drain(fixture.shared());
         assert!(fixture.groups.is_free(ino));
+    }
+
+    /// Removes the file's last name, drops the reference, and waits until the file is freed.
+    fn unlink(fixture: &Fixture, inode: InodeRef) {
+        let mut locked = inode.lock();
+        locked.set_nlink(0);
+        let mut tx = fixture.begin();
+        unlinked::insert(fixture.shared(), &mut tx, &mut locked).unwrap();
+        tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
+        drop(locked);
+        drop(inode);
+        crate::inactive::drain(fixture.shared());
+    }
+
+    /// References that are counted on each CPU, of a file that is unlinked: it is freed when the last one is dropped,
+    /// wherever that was taken.
+    #[test]
+    fn an_unlinked_file_is_freed_when_references_of_all_cpus_are_dropped() {
+        let fixture = Fixture::new();
+        let (inode, locked) = fixture.create(0o100_600);
+        drop(locked);
+        let ino = inode.ino();
+        let take = |cpu| {
+            percpu::override_current(Some(cpu));
+            fixture.cache.get(ino).unwrap()
+        };
+        let references: Vec<_> = (0..20).map(|n| take(n % 2)).collect();
+        assert!(inode.refs.is_per_cpu());
+        unlink(&fixture, inode);
+        assert!(!references[0].refs.is_per_cpu());
+        for reference in references {
+            assert!(!fixture.groups.is_free(ino));
+            drop(reference);
+            crate::inactive::drain(fixture.shared());
+        }
+        assert!(fixture.groups.is_free(ino));
+        percpu::override_current(None);
     }
 }

@@ -11,8 +11,8 @@
 //!   chunk is removed, so that one lookup serves many inodes.
 //!
 //! # Locking
-//! The cache has shards, by inode chunk. Each has a lock of rank `Cache`, held for one lookup. Threads contend only for
-//! the same chunks.
+//! The cache has shards, by inode chunk. Each has a lock of rank `Cache`, held for one change. Lookups in a shard that
+//! changes rarely take no lock.
 
 mod allocated;
 
@@ -20,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use allocated::AllocatedInodes;
-use base::lock::{Rank, SpinLock};
+use base::lock::{Rank, RwLock};
 use base::percpu::{self, PerCpu};
 use base::{Ino, errno};
 use error::Error;
@@ -29,7 +29,7 @@ use format::inode::Dinode;
 use rustc_hash::FxBuildHasher;
 
 use crate::cluster;
-use crate::inode::{Inode, InodeRef, LockedInode};
+use crate::inode::{Inode, InodeRef, LockedInode, StaleInode};
 use crate::new_inode::NewInode;
 use crate::shared::{PerCpuShared, Shared};
 use crate::space::ChunkInodes;
@@ -54,7 +54,7 @@ pub struct InodeCache {
 /// The shards of the cache.
 #[derive(Debug)]
 pub(crate) struct CacheIndex {
-    shards: Box<[SpinLock<CacheShard>]>,
+    shards: Box<[RwLock<CacheShard>]>,
 }
 
 #[derive(Debug, Default)]
@@ -67,12 +67,26 @@ pub(crate) struct CacheShard {
     allocated: AllocatedInodes,
 }
 
-/// Evicted inodes, to be dropped after the shard is unlocked.
-type Evicted = Vec<Arc<Inode>>;
+/// What an insertion has removed, or wants to remove: to be dropped after the shard is unlocked.
+#[derive(Debug, Default)]
+struct Evicted {
+    /// Evicted inodes.
+    inodes: Vec<Arc<Inode>>,
+    /// Unused inodes whose references are counted on each CPU. When that has ended, they can be evicted, too.
+    counted: Vec<Arc<Inode>>,
+}
+
+impl Drop for Evicted {
+    fn drop(&mut self) {
+        if !self.counted.is_empty() {
+            Inode::end_counting_per_cpu(std::mem::take(&mut self.counted));
+        }
+    }
+}
 
 /// The result of a lookup in a shard.
 enum CacheLookup {
-    Found(Arc<Inode>),
+    Found(Result<InodeRef, StaleInode>),
     /// The shard's `dropped`, and whether a chunk is known to contain the inode.
     Missing {
         dropped: u64,
@@ -105,7 +119,7 @@ impl InodeCache {
     pub fn get(&self, ino: Ino) -> Result<InodeRef, Error> {
         loop {
             let (dropped, is_allocated) = match self.shared.index.look_up(ino) {
-                CacheLookup::Found(inode) => return inode.acquire().ok_or(FREED),
+                CacheLookup::Found(found) => return found.map_err(|_| FREED),
                 CacheLookup::Missing { dropped, is_allocated } => (dropped, is_allocated),
             };
             if !is_allocated {
@@ -117,7 +131,7 @@ impl InodeCache {
                 read => read?,
             };
             if let Some(inode) = self.insert(inode, Some(dropped)) {
-                return inode.acquire().ok_or(FREED);
+                return inode.acquire().map_err(|_| FREED);
             }
         }
     }
@@ -137,8 +151,8 @@ impl InodeCache {
     ) -> Result<T, Error> {
         loop {
             let (dropped, is_allocated) = match self.shared.index.look_up(ino) {
-                CacheLookup::Found(inode) => {
-                    let inode = inode.acquire().ok_or(FREED)?;
+                CacheLookup::Found(found) => {
+                    let inode = found.map_err(|_| FREED)?;
                     let state = inode.read();
                     return Ok(read(&state.dinode(), Some(&inode)));
                 }
@@ -180,13 +194,13 @@ impl InodeCache {
             return Err(in_use(locked.mode().to_string()));
         }
         new.begin(&mut locked, &self.shared);
-        locked.inode().mark_allocated(locked.core().generation.get());
+        locked.inode().mark_allocated(&locked);
         Ok(locked)
     }
 
     /// Number of inodes in the cache.
     pub fn len(&self) -> usize {
-        self.shared.index.shards.iter().map(|shard| shard.lock().inodes.len()).sum()
+        self.shared.index.shards.iter().map(|shard| shard.read().inodes.len()).sum()
     }
 
     /// Whether the cache is empty.
@@ -201,8 +215,8 @@ impl InodeCache {
     /// Adds an inode unless there is one; returns the cached one. Returns `None` if inodes were evicted since
     /// `dropped` was read: the inode may be stale.
     fn insert(&self, inode: Arc<Inode>, dropped: Option<u64>) -> Option<Arc<Inode>> {
-        let mut evicted = Evicted::new();
-        let mut shard = self.shared.index.shard(inode.ino()).lock();
+        let mut evicted = Evicted::default();
+        let mut shard = self.shared.index.shard(inode.ino()).write();
         if let Some(cached) = shard.inodes.get(&inode.ino().get()) {
             return Some(Arc::clone(cached));
         }
@@ -250,13 +264,13 @@ impl InodeCache {
 
 impl Default for CacheIndex {
     fn default() -> Self {
-        Self { shards: (0..SHARDS).map(|_| SpinLock::new(Rank::Cache, CacheShard::default())).collect() }
+        Self { shards: (0..SHARDS).map(|_| RwLock::new(Rank::Cache, CacheShard::default())).collect() }
     }
 }
 
 impl CacheIndex {
     #[expect(clippy::indexing_slicing, reason = "eight bits of 256 parts")]
-    fn shard(&self, ino: Ino) -> &SpinLock<CacheShard> {
+    fn shard(&self, ino: Ino) -> &RwLock<CacheShard> {
         let mixed = (ino.get() >> CHUNK_LOG).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(mixed >> 56) as usize]
     }
@@ -268,8 +282,8 @@ impl CacheIndex {
         shard_max: usize,
         make: impl FnOnce() -> Result<Arc<Inode>, Error>,
     ) -> Result<Arc<Inode>, Error> {
-        let mut evicted = Evicted::new();
-        let mut shard = self.shard(ino).lock();
+        let mut evicted = Evicted::default();
+        let mut shard = self.shard(ino).write();
         if let Some(inode) = shard.inodes.get(&ino.get()) {
             inode.touch();
             return Ok(Arc::clone(inode));
@@ -281,14 +295,14 @@ impl CacheIndex {
     }
 
     fn dropped(&self, ino: Ino) -> u64 {
-        self.shard(ino).lock().dropped
+        self.shard(ino).read().dropped
     }
 
     /// A chunk is being removed; the caller holds the AGI. Lookups of its inodes that are under way start again, and
     /// its in-core inodes are marked.
     pub(crate) fn removed(&self, chunk: ChunkInodes) {
         for ino in chunk.inodes() {
-            let mut shard = self.shard(ino).lock();
+            let mut shard = self.shard(ino).write();
             shard.dropped += 1;
             shard.allocated.remove(ino);
             let inode = shard.inodes.get(&ino.get()).map(Arc::clone);
@@ -301,31 +315,32 @@ impl CacheIndex {
 
     /// Records which inodes of a window the inode btrees have; unless a chunk was removed since `dropped` was read.
     fn add_allocated(&self, ino: Ino, window: u64, dropped: u64) {
-        let mut shard = self.shard(ino).lock();
+        let mut shard = self.shard(ino).write();
         if shard.dropped == dropped {
             shard.allocated.add(ino, window);
         }
     }
 
     fn look_up(&self, ino: Ino) -> CacheLookup {
-        let shard = self.shard(ino).lock();
-        match shard.inodes.get(&ino.get()) {
+        self.shard(ino).peek(|shard| match shard.inodes.get(&ino.get()) {
             Some(inode) => {
                 inode.touch();
-                CacheLookup::Found(Arc::clone(inode))
+                CacheLookup::Found(inode.acquire())
             }
             None => CacheLookup::Missing { dropped: shard.dropped, is_allocated: shard.allocated.has(ino) },
-        }
+        })
     }
 }
 
 impl Drop for InodeCache {
     /// Breaks the reference cycle between inodes and their shared state.
     fn drop(&mut self) {
+        let mut counted = Vec::new();
         for shard in &self.shared.index.shards {
-            let inodes = std::mem::take(&mut *shard.lock());
-            drop(inodes);
+            let removed = std::mem::take(&mut *shard.write());
+            counted.extend(removed.inodes.into_values().filter(|inode| inode.is_counted_per_cpu()));
         }
+        Inode::end_counting_per_cpu(counted);
         self.shared.detached.drain();
     }
 }
@@ -345,11 +360,15 @@ impl CacheShard {
         for _ in 0..EVICTION_SCAN.min(self.order.len()) {
             let Some(ino) = self.order.pop_front() else { return };
             let Some(inode) = self.inodes.get(&ino) else { continue };
-            if inode.clear_used() || !inode.is_idle() {
+            let was_used = inode.clear_used();
+            if !was_used && inode.is_counted_per_cpu() {
+                evicted.counted.push(Arc::clone(inode));
+            }
+            if was_used || !inode.is_idle() {
                 self.order.push_back(ino);
                 continue;
             }
-            evicted.extend(self.inodes.remove(&ino));
+            evicted.inodes.extend(self.inodes.remove(&ino));
             self.dropped += 1;
         }
     }

@@ -4,9 +4,11 @@ use std::any::Any;
 use std::sync::Arc;
 
 use base::errno;
-use base::rcu::{self, Section};
+use base::rcu::Section;
+use base::refs::AttachedRef;
 use block::Device;
 use error::Error;
+use inode::InodeRef;
 use inode::contents::{VolumeBacking, WeakInode};
 use inode::inode::{Attached, Inode};
 
@@ -14,6 +16,9 @@ use crate::Volume;
 
 pub(crate) type Contents = cache::Contents<VolumeBacking>;
 pub(crate) type MapChange<'c> = cache::MapChange<'c, VolumeBacking>;
+
+/// A reference to a file, and its contents.
+pub(crate) type FileContents = AttachedRef<Inode, Contents>;
 
 /// The attachment of an inode with cached contents.
 struct Attachment(Arc<Contents>);
@@ -29,15 +34,14 @@ impl Attached for Attachment {
 }
 
 impl Volume {
-    /// Returns the contents of a regular file to which the caller has a reference.
-    pub(crate) fn contents(&self, inode: &Arc<Inode>) -> Result<Arc<Contents>, Error> {
-        if let Some(contents) = in_memory(inode) {
-            return Ok(contents);
+    /// Returns the contents of a regular file.
+    pub(crate) fn contents(&self, inode: InodeRef) -> Result<FileContents, Error> {
+        if inode.attached().is_none() {
+            let contents = Contents::new(&self.cache, WeakInode::new(&inode))?;
+            inode.attach(Arc::new(Attachment(contents)));
         }
-        let contents = Contents::new(&self.cache, WeakInode::new(inode))?;
-        inode.attach(Arc::new(Attachment(contents)));
         let why = "the inode has no contents";
-        in_memory(inode).ok_or(Error::Refused { errno: errno::EIO, why })
+        FileContents::new(inode, find).ok_or(Error::Refused { errno: errno::EIO, why })
     }
 
     /// The data device.
@@ -46,14 +50,20 @@ impl Volume {
     }
 }
 
-/// Returns the contents of a file that are in memory, if any are.
-pub(crate) fn in_memory(inode: &Inode) -> Option<Arc<Contents>> {
-    rcu::read(|section| data_in_memory(inode, section).cloned())
+/// The contents in what is attached to an inode.
+#[inline]
+fn find(attached: &Arc<dyn Attached>) -> Option<&Contents> {
+    let attached: &dyn Any = &**attached;
+    attached.downcast_ref::<Attachment>().map(|attachment| &*attachment.0)
 }
 
-/// The contents of a file that are in memory, if any are, without a reference of their own: valid in the section.
+/// The contents of a file that are in memory, if any are.
+pub(crate) fn in_memory(inode: &InodeRef) -> Option<&Contents> {
+    find(inode.attached()?)
+}
+
+/// The contents of a file that are in memory, if any are, without a reference to the file.
 #[inline]
-pub(crate) fn data_in_memory<'s>(inode: &'s Inode, section: &'s Section) -> Option<&'s Arc<Contents>> {
-    let attached: &dyn Any = &**inode.attached(section)?;
-    attached.downcast_ref::<Attachment>().map(|attachment| &attachment.0)
+pub(crate) fn in_section<'s>(inode: &'s Inode, section: &'s Section) -> Option<&'s Contents> {
+    find(inode.attached(section)?)
 }

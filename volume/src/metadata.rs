@@ -10,7 +10,7 @@ use inode::state::InodeTime;
 use inode::{Inode, InodeRef, InodeStat, InodeState, LockedInode};
 
 use crate::checks::{expect_mutable, expect_not_append_only};
-use crate::contents::{Contents, data_in_memory};
+use crate::contents::{self, Contents};
 use crate::new_file::DeviceNumber;
 use crate::operation::{Operation, is_directory};
 use crate::permissions::{ACCESS_ACL, Caller, WRITE};
@@ -147,7 +147,7 @@ impl UnmappedData {
     /// `None` if no data of the file is in memory.
     #[inline]
     pub(crate) fn in_memory(inode: &Inode, section: &Section) -> Option<Self> {
-        data_in_memory(inode, section).map(|contents| Self::of(contents))
+        contents::in_section(inode, section).map(Self::of)
     }
 }
 

@@ -164,7 +164,7 @@ impl Volume {
         path: &[u8],
         follow: bool,
     ) -> Option<Result<Handle>> {
-        match self.walk(from, path, follow, |inode, _| Some(Arc::clone(inode).try_acquire())) {
+        match self.walk(from, path, follow, |inode, _| Some(inode.acquire())) {
             Walked::Found(Ok(inode)) => Some(Ok(Handle::new(inode))),
             Walked::Absent => Some(Err(no_such_file())),
             Walked::NotDirectory => Some(Err(not_a_directory())),
@@ -210,7 +210,7 @@ impl Volume {
 mod tests {
     use std::sync::Arc;
 
-    use base::errno;
+    use base::{errno, percpu};
 
     use crate::{NewFile, Options, Volume};
 
@@ -257,5 +257,38 @@ mod tests {
         let cached = volume.inode_cache.len();
         assert!(cached <= INODES + INODES / 2, "{cached}");
         volume.unmount().unwrap();
+    }
+
+    /// Inodes whose references are counted on each CPU seem to be in use: they must be able to leave memory, and to let
+    /// go of the device at unmount.
+    #[test]
+    fn files_that_several_cpus_opened_leave_memory() {
+        const INODES: usize = 16 << 10;
+        let device = Arc::new(block::MemoryDevice::new(256 << 20));
+        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+        let options = Options { inodes: INODES, ..Options::default() };
+        let volume = Volume::open(device.clone(), options).unwrap();
+        let root = volume.root();
+        let create = |n: usize| volume.create(root, format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
+        for n in 0..INODES {
+            let file = create(n);
+            for cpu in 0..20 {
+                percpu::override_current(Some(cpu % 2));
+                drop(volume.open_ino(file).unwrap());
+            }
+        }
+        percpu::override_current(None);
+        volume.write_back_all().unwrap();
+        // Each shard of the cache is used again.
+        for n in INODES..5 * INODES {
+            create(n);
+            if n % INODES == 0 {
+                volume.write_back_all().unwrap();
+            }
+        }
+        let cached = volume.inode_cache.len();
+        assert!(cached <= 5 * INODES / 2, "{cached}");
+        volume.unmount().unwrap();
+        assert_eq!(Arc::strong_count(&device), 1);
     }
 }

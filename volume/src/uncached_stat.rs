@@ -1,14 +1,13 @@
 //! `stat` of many files without filling the inode cache: for programs that compare a tree, in which most files did not
 //! change.
 
-use base::Ino;
+use base::{Ino, rcu};
 use format::Geometry;
 use format::attr::edit::shortform;
 use format::attr::{AttrValue, acl};
 use format::inode::{Dinode, FileType, Fork, ForkKind};
 use inode::InodeStat;
 
-use crate::contents::in_memory;
 use crate::metadata::UnmappedData;
 use crate::{Error, Metadata, Result, Volume};
 
@@ -65,8 +64,9 @@ impl Volume {
         let geometry = &self.geometry;
         let stat = self.inode_cache.read_uncached(ino, |inode, cached| {
             let mut stat = UncachedStat::of(inode, geometry)?;
-            if let Some(contents) = cached.and_then(in_memory) {
-                stat.metadata.add_unmapped(UnmappedData::of(&contents));
+            let data = cached.and_then(|inode| rcu::read(|section| UnmappedData::in_memory(inode, section)));
+            if let Some(data) = data {
+                stat.metadata.add_unmapped(data);
             }
             Some(stat)
         })?;

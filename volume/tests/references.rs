@@ -6,9 +6,9 @@ mod common;
 use std::sync::Arc;
 
 use base::time::Time;
-use base::{errno, stop};
+use base::{errno, percpu, stop};
 use block::MemoryDevice;
-use xebec_volume::{Handle, NewFile, Options, SetMetadata, Volume};
+use xebec_volume::{File, Handle, NewFile, OpenOptions, Options, SetMetadata, Volume};
 
 use common::judge;
 
@@ -198,4 +198,40 @@ fn a_read_shows_once_after_a_change() {
         assert_eq!(volume.metadata(file).unwrap(), noted, "it is younger than the last change");
     }
     volume.unmount().unwrap();
+}
+
+/// Opens a file on this CPU.
+fn open_on<'v>(volume: &'v Volume, path: &[u8], cpu: usize) -> File<'v> {
+    percpu::override_current(Some(cpu));
+    let file = OpenOptions::new().read(true).open(volume, path).unwrap();
+    percpu::override_current(None);
+    file
+}
+
+/// References to a file are counted on each CPU once several CPUs open it. Their sum is looked at only when the file is
+/// unlinked.
+#[test]
+fn a_file_opened_by_several_cpus_keeps_its_contents_until_all_have_closed_it() {
+    let (device, volume) = make();
+    let root = volume.root();
+    let file = volume.create(root, b"file", &NewFile::regular()).unwrap();
+    volume.open_file(file).unwrap().write_at(&[7; 100_000], 0).unwrap();
+    volume.sync().unwrap();
+    let used = volume.statistics().blocks_free;
+    let mut open: Vec<_> = (0..40).map(|n| open_on(&volume, b"/file", n % 2)).collect();
+    volume.unlink(root, b"file").unwrap();
+    assert_eq!(OpenOptions::new().open(&volume, b"/file").unwrap_err().errno(), errno::ENOENT);
+    while let Some(file) = open.pop() {
+        volume.write_back_all().unwrap();
+        assert_eq!(volume.statistics().blocks_free, used, "{} still have it open", open.len() + 1);
+        assert_eq!(file.read_all().unwrap(), [7; 100_000]);
+        percpu::override_current(Some(open.len() % 3));
+        drop(file);
+    }
+    percpu::override_current(None);
+    drop(open);
+    volume.write_back_all().unwrap();
+    assert!(volume.statistics().blocks_free > used);
+    volume.unmount().unwrap();
+    judge(&device);
 }

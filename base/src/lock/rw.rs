@@ -1,31 +1,49 @@
 //! Reader-writer locks with the same ranks as [`Mutex`](super::Mutex).
 //!
+//! [`RwLock::peek`] takes no lock if the value has been read often since it was last written: it reads it in
+//! a read section ([`rcu`](crate::rcu)), and the next writer waits for a grace period first. So several CPUs that read
+//! the same value share no store. A grace period takes as long as some hundred reads, so it is not worth it for values
+//! that are often written.
+//!
 //! # Invariants
-//! A thread must not take a lock for reading again that it already holds for reading: with a writer waiting in between,
-//! it would deadlock. If a thread may hold several locks of a rank, the callers define an order.
+//! - A value is read in a section only while `reads` is [`OFTEN`]. It becomes so under the lock, held for reading, and
+//!   ends to be so under the lock, held for writing, before a grace period.
+//! - A thread must not take a lock for reading again that it already holds for reading: with a writer waiting in
+//!   between, it would deadlock. If a thread may hold several locks of a rank, the callers define an order.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RawRwLock;
 use parking_lot::lock_api::{RwLockReadGuard, RwLockWriteGuard};
 
 use super::{Rank, TrackedRank};
+use crate::rcu;
 use crate::simulation::hooks::{self, ReleaseHook};
 
 /// A reader-writer lock with a rank. A panic does not poison it.
 pub struct RwLock<T> {
     inner: parking_lot::RwLock<T>,
+    /// Number of calls of [`peek`](Self::peek) since the value was last written, up to [`OFTEN`].
+    reads: AtomicU32,
     tracked: TrackedRank,
 }
+
+/// Number of reads after which a value is read without the lock.
+const OFTEN: u32 = 256;
 
 impl<T> RwLock<T> {
     /// An unlocked lock.
     pub const fn new(rank: Rank, value: T) -> Self {
-        Self { inner: parking_lot::RwLock::new(value), tracked: TrackedRank::new(rank) }
+        Self {
+            inner: parking_lot::RwLock::new(value),
+            reads: AtomicU32::new(0),
+            tracked: TrackedRank::new(rank),
+        }
     }
 
     /// Waits until there is no writer.
@@ -58,6 +76,7 @@ impl<T> RwLock<T> {
             true => hooks::acquire(&self.inner, || self.inner.try_write()),
             false => self.inner.write(),
         };
+        self.end_sections();
         self.tracked.acquired(&self.inner);
         WriteGuard { inner, tracked: self.tracked, _released: ReleaseHook::new(&self.inner) }
     }
@@ -66,6 +85,7 @@ impl<T> RwLock<T> {
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
+        self.end_sections();
         self.tracked.acquired(&self.inner);
         Some(WriteGuard { inner, tracked: self.tracked, _released: ReleaseHook::new(&self.inner) })
     }
@@ -73,6 +93,65 @@ impl<T> RwLock<T> {
     /// The value, without locking: the caller has exclusive access.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
+    }
+
+    /// Calls `read` with the value, when no thread has it locked for writing. `read` must not wait, nor take long.
+    #[inline]
+    #[track_caller]
+    pub fn peek<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        self.peek_in_section(read).unwrap_or_else(|read| {
+            let value = self.read();
+            self.note_read();
+            read(&value)
+        })
+    }
+
+    /// Like [`peek`](Self::peek); returns `None` if a thread has the value locked for writing, or waits for that.
+    #[inline]
+    pub fn try_peek<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
+        self.peek_in_section(read).map_or_else(
+            |read| {
+                let value = self.try_read()?;
+                self.note_read();
+                Some(read(&value))
+            },
+            Some,
+        )
+    }
+
+    /// Calls `read` with the value if it may be read without the lock; returns `read` otherwise.
+    #[inline]
+    fn peek_in_section<R, F: FnOnce(&T) -> R>(&self, read: F) -> Result<R, F> {
+        if self.reads.load(Ordering::Relaxed) < OFTEN {
+            return Err(read);
+        }
+        rcu::read(|_| match self.reads.load(Ordering::Acquire) == OFTEN {
+            // SAFETY: a writer sets `reads` to 0 and waits for the end of this section before it changes the value, and
+            // what the last writer did happened before `reads` became `OFTEN`.
+            true => Ok(read(unsafe { &*self.inner.data_ptr() })),
+            false => Err(read),
+        })
+    }
+
+    /// Counts a read. The caller has the lock for reading.
+    #[inline]
+    fn note_read(&self) {
+        let reads = self.reads.load(Ordering::Relaxed);
+        if reads < OFTEN {
+            self.reads.store(reads + 1, Ordering::Release);
+        }
+    }
+
+    /// Waits until no thread reads the value in a section. The caller has just locked it for writing.
+    #[inline]
+    fn end_sections(&self) {
+        let reads = self.reads.load(Ordering::Relaxed);
+        if reads != 0 {
+            self.reads.store(0, Ordering::Relaxed);
+        }
+        if reads == OFTEN {
+            rcu::grace_period().wait();
+        }
     }
 }
 
@@ -252,6 +331,8 @@ impl<O, T> Drop for OwnedWriteGuard<O, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     struct Holder {
@@ -308,5 +389,46 @@ mod tests {
         assert!(first.try_read().is_some() && first.try_write().is_some());
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(first.read()))).is_err());
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(first.write()))).is_err());
+    }
+
+    #[test]
+    fn readers_that_take_no_lock_never_see_a_value_that_is_being_written() {
+        const WRITES: u32 = 200;
+        let (pair, stop) = (RwLock::new(Rank::Folio, (0, 0)), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        assert!(pair.peek(|(first, second)| first == second));
+                        assert!(pair.try_peek(|(first, second)| first == second).unwrap_or(true));
+                    }
+                });
+            }
+            for n in 0..WRITES {
+                while n % 4 == 0 && pair.reads.load(Ordering::Relaxed) < OFTEN {
+                    std::thread::yield_now();
+                }
+                let mut pair = pair.write();
+                assert_eq!(*pair, (n, n));
+                pair.0 += 1;
+                std::thread::yield_now();
+                pair.1 += 1;
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(pair.peek(|pair| *pair), (WRITES, WRITES));
+    }
+
+    #[test]
+    fn a_value_that_is_locked_for_writing_is_not_read() {
+        let value = RwLock::new(Rank::Folio, 1);
+        for _ in 0..2 * OFTEN {
+            assert_eq!(value.try_peek(|value| *value), Some(1));
+        }
+        let mut locked = value.write();
+        *locked = 2;
+        assert_eq!(value.try_peek(|value| *value), None);
+        drop(locked);
+        assert_eq!(value.try_peek(|value| *value), Some(2));
     }
 }

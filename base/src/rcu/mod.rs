@@ -38,5 +38,5 @@ pub use reader::{GracePeriod, Section};
 pub use retired::{Removed, Retired};
 pub use set_table::{Cached, SetTable};
 pub use slot::Slot;
-use thread::is_in_section;
+pub(crate) use thread::is_in_section;
 pub use thread::{grace_period, read};

@@ -9,6 +9,7 @@ use crossbeam_utils::CachePadded;
 use super::barrier;
 use crate::lock::{Rank, SpinLock};
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::yield_to_readers;
 
 /// The read sections of one thread.
 ///
@@ -123,5 +124,12 @@ impl GracePeriod {
     pub fn is_over(&mut self) -> bool {
         self.waiting.retain(|(state, during)| state.sections.load(Ordering::Acquire) == *during);
         self.waiting.is_empty()
+    }
+    /// Waits until these sections have ended. Must not be called in a read section.
+    pub fn wait(mut self) {
+        debug_assert!(!super::is_in_section(), "the thread waits for itself");
+        while !self.is_over() {
+            yield_to_readers();
+        }
     }
 }

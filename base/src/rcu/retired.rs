@@ -6,7 +6,7 @@ use super::reader::GracePeriod;
 use super::{grace_period, is_in_section};
 use crate::lock::{Mutex, Rank};
 use crate::percpu::{self, PerCpu};
-use crate::sync::yield_now;
+use crate::sync::yield_to_readers;
 
 /// Removed objects for which one grace period is begun: it costs some microseconds.
 const BATCH: usize = 64;
@@ -111,7 +111,7 @@ impl<T> Retired<T> {
             }
             drop(locked);
             if unread.is_none() {
-                yield_now();
+                yield_to_readers();
             }
             drop(unread);
             locked = part.lock();
@@ -131,7 +131,7 @@ impl<T> Retired<T> {
                     break;
                 }
                 if unread.is_none() {
-                    yield_now();
+                    yield_to_readers();
                 }
             }
         }

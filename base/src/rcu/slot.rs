@@ -28,6 +28,16 @@ impl<T: Send + Sync> Slot<T> {
         unsafe { self.object.load(Ordering::Acquire).as_ref() }
     }
 
+    /// The object, if there is one, without a section.
+    ///
+    /// # Safety
+    /// The object is not taken for as long as the result is used.
+    #[inline]
+    pub(crate) unsafe fn get_unguarded(&self) -> Option<&T> {
+        // SAFETY: it came from a box, and the caller says that it is still there.
+        unsafe { self.object.load(Ordering::Acquire).as_ref() }
+    }
+
     /// Whether there is an object.
     #[inline]
     pub fn is_set(&self) -> bool {

@@ -75,7 +75,7 @@ fn first_section<T>(work: impl FnOnce(&Section) -> T) -> T {
 }
 
 /// Whether the thread is in a section.
-pub(super) fn is_in_section() -> bool {
+pub(crate) fn is_in_section() -> bool {
     STATE.get().is_some_and(|state| state.is_in_section())
 }
 

@@ -84,10 +84,12 @@ mod on {
         current().map(|(scheduler, _)| scheduler.plan.cpus.max(1))
     }
 
-    /// A preemption point.
+    /// A preemption point, unless the thread is in a read section: others may wait for its end without being simulated.
     #[inline]
     pub fn preempt() {
-        if let Some((scheduler, me)) = current() {
+        if let Some((scheduler, me)) = current()
+            && !crate::rcu::is_in_section()
+        {
             scheduler.preempt(me);
         }
     }

@@ -6,30 +6,27 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use base::{Ino, errno};
 use journal::engine::Loggable;
 
-use super::{CacheLookup, CacheShard, Evicted, InodeCache};
+use super::{CacheShard, Evicted, InodeCache};
 use crate::inode::Inode;
 use crate::testing::Fixture;
 
 impl InodeCache {
     /// The inode, free or not, if it is in the cache.
     pub(crate) fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
-        match self.shared.index.look_up(ino) {
-            CacheLookup::Found(inode) => Some(inode),
-            CacheLookup::Missing { .. } => None,
-        }
+        self.shared.index.shard(ino).read().inodes.get(&ino.get()).map(Arc::clone)
     }
 
     /// Evicts all inodes that can be evicted; returns their number.
     pub(crate) fn shrink(&self) -> usize {
         let mut dropped = 0;
         for shard in &self.shared.index.shards {
-            let mut evicted = Evicted::new();
-            let mut shard = shard.lock();
+            let mut evicted = Evicted::default();
+            let mut shard = shard.write();
             let before = shard.inodes.len();
             shard.inodes.retain(|_, inode| {
                 let idle = inode.is_idle();
                 if idle {
-                    evicted.push(Arc::clone(inode));
+                    evicted.inodes.push(Arc::clone(inode));
                 }
                 !idle
             });

@@ -11,6 +11,7 @@
 //! | [`seqlock::SeqLock`] | a reader gets words that were published together, and none that were invalidated before its call | `base/src/seqlock.rs` |
 //! | [`rcu::Slot`], [`rcu::Retired`] | an object is not freed in a section that found it | `base/src/rcu` |
 //! | [`rcu::SetTable`] | an entry is found as long as it is in the table; one that is found was in it during the section, unless it is marked as removed | `base/src/rcu` |
+//! | [`refs::Ref`] | an object is queued once, after its last reference was dropped, in whatever mode they were counted | `base/src/refs` |
 //! | [`percpu::Counter`] | no unit is granted twice, and none is lost | `base/src/percpu/counter.rs` |
 //! | [`engine::grant`] | log space is never granted twice; no thread sleeps while there is space | `journal/src/engine/grant.rs` |
 //! | [`engine::context`] | a checkpoint reserves the log space that it takes | `journal/src/engine/cil/context.rs` |
@@ -31,6 +32,7 @@ pub mod engine;
 pub mod lock;
 pub mod percpu;
 pub mod rcu;
+pub mod refs;
 #[path = "../../../base/src/seqlock.rs"]
 pub mod seqlock;
 
@@ -38,7 +40,7 @@ pub mod seqlock;
 pub mod sync {
     pub use shuttle::hint::spin_loop;
     pub use shuttle::sync::atomic;
-    pub use shuttle::thread::yield_now;
+    pub use shuttle::thread::{yield_now, yield_now as yield_to_readers};
 }
 
 /// Runs a test with thousands of interleavings: depth-first ones, which are all of a small test; random ones; and ones

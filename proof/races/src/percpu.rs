@@ -19,6 +19,11 @@ pub fn available() -> usize {
     CPUS
 }
 
+/// The CPU of this thread.
+pub fn current() -> usize {
+    CPU.with(Cell::get)
+}
+
 /// Makes this thread run on `cpu`.
 pub fn override_current(cpu: usize) {
     CPU.with(|current| current.set(cpu));
@@ -37,7 +42,7 @@ impl<T> PerCpu<T> {
     /// Number and value of the current CPU's slot.
     #[expect(clippy::indexing_slicing, reason = "a remainder of the length, which is not zero")]
     pub fn local(&self) -> (usize, &T) {
-        let slot = CPU.with(Cell::get) % self.0.len();
+        let slot = current() % self.0.len();
         (slot, &self.0[slot])
     }
 

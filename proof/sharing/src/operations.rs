@@ -37,7 +37,8 @@ impl Cost {
     /// CPUs use it is so.
     pub fn warm(self) -> usize {
         match self {
-            Self::Read => 32,
+            // A lock that is read 256 times is not taken any more.
+            Self::Read => 150,
             Self::Change => 3,
         }
     }

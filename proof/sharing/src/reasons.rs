@@ -26,14 +26,14 @@ pub enum Reason {
     OneFile,
     /// An inode's state is read under its lock, which is a store also for readers.
     InodeLock,
-    /// Opening and looking up a file count references to its inode and its contents in one word.
+    /// Who locks an inode or a buffer has a reference to it, which is counted in one word.
     ReferenceCount,
-    /// Looking an inode up by its number locks a shard of the inode cache. Two inodes are in one shard by chance.
+    /// Looking an inode up by its number locks a shard of the inode cache, if the shard was changed a short time ago.
+    /// Two inodes are in one shard by chance.
     InodeTable,
-    /// Readers of a file lock the index of its pages, and the page.
+    /// Readers of a file lock the index of its pages, and the page, if they were written a short time ago. Seeking
+    /// always does.
     PageLock,
-    /// Closing a file locks its preallocation.
-    Preallocation,
     /// Removed files of all AGs are in one queue and one map until they are freed.
     RemovedFiles,
     /// Contents in memory get a number from one counter.
@@ -65,7 +65,7 @@ const ARC: &str = "library/alloc/src/sync.rs";
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 15] = [
         LogOrder,
         IntentId,
         StableStorage,
@@ -77,7 +77,6 @@ impl Reason {
         ReferenceCount,
         InodeTable,
         PageLock,
-        Preallocation,
         RemovedFiles,
         NewContents,
         SpaceClaims,
@@ -93,7 +92,6 @@ impl Reason {
                 | ReferenceCount
                 | InodeTable
                 | PageLock
-                | Preallocation
                 | RemovedFiles
                 | NewContents
                 | SpaceClaims
@@ -139,12 +137,9 @@ impl Reason {
                 Through(LOCKS, "inode/src/inode.rs"),
                 Through(LOCKS, "inode/src/contents/"),
             ],
-            ReferenceCount => {
-                &[Through(ARC, ""), Is("inode/src/inode.rs take_reference"), Is("inode/src/inode.rs drop")]
-            }
+            ReferenceCount => &[Through(ARC, "")],
             InodeTable => &[Is("inode/src/inode_cache.rs")],
             PageLock => &[Is("cache/src/")],
-            Preallocation => &[Is("cache/src/preallocation.rs")],
             RemovedFiles => &[Is("inode/src/inactive.rs"), Is("inode/src/unlinked.rs")],
             NewContents => &[Is("cache/src/contents.rs new")],
             SpaceClaims => &[Is("ag/src/space/claim.rs")],

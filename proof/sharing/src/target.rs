@@ -94,6 +94,9 @@ fn run_side(
     })
 }
 
+/// Warm rounds in turns: as many as it takes until what CPUs use in turns becomes per-CPU.
+const TURNS: usize = 12;
+
 fn run_pair(
     volume: &Volume,
     directories: &Directories,
@@ -109,8 +112,10 @@ fn run_pair(
         actor.prepare(operation)?;
         anyhow::Ok(actor)
     })?;
-    // Each side uses what the other one has used.
-    for warm_rounds in [0..warm / 2, warm / 2..warm] {
+    // First many uses of one side, then of both in turns.
+    let before_turns = warm.saturating_sub(TURNS);
+    let in_turns = (before_turns..warm).map(|round| round..round + 1);
+    for warm_rounds in std::iter::once(0..before_turns).chain(in_turns) {
         turns.take(side, || warm_rounds.into_iter().try_for_each(|round| (operation.run)(&actor, round)))?;
     }
     for round in 0..ROUNDS {

@@ -80,7 +80,7 @@ impl<'v> Dir<'v> {
         }
         // A file that was removed stays removed.
         let source = if file.is_unnamed() { LinkSource::Handle } else { LinkSource::Linked };
-        self.add_name(self.caller(), file.handle(), path.as_path(), source)?;
+        self.add_name(self.caller(), &file.handle(), path.as_path(), source)?;
         file.named();
         Ok(())
     }

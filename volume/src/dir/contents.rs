@@ -157,7 +157,7 @@ impl<'v> Dir<'v> {
         if !(same_volume && length > 0 && target.clone_range(&source, 0, 0, 0).is_ok()) {
             copy_data(&source, &target)?;
         }
-        to_dir.set_permissions_of(target.handle(), permissions)?;
+        to_dir.set_permissions_of(&target.handle(), permissions)?;
         Ok(length)
     }
 }

@@ -28,12 +28,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::{Ino, errno};
 use cache::ErrorSeq;
 use format::inode::FileType;
+use inode::InodeRef;
 
 pub use cache::{MappedRange, RangeKind};
 pub use open::OpenOptions;
 
 use crate::checks;
-use crate::contents::Contents;
+use crate::contents::FileContents;
 use crate::permissions::{Caller, Credentials};
 use crate::{Error, Handle, Metadata, Result, SetMetadata, Volume};
 
@@ -88,8 +89,7 @@ struct Access {
 #[derive(Debug)]
 pub struct File<'v> {
     volume: &'v Volume,
-    handle: Handle,
-    contents: Arc<Contents>,
+    contents: FileContents,
     errors: ErrorSeq,
     access: Access,
     /// The user for whom the file is open.
@@ -117,20 +117,19 @@ impl Volume {
 impl<'v> File<'v> {
     fn new(
         volume: &'v Volume,
-        handle: Handle,
+        inode: InodeRef,
         access: Access,
         user: Option<Arc<Credentials>>,
     ) -> Result<Self> {
-        match FileType::from_mode(handle.inode().read().mode()) {
+        match inode.file_type() {
             Some(FileType::Regular) => {}
             Some(FileType::Directory) => return Err(is_a_directory()),
             _ => return Err(Error::refused(errno::EINVAL, "only regular files have contents")),
         }
-        let contents = volume.contents(handle.inode())?;
+        let contents = volume.contents(inode)?;
         let errors = contents.sample_errors();
         Ok(Self {
             volume,
-            handle,
             contents,
             errors,
             access,
@@ -168,12 +167,16 @@ impl<'v> File<'v> {
 
     /// Inode number.
     pub fn ino(&self) -> Ino {
-        self.handle.ino()
+        self.inode().ino()
     }
 
-    /// The reference to the file. A clone of it may outlive the open file.
-    pub fn handle(&self) -> &Handle {
-        &self.handle
+    /// A reference to the file, which may outlive the open file.
+    pub fn handle(&self) -> Handle {
+        Handle::new(self.inode().clone())
+    }
+
+    pub(crate) fn inode(&self) -> &InodeRef {
+        self.contents.owner()
     }
 
     /// Size in bytes.
@@ -191,7 +194,7 @@ impl<'v> File<'v> {
     /// # Errors
     /// Damage.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.volume.metadata(self.ino())
+        self.volume.metadata_of(self.inode())
     }
 
     /// Changes metadata.
@@ -199,7 +202,7 @@ impl<'v> File<'v> {
     /// # Errors
     /// As [`Volume::set_metadata`]; `EPERM` if the file is open for a user who may not do this.
     pub fn set_metadata(&self, set: &SetMetadata) -> Result<()> {
-        self.volume.set_metadata_of(self.caller(), self.handle.inode(), set)
+        self.volume.set_metadata_of(self.caller(), self.inode(), set)
     }
 
     /// Reads from `offset`, and returns the number of bytes. It is less than the length of `buf` only at the end of the
@@ -251,7 +254,7 @@ impl<'v> File<'v> {
     pub fn write_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> Result<usize> {
         self.begin_write()?;
         if self.access.keep_offsets && offset < self.len() {
-            checks::expect_not_append_only(&self.handle.inode().read())?;
+            checks::expect_not_append_only(&self.inode().read())?;
         }
         let write = || -> Result<usize> {
             if self.access.append && !self.access.keep_offsets {
@@ -340,9 +343,9 @@ impl<'v> File<'v> {
     /// `EBADF`, `EFBIG`, `EIO`; `EPERM` for an append-only file.
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.begin_write()?;
-        checks::expect_not_append_only(&self.handle.inode().read())?;
+        checks::expect_not_append_only(&self.inode().read())?;
         if !self.access.keep_privileges {
-            self.volume.remove_privileges_of(self.caller(), self.handle.inode())?;
+            self.volume.remove_privileges_of(self.caller(), self.inode())?;
         }
         self.volume.retry_on_enospc(|| Ok(self.contents.truncate(size)?))?;
         self.after_write()
@@ -355,7 +358,7 @@ impl<'v> File<'v> {
     pub fn sync_all(&self) -> Result<()> {
         self.contents.sync(&self.errors)?;
         // Only up to the last change of this file: later changes of other files are not forced.
-        Ok(self.volume.log.force_all_to(self.handle.inode().logged_in())?)
+        Ok(self.volume.log.force_all_to(self.inode().logged_in())?)
     }
 
     /// Makes the data of the file stable (`fdatasync`). Same as [`sync_all`](Self::sync_all): the log cannot leave out
@@ -411,7 +414,7 @@ impl<'v> File<'v> {
             return Err(Error::refused(errno::EBADF, "the file is not open for writing"));
         }
         if self.user.is_some() {
-            self.volume.remove_privileges_of(self.caller(), self.handle.inode())?;
+            self.volume.remove_privileges_of(self.caller(), self.inode())?;
         }
         Ok(())
     }
@@ -419,12 +422,12 @@ impl<'v> File<'v> {
     /// Refuses changes of mappings that the file's flags forbid.
     fn expect_changeable(&self) -> Result<()> {
         self.begin_write()?;
-        checks::expect_changeable(&self.handle.inode().read())
+        checks::expect_changeable(&self.inode().read())
     }
 
     /// Refuses new mappings that the file's flags forbid; append-only files allow them.
     fn expect_mutable(&self) -> Result<()> {
         self.begin_write()?;
-        checks::expect_mutable(&self.handle.inode().read())
+        checks::expect_mutable(&self.inode().read())
     }
 }

@@ -190,14 +190,15 @@ impl OpenOptions {
         if (write || self.creates()) && handle.is(FileType::Directory) {
             return Err(is_a_directory());
         }
+        let flags = handle.inode().flags();
         if write {
-            checks::expect_mutable(&handle.inode().read())?;
+            checks::expect_mutable_by(flags)?;
         }
         // A file that is open for neither can still be examined.
         let wanted = if read || !write { READ } else { 0 } | if write { WRITE } else { 0 };
         volume.expect_permitted(caller, handle.inode(), wanted)?;
         if write && (!append || self.truncate) {
-            checks::expect_not_append_only(&handle.inode().read())?;
+            checks::expect_not_append_only_by(flags)?;
         }
         let file = self.open_new(volume, handle, caller)?;
         if self.truncate && write {
@@ -215,7 +216,7 @@ impl OpenOptions {
         caller: Caller<'_>,
     ) -> Result<File<'v>> {
         let mut access = self.access;
-        access.sync |= handle.inode().read().core().flags.get() & flags::SYNC != 0;
-        File::new(volume, handle, access, caller.user().cloned())
+        access.sync |= handle.inode().flags() & flags::SYNC != 0;
+        File::new(volume, handle.into_inode(), access, caller.user().cloned())
     }
 }

@@ -9,7 +9,6 @@ use base::{FileBlock, FsBlock, errno};
 use cache::Edges;
 use error::Error as EngineError;
 use inode::contents::{self, Share};
-use inode::inode::Inode;
 use inode::shared::Shared;
 
 use super::File;
@@ -60,26 +59,30 @@ impl File<'_> {
         let block_log = self.volume.geometry.block_log;
         let range = |contents, offset: u64| (contents, offset..offset + length);
         self.volume.retry_on_enospc(|| {
-            Contents::change_maps(range(&source.contents, from), range(&self.contents, to), |_, change| {
-                // The size of either file may have changed before it was locked.
-                self.verify_ends(source, ranges, equal)?;
-                if equal && !self.has_equal_contents(source, ranges)? {
-                    return Err(EngineError::Refused { errno: errno::EBADE, why: "the ranges differ" });
-                }
-                let size = change.size().max(to + length);
-                contents::share(
-                    self.map_file(),
-                    &Share {
-                        source: source.inode(),
-                        from: FileBlock(from >> block_log),
-                        to: FileBlock(to >> block_log),
-                        count: length.div_ceil(1 << block_log),
-                        size: Some(size),
-                    },
-                )?;
-                change.set_size(size);
-                Ok(())
-            })?;
+            Contents::change_maps(
+                range(&*source.contents, from),
+                range(&*self.contents, to),
+                |_, change| {
+                    // The size of either file may have changed before it was locked.
+                    self.verify_ends(source, ranges, equal)?;
+                    if equal && !self.has_equal_contents(source, ranges)? {
+                        return Err(EngineError::Refused { errno: errno::EBADE, why: "the ranges differ" });
+                    }
+                    let size = change.size().max(to + length);
+                    contents::share(
+                        self.map_file(),
+                        &Share {
+                            source: source.inode(),
+                            from: FileBlock(from >> block_log),
+                            to: FileBlock(to >> block_log),
+                            count: length.div_ceil(1 << block_log),
+                            size: Some(size),
+                        },
+                    )?;
+                    change.set_size(size);
+                    Ok(())
+                },
+            )?;
             Ok(())
         })?;
         self.after_write()
@@ -198,7 +201,7 @@ impl File<'_> {
     /// As [`punch_hole`](Self::punch_hole); `EIO`.
     pub fn unshare_range(&self, offset: u64, length: u64, keep_size: bool) -> Result<()> {
         self.expect_changeable()?;
-        self.volume.remove_privileges_of(self.caller(), self.handle.inode())?;
+        self.volume.remove_privileges_of(self.caller(), self.inode())?;
         let end = end_of(offset, length)?;
         self.volume.retry_on_enospc(|| {
             self.contents.unshare(offset..end)?;
@@ -225,10 +228,6 @@ impl File<'_> {
 
     pub(super) fn groups(&self) -> &Arc<Groups> {
         &self.volume.groups
-    }
-
-    pub(super) fn inode(&self) -> &Arc<Inode> {
-        self.handle.inode()
     }
 }
 

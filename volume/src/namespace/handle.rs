@@ -43,11 +43,15 @@ impl Handle {
 
     /// Whether the inode has this type. The type in a directory entry may differ in a damaged volume.
     pub(crate) fn is(&self, file_type: FileType) -> bool {
-        FileType::from_mode(self.0.read().mode()) == Some(file_type)
+        self.0.file_type() == Some(file_type)
     }
 
     pub(crate) fn inode(&self) -> &InodeRef {
         &self.0
+    }
+
+    pub(crate) fn into_inode(self) -> InodeRef {
+        self.0
     }
 }
 

@@ -268,7 +268,7 @@ fn a_file_of_another_volume_gets_no_name() {
     for n in 0..10 {
         root.write(format!("file{n}"), "one").unwrap();
     }
-    let handle = root.open_file("file9").unwrap().handle().clone();
+    let handle = root.open_file("file9").unwrap().handle();
     let linked = two.link_handle(&handle, two.root(), b"linked");
     eprintln!("{linked:?}; {:?}", two.metadata_at(b"linked", false));
     assert_eq!(errno_of(linked), errno::EXDEV);

@@ -1,0 +1,147 @@
+//! References, which have a strong count of their object in common.
+
+use std::fmt;
+use std::mem::{self, ManuallyDrop};
+use std::ops::Deref;
+use std::ptr;
+use std::sync::Arc;
+
+use super::state::{Dropped, RefCount, Taken};
+use crate::rcu;
+
+/// An object to which references are counted.
+pub trait Counted: Send + Sync + Sized {
+    /// What is attached to the object.
+    type Attached: Send + Sync;
+
+    /// The count.
+    fn count(&self) -> &RefCount<Self::Attached>;
+
+    /// The last reference to the object, which is unlinked, was dropped: the object must be freed. May be called with
+    /// any lock held.
+    fn unreferenced(self: Arc<Self>);
+}
+
+/// A reference to an object.
+pub struct Ref<T: Counted> {
+    /// A copy of an `Arc` whose strong count is that of all references together.
+    object: ManuallyDrop<Arc<T>>,
+}
+
+/// A reference to an object that is free, or about to be freed. It is only to be dropped, which may take a lock.
+pub struct Stale<T: Counted> {
+    /// It is dropped in the normal way: meanwhile the object may have become another one, which was unlinked and lost
+    /// its own references.
+    _reference: Ref<T>,
+}
+
+#[allow(unsafe_code, reason = "references have a strong count in common")]
+impl<T: Counted> Ref<T> {
+    /// A reference to an object that is neither queued nor free.
+    ///
+    /// # Panics
+    /// The object is queued or free.
+    pub fn new(object: &Arc<T>) -> Self {
+        let taken = object.count().take();
+        let reference = Self::counted(object, taken);
+        assert!(taken.is_valid, "a reference to a free object");
+        reference
+    }
+
+    /// A reference to an object that is found by several threads.
+    ///
+    /// # Errors
+    /// The object is free, or about to be freed.
+    #[inline]
+    pub fn acquire(object: &Arc<T>) -> Result<Self, Stale<T>> {
+        let taken = object.count().take();
+        let reference = Self::counted(object, taken);
+        object.count().note_cpu();
+        if taken.is_valid { Ok(reference) } else { Err(Stale { _reference: reference }) }
+    }
+
+    #[inline]
+    fn counted(object: &Arc<T>, taken: Taken) -> Self {
+        if taken.is_first {
+            // The strong count of all references.
+            mem::forget(Arc::clone(object));
+        }
+        // SAFETY: it is never dropped unless `last` says that the references' strong count is not needed any more.
+        // Until then that count, which some thread has or is about to take from a borrowed `Arc`, keeps the object.
+        Self { object: ManuallyDrop::new(unsafe { ptr::read(object) }) }
+    }
+
+    /// What is attached to the object, which is not detached while there is a reference.
+    #[inline]
+    pub fn attached(&self) -> Option<&T::Attached> {
+        // SAFETY: this reference is valid, so that the object is not queued, and nothing is detached.
+        unsafe { self.object.count().attached_while_referenced() }
+    }
+}
+
+/// The last reference to an object was dropped. `strong` was the strong count of the references.
+fn last<T: Counted>(strong: Arc<T>, dropped: Dropped) {
+    match dropped {
+        Dropped::Last => drop(strong),
+        Dropped::LastOfUnlinked => strong.unreferenced(),
+        Dropped::Other => mem::forget(strong),
+    }
+}
+
+impl<T: Counted> Clone for Ref<T> {
+    fn clone(&self) -> Self {
+        Self::new(&self.object)
+    }
+}
+
+impl<T: Counted> Drop for Ref<T> {
+    #[inline]
+    #[allow(unsafe_code, reason = "references have a strong count in common")]
+    fn drop(&mut self) {
+        let dropped = self.object.count().put();
+        if dropped != Dropped::Other {
+            // SAFETY: the last reference takes the strong count, and is not used after that.
+            last(unsafe { ManuallyDrop::take(&mut self.object) }, dropped);
+        }
+    }
+}
+
+impl<T: Counted> Deref for Ref<T> {
+    type Target = Arc<T>;
+    #[inline]
+    fn deref(&self) -> &Arc<T> {
+        &self.object
+    }
+}
+
+impl<T: Counted + fmt::Debug> fmt::Debug for Ref<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.object.fmt(f)
+    }
+}
+
+impl<T: Counted> fmt::Debug for Stale<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stale")
+    }
+}
+
+/// Collects the counts of objects that [began](RefCount::begin_collecting) it, after a grace period. Returns those that
+/// are unlinked and have no references: they are queued now, and the caller must free them. Must not be called in a
+/// read section.
+#[allow(unsafe_code, reason = "references have a strong count in common")]
+pub fn collect<T: Counted>(objects: impl IntoIterator<Item = Arc<T>>) -> Vec<Arc<T>> {
+    let objects: Vec<_> = objects.into_iter().filter(|object| object.count().is_collecting()).collect();
+    if !objects.is_empty() {
+        rcu::grace_period().wait();
+    }
+    let collect = |object: Arc<T>| {
+        let dropped = object.count().collect();
+        if dropped != Dropped::Other {
+            // SAFETY: the count has become zero, so that nobody else has the strong count of the references.
+            drop(unsafe { Arc::from_raw(Arc::as_ptr(&object)) });
+        }
+        (dropped == Dropped::LastOfUnlinked).then_some(object)
+    };
+    objects.into_iter().filter_map(collect).collect()
+}
