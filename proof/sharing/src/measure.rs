@@ -4,7 +4,7 @@
 //! is in memory, and each thread has a file, directory or AG of its own where the pair says so.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -25,6 +25,8 @@ pub fn measure(pair: &Pair, threads: usize, rounds: usize) -> anyhow::Result<f64
     let ended = AtomicBool::new(false);
     let (volume, directories, ended) = (&volume, &directories, &ended);
     let (prepared, all_prepared) = mpsc::channel();
+    // Several sides may use one file, which the first of them creates.
+    let creating = &Mutex::new(());
     std::thread::scope(|scope| {
         let mut started = Vec::new();
         let workers: Vec<_> = (0..threads)
@@ -36,7 +38,9 @@ pub fn measure(pair: &Pair, threads: usize, rounds: usize) -> anyhow::Result<f64
                     let operation = pair.operation(side);
                     let rounds = rounds * operation.cost.measured();
                     let work = (operation, pair.place);
+                    let one_creates = creating.lock().unwrap_or_else(PoisonError::into_inner);
                     let actor = Actor::new(volume, directories, work, ("measured", side, rounds))?;
+                    drop(one_creates);
                     actor.prepare(operation)?;
                     drop(prepared);
                     // It ends with an error when all threads may start.
