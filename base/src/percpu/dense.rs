@@ -1,25 +1,25 @@
 //! Dense numbers for the CPUs on which this process runs: a process that may use CPUs 0 and 2 of a machine has two
 //! slots of per-CPU state, and both CPUs would have the same one by their numbers.
 
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
-
-use crate::lock::{Rank, SpinLock};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::Relaxed};
 
 /// CPU numbers that are mapped. Larger ones are used as they are.
 const CPUS: usize = 1024;
 
-/// The dense number of each CPU, given when a thread is first seen on it.
+/// The dense number of each CPU, given when a thread is first seen on it. It is a hint, so that no lock is needed,
+/// which a thread that holds other locks could not take: of two threads that change numbers at once, one may be
+/// overruled.
 #[derive(Debug)]
 pub(super) struct DenseNumbers {
     /// One more than the dense number; 0 if the CPU has none yet.
     numbers: [AtomicU16; CPUS],
     /// How many CPUs have one.
-    count: SpinLock<usize>,
+    count: AtomicUsize,
 }
 
 impl DenseNumbers {
     pub const fn new() -> Self {
-        Self { numbers: [const { AtomicU16::new(0) }; CPUS], count: SpinLock::new(Rank::Leaf, 0) }
+        Self { numbers: [const { AtomicU16::new(0) }; CPUS], count: AtomicUsize::new(0) }
     }
 
     /// The dense number of a CPU. `available` is the number of slots that all per-CPU state has; `allowed` returns the
@@ -37,14 +37,11 @@ impl DenseNumbers {
     /// moved to others: the numbers begin again.
     #[cold]
     fn assign(&self, number: &AtomicU16, available: usize, allowed: usize) -> usize {
-        let mut count = self.count.lock();
-        if *count >= available && allowed <= available {
+        if self.count.load(Relaxed) >= available && allowed <= available {
             self.numbers.iter().for_each(|number| number.store(0, Relaxed));
-            *count = 0;
+            self.count.store(0, Relaxed);
         }
-        let dense = *count % available.max(1);
-        *count += 1;
-        // Another thread may have given it one meanwhile: any will do.
+        let dense = self.count.fetch_add(1, Relaxed) % available.max(1);
         number.store(u16::try_from(dense + 1).unwrap_or(1), Relaxed);
         dense
     }
