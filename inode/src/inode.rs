@@ -294,7 +294,21 @@ impl Inode {
 
     /// Ends that the references to these inodes are counted on each CPU. Waits for a grace period.
     pub(crate) fn end_counting_per_cpu(mut inodes: Vec<Arc<Self>>) {
+        // Who begins to collect a count also ends it.
         inodes.retain(|inode| inode.refs.begin_collecting());
+        Self::collect(inodes);
+    }
+
+    /// Like [`end_counting_per_cpu`](Self::end_counting_per_cpu), also for counts that another thread began to collect.
+    /// There are no other threads any more: they ended without collecting them.
+    pub(crate) fn end_all_counting_per_cpu(inodes: Vec<Arc<Self>>) {
+        for inode in &inodes {
+            let _ = inode.refs.begin_collecting();
+        }
+        Self::collect(inodes);
+    }
+
+    fn collect(inodes: Vec<Arc<Self>>) {
         for unlinked in refs::collect(inodes) {
             unlinked.unreferenced();
         }
@@ -596,5 +610,26 @@ mod tests {
         }
         assert!(fixture.groups.is_free(ino));
         percpu::override_current(None);
+    }
+
+    /// The thread that began to collect the count ended before it had done so: the inode stayed in memory, and with it
+    /// all that inodes reference.
+    #[test]
+    fn a_count_that_nobody_has_collected_does_not_keep_the_inode() {
+        let fixture = Fixture::new();
+        let (inode, locked) = fixture.create(0o100_600);
+        drop(locked);
+        let ino = inode.ino();
+        for n in 0..20 {
+            percpu::override_current(Some(n % 2));
+            drop(fixture.cache.get(ino).unwrap());
+        }
+        percpu::override_current(None);
+        assert!(inode.refs.begin_collecting());
+        let weak = Arc::downgrade(&inode);
+        drop(inode);
+        fixture.write_back();
+        drop(fixture);
+        assert!(weak.upgrade().is_none());
     }
 }

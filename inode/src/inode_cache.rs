@@ -340,7 +340,7 @@ impl Drop for InodeCache {
             let removed = std::mem::take(&mut *shard.write());
             counted.extend(removed.inodes.into_values().filter(|inode| inode.is_counted_per_cpu()));
         }
-        Inode::end_counting_per_cpu(counted);
+        Inode::end_all_counting_per_cpu(counted);
         self.shared.detached.drain();
     }
 }
