@@ -138,7 +138,9 @@ impl<T> RwLock<T> {
     fn note_read(&self) {
         let reads = self.reads.load(Ordering::Relaxed);
         if reads < OFTEN {
-            self.reads.store(reads + 1, Ordering::Release);
+            // Never back: while another reader counted, others may have begun to read in sections. A read that is not
+            // counted does no harm.
+            let _ = self.reads.compare_exchange(reads, reads + 1, Ordering::Release, Ordering::Relaxed);
         }
     }
 
