@@ -228,9 +228,12 @@ impl Queues {
             failed.inodes.push(Arc::clone(inode));
             failed.first.get_or_insert(error);
         };
-        Inode::collect_unlinked(&mut inodes);
+        let free = || {
+            Inode::collect_unlinked(&mut inodes);
+            inactivate(shared, inodes, fail);
+        };
         // After a panic, unmount must not wait forever.
-        if catch_unwind(AssertUnwindSafe(|| inactivate(shared, inodes, fail))).is_err() {
+        if catch_unwind(AssertUnwindSafe(free)).is_err() {
             shared.target.shut_down("freeing an unlinked file panicked");
         }
     }

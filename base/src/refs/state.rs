@@ -151,6 +151,8 @@ impl<A: Send + Sync> RefCount<A> {
         };
         if self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, begin).is_err() {
             counters().release(slot);
+            // It may become possible.
+            self.recent.store(0, Ordering::Relaxed);
         }
     }
 
@@ -188,7 +190,9 @@ impl<A: Send + Sync> RefCount<A> {
     /// Adds the counters of all CPUs to the count. A grace period has ended since the count left per-CPU mode, so that
     /// no thread uses its slot.
     pub(super) fn collect(&self) -> Dropped {
-        let slot = slot(self.word.load(Ordering::Acquire));
+        let word = self.word.load(Ordering::Acquire);
+        assert!(word & COLLECTING != 0, "a count was collected twice");
+        let slot = slot(word);
         let removed = BIAS + COLLECTING + (u64::from(slot) << SLOT_SHIFT);
         // The count with the bias is larger than any sum, so that nothing is borrowed from the state.
         let change = counters().release(slot).wrapping_sub(removed);

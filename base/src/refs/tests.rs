@@ -115,6 +115,20 @@ fn an_object_whose_references_were_dropped_before_is_queued_by_the_collection() 
     override_current(None);
 }
 
+/// An unlinked file cannot be counted on each CPU. When it had got a name, its references were counted in one word
+/// nevertheless, however many CPUs used it.
+#[test]
+fn an_object_that_is_no_longer_unlinked_is_counted_on_each_cpu() {
+    let object = object();
+    let anchor = acquire(&object, 0);
+    assert!(!object.count.set_unlinked());
+    (0..20).for_each(|n| drop(acquire(&object, n % 2)));
+    assert!(!object.count.is_per_cpu());
+    object.count.clear_unlinked();
+    drop((anchor, of_two_cpus(&object)));
+    override_current(None);
+}
+
 #[test]
 fn one_cpu_counts_in_one_word() {
     let object = object();
