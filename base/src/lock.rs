@@ -10,6 +10,7 @@
 //! - [`Mutex::try_lock`] may be called in any order, because it never waits.
 
 mod raw_spin;
+mod read_count;
 mod rw;
 mod spin;
 

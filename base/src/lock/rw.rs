@@ -1,26 +1,27 @@
 //! Reader-writer locks with the same ranks as [`Mutex`](super::Mutex).
 //!
-//! [`RwLock::peek`] takes no lock if the value has been read often since it was last written: it reads it in
-//! a read section ([`rcu`](crate::rcu)), and the next writer waits for a grace period first. So several CPUs that read
-//! the same value share no store. A grace period takes as long as some hundred reads, so it is not worth it for values
-//! that are often written.
+//! [`RwLock::peek`] takes no lock if the value was read often since it was last written ([`ReadCount`]): it reads the
+//! value in a read section, and the next writer waits for a grace period. So CPUs that read the same value write to no
+//! memory that the others use. A grace period makes all CPUs execute a fence, which takes microseconds: a value that is
+//! written often is always read under the lock.
 //!
 //! # Invariants
-//! - A value is read in a section only while `reads` is [`OFTEN`]. It becomes so under the lock, held for reading, and
-//!   ends to be so under the lock, held for writing, before a grace period.
+//! - A thread that holds the lock for writing is the only one that uses the value, also if others read it without the
+//!   lock before.
 //! - A thread must not take a lock for reading again that it already holds for reading: with a writer waiting in
 //!   between, it would deadlock. If a thread may hold several locks of a rank, the callers define an order.
+//! - A thread in a read section must not wait for a lock: a writer may hold it, and wait for the section.
 
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::RawRwLock;
 use parking_lot::lock_api::{RwLockReadGuard, RwLockWriteGuard};
 
+use super::read_count::ReadCount;
 use super::{Rank, TrackedRank};
 use crate::rcu;
 use crate::simulation::hooks::{self, ReleaseHook};
@@ -28,8 +29,8 @@ use crate::simulation::hooks::{self, ReleaseHook};
 /// A reader-writer lock with a rank. A panic does not poison it.
 pub struct RwLock<T> {
     inner: parking_lot::RwLock<T>,
-    /// Number of calls of [`peek`](Self::peek) since the value was last written, up to [`OFTEN`].
-    reads: AtomicU32,
+    /// Calls of [`peek`](Self::peek) since the value was last written.
+    reads: ReadCount<OFTEN>,
     tracked: TrackedRank,
 }
 
@@ -41,7 +42,7 @@ impl<T> RwLock<T> {
     pub const fn new(rank: Rank, value: T) -> Self {
         Self {
             inner: parking_lot::RwLock::new(value),
-            reads: AtomicU32::new(0),
+            reads: ReadCount::new(),
             tracked: TrackedRank::new(rank),
         }
     }
@@ -76,7 +77,7 @@ impl<T> RwLock<T> {
             true => hooks::acquire(&self.inner, || self.inner.try_write()),
             false => self.inner.write(),
         };
-        self.end_sections();
+        self.reads.end_sections();
         self.tracked.acquired(&self.inner);
         WriteGuard { inner, tracked: self.tracked, _released: ReleaseHook::new(&self.inner) }
     }
@@ -85,7 +86,7 @@ impl<T> RwLock<T> {
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;
-        self.end_sections();
+        self.reads.end_sections();
         self.tracked.acquired(&self.inner);
         Some(WriteGuard { inner, tracked: self.tracked, _released: ReleaseHook::new(&self.inner) })
     }
@@ -95,65 +96,40 @@ impl<T> RwLock<T> {
         self.inner.get_mut()
     }
 
-    /// Calls `read` with the value, when no thread has it locked for writing. `read` must not wait, nor take long.
+    /// Calls `read` with the value. Waits until no thread has it locked for writing. `read` must not wait, nor take
+    /// long. Must not be called in a read section.
     #[inline]
     #[track_caller]
     pub fn peek<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        self.peek_in_section(read).unwrap_or_else(|read| {
-            let value = self.read();
-            self.note_read();
-            read(&value)
+        debug_assert!(!rcu::is_in_section(), "a writer may wait for the section that waits for the writer");
+        self.reads.read_without_lock(self.reader(read)).unwrap_or_else(|read| {
+            let _locked = self.read();
+            self.reads.add();
+            read()
         })
     }
 
-    /// Like [`peek`](Self::peek); returns `None` if a thread has the value locked for writing, or waits for that.
+    /// Like [`peek`](Self::peek), also in a read section; returns `None` if a thread has the value locked for writing,
+    /// or waits for that.
     #[inline]
     pub fn try_peek<R>(&self, read: impl FnOnce(&T) -> R) -> Option<R> {
-        self.peek_in_section(read).map_or_else(
+        self.reads.read_without_lock(self.reader(read)).map_or_else(
             |read| {
-                let value = self.try_read()?;
-                self.note_read();
-                Some(read(&value))
+                let _locked = self.try_read()?;
+                self.reads.add();
+                Some(read())
             },
             Some,
         )
     }
 
-    /// Calls `read` with the value if it may be read without the lock; returns `read` otherwise.
+    /// Gives the value to `read`. To be called by a thread that holds the lock for reading, or that [`ReadCount`] lets
+    /// read without it.
     #[inline]
-    fn peek_in_section<R, F: FnOnce(&T) -> R>(&self, read: F) -> Result<R, F> {
-        if self.reads.load(Ordering::Relaxed) < OFTEN {
-            return Err(read);
-        }
-        rcu::read(|_| match self.reads.load(Ordering::Acquire) == OFTEN {
-            // SAFETY: a writer sets `reads` to 0 and waits for the end of this section before it changes the value, and
-            // what the last writer did happened before `reads` became `OFTEN`.
-            true => Ok(read(unsafe { &*self.inner.data_ptr() })),
-            false => Err(read),
-        })
-    }
-
-    /// Counts a read. The caller has the lock for reading.
-    #[inline]
-    fn note_read(&self) {
-        let reads = self.reads.load(Ordering::Relaxed);
-        if reads < OFTEN {
-            // Never back: while another reader counted, others may have begun to read in sections. A read that is not
-            // counted does no harm.
-            let _ = self.reads.compare_exchange(reads, reads + 1, Ordering::Release, Ordering::Relaxed);
-        }
-    }
-
-    /// Waits until no thread reads the value in a section. The caller has just locked it for writing.
-    #[inline]
-    fn end_sections(&self) {
-        let reads = self.reads.load(Ordering::Relaxed);
-        if reads != 0 {
-            self.reads.store(0, Ordering::Relaxed);
-        }
-        if reads == OFTEN {
-            rcu::grace_period().wait();
-        }
+    fn reader<R>(&self, read: impl FnOnce(&T) -> R) -> impl FnOnce() -> R {
+        // SAFETY: no thread changes the value meanwhile. A writer needs the lock, and then waits for those that read
+        // without it; what it did happened before the count of reads was high enough again.
+        move || read(unsafe { &*self.inner.data_ptr() })
     }
 }
 
@@ -333,7 +309,7 @@ impl<O, T> Drop for OwnedWriteGuard<O, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 
@@ -407,7 +383,7 @@ mod tests {
                 });
             }
             for n in 0..WRITES {
-                while n % 4 == 0 && pair.reads.load(Ordering::Relaxed) < OFTEN {
+                while n % 4 == 0 && pair.reads.read_without_lock(|| ()).is_err() {
                     std::thread::yield_now();
                 }
                 let mut pair = pair.write();

@@ -6,8 +6,11 @@ use shuttle::sync;
 
 #[path = "../../../base/src/lock/raw_spin.rs"]
 mod raw_spin;
+#[path = "../../../base/src/lock/read_count.rs"]
+mod read_count;
 
 pub use raw_spin::RawSpinLock;
+pub use read_count::ReadCount;
 
 /// The ranks that the sources use.
 #[derive(Clone, Copy, Debug)]
