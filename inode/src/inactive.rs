@@ -14,8 +14,9 @@
 //! An error in freeing a file is reported at unmount: [`Workers::end`] retries, and returns the error. Threads that
 //! [`drain`] the queues for another reason, such as a write that needs space, do not get it.
 //!
-//! An inode whose references are counted on each CPU is queued when it is unlinked: whoever takes it from the queue
-//! collects its count, and frees the file only if it has no references.
+//! An inode whose references are counted on each CPU is queued when it is unlinked, and when it could be evicted. The
+//! thread that takes it from the queue collects its count, and frees the file only if it is unlinked and has no
+//! references. Only that thread collects it, so that a count is never collected twice.
 //!
 //! # Invariants
 //! - A queue is first in, first out, and one thread at a time frees its files. So the number of freed files identifies
@@ -229,7 +230,7 @@ impl Queues {
             failed.first.get_or_insert(error);
         };
         let free = || {
-            Inode::collect_unlinked(&mut inodes);
+            Inode::collect_counts(&mut inodes);
             inactivate(shared, inodes, fail);
         };
         // After a panic, unmount must not wait forever.

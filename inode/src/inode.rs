@@ -283,6 +283,7 @@ impl Inode {
         if !is_unlinked {
             self.refs.clear_unlinked();
         } else if self.refs.set_unlinked() {
+            // Its count is collected there. If it is being collected already, it is in a queue.
             self.shared.inactive.push(Arc::clone(self));
         }
     }
@@ -292,33 +293,27 @@ impl Inode {
         self.refs.is_per_cpu() || self.refs.is_collecting()
     }
 
-    /// Ends that the references to these inodes are counted on each CPU. Waits for a grace period.
-    pub(crate) fn end_counting_per_cpu(mut inodes: Vec<Arc<Self>>) {
-        // Who begins to collect a count also ends it.
-        inodes.retain(|inode| inode.refs.begin_collecting());
-        Self::collect(inodes);
+    /// Ends that references are counted on each CPU, so that the inode can become idle when its count is collected.
+    pub(crate) fn end_counting_per_cpu(self: &Arc<Self>) {
+        if self.refs.begin_collecting() {
+            self.shared.inactive.push(Arc::clone(self));
+        }
     }
 
-    /// Like [`end_counting_per_cpu`](Self::end_counting_per_cpu), also for counts that another thread began to collect.
-    /// There are no other threads any more: they ended without collecting them.
-    pub(crate) fn end_all_counting_per_cpu(inodes: Vec<Arc<Self>>) {
+    /// Collects the counts of inodes in a queue that were counted on each CPU, and removes these inodes from it, except
+    /// those that are unlinked and have no references: they are to be freed. Waits for a grace period.
+    pub(crate) fn collect_counts(queued: &mut Vec<Arc<Self>>) {
+        let counted: Vec<_> = queued.extract_if(.., |inode| inode.refs.is_collecting()).collect();
+        queued.extend(refs::collect(counted));
+    }
+
+    /// Collects the counts of all these inodes, which no other thread uses any more. Unlinked ones stay on their lists.
+    pub(crate) fn collect_remaining_counts(inodes: Vec<Arc<Self>>) {
         for inode in &inodes {
+            // Others were taken out of a queue by a thread that ended.
             let _ = inode.refs.begin_collecting();
         }
-        Self::collect(inodes);
-    }
-
-    fn collect(inodes: Vec<Arc<Self>>) {
-        for unlinked in refs::collect(inodes) {
-            unlinked.unreferenced();
-        }
-    }
-
-    /// Of inodes whose references were counted on each CPU until they were [unlinked](Self::set_unlinked), keeps only
-    /// those that have no references and are to be freed. Waits for a grace period.
-    pub(crate) fn collect_unlinked(inodes: &mut Vec<Arc<Self>>) {
-        let counted: Vec<_> = inodes.extract_if(.., |inode| inode.refs.is_collecting()).collect();
-        inodes.extend(refs::collect(counted));
+        drop(refs::collect(inodes));
     }
 
     /// Whether the inode can be evicted: only the inode cache references it, and it has nothing to write.

@@ -72,15 +72,13 @@ pub(crate) struct CacheShard {
 struct Evicted {
     /// Evicted inodes.
     inodes: Vec<Arc<Inode>>,
-    /// Unused inodes whose references are counted on each CPU. When that has ended, they can be evicted, too.
+    /// Unused inodes whose references are counted on each CPU. When their counts are collected, they can be evicted.
     counted: Vec<Arc<Inode>>,
 }
 
 impl Drop for Evicted {
     fn drop(&mut self) {
-        if !self.counted.is_empty() {
-            Inode::end_counting_per_cpu(std::mem::take(&mut self.counted));
-        }
+        self.counted.iter().for_each(Inode::end_counting_per_cpu);
     }
 }
 
@@ -340,7 +338,7 @@ impl Drop for InodeCache {
             let removed = std::mem::take(&mut *shard.write());
             counted.extend(removed.inodes.into_values().filter(|inode| inode.is_counted_per_cpu()));
         }
-        Inode::end_all_counting_per_cpu(counted);
+        Inode::collect_remaining_counts(counted);
         self.shared.detached.drain();
     }
 }

@@ -26,7 +26,8 @@ impl DenseNumbers {
     /// number of CPUs that the process may use now.
     #[inline]
     pub fn of(&self, cpu: usize, available: usize, allowed: impl Fn() -> usize) -> usize {
-        let Some(number) = self.numbers.get(cpu) else { return cpu };
+        // With one slot all CPUs have the same.
+        let Some(number) = self.numbers.get(cpu).filter(|_| available > 1) else { return cpu };
         match number.load(Relaxed) {
             0 => self.assign(number, available, allowed()),
             number => usize::from(number) - 1,
