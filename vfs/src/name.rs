@@ -1,7 +1,7 @@
 //! Names of a path, read in words of eight bytes.
 //!
 //! One pass over a path finds the end of a name, its hash, and its first bytes as words, which are compared with those
-//! of dentries. Before, a name was read three times, byte by byte: for the slash, the hash and the comparison.
+//! of dentries.
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();

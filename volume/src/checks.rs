@@ -17,21 +17,21 @@ const APPEND_ONLY: Error =
 
 /// Refuses changes of an immutable file, or of the entries of an immutable directory.
 pub(crate) fn expect_mutable(state: &InodeState) -> Result<()> {
-    expect_mutable_by(state.core().flags.get())
+    expect_mutable_flags(state.core().flags.get())
 }
 
 /// Refuses changes of a file with these flags if it is immutable.
-pub(crate) fn expect_mutable_by(flags: u16) -> Result<()> {
+pub(crate) fn expect_mutable_flags(flags: u16) -> Result<()> {
     if flags & flags::IMMUTABLE != 0 { Err(IMMUTABLE) } else { Ok(()) }
 }
 
 /// Refuses changes of an append-only file or directory other than appending.
 pub(crate) fn expect_not_append_only(state: &InodeState) -> Result<()> {
-    expect_not_append_only_by(state.core().flags.get())
+    expect_not_append_only_flags(state.core().flags.get())
 }
 
 /// Refuses changes of a file with these flags other than appending if it is append-only.
-pub(crate) fn expect_not_append_only_by(flags: u16) -> Result<()> {
+pub(crate) fn expect_not_append_only_flags(flags: u16) -> Result<()> {
     if flags & flags::APPEND != 0 { Err(APPEND_ONLY) } else { Ok(()) }
 }
 

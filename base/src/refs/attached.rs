@@ -1,4 +1,4 @@
-//! References to what is attached to an object.
+//! References to attached objects.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use super::{Counted, Ref};
 
-/// A reference to an object, and to a part of what is attached to it.
+/// A reference to an object, and to a part of its attached object, such as an inode and its cached contents.
 pub struct AttachedRef<T: Counted, P> {
     part: NonNull<P>,
     owner: Ref<T>,
@@ -22,8 +22,8 @@ unsafe impl<T: Counted, P: Sync> Send for AttachedRef<T, P> {}
 unsafe impl<T: Counted, P: Sync> Sync for AttachedRef<T, P> {}
 
 impl<T: Counted, P> AttachedRef<T, P> {
-    /// A reference to what `find` finds in what is attached to the object; `None` if nothing is attached, or `find`
-    /// finds nothing.
+    /// A reference to the part of the attached object that `find` returns; `None` if there is no attached object, or no
+    /// such part.
     pub fn new(owner: Ref<T>, find: impl for<'a> FnOnce(&'a T::Attached) -> Option<&'a P>) -> Option<Self> {
         // The borrow is not of `owner`, which moves, but of what it refers to.
         let part = NonNull::from(find(owner.attached()?)?);
@@ -41,8 +41,8 @@ impl<T: Counted, P> Deref for AttachedRef<T, P> {
     #[inline]
     #[allow(unsafe_code, reason = "the part lives as long as the reference")]
     fn deref(&self) -> &P {
-        // SAFETY: `find` could borrow it only from what is attached to the object, or from something static. What is
-        // attached does not move, and stays until the object is queued, which this valid reference excludes.
+        // SAFETY: `find` could borrow it only from the attached object, or from something static. The attached object
+        // does not move, and stays until the object is queued, which this valid reference excludes.
         unsafe { self.part.as_ref() }
     }
 }

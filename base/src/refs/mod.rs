@@ -3,8 +3,8 @@
 //! | part | subject |
 //! |---|---|
 //! | [`Ref`] | a reference: while one exists, the object is in memory and is not freed |
-//! | [`RefCount`] | the number of references to an object, whether it is to be freed, and what is attached to it |
-//! | [`AttachedRef`] | a reference to an object, and to what is attached to it |
+//! | [`RefCount`] | the number of references to an object, whether it is to be freed, and its attached object |
+//! | [`AttachedRef`] | a reference to an object, and to its attached object |
 //! | `slots` | the counters of each CPU |
 //!
 //! An object is *unlinked* when it is to be freed with its last reference, *queued* from then until it is free, and
@@ -22,7 +22,7 @@
 //!   on another, and taken in one mode and dropped in the other.
 //! - All references together have one strong count of the object's `Arc`, from the first reference to the last one.
 //! - An object in per-CPU mode is neither unlinked, nor queued, nor free.
-//! - A valid reference and the state *queued* exclude each other. What is attached is detached only in that state.
+//! - A valid reference and the state *queued* exclude each other. The attached object is removed only in that state.
 
 mod attached;
 mod reference;

@@ -11,10 +11,10 @@ use crate::rcu;
 
 /// An object to which references are counted.
 pub trait Counted: Send + Sync + Sized {
-    /// What is attached to the object.
+    /// The type of the attached object, such as the cached contents of an inode.
     type Attached: Send + Sync;
 
-    /// The count.
+    /// The object's count, always the same one.
     fn count(&self) -> &RefCount<Self::Attached>;
 
     /// The last reference to the object, which is unlinked, was dropped: the object must be freed. May be called with
@@ -30,8 +30,8 @@ pub struct Ref<T: Counted> {
 
 /// A reference to an object that is free, or about to be freed. It is only to be dropped, which may take a lock.
 pub struct Stale<T: Counted> {
-    /// It is dropped in the normal way: meanwhile the object may have become another one, which was unlinked and lost
-    /// its own references.
+    /// Its drop may be that of the last reference to an unlinked object: the free object may have been allocated again
+    /// and unlinked, and its other references may have been dropped before.
     _reference: Ref<T>,
 }
 
@@ -66,25 +66,16 @@ impl<T: Counted> Ref<T> {
             // The strong count of all references.
             mem::forget(Arc::clone(object));
         }
-        // SAFETY: it is never dropped unless `last` says that the references' strong count is not needed any more.
+        // SAFETY: the copy is not dropped, except by the last reference, which drops the strong count of all of them.
         // Until then that count, which some thread has or is about to take from a borrowed `Arc`, keeps the object.
         Self { object: ManuallyDrop::new(unsafe { ptr::read(object) }) }
     }
 
-    /// What is attached to the object, which is not detached while there is a reference.
+    /// The attached object, if there is one. It stays attached as long as this reference exists.
     #[inline]
     pub fn attached(&self) -> Option<&T::Attached> {
         // SAFETY: this reference is valid, so that the object is not queued, and nothing is detached.
         unsafe { self.object.count().attached_while_referenced() }
-    }
-}
-
-/// The last reference to an object was dropped. `strong` was the strong count of the references.
-fn last<T: Counted>(strong: Arc<T>, dropped: Dropped) {
-    match dropped {
-        Dropped::Last => drop(strong),
-        Dropped::LastOfUnlinked => strong.unreferenced(),
-        Dropped::Other => mem::forget(strong),
     }
 }
 
@@ -99,9 +90,13 @@ impl<T: Counted> Drop for Ref<T> {
     #[allow(unsafe_code, reason = "references have a strong count in common")]
     fn drop(&mut self) {
         let dropped = self.object.count().put();
-        if dropped != Dropped::Other {
-            // SAFETY: the last reference takes the strong count, and is not used after that.
-            last(unsafe { ManuallyDrop::take(&mut self.object) }, dropped);
+        if dropped == Dropped::Other {
+            return;
+        }
+        // SAFETY: the last reference takes the strong count of all references, and is not used after that.
+        let object = unsafe { ManuallyDrop::take(&mut self.object) };
+        if dropped == Dropped::LastOfUnlinked {
+            object.unreferenced();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A reference count and the state of its object, in one word; and what is attached to the object.
+//! The reference count and the state of an object in one word, and the attached object.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ const CONTENDED: u32 = 12;
 /// In [`RefCount::recent`]: the points; above them the CPU.
 const POINTS: u32 = 0xff;
 
-/// The number of references to an object, the object's state, and what is attached to it.
+/// The number of references to an object, the object's state, and the object that is attached to it.
 pub struct RefCount<A> {
     word: AtomicU64,
     /// The CPU that took a reference last, and points for contention. A hint, written beside the word.
@@ -151,7 +151,7 @@ impl<A: Send + Sync> RefCount<A> {
         };
         if self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, begin).is_err() {
             counters().release(slot);
-            // It may become possible.
+            // An unlinked object may get a name later; then its count may change its mode.
             self.recent.store(0, Ordering::Relaxed);
         }
     }
@@ -225,11 +225,11 @@ impl<A: Send + Sync> RefCount<A> {
         self.word.fetch_and(!UNLINKED, Ordering::AcqRel);
     }
 
-    /// The object, which was queued, is free. Returns what was attached: a thread that found the object before may
-    /// still read it.
+    /// The object, which was queued, is free. Returns the attached object: a thread that found
+    /// the object before may still read it.
     pub fn set_free(&self) -> Option<Removed<A>> {
         if self.word.load(Ordering::Acquire) & QUEUED == 0 {
-            // There may be references, also to what is attached.
+            // There may be references, also to the attached object.
             debug_assert!(false, "an object was freed that may have references");
             return None;
         }
@@ -239,18 +239,18 @@ impl<A: Send + Sync> RefCount<A> {
         attached
     }
 
-    /// Attaches something unless something is attached. The caller has a reference.
+    /// Attaches an object, unless there is one. The caller has a reference.
     pub fn attach(&self, new: A) {
         self.attached.set(new);
     }
 
-    /// What is attached.
+    /// The attached object, if there is one.
     #[inline]
     pub fn attached<'s>(&'s self, section: &'s Section) -> Option<&'s A> {
         self.attached.get(section)
     }
 
-    /// What is attached, without a section.
+    /// The attached object, if there is one, read outside of a read section.
     ///
     /// # Safety
     /// The caller has a valid reference to the object for as long as the result is used.

@@ -1,4 +1,4 @@
-//! Objects that are freed, and what is attached to them.
+//! Objects that are freed, and their attached objects.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -139,7 +139,7 @@ fn one_cpu_counts_in_one_word() {
     override_current(None);
 }
 
-/// What is attached says when it is dropped.
+/// An attached object that counts its drops.
 struct Part<'a>(&'a AtomicUsize);
 
 impl Drop for Part<'_> {
@@ -165,7 +165,7 @@ impl<'a> Counted for Owner<'a> {
 }
 
 #[test]
-fn what_is_attached_stays_while_it_is_referenced() {
+fn an_attached_object_stays_while_it_is_referenced() {
     let dropped = AtomicUsize::new(0);
     let owner = Arc::new(Owner { count: RefCount::new(false) });
     assert!(AttachedRef::new(Ref::new(&owner), |part| Some(part)).is_none());

@@ -192,13 +192,13 @@ impl OpenOptions {
         }
         let flags = handle.inode().flags();
         if write {
-            checks::expect_mutable_by(flags)?;
+            checks::expect_mutable_flags(flags)?;
         }
         // A file that is open for neither can still be examined.
         let wanted = if read || !write { READ } else { 0 } | if write { WRITE } else { 0 };
         volume.expect_permitted(caller, handle.inode(), wanted)?;
         if write && (!append || self.truncate) {
-            checks::expect_not_append_only_by(flags)?;
+            checks::expect_not_append_only_flags(flags)?;
         }
         let file = self.open_new(volume, handle, caller)?;
         if self.truncate && write {
