@@ -1,6 +1,6 @@
 //! Readers of a locked value that do without the lock, and a writer.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use races::lock::ReadCount;
 use races::try_fair_orders;
@@ -23,16 +23,18 @@ impl Pair {
 
     fn read(&self) {
         if self.reads.read_without_lock(|| self.expect_equal()).is_err() {
-            let _locked = self.lock.read().unwrap();
+            let _locked = self.lock.read().unwrap_or_else(PoisonError::into_inner);
             self.reads.add();
             self.expect_equal();
         }
     }
 
     fn write(&self) {
-        let _locked = self.lock.write().unwrap();
+        let _locked = self.lock.write().unwrap_or_else(PoisonError::into_inner);
         self.reads.end_sections();
-        self.words.iter().for_each(|word| drop(word.fetch_add(1, SeqCst)));
+        for word in &self.words {
+            word.fetch_add(1, SeqCst);
+        }
     }
 }
 
