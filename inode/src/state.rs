@@ -33,6 +33,8 @@ pub struct InodeState {
     fields: u32,
     /// Changed since the last commit.
     changed: bool,
+    /// See [`is_watched`](Self::is_watched).
+    watched: bool,
     /// Extents of the data and attribute forks; `None` until they are read.
     lists: [Option<ExtentList>; 2],
     /// Recently used buffers of a directory; dropped when the extents change.
@@ -66,6 +68,7 @@ impl InodeState {
             features,
             fields: 0,
             changed: false,
+            watched: false,
             lists: [None, None],
             recent_buffers: None,
             collision_index: None,
@@ -105,7 +108,7 @@ impl InodeState {
         self.features = features;
         // The change that creates the inode adds another one.
         self.core.changecount = U64::new(1);
-        self.changed = false;
+        (self.changed, self.watched) = (false, false);
         self.edit();
     }
 
@@ -194,6 +197,19 @@ impl InodeState {
     /// Whether the inode changed since the last commit.
     pub fn is_changed(&self) -> bool {
         self.changed
+    }
+
+    /// Whether a program may be watching this directory for changes. An upper layer keeps the watches. In the state,
+    /// the flag costs a change of an unwatched directory one load of memory that the change uses anyway.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.watched
+    }
+
+    /// Sets [`is_watched`](Self::is_watched). Whoever sets it keeps the inode in memory while the flag is needed: it is
+    /// not stored.
+    pub fn set_watched(&mut self, is_watched: bool) {
+        self.watched = is_watched;
     }
 
     /// The fields that a commit must log: those that changed, and `unwritten`, which a metadata write carries or has
