@@ -77,7 +77,7 @@ pub enum Rank {
     Grant,
     /// Data of a file in the cache. Several: by inode number and offset.
     Folio,
-    /// A shard of a cache index, or a queue of background work.
+    /// A shard of a cache index, a queue of background work, or the watched directories of a volume.
     Cache,
     /// Removed objects of a CPU that wait for a grace period.
     Retired,

@@ -10,6 +10,7 @@
 //! | `names` | names in memory, and paths that are resolved without a lock |
 //! | [`paths`] | operations by path |
 //! | [`dir`] | open directories, and paths from them: `std::fs` for a volume |
+//! | [`watch`] | events of changes in directories |
 //! | [`permissions`] | users, and what the permissions of files allow them |
 //! | [`new_file`] | type, owner and attributes of a new file |
 //! | [`metadata`] | the fields of `stat`: read and change them |
@@ -79,6 +80,7 @@ mod superblock;
 pub mod trim;
 pub mod uncached_stat;
 mod volume;
+pub mod watch;
 
 pub use attributes::SetAttribute;
 pub use bulk_writer::BulkWriter;
@@ -99,6 +101,7 @@ pub use settings::Settings;
 pub use statistics::Statistics;
 pub use uncached_stat::UncachedStat;
 pub use volume::Volume;
+pub use watch::{Watch, WatchEvent, WatchOptions, WatchedName};
 
 /// A result with an [`Error`] of a volume.
 pub type Result<T> = std::result::Result<T, Error>;

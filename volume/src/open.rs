@@ -177,6 +177,7 @@ impl Volume {
             cache,
             flusher,
             workers,
+            watches: Arc::default(),
         })
     }
 }

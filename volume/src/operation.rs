@@ -26,7 +26,7 @@ use inode::{InodeRef, InodeState, LockedInode, state};
 use journal::engine::{LogReservation, Loggable, Transaction};
 
 use crate::recover::damaged;
-use crate::{Error, Result, Volume};
+use crate::{Error, Result, Volume, WatchEvent};
 
 /// A change in progress: a transaction, and the blocks that it may allocate.
 pub(crate) struct Operation<'v> {
@@ -38,12 +38,19 @@ pub(crate) struct Operation<'v> {
     pub blocks: BlockReservation<'v>,
     /// Maximum number of blocks that one directory may allocate.
     pub dir_blocks_max: u32,
+    /// Changes of watched directories. Their watches get them when the transaction is committed.
+    pub events: Vec<WatchEvent>,
 }
 
 impl<'v> Operation<'v> {
-    /// Commits the transaction, with the changes of the locked inodes `locked`.
+    /// Commits the transaction, with the changes of the locked inodes `locked`. The directories whose entries changed
+    /// must be locked until this returns, so that their watches get the events in the order of the changes.
     pub fn commit(self, locked: &mut [&mut dyn Loggable]) -> Result<()> {
-        Ok(self.tx.commit(locked)?)
+        self.tx.commit(locked)?;
+        if !self.events.is_empty() {
+            self.volume.watches.publish(&self.events);
+        }
+        Ok(())
     }
 
     /// Adds an entry to a directory at its insert slot.
@@ -185,14 +192,15 @@ impl Volume {
     ) -> Result<Operation<'v>> {
         let dir_blocks_max = blocks.left().min(self.reservations.name_blocks);
         let tx = self.inode_cache.shared().begin(reservation)?;
-        Ok(Operation { volume: self, tx, value_claims, blocks, dir_blocks_max })
+        Ok(Operation { volume: self, tx, value_claims, blocks, dir_blocks_max, events: Vec::new() })
     }
 
     /// Begins an operation that only reads: it has no log space.
     pub(crate) fn reader(&self) -> Result<Operation<'_>> {
         let tx = self.inode_cache.shared().reader();
         let blocks = self.groups.reserve_blocks(0)?;
-        Ok(Operation { volume: self, tx, value_claims: Vec::new(), blocks, dir_blocks_max: 0 })
+        let (value_claims, events) = (Vec::new(), Vec::new());
+        Ok(Operation { volume: self, tx, value_claims, blocks, dir_blocks_max: 0, events })
     }
 
     /// Runs `work`. If it fails with `ENOSPC`, releases what it can and tries once more ([`backing::no_space`], stage

@@ -25,6 +25,7 @@ use crate::names::Names;
 use crate::open::Recovery;
 use crate::reservations::Reservations;
 use crate::superblock::lock_superblock;
+use crate::watch::Watches;
 use crate::{Error, Result};
 
 /// An open volume, shared by reference between any number of threads.
@@ -74,6 +75,8 @@ pub struct Volume {
     pub(crate) flusher: Option<Flusher<VolumeBacking>>,
     /// Threads that free removed files.
     pub(crate) workers: Workers,
+    /// Directories that are watched for changes.
+    pub(crate) watches: Arc<Watches>,
 }
 
 impl Volume {
@@ -136,6 +139,7 @@ impl Volume {
     /// written, the next open recovers the log.
     pub fn unmount(mut self) -> Result<()> {
         self.names.clear();
+        self.watches.end();
         let data = self.cache.sync_all().map_err(Error::from);
         // Nothing may be logged after the unmount record: no other attempt of writeback, and no removed file may be
         // freed because its last reference is dropped now.
@@ -216,6 +220,8 @@ impl Drop for Volume {
     fn drop(&mut self) {
         self.log.abandon();
         self.cache.abandon();
+        // Watches may outlive the volume, and their references would keep its device open.
+        self.watches.end();
     }
 }
 

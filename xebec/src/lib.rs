@@ -8,6 +8,7 @@
 //! | files and directories by paths, as `std::fs` | [`Dir`]: `read`, `write`, `rename`, `read_dir`, `metadata`, ... |
 //! | act for a user, with permission checks | [`Dir::with_credentials`], [`Credentials`] |
 //! | keep paths within a directory | [`Dir::with_resolve`], [`Resolve`] |
+//! | watch directories for changes, as `inotify` does | [`Dir::watch`], [`Watch`], [`WatchEvent`] |
 //! | contents of files | [`File`], [`OpenOptions`] |
 //! | every type of file, metadata, attributes, flags and projects | [`NewFile`], [`SetMetadata`], [`SetAttribute`], [`Settings`] |
 //! | address files over a longer time | [`FileId`], [`Handle`], [`Volume::open_id`] |
@@ -52,7 +53,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use xebec::device::MemoryDevice;
-//! use xebec::{Dir, Options, Volume, mkfs};
+//! use xebec::{Dir, Options, Volume, WatchEvent, mkfs};
 //!
 //! let device = Arc::new(MemoryDevice::new(64 << 20)); // or Volume::open_path("disk.xfs")
 //! mkfs::format(&*device, &mkfs::Options::default())?;
@@ -61,6 +62,9 @@
 //! let root = Dir::root(&volume)?;
 //! root.create_dir("etc")?;
 //! root.write("etc/motd", "Welcome\n")?;
+//! let watch = root.open_dir("etc")?.watch()?; // as inotify does
+//! root.rename("etc/motd", &root, "etc/issue")?;
+//! assert!(matches!(watch.recv()?, WatchEvent::MovedFrom { .. }));
 //! volume.sync()?;
 //! drop(root);
 //! volume.unmount()?;
@@ -166,8 +170,8 @@ pub use volume::{
     Access, AsPath, BulkWriter, CloneError, ClonedImage, ContentsOptions, Cookie, Credentials, DeviceNumber,
     Dir, DirEntry, Entry, Error, File, FileId, Handle, ImageClone, ImageError, ImageOptions, Metadata,
     NewFile, NewFileType, OpenOptions, Options, ReadDir, Rename, Resolve, Result, Scope, SetAttribute,
-    SetMetadata, Settings, Statistics, UncachedStat, Volume, features, identity, image, open_image,
-    open_image_on, resize, settings, statistics, trim,
+    SetMetadata, Settings, Statistics, UncachedStat, Volume, Watch, WatchEvent, WatchOptions, WatchedName,
+    features, identity, image, open_image, open_image_on, resize, settings, statistics, trim,
 };
 
 /// Devices: the storage of volumes.

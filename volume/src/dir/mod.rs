@@ -165,7 +165,7 @@ impl<'v> Dir<'v> {
         self.volume.metadata_of(self.handle.inode())
     }
 
-    fn caller(&self) -> Caller<'_> {
+    pub(crate) fn caller(&self) -> Caller<'_> {
         Caller::new(self.credentials.as_ref())
     }
 

@@ -32,7 +32,7 @@ use crate::metadata::from_time;
 use crate::new_file::{NewFile, NewFileType};
 use crate::operation::{Operation, expect_directory, is_dots};
 use crate::permissions::{Caller, EXECUTE, WRITE};
-use crate::{Error, Handle, Result, Volume};
+use crate::{Error, Handle, Result, Volume, WatchEvent};
 
 /// Maximum link count of an inode, as in Linux.
 pub(super) const MAX_LINKS: u32 = i32::MAX as u32;
@@ -122,6 +122,7 @@ impl Volume {
         set_requested_times(&mut child, new);
         let (ino, ftype) = (child.ino(), new.inode_type().ftype());
         operation.add_entry(&mut dir, insert_slot, NewEntry { name, ino, ftype })?;
+        operation.report(&mut dir, name, &child, WatchEvent::Created);
         if new.is_directory() {
             let nlink = dir.nlink() + 1;
             dir.set_nlink(nlink);

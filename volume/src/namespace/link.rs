@@ -12,7 +12,7 @@ use super::parent_pointers::Parent;
 use crate::checks::{expect_changeable, expect_mutable, expect_same_project};
 use crate::operation::{expect_directory, is_directory, is_dots};
 use crate::permissions::{Caller, EXECUTE, WRITE};
-use crate::{Error, Result, Volume};
+use crate::{Error, Result, Volume, WatchEvent};
 
 /// The file that gets a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +114,7 @@ impl Volume {
         }
         operation.add_parent(&mut child, Parent::of(&dir), name)?;
         operation.add_entry(&mut dir, insert_slot, NewEntry { name, ino, ftype })?;
+        operation.report(&mut dir, name, &child, WatchEvent::Created);
         if is_unlinked {
             inode::unlinked::remove(shared, &mut operation.tx, &mut child)?;
         }

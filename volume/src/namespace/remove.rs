@@ -10,7 +10,7 @@ use super::parent_pointers::Parent;
 use crate::checks::{expect_changeable, expect_mutable, expect_not_append_only};
 use crate::operation::{Operation, is_directory, is_dots};
 use crate::permissions::{Caller, EXECUTE, WRITE};
-use crate::{Error, Result, Volume};
+use crate::{Error, Result, Volume, WatchEvent};
 
 impl Volume {
     /// Removes a name of a file that is not a directory. A file without names is freed when it is no longer referenced.
@@ -69,6 +69,7 @@ impl Volume {
         }
         operation.remove_parent(&mut child, Parent::of(&dir), name)?;
         operation.remove_entry(&mut dir, position, name)?;
+        operation.report(&mut dir, name, &child, WatchEvent::Removed);
         if expect_dir {
             let nlink = dir.nlink().saturating_sub(1);
             dir.set_nlink(nlink);
@@ -106,6 +107,9 @@ impl Operation<'_> {
         self.volume.touch(child, &[InodeTime::Change]);
         if nlink == 0 {
             inode::unlinked::insert(self.volume.inode_cache.shared(), &mut self.tx, child)?;
+        }
+        if is_dir {
+            self.report_removed(child);
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! | lock all inodes in order, and look up both names again | `lock_all`, `Operation::is_unchanged` |
 //! | check flags, project IDs and link counts | `RenameInodes::expect_movable`, `expect_replaceable` |
 //! | change the entries, parent pointers and link counts | `Operation::move_entry`, `Operation::exchange_entries` |
+//! | report the change to watches of the directories | `Operation::report_move`, `Operation::report_exchange` |
 //!
 //! If the second lookup gives another result, the rename starts again.
 //!
@@ -17,6 +18,7 @@
 //! AGIs are locked first, in ascending order. So a whiteout is created before, unlinked, in an operation of its own:
 //! its AGI is known then. If the rename fails, the whiteout is freed like every unlinked file.
 
+mod report;
 #[cfg(test)]
 mod tests;
 
@@ -428,6 +430,7 @@ impl Operation<'_> {
                 self.remove_entry(&mut inodes.from, position, from_name)?;
             }
         }
+        self.report_move(inodes, from_name, to_name);
         // Last: these lock inode clusters, and a thread that holds one waits for no AGF.
         if let Some(target) = &mut inodes.target {
             self.drop_link(target, is_directory(&inodes.source))?;
@@ -513,6 +516,7 @@ impl Operation<'_> {
         }
         self.replace_entry(&mut inodes.from, from_name, target_ino, target_ftype)?;
         self.replace_entry(inodes.to(), to_name, source_ino, source_ftype)?;
+        self.report_exchange(inodes, from_name, to_name);
         if let (Some(to), Some(target)) = (&mut inodes.to, &mut inodes.target) {
             let moved = [(&mut inodes.source, to.ino(), 1), (target, inodes.from.ino(), -1)];
             for (child, parent, change) in moved {
