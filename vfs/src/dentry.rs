@@ -7,12 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::Ino;
 use base::rcu::{Cached, Section, SetTable};
 
-use crate::name::{HEAD_WORDS, Name, mix};
-
-/// Words of a name that a dentry has in its cache line.
-const INLINE_WORDS: usize = 2;
-/// Words of a longer name in the first allocation for it.
-const LONGER_WORDS: usize = HEAD_WORDS - INLINE_WORDS;
+use crate::name::{Name, mix};
 
 /// A directory. An inode number alone may be used again by another directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,10 +59,12 @@ impl<A> Child<A> {
 pub struct Dentry<N> {
     dir_ino: Ino,
     dir_generation: u32,
-    /// The first bytes of the name, followed by zeros.
-    name: [u64; INLINE_WORDS],
+    /// The first eight bytes of the name, followed by zeros.
+    name_first: u64,
+    /// The next eight.
+    name_second: u64,
     /// The other bytes; `None` if there are none.
-    longer: Option<Box<LongerName>>,
+    name_rest: Option<Box<NameRest>>,
     child_ino: Ino,
     /// `None`: the name does not exist (a negative dentry).
     node: Option<Arc<N>>,
@@ -78,22 +75,19 @@ pub struct Dentry<N> {
     used: AtomicBool,
 }
 
-/// The bytes of a long name after the inline ones.
-struct LongerName {
-    words: [u64; LONGER_WORDS],
-    rest: Box<[u8]>,
-}
+/// The bytes of a long name after its head. In a box of its own, as a dentry has space for a thin pointer.
+struct NameRest(Box<[u8]>);
 
 impl<N> Dentry<N> {
     /// `None` if the name is longer than any file system allows.
     fn new(dir: DirId, name: &Name<'_>, child: Option<Child<Arc<N>>>) -> Option<Self> {
-        let [first, second, words @ ..] = name.head;
-        let has_more = name.bytes.len() > size_of::<[u64; INLINE_WORDS]>();
+        let rest = name.rest();
         Some(Self {
             dir_ino: dir.ino,
             dir_generation: dir.generation,
-            name: [first, second],
-            longer: has_more.then(|| Box::new(LongerName { words, rest: name.rest().into() })),
+            name_first: name.first,
+            name_second: name.second,
+            name_rest: (!rest.is_empty()).then(|| Box::new(NameRest(rest.into()))),
             child_ino: child.as_ref().map_or(Ino(0), |child| child.ino),
             child_kind: child.as_ref().map_or(NodeKind::Other, |child| child.kind),
             node: child.map(|child| child.node),
@@ -125,19 +119,17 @@ impl<N> Dentry<N> {
 
     #[inline]
     fn is(&self, dir: DirId, name: &Name<'_>) -> bool {
-        let [first, second, words @ ..] = name.head;
-        self.name == [first, second]
+        self.name_first == name.first
+            && self.name_second == name.second
             && self.dir_ino == dir.ino
             && self.dir_generation == dir.generation
             && usize::from(self.name_len) == name.bytes.len()
-            && self.longer.as_ref().is_none_or(|longer| longer.words == words && *longer.rest == *name.rest())
+            && self.name_rest.as_ref().is_none_or(|rest| *rest.0 == *name.rest())
     }
 
     fn name_bytes(&self) -> Vec<u8> {
-        let longer = self.longer.as_deref();
-        let words = self.name.iter().chain(longer.iter().flat_map(|longer| &longer.words));
-        let head = words.flat_map(|word| word.to_le_bytes());
-        let rest = longer.iter().flat_map(|longer| longer.rest.iter().copied());
+        let head = [self.name_first, self.name_second].into_iter().flat_map(u64::to_le_bytes);
+        let rest = self.name_rest.iter().flat_map(|rest| rest.0.iter().copied());
         head.chain(rest).take(usize::from(self.name_len)).collect()
     }
 }

@@ -3,7 +3,7 @@
 //! | part | subject |
 //! |---|---|
 //! | [`DentryCache`] | what names in directories refer to, or that they do not exist |
-//! | [`Walk`] | a walk along a path, as far as its dentries are cached |
+//! | [`Walker`] | walks along paths, as far as their dentries are cached |
 //! | `name` | the names of a path, hashed and compared in words |
 //!
 //! The nodes that names refer to are the caller's: this crate knows neither inodes nor disks.
@@ -13,7 +13,7 @@
 //!   directory. It is removed by a thread that holds that lock, before the change of the name can be seen otherwise. So
 //!   every dentry in the cache is true.
 //! - A directory is identified by inode number and generation. Dentries of a removed directory are never found again.
-//! - A walk is atomic: [`Walk::is_current`] says that there was a moment, after everything that was read before the
+//! - A walk is atomic: [`Walker::is_current`] says that there was a moment, after everything that was read before the
 //!   call, at which every name of the path referred to what the walk found.
 //!
 //! # Locking
@@ -29,4 +29,4 @@ mod tests;
 mod walk;
 
 pub use dentry::{Child, Dentry, DentryCache, DirId, NodeKind};
-pub use walk::{LastLink, Walk, WalkEnd};
+pub use walk::{LastLink, WalkEnd, Walker};

@@ -5,19 +5,25 @@
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
-/// Words of a name that are compared as words. The rest of a longer name is compared as bytes.
-pub(crate) const HEAD_WORDS: usize = 5;
-/// Bytes of these words.
-pub(crate) const HEAD_BYTES: usize = HEAD_WORDS * WORD;
+/// Bytes of a name that are compared as words. The rest of a longer name is compared as bytes.
+const HEAD_BYTES: usize = 2 * WORD;
 /// An odd number without structure.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+/// A bit in each byte of a word.
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+const HIGH_BITS: u64 = LOW_BITS << 7;
 
 /// A name, as it is hashed and compared.
+///
+/// The words of its head are two fields, not an array: loads of an array would take both words together, and wait for
+/// the stores of each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name<'p> {
     pub bytes: &'p [u8],
     /// The first bytes, followed by zeros.
-    pub head: [u64; HEAD_WORDS],
+    pub first: u64,
+    /// The bytes after the first word, followed by zeros.
+    pub second: u64,
     /// Hash of the bytes and a seed.
     pub hash: u64,
 }
@@ -25,19 +31,21 @@ pub(crate) struct Name<'p> {
 impl<'p> Name<'p> {
     /// A name of a directory entry, which has no slash.
     pub fn new(bytes: &'p [u8], seed: u64) -> Self {
-        let mut names = Names::new(bytes, seed);
-        names.read(|_| WORD);
-        names.name
+        Names::new(bytes, 0, seed).read(|_| 0)
     }
 
+    /// Whether it may be `.` or `..`.
     #[inline]
+    pub fn begins_with_dot(&self) -> bool {
+        self.first as u8 == b'.'
+    }
+
     pub fn is_dot(&self) -> bool {
-        self.bytes.len() == 1 && self.head[0] == u64::from(b'.')
+        self.bytes == b"."
     }
 
-    #[inline]
     pub fn is_dot_dot(&self) -> bool {
-        self.bytes.len() == 2 && self.head[0] == u64::from_le_bytes(*b"..\0\0\0\0\0\0")
+        self.bytes == b".."
     }
 
     /// The bytes after the head.
@@ -47,71 +55,71 @@ impl<'p> Name<'p> {
     }
 }
 
-/// The names of a path, in their order. Repeated slashes separate names like one.
+/// The names of a path from an offset on, in their order. Repeated slashes separate names like one.
 #[derive(Debug)]
 pub(crate) struct Names<'p> {
     path: &'p [u8],
-    /// What follows the last name.
-    rest: &'p [u8],
+    /// The end of the last name, as an offset in the path.
+    position: usize,
     seed: u64,
-    /// The last name. It stays in its place: a copy would load words together that were stored one by one, and wait for
-    /// the stores.
-    name: Name<'p>,
 }
 
 impl<'p> Names<'p> {
     #[inline]
-    pub fn new(path: &'p [u8], seed: u64) -> Self {
-        Self { path, rest: path, seed, name: Name { bytes: &[], head: [0; HEAD_WORDS], hash: seed } }
+    pub fn new(path: &'p [u8], position: usize, seed: u64) -> Self {
+        Self { path, position, seed }
+    }
+
+    /// The end of the last name, as an offset in the path.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.position
     }
 
     /// The next name.
     #[inline]
-    pub fn next(&mut self) -> Option<&Name<'p>> {
-        while let Some((b'/', rest)) = self.rest.split_first() {
-            self.rest = rest;
+    pub fn next(&mut self) -> Option<Name<'p>> {
+        while *self.path.get(self.position)? == b'/' {
+            self.position += 1;
         }
-        if self.rest.is_empty() {
-            return None;
-        }
-        self.read(first_slash);
-        Some(&self.name)
+        Some(self.read(slashes))
     }
 
-    /// Reads a name up to the end of the path, or where `end` finds its end in a word.
+    /// Reads a name up to the end of the path, or where `ends` has the first bit in a word: see [`slashes`].
     #[inline]
-    fn read(&mut self, end: impl Fn(u64) -> usize) {
-        let begin = self.rest;
-        let (mut hash, mut name_len) = (self.seed, 0);
-        self.name.head = [0; HEAD_WORDS];
-        let mut slots = self.name.head.iter_mut();
-        loop {
-            let (mut word, len) = match self.rest.first_chunk() {
-                Some(bytes) => {
-                    let word = u64::from_le_bytes(*bytes);
-                    (word, end(word))
-                }
-                None => {
-                    let word = last_word(self.path, self.rest);
-                    (word, end(word).min(self.rest.len()))
-                }
-            };
-            if len < WORD {
-                // Without the bytes that follow.
-                word &= 1u64.wrapping_shl(8 * len as u32).wrapping_sub(1);
-            }
-            hash = mix(hash ^ word);
-            if let Some(slot) = slots.next() {
-                *slot = word;
-            }
-            self.rest = self.rest.get(len..).unwrap_or_default();
-            name_len += len;
-            if len < WORD {
-                break;
+    fn read(&mut self, ends: impl Fn(u64) -> u64) -> Name<'p> {
+        let begin = self.position;
+        let (first, mut has_more) = self.read_word(&ends);
+        let (mut second, mut hash) = (0, mix(self.seed ^ first));
+        if has_more {
+            (second, has_more) = self.read_word(&ends);
+            hash = mix(hash ^ second);
+            while has_more {
+                let word;
+                (word, has_more) = self.read_word(&ends);
+                hash = mix(hash ^ word);
             }
         }
-        self.name.bytes = begin.get(..name_len).unwrap_or_default();
-        self.name.hash = hash;
+        Name { bytes: self.path.get(begin..self.position).unwrap_or_default(), first, second, hash }
+    }
+
+    /// Reads the next bytes of a name: as many as a word has, or fewer at its end, followed by zeros. Returns them, and
+    /// whether the word is full.
+    #[inline]
+    fn read_word(&mut self, ends: &impl Fn(u64) -> u64) -> (u64, bool) {
+        let rest = self.path.get(self.position..).unwrap_or_default();
+        let (word, len) = match rest.first_chunk() {
+            Some(bytes) => (u64::from_le_bytes(*bytes), WORD),
+            None => (last_word(self.path, rest), rest.len()),
+        };
+        let end = ends(word);
+        if end == 0 {
+            self.position += len;
+            return (word, len == WORD);
+        }
+        self.position += end.trailing_zeros() as usize / 8;
+        // Without the byte of the end, and those that follow.
+        (word & (end ^ (end - 1)) >> 8, false)
     }
 }
 
@@ -134,15 +142,12 @@ pub(crate) fn mix(number: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// The number of bytes before the first slash of a word.
+/// The high bits of the bytes of a word that are slashes: of the first one, and maybe of others after it.
 #[inline]
-fn first_slash(word: u64) -> usize {
-    const LOW_BITS: u64 = 0x0101_0101_0101_0101;
-    const HIGH_BITS: u64 = LOW_BITS << 7;
+fn slashes(word: u64) -> u64 {
     // A byte that is zero gets its high bit, and none below it does.
     let differing = word ^ (LOW_BITS * b'/' as u64);
-    let slashes = differing.wrapping_sub(LOW_BITS) & !differing & HIGH_BITS;
-    slashes.trailing_zeros() as usize / 8
+    differing.wrapping_sub(LOW_BITS) & !differing & HIGH_BITS
 }
 
 #[cfg(test)]
@@ -150,8 +155,8 @@ mod tests {
     use super::*;
 
     fn all(path: &[u8], seed: u64) -> Vec<Name<'_>> {
-        let mut names = Names::new(path, seed);
-        std::iter::from_fn(|| names.next().copied()).collect()
+        let mut names = Names::new(path, 0, seed);
+        std::iter::from_fn(|| names.next()).collect()
     }
 
     fn names(path: &[u8]) -> Vec<&[u8]> {
@@ -197,7 +202,7 @@ mod tests {
             head[..len.min(HEAD_BYTES)].copy_from_slice(&bytes[..len.min(HEAD_BYTES)]);
             let words: Vec<_> =
                 head.chunks(WORD).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
-            assert_eq!(alone.head, words[..]);
+            assert_eq!([alone.first, alone.second], words[..]);
             assert_eq!(alone.rest(), &bytes[len.min(HEAD_BYTES)..]);
             for path in [
                 format!("{}/x", &name[..len]),
@@ -205,7 +210,11 @@ mod tests {
                 format!("{}/", &name[..len]),
             ] {
                 let found = all(path.as_bytes(), 5).into_iter().find(|name| name.bytes == bytes).unwrap();
-                assert_eq!((found.head, found.hash), (alone.head, alone.hash), "{path}");
+                assert_eq!(
+                    (found.first, found.second, found.hash),
+                    (alone.first, alone.second, alone.hash),
+                    "{path}"
+                );
             }
             assert_ne!(Name::new(bytes, 6).hash, alone.hash);
         }

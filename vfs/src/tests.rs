@@ -28,14 +28,18 @@ fn cache() -> DentryCache<u64> {
     cache
 }
 
-fn walked(cache: &DentryCache<u64>, path: &str, last_link: LastLink) -> String {
-    rcu::read(|section| match cache.walk(section, ROOT, path.as_bytes(), last_link).end {
+fn name_of(end: &WalkEnd<'_, u64>) -> String {
+    match end {
         WalkEnd::Start => "start".into(),
         WalkEnd::Found(child) => child.node.to_string(),
         WalkEnd::Absent => "absent".into(),
         WalkEnd::NotDirectory => "not a directory".into(),
         WalkEnd::Unknown => "unknown".into(),
-    })
+    }
+}
+
+fn walked(cache: &DentryCache<u64>, path: &str, last_link: LastLink) -> String {
+    rcu::read(|section| name_of(&cache.walker(section, ROOT).walk(path.as_bytes(), last_link)))
 }
 
 #[test]
@@ -65,20 +69,88 @@ fn walks_end_as_paths_are_resolved() {
     assert_eq!(walked(&cache, &long, LastLink::Keep), "unknown");
 }
 
+/// A walker that walks many paths ends each walk as one that walks it alone, whatever the paths before.
+#[test]
+fn walks_do_not_depend_on_the_paths_before() {
+    let cache = cache();
+    let paths = [
+        "",
+        "/",
+        "a",
+        "/a",
+        "a/",
+        "a/.",
+        "a/b",
+        "a/b/",
+        "a//b",
+        "a/./b",
+        "/a/b/file",
+        "a/b/file",
+        "a/b/file/",
+        "a/b/file/x",
+        "a/b/missing",
+        "a/none",
+        "a/none/x",
+        "a/link",
+        "a/link/",
+        "a/link/x",
+        "a/other",
+        "ab",
+        "a/..",
+        "a/b/.",
+        "a/b//",
+        "none",
+    ];
+    rcu::read(|section| {
+        let mut walker = cache.walker(section, ROOT);
+        for first in paths {
+            for second in paths {
+                for path in paths.into_iter().flat_map(|third| [first, second, third]) {
+                    let end = name_of(&walker.walk(path.as_bytes(), LastLink::Keep));
+                    let alone = name_of(&cache.walker(section, ROOT).walk(path.as_bytes(), LastLink::Keep));
+                    assert_eq!(end, alone, "{path:?} after {first:?} and {second:?}");
+                    assert!(walker.is_current());
+                }
+            }
+        }
+    });
+}
+
+/// The directories of the last path are not walked again, unless one of them has changed.
+#[test]
+fn a_walker_begins_again_when_a_directory_has_changed() {
+    let cache = cache();
+    rcu::read(|section| {
+        let mut walker = cache.walker(section, ROOT);
+        let walk = |walker: &mut Walker<'_, '_, u64>, path| match walker.walk(path, LastLink::Keep) {
+            WalkEnd::Found(child) => Some(**child.node),
+            _ => None,
+        };
+        assert_eq!(walk(&mut walker, b"a/b/file"), Some(3));
+        std::thread::scope(|scope| scope.spawn(|| cache.remove(ROOT, b"a")).join().unwrap());
+        // Found by the directory that the walker knows, which is not current.
+        assert_eq!(walk(&mut walker, b"a/b/file"), Some(3));
+        assert!(!walker.is_current());
+        assert_eq!(walk(&mut walker, b"a/b/file"), None);
+        assert!(walker.is_current());
+    });
+}
+
 #[test]
 fn a_walk_is_current_until_one_of_its_names_is_removed() {
     for name in [(ROOT, &b"a"[..]), (dir(1), b"b"), (dir(2), b"file")] {
         let cache = cache();
         rcu::read(|section| {
-            let walk = cache.walk(section, ROOT, b"/a/b/file", LastLink::Keep);
+            let mut walker = cache.walker(section, ROOT);
+            let end = walker.walk(b"/a/b/file", LastLink::Keep);
             // By another thread: this one must not retire an object in its section.
             let remove = |dir, name| {
                 std::thread::scope(|scope| scope.spawn(|| cache.remove(dir, name)).join().unwrap());
             };
             remove(dir(1), &b"link"[..]);
-            assert!(walk.is_current());
+            assert!(walker.is_current());
             remove(name.0, name.1);
-            assert!(!walk.is_current() && matches!(walk.end, WalkEnd::Found(child) if **child.node == 3));
+            assert!(!walker.is_current() && matches!(end, WalkEnd::Found(child) if **child.node == 3));
         });
         assert_eq!(walked(&cache, "/a/b/file", LastLink::Keep), "unknown");
     }
@@ -162,11 +234,12 @@ fn a_deep_walk_is_current_until_one_of_its_names_is_removed() {
             parents.push(dir(ino));
         }
         rcu::read(|section| {
-            let walk = cache.walk(section, ROOT, path.as_bytes(), LastLink::Keep);
-            assert!(walk.is_current() && matches!(walk.end, WalkEnd::Found(child) if **child.node == 19));
+            let mut walker = cache.walker(section, ROOT);
+            let end = walker.walk(path.as_bytes(), LastLink::Keep);
+            assert!(walker.is_current() && matches!(end, WalkEnd::Found(child) if **child.node == 19));
             let remove = || cache.remove(parents[removed], format!("a directory {removed}").as_bytes());
             std::thread::scope(|scope| scope.spawn(remove).join().unwrap());
-            assert!(!walk.is_current());
+            assert!(!walker.is_current());
         });
     }
 }

@@ -7,8 +7,6 @@ use base::rcu::Section;
 use crate::dentry::{Child, Dentry, DentryCache, DirId, NodeKind};
 use crate::name::Names;
 
-/// The longest name of any file system on Linux.
-const NAME_MAX: usize = 255;
 /// Names of a path that need no allocation.
 const SHORT_PATH: usize = 8;
 
@@ -36,11 +34,20 @@ pub enum WalkEnd<'s, N> {
     Unknown,
 }
 
-/// A walk along a path.
-pub struct Walk<'s, N> {
-    /// Where it ended.
-    pub end: WalkEnd<'s, N>,
+/// Walks along paths from one directory, in one read section. A path that begins with the directories of the last path
+/// is walked from the last of them.
+pub struct Walker<'s, 'p, N: Send + Sync> {
+    dentries: &'s DentryCache<N>,
+    section: &'s Section,
+    from: DirId,
+    /// The dentries of the last walk.
     passed: Passed<'s, N>,
+    /// The directories of the last path, up to the slash before its last name.
+    directories: &'p [u8],
+    /// Where they lead.
+    parent: DirId,
+    /// The number of their dentries.
+    parent_depth: usize,
 }
 
 /// The dentries that a walk has used.
@@ -51,86 +58,128 @@ struct Passed<'s, N> {
 }
 
 impl<'s, N> Passed<'s, N> {
+    fn new() -> Self {
+        Self { first: [None; SHORT_PATH], count: 0, others: Vec::new() }
+    }
+
     #[inline]
     fn push(&mut self, dentry: &'s Dentry<N>) {
         match self.first.get_mut(self.count) {
-            Some(slot) => {
-                *slot = Some(dentry);
-                self.count += 1;
-            }
+            Some(slot) => *slot = Some(dentry),
             None => self.others.push(dentry),
         }
+        self.count += 1;
     }
-}
 
-impl<N> Walk<'_, N> {
-    /// Whether all dentries of the walk are still in the cache. Then all of them were, at each moment of the walk and
-    /// since.
     #[inline]
-    pub fn is_current(&self) -> bool {
-        let Passed { first, count, others } = &self.passed;
+    fn truncate(&mut self, count: usize) {
+        self.count = count;
+        self.others.truncate(count.saturating_sub(SHORT_PATH));
+    }
+
+    #[inline]
+    fn are_current(&self) -> bool {
         // No dentry ends the loop: their loads do not wait for each other.
         let of_first =
             |removed, dentry: &Option<&Dentry<N>>| removed | dentry.is_some_and(Dentry::is_removed);
-        let first = first.iter().take(*count).fold(false, of_first);
-        !first && !others.iter().any(|dentry| dentry.is_removed())
+        let first = self.first.iter().take(self.count).fold(false, of_first);
+        !first && !self.others.iter().any(|dentry| dentry.is_removed())
+    }
+}
+
+impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
+    /// Walks along a path. Leading and repeated slashes have no meaning; one at the end asks for a directory. Takes no
+    /// lock.
+    #[inline]
+    pub fn walk(&mut self, path: &'p [u8], last_link: LastLink) -> WalkEnd<'s, N> {
+        let begin = match self.directories {
+            // Not compared: the pointer of an empty slice may be invalid, and glibc's `memcmp` loads from it, by an
+            // instruction that ignores the fault and takes 100 ns for that.
+            [] => 0,
+            directories if path.starts_with(directories) => directories.len(),
+            _ => {
+                self.forget_directories();
+                0
+            }
+        };
+        let mut names = Names::new(path, begin, self.dentries.seed());
+        let mut last: Option<Child<&'s Arc<N>>> = None;
+        // In variables, as they change with each name.
+        let (mut parent, mut parent_depth, mut last_name) = (self.parent, self.parent_depth, begin);
+        self.passed.truncate(parent_depth);
+        let ended = loop {
+            let before = names.position();
+            let Some(name) = names.next() else { break None };
+            if let Some(child) = last {
+                match child.kind {
+                    NodeKind::Directory { generation } => parent = DirId { ino: child.ino, generation },
+                    NodeKind::Symlink => break Some(WalkEnd::Unknown),
+                    NodeKind::Other => break Some(WalkEnd::NotDirectory),
+                }
+                (parent_depth, last_name) = (self.passed.count, before + 1);
+            }
+            if name.begins_with_dot() {
+                if name.is_dot() {
+                    continue;
+                }
+                if name.is_dot_dot() {
+                    break Some(WalkEnd::Unknown);
+                }
+            }
+            let found = self.dentries.find_name(self.section, parent, &name);
+            let Some(dentry) = found else { break Some(WalkEnd::Unknown) };
+            self.passed.push(dentry);
+            last = dentry.child();
+            if last.is_none() {
+                break Some(WalkEnd::Absent);
+            }
+        };
+        self.directories = path.get(..last_name).unwrap_or_default();
+        (self.parent, self.parent_depth) = (parent, parent_depth);
+        match (ended, last) {
+            (Some(end), _) => end,
+            (None, Some(child)) => end_at(child, path.last() == Some(&b'/'), last_link),
+            (None, None) if begin == 0 => WalkEnd::Start,
+            (None, None) => {
+                // The path refers to one of the directories.
+                self.forget_directories();
+                self.walk(path, last_link)
+            }
+        }
+    }
+
+    /// The next walk begins where the walker began.
+    fn forget_directories(&mut self) {
+        (self.directories, self.parent, self.parent_depth) = (&[], self.from, 0);
+    }
+
+    /// Whether all dentries of the last walk are still in the cache. Then all of them were, at each moment of the walk
+    /// and since.
+    #[inline]
+    pub fn is_current(&mut self) -> bool {
+        let is_current = self.passed.are_current();
+        if !is_current {
+            self.forget_directories();
+        }
+        is_current
+    }
+}
+
+/// The end of a walk along a path that has no more names.
+#[inline]
+fn end_at<N>(child: Child<&Arc<N>>, wants_directory: bool, last_link: LastLink) -> WalkEnd<'_, N> {
+    match child.kind {
+        NodeKind::Symlink if wants_directory || last_link == LastLink::Follow => WalkEnd::Unknown,
+        NodeKind::Other if wants_directory => WalkEnd::NotDirectory,
+        _ => WalkEnd::Found(child),
     }
 }
 
 impl<N: Send + Sync> DentryCache<N> {
-    /// Walks along a path from a directory. Leading and repeated slashes have no meaning; one at the end asks for a
-    /// directory. Takes no lock.
-    pub fn walk<'s>(
-        &'s self,
-        section: &'s Section,
-        from: DirId,
-        path: &[u8],
-        last_link: LastLink,
-    ) -> Walk<'s, N> {
-        let passed = Passed { first: [None; SHORT_PATH], count: 0, others: Vec::new() };
-        let mut walk = Walk { end: WalkEnd::Start, passed };
-        let mut last: Option<Child<&'s Arc<N>>> = None;
-        let mut names = Names::new(path, self.seed());
-        while let Some(name) = names.next() {
-            let parent = match last {
-                None => from,
-                Some(Child { ino, kind: NodeKind::Directory { generation }, .. }) => {
-                    DirId { ino, generation }
-                }
-                Some(child) => {
-                    walk.end = match child.kind {
-                        NodeKind::Symlink => WalkEnd::Unknown,
-                        _ => WalkEnd::NotDirectory,
-                    };
-                    return walk;
-                }
-            };
-            if name.is_dot() {
-                continue;
-            }
-            let dentry = match name.is_dot_dot() || name.bytes.len() > NAME_MAX {
-                true => None,
-                false => self.find_name(section, parent, name),
-            };
-            let Some(dentry) = dentry else {
-                walk.end = WalkEnd::Unknown;
-                return walk;
-            };
-            walk.passed.push(dentry);
-            last = dentry.child();
-            if last.is_none() {
-                walk.end = WalkEnd::Absent;
-                return walk;
-            }
-        }
-        if let Some(child) = last {
-            let wants_directory = path.last() == Some(&b'/');
-            walk.end = match child.kind {
-                NodeKind::Symlink if wants_directory || last_link == LastLink::Follow => WalkEnd::Unknown,
-                NodeKind::Other if wants_directory => WalkEnd::NotDirectory,
-                _ => WalkEnd::Found(child),
-            };
-        }
-        walk
+    /// Walks from a directory.
+    #[inline]
+    pub fn walker<'s, 'p>(&'s self, section: &'s Section, from: DirId) -> Walker<'s, 'p, N> {
+        let passed = Passed::new();
+        Walker { dentries: self, section, from, passed, directories: &[], parent: from, parent_depth: 0 }
     }
 }

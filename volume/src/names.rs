@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use base::rcu::{self, Section};
 use format::Geometry;
 use format::inode::FileType;
-use inode::{Inode, InodeState};
+use inode::{Inode, InodeRef, InodeState};
 use vfs::{Child, Dentry, DentryCache, DirId, LastLink, NodeKind, WalkEnd};
 
 use crate::metadata::UnmappedData;
@@ -112,13 +112,48 @@ fn child(inode: &Arc<Inode>) -> Option<Child<Arc<Inode>>> {
     Some(Child { ino: inode.ino(), kind, node: Arc::clone(inode) })
 }
 
-/// How a walk in memory ended.
-enum Walked<T> {
-    Found(T),
+/// How a walk in memory ended. What it found is not a part, as large results are slow to move.
+enum Walked {
+    Found,
     Absent,
     NotDirectory,
     /// The names must be looked up.
     Unknown,
+}
+
+impl Walked {
+    /// `found` is called with the inode at the end of a walk, and returns whether it can be used.
+    #[inline]
+    fn of(end: &WalkEnd<'_, Inode>, found: impl FnOnce(&Arc<Inode>) -> bool) -> Self {
+        match end {
+            WalkEnd::Found(child) if found(child.node) => Self::Found,
+            WalkEnd::Absent => Self::Absent,
+            WalkEnd::NotDirectory => Self::NotDirectory,
+            WalkEnd::Found(_) | WalkEnd::Start | WalkEnd::Unknown => Self::Unknown,
+        }
+    }
+
+    /// The result of a call, with what was found. `None` if the names must be looked up.
+    #[inline]
+    fn result<T>(&self, found: Option<T>) -> Option<Result<T>> {
+        match self {
+            Self::Found => found.map(Ok),
+            Self::Absent => Some(Err(no_such_file())),
+            Self::NotDirectory => Some(Err(not_a_directory())),
+            Self::Unknown => None,
+        }
+    }
+}
+
+/// The metadata of an inode, if it is published.
+#[inline]
+fn published_metadata(inode: &Arc<Inode>, section: &Section) -> Option<Metadata> {
+    let data = UnmappedData::in_memory(inode, section);
+    let mut metadata = Metadata::of(&inode.published_stat()?)?;
+    if let Some(data) = data {
+        metadata.add_unmapped(data);
+    }
+    Some(metadata)
 }
 
 impl Volume {
@@ -140,21 +175,42 @@ impl Volume {
         path: &[u8],
         follow: bool,
     ) -> Option<Result<Metadata>> {
-        let mut found = None;
+        let mut metadata = None;
         let walked = self.walk(from, path, follow, |inode, section| {
-            let data = UnmappedData::in_memory(inode, section);
-            found = Metadata::of(&inode.published_stat()?);
-            if let Some((metadata, data)) = found.as_mut().zip(data) {
-                metadata.add_unmapped(data);
-            }
-            found.is_some().then_some(())
+            metadata = published_metadata(inode, section);
+            metadata.is_some()
         });
-        match walked {
-            Walked::Found(()) => found.map(Ok),
-            Walked::Absent => Some(Err(no_such_file())),
-            Walked::NotDirectory => Some(Err(not_a_directory())),
-            Walked::Unknown => None,
-        }
+        walked.result(metadata)
+    }
+
+    /// Adds the metadata of files at paths from a directory, as long as their names are in memory. Symbolic links are
+    /// not followed.
+    pub(crate) fn add_metadata_cached<'p>(
+        &self,
+        from: DirId,
+        paths: impl Iterator<Item = &'p [u8]>,
+        results: &mut Vec<Result<Metadata>>,
+    ) {
+        rcu::read(|section| {
+            let mut walker = self.names.dentries.walker(section, from);
+            // A read section is short.
+            let mut bytes = 0;
+            for path in paths {
+                bytes += path.len();
+                if bytes > PATH_MAX {
+                    break;
+                }
+                let mut metadata = None;
+                let walked = Walked::of(&walker.walk(path, LastLink::Keep), |inode| {
+                    metadata = published_metadata(inode, section);
+                    metadata.is_some()
+                });
+                match walked.result(metadata) {
+                    Some(result) if walker.is_current() => results.push(result),
+                    _ => break,
+                }
+            }
+        });
     }
 
     /// A reference to the file at a path from a directory, if its names are in memory.
@@ -164,39 +220,36 @@ impl Volume {
         path: &[u8],
         follow: bool,
     ) -> Option<Result<Handle>> {
-        match self.walk(from, path, follow, |inode, _| Some(inode.acquire())) {
-            Walked::Found(Ok(inode)) => Some(Ok(Handle::new(inode))),
-            Walked::Absent => Some(Err(no_such_file())),
-            Walked::NotDirectory => Some(Err(not_a_directory())),
-            Walked::Found(Err(_)) | Walked::Unknown => None,
-        }
+        // One of each walk: they are dropped outside of the section.
+        let mut acquired: [Option<InodeRef>; WALKS_MAX] = Default::default();
+        let mut unused = acquired.iter_mut();
+        let walked = self.walk(from, path, follow, |inode, _| {
+            unused.next().is_some_and(|reference| {
+                *reference = inode.acquire().ok();
+                reference.is_some()
+            })
+        });
+        walked.result(acquired.into_iter().flatten().last().map(Handle::new))
     }
 
-    /// Walks along a path from a directory, as far as its names are in memory, and calls `found` with the inode.
+    /// Walks along a path from a directory, as far as its names are in memory, and calls `found` with the inode. It
+    /// returns whether it can use it, and is called again if a name changed meanwhile.
     #[inline]
-    fn walk<T>(
+    fn walk(
         &self,
         from: Option<DirId>,
         path: &[u8],
         follow: bool,
-        mut found: impl FnMut(&Arc<Inode>, &Section) -> Option<T>,
-    ) -> Walked<T> {
+        mut found: impl FnMut(&Arc<Inode>, &Section) -> bool,
+    ) -> Walked {
         // A read section is short.
         let Some(from) = from.filter(|_| path.len() <= PATH_MAX) else { return Walked::Unknown };
         let last_link = if follow { LastLink::Follow } else { LastLink::Keep };
         for _ in 0..WALKS_MAX {
             let (walked, is_current) = rcu::read(|section| {
-                let walk = self.names.dentries.walk(section, from, path, last_link);
-                let walked = match walk.end {
-                    WalkEnd::Found(child) => {
-                        found(child.node, section).map_or(Walked::Unknown, Walked::Found)
-                    }
-                    WalkEnd::Absent => Walked::Absent,
-                    WalkEnd::NotDirectory => Walked::NotDirectory,
-                    WalkEnd::Start | WalkEnd::Unknown => Walked::Unknown,
-                };
-                // A reference that was taken is dropped outside of the section.
-                (walked, walk.is_current())
+                let mut walker = self.names.dentries.walker(section, from);
+                let walked = Walked::of(&walker.walk(path, last_link), |inode| found(inode, section));
+                (walked, walker.is_current())
             });
             if is_current {
                 return walked;

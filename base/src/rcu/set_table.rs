@@ -52,7 +52,7 @@ pub struct SetTable<T: Cached> {
 }
 
 /// Buckets, allocated when the first of them is used.
-type Segment<T> = OnceLock<Box<[Bucket<T>]>>;
+type Segment<T> = OnceLock<Box<[Bucket<T>; SEGMENT]>>;
 
 #[repr(align(64))]
 struct Bucket<T> {
@@ -218,7 +218,7 @@ impl<T: Cached + Send + Sync> SetTable<T> {
 
     /// Inserts an entry, and removes the one for which `matches`. May evict another one.
     pub fn insert(&self, hash: u64, entry: T, matches: impl FnMut(&T) -> bool) {
-        let segment = self.segment(hash).get_or_init(|| (0..SEGMENT).map(|_| Bucket::default()).collect());
+        let segment = self.segment(hash).get_or_init(|| Box::new(std::array::from_fn(|_| Bucket::default())));
         let Some(bucket) = segment.get(hash as usize % SEGMENT) else { return };
         let mut locked = bucket.lock();
         let way = locked.find(hash, matches).unwrap_or_else(|| locked.choose_way());
@@ -248,7 +248,7 @@ impl<T: Cached + Send + Sync> SetTable<T> {
 
     /// Removes all entries, and waits until they are freed. Must not be called in a read section.
     pub fn clear(&self) {
-        for bucket in self.segments.iter().filter_map(OnceLock::get).flatten() {
+        for bucket in self.segments.iter().filter_map(OnceLock::get).flat_map(|segment| segment.iter()) {
             let mut locked = bucket.lock();
             let removed: [_; WAYS] = std::array::from_fn(|way| locked.remove(way));
             drop(locked);
@@ -259,7 +259,7 @@ impl<T: Cached + Send + Sync> SetTable<T> {
 
     /// Number of entries.
     pub fn len(&self) -> usize {
-        let buckets = self.segments.iter().filter_map(OnceLock::get).flatten();
+        let buckets = self.segments.iter().filter_map(OnceLock::get).flat_map(|segment| segment.iter());
         let entries = buckets.flat_map(|bucket| &bucket.entries);
         entries.filter(|entry| !entry.load(Ordering::Relaxed).is_null()).count()
     }
@@ -273,7 +273,9 @@ impl<T: Cached + Send + Sync> SetTable<T> {
 impl<T: Cached> Drop for SetTable<T> {
     #[allow(unsafe_code, reason = "entries came from boxes")]
     fn drop(&mut self) {
-        for bucket in self.segments.iter_mut().filter_map(OnceLock::get_mut).flatten() {
+        for bucket in
+            self.segments.iter_mut().filter_map(OnceLock::get_mut).flat_map(|segment| segment.iter_mut())
+        {
             for entry in &mut bucket.entries {
                 let entry = entry.swap(ptr::null_mut(), Ordering::AcqRel);
                 if !entry.is_null() {

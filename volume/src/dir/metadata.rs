@@ -39,9 +39,27 @@ impl Dir<'_> {
         }
     }
 
-    /// Returns the metadata of several files, in the order of their paths. Symbolic links are not followed.
+    /// Returns the metadata of several files, in the order of their paths. Symbolic links are not followed. If paths
+    /// with the same directories come one after the other, as in a sorted list, the directories are walked once.
+    ///
+    /// # Errors
+    /// Of each file, as [`metadata`](Self::metadata).
     pub fn stat_many<P: AsPath>(&self, paths: impl IntoIterator<Item = P>) -> Vec<Result<Metadata>> {
-        paths.into_iter().map(|path| self.symlink_metadata(path)).collect()
+        let paths: Vec<P> = paths.into_iter().collect();
+        let paths: Vec<&[u8]> = paths.iter().map(AsPath::as_path).collect();
+        let mut results = Vec::with_capacity(paths.len());
+        while let Some(rest @ [path, ..]) = paths.get(results.len()..) {
+            let from = self.beginning_in_memory(path);
+            if let Some(from) = from {
+                let rest = rest.iter().take_while(|path| self.beginning_in_memory(path) == Some(from));
+                self.volume.add_metadata_cached(from, rest.copied(), &mut results);
+            }
+            // One that is not in memory.
+            if let Some(path) = paths.get(results.len()) {
+                results.push(self.stat(path, false));
+            }
+        }
+        results
     }
 
     /// Whether a path leads to a file. Symbolic links are followed.

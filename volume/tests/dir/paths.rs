@@ -210,6 +210,49 @@ fn a_listing_has_each_entry_once() {
     volume.unmount().unwrap();
 }
 
+/// Paths that are resolved together give what each of them gives alone: in any order, with names in memory or not, with
+/// symbolic links, and where a directory is a file.
+#[test]
+fn paths_resolved_together_give_what_each_gives_alone() {
+    let volume = new_volume();
+    let root = Dir::root(&volume).unwrap();
+    for dir in ["a/b/c", "a/b/d", "e"] {
+        root.create_dir_all(dir).unwrap();
+        for n in 0..5 {
+            root.write(format!("{dir}/{n}"), vec![0; n]).unwrap();
+        }
+    }
+    root.symlink("a/b", "link").unwrap();
+    let mut paths: Vec<String> = Vec::new();
+    for dir in
+        ["a/b/c", "/a/b/c", "a//b/d/", "a/./b/d", "a/b/../b/c", "e", "link/c", "link", "e/1", "missing", ""]
+    {
+        paths.push(dir.into());
+        paths.extend(["0", "4", "missing", "../e", "1/x", ""].map(|name| format!("{dir}/{name}")));
+        paths.push(format!("{dir}/{}", "x".repeat(300)));
+    }
+    paths.push("a/".repeat(3000));
+    let alone = |path: &String| format!("{:?}", root.symlink_metadata(path).map_err(|error| error.errno()));
+    let expect_equal = |paths: &[String]| {
+        let together = root.stat_many(paths.iter());
+        assert_eq!(together.len(), paths.len());
+        for (path, together) in paths.iter().zip(together) {
+            assert_eq!(format!("{:?}", together.map_err(|error| error.errno())), alone(path), "{path}");
+        }
+    };
+    for step in [1, 7, 40, 11] {
+        let order: Vec<_> = (0..paths.len()).map(|n| paths[n * step % paths.len()].clone()).collect();
+        expect_equal(&order);
+        root.remove_file("a/b/c/4").unwrap();
+        root.write("a/b/c/4", "again").unwrap();
+        root.rename("a/b/c", &root, "e/c").unwrap();
+        expect_equal(&order);
+        root.rename("e/c", &root, "a/b/c").unwrap();
+    }
+    drop(root);
+    volume.unmount().unwrap();
+}
+
 /// Writes by a user remove set-ID bits, whichever call writes.
 #[test]
 fn a_file_open_for_a_user_loses_privileges_when_it_is_written() {

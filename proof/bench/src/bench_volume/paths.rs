@@ -78,6 +78,17 @@ impl BenchVolume {
         }
     }
 
+    /// `lstat` of paths from the root directory: one call for all of them, where there is one.
+    pub fn stamps<P: AsRef<str>>(&self, root: &BenchDir, paths: &[P]) -> anyhow::Result<Vec<Stamp>> {
+        match self {
+            Self::Xebec(volume) => {
+                let known = Dir::root(volume)?.stat_many(paths.iter().map(AsRef::as_ref));
+                known.into_iter().map(|metadata| Ok(metadata?.into())).collect()
+            }
+            Self::Kernel(_) => paths.iter().map(|path| self.stamp(root, path.as_ref())).collect(),
+        }
+    }
+
     /// Opens the file at a path from the root directory for reading, and closes it.
     pub fn open_close(&self, root: &BenchDir, path: &str) -> anyhow::Result<()> {
         match (self, root) {

@@ -19,6 +19,8 @@ const LISTINGS: u32 = 5;
 const WALKERS: u32 = 64;
 /// Files of a directory of the tree.
 const PER_DIRECTORY: u32 = 20;
+/// Files that are compared by one call, where there is one for several.
+const BATCH: usize = 256;
 /// Subdirectories of a directory at its top.
 const SUBDIRECTORIES: u32 = 25;
 
@@ -93,8 +95,8 @@ fn tree_files(scale: &Scale) -> u32 {
 fn walks_per_second(scale: &Scale, volume: BenchVolume, threads: u32) -> anyhow::Result<f64> {
     let paths = make_tree(&volume, tree_files(scale))?;
     let root = volume.root()?;
-    let record = |path: String| volume.stamp(&root, &path).map(|stamp| (path, stamp));
-    let index = paths.into_iter().map(record).collect::<anyhow::Result<Vec<_>>>()?;
+    let recorded = volume.stamps(&root, &paths)?;
+    let index = Index { paths, recorded };
     // The first walk finds what the record has brought into memory.
     compare_all(&volume, &root, &index)?;
     let begin = Instant::now();
@@ -119,10 +121,15 @@ fn make_tree(volume: &BenchVolume, files: u32) -> anyhow::Result<Vec<String>> {
     Ok(paths)
 }
 
-fn compare_all(volume: &BenchVolume, root: &BenchDir, index: &[(String, Stamp)]) -> anyhow::Result<()> {
-    for (path, recorded) in index {
-        let stamp = volume.stamp(root, path)?;
-        ensure!(stamp == *recorded, "{path}: {stamp:?} instead of {recorded:?}");
+/// The metadata of all files of a tree, as a version control system keeps it.
+struct Index {
+    paths: Vec<String>,
+    recorded: Vec<Stamp>,
+}
+
+fn compare_all(volume: &BenchVolume, root: &BenchDir, index: &Index) -> anyhow::Result<()> {
+    for (paths, recorded) in index.paths.chunks(BATCH).zip(index.recorded.chunks(BATCH)) {
+        ensure!(volume.stamps(root, paths)? == recorded, "one of {paths:?} has changed");
     }
     Ok(())
 }
