@@ -139,6 +139,78 @@ fn one_cpu_counts_in_one_word() {
     override_current(None);
 }
 
+/// It is part of each inode in memory.
+#[test]
+fn a_count_has_three_words() {
+    assert_eq!(size_of::<RefCount<String>>(), 3 * size_of::<u64>());
+}
+
+#[test]
+fn pins_have_one_reference_in_common() {
+    let object = object();
+    (0..3).for_each(|cpu| acquire(&object, cpu).pin());
+    assert_eq!(Arc::strong_count(&object), 2);
+    assert!(!object.count.set_unlinked());
+    assert!(Ref::unpin(&object, 0).is_none() && Ref::unpin(&object, 2).is_none());
+    assert_eq!(object.take_unreferenced(), 0);
+    let reference = Ref::unpin(&object, 1).unwrap();
+    assert_eq!((object.take_unreferenced(), Arc::strong_count(&object)), (0, 2));
+    drop(reference);
+    assert_eq!((object.take_unreferenced(), Arc::strong_count(&object)), (1, 1));
+    override_current(None);
+}
+
+/// The counts of a request are not trusted.
+#[test]
+fn removing_more_pins_than_there_are_takes_no_other_reference() {
+    let object = object();
+    let other = acquire(&object, 0);
+    assert!(Ref::unpin(&object, 1).is_none() && Ref::unpin_all(&object).is_none());
+    for count in [3, u64::from(u32::MAX), 1 << 32, u64::MAX] {
+        acquire(&object, 0).pin();
+        other.clone().pin();
+        assert!(Ref::unpin(&object, count).is_some());
+        assert!(Ref::unpin(&object, count).is_none());
+    }
+    other.clone().pin();
+    assert!(Ref::unpin_all(&object).is_some() && !object.count.has_pins());
+    assert_eq!(Arc::strong_count(&object), 2);
+    drop(other);
+    assert_eq!(Arc::strong_count(&object), 1);
+    override_current(None);
+}
+
+/// References of pins are counted like all others: taken on one CPU, and dropped on another.
+#[test]
+fn threads_pin_and_unpin_an_object() {
+    let object = object();
+    std::thread::scope(|scope| {
+        for cpu in 0..4 {
+            let object = &object;
+            scope.spawn(move || {
+                for n in 0..5000 {
+                    acquire(object, cpu).pin();
+                    if n % 3 == 0 {
+                        acquire(object, cpu).pin();
+                        drop(Ref::unpin(object, 2));
+                    } else {
+                        drop(Ref::unpin(object, 1 + n % 2));
+                    }
+                    if n % 97 == 0 && object.count.begin_collecting() {
+                        assert!(collect([Arc::clone(object)]).is_empty());
+                    }
+                }
+            });
+        }
+    });
+    drop(Ref::unpin_all(&object));
+    if object.count.begin_collecting() {
+        assert!(collect([Arc::clone(&object)]).is_empty());
+    }
+    assert_eq!(Arc::strong_count(&object), 1);
+    override_current(None);
+}
+
 /// An attached object that counts its drops.
 struct Part<'a>(&'a AtomicUsize);
 

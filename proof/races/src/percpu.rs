@@ -24,9 +24,9 @@ pub fn current() -> usize {
     CPU.with(Cell::get)
 }
 
-/// Makes this thread run on `cpu`.
-pub fn override_current(cpu: usize) {
-    CPU.with(|current| current.set(cpu));
+/// Makes this thread run on `cpu`; `None` ends that.
+pub fn override_current(cpu: Option<usize>) {
+    CPU.with(|current| current.set(cpu.unwrap_or(0)));
 }
 
 /// One `T` per CPU.

@@ -12,7 +12,7 @@ fn counts_are_neither_granted_twice_nor_lost() {
         let counter = Arc::new(Counter::new(5));
         let takes = |cpu: usize, counter: Arc<Counter>| {
             move || {
-                override_current(cpu);
+                override_current(Some(cpu));
                 let took = counter.try_sub(3);
                 if took {
                     counter.add(1);
@@ -25,7 +25,7 @@ fn counts_are_neither_granted_twice_nor_lost() {
         // One thread always finds three of five; both do if the first one added one before.
         assert!(taken >= 1);
         assert_eq!(counter.sum(), 5 - 2 * taken);
-        override_current(0);
+        override_current(Some(0));
         assert!(counter.try_sub(5 - 2 * taken), "the rest can be taken from any CPU");
         assert!(!counter.try_sub(1));
     });
@@ -39,7 +39,7 @@ fn a_count_moving_between_two_parts_is_found() {
         let counter = Arc::new(Counter::new(1030));
         let takes = |cpu: usize, count: u64, counter: Arc<Counter>| {
             move || {
-                override_current(cpu);
+                override_current(Some(cpu));
                 assert!(counter.try_sub(count), "there are 1030");
             }
         };

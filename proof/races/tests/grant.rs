@@ -46,7 +46,7 @@ fn threads_share_the_log(needs: [u64; 2], rounds: u32) {
             let (grant, held) = (Arc::clone(&grant), Arc::clone(&held));
             let need = needs[cpu];
             thread::spawn(move || {
-                override_current(cpu);
+                override_current(Some(cpu));
                 for _ in 0..rounds {
                     grant.reserve(need, &NoTailPusher).unwrap();
                     held.take(need);

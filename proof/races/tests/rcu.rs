@@ -44,7 +44,7 @@ fn an_object_is_not_freed_in_a_section_that_found_it() {
             })
             .collect();
         for number in 1..3 {
-            percpu::override_current(number % 2);
+            percpu::override_current(Some(number % 2));
             shared.1.push(shared.0.take().unwrap());
             shared.0.set(object(number));
             shared.1.drain();

@@ -35,7 +35,7 @@ impl Object {
 
     /// Takes references on a CPU and drops them, until the object is queued.
     fn use_it(self: &Arc<Self>, cpu: usize, times: usize) {
-        override_current(cpu);
+        override_current(Some(cpu));
         for _ in 0..times {
             let Ok(first) = Ref::acquire(self) else { return };
             self.references.fetch_add(1, SeqCst);
@@ -59,7 +59,7 @@ fn object() -> Arc<Object> {
 /// References of two CPUs in turns: the count changes to per-CPU mode.
 fn count_per_cpu(object: &Arc<Object>) {
     for cpu in 0..16 {
-        override_current(cpu % 2);
+        override_current(Some(cpu % 2));
         drop(Ref::acquire(object).ok());
     }
     assert!(object.count.is_per_cpu());
@@ -101,7 +101,7 @@ fn a_mode_that_changes_meanwhile_loses_no_reference() {
         let evictor = {
             let object = Arc::clone(&object);
             thread::spawn(move || {
-                override_current(0);
+                override_current(Some(0));
                 if object.count.begin_collecting() {
                     collect([Arc::clone(&object)]).iter().for_each(|object| object.queued());
                 }
@@ -129,7 +129,7 @@ fn a_late_reference_frees_what_the_object_has_become() {
         let late = {
             let object = Arc::clone(&object);
             thread::spawn(move || {
-                override_current(1);
+                override_current(Some(1));
                 drop(Ref::acquire(&object));
             })
         };
@@ -145,6 +145,36 @@ fn a_late_reference_frees_what_the_object_has_become() {
         drop(reference);
         late.join().unwrap();
         assert_eq!(object.queued.load(SeqCst), 2);
+        assert_eq!(Arc::strong_count(&object), 1);
+    });
+}
+
+/// Threads pin the object, and remove more pins than they added, while it is unlinked.
+#[test]
+fn pins_beside_their_removal_lose_no_reference() {
+    try_fair_orders(|| {
+        let object = object();
+        let reference = Ref::acquire(&object).unwrap();
+        let users: Vec<_> = (0..2)
+            .map(|cpu| {
+                let object = Arc::clone(&object);
+                thread::spawn(move || {
+                    override_current(Some(cpu));
+                    for count in [1, 3] {
+                        let Ok(reference) = Ref::acquire(&object) else { return };
+                        reference.pin();
+                        drop(Ref::unpin(&object, count));
+                    }
+                })
+            })
+            .collect();
+        if object.count.set_unlinked() {
+            collect([Arc::clone(&object)]).iter().for_each(|object| object.queued());
+        }
+        drop(reference);
+        users.into_iter().for_each(|user| user.join().unwrap());
+        drop(Ref::unpin_all(&object));
+        assert_eq!(object.queued.load(SeqCst), 1);
         assert_eq!(Arc::strong_count(&object), 1);
     });
 }
