@@ -18,6 +18,7 @@
 //! | [`seqlock`] | words that are written under a lock and read without one |
 //! | [`simulation`] | a deterministic scheduler for tests |
 //! | [`sizes`] | parsing of sizes in bytes |
+//! | [`slab`] | objects by key, whose users share no cache lines |
 //! | [`stop`] | scoped threads that a panic stops together |
 //! | [`sync`] | atomics, which a model checker can replace |
 //! | [`time`], [`random`] | the clock and random numbers, which tests can replace |
@@ -40,6 +41,7 @@ pub mod refs;
 pub mod seqlock;
 pub mod simulation;
 pub mod sizes;
+pub mod slab;
 pub mod stop;
 pub mod sync;
 pub mod thread;
@@ -47,4 +49,5 @@ pub mod time;
 pub mod units;
 
 pub use append_list::AppendList;
+pub use slab::Slab;
 pub use units::{AgBlock, AgIno, AgNumber, Daddr, FileBlock, FsBlock, Ino, Lsn};

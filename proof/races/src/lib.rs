@@ -13,6 +13,7 @@
 //! | [`rcu::Slot`], [`rcu::Retired`] | an object is not freed in a section that found it | `base/src/rcu` |
 //! | [`rcu::SetTable`] | an entry is found as long as it is in the table; one that is found was in it during the section, unless it is marked as removed | `base/src/rcu` |
 //! | [`refs::Ref`] | an object is queued once, after its last reference was dropped, in whatever mode they were counted, also those of pins | `base/src/refs` |
+//! | [`slab::Slab`] | a key finds its own object or none, and its entry is used by one object at a time | `base/src/slab.rs` |
 //! | [`percpu::Counter`] | no unit is granted twice, and none is lost | `base/src/percpu/counter.rs` |
 //! | [`engine::grant`] | log space is never granted twice; no thread sleeps while there is space | `journal/src/engine/grant.rs` |
 //! | [`engine::context`] | a checkpoint reserves the log space that it takes | `journal/src/engine/cil/context.rs` |
@@ -36,6 +37,8 @@ pub mod rcu;
 pub mod refs;
 #[path = "../../../base/src/seqlock.rs"]
 pub mod seqlock;
+#[path = "../../../base/src/slab.rs"]
+pub mod slab;
 
 /// The model checker's atomics.
 pub mod sync {

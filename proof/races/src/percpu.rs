@@ -46,6 +46,11 @@ impl<T> PerCpu<T> {
         (slot, &self.0[slot])
     }
 
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.0.len()
+    }
+
     /// All values, by slot.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter()
