@@ -38,7 +38,7 @@ use zerocopy::IntoBytes;
 
 use crate::cluster::{self, InodeLocation};
 use crate::log_item;
-use crate::shared::PerCpuShared;
+use crate::shared::{PerCpuShared, Shared};
 use crate::stat::{InodeStat, PublishedStat};
 use crate::state::InodeState;
 
@@ -232,6 +232,12 @@ impl Inode {
         Ref::acquire(self)
     }
 
+    /// Whether the inode is neither free nor about to be freed.
+    #[inline]
+    pub fn is_in_use(&self) -> bool {
+        self.refs.is_valid()
+    }
+
     /// Whether the inode is free. Does not change while the AGI is locked.
     pub(crate) fn is_free(&self) -> bool {
         self.refs.is_free()
@@ -323,6 +329,12 @@ impl Inode {
             && !self.core.is_pinned()
             && self.failed.load(Ordering::Acquire) == 0
             && rcu::read(|section| self.attached(section).is_none_or(|attached| !attached.is_needed()))
+    }
+
+    /// Whether the inode is one of the volume with this shared state.
+    #[inline]
+    pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared.0, shared)
     }
 
     /// Marks the inode as used. Stores only if it is not marked yet.

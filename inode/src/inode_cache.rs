@@ -134,6 +134,23 @@ impl InodeCache {
         }
     }
 
+    /// Calls `read` with an inode if it is in the cache, and returns its result. Takes neither a reference nor the
+    /// inode's lock, and stores to no memory that other threads use. The inode may be free. `read` must not wait.
+    #[inline]
+    pub fn read_cached<T>(&self, ino: Ino, read: impl FnOnce(&Inode) -> Option<T>) -> Option<T> {
+        self.shared.index.shard(ino).peek(|shard| {
+            let inode = shard.inodes.get(&ino.get())?;
+            inode.touch();
+            read(inode)
+        })
+    }
+
+    /// Whether an inode is one of this cache.
+    #[inline]
+    pub fn has(&self, inode: &Inode) -> bool {
+        inode.is_of(&self.shared)
+    }
+
     /// Calls `read` with an inode, without adding it to the cache. `read` also gets the cached inode, if there is one.
     /// It may be called more than once; the result of the last call is returned.
     ///

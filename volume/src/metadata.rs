@@ -15,7 +15,7 @@ use crate::new_file::DeviceNumber;
 use crate::operation::{Operation, is_directory};
 use crate::permissions::{ACCESS_ACL, Caller, WRITE};
 use crate::recover::damaged;
-use crate::{Error, Result, Volume};
+use crate::{Error, Handle, Result, Volume};
 
 /// Metadata of a file.
 ///
@@ -124,6 +124,17 @@ impl Metadata {
         })
     }
 
+    /// The metadata, if they did not change since they were last read. Takes no lock.
+    #[inline]
+    pub(crate) fn in_memory(inode: &Inode, section: &Section) -> Option<Self> {
+        let data = UnmappedData::in_memory(inode, section);
+        let mut metadata = Self::of(&inode.published_stat()?)?;
+        if let Some(data) = data {
+            metadata.add_unmapped(data);
+        }
+        Some(metadata)
+    }
+
     /// Includes data that is not written back yet.
     pub(crate) fn add_unmapped(&mut self, data: UnmappedData) {
         self.size = data.size;
@@ -157,7 +168,26 @@ impl Volume {
     /// # Errors
     /// `ENOENT` if the inode is free; damage.
     pub fn metadata(&self, ino: Ino) -> Result<Metadata> {
+        // A file with names is in use: it is freed after they were removed, which changes the metadata.
+        let in_use = |inode: &Inode| {
+            let metadata = rcu::read(|section| Metadata::in_memory(inode, section))?;
+            (metadata.nlink > 0 || inode.is_in_use()).then_some(metadata)
+        };
+        // Files of the metadata directory are refused by `inode`.
+        if !self.geometry.features.metadir()
+            && let Some(metadata) = self.inode_cache.read_cached(ino, in_use)
+        {
+            return Ok(metadata);
+        }
         self.metadata_of(&*self.inode(ino)?)
+    }
+
+    /// Returns the metadata of a file to which there is a reference.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn handle_metadata(&self, file: &Handle) -> Result<Metadata> {
+        self.metadata_of(file.inode())
     }
 
     /// Returns the metadata of a file to which the caller has a reference.
@@ -206,15 +236,20 @@ impl Volume {
     /// # Errors
     /// `ENOENT`; errors of the journal.
     pub fn touch_atime(&self, ino: Ino) -> Result<()> {
-        let inode = self.inode(ino)?;
+        self.touch_atime_of(&self.inode(ino)?)
+    }
+
+    /// Updates the access time of a file to which the caller has a reference. Most files need none, which is decided
+    /// without the inode's lock.
+    pub(crate) fn touch_atime_of(&self, inode: &InodeRef) -> Result<()> {
         let now = self.inode_cache.shared().now();
-        if !needs_atime_update(&inode.read(), now) {
+        if !needs_atime_update(&inode.stat(), now) {
             return Ok(());
         }
         let operation = self.begin(self.reservations.inode)?;
         let mut state = inode.lock();
         // Another thread may have changed it in between.
-        if !needs_atime_update(&state, now) {
+        if !needs_atime_update(&InodeStat::of(&state.dinode()), now) {
             return Ok(());
         }
         state.set_time(InodeTime::Access, now);
@@ -263,13 +298,13 @@ impl Volume {
 }
 
 /// Whether a read at the time `now` changes the access time.
-fn needs_atime_update(state: &InodeState, now: Timestamp) -> bool {
+fn needs_atime_update(stat: &InodeStat, now: Timestamp) -> bool {
     const DAY_SECONDS: i64 = 24 * 60 * 60;
     const KEEP_TIMES: u16 = flags::NOATIME | flags::IMMUTABLE | flags::APPEND;
-    let times = state.dinode().times();
+    let times = &stat.times;
     let is_recent =
         times.access > times.modify.max(times.change) && times.access.seconds + DAY_SECONDS > now.seconds;
-    !is_recent && state.core().flags.get() & KEEP_TIMES == 0
+    !is_recent && stat.flags & KEEP_TIMES == 0
 }
 
 impl Operation<'_> {

@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
+use base::Ino;
 use base::rcu::{self, Section};
 use format::Geometry;
 use format::inode::FileType;
+use inode::inode::StaleInode;
 use inode::{Inode, InodeRef, InodeState};
 use vfs::{Child, Dentry, DentryCache, DirId, LastLink, NodeKind, WalkEnd};
 
-use crate::metadata::UnmappedData;
 use crate::operation::{is_dots, no_such_file, not_a_directory};
 use crate::{Handle, Metadata, Result, Volume};
 
@@ -145,15 +146,24 @@ impl Walked {
     }
 }
 
-/// The metadata of an inode, if it is published.
-#[inline]
-fn published_metadata(inode: &Arc<Inode>, section: &Section) -> Option<Metadata> {
-    let data = UnmappedData::in_memory(inode, section);
-    let mut metadata = Metadata::of(&inode.published_stat()?)?;
-    if let Some(data) = data {
-        metadata.add_unmapped(data);
+/// References that the walks of one call took, one for each walk. They are dropped outside of the read sections, as
+/// that may take a lock.
+#[derive(Default)]
+struct Acquired([Option<std::result::Result<InodeRef, StaleInode>>; WALKS_MAX]);
+
+impl Acquired {
+    /// Takes a reference; returns whether the inode can be used.
+    #[inline]
+    fn add(&mut self, inode: &Arc<Inode>) -> bool {
+        let unused = self.0.iter_mut().find(|reference| reference.is_none());
+        unused.is_some_and(|unused| unused.insert(inode.acquire()).is_ok())
     }
-    Some(metadata)
+
+    /// The reference of the last walk.
+    #[inline]
+    fn last(self) -> Option<Handle> {
+        self.0.into_iter().flatten().last()?.ok().map(Handle::new)
+    }
 }
 
 impl Volume {
@@ -177,7 +187,7 @@ impl Volume {
     ) -> Option<Result<Metadata>> {
         let mut metadata = None;
         let walked = self.walk(from, path, follow, |inode, section| {
-            metadata = published_metadata(inode, section);
+            metadata = Metadata::in_memory(inode, section);
             metadata.is_some()
         });
         walked.result(metadata)
@@ -202,7 +212,7 @@ impl Volume {
                 }
                 let mut metadata = None;
                 let walked = Walked::of(&walker.walk(path, LastLink::Keep), |inode| {
-                    metadata = published_metadata(inode, section);
+                    metadata = Metadata::in_memory(inode, section);
                     metadata.is_some()
                 });
                 match walked.result(metadata) {
@@ -220,16 +230,45 @@ impl Volume {
         path: &[u8],
         follow: bool,
     ) -> Option<Result<Handle>> {
-        // One of each walk: they are dropped outside of the section.
-        let mut acquired: [Option<InodeRef>; WALKS_MAX] = Default::default();
-        let mut unused = acquired.iter_mut();
-        let walked = self.walk(from, path, follow, |inode, _| {
-            unused.next().is_some_and(|reference| {
-                *reference = inode.acquire().ok();
-                reference.is_some()
-            })
+        let mut acquired = Acquired::default();
+        let walked = self.walk(from, path, follow, |inode, _| acquired.add(inode));
+        walked.result(acquired.last())
+    }
+
+    /// The inode number of a name in a directory, if the name is in memory.
+    #[inline]
+    pub(crate) fn lookup_ino_cached(&self, dir: Ino, name: &[u8]) -> Option<Result<Ino>> {
+        let mut ino = None;
+        let walked = self.walk(self.dir_cached(dir, name), name, false, |inode, _| {
+            ino = Some(inode.ino());
+            true
         });
-        walked.result(acquired.into_iter().flatten().last().map(Handle::new))
+        walked.result(ino)
+    }
+
+    /// A reference to the file with a name in a directory, if the name is in memory.
+    #[inline]
+    pub(crate) fn lookup_handle_cached(&self, dir: Ino, name: &[u8]) -> Option<Result<Handle>> {
+        self.resolve_cached(self.dir_cached(dir, name), name, false)
+    }
+
+    /// Like [`lookup_handle_cached`](Self::lookup_handle_cached), with the metadata, if these are in memory, too.
+    #[inline]
+    pub(crate) fn lookup_metadata_cached(&self, dir: Ino, name: &[u8]) -> Option<Result<(Handle, Metadata)>> {
+        let (mut acquired, mut metadata) = (Acquired::default(), None);
+        let walked = self.walk(self.dir_cached(dir, name), name, false, |inode, section| {
+            metadata = Metadata::in_memory(inode, section);
+            metadata.is_some() && acquired.add(inode)
+        });
+        walked.result(acquired.last().zip(metadata))
+    }
+
+    /// The identity of a directory in which a name is looked up, if its inode is in memory. Takes no reference: if the
+    /// directory is removed meanwhile, it has no names, and another one with its number has another generation.
+    #[inline]
+    fn dir_cached(&self, dir: Ino, name: &[u8]) -> Option<DirId> {
+        let is_path = name.contains(&b'/');
+        self.inode_cache.read_cached(dir, |dir| (!is_path).then(|| dir_of(dir)))
     }
 
     /// Walks along a path from a directory, as far as its names are in memory, and calls `found` with the inode. It

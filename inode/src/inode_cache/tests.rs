@@ -184,3 +184,25 @@ fn an_inode_in_use_is_not_waited_for() {
     assert_eq!(error.errno(), errno::EFSCORRUPTED, "{error}");
     assert_eq!(locked.mode(), 0o040_755);
 }
+
+#[test]
+fn inodes_are_read_without_a_reference() {
+    let mut fixture = Fixture::new();
+    let (inode, mut locked) = fixture.create(0o100_644);
+    let ino = inode.ino();
+    let in_use = |fixture: &Fixture| fixture.cache.read_cached(ino, |inode| Some(inode.is_in_use()));
+    assert_eq!(in_use(&fixture), Some(true));
+    assert!(fixture.cache.has(&inode) && !Fixture::new().cache.has(&inode));
+    locked.set_nlink(0);
+    let mut tx = fixture.begin();
+    crate::unlinked::insert(fixture.shared(), &mut tx, &mut locked).unwrap();
+    tx.commit(&mut [&mut locked as &mut dyn Loggable]).unwrap();
+    drop(locked);
+    assert_eq!(in_use(&fixture), Some(true));
+    drop(inode);
+    assert_eq!(in_use(&fixture), Some(false), "it is about to be freed");
+    crate::inactive::drain(fixture.shared());
+    assert_eq!(in_use(&fixture), Some(false));
+    fixture.reopen();
+    assert_eq!(in_use(&fixture), None, "it is not in the cache");
+}

@@ -79,17 +79,21 @@ pub static STAT_MISSING: Operation = reading("stat of a missing name", |at, _| {
 pub static STAT_DIRECTORY: Operation =
     reading("stat of the directory", |at, _| at.volume.metadata_at(at.dir_path.as_bytes(), true).map(drop));
 
+/// `stat` of the file by its inode number, as the mount does.
+pub static STAT_INO: Operation =
+    reading("stat by number", |at, _| at.volume.metadata(at.file.ino()).map(drop));
+
 /// `fstat` of the open file.
 pub static FSTAT: Operation = reading("fstat", |at, _| at.file.metadata().map(drop));
 
 /// Lookup of the name in the directory, by inode number, as the mount does.
 pub static LOOKUP: Operation =
-    reading("lookup", |at, _| at.volume.lookup(at.dir.ino(), at.name.as_bytes()).map(drop));
+    reading("lookup", |at, _| at.volume.lookup_metadata(at.dir.ino(), at.name.as_bytes()).map(drop));
 
 /// Lookup of a name that does not exist.
 pub static LOOKUP_MISSING: Operation = reading("lookup of a missing name", |at, _| {
     // The result is `ENOENT`.
-    let _ = at.volume.lookup(at.dir.ino(), b"no such name");
+    let _ = at.volume.lookup_metadata(at.dir.ino(), b"no such name");
     Ok(())
 });
 

@@ -18,8 +18,6 @@ pub enum Reason {
     StableStorage,
     /// Both change one directory: its lock, its blocks, its inode, and their log items.
     OneDirectory,
-    /// Both read one directory's block through its metadata buffer, whose lock is a store.
-    DirectoryBuffer,
     /// Both change one AG: its headers, its btrees, and their buffers.
     OneAg,
     /// Both change one file: its inode and its contents.
@@ -65,12 +63,11 @@ const ARC: &str = "library/alloc/src/sync.rs";
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 14] = [
         LogOrder,
         IntentId,
         StableStorage,
         OneDirectory,
-        DirectoryBuffer,
         OneAg,
         OneFile,
         InodeLock,
@@ -122,7 +119,6 @@ impl Reason {
                 Is("volume/src/namespace/"),
                 Is("journal/src/engine/"),
             ],
-            DirectoryBuffer => &[Is("journal/src/engine/"), Is("inode/src/dir/inode_fork.rs recent")],
             OneAg => &[Below("ag/src/"), Is("journal/src/engine/"), Is("inode/src/unlinked.rs")],
             OneFile => &[
                 Is("format/src/attr/"),

@@ -197,6 +197,14 @@ impl<'v> File<'v> {
         self.volume.metadata_of(self.inode())
     }
 
+    /// Updates the access time after a read: see [`Volume::touch_atime`].
+    ///
+    /// # Errors
+    /// Errors of the journal.
+    pub fn touch_atime(&self) -> Result<()> {
+        self.volume.touch_atime_of(self.inode())
+    }
+
     /// Changes metadata.
     ///
     /// # Errors

@@ -1,7 +1,5 @@
 //! References to files, also to files without a name.
 
-use std::sync::Arc;
-
 use base::{Ino, errno};
 use format::inode::FileType;
 use inode::InodeRef;
@@ -55,18 +53,12 @@ impl Handle {
     }
 }
 
-fn other_volume() -> Error {
-    Error::refused(errno::EXDEV, "the file is in another volume")
-}
-
 impl Volume {
     /// Refuses a reference to a file of another volume.
     pub(crate) fn expect_own(&self, handle: &Handle) -> Result<()> {
-        match self.inode(handle.ino()) {
-            Ok(own) if Arc::ptr_eq(&own, handle.inode()) => Ok(()),
-            Ok(_) => Err(other_volume()),
-            Err(error) if error.errno() == errno::ENOENT => Err(other_volume()),
-            Err(error) => Err(error),
+        match self.inode_cache.has(handle.inode()) {
+            true => Ok(()),
+            false => Err(Error::refused(errno::EXDEV, "the file is in another volume")),
         }
     }
 

@@ -5,7 +5,7 @@ use inode::InodeRef;
 
 use crate::names::dir_of;
 use crate::operation::{expect_directory, no_such_file};
-use crate::{Handle, Result, Volume};
+use crate::{Handle, Metadata, Result, Volume};
 
 impl Volume {
     /// Inode number of the root directory.
@@ -19,6 +19,9 @@ impl Volume {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
     pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
+        if let Some(known) = self.lookup_ino_cached(dir, name) {
+            return known;
+        }
         let dir_ref = self.inode(dir)?;
         let mut reader = self.reader()?;
         let mut dir = dir_ref.lock();
@@ -32,7 +35,20 @@ impl Volume {
     /// # Errors
     /// As [`lookup`](Self::lookup).
     pub fn lookup_handle(&self, dir: Ino, name: &[u8]) -> Result<Handle> {
-        self.lookup_in(&self.inode(dir)?, name)
+        self.lookup_handle_cached(dir, name).unwrap_or_else(|| self.lookup_in(&self.inode(dir)?, name))
+    }
+
+    /// Like [`lookup_handle`](Self::lookup_handle), and returns the metadata of the file, too.
+    ///
+    /// # Errors
+    /// As [`lookup`](Self::lookup).
+    pub fn lookup_metadata(&self, dir: Ino, name: &[u8]) -> Result<(Handle, Metadata)> {
+        if let Some(known) = self.lookup_metadata_cached(dir, name) {
+            return known;
+        }
+        let file = self.lookup_in(&self.inode(dir)?, name)?;
+        let metadata = self.handle_metadata(&file)?;
+        Ok((file, metadata))
     }
 
     /// Looks up a name in a directory to which the caller has a reference.
