@@ -9,12 +9,14 @@
 //! - An inode is read only if the inode btrees have a chunk with its number. A caller may have held the number for long
 //!   (a file handle), and the slot may contain anything by now, even a evicted inode. The result is cached until the
 //!   chunk is removed, so that one lookup serves many inodes.
+//! - An inode whose lookup count is not zero is in the cache: it has a reference.
 //!
 //! # Locking
 //! The cache has shards, by inode chunk. Each has a lock of rank `Cache`, held for one change. Lookups in a shard that
 //! changes rarely take no lock.
 
 mod allocated;
+mod lookup_count;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use std::sync::Arc;
 use allocated::AllocatedInodes;
 use base::lock::{Rank, RwLock};
 use base::percpu::{self, PerCpu};
+use base::refs::Ref;
 use base::{Ino, errno};
 use error::Error;
 use format::damage::{Damage, Place};
@@ -353,6 +356,8 @@ impl Drop for InodeCache {
         let mut counted = Vec::new();
         for shard in &self.shared.index.shards {
             let removed = std::mem::take(&mut *shard.write());
+            // Of a mount that has ended without forgetting its inodes.
+            removed.inodes.values().for_each(|inode| drop(Ref::unpin_all(inode)));
             counted.extend(removed.inodes.into_values().filter(|inode| inode.is_counted_per_cpu()));
         }
         Inode::collect_remaining_counts(counted);

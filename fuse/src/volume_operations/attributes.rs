@@ -85,13 +85,11 @@ impl VolumeOperations<'_> {
     }
 
     /// Updates the access time after a read, if enabled.
-    pub(super) fn update_atime(&self, ino: Ino) -> Result<()> {
-        if self.options.no_atime || self.options.read_only {
-            return Ok(());
+    pub(super) fn update_atime(&self, touch: impl FnOnce() -> std::result::Result<(), xebec::Error>) {
+        if !self.options.no_atime && !self.options.read_only {
+            // An error is not an error of the read.
+            let _ = touch();
         }
-        // An error is not an error of the read.
-        let _ = self.volume.touch_atime(ino);
-        Ok(())
     }
 
     /// Space like on the kernel's XFS: reserved blocks are not free, and the log is not included. Inodes are created in

@@ -3,7 +3,7 @@
 use base::Ino;
 use base::errno::{EINVAL, ENOENT};
 use format::inode::FileType;
-use xebec::{Cookie, DeviceNumber, Handle, NewFile, NewFileType};
+use xebec::{Cookie, DeviceNumber, Handle, Metadata, NewFile, NewFileType};
 
 use super::VolumeOperations;
 use crate::operations::{Caller, DirEntry, Entry, Errno, NewInode, Result};
@@ -36,24 +36,26 @@ impl VolumeOperations<'_> {
     /// Looks up a name.
     pub(super) fn lookup_entry(&self, dir: Ino, name: &[u8]) -> Result<Entry> {
         // The kernel looks up `.` for an inode that it has forgotten, but that is known by a file handle of NFS.
-        let handle = match name {
-            b"." => self.volume.open_ino(dir)?,
-            name => self.volume.lookup_handle(dir, name)?,
-        };
-        self.add_lookup(handle)
+        if name == b"." {
+            return self.add_lookup(self.volume.open_ino(dir)?);
+        }
+        let (file, metadata) = self.volume.lookup_metadata(dir, name)?;
+        Ok(self.count_lookup(file, &metadata))
     }
 
     /// Increments the lookup count of an inode and returns its entry.
-    fn add_lookup(&self, handle: Handle) -> Result<Entry> {
-        let ino = handle.ino();
-        let metadata = self.volume.metadata(ino)?;
-        let entry = Entry {
-            node: self.node(ino),
+    pub(super) fn add_lookup(&self, file: Handle) -> Result<Entry> {
+        let metadata = self.volume.handle_metadata(&file)?;
+        Ok(self.count_lookup(file, &metadata))
+    }
+
+    fn count_lookup(&self, file: Handle, metadata: &Metadata) -> Entry {
+        self.volume.add_lookup(file);
+        Entry {
+            node: self.node(metadata.ino),
             generation: metadata.generation.into(),
-            attributes: self.to_attributes(&metadata),
-        };
-        self.inodes.add_lookup(handle);
-        Ok(entry)
+            attributes: self.to_attributes(metadata),
+        }
     }
 
     /// Creates an inode with a name, or without (`O_TMPFILE`).
@@ -63,9 +65,9 @@ impl VolumeOperations<'_> {
         dir: Ino,
         name: Option<&[u8]>,
         new: &NewInode<'_>,
-    ) -> Result<Entry> {
+    ) -> Result<Handle> {
         let file = new_file(caller, new)?;
-        self.add_lookup(match name {
+        Ok(match name {
             Some(name) => self.volume.create_handle(dir, name, &file)?,
             None => self.volume.create_tmpfile(dir, &file)?,
         })
@@ -73,9 +75,9 @@ impl VolumeOperations<'_> {
 
     /// Creates another name of an inode, or the first.
     pub(super) fn link_inode(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<Entry> {
-        let handle = self.inodes.get(ino).ok_or(Errno(ENOENT))?;
-        self.volume.link_handle(&handle, dir, name)?;
-        self.add_lookup(handle)
+        let file = self.volume.looked_up(ino).ok_or(Errno(ENOENT))?;
+        self.volume.link_handle(&file, dir, name)?;
+        self.add_lookup(file)
     }
 
     /// See [`Operations::readdir`](crate::Operations::readdir). An inode that is removed between reading its name and
@@ -90,7 +92,7 @@ impl VolumeOperations<'_> {
     ) -> Result<()> {
         let (mut offset, mut has_added) = (offset, false);
         if offset == 0 {
-            self.update_atime(dir)?;
+            self.update_atime(|| self.volume.touch_atime(dir));
         }
         let batch = if plus { READDIRPLUS_BATCH } else { READDIR_BATCH };
         loop {
@@ -148,7 +150,7 @@ impl VolumeOperations<'_> {
             .map_or((ino.0, *file_type), |entry| (entry.attributes.ino, entry.attributes.mode & S_IFMT));
         let added = add(&DirEntry { name, ino, file_type, next_offset: *next_offset, entry: looked_up });
         if !added && let Some(entry) = looked_up {
-            self.inodes.forget(self.ino(entry.node), 1);
+            self.volume.forget(self.ino(entry.node), 1);
         }
         if added { AddResult::Added } else { AddResult::Full }
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use base::Ino;
 use base::errno::{EBADF, EINVAL, ENXIO, EOPNOTSUPP};
 use xebec::{File, OpenOptions};
 
@@ -27,18 +26,22 @@ const UNSHARE_RANGE: u32 = 0x40;
 const COPY_BUFFER: u64 = 1 << 20;
 
 impl<'v> VolumeOperations<'v> {
-    /// Opens a regular file. For `O_TRUNC` the kernel sends a separate request. A file that is opened only for writing
-    /// can be read, too: the kernel reads the rest of partially written pages.
+    /// Opens a regular file by `open`. For `O_TRUNC` the kernel sends a separate request. A file that is opened only
+    /// for writing can be read, too: the kernel reads the rest of partially written pages.
     ///
     /// An append-only file is written at the end that the kernel knows, without the page cache: a page also contains
     /// bytes before the end, which may have been changed through `mmap`.
-    pub(super) fn open_file(&self, ino: Ino, flags: i32) -> Result<Opened> {
+    pub(super) fn open_file(
+        &self,
+        flags: i32,
+        open: impl Fn(&OpenOptions) -> std::result::Result<File<'v>, xebec::Error>,
+    ) -> Result<Opened> {
         let writes = flags & O_ACCMODE != O_RDONLY;
         let append = writes && flags & O_APPEND != 0;
         let mut options = OpenOptions::new();
         options.read(true).write(writes);
-        let (file, direct_io) = match options.clone().open_ino(self.volume, ino) {
-            Err(_) if append => (options.append(true).keep_offsets(true).open_ino(self.volume, ino)?, true),
+        let (file, direct_io) = match open(&options) {
+            Err(_) if append => (open(options.append(true).keep_offsets(true))?, true),
             opened => (opened?, false),
         };
         let handle = self.next_handle.fetch_add(1, Relaxed);

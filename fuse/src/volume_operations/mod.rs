@@ -2,7 +2,6 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | `inode_table` | inodes that the kernel has looked up, with their lookup counts |
 //! | `directories` | lookup, create, link, readdir |
 //! | `files` | contents of files |
 //! | `attributes` | attributes, extended attributes, statfs |
@@ -12,14 +11,18 @@
 //! # Invariants
 //! - There is no file-system logic here: calls of [`Volume`] are translated. The kernel checks permissions, by mode,
 //!   owner and ACL.
-//! - The root's nodeid is 1, which is no inode number of a volume: the superblock is there.
+//! - The root's nodeid is 1, which is no inode number of a volume: the superblock is there. Another inode's nodeid is
+//!   its number.
+//! - The lookup counts are in the inodes of the volume, which has one `VolumeOperations` at a time. When that is
+//!   dropped, all are 0: the kernel forgets nothing at unmount.
 
 mod attributes;
 mod directories;
 mod files;
 pub mod idmap;
-mod inode_table;
 mod ioctl;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -34,7 +37,6 @@ use crate::operations::{
     Rename, Result, Seek, SetAttribute, SetAttributes, StatFs,
 };
 use idmap::{IdMaps, MapTo};
-use inode_table::InodeTable;
 use ioctl::parse_blocks;
 
 /// Options of [`VolumeOperations`].
@@ -61,7 +63,6 @@ pub const GROW: &[u8] = b"user.xebec.grow";
 pub struct VolumeOperations<'v> {
     volume: &'v Volume,
     options: Options,
-    inodes: InodeTable,
     files: HashMap<u64, Arc<File<'v>>>,
     /// The next file handle.
     next_handle: AtomicU64,
@@ -74,17 +75,23 @@ impl Debug for VolumeOperations<'_> {
     }
 }
 
+impl Drop for VolumeOperations<'_> {
+    fn drop(&mut self) {
+        self.volume.forget_all();
+    }
+}
+
 impl<'v> VolumeOperations<'v> {
     /// The operations of `volume`. Unmount it after they are dropped.
     pub fn new(volume: &'v Volume, options: Options) -> Self {
-        let (inodes, files, next_handle) = (InodeTable::default(), HashMap::new(), AtomicU64::new(1));
-        Self { volume, options, inodes, files, next_handle, status: None }
+        Self { volume, options, files: HashMap::new(), next_handle: AtomicU64::new(1), status: None }
     }
 
     /// Adds the attribute [`STATUS`].
     #[must_use]
-    pub fn with_status(self, status: &'v StatusText<'v>) -> Self {
-        Self { status: Some(status), ..self }
+    pub fn with_status(mut self, status: &'v StatusText<'v>) -> Self {
+        self.status = Some(status);
+        self
     }
 
     fn ino(&self, node: NodeId) -> Ino {
@@ -112,7 +119,7 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
-        self.inodes.forget(self.ino(node), lookups);
+        self.volume.forget(self.ino(node), lookups);
     }
 
     fn getattr(&self, node: NodeId) -> Result<Attributes> {
@@ -126,12 +133,12 @@ impl Operations for VolumeOperations<'_> {
     fn readlink(&self, node: NodeId) -> Result<Vec<u8>> {
         let ino = self.ino(node);
         let target = self.volume.read_link(ino)?;
-        self.update_atime(ino)?;
+        self.update_atime(|| self.volume.touch_atime(ino));
         Ok(target)
     }
 
     fn mknod(&self, caller: Caller, dir: NodeId, name: &[u8], new: &NewInode<'_>) -> Result<Entry> {
-        self.create_inode(self.map_caller(caller), self.ino(dir), Some(name), new)
+        self.add_lookup(self.create_inode(self.map_caller(caller), self.ino(dir), Some(name), new)?)
     }
 
     fn create(
@@ -142,12 +149,13 @@ impl Operations for VolumeOperations<'_> {
         new: &NewInode<'_>,
         flags: i32,
     ) -> Result<(Entry, Opened)> {
-        let entry = self.create_inode(self.map_caller(caller), self.ino(dir), name, new)?;
-        match self.open_file(self.ino(entry.node), flags) {
-            Ok(opened) => Ok((entry, opened)),
+        let file = self.create_inode(self.map_caller(caller), self.ino(dir), name, new)?;
+        let opened = self.open_file(flags, |options| options.open_handle(self.volume, &file))?;
+        match self.add_lookup(file) {
+            Ok(entry) => Ok((entry, opened)),
             Err(error) => {
-                // The kernel gets no entry, and so sends no FUSE_FORGET.
-                self.inodes.forget(self.ino(entry.node), 1);
+                // The kernel gets no file handle, and so does not close it.
+                self.release(opened.handle);
                 Err(error)
             }
         }
@@ -170,7 +178,7 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn open(&self, node: NodeId, flags: i32) -> Result<Opened> {
-        self.open_file(self.ino(node), flags)
+        self.open_file(flags, |options| options.open_ino(self.volume, self.ino(node)))
     }
 
     fn release(&self, handle: FileHandle) {
@@ -180,7 +188,7 @@ impl Operations for VolumeOperations<'_> {
     fn read(&self, handle: FileHandle, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let file = self.file(handle)?;
         let length = file.read_at(buf, offset)?;
-        self.update_atime(file.ino())?;
+        self.update_atime(|| file.touch_atime());
         Ok(length)
     }
 

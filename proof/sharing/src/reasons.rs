@@ -26,6 +26,8 @@ pub enum Reason {
     InodeLock,
     /// Who locks an inode or a buffer has a reference to it, which is counted in one word.
     ReferenceCount,
+    /// Lookups of one file by a mount's kernel are counted in one word, as the kernel does.
+    LookupCount,
     /// Looking an inode up by its number locks a shard of the inode cache, if the shard was changed a short time ago.
     /// Two inodes are in one shard by chance.
     InodeTable,
@@ -63,7 +65,7 @@ const ARC: &str = "library/alloc/src/sync.rs";
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         LogOrder,
         IntentId,
         StableStorage,
@@ -72,6 +74,7 @@ impl Reason {
         OneFile,
         InodeLock,
         ReferenceCount,
+        LookupCount,
         InodeTable,
         PageLock,
         RemovedFiles,
@@ -134,6 +137,7 @@ impl Reason {
                 Through(LOCKS, "inode/src/contents/"),
             ],
             ReferenceCount => &[Through(ARC, "")],
+            LookupCount => &[Is("inode/src/inode_cache/lookup_count.rs")],
             InodeTable => &[Is("inode/src/inode_cache.rs")],
             PageLock => &[Is("cache/src/")],
             RemovedFiles => &[Is("inode/src/inactive.rs"), Is("inode/src/unlinked.rs")],

@@ -12,6 +12,7 @@
 //! | `initial_attributes` | attributes of new files: requested ones and inherited access control lists |
 //! | `parent_pointers` | a file's record of its own names |
 //! | `lock_order` | locking several inodes |
+//! | `lookup_count` | lookup counts of a mount's kernel |
 
 pub mod create;
 pub mod handle;
@@ -20,6 +21,7 @@ pub mod link;
 pub mod listing;
 mod lock_order;
 pub mod lookup;
+mod lookup_count;
 mod parent_pointers;
 pub mod remove;
 pub mod rename;
