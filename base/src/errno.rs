@@ -78,6 +78,8 @@ errnos! {
     EISDIR = 21,
     /// Invalid argument.
     EINVAL = 22,
+    /// Too many open files in the system.
+    ENFILE = 23,
     /// Unknown ioctl.
     ENOTTY = 25,
     /// File too large.

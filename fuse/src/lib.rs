@@ -20,8 +20,8 @@
 //!
 //! # Locking
 //! Requests are independent. Each is processed by the thread that read it from the device, which holds no lock besides
-//! those of the volume; the state of idle threads has a lock of its own (`worker_pool`). The table of open files
-//! locks one entry at a time.
+//! those of the volume; the state of idle threads has a lock of its own (`worker_pool`). Each open file has a lock,
+//! held while it is found or closed ([`base::slab`]).
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 

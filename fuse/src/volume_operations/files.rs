@@ -1,9 +1,8 @@
 //! Contents of files.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use base::errno::{EBADF, EINVAL, ENXIO, EOPNOTSUPP};
+use base::errno::{EBADF, EINVAL, ENFILE, ENXIO, EOPNOTSUPP};
 use xebec::{File, OpenOptions};
 
 use super::VolumeOperations;
@@ -44,13 +43,12 @@ impl<'v> VolumeOperations<'v> {
             Err(_) if append => (open(options.append(true).keep_offsets(true))?, true),
             opened => (opened?, false),
         };
-        let handle = self.next_handle.fetch_add(1, Relaxed);
-        let _ = self.files.insert_sync(handle, Arc::new(file)); // handles are unique
+        let handle = self.files.insert(Arc::new(file)).ok_or(Errno(ENFILE))?;
         Ok(Opened { handle: FileHandle(handle), direct_io })
     }
 
     pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<File<'v>>> {
-        self.files.read_sync(&handle.0, |_, file| Arc::clone(file)).ok_or(Errno(EBADF))
+        self.files.get(handle.0).ok_or(Errno(EBADF))
     }
 
     pub(super) fn write_file(

@@ -15,6 +15,7 @@
 //!   its number.
 //! - The lookup counts are in the inodes of the volume, which has one `VolumeOperations` at a time. When that is
 //!   dropped, all are 0: the kernel forgets nothing at unmount.
+//! - A file handle is a key of the slab of open files. That of a closed file is refused.
 
 mod attributes;
 mod directories;
@@ -26,10 +27,8 @@ mod tests;
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use base::Ino;
-use scc::HashMap;
+use base::{Ino, Slab};
 use xebec::{File, Volume};
 
 use crate::operations::{
@@ -63,9 +62,7 @@ pub const GROW: &[u8] = b"user.xebec.grow";
 pub struct VolumeOperations<'v> {
     volume: &'v Volume,
     options: Options,
-    files: HashMap<u64, Arc<File<'v>>>,
-    /// The next file handle.
-    next_handle: AtomicU64,
+    files: Slab<Arc<File<'v>>>,
     status: Option<&'v StatusText<'v>>,
 }
 
@@ -84,7 +81,7 @@ impl Drop for VolumeOperations<'_> {
 impl<'v> VolumeOperations<'v> {
     /// The operations of `volume`. Unmount it after they are dropped.
     pub fn new(volume: &'v Volume, options: Options) -> Self {
-        Self { volume, options, files: HashMap::new(), next_handle: AtomicU64::new(1), status: None }
+        Self { volume, options, files: Slab::default(), status: None }
     }
 
     /// Adds the attribute [`STATUS`].
@@ -182,7 +179,7 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn release(&self, handle: FileHandle) {
-        self.files.remove_sync(&handle.0);
+        drop(self.files.remove(handle.0));
     }
 
     fn read(&self, handle: FileHandle, offset: u64, buf: &mut [u8]) -> Result<usize> {
