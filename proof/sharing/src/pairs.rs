@@ -84,7 +84,6 @@ pub static PAIRS: &[Pair] = &[
     pair(&FSTAT, &FSTAT, Same, &[]),
     pair(&FSTAT, &READ, Same, &[]),
     pair(&STAT_INO, &STAT_INO, Same, &[]),
-    pair(&STAT_INO, &OPEN_CLOSE, Same, &[]),
     pair(&LOOKUP, &LOOKUP, Same, &[]),
     pair(&LOOKUP, &LOOKUP, Beside, &[]),
     pair(&LOOKUP, &LOOKUP_MISSING, Same, &[]),
