@@ -39,7 +39,7 @@ mod testing;
 pub mod upgrade;
 
 pub use group::{Group, Groups, LockedAg};
-pub use inodes::{FreedInodes, InodeAllocRequest, InodeOptions};
+pub use inodes::{FreedInodes, InodeAllocRequest, InodeOptions, NextInode};
 pub use log_costs::AgLogCosts;
 pub use owner::ExtentOwner;
 pub use space::alloc::{AllocRequest, AllocTarget};

@@ -166,9 +166,7 @@ impl Groups {
 
     /// Allocates an inode of an AG that has a free one.
     fn take_inode(&self, tx: &mut Transaction, agi: Agi, parent: Option<AgIno>) -> Result<AgIno> {
-        let raw = agi.raw(tx)?;
-        let (count, free) = (raw.count.get(), raw.freecount.get());
-        let wanted = ChunkTarget { parent, newest: Agi::newest(raw) };
+        let wanted = ChunkTarget { parent, newest: Agi::newest(agi.raw(tx)?) };
         let ino = if self.geometry().features.finobt() {
             match self.take_from_cached_chunk(tx, agi, parent)? {
                 Some(ino) => ino,
@@ -177,12 +175,21 @@ impl Groups {
         } else {
             self.take_by_inode_tree(tx, agi, wanted)?
         };
+        self.count_taken(tx, agi)?;
+        Ok(ino)
+    }
+
+    /// Counts an inode that was taken.
+    #[inline]
+    pub(super) fn count_taken(&self, tx: &mut Transaction, agi: Agi) -> Result<()> {
+        let raw = agi.raw(tx)?;
+        let (count, free) = (raw.count.get(), raw.freecount.get());
         let left = free.checked_sub(1);
         let left = left.ok_or_else(|| agi.damage(Damage::new("AGI", "freecount", "at least 1", free)))?;
         agi.set_counts(tx, count, left);
         self.group_of(agi)?.inodes.set(count, left);
         self.inodes().sub_free(1);
-        Ok(ino)
+        Ok(())
     }
 
     fn take_by_free_tree(&self, tx: &mut Transaction, agi: Agi, wanted: ChunkTarget) -> Result<AgIno> {

@@ -50,6 +50,7 @@ mod tree;
 
 pub use agi::Agi;
 pub use alloc::InodeAllocRequest;
+pub use cached_chunk::NextInode;
 pub use chunk::ChunkRecord;
 pub use free::{ChunkInodes, FreedInodes};
 pub use geometry::{InodeCluster, InodeGeometry};
