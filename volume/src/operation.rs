@@ -26,7 +26,8 @@ use inode::{InodeRef, InodeState, LockedInode, state};
 use journal::engine::{LogReservation, Loggable, Transaction};
 
 use crate::recover::damaged;
-use crate::{Error, Result, Volume, WatchEvent};
+use crate::watch::Events;
+use crate::{Error, Result, Volume};
 
 /// A change in progress: a transaction, and the blocks that it may allocate.
 pub(crate) struct Operation<'v> {
@@ -39,16 +40,17 @@ pub(crate) struct Operation<'v> {
     /// Maximum number of blocks that one directory may allocate.
     pub dir_blocks_max: u32,
     /// Changes of watched directories. Their watches get them when the transaction is committed.
-    pub events: Vec<WatchEvent>,
+    pub events: Events,
 }
 
 impl<'v> Operation<'v> {
     /// Commits the transaction, with the changes of the locked inodes `locked`. The directories whose entries changed
     /// must be locked until this returns, so that their watches get the events in the order of the changes.
+    #[inline]
     pub fn commit(self, locked: &mut [&mut dyn Loggable]) -> Result<()> {
         self.tx.commit(locked)?;
-        if !self.events.is_empty() {
-            self.volume.watches.publish(&self.events);
+        if let Some(events) = self.events.get() {
+            self.volume.watches.publish(events);
         }
         Ok(())
     }
@@ -192,14 +194,14 @@ impl Volume {
     ) -> Result<Operation<'v>> {
         let dir_blocks_max = blocks.left().min(self.reservations.name_blocks);
         let tx = self.inode_cache.shared().begin(reservation)?;
-        Ok(Operation { volume: self, tx, value_claims, blocks, dir_blocks_max, events: Vec::new() })
+        Ok(Operation { volume: self, tx, value_claims, blocks, dir_blocks_max, events: Events::default() })
     }
 
     /// Begins an operation that only reads: it has no log space.
     pub(crate) fn reader(&self) -> Result<Operation<'_>> {
         let tx = self.inode_cache.shared().reader();
         let blocks = self.groups.reserve_blocks(0)?;
-        let (value_claims, events) = (Vec::new(), Vec::new());
+        let (value_claims, events) = (Vec::new(), Events::default());
         Ok(Operation { volume: self, tx, value_claims, blocks, dir_blocks_max: 0, events })
     }
 

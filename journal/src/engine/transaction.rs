@@ -421,6 +421,7 @@ impl Transaction {
     ///
     /// # Errors
     /// The error of the operation.
+    #[inline]
     pub fn settle<T, E>(&mut self, part: Result<T, E>, locked: &dyn Loggable) -> Result<T, E> {
         if part.is_err() && (self.is_dirty() || locked.is_dirty() || !self.work.deferred.is_empty()) {
             self.work.failed = true;

@@ -103,3 +103,22 @@ impl WatchedName {
 pub(crate) fn id_of(state: &InodeState) -> FileId {
     FileId { ino: state.ino(), generation: state.core().generation.get() }
 }
+
+/// The events of an operation. Nearly all operations have none: then this is one word, because operations are moved.
+#[derive(Debug, Default)]
+pub(crate) struct Events(Option<Box<EventList>>);
+
+#[derive(Debug, Default)]
+struct EventList(Vec<WatchEvent>);
+
+impl Events {
+    pub fn push(&mut self, event: WatchEvent) {
+        self.0.get_or_insert_default().0.push(event);
+    }
+
+    /// The events, if there are any.
+    #[inline]
+    pub fn get(&self) -> Option<&[WatchEvent]> {
+        self.0.as_ref().map(|list| &list.0[..])
+    }
+}

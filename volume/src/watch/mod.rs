@@ -27,7 +27,7 @@ use std::sync::mpsc::{RecvError, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use base::errno;
-pub(crate) use event::id_of;
+pub(crate) use event::{Events, id_of};
 pub use event::{WatchEvent, WatchedName};
 use inode::{InodeState, LockedInode};
 use watches::Queue;
