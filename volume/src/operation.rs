@@ -66,6 +66,24 @@ impl<'v> Operation<'v> {
         self.directory(dir, |dir| dir.add_at(slot, entry))
     }
 
+    /// Adds an entry to a directory that needs no other block for it. Otherwise returns `false`, and the directory has
+    /// the same entries as before.
+    pub fn add_entry_in_place(
+        &mut self,
+        dir: &mut LockedInode,
+        slot: InsertSlot<DirBlock>,
+        entry: NewEntry<'_>,
+    ) -> Result<bool> {
+        self.volume.names.changing(dir, entry.name);
+        let dir_blocks_max = std::mem::replace(&mut self.dir_blocks_max, 0);
+        let added = self.directory(dir, |dir| match dir.add_at(slot, entry) {
+            Err(error) if error.errno() == errno::ENOSPC => Ok(false),
+            added => added.map(|()| true),
+        });
+        self.dir_blocks_max = dir_blocks_max;
+        added
+    }
+
     /// Makes an existing entry of a directory refer to another inode.
     pub fn replace_entry(&mut self, dir: &mut LockedInode, name: &[u8], ino: Ino, ftype: u8) -> Result<()> {
         self.volume.names.changing(dir, name);

@@ -26,6 +26,10 @@ pub(crate) struct Reservations {
     pub intent: LogReservation,
     /// Create: an inode and an entry.
     pub create: LogReservation,
+    /// Log space to create a file, in bytes, without that of deferred operations.
+    create_alone: u32,
+    /// Log space for each further file in the same transaction, in bytes.
+    created_after: u32,
     /// Create with two attributes.
     pub create_with_attributes: LogReservation,
     /// Link: an entry.
@@ -66,6 +70,11 @@ const ATTRIBUTE_TRANSACTIONS: u32 = 3;
 const MAX_VALUE_BLOCKS: usize = 70;
 /// Levels of a bmap btree that one operation changes.
 const EXTENT_LEVELS: u32 = 3;
+/// Maximum number of files that one transaction creates. They are all locked until it is committed, and more files save
+/// little more.
+pub(crate) const BATCH_MAX: usize = 16;
+/// The part of the log that a transaction of several files may reserve, as a divisor, unless one file needs more.
+const LOG_SHARE: u64 = 16;
 
 impl Reservations {
     pub fn of(geometry: &Geometry, groups: &Groups) -> Self {
@@ -103,7 +112,12 @@ impl Reservations {
         // Blocks of the bmap btree that maps them count as extents.
         let value_extents_max =
             (value_bytes / u64::from(value_extent_bytes)).saturating_sub(MAX_MAP_TREE_BLOCKS.into()) as usize;
+        let create_alone = alloc_inode + create_extra + unlinked;
+        let create = chain(create_alone, 2);
         Self {
+            create_alone,
+            // An entry that needs no new block changes as many blocks as the removal of one may free.
+            created_after: MAX_FREED_BLOCKS * dir_block + inode,
             inode: LogReservation { bytes: inode, transactions: 1 },
             superblock: LogReservation { bytes: AgLogCosts::buffer(geometry.sector_size), transactions: 1 },
             resize: chain(2 * costs.extent_alloc() + 4 * AgLogCosts::buffer(geometry.sector_size), 2),
@@ -114,7 +128,7 @@ impl Reservations {
                     .max(inode::reservation::Reservations::of(geometry).map.bytes),
                 1,
             ),
-            create: chain(alloc_inode + create_extra + unlinked, 2),
+            create,
             create_with_attributes: chain(alloc_inode + create_extra + unlinked + 2 * attribute, 2),
             link: chain(name + 2 * inode + unlinked + parent, 2),
             remove: chain(name + 2 * inode + unlinked + parent, 2),
@@ -145,6 +159,23 @@ impl Reservations {
     /// Blocks to add or remove a name.
     pub fn link_blocks(&self) -> u32 {
         self.name_blocks + self.parent_blocks
+    }
+
+    /// Maximum number of files that one transaction creates.
+    pub fn batch_max(&self, geometry: &Geometry) -> usize {
+        if geometry.features.parent() {
+            return 1;
+        }
+        let log_bytes = u64::from(geometry.log_blocks) << geometry.block_log;
+        let share = log_bytes / LOG_SHARE / u64::from(self.create.transactions);
+        let left = share.max(self.create.bytes.into()).saturating_sub(self.create_alone.into());
+        (1 + left / u64::from(self.created_after)).min(BATCH_MAX as u64) as usize
+    }
+
+    /// Creating a file, and others after it that need no block: together at most [`batch_max`](Self::batch_max).
+    pub fn create_many(&self, files: usize) -> LogReservation {
+        let bytes = self.create_alone + files.saturating_sub(1) as u32 * self.created_after;
+        LogReservation { bytes: bytes.max(self.create.bytes), ..self.create }
     }
 
     /// Blocks to create a file.

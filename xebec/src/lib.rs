@@ -8,6 +8,7 @@
 //! | files and directories by paths, as `std::fs` | [`Dir`]: `read`, `write`, `rename`, `read_dir`, `metadata`, ... |
 //! | act for a user, with permission checks | [`Dir::with_credentials`], [`Credentials`] |
 //! | keep paths within a directory | [`Dir::with_resolve`], [`Resolve`] |
+//! | create many files in one directory | [`Dir::create_many`] |
 //! | watch directories for changes, as `inotify` does | [`Dir::watch`], [`Watch`], [`WatchEvent`] |
 //! | contents of files | [`File`], [`OpenOptions`] |
 //! | every type of file, metadata, attributes, flags and projects | [`NewFile`], [`SetMetadata`], [`SetAttribute`], [`Settings`] |

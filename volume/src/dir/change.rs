@@ -31,6 +31,38 @@ impl<'v> Dir<'v> {
         Ok(Handle::new(self.volume.create_in(caller, dir.inode(), &name, &caller.owned(new)?)?))
     }
 
+    /// Creates many files in this directory, in their order. That is faster than as many calls of
+    /// [`create_with`](Self::create_with). Returns the result of each: if a file cannot be created, the others still
+    /// are.
+    ///
+    /// Each file is created completely or not at all, also if the power fails. The call as a whole is not atomic: a
+    /// power cut may leave the first files, and other threads may change the directory in between.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(block::MemoryDevice::new(32 << 20));
+    /// # mkfs::format(&*device, &mkfs::Options::default())?;
+    /// # let volume = xebec_volume::Volume::open(device, xebec_volume::Options::default())?;
+    /// # let root = xebec_volume::Dir::root(&volume)?;
+    /// use xebec_volume::NewFile;
+    ///
+    /// let files = [("a", NewFile::regular()), ("b", NewFile::symlink(b"a")), ("a", NewFile::directory())];
+    /// let created = root.create_many(&files);
+    /// assert!(created[0].is_ok() && created[1].is_ok());
+    /// assert!(created[2].is_err()); // the name exists
+    /// # drop((root, created));
+    /// # volume.unmount()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`create_with`](Self::create_with), for each file; `EINVAL` for a name with a slash: names are not
+    /// paths here.
+    pub fn create_many(&self, files: &[(impl AsPath, NewFile<'_>)]) -> Vec<Result<Handle>> {
+        let created = self.volume.create_many_in(self.caller(), self.handle.inode(), files);
+        created.into_iter().map(|file| file.map(Handle::new)).collect()
+    }
+
     /// Creates a directory.
     ///
     /// # Errors

@@ -10,7 +10,8 @@
 //! | allocate and initialize an inode | `Operation::create_inode` |
 //! | write `.` and `..`, or the target of a symbolic link | `Operation::init_contents` |
 //! | set attributes | `Operation::set_initial_attributes` |
-//! | add the parent pointer and the entry, and commit | `Volume::try_create` |
+//! | add the parent pointer and the entry | `Operation::name_new` |
+//! | commit | `Volume::try_create` |
 //!
 //! A file with many or large attributes takes several transactions. It is created unlinked, so that log recovery frees
 //! it after a crash; it gets its attributes one by one, and its name last (`Volume::create_unlinked`,
@@ -19,7 +20,7 @@
 use ag::InodeAllocRequest;
 use base::{Ino, errno};
 use format::inode::S_IFMT;
-use inode::dir::NewEntry;
+use inode::dir::{DirBlock, InsertSlot, NewEntry};
 use inode::group_space::GroupSpace;
 use inode::state::{InodeState, InodeTime};
 use inode::{InodeRef, LockedInode, NewInode};
@@ -118,17 +119,7 @@ impl Volume {
         caller.restrict_mode(&dir, &mut child);
         operation.init_contents(&mut child, new, dir.ino())?;
         operation.set_initial_attributes(&mut child, &initial, mode)?;
-        operation.add_parent(&mut child, Parent::of(&dir), name)?;
-        set_requested_times(&mut child, new);
-        let (ino, ftype) = (child.ino(), new.inode_type().ftype());
-        operation.add_entry(&mut dir, insert_slot, NewEntry { name, ino, ftype })?;
-        operation.report(&mut dir, name, &child, WatchEvent::Created);
-        if new.is_directory() {
-            let nlink = dir.nlink() + 1;
-            dir.set_nlink(nlink);
-        }
-        // The directory changed when the file was created: both get the same time.
-        dir.set_times(&[InodeTime::Modify, InodeTime::Change], child.ctime());
+        operation.name_new(&mut dir, &mut child, insert_slot, name, new)?;
         let file = child.reference();
         operation.commit(&mut [&mut dir, &mut child])?;
         drop(child);
@@ -205,14 +196,67 @@ impl Operation<'_> {
         let is_dir = new.is_directory();
         let request = InodeAllocRequest { parent: dir.ino(), is_dir, blocks: u32::from(is_dir) };
         let ino = self.volume.groups.alloc_inode(&mut self.tx, &mut self.blocks, request)?;
+        self.init_inode(ino, dir, new, nlink)
+    }
+
+    /// Initializes an allocated inode, without contents.
+    #[inline]
+    pub(super) fn init_inode(
+        &self,
+        ino: Ino,
+        dir: &InodeState,
+        new: &NewFile<'_>,
+        nlink: u32,
+    ) -> Result<LockedInode> {
         let mode = new.inode_type().mode() | new.masked_permissions() & !S_IFMT;
         let device = packed_device(new)?;
         let new = NewInode { mode, uid: new.uid, gid: new.gid, nlink, device, parent: Some(dir) };
         Ok(self.volume.inode_cache.create(ino, &new)?)
     }
 
+    /// Gives a new file its name.
+    #[inline]
+    pub(super) fn name_new(
+        &mut self,
+        dir: &mut LockedInode,
+        child: &mut LockedInode,
+        insert_slot: InsertSlot<DirBlock>,
+        name: &[u8],
+        new: &NewFile<'_>,
+    ) -> Result<()> {
+        self.add_parent(child, Parent::of(dir), name)?;
+        let (ino, ftype) = (child.ino(), new.inode_type().ftype());
+        self.add_entry(dir, insert_slot, NewEntry { name, ino, ftype })?;
+        self.named(dir, child, name, new);
+        Ok(())
+    }
+
+    /// A new file has its name: sets its times, and those and the link count of the directory.
+    #[inline]
+    pub(super) fn named(
+        &mut self,
+        dir: &mut LockedInode,
+        child: &mut LockedInode,
+        name: &[u8],
+        new: &NewFile<'_>,
+    ) {
+        set_requested_times(child, new);
+        self.report(dir, name, child, WatchEvent::Created);
+        if new.is_directory() {
+            let nlink = dir.nlink() + 1;
+            dir.set_nlink(nlink);
+        }
+        // The directory changed when the file was created: both get the same time.
+        dir.set_times(&[InodeTime::Modify, InodeTime::Change], child.ctime());
+    }
+
     /// Writes `.` and `..` of a new directory, or the target of a new symbolic link.
-    fn init_contents(&mut self, child: &mut LockedInode, new: &NewFile<'_>, parent: Ino) -> Result<()> {
+    pub(super) fn init_contents(
+        &mut self,
+        child: &mut LockedInode,
+        new: &NewFile<'_>,
+        parent: Ino,
+    ) -> Result<()> {
         match new.file_type {
             NewFileType::Directory => self.directory(child, |child| child.init(parent)),
             NewFileType::Symlink(target) => {
@@ -226,7 +270,7 @@ impl Operation<'_> {
 }
 
 /// Refuses a file that the flags of its directory forbid.
-fn expect_allowed(dir: &InodeState, new: &NewFile<'_>) -> Result<()> {
+pub(super) fn expect_allowed(dir: &InodeState, new: &NewFile<'_>) -> Result<()> {
     expect_mutable(dir)?;
     match new.file_type {
         NewFileType::Symlink(_) => expect_symlinks_allowed(dir),

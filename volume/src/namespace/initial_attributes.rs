@@ -174,7 +174,12 @@ impl Operation<'_> {
     }
 
     /// The default ACL of a directory, if a new file inherits it.
-    fn default_acl(&mut self, dir: &mut LockedInode, new: &NewFile<'_>) -> Result<Option<Vec<u8>>> {
+    #[inline]
+    pub(super) fn default_acl(
+        &mut self,
+        dir: &mut LockedInode,
+        new: &NewFile<'_>,
+    ) -> Result<Option<Vec<u8>>> {
         if dir.forkoff() == 0 || matches!(new.file_type, NewFileType::Symlink(_)) {
             return Ok(None);
         }

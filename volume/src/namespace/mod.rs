@@ -5,6 +5,7 @@
 //! | [`lookup`] | directory and name to inode; targets of symbolic links |
 //! | [`listing`] | reading a directory |
 //! | [`create`] | new files of all types |
+//! | `create_many` | many new files in one directory |
 //! | [`link`] | hard links |
 //! | [`remove`] | `unlink` and `rmdir` |
 //! | [`rename`] | `rename`, with all flags |
@@ -15,6 +16,7 @@
 //! | `lookup_count` | lookup counts of a mount's kernel |
 
 pub mod create;
+mod create_many;
 pub mod handle;
 mod initial_attributes;
 pub mod link;

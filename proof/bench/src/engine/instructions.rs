@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 use base::errno;
-use xebec::{NewFile, OpenOptions, Options, SetAttribute};
+use xebec::{Dir, NewFile, OpenOptions, Options, SetAttribute};
 
 use super::Scale;
 use crate::bench_volume::{self, BenchVolume, layout};
@@ -26,8 +26,9 @@ const AMONG: [u32; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 const WORKLOAD_VARIABLE: &str = "XEBEC_BENCH_WORKLOAD";
 
 /// Workloads by name.
-const WORKLOADS: [(&str, Workload); 9] = [
+const WORKLOADS: [(&str, Workload); 10] = [
     ("create", create),
+    ("many", create_many),
     ("scattered", create_one_by_one),
     ("attribute", set_attributes),
     ("small", write_small),
@@ -52,6 +53,7 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
             for (task, work) in [
                 ("setting an attribute of 32 bytes, each twice", "attribute"),
                 ("creating and writing a file of 4 KiB", "small"),
+                ("creating a file, a hundred by one call", "many"),
                 ("creating and removing a file", "unlink"),
                 ("writing 4 KiB and fsync", "fsync"),
                 ("stat of a path of four names", "stat"),
@@ -141,6 +143,23 @@ fn create(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()
         let dir = volume.create(volume.root(), name.as_bytes(), &NewFile::directory())?;
         for file in 0..PER_DIRECTORY {
             volume.create(dir, format!("file{file:06}").as_bytes(), &NewFile::regular())?;
+        }
+    }
+    Ok(())
+}
+
+/// As [`create`], a hundred files by each call.
+fn create_many(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
+    for group in 0..files.div_ceil(PER_DIRECTORY) {
+        let name = format!("{prefix}{group}");
+        let dir = volume.create(volume.root(), name.as_bytes(), &NewFile::directory())?;
+        let dir = Dir::open_ino(volume, dir)?;
+        for batch in 0..PER_DIRECTORY / 100 {
+            let name = |file| format!("file{:06}", batch * 100 + file);
+            let files: Vec<_> = (0..100).map(|file| (name(file), NewFile::regular())).collect();
+            for created in dir.create_many(&files) {
+                created?;
+            }
         }
     }
     Ok(())
