@@ -227,6 +227,9 @@ impl BufferCache {
             }
             true
         });
+        // Not in the order of the index, which depends on the timing of threads that have ended: simulations must be
+        // repeatable. Multiplied, so that no part of the device is preferred.
+        doomed.sort_unstable_by_key(|buffer| buffer.daddr().get().wrapping_mul(0x9e37_79b9_7f4a_7c15));
         for buffer in doomed {
             if self.bytes() <= self.budget / 8 * 7 {
                 break;
