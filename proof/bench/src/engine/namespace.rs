@@ -14,6 +14,8 @@ use crate::table::{Row, Table, Target};
 const PER_DIRECTORY: u32 = 1000;
 const IMAGE_BYTES: u64 = 8 << 30;
 const LOG_BYTES: u64 = 64 << 20;
+/// So that many threads do not wait for space in the log.
+const SCALING_LOG_BYTES: u64 = 512 << 20;
 
 /// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
@@ -25,7 +27,11 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     table.add(compare(scale, task, &|volume| rate(volume, scale, 1, &create_unlink))?);
     table.add(against_both_alone(scale)?);
     let image = scale.folder.join("engine.img");
-    let fresh = || BenchVolume::xebec(&image, &layout(IMAGE_BYTES, LOG_BYTES), Options::default());
+    // An AG for each thread, as `mkfs.xfs -d concurrency` has it: threads that create files in one AG wait for its AGI.
+    let most = scale.threads.iter().copied().max().unwrap_or(1);
+    let layout =
+        mkfs::Options { ag_count: Some(most.max(4).into()), ..layout(IMAGE_BYTES, SCALING_LOG_BYTES) };
+    let fresh = || BenchVolume::xebec(&image, &layout, Options::default());
     let create_rate = |threads| rate(fresh()?, scale, threads, &create);
     let task = "create empty files in different directories";
     add_scaling(scale, table, (task, "files/s"), &create_rate)?;
