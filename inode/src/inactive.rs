@@ -18,9 +18,13 @@
 //! thread that takes it from the queue collects its count, and frees the file only if it is unlinked and has no
 //! references. Only that thread collects it, so that a count is never collected twice.
 //!
+//! The file that was queued last can be [reused](crate::InodeCache::reuse_removed) as a new file without a name, if it
+//! is empty. Then programs that create and close such files, as temporary ones, change neither an unlinked list nor an
+//! inode btree.
+//!
 //! # Invariants
 //! - A queue is first in, first out, and one thread at a time frees its files. So the number of freed files identifies
-//!   them.
+//!   them. Files that are reused are the last ones of a queue.
 //! - A queue has at most [`BACKLOG_MAX`] files, plus one for each thread that unlinks, plus files that were unlinked
 //!   while they were open.
 //!
@@ -68,7 +72,7 @@ pub(crate) const STEP_BUFFERS: u64 = 16;
 #[derive(Debug, Default)]
 struct QueueState {
     inodes: Vec<Arc<Inode>>,
-    /// Number of files queued since the start.
+    /// Number of files queued since the start, except those that were [taken](Queues::take_newest) out of the queue.
     queued: u64,
     /// Number of these files that were freed, or could not be freed.
     completed: u64,
@@ -104,8 +108,8 @@ struct Failed {
 pub struct Queues {
     queues: PerCpu<Queue>,
     failed: Mutex<Failed>,
-    /// Starts the workers. Without it, files wait for a [`drain`].
-    starter: OnceLock<Weak<Starter>>,
+    /// Starts the workers, when a queue has so many files. Without it, files wait for a [`drain`].
+    starter: OnceLock<(usize, Weak<Starter>)>,
     /// The workers were started.
     started: AtomicBool,
 }
@@ -114,8 +118,6 @@ pub struct Queues {
 #[derive(Debug)]
 struct Starter {
     shared: Arc<Shared>,
-    /// Length of a queue at which the workers are started.
-    threshold: usize,
     threads: Mutex<Threads>,
 }
 
@@ -213,10 +215,28 @@ impl Queues {
         }
     }
 
+    /// Whether files of this CPU are queued.
+    pub fn has_queued(&self) -> bool {
+        self.queues.local().1.backlog.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes the file that was queued last on this CPU, if it may be [reused](Inode::reuse). The caller queues it
+    /// again, or reuses it.
+    pub(crate) fn take_newest(&self) -> Option<Arc<Inode>> {
+        let (_, queue) = self.queues.local();
+        let mut waiting = queue.waiting.lock();
+        // Its count may still have to be collected.
+        let inode = waiting.inodes.pop_if(|inode| !inode.is_counted_per_cpu())?;
+        waiting.queued -= 1;
+        queue.backlog.store(waiting.inodes.len(), Ordering::Relaxed);
+        Some(inode)
+    }
+
     #[cold]
     fn start(&self, waiting: usize) {
-        if let Some(starter) = self.starter.get().and_then(Weak::upgrade)
-            && waiting >= starter.threshold
+        if let Some((threshold, starter)) = self.starter.get()
+            && waiting >= *threshold
+            && let Some(starter) = starter.upgrade()
         {
             // If no thread can be started, the files wait until a thread drains the queues.
             let _ = starter.start();
@@ -264,7 +284,8 @@ pub fn drain(shared: &Shared) {
     for queue in shared.inactive.queues.iter() {
         let mut waiting = queue.waiting.lock();
         let queued = waiting.queued;
-        while waiting.completed < queued {
+        // The last ones may be taken out of the queue meanwhile.
+        while waiting.completed < queued.min(waiting.queued) {
             queue.help(waiting, shared, usize::MAX);
             waiting = queue.waiting.lock();
         }
@@ -305,9 +326,9 @@ impl Workers {
     pub fn start(shared: &Arc<Shared>, later: bool) -> std::io::Result<Self> {
         let threshold = if later { BATCH } else { 1 };
         let threads = Mutex::new(Rank::Leaf, Threads::default());
-        let starter = Arc::new(Starter { shared: Arc::clone(shared), threshold, threads });
+        let starter = Arc::new(Starter { shared: Arc::clone(shared), threads });
         // It is set only here.
-        let _ = shared.inactive.starter.set(Arc::downgrade(&starter));
+        let _ = shared.inactive.starter.set((threshold, Arc::downgrade(&starter)));
         if !later {
             starter.start()?;
         }

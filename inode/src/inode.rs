@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use base::lock::{Mutex, MutexGuard, OwnedMutexGuard, Rank};
 use base::rcu::{self, Section};
-use base::refs::{self, Counted, Ref, RefCount, Stale};
+use base::refs::{self, Counted, Ref, RefCount, Reused, Stale};
 use base::{Ino, Lsn};
 use error::Error;
 use format::checksum::{self, ZeroRun};
@@ -41,6 +41,7 @@ use zerocopy::IntoBytes;
 
 use crate::cluster::{self, InodeLocation};
 use crate::log_item;
+use crate::new_inode::NewInode;
 use crate::shared::{PerCpuShared, Shared};
 use crate::stat::{InodeStat, PublishedStat};
 use crate::state::InodeState;
@@ -265,6 +266,33 @@ impl Inode {
         if let Some(attached) = self.refs.set_free() {
             self.shared.detached.push(attached);
         }
+    }
+
+    /// Makes a file that was queued for inactivation a new one, without names and on the same unlinked list, if it is
+    /// regular, has no blocks and no attributes, and nobody has it locked. The caller has taken it out of the queue.
+    pub(crate) fn reuse(self: &Arc<Self>, new: &NewInode<'_>) -> Option<(LockedInode, InodeRef)> {
+        let stat = self.try_stat()?;
+        if stat.blocks != 0 || FileType::from_mode(stat.mode) != Some(FileType::Regular) {
+            return None;
+        }
+        if let Some(attached) = self.attachment() {
+            attached.forget();
+        }
+        let mut locked = self.try_lock()?;
+        if !locked.is_empty_and_unnamed() {
+            return None;
+        }
+        // It becomes valid when the inode shows the new file to other threads.
+        let stale = self.acquire().err()?;
+        locked.uninit();
+        new.begin(&mut locked, &self.shared);
+        self.stat.invalidate();
+        self.summary.store(summary(&locked), Ordering::Relaxed);
+        let Reused { reference, detached } = stale.reuse()?;
+        if let Some(detached) = detached {
+            self.shared.detached.push(detached);
+        }
+        Some((locked, reference))
     }
 
     /// The inode's chunk is being removed, by a transaction that holds the cluster buffer. The inode must never be

@@ -216,6 +216,17 @@ impl InodeCache {
         Ok(locked)
     }
 
+    /// Initializes a removed file that waits to be freed as a new file without names, if there is an empty one on this
+    /// CPU. It stays on its unlinked list, so that the transaction changes only the inode.
+    pub fn reuse_removed(&self, new: &NewInode<'_>) -> Option<(LockedInode, InodeRef)> {
+        let inode = self.shared.inactive.take_newest()?;
+        let reused = inode.reuse(new);
+        if reused.is_none() {
+            self.shared.inactive.push(inode);
+        }
+        reused
+    }
+
     /// Number of inodes in the cache.
     pub fn len(&self) -> usize {
         self.shared.index.shards.iter().map(|shard| shard.read().inodes.len()).sum()

@@ -2,7 +2,7 @@
 
 use base::Ino;
 use base::seqlock::SeqLock;
-use format::inode::{Dinode, FileType, ForkKind, InodeTimes};
+use format::inode::{Dinode, FileType, ForkKind, InodeTimes, flags2};
 use format::ondisk::{OnDisk, U32};
 use format::timestamp::Timestamp;
 
@@ -33,12 +33,18 @@ pub struct InodeStat {
     pub device: Option<u32>,
     /// Inode flags (`format::inode::flags`).
     pub flags: u16,
+    /// Whether the inode has no flags, hints, project or attributes. What is created in such a directory inherits
+    /// nothing, except its group if it has the set-group-ID bit.
+    pub is_plain: bool,
     /// Access, modification, change and creation times.
     pub times: InodeTimes,
 }
 
 /// Number of words of a published [`InodeStat`].
 const WORDS: usize = 12;
+/// Marks above the device number.
+const HAS_DEVICE: u32 = 1;
+const IS_PLAIN: u32 = 2;
 
 fn join(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
@@ -67,6 +73,10 @@ impl InodeStat {
             blocks: core.nblocks.get(),
             device: device.map(|raw| raw.get()),
             flags: core.flags.get(),
+            is_plain: core.flags.get() == 0
+                && core.flags2.get() & !(flags2::BIGTIME | flags2::NREXT64) == 0
+                && inode.project() == 0
+                && core.forkoff == 0,
             times: inode.times(),
         }
     }
@@ -79,7 +89,8 @@ impl InodeStat {
             join(self.uid, self.gid),
             self.size,
             self.blocks,
-            self.device.map_or(0, |device| join(1, device)),
+            join(IS_PLAIN * u32::from(self.is_plain), 0)
+                | self.device.map_or(0, |device| join(HAS_DEVICE, device)),
             access.seconds as u64,
             modify.seconds as u64,
             change.seconds as u64,
@@ -94,7 +105,7 @@ impl InodeStat {
         let [head, links, owner, size, blocks, device, access, modify, change, create, first, second] = words;
         let ((generation, mode_flags), (nlink, project), (uid, gid)) =
             (split(head), split(links), split(owner));
-        let (has_device, device) = split(device);
+        let (marks, device) = split(device);
         let time = |seconds: u64, nanoseconds| Timestamp { seconds: seconds as i64, nanoseconds };
         Self {
             ino,
@@ -106,8 +117,9 @@ impl InodeStat {
             project,
             size,
             blocks,
-            device: (has_device == 1).then_some(device),
+            device: (marks & HAS_DEVICE != 0).then_some(device),
             flags: mode_flags as u16,
+            is_plain: marks & IS_PLAIN != 0,
             times: InodeTimes {
                 access: time(access, split(first).0),
                 modify: time(modify, split(first).1),
@@ -165,6 +177,7 @@ mod tests {
                 blocks: 1 << 40,
                 device,
                 flags: 0xffff,
+                is_plain: device == Some(0),
                 times: InodeTimes {
                     access: time(-1, 999_999_999),
                     modify: time(1 << 33, 1),

@@ -7,7 +7,7 @@ use error::Result;
 use format::Geometry;
 use format::damage::Damage;
 use format::extent::{Extent, RawExtent};
-use format::inode::{Dinode, ForkKind, RawInode, flags2, verify_extents};
+use format::inode::{Dinode, FileType, ForkKind, RawInode, flags2, verify_extents};
 use format::log::inode::fields;
 use format::ondisk::{OnDisk, U16, U32, U64};
 use format::timestamp::Timestamp;
@@ -411,6 +411,18 @@ impl InodeState {
     /// Size of the literal area in bytes.
     pub fn literal_len(&self) -> usize {
         self.literal.len()
+    }
+
+    /// Whether the inode is that of a regular file without names, blocks and attributes.
+    pub(crate) fn is_empty_and_unnamed(&self) -> bool {
+        self.nlink() == 0
+            && FileType::from_mode(self.mode()) == Some(FileType::Regular)
+            && self.core.nblocks.get() == 0
+            && self.forkoff() == 0
+            && self.fork_format(ForkKind::Data) == Some(ForkFormat::Extents)
+            && self.extent_count(ForkKind::Data) == 0
+            // It may have blocks for copy on write, which are not counted.
+            && self.core.flags2.get() & flags2::REFLINK == 0
     }
 
     /// `forkoff`: the start of the attribute fork in units of 8 bytes; 0 without an attribute fork.

@@ -8,7 +8,8 @@
 //! | `slots` | the counters of each CPU |
 //!
 //! An object is *unlinked* when it is to be freed with its last reference, *queued* from then until it is free, and
-//! *free* until it is allocated again as another one.
+//! *free* until it is allocated again as another one. The thread that would free a queued object may instead make it
+//! another one, which is unlinked from the beginning.
 //!
 //! # Pins
 //! A pin is a use of an object by somebody who cannot have a [`Ref`], such as the kernel of a mount, which knows an
@@ -40,7 +41,7 @@ mod tests;
 use std::sync::LazyLock;
 
 pub use attached::AttachedRef;
-pub use reference::{Counted, Ref, Stale, collect};
+pub use reference::{Counted, Ref, Reused, Stale, collect};
 use slots::Counters;
 pub use state::RefCount;
 

@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::state::{Dropped, RefCount, Taken};
-use crate::rcu;
+use crate::rcu::{self, Removed};
 
 /// An object to which references are counted.
 pub trait Counted: Send + Sync + Sized {
@@ -28,11 +28,30 @@ pub struct Ref<T: Counted> {
     object: ManuallyDrop<Arc<T>>,
 }
 
-/// A reference to an object that is free, or about to be freed. It is only to be dropped, which may take a lock.
+/// A reference to an object that is free, or about to be freed. It is only to be dropped, which may take a lock, or
+/// [reused](Self::reuse).
 pub struct Stale<T: Counted> {
     /// Its drop may be that of the last reference to an unlinked object: the free object may have been allocated again
     /// and unlinked, and its other references may have been dropped before.
-    _reference: Ref<T>,
+    reference: Ref<T>,
+}
+
+impl<T: Counted + fmt::Debug> Stale<T> {
+    /// Makes the object another one instead of freeing it: it is unlinked, too, and this is a reference to it. The
+    /// caller would free the object otherwise. `None` if the object is not about to be freed.
+    pub fn reuse(self) -> Option<Reused<T>> {
+        let detached = self.reference.count().set_reused()?;
+        Some(Reused { reference: self.reference, detached })
+    }
+}
+
+/// An object that was [reused](Stale::reuse).
+#[derive(Debug)]
+pub struct Reused<T: Counted + fmt::Debug> {
+    /// The reference to it.
+    pub reference: Ref<T>,
+    /// The object that was attached: a thread that found it before may still read it.
+    pub detached: Option<Removed<T::Attached>>,
 }
 
 #[allow(unsafe_code, reason = "references have a strong count in common")]
@@ -57,7 +76,7 @@ impl<T: Counted> Ref<T> {
         let taken = object.count().take();
         let reference = Self::counted(object, taken);
         object.count().note_cpu();
-        if taken.is_valid { Ok(reference) } else { Err(Stale { _reference: reference }) }
+        if taken.is_valid { Ok(reference) } else { Err(Stale { reference }) }
     }
 
     #[inline]

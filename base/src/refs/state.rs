@@ -267,16 +267,28 @@ impl<A: Send + Sync> RefCount<A> {
     /// The object, which was queued, is free. Returns the attached object: a thread that found
     /// the object before may still read it.
     pub fn set_free(&self) -> Option<Removed<A>> {
-        if self.word.load(Ordering::Acquire) & QUEUED == 0 {
-            // There may be references, also to the attached object.
-            debug_assert!(false, "an object was freed that may have references");
-            return None;
-        }
-        debug_assert!(!self.has_pins(), "an object was freed that has a reference");
-        let attached = self.attached.take();
-        self.word.fetch_or(FREE, Ordering::AcqRel);
+        let attached = self.detach()?;
         self.word.fetch_and(!(UNLINKED | QUEUED), Ordering::AcqRel);
         attached
+    }
+
+    /// The object, which was queued, is another one now, which is unlinked, too. Stale references become valid ones.
+    /// Returns the attached object.
+    pub(super) fn set_reused(&self) -> Option<Option<Removed<A>>> {
+        let attached = self.detach()?;
+        self.word.fetch_and(!(FREE | QUEUED), Ordering::AcqRel);
+        Some(attached)
+    }
+
+    /// Removes the attached object of a queued object, by the only thread that does. Then the object is free, but
+    /// queued still.
+    fn detach(&self) -> Option<Option<Removed<A>>> {
+        debug_assert!(!self.has_pins(), "an object was freed that has a reference");
+        let begin = |word| (word & (FREE | QUEUED) == QUEUED).then_some(word | FREE);
+        let begun = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, begin);
+        // Otherwise there may be references, also to the attached object.
+        debug_assert!(begun.is_ok(), "an object was freed that may have references");
+        begun.is_ok().then(|| self.attached.take())
     }
 
     /// Attaches an object, unless there is one. The caller has a reference.

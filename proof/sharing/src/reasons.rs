@@ -26,6 +26,8 @@ pub enum Reason {
     InodeLock,
     /// Who locks an inode or a buffer has a reference to it, which is counted in one word.
     ReferenceCount,
+    /// Both read one directory's block through its metadata buffer, whose lock is a store.
+    DirectoryBuffer,
     /// Lookups of one file by a mount's kernel are counted in one word, as the kernel does.
     LookupCount,
     /// Looking an inode up by its number locks a shard of the inode cache, if the shard was changed a short time ago.
@@ -65,7 +67,8 @@ const ARC: &str = "library/alloc/src/sync.rs";
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
+        DirectoryBuffer,
         LogOrder,
         IntentId,
         StableStorage,
@@ -137,6 +140,7 @@ impl Reason {
                 Through(LOCKS, "inode/src/contents/"),
             ],
             ReferenceCount => &[Through(ARC, "")],
+            DirectoryBuffer => &[Is("journal/src/engine/"), Is("inode/src/dir/inode_fork.rs recent")],
             LookupCount => &[Is("inode/src/inode_cache/lookup_count.rs")],
             InodeTable => &[Is("inode/src/inode_cache.rs")],
             PageLock => &[Is("cache/src/")],

@@ -279,7 +279,7 @@ pub(super) fn expect_allowed(dir: &InodeState, new: &NewFile<'_>) -> Result<()> 
 }
 
 /// Sets the times that the caller asked for.
-fn set_requested_times(child: &mut LockedInode, new: &NewFile<'_>) {
+pub(super) fn set_requested_times(child: &mut LockedInode, new: &NewFile<'_>) {
     for (which, time) in [(InodeTime::Access, new.accessed), (InodeTime::Modify, new.modified)] {
         if let Some(time) = time {
             child.set_time(which, from_time(time));

@@ -5,8 +5,6 @@ use format::inode::FileType;
 use inode::InodeRef;
 
 use super::link::LinkSource;
-use crate::attributes::NewAttribute;
-use crate::new_file::{NewFile, NewFileType};
 use crate::permissions::Caller;
 use crate::{Error, Result, Volume};
 
@@ -87,34 +85,6 @@ impl Volume {
                 Err(if exists { error } else { STALE })
             }
         }
-    }
-
-    /// Creates a regular file without a name (`O_TMPFILE`). It inherits attributes from `dir` as a file created there
-    /// does.
-    ///
-    /// # Errors
-    /// `EINVAL` for other file types, `ENOTDIR`, `ENOSPC`.
-    pub fn create_tmpfile(&self, dir: Ino, new: &NewFile<'_>) -> Result<Handle> {
-        self.create_tmpfile_in(Caller::PROGRAM, &self.inode(dir)?, new).map(Handle)
-    }
-
-    /// Creates a regular file without a name for a caller.
-    pub(crate) fn create_tmpfile_in(
-        &self,
-        caller: Caller<'_>,
-        dir: &InodeRef,
-        new: &NewFile<'_>,
-    ) -> Result<InodeRef> {
-        if !matches!(new.file_type, NewFileType::Regular) {
-            return Err(Error::refused(errno::EINVAL, "only a regular file can be created without a name"));
-        }
-        inode::inactive::throttle(self.inode_cache.shared());
-        let create = |mode, requested: &[NewAttribute<'_>]| {
-            Ok(self.try_create_unlinked(caller, dir, new, mode, requested)?.map(|(file, _)| file))
-        };
-        let create_in_steps =
-            |requested: &[NewAttribute<'_>]| self.create_unlinked(caller, dir, new, requested);
-        self.create_with_attributes(new, create, create_in_steps)
     }
 
     /// Adds a name to a referenced file, which may have none so far.

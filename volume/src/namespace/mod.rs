@@ -10,6 +10,7 @@
 //! | [`remove`] | `unlink` and `rmdir` |
 //! | [`rename`] | `rename`, with all flags |
 //! | [`handle`] | references to files, also to unlinked ones |
+//! | `tmpfile` | files without names |
 //! | `initial_attributes` | attributes of new files: requested ones and inherited access control lists |
 //! | `parent_pointers` | a file's record of its own names |
 //! | `lock_order` | locking several inodes |
@@ -27,3 +28,4 @@ mod lookup_count;
 mod parent_pointers;
 pub mod remove;
 pub mod rename;
+mod tmpfile;
