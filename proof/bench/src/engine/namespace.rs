@@ -15,7 +15,7 @@ const PER_DIRECTORY: u32 = 1000;
 const IMAGE_BYTES: u64 = 8 << 30;
 const LOG_BYTES: u64 = 64 << 20;
 /// So that many threads do not wait for space in the log.
-const SCALING_LOG_BYTES: u64 = 512 << 20;
+const SCALING_LOG_BYTES: u64 = 256 << 20;
 
 /// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
