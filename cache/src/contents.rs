@@ -518,6 +518,19 @@ impl<B: Backing> Contents<B> {
         let _io = self.io.lock();
         let _truncation = self.begin_truncation();
         let _layout = self.layout.write();
+        self.forget_locked();
+    }
+
+    /// Does what [`forget`](Self::forget) does, unless writeback or another thread uses the file. Does not wait.
+    pub fn try_forget(&self) -> bool {
+        let Some(_io) = self.io.try_lock() else { return false };
+        let _truncation = self.begin_truncation();
+        let Some(_layout) = self.layout.try_write() else { return false };
+        self.forget_locked();
+        true
+    }
+
+    fn forget_locked(&self) {
         self.size.store(0, Ordering::Release);
         self.drop_range(0, u64::MAX, true);
         self.release_preallocation();

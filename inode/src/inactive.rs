@@ -72,11 +72,11 @@ pub(crate) const STEP_BUFFERS: u64 = 16;
 #[derive(Debug, Default)]
 struct QueueState {
     inodes: Vec<Arc<Inode>>,
-    /// Number of files queued since the start, except those that were [taken](Queues::take_newest) out of the queue.
+    /// Number of files queued since the start, except those that were reused.
     queued: u64,
     /// Number of these files that were freed, or could not be freed.
     completed: u64,
-    /// A thread is freeing files of this queue.
+    /// A thread is freeing files of this queue, or reuses one.
     busy: bool,
     /// The worker sleeps until it is notified.
     asleep: bool,
@@ -220,16 +220,18 @@ impl Queues {
         self.queues.local().1.backlog.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes the file that was queued last on this CPU, if it may be [reused](Inode::reuse). The caller queues it
-    /// again, or reuses it.
-    pub(crate) fn take_newest(&self) -> Option<Arc<Inode>> {
+    /// Takes the file that was queued last on this CPU, if it may be [reused](Inode::reuse) and no thread frees files of
+    /// the queue.
+    pub(crate) fn take_newest(&self) -> Option<TakenFile<'_>> {
         let (_, queue) = self.queues.local();
         let mut waiting = queue.waiting.lock();
-        // Its count may still have to be collected.
-        let inode = waiting.inodes.pop_if(|inode| !inode.is_counted_per_cpu())?;
-        waiting.queued -= 1;
+        if waiting.busy {
+            return None;
+        }
+        let inode = waiting.inodes.pop_if(|inode| inode.may_be_reused())?;
+        waiting.busy = true;
         queue.backlog.store(waiting.inodes.len(), Ordering::Relaxed);
-        Some(inode)
+        Some(TakenFile { queue, inode, is_reused: false })
     }
 
     #[cold]
@@ -278,13 +280,55 @@ impl Queues {
     }
 }
 
+/// A file that a thread has taken out of its queue to reuse it. It is put back, unless it was reused. Until then the
+/// queue is busy, so that threads that wait for its files wait for this one, too.
+#[derive(Debug)]
+pub(crate) struct TakenFile<'q> {
+    queue: &'q Queue,
+    inode: Arc<Inode>,
+    is_reused: bool,
+}
+
+impl TakenFile<'_> {
+    pub fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+
+    /// The file is another one now.
+    pub fn set_reused(mut self) {
+        self.is_reused = true;
+    }
+}
+
+impl Drop for TakenFile<'_> {
+    fn drop(&mut self) {
+        let queue = self.queue;
+        let mut waiting = queue.waiting.lock();
+        waiting.busy = false;
+        match self.is_reused {
+            true => waiting.queued -= 1,
+            false => waiting.inodes.push(Arc::clone(&self.inode)),
+        }
+        queue.backlog.store(waiting.inodes.len(), Ordering::Relaxed);
+        let (has_waiters, wakes) = (waiting.waiters > 0, waiting.asleep && !waiting.inodes.is_empty());
+        waiting.asleep &= !wakes;
+        drop(waiting);
+        if has_waiters {
+            queue.freed.notify_all();
+        }
+        if wakes {
+            queue.wake.notify_one();
+        }
+    }
+}
+
 /// Waits until all files that were queued before are freed, or could not be freed. Frees files itself if no other
 /// thread does. The caller must hold no lock of an inode or an AG.
 pub fn drain(shared: &Shared) {
     for queue in shared.inactive.queues.iter() {
         let mut waiting = queue.waiting.lock();
         let queued = waiting.queued;
-        // The last ones may be taken out of the queue meanwhile.
+        // The last ones may be reused meanwhile.
         while waiting.completed < queued.min(waiting.queued) {
             queue.help(waiting, shared, usize::MAX);
             waiting = queue.waiting.lock();

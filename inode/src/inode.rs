@@ -63,6 +63,9 @@ pub trait Attached: Any + Send + Sync {
     /// for it. Called without locks, before the file's blocks are freed; the object is detached later.
     fn forget(&self);
 
+    /// Does the same, unless it would have to wait for another thread. Returns whether it has.
+    fn try_forget(&self) -> bool;
+
     /// Whether the inode must stay in memory, because the object holds data that is not written yet. Called with a lock
     /// of rank `Cache` held, so it must not wait.
     fn is_needed(&self) -> bool;
@@ -268,22 +271,30 @@ impl Inode {
         }
     }
 
+    /// Whether a file that is queued for inactivation may be [reused](Self::reuse), as far as that is known without its
+    /// lock.
+    pub(crate) fn may_be_reused(&self) -> bool {
+        // Otherwise its count is still to be collected.
+        !self.is_counted_per_cpu()
+            && self.file_type() == Some(FileType::Regular)
+            && self.published_stat().is_none_or(|stat| stat.blocks == 0)
+    }
+
     /// Makes a file that was queued for inactivation a new one, without names and on the same unlinked list, if it is
-    /// regular, has no blocks and no attributes, and nobody has it locked. The caller has taken it out of the queue.
+    /// regular, has no blocks and no attributes, and no thread uses it. The caller has taken it out of the queue. Does
+    /// not wait.
     pub(crate) fn reuse(self: &Arc<Self>, new: &NewInode<'_>) -> Option<(LockedInode, InodeRef)> {
-        let stat = self.try_stat()?;
-        if stat.blocks != 0 || FileType::from_mode(stat.mode) != Some(FileType::Regular) {
+        if !self.try_lock()?.is_empty_and_unnamed() {
             return None;
         }
-        if let Some(attached) = self.attachment() {
-            attached.forget();
-        }
-        let mut locked = self.try_lock()?;
-        if !locked.is_empty_and_unnamed() {
+        if self.attachment().is_some_and(|attached| !attached.try_forget()) {
             return None;
         }
+        // Its data may have been written back meanwhile.
+        let mut locked = self.try_lock().filter(|locked| locked.is_empty_and_unnamed())?;
         // It becomes valid when the inode shows the new file to other threads.
         let stale = self.acquire().err()?;
+        // From here on the inode is changed, and must be committed.
         locked.uninit();
         new.begin(&mut locked, &self.shared);
         self.stat.invalidate();

@@ -219,12 +219,10 @@ impl InodeCache {
     /// Initializes a removed file that waits to be freed as a new file without names, if there is an empty one on this
     /// CPU. It stays on its unlinked list, so that the transaction changes only the inode.
     pub fn reuse_removed(&self, new: &NewInode<'_>) -> Option<(LockedInode, InodeRef)> {
-        let inode = self.shared.inactive.take_newest()?;
-        let reused = inode.reuse(new);
-        if reused.is_none() {
-            self.shared.inactive.push(inode);
-        }
-        reused
+        let taken = self.shared.inactive.take_newest()?;
+        let reused = taken.inode().reuse(new)?;
+        taken.set_reused();
+        Some(reused)
     }
 
     /// Number of inodes in the cache.

@@ -28,6 +28,10 @@ impl Attached for Attachment {
         self.0.forget();
     }
 
+    fn try_forget(&self) -> bool {
+        self.0.try_forget()
+    }
+
     fn is_needed(&self) -> bool {
         self.0.is_needed()
     }

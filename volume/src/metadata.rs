@@ -168,10 +168,13 @@ impl Volume {
     /// # Errors
     /// `ENOENT` if the inode is free; damage.
     pub fn metadata(&self, ino: Ino) -> Result<Metadata> {
-        // A file with names is in use: it is freed after they were removed, which changes the metadata.
+        // A file with names is in use: it is freed after they were removed, which changes the metadata. One without
+        // names may become another file meanwhile.
         let in_use = |inode: &Inode| {
+            let generation = inode.generation();
             let metadata = rcu::read(|section| Metadata::in_memory(inode, section))?;
-            (metadata.nlink > 0 || inode.is_in_use()).then_some(metadata)
+            let is_in_use = metadata.nlink > 0 || inode.is_in_use() && inode.generation() == generation;
+            (is_in_use && metadata.generation == generation).then_some(metadata)
         };
         // Files of the metadata directory are refused by `inode`.
         if !self.geometry.features.metadir()

@@ -128,6 +128,11 @@ impl crate::Attached for Contents {
         self.dirty.store(false, Relaxed);
     }
 
+    fn try_forget(&self) -> bool {
+        self.forget();
+        true
+    }
+
     fn is_needed(&self) -> bool {
         self.dirty.load(Relaxed)
     }
