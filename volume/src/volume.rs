@@ -53,6 +53,9 @@ use crate::{Error, Result};
 /// ```
 #[derive(Debug)]
 pub struct Volume {
+    /// Threads that free removed files. They end before the cache of inodes is dropped, which collects the counts of
+    /// references that they have not collected.
+    pub(crate) workers: Workers,
     /// Names in memory. They reference inodes, so they are dropped before the cache of inodes.
     pub(crate) names: Names,
     pub(crate) geometry: Geometry,
@@ -73,8 +76,6 @@ pub struct Volume {
     pub(crate) cache: Arc<Cache<VolumeBacking>>,
     /// Writes file contents back. `None` without background threads: writers do it.
     pub(crate) flusher: Option<Flusher<VolumeBacking>>,
-    /// Threads that free removed files.
-    pub(crate) workers: Workers,
     /// Directories that are watched for changes.
     pub(crate) watches: Arc<Watches>,
 }
