@@ -35,6 +35,8 @@ fn regular(count: usize) -> Vec<(String, NewFile<'static>)> {
 
 /// Files of all types, names that exist or are invalid, and files with attributes.
 fn various<'a>(target: &'a [u8], attributes: &'a [(&'a [u8], &'a [u8])]) -> Vec<(Vec<u8>, NewFile<'a>)> {
+    // As long as a target may be, longer, and as long as fits into an inode of 2 KiB.
+    const TARGET: &[u8] = &[b'u'; 1872];
     let device = DeviceNumber { major: 8, minor: 1 };
     let of = |file_type| NewFile { file_type, ..NewFile::regular() };
     let types = [
@@ -48,6 +50,9 @@ fn various<'a>(target: &'a [u8], attributes: &'a [(&'a [u8], &'a [u8])]) -> Vec<
         NewFile { umask: 0o077, modified: Some(Time { seconds: 5, nanos: 6 }), ..NewFile::regular() },
         NewFile::regular(),
         NewFile::symlink(b""),
+        NewFile::symlink(&TARGET[..1023]),
+        NewFile::symlink(&TARGET[..1024]),
+        NewFile::symlink(TARGET),
     ];
     let mut files = Vec::new();
     for n in 0..400_usize {
@@ -95,6 +100,7 @@ fn a_batch_creates_the_same_files_as_single_calls() {
         mkfs::Options { block_size: 1024, ..defaults() },
         mkfs::Options { finobt: false, inobtcount: false, ..defaults() },
         mkfs::Options { ascii_ci: true, ..defaults() },
+        mkfs::Options { inode_size: 2048, ..defaults() },
     ] {
         let files = various(&long, attributes);
         let [singly, together] = [false, true].map(|batch| {

@@ -38,7 +38,7 @@ use crate::{Error, Handle, Result, Volume, WatchEvent};
 /// Maximum link count of an inode, as in Linux.
 pub(super) const MAX_LINKS: u32 = i32::MAX as u32;
 /// Maximum length of the target of a symbolic link in bytes.
-const MAX_TARGET: usize = 1023;
+pub(super) const MAX_TARGET: usize = 1023;
 /// `PATH_MAX` of Linux. A target of this length is refused before the name is looked up.
 const MAX_PATH: usize = 4096;
 

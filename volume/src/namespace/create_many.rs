@@ -26,7 +26,7 @@ use inode::{InodeRef, LockedInode};
 use journal::engine::Loggable;
 use smallvec::SmallVec;
 
-use super::create::{expect_allowed, verify};
+use super::create::{MAX_TARGET, expect_allowed, verify};
 use crate::dir::AsPath;
 use crate::new_file::{NewFile, NewFileType};
 use crate::operation::{Operation, expect_directory, is_dots};
@@ -175,7 +175,10 @@ impl Operation<'_> {
 fn is_simple(geometry: &Geometry, name: &[u8], new: &NewFile<'_>) -> bool {
     let needs_blocks = match new.file_type {
         NewFileType::Directory => true,
-        NewFileType::Symlink(target) => target.len() + RawInode::SIZE > geometry.inode_size as usize,
+        NewFileType::Symlink(target) => {
+            // A target that is too long is refused as in a call of its own.
+            target.len() > MAX_TARGET || target.len() + RawInode::SIZE > geometry.inode_size as usize
+        }
         _ => false,
     };
     !needs_blocks && new.attributes.is_empty() && !is_dots(name) && verify(new).is_ok()

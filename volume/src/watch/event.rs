@@ -82,7 +82,8 @@ impl WatchEvent {
 pub struct WatchedName {
     /// The directory.
     pub dir: FileId,
-    /// Name.
+    /// Name, as the call had it that changed it: on a volume that ignores case (ascii-ci) the directory may spell it
+    /// otherwise.
     pub name: Vec<u8>,
     /// The file. If the program opens it, another thread may have removed it: see
     /// [`Volume::open_id`](crate::Volume::open_id).
