@@ -220,8 +220,8 @@ impl Queues {
         self.queues.local().1.backlog.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes the file that was queued last on this CPU, if it may be [reused](Inode::reuse) and no thread frees files of
-    /// the queue.
+    /// Takes the file that was queued last on this CPU, if it may be [reused](Inode::reuse) and no thread frees files
+    /// of the queue.
     pub(crate) fn take_newest(&self) -> Option<TakenFile<'_>> {
         let (_, queue) = self.queues.local();
         let mut waiting = queue.waiting.lock();

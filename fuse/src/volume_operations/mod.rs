@@ -79,8 +79,8 @@ impl Drop for VolumeOperations<'_> {
 }
 
 impl<'v> VolumeOperations<'v> {
-    /// The operations of `volume`, for one mount at a time: dropping them ends the lookups of all files, which the volume
-    /// counts. Unmount it after they are dropped.
+    /// The operations of `volume`, for one mount at a time: dropping them ends the lookups of all files, which the
+    /// volume counts. Unmount it after they are dropped.
     pub fn new(volume: &'v Volume, options: Options) -> Self {
         Self { volume, options, files: Slab::default(), status: None }
     }
