@@ -1,0 +1,167 @@
+//! The memory of a process whose threads use far more files than the caches may hold.
+//!
+//! `XEBEC_MEMORY_SECONDS=3600 cargo test --release -p xebec-crashsim --test memory -- --nocapture` runs for this time,
+//! and prints the memory each minute. A failure message has the seed, which does not determine the timing of the
+//! threads.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base::errno;
+use block::{Device, FileDevice};
+use crashsim::engine::check;
+use model::Rng;
+use volume::{Dir, Error, File, NewFile, OpenOptions, Options, SetAttribute, Volume};
+
+/// Counts what is allocated. What the system's allocator keeps beside that depends on threads and fragmentation.
+#[global_allocator]
+static ALLOCATED: cap::Cap<std::alloc::System> = cap::Cap::new(std::alloc::System, usize::MAX);
+
+const THREADS: u64 = 4;
+/// Directories, and names in each of them.
+const DIRECTORIES: u64 = 32;
+const NAMES: u64 = 600;
+/// The budget of the caches together: a quarter each for metadata buffers and file contents, the rest for inodes and
+/// names in memory.
+const BUDGET: usize = 16 << 20;
+/// Inodes in memory, with their dentries, of some 1.5 KiB each.
+const INODES: usize = 4096;
+/// What the volume has beside the caches and the items in the log: log buffers, free space in memory, open files.
+const BESIDE: usize = 12 << 20;
+/// Operations of a thread between two looks at the memory.
+const STEPS: u64 = 4000;
+const IMAGE_BYTES: u64 = 256 << 20;
+/// The smallest log of such a volume. Items in the log stay in memory until they are written back.
+const LOG_BYTES: u64 = 13 << 20;
+
+struct Worker<'v> {
+    root: Dir<'v>,
+    volume: &'v Volume,
+    rng: Rng,
+    open: Vec<File<'v>>,
+}
+
+impl Worker<'_> {
+    fn path(&mut self) -> String {
+        // One of 19,200 files; of some directories more often.
+        let dir = self.rng.below(DIRECTORIES).min(self.rng.below(DIRECTORIES));
+        format!("dir{dir}/{:012}", self.rng.below(NAMES))
+    }
+
+    fn open(&mut self) -> Result<(), Error> {
+        if self.open.len() > 7 {
+            self.open.swap_remove(self.rng.index(8));
+        }
+        let path = self.path();
+        let file = match self.rng.below(3) {
+            0 => {
+                let handle = self.volume.create_tmpfile(self.volume.root(), &NewFile::regular())?;
+                OpenOptions::new().read(true).write(true).open_handle(self.volume, &handle)?
+            }
+            _ => OpenOptions::new().read(true).write(true).open(self.volume, &path)?,
+        };
+        self.open.push(file);
+        Ok(())
+    }
+
+    fn read_or_write(&mut self) -> Result<(), Error> {
+        let (offset, len) = (self.rng.below(300_000), 1 + self.rng.index(20_000));
+        let writes = self.rng.one_in(2);
+        let at = self.rng.index(self.open.len().max(1));
+        let Some(file) = self.open.get(at) else { return Ok(()) };
+        match writes {
+            true => file.write_at(&vec![at as u8; len], offset).map(drop),
+            false => file.read_at(&mut vec![0; len], offset).map(drop),
+        }
+    }
+
+    fn step(&mut self) -> Result<(), Error> {
+        let path = self.path();
+        match self.rng.below(100) {
+            0..15 => self.root.write(&path, vec![1; self.rng.index(9000)]),
+            15..25 => self.root.remove_file(&path),
+            25..30 => {
+                let other = self.path();
+                self.root.rename(&path, &self.root, &other)
+            }
+            30..55 => self.root.metadata(&path).map(drop),
+            55..65 => self.root.read(&path).map(drop),
+            65..75 => self.open(),
+            75..90 => self.read_or_write(),
+            90..94 => {
+                let ino = self.root.metadata(&path)?.ino;
+                self.volume.set_attribute(ino, b"user.name", &[1; 50], SetAttribute::Any)
+            }
+            94..98 => {
+                let paths: Vec<_> = (0..50).map(|_| self.path()).collect();
+                self.root.stat_many(paths);
+                Ok(())
+            }
+            98 => self.root.read_dir("dir0")?.try_for_each(|entry| entry.map(drop)),
+            _ => {
+                let other = self.path();
+                self.root.hard_link(&path, &self.root, &other)
+            }
+        }
+    }
+
+    fn work(&mut self, what: &str) {
+        for step in 0..STEPS {
+            if let Err(error) = self.step() {
+                // Any other error may be caused by another thread.
+                let broken = [errno::EIO, errno::EFSCORRUPTED].contains(&error.errno());
+                assert!(!broken, "{what}, step {step}: {error}");
+            }
+        }
+    }
+}
+
+fn options() -> Options {
+    let contents = volume::ContentsOptions { cache_bytes: Some(BUDGET as u64 / 4), ..Default::default() };
+    Options { buffer_bytes: BUDGET / 4, contents, inodes: INODES, ..Options::default() }
+}
+
+/// The caches keep to their limits, also with removed objects, references and names that outlive what they belong to.
+#[test]
+fn the_memory_of_threads_that_use_many_files_is_bounded() {
+    let seed = std::env::var("XEBEC_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let seconds = std::env::var("XEBEC_MEMORY_SECONDS").ok().and_then(|text| text.parse().ok());
+    let (began, limit) = (Instant::now(), Duration::from_secs(seconds.unwrap_or(0)));
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(IMAGE_BYTES).unwrap();
+    let options_of_file = block::OpenOptions { writable: true, ..block::OpenOptions::default() };
+    let device: Arc<dyn Device> = Arc::new(FileDevice::open(image.path(), &options_of_file).unwrap());
+    let log = mkfs::LogOptions { size: Some(LOG_BYTES), ..mkfs::LogOptions::default() };
+    mkfs::format(&*device, &mkfs::Options { log, ..mkfs::Options::default() }).unwrap();
+    let before = ALLOCATED.allocated();
+    let volume = Volume::open(device.clone(), options()).unwrap();
+    for dir in 0..DIRECTORIES {
+        Dir::root(&volume).unwrap().create_dir(format!("dir{dir}")).unwrap();
+    }
+    let (mut most, mut printed, mut round) = (0, began, 0);
+    // Some rounds fill the caches.
+    while round < 8 || began.elapsed() < limit {
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let volume = &volume;
+                scope.spawn(move || {
+                    let root = Dir::root(volume).unwrap();
+                    let rng = Rng::stream(seed + round, thread);
+                    let what = format!("seed {seed}, round {round}, thread {thread}");
+                    Worker { root, volume, rng, open: Vec::new() }.work(&what);
+                });
+            }
+        });
+        let now = ALLOCATED.allocated().saturating_sub(before);
+        most = now.max(most);
+        round += 1;
+        if printed.elapsed() > Duration::from_secs(60) {
+            printed = Instant::now();
+            println!("{round} rounds: {} KiB, at most {} KiB", now >> 10, most >> 10);
+        }
+        assert!(now <= BUDGET + LOG_BYTES as usize + BESIDE, "seed {seed}, round {round}: {now} bytes");
+    }
+    println!("{round} rounds: at most {} KiB", most >> 10);
+    volume.unmount().unwrap();
+    check(&*device).unwrap();
+}
