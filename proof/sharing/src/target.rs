@@ -9,6 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use anyhow::{Context as _, bail, ensure};
+use base::time::{FixedClock, Time};
 use block::MemoryDevice;
 use volume::{Options, Volume};
 
@@ -62,7 +63,10 @@ pub fn new_volume(sides: usize) -> anyhow::Result<Volume> {
     let device = Arc::new(MemoryDevice::new(ags * AG_BYTES));
     let log = mkfs::LogOptions { size: Some(LOG_BYTES), ..mkfs::LogOptions::default() };
     mkfs::format(&*device, &mkfs::Options { ag_count: Some(ags), log, ..mkfs::Options::default() })?;
-    Ok(Volume::open(device, Options { seed: Some(1), background: false, ..Options::default() })?)
+    // Writes set a file's times once in a tick of the clock. Whether one falls into the traced rounds must not depend
+    // on how long they take.
+    let clock = Arc::new(FixedClock(Time { seconds: 1_000_000_000, nanos: 0 }));
+    Ok(Volume::open(device, Options { seed: Some(1), background: false, clock, ..Options::default() })?)
 }
 
 /// Where this program is loaded: the difference between the addresses of its instructions and those in its file.
