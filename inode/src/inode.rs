@@ -290,7 +290,7 @@ impl Inode {
         if self.attachment().is_some_and(|attached| !attached.try_forget()) {
             return None;
         }
-        // Its data may have been written back meanwhile.
+        // Checked again: before its data was dropped, writeback may have allocated blocks for it.
         let mut locked = self.try_lock().filter(|locked| locked.is_empty_and_unnamed())?;
         // It becomes valid when the inode shows the new file to other threads.
         let stale = self.acquire().err()?;
@@ -336,7 +336,8 @@ impl Inode {
         if !is_unlinked {
             self.refs.clear_unlinked();
         } else if self.refs.set_unlinked() {
-            // Its count is collected there. If it is being collected already, it is in a queue.
+            // The thread that takes the inode from the queue collects its count. A count that left per-CPU mode
+            // before belongs to an inode that is in a queue already.
             self.shared.inactive.push(Arc::clone(self));
         }
     }

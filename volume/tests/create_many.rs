@@ -35,7 +35,7 @@ fn regular(count: usize) -> Vec<(String, NewFile<'static>)> {
 
 /// Files of all types, names that exist or are invalid, and files with attributes.
 fn various<'a>(target: &'a [u8], attributes: &'a [(&'a [u8], &'a [u8])]) -> Vec<(Vec<u8>, NewFile<'a>)> {
-    // As long as a target may be, longer, and as long as fits into an inode of 2 KiB.
+    // A target has at most 1,023 bytes. An inode of 2 KiB has space for 1,872.
     const TARGET: &[u8] = &[b'u'; 1872];
     let device = DeviceNumber { major: 8, minor: 1 };
     let of = |file_type| NewFile { file_type, ..NewFile::regular() };

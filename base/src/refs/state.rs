@@ -264,8 +264,8 @@ impl<A: Send + Sync> RefCount<A> {
         self.word.fetch_and(!UNLINKED, Ordering::AcqRel);
     }
 
-    /// The object, which was queued, is free. Returns the attached object: a thread that found
-    /// the object before may still read it.
+    /// The object, which was queued, is free. Returns the attached object: a thread that found the object before may
+    /// still read it.
     pub fn set_free(&self) -> Option<Removed<A>> {
         let attached = self.detach()?;
         self.word.fetch_and(!(UNLINKED | QUEUED), Ordering::AcqRel);

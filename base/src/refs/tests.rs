@@ -139,7 +139,7 @@ fn one_cpu_counts_in_one_word() {
     override_current(None);
 }
 
-/// It is part of each inode in memory.
+/// A larger count would make each inode in memory larger.
 #[test]
 fn a_count_has_three_words() {
     assert_eq!(size_of::<RefCount<String>>(), 3 * size_of::<u64>());

@@ -33,7 +33,7 @@ impl Volume {
     /// is kept in memory, also if the name does not exist: then the next lookup does not wait for the directory's lock.
     ///
     /// # Errors
-    /// As [`lookup`](Self::lookup).
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
     pub fn lookup_handle(&self, dir: Ino, name: &[u8]) -> Result<Handle> {
         self.lookup_handle_cached(dir, name).unwrap_or_else(|| self.lookup_in(&self.inode(dir)?, name))
     }
@@ -41,7 +41,7 @@ impl Volume {
     /// Like [`lookup_handle`](Self::lookup_handle), and returns the metadata of the file, too.
     ///
     /// # Errors
-    /// As [`lookup`](Self::lookup).
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
     pub fn lookup_metadata(&self, dir: Ino, name: &[u8]) -> Result<(Handle, Metadata)> {
         if let Some(known) = self.lookup_metadata_cached(dir, name) {
             return known;

@@ -110,7 +110,7 @@ impl Dir<'_> {
     /// Watches this directory, with options.
     ///
     /// # Errors
-    /// As [`watch`](Self::watch).
+    /// `EACCES` without permission to read the directory; `ENOENT` if it was removed.
     pub fn watch_with(&self, options: &WatchOptions) -> crate::Result<Watch> {
         let watches = Arc::clone(&self.volume().watches);
         let watch = Watch { watches, queue: Arc::new(Queue::new(options.events_max)) };

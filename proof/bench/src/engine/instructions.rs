@@ -148,7 +148,7 @@ fn create(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()
     Ok(())
 }
 
-/// As [`create`], a hundred files by each call.
+/// Creates the files that [`create`] creates, by calls of `create_many` with a hundred files each.
 fn create_many(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Result<()> {
     for group in 0..files.div_ceil(PER_DIRECTORY) {
         let name = format!("{prefix}{group}");
