@@ -29,6 +29,17 @@ use crate::simulation::hooks::{self, ReleaseHook};
 pub use rw::{OwnedReadGuard, OwnedWriteGuard, ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinLock, SpinLockGuard};
 
+/// How many locks guard what a volume has in memory of names and inodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Locks {
+    /// Locks of parts and of single objects; readers take none.
+    #[default]
+    Fine,
+    /// One lock for all names, and one for all inodes and their order of eviction, which readers take, too. It is what
+    /// the fine ones are compared with.
+    Coarse,
+}
+
 /// The lock order: all ranks, first to last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use base::lock::Locks;
 use base::sizes;
 
 use crate::mount::MountConfig;
@@ -76,6 +77,8 @@ pub struct MountOptions {
     pub threads: Option<usize>,
     /// Bytes of memory for file data and metadata.
     pub cache: Option<u64>,
+    /// Locks of the names and inodes in memory.
+    pub locks: Locks,
     /// Address of the HTTP server for metrics.
     pub metrics: Option<SocketAddr>,
     /// Mapping of user and group ids.
@@ -123,6 +126,8 @@ impl MountOptions {
                 _ => return Err("the number of threads must be 1 to 1024".into()),
             },
             ("cache", Some(value)) => self.cache = Some(sizes::parse(value)?),
+            ("locks", Some("fine")) => self.locks = Locks::Fine,
+            ("locks", Some("coarse")) => self.locks = Locks::Coarse,
             ("idmap", Some(value)) => self.add_idmap(value)?,
             ("metrics", Some(value)) => self.metrics = Some(address(value)?),
             ("norecovery", None) => return Err(NORECOVERY.into()),
@@ -174,7 +179,8 @@ mod tests {
 
     #[test]
     fn values_are_parsed() {
-        let text = "ro,allow_other,nodev,noexec,writeback_cache,logdev=/dev/a,partition=3,offset=1m,cache=1g";
+        let text = "ro,allow_other,nodev,noexec,writeback_cache,logdev=/dev/a,partition=3,offset=1m,cache=1g,\
+            locks=coarse";
         let expected = MountOptions {
             mount: MountConfig {
                 source: "a=b".into(),
@@ -190,6 +196,7 @@ mod tests {
             partition: Some(3),
             offset: Some(1 << 20),
             cache: Some(1 << 30),
+            locks: Locks::Coarse,
             metrics: Some(([127, 0, 0, 1], 9100).into()),
             id_maps: all("idmap=1:2:3,idmap=g:5:6:7").unwrap().id_maps,
             ..MountOptions::default()
@@ -213,6 +220,7 @@ mod tests {
             "offset=",
             "metrics=host:9",
             "idmap=1",
+            "locks=both",
         ] {
             assert!(validate(text).is_err(), "{text}");
         }

@@ -13,7 +13,7 @@
 //!
 //! # Locking
 //! The cache has shards, by inode chunk. Each has a lock of rank `Cache`, held for one change. Lookups in a shard that
-//! changes rarely take no lock.
+//! changes rarely take no lock. With [`Locks::Coarse`] there is one shard, which lookups lock exclusively.
 
 mod allocated;
 mod lookup_count;
@@ -22,7 +22,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use allocated::AllocatedInodes;
-use base::lock::{Rank, RwLock};
+use base::lock::{Locks, Rank, RwLock};
 use base::percpu::{self, PerCpu};
 use base::refs::Ref;
 use base::{Ino, errno};
@@ -57,7 +57,9 @@ pub struct InodeCache {
 /// The shards of the cache.
 #[derive(Debug)]
 pub(crate) struct CacheIndex {
+    /// A power of two.
     shards: Box<[RwLock<CacheShard>]>,
+    locks: Locks,
 }
 
 #[derive(Debug, Default)]
@@ -102,7 +104,8 @@ impl InodeCache {
     /// An empty cache that evicts unused inodes when it has `max_inodes`.
     pub fn new(shared: Arc<Shared>, max_inodes: usize) -> Self {
         let per_cpu = PerCpu::new(percpu::available(), |_| Arc::new(PerCpuShared(Arc::clone(&shared))));
-        Self { shared, per_cpu, shard_max: (max_inodes / SHARDS).max(EVICTION_SCAN) }
+        let shard_max = (max_inodes / shared.index.shards.len()).max(EVICTION_SCAN);
+        Self { shared, per_cpu, shard_max }
     }
 
     /// The shared state of the volume's inodes.
@@ -141,7 +144,7 @@ impl InodeCache {
     /// inode's lock, and stores to no memory that other threads use. The inode may be free. `read` must not wait.
     #[inline]
     pub fn read_cached<T>(&self, ino: Ino, read: impl FnOnce(&Inode) -> Option<T>) -> Option<T> {
-        self.shared.index.shard(ino).peek(|shard| {
+        self.shared.index.read(ino, |shard| {
             let inode = shard.inodes.get(&ino.get())?;
             inode.touch();
             read(inode)
@@ -289,17 +292,29 @@ impl InodeCache {
     }
 }
 
-impl Default for CacheIndex {
-    fn default() -> Self {
-        Self { shards: (0..SHARDS).map(|_| RwLock::new(Rank::Cache, CacheShard::default())).collect() }
-    }
-}
-
 impl CacheIndex {
-    #[expect(clippy::indexing_slicing, reason = "eight bits of 256 parts")]
+    pub(crate) fn new(locks: Locks) -> Self {
+        let shards = match locks {
+            Locks::Fine => SHARDS,
+            Locks::Coarse => 1,
+        };
+        let shard = |_| RwLock::new(Rank::Cache, CacheShard::default());
+        Self { shards: (0..shards).map(shard).collect(), locks }
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "masked by the number of shards, a power of two")]
     fn shard(&self, ino: Ino) -> &RwLock<CacheShard> {
         let mixed = (ino.get() >> CHUNK_LOG).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.shards[(mixed >> 56) as usize]
+        &self.shards[(mixed >> 56) as usize & (self.shards.len() - 1)]
+    }
+
+    /// Calls `look` with the shard of an inode. It must not wait.
+    #[inline]
+    fn read<T>(&self, ino: Ino, look: impl FnOnce(&CacheShard) -> T) -> T {
+        match self.locks {
+            Locks::Fine => self.shard(ino).peek(look),
+            Locks::Coarse => look(&self.shard(ino).write()),
+        }
     }
 
     /// The cached inode, or the one that `make` returns, which is called with the shard locked.
@@ -349,7 +364,7 @@ impl CacheIndex {
     }
 
     fn look_up(&self, ino: Ino) -> CacheLookup {
-        self.shard(ino).peek(|shard| match shard.inodes.get(&ino.get()) {
+        self.read(ino, |shard| match shard.inodes.get(&ino.get()) {
             Some(inode) => {
                 inode.touch();
                 CacheLookup::Found(inode.acquire())

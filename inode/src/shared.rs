@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use base::lock::Locks;
 use base::random::Random;
 use base::rcu::Retired;
 use base::time::Clock;
@@ -70,7 +71,7 @@ impl Shared {
             zero_literal_area: ZeroRun::new((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
             reservations: Reservations::of(&geometry),
             unlinked: UnlinkedLists::new(&geometry),
-            index: CacheIndex::default(),
+            index: CacheIndex::new(Locks::default()),
             inactive: Queues::new(),
             contexts: TransactionContexts::new(&target, &buffers),
             detached: Retired::default(),
@@ -81,6 +82,12 @@ impl Shared {
             random,
             groups,
         }
+    }
+
+    /// The same, with these locks for the inode cache.
+    #[must_use]
+    pub fn with_locks(self, locks: Locks) -> Self {
+        Self { index: CacheIndex::new(locks), ..self }
     }
 
     /// Begins a transaction.

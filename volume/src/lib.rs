@@ -95,7 +95,7 @@ pub use namespace::handle::{FileId, Handle};
 pub use namespace::listing::{Cookie, DirEntry};
 pub use namespace::rename::Rename;
 pub use new_file::{DeviceNumber, NewFile, NewFileType};
-pub use options::Options;
+pub use options::{Locks, Options};
 pub use permissions::Credentials;
 pub use settings::Settings;
 pub use statistics::Statistics;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use base::Ino;
+use base::lock::{Locks, Mutex, MutexGuard, Rank};
 use base::rcu::{self, Section};
 use format::Geometry;
 use format::inode::FileType;
@@ -11,7 +12,7 @@ use inode::{Inode, InodeRef, InodeState};
 use vfs::{Child, Dentry, DentryCache, DirId, LastLink, NodeKind, WalkEnd};
 
 use crate::operation::{is_dots, no_such_file, not_a_directory};
-use crate::{Handle, Metadata, Result, Volume};
+use crate::{Handle, Metadata, Options, Result, Volume};
 
 /// The longest path that is walked in memory, as Linux limits all paths.
 const PATH_MAX: usize = 4096;
@@ -26,6 +27,8 @@ const WALKS_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Names {
     dentries: DentryCache<Inode>,
+    /// With coarse locks: held by all that use or change the dentries.
+    coarse: Option<Mutex<()>>,
     /// Names that differ only in case are the same name: it cannot be told which dentries a change concerns.
     ignore_case: bool,
     root: OnceLock<DirId>,
@@ -34,9 +37,10 @@ pub(crate) struct Names {
 impl Names {
     /// No names yet. The inodes of the names stay in memory, so there are at most half as many as the cache of inodes
     /// holds.
-    pub fn new(geometry: &Geometry, inodes: usize, seed: u64) -> Self {
+    pub fn new(geometry: &Geometry, options: &Options) -> Self {
         Self {
-            dentries: DentryCache::new((inodes / 2).min(NAMES_MAX), seed),
+            dentries: DentryCache::new((options.inodes / 2).min(NAMES_MAX), options.random().next_u64()),
+            coarse: (options.locks == Locks::Coarse).then(|| Mutex::new(Rank::Cache, ())),
             ignore_case: geometry.features.ascii_ci(),
             root: OnceLock::new(),
         }
@@ -52,6 +56,12 @@ impl Names {
     /// Where paths begin, if it is known.
     pub fn root(&self) -> Option<DirId> {
         self.root.get().copied()
+    }
+
+    /// To be called before a read section, which must not wait.
+    #[inline]
+    fn lock(&self) -> Option<MutexGuard<'_, ()>> {
+        self.coarse.as_ref().map(Mutex::lock)
     }
 
     /// Removes all dentries, and so their references to inodes.
@@ -70,10 +80,12 @@ impl Names {
             Some(child) => child,
             None => None,
         };
+        let _locked = self.lock();
         self.dentries.insert(dir_id(dir), name, child);
     }
 
     fn is_known(&self, dir: &InodeState, name: &[u8]) -> bool {
+        let _locked = self.lock();
         rcu::read(|section| self.dentries.find(section, dir_id(dir), name).is_some())
     }
 
@@ -88,6 +100,7 @@ impl Names {
     /// A name in a locked directory is about to change. Called before any other trace of the change can be seen.
     #[inline]
     pub fn changing(&self, dir: &InodeState, name: &[u8]) {
+        let _locked = self.lock();
         self.dentries.remove(dir_id(dir), name);
     }
 }
@@ -201,6 +214,7 @@ impl Volume {
         paths: impl Iterator<Item = &'p [u8]>,
         results: &mut Vec<Result<Metadata>>,
     ) {
+        let _locked = self.names.lock();
         rcu::read(|section| {
             let mut walker = self.names.dentries.walker(section, from);
             // A read section is short.
@@ -284,6 +298,7 @@ impl Volume {
         // A read section is short.
         let Some(from) = from.filter(|_| path.len() <= PATH_MAX) else { return Walked::Unknown };
         let last_link = if follow { LastLink::Follow } else { LastLink::Keep };
+        let _locked = self.names.lock();
         for _ in 0..WALKS_MAX {
             let (walked, is_current) = rcu::read(|section| {
                 let mut walker = self.names.dentries.walker(section, from);

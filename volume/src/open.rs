@@ -149,7 +149,8 @@ impl Volume {
             groups.clone(),
             Arc::clone(&options.clock),
             options.random(),
-        );
+        )
+        .with_locks(options.locks);
         let inode_cache = InodeCache::new(Arc::new(shared), options.inodes);
         let geometry_version = geometry.features.version;
         let raw = &superblock.raw;
@@ -164,7 +165,7 @@ impl Volume {
         })?;
         Ok(Self {
             reservations: Reservations::of(&geometry, &groups),
-            names: Names::new(&geometry, options.inodes, options.random().next_u64()),
+            names: Names::new(&geometry, options),
             internal: internal.map(|ino| Ino(ino.get())).into(),
             geometry,
             inode_cache,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ag::InodeOptions;
+pub use base::lock::Locks;
 use base::random::Random;
 use base::time::{Clock, SystemClock};
 use block::Device;
@@ -38,6 +39,8 @@ pub struct Options {
     pub contents: cache::Options,
     /// Size of the inode cache. Inodes in use may exceed it, and those of recently used names by about a half.
     pub inodes: usize,
+    /// Locks of the names and inodes in memory.
+    pub locks: Locks,
     /// Start background threads at once, which write back old dirty data, free removed files and keep the log short.
     /// Otherwise the calling threads do that work when it becomes necessary, and threads are started when there is much
     /// of it: for programs that open a volume, change little and unmount it.
@@ -58,6 +61,7 @@ impl Default for Options {
             buffer_bytes: 256 << 20,
             contents: cache::Options::default(),
             inodes: 256 << 10,
+            locks: Locks::default(),
             background: true,
         }
     }

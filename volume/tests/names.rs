@@ -12,7 +12,7 @@ use base::errno::{self, Errno};
 use base::{Ino, random};
 use block::MemoryDevice;
 use common::judge;
-use xebec_volume::{NewFile, OpenOptions, Options, Rename, Result, SetMetadata, Volume};
+use xebec_volume::{Locks, NewFile, OpenOptions, Options, Rename, Result, SetMetadata, Volume};
 
 fn make(format: &mkfs::Options, options: Options) -> (Arc<MemoryDevice>, Volume) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -22,7 +22,11 @@ fn make(format: &mkfs::Options, options: Options) -> (Arc<MemoryDevice>, Volume)
 }
 
 fn default() -> (Arc<MemoryDevice>, Volume) {
-    make(&mkfs::Options::default(), Options { seed: Some(1), ..Options::default() })
+    with_locks(Locks::Fine)
+}
+
+fn with_locks(locks: Locks) -> (Arc<MemoryDevice>, Volume) {
+    make(&mkfs::Options::default(), Options { seed: Some(1), locks, ..Options::default() })
 }
 
 /// The file at a path, or the errno, as its directories say.
@@ -52,8 +56,8 @@ fn cached(volume: &Volume, path: &str) -> std::result::Result<Ino, Errno> {
 /// All names of a small tree are looked up after each of many random changes.
 #[test]
 fn names_in_memory_agree_with_directories_after_every_change() {
-    for seed in 0..4 {
-        let (device, volume) = default();
+    for (seed, locks) in (0..4).flat_map(|seed| [(seed, Locks::Fine), (seed, Locks::Coarse)]) {
+        let (device, volume) = with_locks(locks);
         let (mut state, mut changes) = (seed, 0);
         let mut random = |below: usize| {
             state += 1;
@@ -98,7 +102,17 @@ fn names_in_memory_agree_with_directories_after_every_change() {
 /// moment of their calls.
 #[test]
 fn a_lookup_without_a_lock_finds_what_was_true_during_the_call() {
-    let (device, volume) = default();
+    look_up_during_changes(Locks::Fine);
+}
+
+/// The same, as with coarse locks.
+#[test]
+fn a_lookup_with_coarse_locks_finds_what_was_true_during_the_call() {
+    look_up_during_changes(Locks::Coarse);
+}
+
+fn look_up_during_changes(locks: Locks) {
+    let (device, volume) = with_locks(locks);
     let root = volume.root();
     let [left, right] =
         [&b"left"[..], b"right"].map(|name| volume.create(root, name, &NewFile::directory()).unwrap());

@@ -9,7 +9,7 @@ use crashsim::engine::{Engine, OpenVolume, check, read_trees};
 use crashsim::stamped::{self, ExpectedFile};
 use crashsim::{Image, ImageDevice, RecordedRun, Target as _, survived};
 use model::{History, Rng};
-use volume::Volume;
+use volume::{Locks, Volume};
 
 use crate::actors::{Actor, ActorResult, Expectations, PowerCut, RoundState, attributes, prepare};
 use crate::aged::Volumes;
@@ -151,6 +151,9 @@ fn options(scenario: &Scenario, rng: &mut Rng) -> volume::Options {
     options.contents.expire_s = [0, 30][rng.index(2)];
     // With the smallest cache, only buffers in use stay in memory.
     options.buffer_bytes = [options.buffer_bytes, 16 << 10, 256 << 10][rng.index(3)];
+    if rng.one_in(8) {
+        options.locks = Locks::Coarse;
+    }
     options
 }
 

@@ -48,7 +48,8 @@ use fuse::options::{self, MountOptions};
     writeback_cache              cache writes in the kernel; ENOSPC is reported by fsync and close\n  \
     metrics=[ADDRESS:]PORT       serve Prometheus metrics at http://127.0.0.1:PORT/metrics (or ADDRESS)\n  \
     threads=N                    maximum number of worker threads\n  \
-    cache=BYTES                  memory for file data and metadata\n\n\
+    cache=BYTES                  memory for file data and metadata\n  \
+    locks=fine|coarse            many locks for names and inodes in memory; one each, to compare with\n\n\
     Examples:\n  \
     xebec mount disk.xfs /mnt\n  \
     xebec mount -o idmap=user disk.xfs mnt     # files of root belong to you\n  \

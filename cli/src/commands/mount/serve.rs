@@ -191,6 +191,7 @@ fn open_volume(image: &Path, mount_options: &MountOptions, global: &Global) -> a
     let read_only = mount_options.mount.read_only;
     let access = if read_only { Access::InMemory } else { Access::ReadWrite };
     let ForChanges { device, mut options, messages } = open::with_access(image, access, &global)?;
+    options.locks = mount_options.locks;
     options.contents.cache_bytes = mount_options.cache.or(options.contents.cache_bytes);
     let volume = Volume::open(Arc::clone(&device), options)?;
     Ok(Opened { volume, device: (!read_only).then_some(device), messages })

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`namespace`] | creating and removing files, by one thread and by several |
 //! | [`commits`] | commits that change one inode |
-//! | [`paths`] | `stat` and `open` of names in memory |
+//! | [`paths`] | `stat` and `open` of names in memory; the same with coarse locks |
 //! | [`trees`] | listing with metadata; walks of a tree by many threads |
 //! | [`tmpfiles`] | files without names |
 //! | [`collisions`] | many names with one hash in a directory |
@@ -75,10 +75,11 @@ impl Scale {
 /// Runs the parts whose names contain `only`.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    let parts: [(&str, Experiment<Scale>); 11] = [
+    let parts: [(&str, Experiment<Scale>); 12] = [
         ("namespace", namespace::run),
         ("stat", paths::stat),
         ("open", paths::open),
+        ("locks", paths::locks),
         ("list", trees::list),
         ("walks", trees::walks),
         ("tmpfiles", tmpfiles::run),
