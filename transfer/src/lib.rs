@@ -15,7 +15,6 @@
 //! | [`overrides`] | overrides of owners, modes, devices and times |
 //! | [`writer`] | writes items to an open volume |
 //! | `tree` | paths below a directory of a volume |
-//! | `file_id` | identifies a file by inode number and generation |
 //! | `syscalls` | system calls on files of the host |
 //! | [`survey`] | counts files, and estimates the space that they need |
 //! | [`extract`] | the other direction: a tree of a volume to a directory or an archive |
@@ -45,7 +44,6 @@ pub mod directory;
 pub mod error;
 pub mod exclude;
 pub mod extract;
-mod file_id;
 pub mod image;
 pub mod item;
 pub mod labels;

@@ -4,9 +4,9 @@
 //! A path of a source does not lead outside of the directory, which is the root of its tree as in a chroot. Symlinks
 //! are followed within it; `/` and excess `..` in a symlink lead to the root of the tree.
 
-use base::{Ino, errno};
+use base::errno;
 use format::inode::FileType;
-use volume::Volume;
+use volume::{FileId, Volume};
 
 use crate::{Error, Result};
 
@@ -17,7 +17,7 @@ const LINKS_MAX: u32 = 40;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tree<'v> {
     pub volume: &'v Volume,
-    pub root: Ino,
+    pub root: FileId,
 }
 
 impl Tree<'_> {
@@ -25,7 +25,7 @@ impl Tree<'_> {
     ///
     /// # Errors
     /// `ENOENT`; `ENOTDIR`, also if a component is a symlink.
-    pub fn literal(self, path: &[u8]) -> volume::Result<Ino> {
+    pub fn literal(self, path: &[u8]) -> volume::Result<FileId> {
         let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         names.try_fold(self.root, |dir, name| self.volume.lookup(dir, name))
     }
@@ -34,10 +34,10 @@ impl Tree<'_> {
     /// path itself, with its directory; a missing name of a symlink's target is an error.
     pub fn walk(
         self,
-        from: Ino,
+        from: FileId,
         path: &[u8],
-        mut missing: impl FnMut(Ino, &[u8]) -> Result<Ino>,
-    ) -> Result<Ino> {
+        mut missing: impl FnMut(FileId, &[u8]) -> Result<FileId>,
+    ) -> Result<FileId> {
         let failed = |error| Error::volume(path)(error);
         let mut remaining = names(path);
         let (mut dir, mut own, mut followed) = (from, remaining.len(), 0);
@@ -78,4 +78,12 @@ impl Tree<'_> {
 fn names(path: &[u8]) -> Vec<Vec<u8>> {
     let names = path.rsplit(|byte| *byte == b'/').filter(|name| !name.is_empty());
     names.map(<[u8]>::to_vec).collect()
+}
+
+/// Whether a file that is changed later was not removed meanwhile.
+pub(crate) fn exists(volume: &Volume, file: FileId) -> volume::Result<bool> {
+    match volume.metadata(file) {
+        Err(error) if error.errno() == errno::ESTALE => Ok(false),
+        known => known.map(|_| true),
+    }
 }

@@ -4,17 +4,16 @@ mod contents;
 
 use std::collections::{BTreeMap, HashMap};
 
+use base::errno;
 use base::time::Time;
-use base::{Ino, errno};
 use format::timestamp::Timestamp;
 use volume::settings::HINTS;
-use volume::{BulkWriter, Dir, File, NewFile, SetAttribute, SetMetadata, Settings, Volume};
+use volume::{BulkWriter, Dir, File, FileId, NewFile, SetAttribute, SetMetadata, Settings, Volume};
 
-use crate::file_id::FileId;
 use crate::item::{Entry, EntryKind, EntryMetadata, Item, Loss, Receiver, SharedRange, split};
 use crate::options::setters;
 use crate::progress::{Cancel, Counts, Progress};
-use crate::tree::Tree;
+use crate::tree::{Tree, exists};
 use crate::{Error, Overrides, Result, labels};
 
 /// Memory for the cache of directory inode numbers, in bytes.
@@ -35,7 +34,7 @@ pub struct Writer<'v> {
     tree: Tree<'v>,
     overrides: Overrides,
     /// Inode numbers of recent directories by path.
-    dir_cache: HashMap<Vec<u8>, Ino>,
+    dir_cache: HashMap<Vec<u8>, FileId>,
     dir_cache_bytes: usize,
     /// Metadata that is set at the end.
     pending: Vec<PendingMetadata>,
@@ -85,7 +84,7 @@ const FILE_LOG_BYTES: u64 = 1536;
 
 /// A file whose contents are incomplete.
 struct OpenFile<'v> {
-    ino: Ino,
+    id: FileId,
     path: Vec<u8>,
     size: u64,
     /// End of the contents so far.
@@ -107,7 +106,7 @@ struct PendingMetadata {
 
 impl<'v> Writer<'v> {
     /// Writes below the directory `root` of the volume.
-    pub fn new(volume: &'v Volume, root: Ino, overrides: Overrides) -> Self {
+    pub fn new(volume: &'v Volume, root: FileId, overrides: Overrides) -> Self {
         Self {
             volume,
             tree: Tree { volume, root },
@@ -184,26 +183,26 @@ impl<'v> Writer<'v> {
     }
 
     fn finish_one(&mut self, file: &PendingMetadata) -> volume::Result<()> {
-        let ino = file.id.ino;
-        if !file.id.exists(self.volume)? {
+        let id = file.id;
+        if !exists(self.volume, id)? {
             // A later source removed it.
             return Ok(());
         }
         if let Some(list) = &file.default_acl {
-            self.volume.set_attribute(ino, DEFAULT_ACL, list, SetAttribute::Any)?;
+            self.volume.set_attribute(id, DEFAULT_ACL, list, SetAttribute::Any)?;
         }
         if file.set != SetMetadata::default() {
-            self.volume.set_metadata(ino, &file.set)?;
+            self.volume.set_metadata(id, &file.set)?;
         }
-        self.set_settings(ino, &file.settings)
+        self.set_settings(id, &file.settings)
     }
 
     /// Adds settings to those of a file.
-    fn set_settings(&mut self, ino: Ino, wanted: &Settings) -> volume::Result<()> {
+    fn set_settings(&mut self, id: FileId, wanted: &Settings) -> volume::Result<()> {
         if *wanted == Settings::default() {
             return Ok(());
         }
-        let mut settings = self.volume.settings(ino)?;
+        let mut settings = self.volume.settings(id)?;
         settings.xflags |= wanted.xflags;
         if wanted.without_hints() != Settings::default() {
             settings.project = wanted.project;
@@ -211,7 +210,7 @@ impl<'v> Writer<'v> {
         if wanted.xflags & HINTS != 0 {
             (settings.extsize, settings.cowextsize) = (wanted.extsize, wanted.cowextsize);
         }
-        match self.volume.set_settings(ino, &settings) {
+        match self.volume.set_settings(id, &settings) {
             Err(error) if error.errno() == errno::EINVAL => {
                 self.lose(Loss::Flags);
                 Ok(())
@@ -276,7 +275,7 @@ impl<'v> Writer<'v> {
 
     /// Creates a file. If the volume is full, pending contents are written first: they reserve blocks for their maps
     /// that they mostly do not need.
-    fn create(&mut self, dir: Ino, name: &[u8], new: &NewFile<'_>, path: &[u8]) -> Result<Ino> {
+    fn create(&mut self, dir: FileId, name: &[u8], new: &NewFile<'_>, path: &[u8]) -> Result<FileId> {
         let mut made = self.volume.create(dir, name, new);
         if made.as_ref().is_err_and(|error| error.errno() == errno::ENOSPC) {
             self.fill()?;
@@ -298,7 +297,7 @@ impl<'v> Writer<'v> {
         }
     }
 
-    fn make_in(&mut self, dir: Ino, name: &[u8], entry: &Entry) -> Result<()> {
+    fn make_in(&mut self, dir: FileId, name: &[u8], entry: &Entry) -> Result<()> {
         let (path, metadata) = (entry.path.as_slice(), &entry.metadata);
         let kind = match &entry.kind {
             EntryKind::File { .. } => volume::NewFileType::Regular,
@@ -317,48 +316,48 @@ impl<'v> Writer<'v> {
         };
         let attributes: Vec<_> = borrowed(metadata).collect();
         let new = NewFile { attributes: &attributes, ..of(kind, metadata) };
-        let ino = self.create(dir, name, &new, path)?;
+        let id = self.create(dir, name, &new, path)?;
         let settings = metadata.settings;
         if settings.xflags & HINTS != 0 {
             // Hints must be set before contents; flags that forbid changes are set last.
             let hints = Settings { xflags: settings.xflags & HINTS, project: 0, ..settings };
             self.round(FILE_LOG_BYTES, 0)?;
-            self.set_settings(ino, &hints).map_err(Error::volume(path))?;
+            self.set_settings(id, &hints).map_err(Error::volume(path))?;
         }
         if settings.without_hints() != Settings::default() {
-            self.finish_later(ino, path, SetMetadata::default(), settings.without_hints(), metadata)?;
+            self.finish_later(id, path, SetMetadata::default(), settings.without_hints(), metadata)?;
         }
         if let EntryKind::File { size: size @ 1.., .. } = &entry.kind {
             let (path, times) = (path.to_vec(), times(metadata));
-            self.open = Some(OpenFile { ino, path, size: *size, reached: 0, times, cached: None });
+            self.open = Some(OpenFile { id, path, size: *size, reached: 0, times, cached: None });
         }
         Ok(())
     }
 
-    fn make_directory(&mut self, dir: Ino, name: &[u8], entry: &Entry) -> Result<()> {
+    fn make_directory(&mut self, dir: FileId, name: &[u8], entry: &Entry) -> Result<()> {
         let (path, metadata) = (entry.path.as_slice(), &entry.metadata);
         let attributes: Vec<_> = borrowed(metadata).filter(|(name, _)| *name != DEFAULT_ACL).collect();
         let mut new = NewFile { attributes: &attributes, ..of(volume::NewFileType::Directory, metadata) };
         new.permissions &= !SET_GROUP;
-        let ino = self.create(dir, name, &new, path)?;
-        self.cache_dir(path, ino);
-        self.finish_directory(ino, path, metadata)
+        let id = self.create(dir, name, &new, path)?;
+        self.cache_dir(path, id);
+        self.finish_directory(id, path, metadata)
     }
 
     /// Sets the metadata of an existing directory.
-    fn adopt(&mut self, ino: Ino, entry: &Entry) -> Result<()> {
+    fn adopt(&mut self, id: FileId, entry: &Entry) -> Result<()> {
         if entry.kind != EntryKind::Directory {
             return Err(Error::invalid(&entry.path, "the root of a volume is a directory"));
         }
         for (name, value) in borrowed(&entry.metadata).filter(|(name, _)| *name != DEFAULT_ACL) {
-            let set = self.volume.set_attribute(ino, name, value, SetAttribute::Any);
+            let set = self.volume.set_attribute(id, name, value, SetAttribute::Any);
             set.map_err(Error::volume(&entry.path))?;
         }
-        self.finish_directory(ino, &entry.path, &entry.metadata)
+        self.finish_directory(id, &entry.path, &entry.metadata)
     }
 
     /// Replaces an existing file.
-    fn make_over(&mut self, dir: Ino, name: &[u8], entry: &Entry) -> Result<()> {
+    fn make_over(&mut self, dir: FileId, name: &[u8], entry: &Entry) -> Result<()> {
         let failed = || Error::volume(&entry.path);
         let there = self.volume.lookup(dir, name).map_err(failed())?;
         let is_directory = self.is_directory(there).map_err(failed())?;
@@ -390,36 +389,35 @@ impl<'v> Writer<'v> {
         let dir = self.tree.literal(path);
         self.forget();
         let emptied = dir.and_then(|dir| {
-            let mut entries = Dir::open_ino(self.volume, dir)?.entries()?;
+            let mut entries = Dir::open_id(self.volume, dir)?.entries()?;
             entries.try_for_each(|entry| self.volume.remove_all(dir, &entry?.name))
         });
         ignore_missing(emptied).map_err(Error::volume(path))
     }
 
-    fn is_directory(&self, ino: Ino) -> volume::Result<bool> {
-        Ok(self.volume.metadata(ino)?.file_type == format::inode::FileType::Directory)
+    fn is_directory(&self, id: FileId) -> volume::Result<bool> {
+        Ok(self.volume.metadata(id)?.file_type == format::inode::FileType::Directory)
     }
 
     /// Sets the metadata of a directory at the end.
-    fn finish_directory(&mut self, ino: Ino, path: &[u8], metadata: &EntryMetadata) -> Result<()> {
+    fn finish_directory(&mut self, id: FileId, path: &[u8], metadata: &EntryMetadata) -> Result<()> {
         let set = SetMetadata {
             permissions: Some(metadata.permissions),
             uid: Some(metadata.uid),
             gid: Some(metadata.gid),
             ..times(metadata)
         };
-        self.finish_later(ino, path, set, metadata.settings, metadata)
+        self.finish_later(id, path, set, metadata.settings, metadata)
     }
 
     fn finish_later(
         &mut self,
-        ino: Ino,
+        id: FileId,
         path: &[u8],
         set: SetMetadata,
         settings: Settings,
         metadata: &EntryMetadata,
     ) -> Result<()> {
-        let id = FileId::of(self.volume, ino).map_err(Error::volume(path))?;
         let default_acl = metadata.attributes.iter().find(|(name, _)| name == DEFAULT_ACL);
         let default_acl = default_acl.map(|(_, value)| value.clone());
         // An archive may contain very many deep directories.
@@ -429,18 +427,18 @@ impl<'v> Writer<'v> {
     }
 
     /// The directory with this path, created with its parents if missing.
-    fn directory(&mut self, path: &[u8]) -> Result<Ino> {
+    fn directory(&mut self, path: &[u8]) -> Result<FileId> {
         self.reach(path, true)
     }
 
     /// Resolves the path of a directory; creates missing ones if `make` is set.
-    fn reach(&mut self, path: &[u8], make: bool) -> Result<Ino> {
+    fn reach(&mut self, path: &[u8], make: bool) -> Result<FileId> {
         let Some((parent, name)) = split(path) else { return Ok(self.tree.root) };
-        if let Some(ino) = self.dir_cache.get(path) {
-            return Ok(*ino);
+        if let Some(id) = self.dir_cache.get(path) {
+            return Ok(*id);
         }
         let (from, rest) = match self.dir_cache.get(parent) {
-            Some(ino) => (*ino, name),
+            Some(id) => (*id, name),
             None => (self.tree.root, path),
         };
         let tree = self.tree;
@@ -458,18 +456,18 @@ impl<'v> Writer<'v> {
         Ok(at)
     }
 
-    fn cache_dir(&mut self, path: &[u8], ino: Ino) {
+    fn cache_dir(&mut self, path: &[u8], id: FileId) {
         /// Memory of an entry beside its path.
         const EACH: usize = 64;
         if self.dir_cache_bytes >= DIR_CACHE_BYTES {
             self.forget();
         }
         self.dir_cache_bytes += path.len() + EACH;
-        self.dir_cache.insert(path.to_vec(), ino);
+        self.dir_cache.insert(path.to_vec(), id);
     }
 
     /// The existing file with this path.
-    fn named(&mut self, path: &[u8]) -> Result<Ino> {
+    fn named(&mut self, path: &[u8]) -> Result<FileId> {
         let Some((parent, name)) = split(path) else { return Ok(self.tree.root) };
         let dir = self.reach(parent, false)?;
         self.volume.lookup(dir, name).map_err(Error::volume(path))

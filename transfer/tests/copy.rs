@@ -154,7 +154,7 @@ fn files_of_two_volumes_are_never_the_same() {
     one.look(|one| {
         two.look(|two| {
             let stat = |volume: &Volume| volume.resolve(b"/file", false).unwrap();
-            assert_eq!(stat(one), stat(two));
+            assert_eq!(stat(one).ino, stat(two).ino);
             copy(&TreeCopy::new(one, two), &["/file"], "/file").expect_success();
             let same = copy(&TreeCopy::new(two, two), &["/file"], "/file");
             assert!(matches!(same.failure().reason, CopyReason::SameFile { .. }), "{:?}", same.events);
@@ -379,9 +379,9 @@ fn a_source_with_unreadable_attributes_is_skipped() {
     let value = [9; 16 << 10];
     made.look(|volume| {
         put(volume, "/file", "new");
-        let ino = volume.resolve(b"/file", false).unwrap();
-        volume.set_attribute(ino, b"user.large", &value, volume::SetAttribute::Any).unwrap();
-        volume.link(ino, volume.root(), b"second").unwrap();
+        let id = volume.resolve(b"/file", false).unwrap();
+        volume.set_attribute(id, b"user.large", &value, volume::SetAttribute::Any).unwrap();
+        volume.link(id, volume.root(), b"second").unwrap();
     });
     let mut image = vec![0; usize::try_from(made.device().size()).unwrap()];
     made.device().read_at(0, &mut image).unwrap();
@@ -449,11 +449,11 @@ fn rules_decide_about_existing_files() {
     made.look(|volume| {
         let is_new = |rules: CopyRules| {
             put(volume, "/file", "old");
-            let ino = volume.resolve(b"/file", false).unwrap();
+            let id = volume.resolve(b"/file", false).unwrap();
             let copy_in = TreeCopy::new(CopySource::Host, volume).rules(rules);
             let report = copy(&copy_in, &[text(&source)], "/file").expect_success();
             let now = volume.resolve(b"/file", false).unwrap();
-            (report.files == 1, now == ino)
+            (report.files == 1, now == id)
         };
         let rules = CopyRules::default;
         assert_eq!(is_new(rules()), (true, true));
@@ -465,8 +465,8 @@ fn rules_decide_about_existing_files() {
         assert!(!is_new(CopyRules { remove_destination: true, ..rules() }).1);
         // Other names of a target keep their contents if links are preserved.
         put(volume, "/file", "old");
-        let ino = volume.resolve(b"/file", false).unwrap();
-        volume.link(ino, volume.root(), b"other").unwrap();
+        let id = volume.resolve(b"/file", false).unwrap();
+        volume.link(id, volume.root(), b"other").unwrap();
         copy(&TreeCopy::new(CopySource::Host, volume).rules(archive()), &[text(&source)], "/file")
             .expect_success();
     });
@@ -481,14 +481,14 @@ fn an_overwritten_file_of_a_volume_keeps_its_mode() {
     fs::write(&source, "new").unwrap();
     Made::new().look(|volume| {
         put(volume, "/file", "old");
-        let ino = volume.resolve(b"/file", false).unwrap();
+        let id = volume.resolve(b"/file", false).unwrap();
         let capability = b"security.capability";
         let mode = SetMetadata { permissions: Some(0o6755), ..SetMetadata::default() };
-        volume.set_metadata(ino, &mode).unwrap();
-        volume.set_attribute(ino, capability, &[1; 20], volume::SetAttribute::Any).unwrap();
+        volume.set_metadata(id, &mode).unwrap();
+        volume.set_attribute(id, capability, &[1; 20], volume::SetAttribute::Any).unwrap();
         copy(&TreeCopy::new(CopySource::Host, volume), &[text(&source)], "/file").expect_success();
-        assert_eq!(volume.metadata(ino).unwrap().permissions, 0o6755);
-        assert!(volume.get_attribute(ino, capability).is_err());
+        assert_eq!(volume.metadata(id).unwrap().permissions, 0o6755);
+        assert!(volume.get_attribute(id, capability).is_err());
     });
 }
 
@@ -514,8 +514,8 @@ fn rules_decide_about_links() {
             assert_eq!(kind(&target), at_top, "{follow:?}");
             if let Some(below) = below {
                 assert_eq!(kind(&format!("{target}/link")), below, "{follow:?}");
-                let ino = |name: &str| volume.resolve(format!("{target}/{name}").as_bytes(), false).unwrap();
-                assert_ne!(ino("file"), ino("deep/hard"), "links are not preserved");
+                let id = |name: &str| volume.resolve(format!("{target}/{name}").as_bytes(), false).unwrap();
+                assert_ne!(id("file"), id("deep/hard"), "links are not preserved");
             }
         }
     });

@@ -99,37 +99,37 @@ fn volume_view(volume: &Volume) -> View {
                 true
             })
             .unwrap();
-        for (name, ino) in entries {
+        for (name, id) in entries {
             let path = if path.is_empty() { name } else { [&*path, b"/", &*name].concat() };
-            if volume.metadata(ino).unwrap().file_type == FileType::Directory {
-                left.push((path.clone(), ino));
+            let id = volume.id_of(id).unwrap();
+            if volume.metadata(id).unwrap().file_type == FileType::Directory {
+                left.push((path.clone(), id));
             }
-            all.insert(path, ino);
+            all.insert(path, id);
         }
     }
-    for (path, ino) in all {
-        let known = volume.metadata(ino).unwrap();
+    for (path, id) in all {
+        let known = volume.metadata(id).unwrap();
         let (kind, holds) = match known.file_type {
             FileType::Directory => ("directory", Vec::new()),
             FileType::Regular => {
                 let mut bytes = vec![0; known.size as usize];
-                assert_eq!(volume.open_file(ino).unwrap().read_at(&mut bytes, 0).unwrap(), bytes.len());
+                assert_eq!(volume.open_file(id).unwrap().read_at(&mut bytes, 0).unwrap(), bytes.len());
                 ("file", bytes)
             }
-            FileType::Symlink => ("link", volume.read_link(ino).unwrap()),
+            FileType::Symlink => ("link", volume.read_link(id).unwrap()),
             FileType::Fifo => ("fifo", Vec::new()),
             _ => ("other", Vec::new()),
         };
-        let names =
-            volume.list_attributes(ino).unwrap().into_iter().filter(|name| name.starts_with(b"user."));
+        let names = volume.list_attributes(id).unwrap().into_iter().filter(|name| name.starts_with(b"user."));
         let seen = Seen {
             kind: kind.into(),
             permissions: known.permissions.into(),
             owner: (known.uid, known.gid),
             modified: known.modified,
             holds,
-            attributes: names.map(|name| (name.clone(), volume.get_attribute(ino, &name).unwrap())).collect(),
-            same_as: firsts.entry(ino).or_insert_with(|| path.clone()).clone(),
+            attributes: names.map(|name| (name.clone(), volume.get_attribute(id, &name).unwrap())).collect(),
+            same_as: firsts.entry(id).or_insert_with(|| path.clone()).clone(),
         };
         view.insert(path, seen);
     }
@@ -430,10 +430,10 @@ fn what_is_immutable_follows_as_well() {
     let lock = |paths: &[(&str, u16)]| {
         let volume = scene.volume();
         for (path, flag) in paths {
-            let ino = volume.resolve(format!("/{path}").as_bytes(), false).unwrap();
-            let mut settings = volume.settings(ino).unwrap();
+            let id = volume.resolve(format!("/{path}").as_bytes(), false).unwrap();
+            let mut settings = volume.settings(id).unwrap();
             settings.xflags |= u32::from(*flag);
-            volume.set_settings(ino, &settings).unwrap();
+            volume.set_settings(id, &settings).unwrap();
         }
         volume.unmount().unwrap();
     };

@@ -1,13 +1,12 @@
 //! Writing contents of many new files at once.
 
-use base::Ino;
 use base::errno;
 use format::inode::FileType;
 use inode::InodeRef;
 use inode::contents::{VolumeBacking, WeakInode};
 
 use crate::contents::in_memory;
-use crate::{Error, Result, Volume};
+use crate::{Error, FileId, Result, Volume};
 
 /// Writes contents of new files without the cache: the bytes go from the caller's buffers to contiguous blocks, for
 /// many files in one batch.
@@ -67,7 +66,7 @@ impl<'v> BulkWriter<'v> {
     /// # Errors
     /// `ENOSPC` if blocks are missing even after all earlier writes are finished; `EINVAL`; those of
     /// [`finish`](Self::finish).
-    pub fn put(&mut self, file: Ino, offset: u64, bytes: Vec<u8>) -> Result<()> {
+    pub fn put(&mut self, file: FileId, offset: u64, bytes: Vec<u8>) -> Result<()> {
         let inode = self.volume.inode(file)?;
         if FileType::from_mode(inode.read().mode()) != Some(FileType::Regular) {
             return Err(Error::refused(errno::EINVAL, "only regular files have contents"));

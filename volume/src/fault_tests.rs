@@ -8,14 +8,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use base::Ino;
 use block::{MemoryDevice, Operation, OverlayDevice};
 use devices::{Fault, FaultDevice, When};
 use format::inode::FileType;
 use journal::engine::CommitTarget;
 
 use crate::{
-    Cookie, DeviceNumber, NewFile, NewFileType, OpenOptions, Options, Rename, Result, SetAttribute,
+    Cookie, DeviceNumber, FileId, NewFile, NewFileType, OpenOptions, Options, Rename, Result, SetAttribute,
     SetMetadata, Volume,
 };
 
@@ -36,20 +35,20 @@ fn options() -> Options {
     Options { seed: Some(5), ..Options::default() }
 }
 
-fn describe(volume: &Volume, ino: Ino) -> Result<String> {
-    let known = volume.metadata(ino)?;
+fn describe(volume: &Volume, id: FileId) -> Result<String> {
+    let known = volume.metadata(id)?;
     let mut text = format!("{:?} {:o} {} {}", known.file_type, known.permissions, known.nlink, known.size);
-    let mut names = volume.list_attributes(ino)?;
+    let mut names = volume.list_attributes(id)?;
     names.sort();
     for name in names {
-        let value = volume.get_attribute(ino, &name)?;
+        let value = volume.get_attribute(id, &name)?;
         text += &format!(" {}={}:{:x}", name.escape_ascii(), value.len(), sum(&value));
     }
     match known.file_type {
-        FileType::Symlink => text += &format!(" -> {}", volume.read_link(ino)?.escape_ascii()),
+        FileType::Symlink => text += &format!(" -> {}", volume.read_link(id)?.escape_ascii()),
         FileType::Regular => {
             let mut bytes = vec![0; known.size as usize];
-            let file = OpenOptions::new().read(true).open_ino(volume, ino)?;
+            let file = OpenOptions::new().read(true).open_id(volume, id)?;
             file.read_at(&mut bytes, 0)?;
             text += &format!(" {:x}", sum(&bytes));
         }
@@ -66,7 +65,7 @@ fn manifest(volume: &Volume) -> Result<Manifest> {
     let mut all = Manifest::new();
     let mut left = vec![(String::new(), volume.root())];
     // Some files have thousands of names.
-    let mut known: BTreeMap<Ino, String> = BTreeMap::new();
+    let mut known: BTreeMap<FileId, String> = BTreeMap::new();
     while let Some((path, dir)) = left.pop() {
         all.insert(format!("{path}/"), describe(volume, dir)?);
         let mut found = Vec::new();
@@ -74,15 +73,16 @@ fn manifest(volume: &Volume) -> Result<Manifest> {
             found.push((String::from_utf8_lossy(entry.name).into_owned(), entry.ino));
             true
         })?;
-        for (name, ino) in found.into_iter().filter(|(name, _)| name != "." && name != "..") {
+        for (name, id) in found.into_iter().filter(|(name, _)| name != "." && name != "..") {
+            let id = volume.id_of(id)?;
             let path = format!("{path}/{name}");
-            if !known.contains_key(&ino) && volume.metadata(ino)?.file_type == FileType::Directory {
-                left.push((path, ino));
-            } else if let Some(known) = known.get(&ino) {
+            if !known.contains_key(&id) && volume.metadata(id)?.file_type == FileType::Directory {
+                left.push((path, id));
+            } else if let Some(known) = known.get(&id) {
                 all.insert(path, known.clone());
             } else {
-                let text = describe(volume, ino)?;
-                known.insert(ino, text.clone());
+                let text = describe(volume, id)?;
+                known.insert(id, text.clone());
                 all.insert(path, text);
             }
         }
@@ -107,11 +107,11 @@ fn judge(device: &dyn block::Device, what: &str) {
     assert!(findings.is_empty(), "{what}: {}", findings.join("\n"));
 }
 
-fn dir(volume: &Volume, name: &str) -> Ino {
+fn dir(volume: &Volume, name: &str) -> FileId {
     volume.create(volume.root(), name.as_bytes(), &NewFile::directory()).unwrap()
 }
 
-fn at(volume: &Volume, path: &str) -> Result<Ino> {
+fn at(volume: &Volume, path: &str) -> Result<FileId> {
     volume.resolve(path.as_bytes(), false)
 }
 
@@ -125,12 +125,12 @@ fn attribute(n: u64) -> Vec<u8> {
 
 /// Returns the steps of `grow` that allocate blocks: those that convert a format or find a block full. Tries `to`
 /// steps.
-fn jumps(volume: &Volume, ino: Ino, to: u64, grow: impl Fn(u64)) -> Vec<u64> {
-    let mut blocks = volume.metadata(ino).unwrap().blocks;
+fn jumps(volume: &Volume, id: FileId, to: u64, grow: impl Fn(u64)) -> Vec<u64> {
+    let mut blocks = volume.metadata(id).unwrap().blocks;
     let mut found = Vec::new();
     for n in 0..to {
         grow(n);
-        let now = volume.metadata(ino).unwrap().blocks;
+        let now = volume.metadata(id).unwrap().blocks;
         if now != blocks {
             found.push(n);
             blocks = now;
@@ -161,7 +161,7 @@ fn op(ops: &mut Vec<Op>, atomic: bool, name: String, run: impl Fn(&Volume) -> Re
     ops.push(Op { name, run: Box::new(run), atomic });
 }
 
-fn directories(volume: &Volume, file: Ino, ops: &mut Vec<Op>) {
+fn directories(volume: &Volume, file: FileId, ops: &mut Vec<Op>) {
     let grown = dir(volume, "grown");
     let found = jumps(volume, grown, 530, |n| volume.link(file, grown, &entry(n)).unwrap());
     // The first formats, and the last one, in which the leaf becomes a tree.
@@ -186,8 +186,8 @@ fn directories(volume: &Volume, file: Ino, ops: &mut Vec<Op>) {
 
 fn attributes(volume: &Volume, ops: &mut Vec<Op>) {
     let root = volume.root();
-    let set = |volume: &Volume, ino, n, length| {
-        volume.set_attribute(ino, &attribute(n), &vec![n as u8; length], SetAttribute::Any)
+    let set = |volume: &Volume, id, n, length| {
+        volume.set_attribute(id, &attribute(n), &vec![n as u8; length], SetAttribute::Any)
     };
     let grown = volume.create(root, b"attributes", &NewFile::regular()).unwrap();
     let found = jumps(volume, grown, 90, |n| set(volume, grown, n, 60).unwrap());
@@ -272,9 +272,9 @@ fn names(volume: &Volume, ops: &mut Vec<Op>) {
 }
 
 /// Operations on ranges of a file.
-fn maps(volume: &Volume, ino: Ino, ops: &mut Vec<Op>) {
+fn maps(volume: &Volume, id: FileId, ops: &mut Vec<Op>) {
     const BLOCK: u64 = 1024;
-    let file = OpenOptions::new().read(true).write(true).open_ino(volume, ino).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open_id(volume, id).unwrap();
     for n in 0..130 {
         file.write_at(&[n as u8; BLOCK as usize], n * 3 * BLOCK).unwrap();
     }
@@ -282,8 +282,8 @@ fn maps(volume: &Volume, ino: Ino, ops: &mut Vec<Op>) {
     volume.create(volume.root(), b"copy", &NewFile::regular()).unwrap();
     let mut on_file = |name: &str, run: fn(&crate::File<'_>, &Volume) -> Result<()>| {
         op(ops, false, name.to_owned(), move |volume| {
-            let ino = at(volume, "/file")?;
-            run(&OpenOptions::new().read(true).write(true).open_ino(volume, ino)?, volume)
+            let id = at(volume, "/file")?;
+            run(&OpenOptions::new().read(true).write(true).open_id(volume, id)?, volume)
         });
     };
     on_file("blocks are allocated", |file, _| file.allocate(BLOCK, 200 * BLOCK, true));
@@ -305,7 +305,7 @@ fn maps(volume: &Volume, ino: Ino, ops: &mut Vec<Op>) {
     });
     on_file("a clone", |file, volume| {
         let copy =
-            OpenOptions::new().read(true).write(true).open_ino(volume, volume.resolve(b"/copy", false)?)?;
+            OpenOptions::new().read(true).write(true).open_id(volume, volume.resolve(b"/copy", false)?)?;
         copy.clone_range(file, 0, 0, 200 * BLOCK)
     });
 }
@@ -334,7 +334,7 @@ fn strike(base: &Arc<MemoryDevice>, op: &Op, (fails, nth): (Fails, u64), ends: &
     let volume = Volume::open(faulty.clone(), options()).unwrap();
     // Keeps files from being freed in the background, where another allocation would fail.
     let held: Vec<_> =
-        ["/left", "/right"].iter().map(|path| volume.open_ino(at(&volume, path).unwrap()).unwrap()).collect();
+        ["/left", "/right"].iter().map(|path| volume.open_id(at(&volume, path).unwrap()).unwrap()).collect();
     match fails {
         Fails::Allocation => volume.groups.faults().fail_from(nth),
         Fails::Read => faulty.set_faults([Fault::io_error(Operation::Read, When::Nth(nth))]),

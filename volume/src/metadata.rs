@@ -15,7 +15,7 @@ use crate::new_file::DeviceNumber;
 use crate::operation::{Operation, is_directory};
 use crate::permissions::{ACCESS_ACL, Caller, WRITE};
 use crate::recover::damaged;
-use crate::{Error, Handle, Result, Volume};
+use crate::{Error, FileId, Handle, Result, Volume};
 
 /// Metadata of a file.
 ///
@@ -100,6 +100,11 @@ fn to_time(time: Timestamp) -> Time {
 }
 
 impl Metadata {
+    /// The identity of the file.
+    pub fn id(&self) -> FileId {
+        FileId { ino: self.ino, generation: self.generation }
+    }
+
     /// `None` if the inode is free.
     #[inline]
     pub(crate) fn of(stat: &InodeStat) -> Option<Self> {
@@ -166,23 +171,22 @@ impl Volume {
     /// Returns the metadata of a file.
     ///
     /// # Errors
-    /// `ENOENT` if the inode is free; damage.
-    pub fn metadata(&self, ino: Ino) -> Result<Metadata> {
+    /// `ESTALE` if the file was removed; damage.
+    pub fn metadata(&self, file: FileId) -> Result<Metadata> {
         // A file with names is in use: it is freed after they were removed, which changes the metadata. One without
         // names may become another file meanwhile.
         let in_use = |inode: &Inode| {
-            let generation = inode.generation();
             let metadata = rcu::read(|section| Metadata::in_memory(inode, section))?;
-            let is_in_use = metadata.nlink > 0 || inode.is_in_use() && inode.generation() == generation;
-            (is_in_use && metadata.generation == generation).then_some(metadata)
+            let is_in_use = metadata.nlink > 0 || inode.is_in_use() && inode.generation() == file.generation;
+            (is_in_use && metadata.generation == file.generation).then_some(metadata)
         };
         // Files of the metadata directory are refused by `inode`.
         if !self.geometry.features.metadir()
-            && let Some(metadata) = self.inode_cache.read_cached(ino, in_use)
+            && let Some(metadata) = self.inode_cache.read_cached(file.ino, in_use)
         {
             return Ok(metadata);
         }
-        self.metadata_of(&*self.inode(ino)?)
+        self.metadata_of(&*self.inode(file)?)
     }
 
     /// Returns the metadata of a file to which there is a reference.
@@ -209,9 +213,9 @@ impl Volume {
     /// of the permission bits also changes the list: its mask becomes the group bits.
     ///
     /// # Errors
-    /// `ENOENT`; `EPERM` for an immutable or append-only file; errors of the journal.
-    pub fn set_metadata(&self, ino: Ino, set: &SetMetadata) -> Result<()> {
-        self.set_metadata_of(Caller::PROGRAM, &self.inode(ino)?, set)
+    /// `ESTALE`; `EPERM` for an immutable or append-only file; errors of the journal.
+    pub fn set_metadata(&self, file: FileId, set: &SetMetadata) -> Result<()> {
+        self.set_metadata_of(Caller::PROGRAM, &self.inode(file)?, set)
     }
 
     /// Changes metadata of a file for a caller.
@@ -227,9 +231,9 @@ impl Volume {
     /// Checks whether the file's flags allow [`set_metadata`](Self::set_metadata), without changing anything.
     ///
     /// # Errors
-    /// `EPERM`; `ENOENT`.
-    pub fn check_set_metadata(&self, ino: Ino, set: &SetMetadata) -> Result<()> {
-        set.expect_allowed(&self.inode(ino)?.lock())
+    /// `EPERM`; `ESTALE`.
+    pub fn check_set_metadata(&self, file: FileId, set: &SetMetadata) -> Result<()> {
+        set.expect_allowed(&self.inode(file)?.lock())
     }
 
     /// Updates the access time after a read, by the rule of `relatime`: sets it to the current time if it is not later
@@ -237,9 +241,9 @@ impl Volume {
     /// with the flag `noatime` keep their times.
     ///
     /// # Errors
-    /// `ENOENT`; errors of the journal.
-    pub fn touch_atime(&self, ino: Ino) -> Result<()> {
-        self.touch_atime_of(&self.inode(ino)?)
+    /// `ESTALE`; errors of the journal.
+    pub fn touch_atime(&self, file: FileId) -> Result<()> {
+        self.touch_atime_of(&self.inode(file)?)
     }
 
     /// Updates the access time of a file to which the caller has a reference. Most files need none, which is decided

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use base::Ino;
 use base::lock::{Locks, Mutex, MutexGuard, Rank};
 use base::rcu::{self, Section};
 use format::Geometry;
@@ -12,7 +11,7 @@ use inode::{Inode, InodeRef, InodeState};
 use vfs::{Child, Dentry, DentryCache, DirId, LastLink, NodeKind, WalkEnd};
 
 use crate::operation::{is_dots, no_such_file, not_a_directory};
-use crate::{Handle, Metadata, Options, Result, Volume};
+use crate::{FileId, Handle, Metadata, Options, Result, Volume};
 
 /// The longest path that is walked in memory, as Linux limits all paths.
 const PATH_MAX: usize = 4096;
@@ -107,12 +106,19 @@ impl Names {
 
 /// The identity of a directory to which the caller has a reference.
 pub(crate) fn dir_of(dir: &Inode) -> DirId {
-    DirId { ino: dir.ino(), generation: dir.generation() }
+    FileId::of(dir).as_dir()
 }
 
 /// The identity of a locked directory.
 fn dir_id(dir: &InodeState) -> DirId {
     DirId { ino: dir.ino(), generation: dir.core().generation.get() }
+}
+
+/// Where the walk of a single name begins; `None` if it is a path. The directory may have been removed: then it has no
+/// names.
+#[inline]
+fn one_name(dir: FileId, name: &[u8]) -> Option<DirId> {
+    (!name.contains(&b'/')).then(|| dir.as_dir())
 }
 
 /// What a dentry says of an inode; `None` if the inode is locked by others, or free.
@@ -249,40 +255,36 @@ impl Volume {
         walked.result(acquired.last())
     }
 
-    /// The inode number of a name in a directory, if the name is in memory.
+    /// The file with a name in a directory, if the name is in memory.
     #[inline]
-    pub(crate) fn lookup_ino_cached(&self, dir: Ino, name: &[u8]) -> Option<Result<Ino>> {
-        let mut ino = None;
-        let walked = self.walk(self.dir_cached(dir, name), name, false, |inode, _| {
-            ino = Some(inode.ino());
+    pub(crate) fn lookup_id_cached(&self, dir: FileId, name: &[u8]) -> Option<Result<FileId>> {
+        let mut id = None;
+        let walked = self.walk(one_name(dir, name), name, false, |inode, _| {
+            id = Some(FileId::of(inode));
             true
         });
-        walked.result(ino)
+        walked.result(id)
     }
 
     /// A reference to the file with a name in a directory, if the name is in memory.
     #[inline]
-    pub(crate) fn lookup_handle_cached(&self, dir: Ino, name: &[u8]) -> Option<Result<Handle>> {
-        self.resolve_cached(self.dir_cached(dir, name), name, false)
+    pub(crate) fn lookup_handle_cached(&self, dir: FileId, name: &[u8]) -> Option<Result<Handle>> {
+        self.resolve_cached(one_name(dir, name), name, false)
     }
 
     /// Like [`lookup_handle_cached`](Self::lookup_handle_cached), with the metadata, if these are in memory, too.
     #[inline]
-    pub(crate) fn lookup_metadata_cached(&self, dir: Ino, name: &[u8]) -> Option<Result<(Handle, Metadata)>> {
+    pub(crate) fn lookup_metadata_cached(
+        &self,
+        dir: FileId,
+        name: &[u8],
+    ) -> Option<Result<(Handle, Metadata)>> {
         let (mut acquired, mut metadata) = (Acquired::default(), None);
-        let walked = self.walk(self.dir_cached(dir, name), name, false, |inode, section| {
+        let walked = self.walk(one_name(dir, name), name, false, |inode, section| {
             metadata = Metadata::in_memory(inode, section);
             metadata.is_some() && acquired.add(inode)
         });
         walked.result(acquired.last().zip(metadata))
-    }
-
-    /// The identity of a directory in which a name is looked up, if its inode is in memory. Takes no reference: if the
-    /// directory is removed meanwhile, it has no names, and another one with its number has another generation.
-    #[inline]
-    fn dir_cached(&self, dir: Ino, name: &[u8]) -> Option<DirId> {
-        let is_path = name.contains(&b'/');
-        self.inode_cache.read_cached(dir, |dir| (!is_path).then(|| dir_of(dir)))
     }
 
     /// Walks along a path from a directory, as far as its names are in memory, and calls `found` with the inode. It
@@ -331,7 +333,7 @@ mod tests {
         let file = volume.create(dir, b"file", &NewFile::regular()).unwrap();
         let look_up = || {
             let absent = volume.lookup_handle(dir, b"absent").map(|_| ()).unwrap_err();
-            (volume.lookup_handle(dir, b"file").unwrap().ino(), absent.errno())
+            (volume.lookup_handle(dir, b"file").unwrap().id(), absent.errno())
         };
         let expected = (file, errno::ENOENT);
         assert_eq!(look_up(), expected);
@@ -381,7 +383,7 @@ mod tests {
             let file = create(n);
             for cpu in 0..20 {
                 percpu::override_current(Some(cpu % 2));
-                drop(volume.open_ino(file).unwrap());
+                drop(volume.open_id(file).unwrap());
             }
         }
         percpu::override_current(None);

@@ -137,15 +137,10 @@ impl<'v> Operation<'v> {
         Ok(found)
     }
 
-    /// Looks up a name that must exist.
-    pub fn lookup_existing(&mut self, dir: &mut LockedInode, name: &[u8]) -> Result<FoundEntry> {
-        self.lookup(dir, name)?.ok_or_else(no_such_file)
-    }
-
     /// Rejects an entry that cannot be valid: the volume's internal inodes have no names, and the lock of a directory
     /// that an entry of its own refers to would be taken twice.
     fn verify_entry(&self, dir: &LockedInode, name: &[u8], ino: Ino) -> Result<()> {
-        let may_be_itself = name == b"." || (name == b".." && dir.ino() == self.volume.root());
+        let may_be_itself = name == b"." || (name == b".." && dir.ino() == self.volume.geometry.root);
         if (ino != dir.ino() || may_be_itself) && !self.volume.internal.contains(&ino) {
             return Ok(());
         }
@@ -155,7 +150,7 @@ impl<'v> Operation<'v> {
     /// Returns a reference to the inode of an entry of a locked directory. The inode cannot be freed while the
     /// directory is locked, so a free one is damage.
     pub fn entry_inode(&self, dir: &LockedInode, name: &[u8], ino: Ino) -> Result<InodeRef> {
-        self.volume.inode(ino).map_err(|error| match error.errno() {
+        self.volume.inode_at(ino).map_err(|error| match error.errno() {
             errno::ENOENT => bad_entry(dir, name, "an inode in use", format!("{ino}, which is free")),
             _ => error,
         })
@@ -244,7 +239,7 @@ impl Volume {
     }
 
     /// Returns a reference to an inode. `ENOENT` if it is free.
-    pub(crate) fn inode(&self, ino: Ino) -> Result<InodeRef> {
+    pub(crate) fn inode_at(&self, ino: Ino) -> Result<InodeRef> {
         let inode = self.inode_cache.get(ino)?;
         // Files of the metadata directory are internal.
         if self.geometry.features.metadir() && inode.read().core().flags2.get() & flags2::METADATA != 0 {

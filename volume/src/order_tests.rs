@@ -54,7 +54,7 @@ fn a_clone_shows_what_its_source_held_when_it_was_cloned() {
 #[test]
 fn a_clone_shows_a_direct_write_before_it() {
     let found = left_after(|source, target| {
-        let direct = OpenOptions::new().write(true).direct(true).open_ino(source.volume(), source.ino())?;
+        let direct = OpenOptions::new().write(true).direct(true).open_id(source.volume(), source.id())?;
         direct.write_at(&[2; BYTES as usize], 0)?;
         target.clone_range(source, 0, 0, BYTES)
     });

@@ -12,16 +12,16 @@ use crate::namespace::listing::{Cookie, DirEntry};
 use crate::new_file::NewFile;
 use crate::permissions::{Caller, READ};
 use crate::recover::damaged;
-use crate::{Error, Handle, Result, Volume};
+use crate::{Error, FileId, Handle, Result, Volume};
 
 impl Volume {
     /// Resolves a path; a symbolic link at its end is followed if `follow`. Another thread may remove the file at any
-    /// time, and its inode number may be reused: [`resolve_handle`](Self::resolve_handle) keeps a reference.
+    /// time: [`resolve_handle`](Self::resolve_handle) keeps a reference.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`; damage.
-    pub fn resolve(&self, path: &[u8], follow: bool) -> Result<Ino> {
-        Ok(self.resolve_handle(path, follow)?.ino())
+    pub fn resolve(&self, path: &[u8], follow: bool) -> Result<FileId> {
+        Ok(self.resolve_handle(path, follow)?.id())
     }
 
     /// Resolves a path to a reference. Each directory of the path is referenced until the next name was looked up in
@@ -52,9 +52,9 @@ impl Volume {
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve); `EINVAL` if the path has no name at its end.
-    pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(Ino, &'p [u8])> {
+    pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(FileId, &'p [u8])> {
         let (dir, name) = self.resolve_parent_handle(path)?;
-        Ok((dir.ino(), name))
+        Ok((dir.id(), name))
     }
 
     /// The parent directory of a path as a reference, and the path's last name.
@@ -76,7 +76,7 @@ impl Volume {
 
     /// A reference to the root directory.
     pub(crate) fn root_handle(&self) -> Result<Handle> {
-        let root = self.open_ino(self.root())?;
+        let root = Handle::new(self.inode_at(self.geometry.root)?);
         self.names.set_root(root.inode());
         Ok(root)
     }
@@ -85,16 +85,16 @@ impl Volume {
     ///
     /// # Errors
     /// `ENOTDIR` if another file has one of the names; as [`create`](Self::create).
-    pub fn create_dir_all(&self, path: &[u8], new: &NewFile<'_>) -> Result<Ino> {
-        Ok(self.walker(&self.root_handle()?).create_dir_all(path, new)?.ino())
+    pub fn create_dir_all(&self, path: &[u8], new: &NewFile<'_>) -> Result<FileId> {
+        Ok(self.walker(&self.root_handle()?).create_dir_all(path, new)?.id())
     }
 
     /// Removes a file, or a directory with everything in it.
     ///
     /// # Errors
     /// As [`unlink`](Self::unlink) and [`rmdir`](Self::rmdir); what was removed before stays removed.
-    pub fn remove_all(&self, dir: Ino, name: &[u8]) -> Result<()> {
-        self.remove_all_in(Caller::PROGRAM, &self.open_ino(dir)?, name)
+    pub fn remove_all(&self, dir: FileId, name: &[u8]) -> Result<()> {
+        self.remove_all_in(Caller::PROGRAM, &self.open_id(dir)?, name)
     }
 
     /// Removes a file, or a directory with everything in it, for a caller.
@@ -124,27 +124,27 @@ impl Volume {
         Ok(())
     }
 
-    /// Calls `visit` with the inode number of a file and of everything below it: a directory before its entries, a file
+    /// Calls `visit` with a file and everything below it: a directory before its entries, a file
     /// once for each name. Each is referenced during the call. A file that is removed meanwhile may be left out.
     ///
     /// # Errors
     /// Errors of `visit`; damage, also if a directory has two names.
-    pub fn for_each_below(&self, top: Ino, mut visit: impl FnMut(Ino) -> Result<()>) -> Result<()> {
+    pub fn for_each_below(&self, top: FileId, mut visit: impl FnMut(FileId) -> Result<()>) -> Result<()> {
         let (mut pending, mut visited) = (Vec::new(), Visited::default());
-        let mut next = Some(self.open_ino(top)?);
+        let mut next = Some(self.open_id(top)?);
         loop {
             if let Some(file) = next {
-                visit(file.ino())?;
+                visit(file.id())?;
                 // The type in the directory entry may be wrong in a damaged volume.
                 if file.is(FileType::Directory) {
                     visited.enter(file.ino())?;
-                    self.for_each_entry(file.ino(), |entry| {
+                    self.for_each_entry(file.id(), |entry| {
                         pending.push((file.clone(), entry.name.to_vec()))
                     })?;
                 }
             }
             let Some((dir, name)) = pending.pop() else { return Ok(()) };
-            next = match self.lookup_handle(dir.ino(), &name) {
+            next = match self.lookup_handle(dir.id(), &name) {
                 Err(error) if error.errno() == errno::ENOENT => None,
                 found => Some(found?),
             };
@@ -152,7 +152,7 @@ impl Volume {
     }
 
     /// Calls `visit` with each entry of a directory except `.` and `..`.
-    fn for_each_entry(&self, dir: Ino, mut visit: impl FnMut(DirEntry<'_>)) -> Result<()> {
+    fn for_each_entry(&self, dir: FileId, mut visit: impl FnMut(DirEntry<'_>)) -> Result<()> {
         self.read_dir(dir, Cookie::default(), &mut |entry| {
             if !matches!(entry.name, b"." | b"..") {
                 visit(entry);
@@ -172,7 +172,7 @@ impl Volume {
         let dir = self.lookup_in(parent.inode(), &name)?;
         self.expect_permitted(caller, dir.inode(), READ)?;
         let mut names = Vec::new();
-        self.for_each_entry(dir.ino(), |entry| names.push(entry.name.to_vec()))?;
+        self.for_each_entry(dir.id(), |entry| names.push(entry.name.to_vec()))?;
         visited.enter(dir.ino())?;
         let mut subdirectories = Vec::new();
         for name in names {

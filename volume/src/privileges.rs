@@ -1,6 +1,5 @@
 //! Privileges of executable files: set-user-ID and set-group-ID bits, and capabilities.
 
-use base::Ino;
 use format::attr::Namespace;
 use inode::InodeRef;
 use inode::attr::AttrKey;
@@ -8,7 +7,7 @@ use inode::state::InodeTime;
 
 use crate::operation::is_directory;
 use crate::permissions::Caller;
-use crate::{Result, Volume};
+use crate::{FileId, Result, Volume};
 
 /// The attribute that holds capabilities.
 const CAPABILITY: AttrKey<'static> = AttrKey::new(Namespace::Security, b"capability");
@@ -20,9 +19,9 @@ impl Volume {
     /// any.
     ///
     /// # Errors
-    /// `ENOENT`; errors of the journal; damage.
-    pub fn remove_privileges(&self, ino: Ino) -> Result<bool> {
-        self.remove_privileges_of(Caller::PROGRAM, &self.inode(ino)?)
+    /// `ESTALE`; errors of the journal; damage.
+    pub fn remove_privileges(&self, file: FileId) -> Result<bool> {
+        self.remove_privileges_of(Caller::PROGRAM, &self.inode(file)?)
     }
 
     /// Removes the privileges that a file loses when a caller writes to it.

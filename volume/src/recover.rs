@@ -111,7 +111,7 @@ impl Volume {
     }
 
     fn intent_file(&self, ino: Ino) -> Result<InodeRef> {
-        self.inode(ino).map_err(|error| match error.errno() {
+        self.inode_at(ino).map_err(|error| match error.errno() {
             errno::ENOENT => {
                 damaged(ino, Damage::new("log intent", "inode", "one that is in use", "a free one"))
             }

@@ -1,19 +1,17 @@
 //! Inode flags, extent size hints and project ID of a file (`FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR`).
 
-use base::Ino;
-
 pub use inode::settings::{HINTS, Settings, xflags};
 
 use crate::contents::in_memory;
-use crate::{File, Result, Volume};
+use crate::{File, FileId, Result, Volume};
 
 impl Volume {
     /// Returns the settings of a file.
     ///
     /// # Errors
-    /// `ENOENT` if the inode is free; damage.
-    pub fn settings(&self, ino: Ino) -> Result<Settings> {
-        Ok(Settings::of(&self.inode(ino)?.read(), &self.geometry))
+    /// `ESTALE` if the file was removed; damage.
+    pub fn settings(&self, file: FileId) -> Result<Settings> {
+        Ok(Settings::of(&self.inode(file)?.read(), &self.geometry))
     }
 
     /// Changes the settings of a file, also of an immutable one.
@@ -38,8 +36,8 @@ impl Volume {
     /// # Errors
     /// `EINVAL`, with nothing changed: a flag that this file type does not have, an invalid extent size hint, or a hint
     /// for a file that already has extents.
-    pub fn set_settings(&self, ino: Ino, settings: &Settings) -> Result<()> {
-        let inode = self.inode(ino)?;
+    pub fn set_settings(&self, file: FileId, settings: &Settings) -> Result<()> {
+        let inode = self.inode(file)?;
         let operation = self.begin(self.reservations.inode)?;
         let mut state = inode.lock();
         settings.set(self.inode_cache.shared(), &mut state)?;
@@ -58,7 +56,7 @@ impl File<'_> {
     /// # Errors
     /// As [`Volume::settings`].
     pub fn settings(&self) -> Result<Settings> {
-        self.volume().settings(self.ino())
+        self.volume().settings(self.id())
     }
 
     /// Changes the settings of the file.
@@ -67,6 +65,6 @@ impl File<'_> {
     /// As [`Volume::set_settings`]; `EPERM` if the file is open for a user other than root.
     pub fn set_settings(&self, settings: &Settings) -> Result<()> {
         self.caller().expect_privileged()?;
-        self.volume().set_settings(self.ino(), settings)
+        self.volume().set_settings(self.id(), settings)
     }
 }

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use base::errno;
 use base::random::Random;
-use base::{Ino, errno};
 use block::{Device, MemoryDevice};
-use xebec_volume::{NewFile, NewFileType, OpenOptions, Options, SetAttribute, SetMetadata, Volume};
+use xebec_volume::{FileId, NewFile, NewFileType, OpenOptions, Options, SetAttribute, SetMetadata, Volume};
 
 use common::judge;
 
@@ -27,11 +27,11 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
 }
 
 /// The attributes of a file that the reader finds on an unmounted volume.
-fn as_read(device: &Arc<MemoryDevice>, ino: Ino) -> Model {
+fn as_read(device: &Arc<MemoryDevice>, file: FileId) -> Model {
     let device: Arc<dyn Device> = device.clone();
     let volume = read::Volume::open(device).unwrap();
     let mut inodes = volume.inodes();
-    let inode = inodes.get(ino).unwrap();
+    let inode = inodes.get(file.ino).unwrap();
     let mut all = Model::new();
     read::for_each_xattr(&volume, &inode, read::AclNames::Portable, |attr| {
         let attr = attr.unwrap();
@@ -43,7 +43,7 @@ fn as_read(device: &Arc<MemoryDevice>, ino: Ino) -> Model {
 }
 
 #[track_caller]
-fn expect(volume: &Volume, ino: Ino, model: &Model) {
+fn expect(volume: &Volume, ino: FileId, model: &Model) {
     let mut names = volume.list_attributes(ino).unwrap();
     names.sort();
     assert_eq!(names, model.keys().cloned().collect::<Vec<_>>());
@@ -93,7 +93,7 @@ fn value(random: &Random) -> Vec<u8> {
 }
 
 /// One random change of both volume and model.
-fn step(volume: &Volume, ino: Ino, model: &mut Model, random: &Random, empties: bool) {
+fn step(volume: &Volume, ino: FileId, model: &mut Model, random: &Random, empties: bool) {
     let name = name(random);
     let there = model.contains_key(&name);
     if below(random, 5) < if empties { 4 } else { 2 } {
@@ -301,7 +301,7 @@ fn new_files_take_over_the_default_list_of_their_directory() {
         let link = volume.create(dir, b"link", &NewFile::symlink(b"file")).unwrap();
         assert_eq!(volume.list_attributes(link).unwrap(), [b""; 0]);
         let held = volume.create_tmpfile(dir, &new).unwrap();
-        assert_eq!(volume.get_attribute(held.ino(), access).unwrap(), masked);
+        assert_eq!(volume.get_attribute(held.id(), access).unwrap(), masked);
         // An ACL of three entries is equivalent to permission bits.
         volume
             .set_attribute(

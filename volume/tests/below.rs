@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use base::{Ino, errno};
+use base::errno;
 use block::{Device as _, Durability, MemoryDevice};
-use xebec_volume::{NewFile, Options, Volume};
+use xebec_volume::{FileId, NewFile, Options, Volume};
 
 const SIZE: usize = 64 << 20;
 const INODE_SIZE: usize = 512;
@@ -28,9 +28,10 @@ fn ring() -> Arc<MemoryDevice> {
     volume.unmount().unwrap();
     let mut bytes = vec![0; SIZE];
     device.read_at(0, &mut bytes).unwrap();
-    let is_b = |inode: &&mut [u8]| inode.starts_with(b"IN") && inode[NUMBER..NUMBER + 8] == b.0.to_be_bytes();
+    let is_b =
+        |inode: &&mut [u8]| inode.starts_with(b"IN") && inode[NUMBER..NUMBER + 8] == b.ino.0.to_be_bytes();
     let slot = bytes.chunks_exact_mut(INODE_SIZE).find(is_b).unwrap();
-    slot[FIRST..FIRST + 4].copy_from_slice(&u32::try_from(a.0).unwrap().to_be_bytes());
+    slot[FIRST..FIRST + 4].copy_from_slice(&u32::try_from(a.ino.0).unwrap().to_be_bytes());
     assert!(format::checksum::store(slot, CHECKSUM));
     device.write_at(0, &bytes, Durability::Buffered).unwrap();
     device
@@ -39,7 +40,7 @@ fn ring() -> Arc<MemoryDevice> {
 #[test]
 fn a_directory_below_itself_is_damage_and_no_walk_without_end() {
     let volume = Volume::open(ring(), Options::default()).unwrap();
-    let mut seen: Vec<Ino> = Vec::new();
+    let mut seen: Vec<FileId> = Vec::new();
     let walk = volume.for_each_below(volume.root(), |ino| {
         seen.push(ino);
         Ok(())

@@ -5,12 +5,12 @@ mod common;
 
 use std::sync::Arc;
 
+use base::errno;
 use base::time::Time;
-use base::{Ino, errno};
 use block::{Device, MemoryDevice, Operation};
 use common::judge;
 use devices::{Fault, FaultDevice, When};
-use xebec_volume::{BulkWriter, NewFile, OpenOptions, Options, Volume};
+use xebec_volume::{BulkWriter, FileId, NewFile, OpenOptions, Options, Volume};
 
 fn make(bytes: u64, options: &mkfs::Options) -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(bytes));
@@ -26,8 +26,8 @@ fn bytes(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| ((at + seed * 7) % 251) as u8).collect()
 }
 
-fn contents(volume: &Volume, file: Ino) -> Vec<u8> {
-    let file = OpenOptions::new().read(true).open_ino(volume, file).unwrap();
+fn contents(volume: &Volume, file: FileId) -> Vec<u8> {
+    let file = OpenOptions::new().read(true).open_id(volume, file).unwrap();
     let mut found = vec![0xaa; usize::try_from(file.len()).unwrap()];
     assert_eq!(file.read_at(&mut found, 0).unwrap(), found.len());
     found
@@ -86,7 +86,7 @@ fn a_large_file_in_pieces_with_holes() {
     let known = volume.metadata(file).unwrap();
     assert_eq!(known.blocks, (2 << 20) / 4096 + 2);
     // Consecutive pieces form one extent.
-    let opened = OpenOptions::new().read(true).open_ino(&volume, file).unwrap();
+    let opened = OpenOptions::new().read(true).open_id(&volume, file).unwrap();
     let mut ranges = 0;
     opened
         .ranges(&mut |_| {
@@ -216,7 +216,7 @@ fn claims_are_dropped_before_their_reservation() {
             device.set_faults([Fault::io_error(Operation::Write, always)]);
             let writing = volume.clone();
             let writer = base::thread::spawn("writer", move || {
-                let file = OpenOptions::new().write(true).open_ino(&writing, other).unwrap();
+                let file = OpenOptions::new().write(true).open_id(&writing, other).unwrap();
                 file.write_at(&bytes(2, 50_000), 0).unwrap();
                 // It claims blocks, and then fails because the device does.
                 (0..40).for_each(|_| assert_eq!(file.sync_all().unwrap_err().errno(), errno::EIO));

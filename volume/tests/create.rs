@@ -6,10 +6,10 @@ mod common;
 
 use std::sync::Arc;
 
-use base::{Ino, errno};
+use base::errno;
 use block::{Device, MemoryDevice};
 use common::judge;
-use xebec_volume::{DeviceNumber, NewFile, NewFileType, Options, SetAttribute, Volume};
+use xebec_volume::{DeviceNumber, FileId, NewFile, NewFileType, Options, SetAttribute, Volume};
 
 type Attributes<'a> = &'a [(&'a [u8], &'a [u8])];
 
@@ -24,7 +24,7 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
     Volume::open(device, Options { seed: Some(1), ..Options::default() }).unwrap()
 }
 
-fn expect(volume: &Volume, ino: Ino, attributes: Attributes<'_>) {
+fn expect(volume: &Volume, ino: FileId, attributes: Attributes<'_>) {
     let mut names = volume.list_attributes(ino).unwrap();
     let mut wanted: Vec<&[u8]> = attributes.iter().map(|(name, _)| *name).collect();
     names.sort();
@@ -103,7 +103,7 @@ fn files_of_every_kind_are_made_with_attributes() {
                 }
             }
             let held = volume.create_tmpfile(root, &NewFile { attributes, ..NewFile::regular() }).unwrap();
-            expect(&volume, held.ino(), attributes);
+            expect(&volume, held.id(), attributes);
             volume.link_handle(&held, root, format!("{at} named").as_bytes()).unwrap();
         }
         assert_eq!(volume.metadata(root).unwrap().nlink, before + 4);
@@ -165,7 +165,7 @@ fn lists_that_are_handed_down_and_attributes_that_are_asked_for_come_together() 
         expect(&volume, both, &[label, (access, &own), (default, &list(users, 7))]);
         assert_eq!(volume.metadata(both).unwrap().permissions, 0o711);
         let held = volume.create_tmpfile(dir, &new).unwrap();
-        expect(&volume, held.ino(), &[(access, &masked)]);
+        expect(&volume, held.id(), &[(access, &masked)]);
         // An ACL of three entries is equivalent to permission bits.
         let mut plain = list(0, 7);
         plain.drain(20..28);

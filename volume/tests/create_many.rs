@@ -113,7 +113,7 @@ fn a_batch_creates_the_same_files_as_single_calls() {
                 true => dir.create_many(&files).iter().map(outcome).collect(),
                 false => {
                     let create =
-                        |(name, new): &(Vec<u8>, NewFile<'_>)| volume.create_handle(dir.ino(), name, new);
+                        |(name, new): &(Vec<u8>, NewFile<'_>)| volume.create_handle(dir.id(), name, new);
                     files.iter().map(|file| outcome(&create(file))).collect()
                 }
             };
@@ -202,10 +202,10 @@ fn files_inherit_attributes_of_the_directory() {
     {
         acl.extend(tag.to_le_bytes().into_iter().chain(permissions.to_le_bytes()).chain(id.to_le_bytes()));
     }
-    volume.set_attribute(dir.ino(), b"system.posix_acl_default", &acl, SetAttribute::Any).unwrap();
+    volume.set_attribute(dir.id(), b"system.posix_acl_default", &acl, SetAttribute::Any).unwrap();
     for created in dir.create_many(&regular(20)) {
-        let ino = created.unwrap().ino();
-        assert_eq!(volume.list_attributes(ino).unwrap(), [b"system.posix_acl_access".to_vec()]);
+        let file = created.unwrap().id();
+        assert_eq!(volume.list_attributes(file).unwrap(), [b"system.posix_acl_access".to_vec()]);
     }
     drop((root, dir));
     volume.unmount().unwrap();

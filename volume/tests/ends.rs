@@ -41,8 +41,8 @@ fn damage(device: &MemoryDevice, magic: &[u8; 4]) -> usize {
 fn with_damaged_file() -> Arc<MemoryDevice> {
     let device = make();
     let volume = open(&device);
-    let ino = volume.create(volume.root(), b"damaged", &NewFile::regular()).unwrap();
-    let file = volume.open_file(ino).unwrap();
+    let id = volume.create(volume.root(), b"damaged", &NewFile::regular()).unwrap();
+    let file = volume.open_file(id).unwrap();
     for n in 0..100 {
         file.write_at(&[7; BLOCK as usize], n * 2 * BLOCK).unwrap();
     }
@@ -54,17 +54,17 @@ fn with_damaged_file() -> Arc<MemoryDevice> {
 
 fn fill(volume: &Volume, count: usize) {
     for n in 0..count {
-        let ino = volume.create(volume.root(), format!("later {n}").as_bytes(), &NewFile::regular()).unwrap();
-        volume.open_file(ino).unwrap().write_at(&[n as u8; 5000], 0).unwrap();
+        let id = volume.create(volume.root(), format!("later {n}").as_bytes(), &NewFile::regular()).unwrap();
+        volume.open_file(id).unwrap().write_at(&[n as u8; 5000], 0).unwrap();
     }
 }
 
 /// Checks that all these files exist and are complete.
 fn expect_filled(volume: &Volume, count: usize) {
     for n in 0..count {
-        let ino = volume.resolve(format!("later {n}").as_bytes(), true).unwrap();
+        let id = volume.resolve(format!("later {n}").as_bytes(), true).unwrap();
         let mut bytes = [0; 5001];
-        assert_eq!(volume.open_file(ino).unwrap().read_at(&mut bytes, 0).unwrap(), 5000, "file {n}");
+        assert_eq!(volume.open_file(id).unwrap().read_at(&mut bytes, 0).unwrap(), 5000, "file {n}");
         assert!(bytes[..5000].iter().all(|byte| *byte == n as u8), "file {n}");
     }
 }

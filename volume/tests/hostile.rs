@@ -10,7 +10,7 @@ use block::{Device as _, Durability, MemoryDevice};
 use format::checksum;
 use format::inode::{CRC_OFFSET, FileType};
 use format::superblock::Superblock;
-use xebec_volume::{Error, NewFile, Options, Rename, Result, Volume};
+use xebec_volume::{Error, FileId, NewFile, Options, Rename, Result, Volume};
 
 use common::judge;
 
@@ -18,7 +18,7 @@ use common::judge;
 const FORK: usize = 176;
 
 /// Creates a volume with nested directories of these names, and a file in the last one.
-fn make(directories: &[&[u8]]) -> (Arc<MemoryDevice>, Vec<Ino>) {
+fn make(directories: &[&[u8]]) -> (Arc<MemoryDevice>, Vec<FileId>) {
     let device = Arc::new(MemoryDevice::new(32 << 20));
     mkfs::format(&*device, &mkfs::Options::default()).unwrap();
     let volume = open(&device);
@@ -36,11 +36,11 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
 }
 
 /// Changes the data fork of an inode on disk, and updates the checksum.
-fn edit(device: &MemoryDevice, ino: Ino, change: impl FnOnce(&mut [u8])) {
+fn edit(device: &MemoryDevice, file: FileId, change: impl FnOnce(&mut [u8])) {
     let mut sector = [0; 512];
     device.read_at(0, &mut sector).unwrap();
     let geometry = Superblock::parse(&sector).unwrap().geometry;
-    let place = inode::cluster::locate(&geometry, ino).unwrap();
+    let place = inode::cluster::locate(&geometry, file.ino).unwrap();
     let at = place.cluster.daddr.get() * 512 + u64::from(place.offset);
     let mut slot = vec![0; geometry.inode_size as usize];
     device.read_at(at, &mut slot).unwrap();
@@ -50,7 +50,7 @@ fn edit(device: &MemoryDevice, ino: Ino, change: impl FnOnce(&mut [u8])) {
 }
 
 /// Makes the entry `name` of a shortform directory refer to another inode.
-fn retarget(device: &MemoryDevice, dir: Ino, name: &[u8], to: Ino) {
+fn retarget(device: &MemoryDevice, dir: FileId, name: &[u8], to: Ino) {
     edit(device, dir, |fork| {
         let at = fork.windows(name.len()).position(|bytes| bytes == name).unwrap();
         // The file type and the inode number follow the name.
@@ -59,7 +59,7 @@ fn retarget(device: &MemoryDevice, dir: Ino, name: &[u8], to: Ino) {
 }
 
 /// Sets the file type of the entry `inner` of a shortform directory to regular file.
-fn retype(device: &MemoryDevice, dir: Ino) {
+fn retype(device: &MemoryDevice, dir: FileId) {
     edit(device, dir, |fork| {
         let at = fork.windows(5).position(|bytes| bytes == b"inner").unwrap();
         fork[at + 5] = FileType::Regular.ftype();
@@ -67,7 +67,7 @@ fn retype(device: &MemoryDevice, dir: Ino) {
 }
 
 /// Makes `..` of a shortform directory refer to another inode.
-fn reparent(device: &MemoryDevice, dir: Ino, to: Ino) {
+fn reparent(device: &MemoryDevice, dir: FileId, to: Ino) {
     edit(device, dir, |fork| put(fork, 2, to));
 }
 
@@ -77,16 +77,16 @@ fn put(fork: &mut [u8], at: usize, ino: Ino) {
 
 /// Checks that the result is damage of this inode.
 #[track_caller]
-fn expect_damage<T>(result: Result<T>, dir: Ino, says: &str) {
+fn expect_damage<T>(result: Result<T>, dir: FileId, says: &str) {
     let Err(error) = result else { unreachable!("it is done") };
     assert_eq!(error.errno(), errno::EFSCORRUPTED, "{error}");
     let text = error.to_string();
-    assert!(text.contains(&format!("inode {dir}")) && text.contains(says), "{text}");
+    assert!(text.contains(&format!("inode {}", dir.ino)) && text.contains(says), "{text}");
     assert!(text.contains("xebec check"), "{text}");
 }
 
 /// All calls that look up a name and lock its inode.
-fn call_all(volume: &Volume, dir: Ino, name: &[u8]) -> Vec<Result<()>> {
+fn call_all(volume: &Volume, dir: FileId, name: &[u8]) -> Vec<Result<()>> {
     let root = volume.root();
     let mut results = vec![
         volume.lookup(dir, name).map(drop),
@@ -106,7 +106,7 @@ fn call_all(volume: &Volume, dir: Ino, name: &[u8]) -> Vec<Result<()>> {
 }
 
 /// Checks that the volume is still usable.
-fn expect_alive(volume: Volume, dir: Ino) {
+fn expect_alive(volume: Volume, dir: FileId) {
     assert!(volume.lookup(dir, b"file").is_ok());
     volume.create(dir, b"new", &NewFile::regular()).unwrap();
     volume.unmount().unwrap();
@@ -121,7 +121,7 @@ fn an_entry_that_names_its_own_directory_is_damage() {
     let volume = open(&device);
     volume.create(dir, b"file", &NewFile::regular()).unwrap();
     volume.unmount().unwrap();
-    retarget(&device, dir, b"self", dir);
+    retarget(&device, dir, b"self", dir.ino);
     let volume = open(&device);
     for result in call_all(&volume, dir, b"self") {
         expect_damage(result, dir, "directory entry");
@@ -141,7 +141,7 @@ fn an_entry_that_names_no_file_is_damage() {
         volume.unlink(dir, b"gone").unwrap();
         volume.unmount().unwrap();
         // The realtime bitmap inode, which follows the root; a free inode; a number outside the volume.
-        let to = [Ino(inos[0].get() + 1), gone, Ino(0x7fff_ffff)][case];
+        let to = [Ino(inos[0].ino.get() + 1), gone.ino, Ino(0x7fff_ffff)][case];
         retarget(&device, dir, b"name", to);
         let volume = open(&device);
         for result in call_all(&volume, dir, b"name").into_iter().skip(1) {
@@ -164,7 +164,7 @@ fn parents_in_a_circle_are_damage() {
         let file = volume.create(root, b"file", &NewFile::regular()).unwrap();
         volume.unmount().unwrap();
         let (dir, to) = [(a, c), (c, c), (b, b), (a, file)][case];
-        reparent(&device, dir, to);
+        reparent(&device, dir, to.ino);
         let volume = open(&device);
         for how in [Rename::Replace, Rename::NoReplace, Rename::Whiteout] {
             let error = volume.rename(root, b"moved", c, b"new", how).unwrap_err();
@@ -189,7 +189,7 @@ fn an_entry_that_names_a_directory_above_ends() {
         let volume = open(&device);
         volume.create(c, b"name", &NewFile::directory()).unwrap();
         volume.unmount().unwrap();
-        retarget(&device, c, b"name", [root, a][case]);
+        retarget(&device, c, b"name", [root, a][case].ino);
         let volume = open(&device);
         assert_eq!(volume.unlink(c, b"name").unwrap_err().errno(), errno::EISDIR);
         assert_eq!(volume.rmdir(c, b"name").unwrap_err().errno(), errno::ENOTEMPTY);

@@ -6,19 +6,21 @@ mod common;
 
 use std::sync::Arc;
 
-use base::{Ino, errno, time::Time};
+use base::{errno, time::Time};
 use block::{Device, MemoryDevice};
 use common::judge;
 use format::inode::flags;
-use xebec_volume::{NewFile, NewFileType, OpenOptions, Options, Rename, SetAttribute, SetMetadata, Volume};
+use xebec_volume::{
+    FileId, NewFile, NewFileType, OpenOptions, Options, Rename, SetAttribute, SetMetadata, Volume,
+};
 
 /// A volume with the directory `d`, which has the file `g` and the directory `sub`; the directory `e`, which has the
 /// directory `sub`; the file `f` with an attribute; and the file `o`.
 struct Fixture {
     volume: Volume,
-    root: Ino,
-    dir: Ino,
-    file: Ino,
+    root: FileId,
+    dir: FileId,
+    file: FileId,
 }
 
 type Answer = Result<(), errno::Errno>;
@@ -47,27 +49,27 @@ fn make(device: &Arc<MemoryDevice>, guarded: &str, flag: u16) -> Fixture {
         file.write_at(&[b'a'; 8192], 0).unwrap();
         file.sync_all().unwrap();
     }
-    let ino = if guarded == "f" { file } else { dir };
-    let mut settings = volume.settings(ino).unwrap();
+    let id = if guarded == "f" { file } else { dir };
+    let mut settings = volume.settings(id).unwrap();
     settings.xflags |= u32::from(flag);
-    volume.set_settings(ino, &settings).unwrap();
+    volume.set_settings(id, &settings).unwrap();
     Fixture { volume, root, dir, file }
 }
 
 impl Fixture {
     fn open(&self, append: bool) -> xebec_volume::Result<xebec_volume::File<'_>> {
-        OpenOptions::new().read(true).write(true).append(append).open_ino(&self.volume, self.file)
+        OpenOptions::new().read(true).write(true).append(append).open_id(&self.volume, self.file)
     }
 
-    fn set(&self, ino: Ino, set: SetMetadata) -> xebec_volume::Result<()> {
-        self.volume.set_metadata(ino, &set)
+    fn set(&self, id: FileId, set: SetMetadata) -> xebec_volume::Result<()> {
+        self.volume.set_metadata(id, &set)
     }
 
-    fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), how: Rename) -> xebec_volume::Result<()> {
+    fn rename(&self, from: (FileId, &[u8]), to: (FileId, &[u8]), how: Rename) -> xebec_volume::Result<()> {
         self.volume.rename(from.0, from.1, to.0, to.1, how)
     }
 
-    fn sub(&self, name: &[u8]) -> Ino {
+    fn sub(&self, name: &[u8]) -> FileId {
         self.volume.resolve(name, true).unwrap()
     }
 }
@@ -159,7 +161,7 @@ const TO_FILE: &[Row] = &[
     (
         "clone from",
         |fixture| {
-            let from = OpenOptions::new().read(true).open_ino(&fixture.volume, fixture.file)?;
+            let from = OpenOptions::new().read(true).open_id(&fixture.volume, fixture.file)?;
             let to = OpenOptions::new().write(true).open(&fixture.volume, b"/o")?;
             to.clone_range(&from, 0, 0, 0)
         },

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use base::errno::{self, Errno};
-use base::{Ino, random};
+use base::random;
 use block::MemoryDevice;
 use common::judge;
-use xebec_volume::{Locks, NewFile, OpenOptions, Options, Rename, Result, SetMetadata, Volume};
+use xebec_volume::{FileId, Locks, NewFile, OpenOptions, Options, Rename, Result, SetMetadata, Volume};
 
 fn make(format: &mkfs::Options, options: Options) -> (Arc<MemoryDevice>, Volume) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -30,7 +30,7 @@ fn with_locks(locks: Locks) -> (Arc<MemoryDevice>, Volume) {
 }
 
 /// The file at a path, or the errno, as its directories say.
-fn looked_up(volume: &Volume, path: &str) -> std::result::Result<Ino, Errno> {
+fn looked_up(volume: &Volume, path: &str) -> std::result::Result<FileId, Errno> {
     let mut current = volume.root();
     for name in path.split('/').filter(|name| !name.is_empty()) {
         current = volume.lookup(current, name.as_bytes()).map_err(|error| error.errno())?;
@@ -39,14 +39,14 @@ fn looked_up(volume: &Volume, path: &str) -> std::result::Result<Ino, Errno> {
 }
 
 /// The file at a path, or the errno, as found by the calls that use names in memory. They must agree.
-fn cached(volume: &Volume, path: &str) -> std::result::Result<Ino, Errno> {
-    let stat = volume.metadata_at(path.as_bytes(), false).map(|known| known.ino);
+fn cached(volume: &Volume, path: &str) -> std::result::Result<FileId, Errno> {
+    let stat = volume.metadata_at(path.as_bytes(), false).map(|known| known.id());
     let resolved = volume.resolve(path.as_bytes(), false);
     let [stat, resolved] = [stat, resolved].map(|found| found.map_err(|error| error.errno()));
     assert_eq!(stat, resolved, "{path}");
     let mut stepped = Ok(volume.root());
     for name in path.split('/').filter(|name| !name.is_empty()) {
-        let step = |dir| volume.lookup_handle(dir, name.as_bytes()).map(|file| file.ino());
+        let step = |dir| volume.lookup_handle(dir, name.as_bytes()).map(|file| file.id());
         stepped = stepped.and_then(|dir| step(dir).map_err(|error| error.errno()));
     }
     assert_eq!(stat, stepped, "{path}, name by name");
@@ -80,7 +80,7 @@ fn names_in_memory_agree_with_directories_after_every_change() {
                     6 => rename(Rename::NoReplace),
                     7 => rename(Rename::Exchange),
                     _ => looked_up(&volume, &format!("{}/{}", from.0, from.1))
-                        .map_or(Ok(()), |ino| volume.link(ino, to_dir, to_name)),
+                        .map_or(Ok(()), |id| volume.link(id, to_dir, to_name)),
                 };
                 changes += u32::from(changed.is_ok());
             }
@@ -126,8 +126,8 @@ fn look_up_during_changes(locks: Locks) {
                 while !stop.load(SeqCst) {
                     let before = step.load(SeqCst);
                     let find = |path: &[u8]| match reader {
-                        0 => volume.metadata_at(path, true).map(|known| (known.ino, Some(known.uid))),
-                        _ => volume.resolve(path, true).map(|ino| (ino, None)),
+                        0 => volume.metadata_at(path, true).map(|known| (known.id(), Some(known.uid))),
+                        _ => volume.resolve(path, true).map(|id| (id, None)),
                     };
                     let found = [find(b"/left/file"), find(b"right//file")];
                     let after = step.load(SeqCst);
@@ -138,7 +138,7 @@ fn look_up_during_changes(locks: Locks) {
                         let is_left = before / 2 % 2 == 0;
                         for (found, expected) in found.into_iter().zip([is_left, !is_left]) {
                             match found {
-                                Ok((ino, _)) => assert!(expected && ino == file, "{before}"),
+                                Ok((id, _)) => assert!(expected && id == file, "{before}"),
                                 Err(error) => assert!(!expected && error.errno() == errno::ENOENT, "{error}"),
                             }
                         }
@@ -191,7 +191,7 @@ fn names_of_a_removed_directory_are_not_found_in_the_next_one() {
         // How often a number is used again depends on how long the other threads keep the directory.
         for n in (1..).take_while(|n| *n <= 1500 || reused.get() <= 100) {
             let dir = volume.create(root, b"dir", &NewFile::directory()).unwrap();
-            reused.set(reused.get() + u32::from(!seen.insert(dir)));
+            reused.set(reused.get() + u32::from(!seen.insert(dir.ino)));
             let name = n.to_string();
             let new = NewFile { uid: n, ..NewFile::regular() };
             volume.create(dir, name.as_bytes(), &new).unwrap();
@@ -251,7 +251,7 @@ fn a_path_is_resolved_in_the_same_way_when_its_names_are_in_memory() {
         for _ in 0..3 {
             let [followed, kept] = [true, false].map(|follow| {
                 let found = volume.resolve(path.as_bytes(), follow).map_err(|error| error.errno());
-                let stat = volume.metadata_at(path.as_bytes(), follow).map(|known| known.ino);
+                let stat = volume.metadata_at(path.as_bytes(), follow).map(|known| known.id());
                 assert_eq!(stat.map_err(|error| error.errno()), found, "{path}");
                 found
             });
@@ -305,8 +305,8 @@ fn writeback_does_not_hide_blocks() {
     let root = volume.root();
     for n in 0..200 {
         let name = format!("file{n}");
-        let ino = volume.create(root, name.as_bytes(), &NewFile::regular()).unwrap();
-        let file = volume.open_file(ino).unwrap();
+        let id = volume.create(root, name.as_bytes(), &NewFile::regular()).unwrap();
+        let file = volume.open_file(id).unwrap();
         assert_eq!(file.write_at(&[7; 64 << 10], 0).unwrap(), 64 << 10);
         let is_stable = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -315,13 +315,13 @@ fn writeback_does_not_hide_blocks() {
                 is_stable.store(true, SeqCst);
             });
             while !is_stable.load(SeqCst) {
-                let metadata = [volume.metadata_at(name.as_bytes(), false), volume.metadata(ino)];
+                let metadata = [volume.metadata_at(name.as_bytes(), false), volume.metadata(id)];
                 for metadata in metadata.map(|metadata| metadata.unwrap()) {
                     assert!(metadata.blocks >= 16, "{} blocks", metadata.blocks);
                 }
             }
         });
-        assert_eq!(volume.metadata(ino).unwrap().blocks, 16);
+        assert_eq!(volume.metadata(id).unwrap().blocks, 16);
     }
     volume.unmount().unwrap();
     judge(&device);

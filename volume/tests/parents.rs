@@ -5,10 +5,9 @@ mod common;
 
 use std::sync::Arc;
 
-use base::Ino;
 use base::random::Random;
 use block::MemoryDevice;
-use xebec_volume::{Cookie, NewFile, NewFileType, Options, Rename, SetAttribute, Volume};
+use xebec_volume::{Cookie, FileId, NewFile, NewFileType, Options, Rename, SetAttribute, Volume};
 
 use common::judge;
 
@@ -21,7 +20,7 @@ fn name(random: &Random) -> Vec<u8> {
     }
 }
 
-fn any_name(volume: &Volume, dir: Ino, random: &Random) -> Option<(Vec<u8>, Ino)> {
+fn any_name(volume: &Volume, dir: FileId, random: &Random) -> Option<(Vec<u8>, FileId)> {
     let mut names = Vec::new();
     let listed = volume.read_dir(dir, Cookie::default(), &mut |entry| {
         if !matches!(entry.name, b"." | b"..") {
@@ -31,12 +30,13 @@ fn any_name(volume: &Volume, dir: Ino, random: &Random) -> Option<(Vec<u8>, Ino)
     });
     listed.ok()?;
     let at = random.next_u64() as usize % names.len().max(1);
-    names.into_iter().nth(at)
+    let (name, ino) = names.into_iter().nth(at)?;
+    Some((name, volume.id_of(ino).ok()?))
 }
 
 /// One random operation. An operation that fails must change nothing.
-fn step(volume: &Volume, dirs: &mut Vec<Ino>, random: &Random) {
-    let dir = |dirs: &[Ino]| dirs[random.next_u64() as usize % dirs.len()];
+fn step(volume: &Volume, dirs: &mut Vec<FileId>, random: &Random) {
+    let dir = |dirs: &[FileId]| dirs[random.next_u64() as usize % dirs.len()];
     let (from, to) = (dir(dirs), dir(dirs));
     let new_name = name(random);
     match random.next_u64() % 16 {

@@ -5,9 +5,8 @@ mod common;
 
 use std::sync::Arc;
 
-use base::Ino;
 use block::MemoryDevice;
-use xebec_volume::{NewFile, NewFileType, Options, Rename, SetAttribute, Volume};
+use xebec_volume::{FileId, NewFile, NewFileType, Options, Rename, SetAttribute, Volume};
 
 use common::judge;
 
@@ -25,15 +24,15 @@ fn make(options: mkfs::Options) -> (Arc<MemoryDevice>, Volume) {
     (device, volume)
 }
 
-fn group_of(volume: &Volume, ino: Ino) -> u32 {
-    volume.geometry().split_ino(ino).unwrap().0.get()
+fn group_of(volume: &Volume, file: FileId) -> u32 {
+    volume.geometry().split_ino(file.ino).unwrap().0.get()
 }
 
 /// Creates symlinks until new files of this directory go to another AG, because its AG has no free inodes and blocks.
-fn fill_group(volume: &Volume, dir: Ino) {
+fn fill_group(volume: &Volume, dir: FileId) {
     let group = group_of(volume, dir);
     let link = NewFile { file_type: NewFileType::Symlink(&[b'x'; 1000]), ..NewFile::regular() };
-    let leaves = |ino: Ino| group_of(volume, ino) != group;
+    let leaves = |id: FileId| group_of(volume, id) != group;
     let filled = (0..20_000).any(|n| leaves(volume.create(dir, format!("{n}").as_bytes(), &link).unwrap()));
     assert!(filled);
 }
@@ -48,7 +47,7 @@ fn a_whiteout_of_another_group_does_not_turn_the_order_of_groups_around() {
     let (source, target) = (file(b"source"), file(b"target"));
     let directory = volume.create(root, b"directory", &NewFile::directory()).unwrap();
     fill_group(&volume, root);
-    assert_eq!([root, source, target].map(|ino| group_of(&volume, ino)), [0, 0, 0]);
+    assert_eq!([root, source, target].map(|id| group_of(&volume, id)), [0, 0, 0]);
     volume.rename(root, b"source", root, b"target", Rename::Whiteout).unwrap();
     let whiteout = volume.lookup(root, b"source").unwrap();
     assert_eq!(group_of(&volume, whiteout), 1);
@@ -93,8 +92,8 @@ fn a_replaced_file_comes_on_its_list_after_all_blocks_were_taken() {
     let held: Vec<_> = (0..200)
         .map(|n| {
             let name = format!("{n}");
-            let ino = volume.create(root, name.as_bytes(), &NewFile::regular()).unwrap();
-            let handle = volume.open_ino(ino).unwrap();
+            let id = volume.create(root, name.as_bytes(), &NewFile::regular()).unwrap();
+            let handle = volume.open_id(id).unwrap();
             volume.unlink(root, name.as_bytes()).unwrap();
             handle
         })

@@ -50,9 +50,9 @@ fn write(volume: &Volume, dir: &str, n: u32) {
 /// Checks that all files exist with their contents.
 fn expect(volume: &Volume, files: &BTreeMap<String, u32>) {
     for (path, n) in files {
-        let ino = volume.resolve(path.as_bytes(), true).unwrap();
+        let id = volume.resolve(path.as_bytes(), true).unwrap();
         let mut bytes = vec![0; contents(*n).len()];
-        let read = volume.open_file(ino).unwrap().read_at(&mut bytes, 0).unwrap();
+        let read = volume.open_file(id).unwrap().read_at(&mut bytes, 0).unwrap();
         assert_eq!((read, &bytes), (bytes.len(), &contents(*n)), "{path}");
     }
 }

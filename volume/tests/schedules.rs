@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use base::Ino;
 use block::{Device, DeviceError, Durability, MemoryDevice, Operation, WriteRequest};
 use devices::PauseDevice;
 use format::Geometry;
-use xebec_volume::{NewFile, OpenOptions, Options, SetAttribute, Volume};
+use xebec_volume::{FileId, NewFile, OpenOptions, Options, SetAttribute, Volume};
 
 use common::judge;
 
@@ -36,7 +35,7 @@ fn contents(file: u64, blocks: u64) -> Vec<u8> {
     (0..blocks).flat_map(|n| (file << 32 | n).to_le_bytes().into_iter().cycle().take(4096)).collect()
 }
 
-fn wrong(volume: &Volume, file: Ino, expected: &[u8]) -> usize {
+fn wrong(volume: &Volume, file: FileId, expected: &[u8]) -> usize {
     let mut found = vec![0; expected.len()];
     assert_eq!(volume.open_file(file).unwrap().read_at(&mut found, 0).unwrap(), expected.len());
     found.chunks(4096).zip(expected.chunks(4096)).filter(|(found, expected)| found != expected).count()
@@ -256,7 +255,7 @@ fn a_sync_of_a_clean_file_pushes_nothing_of_others() {
     memory.read_at(0, &mut bytes).unwrap();
     image.write_at(0, &bytes, Durability::Buffered).unwrap();
     let after = Volume::open(Arc::new(image), Options::default()).unwrap();
-    assert_eq!(after.open_file(first.ino()).unwrap().len(), 6 * 4096);
+    assert_eq!(after.open_file(first.id()).unwrap().len(), 6 * 4096);
     after.unmount().unwrap();
     drop(first);
     volume.unmount().unwrap();

@@ -34,7 +34,7 @@ fn a_closed_file_is_created_again_as_another_one() {
     let new = NewFile { uid: 5, permissions: 0o640, ..NewFile::regular() };
     for n in 0..20 {
         let handle = volume.create_tmpfile(root, &new).unwrap();
-        let metadata = volume.metadata(handle.ino()).unwrap();
+        let metadata = volume.metadata(handle.id()).unwrap();
         assert_eq!((metadata.size, metadata.blocks, metadata.nlink), (0, 0, 0));
         assert_eq!((metadata.uid, metadata.permissions), (5, 0o640));
         let file = OpenOptions::new().read(true).write(true).open_handle(&volume, &handle).unwrap();
@@ -43,7 +43,7 @@ fn a_closed_file_is_created_again_as_another_one() {
         // In memory only: no blocks are allocated yet.
         file.write_at(&vec![b'x'; 10_000 * n], 7).unwrap();
         let set = SetMetadata { permissions: Some(0o777), uid: Some(n as u32), ..SetMetadata::default() };
-        volume.set_metadata(handle.ino(), &set).unwrap();
+        volume.set_metadata(handle.id(), &set).unwrap();
         ids.push(handle.id());
         drop((file, handle));
         for id in &ids {
@@ -145,13 +145,13 @@ fn a_file_created_again_inherits_from_its_directory() {
     let settings = volume.settings(no_dump).unwrap();
     volume.set_settings(no_dump, &Settings { xflags: flags::NODUMP.into(), ..settings }).unwrap();
     let removed = volume.create(volume.root(), b"removed", &NewFile::directory()).unwrap();
-    let held = volume.open_ino(removed).unwrap();
+    let held = volume.open_id(removed).unwrap();
     root.remove_dir("removed").unwrap();
     for _ in 0..3 {
         for (dir, gid, flags) in [(plain, 5, 0), (group, 77, 0), (no_dump, 5, flags::NODUMP)] {
             let new = NewFile { gid: 5, ..NewFile::regular() };
             let file = volume.create_tmpfile(dir, &new).unwrap();
-            let metadata = volume.metadata(file.ino()).unwrap();
+            let metadata = volume.metadata(file.id()).unwrap();
             assert_eq!((metadata.gid, metadata.flags), (gid, flags));
         }
         let refused = volume.create_tmpfile(removed, &NewFile::regular()).map(|_| ()).unwrap_err();

@@ -4,13 +4,12 @@
 
 use std::sync::Arc;
 
-use base::Ino;
-use base::errno;
+use base::{Ino, errno};
 use block::MemoryDevice;
-use xebec_volume::{DeviceNumber, NewFile, NewFileType, OpenOptions, Options, SetAttribute, Volume};
+use xebec_volume::{DeviceNumber, FileId, NewFile, NewFileType, OpenOptions, Options, SetAttribute, Volume};
 
 /// Files of all types, with attributes and symlink targets inside and outside of the inode.
-fn make(volume: &Volume) -> Vec<Ino> {
+fn make(volume: &Volume) -> Vec<FileId> {
     let root = volume.root();
     let long =
         [b"x".repeat(200), b"/".to_vec(), b"y".repeat(200), b"/".repeat(100), b"z".repeat(200)].concat();
@@ -50,10 +49,10 @@ fn make(volume: &Volume) -> Vec<Ino> {
     all
 }
 
-fn expect_equal(volume: &Volume, all: &[Ino]) -> [usize; 2] {
+fn expect_equal(volume: &Volume, all: &[FileId]) -> [usize; 2] {
     let mut outside = [0; 2];
     for ino in all.iter().copied() {
-        let stat = volume.stat_uncached(ino).unwrap();
+        let stat = volume.stat_uncached(ino.ino).unwrap();
         assert_eq!(stat.metadata, volume.metadata(ino).unwrap());
         match stat.target {
             Some(target) => assert_eq!(target, volume.read_link(ino).unwrap()),
@@ -82,27 +81,27 @@ fn an_uncached_stat_shows_what_the_cache_shows() {
         let outside = expect_equal(&volume, &all);
         assert!(outside[0] >= 4 && outside[1] >= 16 && outside[1] <= 24, "{outside:?}");
         // Dirty data counts.
-        let file = OpenOptions::new().write(true).open_ino(&volume, all[1]).unwrap();
+        let file = OpenOptions::new().write(true).open_id(&volume, all[1]).unwrap();
         file.write_at(&[1; 100_000], 5000).unwrap();
-        assert_eq!(volume.stat_uncached(all[1]).unwrap().metadata.size, 105_000);
+        assert_eq!(volume.stat_uncached(all[1].ino).unwrap().metadata.size, 105_000);
         expect_equal(&volume, &all);
         drop(file);
         volume.unlink(volume.root(), b"0 inside").unwrap();
-        assert_eq!(volume.stat_uncached(all[2]).unwrap_err().errno(), errno::ENOENT);
+        assert_eq!(volume.stat_uncached(all[2].ino).unwrap_err().errno(), errno::ENOENT);
         volume.unmount().unwrap();
         // From the disk, with an empty inode cache.
         let volume = Volume::open(device, Options::default()).unwrap();
-        assert_eq!(volume.stat_uncached(all[2]).unwrap_err().errno(), errno::ENOENT);
+        assert_eq!(volume.stat_uncached(all[2].ino).unwrap_err().errno(), errno::ENOENT);
         let left: Vec<_> = all.iter().copied().filter(|ino| *ino != all[2]).collect();
         let sizes: Vec<_> =
-            left.iter().map(|ino| volume.stat_uncached(*ino).unwrap().metadata.size).collect();
+            left.iter().map(|ino| volume.stat_uncached(ino.ino).unwrap().metadata.size).collect();
         expect_equal(&volume, &left);
         let again: Vec<_> =
-            left.iter().map(|ino| volume.stat_uncached(*ino).unwrap().metadata.size).collect();
+            left.iter().map(|ino| volume.stat_uncached(ino.ino).unwrap().metadata.size).collect();
         assert_eq!(sizes, again);
         assert_eq!(
             volume.stat_uncached(Ino(u64::MAX)).unwrap_err().errno(),
-            volume.metadata(Ino(u64::MAX)).unwrap_err().errno()
+            volume.id_of(Ino(u64::MAX)).unwrap_err().errno()
         );
         volume.unmount().unwrap();
     }

@@ -6,10 +6,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::Ino;
 use block::MemoryDevice;
 use xebec_volume::{
-    Cookie, DeviceNumber as Numbers, NewFile, NewFileType, Options, Rename, SetMetadata, Volume,
+    Cookie, DeviceNumber as Numbers, FileId, NewFile, NewFileType, Options, Rename, SetMetadata, Volume,
 };
 
 use common::judge;
@@ -25,7 +24,7 @@ fn open(device: &Arc<MemoryDevice>) -> Volume {
 }
 
 /// Entries of a directory except `.` and `..`.
-fn names(volume: &Volume, dir: Ino) -> BTreeMap<Vec<u8>, Ino> {
+fn names(volume: &Volume, dir: FileId) -> BTreeMap<Vec<u8>, base::Ino> {
     let mut names = BTreeMap::new();
     volume
         .read_dir(dir, Cookie::default(), &mut |entry| {
@@ -50,7 +49,7 @@ fn a_volume_that_is_dropped_lets_its_device_go() {
             let file = volume.create(root, format!("file {n}").as_bytes(), &NewFile::regular()).unwrap();
             volume.open_file(file).unwrap().append(b"contents").unwrap();
         }
-        let held = volume.open_ino(volume.lookup(root, b"file 7").unwrap()).unwrap();
+        let held = volume.open_id(volume.lookup(root, b"file 7").unwrap()).unwrap();
         volume.unlink(root, b"file 7").unwrap();
         if synced {
             volume.sync().unwrap();
@@ -88,9 +87,9 @@ fn every_kind_of_file_comes_and_goes() {
     ];
     for (name, kind) in kinds {
         let new = NewFile { file_type: kind, permissions: 0o640, uid: 7, gid: 8, ..NewFile::regular() };
-        let ino = volume.create(dir, name, &new).unwrap();
-        assert_eq!(volume.lookup(dir, name).unwrap(), ino);
-        let known = volume.metadata(ino).unwrap();
+        let id = volume.create(dir, name, &new).unwrap();
+        assert_eq!(volume.lookup(dir, name).unwrap(), id);
+        let known = volume.metadata(id).unwrap();
         assert_eq!((known.permissions, known.uid, known.gid, known.nlink), (0o640, 7, 8, 1));
     }
     assert_eq!(volume.read_link(volume.lookup(dir, b"short").unwrap()).unwrap(), b"file");
@@ -196,10 +195,10 @@ fn a_file_without_a_name_lives_as_long_as_it_is_held() {
     let device = make(mkfs::Options::default());
     let volume = open(&device);
     let root = volume.root();
-    let ino = volume.create(root, b"file", &NewFile::regular()).unwrap();
-    let held = volume.open_ino(ino).unwrap();
+    let id = volume.create(root, b"file", &NewFile::regular()).unwrap();
+    let held = volume.open_id(id).unwrap();
     volume.unlink(root, b"file").unwrap();
-    assert_eq!(volume.metadata(ino).unwrap().nlink, 0);
+    assert_eq!(volume.metadata(id).unwrap().nlink, 0);
     drop(held);
     let anonymous = volume.create_tmpfile(root, &NewFile::regular()).unwrap();
     volume.link_handle(&anonymous, root, b"named").unwrap();
@@ -240,7 +239,7 @@ fn synced_changes_survive_a_crash_and_the_volume_is_consistent() {
     for n in 0..100 {
         volume.unlink(dir, format!("{n}").as_bytes()).unwrap();
     }
-    let held = volume.open_ino(volume.lookup(dir, b"200").unwrap()).unwrap();
+    let held = volume.open_id(volume.lookup(dir, b"200").unwrap()).unwrap();
     volume.unlink(dir, b"200").unwrap();
     volume.sync().unwrap();
     volume.shut_down();
@@ -338,8 +337,8 @@ fn available_blocks_can_be_allocated() {
     let volume = Volume::open(device.clone(), Options { background: false, ..Options::default() }).unwrap();
     let empty = volume.statistics().blocks_available;
     let [waits, large] = [b"waits", b"large"].map(|name| {
-        let ino = volume.create(volume.root(), name, &NewFile::regular()).unwrap();
-        volume.open_file(ino).unwrap()
+        let id = volume.create(volume.root(), name, &NewFile::regular()).unwrap();
+        volume.open_file(id).unwrap()
     });
     waits.append(&[7; 1 << 20]).unwrap();
     let now = volume.statistics();

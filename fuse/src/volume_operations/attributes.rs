@@ -1,10 +1,9 @@
 //! Attributes, extended attributes, space.
 
-use base::Ino;
 use base::errno::ENODATA;
 use format::Geometry;
 use format::attr::acl;
-use xebec::{Metadata, OpenOptions, SetAttribute, SetMetadata};
+use xebec::{FileId, Metadata, OpenOptions, SetAttribute, SetMetadata};
 
 use super::VolumeOperations;
 use super::idmap::{IdMaps, MapTo};
@@ -45,15 +44,15 @@ impl VolumeOperations<'_> {
     }
 
     /// The attributes of an inode.
-    pub(super) fn attributes_of(&self, ino: Ino) -> Result<Attributes> {
-        Ok(self.to_attributes(&self.volume.metadata(ino)?))
+    pub(super) fn attributes_of(&self, file: FileId) -> Result<Attributes> {
+        Ok(self.to_attributes(&self.volume.metadata(file)?))
     }
 
     /// Changes attributes of an inode; returns the new ones.
-    pub(super) fn set_attributes(&self, ino: Ino, changes: &SetAttributes) -> Result<Attributes> {
+    pub(super) fn set_attributes(&self, file: FileId, changes: &SetAttributes) -> Result<Attributes> {
         if let Some(size) = changes.size {
             // The kernel says whether privileges are removed (`remove_privileges`).
-            OpenOptions::new().write(true).keep_privileges(true).open_ino(self.volume, ino)?.set_len(size)?;
+            OpenOptions::new().write(true).keep_privileges(true).open_id(self.volume, file)?.set_len(size)?;
         }
         let touched = changes.accessed == Some(NewTime::Now) && changes.modified == Some(NewTime::Now);
         let timestamp = |time: Option<NewTime>| match time {
@@ -73,15 +72,15 @@ impl VolumeOperations<'_> {
         let changes_owner = changes.uid.or(changes.gid).is_some();
         if changes_owner {
             // A refused change must not remove privileges.
-            self.volume.check_set_metadata(ino, &set)?;
+            self.volume.check_set_metadata(file, &set)?;
         }
         if changes.remove_privileges || changes_owner {
-            self.volume.remove_privileges(ino)?;
+            self.volume.remove_privileges(file)?;
         }
         if changes.size.is_none() || set != SetMetadata::default() {
-            self.volume.set_metadata(ino, &set)?;
+            self.volume.set_metadata(file, &set)?;
         }
-        self.attributes_of(ino)
+        self.attributes_of(file)
     }
 
     /// Updates the access time after a read, if enabled.
@@ -110,8 +109,8 @@ impl VolumeOperations<'_> {
     }
 
     /// The names of extended attributes that the caller may see.
-    pub(super) fn list_xattrs(&self, caller: Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        let mut names = self.volume.list_attributes(ino)?;
+    pub(super) fn list_xattrs(&self, caller: Caller, file: FileId) -> Result<Vec<Vec<u8>>> {
+        let mut names = self.volume.list_attributes(file)?;
         if caller.uid != 0 {
             names.retain(|name| !name.starts_with(TRUSTED));
         }
@@ -119,16 +118,16 @@ impl VolumeOperations<'_> {
     }
 
     /// Removes an extended attribute. Removing an ACL that does not exist is no error.
-    pub(super) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        match self.volume.remove_attribute(ino, name) {
+    pub(super) fn remove_xattr(&self, file: FileId, name: &[u8]) -> Result<()> {
+        match self.volume.remove_attribute(file, name) {
             Err(error) if is_acl(name) && error.errno() == ENODATA => Ok(()),
             removed => Ok(removed?),
         }
     }
 
     /// The value of an extended attribute.
-    pub(super) fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let value = self.volume.get_attribute(ino, name)?;
+    pub(super) fn get_xattr(&self, file: FileId, name: &[u8]) -> Result<Vec<u8>> {
+        let value = self.volume.get_attribute(file, name)?;
         Ok(if self.is_mapped(name) { self.options.id_maps.map_acl(value, MapTo::Host) } else { value })
     }
 
@@ -140,7 +139,7 @@ impl VolumeOperations<'_> {
     /// Sets an extended attribute.
     pub(super) fn set_xattr(
         &self,
-        ino: Ino,
+        file: FileId,
         name: &[u8],
         value: &[u8],
         mode: SetAttribute,
@@ -148,10 +147,10 @@ impl VolumeOperations<'_> {
     ) -> Result<()> {
         let mapped =
             self.is_mapped(name).then(|| self.options.id_maps.map_acl(value.to_vec(), MapTo::Volume));
-        self.volume.set_attribute(ino, name, mapped.as_deref().unwrap_or(value), mode)?;
+        self.volume.set_attribute(file, name, mapped.as_deref().unwrap_or(value), mode)?;
         if remove_sgid {
-            let permissions = Some(self.volume.metadata(ino)?.permissions & !SET_GID);
-            self.volume.set_metadata(ino, &SetMetadata { permissions, ..SetMetadata::default() })?;
+            let permissions = Some(self.volume.metadata(file)?.permissions & !SET_GID);
+            self.volume.set_metadata(file, &SetMetadata { permissions, ..SetMetadata::default() })?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use base::Ino;
 use base::errno::{EINVAL, ENOENT};
 use format::inode::FileType;
-use xebec::{Cookie, DeviceNumber, Handle, Metadata, NewFile, NewFileType};
+use xebec::{Cookie, DeviceNumber, FileId, Handle, Metadata, NewFile, NewFileType};
 
 use super::VolumeOperations;
 use crate::operations::{Caller, DirEntry, Entry, Errno, NewInode, Result};
@@ -34,10 +34,10 @@ enum AddResult {
 
 impl VolumeOperations<'_> {
     /// Looks up a name.
-    pub(super) fn lookup_entry(&self, dir: Ino, name: &[u8]) -> Result<Entry> {
+    pub(super) fn lookup_entry(&self, dir: FileId, name: &[u8]) -> Result<Entry> {
         // The kernel looks up `.` for an inode that it has forgotten, but that is known by a file handle of NFS.
         if name == b"." {
-            return self.add_lookup(self.volume.open_ino(dir)?);
+            return self.add_lookup(self.volume.open_id(dir)?);
         }
         let (file, metadata) = self.volume.lookup_metadata(dir, name)?;
         Ok(self.count_lookup(file, &metadata))
@@ -62,7 +62,7 @@ impl VolumeOperations<'_> {
     pub(super) fn create_inode(
         &self,
         caller: Caller,
-        dir: Ino,
+        dir: FileId,
         name: Option<&[u8]>,
         new: &NewInode<'_>,
     ) -> Result<Handle> {
@@ -74,7 +74,7 @@ impl VolumeOperations<'_> {
     }
 
     /// Creates another name of an inode, or the first.
-    pub(super) fn link_inode(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<Entry> {
+    pub(super) fn link_inode(&self, ino: Ino, dir: FileId, name: &[u8]) -> Result<Entry> {
         let file = self.volume.looked_up(ino).ok_or(Errno(ENOENT))?;
         self.volume.link_handle(&file, dir, name)?;
         self.add_lookup(file)
@@ -85,7 +85,7 @@ impl VolumeOperations<'_> {
     /// are returned, as the kernel counts them as looked up; the next call returns the error.
     pub(super) fn read_directory(
         &self,
-        dir: Ino,
+        dir: FileId,
         offset: u64,
         plus: bool,
         add: &mut dyn FnMut(&DirEntry<'_>) -> bool,
@@ -129,7 +129,7 @@ impl VolumeOperations<'_> {
 
     fn add_entry(
         &self,
-        dir: Ino,
+        dir: FileId,
         entry: &ReadEntry,
         plus: bool,
         add: &mut dyn FnMut(&DirEntry<'_>) -> bool,

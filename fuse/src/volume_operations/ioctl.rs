@@ -1,10 +1,9 @@
 //! `ioctl`: flags, extent size hints and project ids (`ioctl_iflags(2)`, `ioctl_xfs_fsgetxattr(2)`), trimming
 //! (`FITRIM`) and growing (`XFS_IOC_FSGROWFSDATA`).
 
-use base::Ino;
 use base::errno::{EINVAL, ENOTTY, EOPNOTSUPP, EPERM};
 use format::inode::flags;
-use xebec::Settings;
+use xebec::{FileId, Settings};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::VolumeOperations;
@@ -66,7 +65,7 @@ impl VolumeOperations<'_> {
     pub(super) fn do_ioctl(
         &self,
         caller: Caller,
-        ino: Ino,
+        file: FileId,
         command: u32,
         argument: &[u8],
     ) -> Result<Vec<u8>> {
@@ -76,20 +75,20 @@ impl VolumeOperations<'_> {
         }
         match command {
             FS_IOC_GETFLAGS => {
-                let xflags = self.volume.settings(ino)?.xflags;
+                let xflags = self.volume.settings(file)?.xflags;
                 let set = FLAGS.iter().filter(|(_, bit)| xflags & u32::from(*bit) != 0);
                 Ok(set.fold(0, |all, (flag, _)| all | flag).to_ne_bytes().to_vec())
             }
-            FS_IOC_SETFLAGS => self.set_flags(ino, parse(argument)?),
+            FS_IOC_SETFLAGS => self.set_flags(file, parse(argument)?),
             FS_IOC_FSGETXATTR => {
-                let settings = self.volume.settings(ino)?;
+                let settings = self.volume.settings(file)?;
                 let Settings { xflags, extsize, cowextsize, project } = settings;
                 let extents = 0;
                 Ok(FsXattr { xflags, extsize, extents, project, cowextsize, pad: [0; 8] }.as_bytes().to_vec())
             }
             FS_IOC_FSSETXATTR => {
                 let FsXattr { xflags, extsize, project, cowextsize, .. } = parse(argument)?;
-                self.volume.set_settings(ino, &Settings { xflags, extsize, cowextsize, project })?;
+                self.volume.set_settings(file, &Settings { xflags, extsize, cowextsize, project })?;
                 Ok(Vec::new())
             }
             FITRIM => self.trim(caller, &parse(argument)?),
@@ -102,17 +101,17 @@ impl VolumeOperations<'_> {
         }
     }
 
-    fn set_flags(&self, ino: Ino, requested: u32) -> Result<Vec<u8>> {
+    fn set_flags(&self, file: FileId, requested: u32) -> Result<Vec<u8>> {
         let known = FLAGS.iter().fold(0, |all, (flag, _)| all | flag);
         if requested & !known != 0 {
             return Err(Errno(EOPNOTSUPP));
         }
-        let mut settings = self.volume.settings(ino)?;
+        let mut settings = self.volume.settings(file)?;
         for (flag, bit) in FLAGS {
             let bit = u32::from(bit);
             settings.xflags = settings.xflags & !bit | if requested & flag != 0 { bit } else { 0 };
         }
-        self.volume.set_settings(ino, &settings)?;
+        self.volume.set_settings(file, &settings)?;
         Ok(Vec::new())
     }
 

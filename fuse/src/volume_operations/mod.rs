@@ -29,7 +29,7 @@ use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
 use base::{Ino, Slab};
-use xebec::{File, Volume};
+use xebec::{File, FileId, Volume};
 
 use crate::operations::{
     Attributes, ByteRange, Caller, DirEntry, Entry, FileHandle, NewInode, NodeId, Opened, Operations, ROOT,
@@ -93,7 +93,12 @@ impl<'v> VolumeOperations<'v> {
     }
 
     fn ino(&self, node: NodeId) -> Ino {
-        if node == ROOT { self.volume.root() } else { Ino(node.0) }
+        if node == ROOT { self.volume.geometry().root } else { Ino(node.0) }
+    }
+
+    /// The file of a node. While its lookup count is not zero, its inode number is not used for another file.
+    fn id(&self, node: NodeId) -> Result<FileId> {
+        Ok(if node == ROOT { self.volume.root() } else { self.volume.id_of(Ino(node.0))? })
     }
 
     /// Maps the ids of the caller to those of the volume.
@@ -103,7 +108,7 @@ impl<'v> VolumeOperations<'v> {
     }
 
     fn node(&self, ino: Ino) -> NodeId {
-        if ino == self.volume.root() { ROOT } else { NodeId(ino.0) }
+        if ino == self.volume.geometry().root { ROOT } else { NodeId(ino.0) }
     }
 }
 
@@ -113,7 +118,7 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn lookup(&self, dir: NodeId, name: &[u8]) -> Result<Entry> {
-        self.lookup_entry(self.ino(dir), name)
+        self.lookup_entry(self.id(dir)?, name)
     }
 
     fn forget(&self, node: NodeId, lookups: u64) {
@@ -121,22 +126,22 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn getattr(&self, node: NodeId) -> Result<Attributes> {
-        self.attributes_of(self.ino(node))
+        self.attributes_of(self.id(node)?)
     }
 
     fn setattr(&self, node: NodeId, changes: &SetAttributes) -> Result<Attributes> {
-        self.set_attributes(self.ino(node), changes)
+        self.set_attributes(self.id(node)?, changes)
     }
 
     fn readlink(&self, node: NodeId) -> Result<Vec<u8>> {
-        let ino = self.ino(node);
-        let target = self.volume.read_link(ino)?;
-        self.update_atime(|| self.volume.touch_atime(ino));
+        let link = self.id(node)?;
+        let target = self.volume.read_link(link)?;
+        self.update_atime(|| self.volume.touch_atime(link));
         Ok(target)
     }
 
     fn mknod(&self, caller: Caller, dir: NodeId, name: &[u8], new: &NewInode<'_>) -> Result<Entry> {
-        self.add_lookup(self.create_inode(self.map_caller(caller), self.ino(dir), Some(name), new)?)
+        self.add_lookup(self.create_inode(self.map_caller(caller), self.id(dir)?, Some(name), new)?)
     }
 
     fn create(
@@ -147,7 +152,7 @@ impl Operations for VolumeOperations<'_> {
         new: &NewInode<'_>,
         flags: i32,
     ) -> Result<(Entry, Opened)> {
-        let file = self.create_inode(self.map_caller(caller), self.ino(dir), name, new)?;
+        let file = self.create_inode(self.map_caller(caller), self.id(dir)?, name, new)?;
         let opened = self.open_file(flags, |options| options.open_handle(self.volume, &file))?;
         match self.add_lookup(file) {
             Ok(entry) => Ok((entry, opened)),
@@ -160,23 +165,24 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn link(&self, node: NodeId, dir: NodeId, name: &[u8]) -> Result<Entry> {
-        self.link_inode(self.ino(node), self.ino(dir), name)
+        self.link_inode(self.ino(node), self.id(dir)?, name)
     }
 
     fn unlink(&self, dir: NodeId, name: &[u8]) -> Result<()> {
-        Ok(self.volume.unlink(self.ino(dir), name)?)
+        Ok(self.volume.unlink(self.id(dir)?, name)?)
     }
 
     fn rmdir(&self, dir: NodeId, name: &[u8]) -> Result<()> {
-        Ok(self.volume.rmdir(self.ino(dir), name)?)
+        Ok(self.volume.rmdir(self.id(dir)?, name)?)
     }
 
     fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), mode: Rename) -> Result<()> {
-        Ok(self.volume.rename(self.ino(from.0), from.1, self.ino(to.0), to.1, mode)?)
+        Ok(self.volume.rename(self.id(from.0)?, from.1, self.id(to.0)?, to.1, mode)?)
     }
 
     fn open(&self, node: NodeId, flags: i32) -> Result<Opened> {
-        self.open_file(flags, |options| options.open_ino(self.volume, self.ino(node)))
+        let file = self.id(node)?;
+        self.open_file(flags, |options| options.open_id(self.volume, file))
     }
 
     fn release(&self, handle: FileHandle) {
@@ -191,7 +197,7 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn remove_privileges(&self, node: NodeId) -> Result<bool> {
-        Ok(self.volume.remove_privileges(self.ino(node))?)
+        Ok(self.volume.remove_privileges(self.id(node)?)?)
     }
 
     fn write(&self, handle: FileHandle, offset: u64, data: &[u8], dsync: bool) -> Result<usize> {
@@ -217,7 +223,7 @@ impl Operations for VolumeOperations<'_> {
         plus: bool,
         add: &mut dyn FnMut(&DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        self.read_directory(self.ino(dir), offset, plus, add)
+        self.read_directory(self.id(dir)?, offset, plus, add)
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -236,22 +242,22 @@ impl Operations for VolumeOperations<'_> {
         if node == ROOT && name == GROW {
             return self.grow(caller, parse_blocks(value)?);
         }
-        self.set_xattr(self.ino(node), name, value, mode, remove_sgid)
+        self.set_xattr(self.id(node)?, name, value, mode, remove_sgid)
     }
 
     fn getxattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
         match self.status {
             Some(status) if node == ROOT && name == STATUS => Ok(status().into_bytes()),
-            _ => self.get_xattr(self.ino(node), name),
+            _ => self.get_xattr(self.id(node)?, name),
         }
     }
 
     fn listxattr(&self, caller: Caller, node: NodeId) -> Result<Vec<Vec<u8>>> {
-        self.list_xattrs(caller, self.ino(node))
+        self.list_xattrs(caller, self.id(node)?)
     }
 
     fn removexattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
-        self.remove_xattr(self.ino(node), name)
+        self.remove_xattr(self.id(node)?, name)
     }
 
     fn fallocate(&self, handle: FileHandle, range: ByteRange, mode: u32) -> Result<()> {
@@ -267,6 +273,6 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn ioctl(&self, caller: Caller, node: NodeId, command: u32, argument: &[u8]) -> Result<Vec<u8>> {
-        self.do_ioctl(caller, self.ino(node), command, argument)
+        self.do_ioctl(caller, self.id(node)?, command, argument)
     }
 }

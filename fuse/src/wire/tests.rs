@@ -66,7 +66,7 @@ fn random_requests_are_answered_and_do_no_damage() {
     let random = &Random::seeded(11);
     let mut reply = Reply::new(MAX_WRITE as usize);
     for _ in 0..60_000 {
-        let nodes = [1, file.0, dir.0, 0, u64::MAX, below(random, 200)];
+        let nodes = [1, file.ino.0, dir.ino.0, 0, u64::MAX, below(random, 200)];
         let header = fuse_in_header {
             opcode: below(random, OPCODES.into()) as u32,
             unique: 7,
@@ -144,7 +144,7 @@ fn a_failed_write_that_removed_privileges_invalidates_attributes() {
     let write = fuse_write_in { fh: 99, write_flags: FUSE_WRITE_KILL_SUIDGID, ..fuse_write_in::default() };
     let header = fuse_in_header {
         opcode: fuse_opcode::FUSE_WRITE as u32,
-        nodeid: program.0,
+        nodeid: program.ino.0,
         ..fuse_in_header::default()
     };
     let bytes = request(header, write.as_bytes());

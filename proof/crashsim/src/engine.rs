@@ -14,7 +14,9 @@ use format::inode::FileType;
 use model::{
     Answer, Failure, FileKind, Name, NewFile, ObservedTree, RenameMode, SetAttr, Stat, Subject, Times, clock,
 };
-use volume::{Access, Cookie, Handle, ImageOptions, Metadata, Rename, SetMetadata, Volume, open_image_on};
+use volume::{
+    Access, Cookie, FileId, Handle, ImageOptions, Metadata, Rename, SetMetadata, Volume, open_image_on,
+};
 
 use crate::image::{Image, ImageDevice};
 use crate::shape::Shape;
@@ -221,17 +223,24 @@ fn kind_of(metadata: &Metadata) -> FileKind {
     }
 }
 
+impl OpenVolume {
+    /// The file that has an inode number now.
+    fn id(&self, number: u64) -> Answer<FileId> {
+        self.volume.id_of(Ino(number)).map_err(failure)
+    }
+}
+
 impl Subject for OpenVolume {
     fn root(&self) -> u64 {
-        self.volume.root().get()
+        self.volume.root().ino.get()
     }
 
     fn lookup(&self, dir: u64, name: &[u8]) -> Answer<u64> {
-        self.volume.lookup(Ino(dir), name).map(Ino::get).map_err(failure)
+        self.volume.lookup(self.id(dir)?, name).map(|file| file.ino.get()).map_err(failure)
     }
 
     fn create(&self, dir: u64, name: &[u8], what: &NewFile) -> Answer<u64> {
-        self.volume.create(Ino(dir), name, &new(what)).map(Ino::get).map_err(failure)
+        self.volume.create(self.id(dir)?, name, &new(what)).map(|file| file.ino.get()).map_err(failure)
     }
 
     fn link(&self, number: u64, dir: u64, name: &[u8]) -> Answer<()> {
@@ -241,9 +250,9 @@ impl Subject for OpenVolume {
             .filter(|open_inodes| open_inodes.anonymous)
             .and_then(|open_inodes| open_inodes.handles.first().cloned());
         match handle {
-            None => self.volume.link(Ino(number), Ino(dir), name).map_err(failure),
+            None => self.volume.link(self.id(number)?, self.id(dir)?, name).map_err(failure),
             Some(handle) => {
-                self.volume.link_handle(&handle, Ino(dir), name).map_err(failure)?;
+                self.volume.link_handle(&handle, self.id(dir)?, name).map_err(failure)?;
                 if let Some(open_inodes) = self.open_inodes().get_mut(&number) {
                     open_inodes.anonymous = false;
                 }
@@ -253,11 +262,11 @@ impl Subject for OpenVolume {
     }
 
     fn unlink(&self, dir: u64, name: &[u8]) -> Answer<()> {
-        self.volume.unlink(Ino(dir), name).map_err(failure)
+        self.volume.unlink(self.id(dir)?, name).map_err(failure)
     }
 
     fn rmdir(&self, dir: u64, name: &[u8]) -> Answer<()> {
-        self.volume.rmdir(Ino(dir), name).map_err(failure)
+        self.volume.rmdir(self.id(dir)?, name).map_err(failure)
     }
 
     fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Answer<()> {
@@ -267,18 +276,18 @@ impl Subject for OpenVolume {
             RenameMode::Exchange => Rename::Exchange,
             RenameMode::Whiteout(_) => Rename::Whiteout,
         };
-        self.volume.rename(Ino(from.0), from.1, Ino(to.0), to.1, mode).map_err(failure)
+        self.volume.rename(self.id(from.0)?, from.1, self.id(to.0)?, to.1, mode).map_err(failure)
     }
 
     fn anonymous(&self, dir: u64, what: &NewFile) -> Answer<u64> {
-        let handle = self.volume.create_tmpfile(Ino(dir), &new(what)).map_err(failure)?;
+        let handle = self.volume.create_tmpfile(self.id(dir)?, &new(what)).map_err(failure)?;
         let number = handle.ino().get();
         self.add_handle(handle, true);
         Ok(number)
     }
 
     fn open(&self, number: u64) -> Answer<()> {
-        let handle = self.volume.open_ino(Ino(number)).map_err(failure)?;
+        let handle = self.volume.open_id(self.id(number)?).map_err(failure)?;
         self.add_handle(handle, false);
         Ok(())
     }
@@ -291,10 +300,10 @@ impl Subject for OpenVolume {
     }
 
     fn stat(&self, number: u64) -> Answer<Stat> {
-        let metadata = self.volume.metadata(Ino(number)).map_err(failure)?;
+        let metadata = self.volume.metadata(self.id(number)?).map_err(failure)?;
         let mut kind = kind_of(&metadata);
         if let FileKind::Symlink(target) = &mut kind {
-            *target = self.volume.read_link(Ino(number)).map_err(failure)?;
+            *target = self.volume.read_link(self.id(number)?).map_err(failure)?;
         }
         if kind.size().is_some_and(|size| size != metadata.size) {
             let message = format!("inode {number} has a size of {}", metadata.size);
@@ -326,7 +335,7 @@ impl Subject for OpenVolume {
             }
             true
         };
-        self.volume.read_dir(Ino(dir), Cookie::default(), &mut give).map_err(failure)?;
+        self.volume.read_dir(self.id(dir)?, Cookie::default(), &mut give).map_err(failure)?;
         let wrong = |message| Err(Failure { errno: -1, message });
         match twice {
             Some(name) => wrong(format!("directory {dir} lists {} twice", name.escape_ascii())),
@@ -344,7 +353,7 @@ impl Subject for OpenVolume {
             modified: change.modified,
             ..SetMetadata::default()
         };
-        self.volume.set_metadata(Ino(number), &set).map_err(failure)
+        self.volume.set_metadata(self.id(number)?, &set).map_err(failure)
     }
 
     fn sync(&self) -> Answer<()> {

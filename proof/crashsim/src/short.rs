@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::Ino;
 use model::{NameStyles, OperationMix, Rng, Tolerance};
 use volume::{NewFile, NewFileType, Volume};
 
@@ -142,7 +141,7 @@ fn fill(engine: &Engine, image: Image, bytes: impl Fn(u64) -> u64) -> Result<Ima
         }
         let count = (left / (8 << 10)).clamp(1, 30);
         let new = NewFile { file_type: NewFileType::Symlink(&target), ..NewFile::regular() };
-        let root: Ino = volume.root();
+        let root = volume.root();
         let name = |n: u64| n.to_string().into_bytes();
         for n in 0..count {
             volume.create(root, &name(n), &new).map_err(message)?;

@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use base::Ino;
-use volume::Volume;
+use volume::{FileId, Volume};
 
 /// Sector size in bytes.
 pub const SECTOR: u64 = 512;
@@ -199,10 +198,11 @@ fn owners(files: &[ExpectedFile], value: u64) -> Vec<(usize, u64)> {
 ///
 /// # Errors
 /// The first difference.
-pub fn compare(volume: &Volume, files: &[Ino], allowed: &[ExpectedFile]) -> Result<(), String> {
+pub fn compare(volume: &Volume, files: &[FileId], allowed: &[ExpectedFile]) -> Result<(), String> {
     let message = |error: volume::Error| error.to_string();
-    for (n, (ino, expected)) in files.iter().zip(allowed).enumerate() {
-        let file = volume.open_file(*ino).map_err(message)?;
+    for (n, (file, expected)) in files.iter().zip(allowed).enumerate() {
+        let ino = file.ino;
+        let file = volume.open_file(*file).map_err(message)?;
         let mut bytes = vec![0; file.len() as usize];
         let read = file.read_at(&mut bytes, 0).map_err(|error| format!("file {n} (inode {ino}): {error}"))?;
         if read < bytes.len() {

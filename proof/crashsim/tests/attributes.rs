@@ -13,7 +13,7 @@ use crashsim::shape::SHAPES;
 use crashsim::{Image, ImageDevice, StateBuilder, Target as _, states};
 use devices::RecordDevice;
 use model::Rng;
-use volume::{Cookie, DirEntry, NewFile, NewFileType, Rename, SetAttribute, Volume};
+use volume::{Cookie, DirEntry, FileId, NewFile, NewFileType, Rename, SetAttribute, Volume};
 
 /// Values by name.
 type Attributes = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -40,11 +40,12 @@ fn read_tree(volume: &Volume) -> Result<Tree, String> {
     };
     volume.read_dir(volume.root(), Cookie::default(), &mut keep).map_err(|error| error.to_string())?;
     let mut tree = Tree::default();
-    for (file, ino) in files {
-        let names = volume.list_attributes(ino).map_err(|error| error.to_string())?;
+    for (file, id) in files {
+        let id = volume.id_of(id).map_err(|error| error.to_string())?;
+        let names = volume.list_attributes(id).map_err(|error| error.to_string())?;
         let mut all = Attributes::new();
         for name in names {
-            let value = volume.get_attribute(ino, &name).map_err(|error| error.to_string())?;
+            let value = volume.get_attribute(id, &name).map_err(|error| error.to_string())?;
             all.insert(name, value);
         }
         tree.insert(file, all);
@@ -84,22 +85,22 @@ fn create_or_remove(volume: &Volume, tree: &mut Tree, rng: &mut Rng) {
     }
 }
 
-fn step(volume: &Volume, files: &[Ino], tree: &mut Tree, rng: &mut Rng, fills: bool) {
+fn step(volume: &Volume, files: &[FileId], tree: &mut Tree, rng: &mut Rng, fills: bool) {
     let file = rng.index(files.len());
-    let (ino, all) = (files[file], tree.entry(format!("{file}").into_bytes()).or_default());
+    let (id, all) = (files[file], tree.entry(format!("{file}").into_bytes()).or_default());
     let name = match rng.below(4) {
         0 => format!("trusted.{:0200}", rng.below(12)),
         _ => format!("user.{}", rng.below(20)),
     };
     let name = name.into_bytes();
     if rng.below(4) < if fills { 1 } else { 3 } {
-        let done = volume.remove_attribute(ino, &name).map_err(|error| error.errno());
+        let done = volume.remove_attribute(id, &name).map_err(|error| error.errno());
         let expected = all.remove(&name).map(drop).ok_or(errno::ENODATA);
         assert_eq!(done, expected);
         return;
     }
     let value = random_value(rng);
-    match volume.set_attribute(ino, &name, &value, SetAttribute::Any) {
+    match volume.set_attribute(id, &name, &value, SetAttribute::Any) {
         Ok(()) => drop(all.insert(name, value)),
         Err(error) => assert_eq!(error.errno(), errno::ENOSPC, "{error}"),
     }
@@ -116,7 +117,7 @@ fn work(engine: &Engine, seed: u64, parent: bool) -> (Image, History, devices::R
     let device = Arc::new(ImageDevice::new(before));
     let volume = open(engine, device.clone()).unwrap();
     let root = volume.root();
-    let files: Vec<Ino> = (0..4)
+    let files: Vec<FileId> = (0..4)
         .map(|n| volume.create(root, format!("{n}").as_bytes(), &NewFile::regular()).unwrap())
         .collect();
     volume.unmount().unwrap();

@@ -8,14 +8,13 @@
 
 use std::sync::Arc;
 
-use base::Ino;
 use crashsim::engine::{Engine, check};
 use crashsim::shape::SHAPES;
 use crashsim::stamped::{ExpectedFile, SECTOR, compare, sectors};
 use crashsim::{Image, ImageDevice, StateBuilder, Target as _, states};
 use devices::RecordDevice;
 use model::Rng;
-use volume::{File, NewFile, Volume};
+use volume::{File, FileId, NewFile, Volume};
 
 /// Maximum size of a file in sectors.
 const LONGEST: u64 = 600;
@@ -125,12 +124,12 @@ impl Work<'_> {
 }
 
 /// Runs the workload on a recording device. Returns the volume before it, the files, the history, and the recording.
-fn work(engine: &Engine, seed: u64) -> (Image, Vec<Ino>, History, devices::Recording) {
+fn work(engine: &Engine, seed: u64) -> (Image, Vec<FileId>, History, devices::Recording) {
     let open = |device: Arc<dyn block::Device>| Volume::open(device, engine.options()).unwrap();
     let device = Arc::new(ImageDevice::new(engine.format().unwrap()));
     let volume = open(device.clone());
     let root = volume.root();
-    let numbers: Vec<Ino> = (0..4)
+    let numbers: Vec<FileId> = (0..4)
         .map(|n| volume.create(root, format!("{n}").as_bytes(), &NewFile::regular()).unwrap())
         .collect();
     volume.unmount().unwrap();
@@ -168,7 +167,7 @@ fn work(engine: &Engine, seed: u64) -> (Image, Vec<Ino>, History, devices::Recor
     (before, numbers, history, recorder.take())
 }
 
-fn judge(engine: &Engine, image: Image, files: &[Ino], allowed: &[ExpectedFile]) -> Result<(), String> {
+fn judge(engine: &Engine, image: Image, files: &[FileId], allowed: &[ExpectedFile]) -> Result<(), String> {
     let device = Arc::new(ImageDevice::new(image));
     let volume = engine.open(device.clone()).map_err(|why| format!("recovery: {why}"))?.into_volume();
     compare(&volume, files, allowed)?;

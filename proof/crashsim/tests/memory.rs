@@ -89,8 +89,8 @@ impl Worker<'_> {
             65..75 => self.open(),
             75..90 => self.read_or_write(),
             90..94 => {
-                let ino = self.root.metadata(&path)?.ino;
-                self.volume.set_attribute(ino, b"user.name", &[1; 50], SetAttribute::Any)
+                let file = self.root.metadata(&path)?.id();
+                self.volume.set_attribute(file, b"user.name", &[1; 50], SetAttribute::Any)
             }
             94..98 => {
                 let paths: Vec<_> = (0..50).map(|_| self.path()).collect();

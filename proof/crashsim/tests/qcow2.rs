@@ -79,10 +79,10 @@ fn judge(image: Image, engine: &Engine, run: &TestRun, moment: usize) -> Result<
     let disk = open(file.clone())?;
     let volume = engine.open(disk).map_err(|why| format!("recovery: {why}"))?.into_volume();
     for (_, path) in run.files.iter().filter(|(stable, _)| *stable <= moment) {
-        let ino = volume.resolve(path.as_bytes(), true).map_err(message)?;
+        let id = volume.resolve(path.as_bytes(), true).map_err(message)?;
         let expected = contents(path.rsplit('/').next().unwrap_or_default());
         let mut bytes = vec![0; expected.len()];
-        volume.open_file(ino).map_err(message)?.read_at(&mut bytes, 0).map_err(message)?;
+        volume.open_file(id).map_err(message)?.read_at(&mut bytes, 0).map_err(message)?;
         if bytes != expected {
             return Err(format!("{path} has wrong contents"));
         }

@@ -142,9 +142,9 @@ fn judge(image: Image, engine: &Engine, run: &TestRun, moment: usize, steps: boo
         return Err(format!("{blocks} blocks, expected one of {allowed:?}"));
     }
     for (_, name) in run.files.iter().filter(|(stable, _)| *stable <= moment) {
-        let ino = volume.resolve(format!("/of {name}/{name}").as_bytes(), true).map_err(message)?;
+        let id = volume.resolve(format!("/of {name}/{name}").as_bytes(), true).map_err(message)?;
         let mut bytes = vec![0; contents(name).len()];
-        volume.open_file(ino).map_err(message)?.read_at(&mut bytes, 0).map_err(message)?;
+        volume.open_file(id).map_err(message)?.read_at(&mut bytes, 0).map_err(message)?;
         if bytes != contents(name) {
             return Err(format!("{name} has wrong contents"));
         }

@@ -9,14 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use base::errno;
 use base::stop::{self, StopFlag};
-use base::{Ino, errno};
 use block::Device;
 use crashsim::engine::{Engine, check};
 use crashsim::shape::{SHAPES, Shape};
 use crashsim::{Image, ImageDevice, Target};
 use model::Rng;
-use volume::{Cookie, Error, Handle, NewFile, NewFileType, Rename, SetAttribute, SetMetadata, Volume};
+use volume::{
+    Cookie, Error, FileId, Handle, NewFile, NewFileType, Rename, SetAttribute, SetMetadata, Volume,
+};
 
 const THREADS: u64 = 4;
 /// Number of directories in use. Others are forgotten and remain in the volume.
@@ -27,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// State shared by the threads.
 struct Together {
     volume: Volume,
-    directories: Mutex<Vec<Ino>>,
+    directories: Mutex<Vec<FileId>>,
     done: AtomicU64,
 }
 
@@ -39,7 +41,7 @@ struct Worker<'t> {
 }
 
 impl Worker<'_> {
-    fn directory(&mut self) -> Ino {
+    fn directory(&mut self) -> FileId {
         let directories = self.together.directories.lock().unwrap();
         directories[self.rng.index(directories.len())]
     }
@@ -95,7 +97,7 @@ impl Worker<'_> {
         }
         let handle = match self.rng.below(3) {
             0 => volume.create_tmpfile(dir, &NewFile::regular())?,
-            1 => volume.open_ino(volume.lookup(dir, &name)?)?,
+            1 => volume.open_id(volume.lookup(dir, &name)?)?,
             _ => {
                 let Some(handle) = self.handles.pop() else { return Ok(()) };
                 return volume.link_handle(&handle, dir, &name);
@@ -133,7 +135,7 @@ impl Worker<'_> {
         };
         volume.read_dir(dir, Cookie::default(), &mut give)?;
         // They may have been removed meanwhile.
-        found.into_iter().take(8).for_each(|ino| drop(volume.metadata(ino)));
+        found.into_iter().take(8).for_each(|ino| drop(volume.id_of(ino).and_then(|id| volume.metadata(id))));
         Ok(())
     }
 

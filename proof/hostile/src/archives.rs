@@ -10,13 +10,12 @@ use std::io::{Cursor, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use base::Ino;
 use block::{Device, MemoryDevice, OverlayDevice};
 use check::{Finding, Observer};
 use format::inode::FileType;
 use transfer::{Archive, Overrides, Source as _, Writer};
 use volume::namespace::listing::Cookie;
-use volume::{Metadata, NewFile, NewFileType, OpenOptions, Options, Volume};
+use volume::{FileId, Metadata, NewFile, NewFileType, OpenOptions, Options, Volume};
 
 use crate::input::Input;
 
@@ -215,36 +214,39 @@ fn fill(volume: &Volume) -> volume::Result<()> {
 fn outside(volume: &Volume) -> BTreeMap<Vec<u8>, FileState> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![(Vec::new(), volume.root())];
-    while let Some((path, ino)) = waiting.pop() {
-        let state = file_state(volume, ino).expect("a file outside the directory");
+    while let Some((path, id)) = waiting.pop() {
+        let state = file_state(volume, id).expect("a file outside the directory");
         if state.metadata.file_type == FileType::Directory {
             let below = |name: &[u8]| [&path, &b"/"[..], name].concat();
+            let mut entries = Vec::new();
             volume
-                .read_dir(ino, Cookie::default(), &mut |entry| {
+                .read_dir(id, Cookie::default(), &mut |entry| {
                     if !matches!(entry.name, b"." | b"..") && below(entry.name) != DIR {
-                        waiting.push((below(entry.name), entry.ino));
+                        entries.push((below(entry.name), entry.ino));
                     }
                     true
                 })
                 .expect("another directory");
+            let known = |(path, ino)| (path, volume.id_of(ino).expect("a file outside the directory"));
+            waiting.extend(entries.into_iter().map(known));
         }
         found.insert(path, state);
     }
     found
 }
 
-fn file_state(volume: &Volume, ino: Ino) -> volume::Result<FileState> {
-    let mut metadata = volume.metadata(ino)?;
+fn file_state(volume: &Volume, id: FileId) -> volume::Result<FileState> {
+    let mut metadata = volume.metadata(id)?;
     // Reading a file updates its atime.
     metadata.accessed = base::time::Time::default();
-    let names = volume.list_attributes(ino)?.into_iter();
+    let names = volume.list_attributes(id)?.into_iter();
     let attributes = names
-        .map(|name| volume.get_attribute(ino, &name).map(|value| (name, value)))
+        .map(|name| volume.get_attribute(id, &name).map(|value| (name, value)))
         .collect::<volume::Result<_>>()?;
     let contents = match metadata.file_type {
-        FileType::Symlink => volume.read_link(ino)?,
+        FileType::Symlink => volume.read_link(id)?,
         FileType::Regular => {
-            let file = volume.open_file(ino)?;
+            let file = volume.open_file(id)?;
             let mut bytes = vec![0; usize::try_from(file.len()).unwrap_or(usize::MAX)];
             file.read_at(&mut bytes, 0)?;
             bytes

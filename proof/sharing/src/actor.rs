@@ -130,7 +130,7 @@ impl<'v> Actor<'v> {
         let file = dir.open_with(&name, options.read(true).write(true).create(true))?;
         if file.is_empty() {
             file.write_all_at(&[1; PAGES * PAGE], 0)?;
-            volume.set_attribute(file.ino(), ATTRIBUTE, b"some value", volume::SetAttribute::Any)?;
+            volume.set_attribute(file.id(), ATTRIBUTE, b"some value", volume::SetAttribute::Any)?;
             dir.symlink(&name, &link)?;
         }
         let names = if operation.cost == Cost::Change { rounds } else { 0 };

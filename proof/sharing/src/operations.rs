@@ -81,18 +81,18 @@ pub static STAT_DIRECTORY: Operation =
 
 /// `stat` of the file by its inode number, as the mount does.
 pub static STAT_INO: Operation =
-    reading("stat by number", |at, _| at.volume.metadata(at.file.ino()).map(drop));
+    reading("stat by number", |at, _| at.volume.metadata(at.file.id()).map(drop));
 
 /// `fstat` of the open file.
 pub static FSTAT: Operation = reading("fstat", |at, _| at.file.metadata().map(drop));
 
 /// Lookup of the name in the directory, by inode number, as the mount does.
 pub static LOOKUP: Operation =
-    reading("lookup", |at, _| at.volume.lookup_metadata(at.dir.ino(), at.name.as_bytes()).map(drop));
+    reading("lookup", |at, _| at.volume.lookup_metadata(at.dir.id(), at.name.as_bytes()).map(drop));
 
 /// Lookup of the name for the kernel of a mount, which forgets it.
 pub static LOOKUP_FORGET: Operation = reading("lookup and forget", |at, _| {
-    let (file, metadata) = at.volume.lookup_metadata(at.dir.ino(), at.name.as_bytes())?;
+    let (file, metadata) = at.volume.lookup_metadata(at.dir.id(), at.name.as_bytes())?;
     at.volume.add_lookup(file);
     at.volume.forget(metadata.ino, 1);
     Ok(())
@@ -101,7 +101,7 @@ pub static LOOKUP_FORGET: Operation = reading("lookup and forget", |at, _| {
 /// Lookup of a name that does not exist.
 pub static LOOKUP_MISSING: Operation = reading("lookup of a missing name", |at, _| {
     // The result is `ENOENT`.
-    let _ = at.volume.lookup_metadata(at.dir.ino(), b"no such name");
+    let _ = at.volume.lookup_metadata(at.dir.id(), b"no such name");
     Ok(())
 });
 
@@ -114,7 +114,7 @@ pub static READLINK: Operation = reading("readlink", |at, _| {
 /// The first entries of the directory.
 pub static READDIR: Operation = reading("readdir", |at, _| {
     let mut entries = 0;
-    at.volume.read_dir(at.dir.ino(), Cookie::default(), &mut |_| {
+    at.volume.read_dir(at.dir.id(), Cookie::default(), &mut |_| {
         entries += 1;
         entries < 8
     })
@@ -153,11 +153,11 @@ pub static READ_OWN: Operation = reading("read of another page", |at, _| read(at
 
 /// `getxattr`.
 pub static GET_ATTRIBUTE: Operation =
-    reading("getxattr", |at, _| at.volume.get_attribute(at.file.ino(), ATTRIBUTE).map(drop));
+    reading("getxattr", |at, _| at.volume.get_attribute(at.file.id(), ATTRIBUTE).map(drop));
 
 /// `listxattr`.
 pub static LIST_ATTRIBUTES: Operation =
-    reading("listxattr", |at, _| at.volume.list_attributes(at.file.ino()).map(drop));
+    reading("listxattr", |at, _| at.volume.list_attributes(at.file.id()).map(drop));
 
 /// `lseek` with `SEEK_HOLE`.
 pub static SEEK: Operation = reading("lseek", |at, _| at.file.seek_hole(0).map(drop));
@@ -213,13 +213,13 @@ pub static CHMOD: Operation = changing("chmod", |at, round| {
 /// `setxattr` of an existing attribute to a value of the same size.
 pub static SET_ATTRIBUTE: Operation = changing("setxattr", |at, round| {
     let value = if round % 2 == 0 { b"even rounds" } else { b"odd  rounds" };
-    at.volume.set_attribute(at.file.ino(), ATTRIBUTE, value, SetAttribute::Any)
+    at.volume.set_attribute(at.file.id(), ATTRIBUTE, value, SetAttribute::Any)
 });
 
 /// `setxattr` of an attribute that is another one for each side.
 pub static SET_OWN_ATTRIBUTE: Operation = changing("setxattr of another name", |at, round| {
     let name: &[u8] = if at.side % 2 == 0 { b"user.first" } else { b"user.second" };
-    at.volume.set_attribute(at.file.ino(), name, &[round as u8; 8], SetAttribute::Any)
+    at.volume.set_attribute(at.file.id(), name, &[round as u8; 8], SetAttribute::Any)
 });
 
 /// Creation of an empty file.
@@ -243,14 +243,14 @@ pub static TMPFILE: Operation = changing("unnamed file", |at, _| {
 pub static UNLINK: Operation = prepared(
     "unlink",
     |at, round| create(at, &at.names, round, &NewFile::regular()),
-    |at, round| at.volume.unlink(at.dir.ino(), name(&at.names, round)),
+    |at, round| at.volume.unlink(at.dir.id(), name(&at.names, round)),
 );
 
 /// `rmdir` of an empty directory.
 pub static RMDIR: Operation = prepared(
     "rmdir",
     |at, round| create(at, &at.names, round, &NewFile::directory()),
-    |at, round| at.volume.rmdir(at.dir.ino(), name(&at.names, round)),
+    |at, round| at.volume.rmdir(at.dir.id(), name(&at.names, round)),
 );
 
 /// `rename` within the directory to a new name.
@@ -259,16 +259,16 @@ pub static RENAME: Operation = prepared(
     |at, round| create(at, &at.names, round, &NewFile::regular()),
     |at, round| {
         let (from, to) = (name(&at.names, round), name(&at.other_names, round));
-        at.volume.rename(at.dir.ino(), from, at.dir.ino(), to, volume::Rename::NoReplace)
+        at.volume.rename(at.dir.id(), from, at.dir.id(), to, volume::Rename::NoReplace)
     },
 );
 
 /// `link` of the file to a new name in the directory.
 pub static LINK: Operation =
-    changing("link", |at, round| at.volume.link(at.file.ino(), at.dir.ino(), name(&at.names, round)));
+    changing("link", |at, round| at.volume.link(at.file.id(), at.dir.id(), name(&at.names, round)));
 
 fn create(at: &Actor<'_>, names: &[String], round: usize, new: &NewFile<'_>) -> Result<()> {
-    at.volume.create(at.dir.ino(), name(names, round), new).map(drop)
+    at.volume.create(at.dir.id(), name(names, round), new).map(drop)
 }
 
 fn name(names: &[String], round: usize) -> &[u8] {

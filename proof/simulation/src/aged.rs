@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use base::errno;
 use base::simulation::{self, SchedulingStrategy, SimulationOptions};
-use base::{Ino, errno};
 use crashsim::engine::Engine;
 use crashsim::shape::Shape;
 use crashsim::stamped::{SECTOR, Stripes};
 use crashsim::{Image, ImageDevice, Target as _};
-use volume::{Error, File, NewFile, Volume};
+use volume::{Error, File, FileId, NewFile, Volume};
 
 use crate::scenario::Age;
 
@@ -34,15 +34,15 @@ const BYTE: u8 = 0xa9;
 ///
 /// # Errors
 /// Errors of the volume.
-pub fn striped(volume: &Volume, number: usize) -> Result<Option<(Ino, Stripes)>, Error> {
+pub fn striped(volume: &Volume, number: usize) -> Result<Option<(FileId, Stripes)>, Error> {
     if number + 1 >= FILES {
         return Ok(None);
     }
     match volume.lookup(volume.root(), name(number).as_bytes()) {
-        Ok(ino) => {
+        Ok(id) => {
             let run = u64::from(volume.geometry().block_size) / SECTOR;
-            let end = volume.open_file(ino)?.len() / SECTOR;
-            Ok(Some((ino, Stripes { value: u64::from_ne_bytes([BYTE; 8]), run, end })))
+            let end = volume.open_file(id)?.len() / SECTOR;
+            Ok(Some((id, Stripes { value: u64::from_ne_bytes([BYTE; 8]), run, end })))
         }
         Err(error) if error.errno() == errno::ENOENT => Ok(None),
         Err(error) => Err(error),
@@ -103,8 +103,8 @@ fn age_volume(engine: &Engine, image: Image, left: u64) -> Result<Image, String>
     let share = volume.statistics().blocks_available / FILES as u64 * 98 / 100;
     let mut files = Vec::new();
     for n in 0..FILES {
-        let ino = volume.create(root, name(n).as_bytes(), &NewFile::regular()).map_err(describe)?;
-        let file = volume.open_file(ino).map_err(describe)?;
+        let id = volume.create(root, name(n).as_bytes(), &NewFile::regular()).map_err(describe)?;
+        let file = volume.open_file(id).map_err(describe)?;
         fill(&file, 0, share * block)?;
         file.sync_all().map_err(describe)?;
         files.push(file);

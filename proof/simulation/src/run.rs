@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::simulation::{self, SimulationReport};
-use base::{Ino, errno, thread};
+use base::{errno, thread};
 use block::Device;
 use crashsim::engine::{Engine, OpenVolume, check, read_trees};
 use crashsim::stamped::{self, ExpectedFile};
 use crashsim::{Image, ImageDevice, RecordedRun, Target as _, survived};
 use model::{History, Rng};
-use volume::{Locks, Volume};
+use volume::{FileId, Locks, Volume};
 
 use crate::actors::{Actor, ActorResult, Expectations, PowerCut, RoundState, attributes, prepare};
 use crate::aged::Volumes;
@@ -54,7 +54,7 @@ struct Outcome {
     histories: Vec<History>,
     attributes: attributes::ExpectedAttributes,
     expected: Arc<Expectations>,
-    files: Vec<Ino>,
+    files: Vec<FileId>,
     counts: Counts,
 }
 
@@ -110,7 +110,7 @@ fn run_round(scenario: &Scenario, image: &Image, round: usize) -> Result<Option<
     };
     volume.sync().map_err(|error| format!("preparing: {error}"))?;
     let expected = Arc::new(expected);
-    let files = expected.files.iter().map(|file| file.ino).collect();
+    let files = expected.files.iter().map(|file| file.id).collect();
     let recorder = Arc::clone(&expected);
     disk.begin(move |image| recorder.cut(image));
     let fails = scenario.disk.fails();

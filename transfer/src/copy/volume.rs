@@ -44,7 +44,7 @@ impl VolumeEnd<'_> {
         match location.dir.as_deref() {
             None => self.volume.resolve_handle(&location.name, follow),
             Some(dir) if follow => self.volume.resolve_from(dir, &location.name),
-            Some(dir) => self.volume.lookup_handle(dir.ino(), &location.name),
+            Some(dir) => self.volume.lookup_handle(dir.id(), &location.name),
         }
     }
 
@@ -67,7 +67,7 @@ impl VolumeEnd<'_> {
     }
 
     fn set_metadata(&self, node: &Node<'_>, set: &SetMetadata) -> Reasoned<()> {
-        Ok(self.volume.set_metadata(node.handle.ino(), set)?)
+        Ok(self.volume.set_metadata(node.handle.id(), set)?)
     }
 }
 
@@ -79,7 +79,7 @@ impl SourceEnd for VolumeEnd<'_> {
             Err(error) if error.errno() == errno::ENOENT => return Ok(None),
             found => found?,
         };
-        let metadata = self.volume.metadata(file.ino())?;
+        let metadata = self.volume.metadata(file.id())?;
         if location.name.ends_with(b"/") && metadata.file_type != FileType::Directory {
             return Err(CopyReason::NotDirectory);
         }
@@ -106,14 +106,14 @@ impl SourceEnd for VolumeEnd<'_> {
     }
 
     fn read_link(&self, location: &Location<Handle>) -> Reasoned<Vec<u8>> {
-        Ok(self.volume.read_link(self.find(location, false)?.ino())?)
+        Ok(self.volume.read_link(self.find(location, false)?.id())?)
     }
 
     fn attributes(&self, location: &Location<Handle>, follow: bool, _: Events<'_>) -> Reasoned<Attributes> {
         let file = self.find(location, follow)?;
         let mut attributes = Attributes::new();
-        for name in self.volume.list_attributes(file.ino())? {
-            match self.volume.get_attribute(file.ino(), &name) {
+        for name in self.volume.list_attributes(file.id())? {
+            match self.volume.get_attribute(file.id(), &name) {
                 Err(error) if error.errno() == errno::ENODATA => {} // removed in the meantime
                 value => attributes.push((name, value?)),
             }
@@ -177,7 +177,7 @@ impl<'v> TargetEnd for VolumeEnd<'v> {
     fn create(&self, location: &Location<Handle>, kind: NewFileType<'_>, mode: u16) -> Reasoned<Node<'_>> {
         let (dir, name) = self.parent_of_new(location, kind == NewFileType::Directory)?;
         let new = NewFile { file_type: kind, permissions: mode, umask: UMASK, ..NewFile::regular() };
-        let handle = match self.volume.create_handle(dir.ino(), name, &new) {
+        let handle = match self.volume.create_handle(dir.id(), name, &new) {
             Err(error) if error.errno() == errno::EEXIST && kind == NewFileType::Regular => {
                 return Err(CopyReason::DanglingLink);
             }
@@ -192,7 +192,7 @@ impl<'v> TargetEnd for VolumeEnd<'v> {
 
     fn overwrite(&self, location: &Location<Handle>) -> Reasoned<Node<'_>> {
         let handle = self.find(location, true)?;
-        let mode = self.volume.metadata(handle.ino())?.permissions;
+        let mode = self.volume.metadata(handle.id())?.permissions;
         let file = OpenOptions::new().write(true).truncate(true).open_handle(self.volume, &handle)?;
         let node =
             Node { handle, file: Some(file), set_id_mode: Some(mode).filter(|mode| mode & 0o6000 != 0) };
@@ -224,12 +224,12 @@ impl<'v> TargetEnd for VolumeEnd<'v> {
 
     fn link(&self, existing: &Location<Handle>, new: &Location<Handle>) -> Reasoned<()> {
         let (dir, name) = self.parent_of_new(new, false)?;
-        Ok(self.volume.link(self.find(existing, false)?.ino(), dir.ino(), name)?)
+        Ok(self.volume.link(self.find(existing, false)?.id(), dir.id(), name)?)
     }
 
     fn unlink(&self, location: &Location<Handle>) -> Reasoned<()> {
         let (dir, name) = self.parent_of_new(location, false)?;
-        Ok(self.volume.unlink(dir.ino(), name)?)
+        Ok(self.volume.unlink(dir.id(), name)?)
     }
 
     fn set_owner(&self, node: &Node<'_>, uid: u32, gid: u32) -> Reasoned<bool> {
@@ -247,11 +247,11 @@ impl<'v> TargetEnd for VolumeEnd<'v> {
     }
 
     fn set_attribute(&self, node: &Node<'_>, name: &[u8], value: &[u8]) -> Reasoned<()> {
-        Ok(self.volume.set_attribute(node.handle.ino(), name, value, SetAttribute::Any)?)
+        Ok(self.volume.set_attribute(node.handle.id(), name, value, SetAttribute::Any)?)
     }
 
     fn remove_attribute(&self, node: &Node<'_>, name: &[u8]) -> Reasoned<()> {
-        match self.volume.remove_attribute(node.handle.ino(), name) {
+        match self.volume.remove_attribute(node.handle.id(), name) {
             Err(error) if error.errno() == errno::ENODATA => Ok(()),
             removed => Ok(removed?),
         }

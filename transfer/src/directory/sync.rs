@@ -28,8 +28,8 @@ mod update;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use base::{Ino, pipeline};
-use volume::Volume;
+use base::pipeline;
+use volume::{FileId, Volume};
 
 use super::host::Folder;
 use super::{Directory, Walk};
@@ -122,13 +122,13 @@ impl<'s> TreeSync<'s> {
     /// # Errors
     /// Unreadable or changing sources, failures of the volume, [`Error::Cancelled`](crate::Error::Cancelled). Changes
     /// made until then remain; no file has incomplete contents.
-    pub fn run(&self, volume: &Volume, root: Ino, threads: usize, watch: Watch<'_>) -> Result<SyncReport> {
+    pub fn run(&self, volume: &Volume, root: FileId, threads: usize, watch: Watch<'_>) -> Result<SyncReport> {
         let folder = Folder::open_root(&self.directory.path, false, &self.directory.excludes)?;
         let device = self.directory.one_file_system.then_some(folder.stat.st_dev);
         let walk = Walk { contents: !self.dry_run, device, without: &self.directory.without };
         let comparison = Comparison { walk, volume, sync: self, listed: self.listed() };
         let mut update = Update::new(volume, root, self, watch);
-        let first = vec![CompareTask::Both(Arc::new(folder), root)];
+        let first = vec![CompareTask::Both(Arc::new(folder), root.ino)];
         match pipeline::run(&comparison, first, &mut update, threads) {
             Ok(()) => update.finish(),
             Err(error) => {

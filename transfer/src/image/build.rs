@@ -3,11 +3,10 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use base::Ino;
 use base::time::{Clock as _, SystemClock, Time};
 use format::compatibility::Reader;
 use mkfs::Options;
-use volume::{NewFile, Volume};
+use volume::{FileId, NewFile, Volume};
 
 use super::container::Target;
 use super::layout::{Layout, NewVolume};
@@ -160,7 +159,7 @@ impl Attempt<'_> {
 }
 
 /// Creates the target directory.
-fn directory(volume: &Volume, path: &[u8]) -> Result<Ino> {
+fn directory(volume: &Volume, path: &[u8]) -> Result<FileId> {
     if path.is_empty() {
         return Ok(volume.root());
     }

@@ -33,7 +33,7 @@ impl<'v> Writer<'v> {
             // The contents were shared.
         } else if open.cached.is_none() && is_whole {
             if length > 0 {
-                let put = self.bulk_writer.put(open.ino, data.offset, data.bytes);
+                let put = self.bulk_writer.put(open.id, data.offset, data.bytes);
                 put.map_err(Error::volume(&open.path))?;
             }
         } else {
@@ -59,7 +59,7 @@ impl<'v> Writer<'v> {
             Some(file) => file,
             None => {
                 self.fill()?;
-                let file = OpenOptions::new().write(true).open_ino(self.volume, open.ino);
+                let file = OpenOptions::new().write(true).open_id(self.volume, open.id);
                 file.map_err(Error::volume(&open.path))?
             }
         };
@@ -71,11 +71,11 @@ impl<'v> Writer<'v> {
         if !self.volume.geometry().features.reflink() {
             return Ok(false);
         }
-        let ino = self.named(&shared.path)?;
+        let id = self.named(&shared.path)?;
         let path = open.path.clone();
         let file = self.cached(open)?;
         let length = data.bytes.len();
-        let shared = OpenOptions::new().read(true).open_ino(file.volume(), ino).and_then(|other| {
+        let shared = OpenOptions::new().read(true).open_id(file.volume(), id).and_then(|other| {
             let mut there = vec![0; length];
             let mut read = 0;
             while let Some(rest) = there.get_mut(read..).filter(|rest| !rest.is_empty()) {
@@ -107,7 +107,7 @@ impl<'v> Writer<'v> {
                 file.set_metadata(&open.times).map_err(failed())
             }
             None if open.reached < open.size => {
-                self.bulk_writer.put(open.ino, open.size, Vec::new()).map_err(failed())
+                self.bulk_writer.put(open.id, open.size, Vec::new()).map_err(failed())
             }
             None => Ok(()),
         }

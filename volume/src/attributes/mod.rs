@@ -31,7 +31,7 @@ use crate::operation::{Operation, is_directory};
 use crate::permissions::{Caller, READ, SET_GID, WRITE};
 use crate::recover::damaged;
 use crate::superblock::lock_superblock;
-use crate::{Error, NewFile, Result, Volume};
+use crate::{Error, FileId, NewFile, Result, Volume};
 
 /// Maximum length of a name in bytes, including its prefix.
 const MAX_NAME: usize = 255;
@@ -175,8 +175,14 @@ impl Volume {
     /// `EEXIST` and `ENODATA` by `condition`; `EOPNOTSUPP` for a name with another prefix; `ERANGE` for a name that is
     /// too long, `E2BIG` for a value that is too long; `EPERM`, `EACCES` if files of this type have no such attribute;
     /// `EPERM` for an immutable or append-only file; `EINVAL` for an invalid access control list; `ENOSPC`.
-    pub fn set_attribute(&self, ino: Ino, name: &[u8], value: &[u8], condition: SetAttribute) -> Result<()> {
-        self.set_attribute_of(Caller::PROGRAM, &self.inode(ino)?, name, value, condition)
+    pub fn set_attribute(
+        &self,
+        file: FileId,
+        name: &[u8],
+        value: &[u8],
+        condition: SetAttribute,
+    ) -> Result<()> {
+        self.set_attribute_of(Caller::PROGRAM, &self.inode(file)?, name, value, condition)
     }
 
     /// Sets an attribute for a caller.
@@ -254,8 +260,8 @@ impl Volume {
     ///
     /// # Errors
     /// `ENODATA` if it does not exist; as [`set_attribute`](Self::set_attribute).
-    pub fn remove_attribute(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.remove_attribute_of(Caller::PROGRAM, &self.inode(ino)?, name)
+    pub fn remove_attribute(&self, file: FileId, name: &[u8]) -> Result<()> {
+        self.remove_attribute_of(Caller::PROGRAM, &self.inode(file)?, name)
     }
 
     /// Removes an attribute for a caller.
@@ -291,8 +297,8 @@ impl Volume {
     ///
     /// # Errors
     /// `ENODATA` if it does not exist, `EOPNOTSUPP` for a name with another prefix; damage.
-    pub fn get_attribute(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.get_attribute_of(Caller::PROGRAM, &self.inode(ino)?, name)
+    pub fn get_attribute(&self, file: FileId, name: &[u8]) -> Result<Vec<u8>> {
+        self.get_attribute_of(Caller::PROGRAM, &self.inode(file)?, name)
     }
 
     /// Returns the value of an attribute to a caller.
@@ -318,8 +324,8 @@ impl Volume {
     ///
     /// # Errors
     /// Damage.
-    pub fn list_attributes(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.list_attributes_of(Caller::PROGRAM, &self.inode(ino)?)
+    pub fn list_attributes(&self, file: FileId) -> Result<Vec<Vec<u8>>> {
+        self.list_attributes_of(Caller::PROGRAM, &self.inode(file)?)
     }
 
     /// Returns the names of a file's attributes to a caller. Only root sees those of the namespace `trusted`.

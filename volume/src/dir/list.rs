@@ -137,7 +137,7 @@ impl ReadDir<'_> {
     /// whose inode cannot be read.
     fn add_metadata(&self, entries: &mut [Entry], version: u64) {
         for entry in &mut *entries {
-            let file = self.volume.inode(entry.ino);
+            let file = self.volume.inode_at(entry.ino);
             entry.metadata = file.and_then(|file| self.volume.metadata_of(&file)).ok();
         }
         let is_unchanged = self.dir.inode().read().core().changecount.get() == version;

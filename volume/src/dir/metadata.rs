@@ -148,7 +148,7 @@ impl Dir<'_> {
     /// The path of a directory with names after it, the last one first.
     fn path_of(&self, dir: &Handle, mut names: Vec<Vec<u8>>) -> Result<Vec<u8>> {
         let top = match self.resolve.scope {
-            Scope::Volume => self.volume.root(),
+            Scope::Volume => self.volume.root().ino,
             Scope::Beneath | Scope::InRoot => self.ino(),
         };
         let (mut current, mut visited) = (dir.clone(), HashSet::new());
@@ -159,7 +159,7 @@ impl Dir<'_> {
             }
             let parent = self.volume.lookup_in(current.inode(), b"..")?;
             let mut found = None;
-            self.volume.read_dir(parent.ino(), crate::Cookie::default(), &mut |entry| {
+            self.volume.read_dir(parent.id(), crate::Cookie::default(), &mut |entry| {
                 if entry.ino == current.ino() && !is_dots(entry.name) {
                     found = Some(entry.name.to_vec());
                 }

@@ -34,7 +34,7 @@ pub(crate) use resolve::{Walker, split_last};
 use crate::names::dir_of;
 use crate::operation::not_a_directory;
 use crate::permissions::{Caller, Credentials};
-use crate::{Handle, Metadata, Result, Volume};
+use crate::{FileId, Handle, Metadata, Result, Volume};
 
 /// An open directory, and what resolves paths from it: for a user or for the program, anywhere or only within the
 /// directory.
@@ -93,12 +93,12 @@ impl<'v> Dir<'v> {
         Self::of(volume, volume.resolve_handle(path.as_path(), true)?)
     }
 
-    /// Opens a directory by its inode number.
+    /// Opens a directory by its identity.
     ///
     /// # Errors
-    /// `ENOENT` if the inode is free, `ENOTDIR` for other files.
-    pub fn open_ino(volume: &'v Volume, ino: Ino) -> Result<Self> {
-        Self::of(volume, volume.open_ino(ino)?)
+    /// `ESTALE` if it was removed, `ENOTDIR` for other files.
+    pub fn open_id(volume: &'v Volume, dir: FileId) -> Result<Self> {
+        Self::of(volume, volume.open_id(dir)?)
     }
 
     /// Opens a directory to which there is a reference.
@@ -150,6 +150,11 @@ impl<'v> Dir<'v> {
     /// Inode number of the directory.
     pub fn ino(&self) -> Ino {
         self.handle.ino()
+    }
+
+    /// The identity of the directory.
+    pub fn id(&self) -> FileId {
+        self.handle.id()
     }
 
     /// The reference to the directory.

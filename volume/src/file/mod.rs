@@ -36,7 +36,7 @@ pub use open::OpenOptions;
 use crate::checks;
 use crate::contents::FileContents;
 use crate::permissions::{Caller, Credentials};
-use crate::{Error, Handle, Metadata, Result, SetMetadata, Volume};
+use crate::{Error, FileId, Handle, Metadata, Result, SetMetadata, Volume};
 
 impl Drop for File<'_> {
     /// Returns blocks claimed ahead of an appending writer, and blocks behind the end of the file that an extent size
@@ -104,13 +104,13 @@ pub(crate) fn is_a_directory() -> Error {
 }
 
 impl Volume {
-    /// Opens a regular file by its inode number, for reading and writing.
+    /// Opens a regular file by its identity, for reading and writing.
     ///
     /// # Errors
-    /// `ENOENT` if the inode is free; `EISDIR` for a directory, `EINVAL` for other files without contents; `EPERM` for
-    /// an immutable or append-only file.
-    pub fn open_file(&self, ino: Ino) -> Result<File<'_>> {
-        OpenOptions::new().read(true).write(true).open_ino(self, ino)
+    /// `ESTALE` if the file was removed; `EISDIR` for a directory, `EINVAL` for other files without contents; `EPERM`
+    /// for an immutable or append-only file.
+    pub fn open_file(&self, file: FileId) -> Result<File<'_>> {
+        OpenOptions::new().read(true).write(true).open_id(self, file)
     }
 }
 
@@ -168,6 +168,11 @@ impl<'v> File<'v> {
     /// Inode number.
     pub fn ino(&self) -> Ino {
         self.inode().ino()
+    }
+
+    /// The identity of the file.
+    pub fn id(&self) -> FileId {
+        FileId::of(self.inode())
     }
 
     /// A reference to the file, which may outlive the open file.

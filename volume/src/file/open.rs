@@ -1,6 +1,6 @@
 //! Opening files.
 
-use base::{Ino, errno};
+use base::errno;
 use format::inode::{FileType, flags};
 
 use super::is_a_directory;
@@ -8,7 +8,7 @@ use super::{Access, File};
 use crate::checks;
 use crate::dir::split_last;
 use crate::permissions::{Caller, READ, WRITE};
-use crate::{AsPath, Dir, Error, Handle, NewFile, Result, Volume};
+use crate::{AsPath, Dir, Error, FileId, Handle, NewFile, Result, Volume};
 
 /// Options of opening a file, like [`std::fs::OpenOptions`].
 ///
@@ -147,12 +147,12 @@ impl OpenOptions {
         self.open_existing(volume, handle.clone(), Caller::PROGRAM)
     }
 
-    /// Opens a file by its inode number.
+    /// Opens a file by its identity.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_ino<'v>(&self, volume: &'v Volume, ino: Ino) -> Result<File<'v>> {
-        self.open_existing(volume, volume.open_ino(ino)?, Caller::PROGRAM)
+    /// `ESTALE` if it was removed; as [`open`](Self::open).
+    pub fn open_id<'v>(&self, volume: &'v Volume, file: FileId) -> Result<File<'v>> {
+        self.open_existing(volume, volume.open_id(file)?, Caller::PROGRAM)
     }
 
     /// Whether a file that does not exist is created.

@@ -248,7 +248,7 @@ mod tests {
         let volume = Volume::open(device, Options::default()).unwrap();
         let make = |name: &[u8]| {
             let ino = volume.create(volume.root(), name, &NewFile::regular()).unwrap();
-            let file = OpenOptions::new().read(true).write(true).open_ino(&volume, ino).unwrap();
+            let file = OpenOptions::new().read(true).write(true).open_id(&volume, ino).unwrap();
             file.write_at(&[1; 5000], 0).unwrap();
             file
         };

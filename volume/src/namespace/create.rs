@@ -33,7 +33,7 @@ use crate::metadata::from_time;
 use crate::new_file::{NewFile, NewFileType};
 use crate::operation::{Operation, expect_directory, is_dots};
 use crate::permissions::{Caller, EXECUTE, WRITE};
-use crate::{Error, Handle, Result, Volume, WatchEvent};
+use crate::{Error, FileId, Handle, Result, Volume, WatchEvent};
 
 /// Maximum link count of an inode, as in Linux.
 pub(super) const MAX_LINKS: u32 = i32::MAX as u32;
@@ -48,15 +48,15 @@ impl Volume {
     /// # Errors
     /// `EEXIST`, `ENOENT` if the directory was removed, `ENOTDIR`, `ENOSPC`, `EMLINK`, `ENAMETOOLONG`, `EINVAL`;
     /// `EPERM` in an immutable directory.
-    pub fn create(&self, dir: Ino, name: &[u8], new: &NewFile<'_>) -> Result<Ino> {
-        Ok(self.create_handle(dir, name, new)?.ino())
+    pub fn create(&self, dir: FileId, name: &[u8], new: &NewFile<'_>) -> Result<FileId> {
+        Ok(self.create_handle(dir, name, new)?.id())
     }
 
     /// Creates a file and returns a reference to it. The reference stays valid if another thread removes the name.
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub fn create_handle(&self, dir: Ino, name: &[u8], new: &NewFile<'_>) -> Result<Handle> {
+    pub fn create_handle(&self, dir: FileId, name: &[u8], new: &NewFile<'_>) -> Result<Handle> {
         self.create_in(Caller::PROGRAM, &self.inode(dir)?, name, new).map(Handle::new)
     }
 

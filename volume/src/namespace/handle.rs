@@ -2,7 +2,8 @@
 
 use base::{Ino, errno};
 use format::inode::FileType;
-use inode::InodeRef;
+use inode::{Inode, InodeRef};
+use vfs::DirId;
 
 use super::link::LinkSource;
 use crate::permissions::Caller;
@@ -10,12 +11,24 @@ use crate::{Error, Result, Volume};
 
 /// The identity of a file, for programs that address files over a longer time, as NFS servers do. An inode number alone
 /// may be another file's by the time it is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     /// Inode number.
     pub ino: Ino,
     /// Generation: differs between files that use the same inode number one after the other.
     pub generation: u32,
+}
+
+impl FileId {
+    /// The identity of a file that is in use.
+    pub(crate) fn of(inode: &Inode) -> Self {
+        Self { ino: inode.ino(), generation: inode.generation() }
+    }
+
+    /// The identity of a directory, for names in memory.
+    pub(crate) fn as_dir(self) -> DirId {
+        DirId { ino: self.ino, generation: self.generation }
+    }
 }
 
 /// A reference to a file. The file is not freed while it is referenced, even if it has no name.
@@ -34,7 +47,7 @@ impl Handle {
 
     /// The identity of the file, which remains valid while the file exists, also when the volume is opened again.
     pub fn id(&self) -> FileId {
-        FileId { ino: self.0.ino(), generation: self.0.generation() }
+        FileId::of(&self.0)
     }
 
     /// Whether the inode has this type. The type in a directory entry may differ in a damaged volume.
@@ -60,12 +73,19 @@ impl Volume {
         }
     }
 
-    /// Returns a reference to a file by its inode number.
+    /// The identity of the file that has an inode number now.
     ///
     /// # Errors
-    /// `ENOENT` if the inode is free.
-    pub fn open_ino(&self, ino: Ino) -> Result<Handle> {
-        Ok(Handle(self.inode(ino)?))
+    /// `ENOENT` if the inode is free; damage.
+    pub fn id_of(&self, ino: Ino) -> Result<FileId> {
+        let in_use = |inode: &Inode| {
+            let has_names = || inode.published_stat().is_some_and(|stat| stat.nlink > 0);
+            (inode.is_in_use() || has_names()).then(|| FileId::of(inode))
+        };
+        match self.inode_cache.read_cached(ino, in_use) {
+            Some(id) if !self.geometry.features.metadir() => Ok(id),
+            _ => Ok(FileId::of(&*self.inode_at(ino)?)),
+        }
     }
 
     /// Returns a reference to a file by its identity.
@@ -73,9 +93,14 @@ impl Volume {
     /// # Errors
     /// `ESTALE` if the file was removed; damage.
     pub fn open_id(&self, id: FileId) -> Result<Handle> {
+        self.inode(id).map(Handle)
+    }
+
+    /// The in-core inode of a file.
+    pub(crate) fn inode(&self, id: FileId) -> Result<InodeRef> {
         const STALE: Error = Error::refused(errno::ESTALE, "the file was removed");
-        match self.inode(id.ino) {
-            Ok(inode) if inode.generation() == id.generation => Ok(Handle(inode)),
+        match self.inode_at(id.ino) {
+            Ok(inode) if inode.generation() == id.generation => Ok(inode),
             Ok(_) => Err(STALE),
             Err(error) if error.errno() == errno::ENOENT => Err(STALE),
             Err(error) => {
@@ -91,7 +116,7 @@ impl Volume {
     ///
     /// # Errors
     /// `EXDEV` for a file of another volume; as [`link`](Self::link).
-    pub fn link_handle(&self, file: &Handle, dir: Ino, name: &[u8]) -> Result<()> {
+    pub fn link_handle(&self, file: &Handle, dir: FileId, name: &[u8]) -> Result<()> {
         self.expect_own(file)?;
         self.add_link(Caller::PROGRAM, &file.0, &self.inode(dir)?, name, LinkSource::Handle)
     }

@@ -1,6 +1,6 @@
 //! Hard links, and the first name of a file that was created unlinked.
 
-use base::{Ino, errno};
+use base::errno;
 use format::inode::FileType;
 use inode::dir::NewEntry;
 use inode::state::InodeTime;
@@ -12,7 +12,7 @@ use super::parent_pointers::Parent;
 use crate::checks::{expect_changeable, expect_mutable, expect_same_project};
 use crate::operation::{expect_directory, is_directory, is_dots};
 use crate::permissions::{Caller, EXECUTE, WRITE};
-use crate::{Error, Result, Volume, WatchEvent};
+use crate::{Error, FileId, Result, Volume, WatchEvent};
 
 /// The file that gets a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ impl Volume {
     /// # Errors
     /// `EEXIST`; `EPERM` for a directory, in an immutable directory, and for an immutable or append-only file; `EXDEV`
     /// if the directory passes on another project ID; `ENOENT` if the file has lost its last name; `EMLINK`; `ENOSPC`.
-    pub fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<()> {
-        let file = self.inode(ino)?;
+    pub fn link(&self, file: FileId, dir: FileId, name: &[u8]) -> Result<()> {
+        let file = self.inode(file)?;
         self.add_link(Caller::PROGRAM, &file, &self.inode(dir)?, name, LinkSource::Linked)
     }
 
@@ -60,14 +60,14 @@ impl Volume {
             return Err(self.refuse_dots(dir, errno::EEXIST, "the name exists"));
         }
         if file.ino() == dir.ino() {
-            return Err(self.refuse_link_in_itself(dir.ino(), name));
+            return Err(self.refuse_link_in_itself(dir, name));
         }
         self.retry_on_enospc(|| self.try_link(caller, file, dir, name, source))
     }
 
     /// The error for a link to a file in itself: `ENOTDIR` if it is not a directory.
-    fn refuse_link_in_itself(&self, dir: Ino, name: &[u8]) -> Error {
-        match self.lookup(dir, name) {
+    fn refuse_link_in_itself(&self, dir: &InodeRef, name: &[u8]) -> Error {
+        match self.lookup_in(dir, name) {
             Ok(_) => Error::refused(errno::EEXIST, "the name exists"),
             Err(error) if error.errno() == errno::ENOENT => link_to_directory(),
             Err(error) => error,

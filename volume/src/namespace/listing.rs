@@ -8,7 +8,7 @@ use format::inode::FileType;
 use inode::LockedInode;
 
 use crate::operation::{Operation, expect_directory};
-use crate::{Result, Volume};
+use crate::{FileId, Result, Volume};
 
 /// A position in a directory. It stays valid while entries are added and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,7 +37,7 @@ impl Volume {
     /// `ENOTDIR`; damage.
     pub fn read_dir(
         &self,
-        dir: Ino,
+        dir: FileId,
         from: Cookie,
         visit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {

@@ -1,32 +1,30 @@
 //! Lookup of names in a directory, and of the targets of symbolic links.
 
-use base::Ino;
 use inode::InodeRef;
+use vfs::DirId;
 
 use crate::names::dir_of;
 use crate::operation::{expect_directory, no_such_file};
-use crate::{Handle, Metadata, Result, Volume};
+use crate::{FileId, Handle, Metadata, Result, Volume};
 
 impl Volume {
-    /// Inode number of the root directory.
-    pub fn root(&self) -> Ino {
-        self.geometry.root
+    /// The root directory. If it is damaged, the calls that use it say so.
+    pub fn root(&self) -> FileId {
+        let ino = self.geometry.root;
+        let generation = |root: DirId| root.generation;
+        let known = || self.names.root().map(generation);
+        let generation = known().or_else(|| self.root_handle().ok().and_then(|_| known()));
+        FileId { ino, generation: generation.unwrap_or(0) }
     }
 
-    /// Looks up a name in a directory; also `.` and `..`. Another thread may remove the file at any time, and its inode
-    /// number may be reused: [`lookup_handle`](Self::lookup_handle) keeps a reference.
+    /// Looks up a name in a directory; also `.` and `..`. Another thread may remove the file at any time:
+    /// [`lookup_handle`](Self::lookup_handle) keeps a reference.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
-    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
-        if let Some(known) = self.lookup_ino_cached(dir, name) {
-            return known;
-        }
-        let dir_ref = self.inode(dir)?;
-        let mut reader = self.reader()?;
-        let mut dir = dir_ref.lock();
-        expect_directory(&dir)?;
-        Ok(reader.lookup_existing(&mut dir, name)?.ino)
+    pub fn lookup(&self, dir: FileId, name: &[u8]) -> Result<FileId> {
+        let look_up = || Ok(self.lookup_in(&self.inode(dir)?, name)?.id());
+        self.lookup_id_cached(dir, name).unwrap_or_else(look_up)
     }
 
     /// Looks up a name and returns a reference to the file, which the name had at some moment of the call. The result
@@ -34,7 +32,7 @@ impl Volume {
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
-    pub fn lookup_handle(&self, dir: Ino, name: &[u8]) -> Result<Handle> {
+    pub fn lookup_handle(&self, dir: FileId, name: &[u8]) -> Result<Handle> {
         self.lookup_handle_cached(dir, name).unwrap_or_else(|| self.lookup_in(&self.inode(dir)?, name))
     }
 
@@ -42,7 +40,7 @@ impl Volume {
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
-    pub fn lookup_metadata(&self, dir: Ino, name: &[u8]) -> Result<(Handle, Metadata)> {
+    pub fn lookup_metadata(&self, dir: FileId, name: &[u8]) -> Result<(Handle, Metadata)> {
         if let Some(known) = self.lookup_metadata_cached(dir, name) {
             return known;
         }
@@ -79,8 +77,8 @@ impl Volume {
     ///
     /// # Errors
     /// `EINVAL` for other files; damage.
-    pub fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.read_link_of(&self.inode(ino)?)
+    pub fn read_link(&self, link: FileId) -> Result<Vec<u8>> {
+        self.read_link_of(&self.inode(link)?)
     }
 
     /// Returns the target of a symbolic link to which the caller has a reference.

@@ -1,6 +1,5 @@
 //! `unlink` and `rmdir`.
 
-use base::Ino;
 use base::errno::{self, Errno};
 use inode::state::{InodeState, InodeTime};
 use inode::{InodeRef, LockedInode};
@@ -10,14 +9,14 @@ use super::parent_pointers::Parent;
 use crate::checks::{expect_changeable, expect_mutable, expect_not_append_only};
 use crate::operation::{Operation, is_directory, is_dots};
 use crate::permissions::{Caller, EXECUTE, WRITE};
-use crate::{Error, Result, Volume, WatchEvent};
+use crate::{Error, FileId, Result, Volume, WatchEvent};
 
 impl Volume {
     /// Removes a name of a file that is not a directory. A file without names is freed when it is no longer referenced.
     ///
     /// # Errors
     /// `ENOENT`, `EISDIR`, `ENOTDIR`; `EPERM` if the directory or the file is immutable or append-only.
-    pub fn unlink(&self, dir: Ino, name: &[u8]) -> Result<()> {
+    pub fn unlink(&self, dir: FileId, name: &[u8]) -> Result<()> {
         self.unlink_in(Caller::PROGRAM, &self.inode(dir)?, name)
     }
 
@@ -26,7 +25,7 @@ impl Volume {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`; `EINVAL` for `.` and `ENOTEMPTY` for `..`; `EPERM` as
     /// [`unlink`](Self::unlink).
-    pub fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<()> {
+    pub fn rmdir(&self, dir: FileId, name: &[u8]) -> Result<()> {
         self.rmdir_in(Caller::PROGRAM, &self.inode(dir)?, name)
     }
 

@@ -41,7 +41,7 @@ use crate::new_file::{DeviceNumber, NewFile, NewFileType};
 use crate::operation::{Operation, expect_directory, is_directory, is_dots};
 use crate::permissions::{Caller, EXECUTE, WRITE};
 use crate::recover::damaged;
-use crate::{Error, Result, Volume};
+use crate::{Error, FileId, Result, Volume};
 
 /// The mode of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,7 +108,14 @@ impl Volume {
     /// is a directory that is not empty; `ENOTEMPTY` if that directory contains the old name; `EINVAL` if a directory
     /// would become its own ancestor; `EBUSY` for `.` and `..`; `EPERM` if a directory or a file is immutable or
     /// append-only; `EXDEV` if the directory of the new name passes on another project ID.
-    pub fn rename(&self, from: Ino, from_name: &[u8], to: Ino, to_name: &[u8], mode: Rename) -> Result<()> {
+    pub fn rename(
+        &self,
+        from: FileId,
+        from_name: &[u8],
+        to: FileId,
+        to_name: &[u8],
+        mode: Rename,
+    ) -> Result<()> {
         let from = EntryName { dir: &self.inode(from)?, name: from_name };
         let to = EntryName { dir: &self.inode(to)?, name: to_name };
         self.rename_in(Caller::PROGRAM, from, to, mode)
@@ -260,7 +267,7 @@ impl Volume {
             if current.ino() == ancestor {
                 return Ok(true);
             }
-            if current.ino() == self.root() {
+            if current.ino() == self.geometry.root {
                 return Ok(false);
             }
             if !visited.insert(current.ino()) {

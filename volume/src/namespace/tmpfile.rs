@@ -5,7 +5,7 @@
 //! freed: it is on its list already, and the transaction changes nothing but the inode. It may be in another AG than
 //! the directory: files without names are not found by walking a directory.
 
-use base::{Ino, errno};
+use base::errno;
 use format::inode::{FileType, S_IFMT};
 use inode::{InodeRef, NewInode};
 
@@ -13,7 +13,7 @@ use super::create::set_requested_times;
 use crate::attributes::NewAttribute;
 use crate::new_file::{NewFile, NewFileType};
 use crate::permissions::{Caller, SET_GID};
-use crate::{Error, Handle, Result, Volume};
+use crate::{Error, FileId, Handle, Result, Volume};
 
 impl Volume {
     /// Creates a regular file without a name (`O_TMPFILE`). It inherits attributes from `dir` as a file created there
@@ -21,7 +21,7 @@ impl Volume {
     ///
     /// # Errors
     /// `EINVAL` for other file types, `ENOTDIR`, `ENOSPC`.
-    pub fn create_tmpfile(&self, dir: Ino, new: &NewFile<'_>) -> Result<Handle> {
+    pub fn create_tmpfile(&self, dir: FileId, new: &NewFile<'_>) -> Result<Handle> {
         self.create_tmpfile_in(Caller::PROGRAM, &self.inode(dir)?, new).map(Handle::new)
     }
 

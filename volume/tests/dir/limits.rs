@@ -250,11 +250,11 @@ fn directories_in_a_cycle_have_no_path() {
     let put = |bytes: &mut [u8], at: usize, ino: base::Ino| {
         bytes[at..at + 4].copy_from_slice(&(ino.get() as u32).to_be_bytes());
     };
-    edit(x, &|fork| put(fork, 2, y));
-    edit(y, &|fork| {
+    edit(x.ino, &|fork| put(fork, 2, y.ino));
+    edit(y.ino, &|fork| {
         let at = fork.windows(4).position(|bytes| bytes == b"file").unwrap();
         fork[at + 4] = 2; // the type of a directory
-        put(fork, at + 5, x);
+        put(fork, at + 5, x.ino);
     });
     let volume = open(&device);
     let root = Dir::root(&volume).unwrap();

@@ -93,7 +93,7 @@ fn a_watch_follows_its_directory_and_keeps_it_in_memory() {
     root.rename("dir", &root, "a/b/moved").unwrap();
     // The cache of inodes is used many times over.
     for n in 0..20 * INODES {
-        volume.create(root.ino(), format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
+        volume.create(root.id(), format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
         if n % INODES == 0 {
             volume.write_back_all().unwrap();
         }

@@ -35,7 +35,7 @@ fn new_dir<'v>(parent: &Dir<'v>, name: &str) -> Dir<'v> {
 }
 
 fn id(dir: &Dir<'_>, name: &str) -> FileId {
-    dir.volume().lookup_handle(dir.ino(), name.as_bytes()).unwrap().id()
+    dir.volume().lookup_handle(dir.id(), name.as_bytes()).unwrap().id()
 }
 
 /// The event's kind, the directory's inode number and the name.

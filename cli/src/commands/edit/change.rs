@@ -33,13 +33,13 @@ impl Edit for Chmod {
     fn perform(&self, volume: &Volume, report: &mut dyn FnMut(anyhow::Error)) -> anyhow::Result<()> {
         for_each_file(volume, &self.paths, report, |path| {
             let top = volume.resolve(path, true)?;
-            visit_tree(volume, top, self.recursive, &mut |ino, file| {
+            visit_tree(volume, top, self.recursive, &mut |id, file| {
                 if file.file_type == FileType::Symlink {
                     return Ok(());
                 }
                 let permissions = self.mode.apply(file.permissions, file.file_type == FileType::Directory);
                 let set = SetMetadata { permissions: Some(permissions), ..SetMetadata::default() };
-                volume.set_metadata(ino, &set)
+                volume.set_metadata(id, &set)
             })
         });
         Ok(())
@@ -119,8 +119,8 @@ impl Edit for Chown {
         let (uid, gid) = self.owners.resolve(volume)?;
         for_each_file(volume, &self.paths, report, |path| {
             let top = volume.resolve(path, !(self.no_dereference || self.recursive))?;
-            visit_tree(volume, top, self.recursive, &mut |ino, _| {
-                volume.set_metadata(ino, &SetMetadata { uid, gid, ..SetMetadata::default() })
+            visit_tree(volume, top, self.recursive, &mut |id, _| {
+                volume.set_metadata(id, &SetMetadata { uid, gid, ..SetMetadata::default() })
             })
         });
         Ok(())

@@ -139,7 +139,7 @@ impl Edit for Touch {
             false => literal_paths(&self.paths),
         };
         for_each_path(&paths, report, |path| {
-            let ino = match volume.resolve(path, !self.no_dereference) {
+            let id = match volume.resolve(path, !self.no_dereference) {
                 // With -h, no file is created.
                 Err(error) if error.errno() == errno::ENOENT && self.no_dereference => return Err(error),
                 Err(error) if error.errno() == errno::ENOENT && self.no_create => return Ok(()),
@@ -155,7 +155,7 @@ impl Edit for Touch {
             };
             let (accessed, modified) = times.unzip();
             let touched = times.is_none();
-            volume.set_metadata(ino, &SetMetadata { accessed, modified, touched, ..SetMetadata::default() })
+            volume.set_metadata(id, &SetMetadata { accessed, modified, touched, ..SetMetadata::default() })
         });
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Touch {
         let Some(reference) = self.reference.as_ref().map(|path| path.as_bytes()) else {
             return Ok(self.date.map(|date| (date, date)));
         };
-        let file = volume.resolve(reference, !self.no_dereference).and_then(|ino| volume.metadata(ino));
+        let file = volume.resolve(reference, !self.no_dereference).and_then(|id| volume.metadata(id));
         let file = file.map_err(at_path(reference))?;
         Ok(Some((file.accessed, file.modified)))
     }

@@ -40,7 +40,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use anyhow::Context as _;
 use clap::Args;
 use format::inode::FileType;
-use xebec::{Cookie, Ino, Metadata, NewFile, Volume};
+use xebec::{Cookie, FileId, Metadata, NewFile, Volume};
 
 pub use change::{Chmod, Chown};
 pub use contents::{Fallocate, Reflink, Truncate, Write};
@@ -95,7 +95,7 @@ pub fn unmount_failed(error: xebec::Error) -> anyhow::Error {
 }
 
 /// Creates a directory and its missing parents.
-pub fn directories(volume: &Volume, path: &[u8]) -> anyhow::Result<Ino> {
+pub fn directories(volume: &Volume, path: &[u8]) -> anyhow::Result<FileId> {
     let new = NewFile { permissions: 0o755, ..NewFile::directory() };
     volume.create_dir_all(path, &new).with_context(|| AtPath(path.to_vec()))?;
     volume.resolve(path, true).with_context(|| AtPath(path.to_vec()))
@@ -137,7 +137,7 @@ fn for_each_path<E: Into<anyhow::Error>>(
 }
 
 /// Parent and name of a file to be created that is not a directory: no trailing slash.
-fn parent_of_new<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(Ino, &'p [u8])> {
+fn parent_of_new<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(FileId, &'p [u8])> {
     if path.ends_with(b"/") {
         expect_directory(volume, volume.resolve(path, true)?)?;
     }
@@ -146,7 +146,7 @@ fn parent_of_new<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(Ino, &'p
 
 /// Parent and name of a file to be moved or removed: with a trailing slash, it must be a directory and not a link to
 /// one.
-fn parent_of_existing<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(Ino, &'p [u8])> {
+fn parent_of_existing<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(FileId, &'p [u8])> {
     let (dir, name) = volume.resolve_parent(path)?;
     if path.ends_with(b"/") {
         expect_directory(volume, volume.lookup(dir, name)?)?;
@@ -155,8 +155,8 @@ fn parent_of_existing<'p>(volume: &Volume, path: &'p [u8]) -> xebec::Result<(Ino
 }
 
 /// Fails with `ENOTDIR` unless it is a directory.
-fn expect_directory(volume: &Volume, ino: Ino) -> xebec::Result<()> {
-    volume.read_dir(ino, Cookie::default(), &mut |_| false)
+fn expect_directory(volume: &Volume, id: FileId) -> xebec::Result<()> {
+    volume.read_dir(id, Cookie::default(), &mut |_| false)
 }
 
 /// Adds the path to an error.
@@ -167,21 +167,25 @@ fn at_path(path: &[u8]) -> impl Fn(xebec::Error) -> anyhow::Error {
 /// Visits a file and, if `recursive`, everything below it.
 fn visit_tree<E: From<xebec::Error>>(
     volume: &Volume,
-    top: Ino,
+    top: FileId,
     recursive: bool,
-    visit: &mut dyn FnMut(Ino, &Metadata) -> Result<(), E>,
+    visit: &mut dyn FnMut(FileId, &Metadata) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut remaining = vec![top];
-    while let Some(ino) = remaining.pop() {
-        let file = volume.metadata(ino)?;
-        visit(ino, &file)?;
+    while let Some(id) = remaining.pop() {
+        let file = volume.metadata(id)?;
+        visit(id, &file)?;
         if recursive && file.file_type == FileType::Directory {
-            volume.read_dir(ino, Cookie::default(), &mut |entry| {
+            let mut entries = Vec::new();
+            volume.read_dir(id, Cookie::default(), &mut |entry| {
                 if !matches!(entry.name, b"." | b"..") {
-                    remaining.push(entry.ino);
+                    entries.push(entry.ino);
                 }
                 true
             })?;
+            for ino in entries {
+                remaining.push(volume.id_of(ino)?);
+            }
         }
     }
     Ok(())

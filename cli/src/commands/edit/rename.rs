@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use anyhow::{anyhow, bail};
 use clap::Args;
 use format::inode::FileType;
-use xebec::{Ino, Rename, Volume, errno};
+use xebec::{FileId, Rename, Volume, errno};
 
 use super::{Edit, at_path, parent_of_existing, parent_of_new, paths};
 use crate::failure::AtPath;
@@ -62,7 +62,7 @@ impl Edit for Mv {
 
 /// The target of several files must be a directory.
 pub(super) fn expect_directory(volume: &Volume, path: &[u8]) -> anyhow::Result<()> {
-    let target = volume.resolve(path, true).and_then(|ino| volume.metadata(ino));
+    let target = volume.resolve(path, true).and_then(|id| volume.metadata(id));
     match target.map_err(at_path(path))?.file_type {
         FileType::Directory => Ok(()),
         _ => Err(anyhow!("target is not a directory").context(AtPath(path.to_vec()))),
@@ -76,7 +76,7 @@ impl Mv {
         volume: &Volume,
         source: &[u8],
         to: &[u8],
-        created: &mut HashSet<(Ino, Vec<u8>)>,
+        created: &mut HashSet<(FileId, Vec<u8>)>,
     ) -> anyhow::Result<()> {
         let (from, name) = parent_of_existing(volume, source).map_err(at_path(source))?;
         let target = match self.exchange || self.no_target_directory {
@@ -116,16 +116,16 @@ pub(super) fn destination<'p>(
     path: &'p [u8],
     source: &'p [u8],
     follow: bool,
-) -> xebec::Result<(Ino, &'p [u8])> {
-    let target = volume.resolve(path, follow).and_then(|ino| volume.metadata(ino));
+) -> xebec::Result<(FileId, &'p [u8])> {
+    let target = volume.resolve(path, follow).and_then(|id| volume.metadata(id));
     match target {
         Ok(target) if target.file_type == FileType::Directory => {
             let name = source.split(|byte| *byte == b'/').rfind(|name| !name.is_empty());
-            Ok((target.ino, name.unwrap_or_default()))
+            Ok((target.id(), name.unwrap_or_default()))
         }
         // A trailing slash requires a directory.
         _ if path.ends_with(b"/") => {
-            let source = volume.resolve(source, false).and_then(|ino| volume.metadata(ino))?;
+            let source = volume.resolve(source, false).and_then(|id| volume.metadata(id))?;
             match source.file_type {
                 FileType::Directory => volume.resolve_parent(path),
                 _ => parent_of_new(volume, path),

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use format::inode::{FileType, flags};
 use xebec::settings::xflags;
-use xebec::{Ino, Metadata, Settings, Volume};
+use xebec::{FileId, Metadata, Settings, Volume};
 
 use super::{Edit, for_each_file, visit_tree};
 use crate::flags::FlagChange;
@@ -32,11 +32,11 @@ impl Files {
     ) -> anyhow::Result<()> {
         for_each_file(volume, &self.paths, report, |path| {
             let top = volume.resolve(path, false)?;
-            visit_tree(volume, top, self.recursive, &mut |ino: Ino, file: &Metadata| {
-                let before = volume.settings(ino)?;
+            visit_tree(volume, top, self.recursive, &mut |id: FileId, file: &Metadata| {
+                let before = volume.settings(id)?;
                 let mut settings = before;
                 change(file, &mut settings);
-                if settings == before { Ok(()) } else { volume.set_settings(ino, &settings) }
+                if settings == before { Ok(()) } else { volume.set_settings(id, &settings) }
             })
         });
         Ok(())

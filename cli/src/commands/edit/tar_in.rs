@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Error, anyhow, bail};
 use clap::Args;
-use xebec::{Archive, Ino, Notice, Overrides, Progress, Source, Volume, Writer};
+use xebec::{Archive, FileId, Notice, Overrides, Progress, Source, Volume, Writer};
 
 use super::Edit;
 use crate::commands::create::Whiteouts;
@@ -87,7 +87,7 @@ impl Progress for Warnings {
 
 fn take_in(
     volume: &Volume,
-    root: Ino,
+    root: FileId,
     source: &dyn Source,
     overrides: Overrides,
     ignores_unreadable: bool,

@@ -52,10 +52,10 @@ impl Edit for Setfattr {
             _ => SetAttribute::Any,
         };
         for_each_file(volume, &self.paths, report, |path| {
-            let ino = volume.resolve(path, !self.no_dereference)?;
+            let id = volume.resolve(path, !self.no_dereference)?;
             match (&self.name, &self.remove) {
-                (Some(name), _) => volume.set_attribute(ino, name.as_bytes(), &value, mode),
-                (_, Some(name)) => volume.remove_attribute(ino, name.as_bytes()),
+                (Some(name), _) => volume.set_attribute(id, name.as_bytes(), &value, mode),
+                (_, Some(name)) => volume.remove_attribute(id, name.as_bytes()),
                 (None, None) => Ok(()),
             }
         });

@@ -112,7 +112,7 @@ fn change_root_owner(opened: &Opened, mount_options: &MountOptions) -> anyhow::R
     let is_new = root.modified == root.created && root.changed == root.created;
     // In reproducible images, all times are equal.
     let mut is_empty = true;
-    volume.read_dir(root.ino, Cookie::default(), &mut |entry| {
+    volume.read_dir(root.id(), Cookie::default(), &mut |entry| {
         is_empty = matches!(entry.name, b"." | b"..");
         is_empty
     })?;
@@ -120,7 +120,7 @@ fn change_root_owner(opened: &Opened, mount_options: &MountOptions) -> anyhow::R
         return Ok(());
     }
     let (uid, gid) = (Some(uid.as_raw()), Some(gid.as_raw()));
-    volume.set_metadata(root.ino, &SetMetadata { uid, gid, ..SetMetadata::default() })?;
+    volume.set_metadata(root.id(), &SetMetadata { uid, gid, ..SetMetadata::default() })?;
     opened.messages.note(
         "new volume: changed the owner of its root directory to you (-o ro or -o idmap=user prevents that)",
     );

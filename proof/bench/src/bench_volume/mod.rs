@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use base::Ino;
 use block::{Device, FileDevice, Io};
 pub use paths::Stamp;
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
-use xebec::{NewFile, Options, SetAttribute, Volume};
+use xebec::{FileId, NewFile, Options, SetAttribute, Volume};
 
 /// Options of `mkfs` for an image.
 pub fn layout(bytes: u64, log_bytes: u64) -> mkfs::Options {
@@ -50,7 +49,7 @@ pub enum BenchVolume {
 
 /// A directory of a [`BenchVolume`].
 pub enum BenchDir {
-    Xebec(Ino),
+    Xebec(FileId),
     Kernel(OwnedFd),
 }
 
@@ -230,7 +229,7 @@ impl BenchFile<'_> {
     pub fn set_attribute(&self, name: &str, value: &[u8]) -> anyhow::Result<()> {
         match self {
             Self::Xebec(file) => {
-                Ok(file.volume().set_attribute(file.ino(), name.as_bytes(), value, SetAttribute::Any)?)
+                Ok(file.volume().set_attribute(file.id(), name.as_bytes(), value, SetAttribute::Any)?)
             }
             Self::Kernel(file) => Ok(rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())?),
         }

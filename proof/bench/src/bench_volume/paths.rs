@@ -124,7 +124,7 @@ impl BenchVolume {
         let (mut files, mut bytes) = (0, 0);
         match (self, dir) {
             (Self::Xebec(volume), BenchDir::Xebec(dir)) => {
-                for entry in Dir::open_ino(volume, *dir)?.entries()?.with_metadata() {
+                for entry in Dir::open_id(volume, *dir)?.entries()?.with_metadata() {
                     files += 1;
                     bytes += entry?.metadata.map_or(0, |metadata| metadata.size);
                 }

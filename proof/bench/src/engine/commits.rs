@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use base::Ino;
-use xebec::{NewFile, Options, SetMetadata, Volume};
+use xebec::{FileId, NewFile, Options, SetMetadata, Volume};
 
 use super::Scale;
 use crate::bench_volume::{BenchVolume, layout};
@@ -59,7 +58,7 @@ fn rate(volume: &Volume, threads: u32, commits: u32) -> anyhow::Result<f64> {
     }
     let begin = Instant::now();
     std::thread::scope(|scope| {
-        let workers: Vec<_> = files.iter().map(|ino| scope.spawn(|| touch(volume, *ino, commits))).collect();
+        let workers: Vec<_> = files.iter().map(|id| scope.spawn(|| touch(volume, *id, commits))).collect();
         workers
             .into_iter()
             .try_for_each(|worker| worker.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?)
@@ -67,10 +66,10 @@ fn rate(volume: &Volume, threads: u32, commits: u32) -> anyhow::Result<f64> {
     Ok(f64::from(commits) * f64::from(threads) / begin.elapsed().as_secs_f64())
 }
 
-fn touch(volume: &Volume, ino: Ino, commits: u32) -> anyhow::Result<()> {
+fn touch(volume: &Volume, id: FileId, commits: u32) -> anyhow::Result<()> {
     for n in 0..commits {
         let set = SetMetadata { permissions: Some(0o600 | n as u16 & 0o77), ..SetMetadata::default() };
-        volume.set_metadata(ino, &set)?;
+        volume.set_metadata(id, &set)?;
     }
     Ok(())
 }

@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use base::Ino;
-use xebec::{NewFile, Options, Volume};
+use xebec::{FileId, NewFile, Options, Volume};
 
 use super::Scale;
 use crate::bench_volume::{BenchVolume, layout};
@@ -88,7 +87,7 @@ fn experiment(scale: &Scale, finobt: bool, inodes: u32) -> anyhow::Result<Rates>
     Ok(Rates { fresh, after })
 }
 
-fn fill(volume: &Volume, dir: Ino) -> anyhow::Result<()> {
+fn fill(volume: &Volume, dir: FileId) -> anyhow::Result<()> {
     for file in 0..PER_DIRECTORY {
         volume.create(dir, format!("file{file:06}").as_bytes(), &NewFile::regular())?;
     }

@@ -153,7 +153,7 @@ fn create_many(volume: &xebec::Volume, prefix: &str, files: u32) -> anyhow::Resu
     for group in 0..files.div_ceil(PER_DIRECTORY) {
         let name = format!("{prefix}{group}");
         let dir = volume.create(volume.root(), name.as_bytes(), &NewFile::directory())?;
-        let dir = Dir::open_ino(volume, dir)?;
+        let dir = Dir::open_id(volume, dir)?;
         for batch in 0..PER_DIRECTORY / 100 {
             let name = |file| format!("file{:06}", batch * 100 + file);
             let files: Vec<_> = (0..100).map(|file| (name(file), NewFile::regular())).collect();

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Ino, errno};
+use base::errno;
 use block::{FileDevice, OpenError, OpenOptions};
 use interop::attributes::AttributeChange;
 use model::Rng;
 use read::manifest::{self, Record};
-use xebec::{NewFile, NewFileType, Options, SetAttribute, Volume};
+use xebec::{FileId, NewFile, NewFileType, Options, SetAttribute, Volume};
 
 #[allow(dead_code, reason = "shared with other tests")]
 #[path = "../engine/kernel.rs"]
@@ -74,7 +74,7 @@ fn open(path: &Path) -> Volume {
 }
 
 /// Reads the attributes of files through Xebec.
-fn read_attributes(volume: &Volume, files: &[Ino]) -> Attributes {
+fn read_attributes(volume: &Volume, files: &[FileId]) -> Attributes {
     let mut all = Attributes::new();
     for ino in files {
         let names = volume.list_attributes(*ino).unwrap();
@@ -82,13 +82,13 @@ fn read_attributes(volume: &Volume, files: &[Ino]) -> Attributes {
         let attributes: BTreeMap<_, _> =
             names.iter().map(|name| (manifest::xattr_key(name), value(name))).collect();
         if !attributes.is_empty() {
-            all.insert(ino.get(), attributes);
+            all.insert(ino.ino.get(), attributes);
         }
     }
     all
 }
 
-fn xebec_round(volume: &Volume, files: &[Ino], rng: &mut Rng) {
+fn xebec_round(volume: &Volume, files: &[FileId], rng: &mut Rng) {
     for ino in files {
         let sets = rng.below(8);
         for _ in 0..12 {
@@ -138,7 +138,7 @@ fn rounds(formatter: &Formatter, seed: u64) {
     format(formatter, &path);
     let volume = open(&path);
     let dir = volume.create(volume.root(), b"files", &NewFile::directory()).unwrap();
-    let mut files: Vec<Ino> = (0..6)
+    let mut files: Vec<FileId> = (0..6)
         .map(|n| volume.create(dir, format!("file {n}").as_bytes(), &NewFile::regular()).unwrap())
         .collect();
     let new = NewFile { file_type: NewFileType::Directory, ..NewFile::regular() };

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::Ino;
 use block::{FileDevice, OpenOptions};
-use xebec::{NewFile, Options, Volume};
+use xebec::{FileId, NewFile, Options, Volume};
 
 use crate::kernel::{self, Files};
 
@@ -50,7 +49,7 @@ fn open(path: &Path) -> Volume {
     Volume::open(Arc::new(device), Options { seed: Some(1), ..Options::default() }).unwrap()
 }
 
-fn names(volume: &Volume, dir: Ino) -> BTreeSet<String> {
+fn names(volume: &Volume, dir: FileId) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     volume
         .read_dir(dir, xebec::Cookie::default(), &mut |entry| {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use base::Ino;
 use model::Rng;
-use volume::{SetAttribute, Volume};
+use volume::{FileId, SetAttribute, Volume};
 
 use super::{CallResult, RoundState, pause};
 
@@ -12,7 +11,7 @@ use super::{CallResult, RoundState, pause};
 pub const FILES: usize = 6;
 
 /// A file and its expected attributes.
-pub type FileAttributes = (Ino, BTreeMap<Vec<u8>, Vec<u8>>);
+pub type FileAttributes = (FileId, BTreeMap<Vec<u8>, Vec<u8>>);
 /// Several files and their expected attributes.
 pub type ExpectedAttributes = Vec<FileAttributes>;
 
@@ -22,23 +21,23 @@ pub type ExpectedAttributes = Vec<FileAttributes>;
 /// A description of a wrong result.
 pub fn work(
     state: &RoundState,
-    files: &[Ino],
+    files: &[FileId],
     mut rng: Rng,
     steps: usize,
 ) -> Result<ExpectedAttributes, String> {
-    let mut expected: ExpectedAttributes = files.iter().map(|ino| (*ino, BTreeMap::new())).collect();
+    let mut expected: ExpectedAttributes = files.iter().map(|id| (*id, BTreeMap::new())).collect();
     for step in 0..steps {
         if state.is_over() {
             break;
         }
         let n = rng.index(expected.len());
-        let (ino, all) = &mut expected[n];
+        let (id, all) = &mut expected[n];
         let name = format!("user.{}", rng.below(12)).into_bytes();
         let result = if rng.one_in(12) {
             // The attributes start in the inode again.
-            remove_all(state, *ino, all)?
+            remove_all(state, *id, all)?
         } else if rng.one_in(4) {
-            let removed = state.volume().remove_attribute(*ino, &name);
+            let removed = state.volume().remove_attribute(*id, &name);
             let result = state.classify("removexattr", removed)?.0;
             if result == CallResult::Done {
                 all.remove(&name);
@@ -48,7 +47,7 @@ pub fn work(
             let longest = [20, 300, 4000, 60_000][rng.index(4)];
             let length = 1 + rng.index(longest);
             let value = rng.bytes(length);
-            let set = state.volume().set_attribute(*ino, &name, &value, SetAttribute::Any);
+            let set = state.volume().set_attribute(*id, &name, &value, SetAttribute::Any);
             let result = state.classify("setxattr", set)?.0;
             if result == CallResult::Done {
                 all.insert(name, value);
@@ -71,11 +70,11 @@ pub fn work(
 /// Removes all attributes of a file, until a call fails.
 fn remove_all(
     state: &RoundState,
-    ino: Ino,
+    id: FileId,
     all: &mut BTreeMap<Vec<u8>, Vec<u8>>,
 ) -> Result<CallResult, String> {
     while let Some((name, _)) = all.first_key_value() {
-        let result = state.classify("removexattr", state.volume().remove_attribute(ino, name))?.0;
+        let result = state.classify("removexattr", state.volume().remove_attribute(id, name))?.0;
         if result != CallResult::Done {
             return Ok(result);
         }
@@ -89,16 +88,17 @@ fn remove_all(
 /// # Errors
 /// The first difference.
 pub fn compare(volume: &Volume, expected: &[FileAttributes]) -> Result<(), String> {
-    for (ino, all) in expected {
-        let describe = |error: volume::Error| format!("attributes of inode {ino}: {error}");
-        let mut names = volume.list_attributes(*ino).map_err(describe)?;
+    for (file, all) in expected {
+        let id = file.ino;
+        let describe = |error: volume::Error| format!("attributes of inode {id}: {error}");
+        let mut names = volume.list_attributes(*file).map_err(describe)?;
         names.sort();
         if names != all.keys().cloned().collect::<Vec<_>>() {
-            return Err(format!("inode {ino} has {} attributes, expected {}", names.len(), all.len()));
+            return Err(format!("inode {id} has {} attributes, expected {}", names.len(), all.len()));
         }
         for (name, value) in all {
-            if volume.get_attribute(*ino, name).map_err(describe)? != *value {
-                return Err(format!("inode {ino}: attribute {} has another value", name.escape_ascii()));
+            if volume.get_attribute(*file, name).map_err(describe)? != *value {
+                return Err(format!("inode {id}: attribute {} has another value", name.escape_ascii()));
             }
         }
     }

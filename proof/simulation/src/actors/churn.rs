@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Ino, thread};
+use base::thread;
 use crashsim::stamped::{SECTOR, sectors};
 use model::Rng;
-use volume::{NewFile, SetAttribute};
+use volume::{FileId, NewFile, SetAttribute};
 
 use super::{CallResult, RoundState, TrackedFile, pause};
 
@@ -20,7 +20,7 @@ const LONGEST: u64 = 8 << 11;
 /// A description of a wrong result.
 pub fn work(
     state: &Arc<RoundState>,
-    home: Ino,
+    home: FileId,
     file: &TrackedFile,
     mut rng: Rng,
     steps: usize,
@@ -55,7 +55,7 @@ type Writer = thread::JoinHandle<Result<bool, String>>;
 /// still write its blocks.
 fn grow_and_remove(
     state: &Arc<RoundState>,
-    home: Ino,
+    home: FileId,
     (links, writer): (usize, &mut Option<Writer>),
     rng: &mut Rng,
 ) -> Result<bool, String> {
@@ -108,7 +108,7 @@ fn grow_and_remove(
 fn take_blocks(state: &RoundState, file: &TrackedFile, rng: &mut Rng) -> Result<bool, String> {
     compare(state, file)?;
     let describe = |error: volume::Error| format!("opening a file: {error}");
-    let open = state.volume().open_file(file.ino).map_err(describe)?;
+    let open = state.volume().open_file(file.id).map_err(describe)?;
     {
         let mut known = file.known();
         let size = known.size.last();
@@ -155,7 +155,7 @@ fn compare(state: &RoundState, file: &TrackedFile) -> Result<(), String> {
     let open = volume::OpenOptions::new()
         .read(true)
         .direct(true)
-        .open_ino(state.volume(), file.ino)
+        .open_id(state.volume(), file.id)
         .map_err(describe)?;
     let mut bytes = vec![0; open.len().next_multiple_of(65536) as usize];
     let (_, read) = state.classify("direct read", open.read_at(&mut bytes, 0))?;

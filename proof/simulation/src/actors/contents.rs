@@ -78,7 +78,7 @@ fn sync_all(state: &RoundState, files: &[FileWorker<'_>]) -> Result<(), String> 
 
 impl<'s> FileWorker<'s> {
     pub(super) fn open(state: &'s RoundState, file: &'s TrackedFile, longest: u64) -> Result<Self, String> {
-        let open = state.volume().open_file(file.ino).map_err(|error| format!("opening a file: {error}"))?;
+        let open = state.volume().open_file(file.id).map_err(|error| format!("opening a file: {error}"))?;
         Ok(Self { state, file, open, longest, lost: Cell::new(false) })
     }
 

@@ -25,12 +25,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use base::{Ino, errno, thread};
+use base::{errno, thread};
 use crashsim::Image;
 use crashsim::engine::OpenVolume;
 use crashsim::stamped::ExpectedFile;
 use model::{History, Rng, Ticks};
-use volume::{Error, NewFile, Volume};
+use volume::{Error, FileId, NewFile, Volume};
 
 use crate::aged;
 use crate::scenario::{Role, Scenario};
@@ -39,7 +39,7 @@ use crate::scenario::{Role, Scenario};
 #[derive(Debug)]
 pub struct TrackedFile {
     /// Inode number.
-    pub ino: Ino,
+    pub id: FileId,
     known: Mutex<ExpectedFile>,
 }
 
@@ -73,7 +73,7 @@ pub struct RoundState {
     /// What power cuts are checked against.
     pub expected: Arc<Expectations>,
     /// Directory that several actors share.
-    pub common: Ino,
+    pub common: FileId,
     numbers: AtomicU64,
 }
 
@@ -138,7 +138,7 @@ pub enum CallResult {
 
 impl RoundState {
     /// State for an open volume.
-    pub fn new(open: OpenVolume, fails: bool, expected: Arc<Expectations>, common: Ino) -> Self {
+    pub fn new(open: OpenVolume, fails: bool, expected: Arc<Expectations>, common: FileId) -> Self {
         let block = u64::from(open.volume().geometry().block_size) / 512;
         Self { open, block, ticks: Ticks::default(), fails, expected, common, numbers: AtomicU64::new(1) }
     }
@@ -203,9 +203,9 @@ pub enum Actor {
     /// [`filler`]
     Filler(Arc<TrackedFile>),
     /// [`attributes`]
-    Attributes(Vec<Ino>),
+    Attributes(Vec<FileId>),
     /// [`churn`]
-    Churn(Ino, Arc<TrackedFile>),
+    Churn(FileId, Arc<TrackedFile>),
     /// [`together`]
     Together,
     /// [`operator`]
@@ -213,7 +213,7 @@ pub enum Actor {
 }
 
 /// The actors of a round by number, the expectations, and the directory that several share.
-pub type Prepared = (Vec<(usize, Actor)>, Expectations, Ino);
+pub type Prepared = (Vec<(usize, Actor)>, Expectations, FileId);
 
 /// Creates the actors of a round with their files.
 ///
@@ -239,17 +239,17 @@ const STRIPED_PER_ROUND: usize = 3;
 struct ActorBuilder<'v> {
     volume: &'v Volume,
     expected: Expectations,
-    common: Ino,
+    common: FileId,
     /// Striped files that no actor of this round uses yet.
     striped: Range<usize>,
 }
 
 impl ActorBuilder<'_> {
     /// Creates an actor with a home directory; `None` if the volume lacks a file for it.
-    fn actor(&mut self, role: Role, home: Ino) -> Result<Option<Actor>, Error> {
+    fn actor(&mut self, role: Role, home: FileId) -> Result<Option<Actor>, Error> {
         Ok(Some(match role {
             Role::Names => {
-                self.expected.homes.push(home.get());
+                self.expected.homes.push(home.ino.get());
                 self.expected.ended.push(AtomicUsize::new(0));
                 self.expected.stable.push(AtomicUsize::new(0));
                 Actor::Names(self.expected.homes.len() - 1)
@@ -258,13 +258,13 @@ impl ActorBuilder<'_> {
                 let last = contents::FILES - 1;
                 let files = self.files(home, contents::FILES)?;
                 let known =
-                    files.iter().enumerate().map(|(n, ino)| self.known(*ino, ExpectedFile::new(n == last)));
+                    files.iter().enumerate().map(|(n, id)| self.known(*id, ExpectedFile::new(n == last)));
                 Actor::Contents(known.collect())
             }
             Role::Scatter => {
                 let Some(number) = self.striped.next() else { return Ok(None) };
-                let Some((ino, stripes)) = aged::striped(self.volume, number)? else { return Ok(None) };
-                Actor::Scatter(self.known(ino, ExpectedFile::striped(stripes)))
+                let Some((id, stripes)) = aged::striped(self.volume, number)? else { return Ok(None) };
+                Actor::Scatter(self.known(id, ExpectedFile::striped(stripes)))
             }
             Role::Filler => Actor::Filler(self.own_file(home)?),
             Role::Attributes => Actor::Attributes(self.files(home, attributes::FILES)?),
@@ -277,18 +277,18 @@ impl ActorBuilder<'_> {
         }))
     }
 
-    fn files(&self, home: Ino, count: usize) -> Result<Vec<Ino>, Error> {
+    fn files(&self, home: FileId, count: usize) -> Result<Vec<FileId>, Error> {
         let create = |n| self.volume.create(home, format!("file{n}").as_bytes(), &NewFile::regular());
         (0..count).map(create).collect()
     }
 
-    fn own_file(&mut self, home: Ino) -> Result<Arc<TrackedFile>, Error> {
-        let ino = self.volume.create(home, b"file", &NewFile::regular())?;
-        Ok(self.known(ino, ExpectedFile::new(false)))
+    fn own_file(&mut self, home: FileId) -> Result<Arc<TrackedFile>, Error> {
+        let id = self.volume.create(home, b"file", &NewFile::regular())?;
+        Ok(self.known(id, ExpectedFile::new(false)))
     }
 
-    fn known(&mut self, ino: Ino, known: ExpectedFile) -> Arc<TrackedFile> {
-        let file = Arc::new(TrackedFile { ino, known: Mutex::new(known) });
+    fn known(&mut self, id: FileId, known: ExpectedFile) -> Arc<TrackedFile> {
+        let file = Arc::new(TrackedFile { id, known: Mutex::new(known) });
         self.expected.files.push(Arc::clone(&file));
         file
     }

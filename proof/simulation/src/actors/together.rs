@@ -1,8 +1,7 @@
 //! Uses names and files that several actors share: any result is permitted except EIO and damage.
 
-use base::Ino;
 use model::Rng;
-use volume::{Error, NewFile, NewFileType, Rename, SetAttribute, SetMetadata, Volume};
+use volume::{Error, FileId, NewFile, NewFileType, Rename, SetAttribute, SetMetadata, Volume};
 
 use super::{CallResult, RoundState, pause};
 
@@ -11,7 +10,7 @@ use super::{CallResult, RoundState, pause};
 /// # Errors
 /// A description of a wrong result.
 pub fn work(state: &RoundState, mut rng: Rng, steps: usize) -> Result<(), String> {
-    let common = state.volume().open_ino(state.common).map_err(|error| format!("opening: {error}"))?;
+    let common = state.volume().open_id(state.common).map_err(|error| format!("opening: {error}"))?;
     let mut worker = Worker { volume: state.volume(), dirs: vec![common], handles: Vec::new() };
     for step in 0..steps {
         if state.is_over() {
@@ -43,8 +42,8 @@ fn name(rng: &mut Rng) -> Vec<u8> {
 }
 
 impl Worker<'_> {
-    fn dir(&self, rng: &mut Rng) -> Ino {
-        self.dirs[rng.index(self.dirs.len())].ino()
+    fn dir(&self, rng: &mut Rng) -> FileId {
+        self.dirs[rng.index(self.dirs.len())].id()
     }
 
     fn step(&mut self, rng: &mut Rng) -> Result<(), Error> {
@@ -61,7 +60,7 @@ impl Worker<'_> {
             }
             60..66 => {
                 let file = volume.lookup_handle(dir, &name)?;
-                volume.link(file.ino(), self.dir(rng), &self::name(rng))
+                volume.link(file.id(), self.dir(rng), &self::name(rng))
             }
             66..74 => self.open_handle(dir, &name, rng),
             74..84 => self.contents(dir, &name, rng),
@@ -70,7 +69,7 @@ impl Worker<'_> {
         }
     }
 
-    fn create(&mut self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
+    fn create(&mut self, dir: FileId, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
         let target = [b't'; 900];
         let kind = match rng.below(6) {
             0 | 1 => NewFileType::Directory,
@@ -87,7 +86,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn open_handle(&mut self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
+    fn open_handle(&mut self, dir: FileId, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
         if self.handles.len() > 4 {
             self.handles.swap_remove(rng.index(5));
         }
@@ -103,9 +102,9 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn contents(&self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
+    fn contents(&self, dir: FileId, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
         let handle = self.volume.lookup_handle(dir, name)?;
-        let file = self.volume.open_file(handle.ino())?;
+        let file = self.volume.open_file(handle.id())?;
         let at = rng.below(100_000);
         match rng.below(6) {
             0 => file.set_len(at),
@@ -116,21 +115,21 @@ impl Worker<'_> {
         }
     }
 
-    fn change(&self, dir: Ino, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
+    fn change(&self, dir: FileId, name: &[u8], rng: &mut Rng) -> Result<(), Error> {
         let handle = self.volume.lookup_handle(dir, name)?;
-        let ino = handle.ino();
+        let file = handle.id();
         let attribute = format!("user.{}", rng.below(4));
         match rng.below(4) {
             0 => {
                 let set = SetMetadata { permissions: Some(0o600), ..SetMetadata::default() };
-                self.volume.set_metadata(ino, &set)
+                self.volume.set_metadata(file, &set)
             }
             1 => {
                 let value = vec![7; rng.index(3000)];
-                self.volume.set_attribute(ino, attribute.as_bytes(), &value, SetAttribute::Any)
+                self.volume.set_attribute(file, attribute.as_bytes(), &value, SetAttribute::Any)
             }
-            2 => self.volume.remove_attribute(ino, attribute.as_bytes()),
-            _ => self.volume.list_attributes(ino).map(drop),
+            2 => self.volume.remove_attribute(file, attribute.as_bytes()),
+            _ => self.volume.list_attributes(file).map(drop),
         }
     }
 }

@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 
-use base::Ino;
 use format::attr::{Namespace, acl};
 use format::inode::{FileType, flags};
 use volume::settings::HINTS;
-use volume::{Metadata, SetAttribute, SetMetadata, Settings, UncachedStat, Volume};
+use volume::{FileId, Metadata, SetAttribute, SetMetadata, Settings, UncachedStat, Volume};
 
-use crate::file_id::FileId;
 use crate::item::{EntryMetadata, KEPT_FLAGS, kept};
+use crate::tree::exists;
 use crate::writer::{DEFAULT_ACL, SET_GROUP};
 
 /// Flags that new files of a directory inherit, and those that forbid changes.
@@ -75,21 +74,21 @@ impl Amend {
     /// Prepares a directory for changes: until this is applied, new files do not inherit its default ACL, group or
     /// project.
     pub fn open_up(mut self, volume: &Volume, known: &Metadata) -> volume::Result<Self> {
-        let mut settings = volume.settings(known.ino)?;
+        let mut settings = volume.settings(known.id())?;
         let before = kept(settings);
         if settings.xflags & HANDS_DOWN != 0 {
             settings.xflags &= !HANDS_DOWN;
-            volume.set_settings(known.ino, &settings)?;
+            volume.set_settings(known.id(), &settings)?;
             self.settings.get_or_insert(before);
         }
         if known.permissions & SET_GROUP != 0 {
             let permissions = Some(known.permissions & !SET_GROUP);
-            volume.set_metadata(known.ino, &SetMetadata { permissions, ..SetMetadata::default() })?;
+            volume.set_metadata(known.id(), &SetMetadata { permissions, ..SetMetadata::default() })?;
             self.permissions.get_or_insert(known.permissions);
         }
-        if volume.list_attributes(known.ino)?.iter().any(|name| name == DEFAULT_ACL) {
-            let list = volume.get_attribute(known.ino, DEFAULT_ACL)?;
-            volume.remove_attribute(known.ino, DEFAULT_ACL)?;
+        if volume.list_attributes(known.id())?.iter().any(|name| name == DEFAULT_ACL) {
+            let list = volume.get_attribute(known.id(), DEFAULT_ACL)?;
+            volume.remove_attribute(known.id(), DEFAULT_ACL)?;
             if !self.attributes.iter().any(|(name, _)| name == DEFAULT_ACL) {
                 self.attributes.push((DEFAULT_ACL.into(), Some(list)));
             }
@@ -119,37 +118,37 @@ impl Amend {
     }
 
     /// Applies the changes, unless the file was removed meanwhile.
-    pub fn apply_if_there(&self, volume: &Volume, id: FileId) -> volume::Result<()> {
-        if id.exists(volume)? { self.apply(volume, id.ino) } else { Ok(()) }
+    pub fn apply_if_there(&self, volume: &Volume, file: FileId) -> volume::Result<()> {
+        if exists(volume, file)? { self.apply(volume, file) } else { Ok(()) }
     }
 
     /// Applies the changes.
-    pub fn apply(&self, volume: &Volume, ino: Ino) -> volume::Result<()> {
+    pub fn apply(&self, volume: &Volume, file: FileId) -> volume::Result<()> {
         let locked = u32::from(flags::IMMUTABLE | flags::APPEND);
-        let mut settings = volume.settings(ino)?;
+        let mut settings = volume.settings(file)?;
         let wanted = self.settings.unwrap_or_else(|| kept(settings));
         if self.is_locked {
             settings.xflags &= !locked;
-            volume.set_settings(ino, &settings)?;
+            volume.set_settings(file, &settings)?;
         }
         if let Some((uid, gid)) = self.owner {
             let set = SetMetadata { uid: Some(uid), gid: Some(gid), ..SetMetadata::default() };
-            volume.set_metadata(ino, &set)?;
+            volume.set_metadata(file, &set)?;
         }
         for (name, value) in &self.attributes {
             match value {
-                Some(value) => volume.set_attribute(ino, name, value, SetAttribute::Any)?,
-                None => volume.remove_attribute(ino, name)?,
+                Some(value) => volume.set_attribute(file, name, value, SetAttribute::Any)?,
+                None => volume.remove_attribute(file, name)?,
             }
         }
         let set = SetMetadata { permissions: self.permissions, ..self.times.clone() };
         if set != SetMetadata::default() {
-            volume.set_metadata(ino, &set)?;
+            volume.set_metadata(file, &set)?;
         }
         if self.is_locked || self.settings.is_some() {
             let others = settings.xflags & !(KEPT_FLAGS | HINTS);
             settings = Settings { xflags: others | wanted.xflags, ..wanted };
-            volume.set_settings(ino, &settings)?;
+            volume.set_settings(file, &settings)?;
         }
         Ok(())
     }
@@ -160,7 +159,7 @@ impl Amend {
 fn differing(volume: &Volume, known: &Metadata, wanted: &Settings) -> volume::Result<Option<Settings>> {
     let has_hints = (u32::from(known.flags) | wanted.xflags) & HINTS != 0;
     let has = match has_hints {
-        true => kept(volume.settings(known.ino)?),
+        true => kept(volume.settings(known.id())?),
         false => {
             let xflags = u32::from(known.flags) & KEPT_FLAGS;
             Settings { xflags, project: known.project, ..Settings::default() }
@@ -190,9 +189,9 @@ fn attributes(volume: &Volume, there: &UncachedStat, metadata: &EntryMetadata) -
         Some(there) if there.is_empty() && wanted.is_empty() => return Ok(Amended::new()),
         Some(there) => Cow::Borrowed(there),
         None => {
-            let ino = there.metadata.ino;
-            let value = |name: Vec<u8>| volume.get_attribute(ino, &name).map(|value| (name, value));
-            let all = volume.list_attributes(ino)?.into_iter().map(value);
+            let file = there.metadata.id();
+            let value = |name: Vec<u8>| volume.get_attribute(file, &name).map(|value| (name, value));
+            let all = volume.list_attributes(file)?.into_iter().map(value);
             Cow::Owned(all.collect::<volume::Result<Vec<_>>>()?)
         }
     };

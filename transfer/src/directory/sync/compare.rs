@@ -10,7 +10,7 @@ use format::inode::FileType;
 use read::join;
 use rustix::fs::Stat;
 use volume::namespace::listing::Cookie;
-use volume::{Settings, UncachedStat, Volume};
+use volume::{FileId, Settings, UncachedStat, Volume};
 
 use super::amend::Amend;
 use super::{TreeSync, contents};
@@ -47,8 +47,8 @@ pub(super) enum CompareTask {
 pub(super) struct First {
     /// Device and inode number on the host.
     pub id: (u64, u64),
-    /// The entry of the volume.
-    pub there: Option<Ino>,
+    /// The file in the volume.
+    pub there: Option<FileId>,
     /// No other file of the source uses the volume's inode.
     pub may_stay: bool,
 }
@@ -62,11 +62,11 @@ pub(super) enum CompareEvent {
     /// The next entry replaces an existing file.
     Replaces,
     /// A file whose metadata may change, and whether it is a directory.
-    Stays(Vec<u8>, Ino, Box<Amend>, bool),
+    Stays(Vec<u8>, FileId, Box<Amend>, bool),
     /// A file with hard links that stays.
-    Kept((u64, u64), Ino),
+    Kept((u64, u64), FileId),
     /// A name of a file with hard links, on either side.
-    Linked { id: (u64, u64), folder: Arc<Folder>, name: Name, there: Option<Ino> },
+    Linked { id: (u64, u64), folder: Arc<Folder>, name: Name, there: Option<FileId> },
     /// An item of a new or changed file.
     Walk(directory::WalkEvent),
 }
@@ -131,7 +131,7 @@ impl Comparison<'_> {
         self.itself(folder, ino, pieces)?;
         let is_other = self.walk.device.is_some_and(|device| device != folder.stat.st_dev);
         let (files, folders) = if is_other { Default::default() } else { folder.list()? };
-        let there = list(self.volume, ino).map_err(Error::volume(&folder.path))?;
+        let there = self.list(ino).map_err(Error::volume(&folder.path))?;
         let find = |name: &[u8]| there.binary_search_by(|there| there.name.as_slice().cmp(name)).ok();
         let mut is_here = vec![false; there.len()];
         let names = files.iter().map(|name| &name.bytes).chain(&folders);
@@ -175,10 +175,10 @@ impl Comparison<'_> {
     /// Removes files that the source does not have, except those of a list.
     fn gone(&self, path: Vec<u8>, gone: &There, pieces: &mut Pieces) -> Result<()> {
         if !self.listed.contains(&path) {
-            let files = count(self.volume, gone.ino).map_err(Error::volume(&path))?;
+            let files = self.count(gone.ino).map_err(Error::volume(&path))?;
             pieces.push(PipelineItem::Result(CompareEvent::Removed(path, files)));
         } else if gone.is_directory {
-            let below = list(self.volume, gone.ino).map_err(Error::volume(&path))?;
+            let below = self.list(gone.ino).map_err(Error::volume(&path))?;
             below.iter().try_for_each(|there| self.gone(join(&path, &there.name), there, pieces))?;
         }
         Ok(())
@@ -186,7 +186,7 @@ impl Comparison<'_> {
 
     fn remove(&self, folder: &Folder, name: &[u8], ino: Ino, pieces: &mut Pieces) -> Result<()> {
         let path = join(&folder.path, name);
-        let files = count(self.volume, ino).map_err(Error::volume(&path))?;
+        let files = self.count(ino).map_err(Error::volume(&path))?;
         pieces.push(PipelineItem::Result(CompareEvent::Removed(path, files)));
         Ok(())
     }
@@ -221,7 +221,7 @@ impl Comparison<'_> {
 
     fn first(&self, folder: &Arc<Folder>, name: Name, first: &First, pieces: &mut Pieces) -> Result<()> {
         match first.there {
-            Some(there) => self.file(folder, name, there, Some(first), pieces),
+            Some(there) => self.file(folder, name, there.ino, Some(first), pieces),
             None => {
                 self.new_ones(directory::WalkTask::First(Arc::clone(folder), name, first.id), pieces);
                 Ok(())
@@ -252,7 +252,7 @@ impl Comparison<'_> {
             return Ok(());
         }
         if first.is_none() && (stat.st_nlink > 1 || metadata.nlink > 1) {
-            let there = Some(there);
+            let there = Some(metadata.id());
             pieces.push(PipelineItem::Result(CompareEvent::Linked {
                 id,
                 folder: Arc::clone(folder),
@@ -273,7 +273,7 @@ impl Comparison<'_> {
             return Ok(());
         };
         if let Some(first) = first {
-            pieces.push(PipelineItem::Result(CompareEvent::Kept(first.id, there)));
+            pieces.push(PipelineItem::Result(CompareEvent::Kept(first.id, metadata.id())));
         }
         let looked = Looked {
             path: &path,
@@ -298,14 +298,14 @@ impl Comparison<'_> {
                 let is_later = syscalls::modified(stat) != known.modified;
                 let is_equal = size == known.size
                     && (!(is_later || self.sync.checksum)
-                        || contents::are_equal(opened.file()?, self.volume, known.ino, &path())?);
+                        || contents::are_equal(opened.file()?, self.volume, known.id(), &path())?);
                 is_equal.then(|| EntryKind::File { size, data: crate::item::Data::default() })
             }
             FileType::Symlink => {
                 let target = opened.folder.target_of(opened.name)?;
                 let is_equal = match &there.target {
                     Some(there) => target == *there,
-                    None => target == self.volume.read_link(known.ino).map_err(Error::volume(&path()))?,
+                    None => target == self.volume.read_link(known.id()).map_err(Error::volume(&path()))?,
                 };
                 is_equal.then_some(EntryKind::Symlink(target))
             }
@@ -348,7 +348,7 @@ impl Comparison<'_> {
         let amend = if is_directory { amend.with_times_of(known) } else { amend };
         pieces.push(PipelineItem::Result(CompareEvent::Stays(
             (looked.path)(),
-            known.ino,
+            known.id(),
             Box::new(amend),
             is_directory,
         )));
@@ -362,6 +362,16 @@ impl Comparison<'_> {
         let mut entry = Entry { path: (looked.path)(), kind: kind.clone(), metadata };
         self.sync.overrides.apply(&mut entry);
         entry.metadata
+    }
+
+    /// The entries of a directory of the volume, by name.
+    fn list(&self, dir: Ino) -> volume::Result<Vec<There>> {
+        list(self.volume, self.volume.id_of(dir)?)
+    }
+
+    /// Number of files that are removed with a file.
+    fn count(&self, file: Ino) -> volume::Result<u64> {
+        count(self.volume, self.volume.id_of(file)?)
     }
 
     /// Reads a new or changed file.
@@ -437,7 +447,7 @@ fn give(found: directory::Pieces, pieces: &mut Pieces) {
 }
 
 /// The entries of a directory of the volume, by name.
-fn list(volume: &Volume, dir: Ino) -> volume::Result<Vec<There>> {
+fn list(volume: &Volume, dir: FileId) -> volume::Result<Vec<There>> {
     let mut all = Vec::new();
     volume.read_dir(dir, Cookie::default(), &mut |entry| {
         if !matches!(entry.name, b"." | b"..") {
@@ -451,7 +461,7 @@ fn list(volume: &Volume, dir: Ino) -> volume::Result<Vec<There>> {
     let known = |(there, file_type): (There, Option<FileType>)| {
         let file_type = match file_type {
             Some(known) => known,
-            None => volume.metadata(there.ino)?.file_type,
+            None => volume.metadata(volume.id_of(there.ino)?)?.file_type,
         };
         Ok(There { is_directory: file_type == FileType::Directory, ..there })
     };
@@ -461,9 +471,9 @@ fn list(volume: &Volume, dir: Ino) -> volume::Result<Vec<There>> {
 }
 
 /// Number of files that are removed with a directory.
-pub(super) fn count(volume: &Volume, ino: Ino) -> volume::Result<u64> {
+pub(super) fn count(volume: &Volume, file: FileId) -> volume::Result<u64> {
     let mut count = 0;
-    volume.for_each_below(ino, |_| {
+    volume.for_each_below(file, |_| {
         count += 1;
         Ok(())
     })?;

@@ -1,16 +1,15 @@
 //! Compares the contents of a file of the host with those of a file in a volume.
 
-use base::Ino;
-use volume::{File, Volume};
+use volume::{File, FileId, Volume};
 
 use crate::directory::PIECE;
 use crate::directory::host::OpenFile;
 use crate::{Error, Result};
 
 /// Compares files of the same size; holes on both sides are skipped.
-pub(super) fn are_equal(file: &OpenFile, volume: &Volume, ino: Ino, path: &[u8]) -> Result<bool> {
+pub(super) fn are_equal(file: &OpenFile, volume: &Volume, id: FileId, path: &[u8]) -> Result<bool> {
     let failed = || Error::volume(path);
-    let there = volume.open_file(ino).map_err(failed())?;
+    let there = volume.open_file(id).map_err(failed())?;
     let mut at = 0;
     while let Some(run) = file.next_run(at, PIECE)?.map(|run| run.bytes) {
         if !is_zero(&there, at, run.start).map_err(failed())? {

@@ -1,15 +1,15 @@
 //! Immutable and append-only files: the owner of an image may clear these flags, and sets them again.
 
-use base::{Ino, errno};
+use base::errno;
 use format::inode::flags;
-use volume::{Result, Settings, Volume};
+use volume::{FileId, Result, Settings, Volume};
 
 const LOCKED: u32 = (flags::IMMUTABLE | flags::APPEND) as u32;
 
 /// Files whose flags were cleared.
 pub(super) struct Lifted<'v> {
     volume: &'v Volume,
-    files: Vec<(Ino, Settings)>,
+    files: Vec<(FileId, Settings)>,
 }
 
 impl<'v> Lifted<'v> {
@@ -19,18 +19,18 @@ impl<'v> Lifted<'v> {
     }
 
     /// Clears the flags of a file that forbid changes.
-    pub fn lift(&mut self, ino: Ino) -> Result<()> {
-        let before = self.volume.settings(ino)?;
+    pub fn lift(&mut self, id: FileId) -> Result<()> {
+        let before = self.volume.settings(id)?;
         if before.xflags & LOCKED != 0 {
             let xflags = before.xflags & !LOCKED;
-            self.volume.set_settings(ino, &Settings { xflags, ..before })?;
-            self.files.push((ino, before));
+            self.volume.set_settings(id, &Settings { xflags, ..before })?;
+            self.files.push((id, before));
         }
         Ok(())
     }
 
     /// Clears the flags of the file with this name, if it exists.
-    pub fn lift_name(&mut self, dir: Ino, name: &[u8]) -> Result<()> {
+    pub fn lift_name(&mut self, dir: FileId, name: &[u8]) -> Result<()> {
         match self.volume.lookup(dir, name) {
             Err(error) if error.errno() == errno::ENOENT => Ok(()),
             found => self.lift(found?),
@@ -38,16 +38,16 @@ impl<'v> Lifted<'v> {
     }
 
     /// Clears the flags of a file and of everything below it.
-    pub fn lift_all(&mut self, top: Ino) -> Result<()> {
+    pub fn lift_all(&mut self, top: FileId) -> Result<()> {
         let volume = self.volume;
-        volume.for_each_below(top, |ino| self.lift(ino))
+        volume.for_each_below(top, |id| self.lift(id))
     }
 
     /// Sets the flags again on files that still exist.
     pub fn set_again(self) -> Result<()> {
-        for (ino, before) in self.files {
-            match self.volume.set_settings(ino, &before) {
-                Err(error) if error.errno() == errno::ENOENT => {}
+        for (id, before) in self.files {
+            match self.volume.set_settings(id, &before) {
+                Err(error) if error.errno() == errno::ESTALE => {}
                 done => done?,
             }
         }

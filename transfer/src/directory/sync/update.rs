@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use base::errno;
 use base::pipeline::{PipelineItem, PipelineItemOf, PipelineSink};
-use base::{Ino, errno};
 use format::inode::FileType;
 use read::join;
-use volume::{Metadata, Rename, Volume};
+use volume::{FileId, Metadata, Rename, Volume};
 
 use super::amend::Amend;
 use super::compare::{CompareEvent, CompareTask, Comparison, First, Pieces, count};
@@ -15,7 +15,6 @@ use super::locked::{Lifted, despite};
 use super::{SyncAction, SyncReport, TreeSync, Watch};
 use crate::directory;
 use crate::directory::host::{Folder, Name};
-use crate::file_id::FileId;
 use crate::item::{Data, Entry, EntryKind, EntryMetadata, Item, Loss, Receiver as _, split};
 use crate::tree::Tree;
 use crate::writer::{IMPLIED, Writer};
@@ -43,15 +42,15 @@ pub(super) struct Update<'v, 's> {
     /// Number of hidden names so far.
     hidden_names: u64,
     /// First names of files with hard links, with the inode of the volume if that stays.
-    firsts: HashMap<(u64, u64), (Vec<u8>, Option<Ino>)>,
+    firsts: HashMap<(u64, u64), (Vec<u8>, Option<FileId>)>,
     /// Inodes of the volume that are used for one of these files.
-    claimed: HashSet<Ino>,
+    claimed: HashSet<FileId>,
     /// Metadata of directories, to be set at the end.
     later: BTreeMap<FileId, Amend>,
     /// Those of them in which something was changed.
     touched: HashSet<FileId>,
     /// The directory that was changed last.
-    folder: Option<(Vec<u8>, Ino)>,
+    folder: Option<(Vec<u8>, FileId)>,
     /// The last unreadable file.
     broken: Option<(u64, u64)>,
     /// Further contents belong to a skipped file.
@@ -61,7 +60,7 @@ pub(super) struct Update<'v, 's> {
 
 /// A file under a hidden name.
 struct Staged {
-    dir: Ino,
+    dir: FileId,
     hidden: Vec<u8>,
     path: Vec<u8>,
     bytes: u64,
@@ -70,7 +69,7 @@ struct Staged {
 }
 
 impl<'v, 's> Update<'v, 's> {
-    pub fn new(volume: &'v Volume, root: Ino, sync: &'s TreeSync<'s>, watch: Watch<'s>) -> Self {
+    pub fn new(volume: &'v Volume, root: FileId, sync: &'s TreeSync<'s>, watch: Watch<'s>) -> Self {
         Self {
             volume,
             tree: Tree { volume, root },
@@ -143,23 +142,23 @@ impl<'v, 's> Update<'v, 's> {
     }
 
     /// Prepares the directory of a path for a change: its times are restored at the end.
-    fn touch(&mut self, path: &[u8]) -> Result<Ino> {
+    fn touch(&mut self, path: &[u8]) -> Result<FileId> {
         let parent = split(path).map_or(&b""[..], |(parent, _)| parent);
-        if let Some((last, ino)) = &self.folder
+        if let Some((last, id)) = &self.folder
             && last == parent
         {
-            return Ok(*ino);
+            return Ok(*id);
         }
         let failed = || Error::volume(parent);
-        let ino = self.tree.literal(parent).map_err(failed())?;
-        let known = self.volume.metadata(ino).map_err(failed())?;
-        let id = FileId::from(&known);
+        let id = self.tree.literal(parent).map_err(failed())?;
+        let known = self.volume.metadata(id).map_err(failed())?;
+        let id = known.id();
         if self.touched.insert(id) {
             let amend = self.later.remove(&id).unwrap_or_else(|| Amend::keeping_times(&known));
             self.later.insert(id, amend.open_up(self.volume, &known).map_err(failed())?);
         }
-        self.folder = Some((parent.to_vec(), ino));
-        Ok(ino)
+        self.folder = Some((parent.to_vec(), id));
+        Ok(id)
     }
 
     fn remove(&mut self, path: Vec<u8>, count: u64) -> Result<()> {
@@ -176,17 +175,16 @@ impl<'v, 's> Update<'v, 's> {
         despite(volume, || volume.remove_all(dir, name), lift).map_err(Error::volume(&path))
     }
 
-    fn stays(&mut self, path: &[u8], ino: Ino, amend: Amend, is_directory: bool) -> Result<()> {
+    fn stays(&mut self, path: &[u8], id: FileId, amend: Amend, is_directory: bool) -> Result<()> {
         self.report(SyncAction::Amended, path, 1);
         if self.sync.dry_run {
             return Ok(());
         }
         if is_directory {
-            let id = FileId::of(self.volume, ino).map_err(Error::volume(path))?;
             self.later.insert(id, amend);
             return Ok(());
         }
-        amend.apply(self.volume, ino).map_err(Error::volume(path))
+        amend.apply(self.volume, id).map_err(Error::volume(path))
     }
 
     /// Creates a file of a list of overrides. Paths that exist by now are added to `existing`, even if they are
@@ -195,13 +193,13 @@ impl<'v, 's> Update<'v, 's> {
         self.implied(&entry.path, existing)?;
         existing.insert(entry.path.clone());
         let path = entry.path.as_slice();
-        let Some(ino) = self.named(path)? else { return self.entry(entry) };
-        let there = self.volume.stat_uncached(ino).map_err(Error::volume(path))?;
+        let Some(id) = self.named(path)? else { return self.entry(entry) };
+        let there = self.volume.stat_uncached(id.ino).map_err(Error::volume(path))?;
         let known = &there.metadata;
         let is_directory = known.file_type == FileType::Directory;
         if !is_kind(self.volume, known, &entry.kind).map_err(Error::volume(path))? {
             if is_directory || entry.kind == EntryKind::Directory {
-                let names = count(self.volume, ino).map_err(Error::volume(path))?;
+                let names = count(self.volume, id).map_err(Error::volume(path))?;
                 self.remove(path.to_vec(), names)?;
             } else {
                 self.replaces = true;
@@ -212,7 +210,7 @@ impl<'v, 's> Update<'v, 's> {
         let path = entry.path.as_slice();
         let amend = Amend::of(self.volume, &there, &entry.metadata, false).map_err(Error::volume(path))?;
         let is_same = amend.is_empty();
-        let amend = match self.later.remove(&known.into()) {
+        let amend = match self.later.remove(&known.id()) {
             Some(before) => amend.instead_of(before),
             None if is_same => amend,
             None if is_directory => amend.with_times_of(known),
@@ -221,11 +219,11 @@ impl<'v, 's> Update<'v, 's> {
         if is_same {
             self.done.unchanged += 1;
             if !amend.is_empty() {
-                self.later.insert(known.into(), amend);
+                self.later.insert(known.id(), amend);
             }
             return Ok(());
         }
-        self.stays(path, ino, amend, is_directory)
+        self.stays(path, id, amend, is_directory)
     }
 
     /// Creates the parent directories of a path that neither the source nor the list has.
@@ -250,9 +248,9 @@ impl<'v, 's> Update<'v, 's> {
     }
 
     /// Looks up a path; `None` if it does not exist.
-    fn named(&self, path: &[u8]) -> Result<Option<Ino>> {
+    fn named(&self, path: &[u8]) -> Result<Option<FileId>> {
         match self.tree.literal(path) {
-            Ok(ino) => Ok(Some(ino)),
+            Ok(id) => Ok(Some(id)),
             Err(error) if matches!(error.errno(), errno::ENOENT | errno::ENOTDIR) => Ok(None),
             Err(error) => Err(Error::volume(path)(error)),
         }
@@ -281,8 +279,8 @@ impl<'v, 's> Update<'v, 's> {
         let mut lifted = Lifted::new(self.volume);
         if let EntryKind::Link(target) = &entry.kind {
             // A new name changes the file's ctime.
-            if let Some(ino) = self.named(target)? {
-                lifted.lift(ino).map_err(Error::volume(target))?;
+            if let Some(id) = self.named(target)? {
+                lifted.lift(id).map_err(Error::volume(target))?;
             }
         }
         let path = entry.path.clone();
@@ -293,7 +291,7 @@ impl<'v, 's> Update<'v, 's> {
 
     fn take_entry(
         &mut self,
-        dir: Ino,
+        dir: FileId,
         mut entry: Entry,
         (replaces, size, more): (bool, u64, bool),
     ) -> Result<()> {
@@ -317,7 +315,7 @@ impl<'v, 's> Update<'v, 's> {
     }
 
     /// Returns an unused name.
-    fn hide(&mut self, dir: Ino) -> volume::Result<Vec<u8>> {
+    fn hide(&mut self, dir: FileId) -> volume::Result<Vec<u8>> {
         loop {
             let name = format!(".xebec-sync.{}", self.hidden_names).into_bytes();
             self.hidden_names += 1;
@@ -368,12 +366,12 @@ impl<'v, 's> Update<'v, 's> {
         &mut self,
         id: (u64, u64),
         (folder, name): (Arc<Folder>, Name),
-        there: Option<Ino>,
+        there: Option<FileId>,
         pieces: &mut Pieces,
     ) -> Result<()> {
         let path = join(&folder.path, &name.bytes);
         let Some((first, kept)) = self.firsts.get(&id) else {
-            let may_stay = there.is_some_and(|ino| self.claimed.insert(ino));
+            let may_stay = there.is_some_and(|id| self.claimed.insert(id));
             self.firsts.insert(id, (path, None));
             pieces.push(PipelineItem::Task(CompareTask::First(folder, name, First { id, there, may_stay })));
             return Ok(());
@@ -458,12 +456,10 @@ impl<'w> PipelineSink<Comparison<'w>> for Update<'_, '_> {
                 self.replaces = true;
                 Ok(())
             }
-            CompareEvent::Stays(path, ino, amend, is_directory) => {
-                self.stays(&path, ino, *amend, is_directory)
-            }
-            CompareEvent::Kept(id, ino) => {
+            CompareEvent::Stays(path, id, amend, is_directory) => self.stays(&path, id, *amend, is_directory),
+            CompareEvent::Kept(id, file) => {
                 if let Some((_, kept)) = self.firsts.get_mut(&id) {
-                    *kept = Some(ino);
+                    *kept = Some(file);
                 }
                 Ok(())
             }
@@ -479,7 +475,7 @@ impl<'w> PipelineSink<Comparison<'w>> for Update<'_, '_> {
 fn is_kind(volume: &Volume, known: &Metadata, kind: &EntryKind) -> volume::Result<bool> {
     Ok(match (known.file_type, kind) {
         (FileType::Regular, EntryKind::File { size, .. }) => known.size == *size,
-        (FileType::Symlink, EntryKind::Symlink(target)) => volume.read_link(known.ino)? == *target,
+        (FileType::Symlink, EntryKind::Symlink(target)) => volume.read_link(known.id())? == *target,
         (FileType::CharDevice, EntryKind::CharDevice(device))
         | (FileType::BlockDevice, EntryKind::BlockDevice(device)) => known.device == Some(*device),
         (FileType::Directory, EntryKind::Directory)

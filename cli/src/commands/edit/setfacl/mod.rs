@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use clap::Args;
 use format::attr::acl::{LINUX_ACCESS, LINUX_DEFAULT};
 use format::inode::FileType;
-use xebec::{Ino, Metadata, SetAttribute, Volume, errno};
+use xebec::{FileId, Metadata, SetAttribute, Volume, errno};
 
 use super::{Edit, for_each_file, visit_tree};
 use crate::acl::spec::{AclEntry, Entries, Grants, Removals};
@@ -114,9 +114,9 @@ impl Edit for Setfacl {
         let change = AclChange::of(self, volume)?;
         for_each_file(volume, &self.paths, report, |path| {
             let top = volume.resolve(path, true)?;
-            visit_tree(volume, top, self.recursive, &mut |ino, file| match file.file_type {
+            visit_tree(volume, top, self.recursive, &mut |id, file| match file.file_type {
                 FileType::Symlink => Ok(()),
-                _ => change.apply(volume, ino, file),
+                _ => change.apply(volume, id, file),
             })
         });
         Ok(())
@@ -135,38 +135,33 @@ impl<'a> AclChange<'a> {
         })
     }
 
-    fn apply(&self, volume: &Volume, ino: Ino, file: &Metadata) -> anyhow::Result<()> {
+    fn apply(&self, volume: &Volume, id: FileId, file: &Metadata) -> anyhow::Result<()> {
         let directory = file.file_type == FileType::Directory;
         let has_default = self.entries().any(|entry| self.is_default(entry));
         if has_default && !directory && !self.arguments.recursive {
             anyhow::bail!("only directories can have default ACLs");
         }
         let before = Acls {
-            access: read_acl(volume, ino, LINUX_ACCESS)?.unwrap_or_else(|| Acl::of_mode(file.permissions)),
-            default: read_acl(volume, ino, LINUX_DEFAULT)?.unwrap_or_default(),
+            access: read_acl(volume, id, LINUX_ACCESS)?.unwrap_or_else(|| Acl::of_mode(file.permissions)),
+            default: read_acl(volume, id, LINUX_DEFAULT)?.unwrap_or_default(),
         };
         let after = self.change(&before, directory)?;
         if after.access != before.access {
             after.access.verify("access")?;
-            volume.set_attribute(
-                ino,
-                LINUX_ACCESS.as_bytes(),
-                &after.access.to_linux(),
-                SetAttribute::Any,
-            )?;
+            volume.set_attribute(id, LINUX_ACCESS.as_bytes(), &after.access.to_linux(), SetAttribute::Any)?;
         }
         if after.default == before.default {
             return Ok(());
         }
         if after.default.is_empty() {
-            return match volume.remove_attribute(ino, LINUX_DEFAULT.as_bytes()) {
+            return match volume.remove_attribute(id, LINUX_DEFAULT.as_bytes()) {
                 Err(error) if error.errno() == errno::ENODATA => Ok(()),
                 removed => Ok(removed?),
             };
         }
         after.default.verify("default")?;
         let value = after.default.to_linux();
-        Ok(volume.set_attribute(ino, LINUX_DEFAULT.as_bytes(), &value, SetAttribute::Any)?)
+        Ok(volume.set_attribute(id, LINUX_DEFAULT.as_bytes(), &value, SetAttribute::Any)?)
     }
 
     /// Applies the options to the ACLs of a file.
@@ -266,8 +261,8 @@ fn read_bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Reads an ACL of a file, if it has one.
-fn read_acl(volume: &Volume, ino: Ino, name: &str) -> anyhow::Result<Option<Acl>> {
-    match volume.get_attribute(ino, name.as_bytes()) {
+fn read_acl(volume: &Volume, id: FileId, name: &str) -> anyhow::Result<Option<Acl>> {
+    match volume.get_attribute(id, name.as_bytes()) {
         Ok(value) => Ok(Some(Acl::of_linux(&value)?)),
         Err(error) if error.errno() == errno::ENODATA => Ok(None),
         Err(error) => Err(error.into()),

@@ -46,19 +46,19 @@ pub(super) fn perform(
 
 impl SavedFile {
     fn restore(&self, volume: &Volume, change: &mut AclChange<'_>) -> anyhow::Result<()> {
-        let ino = volume.resolve(&self.path, true)?;
-        let before = volume.metadata(ino)?;
+        let id = volume.resolve(&self.path, true)?;
+        let before = volume.metadata(id)?;
         let uid = resolve(self.owner.as_deref(), &change.users, "user")?.filter(|uid| *uid != before.uid);
         let gid = resolve(self.group.as_deref(), &change.groups, "group")?.filter(|gid| *gid != before.gid);
         if uid.is_some() || gid.is_some() {
-            volume.set_metadata(ino, &SetMetadata { uid, gid, ..SetMetadata::default() })?;
+            volume.set_metadata(id, &SetMetadata { uid, gid, ..SetMetadata::default() })?;
         }
         change.modify.clone_from(&self.entries);
-        change.apply(volume, ino, &volume.metadata(ino)?)?;
-        let now = volume.metadata(ino)?.permissions;
+        change.apply(volume, id, &volume.metadata(id)?)?;
+        let now = volume.metadata(id)?.permissions;
         if now & SPECIAL != self.special {
             let permissions = Some(now & !SPECIAL | self.special);
-            volume.set_metadata(ino, &SetMetadata { permissions, ..SetMetadata::default() })?;
+            volume.set_metadata(id, &SetMetadata { permissions, ..SetMetadata::default() })?;
         }
         Ok(())
     }
