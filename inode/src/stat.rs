@@ -36,6 +36,8 @@ pub struct InodeStat {
     /// Whether the inode has no flags, hints, project or attributes. What is created in such a directory inherits
     /// nothing, except its group if it has the set-group-ID bit.
     pub is_plain: bool,
+    /// Whether the inode has space for attributes: without it, the mode says all about permissions.
+    pub may_have_attributes: bool,
     /// Access, modification, change and creation times.
     pub times: InodeTimes,
 }
@@ -45,6 +47,7 @@ const WORDS: usize = 12;
 /// Marks above the device number.
 const HAS_DEVICE: u32 = 1;
 const IS_PLAIN: u32 = 2;
+const MAY_HAVE_ATTRIBUTES: u32 = 4;
 
 fn join(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
@@ -77,20 +80,24 @@ impl InodeStat {
                 && core.flags2.get() & !(flags2::BIGTIME | flags2::NREXT64) == 0
                 && inode.project() == 0
                 && core.forkoff == 0,
+            may_have_attributes: core.forkoff != 0,
             times: inode.times(),
         }
     }
 
     fn to_words(self) -> [u64; WORDS] {
         let InodeTimes { access, modify, change, create } = self.times;
+        let mark = |bit, is_set| if is_set { bit } else { 0 };
+        let marks = mark(HAS_DEVICE, self.device.is_some())
+            | mark(IS_PLAIN, self.is_plain)
+            | mark(MAY_HAVE_ATTRIBUTES, self.may_have_attributes);
         [
             join(self.generation, u32::from(self.mode) << 16 | u32::from(self.flags)),
             join(self.nlink, self.project),
             join(self.uid, self.gid),
             self.size,
             self.blocks,
-            join(IS_PLAIN * u32::from(self.is_plain), 0)
-                | self.device.map_or(0, |device| join(HAS_DEVICE, device)),
+            join(marks, self.device.unwrap_or(0)),
             access.seconds as u64,
             modify.seconds as u64,
             change.seconds as u64,
@@ -120,6 +127,7 @@ impl InodeStat {
             device: (marks & HAS_DEVICE != 0).then_some(device),
             flags: mode_flags as u16,
             is_plain: marks & IS_PLAIN != 0,
+            may_have_attributes: marks & MAY_HAVE_ATTRIBUTES != 0,
             times: InodeTimes {
                 access: time(access, split(first).0),
                 modify: time(modify, split(first).1),
@@ -178,6 +186,7 @@ mod tests {
                 device,
                 flags: 0xffff,
                 is_plain: device == Some(0),
+                may_have_attributes: device.is_none(),
                 times: InodeTimes {
                     access: time(-1, 999_999_999),
                     modify: time(1 << 33, 1),

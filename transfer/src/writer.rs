@@ -16,7 +16,7 @@ use crate::progress::{Cancel, Counts, Progress};
 use crate::tree::{Tree, exists};
 use crate::{Error, Overrides, Result, labels};
 
-/// Memory for the cache of directory inode numbers, in bytes.
+/// Memory for the cache of directories, in bytes.
 const DIR_CACHE_BYTES: usize = 4 << 20;
 /// Number of bytes of a path's end that messages of [`Writer::finish`] show.
 const SHOWN_BYTES: usize = 256;

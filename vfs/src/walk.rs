@@ -30,7 +30,7 @@ pub enum WalkEnd<'s, N> {
     /// A name of the path that must be a directory is another file.
     NotDirectory,
     /// A dentry is not cached, or the path has a part that is not walked here: `..`, a symbolic link, a name that is
-    /// too long.
+    /// too long, a directory that must not be searched.
     Unknown,
 }
 
@@ -89,9 +89,14 @@ impl<'s, N> Passed<'s, N> {
 
 impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
     /// Walks along a path. Leading and repeated slashes have no meaning; one at the end asks for a directory. Takes no
-    /// lock.
+    /// lock. A directory after the first is only searched if `may_search`, and the walk ends as unknown otherwise.
     #[inline]
-    pub fn walk(&mut self, path: &'p [u8], last_link: LastLink) -> WalkEnd<'s, N> {
+    pub fn walk(
+        &mut self,
+        path: &'p [u8],
+        last_link: LastLink,
+        may_search: impl Fn(&Arc<N>) -> bool,
+    ) -> WalkEnd<'s, N> {
         let begin = match self.directories {
             // Not compared: the pointer of an empty slice may be invalid, and glibc's `memcmp` took 100 ns for it.
             [] => 0,
@@ -111,6 +116,7 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
             let Some(name) = names.next() else { break None };
             if let Some(child) = last {
                 match child.kind {
+                    NodeKind::Directory { .. } if !may_search(child.node) => break Some(WalkEnd::Unknown),
                     NodeKind::Directory { generation } => parent = DirId { ino: child.ino, generation },
                     NodeKind::Symlink => break Some(WalkEnd::Unknown),
                     NodeKind::Other => break Some(WalkEnd::NotDirectory),
@@ -142,7 +148,7 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
             (None, None) => {
                 // The path refers to one of the directories.
                 self.forget_directories();
-                self.walk(path, last_link)
+                self.walk(path, last_link, may_search)
             }
         }
     }

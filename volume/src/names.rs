@@ -11,6 +11,7 @@ use inode::{Inode, InodeRef, InodeState};
 use vfs::{Child, Dentry, DentryCache, DirId, LastLink, NodeKind, WalkEnd};
 
 use crate::operation::{is_dots, no_such_file, not_a_directory};
+use crate::permissions::{Caller, Credentials};
 use crate::{FileId, Handle, Metadata, Options, Result, Volume};
 
 /// The longest path that is walked in memory, as Linux limits all paths.
@@ -104,6 +105,34 @@ impl Names {
     }
 }
 
+/// Where a walk in memory begins, and for whom: the caller may search this directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start<'c> {
+    pub dir: DirId,
+    /// The user whose permissions are checked on the way; `None` for the program.
+    user: Option<&'c Credentials>,
+}
+
+impl<'c> Start<'c> {
+    /// A walk of the program.
+    #[inline]
+    pub fn of_program(dir: DirId) -> Self {
+        Self { dir, user: None }
+    }
+
+    /// A walk of a caller from a directory; `None` if the caller must not search it, or that is not known.
+    pub fn of(caller: Caller<'c>, dir: &Inode) -> Option<Self> {
+        let start = Self { dir: dir_of(dir), user: caller.user().map(Arc::as_ref) };
+        start.may_search(dir).then_some(start)
+    }
+
+    /// Whether a directory on the way may be searched; `false` if that is not known.
+    #[inline]
+    fn may_search(&self, dir: &Inode) -> bool {
+        self.user.is_none_or(|user| user.may_search(dir))
+    }
+}
+
 /// The identity of a directory to which the caller has a reference.
 pub(crate) fn dir_of(dir: &Inode) -> DirId {
     FileId::of(dir).as_dir()
@@ -117,8 +146,8 @@ fn dir_id(dir: &InodeState) -> DirId {
 /// Where the walk of a single name begins; `None` if it is a path. The directory may have been removed: then it has no
 /// names.
 #[inline]
-fn one_name(dir: FileId, name: &[u8]) -> Option<DirId> {
-    (!name.contains(&b'/')).then(|| dir.as_dir())
+fn one_name(dir: FileId, name: &[u8]) -> Option<Start<'static>> {
+    (!name.contains(&b'/')).then(|| Start::of_program(dir.as_dir()))
 }
 
 /// What a dentry says of an inode; `None` if the inode is locked by others, or free.
@@ -192,7 +221,7 @@ impl Volume {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`; damage.
     pub fn metadata_at(&self, path: &[u8], follow: bool) -> Result<Metadata> {
-        self.metadata_cached(self.names.root(), path, follow)
+        self.metadata_cached(self.names.root().map(Start::of_program), path, follow)
             .unwrap_or_else(|| self.metadata_of(self.look_up_path(path, follow)?.inode()))
     }
 
@@ -200,7 +229,7 @@ impl Volume {
     #[inline]
     pub(crate) fn metadata_cached(
         &self,
-        from: Option<DirId>,
+        from: Option<Start<'_>>,
         path: &[u8],
         follow: bool,
     ) -> Option<Result<Metadata>> {
@@ -216,13 +245,13 @@ impl Volume {
     /// not followed.
     pub(crate) fn add_metadata_cached<'p>(
         &self,
-        from: DirId,
+        from: Start<'_>,
         paths: impl Iterator<Item = &'p [u8]>,
         results: &mut Vec<Result<Metadata>>,
     ) {
         let _locked = self.names.lock();
         rcu::read(|section| {
-            let mut walker = self.names.dentries.walker(section, from);
+            let mut walker = self.names.dentries.walker(section, from.dir);
             // A read section is short.
             let mut bytes = 0;
             for path in paths {
@@ -231,7 +260,8 @@ impl Volume {
                     break;
                 }
                 let mut metadata = None;
-                let walked = Walked::of(&walker.walk(path, LastLink::Keep), |inode| {
+                let end = walker.walk(path, LastLink::Keep, |dir| from.may_search(dir));
+                let walked = Walked::of(&end, |inode| {
                     metadata = Metadata::in_memory(inode, section);
                     metadata.is_some()
                 });
@@ -246,7 +276,7 @@ impl Volume {
     /// A reference to the file at a path from a directory, if its names are in memory.
     pub(crate) fn resolve_cached(
         &self,
-        from: Option<DirId>,
+        from: Option<Start<'_>>,
         path: &[u8],
         follow: bool,
     ) -> Option<Result<Handle>> {
@@ -292,7 +322,7 @@ impl Volume {
     #[inline]
     fn walk(
         &self,
-        from: Option<DirId>,
+        from: Option<Start<'_>>,
         path: &[u8],
         follow: bool,
         mut found: impl FnMut(&Arc<Inode>, &Section) -> bool,
@@ -303,8 +333,9 @@ impl Volume {
         let _locked = self.names.lock();
         for _ in 0..WALKS_MAX {
             let (walked, is_current) = rcu::read(|section| {
-                let mut walker = self.names.dentries.walker(section, from);
-                let walked = Walked::of(&walker.walk(path, last_link), |inode| found(inode, section));
+                let mut walker = self.names.dentries.walker(section, from.dir);
+                let end = walker.walk(path, last_link, |dir| from.may_search(dir));
+                let walked = Walked::of(&end, |inode| found(inode, section));
                 (walked, walker.is_current())
             });
             if is_current {
@@ -321,7 +352,7 @@ mod tests {
 
     use base::{errno, percpu};
 
-    use crate::{NewFile, Options, Volume};
+    use crate::{Credentials, Dir, NewFile, Options, Volume};
 
     /// A lookup waited for every create in its directory, however often the name had been looked up.
     #[test]
@@ -342,6 +373,34 @@ mod tests {
         std::thread::scope(|scope| assert_eq!(scope.spawn(look_up).join().unwrap(), expected));
         drop(locked);
         drop(dir_ref);
+        volume.unmount().unwrap();
+    }
+
+    /// For a user, the names of a path were looked up one by one.
+    #[test]
+    fn a_user_walks_along_names_in_memory_without_locks() {
+        let device = Arc::new(block::MemoryDevice::new(64 << 20));
+        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+        let volume = Volume::open(device, Options::default()).unwrap();
+        let root = Dir::root(&volume).unwrap();
+        root.create_dir_all("dir/sub").unwrap();
+        root.write("dir/sub/file", "text").unwrap();
+        let user = root.clone().with_credentials(Credentials::new(1000, 1000));
+        let errno = || user.metadata("/dir/sub/file").map(|_| ()).map_err(|error| error.errno());
+        // The metadata of all directories are in memory then.
+        let stat_all = || ["", "dir", "dir/sub"].map(|dir| root.metadata(format!("/{dir}")).unwrap());
+        assert_eq!((errno(), stat_all().len()), (Ok(()), 3));
+        let dir = volume.resolve_handle(b"dir", false).unwrap();
+        let locked = dir.inode().lock();
+        std::thread::scope(|scope| assert_eq!(scope.spawn(errno).join().unwrap(), Ok(())));
+        drop(locked);
+        root.set_permissions("dir", 0o700).unwrap();
+        stat_all();
+        assert_eq!(errno(), Err(errno::EACCES));
+        root.set_permissions("dir", 0o711).unwrap();
+        stat_all();
+        assert_eq!(errno(), Ok(()));
+        drop((dir, root, user));
         volume.unmount().unwrap();
     }
 

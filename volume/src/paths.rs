@@ -8,6 +8,7 @@ use format::damage::Damage;
 use format::inode::FileType;
 
 use crate::dir::{Resolve, Walker, split_last};
+use crate::names::Start;
 use crate::namespace::listing::{Cookie, DirEntry};
 use crate::new_file::NewFile;
 use crate::permissions::{Caller, READ};
@@ -30,7 +31,7 @@ impl Volume {
     /// # Errors
     /// As [`resolve`](Self::resolve).
     pub fn resolve_handle(&self, path: &[u8], follow: bool) -> Result<Handle> {
-        self.resolve_cached(self.names.root(), path, follow)
+        self.resolve_cached(self.names.root().map(Start::of_program), path, follow)
             .unwrap_or_else(|| self.look_up_path(path, follow))
     }
 

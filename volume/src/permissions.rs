@@ -11,7 +11,7 @@ use format::attr::Namespace;
 use format::attr::acl::{self, AclEntry, tag};
 use inode::attr::AttrKey;
 use inode::state::InodeState;
-use inode::{InodeRef, LockedInode};
+use inode::{Inode, InodeRef, LockedInode};
 
 use crate::new_file::{DeviceNumber, NewFile, NewFileType};
 use crate::operation::{Operation, is_directory};
@@ -29,6 +29,8 @@ const SET_UID: u16 = 0o4000;
 pub(crate) const SET_GID: u16 = 0o2000;
 const STICKY: u16 = 0o1000;
 const GROUP_EXECUTE: u16 = 0o010;
+/// The permissions of the group class. They limit all entries of an ACL but those of the owner and others.
+const GROUP_CLASS: u16 = 0o070;
 
 /// The attribute that holds the access control list (ACL).
 pub(crate) const ACCESS_ACL: AttrKey<'static> = AttrKey::new(Namespace::Trusted, acl::ACCESS);
@@ -101,13 +103,26 @@ impl Credentials {
 
     /// The permissions that the mode of a file gives the user, without regard to an ACL and to capabilities.
     fn by_mode(&self, state: &InodeState) -> u16 {
-        let (mode, core) = (state.mode(), state.core());
+        let core = state.core();
+        self.class_of(state.mode(), core.uid.get(), core.gid.get())
+    }
+
+    /// The bits of a mode for the class of users that the user belongs to.
+    fn class_of(&self, mode: u16, owner: u32, group: u32) -> u16 {
         let shift = match () {
-            () if core.uid.get() == self.uid => 6,
-            () if self.is_member(core.gid.get()) => 3,
+            () if owner == self.uid => 6,
+            () if self.is_member(group) => 3,
             () => 0,
         };
         mode >> shift & 0o7
+    }
+
+    /// Whether the user may look names up in a directory; `false` if its published metadata do not say so.
+    pub(crate) fn may_search(&self, dir: &Inode) -> bool {
+        let Some(stat) = dir.published_stat() else { return false };
+        let may_have_acl = stat.may_have_attributes && stat.uid != self.uid && stat.mode & GROUP_CLASS != 0;
+        let is_permitted = || self.class_of(stat.mode, stat.uid, stat.gid) & EXECUTE != 0;
+        self.is_root() || !may_have_acl && is_permitted()
     }
 
     /// Whether the entries of an ACL give the user all `wanted` permissions. The user is not the file's owner.
@@ -312,7 +327,7 @@ impl Operation<'_> {
     /// The ACL of a file, if it decides about the user: not about the owner, and not if the mode gives the group class
     /// nothing, which all its entries but those for others belong to.
     fn acl_for(&mut self, user: &Credentials, state: &mut LockedInode) -> Result<Option<Vec<u8>>> {
-        let is_decisive = state.core().uid.get() != user.uid && state.mode() & 0o070 != 0;
+        let is_decisive = state.core().uid.get() != user.uid && state.mode() & GROUP_CLASS != 0;
         if !is_decisive || state.forkoff() == 0 {
             return Ok(None);
         }
@@ -330,7 +345,7 @@ impl Volume {
         let Some(user) = caller.0 else { return Ok(()) };
         {
             let state = file.read();
-            let has_acl = state.forkoff() != 0 && state.mode() & 0o070 != 0;
+            let has_acl = state.forkoff() != 0 && state.mode() & GROUP_CLASS != 0;
             if !has_acl || state.core().uid.get() == user.uid {
                 return match user.by_mode(&state) & wanted == wanted || user.overrides(&state, wanted) {
                     true => Ok(()),

@@ -51,7 +51,9 @@ impl Dir<'_> {
         while let Some(rest @ [path, ..]) = paths.get(results.len()..) {
             let from = self.beginning_in_memory(path);
             if let Some(from) = from {
-                let rest = rest.iter().take_while(|path| self.beginning_in_memory(path) == Some(from));
+                let rest = rest.iter().take_while(|path| {
+                    self.beginning_in_memory(path).is_some_and(|start| start.dir == from.dir)
+                });
                 self.volume.add_metadata_cached(from, rest.copied(), &mut results);
             }
             // One that is not in memory.

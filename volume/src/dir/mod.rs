@@ -23,7 +23,6 @@ use std::sync::Arc;
 
 use base::Ino;
 use format::inode::FileType;
-use vfs::DirId;
 
 pub use list::{Entry, ReadDir};
 pub use path::AsPath;
@@ -31,7 +30,7 @@ use resolve::expect_path;
 pub use resolve::{Resolve, Scope};
 pub(crate) use resolve::{Walker, split_last};
 
-use crate::names::dir_of;
+use crate::names::Start;
 use crate::operation::not_a_directory;
 use crate::permissions::{Caller, Credentials};
 use crate::{FileId, Handle, Metadata, Result, Volume};
@@ -188,13 +187,21 @@ impl<'v> Dir<'v> {
         self.walker().resolve(path, follow)
     }
 
-    /// Where a path begins that can be walked in memory, which checks no permissions. It follows no symbolic links, and
-    /// no `..`, so that it stays within the directory.
-    fn beginning_in_memory(&self, path: &[u8]) -> Option<DirId> {
-        match (self.caller().is_user(), path.first() == Some(&b'/'), self.resolve.scope) {
-            (true, ..) | (false, true, Scope::Beneath) => None,
-            (false, true, Scope::Volume) => self.volume.names.root(),
-            _ => Some(dir_of(self.handle.inode())),
+    /// Where a path begins that can be walked in memory. The walk follows no symbolic links, and no `..`, so that it
+    /// stays within the directory.
+    fn beginning_in_memory(&self, path: &[u8]) -> Option<Start<'_>> {
+        match (path.first() == Some(&b'/'), self.resolve.scope) {
+            (true, Scope::Beneath) => None,
+            (true, Scope::Volume) => self.root_in_memory(),
+            _ => Start::of(self.caller(), self.handle.inode()),
+        }
+    }
+
+    fn root_in_memory(&self) -> Option<Start<'_>> {
+        let root = self.volume.names.root()?;
+        match self.caller().is_user() {
+            true => self.volume.inode_cache.read_cached(root.ino, |inode| Start::of(self.caller(), inode)),
+            false => Some(Start::of_program(root)),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use base::errno;
 use format::inode::FileType;
 
-use crate::names::dir_of;
+use crate::names::Start;
 use crate::new_file::NewFile;
 use crate::operation::{no_such_file, not_a_directory};
 use crate::permissions::{Caller, EXECUTE};
@@ -162,10 +162,12 @@ impl<'w> Walker<'w> {
         Ok(current)
     }
 
-    /// Walks to a directory without a lock, if nothing has to be checked on the way, and all names are in memory.
+    /// Walks to a directory without a lock, if there are no rules for the way, and all names are in memory.
     fn walk_in_memory(&self, from: &Handle, path: &[u8]) -> Option<Result<Handle>> {
-        let needs_checks = self.caller.is_user() || self.rules != Resolve::default();
-        if needs_checks { None } else { self.volume.resolve_cached(Some(dir_of(from.inode())), path, true) }
+        match self.rules == Resolve::default() {
+            true => self.volume.resolve_cached(Start::of(self.caller, from.inode()), path, true),
+            false => None,
+        }
     }
 
     /// Goes from a directory to one of its entries.

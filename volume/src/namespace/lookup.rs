@@ -3,7 +3,7 @@
 use inode::InodeRef;
 use vfs::DirId;
 
-use crate::names::dir_of;
+use crate::names::{Start, dir_of};
 use crate::operation::{expect_directory, no_such_file};
 use crate::{FileId, Handle, Metadata, Result, Volume};
 
@@ -52,7 +52,7 @@ impl Volume {
     /// Looks up a name in a directory to which the caller has a reference.
     pub(crate) fn lookup_in(&self, dir_ref: &InodeRef, name: &[u8]) -> Result<Handle> {
         if !name.contains(&b'/')
-            && let Some(known) = self.resolve_cached(Some(dir_of(dir_ref)), name, false)
+            && let Some(known) = self.resolve_cached(Some(Start::of_program(dir_of(dir_ref))), name, false)
         {
             return known;
         }
