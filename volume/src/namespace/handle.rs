@@ -9,8 +9,8 @@ use super::link::LinkSource;
 use crate::permissions::Caller;
 use crate::{Error, Result, Volume};
 
-/// The identity of a file, which calls take and programs may keep for long, as NFS servers do. An inode number alone may
-/// be another file's by the time it is used.
+/// The identity of a file, which calls take and programs may keep for long, as NFS servers do. An inode number alone
+/// may be another file's by the time it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     /// Inode number.
