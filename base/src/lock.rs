@@ -9,23 +9,17 @@
 //!   `Folio` a thread may hold several locks of the rank, in an order that the callers define.
 //! - [`Mutex::try_lock`] may be called in any order, because it never waits.
 
+mod mutex;
+mod peeked;
 mod raw_spin;
 mod read_count;
 mod rw;
 mod spin;
 
-use std::fmt;
-use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
-use std::sync::Arc;
+use crate::simulation::hooks;
 
-#[cfg(debug_assertions)]
-use crossbeam_utils::atomic::AtomicCell;
-use parking_lot::RawMutex;
-
-use crate::simulation::hooks::{self, ReleaseHook};
-
+pub use mutex::{Mutex, MutexGuard, MutexReadGuard, OwnedMutexGuard, Peeked};
+pub use peeked::{UntilChanged, UntilLocked};
 pub use rw::{OwnedReadGuard, OwnedWriteGuard, ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinLock, SpinLockGuard};
 
@@ -203,239 +197,6 @@ impl TrackedRank {
     }
 }
 
-/// The rank of a mutex, which the holder of the lock may change.
-struct MutexRank {
-    #[cfg(debug_assertions)]
-    rank: AtomicCell<Rank>,
-}
-
-impl MutexRank {
-    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "release builds keep no ranks"))]
-    const fn new(rank: Rank) -> Self {
-        Self {
-            #[cfg(debug_assertions)]
-            rank: AtomicCell::new(rank),
-        }
-    }
-
-    #[inline]
-    fn tracked(&self) -> TrackedRank {
-        TrackedRank {
-            #[cfg(debug_assertions)]
-            rank: self.rank.load(),
-        }
-    }
-
-    #[cfg_attr(not(debug_assertions), expect(unused_variables, reason = "release builds keep no ranks"))]
-    #[inline]
-    fn change(&self, rank: Rank) {
-        #[cfg(debug_assertions)]
-        {
-            held::pop(self.rank.swap(rank));
-            held::push(rank);
-        }
-    }
-}
-
-/// A mutex with a rank. A panic does not poison it: the protected data must be consistent between statements, or be
-/// abandoned with the volume.
-pub struct Mutex<T> {
-    inner: parking_lot::Mutex<T>,
-    rank: MutexRank,
-}
-
-impl<T> Mutex<T> {
-    /// An unlocked mutex.
-    pub const fn new(rank: Rank, value: T) -> Self {
-        Self { inner: parking_lot::Mutex::new(value), rank: MutexRank::new(rank) }
-    }
-
-    /// Waits for the lock.
-    #[inline]
-    #[track_caller]
-    pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.rank.tracked().check();
-        self.lock_out_of_order()
-    }
-
-    /// Waits for the lock without checking the order: a thread that holds it never waits for locks of this thread.
-    fn lock_out_of_order(&self) -> MutexGuard<'_, T> {
-        let inner = match hooks::is_simulated() {
-            true => hooks::acquire(&self.inner, || self.inner.try_lock()),
-            false => self.inner.lock(),
-        };
-        self.guard(inner)
-    }
-
-    /// Takes the lock if it is free.
-    #[inline]
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        Some(self.guard(self.inner.try_lock()?))
-    }
-
-    /// Takes the lock if it is free, for a caller that otherwise waits for it: checks the order in both cases.
-    #[inline]
-    #[track_caller]
-    pub fn try_lock_in_order(&self) -> Option<MutexGuard<'_, T>> {
-        let inner = self.inner.try_lock()?;
-        self.rank.tracked().check();
-        Some(self.guard(inner))
-    }
-
-    #[inline]
-    fn guard<'a>(&'a self, inner: parking_lot::lock_api::MutexGuard<'a, RawMutex, T>) -> MutexGuard<'a, T> {
-        let tracked = self.rank.tracked();
-        tracked.acquired(&self.inner);
-        MutexGuard { inner, tracked, _released: ReleaseHook::new(&self.inner) }
-    }
-}
-
-impl<T> fmt::Debug for Mutex<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mutex")
-    }
-}
-
-/// The guard of a [`Mutex`].
-pub struct MutexGuard<'a, T> {
-    inner: parking_lot::lock_api::MutexGuard<'a, RawMutex, T>,
-    tracked: TrackedRank,
-    /// After `inner`: dropped when the lock is free.
-    _released: ReleaseHook,
-}
-
-impl<T> Deref for MutexGuard<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.inner
-    }
-}
-
-impl<T> DerefMut for MutexGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.inner
-    }
-}
-
-impl<T> Drop for MutexGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.tracked.released();
-    }
-}
-
-/// A guard of a [`Mutex`] inside an `O` that keeps the `O` alive: for locks held longer than a borrow can last, such as
-/// those of a transaction.
-pub struct OwnedMutexGuard<O, T> {
-    mutex: NonNull<Mutex<T>>,
-    owner: Arc<O>,
-    /// Not `Send`: the thread that took a lock releases it.
-    not_send: PhantomData<*mut T>,
-}
-
-impl<O, T> OwnedMutexGuard<O, T> {
-    /// Waits for the mutex that `project` selects in `owner`.
-    #[inline]
-    #[track_caller]
-    pub fn lock(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>) -> Self {
-        let mutex = project(&owner);
-        std::mem::forget(mutex.lock());
-        Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData }
-    }
-
-    /// Waits for the mutex that `project` selects in `owner`, even if the thread holds locks of higher ranks: a thread
-    /// that holds this one never waits for those.
-    #[inline]
-    pub fn lock_out_of_order(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>) -> Self {
-        let mutex = project(&owner);
-        std::mem::forget(mutex.lock_out_of_order());
-        Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData }
-    }
-
-    /// Takes the mutex that `project` selects in `owner` if it is free.
-    #[inline]
-    pub fn try_lock(owner: Arc<O>, project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>) -> Option<Self> {
-        Self::try_into_lock(owner, project).ok()
-    }
-
-    /// Like [`Self::try_lock`], but returns `owner` on failure.
-    ///
-    /// # Errors
-    /// The owner, if the mutex is held.
-    #[inline]
-    pub fn try_into_lock(
-        owner: Arc<O>,
-        project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>,
-    ) -> Result<Self, Arc<O>> {
-        let mutex = project(&owner);
-        let Some(guard) = mutex.try_lock() else { return Err(owner) };
-        std::mem::forget(guard);
-        Ok(Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData })
-    }
-
-    /// Like [`Self::try_lock`], for a caller that otherwise waits for the mutex: checks the order in both cases.
-    ///
-    /// # Errors
-    /// The owner, if the mutex is held.
-    #[inline]
-    #[track_caller]
-    pub fn try_lock_in_order(
-        owner: Arc<O>,
-        project: impl for<'a> FnOnce(&'a O) -> &'a Mutex<T>,
-    ) -> Result<Self, Arc<O>> {
-        let mutex = project(&owner);
-        let Some(guard) = mutex.try_lock_in_order() else { return Err(owner) };
-        std::mem::forget(guard);
-        Ok(Self { mutex: NonNull::from(mutex), owner, not_send: PhantomData })
-    }
-
-    /// The owner of the mutex.
-    pub fn owner(&self) -> &Arc<O> {
-        &self.owner
-    }
-
-    /// Changes the rank of the mutex, if the protected object changes its role.
-    pub fn change_rank(&mut self, rank: Rank) {
-        self.mutex().rank.change(rank);
-    }
-
-    fn mutex(&self) -> &Mutex<T> {
-        // SAFETY: `mutex` was borrowed from `*self.owner`. While the `Arc` is held nobody can have a unique borrow of
-        // its value, so the shared borrow may last as long.
-        unsafe { self.mutex.as_ref() }
-    }
-}
-
-impl<O, T> Deref for OwnedMutexGuard<O, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: this guard holds the lock: the constructor took it and forgot the inner guard, and only `drop`
-        // releases it.
-        unsafe { &*self.mutex().inner.data_ptr() }
-    }
-}
-
-impl<O, T> DerefMut for OwnedMutexGuard<O, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; the borrow of `self` is unique, so no other reference came from this guard.
-        unsafe { &mut *self.mutex().inner.data_ptr() }
-    }
-}
-
-impl<O, T> Drop for OwnedMutexGuard<O, T> {
-    #[inline]
-    fn drop(&mut self) {
-        self.mutex().rank.tracked().released();
-        // SAFETY: this guard holds the lock and, as it is not `Send`, is dropped by the thread that took it.
-        unsafe { self.mutex().inner.force_unlock() };
-        hooks::on_release(&self.mutex().inner);
-    }
-}
-
 /// A condition variable for [`MutexGuard`]s.
 #[derive(Debug, Default)]
 pub struct Condvar(parking_lot::Condvar);
@@ -485,6 +246,8 @@ impl Condvar {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     struct Holder {

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | [`append_list::AppendList`] | a reader that sees the length of a list sees its entries; of two concurrent appends one fails | `base/src/append_list.rs` |
 //! | [`lock::RawSpinLock`] | one thread at a time holds a spinlock | `base/src/lock/raw_spin.rs` |
-//! | [`lock::ReadCount`] | a value that is read without its lock is not written meanwhile | `base/src/lock/read_count.rs` |
+//! | [`lock::ReadCount`] | a value that is read without its lock is not written meanwhile; nor if it is locked before it is known whether it is written | `base/src/lock/read_count.rs` |
 //! | [`seqlock::SeqLock`] | a reader gets words that were published together, and none that were invalidated before its call | `base/src/seqlock.rs` |
 //! | [`rcu::Slot`], [`rcu::Retired`] | an object is not freed in a section that found it | `base/src/rcu` |
 //! | [`rcu::SetTable`] | an entry is found as long as it is in the table; one that is found was in it during the section, unless it is marked as removed | `base/src/rcu` |
