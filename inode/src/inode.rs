@@ -20,7 +20,7 @@
 //!
 //! # Locking
 //! The state has rank `Inode`; an AIL push only tries the lock. The attached object and the metadata that `stat`
-//! returns are read without a lock.
+//! returns are read without a lock, and so is a state that is often read ([`Inode::peek`]).
 
 use std::any::Any;
 use std::fmt;
@@ -28,7 +28,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use base::lock::{Mutex, MutexGuard, OwnedMutexGuard, Rank};
+use base::lock::{Mutex, OwnedMutexGuard, Rank, UntilLocked};
 use base::rcu::{self, Section};
 use base::refs::{self, Counted, Ref, RefCount, Reused, Stale};
 use base::{Ino, Lsn};
@@ -89,7 +89,7 @@ pub struct Inode {
     /// Used since the inode cache last considered it for eviction.
     used: AtomicBool,
     stat: PublishedStat,
-    state: Mutex<InodeState>,
+    state: Mutex<InodeState, UntilLocked>,
 }
 
 impl Inode {
@@ -108,7 +108,7 @@ impl Inode {
             chunk_removed: AtomicBool::new(false),
             used: AtomicBool::new(true),
             stat: PublishedStat::default(),
-            state: Mutex::new(Rank::Inode, state),
+            state: Mutex::new_peeked(Rank::Inode, state),
         })
     }
 
@@ -120,9 +120,17 @@ impl Inode {
     /// Locks the inode for reading.
     #[track_caller]
     pub fn read(&self) -> impl Deref<Target = InodeState> + '_ {
-        let state = self.state.lock();
+        let state = self.state.lock_to_read();
         self.expect_published(&state);
-        ReadGuard(state)
+        state
+    }
+
+    /// Calls `read` with the state. Takes no lock, and stores to no memory that other threads use, if that was read
+    /// often since the inode was last locked for changes. Otherwise waits for the lock. `read` must not wait, nor take
+    /// long. Must not be called in a read section.
+    #[track_caller]
+    pub fn peek<T>(&self, read: impl FnOnce(&InodeState) -> T) -> T {
+        self.state.peek(read)
     }
 
     /// Locks the inode for changes.
@@ -174,12 +182,12 @@ impl Inode {
     /// The metadata. Locks the inode if it changed since the last call.
     #[track_caller]
     pub fn stat(&self) -> InodeStat {
-        self.published_stat().unwrap_or_else(|| self.publish(&self.state.lock()))
+        self.published_stat().unwrap_or_else(|| self.publish(&self.state.lock_to_read()))
     }
 
     /// The metadata; `None` if it changed since the last [`stat`](Self::stat) and the inode is locked.
     pub fn try_stat(&self) -> Option<InodeStat> {
-        self.published_stat().or_else(|| Some(self.publish(&*self.state.try_lock()?)))
+        self.published_stat().or_else(|| Some(self.publish(&*self.state.try_lock_to_read()?)))
     }
 
     /// Checks in debug builds that the published metadata are those of the inode, which was just locked. A change that
@@ -404,15 +412,6 @@ impl fmt::Debug for Inode {
     }
 }
 
-struct ReadGuard<'a>(MutexGuard<'a, InodeState>);
-
-impl Deref for ReadGuard<'_> {
-    type Target = InodeState;
-    fn deref(&self) -> &InodeState {
-        &self.0
-    }
-}
-
 /// A reference to an inode. When the last reference to an unlinked file is dropped, the file is freed in the
 /// background.
 pub type InodeRef = Ref<Inode>;
@@ -437,7 +436,7 @@ impl Counted for Inode {
 
 /// A locked inode: access to its state, and what a commit takes.
 pub struct LockedInode {
-    state: OwnedMutexGuard<Inode, InodeState>,
+    state: OwnedMutexGuard<Inode, InodeState, UntilLocked>,
 }
 
 impl LockedInode {

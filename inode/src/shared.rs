@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::lock::Locks;
 use base::random::Random;
-use base::rcu::Retired;
+use base::rcu::{self, Retired};
 use base::time::Clock;
 use error::Result;
 use format::Geometry;
@@ -13,14 +13,16 @@ use format::checksum::ZeroRun;
 use format::inode::RawInode;
 use format::ondisk::OnDisk;
 use format::timestamp::Timestamp;
-use journal::engine::{BufferCache, CommitTarget, LogReservation, Transaction, TransactionContexts};
+use journal::engine::{
+    BufferCache, CommitTarget, LogReservation, PeekedBuffers, Transaction, TransactionContexts,
+};
 
 use crate::inactive::Queues;
-use crate::inode::Attached;
+use crate::inode::{Attached, Inode};
 use crate::inode_cache::CacheIndex;
 use crate::reservation::Reservations;
 use crate::space::GroupOperations;
-use crate::state::Features;
+use crate::state::{Features, InodeState};
 use crate::unlinked::UnlinkedLists;
 
 /// The shared state of a volume's inodes.
@@ -101,6 +103,22 @@ impl Shared {
     /// Begins a transaction that only reads buffers.
     pub fn reader(&self) -> Transaction {
         Transaction::reader(self.contexts.local())
+    }
+
+    /// Calls `read` with the state of an inode and the blocks of its forks, in a read section. If they are read often,
+    /// no lock is taken and nothing is stored in memory that other threads use. `read` returns `None` if something is
+    /// not in memory, or is locked: then the caller locks the inode, which may also load it. `read` must not
+    /// wait, nor take long.
+    #[track_caller]
+    pub fn peek<T>(
+        &self,
+        inode: &Inode,
+        read: impl FnOnce(&InodeState, &PeekedBuffers<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let read = |state: &InodeState| {
+            rcu::read(|section| read(state, &PeekedBuffers::new(&self.buffers, section)))
+        };
+        inode.peek(read)
     }
 
     /// The current time.

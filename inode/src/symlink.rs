@@ -3,17 +3,18 @@
 use base::errno;
 use base::lock::Rank;
 use error::{Error, Result};
-use format::ForkBlock;
-use format::damage::Place;
+use format::damage::{Damage, Place};
 use format::inode::{FileType, ForkKind};
 use format::ondisk::{LeU32, OnDisk, U32, U64};
 use format::remote_block::RemoteBlockHeader;
 use format::symlink::{self, MAGIC, MAX_TARGET};
+use format::{ForkBlock, Geometry};
 use journal::engine::{DiskExtent, Transaction};
 use zerocopy::IntoBytes;
 
 use crate::extents::ExtentList;
-use crate::fork::Fork;
+use crate::fork::{Fork, NOT_IN_MEMORY};
+use crate::inode::Inode;
 use crate::shared::Shared;
 use crate::space::SpaceAllocator;
 use crate::state::{ForkFormat, InodeState};
@@ -100,6 +101,41 @@ pub fn write_out(
 /// # Errors
 /// `EINVAL` for other files; [`Error::Damaged`], [`Error::Device`].
 pub fn read(shared: &Shared, state: &mut InodeState) -> Result<Vec<u8>> {
+    if state.local().is_none() {
+        Fork::open(shared, state, ForkKind::Data)?;
+    }
+    target_of(&shared.geometry, state, |at, target, verify, room| {
+        let guard = shared.buffers.lock_read(&at.into(), Rank::Fork, verify)?;
+        add_part(target, guard.bytes(), room);
+        Ok(())
+    })
+}
+
+/// Like [`read`], without a lock; `None` if the link must be locked.
+#[track_caller]
+pub fn peek(shared: &Shared, link: &Inode) -> Option<Vec<u8>> {
+    shared.peek(link, |state, buffers| {
+        let target = target_of(&shared.geometry, state, |at, target, _, room| {
+            let bytes = buffers.bytes(&at.into()).ok_or(NOT_IN_MEMORY)?;
+            add_part(target, &bytes, room);
+            Ok(())
+        });
+        target.ok()
+    })
+}
+
+/// Adds the part of a target that is in a block. The checksum of a changed buffer is not up to date.
+fn add_part(target: &mut Vec<u8>, block: &[u8], room: usize) {
+    target.extend(block.get(RemoteBlockHeader::SIZE..).unwrap_or(&[]).iter().take(room));
+}
+
+/// The target of a symlink. Its blocks are read by `add`, which gets the place of a block, the target so far, what
+/// verifies a block that comes from the device, and the most bytes to add.
+fn target_of(
+    geometry: &Geometry,
+    state: &InodeState,
+    add: impl Fn(DiskExtent, &mut Vec<u8>, &dyn Fn(&[u8]) -> std::result::Result<(), Damage>, usize) -> Result<()>,
+) -> Result<Vec<u8>> {
     if state.dinode().file_type() != Some(FileType::Symlink) {
         return Err(NOT_A_LINK);
     }
@@ -109,9 +145,7 @@ pub fn read(shared: &Shared, state: &mut InodeState) -> Result<Vec<u8>> {
     if let Some(local) = state.local() {
         target.extend_from_slice(local);
     } else {
-        let geometry = &shared.geometry;
-        let fork = Fork::open(shared, state, ForkKind::Data)?;
-        for extent in fork.list().as_slice() {
+        for extent in state.list(ForkKind::Data).ok_or(NOT_IN_MEMORY)?.as_slice() {
             let offset = target.len() as u32; // below the size
             if offset >= size {
                 break;
@@ -122,10 +156,7 @@ pub fn read(shared: &Shared, state: &mut InodeState) -> Result<Vec<u8>> {
             let at = DiskExtent { daddr, bytes: (count as u32) << geometry.block_log };
             let block = ForkBlock { ino, file_block: extent.offset, daddr };
             let verify = |bytes: &[u8]| symlink::verify(bytes, geometry, block, offset, size).map(|_| ());
-            let guard = shared.buffers.lock_read(&at.into(), Rank::Fork, verify)?;
-            // The checksum of a changed buffer is not up to date.
-            let part = guard.bytes().get(RemoteBlockHeader::SIZE..).unwrap_or(&[]);
-            target.extend(part.iter().take((size - offset) as usize));
+            add(at, &mut target, &verify, (size - offset) as usize)?;
         }
     }
     symlink::verify_target(&target).map_err(|damage| Error::damaged(Place::ino(ino), damage))?;

@@ -1,22 +1,23 @@
 //! Blocks of an attribute fork. Each is one file system block.
 
+use base::FileBlock;
 use base::lock::Rank;
-use base::{Daddr, FileBlock};
 use error::Error;
 use format::attr::edit::leaf::{self as edit, LeafAttr};
 use format::attr::leaf::AttrLeaf;
-use format::dabtree::{BlkInfo, DaNode, DaTree, NODE_MAGIC};
+use format::dabtree::{DaNode, DaTree, NODE_MAGIC};
 use format::extent::Extent;
 use format::inode::ForkKind;
-use format::ondisk::OnDisk;
-use format::{Damage, ForkBlock, Geometry, dabtree};
-use journal::engine::{BufferId, DiskExtent, JoinedBuffer};
+use format::{ForkBlock, Geometry, dabtree};
+use journal::engine::{BufferId, JoinedBuffer};
 
+use super::read::{AttrReader, expect_own};
 use super::{Attributes, Result};
-use crate::dabtree::{Checked, HashTree, PathBlock};
+use crate::dabtree::{Checked, HashTree, PathBlock, TreeReader};
+use crate::extents::ExtentList;
 use crate::fork::MAX_MAP_TREE_BLOCKS;
 use crate::space::{BlockRequest, BlockRun, ForkOwner};
-use crate::state::ForkFormat;
+use crate::state::{ForkFormat, InodeState};
 
 /// A block that has joined the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +26,8 @@ pub(crate) struct AttrBlock {
     pub at: ForkBlock,
 }
 
-impl HashTree for Attributes<'_> {
+impl TreeReader for Attributes<'_> {
     type Id = AttrBlock;
-    type Buffer = JoinedBuffer;
-    type LeafEntry = LeafAttr;
-
-    /// Linux treats an empty leaf under a node as damage.
-    const KEEPS_EMPTY_LEAVES: bool = false;
 
     fn geometry<'g>(&self) -> &'g Geometry
     where
@@ -56,18 +52,48 @@ impl HashTree for Attributes<'_> {
             AttrLeaf::verify(bytes, geometry, at)?.audit()
         };
         let buffer = self.fork.tx.read(self.disk(at), Rank::Fork, verify)?;
-        // A cached buffer may belong to another file, if both map the block, or be of another type.
-        let info = BlkInfo::view(self.fork.tx.bytes(buffer));
-        let fits = info.is_some_and(|info| {
-            info.owner.get() == at.ino.get()
-                && matches!(info.magic.get(), NODE_MAGIC | format::attr::leaf::MAGIC)
-        });
-        if !fits {
-            let damage = Damage::new("attribute block", "owner", at.ino, "another, or no such block");
-            return Err(Error::damaged(at.place(), damage));
-        }
+        expect_own(self.fork.tx.bytes(buffer), at)?;
         Ok(AttrBlock { buffer, at })
     }
+
+    fn identity(&self, block: AttrBlock) -> ForkBlock {
+        block.at
+    }
+
+    fn bytes(&self, block: AttrBlock) -> &[u8] {
+        self.fork.tx.bytes(block.buffer)
+    }
+
+    fn verify_leaf(bytes: &[u8], geometry: &Geometry) -> Checked<()> {
+        AttrLeaf::of(bytes, geometry).map(drop)
+    }
+}
+
+impl AttrReader for Attributes<'_> {
+    fn state(&self) -> &InodeState {
+        self.fork.state
+    }
+
+    fn extents(&self) -> &ExtentList {
+        self.fork.extents()
+    }
+
+    fn release(&mut self, leaf: AttrBlock) {
+        self.fork.tx.release(leaf.buffer);
+    }
+
+    fn with_value_block(&self, at: ForkBlock, work: &mut dyn FnMut(&[u8]) -> Checked<()>) -> Result<()> {
+        let guard = self.fork.shared.buffers.lock_read(&self.disk(at).into(), Rank::Fork, |_| Ok(()))?;
+        work(guard.bytes()).map_err(|damage| Error::damaged(at.place(), damage))
+    }
+}
+
+impl HashTree for Attributes<'_> {
+    type Buffer = JoinedBuffer;
+    type LeafEntry = LeafAttr;
+
+    /// Linux treats an empty leaf under a node as damage.
+    const KEEPS_EMPTY_LEAVES: bool = false;
 
     /// Allocates and maps a block at the first hole. Its bytes are zero and not logged yet.
     fn new_tree_block(&mut self) -> Result<PathBlock<AttrBlock>> {
@@ -87,23 +113,11 @@ impl HashTree for Attributes<'_> {
         self.fork.unmap(at..FileBlock(at.get() + 1))
     }
 
-    fn identity(&self, block: AttrBlock) -> ForkBlock {
-        block.at
-    }
-
-    fn bytes(&self, block: AttrBlock) -> &[u8] {
-        self.fork.tx.bytes(block.buffer)
-    }
-
     fn block_mut(&mut self, block: AttrBlock) -> &mut JoinedBuffer {
         self.fork.tx.buffer_mut(block.buffer)
     }
 
     fn entries_moved(&mut self, _: &[LeafAttr], _: FileBlock) {}
-
-    fn verify_leaf(bytes: &[u8], geometry: &Geometry) -> Checked<()> {
-        AttrLeaf::of(bytes, geometry).map(drop)
-    }
 
     fn leaf_fill(bytes: &[u8], geometry: &Geometry) -> Checked<(usize, usize)> {
         Ok((edit::used(bytes, geometry)?, edit::capacity(geometry)))
@@ -131,21 +145,6 @@ impl HashTree for Attributes<'_> {
 }
 
 impl Attributes<'_> {
-    /// The location of a block. A block that is not mapped is reported as damage, because another block pointed to it.
-    pub(super) fn locate(&self, at: FileBlock) -> Result<ForkBlock> {
-        let offset =
-            self.fork.extents().map(at).and_then(|(start, _)| self.geometry().fs_block_offset(start));
-        let ino = self.fork.state.ino();
-        match offset {
-            Some(offset) => Ok(ForkBlock { ino, file_block: at, daddr: Daddr(offset >> 9) }),
-            None => Err(self.damaged(Damage::new("attribute fork", "extents", "a mapped block", at))),
-        }
-    }
-
-    fn disk(&self, at: ForkBlock) -> DiskExtent {
-        DiskExtent { daddr: at.daddr, bytes: self.geometry().block_size }
-    }
-
     /// Checks that `blocks` blocks can be allocated. Called before the first change of an operation.
     pub(super) fn ensure_blocks(&self, blocks: u32) -> Result<()> {
         if blocks > self.fork.reserved {

@@ -19,6 +19,7 @@
 //! | [`AttrKey`], [`Attributes`] | the key of an attribute; the attributes of one inode, in a transaction |
 //! | `forkoff` | the start of the attribute fork in the inode; creation and removal of the fork |
 //! | `blocks` | blocks of the fork |
+//! | `read`, [`PeekedAttributes`] | lookup and listing; without locks |
 //! | [`remote`] | values in blocks of their own |
 //! | `inactive` | the step before the blocks of an unlinked file's attribute fork are freed |
 //!
@@ -45,6 +46,8 @@ mod blocks;
 mod forkoff;
 pub(crate) mod inactive;
 mod node;
+mod peek;
+mod read;
 pub mod remote;
 mod shortform;
 mod split;
@@ -64,11 +67,14 @@ use format::{Geometry, hash};
 use journal::engine::Transaction;
 use zerocopy::IntoBytes;
 
+pub use peek::PeekedAttributes;
+use read::AttrReader as _;
+
 use crate::dabtree::TreeFork;
 use crate::fork::MAX_MAP_TREE_BLOCKS;
 use crate::shared::Shared;
 use crate::space::{BlockRun, SpaceAllocator};
-use crate::state::{ForkFormat, InodeState};
+use crate::state::InodeState;
 
 /// The key of an attribute: namespace and name; for a parent pointer, the directory too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,17 +237,7 @@ impl<'a> Attributes<'a> {
     /// # Errors
     /// Damage; I/O errors.
     pub fn get(&mut self, key: &AttrKey<'_>) -> Result<Option<Vec<u8>>> {
-        match self.storage() {
-            AttrStorage::None => Ok(None),
-            AttrStorage::Shortform => self.shortform_get(key),
-            AttrStorage::Blocks => {
-                let Some(hit) = self.node_find(key, false)? else { return Ok(None) };
-                match hit.remote {
-                    None => self.value_at(&hit).map(Some),
-                    Some((block, length)) => self.read_remote(block, length).map(Some),
-                }
-            }
-        }
+        self.value(key)
     }
 
     /// Whether an attribute exists.
@@ -251,7 +247,7 @@ impl<'a> Attributes<'a> {
     pub fn has(&mut self, key: &AttrKey<'_>) -> Result<bool> {
         match self.storage() {
             AttrStorage::None => Ok(false),
-            AttrStorage::Shortform => self.shortform_has(key),
+            AttrStorage::Shortform => Ok(self.shortform_find(key)?.is_some()),
             AttrStorage::Blocks => Ok(self.node_find(key, false)?.is_some()),
         }
     }
@@ -261,11 +257,7 @@ impl<'a> Attributes<'a> {
     /// # Errors
     /// Damage; I/O errors.
     pub fn list(&mut self) -> Result<Vec<AttrInfo>> {
-        match self.storage() {
-            AttrStorage::None => Ok(Vec::new()),
-            AttrStorage::Shortform => self.shortform_list(),
-            AttrStorage::Blocks => self.node_list(),
-        }
+        self.all()
     }
 
     /// Creates or replaces an attribute.
@@ -322,18 +314,6 @@ impl<'a> Attributes<'a> {
             self.shrink()?;
         }
         Ok(found)
-    }
-
-    fn storage(&self) -> AttrStorage {
-        match self.fork.state.fork_format(ForkKind::Attr) {
-            Some(ForkFormat::Local) => AttrStorage::Shortform,
-            Some(ForkFormat::Extents | ForkFormat::Btree)
-                if self.fork.state.extent_count(ForkKind::Attr) > 0 =>
-            {
-                AttrStorage::Blocks
-            }
-            _ => AttrStorage::None,
-        }
     }
 
     /// Whether the volume has parent pointers.

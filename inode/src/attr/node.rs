@@ -1,118 +1,19 @@
-//! Attributes in leaf and node format: a hash tree of leaves, with nodes above them if there are several. Lookup,
-//! insertion, removal.
+//! Changes of attributes in leaf and node format: a hash tree of leaves, with nodes above them if there are several.
 
 use base::FileBlock;
-use error::Error;
 use format::Damage;
 use format::attr::edit::leaf as edit;
 use format::attr::leaf::AttrLeaf;
 use format::attr::{Attr, AttrValue};
 use format::inode::ForkKind;
 
-use super::blocks::AttrBlock;
-use super::{AttrInfo, AttrKey, Attributes, NewAttrValue, Result, is_inline};
+use super::read::{AttrReader, FoundAttr};
+use super::{AttrKey, Attributes, NewAttrValue, Result, is_inline};
 use crate::dabtree::join::join_leaf;
-use crate::dabtree::{HashTree, TreePath};
+use crate::dabtree::{HashTree, TreeReader};
 use crate::space::BlockRun;
 
-/// An attribute and its place in the tree.
-#[derive(Clone, Debug)]
-pub(super) struct FoundAttr {
-    pub path: TreePath<AttrBlock>,
-    /// Index of its entry in the leaf.
-    pub slot: usize,
-    pub incomplete: bool,
-    /// First block and length of a remote value.
-    pub remote: Option<(FileBlock, u32)>,
-}
-
 impl Attributes<'_> {
-    fn descend_to(&mut self, hash: u32) -> Result<TreePath<AttrBlock>> {
-        let root = self.read_tree_block(self.root())?;
-        self.descend(root, hash)
-    }
-
-    /// Moves the path to the next leaf, and unlocks the one that it leaves; `false` at the last one.
-    fn next_leaf(&mut self, path: &mut TreePath<AttrBlock>) -> Result<bool> {
-        if !path.nodes.is_empty() {
-            self.fork.tx.release(path.leaf.id.buffer);
-        }
-        self.advance(path)
-    }
-
-    /// The most leaves that the fork can have. The bound ends walks in a tree with a loop.
-    fn max_leaves(&self) -> u64 {
-        self.fork.extents().as_slice().iter().map(|extent| extent.count).sum()
-    }
-
-    #[cold]
-    fn tree_loop(&self) -> Error {
-        self.damaged(Damage::new("hash tree node", "before", "each leaf once", "some again"))
-    }
-
-    /// Looks up an attribute; with `any`, incomplete ones too.
-    pub(super) fn node_find(&mut self, key: &AttrKey<'_>, any: bool) -> Result<Option<FoundAttr>> {
-        let geometry = self.geometry();
-        let hash = key.hash(geometry);
-        let mut path = self.descend_to(hash)?;
-        for _ in 0..self.max_leaves() {
-            let (found, beyond) = self.view(path.leaf.id, |bytes| {
-                let leaf = AttrLeaf::of(bytes, geometry)?;
-                let first = leaf.entries.partition_point(|entry| entry.hashval.get() < hash);
-                for (slot, entry) in leaf.entries.iter().enumerate().skip(first) {
-                    if entry.hashval.get() != hash {
-                        return Ok((None, false));
-                    }
-                    let attr = leaf.attr(entry)?;
-                    if key.is(&attr) && (any || !attr.incomplete) {
-                        return Ok((Some((slot, attr.incomplete, remote(&attr))), false));
-                    }
-                }
-                Ok((None, true))
-            })?;
-            if let Some((slot, incomplete, remote)) = found {
-                return Ok(Some(FoundAttr { path, slot, incomplete, remote }));
-            }
-            if !beyond || !self.next_leaf(&mut path)? {
-                return Ok(None);
-            }
-        }
-        Err(self.tree_loop())
-    }
-
-    /// A value in the leaf.
-    pub(super) fn value_at(&self, hit: &FoundAttr) -> Result<Vec<u8>> {
-        let geometry = self.geometry();
-        self.view(hit.path.leaf.id, |bytes| {
-            let leaf = AttrLeaf::of(bytes, geometry)?;
-            let attr = leaf.entries.get(hit.slot).map(|entry| leaf.attr(entry)).transpose()?;
-            Ok(match attr.map(|attr| attr.value) {
-                Some(AttrValue::Inline(value)) => value.to_vec(),
-                _ => Vec::new(),
-            })
-        })
-    }
-
-    pub(super) fn node_list(&mut self) -> Result<Vec<AttrInfo>> {
-        let (mut all, geometry) = (Vec::new(), self.geometry());
-        let mut path = self.descend_to(0)?;
-        for _ in 0..self.max_leaves() {
-            self.view(path.leaf.id, |bytes| {
-                for attr in AttrLeaf::of(bytes, geometry)?.attrs() {
-                    let attr = attr?;
-                    if !attr.incomplete {
-                        all.push(AttrInfo::of(&attr));
-                    }
-                }
-                Ok(())
-            })?;
-            if !self.next_leaf(&mut path)? {
-                return Ok(all);
-            }
-        }
-        Err(self.tree_loop())
-    }
-
     /// Replaces a value in the leaf, at the same index. Returns `false`, with nothing changed, if the new value does
     /// not fit.
     pub(super) fn replace_inline_value(
@@ -232,11 +133,4 @@ impl Attributes<'_> {
 
 fn inline<'a>(key: &AttrKey<'a>, value: &'a [u8]) -> Attr<'a> {
     Attr { namespace: key.namespace, incomplete: false, name: key.name, value: AttrValue::Inline(value) }
-}
-
-fn remote(attr: &Attr<'_>) -> Option<(FileBlock, u32)> {
-    match attr.value {
-        AttrValue::Inline(_) => None,
-        AttrValue::Remote { block, length } => Some((block, length)),
-    }
 }

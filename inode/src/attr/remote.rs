@@ -16,10 +16,8 @@ use ag::{AllocTarget, Claim, ClaimRequest, Groups};
 use base::lock::Rank;
 use base::{Daddr, FileBlock, FsBlock, Ino};
 use error::Error;
-use format::attr::MAX_VALUE;
-use format::attr::remote::{MAGIC, block_count, bytes_per_block, verify};
+use format::attr::remote::{MAGIC, block_count, bytes_per_block};
 use format::checksum;
-use format::damage::Damage;
 use format::inode::ag_of;
 use format::ondisk::{LeU32, U32, U64};
 use format::remote_block::{CRC_OFFSET, RemoteBlockHeader};
@@ -101,27 +99,6 @@ pub fn write(shared: &Shared, tx: &mut Transaction, ino: Ino, runs: &[BlockRun],
 }
 
 impl Attributes<'_> {
-    /// Reads the value that begins at a block of the fork.
-    pub(super) fn read_remote(&mut self, first: FileBlock, length: u32) -> Result<Vec<u8>> {
-        let geometry = self.geometry();
-        if length > MAX_VALUE {
-            let most = format_args!("at most {MAX_VALUE}").to_string();
-            return Err(self.damaged(Damage::new("attribute leaf", "valuelen", most, length)));
-        }
-        let mut value = Vec::with_capacity(length as usize);
-        for n in 0..u64::from(block_count(length, geometry)) {
-            let at = self.locate(FileBlock(first.get() + n))?;
-            let extent = DiskExtent { daddr: at.daddr, bytes: geometry.block_size };
-            let offset = value.len() as u32; // at most 64 KiB
-            let guard = self.fork.shared.buffers.lock_read(&extent.into(), Rank::Fork, |_| Ok(()))?;
-            // The block never changes in memory, so its checksum is valid.
-            let part = verify(guard.bytes(), geometry, at, offset, length)
-                .map_err(|damage| Error::damaged(at.place(), damage))?;
-            value.extend_from_slice(part);
-        }
-        Ok(value)
-    }
-
     /// Maps the blocks of a new value; returns the first file block.
     pub(super) fn map_remote(&mut self, runs: &[BlockRun]) -> Result<FileBlock> {
         let count = runs.iter().map(|run| u64::from(run.count)).sum();

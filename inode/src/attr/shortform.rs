@@ -6,41 +6,10 @@ use format::inode::ForkKind;
 use format::log::inode::fields;
 
 use super::forkoff::forkoff_for;
-use super::{AttrInfo, AttrKey, AttrStorage, Attributes, NewAttrValue, Result};
+use super::read::AttrReader;
+use super::{AttrKey, AttrStorage, Attributes, NewAttrValue, Result};
 
 impl Attributes<'_> {
-    /// The attributes in the inode; empty in other formats.
-    fn shortform_bytes(&self) -> &[u8] {
-        match (self.storage(), self.fork.state.attr_local()) {
-            (AttrStorage::Shortform, Some(bytes)) => bytes,
-            _ => &shortform::EMPTY,
-        }
-    }
-
-    fn shortform_attributes(&self) -> Result<Vec<Attr<'_>>> {
-        shortform::attributes(self.shortform_bytes(), self.geometry()).map_err(|damage| self.damaged(damage))
-    }
-
-    fn shortform_find(&self, key: &AttrKey<'_>) -> Result<Option<Attr<'_>>> {
-        shortform::find(self.shortform_bytes(), self.geometry(), |attr| key.is(attr))
-            .map_err(|damage| self.damaged(damage))
-    }
-
-    pub(super) fn shortform_has(&self, key: &AttrKey<'_>) -> Result<bool> {
-        Ok(self.shortform_find(key)?.is_some())
-    }
-
-    pub(super) fn shortform_get(&self, key: &AttrKey<'_>) -> Result<Option<Vec<u8>>> {
-        Ok(self.shortform_find(key)?.and_then(|attr| match attr.value {
-            AttrValue::Inline(value) => Some(value.to_vec()),
-            AttrValue::Remote { .. } => None,
-        }))
-    }
-
-    pub(super) fn shortform_list(&self) -> Result<Vec<AttrInfo>> {
-        Ok(self.shortform_attributes()?.iter().map(AttrInfo::of).collect())
-    }
-
     /// The contents of the fork with one attribute removed and another one added.
     fn shortform_replaced(&self, key: &AttrKey<'_>, new: Option<Attr<'_>>) -> Result<Option<Vec<u8>>> {
         shortform::exchange(self.shortform_bytes(), self.geometry(), |attr| key.is(attr), new)
@@ -109,7 +78,7 @@ impl Attributes<'_> {
     }
 
     pub(super) fn shortform_remove(&mut self, key: &AttrKey<'_>) -> Result<bool> {
-        if !self.shortform_has(key)? {
+        if self.shortform_find(key)?.is_none() {
             return Ok(false);
         }
         match self.shortform_replaced(key, None)? {

@@ -8,7 +8,7 @@ use format::attr::edit::leaf::{self as edit, LeafAttr};
 use super::blocks::AttrBlock;
 use super::{Attributes, Result};
 use crate::dabtree::split::{add_leaf, push_leaf_root_down, put_leaf};
-use crate::dabtree::{HashTree, TreePath};
+use crate::dabtree::{HashTree, TreePath, TreeReader};
 
 /// The distribution of a leaf's attributes over two leaves, with or without the new attribute.
 struct LeafSplit {

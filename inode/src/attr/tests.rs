@@ -10,7 +10,7 @@ use format::hash;
 use journal::engine::Loggable;
 
 use super::{AttrKey, Attributes, NewAttrValue};
-use crate::dabtree::HashTree;
+use crate::dabtree::TreeReader;
 use crate::inode::LockedInode;
 use crate::testing::Fixture;
 

@@ -18,7 +18,7 @@ use super::data::{HashedName, LeafHit, LeafSearch};
 use super::fork::DirFork;
 use super::insert_slot::LeafInsertSlot;
 use super::{Directory, FoundEntry};
-use crate::dabtree::HashTree;
+use crate::dabtree::{HashTree, TreeReader};
 
 impl<F: DirFork> Directory<'_, F> {
     pub(super) fn block_search(&mut self, id: F::BlockId, name: &[u8]) -> Result<LeafSearch<F::BlockId>> {

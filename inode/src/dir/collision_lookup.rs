@@ -13,7 +13,7 @@ use super::collision_index::{CollisionEntry, CollisionIndex, NO_SCAN_LIMIT};
 use super::data::{DataEntry, HashedName, LeafSearch};
 use super::fork::DirFork;
 use super::{DirFormat, Directory};
-use crate::dabtree::HashTree;
+use crate::dabtree::TreeReader;
 
 /// The result of a lookup in the collision index.
 pub(super) enum CollisionLookup<Id> {

@@ -12,9 +12,10 @@ use format::hash;
 
 use super::collision_index::NO_SCAN_LIMIT;
 use super::fork::{DirBlockType, DirFork};
+use super::readdir::visit_block;
 use super::{Directory, FoundEntry};
 use super::{Error, Result};
-use crate::dabtree::HashTree;
+use crate::dabtree::{HashTree, TreeReader};
 
 /// An entry that was found through its leaf entry.
 #[derive(Clone, Copy)]
@@ -251,15 +252,6 @@ impl<F: DirFork> Directory<'_, F> {
         visit: &mut impl FnMut(format::dir::DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let geometry = self.geometry;
-        self.view(id, |bytes| {
-            let mut offset = 0;
-            while let Some((at, entry)) = entry::next(bytes, geometry, block, offset)? {
-                if entry.pointer >= from && visit(entry).is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-                offset = at + entry_size(entry.name.len(), geometry);
-            }
-            Ok(ControlFlow::Continue(()))
-        })
+        self.view(id, |bytes| visit_block(bytes, geometry, block, from, visit))
     }
 }

@@ -12,7 +12,7 @@ use format::dir::free::max_bests;
 use super::Directory;
 use super::fork::{DirBlockType, DirFork};
 use super::{Error, Result};
-use crate::dabtree::HashTree;
+use crate::dabtree::{HashTree, TreeReader};
 
 /// A data block with enough unused bytes.
 pub(super) struct DataBlockWithSpace<Id> {

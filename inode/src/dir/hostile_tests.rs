@@ -12,7 +12,7 @@ use super::collision_index::NO_SCAN_LIMIT;
 use super::memory_fork::{MemoryFork, geometry};
 use super::tests::alike;
 use super::{DirFormat, Directory, FoundEntry, Result};
-use crate::dabtree::HashTree;
+use crate::dabtree::TreeReader;
 
 /// Every third name shares its hash with many others.
 fn name(number: u16) -> Vec<u8> {

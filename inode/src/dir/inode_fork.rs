@@ -12,7 +12,7 @@ use format::dir::DirHeader;
 use format::extent::Extent;
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
-use format::{Damage, ForkBlock, Place};
+use format::{Damage, ForkBlock, Geometry, Place};
 use journal::engine::{BufferExtents, BufferId, DiskExtent, JoinedBuffer, Transaction};
 
 use super::Result;
@@ -78,37 +78,9 @@ impl<'a> InodeDirFork<'a> {
 
     /// The disk extents of a directory block.
     fn segments(&self, at: FileBlock) -> Result<BufferExtents> {
-        let geometry = &self.fork.shared.geometry;
-        if let Some((start, count)) = self.fork.extents().map(at)
-            && count >= self.per_block()
-            && let Some(offset) = geometry.fs_block_offset(start)
-        {
-            let whole = DiskExtent { daddr: Daddr(offset >> 9), bytes: geometry.dir_block_size };
-            return Ok(whole.into());
-        }
-        let end = at.get().saturating_add(self.per_block());
-        let mut extents: Vec<DiskExtent> = Vec::new();
-        let mut next = at.get();
-        while next < end {
-            let mapped = self.fork.extents().map(FileBlock(next));
-            let offset = mapped.and_then(|(start, count)| Some((geometry.fs_block_offset(start)?, count)));
-            let Some((offset, count)) = offset else {
-                let damage = Damage::new("directory", "extents", "a directory block", "a hole");
-                return Err(self.damaged(FileBlock(next), damage));
-            };
-            let count = count.min(end - next);
-            let extent =
-                DiskExtent { daddr: Daddr(offset >> 9), bytes: (count << geometry.block_log) as u32 };
-            match extents.last_mut() {
-                Some(last) if last.daddr.get() + u64::from(last.bytes >> 9) == extent.daddr.get() => {
-                    last.bytes += extent.bytes;
-                }
-                _ => extents.push(extent),
-            }
-            next += count.max(1);
-        }
-        BufferExtents::new(&extents).ok_or_else(|| {
-            self.damaged(at, Damage::new("directory", "extents", "a directory block", "nothing"))
+        block_extents(&self.fork.shared.geometry, self.fork.extents(), at).map_err(|hole| {
+            let damage = Damage::new("directory", "extents", "a directory block", "a hole");
+            self.damaged(hole, damage)
         })
     }
 
@@ -116,18 +88,50 @@ impl<'a> InodeDirFork<'a> {
     fn recent(&mut self, at: FileBlock, kind: DirBlockType) -> Option<DirBlock> {
         let found = self.fork.state.recent_buffers()?.get(at)?;
         let buffer = self.fork.tx.rejoin(found)?;
-        let is_own = Self::owner(self.fork.tx.bytes(buffer), kind) == Some(self.fork.state.ino().get());
+        let is_own = owner(self.fork.tx.bytes(buffer), kind) == Some(self.fork.state.ino().get());
         is_own.then_some(DirBlock { buffer, at })
     }
+}
 
-    /// The owner field of a block.
-    fn owner(bytes: &[u8], kind: DirBlockType) -> Option<u64> {
-        match kind {
-            DirBlockType::LeafOrNode => BlkInfo::view(bytes).map(|info| info.owner.get()),
-            DirBlockType::Data | DirBlockType::Free => {
-                DirHeader::view(bytes).map(|header| header.owner.get())
+/// The disk extents of a directory block, or a file block in it that is not mapped.
+pub(super) fn block_extents(
+    geometry: &Geometry,
+    list: &ExtentList,
+    at: FileBlock,
+) -> std::result::Result<BufferExtents, FileBlock> {
+    let per_block = 1 << geometry.dir_block_log;
+    if let Some((start, count)) = list.map(at)
+        && count >= per_block
+        && let Some(offset) = geometry.fs_block_offset(start)
+    {
+        let whole = DiskExtent { daddr: Daddr(offset >> 9), bytes: geometry.dir_block_size };
+        return Ok(whole.into());
+    }
+    let end = at.get().saturating_add(per_block);
+    let mut extents: Vec<DiskExtent> = Vec::new();
+    let mut next = at.get();
+    while next < end {
+        let mapped = list.map(FileBlock(next));
+        let offset = mapped.and_then(|(start, count)| Some((geometry.fs_block_offset(start)?, count)));
+        let (offset, count) = offset.ok_or(FileBlock(next))?;
+        let count = count.min(end - next);
+        let extent = DiskExtent { daddr: Daddr(offset >> 9), bytes: (count << geometry.block_log) as u32 };
+        match extents.last_mut() {
+            Some(last) if last.daddr.get() + u64::from(last.bytes >> 9) == extent.daddr.get() => {
+                last.bytes += extent.bytes;
             }
+            _ => extents.push(extent),
         }
+        next += count.max(1);
+    }
+    BufferExtents::new(&extents).ok_or(at)
+}
+
+/// The owner field of a block.
+pub(super) fn owner(bytes: &[u8], kind: DirBlockType) -> Option<u64> {
+    match kind {
+        DirBlockType::LeafOrNode => BlkInfo::view(bytes).map(|info| info.owner.get()),
+        DirBlockType::Data | DirBlockType::Free => DirHeader::view(bytes).map(|header| header.owner.get()),
     }
 }
 
@@ -202,7 +206,7 @@ impl DirFork for InodeDirFork<'_> {
         let geometry = &self.fork.shared.geometry;
         let buffer = self.fork.tx.read(segments, Rank::Fork, |bytes| kind.verify(bytes, geometry, at))?;
         // A cached buffer may belong to another directory, if both map the block.
-        let owner = Self::owner(self.fork.tx.bytes(buffer), kind);
+        let owner = owner(self.fork.tx.bytes(buffer), kind);
         if owner != Some(ino.get()) {
             let found = owner.map_or_else(|| "none".to_owned(), |owner| owner.to_string());
             return Err(Error::damaged(at.place(), Damage::new("directory block", "owner", ino, found)));

@@ -17,7 +17,7 @@ use super::collision_index::SCAN_LIMIT;
 use super::data::{HashedName, LeafHit, LeafSearch};
 use super::fork::DirFork;
 use super::insert_slot::LeafInsertSlot;
-use crate::dabtree::HashTree;
+use crate::dabtree::{HashTree, TreeReader};
 
 impl<F: DirFork> Directory<'_, F> {
     /// Searches the leaf. Returns the layout of the leaf, too.

@@ -48,7 +48,7 @@
 //! | `free_index` | the free index of node format |
 //! | `data` | what the formats with data blocks share: search, data blocks, entries |
 //! | [`EntryPosition`], [`InsertSlot`] | where a name is; where a new name goes |
-//! | `readdir` | iteration in the order of positions |
+//! | `readdir`, [`DirPart`] | iteration in the order of positions; without locks |
 //! | [`collision_index`], `collision_lookup` | an index of names whose hash many others share |
 //! | `recent_buffers` | recently used buffers of a directory |
 //!
@@ -81,6 +81,7 @@ mod inode_fork;
 mod insert_slot;
 mod leaf;
 mod node;
+mod peek;
 mod readdir;
 pub(crate) mod recent_buffers;
 mod shortform;
@@ -109,8 +110,9 @@ pub use fork::{DirBlockType, DirFork};
 pub use format::dir::edit::entry::NewEntry;
 pub use inode_fork::{DirBlock, InodeDirFork};
 pub use insert_slot::InsertSlot;
+pub use peek::DirPart;
 
-use crate::dabtree::HashTree;
+use crate::dabtree::TreeReader;
 
 /// The file type byte of `.` and `..`.
 const FTYPE_DIRECTORY: u8 = 2;

@@ -20,7 +20,7 @@ use super::insert_slot::LeafInsertSlot;
 use super::{Error, Result};
 use crate::dabtree::join::join_leaf;
 use crate::dabtree::split::{add_leaf, push_leaf_root_down, put_leaf};
-use crate::dabtree::{Checked, HashTree, PathBlock, TreePath};
+use crate::dabtree::{Checked, HashTree, PathBlock, TreePath, TreeReader};
 
 /// The result of a search in the hash tree.
 pub(super) struct NodeLookup<Id> {
@@ -31,13 +31,8 @@ pub(super) struct NodeLookup<Id> {
     pub insert_slot: Option<LeafInsertSlot>,
 }
 
-impl<F: DirFork> HashTree for Directory<'_, F> {
+impl<F: DirFork> TreeReader for Directory<'_, F> {
     type Id = F::BlockId;
-    type Buffer = F::Buffer;
-    type LeafEntry = LeafEntry;
-
-    /// Stale entries stay until the leaf is compacted.
-    const KEEPS_EMPTY_LEAVES: bool = true;
 
     #[inline]
     fn geometry<'g>(&self) -> &'g Geometry
@@ -61,6 +56,29 @@ impl<F: DirFork> HashTree for Directory<'_, F> {
         self.fork.read(block, DirBlockType::LeafOrNode)
     }
 
+    fn identity(&self, id: F::BlockId) -> ForkBlock {
+        self.fork.identity(id)
+    }
+
+    #[inline]
+    fn bytes(&self, id: F::BlockId) -> &[u8] {
+        self.fork.bytes(id)
+    }
+
+    fn verify_leaf(bytes: &[u8], _: &Geometry) -> Checked<()> {
+        let is_tree_leaf = leaf::LeafShape::of(bytes)?.bests.is_none();
+        ensure!(is_tree_leaf, "directory leaf", "magic", "a leaf of the tree", "another");
+        Ok(())
+    }
+}
+
+impl<F: DirFork> HashTree for Directory<'_, F> {
+    type Buffer = F::Buffer;
+    type LeafEntry = LeafEntry;
+
+    /// Stale entries stay until the leaf is compacted.
+    const KEEPS_EMPTY_LEAVES: bool = true;
+
     fn new_tree_block(&mut self) -> Result<PathBlock<F::BlockId>> {
         let block = self.fork.first_hole(self.root())?;
         if DirSpace::of(block, self.geometry) != Some(DirSpace::Leaf) {
@@ -77,15 +95,6 @@ impl<F: DirFork> HashTree for Directory<'_, F> {
         self.fork.free(block, id)
     }
 
-    fn identity(&self, id: F::BlockId) -> ForkBlock {
-        self.fork.identity(id)
-    }
-
-    #[inline]
-    fn bytes(&self, id: F::BlockId) -> &[u8] {
-        self.fork.bytes(id)
-    }
-
     #[inline]
     fn block_mut(&mut self, id: F::BlockId) -> &mut F::Buffer {
         self.fork.block_mut(id)
@@ -93,12 +102,6 @@ impl<F: DirFork> HashTree for Directory<'_, F> {
 
     fn entries_moved(&mut self, entries: &[LeafEntry], to: FileBlock) {
         self.index_moved(entries, to);
-    }
-
-    fn verify_leaf(bytes: &[u8], _: &Geometry) -> Checked<()> {
-        let is_tree_leaf = leaf::LeafShape::of(bytes)?.bests.is_none();
-        ensure!(is_tree_leaf, "directory leaf", "magic", "a leaf of the tree", "another");
-        Ok(())
     }
 
     fn leaf_fill(bytes: &[u8], geometry: &Geometry) -> Checked<(usize, usize)> {

@@ -2,13 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use base::FileBlock;
-use format::dir::edit::shortform;
+use base::{FileBlock, Ino};
+use format::Geometry;
+use format::dir::edit::{entry, shortform};
 use format::dir::{DataPtr, DirEntry, DirSpace, data, entry_size};
 
 use super::Result;
 use super::fork::DirFork;
 use super::{Directory, FTYPE_DIRECTORY};
+use crate::dabtree::Checked;
 
 impl<F: DirFork> Directory<'_, F> {
     /// Calls `visit` for each entry at position `from` or later, including `.` and `..`, until it breaks.
@@ -24,7 +26,9 @@ impl<F: DirFork> Directory<'_, F> {
         mut visit: impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         if self.fork.local().is_some() {
-            return self.shortform_read(from, &mut visit);
+            let bytes = self.fork.local().unwrap_or_default();
+            let visited = visit_shortform(bytes, self.geometry, self.fork.ino(), from, &mut visit);
+            return visited.map(drop).map_err(|damage| self.damaged(damage));
         }
         let end = DirSpace::Leaf.first_block(self.geometry);
         let mut next = from.split(self.geometry).0;
@@ -38,30 +42,49 @@ impl<F: DirFork> Directory<'_, F> {
         }
         Ok(())
     }
+}
 
-    fn shortform_read(
-        &self,
-        from: DataPtr,
-        visit: &mut impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let geometry = self.geometry;
-        let bytes = self.fork.local().unwrap_or_default();
-        let parent = self.shortform_counts()?.parent;
-        let dot = data::HEADER_SIZE;
-        let dots = [(&b"."[..], self.fork.ino(), dot), (&b".."[..], parent, dot + entry_size(1, geometry))];
-        for (name, ino, offset) in dots {
-            let pointer = DataPtr::new(FileBlock(0), offset, geometry);
-            let entry = DirEntry { name, ino, ftype: FTYPE_DIRECTORY, pointer };
-            if pointer >= from && visit(entry).is_break() {
-                return Ok(());
-            }
+/// Calls `visit` for the entries of a shortform directory at positions from `from` on.
+pub(super) fn visit_shortform(
+    bytes: &[u8],
+    geometry: &Geometry,
+    ino: Ino,
+    from: DataPtr,
+    visit: &mut impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
+) -> Checked<ControlFlow<()>> {
+    let parent = shortform::ShortformCounts::of(bytes)?.parent;
+    let dot = data::HEADER_SIZE;
+    let dots = [(&b"."[..], ino, dot), (&b".."[..], parent, dot + entry_size(1, geometry))];
+    for (name, ino, offset) in dots {
+        let pointer = DataPtr::new(FileBlock(0), offset, geometry);
+        let entry = DirEntry { name, ino, ftype: FTYPE_DIRECTORY, pointer };
+        if pointer >= from && visit(entry).is_break() {
+            return Ok(ControlFlow::Break(()));
         }
-        for found in shortform::walk(bytes, geometry).map_err(|damage| self.damaged(damage))? {
-            let entry = found.map_err(|damage| self.damaged(damage))?.entry;
-            if entry.pointer >= from && visit(entry).is_break() {
-                return Ok(());
-            }
-        }
-        Ok(())
     }
+    for found in shortform::walk(bytes, geometry)? {
+        let entry = found?.entry;
+        if entry.pointer >= from && visit(entry).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Calls `visit` for the entries of one data block at positions from `from` on.
+pub(super) fn visit_block(
+    bytes: &[u8],
+    geometry: &Geometry,
+    block: FileBlock,
+    from: DataPtr,
+    visit: &mut impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
+) -> Checked<ControlFlow<()>> {
+    let mut offset = 0;
+    while let Some((at, entry)) = entry::next(bytes, geometry, block, offset)? {
+        if entry.pointer >= from && visit(entry).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        offset = at + entry_size(entry.name.len(), geometry);
+    }
+    Ok(ControlFlow::Continue(()))
 }

@@ -43,6 +43,9 @@ use crate::state::{ForkFormat, InodeState};
 const NOT_LOADED: Error = Error::Refused { errno: errno::EINVAL, why: "the fork has no extents in memory" };
 pub(crate) const TOO_MANY: Error =
     Error::Refused { errno: errno::EFBIG, why: "the file has the maximum number of extents" };
+/// A read without locks needs what is not in memory, or is being changed. Never returned to users.
+pub(crate) const NOT_IN_MEMORY: Error =
+    Error::Refused { errno: errno::EIO, why: "the file must be locked to be read" };
 const NOT_A_MAP: Error = Error::Refused {
     errno: errno::EINVAL,
     why: "the fork has its contents in the inode: it cannot map blocks",

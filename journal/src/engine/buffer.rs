@@ -8,14 +8,16 @@
 //!
 //! # Locking
 //! [`BufferContent`] is protected by the buffer's lock, whose rank depends on the block. A transaction holds it from
-//! the first read to its commit; the AIL pusher only tries it.
+//! the first read to its commit; the AIL pusher only tries it. Blocks of files that are often read are read without it,
+//! until a thread that holds it changes them ([`PeekedBuffers`](super::PeekedBuffers)).
 
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use base::lock::{Mutex, OwnedMutexGuard, Rank};
+use base::lock::{Mutex, OwnedMutexGuard, Peeked, Rank, UntilChanged};
+use base::rcu::Section;
 use base::{Daddr, Lsn};
 use format::metadata_header::HeaderLayout;
 use smallvec::SmallVec;
@@ -71,7 +73,7 @@ impl Deref for BufferExtents {
 pub struct Buffer {
     segments: BufferExtents,
     core: ItemCore,
-    content: Mutex<BufferContent>,
+    content: Mutex<BufferContent, UntilChanged>,
     /// It was used since the cache last scanned for buffers to drop.
     used: AtomicBool,
     /// Result of the last write, until a thread that holds the lock settles it.
@@ -86,7 +88,10 @@ const SUCCEEDED: u8 = 1;
 const FAILED: u8 = 2;
 
 /// Guard of a buffer's lock.
-pub type BufferGuard = OwnedMutexGuard<Buffer, BufferContent>;
+pub type BufferGuard = OwnedMutexGuard<Buffer, BufferContent, UntilChanged>;
+
+/// Contents that are read in a section.
+pub(super) type PeekedContent<'s> = Peeked<'s, BufferContent, UntilChanged>;
 
 /// State protected by a buffer's lock.
 pub struct BufferContent {
@@ -126,7 +131,7 @@ impl Buffer {
         Self {
             segments,
             core: ItemCore::default(),
-            content: Mutex::new(rank, content),
+            content: Mutex::new_peeked(rank, content),
             used: AtomicBool::new(true),
             write_result: AtomicU8::new(SETTLED),
             writing: AtomicBool::new(false),
@@ -162,6 +167,11 @@ impl Buffer {
     /// Takes the lock if it is free.
     pub fn try_lock(self: &Arc<Self>) -> Option<BufferGuard> {
         OwnedMutexGuard::try_lock(Arc::clone(self), |buffer| &buffer.content)
+    }
+
+    /// The contents, if they are those of the block and no thread has them locked. Does not wait.
+    pub(super) fn peek<'s>(&'s self, section: &'s Section) -> Option<PeekedContent<'s>> {
+        self.content.peek_in(section).filter(|content| content.state == State::Valid)
     }
 
     /// Marks the buffer as used; stores only if it is not marked yet.
@@ -279,7 +289,7 @@ impl LogItem for Buffer {
         let freed = !self.core.is_pinned()
             && self
                 .content
-                .try_lock()
+                .try_lock_to_read()
                 .is_some_and(|content| matches!(content.state, State::Stale | State::Gone));
         if freed { AfterCommit::Remove } else { AfterCommit::Insert }
     }

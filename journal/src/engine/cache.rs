@@ -16,7 +16,7 @@ use base::Daddr;
 use base::lock::Rank;
 use block::{Device, WriteRequest};
 use rustc_hash::FxBuildHasher;
-use scc::HashIndex;
+use scc::{Guard, HashIndex};
 
 use super::buffer::{Buffer, BufferExtents, BufferGuard, DiskExtent, State, settle};
 use super::item::LogItem;
@@ -74,6 +74,11 @@ impl BufferCache {
     /// The buffer at this address if it is in memory.
     pub fn peek(&self, daddr: Daddr) -> Option<Arc<Buffer>> {
         self.index.peek_with(&daddr.get(), |_, buffer| Arc::clone(buffer))
+    }
+
+    /// The buffer at this address if it is in memory. The guard keeps it there.
+    pub(super) fn find<'g>(&'g self, daddr: Daddr, guard: &'g Guard) -> Option<&'g Buffer> {
+        self.index.peek(&daddr.get(), guard).map(|buffer| &**buffer)
     }
 
     /// Locks the buffer of these extents, and reads it if it has no contents yet.

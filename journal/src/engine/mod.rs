@@ -6,6 +6,7 @@
 //! | `transaction_items` | the log items that a transaction commits |
 //! | `defer` | deferred operations: intent and done items |
 //! | `buffer`, `cache` | metadata buffers: the raw bytes of the disk, each under its lock |
+//! | `peeked_buffers` | [`PeekedBuffers`]: buffers that are read without their locks |
 //! | `chunk_bitmap` | which 128-byte chunks of a buffer changed |
 //! | `item` | the part common to all log items; log vectors |
 //! | `buffer_vector`, `regions` | log vectors of buffers and of other items |
@@ -51,6 +52,7 @@ mod log;
 mod log_device;
 #[cfg(any(test, feature = "no-journal"))]
 mod no_journal;
+mod peeked_buffers;
 mod regions;
 mod shutdown;
 mod sizes;
@@ -75,6 +77,7 @@ pub use joined_buffer::JoinedBuffer;
 pub use log::{Log, LogBounds, Options};
 #[cfg(any(test, feature = "no-journal"))]
 pub use no_journal::NoJournal;
+pub use peeked_buffers::{PeekedBuffers, PeekedBytes};
 pub use regions::LogRegions;
 pub use stats::LogStatistics;
 pub use transaction::{BufferId, Loggable, Transaction};
