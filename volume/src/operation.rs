@@ -242,7 +242,9 @@ impl Volume {
     pub(crate) fn inode_at(&self, ino: Ino) -> Result<InodeRef> {
         let inode = self.inode_cache.get(ino)?;
         // Files of the metadata directory are internal.
-        if self.geometry.features.metadir() && inode.read().core().flags2.get() & flags2::METADATA != 0 {
+        if self.geometry.features.metadir()
+            && inode.peek(|inode| inode.core().flags2.get() & flags2::METADATA != 0)
+        {
             let damage =
                 Damage::new("inode", "flags2", "no file of the metadata directory", "one of its files");
             return Err(damaged(ino, damage));

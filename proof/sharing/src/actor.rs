@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use anyhow::Context as _;
 use base::{AgNumber, Ino};
-use volume::{Dir, File, NewFile, OpenOptions, Volume};
+use volume::{Dir, File, NewFile, OpenOptions, Result, SetAttribute, Volume};
 
 use crate::operations::{Cost, Operation};
 use crate::pairs::Place;
@@ -95,6 +95,8 @@ pub struct Actor<'v> {
     pub file: File<'v>,
     /// Path of the symbolic link.
     pub link: String,
+    /// What does not fit an inode.
+    pub in_blocks: InBlocks,
     /// A path that does not exist.
     pub missing: String,
     /// New names, one for each round.
@@ -109,6 +111,39 @@ pub struct Actor<'v> {
 
 /// Name of the attribute that each file has.
 pub const ATTRIBUTE: &[u8] = b"user.attribute";
+/// Name of an attribute with a long value.
+pub const LONG_ATTRIBUTE: &[u8] = b"user.long";
+
+/// Paths of files that do not fit their inodes. They are created for the operations that need them.
+#[derive(Debug)]
+pub struct InBlocks {
+    /// A directory in leaf format.
+    pub dir: String,
+    /// A symbolic link with a long target.
+    pub link: String,
+    /// A file with attributes in a leaf, one of which has a long value.
+    pub file: String,
+}
+
+impl InBlocks {
+    /// Creates them, if they do not exist.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    pub fn create(&self, at: &Actor<'_>) -> Result<()> {
+        const NAMES: usize = 200;
+        let root = Dir::root(at.volume)?;
+        if root.symlink_metadata(&self.file).is_ok() {
+            return Ok(());
+        }
+        root.symlink("t".repeat(1000), &self.link)?;
+        let dir = root.create_with(&self.dir, &NewFile::directory())?.id();
+        (0..NAMES).try_for_each(|n| at.volume.link(at.file.id(), dir, format!("entry {n}").as_bytes()))?;
+        let file = root.create_with(&self.file, &NewFile::regular())?.id();
+        at.volume.set_attribute(file, ATTRIBUTE, &[1; 1000], SetAttribute::Any)?;
+        at.volume.set_attribute(file, LONG_ATTRIBUTE, &[2; 10_000], SetAttribute::Any)
+    }
+}
 
 impl<'v> Actor<'v> {
     /// The side of a pair. New names begin with `tag`; `rounds` is the number of calls.
@@ -130,7 +165,7 @@ impl<'v> Actor<'v> {
         let file = dir.open_with(&name, options.read(true).write(true).create(true))?;
         if file.is_empty() {
             file.write_all_at(&[1; PAGES * PAGE], 0)?;
-            volume.set_attribute(file.id(), ATTRIBUTE, b"some value", volume::SetAttribute::Any)?;
+            volume.set_attribute(file.id(), ATTRIBUTE, b"some value", SetAttribute::Any)?;
             dir.symlink(&name, &link)?;
         }
         let names = if operation.cost == Cost::Change { rounds } else { 0 };
@@ -140,6 +175,11 @@ impl<'v> Actor<'v> {
             side,
             path: format!("{dir_path}/{name}"),
             link: format!("{dir_path}/{link}"),
+            in_blocks: InBlocks {
+                dir: format!("{dir_path}/{name}-entries"),
+                link: format!("{dir_path}/{name}-long-link"),
+                file: format!("{dir_path}/{name}-attributes"),
+            },
             missing: format!("{dir_path}/{name}-missing"),
             names: numbered("new"),
             other_names: numbered("other"),

@@ -5,7 +5,7 @@
 
 use volume::{Cookie, NewFile, OpenOptions, Result, SetAttribute, SetMetadata};
 
-use crate::actor::{ATTRIBUTE, Actor, PAGE};
+use crate::actor::{ATTRIBUTE, Actor, LONG_ATTRIBUTE, PAGE};
 
 /// A call of the engine in a round.
 type Call = for<'a, 'v> fn(&'a Actor<'v>, usize) -> Result<()>;
@@ -64,6 +64,11 @@ const fn prepared(name: &'static str, prepare: Call, run: Call) -> Operation {
     Operation { name, cost: Cost::Change, prepare: Some(prepare), run }
 }
 
+/// A read of what does not fit the inode.
+const fn reading_blocks(name: &'static str, run: Call) -> Operation {
+    Operation { name, cost: Cost::Read, prepare: Some(|at, _| at.in_blocks.create(at)), run }
+}
+
 /// `stat` of the path.
 pub static STAT: Operation =
     reading("stat", |at, _| at.volume.metadata_at(at.path.as_bytes(), true).map(drop));
@@ -118,6 +123,36 @@ pub static READDIR: Operation = reading("readdir", |at, _| {
         entries += 1;
         entries < 8
     })
+});
+
+/// `readlink` of a symbolic link whose target is in a block.
+pub static READLINK_BLOCK: Operation = reading_blocks("readlink of a long target", |at, _| {
+    let link = at.volume.resolve(at.in_blocks.link.as_bytes(), false)?;
+    at.volume.read_link(link).map(drop)
+});
+
+/// All entries of a directory in several blocks.
+pub static READDIR_BLOCKS: Operation = reading_blocks("readdir of 200 names", |at, _| {
+    let dir = at.volume.resolve(at.in_blocks.dir.as_bytes(), false)?;
+    at.volume.read_dir(dir, Cookie::default(), &mut |_| true)
+});
+
+/// `getxattr` of a value in a leaf.
+pub static GET_LEAF_ATTRIBUTE: Operation = reading_blocks("getxattr from a leaf", |at, _| {
+    let file = at.volume.resolve(at.in_blocks.file.as_bytes(), false)?;
+    at.volume.get_attribute(file, ATTRIBUTE).map(drop)
+});
+
+/// `getxattr` of a value in blocks of its own.
+pub static GET_REMOTE_ATTRIBUTE: Operation = reading_blocks("getxattr of a long value", |at, _| {
+    let file = at.volume.resolve(at.in_blocks.file.as_bytes(), false)?;
+    at.volume.get_attribute(file, LONG_ATTRIBUTE).map(drop)
+});
+
+/// `listxattr` of names in a leaf.
+pub static LIST_LEAF_ATTRIBUTES: Operation = reading_blocks("listxattr from a leaf", |at, _| {
+    let file = at.volume.resolve(at.in_blocks.file.as_bytes(), false)?;
+    at.volume.list_attributes(file).map(drop)
 });
 
 /// `open` by name; the file stays open.

@@ -26,8 +26,6 @@ pub enum Reason {
     InodeLock,
     /// Who locks an inode or a buffer has a reference to it, which is counted in one word.
     ReferenceCount,
-    /// Both read one directory's block through its metadata buffer, whose lock is a store.
-    DirectoryBuffer,
     /// Lookups of one file by a mount's kernel are counted in one word, as the kernel does.
     LookupCount,
     /// Looking an inode up by its number locks a shard of the inode cache, if the shard was changed a short time ago.
@@ -62,13 +60,11 @@ use Reason::*;
 use Writer::{Below, Is, Through};
 
 const LOCKS: &str = "base/src/lock";
-const UNLOCK: &str = "registry/parking_lot-";
 const ARC: &str = "library/alloc/src/sync.rs";
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 16] = [
-        DirectoryBuffer,
+    pub const ALL: [Self; 15] = [
         LogOrder,
         IntentId,
         StableStorage,
@@ -133,14 +129,8 @@ impl Reason {
                 Is("volume/src/attributes/"),
                 Is("journal/src/engine/"),
             ],
-            InodeLock => &[
-                Through(LOCKS, "volume/src/"),
-                Through(UNLOCK, "volume/src/"),
-                Through(LOCKS, "inode/src/inode.rs"),
-                Through(LOCKS, "inode/src/contents/"),
-            ],
+            InodeLock => &[Through(LOCKS, "inode/src/inode.rs"), Through(LOCKS, "inode/src/contents/")],
             ReferenceCount => &[Through(ARC, "")],
-            DirectoryBuffer => &[Is("journal/src/engine/"), Is("inode/src/dir/inode_fork.rs recent")],
             LookupCount => &[Is("inode/src/inode_cache/lookup_count.rs")],
             InodeTable => &[Is("inode/src/inode_cache.rs")],
             PageLock => &[Is("cache/src/")],
@@ -176,6 +166,7 @@ mod tests {
         assert!(!InodeLock.explains(&lock[1..]), "it is not a lock");
         let count = ["library/alloc/src/sync.rs clone", "ag/src/group.rs get"].map(Rc::from);
         assert!(ReferenceCount.explains(&count) && OneAg.explains(&count));
+        assert!(!ReferenceCount.explains(&count[1..]), "it is not a count");
         assert!(!LogOrder.explains(&count) && !LogOrder.explains(&[]));
     }
 }

@@ -21,7 +21,7 @@ use format::features::version;
 use format::inode::FileType;
 use format::ondisk::{OnDisk, U16};
 use format::superblock::RawSuperblock;
-use inode::attr::{AttrKey, Attributes, NewAttrValue, is_inline, remote as remote_value};
+use inode::attr::{AttrKey, Attributes, NewAttrValue, PeekedAttributes, is_inline, remote as remote_value};
 use inode::group_space::GroupSpace;
 use inode::state::InodeTime;
 use inode::{InodeRef, LockedInode};
@@ -309,11 +309,20 @@ impl Volume {
         name: &[u8],
     ) -> Result<Vec<u8>> {
         let name = AttributeName::parse(name)?;
-        let mut reader = self.reader()?;
-        let mut state = inode.lock();
-        reader.expect_attribute_permitted(caller, &mut state, &name, READ)?;
-        let value =
-            reader.attributes(&mut state, |attributes| attributes.get(&name.key))?.ok_or(NO_ATTRIBUTE)?;
+        let peeked = match caller.is_user() {
+            true => None,
+            false => self.peek_attributes(inode, |attributes| attributes.get(&name.key)),
+        };
+        let value = match peeked {
+            Some(value) => value,
+            None => {
+                let mut reader = self.reader()?;
+                let mut state = inode.lock();
+                reader.expect_attribute_permitted(caller, &mut state, &name, READ)?;
+                reader.attributes(&mut state, |attributes| attributes.get(&name.key))?
+            }
+        };
+        let value = value.ok_or(NO_ATTRIBUTE)?;
         if name.acl.is_none() {
             return Ok(value);
         }
@@ -330,11 +339,10 @@ impl Volume {
 
     /// Returns the names of a file's attributes to a caller. Only root sees those of the namespace `trusted`.
     pub(crate) fn list_attributes_of(&self, caller: Caller<'_>, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
-        if inode.read().forkoff() == 0 {
-            return Ok(Vec::new());
-        }
-        let mut reader = self.reader()?;
-        let attributes = reader.attributes(&mut inode.lock(), |attributes| attributes.list())?;
+        let attributes = match self.peek_attributes(inode, |attributes| attributes.list()) {
+            Some(attributes) => attributes,
+            None => self.reader()?.attributes(&mut inode.lock(), |attributes| attributes.list())?,
+        };
         let names = attributes.iter().filter_map(|attr| {
             if let Some(acl_name) = acl::linux_name(attr.namespace, &attr.name) {
                 return Some(acl_name.as_bytes().to_vec());
@@ -343,6 +351,17 @@ impl Volume {
             is_visible.then_some([attr.namespace.prefix()?.as_bytes(), &attr.name].concat())
         });
         Ok(names.collect())
+    }
+
+    /// Reads attributes without a lock, if they are read often. `None` if the inode must be locked.
+    fn peek_attributes<T>(
+        &self,
+        inode: &InodeRef,
+        read: impl FnOnce(PeekedAttributes<'_>) -> Option<T>,
+    ) -> Option<T> {
+        self.inode_cache
+            .shared()
+            .peek(inode, |state, buffers| read(PeekedAttributes::new(&self.geometry, state, buffers)))
     }
 
     /// Sets the superblock's attribute flag, as Linux does for the first attribute of a volume.

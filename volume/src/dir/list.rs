@@ -7,11 +7,11 @@ use base::{Ino, errno};
 use format::inode::FileType;
 
 use super::{AsPath, Dir};
-use crate::operation::{expect_directory, is_dots};
+use crate::operation::is_dots;
 use crate::permissions::{Caller, Credentials, EXECUTE, READ};
 use crate::{Cookie, Handle, Metadata, Result, Volume};
 
-/// Entries that are read while the directory is locked.
+/// Entries that are read at once.
 const BATCH: usize = 128;
 
 /// An entry of a directory that was listed.
@@ -97,26 +97,23 @@ impl ReadDir<'_> {
     /// Reads a batch. Metadata is read when the directory is unlocked: it may take a read of the device for each file.
     fn fill(&mut self) -> Result<()> {
         let mut entries = Vec::with_capacity(BATCH);
-        let (read, version) = {
-            let mut reader = self.volume.reader()?;
-            let mut dir = self.dir.inode().lock();
-            expect_directory(&dir)?;
-            let next = &mut self.next;
-            let read = self.volume.read_locked(&mut reader, &mut dir, *next, &mut |entry| {
-                if entries.len() == BATCH {
-                    return false;
-                }
-                *next = entry.next;
-                if !is_dots(entry.name) {
-                    let (name, ino) = (entry.name.to_vec(), entry.ino);
-                    entries.push(Entry { name, ino, file_type: entry.file_type, metadata: None });
-                }
-                true
-            });
-            (read, dir.core().changecount.get())
-        };
+        let next = &mut self.next;
+        let listed = self.volume.read_dir_of(self.dir.inode(), *next, &mut |entry| {
+            if entries.len() == BATCH {
+                return false;
+            }
+            *next = entry.next;
+            if !is_dots(entry.name) {
+                let (name, ino) = (entry.name.to_vec(), entry.ino);
+                entries.push(Entry { name, ino, file_type: entry.file_type, metadata: None });
+            }
+            true
+        });
+        let read = listed.result;
         self.is_done = entries.len() < BATCH || read.is_err();
-        if self.with_metadata {
+        if self.with_metadata
+            && let Some(version) = listed.version
+        {
             self.volume.expect_permitted(Caller::new(self.user.as_ref()), self.dir.inode(), EXECUTE)?;
             self.add_metadata(&mut entries, version);
         }
@@ -140,7 +137,7 @@ impl ReadDir<'_> {
             let file = self.volume.inode_at(entry.ino);
             entry.metadata = file.and_then(|file| self.volume.metadata_of(&file)).ok();
         }
-        let is_unchanged = self.dir.inode().read().core().changecount.get() == version;
+        let is_unchanged = self.dir.inode().peek(|dir| dir.core().changecount.get()) == version;
         for entry in entries {
             entry.metadata = entry.metadata.take().filter(|_| is_unchanged);
             entry.file_type = entry.metadata.as_ref().map_or(entry.file_type, |found| Some(found.file_type));

@@ -83,6 +83,10 @@ impl Volume {
 
     /// Returns the target of a symbolic link to which the caller has a reference.
     pub(crate) fn read_link_of(&self, link: &InodeRef) -> Result<Vec<u8>> {
-        Ok(inode::symlink::read(self.inode_cache.shared(), &mut link.lock())?)
+        let shared = self.inode_cache.shared();
+        match inode::symlink::peek(shared, link) {
+            Some(target) => Ok(target),
+            None => Ok(inode::symlink::read(shared, &mut link.lock())?),
+        }
     }
 }
