@@ -29,8 +29,9 @@ pub enum Locks {
     /// Locks of parts and of single objects; readers take none.
     #[default]
     Fine,
-    /// One lock for all names, and one for all inodes and their order of eviction, which readers take, too. It is what
-    /// the fine ones are compared with.
+    /// One lock for all names, and one for all inodes and their order of eviction, which lookups take, too. It is what
+    /// the fine ones are compared with, for inodes that are in memory: an inode is also read again if another one was
+    /// evicted meanwhile.
     Coarse,
 }
 

@@ -26,7 +26,7 @@ use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use base::lock::{Mutex, OwnedMutexGuard, Rank, UntilLocked};
 use base::rcu::{self, Section};
@@ -34,7 +34,7 @@ use base::refs::{self, Counted, Ref, RefCount, Reused, Stale};
 use base::{Ino, Lsn};
 use error::Error;
 use format::checksum::{self, ZeroRun};
-use format::inode::{CRC_OFFSET, FileType, MAGIC, RawInode, S_IFMT};
+use format::inode::{CRC_OFFSET, FileType, MAGIC, RawInode};
 use format::ondisk::{OnDisk, U64};
 use journal::engine::{CommitPosition, DelwriQueue, ItemCore, LogItem, Loggable, PushResult, VectorGrowth};
 use zerocopy::IntoBytes;
@@ -45,17 +45,7 @@ use crate::new_inode::NewInode;
 use crate::shared::{PerCpuShared, Shared};
 use crate::stat::{InodeStat, PublishedStat};
 use crate::state::InodeState;
-
-/// In [`Inode::summary`]: generation and flags, above the type bits of the mode.
-const GENERATION_SHIFT: u32 = 32;
-const FLAGS_SHIFT: u32 = 16;
-
-fn summary(state: &InodeState) -> u64 {
-    let (generation, flags) = (state.core().generation.get(), state.core().flags.get());
-    u64::from(generation) << GENERATION_SHIFT
-        | u64::from(flags) << FLAGS_SHIFT
-        | u64::from(state.mode() & S_IFMT)
-}
+use crate::summary::Summary;
 
 /// What an upper layer attaches to an inode. It must not reference the inode: neither would ever be dropped.
 pub trait Attached: Any + Send + Sync {
@@ -74,9 +64,7 @@ pub trait Attached: Any + Send + Sync {
 /// An in-core inode.
 pub struct Inode {
     ino: Ino,
-    /// Generation, inode flags and file type, as of the last commit: what opening a file needs. Generation and type do
-    /// not change from the allocation of the inode until it is freed.
-    summary: AtomicU64,
+    summary: Summary,
     location: InodeLocation,
     shared: Arc<PerCpuShared>,
     core: ItemCore,
@@ -98,7 +86,7 @@ impl Inode {
     pub(crate) fn new(shared: Arc<PerCpuShared>, location: InodeLocation, state: InodeState) -> Arc<Self> {
         Arc::new(Self {
             ino: state.ino(),
-            summary: AtomicU64::new(summary(&state)),
+            summary: Summary::new(&state),
             location,
             shared,
             core: ItemCore::default(),
@@ -196,9 +184,7 @@ impl Inode {
     fn expect_published(&self, state: &InodeState) {
         debug_assert!(
             // Freeing a symbolic link makes it a regular file.
-            state.nlink() == 0
-                || state.is_changed()
-                || self.summary.load(Ordering::Relaxed) == summary(state),
+            state.nlink() == 0 || state.is_changed() || self.summary.is_of(state),
             "not the generation, flags and type of {self:?}"
         );
         debug_assert!(
@@ -223,19 +209,24 @@ impl Inode {
     /// Inode generation. Needs a reference: it changes when the inode is freed and allocated again.
     #[inline]
     pub fn generation(&self) -> u32 {
-        (self.summary.load(Ordering::Relaxed) >> GENERATION_SHIFT) as u32
+        self.summary.generation()
     }
 
     /// File type; `None` if the mode has no valid one. Needs a reference, as the generation does.
     #[inline]
     pub fn file_type(&self) -> Option<FileType> {
-        FileType::from_mode(self.summary.load(Ordering::Relaxed) as u16)
+        self.summary.file_type()
+    }
+
+    /// Whether it is a file of the metadata directory. Takes no lock.
+    pub fn is_internal(&self) -> bool {
+        self.summary.is_internal()
     }
 
     /// Inode flags (`format::inode::flags`), as of the last commit.
     #[inline]
     pub fn flags(&self) -> u16 {
-        (self.summary.load(Ordering::Relaxed) >> FLAGS_SHIFT) as u16
+        self.summary.flags()
     }
 
     /// A reference to the inode.
@@ -266,7 +257,7 @@ impl Inode {
     /// The inode, whose state is `state`, was allocated.
     pub(crate) fn mark_allocated(&self, state: &InodeState) {
         // Before a thread can acquire a reference.
-        self.summary.store(summary(state), Ordering::Relaxed);
+        self.summary.set(state);
         self.chunk_removed.store(false, Ordering::Release);
         self.refs.set_allocated();
     }
@@ -306,7 +297,7 @@ impl Inode {
         locked.uninit();
         new.begin(&mut locked, &self.shared);
         self.stat.invalidate();
-        self.summary.store(summary(&locked), Ordering::Relaxed);
+        self.summary.set(&locked);
         let Reused { reference, detached } = stale.reuse()?;
         if let Some(detached) = detached {
             self.shared.detached.push(detached);
@@ -502,7 +493,7 @@ impl Loggable for LockedInode {
         let fields = self.state.commit_fields(unwritten);
         let inode = self.state.owner();
         inode.stat.invalidate();
-        inode.summary.store(summary(&self.state), Ordering::Relaxed);
+        inode.summary.set(&self.state);
         inode.core.log_regions(at, |regions| log_item::write(&self.state, &inode.location, fields, regions))
     }
 

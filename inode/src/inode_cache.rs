@@ -62,7 +62,7 @@ pub(crate) struct CacheIndex {
     locks: Locks,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CacheShard {
     inodes: HashMap<u64, Arc<Inode>, FxBuildHasher>,
     /// The order of eviction.
@@ -298,7 +298,7 @@ impl CacheIndex {
             Locks::Fine => SHARDS,
             Locks::Coarse => 1,
         };
-        let shard = |_| RwLock::new(Rank::Cache, CacheShard::default());
+        let shard = |_| RwLock::new(Rank::Cache, CacheShard::of_shards(shards));
         Self { shards: (0..shards).map(shard).collect(), locks }
     }
 
@@ -379,10 +379,10 @@ impl Drop for InodeCache {
     fn drop(&mut self) {
         let mut counted = Vec::new();
         for shard in &self.shared.index.shards {
-            let removed = std::mem::take(&mut *shard.write());
+            let removed = std::mem::take(&mut shard.write().inodes);
             // Of a mount that has ended without forgetting its inodes.
-            removed.inodes.values().for_each(|inode| drop(Ref::unpin_all(inode)));
-            counted.extend(removed.inodes.into_values().filter(|inode| inode.is_counted_per_cpu()));
+            removed.values().for_each(|inode| drop(Ref::unpin_all(inode)));
+            counted.extend(removed.into_values().filter(|inode| inode.is_counted_per_cpu()));
         }
         Inode::collect_remaining_counts(counted);
         self.shared.detached.drain();
@@ -390,6 +390,12 @@ impl Drop for InodeCache {
 }
 
 impl CacheShard {
+    /// An empty one of so many shards.
+    fn of_shards(shards: usize) -> Self {
+        let allocated = AllocatedInodes::of_shards(shards);
+        Self { inodes: HashMap::default(), order: VecDeque::new(), dropped: 0, allocated }
+    }
+
     /// Adds an inode; evicts others if the shard has `max` inodes.
     fn insert(&mut self, inode: &Arc<Inode>, max: usize, evicted: &mut Evicted) {
         if self.inodes.len() >= max {

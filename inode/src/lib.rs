@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`state`], `literal_area` | the contents of an inode: core, literal area, decoded extents, dirty fields |
 //! | [`inode`] | the inode under its lock: references, commit, metadata writeback |
-//! | [`stat`] | the metadata that `stat` returns, readable without a lock |
+//! | [`stat`], `summary` | the metadata that `stat` returns, and what opening a file needs, readable without a lock |
 //! | [`inode_cache`] | all inodes in memory, by inode number |
 //! | `log_item` | the log format of an inode |
 //! | [`new_inode`] | initialization of new inodes, with inherited flags |
@@ -58,6 +58,7 @@ pub mod shared;
 pub mod space;
 pub mod stat;
 pub mod state;
+mod summary;
 pub mod symlink;
 #[cfg(test)]
 mod testing;

@@ -19,7 +19,7 @@ use base::Ino;
 use base::errno::{self, Errno};
 use format::Damage;
 use format::dir::{DataPtr, DirEntry};
-use format::inode::{FileType, flags2};
+use format::inode::FileType;
 use inode::dir::{DirBlock, Directory, EntryPosition, FoundEntry, InodeDirFork, InsertSlot, NewEntry};
 use inode::group_space::GroupSpace;
 use inode::{InodeRef, InodeState, LockedInode, state};
@@ -242,9 +242,7 @@ impl Volume {
     pub(crate) fn inode_at(&self, ino: Ino) -> Result<InodeRef> {
         let inode = self.inode_cache.get(ino)?;
         // Files of the metadata directory are internal.
-        if self.geometry.features.metadir()
-            && inode.peek(|inode| inode.core().flags2.get() & flags2::METADATA != 0)
-        {
+        if inode.is_internal() {
             let damage =
                 Damage::new("inode", "flags2", "no file of the metadata directory", "one of its files");
             return Err(damaged(ino, damage));

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use base::errno;
 use format::attr::Namespace;
 use format::attr::acl::{self, AclEntry, tag};
+use format::inode::FileType;
 use inode::attr::AttrKey;
 use inode::state::InodeState;
-use inode::{Inode, InodeRef, LockedInode};
+use inode::{Inode, InodeRef, InodeStat, LockedInode};
 
 use crate::new_file::{DeviceNumber, NewFile, NewFileType};
 use crate::operation::{Operation, is_directory};
@@ -119,10 +120,7 @@ impl Credentials {
 
     /// Whether the user may look names up in a directory; `false` if its published metadata do not say so.
     pub(crate) fn may_search(&self, dir: &Inode) -> bool {
-        let Some(stat) = dir.published_stat() else { return false };
-        let may_have_acl = stat.may_have_attributes && stat.uid != self.uid && stat.mode & GROUP_CLASS != 0;
-        let is_permitted = || self.class_of(stat.mode, stat.uid, stat.gid) & EXECUTE != 0;
-        self.is_root() || !may_have_acl && is_permitted()
+        dir.published_stat().is_some_and(|stat| self.permitted(&stat, EXECUTE) == Some(true))
     }
 
     /// Whether the entries of an ACL give the user all `wanted` permissions. The user is not the file's owner.
@@ -147,9 +145,20 @@ impl Credentials {
         find(tag::OTHER).is_some_and(|other| permissions(other) & wanted == wanted)
     }
 
-    /// Whether root's capabilities give permissions that the file does not.
-    fn overrides(&self, state: &InodeState, wanted: u16) -> bool {
-        self.is_root() && (is_directory(state) || wanted & EXECUTE == 0 || state.mode() & 0o111 != 0)
+    /// Whether root's capabilities give permissions that the file with this mode does not.
+    fn overrides(&self, mode: u16, wanted: u16) -> bool {
+        let is_directory = FileType::from_mode(mode) == Some(FileType::Directory);
+        self.is_root() && (is_directory || wanted & EXECUTE == 0 || mode & 0o111 != 0)
+    }
+
+    /// Whether a file gives the user all `wanted` permissions; `None` if an ACL may decide that.
+    fn permitted(&self, file: &InodeStat, wanted: u16) -> Option<bool> {
+        let is_permitted = || self.class_of(file.mode, file.uid, file.gid) & wanted == wanted;
+        match self.overrides(file.mode, wanted) {
+            true => Some(true),
+            false if file.may_have_attributes && file.uid != self.uid && file.mode & GROUP_CLASS != 0 => None,
+            false => Some(is_permitted()),
+        }
     }
 
     fn owns(&self, state: &InodeState) -> bool {
@@ -311,7 +320,7 @@ impl Operation<'_> {
         state: &mut LockedInode,
         wanted: u16,
     ) -> Result<()> {
-        if user.overrides(state, wanted) {
+        if user.overrides(state.mode(), wanted) {
             return Ok(());
         }
         let permitted = match self.acl_for(user, state)? {
@@ -343,17 +352,10 @@ impl Volume {
     /// Refuses what the permissions of a file do not give the caller.
     pub(crate) fn expect_permitted(&self, caller: Caller<'_>, file: &InodeRef, wanted: u16) -> Result<()> {
         let Some(user) = caller.0 else { return Ok(()) };
-        {
-            let state = file.read();
-            let has_acl = state.forkoff() != 0 && state.mode() & GROUP_CLASS != 0;
-            if !has_acl || state.core().uid.get() == user.uid {
-                return match user.by_mode(&state) & wanted == wanted || user.overrides(&state, wanted) {
-                    true => Ok(()),
-                    false => Err(DENIED),
-                };
-            }
+        match user.permitted(&file.stat(), wanted) {
+            Some(true) => Ok(()),
+            Some(false) => Err(DENIED),
+            None => self.reader()?.expect_permitted(caller, &mut file.lock(), wanted),
         }
-        let mut reader = self.reader()?;
-        reader.expect_permitted(caller, &mut file.lock(), wanted)
     }
 }

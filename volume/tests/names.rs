@@ -12,7 +12,9 @@ use base::errno::{self, Errno};
 use base::random;
 use block::MemoryDevice;
 use common::judge;
-use xebec_volume::{FileId, Locks, NewFile, OpenOptions, Options, Rename, Result, SetMetadata, Volume};
+use xebec_volume::{
+    Cookie, FileId, Locks, NewFile, OpenOptions, Options, Rename, Result, SetMetadata, Volume,
+};
 
 fn make(format: &mkfs::Options, options: Options) -> (Arc<MemoryDevice>, Volume) {
     let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -33,7 +35,13 @@ fn with_locks(locks: Locks) -> (Arc<MemoryDevice>, Volume) {
 fn looked_up(volume: &Volume, path: &str) -> std::result::Result<FileId, Errno> {
     let mut current = volume.root();
     for name in path.split('/').filter(|name| !name.is_empty()) {
-        current = volume.lookup(current, name.as_bytes()).map_err(|error| error.errno())?;
+        let mut found = None;
+        let listed = volume.read_dir(current, Cookie::default(), &mut |entry| {
+            found = found.or((entry.name == name.as_bytes()).then_some(entry.ino));
+            found.is_none()
+        });
+        listed.map_err(|error| error.errno())?;
+        current = volume.id_of(found.ok_or(errno::ENOENT)?).map_err(|error| error.errno())?;
     }
     Ok(current)
 }

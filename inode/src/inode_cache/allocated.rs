@@ -6,33 +6,41 @@ use std::collections::HashMap;
 use base::Ino;
 use rustc_hash::FxBuildHasher;
 
-/// The most windows of one shard. With 256 shards: four million inodes in 1.5 MB.
-const MAX_WINDOWS: usize = 256;
+/// The most windows of all shards: four million inodes in 1.5 MB.
+const MAX_WINDOWS: usize = 1 << 16;
 
-/// A bit for each inode number that was found in the inode btrees. Other numbers are unknown.
-#[derive(Debug, Default)]
-pub(super) struct AllocatedInodes(HashMap<u64, u64, FxBuildHasher>);
+/// A bit for each inode number of a shard that was found in the inode btrees. Other numbers are unknown.
+#[derive(Debug)]
+pub(super) struct AllocatedInodes {
+    windows: HashMap<u64, u64, FxBuildHasher>,
+    max: usize,
+}
 
 impl AllocatedInodes {
+    /// No numbers, in one of so many shards.
+    pub(super) fn of_shards(shards: usize) -> Self {
+        Self { windows: HashMap::default(), max: MAX_WINDOWS / shards }
+    }
+
     /// Whether a chunk has this inode.
     pub(super) fn has(&self, ino: Ino) -> bool {
-        self.0.get(&(ino.get() >> 6)).is_some_and(|window| window & bit(ino) != 0)
+        self.windows.get(&(ino.get() >> 6)).is_some_and(|window| window & bit(ino) != 0)
     }
 
     /// Adds numbers of the window of `ino`.
     pub(super) fn add(&mut self, ino: Ino, window: u64) {
-        if self.0.len() >= MAX_WINDOWS && !self.0.contains_key(&(ino.get() >> 6)) {
-            self.0.clear();
+        if self.windows.len() >= self.max && !self.windows.contains_key(&(ino.get() >> 6)) {
+            self.windows.clear();
         }
-        *self.0.entry(ino.get() >> 6).or_default() |= window;
+        *self.windows.entry(ino.get() >> 6).or_default() |= window;
     }
 
     /// Removes an inode whose chunk was removed.
     pub(super) fn remove(&mut self, ino: Ino) {
-        if let Some(window) = self.0.get_mut(&(ino.get() >> 6)) {
+        if let Some(window) = self.windows.get_mut(&(ino.get() >> 6)) {
             *window &= !bit(ino);
             if *window == 0 {
-                self.0.remove(&(ino.get() >> 6));
+                self.windows.remove(&(ino.get() >> 6));
             }
         }
     }
@@ -59,7 +67,7 @@ mod tests {
     #[test]
     fn a_chunk_across_two_windows_is_known_in_each() {
         let (first, present) = (Ino(96), 0xf0f0_0000_0000_000f);
-        let mut known = AllocatedInodes::default();
+        let mut known = AllocatedInodes::of_shards(1);
         for ino in [100, 140] {
             known.add(Ino(ino), window(Ino(ino), first, present));
         }
@@ -70,17 +78,17 @@ mod tests {
         for ino in 96..160 {
             known.remove(Ino(ino));
         }
-        assert!(known.0.is_empty());
+        assert!(known.windows.is_empty());
         assert_eq!(window(Ino(500), first, u64::MAX), 0);
         assert_eq!(window(Ino(5), first, u64::MAX), 0);
     }
 
     #[test]
     fn what_is_known_does_not_grow_without_end() {
-        let mut known = AllocatedInodes::default();
-        for window in 0..10 * MAX_WINDOWS as u64 {
+        let mut known = AllocatedInodes::of_shards(256);
+        for window in 0..2560 {
             known.add(Ino(window << 6), u64::MAX);
-            assert!(known.has(Ino((window << 6) + 63)) && known.0.len() <= MAX_WINDOWS);
+            assert!(known.has(Ino((window << 6) + 63)) && known.windows.len() <= 256);
         }
     }
 }

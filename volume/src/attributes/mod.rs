@@ -172,9 +172,10 @@ impl Volume {
     /// Sets an attribute.
     ///
     /// # Errors
-    /// `EEXIST` and `ENODATA` by `condition`; `EOPNOTSUPP` for a name with another prefix; `ERANGE` for a name that is
-    /// too long, `E2BIG` for a value that is too long; `EPERM`, `EACCES` if files of this type have no such attribute;
-    /// `EPERM` for an immutable or append-only file; `EINVAL` for an invalid access control list; `ENOSPC`.
+    /// `ESTALE`; `EEXIST` and `ENODATA` by `condition`; `EOPNOTSUPP` for a name with another prefix; `ERANGE` for a
+    /// name that is too long, `E2BIG` for a value that is too long; `EPERM`, `EACCES` if files of this type have no
+    /// such attribute; `EPERM` for an immutable or append-only file; `EINVAL` for an invalid access control list;
+    /// `ENOSPC`.
     pub fn set_attribute(
         &self,
         file: FileId,
@@ -296,7 +297,7 @@ impl Volume {
     /// Returns the value of an attribute.
     ///
     /// # Errors
-    /// `ENODATA` if it does not exist, `EOPNOTSUPP` for a name with another prefix; damage.
+    /// `ESTALE`, `ENODATA` if it does not exist, `EOPNOTSUPP` for a name with another prefix; damage.
     pub fn get_attribute(&self, file: FileId, name: &[u8]) -> Result<Vec<u8>> {
         self.get_attribute_of(Caller::PROGRAM, &self.inode(file)?, name)
     }
@@ -332,7 +333,7 @@ impl Volume {
     /// Returns the names of a file's attributes, without parent pointers.
     ///
     /// # Errors
-    /// Damage.
+    /// `ESTALE`; damage.
     pub fn list_attributes(&self, file: FileId) -> Result<Vec<Vec<u8>>> {
         self.list_attributes_of(Caller::PROGRAM, &self.inode(file)?)
     }

@@ -48,12 +48,12 @@ impl Dir<'_> {
         let paths: Vec<P> = paths.into_iter().collect();
         let paths: Vec<&[u8]> = paths.iter().map(AsPath::as_path).collect();
         let mut results = Vec::with_capacity(paths.len());
-        while let Some(rest @ [path, ..]) = paths.get(results.len()..) {
-            let from = self.beginning_in_memory(path);
+        while let Some(rest @ [first, ..]) = paths.get(results.len()..) {
+            let from = self.beginning_in_memory(first);
             if let Some(from) = from {
-                let rest = rest.iter().take_while(|path| {
-                    self.beginning_in_memory(path).is_some_and(|start| start.dir == from.dir)
-                });
+                let is_absolute = |path: &[u8]| path.first() == Some(&b'/');
+                // Where a path begins is not found out in the read section.
+                let rest = rest.iter().take_while(|path| is_absolute(path) == is_absolute(first));
                 self.volume.add_metadata_cached(from, rest.copied(), &mut results);
             }
             // One that is not in memory.

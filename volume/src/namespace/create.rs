@@ -46,8 +46,8 @@ impl Volume {
     /// Creates a file in a directory.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOENT` if the directory was removed, `ENOTDIR`, `ENOSPC`, `EMLINK`, `ENAMETOOLONG`, `EINVAL`;
-    /// `EPERM` in an immutable directory.
+    /// `EEXIST`, `ESTALE` or `ENOENT` if the directory was removed, `ENOTDIR`, `ENOSPC`, `EMLINK`, `ENAMETOOLONG`,
+    /// `EINVAL`; `EPERM` in an immutable directory.
     pub fn create(&self, dir: FileId, name: &[u8], new: &NewFile<'_>) -> Result<FileId> {
         Ok(self.create_handle(dir, name, new)?.id())
     }

@@ -10,7 +10,7 @@ use crate::permissions::Caller;
 use crate::{Error, Result, Volume};
 
 /// The identity of a file, which calls take and programs may keep for long, as NFS servers do. An inode number alone
-/// may be another file's by the time it is used.
+/// may be another file's by the time it is used. A call with the identity of a removed file returns `ESTALE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     /// Inode number.
@@ -64,6 +64,12 @@ impl Handle {
     }
 }
 
+/// The identity of the file of an in-core inode; `None` if the inode may be free.
+fn in_use(inode: &Inode) -> Option<FileId> {
+    let has_names = || inode.published_stat().is_some_and(|stat| stat.nlink > 0);
+    (inode.is_in_use() || has_names()).then(|| FileId::of(inode))
+}
+
 impl Volume {
     /// Refuses a reference to a file of another volume.
     pub(crate) fn expect_own(&self, handle: &Handle) -> Result<()> {
@@ -78,14 +84,14 @@ impl Volume {
     /// # Errors
     /// `ENOENT` if the inode is free; damage.
     pub fn id_of(&self, ino: Ino) -> Result<FileId> {
-        let in_use = |inode: &Inode| {
-            let has_names = || inode.published_stat().is_some_and(|stat| stat.nlink > 0);
-            (inode.is_in_use() || has_names()).then(|| FileId::of(inode))
-        };
-        match self.inode_cache.read_cached(ino, in_use) {
-            Some(id) if !self.geometry.features.metadir() => Ok(id),
-            _ => Ok(FileId::of(&*self.inode_at(ino)?)),
-        }
+        let known =
+            self.inode_cache.read_cached(ino, |inode| (!inode.is_internal()).then(|| in_use(inode))?);
+        known.map_or_else(|| Ok(FileId::of(&*self.inode_at(ino)?)), Ok)
+    }
+
+    /// Whether a file is in memory and was not removed.
+    pub(crate) fn is_cached(&self, id: FileId) -> bool {
+        self.inode_cache.read_cached(id.ino, in_use) == Some(id)
     }
 
     /// Returns a reference to a file by its identity.
@@ -99,8 +105,10 @@ impl Volume {
     /// The in-core inode of a file.
     pub(crate) fn inode(&self, id: FileId) -> Result<InodeRef> {
         const STALE: Error = Error::refused(errno::ESTALE, "the file was removed");
+        let is_root = id.ino == self.geometry.root;
         match self.inode_at(id.ino) {
-            Ok(inode) if inode.generation() == id.generation => Ok(inode),
+            // The root is never removed, and its generation is not known if it could not be read.
+            Ok(inode) if is_root || inode.generation() == id.generation => Ok(inode),
             Ok(_) => Err(STALE),
             Err(error) if error.errno() == errno::ENOENT => Err(STALE),
             Err(error) => {

@@ -29,8 +29,9 @@ impl Volume {
     /// Adds a hard link to a file.
     ///
     /// # Errors
-    /// `EEXIST`; `EPERM` for a directory, in an immutable directory, and for an immutable or append-only file; `EXDEV`
-    /// if the directory passes on another project ID; `ENOENT` if the file has lost its last name; `EMLINK`; `ENOSPC`.
+    /// `ESTALE`, `EEXIST`; `EPERM` for a directory, in an immutable directory, and for an immutable or append-only
+    /// file; `EXDEV` if the directory passes on another project ID; `ENOENT` if the file has lost its last name;
+    /// `EMLINK`; `ENOSPC`.
     pub fn link(&self, file: FileId, dir: FileId, name: &[u8]) -> Result<()> {
         let file = self.inode(file)?;
         self.add_link(Caller::PROGRAM, &file, &self.inode(dir)?, name, LinkSource::Linked)

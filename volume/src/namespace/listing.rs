@@ -35,7 +35,7 @@ impl Volume {
     /// The directory may be locked: `visit` must not call this volume.
     ///
     /// # Errors
-    /// `ENOTDIR`; damage.
+    /// `ESTALE`, `ENOTDIR`; damage.
     pub fn read_dir(
         &self,
         dir: FileId,

@@ -21,7 +21,7 @@ impl Volume {
     /// [`lookup_handle`](Self::lookup_handle) keeps a reference.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
+    /// `ESTALE`, `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
     pub fn lookup(&self, dir: FileId, name: &[u8]) -> Result<FileId> {
         let look_up = || Ok(self.lookup_in(&self.inode(dir)?, name)?.id());
         self.lookup_id_cached(dir, name).unwrap_or_else(look_up)
@@ -31,7 +31,7 @@ impl Volume {
     /// is kept in memory, also if the name does not exist: then the next lookup does not wait for the directory's lock.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
+    /// `ESTALE`, `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
     pub fn lookup_handle(&self, dir: FileId, name: &[u8]) -> Result<Handle> {
         self.lookup_handle_cached(dir, name).unwrap_or_else(|| self.lookup_in(&self.inode(dir)?, name))
     }
@@ -39,7 +39,7 @@ impl Volume {
     /// Like [`lookup_handle`](Self::lookup_handle), and returns the metadata of the file, too.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
+    /// `ESTALE`, `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
     pub fn lookup_metadata(&self, dir: FileId, name: &[u8]) -> Result<(Handle, Metadata)> {
         if let Some(known) = self.lookup_metadata_cached(dir, name) {
             return known;
@@ -76,7 +76,7 @@ impl Volume {
     /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// `EINVAL` for other files; damage.
+    /// `ESTALE`, `EINVAL` for other files; damage.
     pub fn read_link(&self, link: FileId) -> Result<Vec<u8>> {
         self.read_link_of(&self.inode(link)?)
     }

@@ -15,7 +15,7 @@ impl Volume {
     /// Removes a name of a file that is not a directory. A file without names is freed when it is no longer referenced.
     ///
     /// # Errors
-    /// `ENOENT`, `EISDIR`, `ENOTDIR`; `EPERM` if the directory or the file is immutable or append-only.
+    /// `ESTALE`, `ENOENT`, `EISDIR`, `ENOTDIR`; `EPERM` if the directory or the file is immutable or append-only.
     pub fn unlink(&self, dir: FileId, name: &[u8]) -> Result<()> {
         self.unlink_in(Caller::PROGRAM, &self.inode(dir)?, name)
     }
@@ -23,7 +23,7 @@ impl Volume {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`; `EINVAL` for `.` and `ENOTEMPTY` for `..`; `EPERM` as
+    /// `ESTALE`, `ENOENT`, `ENOTDIR`, `ENOTEMPTY`; `EINVAL` for `.` and `ENOTEMPTY` for `..`; `EPERM` as
     /// [`unlink`](Self::unlink).
     pub fn rmdir(&self, dir: FileId, name: &[u8]) -> Result<()> {
         self.rmdir_in(Caller::PROGRAM, &self.inode(dir)?, name)

@@ -104,10 +104,10 @@ impl Volume {
     /// Renames a file or directory.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `EISDIR`, `EMLINK`, `ENOSPC`; `EEXIST` if the new name exists in the mode `NoReplace`, or
-    /// is a directory that is not empty; `ENOTEMPTY` if that directory contains the old name; `EINVAL` if a directory
-    /// would become its own ancestor; `EBUSY` for `.` and `..`; `EPERM` if a directory or a file is immutable or
-    /// append-only; `EXDEV` if the directory of the new name passes on another project ID.
+    /// `ESTALE`, `ENOENT`, `ENOTDIR`, `EISDIR`, `EMLINK`, `ENOSPC`; `EEXIST` if the new name exists in the mode
+    /// `NoReplace`, or is a directory that is not empty; `ENOTEMPTY` if that directory contains the old name; `EINVAL`
+    /// if a directory would become its own ancestor; `EBUSY` for `.` and `..`; `EPERM` if a directory or a file is
+    /// immutable or append-only; `EXDEV` if the directory of the new name passes on another project ID.
     pub fn rename(
         &self,
         from: FileId,

@@ -20,7 +20,7 @@ impl Volume {
     /// does.
     ///
     /// # Errors
-    /// `EINVAL` for other file types, `ENOTDIR`, `ENOSPC`.
+    /// `ESTALE`, `EINVAL` for other file types, `ENOTDIR`, `ENOSPC`.
     pub fn create_tmpfile(&self, dir: FileId, new: &NewFile<'_>) -> Result<Handle> {
         self.create_tmpfile_in(Caller::PROGRAM, &self.inode(dir)?, new).map(Handle::new)
     }

@@ -171,22 +171,20 @@ fn visit_tree<E: From<xebec::Error>>(
     recursive: bool,
     visit: &mut dyn FnMut(FileId, &Metadata) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut remaining = vec![top];
-    while let Some(id) = remaining.pop() {
+    let mut next = Some(top);
+    let mut remaining = Vec::new();
+    while let Some(id) = next {
         let file = volume.metadata(id)?;
         visit(id, &file)?;
         if recursive && file.file_type == FileType::Directory {
-            let mut entries = Vec::new();
             volume.read_dir(id, Cookie::default(), &mut |entry| {
                 if !matches!(entry.name, b"." | b"..") {
-                    entries.push(entry.ino);
+                    remaining.push(entry.ino);
                 }
                 true
             })?;
-            for ino in entries {
-                remaining.push(volume.id_of(ino)?);
-            }
         }
+        next = remaining.pop().map(|ino| volume.id_of(ino)).transpose()?;
     }
     Ok(())
 }
