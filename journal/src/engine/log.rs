@@ -5,6 +5,7 @@
 //! | [`Log`] | the interface of transactions and of the volume: reserve, commit, force, unmount |
 //! | [`Options`] | sizes and numbers of parts |
 //! | `commit_target` | reserving and committing |
+//! | `intent_ids` | identifiers of intents |
 //! | `shared` | state shared by the journal's threads; shutdown |
 //! | `ail_push` | the thread that moves the tail: metadata writeback of the oldest items |
 //! | `background` | the thread that pushes large or old checkpoints and covers an idle log |
@@ -21,6 +22,7 @@
 mod ail_push;
 mod background;
 mod commit_target;
+mod intent_ids;
 mod notify;
 mod shared;
 mod threads;

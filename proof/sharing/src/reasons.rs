@@ -12,8 +12,6 @@ use crate::symbols::{inner, owner};
 pub enum Reason {
     /// Each transaction takes the next order ID of the CIL and reserves log space at the grant head.
     LogOrder,
-    /// Each intent gets a number from one counter of the log.
-    IntentId,
     /// Operations make data stable: both write the log, wait for it, and flush the device.
     StableStorage,
     /// Both change one directory: its lock, its blocks, its inode, and their log items.
@@ -64,9 +62,8 @@ const ARC: &str = "library/alloc/src/sync.rs";
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 14] = [
         LogOrder,
-        IntentId,
         StableStorage,
         OneDirectory,
         OneAg,
@@ -86,14 +83,7 @@ impl Reason {
     pub fn is_known_fault(self) -> bool {
         matches!(
             self,
-            IntentId
-                | InodeLock
-                | ReferenceCount
-                | InodeTable
-                | PageLock
-                | RemovedFiles
-                | NewContents
-                | SpaceClaims
+            InodeLock | ReferenceCount | InodeTable | PageLock | RemovedFiles | NewContents | SpaceClaims
         )
     }
 
@@ -107,7 +97,6 @@ impl Reason {
     fn writers(self) -> &'static [Writer] {
         match self {
             LogOrder => &[Is("journal/src/engine/grant.rs"), Is("journal/src/engine/cil/")],
-            IntentId => &[Is("journal/src/engine/log/commit_target.rs intent_id")],
             StableStorage => &[
                 Is("journal/src/engine/"),
                 Is("format/src/log/"),

@@ -122,7 +122,7 @@ impl CommitTarget for LogShared {
     }
 
     fn intent_id(&self) -> u64 {
-        self.next_intent.fetch_add(1, Ordering::Relaxed)
+        self.intent_ids.next()
     }
 
     fn shut_down(&self, cause: &str) {

@@ -10,6 +10,7 @@ use block::Device;
 use format::Geometry;
 
 use super::ail_push::BatchSize;
+use super::intent_ids::IntentIds;
 use super::notify::Notify;
 use super::threads::LogThreads;
 use crate::engine::ail::Ail;
@@ -52,8 +53,8 @@ pub struct LogShared {
     cause: OnceLock<Arc<str>>,
     /// Recovered intents hold the tail back until the only running thread has finished them.
     pub recovering_intents: AtomicBool,
-    /// The identifier of the next intent.
-    pub next_intent: AtomicU64,
+    /// Source of identifiers of intents.
+    pub intent_ids: IntentIds,
     /// Number of metadata writeback batches, and how many of them a flush has covered.
     pub metadata_writes: AtomicU64,
     metadata_writes_flushed: AtomicU64,
@@ -100,9 +101,7 @@ impl LogShared {
             shut: AtomicBool::new(false),
             cause: OnceLock::new(),
             recovering_intents: AtomicBool::new(false),
-            // Differs from all earlier identifiers: those started at an earlier head, and each takes more than a byte
-            // of the log.
-            next_intent: AtomicU64::new(head.get() << 16),
+            intent_ids: IntentIds::new(head),
             metadata_writes: AtomicU64::new(0),
             metadata_writes_flushed: AtomicU64::new(0),
             unlogged_writes: AtomicU64::new(0),
