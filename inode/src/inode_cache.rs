@@ -58,9 +58,14 @@ pub struct InodeCache {
 #[derive(Debug)]
 pub(crate) struct CacheIndex {
     /// A power of two.
-    shards: Box<[RwLock<CacheShard>]>,
+    shards: Box<[PaddedShard]>,
     locks: Locks,
 }
+
+/// A shard on cache lines of its own: inodes of different shards share none.
+#[derive(Debug)]
+#[repr(align(128))]
+struct PaddedShard(RwLock<CacheShard>);
 
 #[derive(Debug)]
 pub(crate) struct CacheShard {
@@ -230,7 +235,7 @@ impl InodeCache {
 
     /// Number of inodes in the cache.
     pub fn len(&self) -> usize {
-        self.shared.index.shards.iter().map(|shard| shard.read().inodes.len()).sum()
+        self.shared.index.shards.iter().map(|shard| shard.0.read().inodes.len()).sum()
     }
 
     /// Whether the cache is empty.
@@ -298,14 +303,14 @@ impl CacheIndex {
             Locks::Fine => SHARDS,
             Locks::Coarse => 1,
         };
-        let shard = |_| RwLock::new(Rank::Cache, CacheShard::of_shards(shards));
+        let shard = |_| PaddedShard(RwLock::new(Rank::Cache, CacheShard::of_shards(shards)));
         Self { shards: (0..shards).map(shard).collect(), locks }
     }
 
     #[expect(clippy::indexing_slicing, reason = "masked by the number of shards, a power of two")]
     fn shard(&self, ino: Ino) -> &RwLock<CacheShard> {
         let mixed = (ino.get() >> CHUNK_LOG).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.shards[(mixed >> 56) as usize & (self.shards.len() - 1)]
+        &self.shards[(mixed >> 56) as usize & (self.shards.len() - 1)].0
     }
 
     /// Calls `look` with the shard of an inode. It must not wait.
@@ -379,7 +384,7 @@ impl Drop for InodeCache {
     fn drop(&mut self) {
         let mut counted = Vec::new();
         for shard in &self.shared.index.shards {
-            let removed = std::mem::take(&mut shard.write().inodes);
+            let removed = std::mem::take(&mut shard.0.write().inodes);
             // Of a mount that has ended without forgetting its inodes.
             removed.values().for_each(|inode| drop(Ref::unpin_all(inode)));
             counted.extend(removed.into_values().filter(|inode| inode.is_counted_per_cpu()));

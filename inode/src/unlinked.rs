@@ -45,10 +45,15 @@ struct Links {
 
 type Lists = HashMap<u32, Links, FxBuildHasher>;
 
+/// The unlinked lists of one AG in memory, on cache lines of their own: removing files in different AGs shares none.
+#[derive(Debug)]
+#[repr(align(128))]
+struct AgLists(Mutex<Lists>);
+
 /// The unlinked lists of all AGs in memory.
 #[derive(Debug)]
 pub struct UnlinkedLists {
-    groups: AppendList<Mutex<Lists>>,
+    groups: AppendList<AgLists>,
     /// The field `next_unlinked` of an inode in its cluster.
     links: ChecksummedField,
 }
@@ -57,23 +62,23 @@ impl UnlinkedLists {
     /// Empty lists. [`load`] reads them.
     pub(crate) fn new(geometry: &Geometry) -> Self {
         Self {
-            groups: AppendList::new(geometry.ags().map(|_| empty()).collect()),
+            groups: AppendList::new(geometry.ags().map(|_| AgLists::empty()).collect()),
             links: ChecksummedField::new(geometry.inode_size as usize, LINK_OFFSET, CRC_OFFSET),
         }
     }
 
     /// Adds lists for new AGs of a volume that grew. Calls must not overlap.
     pub fn grow(&self, ag_count: u32) {
-        while self.groups.len() < ag_count as usize && self.groups.push(empty()).is_ok() {}
+        while self.groups.len() < ag_count as usize && self.groups.push(AgLists::empty()).is_ok() {}
     }
 
     fn with<R>(&self, ag: AgNumber, use_lists: impl FnOnce(&mut Lists) -> R) -> Option<R> {
-        self.groups.get(ag.get() as usize).map(|lists| use_lists(&mut lists.lock()))
+        self.groups.get(ag.get() as usize).map(|lists| use_lists(&mut lists.0.lock()))
     }
 
     /// Number of inodes on the lists.
     pub fn len(&self) -> usize {
-        self.groups.iter().map(|lists| lists.lock().len()).sum()
+        self.groups.iter().map(|lists| lists.0.lock().len()).sum()
     }
 
     /// Whether no inode is on a list.
@@ -82,8 +87,10 @@ impl UnlinkedLists {
     }
 }
 
-fn empty() -> Mutex<Lists> {
-    Mutex::new(Rank::Group, Lists::default())
+impl AgLists {
+    fn empty() -> Self {
+        Self(Mutex::new(Rank::Group, Lists::default()))
+    }
 }
 
 fn bucket_of(ino: AgIno) -> usize {

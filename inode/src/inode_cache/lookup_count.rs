@@ -37,7 +37,7 @@ impl InodeCache {
     /// Sets all lookup counts to 0.
     pub fn forget_all(&self) {
         for shard in &self.shared.index.shards {
-            let shard = shard.read();
+            let shard = shard.0.read();
             let forgotten: Vec<InodeRef> = shard.inodes.values().filter_map(Ref::unpin_all).collect();
             drop(shard);
             drop(forgotten);

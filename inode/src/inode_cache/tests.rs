@@ -21,7 +21,7 @@ impl InodeCache {
         let mut dropped = 0;
         for shard in &self.shared.index.shards {
             let mut evicted = Evicted::default();
-            let mut shard = shard.write();
+            let mut shard = shard.0.write();
             let before = shard.inodes.len();
             shard.inodes.retain(|_, inode| {
                 let idle = inode.is_idle();

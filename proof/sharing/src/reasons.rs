@@ -32,8 +32,6 @@ pub enum Reason {
     /// Readers of a file lock the index of its pages, and the page, if they were written a short time ago. Seeking
     /// always does.
     PageLock,
-    /// Removed files of all AGs are in one queue and one map until they are freed.
-    RemovedFiles,
     /// Contents in memory get a number from one counter.
     NewContents,
     /// Claims of free space of all AGs are in one counter.
@@ -62,7 +60,7 @@ const ARC: &str = "library/alloc/src/sync.rs";
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 13] = [
         LogOrder,
         StableStorage,
         OneDirectory,
@@ -73,7 +71,6 @@ impl Reason {
         LookupCount,
         InodeTable,
         PageLock,
-        RemovedFiles,
         NewContents,
         SpaceClaims,
         Statistics,
@@ -81,10 +78,7 @@ impl Reason {
 
     /// Whether it can be mended, so that it will leave the table.
     pub fn is_known_fault(self) -> bool {
-        matches!(
-            self,
-            InodeLock | ReferenceCount | InodeTable | PageLock | RemovedFiles | NewContents | SpaceClaims
-        )
+        matches!(self, InodeLock | ReferenceCount | InodeTable | PageLock | NewContents | SpaceClaims)
     }
 
     /// Whether a pair needs it only in some runs: it depends on numbers of inodes. It must be needed by one of all
@@ -123,7 +117,6 @@ impl Reason {
             LookupCount => &[Is("inode/src/inode_cache/lookup_count.rs")],
             InodeTable => &[Is("inode/src/inode_cache.rs")],
             PageLock => &[Is("cache/src/")],
-            RemovedFiles => &[Is("inode/src/inactive.rs"), Is("inode/src/unlinked.rs")],
             NewContents => &[Is("cache/src/contents.rs new")],
             SpaceClaims => &[Is("ag/src/space/claim.rs")],
             Statistics => &[Below("volume/src/statistics.rs")],
