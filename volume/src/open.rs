@@ -16,7 +16,7 @@ use ag::Groups;
 use base::lock::{Mutex, Rank};
 use base::{AgNumber, Ino};
 use block::{Device, OverlayDevice};
-use cache::{Cache, Flusher};
+use cache::{Cache, Flusher, PerCpuCaches};
 use format::superblock::Superblock;
 use format::{Damage, features};
 use inode::InodeCache;
@@ -175,6 +175,7 @@ impl Volume {
             resize_lock: Mutex::new(Rank::Volume, ()),
             rename_lock: Mutex::new(Rank::Rename, ()),
             recovered: None,
+            caches: PerCpuCaches::new(&cache),
             cache,
             flusher,
             workers,

@@ -8,7 +8,7 @@ use base::Ino;
 use base::lock::Mutex;
 use base::lock::Rank;
 use base::time::Time;
-use cache::{Cache, Flusher};
+use cache::{Cache, Flusher, PerCpuCaches};
 use format::Geometry;
 use format::agf::RawAgf;
 use format::agi::RawAgi;
@@ -74,6 +74,8 @@ pub struct Volume {
     pub(crate) recovered: Option<Recovery>,
     /// File contents.
     pub(crate) cache: Arc<Cache<VolumeBacking>>,
+    /// References to it, for the contents of files.
+    pub(crate) caches: PerCpuCaches<VolumeBacking>,
     /// Writes file contents back. `None` without background threads: writers do it.
     pub(crate) flusher: Option<Flusher<VolumeBacking>>,
     /// Directories that are watched for changes.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use base::random::mix;
 
 use crate::testing::Volume;
-use crate::{Cache, Contents, Options};
+use crate::{Cache, Contents, Options, PerCpuCache};
 
 /// A random number generator.
 pub struct Dice(u64);
@@ -52,5 +52,5 @@ pub fn cache(volume: &Volume, cache_bytes: u64) -> Arc<Cache<Volume>> {
 
 /// Returns the contents of a file.
 pub fn file(cache: &Arc<Cache<Volume>>, ino: u64) -> Arc<Contents<Volume>> {
-    Contents::new(cache, ino).unwrap()
+    Contents::new(&PerCpuCache::new(cache), ino).unwrap()
 }

@@ -32,8 +32,6 @@ pub enum Reason {
     /// Readers of a file lock the index of its pages, and the page, if they were written a short time ago. Seeking
     /// always does.
     PageLock,
-    /// Contents in memory get a number from one counter.
-    NewContents,
     /// Claims of free space of all AGs are in one counter.
     SpaceClaims,
     /// `statfs` sums counters under locks.
@@ -60,7 +58,7 @@ const ARC: &str = "library/alloc/src/sync.rs";
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 12] = [
         LogOrder,
         StableStorage,
         OneDirectory,
@@ -71,14 +69,13 @@ impl Reason {
         LookupCount,
         InodeTable,
         PageLock,
-        NewContents,
         SpaceClaims,
         Statistics,
     ];
 
     /// Whether it can be mended, so that it will leave the table.
     pub fn is_known_fault(self) -> bool {
-        matches!(self, InodeLock | ReferenceCount | InodeTable | PageLock | NewContents | SpaceClaims)
+        matches!(self, InodeLock | ReferenceCount | InodeTable | PageLock | SpaceClaims)
     }
 
     /// Whether a pair needs it only in some runs: it depends on numbers of inodes. It must be needed by one of all
@@ -117,7 +114,6 @@ impl Reason {
             LookupCount => &[Is("inode/src/inode_cache/lookup_count.rs")],
             InodeTable => &[Is("inode/src/inode_cache.rs")],
             PageLock => &[Is("cache/src/")],
-            NewContents => &[Is("cache/src/contents.rs new")],
             SpaceClaims => &[Is("ag/src/space/claim.rs")],
             Statistics => &[Below("volume/src/statistics.rs")],
         }
