@@ -10,7 +10,7 @@ use crate::shared::Shared;
 
 /// Claims free blocks. This is stage 1 of what happens when space runs out ([`backing::no_space`]): while a search
 /// finds nothing, it forces the log and waits for writes in flight over freed blocks, and searches again. It fails when
-/// nothing is busy, or when nothing became free between two searches.
+/// nothing became free since the search before.
 ///
 /// A caller that has reserved the blocks finds them, unless other threads take all that becomes free, again and again:
 /// what they free in turn is busy anew.
@@ -19,8 +19,10 @@ use crate::shared::Shared;
 /// No space; damage; a volume that was shut down.
 pub fn claim(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> Result<Claim> {
     let (mut attempts, mut without_progress) = (0, 0);
+    // The releases before the search. Not counted before the first one, which mostly finds space: the counters are
+    // written by all threads that release claims, in any AG.
+    let mut before = None;
     loop {
-        let released = groups.released();
         let no_space = match groups.claim(&mut shared.reader(), request) {
             Err(error @ Error::NoSpace { .. }) => error,
             result => return result,
@@ -30,7 +32,8 @@ pub fn claim(shared: &Shared, groups: &Arc<Groups>, request: &ClaimRequest) -> R
         if has_busy {
             shared.target.flush_busy()?;
         }
-        let has_progress = groups.released() != released;
+        let released = groups.released();
+        let has_progress = before.replace(released) != Some(released);
         // One more search: a transaction that had not committed yet may have freed blocks in an AG that was searched
         // already. The next search locks each AG, and so waits for it.
         without_progress = if has_progress { 0 } else { without_progress + 1 };

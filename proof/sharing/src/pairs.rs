@@ -138,7 +138,7 @@ pub static PAIRS: &[Pair] = &[
     pair(&TRUNCATE, &TRUNCATE, Beside, &[LogOrder]),
     pair(&TRUNCATE, &TRUNCATE, Far, &[LogOrder]),
     pair(&ALLOCATE, &ALLOCATE, Near, &[LogOrder, OneAg]),
-    pair(&ALLOCATE, &ALLOCATE, Far, &[LogOrder, SpaceClaims]),
+    pair(&ALLOCATE, &ALLOCATE, Far, &[LogOrder]),
     pair(&PUNCH, &PUNCH, Far, &[LogOrder]),
     pair(&FSYNC, &FSYNC, Beside, &[StableStorage]),
     pair(&FSYNC, &FSYNC, Far, &[StableStorage]),

@@ -32,8 +32,6 @@ pub enum Reason {
     /// Readers of a file lock the index of its pages, and the page, if they were written a short time ago. Seeking
     /// always does.
     PageLock,
-    /// Claims of free space of all AGs are in one counter.
-    SpaceClaims,
     /// `statfs` sums counters under locks.
     Statistics,
 }
@@ -58,7 +56,7 @@ const ARC: &str = "library/alloc/src/sync.rs";
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         LogOrder,
         StableStorage,
         OneDirectory,
@@ -69,13 +67,12 @@ impl Reason {
         LookupCount,
         InodeTable,
         PageLock,
-        SpaceClaims,
         Statistics,
     ];
 
     /// Whether it can be mended, so that it will leave the table.
     pub fn is_known_fault(self) -> bool {
-        matches!(self, InodeLock | ReferenceCount | InodeTable | PageLock | SpaceClaims)
+        matches!(self, InodeLock | ReferenceCount | InodeTable | PageLock)
     }
 
     /// Whether a pair needs it only in some runs: it depends on numbers of inodes. It must be needed by one of all
@@ -114,7 +111,6 @@ impl Reason {
             LookupCount => &[Is("inode/src/inode_cache/lookup_count.rs")],
             InodeTable => &[Is("inode/src/inode_cache.rs")],
             PageLock => &[Is("cache/src/")],
-            SpaceClaims => &[Is("ag/src/space/claim.rs")],
             Statistics => &[Below("volume/src/statistics.rs")],
         }
     }
