@@ -39,7 +39,7 @@ fn name_of(end: &WalkEnd<'_, u64>) -> String {
 }
 
 fn walked(cache: &DentryCache<u64>, path: &str, last_link: LastLink) -> String {
-    rcu::read(|section| name_of(&cache.walker(section, ROOT).walk(path.as_bytes(), last_link, |_| true)))
+    rcu::read(|section| name_of(&cache.walker(section, ROOT).walk(path.as_bytes(), last_link)))
 }
 
 #[test]
@@ -75,8 +75,10 @@ fn directories_are_searched_only_if_that_is_allowed() {
     let cache = cache();
     let walk = |path: &str, forbidden: u64| {
         rcu::read(|section| {
+            let may_search = |dir: &Arc<u64>| **dir != forbidden;
             let mut walker = cache.walker(section, ROOT);
-            name_of(&walker.walk(path.as_bytes(), LastLink::Keep, |dir| **dir != forbidden))
+            walker.limit_search(&may_search);
+            name_of(&walker.walk(path.as_bytes(), LastLink::Keep))
         })
     };
     for (path, forbidden, end) in [
@@ -130,9 +132,8 @@ fn walks_do_not_depend_on_the_paths_before() {
         for first in paths {
             for second in paths {
                 for path in paths.into_iter().flat_map(|third| [first, second, third]) {
-                    let end = name_of(&walker.walk(path.as_bytes(), LastLink::Keep, |_| true));
-                    let alone =
-                        name_of(&cache.walker(section, ROOT).walk(path.as_bytes(), LastLink::Keep, |_| true));
+                    let end = name_of(&walker.walk(path.as_bytes(), LastLink::Keep));
+                    let alone = name_of(&cache.walker(section, ROOT).walk(path.as_bytes(), LastLink::Keep));
                     assert_eq!(end, alone, "{path:?} after {first:?} and {second:?}");
                     assert!(walker.is_current());
                 }
@@ -147,8 +148,7 @@ fn a_walker_begins_again_when_a_directory_has_changed() {
     let cache = cache();
     rcu::read(|section| {
         let mut walker = cache.walker(section, ROOT);
-        let walk = |walker: &mut Walker<'_, '_, u64>, path| match walker.walk(path, LastLink::Keep, |_| true)
-        {
+        let walk = |walker: &mut Walker<'_, '_, u64>, path| match walker.walk(path, LastLink::Keep) {
             WalkEnd::Found(child) => Some(**child.node),
             _ => None,
         };
@@ -168,7 +168,7 @@ fn a_walk_is_current_until_one_of_its_names_is_removed() {
         let cache = cache();
         rcu::read(|section| {
             let mut walker = cache.walker(section, ROOT);
-            let end = walker.walk(b"/a/b/file", LastLink::Keep, |_| true);
+            let end = walker.walk(b"/a/b/file", LastLink::Keep);
             // By another thread: this one must not retire an object in its section.
             let remove = |dir, name| {
                 std::thread::scope(|scope| scope.spawn(|| cache.remove(dir, name)).join().unwrap());
@@ -261,7 +261,7 @@ fn a_deep_walk_is_current_until_one_of_its_names_is_removed() {
         }
         rcu::read(|section| {
             let mut walker = cache.walker(section, ROOT);
-            let end = walker.walk(path.as_bytes(), LastLink::Keep, |_| true);
+            let end = walker.walk(path.as_bytes(), LastLink::Keep);
             assert!(walker.is_current() && matches!(end, WalkEnd::Found(child) if **child.node == 19));
             let remove = || cache.remove(parents[removed], format!("a directory {removed}").as_bytes());
             std::thread::scope(|scope| scope.spawn(remove).join().unwrap());

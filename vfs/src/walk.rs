@@ -48,6 +48,8 @@ pub struct Walker<'s, 'p, N: Send + Sync> {
     parent: DirId,
     /// The number of their dentries.
     parent_depth: usize,
+    /// `None`: all directories may be searched.
+    may_search: Option<&'p dyn Fn(&Arc<N>) -> bool>,
 }
 
 /// The dentries that a walk has used.
@@ -88,15 +90,15 @@ impl<'s, N> Passed<'s, N> {
 }
 
 impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
+    /// From now on, a directory after the first is searched only if `may_search`, and walks end as unknown otherwise.
+    pub fn limit_search(&mut self, may_search: &'p dyn Fn(&Arc<N>) -> bool) {
+        self.may_search = Some(may_search);
+    }
+
     /// Walks along a path. Leading and repeated slashes have no meaning; one at the end asks for a directory. Takes no
-    /// lock. A directory after the first is only searched if `may_search`, and the walk ends as unknown otherwise.
+    /// lock.
     #[inline]
-    pub fn walk(
-        &mut self,
-        path: &'p [u8],
-        last_link: LastLink,
-        may_search: impl Fn(&Arc<N>) -> bool,
-    ) -> WalkEnd<'s, N> {
+    pub fn walk(&mut self, path: &'p [u8], last_link: LastLink) -> WalkEnd<'s, N> {
         let begin = match self.directories {
             // Not compared: the pointer of an empty slice may be invalid, and glibc's `memcmp` took 100 ns for it.
             [] => 0,
@@ -116,7 +118,9 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
             let Some(name) = names.next() else { break None };
             if let Some(child) = last {
                 match child.kind {
-                    NodeKind::Directory { .. } if !may_search(child.node) => break Some(WalkEnd::Unknown),
+                    NodeKind::Directory { .. } if self.may_search.is_some_and(|may| !may(child.node)) => {
+                        break Some(WalkEnd::Unknown);
+                    }
                     NodeKind::Directory { generation } => parent = DirId { ino: child.ino, generation },
                     NodeKind::Symlink => break Some(WalkEnd::Unknown),
                     NodeKind::Other => break Some(WalkEnd::NotDirectory),
@@ -148,7 +152,7 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
             (None, None) => {
                 // The path refers to one of the directories.
                 self.forget_directories();
-                self.walk(path, last_link, may_search)
+                self.walk(path, last_link)
             }
         }
     }
@@ -184,7 +188,15 @@ impl<N: Send + Sync> DentryCache<N> {
     /// Walks from a directory.
     #[inline]
     pub fn walker<'s, 'p>(&'s self, section: &'s Section, from: DirId) -> Walker<'s, 'p, N> {
-        let passed = Passed::new();
-        Walker { dentries: self, section, from, passed, directories: &[], parent: from, parent_depth: 0 }
+        Walker {
+            dentries: self,
+            section,
+            from,
+            passed: Passed::new(),
+            directories: &[],
+            parent: from,
+            parent_depth: 0,
+            may_search: None,
+        }
     }
 }

@@ -249,9 +249,13 @@ impl Volume {
         paths: impl Iterator<Item = &'p [u8]>,
         results: &mut Vec<Result<Metadata>>,
     ) {
+        let may_search = |dir: &Arc<Inode>| from.may_search(dir);
         let _locked = self.names.lock();
         rcu::read(|section| {
             let mut walker = self.names.dentries.walker(section, from.dir);
+            if from.user.is_some() {
+                walker.limit_search(&may_search);
+            }
             // A read section is short.
             let mut bytes = 0;
             for path in paths {
@@ -260,8 +264,7 @@ impl Volume {
                     break;
                 }
                 let mut metadata = None;
-                let end = walker.walk(path, LastLink::Keep, |dir| from.may_search(dir));
-                let walked = Walked::of(&end, |inode| {
+                let walked = Walked::of(&walker.walk(path, LastLink::Keep), |inode| {
                     metadata = Metadata::in_memory(inode, section);
                     metadata.is_some()
                 });
@@ -336,12 +339,15 @@ impl Volume {
         // A read section is short.
         let Some(from) = from.filter(|_| path.len() <= PATH_MAX) else { return Walked::Unknown };
         let last_link = if follow { LastLink::Follow } else { LastLink::Keep };
+        let may_search = |dir: &Arc<Inode>| from.may_search(dir);
         let _locked = self.names.lock();
         for _ in 0..WALKS_MAX {
             let (walked, is_current) = rcu::read(|section| {
                 let mut walker = self.names.dentries.walker(section, from.dir);
-                let end = walker.walk(path, last_link, |dir| from.may_search(dir));
-                let walked = Walked::of(&end, |inode| found(inode, section));
+                if from.user.is_some() {
+                    walker.limit_search(&may_search);
+                }
+                let walked = Walked::of(&walker.walk(path, last_link), |inode| found(inode, section));
                 (walked, walker.is_current())
             });
             if is_current {
