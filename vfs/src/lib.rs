@@ -29,4 +29,4 @@ mod tests;
 mod walk;
 
 pub use dentry::{Child, Dentry, DentryCache, DirId, NodeKind};
-pub use walk::{LastLink, WalkEnd, Walker};
+pub use walk::{LastLink, MaySearch, WalkEnd, Walker};

@@ -49,8 +49,11 @@ pub struct Walker<'s, 'p, N: Send + Sync> {
     /// The number of their dentries.
     parent_depth: usize,
     /// `None`: all directories may be searched.
-    may_search: Option<&'p dyn Fn(&Arc<N>) -> bool>,
+    may_search: Option<&'p MaySearch<'p, N>>,
 }
+
+/// Whether a directory may be searched.
+pub type MaySearch<'p, N> = dyn Fn(&Arc<N>) -> bool + 'p;
 
 /// The dentries that a walk has used.
 struct Passed<'s, N> {
@@ -91,7 +94,7 @@ impl<'s, N> Passed<'s, N> {
 
 impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
     /// From now on, a directory after the first is searched only if `may_search`, and walks end as unknown otherwise.
-    pub fn limit_search(&mut self, may_search: &'p dyn Fn(&Arc<N>) -> bool) {
+    pub fn limit_search(&mut self, may_search: &'p MaySearch<'p, N>) {
         self.may_search = Some(may_search);
     }
 
