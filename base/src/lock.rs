@@ -7,7 +7,7 @@
 //! # Invariants
 //! - [`Mutex::lock`] takes a rank above every rank that the thread holds. For `FileIo`, `Layout`, `Inode`, `Buffer` and
 //!   `Folio` a thread may hold several locks of the rank, in an order that the callers define.
-//! - [`Mutex::try_lock`] may be called in any order, because it never waits.
+//! - [`Mutex::try_lock`] may be called in any order, because it never waits for a holder of the lock.
 
 mod mutex;
 mod peeked;
@@ -15,6 +15,7 @@ mod raw_spin;
 mod read_count;
 mod rw;
 mod spin;
+mod unlocked_reads;
 
 use crate::simulation::hooks;
 
@@ -22,6 +23,8 @@ pub use mutex::{Mutex, MutexGuard, MutexReadGuard, OwnedMutexGuard, Peeked};
 pub use peeked::{UntilChanged, UntilLocked};
 pub use rw::{OwnedReadGuard, OwnedWriteGuard, ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinLock, SpinLockGuard};
+#[cfg(debug_assertions)]
+pub use unlocked_reads::unlocked_reads;
 
 /// How many locks guard what a volume has in memory of names and inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use parking_lot::lock_api;
 #[cfg(debug_assertions)]
 use super::held;
 use super::peeked::{Peeks, RawPeekMutex};
-use super::{Rank, TrackedRank};
+use super::{Rank, TrackedRank, unlocked_reads};
 use crate::rcu::{self, Section};
 use crate::simulation::hooks::{self, ReleaseHook};
 
@@ -91,7 +91,8 @@ impl<T, R: Peeks> Mutex<T, R> {
         }
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free. Does not wait for its holder, but may wait for threads that read the value without
+    /// it, so it must not be called in a read section.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, R>> {
         Some(self.to_change(self.inner.try_lock()?))
@@ -155,11 +156,17 @@ impl<T: Sync, const UNTIL_LOCKED: bool> Mutex<T, RawPeekMutex<UNTIL_LOCKED>> {
         // SAFETY: no thread changes the value meanwhile. One that locks it for that waits for those that read without
         // the lock; what it did happened before the count of reads was high enough again.
         let read = || read(unsafe { &*self.inner.data_ptr() });
-        self.raw().reads().read_without_lock(read).unwrap_or_else(|read| {
-            let _locked = self.lock_to_read();
-            self.raw().reads().add();
-            read()
-        })
+        match self.raw().reads().read_without_lock(read) {
+            Ok(value) => {
+                unlocked_reads::count();
+                value
+            }
+            Err(read) => {
+                let _locked = self.lock_to_read();
+                self.raw().reads().add();
+                read()
+            }
+        }
     }
 
     /// The value, to be read in a section: without the lock, or with the lock if that is free and the value is not read
@@ -169,6 +176,7 @@ impl<T: Sync, const UNTIL_LOCKED: bool> Mutex<T, RawPeekMutex<UNTIL_LOCKED>> {
         let reads = self.raw().reads();
         if reads.is_read_without_lock(section) {
             // SAFETY: as in `peek`. A thread that wants to change the value waits for the section.
+            unlocked_reads::count();
             return Some(Peeked::Unlocked(unsafe { &*self.inner.data_ptr() }));
         }
         let locked = self.try_lock_to_read()?;
@@ -219,6 +227,7 @@ impl<T, R: Peeks> Deref for MutexGuard<'_, T, R> {
 }
 
 impl<T, R: Peeks> DerefMut for MutexGuard<'_, T, R> {
+    /// May wait for threads that read the value without the lock, so it must not be called in a read section.
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: it stays locked.
@@ -341,6 +350,7 @@ impl<O, T, R: Peeks> Deref for OwnedMutexGuard<O, T, R> {
 }
 
 impl<O, T, R: Peeks> DerefMut for OwnedMutexGuard<O, T, R> {
+    /// As of [`MutexGuard`].
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         self.mutex().raw().changing();

@@ -92,8 +92,8 @@ impl<const UNTIL_LOCKED: bool> Peeks for RawPeekMutex<UNTIL_LOCKED> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Arc, mpsc};
 
     use super::super::{Mutex, OwnedMutexGuard, Peeked, Rank};
     use super::*;
@@ -120,12 +120,22 @@ mod tests {
         })
     }
 
+    /// Sets a flag when it is dropped, also by a panic: a scope waits for its threads.
+    struct SetOnDrop<'a>(&'a AtomicBool);
+
+    impl Drop for SetOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
     fn readers_never_see_a_value_that_is_being_changed<const UNTIL_LOCKED: bool>() {
         const CHANGES: u32 = 40;
         let pair = Arc::new(PeekMutex::<_, UNTIL_LOCKED>::new_peeked(Rank::Buffer, (0, 0)));
         let (stop, seen) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            for cpu in 0..2 {
+            let _stop = SetOnDrop(&stop);
+            let readers = [0, 1].map(|cpu| {
                 let (pair, stop, seen) = (&pair, &stop, &seen);
                 scope.spawn(move || {
                     percpu::override_current(Some(cpu));
@@ -137,11 +147,12 @@ mod tests {
                         assert!(unlocked.is_none_or(|(first, second)| first == second));
                         seen.fetch_or(unlocked.is_some(), Ordering::Relaxed);
                     }
-                });
-            }
+                })
+            });
             for n in 0..CHANGES {
                 // Each time with readers that take no lock.
                 while !seen.swap(false, Ordering::Relaxed) {
+                    assert!(!readers.iter().any(|reader| reader.is_finished()), "a reader failed");
                     std::thread::yield_now();
                 }
                 let mut pair = OwnedMutexGuard::lock(Arc::clone(&pair), |pair| pair);
@@ -150,7 +161,6 @@ mod tests {
                 std::thread::yield_now();
                 pair.1 += 1;
             }
-            stop.store(true, Ordering::Relaxed);
         });
         assert_eq!(pair.peek(|pair| *pair), (CHANGES, CHANGES));
     }
@@ -197,21 +207,37 @@ mod tests {
     fn a_change_waits_for_those_that_read_without_the_lock() {
         let value = Mutex::<_, UntilLocked>::new_peeked(Rank::Inode, 1);
         read_often(&value);
-        let (begun, begins) = mpsc::channel();
         std::thread::scope(|scope| {
             let value = &value;
             rcu::read(|section| {
                 let peeked = value.peek_in(section);
-                let writer = scope.spawn(move || {
-                    begun.send(()).unwrap();
-                    *value.lock() = 2;
-                });
-                begins.recv().unwrap();
-                std::thread::yield_now();
-                assert_eq!((peeked.as_deref(), writer.is_finished()), (Some(&1), false));
+                let writer = scope.spawn(move || *value.lock() = 2);
+                // Until the writer has the lock, and waits for this section.
+                while let Some(Peeked::Unlocked(_)) = value.peek_in(section) {
+                    std::thread::yield_now();
+                }
+                for _ in 0..100 {
+                    assert_eq!((peeked.as_deref(), writer.is_finished()), (Some(&1), false));
+                    std::thread::yield_now();
+                }
             });
         });
         assert_eq!(*value.lock(), 2);
+    }
+
+    /// Whether that happens would otherwise depend on how often the value was read.
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_change_in_a_section_fails_even_if_nobody_reads() {
+        let in_section = |change: &dyn Fn()| {
+            let change = std::panic::AssertUnwindSafe(|| rcu::read(|_| change()));
+            std::panic::catch_unwind(change).is_err()
+        };
+        let until_locked = Mutex::<_, UntilLocked>::new_peeked(Rank::Inode, 1);
+        let until_changed = Mutex::<_, UntilChanged>::new_peeked(Rank::Buffer, 1);
+        assert!(in_section(&|| drop(until_locked.try_lock())));
+        assert!(!in_section(&|| drop(until_changed.try_lock())));
+        assert!(in_section(&|| *until_changed.try_lock().unwrap() = 2));
     }
 
     /// A program with one thread pays no grace period for some reads between its changes.

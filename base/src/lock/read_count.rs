@@ -68,9 +68,11 @@ impl<const MANY: u32, const OTHER_CPU: u32> ReadCount<MANY, OTHER_CPU> {
     }
 
     /// Sets the count to 0, and waits until no thread reads the value without the lock. The caller holds it for
-    /// writing, and has not written yet.
+    /// writing, has not written yet, and is in no read section.
     #[inline]
     pub fn end_sections(&self) {
+        // Whatever the count is, so that an error does not depend on how often the value was read.
+        debug_assert!(!rcu::is_in_section(), "the thread may wait for itself");
         let word = self.0.load(Ordering::Relaxed);
         if word != 0 {
             self.end_counted(Self::count(word));

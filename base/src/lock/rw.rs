@@ -82,7 +82,8 @@ impl<T> RwLock<T> {
         WriteGuard { inner, tracked: self.tracked, _released: ReleaseHook::new(&self.inner) }
     }
 
-    /// Takes the lock for writing if it is free.
+    /// Takes the lock for writing if it is free. Does not wait for its holders, but for threads that read the value
+    /// without it, so it must not be called in a read section.
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let inner = self.inner.try_write()?;

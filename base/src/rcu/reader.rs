@@ -128,8 +128,11 @@ impl GracePeriod {
     /// Waits until these sections have ended. Must not be called in a read section.
     pub fn wait(mut self) {
         debug_assert!(!super::is_in_section(), "the thread waits for itself");
-        while !self.is_over() {
-            yield_to_readers();
+        for turn in 0.. {
+            if self.is_over() {
+                return;
+            }
+            yield_to_readers(turn);
         }
     }
 }

@@ -104,14 +104,17 @@ impl<T> Retired<T> {
         let (_, part) = self.parts.local();
         let mut locked = part.lock();
         locked.fresh.push(object);
-        while locked.fresh.len() >= BATCH {
+        for turn in 0.. {
+            if locked.fresh.len() < BATCH {
+                return;
+            }
             let unread = locked.advance();
             if unread.is_none() && locked.fresh.len() < BACKLOG_MAX {
                 return;
             }
             drop(locked);
             if unread.is_none() {
-                yield_to_readers();
+                yield_to_readers(turn);
             }
             drop(unread);
             locked = part.lock();
@@ -122,7 +125,7 @@ impl<T> Retired<T> {
     pub fn drain(&self) {
         debug_assert!(!is_in_section(), "the thread waits for itself");
         for part in self.parts.iter() {
-            loop {
+            for turn in 0.. {
                 let mut locked = part.lock();
                 let unread = locked.advance();
                 let is_empty = locked.fresh.is_empty() && locked.waiting.is_empty();
@@ -131,7 +134,7 @@ impl<T> Retired<T> {
                     break;
                 }
                 if unread.is_none() {
-                    yield_to_readers();
+                    yield_to_readers(turn);
                 }
             }
         }
