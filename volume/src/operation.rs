@@ -107,6 +107,7 @@ impl<'v> Operation<'v> {
         dir: &mut LockedInode,
         work: impl FnOnce(&mut Directory<'_, InodeDirFork<'_>>) -> inode::dir::Result<T>,
     ) -> Result<T> {
+        self.tx.expect_readable()?;
         let volume = self.volume;
         let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks);
         let shared = volume.inode_cache.shared();

@@ -411,6 +411,19 @@ impl Transaction {
         self.context.target.intent_id()
     }
 
+    /// Checks, for a transaction that only reads, that the volume is not shut down. A caller that has locked something
+    /// else than a buffer calls it after that: what it reads may be a change that was given up.
+    ///
+    /// # Errors
+    /// [`Error::ShutDown`].
+    #[inline]
+    pub fn expect_readable(&self) -> Result<(), Error> {
+        match &self.work.ticket {
+            Some(_) => Ok(()),
+            None => self.context.target.check(),
+        }
+    }
+
     /// Whether something was changed.
     pub fn is_dirty(&self) -> bool {
         !self.work.items.is_empty() || self.work.buffers.iter().flatten().any(JoinedBuffer::is_dirty)

@@ -455,6 +455,7 @@ impl Operation<'_> {
         state: &mut LockedInode,
         work: impl FnOnce(&mut Attributes<'_>) -> std::result::Result<T, error::Error>,
     ) -> Result<T> {
+        self.tx.expect_readable()?;
         let volume = self.volume;
         let tree_blocks = self.blocks.left().saturating_sub(claims.iter().map(Claim::count).sum());
         let mut space = GroupSpace::for_metadata(&volume.groups, &mut self.blocks).with_claims(claims);
