@@ -107,8 +107,8 @@ impl Shared {
 
     /// Calls `read` with the state of an inode and the blocks of its forks, in a read section. If they are read often,
     /// no lock is taken and nothing is stored in memory that other threads use. `read` returns `None` if something is
-    /// not in memory, or is locked: then the caller locks the inode, which may also load it. `read` must not
-    /// wait, nor take long.
+    /// not in memory, or is locked: then the caller locks the inode, which may also load it. So it does if the volume
+    /// was shut down. `read` must not wait, nor take long.
     #[track_caller]
     pub fn peek<T>(
         &self,
@@ -118,7 +118,9 @@ impl Shared {
         let read = |state: &InodeState| {
             rcu::read(|section| read(state, &PeekedBuffers::new(&self.buffers, section)))
         };
-        inode.peek(read)
+        let found = inode.peek(read)?;
+        // A failed transaction shuts the volume down before it unlocks what it changed: its changes must not be seen.
+        self.target.check().ok().map(|()| found)
     }
 
     /// The current time.

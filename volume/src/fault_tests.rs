@@ -5,7 +5,7 @@
 //! to their next format.
 #![cfg(debug_assertions)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use block::{MemoryDevice, Operation, OverlayDevice};
@@ -14,8 +14,8 @@ use format::inode::FileType;
 use journal::engine::CommitTarget;
 
 use crate::{
-    Cookie, DeviceNumber, FileId, NewFile, NewFileType, OpenOptions, Options, Rename, Result, SetAttribute,
-    SetMetadata, Volume,
+    Cookie, DeviceNumber, Error, FileId, NewFile, NewFileType, OpenOptions, Options, Rename, Result,
+    SetAttribute, SetMetadata, Volume,
 };
 
 /// A description of each file, by path.
@@ -326,6 +326,49 @@ struct Ends {
     shut_down: u32,
 }
 
+/// Expects that reads of a volume that was shut down find what is in a clean one, or fail for that reason. What the
+/// failed operation had done was seen: an attribute that was to be replaced did not exist, so that a program that
+/// asked for it could take the default instead.
+fn expect_no_part(volume: &Volume, clean: &Volume, what: &str) {
+    let (mut left, mut known) = (vec![clean.root()], BTreeSet::new());
+    while let Some(id) = left.pop() {
+        if !known.insert(id) {
+            continue;
+        }
+        let read = |read: &dyn Fn(&Volume) -> Result<Vec<Vec<u8>>>| {
+            let expected = read(clean).unwrap();
+            match read(volume) {
+                Err(Error::Operation(error::Error::ShutDown { .. })) => {}
+                found => assert_eq!(found.as_ref().ok(), Some(&expected), "{what}, {id:?}: {found:?}"),
+            }
+            expected
+        };
+        let names = read(&|volume| {
+            let mut names = volume.list_attributes(id)?;
+            names.sort();
+            Ok(names)
+        });
+        for name in names {
+            read(&|volume| Ok(vec![volume.get_attribute(id, &name)?]));
+        }
+        match clean.metadata(id).unwrap().file_type {
+            FileType::Symlink => drop(read(&|volume| Ok(vec![volume.read_link(id)?]))),
+            FileType::Directory => {
+                let names = read(&|volume| {
+                    let mut found = Vec::new();
+                    volume.read_dir(id, Cookie(0), &mut |entry| {
+                        found.push(entry.name.to_vec());
+                        true
+                    })?;
+                    Ok(found)
+                });
+                left.extend(names.iter().map(|name| clean.lookup(id, name).unwrap()));
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Runs one operation with its nth allocation or read failing. Returns whether there was an nth.
 fn strike(base: &Arc<MemoryDevice>, op: &Op, (fails, nth): (Fails, u64), ends: &mut Ends) -> bool {
     let what = format!("{}, {fails:?} {nth}", op.name);
@@ -350,6 +393,8 @@ fn strike(base: &Arc<MemoryDevice>, op: &Op, (fails, nth): (Fails, u64), ends: &
         let clean = Volume::open(Arc::new(OverlayDevice::new(base.clone())), options()).unwrap();
         if done.is_ok() {
             (op.run)(&clean).unwrap();
+        } else if !is_up && op.atomic {
+            expect_no_part(&volume, &clean, &what);
         }
         manifest(&clean).unwrap()
     };

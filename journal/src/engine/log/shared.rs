@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use base::lock::{Mutex, Rank};
 use base::{AgBlock, AgNumber, Lsn};
 use block::Device;
+use crossbeam_utils::CachePadded;
 use format::Geometry;
 
 use super::ail_push::BatchSize;
@@ -49,7 +50,8 @@ pub struct LogShared {
     /// Checkpoints complete without a log record.
     pub without_journal: bool,
     hook: Option<Arc<dyn BusyExtentHook>>,
-    shut: AtomicBool,
+    /// Every read checks it, so it is beside nothing that changes.
+    shut: CachePadded<AtomicBool>,
     cause: OnceLock<Arc<str>>,
     /// Recovered intents hold the tail back until the only running thread has finished them.
     pub recovering_intents: AtomicBool,
@@ -98,7 +100,7 @@ impl LogShared {
             counters: LogCounters::default(),
             without_journal,
             hook,
-            shut: AtomicBool::new(false),
+            shut: CachePadded::new(AtomicBool::new(false)),
             cause: OnceLock::new(),
             recovering_intents: AtomicBool::new(false),
             intent_ids: IntentIds::new(head),
