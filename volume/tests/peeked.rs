@@ -1,11 +1,13 @@
 //! Reads of one file by several threads, which take no lock when they are frequent, beside changes of the file.
+#![cfg(debug_assertions)] // which count the reads without locks
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use base::lock::unlocked_reads;
 use base::percpu;
 use block::MemoryDevice;
 use xebec_volume::{Cookie, FileId, NewFile, Options, SetAttribute, Volume};
@@ -30,32 +32,60 @@ fn names(volume: &Volume, dir: FileId) -> Vec<Vec<u8>> {
     names
 }
 
-/// Two threads repeat `read`, on two CPUs, while this thread runs `change` for each number.
+/// Sets a flag when it is dropped, also by a panic: a scope waits for its threads.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Two threads repeat `read`, on two CPUs, while this thread runs `change` for each number. Before some changes there
+/// are few reads, which take locks, and before others so many that some of them take none.
 fn beside(changes: u32, read: impl Fn() + Sync, change: impl Fn(u32)) {
-    const READS_BETWEEN: u32 = 30;
-    let stop = AtomicBool::new(false);
-    let reads = std::sync::atomic::AtomicU32::new(0);
+    const READS_BETWEEN: u64 = 30;
+    let (stop, reads, unlocked) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        for cpu in 0..2 {
-            let (read, stop, reads) = (&read, &stop, &reads);
+        let _stop = SetOnDrop(&stop);
+        let readers = [0, 1].map(|cpu| {
+            let (read, stop, reads, unlocked) = (&read, &stop, &reads, &unlocked);
             scope.spawn(move || {
                 percpu::override_current(Some(cpu));
                 while !stop.load(Ordering::Relaxed) {
+                    let before = unlocked_reads();
                     read();
+                    unlocked.fetch_add(unlocked_reads() - before, Ordering::Relaxed);
                     reads.fetch_add(1, Ordering::Relaxed);
                 }
-            });
-        }
-        for n in 0..changes {
-            // So many that the readers of some changes take locks, and those of others do not.
-            let before = reads.load(Ordering::Relaxed);
-            while reads.load(Ordering::Relaxed).wrapping_sub(before) < n % READS_BETWEEN {
+            })
+        });
+        for n in 0..u64::from(changes) {
+            let before = (reads.load(Ordering::Relaxed), unlocked.load(Ordering::Relaxed));
+            let goes_on = || {
+                let found = reads.load(Ordering::Relaxed) - before.0;
+                match n % READS_BETWEEN == READS_BETWEEN - 1 {
+                    true => {
+                        assert!(found < 100_000, "all reads took locks");
+                        unlocked.load(Ordering::Relaxed) == before.1
+                    }
+                    false => found < n % READS_BETWEEN,
+                }
+            };
+            while goes_on() {
+                assert!(!readers.iter().any(|reader| reader.is_finished()), "a reader failed");
                 std::thread::yield_now();
             }
-            change(n);
+            change(n as u32);
         }
-        stop.store(true, Ordering::Relaxed);
     });
+}
+
+/// Number of locks that a read did without.
+fn locks_avoided(read: impl FnOnce()) -> u64 {
+    let before = unlocked_reads();
+    read();
+    unlocked_reads() - before
 }
 
 /// A value that is set to one of another length moves between the inode, a leaf, and blocks of its own.
@@ -118,7 +148,7 @@ fn reads_without_locks_find_what_reads_with_locks_do() {
     let file = volume.create(root, b"file", &NewFile::regular()).unwrap();
     volume.create(root, b"link", &NewFile::symlink(&[b't'; 1000])).unwrap();
     let link = volume.lookup(root, b"link").unwrap();
-    let dirs = [3, 100, 1500].map(|count| {
+    let dirs = [3, 100, 1500].map(|count: u64| {
         let dir = volume.create(root, format!("{count}").as_bytes(), &NewFile::directory()).unwrap();
         (0..count).for_each(|n| volume.link(file, dir, format!("name {n}").as_bytes()).unwrap());
         (dir, count)
@@ -127,27 +157,43 @@ fn reads_without_locks_find_what_reads_with_locks_do() {
         let value = vec![n as u8; 40 * n as usize];
         volume.set_attribute(file, format!("user.{n}").as_bytes(), &value, SetAttribute::Any).unwrap();
     }
+    let listed = volume.create(root, b"listed", &NewFile::regular()).unwrap();
+    for n in 0..300 {
+        volume.set_attribute(listed, format!("user.{n}").as_bytes(), b"value", SetAttribute::Any).unwrap();
+    }
     volume.unmount().unwrap();
     // Nothing is in memory at first.
     let volume = Volume::open(device.clone(), Options::default()).unwrap();
     let mut attributes = None;
     let mut listings = [const { None }; 3];
-    for round in 0..40 {
+    const ROUNDS: usize = 40;
+    for round in 0..ROUNDS {
+        let expect_unlocked = |at_least: u64, read: &mut dyn FnMut()| {
+            let avoided = locks_avoided(read);
+            assert!(round < ROUNDS - 1 || avoided >= at_least, "{avoided} values were read without a lock");
+        };
         percpu::override_current(Some(round % 2));
-        assert_eq!(volume.read_link(link).unwrap(), [b't'; 1000]);
+        // The inode, and a block.
+        expect_unlocked(2, &mut || assert_eq!(volume.read_link(link).unwrap(), [b't'; 1000]));
         for n in (0..200u32).step_by(33) {
-            let value = volume.get_attribute(file, format!("user.{n}").as_bytes()).unwrap();
-            assert_eq!(value, vec![n as u8; 40 * n as usize]);
+            // The inode, a node and a leaf.
+            expect_unlocked(3, &mut || {
+                let value = volume.get_attribute(file, format!("user.{n}").as_bytes()).unwrap();
+                assert_eq!(value, vec![n as u8; 40 * n as usize]);
+            });
         }
-        let found = volume.list_attributes(file).unwrap();
-        assert_eq!(attributes.get_or_insert_with(|| found.clone()), &found);
+        expect_unlocked(4, &mut || {
+            let found = volume.list_attributes(listed).unwrap();
+            assert_eq!(attributes.get_or_insert_with(|| found.clone()), &found);
+        });
         for ((dir, count), listing) in dirs.iter().zip(&mut listings) {
-            let found = names(&volume, *dir);
-            assert_eq!(found.len(), count + 2);
+            let mut found = Vec::new();
+            expect_unlocked(1 + count / 100, &mut || found = names(&volume, *dir));
+            assert_eq!(found.len() as u64, count + 2);
             assert_eq!(listing.get_or_insert_with(|| found.clone()), &found);
             // From the position of each entry on.
             let mut cookie = Cookie::default();
-            for name in found.iter().filter(|_| round % 39 == 0) {
+            for name in found.iter().filter(|_| round % (ROUNDS - 1) == 0) {
                 volume
                     .read_dir(*dir, cookie, &mut |entry| {
                         assert_eq!(entry.name, *name);
@@ -158,6 +204,10 @@ fn reads_without_locks_find_what_reads_with_locks_do() {
             }
         }
     }
+    // So many leaves are listed with a lock. Only the inode and the node above them are read before.
+    let mut found = Vec::new();
+    let avoided = locks_avoided(|| found = volume.list_attributes(file).unwrap());
+    assert_eq!((found.len(), avoided), (200, 2));
     percpu::override_current(None);
     assert_eq!(volume.read_link(file).unwrap_err().errno(), base::errno::EINVAL);
     assert_eq!(

@@ -3,6 +3,8 @@
 use base::FileBlock;
 use error::Error;
 use format::attr::leaf::AttrLeaf;
+use format::dabtree::edit as node;
+use format::dabtree::{self, NODE_MAGIC};
 use format::inode::ForkKind;
 use format::{ForkBlock, Geometry};
 use journal::engine::{PeekedBuffers, PeekedBytes};
@@ -23,6 +25,8 @@ pub struct PeekedAttributes<'s> {
     buffers: &'s PeekedBuffers<'s>,
     /// The blocks of the tree that were read.
     blocks: SmallVec<[PeekedBytes<'s>; 2]>,
+    /// All leaves are read.
+    lists: bool,
 }
 
 impl std::fmt::Debug for PeekedAttributes<'_> {
@@ -33,6 +37,9 @@ impl std::fmt::Debug for PeekedAttributes<'_> {
 
 /// The most blocks of the tree that are read: a section is short.
 const BLOCKS_MAX: usize = 16;
+
+/// The most bytes of leaves that are listed: each attribute of a list is copied by itself.
+const LISTED_BYTES_MAX: usize = 64 << 10;
 
 /// A block of the tree, by its number in [`PeekedAttributes::blocks`].
 #[derive(Clone, Copy)]
@@ -46,7 +53,7 @@ impl<'s> PeekedAttributes<'s> {
     pub fn new(geometry: &'s Geometry, state: &'s InodeState, buffers: &'s PeekedBuffers<'s>) -> Self {
         const EMPTY: &ExtentList = &ExtentList::new();
         let extents = state.list(ForkKind::Attr).unwrap_or(EMPTY);
-        Self { geometry, state, extents, buffers, blocks: SmallVec::new() }
+        Self { geometry, state, extents, buffers, blocks: SmallVec::new(), lists: false }
     }
 
     /// Like [`Attributes::get`](super::Attributes::get); `None` if that must be asked, with the inode locked.
@@ -56,12 +63,24 @@ impl<'s> PeekedAttributes<'s> {
 
     /// Like [`Attributes::list`](super::Attributes::list); `None` if that must be asked, with the inode locked.
     pub fn list(mut self) -> Option<Vec<AttrInfo>> {
+        self.lists = true;
         self.is_loaded().then(|| self.all().ok())?
     }
 
     /// Whether the extents of the fork are in memory, if they are needed.
     fn is_loaded(&self) -> bool {
         self.storage() != AttrStorage::Blocks || self.state.list(ForkKind::Attr).is_some()
+    }
+
+    /// Refuses to list more leaves than a section may read, before the first of them is read.
+    fn expect_few_leaves(&self, block: &[u8]) -> Result<()> {
+        if !self.lists || dabtree::magic(block) != Some(NODE_MAGIC) {
+            return Ok(());
+        }
+        let children = node::entries(block).map_or(0, <[_]>::len);
+        let blocks = self.blocks.len() + 1 + children;
+        let fits = blocks <= BLOCKS_MAX && children * block.len() <= LISTED_BYTES_MAX;
+        fits.then_some(()).ok_or(NOT_IN_MEMORY)
     }
 
     fn bytes_at(&self, at: ForkBlock) -> Result<PeekedBytes<'s>> {
@@ -90,6 +109,7 @@ impl TreeReader for PeekedAttributes<'_> {
         let at = self.locate(block)?;
         let bytes = self.bytes_at(at)?;
         expect_own(&bytes, at)?;
+        self.expect_few_leaves(&bytes)?;
         self.blocks.push(bytes);
         Ok(PeekedBlock { at, number: self.blocks.len() - 1 })
     }
