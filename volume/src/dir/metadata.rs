@@ -10,7 +10,7 @@ use super::resolve::{LastName, Scope, expect_path};
 use super::{AsPath, Dir};
 use crate::operation::{is_dots, no_such_file, not_a_directory};
 use crate::recover::damaged;
-use crate::{Handle, Metadata, Result, SetMetadata};
+use crate::{DirEntry, Handle, Metadata, Result, SetMetadata};
 
 impl Dir<'_> {
     /// Returns the metadata of a file. Symbolic links are followed. If the names are in memory, this takes no lock, and
@@ -160,13 +160,8 @@ impl Dir<'_> {
                 return Err(damaged(current.ino(), damage));
             }
             let parent = self.volume.lookup_in(current.inode(), b"..")?;
-            let mut found = None;
-            self.volume.read_dir(parent.id(), crate::Cookie::default(), &mut |entry| {
-                if entry.ino == current.ino() && !is_dots(entry.name) {
-                    found = Some(entry.name.to_vec());
-                }
-                found.is_none()
-            })?;
+            let is_current = |entry: &DirEntry<'_>| entry.ino == current.ino() && !is_dots(entry.name);
+            let found = self.volume.find_name(parent.inode(), is_current)?;
             names.push(found.ok_or_else(no_such_file)?);
             current = parent;
         }

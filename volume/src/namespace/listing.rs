@@ -1,5 +1,6 @@
 //! Reading directories.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use base::Ino;
@@ -54,18 +55,22 @@ impl Volume {
         from: Cookie,
         visit: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Listed {
-        // Nothing is beyond the largest position.
-        let mut next = u32::try_from(from.0).map(DataPtr).ok();
-        let mut version = None;
+        let Ok(from) = u32::try_from(from.0) else {
+            // Nothing is beyond the largest position.
+            return Listed { version: None, result: dir.peek(expect_directory) };
+        };
+        let (mut next, mut version) = (Some(DataPtr(from)), None);
+        // Where the next entry is, also within a part that is damaged behind it.
+        let position = Cell::new(DataPtr(from));
         let mut visit = |entry: format::dir::DirEntry<'_>| {
-            let next = Cookie(u64::from(entry.pointer.0) + 1);
-            let file_type = FileType::from_ftype(entry.ftype);
-            match visit(DirEntry { name: entry.name, ino: entry.ino, file_type, next }) {
+            position.set(DataPtr(entry.pointer.0.saturating_add(1)));
+            match visit(entry_of(entry)) {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             }
         };
         while let Some(from) = next {
+            position.set(from);
             let part = self.inode_cache.shared().peek(dir, |state, buffers| {
                 expect_directory(state).ok()?;
                 let part = DirPart::copy(&self.geometry, state, buffers, from)?;
@@ -77,10 +82,38 @@ impl Volume {
             });
             match visited {
                 Some(rest) => next = rest,
-                None => return self.read_rest(dir, from, version, &mut visit),
+                None => return self.read_rest(dir, position.get(), version, &mut visit),
             }
         }
         Listed { version, result: Ok(()) }
+    }
+
+    /// Returns the name of an entry that `is` accepts; `None` if at one moment there was none. `is` must not call this
+    /// volume: the directory may be locked.
+    pub(crate) fn find_name(
+        &self,
+        dir: &InodeRef,
+        mut is: impl FnMut(&DirEntry<'_>) -> bool,
+    ) -> Result<Option<Vec<u8>>> {
+        let found = Cell::new(None);
+        let mut is_other = |entry: DirEntry<'_>| {
+            let is_found = is(&entry);
+            if is_found {
+                found.set(Some(entry.name.to_vec()));
+            }
+            !is_found
+        };
+        self.read_dir_of(dir, Cookie::default(), &mut is_other).result?;
+        if let Some(name) = found.take() {
+            return Ok(Some(name));
+        }
+        // A renamed file may have moved to a part that was read before; not while the directory is locked.
+        let mut visit = |entry: format::dir::DirEntry<'_>| match is_other(entry_of(entry)) {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        };
+        self.read_rest(dir, DataPtr(0), None, &mut visit).result?;
+        Ok(found.take())
     }
 
     /// Calls `visit` with entries of a directory, which is locked. `version` if some may have been visited before.
@@ -107,9 +140,22 @@ impl Volume {
     }
 }
 
+/// An entry as it is passed to a caller.
+fn entry_of(entry: format::dir::DirEntry<'_>) -> DirEntry<'_> {
+    DirEntry {
+        name: entry.name,
+        ino: entry.ino,
+        file_type: FileType::from_ftype(entry.ftype),
+        next: Cookie(u64::from(entry.pointer.0) + 1),
+    }
+}
+
 /// The result of listing a directory.
 pub(crate) struct Listed {
     /// The directory's change count before the first entry was read; `None` if none was.
     pub version: Option<u64>,
     pub result: Result<()>,
 }
+
+#[cfg(test)]
+mod tests;
