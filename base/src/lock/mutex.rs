@@ -175,8 +175,8 @@ impl<T: Sync, const UNTIL_LOCKED: bool> Mutex<T, RawPeekMutex<UNTIL_LOCKED>> {
     pub fn peek_in<'s>(&'s self, section: &'s Section) -> Option<Peeked<'s, T, RawPeekMutex<UNTIL_LOCKED>>> {
         let reads = self.raw().reads();
         if reads.is_read_without_lock(section) {
-            // SAFETY: as in `peek`. A thread that wants to change the value waits for the section.
             unlocked_reads::count();
+            // SAFETY: as in `peek`. A thread that wants to change the value waits for the section.
             return Some(Peeked::Unlocked(unsafe { &*self.inner.data_ptr() }));
         }
         let locked = self.try_lock_to_read()?;
