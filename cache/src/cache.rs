@@ -3,7 +3,6 @@
 //! | part | subject |
 //! |---|---|
 //! | [`Cache`] | counters, limits, lists of dirty files and of folios |
-//! | [`PerCpuCaches`] | references to it, one for each CPU |
 //! | `limits` | reclaim, and throttling of writers |
 //! | `writeback` | writeback of many files |
 //! | [`Flusher`](crate::Flusher) | the thread that writes back |
@@ -16,8 +15,6 @@
 //! Lists are per CPU, each under a lock of rank `Cache` that is held for one push. One pass runs at a time (`Pass`).
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use backing::{Backing, TIMESTAMP_TICK_NANOS};
@@ -60,48 +57,6 @@ pub struct Cache<B: Backing> {
     pub(crate) pace: Pace,
     pub(crate) counters: Counters,
     pub(crate) plug: PlugCounters,
-}
-
-/// A reference to a [`Cache`] for one CPU.
-pub struct PerCpuCache<B: Backing>(Arc<Cache<B>>);
-
-/// References to a [`Cache`] for each CPU. The contents of each file in memory hold one, so CPUs that open and close
-/// files would contend for a single reference count.
-#[derive(Debug)]
-pub struct PerCpuCaches<B: Backing>(PerCpu<Arc<PerCpuCache<B>>>);
-
-impl<B: Backing> PerCpuCaches<B> {
-    /// References to `cache`.
-    pub fn new(cache: &Arc<Cache<B>>) -> Self {
-        Self(PerCpu::new(percpu::available(), |_| PerCpuCache::new(cache)))
-    }
-
-    /// The reference of the current CPU.
-    pub fn local(&self) -> &Arc<PerCpuCache<B>> {
-        self.0.local().1
-    }
-}
-
-impl<B: Backing> PerCpuCache<B> {
-    /// A single reference.
-    pub fn new(cache: &Arc<Cache<B>>) -> Arc<Self> {
-        Arc::new(Self(Arc::clone(cache)))
-    }
-}
-
-impl<B: Backing> Deref for PerCpuCache<B> {
-    type Target = Cache<B>;
-
-    #[inline]
-    fn deref(&self) -> &Cache<B> {
-        &self.0
-    }
-}
-
-impl<B: Backing> fmt::Debug for PerCpuCache<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PerCpuCache")
-    }
 }
 
 /// A dirty file.

@@ -26,9 +26,10 @@ use std::sync::{Arc, Weak};
 use backing::{Backing, Mapping, ReservedRmap, no_space};
 use base::FileBlock;
 use base::lock::{Mutex, OwnedReadGuard, OwnedWriteGuard, Rank, RwLock, SpinLock};
+use base::percpu::CpuRef;
 use error::Error;
 
-use crate::cache::PerCpuCache;
+use crate::cache::Cache;
 use crate::folio::{FOLIO_LOG, Folio, FolioRead, FolioWrite};
 use crate::index::Index;
 use crate::preallocation::Preallocation;
@@ -38,7 +39,7 @@ use crate::write_errors::WriteErrors;
 /// See the module.
 pub struct Contents<B: Backing> {
     pub(crate) me: Weak<Self>,
-    pub(crate) cache: Arc<PerCpuCache<B>>,
+    pub(crate) cache: Arc<CpuRef<Cache<B>>>,
     pub(crate) file: B::File,
     pub(crate) size: AtomicU64,
     pub(crate) disk_size: AtomicU64,
@@ -113,7 +114,7 @@ impl<B: Backing> Contents<B> {
     ///
     /// # Errors
     /// The inode has been dropped.
-    pub fn new(cache: &Arc<PerCpuCache<B>>, file: B::File) -> Result<Arc<Self>, Error> {
+    pub fn new(cache: &Arc<CpuRef<Cache<B>>>, file: B::File) -> Result<Arc<Self>, Error> {
         let (size, unit) = (cache.backing.size(&file)?, cache.backing.alloc_unit(&file)?);
         let cache = Arc::clone(cache);
         Ok(Arc::new_cyclic(|me| Self {

@@ -52,7 +52,7 @@ mod write_errors;
 mod writeback;
 
 pub use bulk_writer::BulkWriter;
-pub use cache::{Cache, PerCpuCache, PerCpuCaches};
+pub use cache::Cache;
 pub use contents::Contents;
 pub use counters::Statistics;
 pub use flusher::Flusher;

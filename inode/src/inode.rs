@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use base::lock::{Mutex, OwnedMutexGuard, Rank, UntilLocked};
+use base::percpu::CpuRef;
 use base::rcu::{self, Section};
 use base::refs::{self, Counted, Ref, RefCount, Reused, Stale};
 use base::{Ino, Lsn};
@@ -42,7 +43,7 @@ use zerocopy::IntoBytes;
 use crate::cluster::{self, InodeLocation};
 use crate::log_item;
 use crate::new_inode::NewInode;
-use crate::shared::{PerCpuShared, Shared};
+use crate::shared::Shared;
 use crate::stat::{InodeStat, PublishedStat};
 use crate::state::InodeState;
 use crate::summary::Summary;
@@ -66,7 +67,7 @@ pub struct Inode {
     ino: Ino,
     summary: Summary,
     location: InodeLocation,
-    shared: Arc<PerCpuShared>,
+    shared: Arc<CpuRef<Shared>>,
     core: ItemCore,
     /// Fields in a metadata write that is under way.
     in_flight: AtomicU32,
@@ -83,7 +84,7 @@ pub struct Inode {
 impl Inode {
     /// An inode without references.
     #[inline]
-    pub(crate) fn new(shared: Arc<PerCpuShared>, location: InodeLocation, state: InodeState) -> Arc<Self> {
+    pub(crate) fn new(shared: Arc<CpuRef<Shared>>, location: InodeLocation, state: InodeState) -> Arc<Self> {
         Arc::new(Self {
             ino: state.ino(),
             summary: Summary::new(&state),
@@ -381,7 +382,7 @@ impl Inode {
     /// Whether the inode is one of the volume with this shared state.
     #[inline]
     pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
-        Arc::ptr_eq(&self.shared.0, shared)
+        Arc::ptr_eq(self.shared.object(), shared)
     }
 
     /// Marks the inode as used. Stores only if it is not marked yet.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use allocated::AllocatedInodes;
 use base::lock::{Locks, Rank, RwLock};
-use base::percpu::{self, PerCpu};
+use base::percpu::{CpuRef, CpuRefs};
 use base::refs::Ref;
 use base::{Ino, errno};
 use error::Error;
@@ -34,7 +34,7 @@ use rustc_hash::FxBuildHasher;
 use crate::cluster;
 use crate::inode::{Inode, InodeRef, LockedInode, StaleInode};
 use crate::new_inode::NewInode;
-use crate::shared::{PerCpuShared, Shared};
+use crate::shared::Shared;
 use crate::space::ChunkInodes;
 use crate::state::InodeState;
 
@@ -49,7 +49,7 @@ const EVICTION_SCAN: usize = 8;
 #[derive(Debug)]
 pub struct InodeCache {
     shared: Arc<Shared>,
-    per_cpu: PerCpu<Arc<PerCpuShared>>,
+    references: CpuRefs<Shared>,
     /// The most inodes of one shard, unless more are in use.
     shard_max: usize,
 }
@@ -108,9 +108,9 @@ const FREED: Error =
 impl InodeCache {
     /// An empty cache that evicts unused inodes when it has `max_inodes`.
     pub fn new(shared: Arc<Shared>, max_inodes: usize) -> Self {
-        let per_cpu = PerCpu::new(percpu::available(), |_| Arc::new(PerCpuShared(Arc::clone(&shared))));
+        let references = CpuRefs::new(&shared);
         let shard_max = (max_inodes / shared.index.shards.len()).max(EVICTION_SCAN);
-        Self { shared, per_cpu, shard_max }
+        Self { shared, references, shard_max }
     }
 
     /// The shared state of the volume's inodes.
@@ -243,8 +243,8 @@ impl InodeCache {
         self.len() == 0
     }
 
-    fn cpu_shared(&self) -> Arc<PerCpuShared> {
-        Arc::clone(self.per_cpu.local().1)
+    fn cpu_shared(&self) -> Arc<CpuRef<Shared>> {
+        Arc::clone(self.references.local())
     }
 
     /// Adds an inode unless there is one; returns the cached one. Returns `None` if inodes were evicted since

@@ -1,6 +1,5 @@
 //! The shared state of all inodes of a volume.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use base::lock::Locks;
@@ -86,7 +85,7 @@ impl Shared {
         }
     }
 
-    /// The same, with these locks for the inode cache.
+    /// Sets how many locks guard the inode cache, which must be empty.
     #[must_use]
     pub fn with_locks(self, locks: Locks) -> Self {
         Self { index: CacheIndex::new(locks), ..self }
@@ -127,16 +126,5 @@ impl Shared {
     pub fn now(&self) -> Timestamp {
         let now = self.clock.now();
         Timestamp { seconds: now.seconds, nanoseconds: now.nanos }
-    }
-}
-
-/// A reference to [`Shared`] for one CPU, so that CPUs that create inodes do not contend for its reference count.
-#[derive(Debug)]
-pub struct PerCpuShared(pub(crate) Arc<Shared>);
-
-impl Deref for PerCpuShared {
-    type Target = Shared;
-    fn deref(&self) -> &Shared {
-        &self.0
     }
 }

@@ -41,7 +41,7 @@ impl Volume {
     /// Returns the contents of a regular file.
     pub(crate) fn contents(&self, inode: InodeRef) -> Result<FileContents, Error> {
         if inode.attached().is_none() {
-            let contents = Contents::new(self.caches.local(), WeakInode::new(&inode))?;
+            let contents = Contents::new(self.cache_references.local(), WeakInode::new(&inode))?;
             inode.attach(Arc::new(Attachment(contents)));
         }
         let why = "the inode has no contents";

@@ -14,9 +14,10 @@ use std::sync::{Arc, OnceLock};
 
 use ag::Groups;
 use base::lock::{Mutex, Rank};
+use base::percpu::CpuRefs;
 use base::{AgNumber, Ino};
 use block::{Device, OverlayDevice};
-use cache::{Cache, Flusher, PerCpuCaches};
+use cache::{Cache, Flusher};
 use format::superblock::Superblock;
 use format::{Damage, features};
 use inode::InodeCache;
@@ -175,7 +176,7 @@ impl Volume {
             resize_lock: Mutex::new(Rank::Volume, ()),
             rename_lock: Mutex::new(Rank::Rename, ()),
             recovered: None,
-            caches: PerCpuCaches::new(&cache),
+            cache_references: CpuRefs::new(&cache),
             cache,
             flusher,
             workers,

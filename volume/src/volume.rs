@@ -7,8 +7,9 @@ use ag::Groups;
 use base::Ino;
 use base::lock::Mutex;
 use base::lock::Rank;
+use base::percpu::CpuRefs;
 use base::time::Time;
-use cache::{Cache, Flusher, PerCpuCaches};
+use cache::{Cache, Flusher};
 use format::Geometry;
 use format::agf::RawAgf;
 use format::agi::RawAgi;
@@ -75,7 +76,7 @@ pub struct Volume {
     /// File contents.
     pub(crate) cache: Arc<Cache<VolumeBacking>>,
     /// References to it, for the contents of files.
-    pub(crate) caches: PerCpuCaches<VolumeBacking>,
+    pub(crate) cache_references: CpuRefs<Cache<VolumeBacking>>,
     /// Writes file contents back. `None` without background threads: writers do it.
     pub(crate) flusher: Option<Flusher<VolumeBacking>>,
     /// Directories that are watched for changes.

@@ -5,6 +5,7 @@
 //! | [`current`] | the CPU of the thread, as a hint |
 //! | [`PerCpu`] | one value per CPU, each on its own cache lines |
 //! | `dense` | numbers for the CPUs that the process uses |
+//! | [`CpuRefs`] | references to one object, without a shared reference count |
 //! | [`Counter`] | a counter that is never negative, changed by all CPUs and rarely read |
 //!
 //! # Invariants
@@ -12,6 +13,7 @@
 //! any slot; only the speed depends on the hint.
 
 mod counter;
+mod cpu_ref;
 mod dense;
 
 use std::cell::Cell;
@@ -20,6 +22,7 @@ use std::sync::OnceLock;
 use crossbeam_utils::CachePadded;
 
 pub use counter::Counter;
+pub use cpu_ref::{CpuRef, CpuRefs};
 use dense::DenseNumbers;
 
 use crate::simulation::hooks;

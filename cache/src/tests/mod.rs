@@ -21,10 +21,11 @@ mod schedules;
 
 use std::sync::Arc;
 
+use base::percpu::CpuRef;
 use base::random::mix;
 
 use crate::testing::Volume;
-use crate::{Cache, Contents, Options, PerCpuCache};
+use crate::{Cache, Contents, Options};
 
 /// A random number generator.
 pub struct Dice(u64);
@@ -52,5 +53,5 @@ pub fn cache(volume: &Volume, cache_bytes: u64) -> Arc<Cache<Volume>> {
 
 /// Returns the contents of a file.
 pub fn file(cache: &Arc<Cache<Volume>>, ino: u64) -> Arc<Contents<Volume>> {
-    Contents::new(&PerCpuCache::new(cache), ino).unwrap()
+    Contents::new(&CpuRef::new(cache), ino).unwrap()
 }
