@@ -25,10 +25,14 @@ impl Summary {
         Self(AtomicU64::new(word(state)))
     }
 
-    /// Called with the inode locked.
+    /// Called with the inode locked. Most changes of an inode change none of this. Then nothing is stored, and those that
+    /// open the file or look names up in it are not disturbed.
     #[inline]
     pub fn set(&self, state: &InodeState) {
-        self.0.store(word(state), Ordering::Release);
+        let word = word(state);
+        if self.0.load(Ordering::Relaxed) != word {
+            self.0.store(word, Ordering::Release);
+        }
     }
 
     /// Whether it is that of this state.
