@@ -176,17 +176,17 @@ impl Volume {
         // A file with names is in use: it is freed after they were removed, which changes the metadata. One without
         // names may become another file meanwhile.
         let in_use = |inode: &Inode| {
+            if inode.is_internal() {
+                return None;
+            }
             let metadata = rcu::read(|section| Metadata::in_memory(inode, section))?;
             let is_in_use = metadata.nlink > 0 || inode.is_in_use() && inode.generation() == file.generation;
             (is_in_use && metadata.generation == file.generation).then_some(metadata)
         };
-        // Files of the metadata directory are refused by `inode`.
-        if !self.geometry.features.metadir()
-            && let Some(metadata) = self.inode_cache.read_cached(file.ino, in_use)
-        {
-            return Ok(metadata);
+        match self.inode_cache.read_cached(file.ino, in_use) {
+            Some(metadata) => Ok(metadata),
+            None => self.metadata_of(&*self.inode(file)?),
         }
-        self.metadata_of(&*self.inode(file)?)
     }
 
     /// Returns the metadata of a file to which there is a reference.

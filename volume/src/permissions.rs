@@ -102,20 +102,15 @@ impl Credentials {
         self.gid == group || self.groups.contains(&group)
     }
 
-    /// The permissions that the mode of a file gives the user, without regard to an ACL and to capabilities.
-    fn by_mode(&self, state: &InodeState) -> u16 {
-        let core = state.core();
-        self.class_of(state.mode(), core.uid.get(), core.gid.get())
-    }
-
-    /// The bits of a mode for the class of users that the user belongs to.
-    fn class_of(&self, mode: u16, owner: u32, group: u32) -> u16 {
+    /// Whether the mode of a file gives the user all `wanted` permissions, without regard to an ACL and to
+    /// capabilities.
+    fn permitted_by_mode(&self, file: &InodeStat, wanted: u16) -> bool {
         let shift = match () {
-            () if owner == self.uid => 6,
-            () if self.is_member(group) => 3,
+            () if file.uid == self.uid => 6,
+            () if self.is_member(file.gid) => 3,
             () => 0,
         };
-        mode >> shift & 0o7
+        file.mode >> shift & wanted == wanted
     }
 
     /// Whether the user may look names up in a directory; `false` if its published metadata do not say so.
@@ -152,12 +147,14 @@ impl Credentials {
     }
 
     /// Whether a file gives the user all `wanted` permissions; `None` if an ACL may decide that.
+    ///
+    /// An ACL decides nothing about the owner, and nothing if the mode gives the group class nothing, which all its
+    /// entries but those for others belong to.
     fn permitted(&self, file: &InodeStat, wanted: u16) -> Option<bool> {
-        let is_permitted = || self.class_of(file.mode, file.uid, file.gid) & wanted == wanted;
         match self.overrides(file.mode, wanted) {
             true => Some(true),
             false if file.may_have_attributes && file.uid != self.uid && file.mode & GROUP_CLASS != 0 => None,
-            false => Some(is_permitted()),
+            false => Some(self.permitted_by_mode(file, wanted)),
         }
     }
 
@@ -320,26 +317,22 @@ impl Operation<'_> {
         state: &mut LockedInode,
         wanted: u16,
     ) -> Result<()> {
-        if user.overrides(state.mode(), wanted) {
-            return Ok(());
-        }
-        let permitted = match self.acl_for(user, state)? {
-            Some(value) => {
-                let entries = acl::entries(&value).map_err(|damage| damaged(state.ino(), damage))?;
-                user.by_acl(entries, state.core().gid.get(), wanted)
-            }
-            None => user.by_mode(state) & wanted == wanted,
+        let stat = InodeStat::of(&state.dinode());
+        let permitted = match user.permitted(&stat, wanted) {
+            Some(permitted) => permitted,
+            None => match self.access_acl(state)? {
+                Some(value) => {
+                    let entries = acl::entries(&value).map_err(|damage| damaged(state.ino(), damage))?;
+                    user.by_acl(entries, stat.gid, wanted)
+                }
+                None => user.permitted_by_mode(&stat, wanted),
+            },
         };
         if permitted { Ok(()) } else { Err(DENIED) }
     }
 
-    /// The ACL of a file, if it decides about the user: not about the owner, and not if the mode gives the group class
-    /// nothing, which all its entries but those for others belong to.
-    fn acl_for(&mut self, user: &Credentials, state: &mut LockedInode) -> Result<Option<Vec<u8>>> {
-        let is_decisive = state.core().uid.get() != user.uid && state.mode() & GROUP_CLASS != 0;
-        if !is_decisive || state.forkoff() == 0 {
-            return Ok(None);
-        }
+    /// The ACL of a file, if it has one.
+    fn access_acl(&mut self, state: &mut LockedInode) -> Result<Option<Vec<u8>>> {
         // The caller may have an entry's blocks locked, which are looked up again when they are used.
         self.tx.release_clean();
         let value = self.attributes(state, |attributes| attributes.get(&ACCESS_ACL))?;
