@@ -9,12 +9,13 @@ use base::rcu::{Cached, Section, SetTable};
 
 use crate::name::{Name, mix};
 
-/// A directory. An inode number alone may be used again by another directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DirId {
+/// The identity of a file, which calls take and programs may keep for long, as NFS servers do. An inode number alone
+/// may be another file's by the time it is used. A call with the identity of a removed file returns `ESTALE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
     /// Inode number.
     pub ino: Ino,
-    /// Inode generation.
+    /// Generation: differs between files that use the same inode number one after the other.
     pub generation: u32,
 }
 
@@ -43,17 +44,6 @@ pub struct Child<A> {
     pub node: A,
 }
 
-impl<A> Child<A> {
-    /// The identity of a directory; `None` for other files.
-    #[inline]
-    pub fn as_dir(&self) -> Option<DirId> {
-        match self.kind {
-            NodeKind::Directory { generation } => Some(DirId { ino: self.ino, generation }),
-            _ => None,
-        }
-    }
-}
-
 /// A name in a directory, and what it refers to: one cache line. Most names have at most 16 bytes, and are part of it.
 #[repr(align(64))]
 pub struct Dentry<N> {
@@ -80,7 +70,7 @@ struct NameRest(Box<[u8]>);
 
 impl<N> Dentry<N> {
     /// `None` if the name is longer than any file system allows.
-    fn new(dir: DirId, name: &Name<'_>, child: Option<Child<Arc<N>>>) -> Option<Self> {
+    fn new(dir: FileId, name: &Name<'_>, child: Option<Child<Arc<N>>>) -> Option<Self> {
         let rest = name.rest();
         Some(Self {
             dir_ino: dir.ino,
@@ -118,7 +108,7 @@ impl<N> Dentry<N> {
     }
 
     #[inline]
-    fn is(&self, dir: DirId, name: &Name<'_>) -> bool {
+    fn is(&self, dir: FileId, name: &Name<'_>) -> bool {
         self.name_first == name.first
             && self.name_second == name.second
             && self.dir_ino == dir.ino
@@ -172,12 +162,12 @@ impl<N: Send + Sync> DentryCache<N> {
     }
 
     #[inline]
-    fn hash(dir: DirId, name: &Name<'_>) -> u64 {
+    fn hash(dir: FileId, name: &Name<'_>) -> u64 {
         mix(name.hash ^ dir.ino.get())
     }
 
     /// The dentry of a name, if it is cached.
-    pub fn find<'s>(&'s self, section: &'s Section, dir: DirId, name: &[u8]) -> Option<&'s Dentry<N>> {
+    pub fn find<'s>(&'s self, section: &'s Section, dir: FileId, name: &[u8]) -> Option<&'s Dentry<N>> {
         self.find_name(section, dir, &Name::new(name, self.seed))
     }
 
@@ -185,7 +175,7 @@ impl<N: Send + Sync> DentryCache<N> {
     pub(crate) fn find_name<'s>(
         &'s self,
         section: &'s Section,
-        dir: DirId,
+        dir: FileId,
         name: &Name<'_>,
     ) -> Option<&'s Dentry<N>> {
         let dentry = self.table.find(section, Self::hash(dir, name), |dentry| dentry.is(dir, name))?;
@@ -195,7 +185,7 @@ impl<N: Send + Sync> DentryCache<N> {
 
     /// Adds what a name refers to; `None` if it does not exist. The caller holds the lock of the directory, and has
     /// read the name in it.
-    pub fn insert(&self, dir: DirId, name: &[u8], child: Option<Child<Arc<N>>>) {
+    pub fn insert(&self, dir: FileId, name: &[u8], child: Option<Child<Arc<N>>>) {
         let name = Name::new(name, self.seed);
         if let Some(dentry) = Dentry::new(dir, &name, child) {
             self.table.insert(Self::hash(dir, &name), dentry, |dentry| dentry.is(dir, &name));
@@ -205,7 +195,7 @@ impl<N: Send + Sync> DentryCache<N> {
     /// Removes the dentry of a name that is about to change. The caller holds the lock of the directory, and no other
     /// thread can see the change yet.
     #[inline]
-    pub fn remove(&self, dir: DirId, name: &[u8]) {
+    pub fn remove(&self, dir: FileId, name: &[u8]) {
         let name = Name::new(name, self.seed);
         self.table.remove(Self::hash(dir, &name), |dentry| dentry.is(dir, &name));
     }

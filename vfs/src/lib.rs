@@ -28,5 +28,5 @@ mod name;
 mod tests;
 mod walk;
 
-pub use dentry::{Child, Dentry, DentryCache, DirId, NodeKind};
+pub use dentry::{Child, Dentry, DentryCache, FileId, NodeKind};
 pub use walk::{LastLink, MaySearch, WalkEnd, Walker};

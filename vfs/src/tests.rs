@@ -6,14 +6,14 @@ use base::{Ino, rcu};
 
 use crate::*;
 
-const ROOT: DirId = DirId { ino: Ino(128), generation: 0 };
+const ROOT: FileId = FileId { ino: Ino(128), generation: 0 };
 
 fn child(ino: u64, kind: NodeKind) -> Option<Child<Arc<u64>>> {
     Some(Child { ino: Ino(ino), kind, node: Arc::new(ino) })
 }
 
-fn dir(ino: u64) -> DirId {
-    DirId { ino: Ino(ino), generation: 7 }
+fn dir(ino: u64) -> FileId {
+    FileId { ino: Ino(ino), generation: 7 }
 }
 
 /// `/a/b/file`, `/a/link`; `/a/none` is known not to exist.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::rcu::Section;
 
-use crate::dentry::{Child, Dentry, DentryCache, DirId, NodeKind};
+use crate::dentry::{Child, Dentry, DentryCache, FileId, NodeKind};
 use crate::name::Names;
 
 /// Names of a path that need no allocation.
@@ -39,13 +39,13 @@ pub enum WalkEnd<'s, N> {
 pub struct Walker<'s, 'p, N: Send + Sync> {
     dentries: &'s DentryCache<N>,
     section: &'s Section,
-    from: DirId,
+    from: FileId,
     /// The dentries of the last walk.
     passed: Passed<'s, N>,
     /// The directories of the last path, up to the slash before its last name.
     directories: &'p [u8],
     /// Where they lead.
-    parent: DirId,
+    parent: FileId,
     /// The number of their dentries.
     parent_depth: usize,
     /// `None`: all directories may be searched.
@@ -124,7 +124,7 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
                     NodeKind::Directory { .. } if self.may_search.is_some_and(|may| !may(child.node)) => {
                         break Some(WalkEnd::Unknown);
                     }
-                    NodeKind::Directory { generation } => parent = DirId { ino: child.ino, generation },
+                    NodeKind::Directory { generation } => parent = FileId { ino: child.ino, generation },
                     NodeKind::Symlink => break Some(WalkEnd::Unknown),
                     NodeKind::Other => break Some(WalkEnd::NotDirectory),
                 }
@@ -190,7 +190,7 @@ fn end_at<N>(child: Child<&Arc<N>>, wants_directory: bool, last_link: LastLink) 
 impl<N: Send + Sync> DentryCache<N> {
     /// Walks from a directory.
     #[inline]
-    pub fn walker<'s, 'p>(&'s self, section: &'s Section, from: DirId) -> Walker<'s, 'p, N> {
+    pub fn walker<'s, 'p>(&'s self, section: &'s Section, from: FileId) -> Walker<'s, 'p, N> {
         Walker {
             dentries: self,
             section,

@@ -64,8 +64,8 @@ impl<'v> BulkWriter<'v> {
     /// which need not be aligned then. Writes to a file must come in the order of their offsets.
     ///
     /// # Errors
-    /// `ENOSPC` if blocks are missing even after all earlier writes are finished; `EINVAL`; those of
-    /// [`finish`](Self::finish).
+    /// `ENOSPC` if blocks are missing even after all earlier writes are finished; `EINVAL`; `ESTALE` if the file was
+    /// removed; those of [`finish`](Self::finish).
     pub fn put(&mut self, file: FileId, offset: u64, bytes: Vec<u8>) -> Result<()> {
         let inode = self.volume.inode(file)?;
         if FileType::from_mode(inode.read().mode()) != Some(FileType::Regular) {

@@ -8,8 +8,9 @@ use format::Geometry;
 use format::inode::FileType;
 use inode::inode::StaleInode;
 use inode::{Inode, InodeRef, InodeState};
-use vfs::{Child, Dentry, DentryCache, DirId, LastLink, NodeKind, WalkEnd};
+use vfs::{Child, Dentry, DentryCache, LastLink, NodeKind, WalkEnd};
 
+use crate::namespace::handle::identity;
 use crate::operation::{is_dots, no_such_file, not_a_directory};
 use crate::permissions::{Caller, Credentials};
 use crate::{FileId, Handle, Metadata, Options, Result, Volume};
@@ -31,7 +32,7 @@ pub(crate) struct Names {
     coarse: Option<Mutex<()>>,
     /// Names that differ only in case are the same name: it cannot be told which dentries a change concerns.
     ignore_case: bool,
-    root: OnceLock<DirId>,
+    root: OnceLock<FileId>,
 }
 
 impl Names {
@@ -49,13 +50,19 @@ impl Names {
     /// Sets where paths begin.
     pub fn set_root(&self, root: &Inode) {
         if self.root.get().is_none() {
-            let _ = self.root.set(dir_of(root));
+            let _ = self.root.set(identity(root));
         }
     }
 
     /// Where paths begin, if it is known.
-    pub fn root(&self) -> Option<DirId> {
+    pub fn root(&self) -> Option<FileId> {
         self.root.get().copied()
+    }
+
+    /// A walk of the program from there.
+    #[inline]
+    pub fn root_start(&self) -> Option<Start<'static>> {
+        Some(Start { dir: self.root()?, user: None })
     }
 
     /// To be called before a read section, which must not wait.
@@ -91,6 +98,7 @@ impl Names {
 
     /// Whether the dentry of a name in a locked directory, if it is in memory, refers to this inode.
     pub fn agrees(&self, dir: &InodeState, name: &[u8], inode: Option<&Arc<Inode>>) -> bool {
+        let _locked = self.lock();
         rcu::read(|section| {
             let known = self.dentries.find(section, dir_id(dir), name).map(Dentry::child);
             known.is_none_or(|child| child.map(|child| Arc::as_ptr(child.node)) == inode.map(Arc::as_ptr))
@@ -108,7 +116,7 @@ impl Names {
 /// Where a walk in memory begins, and for whom: the caller may search this directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start<'c> {
-    pub dir: DirId,
+    pub dir: FileId,
     /// The user whose permissions are checked on the way; `None` for the program.
     user: Option<&'c Credentials>,
 }
@@ -116,13 +124,13 @@ pub(crate) struct Start<'c> {
 impl<'c> Start<'c> {
     /// A walk of the program.
     #[inline]
-    pub fn of_program(dir: DirId) -> Self {
-        Self { dir, user: None }
+    pub fn of_program(dir: &Inode) -> Self {
+        Self { dir: identity(dir), user: None }
     }
 
     /// A walk of a caller from a directory; `None` if the caller must not search it, or that is not known.
     pub fn of(caller: Caller<'c>, dir: &Inode) -> Option<Self> {
-        let start = Self { dir: dir_of(dir), user: caller.user().map(Arc::as_ref) };
+        let start = Self { dir: identity(dir), user: caller.user().map(Arc::as_ref) };
         start.may_search(dir).then_some(start)
     }
 
@@ -133,21 +141,16 @@ impl<'c> Start<'c> {
     }
 }
 
-/// The identity of a directory to which the caller has a reference.
-pub(crate) fn dir_of(dir: &Inode) -> DirId {
-    FileId::of(dir).as_dir()
-}
-
 /// The identity of a locked directory.
-fn dir_id(dir: &InodeState) -> DirId {
-    DirId { ino: dir.ino(), generation: dir.core().generation.get() }
+fn dir_id(dir: &InodeState) -> FileId {
+    FileId { ino: dir.ino(), generation: dir.core().generation.get() }
 }
 
 /// Where the walk of a single name begins; `None` if it is a path. The directory may have been removed: then it has no
 /// names.
 #[inline]
 fn one_name(dir: FileId, name: &[u8]) -> Option<Start<'static>> {
-    (!name.contains(&b'/')).then(|| Start::of_program(dir.as_dir()))
+    (!name.contains(&b'/')).then_some(Start { dir, user: None })
 }
 
 /// What a dentry says of an inode; `None` if the inode is locked by others, or free.
@@ -221,7 +224,7 @@ impl Volume {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`; damage.
     pub fn metadata_at(&self, path: &[u8], follow: bool) -> Result<Metadata> {
-        self.metadata_cached(self.names.root().map(Start::of_program), path, follow)
+        self.metadata_cached(self.names.root_start(), path, follow)
             .unwrap_or_else(|| self.metadata_of(self.look_up_path(path, follow)?.inode()))
     }
 
@@ -293,7 +296,7 @@ impl Volume {
     pub(crate) fn lookup_id_cached(&self, dir: FileId, name: &[u8]) -> Option<Result<FileId>> {
         let mut id = None;
         let walked = self.walk(one_name(dir, name), name, false, |inode, _| {
-            id = Some(FileId::of(inode));
+            id = Some(identity(inode));
             true
         });
         self.unless_removed(dir, walked.result(id))

@@ -8,7 +8,6 @@ use format::damage::Damage;
 use format::inode::FileType;
 
 use crate::dir::{Resolve, Walker, split_last};
-use crate::names::Start;
 use crate::namespace::listing::{Cookie, DirEntry};
 use crate::new_file::NewFile;
 use crate::permissions::{Caller, READ};
@@ -31,7 +30,7 @@ impl Volume {
     /// # Errors
     /// As [`resolve`](Self::resolve).
     pub fn resolve_handle(&self, path: &[u8], follow: bool) -> Result<Handle> {
-        self.resolve_cached(self.names.root().map(Start::of_program), path, follow)
+        self.resolve_cached(self.names.root_start(), path, follow)
             .unwrap_or_else(|| self.look_up_path(path, follow))
     }
 
@@ -125,11 +124,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Calls `visit` with a file and everything below it: a directory before its entries, a file
-    /// once for each name. Each is referenced during the call. A file that is removed meanwhile may be left out.
+    /// Calls `visit` with a file and everything below it: a directory before its entries, a file once for each name.
+    /// Each is referenced during the call. A file that is removed meanwhile may be left out.
     ///
     /// # Errors
-    /// Errors of `visit`; damage, also if a directory has two names.
+    /// Errors of `visit`; `ESTALE` if the file was removed; damage, also if a directory has two names.
     pub fn for_each_below(&self, top: FileId, mut visit: impl FnMut(FileId) -> Result<()>) -> Result<()> {
         let (mut pending, mut visited) = (Vec::new(), Visited::default());
         let mut next = Some(self.open_id(top)?);

@@ -6,7 +6,7 @@ use format::inode::FileType;
 use super::resolve::{LastName, expect_path};
 use super::{AsPath, Dir};
 use crate::file::is_a_directory;
-use crate::names::{Start, dir_of};
+use crate::names::Start;
 use crate::operation::is_dots;
 use crate::{Error, File, Handle, OpenOptions, Result};
 
@@ -80,8 +80,7 @@ impl<'v> Dir<'v> {
         loop {
             // A file that is known to exist is opened without a transaction.
             if !options.creates_new()
-                && let Some(Ok(file)) =
-                    volume.resolve_cached(Some(Start::of_program(dir_of(dir))), &at.name, false)
+                && let Some(Ok(file)) = volume.resolve_cached(Some(Start::of_program(dir)), &at.name, false)
             {
                 return Ok(Opened::Existing(file));
             }

@@ -198,10 +198,12 @@ impl<'v> Dir<'v> {
     }
 
     fn root_in_memory(&self) -> Option<Start<'_>> {
-        let root = self.volume.names.root()?;
+        let root = self.volume.names.root_start()?;
         match self.caller().is_user() {
-            true => self.volume.inode_cache.read_cached(root.ino, |inode| Start::of(self.caller(), inode)),
-            false => Some(Start::of_program(root)),
+            true => {
+                self.volume.inode_cache.read_cached(root.dir.ino, |inode| Start::of(self.caller(), inode))
+            }
+            false => Some(root),
         }
     }
 }

@@ -35,6 +35,7 @@ pub use open::OpenOptions;
 
 use crate::checks;
 use crate::contents::FileContents;
+use crate::namespace::handle::identity;
 use crate::permissions::{Caller, Credentials};
 use crate::{Error, FileId, Handle, Metadata, Result, SetMetadata, Volume};
 
@@ -172,7 +173,7 @@ impl<'v> File<'v> {
 
     /// The identity of the file.
     pub fn id(&self) -> FileId {
-        FileId::of(self.inode())
+        identity(self.inode())
     }
 
     /// A reference to the file, which may outlive the open file.

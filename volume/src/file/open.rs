@@ -7,7 +7,6 @@ use super::is_a_directory;
 use super::{Access, File};
 use crate::checks;
 use crate::dir::split_last;
-use crate::names::Start;
 use crate::permissions::{Caller, READ, WRITE};
 use crate::{AsPath, Dir, Error, FileId, Handle, NewFile, Result, Volume};
 
@@ -126,8 +125,7 @@ impl OpenOptions {
     pub fn open<'v>(&self, volume: &'v Volume, path: impl AsPath) -> Result<File<'v>> {
         let path = path.as_path();
         // From memory if possible: a reference to the root directory is written by all threads.
-        let known =
-            |path, follow| volume.resolve_cached(volume.names.root().map(Start::of_program), path, follow);
+        let known = |path, follow| volume.resolve_cached(volume.names.root_start(), path, follow);
         if !self.creates()
             && let Some(file) = known(path, self.follows())
         {

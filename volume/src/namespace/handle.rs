@@ -3,32 +3,15 @@
 use base::{Ino, errno};
 use format::inode::FileType;
 use inode::{Inode, InodeRef};
-use vfs::DirId;
+pub use vfs::FileId;
 
 use super::link::LinkSource;
 use crate::permissions::Caller;
 use crate::{Error, Result, Volume};
 
-/// The identity of a file, which calls take and programs may keep for long, as NFS servers do. An inode number alone
-/// may be another file's by the time it is used. A call with the identity of a removed file returns `ESTALE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId {
-    /// Inode number.
-    pub ino: Ino,
-    /// Generation: differs between files that use the same inode number one after the other.
-    pub generation: u32,
-}
-
-impl FileId {
-    /// The identity of a file that is in use.
-    pub(crate) fn of(inode: &Inode) -> Self {
-        Self { ino: inode.ino(), generation: inode.generation() }
-    }
-
-    /// The identity of a directory, for names in memory.
-    pub(crate) fn as_dir(self) -> DirId {
-        DirId { ino: self.ino, generation: self.generation }
-    }
+/// The identity of a file that is in use.
+pub(crate) fn identity(inode: &Inode) -> FileId {
+    FileId { ino: inode.ino(), generation: inode.generation() }
 }
 
 /// A reference to a file. The file is not freed while it is referenced, even if it has no name.
@@ -47,7 +30,7 @@ impl Handle {
 
     /// The identity of the file, which remains valid while the file exists, also when the volume is opened again.
     pub fn id(&self) -> FileId {
-        FileId::of(&self.0)
+        identity(&self.0)
     }
 
     /// Whether the inode has this type. The type in a directory entry may differ in a damaged volume.
@@ -67,7 +50,7 @@ impl Handle {
 /// The identity of the file of an in-core inode; `None` if the inode may be free.
 fn in_use(inode: &Inode) -> Option<FileId> {
     let has_names = || inode.published_stat().is_some_and(|stat| stat.nlink > 0);
-    (inode.is_in_use() || has_names()).then(|| FileId::of(inode))
+    (inode.is_in_use() || has_names()).then(|| identity(inode))
 }
 
 impl Volume {
@@ -86,7 +69,7 @@ impl Volume {
     pub fn id_of(&self, ino: Ino) -> Result<FileId> {
         let known =
             self.inode_cache.read_cached(ino, |inode| (!inode.is_internal()).then(|| in_use(inode))?);
-        known.map_or_else(|| Ok(FileId::of(&*self.inode_at(ino)?)), Ok)
+        known.map_or_else(|| Ok(identity(&*self.inode_at(ino)?)), Ok)
     }
 
     /// Whether a file is in memory and was not removed.

@@ -1,20 +1,17 @@
 //! Lookup of names in a directory, and of the targets of symbolic links.
 
 use inode::InodeRef;
-use vfs::DirId;
 
-use crate::names::{Start, dir_of};
+use crate::names::Start;
 use crate::operation::{expect_directory, no_such_file};
 use crate::{FileId, Handle, Metadata, Result, Volume};
 
 impl Volume {
     /// The root directory. If it is damaged, the calls that use it say so.
     pub fn root(&self) -> FileId {
-        let ino = self.geometry.root;
-        let generation = |root: DirId| root.generation;
-        let known = || self.names.root().map(generation);
-        let generation = known().or_else(|| self.root_handle().ok().and_then(|_| known()));
-        FileId { ino, generation: generation.unwrap_or(0) }
+        let known = || self.names.root();
+        let root = known().or_else(|| self.root_handle().ok().and_then(|_| known()));
+        root.unwrap_or(FileId { ino: self.geometry.root, generation: 0 })
     }
 
     /// Looks up a name in a directory; also `.` and `..`. Another thread may remove the file at any time:
@@ -52,7 +49,7 @@ impl Volume {
     /// Looks up a name in a directory to which the caller has a reference.
     pub(crate) fn lookup_in(&self, dir_ref: &InodeRef, name: &[u8]) -> Result<Handle> {
         if !name.contains(&b'/')
-            && let Some(known) = self.resolve_cached(Some(Start::of_program(dir_of(dir_ref))), name, false)
+            && let Some(known) = self.resolve_cached(Some(Start::of_program(dir_ref)), name, false)
         {
             return known;
         }

@@ -95,7 +95,7 @@ fn entries_before_damage_are_visited_once() {
     }
 }
 
-/// What is refused does not depend on the position.
+/// A position behind the last entry made a listing of a regular file succeed.
 #[test]
 fn only_directories_are_listed_from_any_position() {
     let (_, volume) = make();
