@@ -350,7 +350,7 @@ impl<O, T, R: Peeks> Deref for OwnedMutexGuard<O, T, R> {
 }
 
 impl<O, T, R: Peeks> DerefMut for OwnedMutexGuard<O, T, R> {
-    /// As of [`MutexGuard`].
+    /// May wait for threads that read the value without the lock, like that of [`MutexGuard`].
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         self.mutex().raw().changing();

@@ -25,9 +25,9 @@ pub enum DirPart {
     },
     /// A data block.
     Block {
-        /// Its first file block.
+        /// The first file block of the data block.
         at: FileBlock,
-        /// Its bytes.
+        /// Contents of the data block.
         bytes: Vec<u8>,
     },
     /// There are no entries at the position or after it.

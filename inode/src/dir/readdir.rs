@@ -25,8 +25,7 @@ impl<F: DirFork> Directory<'_, F> {
         from: DataPtr,
         mut visit: impl FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        if self.fork.local().is_some() {
-            let bytes = self.fork.local().unwrap_or_default();
+        if let Some(bytes) = self.fork.local() {
             let visited = visit_shortform(bytes, self.geometry, self.fork.ino(), from, &mut visit);
             return visited.map(drop).map_err(|damage| self.damaged(damage));
         }

@@ -17,7 +17,7 @@ const BLOCK_SHIFT: u32 = 16;
 /// The most slots. More CPUs share them.
 const SLOTS_MAX: usize = 4096;
 
-/// See the module.
+/// Source of the identifiers of intents.
 #[derive(Debug)]
 pub struct IntentIds {
     /// The next identifier of each CPU. They advance by the number of slots.
