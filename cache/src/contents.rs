@@ -205,6 +205,11 @@ impl<B: Backing> Contents<B> {
         self.index.peek(|folios| folios.get(index).is_some_and(|folio| look(folio)))
     }
 
+    /// Calls `look` with all folios in memory, in a read section; `None` if the index is locked. `look` must not wait.
+    pub(crate) fn try_peek_folios<R>(&self, look: impl FnOnce(&Index<Arc<Folio<B>>>) -> R) -> Option<R> {
+        self.index.try_peek(look)
+    }
+
     /// Returns a folio, and makes it if it is not in memory.
     pub(crate) fn folio(&self, index: u64) -> Arc<Folio<B>> {
         self.find_folio(index).unwrap_or_else(|| self.make_folio(index))

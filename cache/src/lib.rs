@@ -58,6 +58,6 @@ pub use counters::Statistics;
 pub use flusher::Flusher;
 pub use map_change::{Edges, MapChange};
 pub use options::Options;
-pub use seek::{MappedRange, RangeKind};
+pub use seek::{MappedRange, RangeKind, SeekTarget};
 pub use write::MAX_FILE_BYTES;
 pub use write_errors::ErrorSeq;

@@ -1,13 +1,17 @@
 //! Finding data and holes of a file, by its map and by dirty folios.
 
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use backing::{Backing, Mapping, MappingState};
 use base::FileBlock;
 use error::Error;
 
 use crate::contents::Contents;
-use crate::folio::bits;
-use backing::{Backing, Mapping, MappingState};
+use crate::folio::{Folio, State, bits};
+use crate::index::Index;
 
 /// State of a mapped range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,48 +39,109 @@ pub struct MappedRange {
     pub shared: bool,
 }
 
+/// What a search finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTarget {
+    /// Data. Unwritten blocks are holes unless they are dirty.
+    Data,
+    /// A hole. The end of the file counts as one.
+    Hole,
+}
+
+/// The most folios that a search without locks examines, as a read section is short.
+const PEEKED_FOLIOS_MAX: u32 = 64;
+/// The most mappings that a search without locks examines.
+const PEEKED_MAPPINGS_MAX: u32 = 64;
+
+/// The blocks of a folio that are dirty or in writeback.
+#[derive(Clone, Copy, Debug)]
+struct NewerBlocks {
+    index: u64,
+    mask: u64,
+}
+
+/// A search without locks needs a lock, or takes long.
+struct NeedsLock;
+
 impl<B: Backing> Contents<B> {
-    /// Returns the first byte with data at or after `offset`; `None` if there is none. Unwritten blocks are holes
-    /// unless they are dirty.
+    /// Returns the offset of the first target at or after `offset`; `None` if there is none, or `offset` is not within
+    /// the file.
     ///
     /// # Errors
     /// Errors of mapping.
-    pub fn seek_data(&self, offset: u64) -> Result<Option<u64>, Error> {
-        self.seek(offset, true).map(|found| found.filter(|at| *at < self.size()))
+    pub fn seek(&self, offset: u64, target: SeekTarget) -> Result<Option<u64>, Error> {
+        let _layout = self.layout.read();
+        self.seek_in_parts(offset, target, |at, end| {
+            let look = |part: &Mapping| self.seek_in_part(part, target, |index| self.lock_next_newer(index));
+            let (part, Ok(found)) = self.map_with_memory(at, end, look)?;
+            Ok((part, found))
+        })
     }
 
-    /// Returns the first byte of a hole at or after `offset`; the end of the file counts as a hole. `None` if `offset`
-    /// is beyond it.
-    ///
-    /// # Errors
-    /// Errors of mapping.
-    pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>, Error> {
-        let size = self.size();
-        if offset >= size {
-            return Ok(None);
-        }
-        Ok(Some(self.seek(offset, false)?.unwrap_or(size).min(size)))
+    /// Like [`seek`](Self::seek), in a read section in which the map does not change. `map` maps the start of a range of
+    /// blocks. Returns `None` if the file must be locked, or the search takes long. If the file is read often, this
+    /// stores to no memory that other threads use.
+    pub fn peek_seek(
+        &self,
+        offset: u64,
+        target: SeekTarget,
+        map: impl Fn(FileBlock, u64) -> Mapping,
+    ) -> Option<Option<u64>> {
+        let (mappings, folios) = (Cell::new(PEEKED_MAPPINGS_MAX), Cell::new(PEEKED_FOLIOS_MAX));
+        let take = |left: &Cell<u32>| left.get().checked_sub(1).map(|rest| left.set(rest)).ok_or(NeedsLock);
+        let seek = |index: &Index<Arc<Folio<B>>>| {
+            let next_newer = |from| {
+                let Some(folio) = index.next(from) else { return Ok::<_, NeedsLock>(None) };
+                take(&folios)?;
+                let mask = folio.state.try_peek(State::newer).ok_or(NeedsLock)?;
+                Ok(Some(NewerBlocks { index: folio.index, mask }))
+            };
+            self.seek_in_parts(offset, target, |at, end| {
+                take(&mappings)?;
+                let part = map(FileBlock(at), end - at);
+                let found = self.seek_in_part(&part, target, next_newer)?;
+                Ok::<_, NeedsLock>((part, found))
+            })
+        };
+        // With `layout`, neither size nor map change but by writes and writeback.
+        self.layout.try_peek(|()| self.try_peek_folios(seek))??.ok()
     }
 
-    fn seek(&self, offset: u64, data: bool) -> Result<Option<u64>, Error> {
+    /// Searches part by part. `seek` maps the start of a range of blocks, and searches it.
+    fn seek_in_parts<E>(
+        &self,
+        offset: u64,
+        target: SeekTarget,
+        mut seek: impl FnMut(u64, u64) -> Result<(Mapping, Option<u64>), E>,
+    ) -> Result<Option<u64>, E> {
         let (log, size) = (self.block_log(), self.size());
         if offset >= size {
             return Ok(None);
         }
-        let _layout = self.layout.read();
         let (mut at, end) = (offset >> log, size.div_ceil(1 << log));
         while at < end {
-            let (part, found) = self.map_with_memory(at, end, |part| match (part.state, data) {
-                (MappingState::Written, true) => Some(at),
-                (MappingState::Written, false) => None,
-                (_, data) => self.next_in_memory(at, part.end().get(), data),
-            })?;
+            let (part, found) = seek(at, end)?;
             if let Some(found) = found {
                 return Ok(Some((found << log).max(offset)));
             }
             at = part.end().get();
         }
-        Ok(None)
+        Ok((target == SeekTarget::Hole).then_some(size))
+    }
+
+    /// Returns the first block of a mapped range that is a target. `next_newer` is called with the index of a folio, and
+    /// returns the newer blocks of the first one in memory from there on.
+    fn seek_in_part<E>(
+        &self,
+        part: &Mapping,
+        target: SeekTarget,
+        next_newer: impl Fn(u64) -> Result<Option<NewerBlocks>, E>,
+    ) -> Result<Option<u64>, E> {
+        match (part.state, target) {
+            (MappingState::Written, SeekTarget::Data) => Ok(Some(part.offset.get())),
+            (MappingState::Written, SeekTarget::Hole) => Ok(None),
+            (_, target) => self.next_in_memory(part.offset.get(), part.end().get(), target, next_newer),
+        }
     }
 
     /// Maps the start of `at..end`, and calls `look` for what is in memory there, both at one moment: a block that is
@@ -99,30 +164,41 @@ impl<B: Backing> Contents<B> {
         }
     }
 
-    /// Returns the first block of a range that is dirty or in writeback; without `newer`, the first that is neither.
-    fn next_in_memory(&self, from: u64, to: u64, newer: bool) -> Option<u64> {
+    /// Returns the newer blocks of the first folio in memory at or after an index.
+    fn lock_next_newer(&self, index: u64) -> Result<Option<NewerBlocks>, Infallible> {
+        let newer =
+            |folio: Arc<Folio<B>>| NewerBlocks { index: folio.index, mask: folio.state.read().newer() };
+        Ok(self.next_folio(index).map(newer))
+    }
+
+    /// Returns the first block of a range without written blocks that is dirty or in writeback; for a hole, the first
+    /// that is neither. See [`seek_in_part`](Self::seek_in_part).
+    fn next_in_memory<E>(
+        &self,
+        from: u64,
+        to: u64,
+        target: SeekTarget,
+        next_newer: impl Fn(u64) -> Result<Option<NewerBlocks>, E>,
+    ) -> Result<Option<u64>, E> {
         let per = self.folio_blocks();
+        let is_hole = target == SeekTarget::Hole;
         let mut at = from;
         while at < to {
-            let folio = self.next_folio(at / per);
-            let Some(folio) = folio.filter(|folio| folio.index * per < to) else {
-                return (!newer).then_some(at);
-            };
-            let base = folio.index * per;
-            if !newer && base > at {
-                return Some(at);
+            let newer = next_newer(at / per)?.filter(|newer| newer.index * per < to);
+            let Some(NewerBlocks { index, mask }) = newer else { return Ok(is_hole.then_some(at)) };
+            let base = index * per;
+            if is_hole && base > at {
+                return Ok(Some(at));
             }
             at = at.max(base);
             let end = (base + per).min(to);
-            let state = folio.state.read();
-            let mask = state.newer();
-            let hits = if newer { mask } else { !mask } & bits(at - base, end - base);
+            let hits = if is_hole { !mask } else { mask } & bits(at - base, end - base);
             if hits != 0 {
-                return Some(base + u64::from(hits.trailing_zeros()));
+                return Ok(Some(base + u64::from(hits.trailing_zeros())));
             }
             at = end;
         }
-        None
+        Ok(None)
     }
 
     /// Calls `give` for every mapped range of `from..to` (bytes, widened to blocks) and every range of delayed
@@ -173,10 +249,14 @@ impl<B: Backing> Contents<B> {
 
     /// Returns the runs of dirty blocks of a hole: first block and length.
     fn delayed(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        let next = |from, target| {
+            let Ok(found) = self.next_in_memory(from, to, target, |index| self.lock_next_newer(index));
+            found
+        };
         let mut found = Vec::new();
         let mut at = from;
-        while let Some(first) = self.next_in_memory(at, to, true) {
-            let end = self.next_in_memory(first, to, false).unwrap_or(to);
+        while let Some(first) = next(at, SeekTarget::Data) {
+            let end = next(first, SeekTarget::Hole).unwrap_or(to);
             found.push((first, end - first));
             at = end;
         }

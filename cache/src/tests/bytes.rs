@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use backing::Mapping;
+
 use super::{Dice, cache, file};
 use crate::testing::Volume;
-use crate::{Contents, Edges, MapChange};
+use crate::{Contents, Edges, MapChange, SeekTarget};
 
 /// The expected file.
 struct Model {
@@ -143,8 +145,17 @@ fn check(contents: &Contents<Volume>, model: &Model, dice: &mut Dice, story: &[S
 fn check_seek(contents: &Contents<Volume>, model: &Model, dice: &mut Dice) {
     let size = model.bytes.len() as u64;
     let from = dice.next(size + 5);
-    let data = contents.seek_data(from).unwrap();
-    let hole = contents.seek_hole(from).unwrap();
+    let [data, hole] = [SeekTarget::Data, SeekTarget::Hole].map(|target| {
+        let found = contents.seek(from, target).unwrap();
+        let map = contents.mapped(0, size.div_ceil(contents.block_size())).unwrap();
+        let peeked = contents.peek_seek(from, target, |at, count| {
+            let part = map.iter().find(|part| part.end() > at).unwrap();
+            let end = part.end().get().min(at.get() + count);
+            Mapping { offset: at, start: part.fs_block(at), count: end - at.get(), ..*part }
+        });
+        assert!(peeked.is_none_or(|peeked| peeked == found), "{peeked:?} without locks, {found:?} with them");
+        found
+    });
     assert_eq!(hole.is_some(), from < size);
     let zeros_to = data.unwrap_or(size).min(size);
     if from < zeros_to {

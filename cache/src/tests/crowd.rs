@@ -6,7 +6,7 @@ use base::stop;
 
 use super::{Dice, cache, file};
 use crate::testing::{Volume, pattern};
-use crate::{Cache, Flusher, Options};
+use crate::{Cache, Flusher, Options, SeekTarget};
 
 /// One thread with its own files, against a model.
 fn owner(volume_cache: &Arc<Cache<Volume>>, thread: u64, steps: u64) {
@@ -168,15 +168,14 @@ fn data_that_is_mapped_during_a_search_is_found() {
     let volume = Volume::new(12, 100);
     let volume_cache = cache(&volume, 1 << 20);
     let contents = file(&volume_cache, 3);
-    for (seek, found) in [(true, Some(0)), (false, Some(4096))] {
+    for (target, found) in [(SeekTarget::Data, 0), (SeekTarget::Hole, 4096)] {
         contents.truncate(0).unwrap();
         contents.write(0, &[7; 4096]).unwrap();
         let other = Arc::clone(&contents);
         volume.hooks().mapped.set(move || {
             std::thread::spawn(move || other.flush(0..u64::MAX).unwrap()).join().unwrap();
         });
-        let search = if seek { contents.seek_data(0) } else { contents.seek_hole(0) };
-        assert_eq!(search.unwrap(), found);
+        assert_eq!(contents.seek(0, target).unwrap(), Some(found));
     }
     drop(contents);
     volume.check_quiet();

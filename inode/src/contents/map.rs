@@ -12,6 +12,8 @@ use smallvec::SmallVec;
 use super::file_transaction::{File, shares};
 use super::tuning::EXTENTS_AT_ONCE;
 use crate::fork::Fork;
+use crate::inode::Inode;
+use crate::shared::Shared;
 
 /// Visits the mappings of `from..to` in order, without holes. They are cut at both ends of the range, and where sharing
 /// begins or ends. `visit` may end the visit. No lock is held while it runs.
@@ -51,6 +53,28 @@ pub fn map(
         }
     }
     Ok(())
+}
+
+/// Calls `read` with the map of a file, in a read section in which it does not change. The map maps the start of a range
+/// of blocks, without regard to sharing. Returns `None` if the map is not in memory, or the inode must be locked: see
+/// [`Shared::peek`].
+pub fn peek_map<T>(
+    shared: &Shared,
+    inode: &Inode,
+    read: impl FnOnce(&dyn Fn(FileBlock, u64) -> Mapping) -> Option<T>,
+) -> Option<T> {
+    shared.peek(inode, |state, _| {
+        let list = state.list(ForkKind::Data)?;
+        read(&|at, count| {
+            let piece = list.piece(at, FileBlock(at.get().saturating_add(count)));
+            let (start, state) = match piece.mapping {
+                Some((start, true)) => (start, MappingState::Unwritten),
+                Some((start, false)) => (start, MappingState::Written),
+                None => (FsBlock(0), MappingState::Hole),
+            };
+            Mapping { offset: piece.offset, count: piece.count, start, state, shared: false }
+        })
+    })
 }
 
 /// Visits the parts of a mapping that are shared, and those that are not.

@@ -47,7 +47,7 @@ pub use self::backing::{VolumeBacking, WeakInode};
 pub use claim::claim;
 pub use file_transaction::File;
 pub use finish::finish;
-pub use map::map;
+pub use map::{map, peek_map};
 pub use preallocate::{fill_units, preallocate, unit, zero};
 pub use share::{Share, share};
 pub use shift::{collapse, insert};

@@ -115,7 +115,7 @@ pub static PAIRS: &[Pair] = &[
     pair(&READ, &READ, Beside, &[]),
     pair(&READ, &WRITE, Beside, &[]),
     pair(&READ, &OPEN_CLOSE, Same, &[]),
-    pair(&SEEK, &SEEK, Same, &[ReferenceCount, PageLock, InodeLock]),
+    pair(&SEEK, &SEEK, Same, &[]),
     pair(&GET_ATTRIBUTE, &GET_ATTRIBUTE, Same, &[]),
     pair(&GET_LEAF_ATTRIBUTE, &GET_LEAF_ATTRIBUTE, Same, &[]),
     pair(&GET_REMOTE_ATTRIBUTE, &GET_REMOTE_ATTRIBUTE, Same, &[]),

@@ -20,8 +20,6 @@ pub enum Reason {
     OneAg,
     /// Both change one file: its inode and its contents.
     OneFile,
-    /// An inode's state is read under its lock, which is a store also for readers.
-    InodeLock,
     /// Who locks an inode or a buffer has a reference to it, which is counted in one word.
     ReferenceCount,
     /// Lookups of one file by a mount's kernel are counted in one word, as the kernel does.
@@ -29,8 +27,7 @@ pub enum Reason {
     /// Looking an inode up by its number locks a shard of the inode cache, if the shard was changed a short time ago.
     /// Two inodes are in one shard by chance.
     InodeTable,
-    /// Readers of a file lock the index of its pages, and the page, if they were written a short time ago. Seeking
-    /// always does.
+    /// Readers of a file lock the index of its pages, and the page, if they were written a short time ago.
     PageLock,
     /// `statfs` sums counters under locks.
     Statistics,
@@ -56,13 +53,12 @@ const ARC: &str = "library/alloc/src/sync.rs";
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         LogOrder,
         StableStorage,
         OneDirectory,
         OneAg,
         OneFile,
-        InodeLock,
         ReferenceCount,
         LookupCount,
         InodeTable,
@@ -72,7 +68,7 @@ impl Reason {
 
     /// Whether it can be mended, so that it will leave the table.
     pub fn is_known_fault(self) -> bool {
-        matches!(self, InodeLock | ReferenceCount | InodeTable | PageLock)
+        matches!(self, ReferenceCount | InodeTable | PageLock)
     }
 
     /// Whether a pair needs it only in some runs: it depends on numbers of inodes. It must be needed by one of all
@@ -106,11 +102,10 @@ impl Reason {
                 Is("volume/src/attributes/"),
                 Is("journal/src/engine/"),
             ],
-            InodeLock => &[Through(LOCKS, "inode/src/inode.rs"), Through(LOCKS, "inode/src/contents/")],
             ReferenceCount => &[Through(ARC, "")],
             LookupCount => &[Is("inode/src/inode_cache/lookup_count.rs")],
             InodeTable => &[Is("inode/src/inode_cache.rs")],
-            PageLock => &[Is("cache/src/")],
+            PageLock => &[Through(LOCKS, "cache/src/")],
             Statistics => &[Below("volume/src/statistics.rs")],
         }
     }
@@ -134,10 +129,10 @@ mod tests {
 
     #[test]
     fn a_reason_explains_its_writers() {
-        let lock = ["base/src/lock/rw.rs read", "inode/src/inode.rs read", "volume/src/file/mod.rs new"]
+        let lock = ["base/src/lock/rw.rs read", "cache/src/read.rs read_cached", "volume/src/file/mod.rs read"]
             .map(Rc::from);
-        assert!(InodeLock.explains(&lock));
-        assert!(!InodeLock.explains(&lock[1..]), "it is not a lock");
+        assert!(PageLock.explains(&lock));
+        assert!(!PageLock.explains(&lock[1..]), "it is not a lock");
         let count = ["library/alloc/src/sync.rs clone", "ag/src/group.rs get"].map(Rc::from);
         assert!(ReferenceCount.explains(&count) && OneAg.explains(&count));
         assert!(!ReferenceCount.explains(&count[1..]), "it is not a count");

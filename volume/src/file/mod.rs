@@ -26,9 +26,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::{Ino, errno};
-use cache::ErrorSeq;
+use cache::{ErrorSeq, SeekTarget};
 use format::inode::FileType;
 use inode::InodeRef;
+use inode::contents::peek_map;
 
 pub use cache::{MappedRange, RangeKind};
 pub use open::OpenOptions;
@@ -389,7 +390,7 @@ impl<'v> File<'v> {
     /// # Errors
     /// Damage of the extent map.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
-        Ok(self.contents.seek_data(offset)?)
+        self.seek_to(offset, SeekTarget::Data)
     }
 
     /// Returns the offset of the next hole at or after `offset` (`SEEK_HOLE`). The end of the file counts as a hole;
@@ -398,7 +399,15 @@ impl<'v> File<'v> {
     /// # Errors
     /// Damage of the extent map.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
-        Ok(self.contents.seek_hole(offset)?)
+        self.seek_to(offset, SeekTarget::Hole)
+    }
+
+    fn seek_to(&self, offset: u64, target: SeekTarget) -> Result<Option<u64>> {
+        let (shared, contents) = (self.volume.inode_cache.shared(), &self.contents);
+        match peek_map(shared, self.inode(), |map| contents.peek_seek(offset, target, map)) {
+            Some(found) => Ok(found),
+            None => Ok(contents.seek(offset, target)?),
+        }
     }
 
     /// Calls `visit` with each range that has blocks or dirty data, until it returns `false`.
