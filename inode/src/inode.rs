@@ -122,6 +122,11 @@ impl Inode {
         self.state.peek(read)
     }
 
+    /// The state, to be read in a section; `None` if a thread has it locked. Does not wait.
+    pub fn peek_in<'s>(&'s self, section: &'s Section) -> Option<impl Deref<Target = InodeState>> {
+        self.state.peek_in(section)
+    }
+
     /// Locks the inode for changes.
     #[track_caller]
     pub fn lock(self: &Arc<Self>) -> LockedInode {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::lock::Locks;
 use base::random::Random;
-use base::rcu::{self, Retired};
+use base::rcu::{self, Retired, Section};
 use base::time::Clock;
 use error::Result;
 use format::Geometry;
@@ -119,6 +119,17 @@ impl Shared {
         };
         let found = inode.peek(read)?;
         // A failed transaction shuts the volume down before it unlocks what it changed: its changes must not be seen.
+        self.target.check().ok().map(|()| found)
+    }
+
+    /// Like [`peek`](Self::peek), for a caller in a read section. Does not wait.
+    pub fn peek_in<T>(
+        &self,
+        section: &Section,
+        inode: &Inode,
+        read: impl FnOnce(&InodeState, &PeekedBuffers<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let found = read(&*inode.peek_in(section)?, &PeekedBuffers::new(&self.buffers, section))?;
         self.target.check().ok().map(|()| found)
     }
 

@@ -2,6 +2,7 @@
 
 use base::errno;
 use base::lock::Rank;
+use base::rcu::Section;
 use error::{Error, Result};
 use format::damage::{Damage, Place};
 use format::inode::{FileType, ForkKind};
@@ -9,7 +10,7 @@ use format::ondisk::{LeU32, OnDisk, U32, U64};
 use format::remote_block::RemoteBlockHeader;
 use format::symlink::{self, MAGIC, MAX_TARGET};
 use format::{ForkBlock, Geometry};
-use journal::engine::{DiskExtent, Transaction};
+use journal::engine::{DiskExtent, PeekedBuffers, Transaction};
 use zerocopy::IntoBytes;
 
 use crate::extents::ExtentList;
@@ -114,14 +115,21 @@ pub fn read(shared: &Shared, state: &mut InodeState) -> Result<Vec<u8>> {
 /// Like [`read`], without a lock; `None` if the link must be locked.
 #[track_caller]
 pub fn peek(shared: &Shared, link: &Inode) -> Option<Vec<u8>> {
-    shared.peek(link, |state, buffers| {
-        let target = target_of(&shared.geometry, state, |at, target, _, room| {
-            let bytes = buffers.bytes(&at.into()).ok_or(NOT_IN_MEMORY)?;
-            add_part(target, &bytes, room);
-            Ok(())
-        });
-        target.ok()
-    })
+    shared.peek(link, |state, buffers| target_in_memory(shared, state, buffers))
+}
+
+/// Like [`peek`], for a caller in a read section.
+pub fn peek_in(shared: &Shared, section: &Section, link: &Inode) -> Option<Vec<u8>> {
+    shared.peek_in(section, link, |state, buffers| target_in_memory(shared, state, buffers))
+}
+
+fn target_in_memory(shared: &Shared, state: &InodeState, buffers: &PeekedBuffers<'_>) -> Option<Vec<u8>> {
+    let target = target_of(&shared.geometry, state, |at, target, _, room| {
+        let bytes = buffers.bytes(&at.into()).ok_or(NOT_IN_MEMORY)?;
+        add_part(target, &bytes, room);
+        Ok(())
+    });
+    target.ok()
 }
 
 /// Adds the part of a target that is in a block. The checksum of a changed buffer is not up to date.

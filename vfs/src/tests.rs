@@ -16,13 +16,14 @@ fn dir(ino: u64) -> FileId {
     FileId { ino: Ino(ino), generation: 7 }
 }
 
-/// `/a/b/file`, `/a/link`; `/a/none` is known not to exist.
+/// `/a/b/file`, `/a/link`, `/a/b/..`; `/a/none` is known not to exist.
 fn cache() -> DentryCache<u64> {
     let cache = DentryCache::new(1000, 1);
     let directory = NodeKind::Directory { generation: 7 };
     cache.insert(ROOT, b"a", child(1, directory));
     cache.insert(dir(1), b"b", child(2, directory));
     cache.insert(dir(2), b"file", child(3, NodeKind::Other));
+    cache.insert(dir(2), b"..", child(1, directory));
     cache.insert(dir(1), b"link", child(4, NodeKind::Symlink));
     cache.insert(dir(1), b"none", None);
     cache
@@ -34,6 +35,7 @@ fn name_of(end: &WalkEnd<'_, u64>) -> String {
         WalkEnd::Found(child) => child.node.to_string(),
         WalkEnd::Absent => "absent".into(),
         WalkEnd::NotDirectory => "not a directory".into(),
+        WalkEnd::Link { link, rest } => format!("link {link}, rest at {rest}"),
         WalkEnd::Unknown => "unknown".into(),
     }
 }
@@ -56,9 +58,12 @@ fn walks_end_as_paths_are_resolved() {
         ("/a/b/file/x", "not a directory", "not a directory"),
         ("/a/none", "absent", "absent"),
         ("/a/none/x", "absent", "absent"),
-        ("/a/link", "unknown", "4"),
-        ("/a/link/", "unknown", "unknown"),
-        ("/a/link/x", "unknown", "unknown"),
+        ("/a/link", "link 4, rest at 7", "4"),
+        ("/a/link/", "link 4, rest at 7", "link 4, rest at 7"),
+        ("/a/link/.", "link 4, rest at 7", "link 4, rest at 7"),
+        ("/a/link//x", "link 4, rest at 7", "link 4, rest at 7"),
+        ("/a/b/..", "1", "1"),
+        ("/a/b/../b/file", "3", "3"),
         ("/a/..", "unknown", "unknown"),
         ("/a/other", "unknown", "unknown"),
     ] {
@@ -123,6 +128,8 @@ fn walks_do_not_depend_on_the_paths_before() {
         "a/other",
         "ab",
         "a/..",
+        "a/b/..",
+        "a/b/../link",
         "a/b/.",
         "a/b//",
         "none",
@@ -199,7 +206,7 @@ fn the_newest_dentry_of_a_name_is_found() {
     let cache = cache();
     cache.insert(dir(1), b"none", child(9, NodeKind::Other));
     assert_eq!(walked(&cache, "/a/none", LastLink::Keep), "9");
-    assert_eq!(cache.len(), 5);
+    assert_eq!(cache.len(), 6);
     cache.clear();
     assert!(cache.is_empty());
 }

@@ -29,8 +29,15 @@ pub enum WalkEnd<'s, N> {
     Absent,
     /// A name of the path that must be a directory is another file.
     NotDirectory,
-    /// A dentry is not cached, or the path has a part that is not walked here: `..`, a symbolic link, a name that is
-    /// too long, a directory that must not be searched.
+    /// A name of the path is a symbolic link, where the walk continues. The link is in the [parent](Walker::parent).
+    Link {
+        /// The symbolic link.
+        link: &'s Arc<N>,
+        /// Where the rest of the path begins: after the name of the link.
+        rest: usize,
+    },
+    /// A dentry is not cached, or the path has a part that is not walked here: a name that is too long, a directory that
+    /// must not be searched, `..` in a walk that stays below a directory.
     Unknown,
 }
 
@@ -50,6 +57,7 @@ pub struct Walker<'s, 'p, N: Send + Sync> {
     parent_depth: usize,
     /// `None`: all directories may be searched.
     may_search: Option<&'p MaySearch<'p, N>>,
+    stays_below: bool,
 }
 
 /// Whether a directory may be searched.
@@ -98,6 +106,16 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
         self.may_search = Some(may_search);
     }
 
+    /// From now on, walks that come to a `..` end as unknown.
+    pub fn stay_below(&mut self) {
+        self.stays_below = true;
+    }
+
+    /// The directory of the last name of the last walk.
+    pub fn parent(&self) -> FileId {
+        self.parent
+    }
+
     /// Walks along a path. Leading and repeated slashes have no meaning; one at the end asks for a directory. Takes no
     /// lock.
     #[inline]
@@ -125,7 +143,7 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
                         break Some(WalkEnd::Unknown);
                     }
                     NodeKind::Directory { generation } => parent = FileId { ino: child.ino, generation },
-                    NodeKind::Symlink => break Some(WalkEnd::Unknown),
+                    NodeKind::Symlink => break Some(WalkEnd::Link { link: child.node, rest: before }),
                     NodeKind::Other => break Some(WalkEnd::NotDirectory),
                 }
                 (parent_depth, last_name) = (self.passed.count, before + 1);
@@ -134,7 +152,7 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
                 if name.is_dot() {
                     continue;
                 }
-                if name.is_dot_dot() {
+                if self.stays_below && name.is_dot_dot() {
                     break Some(WalkEnd::Unknown);
                 }
             }
@@ -150,7 +168,7 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
         (self.parent, self.parent_depth) = (parent, parent_depth);
         match (ended, last) {
             (Some(end), _) => end,
-            (None, Some(child)) => end_at(child, path.last() == Some(&b'/'), last_link),
+            (None, Some(child)) => end_at(child, path, last_link),
             (None, None) if begin == 0 => WalkEnd::Start,
             (None, None) => {
                 // The path refers to one of the directories.
@@ -179,9 +197,13 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
 
 /// The end of a walk along a path that has no more names.
 #[inline]
-fn end_at<N>(child: Child<&Arc<N>>, wants_directory: bool, last_link: LastLink) -> WalkEnd<'_, N> {
+fn end_at<'s, N>(child: Child<&'s Arc<N>>, path: &[u8], last_link: LastLink) -> WalkEnd<'s, N> {
+    let wants_directory = path.last() == Some(&b'/');
     match child.kind {
-        NodeKind::Symlink if wants_directory || last_link == LastLink::Follow => WalkEnd::Unknown,
+        NodeKind::Symlink if wants_directory || last_link == LastLink::Follow => {
+            // With a slash, which asks for a directory.
+            WalkEnd::Link { link: child.node, rest: path.len() - usize::from(wants_directory) }
+        }
         NodeKind::Other if wants_directory => WalkEnd::NotDirectory,
         _ => WalkEnd::Found(child),
     }
@@ -200,6 +222,7 @@ impl<N: Send + Sync> DentryCache<N> {
             parent: from,
             parent_depth: 0,
             may_search: None,
+            stays_below: false,
         }
     }
 }

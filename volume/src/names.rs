@@ -1,5 +1,8 @@
 //! Names in memory: paths that are resolved without a lock, and dentries of names that were looked up.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, OnceLock};
 
 use base::lock::{Locks, Mutex, MutexGuard, Rank};
@@ -8,10 +11,10 @@ use format::Geometry;
 use format::inode::FileType;
 use inode::inode::StaleInode;
 use inode::{Inode, InodeRef, InodeState};
-use vfs::{Child, Dentry, DentryCache, LastLink, NodeKind, WalkEnd};
+use vfs::{Child, Dentry, DentryCache, LastLink, MaySearch, NodeKind, WalkEnd, Walker};
 
 use crate::namespace::handle::identity;
-use crate::operation::{is_dots, no_such_file, not_a_directory};
+use crate::operation::{no_such_file, not_a_directory};
 use crate::permissions::{Caller, Credentials};
 use crate::{FileId, Handle, Metadata, Options, Result, Volume};
 
@@ -23,6 +26,9 @@ const NAMES_MAX: usize = 1 << 22;
 
 /// Walks that are repeated because a name changed meanwhile, before names are looked up one by one.
 const WALKS_MAX: usize = 4;
+
+/// Symbolic links that are followed in memory. If there are more, names are looked up one by one, which counts them.
+const LINKS_MAX: usize = 40;
 
 /// The names of a volume.
 #[derive(Debug)]
@@ -62,13 +68,30 @@ impl Names {
     /// A walk of the program from there.
     #[inline]
     pub fn root_start(&self) -> Option<Start<'static>> {
-        Some(Start { dir: self.root()?, user: None })
+        Some(Start { dir: self.root()?, user: None, stays_below: false })
     }
 
     /// To be called before a read section, which must not wait.
     #[inline]
     fn lock(&self) -> Option<MutexGuard<'_, ()>> {
         self.coarse.as_ref().map(Mutex::lock)
+    }
+
+    #[inline]
+    fn walker<'s, 'p>(
+        &'s self,
+        section: &'s Section,
+        from: Start<'_>,
+        may_search: &'p MaySearch<'p, Inode>,
+    ) -> Walker<'s, 'p, Inode> {
+        let mut walker = self.dentries.walker(section, from.dir);
+        if from.user.is_some() {
+            walker.limit_search(may_search);
+        }
+        if from.stays_below {
+            walker.stay_below();
+        }
+        walker
     }
 
     /// Removes all dentries, and so their references to inodes.
@@ -78,7 +101,8 @@ impl Names {
 
     /// Adds the result of a lookup in a locked directory. `None`: the name does not exist.
     pub fn add(&self, dir: &InodeState, name: &[u8], inode: Option<&Arc<Inode>>) {
-        if self.ignore_case || is_dots(name) || self.is_known(dir, name) {
+        // A removed directory has no names, but an entry `..` on disk.
+        if self.ignore_case || name == b"." || dir.nlink() == 0 || self.is_known(dir, name) {
             return;
         }
         let child = match inode.map(child) {
@@ -119,19 +143,26 @@ pub(crate) struct Start<'c> {
     pub dir: FileId,
     /// The user whose permissions are checked on the way; `None` for the program.
     user: Option<&'c Credentials>,
+    /// The walk ends where a symbolic link or `..` would lead out of the directory.
+    stays_below: bool,
 }
 
 impl<'c> Start<'c> {
     /// A walk of the program.
     #[inline]
     pub fn of_program(dir: &Inode) -> Self {
-        Self { dir: identity(dir), user: None }
+        Self { dir: identity(dir), user: None, stays_below: false }
     }
 
     /// A walk of a caller from a directory; `None` if the caller must not search it, or that is not known.
     pub fn of(caller: Caller<'c>, dir: &Inode) -> Option<Self> {
-        let start = Self { dir: identity(dir), user: caller.user().map(Arc::as_ref) };
+        let start = Self { user: caller.user().map(Arc::as_ref), ..Self::of_program(dir) };
         start.may_search(dir).then_some(start)
+    }
+
+    /// The same, for a walk that follows no symbolic links and no `..`.
+    pub fn staying_below(self) -> Self {
+        Self { stays_below: true, ..self }
     }
 
     /// Whether a directory on the way may be searched; `false` if that is not known.
@@ -150,7 +181,7 @@ fn dir_id(dir: &InodeState) -> FileId {
 /// names.
 #[inline]
 fn one_name(dir: FileId, name: &[u8]) -> Option<Start<'static>> {
-    (!name.contains(&b'/')).then_some(Start { dir, user: None })
+    (!name.contains(&b'/')).then_some(Start { dir, user: None, stays_below: false })
 }
 
 /// What a dentry says of an inode; `None` if the inode is locked by others, or free.
@@ -181,7 +212,7 @@ impl Walked {
             WalkEnd::Found(child) if found(child.node) => Self::Found,
             WalkEnd::Absent => Self::Absent,
             WalkEnd::NotDirectory => Self::NotDirectory,
-            WalkEnd::Found(_) | WalkEnd::Start | WalkEnd::Unknown => Self::Unknown,
+            WalkEnd::Found(_) | WalkEnd::Start | WalkEnd::Link { .. } | WalkEnd::Unknown => Self::Unknown,
         }
     }
 
@@ -195,6 +226,20 @@ impl Walked {
             Self::Unknown => None,
         }
     }
+}
+
+/// A part of a walk, up to the next symbolic link.
+enum Part {
+    Last(Walked),
+    Link(Link),
+}
+
+/// A symbolic link at which a walk continues.
+struct Link {
+    /// The directory that it is in.
+    dir: FileId,
+    /// Its target, and the rest of the path.
+    path: Vec<u8>,
 }
 
 /// References that the walks of one call took, one for each walk. They are dropped outside of the read sections, as
@@ -255,10 +300,7 @@ impl Volume {
         let may_search = |dir: &Arc<Inode>| from.may_search(dir);
         let _locked = self.names.lock();
         rcu::read(|section| {
-            let mut walker = self.names.dentries.walker(section, from.dir);
-            if from.user.is_some() {
-                walker.limit_search(&may_search);
-            }
+            let mut walker = self.names.walker(section, from, &may_search);
             // A read section is short.
             let mut bytes = 0;
             for path in paths {
@@ -339,179 +381,90 @@ impl Volume {
         follow: bool,
         mut found: impl FnMut(&Arc<Inode>, &Section) -> bool,
     ) -> Walked {
-        // A read section is short.
-        let Some(from) = from.filter(|_| path.len() <= PATH_MAX) else { return Walked::Unknown };
+        let Some(from) = from else { return Walked::Unknown };
         let last_link = if follow { LastLink::Follow } else { LastLink::Keep };
+        match self.walk_to_link(from, path, last_link, &mut found) {
+            Part::Last(walked) => walked,
+            Part::Link(link) => self.walk_from_link(from, link, last_link, &mut found),
+        }
+    }
+
+    /// Walks along a path up to the first symbolic link that is followed.
+    #[inline]
+    fn walk_to_link(
+        &self,
+        from: Start<'_>,
+        path: &[u8],
+        last_link: LastLink,
+        mut found: impl FnMut(&Arc<Inode>, &Section) -> bool,
+    ) -> Part {
+        // A read section is short.
+        if path.len() > PATH_MAX {
+            return Part::Last(Walked::Unknown);
+        }
         let may_search = |dir: &Arc<Inode>| from.may_search(dir);
         let _locked = self.names.lock();
         for _ in 0..WALKS_MAX {
-            let (walked, is_current) = rcu::read(|section| {
-                let mut walker = self.names.dentries.walker(section, from.dir);
-                if from.user.is_some() {
-                    walker.limit_search(&may_search);
-                }
-                let walked = Walked::of(&walker.walk(path, last_link), |inode| found(inode, section));
-                (walked, walker.is_current())
+            let (part, is_current) = rcu::read(|section| {
+                let mut walker = self.names.walker(section, from, &may_search);
+                let part = match walker.walk(path, last_link) {
+                    WalkEnd::Link { link, rest } if !from.stays_below => {
+                        self.follow(section, walker.parent(), link, path.get(rest..).unwrap_or_default())
+                    }
+                    end => Part::Last(Walked::of(&end, |inode| found(inode, section))),
+                };
+                (part, walker.is_current())
             });
             if is_current {
-                return walked;
+                return part;
+            }
+        }
+        Part::Last(Walked::Unknown)
+    }
+
+    /// Reads the target of a symbolic link in a directory. `rest` is the path after it.
+    #[cold]
+    fn follow(&self, section: &Section, dir: FileId, link: &Inode, rest: &[u8]) -> Part {
+        match inode::symlink::peek_in(self.inode_cache.shared(), section, link) {
+            Some(target) => Part::Link(Link { dir, path: [&target, rest].concat() }),
+            None => Part::Last(Walked::Unknown),
+        }
+    }
+
+    /// Continues a walk that came to a symbolic link. Each part of the way was there at some moment, as in a walk that
+    /// looks names up one by one.
+    #[cold]
+    fn walk_from_link(
+        &self,
+        from: Start<'_>,
+        mut link: Link,
+        last_link: LastLink,
+        found: &mut dyn FnMut(&Arc<Inode>, &Section) -> bool,
+    ) -> Walked {
+        for _ in 0..LINKS_MAX {
+            let start = match link.path.first() {
+                Some(b'/') => self.start_at_root(from.user),
+                _ => Some(Start { dir: link.dir, ..from }),
+            };
+            let Some(start) = start else { break };
+            match self.walk_to_link(start, &link.path, last_link, &mut *found) {
+                Part::Last(walked) => return walked,
+                Part::Link(next) => link = next,
             }
         }
         Walked::Unknown
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use base::{errno, percpu};
-
-    use crate::{Credentials, Dir, Locks, NewFile, Options, Volume};
-
-    /// A lookup waited for every create in its directory, however often the name had been looked up.
-    #[test]
-    fn a_lookup_of_a_name_in_memory_does_not_wait_for_its_directory() {
-        let device = Arc::new(block::MemoryDevice::new(64 << 20));
-        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-        let volume = Volume::open(device, Options::default()).unwrap();
-        let dir = volume.create(volume.root(), b"dir", &NewFile::directory()).unwrap();
-        let file = volume.create(dir, b"file", &NewFile::regular()).unwrap();
-        let look_up = || {
-            let absent = volume.lookup_handle(dir, b"absent").map(|_| ()).unwrap_err();
-            (volume.lookup_handle(dir, b"file").unwrap().id(), absent.errno())
-        };
-        let expected = (file, errno::ENOENT);
-        assert_eq!(look_up(), expected);
-        let dir_ref = volume.inode(dir).unwrap();
-        let locked = dir_ref.lock();
-        std::thread::scope(|scope| assert_eq!(scope.spawn(look_up).join().unwrap(), expected));
-        drop(locked);
-        drop(dir_ref);
-        volume.unmount().unwrap();
-    }
-
-    /// For a user, the names of a path were looked up one by one.
-    #[test]
-    fn a_user_walks_along_names_in_memory_without_locks() {
-        let device = Arc::new(block::MemoryDevice::new(64 << 20));
-        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-        let volume = Volume::open(device, Options::default()).unwrap();
-        let root = Dir::root(&volume).unwrap();
-        root.create_dir_all("dir/sub").unwrap();
-        root.write("dir/sub/file", "text").unwrap();
-        let user = root.clone().with_credentials(Credentials::new(1000, 1000));
-        let errno = || user.metadata("/dir/sub/file").map(|_| ()).map_err(|error| error.errno());
-        assert_eq!(errno(), Ok(()));
-        let dir = volume.resolve_handle(b"dir", false).unwrap();
-        let locked = dir.inode().lock();
-        std::thread::scope(|scope| assert_eq!(scope.spawn(errno).join().unwrap(), Ok(())));
-        drop(locked);
-        root.set_permissions("dir", 0o700).unwrap();
-        assert_eq!(errno(), Err(errno::EACCES));
-        root.set_permissions("dir", 0o711).unwrap();
-        assert_eq!(errno(), Ok(()));
-        drop((dir, root, user));
-        volume.unmount().unwrap();
-    }
-
-    /// Where each absolute path begins was looked up in the read section of the walk before, which must take no lock.
-    #[test]
-    fn a_user_gets_the_metadata_of_many_absolute_paths() {
-        for locks in [Locks::Fine, Locks::Coarse] {
-            let device = Arc::new(block::MemoryDevice::new(64 << 20));
-            mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-            let volume = Volume::open(device, Options { locks, ..Options::default() }).unwrap();
-            let root = Dir::root(&volume).unwrap();
-            root.create_dir("dir").unwrap();
-            root.write("dir/file", "text").unwrap();
-            root.metadata("/").unwrap();
-            let user = root.clone().with_credentials(Credentials::new(1000, 1000));
-            for _ in 0..2 {
-                let found = user.stat_many(["/dir", "/dir/file", "dir/file", "/dir/none", "/"]);
-                let errnos = found.iter().map(|known| known.as_ref().err().map(crate::Error::errno));
-                assert_eq!(errnos.collect::<Vec<_>>(), [None, None, None, Some(errno::ENOENT), None]);
+    /// Where a user's walk along an absolute path begins; `None` if the user must not search the root, or that is not
+    /// known.
+    pub(crate) fn start_at_root<'c>(&self, user: Option<&'c Credentials>) -> Option<Start<'c>> {
+        let start = Start { user, ..self.names.root_start()? };
+        match user {
+            Some(_) => {
+                let may_search = |root: &Inode| start.may_search(root).then_some(start);
+                self.inode_cache.read_cached(start.dir.ino, may_search)
             }
-            drop((root, user));
-            volume.unmount().unwrap();
+            None => Some(start),
         }
-    }
-
-    /// After a name that did not exist was looked up in a directory that was then removed, another lookup of it still
-    /// said so, of others that the directory was removed.
-    #[test]
-    fn a_removed_directory_is_stale_whatever_was_looked_up_in_it() {
-        let device = Arc::new(block::MemoryDevice::new(64 << 20));
-        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-        let volume = Volume::open(device, Options::default()).unwrap();
-        let dir = volume.create(volume.root(), b"dir", &NewFile::directory()).unwrap();
-        let look_up = |name: &[u8]| {
-            let file = volume.lookup(dir, name).map(|_| ()).unwrap_err().errno();
-            let handle = volume.lookup_handle(dir, name).map(|_| ()).unwrap_err().errno();
-            let metadata = volume.lookup_metadata(dir, name).map(|_| ()).unwrap_err().errno();
-            [file, handle, metadata]
-        };
-        assert_eq!(look_up(b"none"), [errno::ENOENT; 3]);
-        volume.rmdir(volume.root(), b"dir").unwrap();
-        volume.write_back_all().unwrap();
-        inode::inactive::drain(volume.inode_cache.shared());
-        assert_eq!([look_up(b"none"), look_up(b"other")], [[errno::ESTALE; 3]; 2]);
-        volume.unmount().unwrap();
-    }
-
-    /// Dentries hold their inodes in memory. With as many dentries as inodes, the cache of inodes grew to 2.4 times its
-    /// size.
-    #[test]
-    fn names_do_not_keep_more_inodes_than_the_cache_may_hold() {
-        const INODES: usize = 16 << 10;
-        let device = Arc::new(block::MemoryDevice::new(256 << 20));
-        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-        let options = || Options { inodes: INODES, ..Options::default() };
-        let volume = Volume::open(device.clone(), options()).unwrap();
-        let root = volume.root();
-        for n in 0..4 * INODES {
-            volume.create(root, format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
-        }
-        volume.unmount().unwrap();
-        let volume = Volume::open(device, options()).unwrap();
-        for n in 0..4 * INODES {
-            volume.metadata_at(format!("{n}").as_bytes(), false).unwrap();
-        }
-        let cached = volume.inode_cache.len();
-        assert!(cached <= INODES + INODES / 2, "{cached}");
-        volume.unmount().unwrap();
-    }
-
-    /// Inodes whose references are counted on each CPU seem to be in use: they must be able to leave memory, and to let
-    /// go of the device at unmount.
-    #[test]
-    fn files_that_several_cpus_opened_leave_memory() {
-        const INODES: usize = 16 << 10;
-        let device = Arc::new(block::MemoryDevice::new(256 << 20));
-        mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-        let options = Options { inodes: INODES, ..Options::default() };
-        let volume = Volume::open(device.clone(), options).unwrap();
-        let root = volume.root();
-        let create = |n: usize| volume.create(root, format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
-        for n in 0..INODES {
-            let file = create(n);
-            for cpu in 0..20 {
-                percpu::override_current(Some(cpu % 2));
-                drop(volume.open_id(file).unwrap());
-            }
-        }
-        percpu::override_current(None);
-        volume.write_back_all().unwrap();
-        // Each shard of the cache is used again.
-        for n in INODES..5 * INODES {
-            create(n);
-            if n % INODES == 0 {
-                volume.write_back_all().unwrap();
-            }
-        }
-        let cached = volume.inode_cache.len();
-        assert!(cached <= 5 * INODES / 2, "{cached}");
-        volume.unmount().unwrap();
-        assert_eq!(Arc::strong_count(&device), 1);
     }
 }

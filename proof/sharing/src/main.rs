@@ -90,8 +90,12 @@ fn trace(options: &Options) -> anyhow::Result<ExitCode> {
         false => print!("{}", report.text()),
     }
     let complaints: Vec<String> = verdicts.iter().flat_map(|verdict| verdict.complaints()).collect();
-    if options.chains {
-        complaints.iter().for_each(|complaint| println!("{complaint}"));
+    for complaint in &complaints {
+        // The chains of calls are in its other lines.
+        eprintln!(
+            "{}",
+            if options.chains { complaint } else { complaint.lines().next().unwrap_or_default() }
+        );
     }
     Ok(if complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -129,8 +129,9 @@ mod tests {
 
     #[test]
     fn a_reason_explains_its_writers() {
-        let lock = ["base/src/lock/rw.rs read", "cache/src/read.rs read_cached", "volume/src/file/mod.rs read"]
-            .map(Rc::from);
+        let lock =
+            ["base/src/lock/rw.rs read", "cache/src/read.rs read_cached", "volume/src/file/mod.rs read"]
+                .map(Rc::from);
         assert!(PageLock.explains(&lock));
         assert!(!PageLock.explains(&lock[1..]), "it is not a lock");
         let count = ["library/alloc/src/sync.rs clone", "ag/src/group.rs get"].map(Rc::from);

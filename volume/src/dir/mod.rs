@@ -187,23 +187,15 @@ impl<'v> Dir<'v> {
         self.walker().resolve(path, follow)
     }
 
-    /// Where a path begins that can be walked in memory. The walk follows no symbolic links, and no `..`, so that it
-    /// stays within the directory.
+    /// Where a path begins that can be walked in memory. If there are rules for the way, the walk follows no symbolic
+    /// links, and no `..`, so that it stays within the directory.
     fn beginning_in_memory(&self, path: &[u8]) -> Option<Start<'_>> {
-        match (path.first() == Some(&b'/'), self.resolve.scope) {
+        let start = match (path.first() == Some(&b'/'), self.resolve.scope) {
             (true, Scope::Beneath) => None,
-            (true, Scope::Volume) => self.root_in_memory(),
+            (true, Scope::Volume) => self.volume.start_at_root(self.caller().user().map(Arc::as_ref)),
             _ => Start::of(self.caller(), self.handle.inode()),
-        }
-    }
-
-    fn root_in_memory(&self) -> Option<Start<'_>> {
-        let root = self.volume.names.root_start()?;
-        match self.caller().is_user() {
-            true => {
-                self.volume.inode_cache.read_cached(root.dir.ino, |inode| Start::of(self.caller(), inode))
-            }
-            false => Some(root),
-        }
+        };
+        let has_rules = self.resolve != Resolve::default();
+        start.map(|start| if has_rules { start.staying_below() } else { start })
     }
 }

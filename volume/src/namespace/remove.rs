@@ -108,6 +108,7 @@ impl Operation<'_> {
             inode::unlinked::insert(self.volume.inode_cache.shared(), &mut self.tx, child)?;
         }
         if is_dir {
+            self.volume.names.changing(child, b"..");
             self.report_removed(child);
         }
         Ok(())

@@ -482,9 +482,7 @@ impl Operation<'_> {
         }
         if is_dir && let Some(to) = &mut inodes.to {
             let parent = to.ino();
-            self.directory(&mut inodes.source, |dir| {
-                dir.replace(b"..", parent, FileType::Directory.ftype())
-            })?;
+            self.replace_entry(&mut inodes.source, b"..", parent, FileType::Directory.ftype())?;
             add_links(to, 1);
             add_links(&mut inodes.from, -1);
         }
@@ -528,8 +526,7 @@ impl Operation<'_> {
             let moved = [(&mut inodes.source, to.ino(), 1), (target, inodes.from.ino(), -1)];
             for (child, parent, change) in moved {
                 if is_directory(child) {
-                    let ftype = FileType::Directory.ftype();
-                    self.directory(child, |dir| dir.replace(b"..", parent, ftype))?;
+                    self.replace_entry(child, b"..", parent, FileType::Directory.ftype())?;
                     add_links(to, change);
                     add_links(&mut inodes.from, -change);
                 }
