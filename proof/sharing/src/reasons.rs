@@ -48,7 +48,6 @@ enum Writer {
 use Reason::*;
 use Writer::{Below, Is, Through};
 
-const LOCKS: &str = "base/src/lock";
 const ARC: &str = "library/alloc/src/sync.rs";
 
 impl Reason {
@@ -105,7 +104,7 @@ impl Reason {
             ReferenceCount => &[Through(ARC, "")],
             LookupCount => &[Is("inode/src/inode_cache/lookup_count.rs")],
             InodeTable => &[Is("inode/src/inode_cache.rs")],
-            PageLock => &[Through(LOCKS, "cache/src/")],
+            PageLock => &[Is("cache/src/")],
             Statistics => &[Below("volume/src/statistics.rs")],
         }
     }
@@ -129,11 +128,6 @@ mod tests {
 
     #[test]
     fn a_reason_explains_its_writers() {
-        let lock =
-            ["base/src/lock/rw.rs read", "cache/src/read.rs read_cached", "volume/src/file/mod.rs read"]
-                .map(Rc::from);
-        assert!(PageLock.explains(&lock));
-        assert!(!PageLock.explains(&lock[1..]), "it is not a lock");
         let count = ["library/alloc/src/sync.rs clone", "ag/src/group.rs get"].map(Rc::from);
         assert!(ReferenceCount.explains(&count) && OneAg.explains(&count));
         assert!(!ReferenceCount.explains(&count[1..]), "it is not a count");
