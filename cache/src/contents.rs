@@ -15,9 +15,8 @@
 //!   finds `map_seq` changed once it has locked the folio, maps it again.
 //!
 //! # Locking
-//! `io` > `flushing` > `layout` > inodes and AGs > folios > `index`. The index is a map under one lock, held for one
-//! lookup: all readers of a file write to that lock's word. A radix tree with reads that store nothing could replace it
-//! within this file.
+//! `io` > `flushing` > `layout` > inodes and AGs > folios > `index`. The index is a map under one lock. It is held for
+//! one lookup, or for a short search that only tries other locks. Readers of a file that is read often do not take it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, Ordering::SeqCst};
@@ -205,7 +204,8 @@ impl<B: Backing> Contents<B> {
         self.index.peek(|folios| folios.get(index).is_some_and(|folio| look(folio)))
     }
 
-    /// Calls `look` with all folios in memory, in a read section; `None` if the index is locked. `look` must not wait.
+    /// Calls `look` with all folios in memory; `None` if a thread changes the index, or waits for that. `look` must not
+    /// wait, nor take long.
     pub(crate) fn try_peek_folios<R>(&self, look: impl FnOnce(&Index<Arc<Folio<B>>>) -> R) -> Option<R> {
         self.index.try_peek(look)
     }
@@ -237,7 +237,8 @@ impl<B: Backing> Contents<B> {
         self.index.read().next(from).map(Arc::clone)
     }
 
-    /// Returns the first marked folio at or after an index: it has dirty blocks, or had some when it was last visited.
+    /// Returns the first marked folio at or after an index: it has blocks that are dirty or in writeback, or had some
+    /// when it was last visited.
     pub(crate) fn next_dirty_folio(&self, from: u64) -> Option<Arc<Folio<B>>> {
         self.index.read().next_marked(from).map(Arc::clone)
     }
@@ -249,7 +250,8 @@ impl<B: Backing> Contents<B> {
         }
     }
 
-    /// Removes the mark of a folio without dirty blocks. The caller holds its lock, and `flushing`.
+    /// Removes the mark of a folio without blocks that are dirty or in writeback. The caller holds its lock, and
+    /// `flushing`.
     pub(crate) fn unmark_dirty(&self, folio: &Folio<B>) {
         if folio.set_marked(false) {
             self.index.write().unmark(folio.index);
@@ -527,7 +529,8 @@ impl<B: Backing> Contents<B> {
         self.forget_locked();
     }
 
-    /// Does what [`forget`](Self::forget) does, unless writeback or another thread uses the file. Does not wait.
+    /// Does what [`forget`](Self::forget) does, unless writeback or another thread uses the file. Does not wait for
+    /// locks.
     pub fn try_forget(&self) -> bool {
         let Some(_io) = self.io.try_lock() else { return false };
         let _truncation = self.begin_truncation();

@@ -113,7 +113,7 @@ impl<B: Backing> FileWriteback<B> {
             next = folio.index + 1;
             let mask = bits(first.saturating_sub(base).min(per_folio), (end - base).min(per_folio));
             let Some(state) = Contents::lock_read(&folio) else { continue };
-            if state.dirty == 0 {
+            if state.newer() == 0 {
                 contents.unmark_dirty(&folio);
             }
             self.reserved += u64::from((state.dirty & state.reserved & mask).count_ones());

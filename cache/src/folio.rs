@@ -6,7 +6,7 @@
 //! - Beyond the end of the file, the bytes of valid blocks are zero whenever the lock is free, except for bytes just
 //!   appended, which the size follows.
 //! - A folio that is `gone` is in no index: a thread that finds it looks it up again.
-//! - A folio with a dirty block is marked in its file's index.
+//! - A folio with a block that is dirty or in writeback is marked in its file's index.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,7 +1,12 @@
 //! Finding data and holes of a file, by its map and by dirty folios.
+//!
+//! # Invariants
+//! A block is looked up in the map and in memory at one moment: a block that is mapped in between is in neither. If the
+//! file is written to meanwhile, different blocks may be looked up at different moments.
 
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -72,14 +77,14 @@ impl<B: Backing> Contents<B> {
     pub fn seek(&self, offset: u64, target: SeekTarget) -> Result<Option<u64>, Error> {
         let _layout = self.layout.read();
         self.seek_in_parts(offset, target, |at, end| {
-            let look = |part: &Mapping| self.seek_in_part(part, target, |index| self.lock_next_newer(index));
+            let look = |part: &Mapping| self.seek_in_part(part, target, |at| self.lock_next_newer(at));
             let (part, Ok(found)) = self.map_with_memory(at, end, look)?;
             Ok((part, found))
         })
     }
 
-    /// Like [`seek`](Self::seek), in a read section in which the map does not change. `map` maps the start of a range of
-    /// blocks. Returns `None` if the file must be locked, or the search takes long. If the file is read often, this
+    /// Like [`seek`](Self::seek), in a read section in which the map does not change. `map` maps the start of a range
+    /// of blocks. Returns `None` if the file must be locked, or the search takes long. If the file is read often, this
     /// stores to no memory that other threads use.
     pub fn peek_seek(
         &self,
@@ -90,8 +95,10 @@ impl<B: Backing> Contents<B> {
         let (mappings, folios) = (Cell::new(PEEKED_MAPPINGS_MAX), Cell::new(PEEKED_FOLIOS_MAX));
         let take = |left: &Cell<u32>| left.get().checked_sub(1).map(|rest| left.set(rest)).ok_or(NeedsLock);
         let seek = |index: &Index<Arc<Folio<B>>>| {
-            let next_newer = |from| {
-                let Some(folio) = index.next(from) else { return Ok::<_, NeedsLock>(None) };
+            let next_newer = |at: Range<u64>| {
+                let Some(folio) = index.next_marked(at.start).filter(|folio| folio.index < at.end) else {
+                    return Ok::<_, NeedsLock>(None);
+                };
                 take(&folios)?;
                 let mask = folio.state.try_peek(State::newer).ok_or(NeedsLock)?;
                 Ok(Some(NewerBlocks { index: folio.index, mask }))
@@ -129,13 +136,13 @@ impl<B: Backing> Contents<B> {
         Ok((target == SeekTarget::Hole).then_some(size))
     }
 
-    /// Returns the first block of a mapped range that is a target. `next_newer` is called with the index of a folio, and
-    /// returns the newer blocks of the first one in memory from there on.
+    /// Returns the first block of a mapped range that is a target. `next_newer` returns the newer blocks of the first
+    /// marked folio of a range of folios.
     fn seek_in_part<E>(
         &self,
         part: &Mapping,
         target: SeekTarget,
-        next_newer: impl Fn(u64) -> Result<Option<NewerBlocks>, E>,
+        next_newer: impl Fn(Range<u64>) -> Result<Option<NewerBlocks>, E>,
     ) -> Result<Option<u64>, E> {
         match (part.state, target) {
             (MappingState::Written, SeekTarget::Data) => Ok(Some(part.offset.get())),
@@ -164,11 +171,10 @@ impl<B: Backing> Contents<B> {
         }
     }
 
-    /// Returns the newer blocks of the first folio in memory at or after an index.
-    fn lock_next_newer(&self, index: u64) -> Result<Option<NewerBlocks>, Infallible> {
-        let newer =
-            |folio: Arc<Folio<B>>| NewerBlocks { index: folio.index, mask: folio.state.read().newer() };
-        Ok(self.next_folio(index).map(newer))
+    /// Returns the newer blocks of the first marked folio of a range of folios.
+    fn lock_next_newer(&self, at: Range<u64>) -> Result<Option<NewerBlocks>, Infallible> {
+        let folio = self.next_dirty_folio(at.start).filter(|folio| folio.index < at.end);
+        Ok(folio.map(|folio| NewerBlocks { index: folio.index, mask: folio.state.read().newer() }))
     }
 
     /// Returns the first block of a range without written blocks that is dirty or in writeback; for a hole, the first
@@ -178,18 +184,19 @@ impl<B: Backing> Contents<B> {
         from: u64,
         to: u64,
         target: SeekTarget,
-        next_newer: impl Fn(u64) -> Result<Option<NewerBlocks>, E>,
+        next_newer: impl Fn(Range<u64>) -> Result<Option<NewerBlocks>, E>,
     ) -> Result<Option<u64>, E> {
         let per = self.folio_blocks();
         let is_hole = target == SeekTarget::Hole;
         let mut at = from;
         while at < to {
-            let newer = next_newer(at / per)?.filter(|newer| newer.index * per < to);
-            let Some(NewerBlocks { index, mask }) = newer else { return Ok(is_hole.then_some(at)) };
+            let first = at / per;
+            // Whether a block is a hole is known from its own folio: no other one is waited for.
+            let end = if is_hole { first + 1 } else { to.div_ceil(per) };
+            let Some(NewerBlocks { index, mask }) = next_newer(first..end)? else {
+                return Ok(is_hole.then_some(at));
+            };
             let base = index * per;
-            if is_hole && base > at {
-                return Ok(Some(at));
-            }
             at = at.max(base);
             let end = (base + per).min(to);
             let hits = if is_hole { !mask } else { mask } & bits(at - base, end - base);
@@ -250,7 +257,7 @@ impl<B: Backing> Contents<B> {
     /// Returns the runs of dirty blocks of a hole: first block and length.
     fn delayed(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let next = |from, target| {
-            let Ok(found) = self.next_in_memory(from, to, target, |index| self.lock_next_newer(index));
+            let Ok(found) = self.next_in_memory(from, to, target, |at| self.lock_next_newer(at));
             found
         };
         let mut found = Vec::new();

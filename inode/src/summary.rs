@@ -25,8 +25,8 @@ impl Summary {
         Self(AtomicU64::new(word(state)))
     }
 
-    /// Called with the inode locked. Most changes of an inode change none of this. Then nothing is stored, and those that
-    /// open the file or look names up in it are not disturbed.
+    /// Called with the inode locked. Most changes of an inode change none of this. Then nothing is stored, and those
+    /// that open the file or look names up in it are not disturbed.
     #[inline]
     pub fn set(&self, state: &InodeState) {
         let word = word(state);

@@ -1,12 +1,12 @@
 //! References to one object that CPUs take and drop without a shared reference count.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{PerCpu, available};
 
-/// A reference to an object that many objects refer to, from those that one CPU creates.
-#[derive(Debug)]
+/// A reference to an object. The objects that one CPU creates share it.
 pub struct CpuRef<T>(Arc<T>);
 
 impl<T> CpuRef<T> {
@@ -27,6 +27,12 @@ impl<T> Deref for CpuRef<T> {
     #[inline]
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+impl<T> fmt::Debug for CpuRef<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CpuRef")
     }
 }
 

@@ -153,7 +153,8 @@ fn check_seek(contents: &Contents<Volume>, model: &Model, dice: &mut Dice) {
             let end = part.end().get().min(at.get() + count);
             Mapping { offset: at, start: part.fs_block(at), count: end - at.get(), ..*part }
         });
-        assert!(peeked.is_none_or(|peeked| peeked == found), "{peeked:?} without locks, {found:?} with them");
+        let takes_long = map.len() > 64 && peeked.is_none();
+        assert!(peeked == Some(found) || takes_long, "{peeked:?} without locks, {found:?} with them");
         found
     });
     assert_eq!(hole.is_some(), from < size);

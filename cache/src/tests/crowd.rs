@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use base::stop;
+use backing::{Mapping, MappingState};
+use base::{FileBlock, FsBlock, stop};
 
 use super::{Dice, cache, file};
 use crate::testing::{Volume, pattern};
@@ -178,6 +179,52 @@ fn data_that_is_mapped_during_a_search_is_found() {
         assert_eq!(contents.seek(0, target).unwrap(), Some(found));
     }
     drop(contents);
+    volume.check_quiet();
+}
+
+/// The map of a file without mapped blocks.
+fn hole(offset: FileBlock, count: u64) -> Mapping {
+    Mapping { offset, count, start: FsBlock(0), state: MappingState::Hole, shared: false }
+}
+
+/// A block in writeback is neither mapped nor dirty.
+#[test]
+fn data_in_writeback_is_found_without_locks() {
+    let volume = Volume::new(12, 100);
+    let volume_cache = cache(&volume, 1 << 20);
+    let contents = file(&volume_cache, 3);
+    contents.write(0, &[7; 4096]).unwrap();
+    contents.write(8192, &[7; 4096]).unwrap();
+    let other = Arc::clone(&contents);
+    let search = move |target| other.peek_seek(0, target, hole);
+    let found = [SeekTarget::Data, SeekTarget::Hole].map(&search);
+    assert_eq!(found, [Some(Some(0)), Some(Some(4096))]);
+    let in_writeback = search.clone();
+    volume.hooks().finish.set(move || {
+        assert_eq!([SeekTarget::Data, SeekTarget::Hole].map(in_writeback), found);
+    });
+    contents.flush(0..u64::MAX).unwrap();
+    let layout = contents.layout.write();
+    assert_eq!(search(SeekTarget::Data), None);
+    drop(layout);
+    drop((search, contents));
+    volume.check_quiet();
+}
+
+/// A search for a hole waited for a page behind it, which was being read.
+#[test]
+fn a_search_for_a_hole_waits_for_no_page_behind_it() {
+    let volume = Volume::new(12, 100);
+    let volume_cache = cache(&volume, 1 << 20);
+    let contents = file(&volume_cache, 3);
+    contents.write(200 << 10, &[7; 4096]).unwrap();
+    let folio = contents.find_folio(3).unwrap();
+    let locked = folio.state.write();
+    assert_eq!(contents.peek_seek(0, SeekTarget::Hole, hole), Some(Some(0)));
+    assert_eq!(contents.peek_seek(0, SeekTarget::Data, hole), None);
+    drop(locked);
+    drop((folio, contents));
+    volume_cache.sync_all().unwrap();
     volume.check_quiet();
 }
 

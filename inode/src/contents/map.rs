@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::file_transaction::{File, shares};
 use super::tuning::EXTENTS_AT_ONCE;
+use crate::extents::ExtentList;
 use crate::fork::Fork;
 use crate::inode::Inode;
 use crate::shared::Shared;
@@ -28,15 +29,18 @@ pub fn map(
 ) -> Result<()> {
     let mut at = from;
     while at < to {
-        let mut found: SmallVec<[Mapping; EXTENTS_AT_ONCE]> = SmallVec::new();
-        let mut locked = file.inode.lock();
-        let may_share = shares(&locked);
-        let fork = Fork::open(file.shared, &mut locked, ForkKind::Data)?;
-        let list = fork.list();
-        let rest = list.as_slice().iter().skip(list.index_at(at));
-        let rest = rest.take_while(|extent| extent.offset < to).take(EXTENTS_AT_ONCE);
-        found.extend(rest.map(|extent| cut(extent, at, to)));
-        drop(locked);
+        let state = file.inode.read();
+        let in_memory = state.list(ForkKind::Data).map(|list| (mappings(list, at, to), shares(&state)));
+        drop(state);
+        let (found, may_share) = match in_memory {
+            Some(found) => found,
+            None => {
+                let mut locked = file.inode.lock();
+                let may_share = shares(&locked);
+                let fork = Fork::open(file.shared, &mut locked, ForkKind::Data)?;
+                (mappings(fork.list(), at, to), may_share)
+            }
+        };
         for mapping in &found {
             at = mapping.end();
             let flow = if may_share && mapping.state == MappingState::Written {
@@ -55,9 +59,15 @@ pub fn map(
     Ok(())
 }
 
-/// Calls `read` with the map of a file, in a read section in which it does not change. The map maps the start of a range
-/// of blocks, without regard to sharing. Returns `None` if the map is not in memory, or the inode must be locked: see
-/// [`Shared::peek`].
+/// The first mappings of a range.
+fn mappings(list: &ExtentList, from: FileBlock, to: FileBlock) -> SmallVec<[Mapping; EXTENTS_AT_ONCE]> {
+    let rest = list.as_slice().iter().skip(list.index_at(from)).take_while(|extent| extent.offset < to);
+    rest.take(EXTENTS_AT_ONCE).map(|extent| cut(extent, from, to)).collect()
+}
+
+/// Calls `read` with the map of a file, in a read section in which it does not change. The map maps the start of a
+/// range of blocks, without regard to sharing. Returns `None` if the map is not in memory, or the inode must be locked:
+/// see [`Shared::peek`].
 pub fn peek_map<T>(
     shared: &Shared,
     inode: &Inode,

@@ -24,8 +24,9 @@
 //!
 //! # Locking
 //! Each transaction reserves log space and then locks the inode; of two inodes the lower number first. The caller holds
-//! no inode lock, but the file's `layout` lock (docs/contents.md): exclusive, except for [`map()`] and [`finish()`].
-//! Between two transactions of a call the map does not change; everything else of the inode may.
+//! no inode lock, but the file's `layout` lock (docs/contents.md): exclusive, except for [`map()`] and [`finish()`]. A
+//! caller of [`peek_map`] tries it in the section, in which the inode does not change: if nobody holds it then, no call
+//! is half done. Between two transactions of a call the map does not change; everything else of the inode may.
 
 mod backing;
 mod claim;
