@@ -36,8 +36,8 @@ pub enum WalkEnd<'s, N> {
         /// Where the rest of the path begins: after the name of the link.
         rest: usize,
     },
-    /// A dentry is not cached, or the path has a part that is not walked here: a name that is too long, a directory that
-    /// must not be searched, `..` in a walk that stays below a directory.
+    /// A dentry is not cached, or the path has a part that is not walked here: a name that is too long, a directory
+    /// that must not be searched, `..` or a link in a walk that [stays below](Walker::stay_below) a directory.
     Unknown,
 }
 
@@ -106,12 +106,12 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
         self.may_search = Some(may_search);
     }
 
-    /// From now on, walks that come to a `..` end as unknown.
+    /// From now on, walks that come to a `..`, or to a symbolic link that must be followed, end as unknown.
     pub fn stay_below(&mut self) {
         self.stays_below = true;
     }
 
-    /// The directory of the last name of the last walk.
+    /// The directory of the last name that was looked up.
     pub fn parent(&self) -> FileId {
         self.parent
     }
@@ -143,7 +143,7 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
                         break Some(WalkEnd::Unknown);
                     }
                     NodeKind::Directory { generation } => parent = FileId { ino: child.ino, generation },
-                    NodeKind::Symlink => break Some(WalkEnd::Link { link: child.node, rest: before }),
+                    NodeKind::Symlink => break Some(self.follow(child.node, before)),
                     NodeKind::Other => break Some(WalkEnd::NotDirectory),
                 }
                 (parent_depth, last_name) = (self.passed.count, before + 1);
@@ -168,7 +168,7 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
         (self.parent, self.parent_depth) = (parent, parent_depth);
         match (ended, last) {
             (Some(end), _) => end,
-            (None, Some(child)) => end_at(child, path, last_link),
+            (None, Some(child)) => self.end_at(child, path, last_link),
             (None, None) if begin == 0 => WalkEnd::Start,
             (None, None) => {
                 // The path refers to one of the directories.
@@ -176,6 +176,26 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
                 self.walk(path, last_link)
             }
         }
+    }
+
+    /// The end of a walk along a path that has no more names.
+    #[inline]
+    fn end_at(&self, child: Child<&'s Arc<N>>, path: &[u8], last_link: LastLink) -> WalkEnd<'s, N> {
+        let wants_directory = path.last() == Some(&b'/');
+        match child.kind {
+            NodeKind::Symlink if wants_directory || last_link == LastLink::Follow => {
+                // With a slash, which asks for a directory.
+                self.follow(child.node, path.len() - usize::from(wants_directory))
+            }
+            NodeKind::Other if wants_directory => WalkEnd::NotDirectory,
+            _ => WalkEnd::Found(child),
+        }
+    }
+
+    /// The end of a walk at a symbolic link that must be followed.
+    #[cold]
+    fn follow(&self, link: &'s Arc<N>, rest: usize) -> WalkEnd<'s, N> {
+        if self.stays_below { WalkEnd::Unknown } else { WalkEnd::Link { link, rest } }
     }
 
     /// The next walk begins where the walker began.
@@ -192,20 +212,6 @@ impl<'s, 'p, N: Send + Sync> Walker<'s, 'p, N> {
             self.forget_directories();
         }
         is_current
-    }
-}
-
-/// The end of a walk along a path that has no more names.
-#[inline]
-fn end_at<'s, N>(child: Child<&'s Arc<N>>, path: &[u8], last_link: LastLink) -> WalkEnd<'s, N> {
-    let wants_directory = path.last() == Some(&b'/');
-    match child.kind {
-        NodeKind::Symlink if wants_directory || last_link == LastLink::Follow => {
-            // With a slash, which asks for a directory.
-            WalkEnd::Link { link: child.node, rest: path.len() - usize::from(wants_directory) }
-        }
-        NodeKind::Other if wants_directory => WalkEnd::NotDirectory,
-        _ => WalkEnd::Found(child),
     }
 }
 

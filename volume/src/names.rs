@@ -24,11 +24,12 @@ const PATH_MAX: usize = 4096;
 /// The most names in memory. More would take memory when a volume is opened.
 const NAMES_MAX: usize = 1 << 22;
 
-/// Walks that are repeated because a name changed meanwhile, before names are looked up one by one.
+/// Walks up to a symbolic link or the end of a path, before names are looked up one by one because they change
+/// meanwhile.
 const WALKS_MAX: usize = 4;
 
-/// Symbolic links that are followed in memory. If there are more, names are looked up one by one, which counts them.
-const LINKS_MAX: usize = 40;
+/// Maximum number of symbolic links followed on the way along a path, as in Linux.
+pub(crate) const LINKS_MAX: u32 = 40;
 
 /// The names of a volume.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Names {
     /// A walk of the program from there.
     #[inline]
     pub fn root_start(&self) -> Option<Start<'static>> {
-        Some(Start { dir: self.root()?, user: None, stays_below: false })
+        self.root().map(Start::at)
     }
 
     /// To be called before a read section, which must not wait.
@@ -143,15 +144,19 @@ pub(crate) struct Start<'c> {
     pub dir: FileId,
     /// The user whose permissions are checked on the way; `None` for the program.
     user: Option<&'c Credentials>,
-    /// The walk ends where a symbolic link or `..` would lead out of the directory.
+    /// The walk follows no symbolic link and no `..`, so that it stays below the directory.
     stays_below: bool,
 }
 
 impl<'c> Start<'c> {
+    fn at(dir: FileId) -> Self {
+        Self { dir, user: None, stays_below: false }
+    }
+
     /// A walk of the program.
     #[inline]
     pub fn of_program(dir: &Inode) -> Self {
-        Self { dir: identity(dir), user: None, stays_below: false }
+        Self::at(identity(dir))
     }
 
     /// A walk of a caller from a directory; `None` if the caller must not search it, or that is not known.
@@ -181,7 +186,7 @@ fn dir_id(dir: &InodeState) -> FileId {
 /// names.
 #[inline]
 fn one_name(dir: FileId, name: &[u8]) -> Option<Start<'static>> {
-    (!name.contains(&b'/')).then_some(Start { dir, user: None, stays_below: false })
+    (!name.contains(&b'/')).then_some(Start::at(dir))
 }
 
 /// What a dentry says of an inode; `None` if the inode is locked by others, or free.
@@ -228,12 +233,6 @@ impl Walked {
     }
 }
 
-/// A part of a walk, up to the next symbolic link.
-enum Part {
-    Last(Walked),
-    Link(Link),
-}
-
 /// A symbolic link at which a walk continues.
 struct Link {
     /// The directory that it is in.
@@ -242,8 +241,8 @@ struct Link {
     path: Vec<u8>,
 }
 
-/// References that the walks of one call took, one for each walk. They are dropped outside of the read sections, as
-/// that may take a lock.
+/// References that the walks of one call took, one for each walk that found a file. They are dropped outside of the
+/// read sections, as that may take a lock.
 #[derive(Default)]
 struct Acquired([Option<std::result::Result<InodeRef, StaleInode>>; WALKS_MAX]);
 
@@ -328,8 +327,19 @@ impl Volume {
         path: &[u8],
         follow: bool,
     ) -> Option<Result<Handle>> {
+        self.resolve_cached_within(from, path, follow, &mut { LINKS_MAX })
+    }
+
+    /// The same, if at most so many symbolic links must be followed. Subtracts those that were followed.
+    pub(crate) fn resolve_cached_within(
+        &self,
+        from: Option<Start<'_>>,
+        path: &[u8],
+        follow: bool,
+        links: &mut u32,
+    ) -> Option<Result<Handle>> {
         let mut acquired = Acquired::default();
-        let walked = self.walk(from, path, follow, |inode, _| acquired.add(inode));
+        let walked = self.walk_within(from, path, follow, links, |inode, _| acquired.add(inode));
         walked.result(acquired.last())
     }
 
@@ -379,56 +389,70 @@ impl Volume {
         from: Option<Start<'_>>,
         path: &[u8],
         follow: bool,
+        found: impl FnMut(&Arc<Inode>, &Section) -> bool,
+    ) -> Walked {
+        self.walk_within(from, path, follow, &mut { LINKS_MAX }, found)
+    }
+
+    /// The same, if at most so many symbolic links must be followed. Subtracts those that were followed.
+    #[inline]
+    fn walk_within(
+        &self,
+        from: Option<Start<'_>>,
+        path: &[u8],
+        follow: bool,
+        links: &mut u32,
         mut found: impl FnMut(&Arc<Inode>, &Section) -> bool,
     ) -> Walked {
         let Some(from) = from else { return Walked::Unknown };
         let last_link = if follow { LastLink::Follow } else { LastLink::Keep };
-        match self.walk_to_link(from, path, last_link, &mut found) {
-            Part::Last(walked) => walked,
-            Part::Link(link) => self.walk_from_link(from, link, last_link, &mut found),
+        let mut link = None;
+        let walked = self.walk_to_link(from, path, last_link, &mut link, &mut found);
+        match link {
+            None => walked,
+            Some(link) => self.walk_from_link(from, link, last_link, links, &mut found),
         }
     }
 
-    /// Walks along a path up to the first symbolic link that is followed.
+    /// Walks along a path up to the first symbolic link that is followed, which is stored in `link`.
     #[inline]
     fn walk_to_link(
         &self,
         from: Start<'_>,
         path: &[u8],
         last_link: LastLink,
-        mut found: impl FnMut(&Arc<Inode>, &Section) -> bool,
-    ) -> Part {
+        link: &mut Option<Link>,
+        found: &mut (impl FnMut(&Arc<Inode>, &Section) -> bool + ?Sized),
+    ) -> Walked {
         // A read section is short.
         if path.len() > PATH_MAX {
-            return Part::Last(Walked::Unknown);
+            return Walked::Unknown;
         }
         let may_search = |dir: &Arc<Inode>| from.may_search(dir);
         let _locked = self.names.lock();
         for _ in 0..WALKS_MAX {
-            let (part, is_current) = rcu::read(|section| {
+            let (walked, is_current) = rcu::read(|section| {
                 let mut walker = self.names.walker(section, from, &may_search);
-                let part = match walker.walk(path, last_link) {
-                    WalkEnd::Link { link, rest } if !from.stays_below => {
-                        self.follow(section, walker.parent(), link, path.get(rest..).unwrap_or_default())
-                    }
-                    end => Part::Last(Walked::of(&end, |inode| found(inode, section))),
-                };
-                (part, walker.is_current())
+                let end = walker.walk(path, last_link);
+                if let WalkEnd::Link { link: inode, rest } = end {
+                    *link =
+                        self.follow(section, walker.parent(), inode, path.get(rest..).unwrap_or_default());
+                }
+                (Walked::of(&end, |inode| found(inode, section)), walker.is_current())
             });
             if is_current {
-                return part;
+                return walked;
             }
+            *link = None;
         }
-        Part::Last(Walked::Unknown)
+        Walked::Unknown
     }
 
-    /// Reads the target of a symbolic link in a directory. `rest` is the path after it.
+    /// Reads the target of a symbolic link in a directory; `None` if it is not in memory. `rest` is the path after it.
     #[cold]
-    fn follow(&self, section: &Section, dir: FileId, link: &Inode, rest: &[u8]) -> Part {
-        match inode::symlink::peek_in(self.inode_cache.shared(), section, link) {
-            Some(target) => Part::Link(Link { dir, path: [&target, rest].concat() }),
-            None => Part::Last(Walked::Unknown),
-        }
+    fn follow(&self, section: &Section, dir: FileId, link: &Inode, rest: &[u8]) -> Option<Link> {
+        let target = inode::symlink::peek_in(self.inode_cache.shared(), section, link)?;
+        Some(Link { dir, path: [&target, rest].concat() })
     }
 
     /// Continues a walk that came to a symbolic link. Each part of the way was there at some moment, as in a walk that
@@ -439,17 +463,21 @@ impl Volume {
         from: Start<'_>,
         mut link: Link,
         last_link: LastLink,
+        links: &mut u32,
         found: &mut dyn FnMut(&Arc<Inode>, &Section) -> bool,
     ) -> Walked {
-        for _ in 0..LINKS_MAX {
+        while let Some(left) = links.checked_sub(1) {
+            *links = left;
             let start = match link.path.first() {
                 Some(b'/') => self.start_at_root(from.user),
                 _ => Some(Start { dir: link.dir, ..from }),
             };
             let Some(start) = start else { break };
-            match self.walk_to_link(start, &link.path, last_link, &mut *found) {
-                Part::Last(walked) => return walked,
-                Part::Link(next) => link = next,
+            let mut next = None;
+            let walked = self.walk_to_link(start, &link.path, last_link, &mut next, found);
+            match next {
+                None => return walked,
+                Some(next) => link = next,
             }
         }
         Walked::Unknown

@@ -148,8 +148,8 @@ impl Credentials {
 
     /// Whether a file gives the user all `wanted` permissions; `None` if an ACL may decide that.
     ///
-    /// An ACL decides nothing about the owner, and nothing if the mode gives the group class nothing, which all its
-    /// entries but those for others belong to.
+    /// An ACL decides nothing about the owner, and nothing if the mode gives the group class nothing: that class has
+    /// all entries but those of the owner and of others.
     fn permitted(&self, file: &InodeStat, wanted: u16) -> Option<bool> {
         match self.overrides(file.mode, wanted) {
             true => Some(true),

@@ -1,21 +1,18 @@
 //! Path resolution: from a directory, name by name.
 //!
-//! Paths of which all names are in memory are resolved by [`vfs`] without a lock. This module resolves the others, and
-//! those whose way has to be checked: for a user, or within a directory.
+//! Paths of which all names are in memory are resolved by [`vfs`] without a lock. This module resolves the others: name
+//! by name, with the right error for a user who must not search a directory, and within a directory if there are rules.
 
 use std::borrow::Cow;
 
 use base::errno;
 use format::inode::FileType;
 
-use crate::names::Start;
+use crate::names::{LINKS_MAX, Start};
 use crate::new_file::NewFile;
 use crate::operation::{no_such_file, not_a_directory};
 use crate::permissions::{Caller, EXECUTE};
 use crate::{Error, Handle, Result, Volume};
-
-/// Maximum number of symbolic links followed, as in Linux.
-const MAX_LINKS_FOLLOWED: u32 = 40;
 
 /// Rules for resolving paths, as those of `openat2`.
 ///
@@ -163,11 +160,15 @@ impl<'w> Walker<'w> {
     }
 
     /// Walks to a directory without a lock, if there are no rules for the way, and all names are in memory.
-    fn walk_in_memory(&self, from: &Handle, path: &[u8]) -> Option<Result<Handle>> {
-        match self.rules == Resolve::default() {
-            true => self.volume.resolve_cached(Start::of(self.caller, from.inode()), path, true),
-            false => None,
+    fn walk_in_memory(&mut self, from: &Handle, path: &[u8]) -> Option<Result<Handle>> {
+        if self.rules != Resolve::default() {
+            return None;
         }
+        let (start, mut links) =
+            (Start::of(self.caller, from.inode()), LINKS_MAX.saturating_sub(self.followed));
+        let found = self.volume.resolve_cached_within(start, path, true, &mut links)?;
+        self.followed = LINKS_MAX - links;
+        Some(found)
     }
 
     /// Goes from a directory to one of its entries.
@@ -201,7 +202,7 @@ impl<'w> Walker<'w> {
             return Err(Error::refused(errno::ELOOP, "symbolic links are not followed"));
         }
         self.followed += 1;
-        if self.followed > MAX_LINKS_FOLLOWED {
+        if self.followed > LINKS_MAX {
             return Err(Error::refused(errno::ELOOP, "too many symbolic links on the way"));
         }
         self.volume.read_link_of(link.inode())

@@ -7,6 +7,7 @@ use super::is_a_directory;
 use super::{Access, File};
 use crate::checks;
 use crate::dir::split_last;
+use crate::names::Start;
 use crate::permissions::{Caller, READ, WRITE};
 use crate::{AsPath, Dir, Error, FileId, Handle, NewFile, Result, Volume};
 
@@ -125,14 +126,16 @@ impl OpenOptions {
     pub fn open<'v>(&self, volume: &'v Volume, path: impl AsPath) -> Result<File<'v>> {
         let path = path.as_path();
         // From memory if possible: a reference to the root directory is written by all threads.
-        let known = |path, follow| volume.resolve_cached(volume.names.root_start(), path, follow);
+        let root = volume.names.root_start();
         if !self.creates()
-            && let Some(file) = known(path, self.follows())
+            && let Some(file) = volume.resolve_cached(root, path, self.follows())
         {
             return self.open_existing(volume, file?, Caller::PROGRAM);
         }
         let (parent, _) = split_last(path);
-        match (known(parent, true), path.get(parent.len()..)) {
+        // Without symbolic links: all those of the path are counted together.
+        let dir = volume.resolve_cached(root.map(Start::staying_below), parent, true);
+        match (dir, path.get(parent.len()..)) {
             (Some(dir), Some(rest)) => Dir::of(volume, dir?)?.open_with(rest, self),
             _ => Dir::root(volume)?.open_with(path, self),
         }

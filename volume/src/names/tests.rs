@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use base::{errno, percpu};
+use format::inode::FileType;
 
-use crate::namespace::listing::Cookie;
+use crate::namespace::listing::{Cookie, DirEntry};
 use crate::namespace::rename::Rename;
-use crate::{Credentials, Dir, FileId, Locks, NewFile, Options, Resolve, Scope, Volume};
+use crate::{Credentials, Dir, FileId, Locks, NewFile, Options, Resolve, Result, Scope, Volume};
 
 /// A lookup waited for every create in its directory, however often the name had been looked up.
 #[test]
@@ -158,9 +159,14 @@ fn files_that_several_cpus_opened_leave_memory() {
 /// and counted references to the others.
 #[test]
 fn symbolic_links_and_parents_are_walked_without_locks() {
+    links_and_parents_are_walked_without_locks(Locks::Fine);
+    links_and_parents_are_walked_without_locks(Locks::Coarse);
+}
+
+fn links_and_parents_are_walked_without_locks(locks: Locks) {
     let device = Arc::new(block::MemoryDevice::new(64 << 20));
     mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-    let volume = Volume::open(device, Options::default()).unwrap();
+    let volume = Volume::open(device, Options { locks, ..Options::default() }).unwrap();
     let root = Dir::root(&volume).unwrap();
     root.create_dir_all("dir/sub").unwrap();
     root.write("dir/sub/file", "text").unwrap();
@@ -216,50 +222,70 @@ fn symbolic_links_and_parents_are_walked_without_locks() {
     volume.unmount().unwrap();
 }
 
-/// The file at a path, as directories list it.
-fn resolve_on_disk(
-    volume: &Volume,
-    path: &str,
-    links: u32,
-) -> std::result::Result<FileId, base::errno::Errno> {
-    fn step(
-        volume: &Volume,
-        dir: FileId,
-        path: &str,
-        links: &mut u32,
-    ) -> std::result::Result<FileId, base::errno::Errno> {
-        let mut current = dir;
-        for name in path.split('/').filter(|name| !name.is_empty()) {
-            let mut found = None;
-            volume
-                .read_dir(current, Cookie::default(), &mut |entry| {
-                    if entry.name == name.as_bytes() {
-                        found = Some(entry.ino);
-                    }
-                    found.is_none()
-                })
-                .map_err(|error| error.errno())?;
-            let file = volume.id_of(found.ok_or(errno::ENOENT)?).unwrap();
-            current = match volume.read_link(file) {
-                Ok(_) if *links == 0 => return Err(errno::ELOOP),
-                Ok(target) => {
-                    *links -= 1;
-                    let target = String::from_utf8(target).unwrap();
-                    let from = if target.starts_with('/') { volume.root() } else { current };
-                    step(volume, from, &target, links)?
-                }
-                Err(_) => file,
-            };
-        }
-        Ok(current)
-    }
-    step(volume, volume.root(), path, &mut { links })
+type Resolved = std::result::Result<FileId, errno::Errno>;
+
+/// Resolves paths by listing directories.
+struct Listed<'v> {
+    volume: &'v Volume,
+    links_left: u32,
 }
 
-/// Random directories, links and moves of directories: what is in memory says the same as the disk.
+impl Listed<'_> {
+    fn resolve(&mut self, from: FileId, path: &str, follow: bool) -> Resolved {
+        let mut current = if path.starts_with('/') { self.volume.root() } else { from };
+        let must_be_dir = path.ends_with('/');
+        let mut names = path.split('/').filter(|name| !name.is_empty()).peekable();
+        while let Some(name) = names.next() {
+            let file = self.entry(current, name)?;
+            let follows = follow || must_be_dir || names.peek().is_some();
+            current = match self.volume.read_link(file) {
+                Ok(_) if follows && self.links_left == 0 => return Err(errno::ELOOP),
+                Ok(target) if follows => {
+                    self.links_left -= 1;
+                    self.resolve(current, str::from_utf8(&target).unwrap(), true)?
+                }
+                _ => file,
+            };
+        }
+        let is_dir = self.volume.metadata(current).unwrap().file_type == FileType::Directory;
+        if must_be_dir && !is_dir { Err(errno::ENOTDIR) } else { Ok(current) }
+    }
+
+    fn entry(&self, dir: FileId, name: &str) -> Resolved {
+        let mut found = None;
+        let mut visit = |entry: DirEntry<'_>| {
+            found = found.or((entry.name == name.as_bytes()).then_some(entry.ino));
+            found.is_none()
+        };
+        self.volume.read_dir(dir, Cookie::default(), &mut visit).map_err(|error| error.errno())?;
+        Ok(self.volume.id_of(found.ok_or(errno::ENOENT)?).unwrap())
+    }
+}
+
+/// Makes and moves random directories, links and files. Most attempts are refused.
+fn change_tree(root: &Dir<'_>, next: &impl Fn(u64) -> u64) {
+    let path = |names: &[&str]| {
+        let names = (0..=next(4)).map(|_| names[next(names.len() as u64) as usize]);
+        names.collect::<Vec<_>>().join("/")
+    };
+    let dirs = ["a", "b", "c"];
+    let (from, to) = (path(&dirs), path(&dirs));
+    let (file, link) = (format!("{from}/file"), format!("{from}/link"));
+    let target = format!("{}{}", ["", "/"][next(2) as usize], path(&["a", "b", "..", "link", "file"]));
+    let _ = match next(10) {
+        0..3 => root.create_dir(&*from),
+        3 => root.remove_dir(&*from),
+        4 => root.rename(&*from, root, &*to),
+        5 => root.rename_with(&*from, root, &*to, Rename::Exchange),
+        6 => root.remove_file(&*link),
+        7 => root.write(&*file, ""),
+        _ => root.symlink(&*target, &*link),
+    };
+}
+
+/// What is in memory says the same as the disk.
 #[test]
 fn walks_along_links_and_parents_agree_with_the_disk() {
-    const NAMES: [&str; 4] = ["a", "b", "c", "link"];
     for seed in 0..20 {
         let dice = base::random::Random::seeded(seed);
         let next = |below: u64| dice.next_u64() % below;
@@ -267,40 +293,31 @@ fn walks_along_links_and_parents_agree_with_the_disk() {
         mkfs::format(&*device, &mkfs::Options::default()).unwrap();
         let volume = Volume::open(device, Options::default()).unwrap();
         let root = Dir::root(&volume).unwrap();
+        let user = root.clone().with_credentials(Credentials::new(1000, 1000));
         for step in 0..400 {
-            let path = |names: &[&str]| {
-                let count = 1 + next(4);
-                let names = (0..count).map(|_| names[next(names.len() as u64) as usize]);
-                names.collect::<Vec<_>>().join("/")
-            };
-            let (from, to) = (path(&NAMES[..3]), path(&NAMES[..3]));
-            let target = path(&["a", "b", "..", "link"]);
-            // Most of them are refused.
-            let _ = match next(8) {
-                0..3 => root.create_dir(&*from),
-                3 => root.remove_dir(&*from),
-                4 => root.rename(&*from, &root, &*to),
-                5 => root.rename_with(&*from, &root, &*to, Rename::Exchange),
-                6 => root.remove_file(&*format!("{from}/link")),
-                _ => root.symlink(
-                    &*if step % 2 == 0 { format!("/{target}") } else { target },
-                    &*format!("{from}/link"),
-                ),
-            };
+            change_tree(&root, &next);
             for _ in 0..3 {
-                let count = 1 + next(6);
-                let names = ["a", "b", "c", "link", "..", "link"];
-                let path: Vec<_> = (0..count).map(|_| names[next(names.len() as u64) as usize]).collect();
-                let path = path.join("/");
-                let expected = resolve_on_disk(&volume, &path, 40);
+                let names = ["a", "b", "c", "link", "..", "link", ".", "file"];
+                let names = (0..=next(6)).map(|_| names[next(8) as usize]).collect::<Vec<_>>().join("/");
+                let slashes = [0; 2].map(|_| ["", "/", "//"][next(3) as usize]);
+                let path = format!("{}{names}{}", slashes[0], slashes[1]);
+                let follow = next(2) == 0;
+                let expected =
+                    Listed { volume: &volume, links_left: 40 }.resolve(volume.root(), &path, follow);
                 // The second time from memory.
                 for _ in 0..2 {
-                    let found = volume.resolve(path.as_bytes(), true).map_err(|error| error.errno());
-                    assert_eq!(found, expected, "{path}, step {step}, seed {seed}");
+                    let found = volume.resolve(path.as_bytes(), follow).map_err(|error| error.errno());
+                    assert_eq!(found, expected, "{path}, follow {follow}, step {step}, seed {seed}");
+                    let found = if follow { user.metadata(&*path) } else { user.symlink_metadata(&*path) };
+                    let found = found.map(|found| found.id()).map_err(|error| error.errno());
+                    assert_eq!(
+                        found, expected,
+                        "{path} for a user, follow {follow}, step {step}, seed {seed}"
+                    );
                 }
             }
         }
-        drop(root);
+        drop((root, user));
         volume.unmount().unwrap();
     }
 }
@@ -324,4 +341,36 @@ fn a_removed_directory_has_no_parent() {
     assert_eq!(errno(), Err(errno::ENOENT));
     drop((sub, root));
     volume.unmount().unwrap();
+}
+
+/// Links that were followed in memory were not counted: a path with 41 led nowhere when its names were not in memory,
+/// and to a file when they were.
+#[test]
+fn all_symbolic_links_on_the_way_are_counted() {
+    let device = Arc::new(block::MemoryDevice::new(64 << 20));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    for links in [40, 41] {
+        let volume = Volume::open(device.clone(), Options::default()).unwrap();
+        let root = Dir::root(&volume).unwrap();
+        root.create_dir_all("dir").unwrap();
+        for (name, target) in [("dir/again", "../dir"), ("dir/last", "file")] {
+            let _ = root.symlink(target, name);
+        }
+        root.write("dir/file", "text").unwrap();
+        let path = format!("dir/{}last", "again/".repeat(links - 1));
+        let expected = if links == 40 { None } else { Some(errno::ELOOP) };
+        for _ in 0..3 {
+            let errno = |result: Result<()>| result.err().map(|error| error.errno());
+            let found = [
+                errno(root.metadata(&*path).map(drop)),
+                errno(root.create_file(&*path).map(drop)),
+                errno(root.canonicalize(&*path).map(drop)),
+                errno(root.read(&*path).map(drop)),
+                errno(crate::OpenOptions::new().write(true).create(true).open(&volume, &*path).map(drop)),
+            ];
+            assert_eq!(found, [expected; 5], "{links} links");
+        }
+        drop(root);
+        volume.unmount().unwrap();
+    }
 }

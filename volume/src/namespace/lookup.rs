@@ -57,7 +57,11 @@ impl Volume {
         let mut dir = dir_ref.lock();
         expect_directory(&dir)?;
         let file = match reader.lookup(&mut dir, name)? {
-            Some(found) if found.ino == dir.ino() => return Ok(Handle::new(dir_ref.clone())),
+            Some(found) if found.ino == dir.ino() => {
+                // `.`, or the parent of the root.
+                self.names.add(&dir, name, Some(dir_ref));
+                return Ok(Handle::new(dir_ref.clone()));
+            }
             Some(found) => Some(reader.entry_inode(&dir, name, found.ino)?),
             None => None,
         };

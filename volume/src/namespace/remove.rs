@@ -101,6 +101,9 @@ impl Operation<'_> {
     /// Decrements the link count of a file that lost a name; that of a directory becomes 0. A file without links is put
     /// on an unlinked list.
     pub(super) fn drop_link(&mut self, child: &mut LockedInode, is_dir: bool) -> Result<()> {
+        if is_dir {
+            self.volume.names.changing(child, b"..");
+        }
         let nlink = if is_dir { 0 } else { child.nlink().saturating_sub(1) };
         child.set_nlink(nlink);
         self.volume.touch(child, &[InodeTime::Change]);
@@ -108,7 +111,6 @@ impl Operation<'_> {
             inode::unlinked::insert(self.volume.inode_cache.shared(), &mut self.tx, child)?;
         }
         if is_dir {
-            self.volume.names.changing(child, b"..");
             self.report_removed(child);
         }
         Ok(())
