@@ -73,6 +73,17 @@ const fn reading_blocks(name: &'static str, run: Call) -> Operation {
 pub static STAT: Operation =
     reading("stat", |at, _| at.volume.metadata_at(at.path.as_bytes(), true).map(drop));
 
+/// `stat` of a path that ends in a symbolic link.
+pub static STAT_LINK: Operation =
+    reading("stat of a link", |at, _| at.volume.metadata_at(at.link.as_bytes(), true).map(drop));
+
+/// `stat` of a path that leads through the parent of a directory.
+pub static STAT_PARENT: Operation = reading("stat through ..", |at, _| {
+    let (_, dir) = at.dir_path.rsplit_once('/').unwrap_or(("", &at.dir_path));
+    let path = format!("{}/../{dir}/{}", at.dir_path, at.name);
+    at.volume.metadata_at(path.as_bytes(), true).map(drop)
+});
+
 /// `stat` of a path that does not exist.
 pub static STAT_MISSING: Operation = reading("stat of a missing name", |at, _| {
     // The result is `ENOENT`.

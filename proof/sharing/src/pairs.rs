@@ -81,6 +81,8 @@ pub static PAIRS: &[Pair] = &[
     pair(&STAT, &WRITE, Beside, &[]),
     pair(&STAT, &UNLINK, Same, &[]),
     pair(&STAT, &RENAME, Same, &[]),
+    pair(&STAT_LINK, &STAT_LINK, Same, &[]),
+    pair(&STAT_PARENT, &STAT_PARENT, Same, &[]),
     pair(&FSTAT, &FSTAT, Same, &[]),
     pair(&FSTAT, &READ, Same, &[]),
     pair(&STAT_INO, &STAT_INO, Same, &[]),
