@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base::Ino;
+use base::memory::Share;
 use block::MemoryDevice;
 use error::Error;
 use journal::engine::NoJournal;
@@ -28,7 +29,7 @@ impl MemoryVolume {
         let options =
             mkfs::Options { ag_count: Some(1), finobt, inobtcount: finobt, ..mkfs::Options::default() };
         let geometry = mkfs::format(&*device, &options)?;
-        let cache = Arc::new(BufferCache::new(device, usize::MAX));
+        let cache = BufferCache::new(device, Share::alone(u64::MAX));
         let nowhere: Arc<dyn CommitTarget> = Arc::new(NoJournal::new(None));
         let mut reader = Transaction::reader(&TransactionContext::new(&nowhere, &cache));
         let groups = Arc::new(Groups::open(&mut reader, &geometry, &InodeOptions::default())?);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use base::lock::{Mutex, Rank};
+use base::memory::Share;
 use base::{AgBlock, AgNumber, FsBlock, Ino};
 use block::{Device, Durability, MemoryDevice};
 use check::{Finding, Observer, Options};
@@ -86,7 +87,7 @@ impl Volume {
         let mut sector = [0; 4096];
         device.read_at(0, &mut sector).unwrap();
         let geometry = Superblock::parse(&sector).unwrap().geometry;
-        let cache = Arc::new(BufferCache::new(device.clone(), 1 << 30));
+        let cache = BufferCache::new(device.clone(), Share::alone(1 << 30));
         let hook = Arc::new(LateHook {
             groups: OnceLock::new(),
             late: AtomicBool::new(false),

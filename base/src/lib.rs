@@ -6,6 +6,7 @@
 //! | [`errno`] | POSIX error numbers |
 //! | [`lock`] | locks with ranks, which define the lock order |
 //! | [`line_alloc`] | an allocator for programs whose memory accesses are traced |
+//! | [`memory`] | a memory budget that caches share |
 //! | [`append_list`] | an append-only list with lock-free readers |
 //! | [`pipeline`] | parallel work with ordered results |
 //! | [`percpu`] | per-CPU state |
@@ -30,6 +31,7 @@ pub mod append_list;
 pub mod errno;
 pub mod line_alloc;
 pub mod lock;
+pub mod memory;
 pub mod percpu;
 pub mod pipeline;
 pub mod pooled;

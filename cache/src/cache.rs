@@ -19,10 +19,10 @@ use std::sync::{Arc, Weak};
 
 use backing::{Backing, TIMESTAMP_TICK_NANOS};
 use base::lock::{Condvar, Mutex, Rank};
-use base::percpu::{self, PerCpu};
+use base::memory::{Share, Shrink};
+use base::percpu::{self, Amount, PerCpu};
 use block::{BufferPool, Device, PlugCounters};
 
-use crate::amount::Amount;
 use crate::contents::Contents;
 use crate::counters::{Counters, Statistics};
 use crate::flusher::{Syncs, Wakeup};
@@ -42,7 +42,7 @@ pub struct Cache<B: Backing> {
     /// Memory of folios.
     pub(crate) pools: PerCpu<BufferPool>,
     /// Bytes of all folios.
-    pub(crate) memory: Amount,
+    pub(crate) memory: Arc<Share>,
     /// Bytes of blocks that are dirty or in writeback.
     pub(crate) dirty: Amount,
     dirty_files: PerCpu<Mutex<Vec<DirtyFile<B>>>>,
@@ -67,15 +67,26 @@ pub(crate) struct DirtyFile<B: Backing> {
     pub since: u64,
 }
 
+impl<B: Backing> Shrink for Cache<B> {
+    fn shrink(&self, bytes: u64) -> bool {
+        // Each folio that was looked at was looked at twice.
+        self.drop_unused(bytes) == 0
+    }
+
+    fn write_back(&self) {
+        self.wakeup.notify();
+    }
+}
+
 impl<B: Backing> Cache<B> {
-    /// Returns an empty cache of the files of `backing`, whose data lies on `device`.
-    pub fn new(backing: B, device: Arc<dyn Device>, options: Options) -> Arc<Self> {
-        let limits = Limits::of(&options);
+    /// Returns an empty cache of the files of `backing`, whose data lies on `device`, with a share of a memory budget.
+    pub fn new(backing: B, device: Arc<dyn Device>, memory: Arc<Share>, options: Options) -> Arc<Self> {
+        let limits = Limits::of(&options, memory.part());
         let cpus = percpu::available();
-        Arc::new(Self {
+        let cache = Arc::new(Self {
             block_log: backing.block_log(),
             pools: PerCpu::new(cpus, |_| BufferPool::default()),
-            memory: Amount::new(limits.memory),
+            memory,
             dirty: Amount::new(limits.background),
             dirty_files: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, Vec::new())),
             folios: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, VecDeque::new())),
@@ -91,7 +102,10 @@ impl<B: Backing> Cache<B> {
             device,
             options,
             limits,
-        })
+        });
+        let weak = Arc::downgrade(&cache);
+        cache.memory.set_cache(weak);
+        cache
     }
 
     /// Data device.
@@ -112,7 +126,7 @@ impl<B: Backing> Cache<B> {
 
     /// Largest readahead in bytes.
     pub(crate) fn readahead_max(&self) -> u64 {
-        self.options.readahead_bytes.min(self.limits.memory / 4)
+        self.options.readahead_bytes.min(self.memory.part() / 4)
     }
 
     /// Lists a dirty file.

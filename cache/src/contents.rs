@@ -29,7 +29,7 @@ use base::percpu::CpuRef;
 use error::Error;
 
 use crate::cache::Cache;
-use crate::folio::{FOLIO_LOG, Folio, FolioRead, FolioWrite};
+use crate::folio::{FOLIO_BESIDE, FOLIO_LOG, Folio, FolioRead, FolioWrite};
 use crate::index::Index;
 use crate::preallocation::Preallocation;
 use crate::read::Stream;
@@ -116,6 +116,7 @@ impl<B: Backing> Contents<B> {
     pub fn new(cache: &Arc<CpuRef<Cache<B>>>, file: B::File) -> Result<Arc<Self>, Error> {
         let (size, unit) = (cache.backing.size(&file)?, cache.backing.alloc_unit(&file)?);
         let cache = Arc::clone(cache);
+        cache.memory.add(size_of::<Self>() as u64);
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             cache,
@@ -227,6 +228,7 @@ impl<B: Backing> Contents<B> {
             Arc::clone(folio)
         };
         if made {
+            self.cache.memory.add(FOLIO_BESIDE);
             self.cache.remember(&folio);
         }
         folio
@@ -261,7 +263,7 @@ impl<B: Backing> Contents<B> {
     /// Drops a folio. The caller holds its write lock.
     pub(crate) fn drop_folio(&self, folio: &Folio<B>, state: &mut crate::folio::State) {
         state.gone = true;
-        self.cache.memory.sub(state.capacity() as u64);
+        self.cache.memory.sub(FOLIO_BESIDE + state.capacity() as u64);
         self.index.write().remove(folio.index);
     }
 
@@ -563,7 +565,7 @@ impl<B: Backing> Drop for Contents<B> {
             // A reclaiming thread may have a reference. It finds no owner.
             let mut state = folio.state.write();
             state.gone = true;
-            self.cache.memory.sub(state.capacity() as u64);
+            self.cache.memory.sub(FOLIO_BESIDE + state.capacity() as u64);
             self.cache.dirty.sub(u64::from(state.dirty.count_ones()) << log);
         }
         self.release_preallocation();
@@ -571,5 +573,6 @@ impl<B: Backing> Drop for Contents<B> {
         if blocks > 0 {
             self.cache.backing.unreserve(blocks);
         }
+        self.cache.memory.sub(size_of::<Self>() as u64);
     }
 }

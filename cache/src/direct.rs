@@ -102,7 +102,7 @@ impl<B: Backing> Contents<B> {
     pub(crate) fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         let min = self.cache.options.bypass_bytes.max(1);
         let size = self.size();
-        if (buf.len() as u64) < min || size <= self.cache.limits.memory / 2 {
+        if (buf.len() as u64) < min || size <= self.cache.memory.part() / 2 {
             return Ok(0);
         }
         let _layout = self.layout.read();

@@ -157,7 +157,7 @@ impl<B: Backing> Cache<B> {
     /// flusher, and by tests with their own clock.
     pub fn work(&self) -> bool {
         let (written, failed) = self.in_pass(|| {
-            let all = self.dirty.exact() > self.limits.background || self.memory.get() > self.limits.memory;
+            let all = self.dirty.exact() > self.limits.background || self.memory.is_exceeded();
             let files = self.take_listed();
             if all {
                 return files;
@@ -223,6 +223,7 @@ impl<B: Backing> Cache<B> {
             self.counters.passes.add();
         }
         let (written, failed) = self.write_files(files);
+        self.memory.budget().became_clean();
         self.pace.end_pass(written, self.now().saturating_sub(begin), failed.is_some());
         (written, failed)
     }

@@ -21,6 +21,8 @@ use backing::Backing;
 
 /// Base-2 logarithm of the bytes of a file that one folio covers. No block is larger.
 pub const FOLIO_LOG: u32 = 16;
+/// Memory of a folio beside its bytes: with its places in the index and in the list for reclaim.
+pub(crate) const FOLIO_BESIDE: u64 = 256;
 /// Bytes of a file that one folio covers.
 pub const FOLIO_BYTES: usize = 1 << FOLIO_LOG;
 

@@ -25,7 +25,6 @@
 #![warn(clippy::indexing_slicing)]
 
 mod alloc_units;
-mod amount;
 mod bulk_writer;
 mod cache;
 mod claim_pool;

@@ -197,7 +197,7 @@ impl<B: Backing> Cache<B> {
     /// Returns whether memory is short because of dirty folios.
     fn is_short(&self) -> bool {
         self.pace.is_short.load(Relaxed) && {
-            let short = self.memory.get() > self.limits.memory && !self.reclaim();
+            let short = self.memory.is_exceeded() && !self.reclaim(self.memory.limit());
             self.pace.is_short.store(short, Relaxed);
             short && self.dirty.exact() > 0
         }
@@ -206,23 +206,38 @@ impl<B: Backing> Cache<B> {
     /// Called before memory is allocated. The caller holds no folio.
     #[inline]
     pub(crate) fn reclaim_if_needed(&self) {
-        if self.memory.get() > self.limits.memory && !self.reclaim() {
+        if self.memory.budget().is_exceeded() {
+            self.make_room();
+        }
+    }
+
+    #[cold]
+    fn make_room(&self) {
+        if !self.memory.is_exceeded() {
+            self.memory.budget().make_room();
+        } else if !self.reclaim(self.memory.limit()) {
             self.pace.is_short.store(true, Relaxed);
             self.wakeup.notify();
         }
     }
 
-    /// Drops clean folios until memory is within its limit. Returns whether it is.
+    /// Drops clean folios until there are at most `bytes` bytes. Returns whether there are.
     #[cold]
-    fn reclaim(&self) -> bool {
+    pub(crate) fn reclaim(&self, bytes: u64) -> bool {
+        self.drop_unused(bytes);
+        self.memory.used() <= bytes
+    }
+
+    /// The same; returns how many folios more it would have looked at.
+    pub(crate) fn drop_unused(&self, bytes: u64) -> usize {
         let (_, local) = self.folios.local();
         let mut examined_left = RECLAIM_FOLIOS_MAX;
         for queue in std::iter::once(local).chain(self.folios.iter()) {
             // Each folio twice: the first examination takes its second chance.
             let mut rounds = queue.lock().len() * 2;
             while rounds > 0 && examined_left > 0 {
-                if self.memory.get() <= self.limits.memory {
-                    return true;
+                if self.memory.used() <= bytes {
+                    return examined_left;
                 }
                 let Some(weak) = queue.lock().pop_front() else { break };
                 (rounds, examined_left) = (rounds - 1, examined_left - 1);
@@ -232,7 +247,7 @@ impl<B: Backing> Cache<B> {
                 }
             }
         }
-        self.memory.get() <= self.limits.memory
+        examined_left
     }
 
     /// Drops a folio that is clean and was not used recently. Returns whether it is gone.

@@ -7,9 +7,7 @@ use base::time::{Clock, SystemClock};
 /// Options of caching and writeback.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Memory for folios in bytes. `None`: 256 MiB, or a quarter of the machine's memory if that is less.
-    pub cache_bytes: Option<u64>,
-    /// Hard limit of dirty bytes: writers wait above it. `None`: half of [`cache_bytes`](Self::cache_bytes).
+    /// Hard limit of dirty bytes: writers wait above it. `None`: half of what the cache may always hold, at most 1 GiB.
     pub dirty_bytes: Option<u64>,
     /// Dirty bytes above which the flusher writes everything. `None`: half of [`dirty_bytes`](Self::dirty_bytes).
     pub background_bytes: Option<u64>,
@@ -23,8 +21,8 @@ pub struct Options {
     pub plug_over_pass: bool,
     /// Largest readahead of a sequential reader in bytes.
     pub readahead_bytes: u64,
-    /// Size in bytes from which reads bypass folios, for files larger than half of [`cache_bytes`](Self::cache_bytes):
-    /// such a file would not stay in memory, and would evict others.
+    /// Size in bytes from which reads bypass folios, for files larger than half of what the cache may always hold: such
+    /// a file would not stay in memory, and would evict others.
     pub bypass_bytes: u64,
     /// Whether files that are appended to get speculative preallocation beyond EOF.
     pub preallocate: bool,
@@ -35,7 +33,6 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            cache_bytes: None,
             dirty_bytes: None,
             background_bytes: None,
             expire_s: 30,
@@ -50,11 +47,12 @@ impl Default for Options {
     }
 }
 
+/// What is dirty must be written by the next sync, and is lost if the process is killed.
+const DIRTY_MAX: u64 = 1 << 30;
+
 /// Limits derived from the options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Memory for folios in bytes.
-    pub memory: u64,
     /// Hard limit of dirty bytes.
     pub hard: u64,
     /// Dirty bytes above which the flusher writes everything.
@@ -62,19 +60,11 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub fn of(options: &Options) -> Self {
-        let memory = options.cache_bytes.unwrap_or_else(default_memory).max(1);
-        let hard = options.dirty_bytes.unwrap_or(memory / 2).min(memory).max(1);
+    /// `memory`: what the cache may always hold.
+    pub fn of(options: &Options, memory: u64) -> Self {
+        let memory = memory.max(1);
+        let hard = options.dirty_bytes.unwrap_or((memory / 2).min(DIRTY_MAX)).min(memory).max(1);
         let background = options.background_bytes.unwrap_or(hard / 2).min(hard);
-        Self { memory, hard, background }
+        Self { hard, background }
     }
-}
-
-/// 256 MiB, or a quarter of the machine's memory if that is less.
-fn default_memory() -> u64 {
-    const MAX: u64 = 256 << 20;
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = total.and_then(|rest| rest.trim().split(' ').next()?.parse::<u64>().ok());
-    kib.map_or(MAX, |kib| (kib * 1024 / 4).clamp(1 << 20, MAX))
 }

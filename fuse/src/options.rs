@@ -75,8 +75,8 @@ pub struct MountOptions {
     pub offset: Option<u64>,
     /// Number of worker threads.
     pub threads: Option<usize>,
-    /// Bytes of memory for file data and metadata.
-    pub cache: Option<u64>,
+    /// Bytes of memory for file data, metadata, inodes and names.
+    pub memory: Option<u64>,
     /// Locks of the names and inodes in memory.
     pub locks: Locks,
     /// Address of the HTTP server for metrics.
@@ -125,7 +125,7 @@ impl MountOptions {
                 threads @ 1..=1024 => self.threads = Some(threads as usize),
                 _ => return Err("the number of threads must be 1 to 1024".into()),
             },
-            ("cache", Some(value)) => self.cache = Some(sizes::parse(value)?),
+            ("memory", Some(value)) => self.memory = Some(sizes::parse(value)?),
             ("locks", Some("fine")) => self.locks = Locks::Fine,
             ("locks", Some("coarse")) => self.locks = Locks::Coarse,
             ("idmap", Some(value)) => self.add_idmap(value)?,
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn values_are_parsed() {
-        let text = "ro,allow_other,nodev,noexec,writeback_cache,logdev=/dev/a,partition=3,offset=1m,cache=1g,\
+        let text = "ro,allow_other,nodev,noexec,writeback_cache,logdev=/dev/a,partition=3,offset=1m,memory=1g,\
             locks=coarse";
         let expected = MountOptions {
             mount: MountConfig {
@@ -195,7 +195,7 @@ mod tests {
             log_device: Some("/dev/a".into()),
             partition: Some(3),
             offset: Some(1 << 20),
-            cache: Some(1 << 30),
+            memory: Some(1 << 30),
             locks: Locks::Coarse,
             metrics: Some(([127, 0, 0, 1], 9100).into()),
             id_maps: all("idmap=1:2:3,idmap=g:5:6:7").unwrap().id_maps,

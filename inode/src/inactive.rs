@@ -32,6 +32,8 @@
 //! A queue has rank `Cache`. Dropping the last reference to a file only adds it to a queue, so it is allowed with any
 //! locks held.
 
+mod fork_freeing;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -42,9 +44,9 @@ use base::lock::{Condvar, Mutex, MutexGuard, Rank};
 use base::percpu::{self, PerCpu};
 use base::thread::JoinHandle;
 use error::Error;
-use format::extent::Extent;
-use format::inode::{FileType, ForkKind, S_IFMT, flags2};
-use journal::engine::{DiskExtent, Loggable, Transaction};
+use fork_freeing::ForkFreeing;
+use format::inode::{FileType, ForkKind, S_IFMT};
+use journal::engine::Loggable;
 use smallvec::SmallVec;
 
 use crate::attr;
@@ -215,6 +217,11 @@ impl Queues {
         }
     }
 
+    /// Number of files that wait to be freed.
+    pub fn backlog(&self) -> usize {
+        self.queues.iter().map(|queue| queue.backlog.load(Ordering::Relaxed)).sum()
+    }
+
     /// Whether files of this CPU are queued.
     pub fn has_queued(&self) -> bool {
         self.queues.local().1.backlog.load(Ordering::Relaxed) > 0
@@ -336,21 +343,23 @@ pub fn drain(shared: &Shared) {
     }
 }
 
-/// Limits the queue of this CPU: while it is too long, frees some of its files, or waits for the thread that does. To
-/// be called before a file is unlinked, without locks.
+/// Limits the queue of this CPU: while it is too long, frees some of its files, or waits for the thread that does. It
+/// is shorter while inodes exceed their memory. To be called before a file is unlinked, without locks.
 #[inline]
 pub fn throttle(shared: &Shared) {
     let (_, queue) = shared.inactive.queues.local();
-    if queue.backlog.load(Ordering::Relaxed) >= BACKLOG_MAX {
-        help_until_short(shared, queue);
+    // They are inodes in memory, which cannot be evicted.
+    let max = if shared.index.is_exceeded() { HELP } else { BACKLOG_MAX };
+    if queue.backlog.load(Ordering::Relaxed) >= max {
+        help_until_short(shared, queue, max);
     }
 }
 
 #[cold]
-fn help_until_short(shared: &Shared, queue: &Queue) {
+fn help_until_short(shared: &Shared, queue: &Queue, max: usize) {
     loop {
         let waiting = queue.waiting.lock();
-        if waiting.inodes.len() < BACKLOG_MAX {
+        if waiting.inodes.len() < max {
             return;
         }
         queue.help(waiting, shared, HELP);
@@ -545,55 +554,4 @@ fn free_step(shared: &Shared, inode: &Arc<Inode>, kind: ForkKind) -> Result<bool
 fn maps_blocks(shared: &Shared, locked: &mut LockedInode, kind: ForkKind) -> Result<bool, Error> {
     let fork = Fork::open(shared, locked, kind)?;
     Ok(fork.has_extents() && !fork.list().is_empty())
-}
-
-/// How the blocks of a fork are freed.
-struct ForkFreeing {
-    /// Number of blocks of a metadata buffer; `u64::MAX` if a buffer is a whole extent, `None` for file data.
-    buffer_blocks: Option<u64>,
-    may_share: bool,
-}
-
-impl ForkFreeing {
-    fn of(shared: &Shared, state: &LockedInode, kind: ForkKind) -> Self {
-        let buffer_blocks = match (kind, state.dinode().file_type()) {
-            (ForkKind::Attr, _) => Some(1),
-            (ForkKind::Data, Some(FileType::Directory)) => Some(1 << shared.geometry.dir_block_log),
-            (ForkKind::Data, Some(FileType::Symlink)) => Some(u64::MAX),
-            (ForkKind::Data, _) => None,
-        };
-        let reflink = state.core().flags2.get() & flags2::REFLINK != 0;
-        Self { buffer_blocks, may_share: reflink && kind == ForkKind::Data }
-    }
-
-    /// The last part of an extent, as long as one step can free.
-    fn step_part(&self, extent: &Extent) -> Extent {
-        let max = match self.buffer_blocks {
-            Some(blocks) => blocks.saturating_mul(STEP_BUFFERS / STEP_EXTENTS as u64),
-            None => u64::MAX,
-        };
-        let skip = extent.count.saturating_sub(max);
-        Extent {
-            offset: (extent.offset.get() + skip).into(),
-            start: (extent.start.get() + skip).into(),
-            count: extent.count - skip,
-            unwritten: extent.unwritten,
-        }
-    }
-
-    /// Cancels the metadata blocks of an extent in the log, so that recovery does not replay them over new contents.
-    fn invalidate(&self, shared: &Shared, tx: &mut Transaction, extent: &Extent) -> Result<(), Error> {
-        let Some(blocks) = self.buffer_blocks else { return Ok(()) };
-        let geometry = &shared.geometry;
-        let step = blocks.min(extent.count);
-        for skip in (0..extent.count).step_by(step as usize) {
-            let count = step.min(extent.count - skip);
-            // The extent was verified when it was loaded.
-            let at = geometry.fs_block_offset((extent.start.get() + skip).into()).unwrap_or(0);
-            let bytes = (count << geometry.block_log) as u32;
-            let id = tx.read(DiskExtent { daddr: (at >> 9).into(), bytes }, Rank::Fork, |_| Ok(()))?;
-            tx.invalidate(id);
-        }
-        Ok(())
-    }
 }

@@ -20,13 +20,16 @@ mod lookup_count;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allocated::AllocatedInodes;
 use base::lock::{Locks, Rank, RwLock};
+use base::memory::Share;
 use base::percpu::{CpuRef, CpuRefs};
 use base::refs::Ref;
 use base::{Ino, errno};
 use error::Error;
+use format::Geometry;
 use format::damage::{Damage, Place};
 use format::inode::Dinode;
 use rustc_hash::FxBuildHasher;
@@ -44,14 +47,14 @@ const SHARDS: usize = 256;
 const CHUNK_LOG: u32 = 6;
 /// Inodes considered for eviction for each new inode, when the cache is full.
 const EVICTION_SCAN: usize = 8;
+/// Shards of which so many inodes are considered when the cache shrinks.
+const SHRINK_SCANS: usize = 16;
 
 /// The inode cache of a volume.
 #[derive(Debug)]
 pub struct InodeCache {
     shared: Arc<Shared>,
     references: CpuRefs<Shared>,
-    /// The most inodes of one shard, unless more are in use.
-    shard_max: usize,
 }
 
 /// The shards of the cache.
@@ -60,6 +63,18 @@ pub(crate) struct CacheIndex {
     /// A power of two.
     shards: Box<[PaddedShard]>,
     locks: Locks,
+    /// Bytes of all inodes.
+    memory: Arc<Share>,
+    /// Bytes of an inode.
+    inode_bytes: u64,
+    /// The shard from which inodes are evicted next when the cache shrinks.
+    hand: AtomicUsize,
+}
+
+/// Memory of an inode: with its place in the cache, and half a dentry.
+pub fn inode_bytes(geometry: &Geometry) -> u64 {
+    const BESIDE: usize = 2 * size_of::<u64>() + size_of::<(u64, Arc<Inode>)>() + 64;
+    (size_of::<Inode>() + BESIDE) as u64 + u64::from(geometry.inode_size)
 }
 
 /// A shard on cache lines of its own: inodes of different shards share none.
@@ -106,11 +121,12 @@ const FREED: Error =
     Error::Refused { errno: errno::ENOENT, why: "the inode is free: its last name was removed meanwhile" };
 
 impl InodeCache {
-    /// An empty cache that evicts unused inodes when it has `max_inodes`.
-    pub fn new(shared: Arc<Shared>, max_inodes: usize) -> Self {
+    /// An empty cache. It evicts inodes that are not used when its share of the memory budget is exceeded.
+    pub fn new(shared: Arc<Shared>) -> Self {
         let references = CpuRefs::new(&shared);
-        let shard_max = (max_inodes / shared.index.shards.len()).max(EVICTION_SCAN);
-        Self { shared, references, shard_max }
+        let weak = Arc::downgrade(&shared);
+        shared.index.memory.set_cache(weak);
+        Self { shared, references }
     }
 
     /// The shared state of the volume's inodes.
@@ -202,7 +218,7 @@ impl InodeCache {
     /// # Errors
     /// [`Error::Damaged`] if the inode is in use.
     pub fn create(&self, ino: Ino, new: &NewInode<'_>) -> Result<LockedInode, Error> {
-        let inode = self.shared.index.get_or_insert_with(ino, self.shard_max, || {
+        let inode = self.shared.index.get_or_insert_with(ino, || {
             let location = cluster::locate(&self.shared.geometry, ino).ok_or_else(|| outside(ino))?;
             let state = InodeState::blank(ino, &self.shared.geometry, self.shared.random.next_u32());
             Ok(Inode::new(self.cpu_shared(), location, state))
@@ -258,7 +274,7 @@ impl InodeCache {
         if dropped.is_some_and(|dropped| dropped != shard.dropped) {
             return None;
         }
-        shard.insert(&inode, self.shard_max, &mut evicted);
+        self.shared.index.insert(&mut shard, &inode, &mut evicted);
         drop(shard);
         Some(inode)
     }
@@ -298,13 +314,14 @@ impl InodeCache {
 }
 
 impl CacheIndex {
-    pub(crate) fn new(locks: Locks) -> Self {
+    pub(crate) fn new(locks: Locks, memory: Arc<Share>, inode_bytes: u64) -> Self {
         let shards = match locks {
             Locks::Fine => SHARDS,
             Locks::Coarse => 1,
         };
         let shard = |_| PaddedShard(RwLock::new(Rank::Cache, CacheShard::of_shards(shards)));
-        Self { shards: (0..shards).map(shard).collect(), locks }
+        let shards = (0..shards).map(shard).collect();
+        Self { shards, locks, memory, inode_bytes, hand: AtomicUsize::new(0) }
     }
 
     #[expect(clippy::indexing_slicing, reason = "masked by the number of shards, a power of two")]
@@ -322,11 +339,44 @@ impl CacheIndex {
         }
     }
 
+    /// Adds an inode to its shard; evicts others if the cache has too many.
+    fn insert(&self, shard: &mut CacheShard, inode: &Arc<Inode>, evicted: &mut Evicted) {
+        if self.memory.is_exceeded() {
+            shard.evict_some(evicted);
+            self.memory.sub(evicted.inodes.len() as u64 * self.inode_bytes);
+        }
+        self.memory.add(self.inode_bytes);
+        shard.insert(inode);
+    }
+
+    /// Whether there are more inodes than the cache may hold.
+    #[inline]
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.memory.is_exceeded()
+    }
+
+    /// Evicts inodes from some shards, until the rest has at most `bytes` bytes. Returns whether there may be
+    /// more to evict: `false` if all that were considered are in use or dirty.
+    pub(crate) fn shrink(&self, bytes: u64) -> bool {
+        let mut has_more = false;
+        for _ in 0..SHRINK_SCANS {
+            if self.memory.exact() <= bytes {
+                return false;
+            }
+            let at = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            let mut evicted = Evicted::default();
+            if let Some(mut shard) = self.shards.get(at).and_then(|shard| shard.0.try_write()) {
+                has_more |= shard.evict_some(&mut evicted);
+                self.memory.sub(evicted.inodes.len() as u64 * self.inode_bytes);
+            }
+        }
+        has_more
+    }
+
     /// The cached inode, or the one that `make` returns, which is called with the shard locked.
     fn get_or_insert_with(
         &self,
         ino: Ino,
-        shard_max: usize,
         make: impl FnOnce() -> Result<Arc<Inode>, Error>,
     ) -> Result<Arc<Inode>, Error> {
         let mut evicted = Evicted::default();
@@ -336,7 +386,7 @@ impl CacheIndex {
             return Ok(Arc::clone(inode));
         }
         let inode = make()?;
-        shard.insert(&inode, shard_max, &mut evicted);
+        self.insert(&mut shard, &inode, &mut evicted);
         drop(shard);
         Ok(inode)
     }
@@ -387,6 +437,7 @@ impl Drop for InodeCache {
             let removed = std::mem::take(&mut shard.0.write().inodes);
             // Of a mount that has ended without forgetting its inodes.
             removed.values().for_each(|inode| drop(Ref::unpin_all(inode)));
+            self.shared.index.memory.sub(removed.len() as u64 * self.shared.index.inode_bytes);
             counted.extend(removed.into_values().filter(|inode| inode.is_counted_per_cpu()));
         }
         Inode::collect_remaining_counts(counted);
@@ -401,31 +452,31 @@ impl CacheShard {
         Self { inodes: HashMap::default(), order: VecDeque::new(), dropped: 0, allocated }
     }
 
-    /// Adds an inode; evicts others if the shard has `max` inodes.
-    fn insert(&mut self, inode: &Arc<Inode>, max: usize, evicted: &mut Evicted) {
-        if self.inodes.len() >= max {
-            self.evict_some(evicted);
-        }
+    fn insert(&mut self, inode: &Arc<Inode>) {
         self.order.push_back(inode.ino().get());
         self.inodes.insert(inode.ino().get(), Arc::clone(inode));
     }
 
-    /// Evicts some inodes that were not used recently.
-    fn evict_some(&mut self, evicted: &mut Evicted) {
+    /// Evicts some inodes that were not used recently. Returns `false` if all that were considered are in use or dirty.
+    fn evict_some(&mut self, evicted: &mut Evicted) -> bool {
+        let mut has_more = false;
         for _ in 0..EVICTION_SCAN.min(self.order.len()) {
-            let Some(ino) = self.order.pop_front() else { return };
+            let Some(ino) = self.order.pop_front() else { break };
             let Some(inode) = self.inodes.get(&ino) else { continue };
             let was_used = inode.clear_used();
             if !was_used && inode.is_counted_per_cpu() {
                 evicted.counted.push(Arc::clone(inode));
             }
+            has_more |= was_used;
             if was_used || !inode.is_idle() {
                 self.order.push_back(ino);
                 continue;
             }
+            has_more = true;
             evicted.inodes.extend(self.inodes.remove(&ino));
             self.dropped += 1;
         }
+        has_more
     }
 }
 

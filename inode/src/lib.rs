@@ -69,7 +69,7 @@ pub mod unlinked;
 pub use extents::ExtentList;
 pub use fork::Fork;
 pub use inode::{Attached, Inode, InodeRef, LockedInode};
-pub use inode_cache::InodeCache;
+pub use inode_cache::{InodeCache, inode_bytes};
 pub use new_inode::NewInode;
 pub use settings::Settings;
 pub use shared::Shared;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base::lock::Locks;
+use base::memory::{Share, Shrink};
 use base::random::Random;
 use base::rcu::{self, Retired, Section};
 use base::time::Clock;
@@ -18,7 +19,7 @@ use journal::engine::{
 
 use crate::inactive::Queues;
 use crate::inode::{Attached, Inode};
-use crate::inode_cache::CacheIndex;
+use crate::inode_cache::{CacheIndex, inode_bytes};
 use crate::reservation::Reservations;
 use crate::space::GroupOperations;
 use crate::state::{Features, InodeState};
@@ -57,6 +58,19 @@ pub struct Shared {
     pub(crate) detached: Retired<Arc<dyn Attached>>,
 }
 
+/// Memory of the inode cache if it has no share of a budget.
+const CACHE_BYTES: u64 = 64 << 20;
+
+impl Shrink for Shared {
+    fn shrink(&self, bytes: u64) -> bool {
+        self.index.shrink(bytes)
+    }
+
+    fn write_back(&self) {
+        self.target.request_writeback();
+    }
+}
+
 impl Shared {
     /// The shared state of a volume whose log is clean or replayed.
     pub fn new(
@@ -72,7 +86,7 @@ impl Shared {
             zero_literal_area: ZeroRun::new((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
             reservations: Reservations::of(&geometry),
             unlinked: UnlinkedLists::new(&geometry),
-            index: CacheIndex::new(Locks::default()),
+            index: CacheIndex::new(Locks::default(), Share::alone(CACHE_BYTES), inode_bytes(&geometry)),
             inactive: Queues::new(),
             contexts: TransactionContexts::new(&target, &buffers),
             detached: Retired::default(),
@@ -85,10 +99,11 @@ impl Shared {
         }
     }
 
-    /// Sets how many locks guard the inode cache, which must be empty.
+    /// Sets how many locks guard the inode cache, which must be empty, and its share of a memory budget.
     #[must_use]
-    pub fn with_locks(self, locks: Locks) -> Self {
-        Self { index: CacheIndex::new(locks), ..self }
+    pub fn with_cache(self, locks: Locks, memory: Arc<Share>) -> Self {
+        let index = CacheIndex::new(locks, memory, inode_bytes(&self.geometry));
+        Self { index, ..self }
     }
 
     /// Begins a transaction.

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::lock::{Mutex, Rank};
+use base::lock::{Locks, Mutex, Rank};
+use base::memory::Share;
 use base::random::Random;
 use base::time::{FixedClock, Time};
 use base::{AgIno, AgNumber, Daddr, FsBlock, Ino};
@@ -21,7 +22,7 @@ use journal::engine::{BufferCache, DiskExtent, LogReservation, Transaction};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::inode::{InodeRef, LockedInode};
-use crate::inode_cache::InodeCache;
+use crate::inode_cache::{InodeCache, inode_bytes};
 use crate::new_inode::NewInode;
 use crate::shared::Shared;
 use crate::space::{
@@ -359,9 +360,10 @@ fn open(
     groups: &Arc<TestGroups>,
     most: usize,
 ) -> (Arc<NoJournal>, InodeCache) {
-    let buffers = Arc::new(BufferCache::new(device.clone(), 4 << 20));
+    let buffers = BufferCache::new(device.clone(), Share::alone(4 << 20));
     let unlogged = Arc::new(NoJournal::new(None));
     let clock = Arc::new(FixedClock(Time { seconds: 1_700_000_000, nanos: 5 }));
+    let memory = Share::alone(most as u64 * inode_bytes(&superblock.geometry));
     let shared = Shared::new(
         superblock.geometry.clone(),
         unlogged.clone(),
@@ -369,6 +371,7 @@ fn open(
         groups.clone(),
         clock,
         Random::seeded(1),
-    );
-    (unlogged, InodeCache::new(Arc::new(shared), most))
+    )
+    .with_cache(Locks::default(), memory);
+    (unlogged, InodeCache::new(Arc::new(shared)))
 }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use base::memory::Budget;
 use block::{Device, OverlayDevice};
 use format::features;
 use journal::Journal;
@@ -26,8 +27,8 @@ pub struct Finished {
     pub log_device: Option<Arc<dyn Device>>,
 }
 
-/// Size of the buffer cache in bytes.
-const BUFFER_BYTES: usize = 32 << 20;
+/// Memory of the caches in bytes.
+const MEMORY: u64 = 64 << 20;
 
 /// Finishes the intents that replay of the log onto `device` has found. Nothing is written to either device.
 ///
@@ -52,7 +53,7 @@ pub fn finish_in_memory(
     let options = Options {
         seed: Some(0),
         cil_shards: Some(1),
-        buffer_bytes: BUFFER_BYTES,
+        memory: Some(Budget::new(MEMORY)),
         background: false,
         ..Options::default()
     };

@@ -7,6 +7,7 @@
 //! | [`finish`] | unfinished operations of a dirty log, finished in memory for readers |
 //! | [`options`] | options of an open volume |
 //! | [`namespace`] | directory entries: lookup, create, link, unlink, rename, read |
+//! | `memory` | the shares of the caches in a memory budget |
 //! | `names` | names in memory, and paths that are resolved without a lock |
 //! | [`paths`] | operations by path |
 //! | [`dir`] | open directories, and paths from them: `std::fs` for a volume |
@@ -59,6 +60,7 @@ pub mod file;
 pub mod finish;
 pub mod identity;
 pub mod image;
+mod memory;
 pub mod metadata;
 mod names;
 pub mod namespace;
@@ -83,6 +85,7 @@ mod volume;
 pub mod watch;
 
 pub use attributes::SetAttribute;
+pub use base::memory::Budget as MemoryBudget;
 pub use bulk_writer::BulkWriter;
 pub use cache::Options as ContentsOptions;
 pub use clone::{CloneError, ClonedImage, ImageClone};
@@ -90,6 +93,7 @@ pub use dir::{AsPath, Dir, Entry, ReadDir, Resolve, Scope};
 pub use error::Error;
 pub use file::{File, OpenOptions};
 pub use image::{Access, ImageError, ImageOptions, open_image, open_image_on};
+pub use memory::MemoryStatistics;
 pub use metadata::{Metadata, SetMetadata};
 pub use namespace::handle::{FileId, Handle};
 pub use namespace::listing::{Cookie, DirEntry};

@@ -6,6 +6,7 @@ mod tests;
 use std::sync::{Arc, OnceLock};
 
 use base::lock::{Locks, Mutex, MutexGuard, Rank};
+use base::memory::Share;
 use base::rcu::{self, Section};
 use format::Geometry;
 use format::inode::FileType;
@@ -44,10 +45,13 @@ pub(crate) struct Names {
 
 impl Names {
     /// No names yet. The inodes of the names stay in memory, so there are at most half as many as the cache of inodes
-    /// holds.
-    pub fn new(geometry: &Geometry, options: &Options) -> Self {
+    /// may always hold.
+    pub fn new(geometry: &Geometry, inodes: &Share, options: &Options) -> Self {
+        let inodes_max = inodes.part() / inode::inode_bytes(geometry);
+        // A name for each block of a small volume is enough, which is opened faster.
+        let names_max = usize::try_from((inodes_max / 2).min(geometry.blocks())).unwrap_or(NAMES_MAX);
         Self {
-            dentries: DentryCache::new((options.inodes / 2).min(NAMES_MAX), options.random().next_u64()),
+            dentries: DentryCache::new(names_max.min(NAMES_MAX), options.random().next_u64()),
             coarse: (options.locks == Locks::Coarse).then(|| Mutex::new(Rank::Cache, ())),
             ignore_case: geometry.features.ascii_ci(),
             root: OnceLock::new(),

@@ -30,6 +30,7 @@ use journal::recovery::Intent;
 use journal::{Journal, RecoveryReport};
 
 use crate::image::expect_replayable;
+use crate::memory::Memory;
 use crate::names::Names;
 use crate::options::Options;
 use crate::recover::UnfinishedIntent;
@@ -123,16 +124,18 @@ impl Volume {
     ) -> Result<(Self, Vec<UnfinishedIntent>)> {
         let hook = Arc::new(BusyExtentsHook::default());
         let hook_for_log = Some(hook.clone() as Arc<dyn BusyExtentHook>);
-        let log =
-            Log::start(superblock, Arc::clone(&device), external, bounds, hook_for_log, &options.log())?;
+        let memory = Memory::of(options);
+        let log_options = options.log(&memory);
+        let log = Log::start(superblock, Arc::clone(&device), external, bounds, hook_for_log, &log_options)?;
         let unfinished = Self::adopt(&log, intents);
-        Ok((Self::assemble(superblock, (log, device), &hook, options)?, unfinished))
+        Ok((Self::assemble(superblock, (log, device), &hook, memory, options)?, unfinished))
     }
 
     fn assemble(
         superblock: &Superblock,
         (log, device): (Arc<Log>, Arc<dyn Device>),
         hook: &BusyExtentsHook,
+        memory: Memory,
         options: &Options,
     ) -> Result<Self> {
         let geometry = superblock.geometry.clone();
@@ -151,13 +154,13 @@ impl Volume {
             Arc::clone(&options.clock),
             options.random(),
         )
-        .with_locks(options.locks);
-        let inode_cache = InodeCache::new(Arc::new(shared), options.inodes);
+        .with_cache(options.locks, Arc::clone(&memory.inodes));
+        let inode_cache = InodeCache::new(Arc::new(shared));
         let geometry_version = geometry.features.version;
         let raw = &superblock.raw;
         let internal = [raw.rbmino, raw.rsumino, raw.uquotino, raw.gquotino, raw.pquotino, raw.metadirino];
-        let cache =
-            Cache::new(VolumeBacking::new(inode_cache.shared(), &groups), device, options.for_contents());
+        let backing = VolumeBacking::new(inode_cache.shared(), &groups);
+        let cache = Cache::new(backing, device, Arc::clone(&memory.contents), options.for_contents());
         let flusher = options.background.then(|| Flusher::start(&cache)).transpose().map_err(|error| {
             Error::unwritable(format!("no thread can be started to write contents back: {error}"))
         })?;
@@ -166,7 +169,7 @@ impl Volume {
         })?;
         Ok(Self {
             reservations: Reservations::of(&geometry, &groups),
-            names: Names::new(&geometry, options),
+            names: Names::new(&geometry, &memory.inodes, options),
             internal: internal.map(|ino| Ino(ino.get())).into(),
             geometry,
             inode_cache,
@@ -181,6 +184,7 @@ impl Volume {
             flusher,
             workers,
             watches: Arc::default(),
+            memory,
         })
     }
 }

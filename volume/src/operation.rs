@@ -206,6 +206,7 @@ impl Volume {
         blocks: BlockReservation<'v>,
         value_claims: Vec<Claim>,
     ) -> Result<Operation<'v>> {
+        self.memory.budget.make_room();
         let dir_blocks_max = blocks.left().min(self.reservations.name_blocks);
         let tx = self.inode_cache.shared().begin(reservation)?;
         Ok(Operation { volume: self, tx, value_claims, blocks, dir_blocks_max, events: Events::default() })
@@ -213,6 +214,7 @@ impl Volume {
 
     /// Begins an operation that only reads: it has no log space.
     pub(crate) fn reader(&self) -> Result<Operation<'_>> {
+        self.memory.budget.make_room();
         let tx = self.inode_cache.shared().reader();
         let blocks = self.groups.reserve_blocks(0)?;
         let (value_claims, events) = (Vec::new(), Events::default());

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use ag::InodeOptions;
 pub use base::lock::Locks;
+use base::memory::Budget;
 use base::random::Random;
 use base::time::{Clock, SystemClock};
 use block::Device;
 use format::superblock::RawSuperblock;
 use journal::engine;
+
+use crate::memory::Memory;
 
 /// Options of an open volume. `Options::default()` is right for most programs.
 #[derive(Clone, Debug)]
@@ -33,12 +36,12 @@ pub struct Options {
     /// [`unmount`](crate::Volume::unmount) the volume is damaged. For a new image that is not visible before it is
     /// complete.
     pub without_journal: bool,
-    /// Size of the metadata buffer cache in bytes. Buffers in use may exceed it.
-    pub buffer_bytes: usize,
+    /// Memory that the caches of the volume share with those of all volumes that have the same budget: metadata
+    /// buffers, contents of files, inodes and names. What is in use or must be written back may exceed it. `None`: the
+    /// budget [of the process](Budget::of_process), a quarter of the machine's memory.
+    pub memory: Option<Arc<Budget>>,
     /// Options of the file cache and of writeback. Its clock is replaced by [`clock`](Self::clock).
     pub contents: cache::Options,
-    /// Size of the inode cache. Inodes in use may exceed it, and those of recently used names by about a half.
-    pub inodes: usize,
     /// Locks of the names and inodes in memory.
     pub locks: Locks,
     /// Start background threads at once, which write back old dirty data, free removed files and keep the log short.
@@ -58,9 +61,8 @@ impl Default for Options {
             log_buffers: 8,
             log_buffer_bytes: None,
             without_journal: false,
-            buffer_bytes: 256 << 20,
+            memory: None,
             contents: cache::Options::default(),
-            inodes: 256 << 10,
             locks: Locks::default(),
             background: true,
         }
@@ -87,12 +89,12 @@ impl Options {
         cache::Options { clock: Arc::clone(&self.clock), ..self.contents.clone() }
     }
 
-    pub(crate) fn log(&self) -> engine::Options {
+    pub(crate) fn log(&self, memory: &Memory) -> engine::Options {
         engine::Options {
             shards: self.cil_shards,
             buffers: self.log_buffers,
             buffer_bytes: self.log_buffer_bytes,
-            cache_bytes: self.buffer_bytes,
+            memory: Arc::clone(&memory.buffers),
             background: self.background,
             without_journal: self.without_journal,
             ..engine::Options::default()

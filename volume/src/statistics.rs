@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ag::inodes::state::InodeCounts;
 use journal::engine::LogStatistics;
 
-use crate::Volume;
+use crate::{MemoryStatistics, Volume};
 
 /// Counters of space and inodes, and of operations since the volume was opened.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct Statistics {
     pub journal: LogStatistics,
     /// Counters of the file cache and of writeback.
     pub contents: cache::Statistics,
+    /// Memory of the caches.
+    pub memory: MemoryStatistics,
 }
 
 impl Volume {
@@ -44,6 +46,7 @@ impl Volume {
             shut_down: self.log.shut_down_cause(),
             journal: self.log.statistics(),
             contents: self.cache.statistics(),
+            memory: self.memory_statistics(),
         }
     }
 }

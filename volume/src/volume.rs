@@ -22,6 +22,7 @@ use journal::engine::Log;
 use journal::engine::{BufferId, DiskExtent, Transaction};
 use zerocopy::FromBytes;
 
+use crate::memory::Memory;
 use crate::names::Names;
 use crate::open::Recovery;
 use crate::reservations::Reservations;
@@ -59,6 +60,8 @@ pub struct Volume {
     pub(crate) workers: Workers,
     /// Names in memory. They reference inodes, so they are dropped before the cache of inodes.
     pub(crate) names: Names,
+    /// The memory of the caches.
+    pub(crate) memory: Memory,
     pub(crate) geometry: Geometry,
     pub(crate) inode_cache: InodeCache,
     pub(crate) groups: Arc<Groups>,

@@ -14,7 +14,7 @@ use crashsim::files::ContentsSubject;
 use format::inode::flags;
 use model::Tolerance;
 use model::contents::{CallGenerator, Session};
-use xebec_volume::{File, OpenOptions, Options, Settings, Volume};
+use xebec_volume::{File, MemoryBudget, OpenOptions, Options, Settings, Volume};
 
 use common::judge;
 
@@ -49,8 +49,9 @@ impl Walk {
     }
 
     fn options(&self) -> Options {
-        let contents = cache::Options { cache_bytes: self.memory, ..cache::Options::default() };
-        Options { contents, seed: Some(self.seed), ..Options::default() }
+        // Half of it is for contents.
+        let memory = self.memory.map(|bytes| MemoryBudget::new(2 * bytes));
+        Options { memory, seed: Some(self.seed), ..Options::default() }
     }
 
     fn make(&self) -> Arc<MemoryDevice> {

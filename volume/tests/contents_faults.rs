@@ -11,7 +11,7 @@ use crashsim::files::ContentsSubject;
 use devices::{Fault, FaultDevice, When};
 use model::Tolerance;
 use model::contents::{CallGenerator, Session};
-use xebec_volume::{NewFile, Options, Volume};
+use xebec_volume::{MemoryBudget, NewFile, Options, Volume};
 
 use common::judge;
 
@@ -29,8 +29,8 @@ struct Ends {
 }
 
 fn options(seed: u64) -> Options {
-    let contents = cache::Options { cache_bytes: MEMORY[seed as usize % 4], ..cache::Options::default() };
-    Options { contents, seed: Some(seed), ..Options::default() }
+    let memory = MEMORY[seed as usize % 4].map(|bytes| MemoryBudget::new(2 * bytes));
+    Options { memory, seed: Some(seed), ..Options::default() }
 }
 
 /// One run with faults of one operation.

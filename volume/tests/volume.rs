@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use block::MemoryDevice;
 use xebec_volume::{
-    Cookie, DeviceNumber as Numbers, FileId, NewFile, NewFileType, Options, Rename, SetMetadata, Volume,
+    Cookie, DeviceNumber as Numbers, FileId, MemoryBudget, NewFile, NewFileType, Options, Rename,
+    SetMetadata, Volume,
 };
 
 use common::judge;
@@ -307,7 +308,7 @@ fn a_full_volume_refuses_and_stays_whole() {
 fn dirty_data_does_not_prevent_creating_files() {
     let device = make(mkfs::Options { max_inode_percent: Some(100), ..mkfs::Options::default() });
     let mut options = Options { background: false, ..Options::default() };
-    options.contents.cache_bytes = Some(256 << 20);
+    options.memory = Some(MemoryBudget::new(512 << 20));
     options.contents.background_bytes = Some(256 << 20);
     let volume = Volume::open(device.clone(), options).unwrap();
     let free = volume.statistics().blocks_free;
@@ -354,7 +355,7 @@ fn available_blocks_can_be_allocated() {
 #[test]
 fn budgets_of_a_few_blocks_and_inodes_are_enough() {
     let device = make(mkfs::Options { block_size: 1024, ..mkfs::Options::default() });
-    let options = Options { buffer_bytes: 64 << 10, inodes: 16, ..Options::default() };
+    let options = Options { memory: Some(MemoryBudget::new(64 << 10)), ..Options::default() };
     let volume = Volume::open(device.clone(), options).unwrap();
     let root = volume.root();
     for d in 0..20 {
@@ -408,8 +409,8 @@ fn metadata_is_written_back_however_small_the_cache_is() {
     let make = |n| volume.create(volume.root(), format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
     let files: Vec<_> = (0..FILES).map(make).collect();
     volume.unmount().unwrap();
-    for buffer_bytes in [16 << 10, 64 << 10, 1 << 20] {
-        let options = Options { buffer_bytes, ..Options::default() };
+    for bytes in [16 << 10, 64 << 10, 1 << 20] {
+        let options = Options { memory: Some(MemoryBudget::new(bytes)), ..Options::default() };
         let volume = Volume::open(device.clone(), options).unwrap();
         for file in &files {
             let set = SetMetadata { permissions: Some(0o600), ..SetMetadata::default() };

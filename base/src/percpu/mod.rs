@@ -5,6 +5,7 @@
 //! | [`current`] | the CPU of the thread, as a hint |
 //! | [`PerCpu`] | one value per CPU, each on its own cache lines |
 //! | `dense` | numbers for the CPUs that the process uses |
+//! | [`Amount`] | a sum changed by all CPUs, cheap to read and not exact |
 //! | [`CpuRefs`] | references to one object, without a shared reference count |
 //! | [`Counter`] | a counter that is never negative, changed by all CPUs and rarely read |
 //!
@@ -12,6 +13,7 @@
 //! The CPU is a hint: threads migrate, CPUs are hotplugged, and there may be more CPUs than slots. Any thread may use
 //! any slot; only the speed depends on the hint.
 
+mod amount;
 mod counter;
 mod cpu_ref;
 mod dense;
@@ -21,6 +23,7 @@ use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
 
+pub use amount::Amount;
 pub use counter::Counter;
 pub use cpu_ref::{CpuRef, CpuRefs};
 use dense::DenseNumbers;

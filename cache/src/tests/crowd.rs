@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use backing::{Mapping, MappingState};
+use base::memory::Share;
 use base::{FileBlock, FsBlock, stop};
 
 use super::{Dice, cache, file};
@@ -45,9 +46,8 @@ fn owner(volume_cache: &Arc<Cache<Volume>>, thread: u64, steps: u64) {
 #[test]
 fn threads_with_their_own_files() {
     let volume = Volume::new(12, 12_000).with_longest_claim(40);
-    let options =
-        Options { cache_bytes: Some(1 << 20), pass_bytes: 256 << 10, interval_ms: 5, ..Options::default() };
-    let volume_cache = Cache::new(volume.clone(), volume.device(), options);
+    let options = Options { pass_bytes: 256 << 10, interval_ms: 5, ..Options::default() };
+    let volume_cache = Cache::new(volume.clone(), volume.device(), Share::alone(1 << 20), options);
     let flusher = Flusher::start(&volume_cache).unwrap();
     stop::scope(|scope| {
         scope.spawn(|stop| {
@@ -70,8 +70,8 @@ fn threads_with_their_own_files() {
 #[test]
 fn readers_concurrent_with_a_writer_see_written_data_or_zeros() {
     let volume = Volume::new(12, 4000);
-    let options = Options { cache_bytes: Some(256 << 10), interval_ms: 1, ..Options::default() };
-    let volume_cache = Cache::new(volume.clone(), volume.device(), options);
+    let options = Options { interval_ms: 1, ..Options::default() };
+    let volume_cache = Cache::new(volume.clone(), volume.device(), Share::alone(256 << 10), options);
     let flusher = Flusher::start(&volume_cache).unwrap();
     let contents = file(&volume_cache, 3);
     stop::scope(|scope| {
@@ -346,8 +346,8 @@ fn a_direct_read_returns_no_data_of_other_files() {
 #[test]
 fn a_panicking_flusher_leaves_no_writer_waiting() {
     let volume = Volume::new(12, 4000);
-    let options = Options { cache_bytes: Some(256 << 10), interval_ms: 1, ..Options::default() };
-    let volume_cache = Cache::new(volume.clone(), volume.device(), options);
+    let options = Options { interval_ms: 1, ..Options::default() };
+    let volume_cache = Cache::new(volume.clone(), volume.device(), Share::alone(256 << 10), options);
     // Without the message of a panic.
     volume.hooks().finish.set(|| std::panic::resume_unwind(Box::new(())));
     let flusher = Flusher::start(&volume_cache).unwrap();

@@ -1,6 +1,7 @@
 //! Failures of any call, read or write: no acknowledged data is lost, and failed writes are reported once.
 
 use base::errno;
+use base::memory::Share;
 use error::Error;
 
 use super::{Dice, cache, file};
@@ -129,9 +130,8 @@ fn an_abandoned_cache_keeps_nothing() {
 fn writers_do_not_wait_on_a_shut_down_volume() {
     for op in [Op::Write, Op::Finish] {
         let volume = Volume::new(12, 4000);
-        let options =
-            Options { cache_bytes: Some(1 << 20), dirty_bytes: Some(256 << 10), ..Options::default() };
-        let volume_cache = Cache::new(volume.clone(), volume.device(), options);
+        let options = Options { dirty_bytes: Some(256 << 10), ..Options::default() };
+        let volume_cache = Cache::new(volume.clone(), volume.device(), Share::alone(1 << 20), options);
         let flusher = Flusher::start(&volume_cache).unwrap();
         volume.fail(op, 0, i64::MAX);
         let contents = file(&volume_cache, 7);
@@ -185,13 +185,8 @@ fn writers_get_enospc_and_acknowledged_data_is_kept() {
 #[test]
 fn data_after_a_bad_block_is_written() {
     let volume = Volume::new(12, 200);
-    let options = Options {
-        cache_bytes: Some(1 << 20),
-        pass_bytes: 64 << 10,
-        preallocate: false,
-        ..Options::default()
-    };
-    let volume_cache = Cache::new(volume.clone(), volume.device(), options);
+    let options = Options { pass_bytes: 64 << 10, preallocate: false, ..Options::default() };
+    let volume_cache = Cache::new(volume.clone(), volume.device(), Share::alone(1 << 20), options);
     let contents = file(&volume_cache, 7);
     contents.write(0, &[1; 64 * 4096]).unwrap();
     volume_cache.sync_all().unwrap();

@@ -21,6 +21,7 @@ mod schedules;
 
 use std::sync::Arc;
 
+use base::memory::Share;
 use base::percpu::CpuRef;
 use base::random::mix;
 
@@ -46,9 +47,8 @@ pub const BYPASS_BYTES: u64 = 20_000;
 
 /// Returns a cache small enough for every limit to matter.
 pub fn cache(volume: &Volume, cache_bytes: u64) -> Arc<Cache<Volume>> {
-    let options =
-        Options { cache_bytes: Some(cache_bytes), bypass_bytes: BYPASS_BYTES, ..Options::default() };
-    Cache::new(volume.clone(), volume.device(), options)
+    let options = Options { bypass_bytes: BYPASS_BYTES, ..Options::default() };
+    Cache::new(volume.clone(), volume.device(), Share::alone(cache_bytes), options)
 }
 
 /// Returns the contents of a file.

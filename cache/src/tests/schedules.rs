@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::errno;
+use base::memory::Share;
 use base::simulation::{SchedulingStrategy, SimulationOptions, run};
 use base::thread;
 
@@ -118,14 +119,9 @@ fn writers_wait_for_a_slow_device_at_the_limit() {
         let volume = Volume::new(12, 2000);
         volume.hooks().delay(Duration::from_secs(60));
         let hard = 512 << 10;
-        let options = Options {
-            cache_bytes: Some(4 << 20),
-            dirty_bytes: Some(hard),
-            pass_bytes: 64 << 10,
-            interval_ms: 0,
-            ..Options::default()
-        };
-        let volume_cache = Cache::new(volume.clone(), volume.device(), options);
+        let options =
+            Options { dirty_bytes: Some(hard), pass_bytes: 64 << 10, interval_ms: 0, ..Options::default() };
+        let volume_cache = Cache::new(volume.clone(), volume.device(), Share::alone(4 << 20), options);
         let flusher = Flusher::start(&volume_cache).unwrap();
         let writers: Vec<_> = (2..5)
             .map(|ino| {
@@ -151,13 +147,8 @@ fn writers_wait_for_a_slow_device_at_the_limit() {
 fn writes_succeed_at_once_after_the_device_recovered() {
     run(plan(2), || {
         let volume = Volume::new(12, 4000);
-        let options = Options {
-            cache_bytes: Some(1 << 20),
-            dirty_bytes: Some(256 << 10),
-            interval_ms: 0,
-            ..Options::default()
-        };
-        let volume_cache = Cache::new(volume.clone(), volume.device(), options);
+        let options = Options { dirty_bytes: Some(256 << 10), interval_ms: 0, ..Options::default() };
+        let volume_cache = Cache::new(volume.clone(), volume.device(), Share::alone(1 << 20), options);
         let flusher = Flusher::start(&volume_cache).unwrap();
         volume.fail(Op::Write, 0, i64::MAX);
         let contents = file(&volume_cache, 7);

@@ -31,6 +31,7 @@ impl InodeCache {
                 !idle
             });
             let gone = before - shard.inodes.len();
+            self.shared.index.memory.sub(gone as u64 * self.shared.index.inode_bytes);
             shard.dropped += gone as u64;
             let CacheShard { inodes, order, .. } = &mut *shard;
             order.retain(|ino| inodes.contains_key(ino));

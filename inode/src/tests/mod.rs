@@ -169,7 +169,7 @@ fn an_inode_whose_chunk_was_removed_is_never_written_again() {
     drop(workers);
     let at = inode_offset(&fixture.superblock.geometry, ino(0, 0));
     fixture.device.write_at(at, &[0x5a; 32 << 10], Durability::Buffered).unwrap();
-    fixture.shared().buffers.shrink();
+    fixture.shared().buffers.shrink(0);
     fixture.write_back();
     let mut after = vec![0; 32 << 10];
     fixture.device.read_at(at, &mut after).unwrap();

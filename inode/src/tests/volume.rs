@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use ag::{AgLogCosts, Groups, InodeAllocRequest, InodeOptions};
+use base::memory::Share;
 use base::random::Random;
 use base::time::SystemClock;
 use base::{FileBlock, Ino, errno, percpu};
@@ -95,7 +96,7 @@ impl Volume {
 
     /// Like it, with reads through another device.
     pub fn open_on(reads: Arc<dyn Device>, device: Arc<MemoryDevice>, geometry: Geometry) -> Self {
-        let cache = Arc::new(BufferCache::new(reads, 64 << 20));
+        let cache = BufferCache::new(reads, Share::alone(64 << 20));
         let nowhere: Arc<dyn CommitTarget> = Arc::new(NoJournal::new(None));
         let mut reader = Transaction::reader(&TransactionContext::new(&nowhere, &cache));
         let groups = Groups::open(&mut reader, &geometry, &InodeOptions::default()).unwrap();
@@ -105,7 +106,7 @@ impl Volume {
         let target = Arc::new(NoJournal::new(Some(others.clone())));
         let (clock, random) = (Arc::new(SystemClock), Random::seeded(3));
         let shared = Shared::new(geometry, target.clone(), cache, groups.clone(), clock, random);
-        Self { device, target, groups, others, cache: InodeCache::new(Arc::new(shared), 1 << 16) }
+        Self { device, target, groups, others, cache: InodeCache::new(Arc::new(shared)) }
     }
 
     pub fn reopened(self) -> Self {

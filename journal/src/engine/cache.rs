@@ -9,15 +9,16 @@
 //! # Locking
 //! A lookup takes no lock and writes only the buffer's reference count.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use base::Daddr;
 use base::lock::Rank;
+use base::memory::{Share, Shrink};
 use block::{Device, WriteRequest};
 use rustc_hash::FxBuildHasher;
 use scc::{Guard, HashIndex};
 
+use super::CommitTarget;
 use super::buffer::{Buffer, BufferExtents, BufferGuard, DiskExtent, State, settle};
 use super::item::LogItem;
 use super::writeback::write_with_retry;
@@ -28,12 +29,22 @@ use format::damage::{Damage, Place};
 pub struct BufferCache {
     device: Arc<dyn Device>,
     index: HashIndex<u64, Arc<Buffer>, FxBuildHasher>,
-    /// Bytes of all buffers; approximate, for the budget.
-    bytes: AtomicUsize,
-    budget: usize,
-    /// A buffer added beyond this many bytes triggers a scan for buffers to drop. It exceeds the budget if the last
-    /// scan found too few: so the cost of scans is spread over the buffers added in between.
-    limit: AtomicUsize,
+    /// Bytes of all buffers.
+    memory: Arc<Share>,
+    /// The log that keeps changed buffers in memory.
+    log: OnceLock<Weak<dyn CommitTarget>>,
+}
+
+impl Shrink for BufferCache {
+    fn shrink(&self, bytes: u64) -> bool {
+        Self::shrink(self, bytes)
+    }
+
+    fn write_back(&self) {
+        if let Some(log) = self.log.get().and_then(Weak::upgrade) {
+            log.request_writeback();
+        }
+    }
 }
 
 impl std::fmt::Debug for BufferCache {
@@ -43,15 +54,23 @@ impl std::fmt::Debug for BufferCache {
 }
 
 impl BufferCache {
-    /// An empty cache that shrinks when its buffers exceed `budget` bytes.
-    pub fn new(device: Arc<dyn Device>, budget: usize) -> Self {
-        Self {
-            device,
-            index: HashIndex::default(),
-            bytes: AtomicUsize::new(0),
-            budget,
-            limit: AtomicUsize::new(budget),
-        }
+    /// An empty cache with a share of a memory budget. Buffers that are needed are kept beyond it.
+    pub fn new(device: Arc<dyn Device>, memory: Arc<Share>) -> Arc<Self> {
+        let log = OnceLock::new();
+        let cache = Arc::new(Self { device, index: HashIndex::default(), memory, log });
+        let weak = Arc::downgrade(&cache);
+        cache.memory.set_cache(weak);
+        cache
+    }
+
+    /// Sets the log, which is asked to write back if the buffers exceed their memory. It is set once.
+    pub fn set_log(&self, log: Weak<dyn CommitTarget>) {
+        let _ = self.log.set(log);
+    }
+
+    /// The share of the buffers in the memory budget.
+    pub(super) fn memory(&self) -> &Share {
+        &self.memory
     }
 
     /// The buffer of these extents, read or not; a new one gets `rank`.
@@ -61,11 +80,11 @@ impl BufferCache {
             buffer.touch();
             return buffer;
         }
-        if self.bytes() > self.limit.load(Ordering::Relaxed) {
-            self.shrink();
+        if self.memory.should_shrink() {
+            self.memory.shrink(|bytes| Shrink::shrink(self, bytes));
         }
         let entry = self.index.entry_sync(key).or_insert_with(|| {
-            self.bytes.fetch_add(segments.bytes(), Ordering::Relaxed);
+            self.memory.add(segments.bytes() as u64);
             Arc::new(Buffer::new(segments.clone(), rank))
         });
         Arc::clone(entry.get())
@@ -215,34 +234,34 @@ impl BufferCache {
     }
 
     /// Bytes of all buffers in memory.
-    pub fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+    pub fn bytes(&self) -> u64 {
+        self.memory.exact()
     }
 
-    /// Drops buffers that are clean and were not used since the last scan, until the rest is well below the budget.
-    /// Only tries locks, so it may be called with any lock held.
+    /// Drops buffers that are clean and were not used since the last scan, until the rest is well below `bytes`. Only
+    /// tries locks, so it may be called with any lock held. Returns whether most buffers had been used, so that another
+    /// scan may find some that were not used since this one.
     #[cold]
-    pub fn shrink(&self) {
-        // Keeps other threads from starting a scan meanwhile.
-        self.limit.store(usize::MAX, Ordering::Relaxed);
-        let mut doomed = Vec::new();
+    pub fn shrink(&self, bytes: u64) -> bool {
+        let (mut doomed, mut used) = (Vec::new(), 0);
         self.index.iter_sync(|_, buffer| {
-            if !buffer.forget_use() {
-                doomed.push(Arc::clone(buffer));
+            match buffer.forget_use() {
+                true => used += 1,
+                false => doomed.push(Arc::clone(buffer)),
             }
             true
         });
+        let has_more = used > doomed.len();
         // Not in the order of the index, which depends on the timing of threads that have ended: simulations must be
         // repeatable. Multiplied, so that no part of the device is preferred.
         doomed.sort_unstable_by_key(|buffer| buffer.daddr().get().wrapping_mul(0x9e37_79b9_7f4a_7c15));
         for buffer in doomed {
-            if self.bytes() <= self.budget / 8 * 7 {
+            if self.memory.exact() <= bytes / 8 * 7 {
                 break;
             }
             self.drop_buffer(&buffer);
         }
-        let next = self.budget.max(self.bytes() + self.budget / 8);
-        self.limit.store(next, Ordering::Relaxed);
+        has_more
     }
 
     /// Drops a buffer if it is clean and its lock is free.
@@ -263,7 +282,7 @@ impl BufferCache {
         guard.set_state(State::Gone);
         drop(guard);
         self.index.remove_if_sync(&buffer.daddr().get(), |found| Arc::ptr_eq(found, buffer));
-        self.bytes.fetch_sub(buffer.segments().bytes(), Ordering::Relaxed);
+        self.memory.sub(buffer.segments().bytes() as u64);
     }
 
     /// Writes an unlogged block to its place at once, and caches it. It was allocated like a data block, so no write

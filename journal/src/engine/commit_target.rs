@@ -130,6 +130,9 @@ pub trait CommitTarget: Send + Sync + Debug {
     /// Stops all writing: the volume is no longer consistent in memory.
     fn shut_down(&self, cause: &str);
 
+    /// Requests that metadata be written back soon, so that its memory can be dropped. Does not wait.
+    fn request_writeback(&self) {}
+
     /// Fails if the volume was shut down.
     ///
     /// # Errors

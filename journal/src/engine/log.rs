@@ -32,6 +32,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use base::Lsn;
+use base::memory::Share;
 use base::percpu;
 use block::Device;
 use format::superblock::Superblock;
@@ -73,8 +74,8 @@ pub struct Options {
     /// Write no log records: a change is stable when it is written back, and after a crash the volume is unusable. For
     /// a volume that is not used before it is unmounted. The unmount record is still written.
     pub without_journal: bool,
-    /// Size limit of the metadata buffer cache in bytes. Buffers that are needed are kept beyond it.
-    pub cache_bytes: usize,
+    /// The memory of the metadata buffer cache.
+    pub memory: Arc<Share>,
 }
 
 impl Default for Options {
@@ -87,7 +88,7 @@ impl Default for Options {
             interval: PUSH_INTERVAL,
             background: true,
             without_journal: false,
-            cache_bytes: 256 << 20,
+            memory: Share::alone(256 << 20),
         }
     }
 }
@@ -162,7 +163,8 @@ impl Log {
     ) -> Result<Arc<Self>, Error> {
         let geometry = &superblock.geometry;
         let log_device = LogDevice::new(geometry, &data, external.as_ref(), &bounds)?;
-        let sizes = LogSizes::new(log_device.bytes(), geometry.log_stripe_unit, options.buffer_bytes)?;
+        let sizes = LogSizes::new(log_device.bytes(), geometry.log_stripe_unit, options.buffer_bytes)?
+            .with_memory(options.memory.part());
         let head = log_device.position(bounds.head);
         let stop = |shutdown: Shutdown| Error::log(format!("the log cannot be written: {shutdown}"));
         if bounds.tail == bounds.head {
@@ -184,7 +186,7 @@ impl Log {
                 count: options.buffers,
             },
         );
-        let cache = Arc::new(BufferCache::new(Arc::clone(&data), options.cache_bytes));
+        let cache = BufferCache::new(Arc::clone(&data), Arc::clone(&options.memory));
         let shared = Arc::new(LogShared::new(
             data,
             cache,
@@ -199,6 +201,7 @@ impl Log {
             },
         ));
         let target: Arc<dyn CommitTarget> = shared.clone();
+        shared.cache.set_log(Arc::downgrade(&target));
         let contexts = TransactionContexts::new(&target, &shared.cache);
         shared.threads.attach(&shared, options);
         let log = Arc::new(Self { shared, contexts });
@@ -399,6 +402,10 @@ impl CommitTarget for Log {
 
     fn shut_down(&self, cause: &str) {
         self.shared.shut_down(cause);
+    }
+
+    fn request_writeback(&self) {
+        self.shared.request_writeback();
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -42,6 +42,8 @@ pub struct LogSizes {
     pub headers: u32,
     /// Every record is a multiple of this: the log stripe unit, or a block.
     pub unit: u32,
+    /// Size at which a checkpoint is pushed in the background.
+    pub push_limit: u64,
 }
 
 impl LogSizes {
@@ -71,7 +73,9 @@ impl LogSizes {
             return invalid(format!("a log of {log} bytes is too small for log buffers of {buffer} bytes"));
         }
         let headers = buffer.div_ceil((CYCLES_PER_HEADER * BLOCK_BYTES) as u32) * BLOCK_BYTES as u32;
-        Ok(Self { log, buffer, headers, unit })
+        // An eighth of the log, at most 32 MiB.
+        let push_limit = (log / 8).min(32 << 20);
+        Ok(Self { log, buffer, headers, unit, push_limit })
     }
 
     /// Bytes of data that fit into a record.
@@ -118,14 +122,16 @@ impl LogSizes {
         self.unit(bytes)
     }
 
-    /// Size at which a checkpoint is pushed in the background: an eighth of the log, at most 32 MiB.
-    pub fn push_limit(&self) -> u64 {
-        (self.log / 8).min(32 << 20)
+    /// The same, with smaller checkpoints if there is little memory: what a checkpoint contains stays in memory until
+    /// it is pushed, and a small change of a block keeps the block.
+    #[must_use]
+    pub fn with_memory(self, bytes: u64) -> Self {
+        Self { push_limit: self.push_limit.min((bytes / 8).max(u64::from(LEAST_BUFFER))), ..self }
     }
 
     /// Size at which new changes wait for a push to begin.
     pub fn hard_limit(&self) -> u64 {
-        2 * self.push_limit()
+        2 * self.push_limit
     }
 }
 

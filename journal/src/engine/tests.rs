@@ -5,6 +5,7 @@ mod sizes;
 use std::sync::Arc;
 
 use base::lock::Rank;
+use base::memory::Share;
 use base::{Daddr, Lsn};
 use block::{Device, Durability, MemoryDevice};
 use format::damage::Damage;
@@ -30,14 +31,14 @@ struct Fixture {
 }
 
 /// Budget of the cache: four blocks.
-const BUDGET: usize = 16 << 10;
+const BUDGET: u64 = 16 << 10;
 
 const RESERVATION: LogReservation = LogReservation { bytes: 64 << 10, transactions: 2 };
 
 impl Fixture {
     fn new() -> Self {
         let device = Arc::new(MemoryDevice::new(1 << 20));
-        let cache = Arc::new(BufferCache::new(device.clone(), BUDGET));
+        let cache = BufferCache::new(device.clone(), Share::alone(BUDGET));
         let no_journal = Arc::new(NoJournal::new(None));
         Self { device, cache, target: no_journal.clone(), no_journal }
     }

@@ -253,6 +253,8 @@ pub(super) fn write_with_retry(device: &dyn Device, request: &WriteRequest<'_>) 
 mod tests {
     use super::super::buffer::{BufferExtents, DiskExtent, State};
     use super::super::cache::BufferCache;
+    use base::memory::Share;
+
     use super::*;
     use base::Daddr;
     use base::lock::Rank;
@@ -263,7 +265,7 @@ mod tests {
     #[test]
     fn a_dropped_buffer_has_nothing_to_write() {
         let device = Arc::new(MemoryDevice::new(1 << 20));
-        let cache = BufferCache::new(device.clone(), 1 << 20);
+        let cache = BufferCache::new(device.clone(), Share::alone(1 << 20));
         let at = |bytes| BufferExtents::from(DiskExtent { daddr: Daddr(8), bytes });
         let mut guard = cache.lock(&at(4096), Rank::Buffer).unwrap();
         let buffer = Arc::clone(guard.owner());

@@ -15,7 +15,8 @@ use model::{
     Answer, Failure, FileKind, Name, NewFile, ObservedTree, RenameMode, SetAttr, Stat, Subject, Times, clock,
 };
 use volume::{
-    Access, Cookie, FileId, Handle, ImageOptions, Metadata, Rename, SetMetadata, Volume, open_image_on,
+    Access, Cookie, FileId, Handle, ImageOptions, MemoryBudget, Metadata, Rename, SetMetadata, Volume,
+    open_image_on,
 };
 
 use crate::image::{Image, ImageDevice};
@@ -108,8 +109,7 @@ impl Engine {
             log_buffers: self.shape.log_buffers,
             log_buffer_bytes: Some(self.shape.log_buffer_bytes),
             // Small, so that blocks are evicted and read again.
-            buffer_bytes: self.shape.buffer_bytes,
-            inodes: self.shape.inodes,
+            memory: Some(MemoryBudget::new(self.shape.memory)),
             background: self.shape.background,
             ..volume::Options::default()
         }

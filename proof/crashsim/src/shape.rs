@@ -39,10 +39,8 @@ pub struct Shape {
     pub log_buffers: usize,
     /// Size of a log buffer in bytes.
     pub log_buffer_bytes: u32,
-    /// Limit of cached metadata in bytes.
-    pub buffer_bytes: usize,
-    /// Limit of cached inodes.
-    pub inodes: usize,
+    /// Memory of the caches in bytes.
+    pub memory: u64,
     /// Start background threads.
     pub background: bool,
 }
@@ -66,8 +64,7 @@ pub const BASE: Shape = Shape {
     cil_shards: None,
     log_buffers: 8,
     log_buffer_bytes: 32 << 10,
-    buffer_bytes: 1 << 20,
-    inodes: 256,
+    memory: 2 << 20,
     background: true,
 };
 

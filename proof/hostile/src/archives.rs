@@ -15,7 +15,7 @@ use check::{Finding, Observer};
 use format::inode::FileType;
 use transfer::{Archive, Overrides, Source as _, Writer};
 use volume::namespace::listing::Cookie;
-use volume::{FileId, Metadata, NewFile, NewFileType, OpenOptions, Options, Volume};
+use volume::{FileId, MemoryBudget, Metadata, NewFile, NewFileType, OpenOptions, Options, Volume};
 
 use crate::input::Input;
 
@@ -160,8 +160,7 @@ fn open(device: &Arc<dyn Device>) -> Volume {
         background: false,
         cpus: Some(1),
         cil_shards: Some(1),
-        inodes: 1024,
-        buffer_bytes: 4 << 20,
+        memory: Some(MemoryBudget::new(8 << 20)),
         ..Options::default()
     };
     Volume::open(Arc::clone(device), options).expect("a valid volume")

@@ -6,7 +6,7 @@ use fuse::volume_operations::idmap::{IdMap, MapTo};
 /// Seeds.
 pub const SEEDS: [&str; 6] = [
     "ro,allow_other,nosuid,nodev,noexec,noatime,writeback_cache",
-    "rw,suid,dev,exec,atime,logdev=/dev/sdb1,partition=1,offset=1m,threads=4,cache=0x100000",
+    "rw,suid,dev,exec,atime,logdev=/dev/sdb1,partition=1,offset=1m,threads=4,memory=0x100000",
     "idmap=0:1000",
     "idmap=0:100000:65536,idmap=u:100000:0:1000,suid",
     "idmap=user,idmap=g:5:7:2,fsname=a,x-systemd.automount",

@@ -9,7 +9,7 @@ use crashsim::engine::{Engine, OpenVolume, check, read_trees};
 use crashsim::stamped::{self, ExpectedFile};
 use crashsim::{Image, ImageDevice, RecordedRun, Target as _, survived};
 use model::{History, Rng};
-use volume::{FileId, Locks, Volume};
+use volume::{FileId, Locks, MemoryBudget, Volume};
 
 use crate::actors::{Actor, ActorResult, Expectations, PowerCut, RoundState, attributes, prepare};
 use crate::aged::Volumes;
@@ -146,11 +146,10 @@ fn options(scenario: &Scenario, rng: &mut Rng) -> volume::Options {
     let engine = Engine { shape: scenario.shape.clone() };
     let mut options = engine.options();
     options.clock = Arc::new(SimulatedClock);
-    options.contents.cache_bytes = Some([1 << 20, 4 << 20, 32 << 20][rng.index(3)]);
+    // With the smallest, only what is in use stays in memory.
+    options.memory = Some(MemoryBudget::new([64 << 10, 1 << 20, 8 << 20, 64 << 20][rng.index(4)]));
     options.contents.interval_ms = [50, 5000][rng.index(2)];
     options.contents.expire_s = [0, 30][rng.index(2)];
-    // With the smallest cache, only buffers in use stay in memory.
-    options.buffer_bytes = [options.buffer_bytes, 16 << 10, 256 << 10][rng.index(3)];
     if rng.one_in(8) {
         options.locks = Locks::Coarse;
     }

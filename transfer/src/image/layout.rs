@@ -6,7 +6,7 @@ use base::time::{Clock, FixedClock, SystemClock, Time};
 use format::compatibility::Reader;
 use format::timestamp::Timestamp;
 use mkfs::{LogLocation, MkfsError, Options, Plan};
-use volume::{ContentsOptions, Volume};
+use volume::{MemoryBudget, Volume};
 
 use super::FreeSpace;
 use super::build::Plans;
@@ -21,12 +21,8 @@ const SIZE_MIN: u64 = 32 << 20;
 const SIZE_LARGE: u64 = 8 << 30;
 /// Volumes have a multiple of this size.
 const SIZE_UNIT: u64 = 1 << 20;
-/// Memory for file contents.
-const CACHE_BYTES: u64 = 64 << 20;
-/// Memory for metadata.
-const BUFFER_BYTES: usize = 64 << 20;
-/// Number of cached inodes.
-const INODES: usize = 16 << 10;
+/// Memory for metadata and file contents.
+const MEMORY: u64 = 128 << 20;
 
 /// An open volume in an image without a name.
 pub struct NewVolume {
@@ -116,13 +112,10 @@ impl Layout<'_> {
             false => Arc::new(SystemClock),
         };
         let [a, b, c, d, e, f, g, h, ..] = self.plans.format.seed;
-        let contents = ContentsOptions { cache_bytes: Some(CACHE_BYTES), ..ContentsOptions::default() };
         volume::Options {
             clock,
             seed: Some(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
-            buffer_bytes: BUFFER_BYTES,
-            inodes: INODES,
-            contents,
+            memory: Some(MemoryBudget::new(MEMORY)),
             // The layout must not depend on the speed of other threads or on the current CPU.
             background: false,
             cpus: Some(1),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::memory::Budget;
 use base::{errno, percpu};
 use format::inode::FileType;
 
@@ -99,6 +100,12 @@ fn a_removed_directory_is_stale_whatever_was_looked_up_in_it() {
     volume.unmount().unwrap();
 }
 
+/// A budget for so many inodes, if there were nothing else in memory.
+fn memory_of(inodes: usize) -> Arc<Budget> {
+    let geometry = mkfs::format(&block::MemoryDevice::new(64 << 20), &mkfs::Options::default()).unwrap();
+    Budget::new(inodes as u64 * inode::inode_bytes(&geometry))
+}
+
 /// Dentries hold their inodes in memory. With as many dentries as inodes, the cache of inodes grew to 2.4 times its
 /// size.
 #[test]
@@ -106,7 +113,7 @@ fn names_do_not_keep_more_inodes_than_the_cache_may_hold() {
     const INODES: usize = 16 << 10;
     let device = Arc::new(block::MemoryDevice::new(256 << 20));
     mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-    let options = || Options { inodes: INODES, ..Options::default() };
+    let options = || Options { memory: Some(memory_of(INODES)), ..Options::default() };
     let volume = Volume::open(device.clone(), options()).unwrap();
     let root = volume.root();
     for n in 0..4 * INODES {
@@ -129,7 +136,7 @@ fn files_that_several_cpus_opened_leave_memory() {
     const INODES: usize = 16 << 10;
     let device = Arc::new(block::MemoryDevice::new(256 << 20));
     mkfs::format(&*device, &mkfs::Options::default()).unwrap();
-    let options = Options { inodes: INODES, ..Options::default() };
+    let options = Options { memory: Some(memory_of(INODES)), ..Options::default() };
     let volume = Volume::open(device.clone(), options).unwrap();
     let root = volume.root();
     let create = |n: usize| volume.create(root, format!("{n}").as_bytes(), &NewFile::regular()).unwrap();

@@ -86,7 +86,8 @@ fn a_directory_is_no_longer_watched_after_its_removal_from_the_watch() {
 #[test]
 fn a_watch_follows_its_directory_and_keeps_it_in_memory() {
     const INODES: usize = 256;
-    let volume = Volume::open(new_device(), Options { inodes: INODES, ..Options::default() }).unwrap();
+    let memory = Some(xebec_volume::MemoryBudget::new(1024 * INODES as u64));
+    let volume = Volume::open(new_device(), Options { memory, ..Options::default() }).unwrap();
     let root = Dir::root(&volume).unwrap();
     let watch = new_dir(&root, "dir").watch().unwrap();
     root.create_dir_all("a/b").unwrap();

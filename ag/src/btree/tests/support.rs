@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use base::memory::Share;
 use base::{AgBlock, AgNumber, Daddr, FsBlock, Ino};
 use format::Geometry;
 use format::btree::{BtreeHeader, BtreePointer};
@@ -57,7 +58,7 @@ pub struct Fixture {
 impl Fixture {
     pub fn new() -> Self {
         let device = Arc::new(MemoryDevice::new(100_000 * 4096));
-        let cache = Arc::new(BufferCache::new(device, 1 << 30));
+        let cache = BufferCache::new(device, Share::alone(1 << 30));
         Self { target: Arc::new(NoJournal::new(None)), cache }
     }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use base::memory::Share;
 use base::{AgIno, AgNumber, FsBlock, Ino};
 use block::{Device, Durability, MemoryDevice};
 use error::Result;
@@ -63,7 +64,7 @@ impl Fixture {
 
     /// Opens a volume as after a mount.
     pub fn open(device: Arc<MemoryDevice>, geometry: Geometry, options: InodeOptions) -> Self {
-        let cache = Arc::new(BufferCache::new(device.clone(), 256 << 20));
+        let cache = BufferCache::new(device.clone(), Share::alone(256 << 20));
         let nowhere: Arc<dyn CommitTarget> = Arc::new(NoJournal::new(None));
         let mut reader = Transaction::reader(&TransactionContext::new(&nowhere, &cache));
         let groups = Arc::new(Groups::open(&mut reader, &geometry, &options).unwrap());

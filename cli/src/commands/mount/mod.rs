@@ -48,7 +48,7 @@ use fuse::options::{self, MountOptions};
     writeback_cache              cache writes in the kernel; ENOSPC is reported by fsync and close\n  \
     metrics=[ADDRESS:]PORT       serve Prometheus metrics at http://127.0.0.1:PORT/metrics (or ADDRESS)\n  \
     threads=N                    maximum number of worker threads\n  \
-    cache=BYTES                  memory for file data and metadata\n  \
+    memory=BYTES                 memory for file data, metadata, inodes and names\n  \
     locks=fine|coarse            many locks for names and inodes in memory; one each, to compare with\n\n\
     Examples:\n  \
     xebec mount disk.xfs /mnt\n  \

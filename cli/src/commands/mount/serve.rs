@@ -9,7 +9,7 @@ use fuse::mount::{MountConfig, Mounted};
 use fuse::statistics::RequestStatistics;
 use fuse::volume_operations::Options;
 use fuse::{Session, VolumeOperations};
-use xebec::{Access, Cookie, SetMetadata, Volume};
+use xebec::{Access, Cookie, MemoryBudget, SetMetadata, Volume};
 
 use super::http::Endpoint;
 use super::signals::SignalHandler;
@@ -192,7 +192,7 @@ fn open_volume(image: &Path, mount_options: &MountOptions, global: &Global) -> a
     let access = if read_only { Access::InMemory } else { Access::ReadWrite };
     let ForChanges { device, mut options, messages } = open::with_access(image, access, &global)?;
     options.locks = mount_options.locks;
-    options.contents.cache_bytes = mount_options.cache.or(options.contents.cache_bytes);
+    options.memory = mount_options.memory.map(MemoryBudget::new).or(options.memory);
     let volume = Volume::open(Arc::clone(&device), options)?;
     Ok(Opened { volume, device: (!read_only).then_some(device), messages })
 }

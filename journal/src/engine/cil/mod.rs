@@ -111,7 +111,7 @@ impl Cil {
     /// An empty list with this many shards, at least one.
     pub fn new(sizes: LogSizes, shards: usize) -> Self {
         let shards = shards.max(1);
-        let batch = (sizes.push_limit() / (4 * shards as u64)).max(4096) as i64; // at most 8 MiB
+        let batch = (sizes.push_limit / (4 * shards as u64)).max(4096) as i64; // at most 8 MiB
         let context = Arc::new(CilContext::new(&sizes, shards, batch, 1));
         let shard = |n| {
             let rank = Rank::CilShard(u32::try_from(n).unwrap_or(u32::MAX));
@@ -172,7 +172,7 @@ impl Cil {
             + u64::try_from(grown).unwrap_or(0);
         ticket.charge(charged)?;
         shard.reserved += charged;
-        let is_large = space >= self.sizes.push_limit() as i64;
+        let is_large = space >= self.sizes.push_limit as i64;
         let push = is_large && shard.context.request_push();
         Ok(CommitResult { sequence, push })
     }

@@ -135,6 +135,14 @@ impl LogShared {
         self.ail_notify.notify();
     }
 
+    /// Requests writeback of all items, and a push of what was committed, if there are threads for that. Does not wait.
+    pub fn request_writeback(&self) {
+        if !self.runs_inline() {
+            self.cil_notify.notify();
+            self.request_ail_push(self.ail.newest());
+        }
+    }
+
     /// The LSN up to which items should be written back.
     fn target(&self) -> Lsn {
         self.iclogs.log_device().lsn(self.push_target.load(SeqCst))
@@ -175,6 +183,7 @@ impl LogShared {
         let writes = !batch.is_empty() || !clean.is_empty();
         if writes {
             self.write(batch, &clean);
+            self.cache.memory().budget().became_clean();
         }
         let has_read = self.read_unread(&unread);
         batch_size.passed(writes, has_read);

@@ -129,6 +129,10 @@ impl CommitTarget for LogShared {
         LogShared::shut_down(self, cause);
     }
 
+    fn request_writeback(&self) {
+        Self::request_writeback(self);
+    }
+
     fn check(&self) -> Result<(), Error> {
         LogShared::check(self)
     }

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use anyhow::Context;
-use xebec::Options;
+use xebec::{MemoryBudget, Options};
 
 use super::{Scale, compare, ours};
 use crate::bench_volume::{BenchVolume, names};
@@ -40,8 +40,8 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
 
 /// A cache that holds all files. The kernel's limit for dirty pages, a fifth of memory, holds them as well.
 fn options(plug_over_pass: bool) -> Options {
-    let mut options = Options::default();
-    options.contents.cache_bytes = Some(4 << 30);
+    let mut options = Options { memory: Some(MemoryBudget::new(8 << 30)), ..Options::default() };
+    options.contents.dirty_bytes = Some(2 << 30);
     options.contents.plug_over_pass = plug_over_pass;
     options
 }

@@ -119,7 +119,7 @@ const READ_ONLY_CACHE: &str = r#"
 for n in $(seq 200); do head -c 64k /dev/urandom > mnt/$n; done
 "$xebec" umount mnt
 for limit in 1 64; do
-    "$xebec" mount -o ro,cache=${limit}m image mnt
+    "$xebec" mount -o ro,memory=${limit}m image mnt
     cat mnt/* > /dev/null
     "$xebec" status --json mnt | python3 -c 'import json, sys; print(json.load(sys.stdin)["cache"]["bytes"])' > bytes
     "$xebec" umount mnt

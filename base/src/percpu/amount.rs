@@ -1,25 +1,24 @@
-//! A counter that all CPUs change and that is cheap to read: bytes in memory, dirty bytes (like the kernel's
+//! A counter that all CPUs change and that is cheap to read, such as bytes in memory (like the kernel's
 //! `percpu_counter`).
 //!
 //! # Invariants
 //! [`Amount::get`] is off by at most one batch for each CPU.
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use super::{PerCpu, available};
+use crate::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use base::percpu::{self, PerCpu};
-
-/// See the module.
+/// A sum that all CPUs change. Reading it is cheap and not exact: each CPU keeps some of its changes to itself.
 #[derive(Debug)]
-pub(crate) struct Amount {
+pub struct Amount {
     common: AtomicI64,
     parts: PerCpu<AtomicI64>,
     batch: i64,
 }
 
 impl Amount {
-    /// Returns zero. [`get`](Self::get) is exact to a sixteenth of `limit`.
+    /// Zero. [`get`](Self::get) is exact to a sixteenth of `limit`.
     pub fn new(limit: u64) -> Self {
-        let cpus = percpu::available();
+        let cpus = available();
         let batch = signed(limit) / 16 / cpus as i64;
         Self {
             common: AtomicI64::new(0),
@@ -36,21 +35,25 @@ impl Amount {
         }
     }
 
+    /// Adds to the sum.
+    #[inline]
     pub fn add(&self, by: u64) {
         self.change(signed(by));
     }
 
+    /// Subtracts from the sum.
+    #[inline]
     pub fn sub(&self, by: u64) {
         self.change(-signed(by));
     }
 
-    /// Approximate value.
+    /// The sum without what CPUs keep to themselves.
     #[inline]
     pub fn get(&self) -> u64 {
         u64::try_from(self.common.load(Relaxed)).unwrap_or(0)
     }
 
-    /// Exact value, while nobody changes it.
+    /// The exact sum, while no thread changes it.
     pub fn exact(&self) -> u64 {
         let parts: i64 = self.parts.iter().map(|part| part.load(Relaxed)).sum();
         u64::try_from(self.common.load(Relaxed) + parts).unwrap_or(0)
@@ -64,6 +67,7 @@ fn signed(by: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::percpu;
 
     #[test]
     fn the_sum_is_exact_and_a_look_nearly_so() {

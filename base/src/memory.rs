@@ -1,0 +1,402 @@
+//! A memory budget that caches share.
+//!
+//! | part | subject |
+//! |---|---|
+//! | [`Budget`] | the bytes that all caches together may hold |
+//! | [`Share`] | what one cache holds, and may hold |
+//! | [`Shrink`] | a cache that drops memory |
+//! | `machine` | the memory of the machine, or of the process's control group |
+//!
+//! A cache has a part of the budget, by its weight. It may hold more while the others leave some of theirs. When the
+//! budget is exceeded, caches that hold more than their part drop memory: a cache that grows drops its own. If that is
+//! within its part, its memory was lent to others, which may be idle. They drop memory when any thread calls
+//! [`Budget::make_room`].
+//!
+//! # Invariants
+//! - The parts add up to the budget. So if it is exceeded, a cache holds more than its part.
+//! - What is dropped is clean and not in use: dropping memory never writes, and never waits for a device.
+//!
+//! # Locking
+//! The list of shares is locked for a copy of it. Caches drop memory outside of that lock.
+
+mod machine;
+
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::lock::{Mutex, Rank};
+use crate::percpu::Amount;
+use crate::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+/// A cache that can drop memory.
+pub trait Shrink: Send + Sync {
+    /// Drops memory that is clean and was not used recently, until the cache holds at most `bytes` bytes, or for as
+    /// long as it takes to look at some hundred objects. Returns whether another call may soon drop more. Called
+    /// without locks.
+    fn shrink(&self, bytes: u64) -> bool;
+
+    /// Requests that dirty memory be written back, as the cache could not drop enough. Does not wait. Called without
+    /// locks.
+    fn write_back(&self) {}
+}
+
+/// The bytes that the caches of a process, or of some volumes, may hold together.
+pub struct Budget {
+    bytes: u64,
+    /// Bytes of all shares.
+    used: Amount,
+    /// What they were when no cache could drop more, as far as is known; [`UNKNOWN`] if one may.
+    settled: AtomicU64,
+    /// A thread is making the caches drop memory.
+    is_shrinking: AtomicBool,
+    /// Sum of the weights of all shares.
+    weights: AtomicU64,
+    shares: Mutex<Vec<Weak<Share>>>,
+}
+
+/// More than any cache holds.
+const UNKNOWN: u64 = u64::MAX;
+
+impl Budget {
+    /// A budget of so many bytes.
+    pub fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            bytes,
+            used: Amount::new(bytes),
+            settled: AtomicU64::new(UNKNOWN),
+            is_shrinking: AtomicBool::new(false),
+            weights: AtomicU64::new(0),
+            shares: Mutex::new(Rank::Leaf, Vec::new()),
+        })
+    }
+
+    /// The budget of all volumes of the process that have no other: a quarter of the memory of the machine, or of the
+    /// control group of the process if that has a limit.
+    pub fn of_process() -> Arc<Self> {
+        static BUDGET: OnceLock<Arc<Budget>> = OnceLock::new();
+        Arc::clone(BUDGET.get_or_init(|| Self::new(machine::memory().map_or(DEFAULT, |bytes| bytes / 4))))
+    }
+
+    /// The bytes that the caches may hold.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The bytes that the caches hold.
+    pub fn used(&self) -> u64 {
+        self.used.exact()
+    }
+
+    /// Whether the caches hold more than they may; nearly exact.
+    #[inline]
+    pub fn is_exceeded(&self) -> bool {
+        self.used.get() > self.bytes
+    }
+
+    /// If the caches hold more than they may, those that hold more than their part drop memory, unless another thread
+    /// is making them. To be called without locks.
+    #[inline]
+    pub fn make_room(&self) {
+        if self.is_exceeded() {
+            self.shrink_borrowers();
+        }
+    }
+
+    /// Something was written back: caches that could not drop enough may be able to drop more now.
+    pub fn became_clean(&self) {
+        if self.is_exceeded() {
+            for share in self.shares() {
+                share.left.store(UNKNOWN, Relaxed);
+            }
+            self.settled.store(UNKNOWN, Relaxed);
+        }
+    }
+
+    fn shares(&self) -> Vec<Arc<Share>> {
+        self.shares.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    #[cold]
+    fn shrink_borrowers(&self) {
+        // All dirty or in use, until there is a little more or less, or something became clean.
+        let is_settled = self.used.get().abs_diff(self.settled.load(Relaxed)) <= self.bytes / 64;
+        if is_settled {
+            return;
+        }
+        let Some(_claim) = Claim::take(&self.is_shrinking) else { return };
+        let mut has_more = false;
+        for share in self.shares() {
+            let Some(cache) = share.cache.get().and_then(Weak::upgrade) else { continue };
+            if share.should_shrink() {
+                has_more |= share.shrink(|bytes| cache.shrink(bytes));
+            }
+            if share.is_stuck.swap(false, Relaxed) {
+                cache.write_back();
+            }
+        }
+        self.settled.store(if has_more { UNKNOWN } else { self.used.get() }, Relaxed);
+    }
+}
+
+/// If the memory of the machine is not known.
+const DEFAULT: u64 = 512 << 20;
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Budget({} of {} bytes)", self.used.get(), self.bytes)
+    }
+}
+
+/// What one thread does at a time. Ends also with a panic.
+struct Claim<'c>(&'c AtomicBool);
+
+impl<'c> Claim<'c> {
+    fn take(claimed: &'c AtomicBool) -> Option<Self> {
+        (!claimed.load(Relaxed) && !claimed.swap(true, Acquire)).then(|| Self(claimed))
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
+}
+
+/// The share of a cache in a budget.
+pub struct Share {
+    budget: Arc<Budget>,
+    weight: u64,
+    used: Amount,
+    /// What the cache held when it last could not drop enough, although it looked at everything; [`UNKNOWN`] otherwise.
+    left: AtomicU64,
+    /// It could not, and writeback is to be requested.
+    is_stuck: AtomicBool,
+    /// A thread is making the cache drop memory.
+    is_shrinking: AtomicBool,
+    cache: OnceLock<Weak<dyn Shrink>>,
+}
+
+impl Share {
+    /// A share of a budget. The parts of all shares are in proportion to their weights.
+    pub fn new(budget: &Arc<Budget>, weight: u64) -> Arc<Self> {
+        let share = Arc::new(Self {
+            budget: Arc::clone(budget),
+            weight,
+            used: Amount::new(budget.bytes),
+            left: AtomicU64::new(UNKNOWN),
+            is_stuck: AtomicBool::new(false),
+            is_shrinking: AtomicBool::new(false),
+            cache: OnceLock::new(),
+        });
+        let mut shares = budget.shares.lock();
+        shares.retain(|share| share.strong_count() > 0);
+        shares.push(Arc::downgrade(&share));
+        budget.weights.fetch_add(weight, Relaxed);
+        drop(shares);
+        share
+    }
+
+    /// The only share of a budget of so many bytes.
+    pub fn alone(bytes: u64) -> Arc<Self> {
+        Self::new(&Budget::new(bytes), 1)
+    }
+
+    /// Sets the cache. It is set once.
+    pub fn set_cache(&self, cache: Weak<dyn Shrink>) {
+        let is_first = self.cache.set(cache).is_ok();
+        debug_assert!(is_first, "a share is that of one cache");
+    }
+
+    /// The budget.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// The cache has allocated memory.
+    #[inline]
+    pub fn add(&self, bytes: u64) {
+        self.used.add(bytes);
+        self.budget.used.add(bytes);
+    }
+
+    /// The cache has freed memory.
+    #[inline]
+    pub fn sub(&self, bytes: u64) {
+        self.used.sub(bytes);
+        self.budget.used.sub(bytes);
+    }
+
+    /// The bytes that the cache holds; nearly exact.
+    #[inline]
+    pub fn used(&self) -> u64 {
+        self.used.get()
+    }
+
+    /// The bytes that the cache holds, while no thread changes it.
+    pub fn exact(&self) -> u64 {
+        self.used.exact()
+    }
+
+    /// The bytes that the cache may always hold.
+    pub fn part(&self) -> u64 {
+        let weights = self.budget.weights.load(Relaxed).max(self.weight);
+        (u128::from(self.budget.bytes) * u128::from(self.weight) / u128::from(weights)) as u64
+    }
+
+    /// The bytes that the cache may hold now: its part, or what the other caches leave if that is more.
+    pub fn limit(&self) -> u64 {
+        let others = self.budget.used.get().saturating_sub(self.used.get());
+        self.part().max(self.budget.bytes.saturating_sub(others))
+    }
+
+    /// Whether the cache holds more than it may.
+    #[inline]
+    pub fn is_exceeded(&self) -> bool {
+        self.budget.is_exceeded() && self.used.get() > self.limit()
+    }
+
+    /// Whether the cache should [drop memory](Self::shrink). If it could not drop enough the last time, what it holds
+    /// is in use or dirty: it is searched again when it holds an eighth of its part more or less, or something [became
+    /// clean](Budget::became_clean).
+    #[inline]
+    pub fn should_shrink(&self) -> bool {
+        self.is_exceeded() && self.used.get().abs_diff(self.left.load(Relaxed)) > self.part() / 8
+    }
+
+    /// Calls `shrink` with the bytes that the cache may hold, to drop memory, unless another thread does. Returns
+    /// whether another call may soon drop more: see [`Shrink::shrink`].
+    #[cold]
+    pub fn shrink(&self, shrink: impl FnOnce(u64) -> bool) -> bool {
+        let Some(_claim) = Claim::take(&self.is_shrinking) else { return false };
+        let limit = self.limit();
+        let has_more = shrink(limit);
+        let used = self.used.get();
+        let is_stuck = used > limit && !has_more;
+        self.left.store(if is_stuck { used } else { UNKNOWN }, Relaxed);
+        if is_stuck {
+            self.is_stuck.store(true, Relaxed);
+            self.budget.settled.store(UNKNOWN, Relaxed);
+        }
+        used > limit && has_more
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.weights.fetch_sub(self.weight, Relaxed);
+        self.budget.used.sub(self.used.exact());
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Share({} of {} bytes, {:?})", self.used.get(), self.part(), self.budget)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::percpu;
+
+    /// A cache that can drop all but some bytes.
+    struct Fake {
+        memory: Arc<Share>,
+        in_use: AtomicU64,
+        requests: AtomicU64,
+    }
+
+    impl Shrink for Fake {
+        fn shrink(&self, bytes: u64) -> bool {
+            let least = bytes.max(self.in_use.load(Relaxed));
+            self.memory.sub(self.memory.exact().saturating_sub(least));
+            false
+        }
+
+        fn write_back(&self) {
+            self.requests.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn fake(budget: &Arc<Budget>, weight: u64, in_use: u64) -> Arc<Fake> {
+        let memory = Share::new(budget, weight);
+        let fake = Arc::new(Fake { memory, in_use: AtomicU64::new(in_use), requests: AtomicU64::new(0) });
+        let weak = Arc::downgrade(&fake);
+        fake.memory.set_cache(weak);
+        fake
+    }
+
+    /// One CPU, so that all amounts are exact up to a batch.
+    const BUDGET: u64 = 64 << 20;
+    const EXACT_TO: u64 = BUDGET / 8;
+
+    #[test]
+    fn a_cache_may_hold_what_the_others_leave() {
+        let budget = Budget::new(BUDGET);
+        let (first, second) = (fake(&budget, 3, 0), fake(&budget, 1, 0));
+        assert_eq!((first.memory.part(), second.memory.part()), (BUDGET / 4 * 3, BUDGET / 4));
+        assert_eq!(second.memory.limit(), BUDGET);
+        second.memory.add(BUDGET / 2);
+        assert!(!second.memory.is_exceeded() && !budget.is_exceeded());
+        assert!(first.memory.limit().abs_diff(BUDGET / 4 * 3) <= EXACT_TO);
+        first.memory.add(BUDGET / 4 * 3);
+        // The second has borrowed what is the first one's.
+        assert!(second.memory.is_exceeded() && !first.memory.is_exceeded());
+        budget.make_room();
+        assert!(!budget.is_exceeded() && !second.memory.is_exceeded());
+        assert_eq!(first.memory.exact(), BUDGET / 4 * 3);
+        assert!(second.memory.exact() <= BUDGET / 4 + EXACT_TO);
+    }
+
+    #[test]
+    fn memory_in_use_exceeds_the_budget_and_others_keep_their_part() {
+        let budget = Budget::new(BUDGET);
+        let (first, second) = (fake(&budget, 1, BUDGET), fake(&budget, 1, 0));
+        first.memory.add(BUDGET);
+        second.memory.add(BUDGET);
+        budget.make_room();
+        budget.make_room();
+        assert_eq!((first.memory.exact(), first.requests.load(Relaxed)), (BUDGET, 1));
+        assert!(second.memory.exact().abs_diff(BUDGET / 2) <= EXACT_TO, "{second:?}", second = second.memory);
+    }
+
+    /// What a cache could not drop was never looked at again, unless the cache became larger or smaller.
+    #[test]
+    fn what_became_clean_is_dropped() {
+        let budget = Budget::new(BUDGET);
+        let (first, second) = (fake(&budget, 1, BUDGET), fake(&budget, 1, 0));
+        first.memory.add(BUDGET);
+        second.memory.add(BUDGET / 2);
+        budget.make_room();
+        first.in_use.store(0, Relaxed);
+        budget.make_room();
+        assert_eq!(first.memory.exact(), BUDGET);
+        budget.became_clean();
+        budget.make_room();
+        assert!(first.memory.exact() <= BUDGET / 2 + EXACT_TO, "{first:?}", first = first.memory);
+        assert!(!budget.is_exceeded());
+    }
+
+    #[test]
+    fn a_share_that_is_dropped_leaves_its_part_to_the_others() {
+        let budget = Budget::new(BUDGET);
+        let (first, second) = (fake(&budget, 1, 0), fake(&budget, 1, 0));
+        for cpu in 0..8 {
+            percpu::override_current(Some(cpu));
+            second.memory.add(BUDGET / 8);
+        }
+        percpu::override_current(None);
+        drop(second);
+        assert_eq!((first.memory.part(), budget.used()), (BUDGET, 0));
+    }
+
+    #[test]
+    fn the_process_has_one_budget() {
+        let budget = Budget::of_process();
+        assert!(Arc::ptr_eq(&budget, &Budget::of_process()));
+        assert!(budget.bytes() >= 1 << 20, "{budget:?}");
+    }
+}

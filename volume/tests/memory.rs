@@ -1,0 +1,108 @@
+//! The memory budget of one volume, and of several.
+#![expect(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::sync::Arc;
+
+use block::MemoryDevice;
+use xebec_volume::{Dir, MemoryBudget, MemoryStatistics, Options, Volume};
+
+const BUDGET: u64 = 8 << 20;
+/// What counters of CPUs, and what is in use or dirty for a moment, may add.
+const SLACK: u64 = 2 << 20;
+const FILES: usize = 48;
+const FILE_BYTES: usize = 256 << 10;
+
+/// A volume with more data than the budget.
+fn volume(budget: &Arc<MemoryBudget>) -> Volume {
+    let device = Arc::new(MemoryDevice::new(128 << 20));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let options = Options { memory: Some(Arc::clone(budget)), background: false, ..Options::default() };
+    let volume = Volume::open(device, options).unwrap();
+    let root = Dir::root(&volume).unwrap();
+    for n in 0..FILES {
+        root.write(format!("{n}"), vec![n as u8; FILE_BYTES]).unwrap();
+    }
+    drop(root);
+    volume.sync().unwrap();
+    volume
+}
+
+fn read_all(volume: &Volume) {
+    let root = Dir::root(volume).unwrap();
+    for n in 0..FILES {
+        // In pieces: large reads bypass the cache.
+        let file = root.open_file(format!("{n}")).unwrap();
+        let mut piece = vec![0; 16 << 10];
+        for offset in (0..FILE_BYTES).step_by(piece.len()) {
+            file.read_at(&mut piece, offset as u64).unwrap();
+            assert!(piece.iter().all(|byte| *byte == n as u8));
+        }
+    }
+}
+
+fn memory(volume: &Volume) -> MemoryStatistics {
+    volume.statistics().memory
+}
+
+/// Each volume had limits of its own, so ten volumes took ten times the memory of one.
+#[test]
+fn volumes_share_a_budget_and_an_idle_one_gives_back_what_it_borrowed() {
+    let budget = MemoryBudget::new(BUDGET);
+    let idle = volume(&budget);
+    read_all(&idle);
+    let alone = memory(&idle);
+    // Contents borrow what neither buffers nor inodes use, and exceed their half.
+    assert!(alone.contents > BUDGET / 8 * 5 && alone.used <= BUDGET + SLACK, "{alone:?}");
+    let busy = volume(&budget);
+    for _ in 0..3 {
+        read_all(&busy);
+        let (idle, busy) = (memory(&idle), memory(&busy));
+        assert!(busy.used <= BUDGET + SLACK, "{busy:?}, idle {idle:?}");
+    }
+    let (now, other) = (memory(&idle), memory(&busy));
+    assert!(now.contents < alone.contents / 4 * 3, "{now:?}, and {alone:?} before");
+    assert!(other.contents > BUDGET / 8, "{other:?}");
+    idle.unmount().unwrap();
+    read_all(&busy);
+    read_all(&busy);
+    let last = memory(&busy);
+    assert!(last.contents > BUDGET / 2 && last.used <= BUDGET + SLACK, "{last:?}");
+    busy.unmount().unwrap();
+    assert_eq!(budget.used(), 0);
+}
+
+/// Files, names and metadata that are many times the budget.
+#[test]
+fn inodes_and_buffers_keep_to_a_small_budget() {
+    const DIRECTORIES: usize = 20;
+    const NAMES: usize = 500;
+    let budget = MemoryBudget::new(2 << 20);
+    let device = Arc::new(MemoryDevice::new(256 << 20));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let options = Options { memory: Some(Arc::clone(&budget)), ..Options::default() };
+    let volume = Volume::open(device, options).unwrap();
+    let root = Dir::root(&volume).unwrap();
+    for dir in 0..DIRECTORIES {
+        root.create_dir(format!("{dir}")).unwrap();
+        for name in 0..NAMES {
+            root.write(format!("{dir}/{name}"), "text").unwrap();
+        }
+        volume.sync().unwrap();
+    }
+    volume.sync().unwrap();
+    for _ in 0..2 {
+        for dir in 0..DIRECTORIES {
+            for name in 0..NAMES {
+                assert_eq!(root.read(format!("{dir}/{name}")).unwrap(), b"text");
+            }
+            let now = memory(&volume);
+            assert!(now.used <= budget.bytes() + SLACK, "{now:?}");
+        }
+    }
+    for dir in 0..DIRECTORIES {
+        root.remove_dir_all(format!("{dir}")).unwrap();
+    }
+    drop(root);
+    volume.unmount().unwrap();
+    assert_eq!(budget.used(), 0);
+}
