@@ -49,6 +49,7 @@ pub struct Document {
     pub inodes: u64,
     pub inodes_free: u64,
     pub operations: Vec<Operation>,
+    pub memory: Memory,
     pub cache: Cache,
     pub log: Log,
 }
@@ -63,6 +64,22 @@ pub struct Operation {
     pub nanoseconds: u64,
     /// Histogram: requests per bucket of [`LATENCY_BUCKETS`], and longer ones.
     pub buckets: Vec<u64>,
+}
+
+/// Memory of the caches in bytes.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct Memory {
+    /// What all caches may hold, except for what is in use or dirty.
+    pub budget: u64,
+    pub used: u64,
+    /// Metadata buffers.
+    pub buffers: u64,
+    /// File data, and what describes it.
+    pub contents: u64,
+    /// Inodes and names.
+    pub inodes: u64,
+    /// Removed files that wait to be freed.
+    pub files_to_free: u64,
 }
 
 /// File data in memory.
@@ -135,6 +152,14 @@ impl Collector<'_> {
             inodes: now.inodes.allocated,
             inodes_free: now.inodes.free,
             operations: operations.collect(),
+            memory: Memory {
+                budget: now.memory.budget,
+                used: now.memory.used,
+                buffers: now.memory.buffers,
+                contents: now.memory.contents,
+                inodes: now.memory.inodes,
+                files_to_free: now.memory.files_to_free,
+            },
             cache: Cache {
                 bytes: now.contents.memory_bytes,
                 dirty_bytes: now.contents.dirty_bytes,
@@ -195,6 +220,14 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         writeln!(out, "           (unmount and mount it again to replay the log)")?;
     }
     writeln!(out, "space      {} of {} free", with_unit(document.bytes_free), with_unit(document.bytes))?;
+    writeln!(
+        out,
+        "memory     {} of {}: {} metadata, {} inodes and names",
+        with_unit(document.memory.used),
+        with_unit(document.memory.budget),
+        with_unit(document.memory.buffers),
+        with_unit(document.memory.inodes)
+    )?;
     writeln!(
         out,
         "cache      {}, {} of it dirty",
