@@ -35,7 +35,7 @@ use crate::sync::atomic::{
 pub trait Shrink: Send + Sync {
     /// Drops memory that is clean and was not used recently, until the cache holds at most `bytes` bytes, or for as
     /// long as it takes to look at some hundred objects. Returns whether another call may soon drop more. Called
-    /// without locks.
+    /// without locks, except by the cache itself.
     fn shrink(&self, bytes: u64) -> bool;
 
     /// Requests that dirty memory be written back, as the cache could not drop enough. Does not wait. Called without
@@ -48,7 +48,7 @@ pub struct Budget {
     bytes: u64,
     /// Bytes of all shares.
     used: Amount,
-    /// What they were when no cache could drop more, as far as is known; [`UNKNOWN`] if one may.
+    /// Sum of the shares when a thread last found that no cache can drop more; [`UNKNOWN`] if one may.
     settled: AtomicU64,
     /// A thread is making the caches drop memory.
     is_shrinking: AtomicBool,
@@ -127,6 +127,8 @@ impl Budget {
             return;
         }
         let Some(_claim) = Claim::take(&self.is_shrinking) else { return };
+        // First, as another thread may find out meanwhile that a cache can drop more.
+        self.settled.store(self.used.get(), Relaxed);
         let mut has_more = false;
         for share in self.shares() {
             let Some(cache) = share.cache.get().and_then(Weak::upgrade) else { continue };
@@ -137,7 +139,9 @@ impl Budget {
                 cache.write_back();
             }
         }
-        self.settled.store(if has_more { UNKNOWN } else { self.used.get() }, Relaxed);
+        if has_more {
+            self.settled.store(UNKNOWN, Relaxed);
+        }
     }
 }
 
@@ -150,7 +154,7 @@ impl fmt::Debug for Budget {
     }
 }
 
-/// What one thread does at a time. Ends also with a panic.
+/// The right to do what only one thread does at a time. Dropping it, also by a panic, gives it back.
 struct Claim<'c>(&'c AtomicBool);
 
 impl<'c> Claim<'c> {
@@ -172,7 +176,7 @@ pub struct Share {
     used: Amount,
     /// What the cache held when it last could not drop enough, although it looked at everything; [`UNKNOWN`] otherwise.
     left: AtomicU64,
-    /// It could not, and writeback is to be requested.
+    /// The cache could not drop enough, and writeback of what it holds has not been requested since.
     is_stuck: AtomicBool,
     /// A thread is making the cache drop memory.
     is_shrinking: AtomicBool,
@@ -271,11 +275,14 @@ impl Share {
     #[cold]
     pub fn shrink(&self, shrink: impl FnOnce(u64) -> bool) -> bool {
         let Some(_claim) = Claim::take(&self.is_shrinking) else { return false };
-        let limit = self.limit();
+        let (limit, before) = (self.limit(), self.used.get());
+        // First, as something may become clean while the cache looks elsewhere.
+        self.left.store(before, Relaxed);
         let has_more = shrink(limit);
         let used = self.used.get();
         let is_stuck = used > limit && !has_more;
-        self.left.store(if is_stuck { used } else { UNKNOWN }, Relaxed);
+        let left = if is_stuck { used } else { UNKNOWN };
+        let _ = self.left.compare_exchange(before, left, Relaxed, Relaxed);
         if is_stuck {
             self.is_stuck.store(true, Relaxed);
             self.budget.settled.store(UNKNOWN, Relaxed);
@@ -307,10 +314,16 @@ mod tests {
         memory: Arc<Share>,
         in_use: AtomicU64,
         requests: AtomicU64,
+        /// All becomes clean while the cache looks for clean memory, which it does not find.
+        becomes_clean: AtomicBool,
     }
 
     impl Shrink for Fake {
         fn shrink(&self, bytes: u64) -> bool {
+            if self.becomes_clean.swap(false, Relaxed) {
+                self.memory.budget().became_clean();
+                return false;
+            }
             let least = bytes.max(self.in_use.load(Relaxed));
             self.memory.sub(self.memory.exact().saturating_sub(least));
             false
@@ -323,14 +336,19 @@ mod tests {
 
     fn fake(budget: &Arc<Budget>, weight: u64, in_use: u64) -> Arc<Fake> {
         let memory = Share::new(budget, weight);
-        let fake = Arc::new(Fake { memory, in_use: AtomicU64::new(in_use), requests: AtomicU64::new(0) });
+        let fake = Arc::new(Fake {
+            memory,
+            in_use: AtomicU64::new(in_use),
+            requests: AtomicU64::new(0),
+            becomes_clean: AtomicBool::new(false),
+        });
         let weak = Arc::downgrade(&fake);
         fake.memory.set_cache(weak);
         fake
     }
 
-    /// One CPU, so that all amounts are exact up to a batch.
     const BUDGET: u64 = 64 << 20;
+    /// A limit depends on two sums, each of which is exact to a sixteenth.
     const EXACT_TO: u64 = BUDGET / 8;
 
     #[test]
@@ -378,6 +396,20 @@ mod tests {
         budget.make_room();
         assert!(first.memory.exact() <= BUDGET / 2 + EXACT_TO, "{first:?}", first = first.memory);
         assert!(!budget.is_exceeded());
+    }
+
+    /// A pass of writeback that ended during a search was forgotten when the search ended.
+    #[test]
+    fn what_became_clean_during_a_search_is_dropped_by_the_next() {
+        let budget = Budget::new(BUDGET);
+        let (first, second) = (fake(&budget, 1, 0), fake(&budget, 1, 0));
+        first.memory.add(BUDGET);
+        second.memory.add(BUDGET / 2);
+        first.becomes_clean.store(true, Relaxed);
+        budget.make_room();
+        assert_eq!(first.memory.exact(), BUDGET);
+        budget.make_room();
+        assert!(!budget.is_exceeded(), "{budget:?}");
     }
 
     #[test]
