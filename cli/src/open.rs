@@ -10,7 +10,7 @@ use read::{FinalSymlink, Inode, Listing, Volume, join, read_at, resolve};
 use xebec::check::log_problem;
 use xebec::device::{Device, OpenError};
 use xebec::image::{self, ImageNotice, LogStatus, OpenedImage};
-use xebec::{Access, ImageError, ImageOptions, Ino};
+use xebec::{Access, ImageError, ImageOptions, Ino, MemoryBudget};
 
 use crate::args::{Global, Io};
 use crate::failure::Failure;
@@ -212,8 +212,17 @@ pub fn for_changes(path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
 /// Opens an image for a command that opens the volume itself. With [`Access::InMemory`], changes stay in memory.
 pub fn with_access(path: &Path, access: Access, global: &Global) -> anyhow::Result<ForChanges> {
     let OpenedImage { device, log_device, .. } = open_image(path, access, global)?;
-    let options = xebec::Options { log_device, ..xebec::Options::default() };
+    let options = xebec::Options { log_device, ..volume_options() };
     Ok(ForChanges { device, options, messages: Messages::new(global, path.display().to_string()) })
+}
+
+/// Most memory that the caches of a command take: it shares the machine with others, and ends soon.
+const COMMAND_MEMORY: u64 = 512 << 20;
+
+/// Options of volumes that a command opens.
+pub fn volume_options() -> xebec::Options {
+    let bytes = MemoryBudget::of_process().bytes().min(COMMAND_MEMORY);
+    xebec::Options { memory: Some(MemoryBudget::new(bytes)), ..xebec::Options::default() }
 }
 
 /// Opens an image for commands that examine damage: a superblock or log that cannot be read is a warning.

@@ -184,7 +184,7 @@ fn empty_volume() -> anyhow::Result<Volume> {
     let device = Arc::new(xebec::device::MemoryDevice::new(BYTES));
     xebec::mkfs::format(&*device, &xebec::mkfs::Options::default())
         .map_err(crate::commands::mkfs::refused)?;
-    Ok(Volume::open(device, xebec::Options::default())?)
+    Ok(Volume::open(device, open::volume_options())?)
 }
 
 fn update(

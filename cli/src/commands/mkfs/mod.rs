@@ -29,6 +29,7 @@ use xebec::{Directory, Overrides, Source as _, TransferError, Volume, Writer};
 use crate::args::Global;
 use crate::geometry;
 use crate::json;
+use crate::open;
 use crate::output::{Coded, Stdout, exit_code};
 use crate::sizes;
 pub use choose::{ParsedFormat, source_date_epoch};
@@ -227,7 +228,7 @@ fn populate(
     log_device: Option<Arc<dyn Device>>,
     global: &Global,
 ) -> anyhow::Result<()> {
-    let options = xebec::Options { log_device, background: false, ..xebec::Options::default() };
+    let options = xebec::Options { log_device, background: false, ..open::volume_options() };
     let volume = Volume::open(device, options).context("cannot open the new volume")?;
     let mut writer = Writer::new(&volume, volume.root(), Overrides::default()).in_rounds();
     Directory::new(source).read(true, global.thread_count(), &mut writer)?;

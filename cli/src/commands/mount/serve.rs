@@ -192,7 +192,8 @@ fn open_volume(image: &Path, mount_options: &MountOptions, global: &Global) -> a
     let access = if read_only { Access::InMemory } else { Access::ReadWrite };
     let ForChanges { device, mut options, messages } = open::with_access(image, access, &global)?;
     options.locks = mount_options.locks;
-    options.memory = mount_options.memory.map(MemoryBudget::new).or(options.memory);
+    // A mount stays, and may take what the machine has for it.
+    options.memory = mount_options.memory.map(MemoryBudget::new);
     let volume = Volume::open(Arc::clone(&device), options)?;
     Ok(Opened { volume, device: (!read_only).then_some(device), messages })
 }
