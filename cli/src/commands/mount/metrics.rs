@@ -30,7 +30,7 @@ pub fn text(document: &Document) -> String {
 }
 
 /// Metrics without fractions and labels.
-fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, u64); 24] {
+fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, u64); 23] {
     let (memory, cache, log) = (&document.memory, &document.cache, &document.log);
     [
         ("xebec_threads", GAUGE, "Worker threads.", document.threads as u64),
@@ -43,15 +43,9 @@ fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, 
         ("xebec_memory_budget_bytes", GAUGE, "What the caches may hold.", memory.budget),
         ("xebec_memory_used_bytes", GAUGE, "What the caches hold.", memory.used),
         ("xebec_memory_buffers_bytes", GAUGE, "Metadata buffers in memory.", memory.buffers),
-        (
-            "xebec_memory_contents_bytes",
-            GAUGE,
-            "File data in memory, and what describes it.",
-            memory.contents,
-        ),
         ("xebec_memory_inodes_bytes", GAUGE, "Inodes and names in memory.", memory.inodes),
         ("xebec_files_to_free", GAUGE, "Removed files that wait to be freed.", memory.files_to_free),
-        ("xebec_cache_bytes", GAUGE, "File data in memory.", cache.bytes),
+        ("xebec_cache_bytes", GAUGE, "File data in memory, and what describes it.", cache.bytes),
         ("xebec_cache_dirty_bytes", GAUGE, "Dirty file data in memory.", cache.dirty_bytes),
         ("xebec_cache_misses_total", COUNTER, "Cache misses of reads.", cache.misses),
         ("xebec_cache_reads_total", COUNTER, "Batches of reads from the device.", cache.reads),
