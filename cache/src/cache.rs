@@ -41,7 +41,7 @@ pub struct Cache<B: Backing> {
     pub(crate) limits: Limits,
     /// Memory of folios.
     pub(crate) pools: PerCpu<BufferPool>,
-    /// Bytes of all folios.
+    /// Bytes of all folios, and of what describes them.
     pub(crate) memory: Arc<Share>,
     /// Bytes of blocks that are dirty or in writeback.
     pub(crate) dirty: Amount,
@@ -69,7 +69,7 @@ pub(crate) struct DirtyFile<B: Backing> {
 
 impl<B: Backing> Shrink for Cache<B> {
     fn shrink(&self, bytes: u64) -> bool {
-        // Each folio that was looked at was looked at twice.
+        // It looks at each folio twice, so there is more only if it stopped early.
         self.drop_unused(bytes) == 0
     }
 

@@ -40,7 +40,7 @@ pub(crate) struct Counters {
 /// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Bytes of folios in memory now.
+    /// Bytes of folios in memory now, and of what describes them.
     pub memory_bytes: u64,
     /// Bytes that are dirty or in writeback now.
     pub dirty_bytes: u64,

@@ -228,7 +228,8 @@ impl<B: Backing> Cache<B> {
         self.memory.used() <= bytes
     }
 
-    /// The same; returns how many folios more it would have looked at.
+    /// Drops clean folios until there are at most `bytes` bytes, all were looked at twice, or many were looked at.
+    /// Returns how many more it could have looked at: 0 if it stopped early.
     pub(crate) fn drop_unused(&self, bytes: u64) -> usize {
         let (_, local) = self.folios.local();
         let mut examined_left = RECLAIM_FOLIOS_MAX;

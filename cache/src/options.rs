@@ -47,7 +47,7 @@ impl Default for Options {
     }
 }
 
-/// What is dirty must be written by the next sync, and is lost if the process is killed.
+/// The most dirty data of a volume by default: a sync has to write it, and a process that is killed loses it.
 const DIRTY_MAX: u64 = 1 << 30;
 
 /// Limits derived from the options.

@@ -70,7 +70,7 @@ impl Names {
         self.root.get().copied()
     }
 
-    /// A walk of the program from there.
+    /// Start of a walk of the program from the root, if the root is known.
     #[inline]
     pub fn root_start(&self) -> Option<Start<'static>> {
         self.root().map(Start::at)
@@ -169,7 +169,7 @@ impl<'c> Start<'c> {
         start.may_search(dir).then_some(start)
     }
 
-    /// The same, for a walk that follows no symbolic links and no `..`.
+    /// Returns this start for a walk that follows no symbolic link and no `..`.
     pub fn staying_below(self) -> Self {
         Self { stays_below: true, ..self }
     }
@@ -241,7 +241,7 @@ impl Walked {
 struct Link {
     /// The directory that it is in.
     dir: FileId,
-    /// Its target, and the rest of the path.
+    /// The target of the link, followed by the rest of the path that was walked.
     path: Vec<u8>,
 }
 
@@ -334,7 +334,8 @@ impl Volume {
         self.resolve_cached_within(from, path, follow, &mut { LINKS_MAX })
     }
 
-    /// The same, if at most so many symbolic links must be followed. Subtracts those that were followed.
+    /// Like [`resolve_cached`](Self::resolve_cached), but follows at most `links` symbolic links, and subtracts those
+    /// that it followed from `links`.
     pub(crate) fn resolve_cached_within(
         &self,
         from: Option<Start<'_>>,
@@ -398,7 +399,8 @@ impl Volume {
         self.walk_within(from, path, follow, &mut { LINKS_MAX }, found)
     }
 
-    /// The same, if at most so many symbolic links must be followed. Subtracts those that were followed.
+    /// Like [`walk`](Self::walk), but follows at most `links` symbolic links, and subtracts those that it followed from
+    /// `links`.
     #[inline]
     fn walk_within(
         &self,

@@ -122,8 +122,8 @@ impl LogSizes {
         self.unit(bytes)
     }
 
-    /// The same, with smaller checkpoints if there is little memory: what a checkpoint contains stays in memory until
-    /// it is pushed, and a small change of a block keeps the block.
+    /// Lowers the push limit to an eighth of the memory of buffers: items of a checkpoint stay in memory until it is
+    /// pushed, and a buffer does so whole, however small its change is.
     #[must_use]
     pub fn with_memory(self, bytes: u64) -> Self {
         Self { push_limit: self.push_limit.min((bytes / 8).max(u64::from(LEAST_BUFFER))), ..self }

@@ -23,10 +23,10 @@ const DIRECTORIES: u64 = 32;
 const NAMES: u64 = 600;
 /// The budget of the caches together.
 const BUDGET: usize = 16 << 20;
-/// What is not in the budget, beside the items in the log: log buffers, free space in memory, open files, extent lists;
-/// and what exceeds it for a moment.
+/// Memory that the budget does not count (log buffers, free space, open files, extent lists), and what exceeds the
+/// budget for a moment. Items in the log are counted by `LOG_BYTES`.
 const BESIDE: usize = 14 << 20;
-/// The same for each CPU.
+/// How much more that is for each CPU, as many parts have buffers for each.
 const BESIDE_OF_CPU: usize = 1 << 20;
 /// Operations of a thread between two looks at the memory.
 const STEPS: u64 = 4000;
