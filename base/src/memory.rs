@@ -24,7 +24,7 @@ mod machine;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::lock::{Mutex, Rank};
+use crate::lock::{Rank, SpinLock};
 use crate::percpu::Amount;
 use crate::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -54,7 +54,8 @@ pub struct Budget {
     is_shrinking: AtomicBool,
     /// Sum of the weights of all shares.
     weights: AtomicU64,
-    shares: Mutex<Vec<Weak<Share>>>,
+    /// A spinlock, which threads in and outside of a simulation may share: volumes of both may have one budget.
+    shares: SpinLock<Vec<Weak<Share>>>,
 }
 
 /// More than any cache holds.
@@ -69,7 +70,7 @@ impl Budget {
             settled: AtomicU64::new(UNKNOWN),
             is_shrinking: AtomicBool::new(false),
             weights: AtomicU64::new(0),
-            shares: Mutex::new(Rank::Leaf, Vec::new()),
+            shares: SpinLock::new(Rank::Leaf, Vec::new()),
         })
     }
 
@@ -423,6 +424,42 @@ mod tests {
         percpu::override_current(None);
         drop(second);
         assert_eq!((first.memory.part(), budget.used()), (BUDGET, 0));
+    }
+
+    /// The list of shares had a mutex. A simulated thread that found it taken by a thread outside of the simulation,
+    /// which opened a volume, waited for the scheduler, which does not know that thread: the run ended as a deadlock.
+    #[test]
+    #[cfg(debug_assertions)]
+    fn threads_outside_of_a_simulation_do_not_stop_it() {
+        use crate::simulation::{SchedulingStrategy, SimulationOptions, run};
+        fn fails(why: &str) -> ! {
+            eprintln!("{why}");
+            std::process::abort()
+        }
+        let (budget, stop) = (Budget::new(BUDGET), AtomicBool::new(false));
+        let open = |times: usize| (0..times).for_each(|_| drop(Share::new(&budget, 1)));
+        std::thread::scope(|scope| {
+            let outside = scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    open(1000);
+                }
+            });
+            for seed in 0..5 {
+                let options = SimulationOptions {
+                    seed,
+                    strategy: SchedulingStrategy::Random { per_mille: 300 },
+                    stalls_per_million: 0,
+                    stall: std::time::Duration::ZERO,
+                    spurious_per_million: 0,
+                    cpus: 2,
+                    steps_max: 1_000_000,
+                    fail: fails,
+                };
+                run(options, || open(20_000));
+            }
+            stop.store(true, Relaxed);
+            outside.join().unwrap();
+        });
     }
 
     #[test]
