@@ -3,18 +3,17 @@
 //! | part | subject |
 //! |---|---|
 //! | [`Cache`] | counters, limits, lists of dirty files and of folios |
-//! | `limits` | reclaim, and throttling of writers |
+//! | `limits` | throttling of writers |
+//! | `reclaim` | dropping folios |
 //! | `writeback` | writeback of many files |
 //! | [`Flusher`](crate::Flusher) | the thread that writes back |
 //!
 //! # Invariants
 //! - A dirty file is in one list of dirty files, or in a pass, which lists it again.
-//! - Reclaim only drops clean folios: it never writes.
 //!
 //! # Locking
 //! Lists are per CPU, each under a lock of rank `Cache` that is held for one push. One pass runs at a time (`Pass`).
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use backing::{Backing, TIMESTAMP_TICK_NANOS};
@@ -26,9 +25,10 @@ use block::{BufferPool, Device, PlugCounters};
 use crate::contents::Contents;
 use crate::counters::{Counters, Statistics};
 use crate::flusher::{Syncs, Wakeup};
-use crate::folio::Folio;
 use crate::limits::Pace;
 use crate::options::{Limits, Options};
+use crate::reclaim::Generations;
+use crate::tuning::{READAHEAD_FRACTION, REUSE_FRACTION};
 
 /// See the module.
 #[derive(Debug)]
@@ -46,7 +46,11 @@ pub struct Cache<B: Backing> {
     /// Bytes of blocks that are dirty or in writeback.
     pub(crate) dirty: Amount,
     dirty_files: PerCpu<Mutex<Vec<DirtyFile<B>>>>,
-    pub(crate) folios: PerCpu<Mutex<VecDeque<Weak<Folio<B>>>>>,
+    pub(crate) folios: PerCpu<Mutex<Generations<B>>>,
+    /// Bytes of all folios made since the start, as if each was full: the time of reclaim.
+    pub(crate) inserted: Amount,
+    /// A folio that is used again after as many bytes were inserted becomes old.
+    pub(crate) reuse_bytes: u64,
     /// Files with a preallocation.
     pub(crate) preallocated: Mutex<Vec<Weak<Contents<B>>>>,
     /// Held by the pass that runs.
@@ -86,10 +90,12 @@ impl<B: Backing> Cache<B> {
         let cache = Arc::new(Self {
             block_log: backing.block_log(),
             pools: PerCpu::new(cpus, |_| BufferPool::default()),
-            memory,
             dirty: Amount::new(limits.background),
             dirty_files: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, Vec::new())),
-            folios: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, VecDeque::new())),
+            folios: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, Generations::default())),
+            inserted: Amount::new(memory.part()),
+            reuse_bytes: memory.part() / REUSE_FRACTION,
+            memory,
             preallocated: Mutex::new(Rank::Leaf, Vec::new()),
             pass: Mutex::new(Rank::Pass, ()),
             syncs: Mutex::new(Rank::Leaf, Syncs::default()),
@@ -126,7 +132,7 @@ impl<B: Backing> Cache<B> {
 
     /// Largest readahead in bytes.
     pub(crate) fn readahead_max(&self) -> u64 {
-        self.options.readahead_bytes.min(self.memory.part() / 4)
+        self.options.readahead_bytes.min(self.memory.part() / READAHEAD_FRACTION)
     }
 
     /// Lists a dirty file.
@@ -144,18 +150,6 @@ impl<B: Backing> Cache<B> {
         self.dirty_files.local().1.lock().push(listed);
     }
 
-    /// Adds a new folio to the list for reclaim. Removes some dropped folios from it.
-    pub(crate) fn remember(&self, folio: &Arc<Folio<B>>) {
-        let mut folios = self.folios.local().1.lock();
-        folios.push_back(Arc::downgrade(folio));
-        for _ in 0..2 {
-            match folios.pop_front() {
-                Some(oldest) if oldest.strong_count() > 0 => folios.push_back(oldest),
-                _ => {}
-            }
-        }
-    }
-
     /// Counters since the start.
     pub fn statistics(&self) -> Statistics {
         let counters = &self.counters;
@@ -169,9 +163,14 @@ impl<B: Backing> Cache<B> {
             finished_files: counters.finished_files.get(),
             dropped: counters.dropped.get(),
             looked: counters.looked.get(),
+            dropped_when_clean: counters.dropped_when_clean.get(),
+            written_by_reclaim: counters.written_by_reclaim.get(),
             dirty_met: counters.dirty_met.get(),
             throttled: counters.throttled.get(),
             throttled_us: counters.throttled_us.get(),
+            throttled_us_p50: counters.pauses.percentile(500),
+            throttled_us_p99: counters.pauses.percentile(990),
+            throttled_us_p999: counters.pauses.percentile(999),
             plug: self.plug.counts(),
         }
     }

@@ -267,6 +267,18 @@ impl<B: Backing> Contents<B> {
         self.index.write().remove(folio.index);
     }
 
+    /// Drops a folio that reclaim found dirty, if it is clean now and was not used since. The caller holds its write
+    /// lock.
+    pub(crate) fn drop_if_requested(&self, folio: &Folio<B>, state: &mut crate::folio::State) {
+        if state.drop_when_clean && state.is_clean() {
+            state.drop_when_clean = false;
+            if !folio.is_used() {
+                self.drop_folio(folio, state);
+                self.cache.counters.dropped_when_clean.add();
+            }
+        }
+    }
+
     /// Write-locks a folio; `None` if it was dropped meanwhile.
     #[track_caller]
     pub(crate) fn lock(folio: &Arc<Folio<B>>) -> Option<FolioWrite<B>> {

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use block::PlugCounts;
 
+use crate::latency::Latencies;
+
 /// A counter of a rarely used path.
 #[derive(Debug, Default)]
 pub(crate) struct Total(AtomicU64);
@@ -33,8 +35,11 @@ pub(crate) struct Counters {
     pub dropped: Total,
     pub looked: Total,
     pub dirty_met: Total,
+    pub dropped_when_clean: Total,
+    pub written_by_reclaim: Total,
     pub throttled: Total,
     pub throttled_us: Total,
+    pub pauses: Latencies,
 }
 
 /// Counters of a cache.
@@ -58,12 +63,22 @@ pub struct Statistics {
     pub dropped: u64,
     /// Folios examined by reclaim.
     pub looked: u64,
-    /// Dirty folios among these. They are left to the flusher.
+    /// Dirty folios among these.
     pub dirty_met: u64,
+    /// Those of them that were dropped when their writeback ended.
+    pub dropped_when_clean: u64,
+    /// Bytes that reclaim wrote: 0, unless its policy is another one than never to write.
+    pub written_by_reclaim: u64,
     /// Times that a writer was throttled.
     pub throttled: u64,
     /// Total length of these in microseconds.
     pub throttled_us: u64,
+    /// Percentiles of these in microseconds, exact to a quarter: half of them were not longer,
+    pub throttled_us_p50: u64,
+    /// 99 % of them,
+    pub throttled_us_p99: u64,
+    /// and 99.9 %.
+    pub throttled_us_p999: u64,
     /// Write requests of writeback and of bulk writers, and the writes that plugs merged them into.
     pub plug: PlugCounts,
 }

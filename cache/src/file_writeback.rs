@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::claim_pool::ClaimPool;
 use crate::contents::Contents;
-use crate::folio::{FOLIO_LOG, State, bits, runs};
+use crate::folio::{FOLIO_LOG, Folio, State, bits, runs};
 
 /// Blocks of a file that are written to contiguous blocks of the volume.
 #[derive(Debug)]
@@ -227,7 +227,7 @@ impl<B: Backing> FileWriteback<B> {
     /// Puts all placed blocks into writeback.
     fn begin_writeback(&mut self) {
         let mut blocks = 0;
-        self.each_folio(|_, _, state, mask| {
+        self.each_folio(|_, _, _, state, mask| {
             debug_assert_eq!(mask & !state.dirty, 0, "only the holder of these locks cleans a block");
             blocks += u64::from((mask & state.dirty).count_ones());
             state.dirty &= !mask;
@@ -237,9 +237,9 @@ impl<B: Backing> FileWriteback<B> {
         self.bytes = blocks << self.contents.block_log();
     }
 
-    /// Calls `each` with every folio of every run, locked for writing: the run, the folio's first block, its state, and
-    /// the mask of the run's blocks.
-    fn each_folio(&self, mut each: impl FnMut(&WriteRun<B>, u64, &mut State, u64)) {
+    /// Calls `each` with every folio of every run, locked for writing: the run, the folio's first block, the folio, its
+    /// state, and the mask of the run's blocks.
+    fn each_folio(&self, mut each: impl FnMut(&WriteRun<B>, u64, &Folio<B>, &mut State, u64)) {
         let per_folio = self.contents.folio_blocks();
         for run in &self.runs {
             let mut at = run.offset;
@@ -249,7 +249,7 @@ impl<B: Backing> FileWriteback<B> {
                 if let Some(folio) = self.contents.find_folio(at / per_folio)
                     && let Some(mut state) = Contents::lock(&folio)
                 {
-                    each(run, base, &mut state, bits(at - base, end - base));
+                    each(run, base, &folio, &mut state, bits(at - base, end - base));
                     #[cfg(debug_assertions)]
                     {
                         state.check();
@@ -381,7 +381,7 @@ impl<B: Backing> FileWriteback<B> {
     fn end_writeback(&self, undone: bool) -> u64 {
         let log = self.contents.block_log();
         let (mut redirtied, mut uncounted, mut counted_twice, mut released) = (0, 0, 0, 0);
-        self.each_folio(|run, base, state, mask| {
+        self.each_folio(|run, base, folio, state, mask| {
             state.writeback &= !mask;
             let bits_of = |blocks: &[u64]| {
                 let here = blocks.iter().filter_map(|block| (run.offset + block).checked_sub(base));
@@ -399,6 +399,7 @@ impl<B: Backing> FileWriteback<B> {
             let finished = state.reserved & mask & !dirty;
             state.reserved &= !finished;
             released += u64::from(finished.count_ones());
+            self.contents.drop_if_requested(folio, state);
         });
         self.contents.newer_blocks.fetch_add(redirtied as i64, SeqCst);
         self.contents.dirty_blocks.fetch_add(redirtied as i64, SeqCst);

@@ -9,7 +9,7 @@
 //! - A folio with a block that is dirty or in writeback is marked in its file's index.
 
 use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use base::lock::{OwnedReadGuard, OwnedWriteGuard, Rank, RwLock};
 use base::percpu::PerCpu;
@@ -33,8 +33,10 @@ pub(crate) struct Folio<B: Backing> {
     pub owner: Weak<Contents<B>>,
     /// Position in the file, in folios.
     pub index: u64,
-    /// Used since reclaim last examined it.
+    /// Used again since reclaim last examined it.
     used: AtomicBool,
+    /// Time of reclaim, in bytes, when it was made or last examined.
+    examined: AtomicU64,
     /// Marked in the index. Set under the write lock; cleared under the read lock by the holder of the file's
     /// `flushing`.
     marked: AtomicBool,
@@ -58,6 +60,8 @@ pub(crate) struct State {
     pub reserved: u64,
     /// Blocks in writeback.
     pub writeback: u64,
+    /// Reclaim found it dirty, and drops it when it is clean.
+    pub drop_when_clean: bool,
     /// Dropped from the index.
     pub gone: bool,
 }
@@ -90,20 +94,38 @@ pub(crate) fn runs(mut mask: u64) -> impl Iterator<Item = (u64, u64)> {
 impl<B: Backing> Folio<B> {
     pub fn new(owner: Weak<Contents<B>>, index: u64) -> Self {
         let state = RwLock::new(Rank::Folio, State::default());
-        Self { owner, index, used: AtomicBool::new(false), marked: AtomicBool::new(false), state }
+        Self {
+            owner,
+            index,
+            used: AtomicBool::new(false),
+            examined: AtomicU64::new(0),
+            marked: AtomicBool::new(false),
+            state,
+        }
     }
 
-    /// Marks it as used. Stores only if it was not.
+    /// Marks it as used, if more than `reuse_bytes` of the time of reclaim passed since it was made or examined. Stores
+    /// only if it was not marked.
     #[inline]
-    pub fn touch(&self) {
-        if !self.used.load(Relaxed) {
+    pub fn touch(&self, now: u64, reuse_bytes: u64) {
+        if !self.used.load(Relaxed) && now.saturating_sub(self.examined.load(Relaxed)) > reuse_bytes {
             self.used.store(true, Relaxed);
         }
+    }
+
+    /// Sets the time of its examination.
+    pub fn set_examined(&self, now: u64) {
+        self.examined.store(now, Relaxed);
     }
 
     /// Returns whether it was used since the last call.
     pub fn forget_use(&self) -> bool {
         self.used.swap(false, Relaxed)
+    }
+
+    /// Returns whether it was used since the last [`forget_use`](Self::forget_use).
+    pub fn is_used(&self) -> bool {
+        self.used.load(Relaxed)
     }
 
     /// Sets whether it is marked in the index. Returns whether it was.

@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //! - Written data is in memory until its write is finished. Writers get `ENOSPC`, not writeback.
-//! - Reclaim never writes.
+//! - Reclaim never writes, unless an option says so.
 //!
 //! # Locking
 //! See [`Contents`] and docs/locking.md: `Pass` > `FileIo` > `Flush` > `Layout` > locks of the backing > `Folio` >
@@ -35,11 +35,13 @@ mod file_writeback;
 mod flusher;
 mod folio;
 mod index;
+mod latency;
 mod limits;
 mod map_change;
 mod options;
 mod preallocation;
 mod read;
+mod reclaim;
 mod seek;
 #[cfg(test)]
 mod testing;
@@ -56,7 +58,8 @@ pub use contents::Contents;
 pub use counters::Statistics;
 pub use flusher::Flusher;
 pub use map_change::{Edges, MapChange};
-pub use options::Options;
+pub use options::{DirtyLimit, Options};
+pub use reclaim::ReclaimPolicy;
 pub use seek::{MappedRange, RangeKind, SeekTarget};
 pub use write::MAX_FILE_BYTES;
 pub use write_errors::ErrorSeq;

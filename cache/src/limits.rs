@@ -1,8 +1,4 @@
-//! Reclaim of memory, and throttling of writers.
-//!
-//! Reclaim drops only clean folios that were not used since they were last examined (second chance); it never writes.
-//! Dirty folios are left to the flusher, which is woken (Gorman, "Reduce filesystem writeback from page reclaim", 2011,
-//! applied without exception).
+//! Throttling of writers.
 //!
 //! Writers are throttled in proportion: above the middle between the background and the hard limit, each write pauses
 //! for as long as the device needs for its bytes, times the fraction of the way to the hard limit, times two. At the
@@ -14,7 +10,6 @@
 //! it started to wait: if such a pass fails and writes nothing, the writer gets `EIO`; if it finds nothing to write,
 //! the writer goes on.
 
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -22,7 +17,7 @@ use base::lock::{Condvar, Mutex, Rank};
 use error::Error;
 
 use crate::cache::Cache;
-use crate::tuning::{INITIAL_RATE, PAUSE_MAX, RECLAIM_FOLIOS_MAX};
+use crate::tuning::{INITIAL_RATE, PAUSE_MAX};
 use backing::Backing;
 
 /// State of throttling.
@@ -71,6 +66,11 @@ impl Default for Pace {
 }
 
 impl Pace {
+    /// Reclaim failed because of dirty folios.
+    pub fn note_short(&self) {
+        self.is_short.store(true, Relaxed);
+    }
+
     /// Wakes waiting writers, which check the limits again.
     pub fn notify(&self) {
         self.passes.lock().events += 1;
@@ -190,7 +190,9 @@ impl<B: Backing> Cache<B> {
         let begin = self.now();
         let result = pause();
         self.counters.throttled.add();
-        self.counters.throttled_us.add_many(self.now().saturating_sub(begin) / 1000);
+        let micros = self.now().saturating_sub(begin) / 1000;
+        self.counters.throttled_us.add_many(micros);
+        self.counters.pauses.add(micros);
         result
     }
 
@@ -201,75 +203,5 @@ impl<B: Backing> Cache<B> {
             self.pace.is_short.store(short, Relaxed);
             short && self.dirty.exact() > 0
         }
-    }
-
-    /// Called before memory is allocated. The caller holds no folio.
-    #[inline]
-    pub(crate) fn reclaim_if_needed(&self) {
-        if self.memory.budget().is_exceeded() {
-            self.make_room();
-        }
-    }
-
-    #[cold]
-    fn make_room(&self) {
-        if !self.memory.is_exceeded() {
-            self.memory.budget().make_room();
-        } else if !self.reclaim(self.memory.limit()) {
-            self.pace.is_short.store(true, Relaxed);
-            self.wakeup.notify();
-        }
-    }
-
-    /// Drops clean folios until there are at most `bytes` bytes. Returns whether there are.
-    #[cold]
-    pub(crate) fn reclaim(&self, bytes: u64) -> bool {
-        self.drop_unused(bytes);
-        self.memory.used() <= bytes
-    }
-
-    /// Drops clean folios until there are at most `bytes` bytes, all were looked at twice, or many were looked at.
-    /// Returns how many more it could have looked at: 0 if it stopped early.
-    pub(crate) fn drop_unused(&self, bytes: u64) -> usize {
-        let (_, local) = self.folios.local();
-        let mut examined_left = RECLAIM_FOLIOS_MAX;
-        for queue in std::iter::once(local).chain(self.folios.iter()) {
-            // Each folio twice: the first examination takes its second chance.
-            let mut rounds = queue.lock().len() * 2;
-            while rounds > 0 && examined_left > 0 {
-                if self.memory.used() <= bytes {
-                    return examined_left;
-                }
-                let Some(weak) = queue.lock().pop_front() else { break };
-                (rounds, examined_left) = (rounds - 1, examined_left - 1);
-                self.counters.looked.add();
-                if !self.drop_if_unused(&weak) && weak.strong_count() > 0 {
-                    queue.lock().push_back(weak);
-                }
-            }
-        }
-        examined_left
-    }
-
-    /// Drops a folio that is clean and was not used recently. Returns whether it is gone.
-    fn drop_if_unused(&self, weak: &Weak<crate::folio::Folio<B>>) -> bool {
-        let Some(folio) = weak.upgrade() else { return true };
-        if folio.forget_use() {
-            return false;
-        }
-        let Some(mut state) = folio.state.try_write() else { return false };
-        if state.gone {
-            return true;
-        }
-        if !state.is_clean() {
-            self.counters.dirty_met.add();
-            return false;
-        }
-        // If the contents are being dropped, they drop their folios.
-        let Some(contents) = folio.owner.upgrade() else { return true };
-        contents.drop_folio(&folio, &mut state);
-        self.counters.dropped.add();
-        drop(state);
-        true
     }
 }

@@ -4,13 +4,18 @@ use std::sync::Arc;
 
 use base::time::{Clock, SystemClock};
 
+use crate::reclaim::ReclaimPolicy;
+
 /// Options of caching and writeback.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Hard limit of dirty bytes: writers wait above it. `None`: half of what the cache may always hold, at most 1 GiB.
-    pub dirty_bytes: Option<u64>,
-    /// Dirty bytes above which the flusher writes everything. `None`: half of [`dirty_bytes`](Self::dirty_bytes).
-    pub background_bytes: Option<u64>,
+    /// Hard limit of dirty data: writers wait above it. By default half of what the cache may always hold, at most 1
+    /// GiB.
+    pub dirty: Option<DirtyLimit>,
+    /// Dirty data above which the flusher writes everything. By default half of [`dirty`](Self::dirty).
+    pub dirty_background: Option<DirtyLimit>,
+    /// What reclaim does with dirty folios.
+    pub reclaim: ReclaimPolicy,
     /// Age in seconds at which dirty files are written back.
     pub expire_s: u64,
     /// Interval in milliseconds at which the flusher looks for old dirty files; 0 for never.
@@ -30,11 +35,30 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
 }
 
+/// A limit of dirty data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirtyLimit {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many percent of what the cache may always hold (like `vm.dirty_ratio`).
+    Percent(u32),
+}
+
+impl DirtyLimit {
+    fn bytes(self, memory: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => (u128::from(memory) * u128::from(percent.min(100)) / 100) as u64,
+        }
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
-            dirty_bytes: None,
-            background_bytes: None,
+            dirty: None,
+            dirty_background: None,
+            reclaim: ReclaimPolicy::default(),
             expire_s: 30,
             interval_ms: 5000,
             pass_bytes: 64 << 20,
@@ -63,8 +87,9 @@ impl Limits {
     /// `memory`: what the cache may always hold.
     pub fn of(options: &Options, memory: u64) -> Self {
         let memory = memory.max(1);
-        let hard = options.dirty_bytes.unwrap_or((memory / 2).min(DIRTY_MAX)).min(memory).max(1);
-        let background = options.background_bytes.unwrap_or(hard / 2).min(hard);
+        let bytes = |limit: Option<DirtyLimit>| limit.map(|limit| limit.bytes(memory));
+        let hard = bytes(options.dirty).unwrap_or((memory / 2).min(DIRTY_MAX)).min(memory).max(1);
+        let background = bytes(options.dirty_background).unwrap_or(hard / 2).min(hard);
         Self { hard, background }
     }
 }

@@ -132,7 +132,7 @@ impl<B: Backing> Contents<B> {
             });
             let copied = copied.unwrap_or(false);
             if copied {
-                folio.touch();
+                self.cache.used(folio);
             }
             copied
         })
@@ -197,7 +197,7 @@ impl<B: Backing> Contents<B> {
             let mask = touched(from, from + piece.len(), log);
             needed.folio.validate_with_zeros(mask, log);
             piece.copy_from_slice(needed.folio.bytes(from, from + piece.len()));
-            folio.touch();
+            self.cache.used(&folio);
         }
         Ok(true)
     }

@@ -30,3 +30,10 @@ pub(crate) const INITIAL_RATE: u64 = 256 << 20;
 pub(crate) const RECLAIM_FOLIOS_MAX: usize = 256;
 /// Smallest allocation of a folio: a page.
 pub(crate) const FOLIO_MIN_BYTES: usize = 4096;
+/// A use of a folio counts as a new one if this fraction of the cache's memory was inserted since the first: as much as
+/// a stream may read ahead, and some.
+pub(crate) const REUSE_FRACTION: u64 = 8;
+/// An old folio that was not used for so many times that fraction becomes young: twice the cache's memory.
+pub(crate) const OLD_PERIODS: u64 = 2 * REUSE_FRACTION;
+/// The part of the cache's memory that one stream may read ahead: less than half of what [`REUSE_FRACTION`] allows.
+pub(crate) const READAHEAD_FRACTION: u64 = 2 * REUSE_FRACTION;

@@ -127,6 +127,7 @@ impl<B: Backing> Contents<B> {
             let mut state = folio.state.write();
             if !state.gone && state.dirty & mask == mask {
                 state.bytes_mut(from, from + bytes.len()).copy_from_slice(bytes);
+                self.cache.used(folio);
                 return Ok(());
             }
         }
@@ -183,7 +184,7 @@ impl<B: Backing> Contents<B> {
         self.dirtied(u64::from(newly_dirty.count_ones()));
         self.uncount_changes(needed.changes);
         drop(locked);
-        folio.touch();
+        self.cache.used(&folio);
         self.release_blocks(reserved - u64::from(newly_reserved.count_ones()));
         Ok(true)
     }

@@ -29,6 +29,7 @@ use crate::claim_pool::ClaimPool;
 use crate::contents::{Contents, MapReservation};
 use crate::file_writeback::{FileWriteback, ToFinish};
 use crate::folio::{FOLIO_LOG, Folio};
+use crate::reclaim::assert_may_write;
 use crate::tuning::{BATCH_FILES_MAX, FINISH_FILES_MAX, FINISH_RANGES_MAX, PLUG_BYTES, PLUG_PIECES_MAX};
 
 /// Bytes of one folio that are written to one place.
@@ -48,6 +49,7 @@ struct FolioPiece<B: Backing> {
 impl<B: Backing> Cache<B> {
     /// Writes all requests of a plug, and tells the log of it. Returns the failed requests by their index.
     pub(crate) fn write_plugged(&self, plug: Plug<'_>) -> Vec<(usize, DeviceError)> {
+        assert_may_write();
         let failed = plug.finish(&*self.device, &self.plug);
         self.backing.note_unlogged_write();
         failed

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use base::lock::Locks;
 use base::sizes;
+use xebec::ReclaimPolicy;
 
 use crate::mount::MountConfig;
 use crate::volume_operations::idmap::{IdMap, IdMaps, IdRange};
@@ -14,6 +15,17 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     let port = text.parse::<u16>().map(|port| (Ipv4Addr::LOCALHOST, port).into());
     port.or_else(|_| text.parse())
         .map_err(|_| format!("\"{text}\" is neither PORT (on the loopback) nor ADDRESS:PORT"))
+}
+
+fn percent(text: &str) -> Result<u32, String> {
+    let percent = text.parse().ok().filter(|percent| (1..=100).contains(percent));
+    percent.ok_or_else(|| format!("\"{text}\" is not a percentage from 1 to 100"))
+}
+
+fn policy(text: &str) -> Result<ReclaimPolicy, String> {
+    let named = ReclaimPolicy::NAMES.iter().find(|(name, _)| *name == text);
+    let names = || ReclaimPolicy::NAMES.map(|(name, _)| name).join(", ");
+    named.map(|(_, policy)| *policy).ok_or_else(|| format!("\"{text}\" is none of {}", names()))
 }
 
 /// Options of mount(8) and of XFS that are accepted and ignored.
@@ -77,6 +89,12 @@ pub struct MountOptions {
     pub threads: Option<usize>,
     /// Bytes of memory for file data, metadata, inodes and names.
     pub memory: Option<u64>,
+    /// Limit of dirty data in percent of the memory for file data.
+    pub dirty_ratio: Option<u32>,
+    /// Dirty data above which everything is written back, likewise.
+    pub dirty_background_ratio: Option<u32>,
+    /// What reclaim does with dirty data.
+    pub reclaim: ReclaimPolicy,
     /// Locks of the names and inodes in memory.
     pub locks: Locks,
     /// Address of the HTTP server for metrics.
@@ -126,6 +144,9 @@ impl MountOptions {
                 _ => return Err("the number of threads must be 1 to 1024".into()),
             },
             ("memory", Some(value)) => self.memory = Some(sizes::parse(value)?),
+            ("dirty_ratio", Some(value)) => self.dirty_ratio = Some(percent(value)?),
+            ("dirty_background_ratio", Some(value)) => self.dirty_background_ratio = Some(percent(value)?),
+            ("reclaim", Some(name)) => self.reclaim = policy(name)?,
             ("locks", Some("fine")) => self.locks = Locks::Fine,
             ("locks", Some("coarse")) => self.locks = Locks::Coarse,
             ("idmap", Some(value)) => self.add_idmap(value)?,
@@ -180,7 +201,7 @@ mod tests {
     #[test]
     fn values_are_parsed() {
         let text = "ro,allow_other,nodev,noexec,writeback_cache,logdev=/dev/a,partition=3,offset=1m,memory=1g,\
-            locks=coarse";
+            locks=coarse,dirty_ratio=40,dirty_background_ratio=10,reclaim=only-in-trouble";
         let expected = MountOptions {
             mount: MountConfig {
                 source: "a=b".into(),
@@ -196,6 +217,9 @@ mod tests {
             partition: Some(3),
             offset: Some(1 << 20),
             memory: Some(1 << 30),
+            dirty_ratio: Some(40),
+            dirty_background_ratio: Some(10),
+            reclaim: ReclaimPolicy::OnlyInTrouble,
             locks: Locks::Coarse,
             metrics: Some(([127, 0, 0, 1], 9100).into()),
             id_maps: all("idmap=1:2:3,idmap=g:5:6:7").unwrap().id_maps,
@@ -221,6 +245,9 @@ mod tests {
             "metrics=host:9",
             "idmap=1",
             "locks=both",
+            "dirty_ratio=0",
+            "dirty_ratio=101",
+            "reclaim=always",
         ] {
             assert!(validate(text).is_err(), "{text}");
         }

@@ -87,7 +87,7 @@ pub mod watch;
 pub use attributes::SetAttribute;
 pub use base::memory::Budget as MemoryBudget;
 pub use bulk_writer::BulkWriter;
-pub use cache::Options as ContentsOptions;
+pub use cache::{DirtyLimit, Options as ContentsOptions, ReclaimPolicy};
 pub use clone::{CloneError, ClonedImage, ImageClone};
 pub use dir::{AsPath, Dir, Entry, ReadDir, Resolve, Scope};
 pub use error::Error;

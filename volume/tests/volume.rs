@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use block::MemoryDevice;
 use xebec_volume::{
-    Cookie, DeviceNumber as Numbers, FileId, MemoryBudget, NewFile, NewFileType, Options, Rename,
+    Cookie, DeviceNumber as Numbers, DirtyLimit, FileId, MemoryBudget, NewFile, NewFileType, Options, Rename,
     SetMetadata, Volume,
 };
 
@@ -309,7 +309,7 @@ fn dirty_data_does_not_prevent_creating_files() {
     let device = make(mkfs::Options { max_inode_percent: Some(100), ..mkfs::Options::default() });
     let mut options = Options { background: false, ..Options::default() };
     options.memory = Some(MemoryBudget::new(512 << 20));
-    options.contents.background_bytes = Some(256 << 20);
+    options.contents.dirty_background = Some(DirtyLimit::Bytes(256 << 20));
     let volume = Volume::open(device.clone(), options).unwrap();
     let free = volume.statistics().blocks_free;
     let mut made = 0;

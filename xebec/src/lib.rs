@@ -169,11 +169,11 @@ pub use transfer::{
 };
 pub use volume::{
     Access, AsPath, BulkWriter, CloneError, ClonedImage, ContentsOptions, Cookie, Credentials, DeviceNumber,
-    Dir, DirEntry, Entry, Error, File, FileId, Handle, ImageClone, ImageError, ImageOptions, Locks,
-    MemoryBudget, MemoryStatistics, Metadata, NewFile, NewFileType, OpenOptions, Options, ReadDir, Rename,
-    Resolve, Result, Scope, SetAttribute, SetMetadata, Settings, Statistics, UncachedStat, Volume, Watch,
-    WatchEvent, WatchOptions, WatchedName, features, identity, image, open_image, open_image_on, resize,
-    settings, statistics, trim,
+    Dir, DirEntry, DirtyLimit, Entry, Error, File, FileId, Handle, ImageClone, ImageError, ImageOptions,
+    Locks, MemoryBudget, MemoryStatistics, Metadata, NewFile, NewFileType, OpenOptions, Options, ReadDir,
+    ReclaimPolicy, Rename, Resolve, Result, Scope, SetAttribute, SetMetadata, Settings, Statistics,
+    UncachedStat, Volume, Watch, WatchEvent, WatchOptions, WatchedName, features, identity, image,
+    open_image, open_image_on, resize, settings, statistics, trim,
 };
 
 /// Devices: the storage of volumes.

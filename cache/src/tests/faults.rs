@@ -6,7 +6,7 @@ use error::Error;
 
 use super::{Dice, cache, file};
 use crate::testing::{OPS, Op, Volume};
-use crate::{Cache, Contents, Edges, Flusher, MapChange, Options};
+use crate::{Cache, Contents, DirtyLimit, Edges, Flusher, MapChange, Options};
 
 /// Repeats `what` until it succeeds. After the first failure nothing fails any more.
 fn insist<T>(volume: &Volume, mut what: impl FnMut() -> Result<T, Error>) -> T {
@@ -130,7 +130,7 @@ fn an_abandoned_cache_keeps_nothing() {
 fn writers_do_not_wait_on_a_shut_down_volume() {
     for op in [Op::Write, Op::Finish] {
         let volume = Volume::new(12, 4000);
-        let options = Options { dirty_bytes: Some(256 << 10), ..Options::default() };
+        let options = Options { dirty: Some(DirtyLimit::Bytes(256 << 10)), ..Options::default() };
         let volume_cache = Cache::new(volume.clone(), volume.device(), Share::alone(1 << 20), options);
         let flusher = Flusher::start(&volume_cache).unwrap();
         volume.fail(op, 0, i64::MAX);

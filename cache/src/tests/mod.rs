@@ -8,6 +8,7 @@
 //! | `faults` | failures, and how they are reported |
 //! | `amounts` | device writes, budgets, reservations, ages |
 //! | `crowd` | many threads, many files |
+//! | `reclaim` | which folios are dropped |
 //! | `schedules` | threads preempted anywhere |
 
 mod amounts;
@@ -16,6 +17,7 @@ mod bytes;
 mod crowd;
 mod faults;
 mod order;
+mod reclaim;
 #[cfg(debug_assertions)]
 mod schedules;
 

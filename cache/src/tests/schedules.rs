@@ -10,7 +10,7 @@ use base::thread;
 
 use super::{Dice, cache, file};
 use crate::testing::{Op, Volume, pattern};
-use crate::{Cache, Contents, Flusher, Options};
+use crate::{Cache, Contents, DirtyLimit, Flusher, Options};
 
 const BLOCK: u64 = 4096;
 
@@ -119,8 +119,12 @@ fn writers_wait_for_a_slow_device_at_the_limit() {
         let volume = Volume::new(12, 2000);
         volume.hooks().delay(Duration::from_secs(60));
         let hard = 512 << 10;
-        let options =
-            Options { dirty_bytes: Some(hard), pass_bytes: 64 << 10, interval_ms: 0, ..Options::default() };
+        let options = Options {
+            dirty: Some(DirtyLimit::Bytes(hard)),
+            pass_bytes: 64 << 10,
+            interval_ms: 0,
+            ..Options::default()
+        };
         let volume_cache = Cache::new(volume.clone(), volume.device(), Share::alone(4 << 20), options);
         let flusher = Flusher::start(&volume_cache).unwrap();
         let writers: Vec<_> = (2..5)
@@ -147,7 +151,8 @@ fn writers_wait_for_a_slow_device_at_the_limit() {
 fn writes_succeed_at_once_after_the_device_recovered() {
     run(plan(2), || {
         let volume = Volume::new(12, 4000);
-        let options = Options { dirty_bytes: Some(256 << 10), interval_ms: 0, ..Options::default() };
+        let options =
+            Options { dirty: Some(DirtyLimit::Bytes(256 << 10)), interval_ms: 0, ..Options::default() };
         let volume_cache = Cache::new(volume.clone(), volume.device(), Share::alone(1 << 20), options);
         let flusher = Flusher::start(&volume_cache).unwrap();
         volume.fail(Op::Write, 0, i64::MAX);

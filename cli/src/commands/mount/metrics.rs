@@ -30,7 +30,7 @@ pub fn text(document: &Document) -> String {
 }
 
 /// Metrics without fractions and labels.
-fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, u64); 23] {
+fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, u64); 25] {
     let (memory, cache, log) = (&document.memory, &document.cache, &document.log);
     [
         ("xebec_threads", GAUGE, "Worker threads.", document.threads as u64),
@@ -51,6 +51,18 @@ fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, 
         ("xebec_cache_reads_total", COUNTER, "Batches of reads from the device.", cache.reads),
         ("xebec_writeback_passes_total", COUNTER, "Writeback passes.", cache.passes),
         ("xebec_writeback_throttled_total", COUNTER, "Times that a writer was throttled.", cache.throttled),
+        (
+            "xebec_writeback_throttled_p999_microseconds",
+            GAUGE,
+            "99.9 % of these were not longer.",
+            cache.throttled_us_p999,
+        ),
+        (
+            "xebec_reclaim_written_bytes_total",
+            COUNTER,
+            "File data written by reclaim.",
+            cache.written_by_reclaim,
+        ),
         ("xebec_log_commits_total", COUNTER, "Committed transactions.", log.commits),
         ("xebec_log_checkpoints_total", COUNTER, "Checkpoints written to the log.", log.checkpoints),
         ("xebec_log_forces_total", COUNTER, "Log forces.", log.forces),

@@ -49,6 +49,9 @@ use fuse::options::{self, MountOptions};
     metrics=[ADDRESS:]PORT       serve Prometheus metrics at http://127.0.0.1:PORT/metrics (or ADDRESS)\n  \
     threads=N                    maximum number of worker threads\n  \
     memory=BYTES                 memory for file data, metadata, inodes and names\n  \
+    dirty_ratio=PERCENT          limit of dirty file data in percent of the memory for file data [default: 50]\n  \
+    dirty_background_ratio=PERCENT   dirty file data above which all of it is written back [default: 25]\n  \
+    reclaim=never|only-in-trouble|write-from-direct   whether a lack of memory makes threads write, to compare with\n  \
     locks=fine|coarse            many locks for names and inodes in memory; one each, to compare with\n\n\
     Examples:\n  \
     xebec mount disk.xfs /mnt\n  \

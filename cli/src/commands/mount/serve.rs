@@ -9,7 +9,7 @@ use fuse::mount::{MountConfig, Mounted};
 use fuse::statistics::RequestStatistics;
 use fuse::volume_operations::Options;
 use fuse::{Session, VolumeOperations};
-use xebec::{Access, Cookie, MemoryBudget, SetMetadata, Volume};
+use xebec::{Access, Cookie, DirtyLimit, MemoryBudget, SetMetadata, Volume};
 
 use super::http::Endpoint;
 use super::signals::SignalHandler;
@@ -193,6 +193,9 @@ fn open_volume(image: &Path, mount_options: &MountOptions, global: &Global) -> a
     let ForChanges { device, mut options, messages } = open::with_access(image, access, &global)?;
     options.locks = mount_options.locks;
     // A mount stays, and may take what the machine has for it.
+    options.contents.dirty = mount_options.dirty_ratio.map(DirtyLimit::Percent);
+    options.contents.dirty_background = mount_options.dirty_background_ratio.map(DirtyLimit::Percent);
+    options.contents.reclaim = mount_options.reclaim;
     options.memory = mount_options.memory.map(MemoryBudget::new);
     let volume = Volume::open(Arc::clone(&device), options)?;
     Ok(Opened { volume, device: (!read_only).then_some(device), messages })

@@ -96,6 +96,12 @@ pub struct Cache {
     pub throttled: u64,
     /// Total time of throttling.
     pub throttled_us: u64,
+    /// Percentiles of the times of throttling.
+    pub throttled_us_p50: u64,
+    pub throttled_us_p99: u64,
+    pub throttled_us_p999: u64,
+    /// Bytes that reclaim wrote.
+    pub written_by_reclaim: u64,
 }
 
 /// The journal.
@@ -168,6 +174,10 @@ impl Collector<'_> {
                 passes: now.contents.passes,
                 throttled: now.contents.throttled,
                 throttled_us: now.contents.throttled_us,
+                throttled_us_p50: now.contents.throttled_us_p50,
+                throttled_us_p99: now.contents.throttled_us_p99,
+                throttled_us_p999: now.contents.throttled_us_p999,
+                written_by_reclaim: now.contents.written_by_reclaim,
             },
             log: Log {
                 commits: now.journal.commits,

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use anyhow::Context;
-use xebec::{MemoryBudget, Options};
+use xebec::{DirtyLimit, MemoryBudget, Options};
 
 use super::{Scale, compare, ours};
 use crate::bench_volume::{BenchVolume, names};
@@ -41,7 +41,7 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
 /// A cache that holds all files. The kernel's limit for dirty pages, a fifth of memory, holds them as well.
 fn options(plug_over_pass: bool) -> Options {
     let mut options = Options { memory: Some(MemoryBudget::new(8 << 30)), ..Options::default() };
-    options.contents.dirty_bytes = Some(2 << 30);
+    options.contents.dirty = Some(DirtyLimit::Bytes(2 << 30));
     options.contents.plug_over_pass = plug_over_pass;
     options
 }
