@@ -57,7 +57,7 @@ struct Options {
     /// Test the harness: small images and one run. The results mean nothing.
     #[arg(long)]
     smoke: bool,
-    /// Maximum number of inodes in `engine`: ten million take some minutes and 7 GB of disk.
+    /// Maximum number of inodes in `engine` and `contents`: ten million take some minutes and 7 GB of disk.
     #[arg(long, default_value_t = 10_000_000)]
     inodes: u32,
     /// Numbers of threads that `engine` compares with one thread.
@@ -65,8 +65,8 @@ struct Options {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     threads: Vec<u32>,
     /// Measure only parts whose names contain NAME. `engine`: namespace, stat, open, list, walks, tmpfiles, collisions,
-    /// commits, recovery, instructions, finobt; `contents`: stream, cached, small, attributes; `create`: directory,
-    /// sync, empty; `mount`: calls, stream, programs.
+    /// commits, recovery, instructions, finobt; `contents`: stream, cached, small, attributes, reclaim, sync; `create`:
+    /// directory, sync, empty; `mount`: calls, stream, programs.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     only: String,
     /// Measure Xebec without peers, which needs no root (`engine` and `contents` only).
@@ -145,7 +145,8 @@ fn main() -> anyhow::Result<()> {
         engine::run(&scale, &options.only, report.rates())?;
     }
     if chosen(Benchmark::Contents) {
-        let scale = contents::Scale::new(folder(), setup.rounds, options.alone, options.smoke);
+        let scale =
+            contents::Scale::new(folder(), (setup.rounds, options.inodes), options.alone, options.smoke);
         contents::run(&scale, &options.only, report.rates())?;
     }
     if chosen(Benchmark::Create) {

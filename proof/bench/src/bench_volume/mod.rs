@@ -30,11 +30,12 @@ pub fn make(path: &Path, options: &mkfs::Options) -> anyhow::Result<()> {
     let file = File::create(path).with_context(|| path.display().to_string())?;
     file.set_len(options.size.context("the size of an image")?)?;
     drop(file);
-    mkfs::format(&*device(path)?, options)?;
+    mkfs::format(&*file_device(path)?, options)?;
     Ok(())
 }
 
-fn device(path: &Path) -> anyhow::Result<Arc<dyn Device>> {
+/// The device of an image.
+pub fn file_device(path: &Path) -> anyhow::Result<Arc<dyn Device>> {
     let options = block::OpenOptions { io: Io::Pread, writable: true, ..block::OpenOptions::default() };
     Ok(Arc::new(FileDevice::open(path, &options)?))
 }
@@ -57,13 +58,23 @@ impl BenchVolume {
     /// Creates an image and opens it with Xebec.
     pub fn xebec(path: &Path, layout: &mkfs::Options, options: Options) -> anyhow::Result<Self> {
         make(path, layout)?;
-        Ok(Self::Xebec(Box::new(Volume::open(device(path)?, options)?)))
+        Ok(Self::Xebec(Box::new(Volume::open(file_device(path)?, options)?)))
     }
 
     /// Creates an image and mounts it.
     pub fn kernel(path: &Path, layout: &mkfs::Options) -> anyhow::Result<Self> {
         make(path, layout)?;
         Ok(Self::Kernel(Mount::new(path)?))
+    }
+
+    /// Opens the volume of a device with Xebec.
+    pub fn on(device: Arc<dyn Device>, options: Options) -> anyhow::Result<Self> {
+        Ok(Self::Xebec(Box::new(Volume::open(device, options)?)))
+    }
+
+    /// Mounts a tmpfs.
+    pub fn tmpfs() -> anyhow::Result<Self> {
+        Ok(Self::Kernel(Mount::tmpfs()?))
     }
 
     /// Opens an existing image with Xebec.
@@ -244,12 +255,21 @@ pub struct Mount {
 
 impl Mount {
     fn new(image: &Path) -> anyhow::Result<Self> {
+        let image = image.to_str().context("a path in UTF-8")?;
+        Self::with(&["-t", "xfs", "-o", "loop,nouuid", image])
+    }
+
+    fn tmpfs() -> anyhow::Result<Self> {
+        Self::with(&["-t", "tmpfs", "tmpfs"])
+    }
+
+    fn with(arguments: &[&str]) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("xebec-bench-rw-{}", std::process::id()));
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         let mut mount = std::process::Command::new("mount");
-        mount.args(["-t", "xfs", "-o", "loop,nouuid"]).args([image, &folder]);
+        mount.args(arguments).arg(&folder);
         if !mount.status().context("mount")?.success() {
-            bail!("the kernel does not mount {}", image.display());
+            bail!("the kernel does not mount: mount {}", arguments.join(" "));
         }
         Ok(Self { folder, mounted: true })
     }
@@ -289,5 +309,5 @@ pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
 /// Opens an existing image with Xebec.
 pub fn open(path: &Path, options: Options) -> anyhow::Result<Volume> {
     OpenOptions::new().read(true).open(path).with_context(|| path.display().to_string())?;
-    Ok(Volume::open(device(path)?, options)?)
+    Ok(Volume::open(file_device(path)?, options)?)
 }

@@ -6,11 +6,15 @@
 //! | [`cached`] | random reads of a cached file |
 //! | [`small`] | creating small files, and the writes of their writeback |
 //! | [`attributes`] | setting attributes |
+//! | [`reclaim`] | writing more than there is memory, by three policies of reclaim |
+//! | [`sync`] | syncs beside many clean inodes |
 
 mod attributes;
 mod cached;
+mod reclaim;
 mod small;
 mod stream;
+mod sync;
 
 use std::path::{Path, PathBuf};
 
@@ -36,15 +40,25 @@ pub struct Scale {
     pub cached_bytes: u64,
     /// Number of reads from it.
     pub reads: u32,
-    /// Number of small files in each of the eight directories.
+    /// Number of small files in each of sixteen directories.
     pub files: u32,
+    /// Numbers of threads that create small files.
+    pub small_threads: &'static [u32],
     /// Number of files that get an attribute, in thousands.
     pub attributes: u32,
+    /// Memory for writing more than it, in bytes.
+    pub reclaim_bytes: u64,
+    /// Size of each file that is written then in bytes.
+    pub reclaim_file: u64,
+    /// Numbers of threads that write these files.
+    pub reclaim_threads: &'static [u32],
+    /// Number of clean inodes beside which a volume is synced.
+    pub clean_inodes: u32,
 }
 
 impl Scale {
     /// The sizes of a measurement, or of a smoke test of the harness.
-    pub fn new(folder: PathBuf, rounds: u32, alone: bool, smoke: bool) -> Self {
+    pub fn new(folder: PathBuf, (rounds, inodes): (u32, u32), alone: bool, smoke: bool) -> Self {
         if smoke {
             let (stream_bytes, cached_bytes) = (16 << 20, 4 << 20);
             Self {
@@ -54,8 +68,13 @@ impl Scale {
                 stream_bytes,
                 cached_bytes,
                 reads: 1_000,
-                files: 100,
+                files: 50,
+                small_threads: &[1, 2],
                 attributes: 1,
+                reclaim_bytes: 16 << 20,
+                reclaim_file: 1 << 20,
+                reclaim_threads: &[2],
+                clean_inodes: 1_000,
             }
         } else {
             let (stream_bytes, cached_bytes) = (4 << 30, 128 << 20);
@@ -66,8 +85,13 @@ impl Scale {
                 stream_bytes,
                 cached_bytes,
                 reads: 1_000_000,
-                files: 10_000,
+                files: 5_000,
+                small_threads: &[1, 2, 4, 16],
                 attributes: 50,
+                reclaim_bytes: 256 << 20,
+                reclaim_file: 10 << 20,
+                reclaim_threads: &[1, 2, 4, 16, 64],
+                clean_inodes: inodes.min(5_000_000),
             }
         }
     }
@@ -80,11 +104,13 @@ impl Scale {
 /// Runs the parts whose names contain `only`.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    let parts: [(&str, Experiment<Scale>); 4] = [
+    let parts: [(&str, Experiment<Scale>); 6] = [
         ("stream", stream::run),
         ("cached", cached::run),
         ("small", small::run),
         ("attributes", attributes::run),
+        ("reclaim", reclaim::run),
+        ("sync", sync::run),
     ];
     table.run(scale, &parts, only)?;
     let _ = std::fs::remove_file(scale.image()); // it does not exist if no part ran

@@ -6,28 +6,34 @@ use std::time::Instant;
 use anyhow::Context;
 use xebec::{DirtyLimit, MemoryBudget, Options};
 
-use super::{Scale, compare, ours};
+use super::{KERNELS, OURS, Scale, kernels, ours};
 use crate::bench_volume::{BenchVolume, names};
-use crate::measure::alternate;
+use crate::engine::threads::on_threads;
+use crate::measure::{alternate, compare};
 use crate::table::{Row, Table, Target};
 
-const DIRECTORIES: u32 = 8;
-const THREADS: u32 = 4;
+const DIRECTORIES: u32 = 16;
 const FILE: [u8; 4096] = [7; 4096];
+
+/// Up to where the time of a run is measured.
+#[derive(Clone, Copy)]
+enum Until {
+    /// All files are written.
+    Written,
+    /// The volume is unmounted, and its image clean.
+    Unmounted,
+}
 
 /// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
-    let files = scale.files;
-    let name = format!("{DIRECTORIES} directories of {files} files of 4 KiB, {THREADS} threads");
-    let work = |volume| rate(scale, volume, false);
-    table.add(compare(scale, (&name, "files/s"), Some(4.0), &options(true), &work)?);
-    let work = |volume| rate(scale, volume, true);
-    table.add(compare(scale, (&format!("{name}, and a sync"), "files/s"), None, &options(true), &work)?);
+    for threads in scale.small_threads {
+        by_threads(scale, *threads, table)?;
+    }
     let image = scale.image();
     let writes = |plug| device_writes(scale, ours(&image, options(plug))?);
     let (with, without) = alternate(scale.rounds, || writes(true), || writes(false))?;
     table.add(Row {
-        task: "the same: writes of contents to the device".into(),
+        task: format!("{}: writes of contents to the device", name(scale, 4)),
         unit: "writes",
         ours_is: "one plug over the pass",
         other_is: "a plug for each file",
@@ -38,6 +44,26 @@ pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn name(scale: &Scale, threads: u32) -> String {
+    format!("{DIRECTORIES} directories of {} files of 4 KiB, threads: {threads}", scale.files)
+}
+
+fn by_threads(scale: &Scale, threads: u32, table: &mut Table) -> anyhow::Result<()> {
+    let image = scale.image();
+    let mut add = |end: &str, until, other_is, peer: &dyn Fn() -> anyhow::Result<f64>, ratio| {
+        let own = || rate(scale, ours(&image, options(true))?, threads, until);
+        let (ours, other) = compare((scale.rounds, scale.alone), own, peer)?;
+        let (task, target) = (format!("{}, {end}", name(scale, threads)), Some(Target::RatioAtLeast(ratio)));
+        table.add(Row { task, unit: "files/s", ours_is: OURS, other_is, ours, other, target });
+        anyhow::Ok(())
+    };
+    let kernel = |until| rate(scale, kernels(&image)?, threads, until);
+    add("written", Until::Written, KERNELS, &|| kernel(Until::Written), 4.0)?;
+    add("and unmounted", Until::Unmounted, KERNELS, &|| kernel(Until::Unmounted), 4.0)?;
+    let tmpfs = || rate(scale, BenchVolume::tmpfs()?, threads, Until::Written);
+    add("and unmounted", Until::Unmounted, "tmpfs, which writes nothing", &tmpfs, 3.0)
+}
+
 /// A cache that holds all files. The kernel's limit for dirty pages, a fifth of memory, holds them as well.
 fn options(plug_over_pass: bool) -> Options {
     let mut options = Options { memory: Some(MemoryBudget::new(8 << 30)), ..Options::default() };
@@ -46,40 +72,33 @@ fn options(plug_over_pass: bool) -> Options {
     options
 }
 
-fn rate(scale: &Scale, volume: BenchVolume, sync: bool) -> anyhow::Result<f64> {
+fn rate(scale: &Scale, volume: BenchVolume, threads: u32, until: Until) -> anyhow::Result<f64> {
     let begin = Instant::now();
-    write_all(scale, &volume)?;
-    if sync {
-        volume.sync()?;
-    }
-    let seconds = begin.elapsed().as_secs_f64();
+    write_all(scale, &volume, threads)?;
+    let written = begin.elapsed();
     volume.unmount()?;
-    Ok(f64::from(DIRECTORIES * scale.files) / seconds)
+    let time = match until {
+        Until::Written => written,
+        Until::Unmounted => begin.elapsed(),
+    };
+    Ok(f64::from(DIRECTORIES * scale.files) / time.as_secs_f64())
 }
 
 fn device_writes(scale: &Scale, volume: BenchVolume) -> anyhow::Result<f64> {
-    write_all(scale, &volume)?;
+    write_all(scale, &volume, 4)?;
     volume.sync()?;
     let writes = volume.volume().context("a volume of Xebec")?.statistics().contents.plug.writes;
     volume.unmount()?;
     Ok(writes as f64)
 }
 
-fn write_all(scale: &Scale, volume: &BenchVolume) -> anyhow::Result<()> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..THREADS).map(|thread| scope.spawn(move || write_some(scale, volume, thread))).collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?)
-    })
-}
-
-fn write_some(scale: &Scale, volume: &BenchVolume, thread: u32) -> anyhow::Result<()> {
-    let names = names(scale.files);
-    for directory in (thread..DIRECTORIES).step_by(THREADS as usize) {
-        let dir = volume.mkdir(&format!("{directory}"))?;
-        names.iter().try_for_each(|name| volume.file(&dir, name, true)?.write(&FILE, 0))?;
-    }
-    Ok(())
+fn write_all(scale: &Scale, volume: &BenchVolume, threads: u32) -> anyhow::Result<()> {
+    let write_some = |thread: u32| {
+        let names = names(scale.files);
+        (thread..DIRECTORIES).step_by(threads as usize).try_for_each(|directory| {
+            let dir = volume.mkdir(&format!("{directory}"))?;
+            names.iter().try_for_each(|name| volume.file(&dir, name, true)?.write(&FILE, 0))
+        })
+    };
+    on_threads(threads, &write_some).map(drop)
 }

@@ -23,7 +23,7 @@ mod instructions;
 mod namespace;
 mod paths;
 mod recovery;
-mod threads;
+pub mod threads;
 mod tmpfiles;
 mod trees;
 
