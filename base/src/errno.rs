@@ -106,6 +106,8 @@ errnos! {
     ENODATA = 61,
     /// Protocol error.
     EPROTO = 71,
+    /// Value too large for its type.
+    EOVERFLOW = 75,
     /// Invalid multibyte character.
     EILSEQ = 84,
     /// Operation not supported.

@@ -14,7 +14,8 @@
 //! # Invariants
 //! - The kernel, through this crate, is the only writer of the volume: it may cache names, attributes and contents
 //!   without a time limit.
-//! - Each inode with a lookup count is referenced, so that its number is not reused before `FUSE_FORGET`.
+//! - A node id contains number and generation of an inode. Only files without names are kept until the kernel has
+//!   forgotten them.
 //! - Each request is answered exactly once, whatever happens: malformed requests with `EINVAL`, unknown ones with
 //!   `ENOSYS`, after which the kernel does not send them again.
 //!

@@ -12,16 +12,13 @@ pub type Result<T> = std::result::Result<T, Errno>;
 pub struct Errno(pub base::errno::Errno);
 
 impl From<xebec::Error> for Errno {
-    /// If the device is a file on another mount that is gone, its errno would look like an error of this mount. It is
-    /// reported as `EIO`.
+    /// If the device is a file on another mount that is gone, the errno of the device would look like an error of this
+    /// mount. It is reported as `EIO`.
     fn from(error: xebec::Error) -> Self {
         const OTHER_MOUNT: [Os; 5] = [Os::NOTCONN, Os::CONNABORTED, Os::NODEV, Os::STALE, Os::TIMEDOUT];
         let errno = error.errno();
-        Self(if OTHER_MOUNT.iter().any(|os| os.raw_os_error() == errno.get()) {
-            base::errno::EIO
-        } else {
-            errno
-        })
+        let is_other_mount = OTHER_MOUNT.iter().any(|os| os.raw_os_error() == errno.get());
+        Self(if is_other_mount && error.is_of_device() { base::errno::EIO } else { errno })
     }
 }
 
@@ -37,6 +34,9 @@ pub struct NodeId(pub u64);
 
 /// The root directory.
 pub const ROOT: NodeId = NodeId(1);
+
+/// Asks the kernel whether it knows a nodeid.
+pub type IsKnown<'k> = dyn Fn(NodeId) -> bool + 'k;
 
 /// File handle: the number of an open file (`fh`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,7 +98,7 @@ pub struct Attributes {
     pub created: Time,
 }
 
-/// An inode that was looked up or created. It increments the inode's lookup count.
+/// An inode that was looked up or created. The kernel knows it from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Nodeid.
@@ -202,9 +202,9 @@ pub struct StatFs {
 
 /// A file system.
 ///
-/// File handles are those that [`open`](Self::open) and [`create`](Self::create) returned. Each [`Entry`] that is
-/// returned increments the lookup count of its inode, and [`forget`](Self::forget) decrements it. Operations that are
-/// not implemented return `ENOSYS`, so that the kernel does not send them again if it can do without.
+/// File handles are those that [`open`](Self::open) and [`create`](Self::create) returned. Nodeids are those of an
+/// [`Entry`] that was returned, or invalid. Operations that are not implemented return `ENOSYS`, so that the kernel
+/// does not send them again if it can do without.
 #[expect(unused_variables, reason = "the default implementations use none of their arguments")]
 pub trait Operations: Sync {
     /// Whether the file system is read-only. Root can make the mount writable nevertheless (`mount -o remount,rw`);
@@ -216,8 +216,9 @@ pub trait Operations: Sync {
     /// Looks up a name, also `.` and `..`.
     fn lookup(&self, dir: NodeId, name: &[u8]) -> Result<Entry>;
 
-    /// Decrements the lookup count of an inode by `lookups`.
-    fn forget(&self, node: NodeId, lookups: u64) {}
+    /// The kernel has forgotten an inode. It may know it again by now, as other requests overtake this one: `is_known`
+    /// says so.
+    fn forget(&self, node: NodeId, is_known: &IsKnown<'_>) {}
 
     /// Returns the attributes of an inode.
     fn getattr(&self, node: NodeId) -> Result<Attributes>;
@@ -298,8 +299,7 @@ pub trait Operations: Sync {
         Err(ENOSYS)
     }
 
-    /// Passes directory entries from `offset` on to `add`, until it returns `false`; with their inodes if `plus`. An
-    /// entry that `add` refuses does not increment the lookup count.
+    /// Passes directory entries from `offset` on to `add`, until it returns `false`; with their inodes if `plus`.
     fn readdir(
         &self,
         dir: NodeId,

@@ -16,7 +16,7 @@ use base::errno;
 use fuse_abi::linux::{FUSE_MIN_READ_BUFFER, fuse_opcode};
 use rustix::io::Errno as Os;
 
-use crate::operations::{Operations, Result};
+use crate::operations::{NodeId, Operations, Result};
 use crate::statistics::{RequestStatistics, ThreadStatistics};
 use crate::wire::dispatch::{Outcome, dispatch};
 use crate::wire::init::{self, MAX_WRITE, Negotiation};
@@ -106,7 +106,12 @@ impl Session {
                 pool.wake_reader();
             }
             reply.clear();
-            let dispatched = AssertUnwindSafe(|| dispatch(operations, &request, &mut reply));
+            let is_known = |node| {
+                // The kernel may be freeing the inode: that may need a reply to another request.
+                pool.wake_reader();
+                self.is_known(node)
+            };
+            let dispatched = AssertUnwindSafe(|| dispatch(operations, &request, &mut reply, &is_known));
             let outcome = catch_unwind(dispatched).unwrap_or_else(|_| {
                 result = Err(panicked());
                 Err(crate::Errno(errno::EIO))
@@ -152,6 +157,11 @@ impl Session {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Whether the kernel knows an inode. An inode that it is freeing is waited for.
+    fn is_known(&self, node: NodeId) -> bool {
+        rustix::io::write(&self.device, &inval_inode(node)) != Err(Os::NOENT)
     }
 
     /// Sends the notifications and the reply that follow a request.
@@ -231,7 +241,7 @@ mod tests {
     use zerocopy::{FromBytes as _, IntoBytes as _};
 
     use super::*;
-    use crate::operations::{Attributes, ENOSYS, Entry, FileHandle, NodeId, Opened, SetAttributes, StatFs};
+    use crate::operations::{Attributes, ENOSYS, Entry, FileHandle, Opened, SetAttributes, StatFs};
 
     /// Only `statfs` is implemented; its first call panics.
     #[derive(Default)]

@@ -7,9 +7,6 @@
 //! | [`LockedInode`] | the inode's lock, held; what a commit takes |
 //! | [`Attached`] | what an upper layer attaches to an inode: cached contents |
 //!
-//! The lookup count of a mount's kernel (`FUSE_LOOKUP`, `FUSE_FORGET`) is the number of pins of the inode's reference
-//! count ([`base::refs`]): an inode that the kernel knows has one reference for all lookups.
-//!
 //! # Invariants
 //! - There is one object for each inode number. The inode cache ensures that, and evicts only objects that nobody else
 //!   references.
@@ -248,11 +245,6 @@ impl Inode {
     #[inline]
     pub fn is_in_use(&self) -> bool {
         self.refs.is_valid()
-    }
-
-    /// Whether the lookup count is not zero.
-    pub(crate) fn is_looked_up(&self) -> bool {
-        self.refs.has_pins()
     }
 
     /// Whether the inode is free. Does not change while the AGI is locked.

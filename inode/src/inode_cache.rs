@@ -9,14 +9,12 @@
 //! - An inode is read only if the inode btrees have a chunk with its number. A caller may have held the number for long
 //!   (a file handle), and the slot may contain anything by now, even a evicted inode. The result is cached until the
 //!   chunk is removed, so that one lookup serves many inodes.
-//! - An inode whose lookup count is not zero is in the cache: it has a reference.
 //!
 //! # Locking
 //! The cache has shards, by inode chunk. Each has a lock of rank `Cache`, held for one change. Lookups in a shard that
 //! changes rarely take no lock. With [`Locks::Coarse`] there is one shard, which lookups lock exclusively.
 
 mod allocated;
-mod lookup_count;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -26,7 +24,6 @@ use allocated::AllocatedInodes;
 use base::lock::{Locks, Rank, RwLock};
 use base::memory::Share;
 use base::percpu::{CpuRef, CpuRefs};
-use base::refs::Ref;
 use base::{Ino, errno};
 use error::Error;
 use format::Geometry;
@@ -435,8 +432,6 @@ impl Drop for InodeCache {
         let mut counted = Vec::new();
         for shard in &self.shared.index.shards {
             let removed = std::mem::take(&mut shard.0.write().inodes);
-            // Of a mount that has ended without forgetting its inodes.
-            removed.values().for_each(|inode| drop(Ref::unpin_all(inode)));
             self.shared.index.memory.sub(removed.len() as u64 * self.shared.index.inode_bytes);
             counted.extend(removed.into_values().filter(|inode| inode.is_counted_per_cpu()));
         }

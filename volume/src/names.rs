@@ -365,19 +365,10 @@ impl Volume {
         self.unless_removed(dir, self.resolve_cached(one_name(dir, name), name, false))
     }
 
-    /// Like [`lookup_handle_cached`](Self::lookup_handle_cached), with the metadata, if these are in memory, too.
+    /// The metadata of the file with a name in a directory, if both are in memory.
     #[inline]
-    pub(crate) fn lookup_metadata_cached(
-        &self,
-        dir: FileId,
-        name: &[u8],
-    ) -> Option<Result<(Handle, Metadata)>> {
-        let (mut acquired, mut metadata) = (Acquired::default(), None);
-        let walked = self.walk(one_name(dir, name), name, false, |inode, section| {
-            metadata = Metadata::in_memory(inode, section);
-            metadata.is_some() && acquired.add(inode)
-        });
-        self.unless_removed(dir, walked.result(acquired.last().zip(metadata)))
+    pub(crate) fn lookup_metadata_cached(&self, dir: FileId, name: &[u8]) -> Option<Result<Metadata>> {
+        self.unless_removed(dir, self.metadata_cached(one_name(dir, name), name, false))
     }
 
     /// The result of a lookup in a directory that may have been removed, where only names that do not exist are found.

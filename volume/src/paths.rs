@@ -101,7 +101,7 @@ impl Volume {
     pub(crate) fn remove_all_in(&self, caller: Caller<'_>, dir: &Handle, name: &[u8]) -> Result<()> {
         match self.unlink_in(caller, dir.inode(), name) {
             Err(error) if error.errno() == errno::EISDIR => {}
-            result => return result,
+            result => return result.map(drop),
         }
         // Depth first, with a list of directories instead of recursion: a tree may be deeper than a stack.
         let mut visited = Visited::default();

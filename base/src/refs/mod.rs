@@ -11,11 +11,6 @@
 //! *free* until it is allocated again as another one. The thread that would free a queued object may instead make it
 //! another one, which is unlinked from the beginning.
 //!
-//! # Pins
-//! A pin is a use of an object by somebody who cannot have a [`Ref`], such as the kernel of a mount, which knows an
-//! inode by its number. An object has one reference for all of its pins, from the first one to the last. Pins are
-//! counted in a word of their own, so that removing more pins than there are takes nobody's reference.
-//!
 //! # Modes
 //! A count is one word that all CPUs change. If references are often taken by another CPU than the one before, the
 //! count changes to *per-CPU mode*: each CPU counts in a word of its own, and writes to no memory that others read. So
@@ -28,7 +23,6 @@
 //!   on another, and taken in one mode and dropped in the other.
 //! - All references together have one strong count of the object's `Arc`, from the first reference to the last one.
 //! - An object in per-CPU mode is neither unlinked, nor queued, nor free.
-//! - An object with pins has a reference that no variable has.
 //! - A valid reference and the state *queued* exclude each other. The attached object is removed only in that state.
 
 mod attached;

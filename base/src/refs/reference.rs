@@ -90,40 +90,6 @@ impl<T: Counted> Ref<T> {
         Self { object: ManuallyDrop::new(unsafe { ptr::read(object) }) }
     }
 
-    /// Pins the object. The first pin keeps this reference, and all pins have it in common; it is taken back when the
-    /// last pin is removed, or all are.
-    #[inline]
-    pub fn pin(self) {
-        if self.object.count().pin() {
-            // From now on it belongs to the pins. Another thread may have removed them already.
-            mem::forget(self);
-        }
-    }
-
-    /// Removes `count` pins, or as many as there are. Returns the reference that the pins had in common if none is
-    /// left.
-    #[inline]
-    pub fn unpin(object: &Arc<T>, count: u64) -> Option<Self> {
-        // SAFETY: the last pin was removed.
-        object.count().unpin(count).then(|| unsafe { Self::of_pins(object) })
-    }
-
-    /// Removes all pins. Returns the reference that they had in common, if there were any.
-    pub fn unpin_all(object: &Arc<T>) -> Option<Self> {
-        // SAFETY: as above.
-        object.count().unpin_all().then(|| unsafe { Self::of_pins(object) })
-    }
-
-    /// The reference that the pins of an object had in common.
-    ///
-    /// # Safety
-    /// The caller has removed the last pin of the object.
-    unsafe fn of_pins(object: &Arc<T>) -> Self {
-        // SAFETY: when the first pin was added, a reference was forgotten, which is this one: only one thread removes
-        // the last pin before one is added again. The copy is as in `counted`.
-        Self { object: ManuallyDrop::new(unsafe { ptr::read(object) }) }
-    }
-
     /// The attached object, if there is one. It stays attached as long as this reference exists.
     #[inline]
     pub fn attached(&self) -> Option<&T::Attached> {

@@ -38,9 +38,6 @@ pub struct RefCount<A> {
     word: AtomicU64,
     /// The CPU that took a reference last, and points for contention. A hint, written beside the word.
     recent: AtomicU32,
-    /// Pins, which have one reference in common. At `u32::MAX` they are not counted any more: the object stays pinned
-    /// until all pins are removed at once.
-    pins: AtomicU32,
     attached: Slot<A>,
 }
 
@@ -74,7 +71,6 @@ impl<A: Send + Sync> RefCount<A> {
         Self {
             word: AtomicU64::new(if is_free { FREE } else { 0 }),
             recent: AtomicU32::new(0),
-            pins: AtomicU32::new(0),
             attached: Slot::default(),
         }
     }
@@ -181,35 +177,6 @@ impl<A: Send + Sync> RefCount<A> {
         was_per_cpu
     }
 
-    /// Adds a pin. Returns whether there was none.
-    #[inline]
-    pub(super) fn pin(&self) -> bool {
-        let add = |pins: u32| pins.checked_add(1);
-        self.pins.fetch_update(Ordering::AcqRel, Ordering::Relaxed, add) == Ok(0)
-    }
-
-    /// Removes `count` pins, or as many as there are. Returns whether the last one was removed.
-    #[inline]
-    pub(super) fn unpin(&self, count: u64) -> bool {
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        let remove = |pins: u32| match pins {
-            0 | u32::MAX => None,
-            pins => Some(pins.saturating_sub(count)),
-        };
-        let removed = self.pins.fetch_update(Ordering::AcqRel, Ordering::Relaxed, remove);
-        removed.is_ok_and(|before| before <= count)
-    }
-
-    /// Removes all pins. Returns whether there were any.
-    pub(super) fn unpin_all(&self) -> bool {
-        self.has_pins() && self.pins.swap(0, Ordering::AcqRel) != 0
-    }
-
-    /// Whether the object has pins.
-    pub fn has_pins(&self) -> bool {
-        self.pins.load(Ordering::Acquire) != 0
-    }
-
     /// Whether the object is neither queued nor free.
     #[inline]
     pub fn is_valid(&self) -> bool {
@@ -283,7 +250,6 @@ impl<A: Send + Sync> RefCount<A> {
     /// Removes the attached object of a queued object, by the only thread that does. Then the object is free, but
     /// queued still.
     fn detach(&self) -> Option<Option<Removed<A>>> {
-        debug_assert!(!self.has_pins(), "an object was freed that has a reference");
         let begin = |word| (word & (FREE | QUEUED) == QUEUED).then_some(word | FREE);
         let begun = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, begin);
         // Otherwise there may be references, also to the attached object.

@@ -1,12 +1,12 @@
 //! Lookup, create, link, readdir.
 
 use base::Ino;
-use base::errno::{EINVAL, ENOENT};
+use base::errno::{EINVAL, ENOENT, ESTALE};
 use format::inode::FileType;
 use xebec::{Cookie, DeviceNumber, FileId, Handle, Metadata, NewFile, NewFileType};
 
 use super::VolumeOperations;
-use crate::operations::{Caller, DirEntry, Entry, Errno, NewInode, Result};
+use crate::operations::{Caller, DirEntry, Entry, Errno, NewInode, NodeId, Result};
 
 const S_IFMT: u32 = 0o170_000;
 
@@ -35,27 +35,26 @@ enum AddResult {
 impl VolumeOperations<'_> {
     /// Looks up a name.
     pub(super) fn lookup_entry(&self, dir: FileId, name: &[u8]) -> Result<Entry> {
-        // The kernel looks up `.` for an inode that it has forgotten, but that is known by a file handle of NFS.
-        if name == b"." {
-            return self.add_lookup(self.volume.open_id(dir)?);
+        if name != b"." {
+            return self.entry(&self.volume.lookup_metadata(dir, name)?);
         }
-        let (file, metadata) = self.volume.lookup_metadata(dir, name)?;
-        Ok(self.count_lookup(file, &metadata))
+        // The kernel looks up `.` for an inode that it has forgotten, but that is known by a file handle of NFS. A file
+        // without names is gone with the kernel's inode.
+        let metadata = self.volume.metadata(dir)?;
+        if metadata.nlink == 0 { Err(Errno(ESTALE)) } else { self.entry(&metadata) }
     }
 
-    /// Increments the lookup count of an inode and returns its entry.
-    pub(super) fn add_lookup(&self, file: Handle) -> Result<Entry> {
-        let metadata = self.volume.handle_metadata(&file)?;
-        Ok(self.count_lookup(file, &metadata))
+    /// The entry of a file.
+    pub(super) fn entry_of(&self, file: &Handle) -> Result<Entry> {
+        self.entry(&self.volume.handle_metadata(file)?)
     }
 
-    fn count_lookup(&self, file: Handle, metadata: &Metadata) -> Entry {
-        self.volume.add_lookup(file);
-        Entry {
-            node: self.node(metadata.ino),
+    fn entry(&self, metadata: &Metadata) -> Result<Entry> {
+        Ok(Entry {
+            node: self.node(metadata.id())?,
             generation: metadata.generation.into(),
             attributes: self.to_attributes(metadata),
-        }
+        })
     }
 
     /// Creates an inode with a name, or without (`O_TMPFILE`).
@@ -74,15 +73,16 @@ impl VolumeOperations<'_> {
     }
 
     /// Creates another name of an inode, or the first.
-    pub(super) fn link_inode(&self, ino: Ino, dir: FileId, name: &[u8]) -> Result<Entry> {
-        let file = self.volume.looked_up(ino).ok_or(Errno(ENOENT))?;
+    pub(super) fn link_inode(&self, node: NodeId, dir: FileId, name: &[u8]) -> Result<Entry> {
+        let file = self.volume.open_id(self.id(node)?)?;
         self.volume.link_handle(&file, dir, name)?;
-        self.add_lookup(file)
+        self.removed.remove(node);
+        self.entry_of(&file)
     }
 
     /// See [`Operations::readdir`](crate::Operations::readdir). An inode that is removed between reading its name and
     /// its attributes is skipped; one whose attributes cannot be read is listed without them. Entries before an error
-    /// are returned, as the kernel counts them as looked up; the next call returns the error.
+    /// are returned; the next call returns the error.
     pub(super) fn read_directory(
         &self,
         dir: FileId,
@@ -149,9 +149,6 @@ impl VolumeOperations<'_> {
         let (ino, file_type) = looked_up
             .map_or((ino.0, *file_type), |entry| (entry.attributes.ino, entry.attributes.mode & S_IFMT));
         let added = add(&DirEntry { name, ino, file_type, next_offset: *next_offset, entry: looked_up });
-        if !added && let Some(entry) = looked_up {
-            self.volume.forget(self.ino(entry.node), 1);
-        }
         if added { AddResult::Added } else { AddResult::Full }
     }
 }

@@ -6,15 +6,17 @@
 //! | `files` | contents of files |
 //! | `attributes` | attributes, extended attributes, statfs |
 //! | [`idmap`] | mapping of user and group ids |
+//! | `node_id` | node ids: number and generation of an inode |
+//! | `removed` | files without names that the kernel knows |
 //! | `ioctl` | `ioctl`: flags, project ids, trim, grow |
 //!
 //! # Invariants
 //! - There is no file-system logic here: calls of [`Volume`] are translated. The kernel checks permissions, by mode,
 //!   owner and ACL.
-//! - The root's nodeid is 1, which is no inode number of a volume: the superblock is there. Another inode's nodeid is
-//!   its number.
-//! - The lookup counts are in the inodes of the volume, which has one `VolumeOperations` at a time. When that is
-//!   dropped, all are 0: the kernel forgets nothing at unmount.
+//! - A request finds its inode by the node id alone, in the inode cache or on disk. If the number is used for another
+//!   file by now, it fails with `ESTALE`.
+//! - Nothing is kept for a file that the kernel knows, unless it has no names (`removed`). The kernel forgets nothing
+//!   at unmount: then these files are dropped.
 //! - A file handle is a key of the slab of open files. That of a closed file is refused.
 
 mod attributes;
@@ -22,21 +24,28 @@ mod directories;
 mod files;
 pub mod idmap;
 mod ioctl;
+mod node_id;
+mod removed;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
-use base::{Ino, Slab};
-use xebec::{File, FileId, Volume};
+use base::Slab;
+use base::errno::{EOVERFLOW, ESTALE};
+use xebec::{File, FileId, Handle, Volume};
 
 use crate::operations::{
-    Attributes, ByteRange, Caller, DirEntry, Entry, FileHandle, NewInode, NodeId, Opened, Operations, ROOT,
-    Rename, Result, Seek, SetAttribute, SetAttributes, StatFs,
+    Attributes, ByteRange, Caller, DirEntry, Entry, Errno, FileHandle, IsKnown, NewInode, NodeId, Opened,
+    Operations, ROOT, Rename, Result, Seek, SetAttribute, SetAttributes, StatFs,
 };
 use idmap::{IdMaps, MapTo};
 use ioctl::parse_blocks;
+use node_id::Parsed;
+#[cfg(test)]
+pub(crate) use node_id::encode as encode_node;
+use removed::RemovedFiles;
 
 /// Options of [`VolumeOperations`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,6 +72,7 @@ pub struct VolumeOperations<'v> {
     volume: &'v Volume,
     options: Options,
     files: Slab<Arc<File<'v>>>,
+    removed: RemovedFiles,
     status: Option<&'v StatusText<'v>>,
 }
 
@@ -72,17 +82,10 @@ impl Debug for VolumeOperations<'_> {
     }
 }
 
-impl Drop for VolumeOperations<'_> {
-    fn drop(&mut self) {
-        self.volume.forget_all();
-    }
-}
-
 impl<'v> VolumeOperations<'v> {
-    /// The operations of `volume`, for one mount at a time: dropping them ends the lookups of all files, which the
-    /// volume counts. Unmount it after they are dropped.
+    /// The operations of `volume`. Unmount it after they are dropped.
     pub fn new(volume: &'v Volume, options: Options) -> Self {
-        Self { volume, options, files: Slab::default(), status: None }
+        Self { volume, options, files: Slab::default(), removed: RemovedFiles::default(), status: None }
     }
 
     /// Adds the attribute [`STATUS`].
@@ -92,13 +95,21 @@ impl<'v> VolumeOperations<'v> {
         self
     }
 
-    fn ino(&self, node: NodeId) -> Ino {
-        if node == ROOT { self.volume.geometry().root } else { Ino(node.0) }
-    }
-
-    /// The file of a node. While its lookup count is not zero, its inode number is not used for another file.
+    /// The file of a node id. The operations on it fail with `ESTALE` if its inode is free or belongs to another file.
     fn id(&self, node: NodeId) -> Result<FileId> {
-        Ok(if node == ROOT { self.volume.root() } else { self.volume.id_of(Ino(node.0))? })
+        const STALE: Errno = Errno(ESTALE);
+        if node == ROOT {
+            return Ok(self.volume.root());
+        }
+        match node_id::parse(node).ok_or(STALE)? {
+            Parsed::File(file) => Ok(file),
+            Parsed::Part { ino, generation } => match self.volume.id_of(ino) {
+                Ok(file) if node_id::agrees(file.generation, generation) => Ok(file),
+                Ok(_) => Err(STALE),
+                // The volume says whether that is damage.
+                Err(_) => Ok(self.volume.open_id(FileId { ino, generation })?.id()),
+            },
+        }
     }
 
     /// Maps the ids of the caller to those of the volume.
@@ -107,8 +118,20 @@ impl<'v> VolumeOperations<'v> {
         Caller { uid: id_maps.user(caller.uid, MapTo::Volume), gid: id_maps.group(caller.gid, MapTo::Volume) }
     }
 
-    fn node(&self, ino: Ino) -> NodeId {
-        if ino == self.volume.geometry().root { ROOT } else { NodeId(ino.0) }
+    /// The node id of a file.
+    fn node(&self, file: FileId) -> Result<NodeId> {
+        if file.ino == self.volume.geometry().root {
+            return Ok(ROOT);
+        }
+        node_id::encode(file).ok_or(Errno(EOVERFLOW))
+    }
+
+    /// Keeps a file that has lost its last name until the kernel has forgotten it.
+    fn keep(&self, removed: Option<Handle>) {
+        let Some(file) = removed else { return };
+        if let Ok(node) = self.node(file.id()) {
+            self.removed.add(node, file);
+        }
     }
 }
 
@@ -121,8 +144,8 @@ impl Operations for VolumeOperations<'_> {
         self.lookup_entry(self.id(dir)?, name)
     }
 
-    fn forget(&self, node: NodeId, lookups: u64) {
-        self.volume.forget(self.ino(node), lookups);
+    fn forget(&self, node: NodeId, is_known: &IsKnown<'_>) {
+        self.removed.forget(node, || is_known(node));
     }
 
     fn getattr(&self, node: NodeId) -> Result<Attributes> {
@@ -141,7 +164,7 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn mknod(&self, caller: Caller, dir: NodeId, name: &[u8], new: &NewInode<'_>) -> Result<Entry> {
-        self.add_lookup(self.create_inode(self.map_caller(caller), self.id(dir)?, Some(name), new)?)
+        self.entry_of(&self.create_inode(self.map_caller(caller), self.id(dir)?, Some(name), new)?)
     }
 
     fn create(
@@ -154,8 +177,11 @@ impl Operations for VolumeOperations<'_> {
     ) -> Result<(Entry, Opened)> {
         let file = self.create_inode(self.map_caller(caller), self.id(dir)?, name, new)?;
         let opened = self.open_file(flags, |options| options.open_handle(self.volume, &file))?;
-        match self.add_lookup(file) {
-            Ok(entry) => Ok((entry, opened)),
+        match self.entry_of(&file) {
+            Ok(entry) => {
+                self.keep(name.is_none().then_some(file));
+                Ok((entry, opened))
+            }
             Err(error) => {
                 // The kernel gets no file handle, and so does not close it.
                 self.release(opened.handle);
@@ -165,19 +191,22 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn link(&self, node: NodeId, dir: NodeId, name: &[u8]) -> Result<Entry> {
-        self.link_inode(self.ino(node), self.id(dir)?, name)
+        self.link_inode(node, self.id(dir)?, name)
     }
 
     fn unlink(&self, dir: NodeId, name: &[u8]) -> Result<()> {
-        Ok(self.volume.unlink(self.id(dir)?, name)?)
+        self.keep(self.volume.unlink_handle(self.id(dir)?, name)?);
+        Ok(())
     }
 
     fn rmdir(&self, dir: NodeId, name: &[u8]) -> Result<()> {
-        Ok(self.volume.rmdir(self.id(dir)?, name)?)
+        self.keep(self.volume.rmdir_handle(self.id(dir)?, name)?);
+        Ok(())
     }
 
     fn rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), mode: Rename) -> Result<()> {
-        Ok(self.volume.rename(self.id(from.0)?, from.1, self.id(to.0)?, to.1, mode)?)
+        self.keep(self.volume.rename_handle(self.id(from.0)?, from.1, self.id(to.0)?, to.1, mode)?);
+        Ok(())
     }
 
     fn open(&self, node: NodeId, flags: i32) -> Result<Opened> {

@@ -1,15 +1,18 @@
-//! Nodes and file handles: what the kernel has looked up and opened exists, and is freed when it has forgotten it.
+//! Node ids and file handles: what the kernel uses exists, and is freed when it has forgotten it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use base::errno::{EBADF, EINVAL, ENOENT};
+use base::errno::{EBADF, EINVAL, ENOENT, ESTALE};
 use base::percpu;
 use block::MemoryDevice;
-use xebec::{Volume, inode_flags};
+use xebec::{MemoryBudget, Volume, inode_flags};
 
 use super::{Options, VolumeOperations};
-use crate::operations::{Caller, Errno, FileHandle, NewInode, NodeId, Operations, ROOT};
+use crate::operations::{
+    Caller, Errno, FileHandle, NewInode, NodeId, Operations, ROOT, Rename, SetAttributes,
+};
 
 const CALLER: Caller = Caller { uid: 0, gid: 0 };
 const FILE: NewInode<'static> = NewInode { mode: 0o100_644, umask: 0, device: (0, 0), target: &[] };
@@ -44,8 +47,20 @@ fn inodes_in_use(device: &Arc<MemoryDevice>) -> u64 {
     inodes.allocated - inodes.free
 }
 
+/// The kernel has forgotten a file, and does not know it again.
+fn forget(operations: &VolumeOperations<'_>, node: NodeId) {
+    operations.forget(node, &|_| false);
+}
+
+/// Frees the removed files that are not in use.
+fn free_removed(volume: &Volume) {
+    volume.write_back_all().unwrap();
+}
+
+const STALE: Errno = Errno(ESTALE);
+
 #[test]
-fn a_removed_file_exists_until_its_last_lookup_is_forgotten() {
+fn a_removed_file_exists_until_it_is_forgotten() {
     let device = device();
     let volume = open(&device);
     let operations = operations(&volume);
@@ -54,17 +69,25 @@ fn a_removed_file_exists_until_its_last_lookup_is_forgotten() {
     operations.write(handle, 0, b"contents", false).unwrap();
     operations.release(handle);
     assert_eq!(operations.lookup(ROOT, b"file").unwrap().node, node);
+    forget(&operations, node);
+    assert_eq!(operations.lookup(node, b".").unwrap().node, node);
     operations.unlink(ROOT, b"file").unwrap();
-    operations.forget(node, 1);
+    free_removed(&volume);
+    // Requests that overtake it: the kernel has looked the file up again.
+    operations.forget(node, &|asked| {
+        assert_eq!(asked, node);
+        true
+    });
     assert_eq!(operations.getattr(node).unwrap().nlink, 0);
+    assert_eq!(operations.lookup(node, b"."), Err(STALE), "a file handle without an inode of the kernel");
     let handle = operations.open(node, O_RDONLY).unwrap().handle;
     let mut bytes = [0; 20];
     assert_eq!(operations.read(handle, 0, &mut bytes), Ok(8));
     assert_eq!(&bytes[..8], b"contents");
     operations.release(handle);
-    operations.forget(node, 1);
-    assert_eq!(operations.getattr(node), Err(Errno(ENOENT)));
-    assert_eq!(operations.open(node, O_RDONLY), Err(Errno(ENOENT)));
+    forget(&operations, node);
+    assert_eq!(operations.getattr(node), Err(STALE));
+    assert_eq!(operations.open(node, O_RDONLY), Err(STALE));
     drop(operations);
     volume.unmount().unwrap();
 }
@@ -77,77 +100,141 @@ fn a_removed_file_exists_until_it_is_closed() {
     let operations = operations(&volume);
     let (entry, opened) = operations.create(CALLER, ROOT, Some(b"file"), &FILE, O_RDWR).unwrap();
     operations.unlink(ROOT, b"file").unwrap();
-    operations.forget(entry.node, 1);
+    forget(&operations, entry.node);
     assert_eq!(operations.write(opened.handle, 0, b"contents", false), Ok(8));
     assert_eq!(operations.getattr(entry.node).unwrap().size, 8);
     operations.release(opened.handle);
-    assert_eq!(operations.getattr(entry.node), Err(Errno(ENOENT)));
+    assert_eq!(operations.getattr(entry.node), Err(STALE));
     drop(operations);
     volume.unmount().unwrap();
 }
 
-/// Counts in requests are not trusted.
+/// Each way to lose the last name keeps the file; a name that is left does not, nor does a new one.
 #[test]
-fn more_lookups_are_forgotten_than_there_were() {
+fn files_without_names_are_kept() {
     let device = device();
     let volume = open(&device);
     let operations = operations(&volume);
-    let node = create(&operations, b"file");
-    let handle = operations.open(node, O_RDONLY).unwrap().handle;
-    for unknown in [0, 2, 63, node.0 + 1, node.0 + 1000, u64::MAX] {
-        operations.forget(NodeId(unknown), 1);
+    let kept = || operations.removed.len();
+    let dir = operations.mknod(CALLER, ROOT, b"dir", &DIRECTORY).unwrap().node;
+    operations.rmdir(ROOT, b"dir").unwrap();
+    assert_eq!((kept(), operations.getattr(dir).map(|dir| dir.nlink)), (1, Ok(0)));
+    assert_eq!(operations.mknod(CALLER, dir, b"new", &FILE), Err(Errno(ENOENT)));
+    let [source, target] = [b"source", b"target"].map(|name| create(&operations, name));
+    operations.rename((ROOT, b"source"), (ROOT, b"target"), Rename::Replace).unwrap();
+    assert_eq!((kept(), operations.getattr(target).map(|file| file.nlink)), (2, Ok(0)));
+    let other = create(&operations, b"other");
+    operations.rename((ROOT, b"other"), (ROOT, b"target"), Rename::Exchange).unwrap();
+    assert_eq!(operations.link(other, ROOT, b"link").unwrap().attributes.nlink, 2);
+    operations.unlink(ROOT, b"link").unwrap();
+    operations.rename((ROOT, b"other"), (ROOT, b"moved"), Rename::Whiteout).unwrap();
+    assert_eq!((kept(), operations.getattr(source).map(|file| file.nlink)), (2, Ok(1)));
+    let (unnamed, opened) = operations.create(CALLER, ROOT, None, &FILE, O_RDWR).unwrap();
+    operations.release(opened.handle);
+    free_removed(&volume);
+    assert_eq!((kept(), operations.getattr(unnamed.node).map(|file| file.nlink)), (3, Ok(0)));
+    assert_eq!(operations.link(unnamed.node, ROOT, b"named").unwrap().node, unnamed.node);
+    assert_eq!(kept(), 2);
+    for node in [dir, target, unnamed.node, source] {
+        forget(&operations, node);
     }
-    for lookups in [0, 1, 2, u64::from(u32::MAX), u64::MAX] {
-        operations.forget(ROOT, lookups);
-        operations.forget(node, lookups);
-    }
-    operations.unlink(ROOT, b"file").unwrap();
-    assert_eq!(operations.getattr(node).unwrap().nlink, 0, "it is open");
-    operations.forget(node, 1);
-    assert_eq!(operations.getattr(node).unwrap().nlink, 0);
-    operations.release(handle);
-    assert_eq!(operations.getattr(node), Err(Errno(ENOENT)));
-    assert!(operations.getattr(ROOT).is_ok());
+    free_removed(&volume);
+    let stale = [dir, target].map(|node| operations.getattr(node));
+    assert_eq!((kept(), stale), (0, [Err(STALE), Err(STALE)]));
+    assert!(operations.getattr(unnamed.node).is_ok() && operations.getattr(source).is_ok());
     drop(operations);
     volume.unmount().unwrap();
 }
 
+/// A file that uses the inode number of a removed one is not found by that one's node id.
 #[test]
-fn lookups_beside_forgets_of_one_file() {
-    const THREADS: usize = 4;
+fn the_node_id_of_a_removed_file_finds_no_other_file() {
     let device = device();
     let volume = open(&device);
     let operations = operations(&volume);
-    let node = create(&operations, b"file");
-    operations.forget(node, 1);
-    std::thread::scope(|scope| {
-        for cpu in 0..THREADS {
-            let operations = &operations;
-            scope.spawn(move || {
-                percpu::override_current(Some(cpu));
-                for n in 0..3000 {
-                    let count = 1 + n % 3;
-                    for _ in 0..count {
-                        assert_eq!(operations.lookup(ROOT, b"file").unwrap().node, node);
-                    }
-                    assert!(operations.getattr(node).is_ok());
-                    operations.forget(node, count);
-                }
-            });
+    let mut nodes: Vec<NodeId> = Vec::new();
+    for _ in 0..50 {
+        let node = create(&operations, b"file");
+        assert!(!nodes.contains(&node));
+        for old in &nodes {
+            assert_eq!(operations.getattr(*old), Err(STALE));
+            assert_eq!(operations.setattr(*old, &SetAttributes::default()), Err(STALE));
+            assert_eq!(operations.open(*old, O_RDWR), Err(STALE));
+            assert_eq!(operations.link(*old, ROOT, b"link"), Err(STALE));
+            assert_eq!(operations.lookup(*old, b"name"), Err(STALE));
+            assert_eq!(operations.lookup(*old, b"."), Err(STALE));
+            forget(&operations, *old);
         }
-    });
-    assert!(volume.looked_up(base::Ino(node.0)).is_none());
-    operations.unlink(ROOT, b"file").unwrap();
-    volume.sync().unwrap();
+        assert!(operations.getattr(node).is_ok());
+        nodes.push(node);
+        operations.unlink(ROOT, b"file").unwrap();
+        forget(&operations, node);
+        free_removed(&volume);
+    }
+    let numbers: HashSet<u64> = nodes.iter().map(|NodeId(node)| node & ((1 << 31) - 1)).collect();
+    assert!(numbers.len() < nodes.len(), "no number was used again");
     drop(operations);
     volume.unmount().unwrap();
-    let empty = self::device();
-    open(&empty).unmount().unwrap();
-    assert_eq!(inodes_in_use(&device), inodes_in_use(&empty));
 }
 
-/// A name that is removed and created again, while other threads look it up and forget it: each lookup gives a file
-/// that exists until it is forgotten, with one generation.
+/// The kernel does not say which inodes it knows, and may name any.
+#[test]
+fn unknown_node_ids_are_stale() {
+    let device = device();
+    let volume = open(&device);
+    let operations = operations(&volume);
+    let node = create(&operations, b"file");
+    let flipped = (0..64).map(|bit| node.0 ^ 1 << bit);
+    for unknown in [0, 2, 63, u64::MAX, 1 << 63].into_iter().chain(flipped).map(NodeId) {
+        assert_eq!(operations.getattr(unknown), Err(STALE), "{unknown:?}");
+        assert_eq!(operations.lookup(unknown, b"name"), Err(STALE), "{unknown:?}");
+        forget(&operations, unknown);
+    }
+    forget(&operations, ROOT);
+    assert!(operations.getattr(ROOT).is_ok() && operations.getattr(node).is_ok());
+    drop(operations);
+    volume.unmount().unwrap();
+}
+
+/// With memory for few inodes, the kernel knows many: they are evicted, and found again by their node ids.
+#[test]
+fn inodes_that_the_kernel_knows_are_evicted() {
+    const FILES: usize = 5000;
+    let device = device();
+    let memory = Some(MemoryBudget::new(1 << 20));
+    let options = xebec::Options { memory, ..xebec::Options::default() };
+    let volume = Volume::open(device.clone(), options).unwrap();
+    let operations = operations(&volume);
+    let names: Vec<String> = (0..FILES).map(|n| format!("file {n}")).collect();
+    let nodes: Vec<NodeId> = names.iter().map(|name| create(&operations, name.as_bytes())).collect();
+    let removed = operations.mknod(CALLER, ROOT, b"dir", &DIRECTORY).unwrap().node;
+    operations.rmdir(ROOT, b"dir").unwrap();
+    for (n, node) in nodes.iter().enumerate() {
+        let mode = Some(0o100_600 + n as u32 % 8);
+        operations.setattr(*node, &SetAttributes { mode, ..SetAttributes::default() }).unwrap();
+    }
+    volume.write_back_all().unwrap();
+    for step in [1, 7, 13] {
+        for n in (0..FILES).map(|n| n * step % FILES) {
+            assert_eq!(operations.getattr(nodes[n]).unwrap().mode, 0o100_600 + n as u32 % 8);
+            assert_eq!(operations.lookup(ROOT, names[n].as_bytes()).unwrap().node, nodes[n]);
+        }
+        let mut listed = 0;
+        let mut count = |entry: &crate::operations::DirEntry<'_>| {
+            listed += usize::from(entry.entry.is_some());
+            true
+        };
+        operations.readdir(ROOT, 0, true, &mut count).unwrap();
+        assert_eq!(listed, FILES);
+    }
+    let in_memory = volume.statistics().memory.inodes;
+    assert!(in_memory < 2 << 20, "{in_memory} bytes of inodes for a budget of 1 MiB");
+    assert_eq!(operations.getattr(removed).unwrap().nlink, 0);
+    drop(operations);
+    volume.unmount().unwrap();
+}
+
+/// A name that is removed and created again, while other threads look it up and use what they found.
 #[test]
 fn lookups_beside_removals_of_a_name() {
     let device = device();
@@ -161,16 +248,18 @@ fn lookups_beside_removals_of_a_name() {
                 percpu::override_current(Some(cpu));
                 while !stop.load(Relaxed) {
                     let Ok(entry) = operations.lookup(ROOT, b"file") else { continue };
-                    let again = operations.lookup(entry.node, b".").unwrap();
-                    assert_eq!(again.generation, entry.generation);
-                    operations.forget(entry.node, 2);
+                    match operations.getattr(entry.node) {
+                        Ok(attributes) => assert_eq!(attributes.ino, entry.attributes.ino),
+                        Err(error) => assert_eq!(error, STALE),
+                    }
+                    forget(operations, entry.node);
                 }
             });
         }
         for _ in 0..1000 {
             let node = create(&operations, b"file");
             operations.unlink(ROOT, b"file").unwrap();
-            operations.forget(node, 1);
+            forget(&operations, node);
         }
         stop.store(true, Relaxed);
     });
@@ -181,8 +270,7 @@ fn lookups_beside_removals_of_a_name() {
     assert_eq!(inodes_in_use(&device), inodes_in_use(&empty));
 }
 
-/// The kernel forgets nothing at unmount. Inodes that it had looked up were still referenced, and removed files not
-/// freed.
+/// The kernel forgets nothing at unmount. Removed files are freed nevertheless.
 #[test]
 fn the_end_of_a_mount_forgets_all_inodes() {
     let device = device();
@@ -238,22 +326,6 @@ fn handles_of_closed_files_are_refused() {
     assert_eq!(operations.write(handle, 0, b"own", false), Ok(3));
     assert_eq!(operations.getattr(first).unwrap().size, 0);
     operations.release(handle);
-    drop(operations);
-    volume.unmount().unwrap();
-}
-
-/// Only a file that the kernel has looked up gets another name: an inode number alone may be that of a removed file.
-#[test]
-fn a_file_that_was_not_looked_up_gets_no_name() {
-    let device = device();
-    let volume = open(&device);
-    let operations = operations(&volume);
-    let node = create(&operations, b"file");
-    assert_eq!(operations.link(node, ROOT, b"link").unwrap().attributes.nlink, 2);
-    operations.forget(node, 2);
-    assert_eq!(operations.link(node, ROOT, b"other"), Err(Errno(ENOENT)));
-    assert_eq!(operations.lookup(node, b".").unwrap().node, node);
-    assert_eq!(operations.link(node, ROOT, b"other").unwrap().attributes.nlink, 3);
     drop(operations);
     volume.unmount().unwrap();
 }

@@ -3,8 +3,8 @@
 use base::errno::{EINVAL, ENOENT};
 use fuse_abi::linux::{
     FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, fuse_batch_forget_in, fuse_create_in, fuse_dirent, fuse_entry_out,
-    fuse_forget_in, fuse_forget_one, fuse_link_in, fuse_mkdir_in, fuse_mknod_in, fuse_open_out, fuse_read_in,
-    fuse_rename_in, fuse_rename2_in,
+    fuse_forget_one, fuse_link_in, fuse_mkdir_in, fuse_mknod_in, fuse_open_out, fuse_read_in, fuse_rename_in,
+    fuse_rename2_in,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -12,7 +12,7 @@ use super::dispatch::Outcome;
 use super::encode::{decode_device, entry_out, no_entry_out};
 use super::reply::Reply;
 use super::request::Request;
-use crate::operations::{DirEntry, Errno, NewInode, NodeId, Opened, Operations, Rename, Result};
+use crate::operations::{DirEntry, Errno, IsKnown, NewInode, NodeId, Opened, Operations, Rename, Result};
 
 const S_IFDIR: u32 = 0o040_000;
 const S_IFLNK: u32 = 0o120_000;
@@ -32,19 +32,18 @@ pub fn lookup(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) ->
     Ok(())
 }
 
-pub fn forget(ops: &dyn Operations, request: &Request<'_>) -> Outcome {
-    if let Ok(arguments) = request.body().take::<fuse_forget_in>() {
-        ops.forget(request.node(), arguments.nlookup);
-    }
+/// How many lookups are forgotten does not matter: the kernel is asked whether it knows the inode again.
+pub fn forget(ops: &dyn Operations, request: &Request<'_>, is_known: &IsKnown<'_>) -> Outcome {
+    ops.forget(request.node(), is_known);
     Outcome::NoReply
 }
 
-pub fn batch_forget(ops: &dyn Operations, request: &Request<'_>) -> Outcome {
+pub fn batch_forget(ops: &dyn Operations, request: &Request<'_>, is_known: &IsKnown<'_>) -> Outcome {
     let mut body = request.body();
     let count = body.take::<fuse_batch_forget_in>().map_or(0, |arguments| arguments.count);
     for _ in 0..count {
         let Ok(one) = body.take::<fuse_forget_one>() else { break };
-        ops.forget(NodeId(one.nodeid), one.nlookup);
+        ops.forget(NodeId(one.nodeid), is_known);
     }
     Outcome::NoReply
 }

@@ -6,7 +6,7 @@ use fuse_abi::linux::fuse_opcode;
 use super::reply::Reply;
 use super::request::Request;
 use super::{directories, files, metadata};
-use crate::operations::{ENOSYS, EROFS, Errno, Operations, Result};
+use crate::operations::{ENOSYS, EROFS, Errno, IsKnown, Operations, Result};
 
 /// What follows a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +23,16 @@ pub enum Outcome {
     Destroy,
 }
 
-/// Processes a request and encodes its reply.
+/// Processes a request and encodes its reply. `is_known` asks the kernel whether it knows an inode.
 ///
 /// # Errors
 /// The errno to reply with.
-pub fn dispatch(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> Result<Outcome> {
+pub fn dispatch(
+    ops: &dyn Operations,
+    request: &Request<'_>,
+    reply: &mut Reply,
+    is_known: &IsKnown<'_>,
+) -> Result<Outcome> {
     use fuse_opcode as op;
     if !request.is_complete() {
         return Err(Errno(EINVAL));
@@ -37,8 +42,8 @@ pub fn dispatch(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) 
         return Err(EROFS);
     }
     match opcode {
-        op::FUSE_FORGET => return Ok(directories::forget(ops, request)),
-        op::FUSE_BATCH_FORGET => return Ok(directories::batch_forget(ops, request)),
+        op::FUSE_FORGET => return Ok(directories::forget(ops, request, is_known)),
+        op::FUSE_BATCH_FORGET => return Ok(directories::batch_forget(ops, request, is_known)),
         op::FUSE_DESTROY => return Ok(Outcome::Destroy),
         op::FUSE_LOOKUP => directories::lookup(ops, request, reply),
         op::FUSE_MKNOD => directories::mknod(ops, request, reply),

@@ -48,7 +48,8 @@ pub fn invalidated_nodes(request: &Request<'_>) -> [Option<NodeId>; 2] {
     }
 }
 
-/// A notification that invalidates the attributes of an inode, but not its data.
+/// A notification that invalidates the attributes of an inode, but not its data. It fails with `ENOENT` if the kernel
+/// does not know the inode.
 pub fn inval_inode(node: NodeId) -> Vec<u8> {
     let body = fuse_notify_inval_inode_out { ino: node.0, off: -1, len: 0 };
     let len = size_of::<fuse_out_header>() + size_of_val(&body);

@@ -9,7 +9,7 @@ use fuse_abi::linux::{
     FUSE_WRITE_CACHE, FUSE_WRITE_KILL_SUIDGID, fuse_in_header, fuse_link_in, fuse_opcode, fuse_out_header,
     fuse_rename_in, fuse_rename2_in, fuse_write_in,
 };
-use xebec::{NewFile, Options, Volume};
+use xebec::{FileId, NewFile, Options, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::dispatch::{Outcome, dispatch};
@@ -31,6 +31,10 @@ impl check::Observer for Findings {
 
 /// Known opcodes and some unknown ones.
 const OPCODES: u32 = 60;
+
+fn node_of(file: FileId) -> u64 {
+    volume_operations::encode_node(file).unwrap().0
+}
 
 fn below(random: &Random, end: u64) -> u64 {
     random.next_u64() % end
@@ -65,8 +69,8 @@ fn random_requests_are_answered_and_do_no_damage() {
     let operations = VolumeOperations::new(&volume, volume_operations::Options::default());
     let random = &Random::seeded(11);
     let mut reply = Reply::new(MAX_WRITE as usize);
-    for _ in 0..60_000 {
-        let nodes = [1, file.ino.0, dir.ino.0, 0, u64::MAX, below(random, 200)];
+    for n in 0..60_000 {
+        let nodes = [1, node_of(file), node_of(dir), 0, u64::MAX, below(random, 200), random.next_u64()];
         let header = fuse_in_header {
             opcode: below(random, OPCODES.into()) as u32,
             unique: 7,
@@ -76,7 +80,7 @@ fn random_requests_are_answered_and_do_no_damage() {
         let bytes = request(header, &body(random));
         let request = Request::parse(&bytes).unwrap();
         reply.clear();
-        let sent = match dispatch(&operations, &request, &mut reply) {
+        let sent = match dispatch(&operations, &request, &mut reply, &|_| n % 2 == 0) {
             Ok(Outcome::Reply | Outcome::ReplyAndInvalidate) => reply.finish(request.unique()),
             Ok(Outcome::NoReply | Outcome::Destroy) => continue,
             Ok(Outcome::ErrorAndInvalidate(error)) | Err(error) => reply.error(request.unique(), error),
@@ -144,12 +148,12 @@ fn a_failed_write_that_removed_privileges_invalidates_attributes() {
     let write = fuse_write_in { fh: 99, write_flags: FUSE_WRITE_KILL_SUIDGID, ..fuse_write_in::default() };
     let header = fuse_in_header {
         opcode: fuse_opcode::FUSE_WRITE as u32,
-        nodeid: program.ino.0,
+        nodeid: node_of(program),
         ..fuse_in_header::default()
     };
     let bytes = request(header, write.as_bytes());
     let write = Request::parse(&bytes).unwrap();
-    let outcome = || dispatch(&operations, &write, &mut Reply::new(MAX_WRITE as usize));
+    let outcome = || dispatch(&operations, &write, &mut Reply::new(MAX_WRITE as usize), &|_| true);
     assert_eq!(outcome(), Ok(Outcome::ErrorAndInvalidate(Errno(errno::EBADF))));
     assert_eq!(volume.metadata(program).unwrap().permissions, 0o777);
     assert_eq!(outcome(), Err(Errno(errno::EBADF)), "nothing is left to remove");

@@ -191,30 +191,6 @@ fn an_inode_in_use_is_not_waited_for() {
     assert_eq!(locked.mode(), 0o040_755);
 }
 
-/// A file of a mount is freed when the kernel has forgotten it, and is in memory until then.
-#[test]
-fn an_inode_that_was_looked_up_is_neither_evicted_nor_freed() {
-    let fixture = Fixture::new();
-    let (cache, (inode, locked)) = (&fixture.cache, fixture.create(0o100_644));
-    let ino = inode.ino();
-    drop(locked);
-    for _ in 0..3 {
-        InodeCache::add_lookup(cache.get(ino).unwrap());
-    }
-    drop(inode);
-    fixture.write_back();
-    assert_eq!(cache.shrink(), 0);
-    assert_eq!(cache.looked_up(ino).map(|inode| inode.ino()), Some(ino));
-    cache.forget(base::Ino(ino.get() + 1), 1);
-    cache.forget(ino, 2);
-    assert_eq!(cache.shrink(), 0);
-    cache.forget(ino, 7);
-    assert!(cache.looked_up(ino).is_none());
-    assert_eq!(cache.shrink(), 1);
-    cache.forget(ino, 1);
-    assert_eq!(cache.get(ino).unwrap().read().mode(), 0o100_644);
-}
-
 #[test]
 fn inodes_are_read_without_a_reference() {
     let mut fixture = Fixture::new();
@@ -235,19 +211,4 @@ fn inodes_are_read_without_a_reference() {
     assert_eq!(in_use(&fixture), Some(false));
     fixture.reopen();
     assert_eq!(in_use(&fixture), None, "it is not in the cache");
-}
-
-/// A server that ended without forgetting its inodes kept them, and the device, in memory.
-#[test]
-fn lookups_do_not_keep_inodes_beyond_the_cache() {
-    let fixture = Fixture::new();
-    let inodes = [fixture.create(0o100_644), fixture.create(0o100_644)].map(|(inode, _)| inode);
-    let weak = inodes.each_ref().map(|inode| Arc::downgrade(inode));
-    inodes.into_iter().for_each(InodeCache::add_lookup);
-    fixture.write_back();
-    fixture.cache.forget_all();
-    assert!(fixture.cache.looked_up(weak[0].upgrade().unwrap().ino()).is_none());
-    InodeCache::add_lookup(weak[1].upgrade().unwrap().acquire().unwrap());
-    drop(fixture);
-    assert!(weak.iter().all(|inode| inode.upgrade().is_none()));
 }

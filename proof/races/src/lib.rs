@@ -12,7 +12,7 @@
 //! | [`seqlock::SeqLock`] | a reader gets words that were published together, and none that were invalidated before its call | `base/src/seqlock.rs` |
 //! | [`rcu::Slot`], [`rcu::Retired`] | an object is not freed in a section that found it | `base/src/rcu` |
 //! | [`rcu::SetTable`] | an entry is found as long as it is in the table; one that is found was in it during the section, unless it is marked as removed | `base/src/rcu` |
-//! | [`refs::Ref`] | an object is queued once, after its last reference was dropped, in whatever mode they were counted, also those of pins | `base/src/refs` |
+//! | [`refs::Ref`] | an object is queued once, after its last reference was dropped, in whatever mode they were counted | `base/src/refs` |
 //! | [`slab::Slab`] | a key finds its own object or none, and its entry is used by one object at a time | `base/src/slab.rs` |
 //! | [`percpu::Counter`] | no unit is granted twice, and none is lost | `base/src/percpu/counter.rs` |
 //! | [`engine::grant`] | log space is never granted twice; no thread sleeps while there is space | `journal/src/engine/grant.rs` |

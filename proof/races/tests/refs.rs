@@ -148,33 +148,3 @@ fn a_late_reference_frees_what_the_object_has_become() {
         assert_eq!(Arc::strong_count(&object), 1);
     });
 }
-
-/// Threads pin the object, and remove more pins than they added, while it is unlinked.
-#[test]
-fn pins_beside_their_removal_lose_no_reference() {
-    try_fair_orders(|| {
-        let object = object();
-        let reference = Ref::acquire(&object).unwrap();
-        let users: Vec<_> = (0..2)
-            .map(|cpu| {
-                let object = Arc::clone(&object);
-                thread::spawn(move || {
-                    override_current(Some(cpu));
-                    for count in [1, 3] {
-                        let Ok(reference) = Ref::acquire(&object) else { return };
-                        reference.pin();
-                        drop(Ref::unpin(&object, count));
-                    }
-                })
-            })
-            .collect();
-        if object.count.set_unlinked() {
-            collect([Arc::clone(&object)]).iter().for_each(|object| object.queued());
-        }
-        drop(reference);
-        users.into_iter().for_each(|user| user.join().unwrap());
-        drop(Ref::unpin_all(&object));
-        assert_eq!(object.queued.load(SeqCst), 1);
-        assert_eq!(Arc::strong_count(&object), 1);
-    });
-}

@@ -106,14 +106,6 @@ pub static FSTAT: Operation = reading("fstat", |at, _| at.file.metadata().map(dr
 pub static LOOKUP: Operation =
     reading("lookup", |at, _| at.volume.lookup_metadata(at.dir.id(), at.name.as_bytes()).map(drop));
 
-/// Lookup of the name for the kernel of a mount, which forgets it.
-pub static LOOKUP_FORGET: Operation = reading("lookup and forget", |at, _| {
-    let (file, metadata) = at.volume.lookup_metadata(at.dir.id(), at.name.as_bytes())?;
-    at.volume.add_lookup(file);
-    at.volume.forget(metadata.ino, 1);
-    Ok(())
-});
-
 /// Lookup of a name that does not exist.
 pub static LOOKUP_MISSING: Operation = reading("lookup of a missing name", |at, _| {
     // The result is `ENOENT`.

@@ -22,8 +22,6 @@ pub enum Reason {
     OneFile,
     /// Who locks an inode or a buffer has a reference to it, which is counted in one word.
     ReferenceCount,
-    /// Lookups of one file by a mount's kernel are counted in one word, as the kernel does.
-    LookupCount,
     /// Looking an inode up by its number locks a shard of the inode cache, if the shard was changed a short time ago.
     /// Two inodes are in one shard by chance.
     InodeTable,
@@ -52,14 +50,13 @@ const ARC: &str = "library/alloc/src/sync.rs";
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 9] = [
         LogOrder,
         StableStorage,
         OneDirectory,
         OneAg,
         OneFile,
         ReferenceCount,
-        LookupCount,
         InodeTable,
         PageLock,
         Statistics,
@@ -102,7 +99,6 @@ impl Reason {
                 Is("journal/src/engine/"),
             ],
             ReferenceCount => &[Through(ARC, "")],
-            LookupCount => &[Is("inode/src/inode_cache/lookup_count.rs")],
             InodeTable => &[Is("inode/src/inode_cache.rs")],
             PageLock => &[Is("cache/src/")],
             Statistics => &[Below("volume/src/statistics.rs")],

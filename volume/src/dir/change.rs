@@ -155,7 +155,7 @@ impl<'v> Dir<'v> {
         }
         let from = EntryName { dir: from.dir.inode(), name: &from.name };
         let to = EntryName { dir: to.dir.inode(), name: &to.name };
-        self.volume.rename_in(caller, from, to, mode)
+        self.volume.rename_in(caller, from, to, mode).map(drop)
     }
 
     /// Removes a name of a file that is not a directory. A file without names is freed when it is no longer open.
@@ -171,7 +171,7 @@ impl<'v> Dir<'v> {
                 false => not_a_directory(),
             });
         }
-        self.volume.unlink_in(self.caller(), dir.inode(), &name)
+        self.volume.unlink_in(self.caller(), dir.inode(), &name).map(drop)
     }
 
     /// Removes an empty directory.
@@ -185,7 +185,7 @@ impl<'v> Dir<'v> {
             return Err(Error::refused(errno::EBUSY, "the root directory cannot be removed"));
         }
         let LastName { dir, name, must_be_dir: _ } = self.last_name(path)?;
-        self.volume.rmdir_in(self.caller(), dir.inode(), &name)
+        self.volume.rmdir_in(self.caller(), dir.inode(), &name).map(drop)
     }
 
     /// Removes a directory with everything in it. A symbolic link is not followed.
@@ -197,7 +197,7 @@ impl<'v> Dir<'v> {
         let LastName { dir, name, must_be_dir: _ } = self.last_name(path.as_path())?;
         if is_dots(&name) {
             // Refused as by `rmdir`: the name may lead out of where paths may lead.
-            return self.volume.rmdir_in(self.caller(), dir.inode(), &name);
+            return self.volume.rmdir_in(self.caller(), dir.inode(), &name).map(drop);
         }
         if !self.volume.lookup_in(dir.inode(), &name)?.is(FileType::Directory) {
             return Err(not_a_directory());

@@ -33,17 +33,16 @@ impl Volume {
         self.lookup_handle_cached(dir, name).unwrap_or_else(|| self.lookup_in(&self.inode(dir)?, name))
     }
 
-    /// Like [`lookup_handle`](Self::lookup_handle), and returns the metadata of the file, too.
+    /// Looks up a name and returns the metadata of the file, which had the name at some moment of the call. Another
+    /// thread may remove the file at any time. Takes no reference to a file whose name is in memory.
     ///
     /// # Errors
     /// `ESTALE`, `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; damage.
-    pub fn lookup_metadata(&self, dir: FileId, name: &[u8]) -> Result<(Handle, Metadata)> {
+    pub fn lookup_metadata(&self, dir: FileId, name: &[u8]) -> Result<Metadata> {
         if let Some(known) = self.lookup_metadata_cached(dir, name) {
             return known;
         }
-        let file = self.lookup_in(&self.inode(dir)?, name)?;
-        let metadata = self.handle_metadata(&file)?;
-        Ok((file, metadata))
+        self.handle_metadata(&self.lookup_in(&self.inode(dir)?, name)?)
     }
 
     /// Looks up a name in a directory to which the caller has a reference.

@@ -14,7 +14,6 @@
 //! | `initial_attributes` | attributes of new files: requested ones and inherited access control lists |
 //! | `parent_pointers` | a file's record of its own names |
 //! | `lock_order` | locking several inodes |
-//! | `lookup_count` | lookup counts of a mount's kernel |
 
 pub mod create;
 mod create_many;
@@ -24,7 +23,6 @@ pub mod link;
 pub mod listing;
 mod lock_order;
 pub mod lookup;
-mod lookup_count;
 mod parent_pointers;
 pub mod remove;
 pub mod rename;

@@ -9,7 +9,7 @@ use super::parent_pointers::Parent;
 use crate::checks::{expect_changeable, expect_mutable, expect_not_append_only};
 use crate::operation::{Operation, is_directory, is_dots};
 use crate::permissions::{Caller, EXECUTE, WRITE};
-use crate::{Error, FileId, Result, Volume, WatchEvent};
+use crate::{Error, FileId, Handle, Result, Volume, WatchEvent};
 
 impl Volume {
     /// Removes a name of a file that is not a directory. A file without names is freed when it is no longer referenced.
@@ -17,7 +17,15 @@ impl Volume {
     /// # Errors
     /// `ESTALE`, `ENOENT`, `EISDIR`, `ENOTDIR`; `EPERM` if the directory or the file is immutable or append-only.
     pub fn unlink(&self, dir: FileId, name: &[u8]) -> Result<()> {
-        self.unlink_in(Caller::PROGRAM, &self.inode(dir)?, name)
+        self.unlink_in(Caller::PROGRAM, &self.inode(dir)?, name).map(drop)
+    }
+
+    /// Like [`unlink`](Self::unlink), and returns a reference to the file if it has lost its last name.
+    ///
+    /// # Errors
+    /// As [`unlink`](Self::unlink).
+    pub fn unlink_handle(&self, dir: FileId, name: &[u8]) -> Result<Option<Handle>> {
+        Ok(self.unlink_in(Caller::PROGRAM, &self.inode(dir)?, name)?.map(Handle::new))
     }
 
     /// Removes an empty directory.
@@ -26,16 +34,34 @@ impl Volume {
     /// `ESTALE`, `ENOENT`, `ENOTDIR`, `ENOTEMPTY`; `EINVAL` for `.` and `ENOTEMPTY` for `..`; `EPERM` as
     /// [`unlink`](Self::unlink).
     pub fn rmdir(&self, dir: FileId, name: &[u8]) -> Result<()> {
-        self.rmdir_in(Caller::PROGRAM, &self.inode(dir)?, name)
+        self.rmdir_in(Caller::PROGRAM, &self.inode(dir)?, name).map(drop)
     }
 
-    /// Removes a name of a file for a caller.
-    pub(crate) fn unlink_in(&self, caller: Caller<'_>, dir: &InodeRef, name: &[u8]) -> Result<()> {
+    /// Like [`rmdir`](Self::rmdir), and returns a reference to the directory.
+    ///
+    /// # Errors
+    /// As [`rmdir`](Self::rmdir).
+    pub fn rmdir_handle(&self, dir: FileId, name: &[u8]) -> Result<Option<Handle>> {
+        Ok(self.rmdir_in(Caller::PROGRAM, &self.inode(dir)?, name)?.map(Handle::new))
+    }
+
+    /// Removes a name of a file for a caller. Returns the file if it was the last name.
+    pub(crate) fn unlink_in(
+        &self,
+        caller: Caller<'_>,
+        dir: &InodeRef,
+        name: &[u8],
+    ) -> Result<Option<InodeRef>> {
         self.remove(caller, dir, name, false)
     }
 
-    /// Removes an empty directory for a caller.
-    pub(crate) fn rmdir_in(&self, caller: Caller<'_>, dir: &InodeRef, name: &[u8]) -> Result<()> {
+    /// Removes an empty directory for a caller, and returns it.
+    pub(crate) fn rmdir_in(
+        &self,
+        caller: Caller<'_>,
+        dir: &InodeRef,
+        name: &[u8],
+    ) -> Result<Option<InodeRef>> {
         match name {
             b"." => {
                 let why = "a directory cannot be removed by the name \".\"";
@@ -46,7 +72,15 @@ impl Volume {
         }
     }
 
-    fn remove(&self, caller: Caller<'_>, dir_ref: &InodeRef, name: &[u8], expect_dir: bool) -> Result<()> {
+    /// Returns the file if it was its last name. If that is the last reference, the file goes to inactivation when it
+    /// is dropped, which must not happen with a lock held.
+    fn remove(
+        &self,
+        caller: Caller<'_>,
+        dir_ref: &InodeRef,
+        name: &[u8],
+        expect_dir: bool,
+    ) -> Result<Option<InodeRef>> {
         if is_dots(name) {
             return Err(self.refuse_dots(dir_ref, errno::EISDIR, "is a directory"));
         }
@@ -76,10 +110,9 @@ impl Volume {
         operation.drop_link(&mut child, expect_dir)?;
         self.touch(&mut dir, &[InodeTime::Modify, InodeTime::Change]);
         operation.commit(&mut [&mut dir, &mut child])?;
+        let is_removed = child.nlink() == 0;
         drop((child, dir));
-        // If this is the last reference, the file goes to inactivation: no lock may be held.
-        drop(child_ref);
-        Ok(())
+        Ok(is_removed.then_some(child_ref))
     }
 }
 

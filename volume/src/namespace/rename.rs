@@ -41,7 +41,7 @@ use crate::new_file::{DeviceNumber, NewFile, NewFileType};
 use crate::operation::{Operation, expect_directory, is_directory, is_dots};
 use crate::permissions::{Caller, EXECUTE, WRITE};
 use crate::recover::damaged;
-use crate::{Error, FileId, Result, Volume};
+use crate::{Error, FileId, Handle, Result, Volume};
 
 /// The mode of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,7 +85,8 @@ struct RenameInodes {
 
 /// The result of an attempt.
 enum RenameAttempt {
-    Done,
+    /// It is done. The file that lost its last name, if there is one.
+    Done(Option<InodeRef>),
     /// An entry changed before all inodes were locked.
     Changed,
     /// A directory gets another parent: this needs the rename lock.
@@ -116,19 +117,34 @@ impl Volume {
         to_name: &[u8],
         mode: Rename,
     ) -> Result<()> {
-        let from = EntryName { dir: &self.inode(from)?, name: from_name };
-        let to = EntryName { dir: &self.inode(to)?, name: to_name };
-        self.rename_in(Caller::PROGRAM, from, to, mode)
+        self.rename_handle(from, from_name, to, to_name, mode).map(drop)
     }
 
-    /// Renames a file or directory for a caller.
+    /// Like [`rename`](Self::rename), and returns a reference to the file that lost its last name, if there is one.
+    ///
+    /// # Errors
+    /// As [`rename`](Self::rename).
+    pub fn rename_handle(
+        &self,
+        from: FileId,
+        from_name: &[u8],
+        to: FileId,
+        to_name: &[u8],
+        mode: Rename,
+    ) -> Result<Option<Handle>> {
+        let from = EntryName { dir: &self.inode(from)?, name: from_name };
+        let to = EntryName { dir: &self.inode(to)?, name: to_name };
+        Ok(self.rename_in(Caller::PROGRAM, from, to, mode)?.map(Handle::new))
+    }
+
+    /// Renames a file or directory for a caller. Returns the file that lost its last name, if there is one.
     pub(crate) fn rename_in(
         &self,
         caller: Caller<'_>,
         from: EntryName<'_>,
         to: EntryName<'_>,
         mode: Rename,
-    ) -> Result<()> {
+    ) -> Result<Option<InodeRef>> {
         if is_dots(from.name) || is_dots(to.name) {
             return Err(self.refuse_to_rename_dots(from, to, mode));
         }
@@ -139,7 +155,7 @@ impl Volume {
             match self.retry_on_enospc(|| {
                 self.try_rename(caller, from, to, mode, rename_lock.as_ref(), whiteout.as_ref())
             })? {
-                RenameAttempt::Done => return Ok(()),
+                RenameAttempt::Done(removed) => return Ok(removed),
                 RenameAttempt::Changed => {}
                 RenameAttempt::NeedsRenameLock => needs_lock = true,
                 RenameAttempt::NeedsWhiteout => {
@@ -184,7 +200,7 @@ impl Volume {
             _ => {}
         }
         if target.as_ref().is_some_and(|target| target.entry.ino == source.entry.ino) {
-            return Ok(RenameAttempt::Done);
+            return Ok(RenameAttempt::Done(None));
         }
         if mode == Rename::Whiteout && whiteout.is_none() {
             return Ok(RenameAttempt::NeedsWhiteout);
@@ -216,8 +232,9 @@ impl Volume {
             Rename::Exchange => operation.exchange_entries(&mut inodes, from.name, to.name)?,
             _ => operation.move_entry(&mut inodes, from.name, to.name)?,
         }
+        let is_removed = inodes.target.as_ref().is_some_and(|target| target.nlink() == 0);
         inodes.commit(operation)?;
-        Ok(RenameAttempt::Done)
+        Ok(RenameAttempt::Done(target.filter(|_| is_removed).map(|target| target.inode)))
     }
 
     /// Creates an unlinked whiteout. It inherits no attributes. As in Linux, its group and its AG are those of a new

@@ -22,8 +22,11 @@ use crate::output::{Messages, exit_code};
 use fuse::options::MountOptions;
 use xebec::device::{Device, MountMark};
 
-/// Minimum number of threads: one that waits for the device must not block the others.
+/// Default minimum number of threads: one that waits for the device must not block the others.
 const THREADS_MIN: usize = 4;
+/// Minimum number of threads with a kernel that caches writes: while one thread asks the kernel about an inode that is
+/// being freed, another one answers its writeback.
+const THREADS_MIN_WRITEBACK: usize = 2;
 
 /// Serves the volume until it is unmounted.
 pub fn serve(arguments: &Arguments, mount_options: &MountOptions, global: &Global) -> anyhow::Result<u8> {
@@ -43,7 +46,9 @@ pub fn serve(arguments: &Arguments, mount_options: &MountOptions, global: &Globa
     if config.source.is_empty() {
         config.source = image.display().to_string();
     }
+    let threads_min = if mount_options.writeback { THREADS_MIN_WRITEBACK } else { 1 };
     let threads = mount_options.threads.unwrap_or_else(|| global.thread_count().max(THREADS_MIN));
+    let threads = threads.max(threads_min);
     // Before this, signals terminate the program, which may have waited for a lock.
     let result = verify_root(&opened.volume).and_then(|()| SignalHandler::new()).and_then(|signals| {
         let (session, mounted) = mount(&config, &opened, mount_options, &image, &mut mark)?;

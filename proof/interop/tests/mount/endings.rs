@@ -159,7 +159,7 @@ fn mount_waits_for_the_previous_server() {
 "$xebec" mkfs -q image --size 100m
 server=
 device=image
-trap 'kill -CONT $server 2> /dev/null; [ $device = image ] || losetup -d $device' EXIT
+trap 'kill -CONT $server 2> /dev/null || true; [ $device = image ] || losetup -d $device' EXIT
 # waits COMMAND...: it must report that it waits for the stopped server, and succeed after the server continues.
 waits() {
     mkfifo output.pipe

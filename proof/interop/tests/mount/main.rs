@@ -8,6 +8,7 @@
 //! | [`devices`] | a device that fails during a mount |
 //! | [`endings`] | unmounts, signals and kills, also with open files |
 //! | [`serving`] | growing while mounted, metrics, caches of the kernel, file handles |
+//! | [`node_ids`] | memory for files that the kernel knows, and removed files in use |
 //! | [`unusual`] | damaged files, unusual callers, and error numbers of the kernel's XFS |
 //! | `scripts` | runs test scripts, with common shell functions |
 // Clippy permits panics in test functions only.
@@ -16,6 +17,7 @@
 mod databases;
 mod devices;
 mod endings;
+mod node_ids;
 mod programs;
 mod scripts;
 mod serving;
