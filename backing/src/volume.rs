@@ -32,6 +32,9 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
     /// becomes stable after this data. Does not block.
     fn note_unlogged_write(&self);
 
+    /// Requests that the changes of metadata so far, and data that was written, become stable soon. Does not block.
+    fn request_commit(&self) {}
+
     /// Inode number. Does not block.
     fn ino(&self, file: &Self::File) -> Ino;
 

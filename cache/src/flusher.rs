@@ -148,9 +148,26 @@ impl<B: Backing> Drop for Flusher<B> {
 impl<B: Backing> Cache<B> {
     /// The flusher thread.
     fn run_flusher(&self) {
-        while self.wakeup.wait(Duration::from_millis(self.options.interval_ms)) {
+        let mut committed = 0;
+        while self.wakeup.wait(self.options.pause(self.dirty.exact() > 0)) {
+            let is_commit_due = self.is_commit_due(committed);
+            // Changes of metadata do not wait for data that takes long.
+            if is_commit_due && self.dirty.exact() > 0 {
+                self.backing.request_commit();
+            }
             while self.work() {}
+            if is_commit_due {
+                self.backing.request_commit();
+                committed = self.now();
+            }
         }
+    }
+
+    /// Whether changes of metadata are to become stable, if the last ones were requested to at the time `committed`. A
+    /// flusher that is notified often does not request it each time. The clock may be changed.
+    fn is_commit_due(&self, committed: u64) -> bool {
+        let often = self.options.pause(true) / 2;
+        self.options.commit_s.is_some() && u128::from(self.now().abs_diff(committed)) >= often.as_nanos()
     }
 
     /// Writes back old dirty files, or all of them above a limit. Returns whether to continue at once. Called by the
@@ -162,7 +179,7 @@ impl<B: Backing> Cache<B> {
             if all {
                 return files;
             }
-            let expired = self.now().saturating_sub(self.options.expire_s.saturating_mul(1_000_000_000));
+            let expired = self.now().saturating_sub(self.options.expire_nanos());
             let (old, young): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.since <= expired);
             young.into_iter().for_each(|file| self.put_listed(file));
             old

@@ -1,6 +1,7 @@
 //! Options of the cache.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::time::{Clock, SystemClock};
 
@@ -20,6 +21,11 @@ pub struct Options {
     pub expire_s: u64,
     /// Interval in milliseconds at which the flusher looks for old dirty files; 0 for never.
     pub interval_ms: u64,
+    /// Age in seconds at which changes are on the device, those of metadata included; replaces
+    /// [`expire_s`](Self::expire_s) and [`interval_ms`](Self::interval_ms). The flusher writes files that have been
+    /// dirty for half of it. It looks for them after half of it, or after all of it if there is no dirty file. So no
+    /// change becomes older, and files that soon disappear are not written.
+    pub commit_s: Option<u32>,
     /// Bytes of a batch: a pass writes and finishes so many at once.
     pub pass_bytes: u64,
     /// Whether files of a pass share plugs; otherwise each file has its own (for comparison).
@@ -61,12 +67,30 @@ impl Default for Options {
             reclaim: ReclaimPolicy::default(),
             expire_s: 30,
             interval_ms: 5000,
+            commit_s: None,
             pass_bytes: 64 << 20,
             plug_over_pass: true,
             readahead_bytes: 2 << 20,
             bypass_bytes: 256 << 10,
             preallocate: true,
             clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl Options {
+    /// Age in nanoseconds at which dirty files are written back.
+    pub(crate) fn expire_nanos(&self) -> u64 {
+        const SECOND: u64 = 1_000_000_000;
+        self.commit_s.map_or(self.expire_s.saturating_mul(SECOND), |age| u64::from(age) * (SECOND / 2))
+    }
+
+    /// How long the flusher waits before it looks for old files; zero: until it is notified.
+    pub(crate) fn pause(&self, is_dirty: bool) -> Duration {
+        match self.commit_s {
+            Some(age) if is_dirty => Duration::from_secs(age.into()) / 2,
+            Some(age) => Duration::from_secs(age.into()),
+            None => Duration::from_millis(self.interval_ms),
         }
     }
 }

@@ -95,6 +95,8 @@ pub struct MountOptions {
     pub dirty_background_ratio: Option<u32>,
     /// What reclaim does with dirty data.
     pub reclaim: ReclaimPolicy,
+    /// Age in seconds at which changes are stable.
+    pub commit_s: Option<u32>,
     /// Locks of the names and inodes in memory.
     pub locks: Locks,
     /// Address of the HTTP server for metrics.
@@ -147,6 +149,11 @@ impl MountOptions {
             ("dirty_ratio", Some(value)) => self.dirty_ratio = Some(percent(value)?),
             ("dirty_background_ratio", Some(value)) => self.dirty_background_ratio = Some(percent(value)?),
             ("reclaim", Some(name)) => self.reclaim = policy(name)?,
+            // As with ext4, 0 is the default.
+            ("commit", Some(value)) => {
+                let seconds = u32::try_from(number(value)?).map_err(|_| "too many seconds")?;
+                self.commit_s = Some(seconds).filter(|seconds| *seconds > 0);
+            }
             ("locks", Some("fine")) => self.locks = Locks::Fine,
             ("locks", Some("coarse")) => self.locks = Locks::Coarse,
             ("idmap", Some(value)) => self.add_idmap(value)?,
@@ -201,7 +208,7 @@ mod tests {
     #[test]
     fn values_are_parsed() {
         let text = "ro,allow_other,nodev,noexec,writeback_cache,logdev=/dev/a,partition=3,offset=1m,memory=1g,\
-            locks=coarse,dirty_ratio=40,dirty_background_ratio=10,reclaim=only-in-trouble";
+            locks=coarse,dirty_ratio=40,dirty_background_ratio=10,reclaim=only-in-trouble,commit=9";
         let expected = MountOptions {
             mount: MountConfig {
                 source: "a=b".into(),
@@ -220,6 +227,7 @@ mod tests {
             dirty_ratio: Some(40),
             dirty_background_ratio: Some(10),
             reclaim: ReclaimPolicy::OnlyInTrouble,
+            commit_s: Some(9),
             locks: Locks::Coarse,
             metrics: Some(([127, 0, 0, 1], 9100).into()),
             id_maps: all("idmap=1:2:3,idmap=g:5:6:7").unwrap().id_maps,
@@ -229,6 +237,7 @@ mod tests {
             "{text},nosuid,fsname=a=b,idmap=u:1:2:3,idmap=g:1:2:3,idmap=g:5:6:7,metrics=9100,logbufs=8"
         ));
         assert_eq!(all, Ok(expected));
+        assert_eq!(self::all("commit=9,commit=0").unwrap().commit_s, None);
         assert_eq!(validate("metrics=[::1]:9100").as_deref(), Ok("metrics=[::1]:9100"));
     }
 
@@ -244,6 +253,8 @@ mod tests {
             "offset=",
             "metrics=host:9",
             "idmap=1",
+            "commit",
+            "commit=-1",
             "locks=both",
             "dirty_ratio=0",
             "dirty_ratio=101",

@@ -1,6 +1,7 @@
 //! Options of an open volume.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ag::InodeOptions;
 pub use base::lock::Locks;
@@ -42,6 +43,11 @@ pub struct Options {
     pub memory: Option<Arc<Budget>>,
     /// Options of the file cache and of writeback. Its clock is replaced by [`clock`](Self::clock).
     pub contents: cache::Options,
+    /// Age in seconds at which background threads make changes stable: data, names and other metadata. A crash loses
+    /// what was not synced and is younger. `None`: changes of metadata are in the log after about half a minute, and
+    /// data is written back after that time. Without [`background`](Self::background) threads, nothing becomes stable
+    /// by itself.
+    pub commit_s: Option<u32>,
     /// Locks of the names and inodes in memory.
     pub locks: Locks,
     /// Start background threads at once, which write back old dirty data, free removed files and keep the log short.
@@ -63,6 +69,7 @@ impl Default for Options {
             without_journal: false,
             memory: None,
             contents: cache::Options::default(),
+            commit_s: None,
             locks: Locks::default(),
             background: true,
         }
@@ -86,7 +93,8 @@ impl Options {
     }
 
     pub(crate) fn for_contents(&self) -> cache::Options {
-        cache::Options { clock: Arc::clone(&self.clock), ..self.contents.clone() }
+        let commit_s = self.commit_s.or(self.contents.commit_s);
+        cache::Options { clock: Arc::clone(&self.clock), commit_s, ..self.contents.clone() }
     }
 
     pub(crate) fn log(&self, memory: &Memory) -> engine::Options {
@@ -97,6 +105,7 @@ impl Options {
             memory: Arc::clone(&memory.buffers),
             background: self.background,
             without_journal: self.without_journal,
+            commit_interval: self.commit_s.map(|age| Duration::from_secs(age.into()) / 2),
             ..engine::Options::default()
         }
     }

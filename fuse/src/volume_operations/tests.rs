@@ -330,6 +330,31 @@ fn handles_of_closed_files_are_refused() {
     volume.unmount().unwrap();
 }
 
+/// `FUSE_SYNCFS`, which the kernel sends for some types of mounts: everything is stable, as after a power cut.
+#[test]
+fn a_sync_of_the_file_system_is_exact() {
+    let device = device();
+    let volume = open(&device);
+    let operations = operations(&volume);
+    let dir = operations.mknod(CALLER, ROOT, b"dir", &DIRECTORY).unwrap().node;
+    let (_, opened) = operations.create(CALLER, dir, Some(b"file"), &FILE, O_RDWR).unwrap();
+    operations.write(opened.handle, 0, b"contents", false).unwrap();
+    operations.syncfs().unwrap();
+    operations.write(opened.handle, 0, b"unsynced", false).unwrap();
+    drop(operations);
+    drop(volume);
+    let volume = open(&device);
+    assert!(volume.recovered().is_some());
+    let operations = self::operations(&volume);
+    let dir = operations.lookup(ROOT, b"dir").unwrap().node;
+    let file = operations.lookup(dir, b"file").unwrap().node;
+    let handle = operations.open(file, O_RDONLY).unwrap().handle;
+    let mut bytes = [0; 8];
+    assert_eq!((operations.read(handle, 0, &mut bytes), &bytes), (Ok(8), b"contents"));
+    drop(operations);
+    volume.unmount().unwrap();
+}
+
 /// An append-only file can be opened for appending only.
 #[test]
 fn a_failed_open_leaves_nothing_behind() {

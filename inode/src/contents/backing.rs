@@ -101,6 +101,10 @@ impl Backing for VolumeBacking {
         self.shared.target.note_unlogged_write();
     }
 
+    fn request_commit(&self) {
+        self.shared.target.request_commit();
+    }
+
     fn ino(&self, file: &WeakInode) -> Ino {
         file.ino
     }

@@ -130,6 +130,9 @@ pub trait CommitTarget: Send + Sync + Debug {
     /// Stops all writing: the volume is no longer consistent in memory.
     fn shut_down(&self, cause: &str);
 
+    /// Requests that what was committed, and data that was written before, becomes stable soon. Does not wait.
+    fn request_commit(&self) {}
+
     /// Requests that metadata be written back soon, so that its memory can be dropped. Does not wait.
     fn request_writeback(&self) {}
 

@@ -65,8 +65,12 @@ pub struct Options {
     pub buffer_bytes: Option<u32>,
     /// Number of threads that write iclogs.
     pub writers: usize,
-    /// Age at which committed changes are pushed and an idle log is covered.
+    /// Time without a push after which committed changes are pushed and an idle log is covered.
     pub interval: Duration,
+    /// While the log is in use, committed changes are pushed at this interval: from a [request]
+    /// (CommitTarget::request_commit) or another push on, as long as there are such changes. `None`: they wait for
+    /// [`interval`](Self::interval).
+    pub commit_interval: Option<Duration>,
     /// Start the threads when the log is opened. Otherwise the thread that waits for the log does their work, and they
     /// start when a thread needs them that cannot: for a volume that is opened, changed a little and closed. Until then
     /// nothing is pushed because of its age.
@@ -86,6 +90,7 @@ impl Default for Options {
             buffer_bytes: None,
             writers: 2,
             interval: PUSH_INTERVAL,
+            commit_interval: None,
             background: true,
             without_journal: false,
             memory: Share::alone(256 << 20),
@@ -402,6 +407,10 @@ impl CommitTarget for Log {
 
     fn shut_down(&self, cause: &str) {
         self.shared.shut_down(cause);
+    }
+
+    fn request_commit(&self) {
+        self.shared.request_commit();
     }
 
     fn request_writeback(&self) {

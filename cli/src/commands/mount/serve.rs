@@ -28,6 +28,9 @@ const THREADS_MIN: usize = 4;
 /// being freed, another one answers its writeback.
 const THREADS_MIN_WRITEBACK: usize = 2;
 
+/// Age in seconds at which changes are stable by default, as in ext4.
+const COMMIT_S: u32 = 5;
+
 /// Serves the volume until it is unmounted.
 pub fn serve(arguments: &Arguments, mount_options: &MountOptions, global: &Global) -> anyhow::Result<u8> {
     let directory = arguments
@@ -197,6 +200,7 @@ fn open_volume(image: &Path, mount_options: &MountOptions, global: &Global) -> a
     let access = if read_only { Access::InMemory } else { Access::ReadWrite };
     let ForChanges { device, mut options, messages } = open::with_access(image, access, &global)?;
     options.locks = mount_options.locks;
+    options.commit_s = Some(mount_options.commit_s.unwrap_or(COMMIT_S));
     // A mount stays, and may take what the machine has for it.
     options.contents.dirty = mount_options.dirty_ratio.map(DirtyLimit::Percent);
     options.contents.dirty_background = mount_options.dirty_background_ratio.map(DirtyLimit::Percent);

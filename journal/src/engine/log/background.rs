@@ -10,6 +10,11 @@
 //! | has items that are not written back | request metadata writeback |
 //! | is fully written back and not covered | log a superblock |
 //!
+//! # Changes that become stable by themselves
+//! With a commit interval, changes are pushed that long after a request, or another push, and again as long as there
+//! are new ones. An idle log is not looked at for it: the first request after a pause comes from the flusher, which
+//! looks for changes of metadata when it looks for dirty data, and when it has written that.
+//!
 //! # Invariants
 //! The thread waits neither for log space nor for a lock that a transaction may hold: transactions wait for its pushes.
 //! Nothing is logged once an unmount has begun, as the unmount record must be the last. So each step holds `covering`.
@@ -38,21 +43,34 @@ struct IdleState {
 
 impl LogShared {
     /// The thread's main loop; returns when it is stopped.
-    pub fn background_loop(self: &Arc<Self>, interval: Duration) {
+    pub fn background_loop(self: &Arc<Self>, interval: Duration, commit_interval: Option<Duration>) {
         let mut idle = IdleState { commits: 0, covers: COVER_RECORDS };
         let mut pause = interval;
-        while let Some(notified) = self.cil_notify.wait(pause) {
+        // The commit interval, while the log is in use.
+        let mut commit_pause = None;
+        while let Some(notified) = self.cil_notify.wait(commit_pause.unwrap_or(pause)) {
             if self.is_shut_down() {
-                pause = interval;
-                continue;
-            }
-            if notified {
-                // A push that fails has shut the volume down.
-                let _ = self.push(self.cil.progress.current());
+                (pause, commit_pause) = (interval, None);
+            } else if notified || commit_pause.is_some() {
+                let has_pushed = self.commit_step();
+                commit_pause = commit_interval.filter(|_| has_pushed);
             } else {
                 pause = if self.idle_step(&mut idle) { COVER_STEP.min(interval) } else { interval };
             }
         }
+    }
+
+    /// Pushes what was committed, and returns whether there was anything. Data that was written after the last
+    /// transaction is flushed.
+    fn commit_step(&self) -> bool {
+        let current = self.cil.progress.current();
+        // A push or a flush that fails has shut the volume down.
+        let _ = self.push(current);
+        let has_pushed = self.cil.progress.current() > current;
+        if !has_pushed {
+            let _ = self.flush_unlogged_writes();
+        }
+        has_pushed
     }
 
     /// Takes one step towards a covered log; returns whether another one should follow soon.

@@ -73,6 +73,8 @@ pub struct LogShared {
     pub in_flight: InflightWrites,
     /// Wakes the thread that pushes checkpoints.
     pub cil_notify: Notify,
+    /// Number of commits at the last request to push them.
+    requested_commits: AtomicU64,
     /// Whether an idle log is still covered: not after an unmount has begun, as the unmount record must be the last.
     pub covering: Mutex<bool>,
     /// The threads.
@@ -113,6 +115,7 @@ impl LogShared {
             writeback: Mutex::new(Rank::Writeback, BatchSize::default()),
             in_flight: InflightWrites::default(),
             cil_notify: Notify::new(),
+            requested_commits: AtomicU64::new(0),
             covering: Mutex::new(Rank::Volume, true),
             threads: LogThreads::new(),
         }
@@ -192,6 +195,15 @@ impl LogShared {
     pub fn request_cil_push(&self, sequence: u64) {
         if self.cil.progress.current() <= sequence {
             self.ensure_threads();
+            self.cil_notify.notify();
+        }
+    }
+
+    /// Asks the background thread to make all committed changes stable, if there are any since the last request, and
+    /// data that was written outside the log.
+    pub fn request_commit(&self) {
+        let commits = self.cil.commits();
+        if self.requested_commits.swap(commits, SeqCst) != commits || self.has_unlogged_writes() {
             self.cil_notify.notify();
         }
     }

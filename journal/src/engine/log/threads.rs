@@ -41,6 +41,7 @@ struct ThreadContext {
     shared: Weak<LogShared>,
     writers: usize,
     interval: Duration,
+    commit_interval: Option<Duration>,
 }
 
 #[derive(Default)]
@@ -62,6 +63,7 @@ impl LogThreads {
             shared: Arc::downgrade(shared),
             writers: options.writers.max(1),
             interval: options.interval,
+            commit_interval: options.commit_interval,
         };
         let weak = context.shared.clone();
         // It is set only here.
@@ -131,9 +133,11 @@ impl LogShared {
         if threads.over || self.threads.started.swap(true, SeqCst) {
             return Ok(());
         }
-        let interval = context.interval;
+        let (interval, commit_interval) = (context.interval, context.commit_interval);
         threads.spawn("xfs-ail-push", &shared, |shared| shared.ail_push_loop())?;
-        threads.spawn("xfs-cil-push", &shared, move |shared| shared.background_loop(interval))?;
+        threads.spawn("xfs-cil-push", &shared, move |shared| {
+            shared.background_loop(interval, commit_interval);
+        })?;
         for _ in 0..context.writers {
             threads.spawn("xfs-log-write", &shared, |shared| shared.iclogs.write_loop(&**shared))?;
         }
