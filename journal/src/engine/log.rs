@@ -67,9 +67,8 @@ pub struct Options {
     pub writers: usize,
     /// Time without a push after which committed changes are pushed and an idle log is covered.
     pub interval: Duration,
-    /// While the log is in use, committed changes are pushed at this interval: from a [request]
-    /// (CommitTarget::request_commit) or another push on, as long as there are such changes. `None`: they wait for
-    /// [`interval`](Self::interval).
+    /// While the log is in use, committed changes are pushed at this interval, from a push on, as long as there are
+    /// such changes. `None`: they wait for [`interval`](Self::interval).
     pub commit_interval: Option<Duration>,
     /// Start the threads when the log is opened. Otherwise the thread that waits for the log does their work, and they
     /// start when a thread needs them that cannot: for a volume that is opened, changed a little and closed. Until then
