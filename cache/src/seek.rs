@@ -84,13 +84,13 @@ impl<B: Backing> Contents<B> {
     }
 
     /// Like [`seek`](Self::seek), in a read section in which the map does not change. `map` maps the start of a range
-    /// of blocks. Returns `None` if the file must be locked, or the search takes long. If the file is read often, this
-    /// stores to no memory that other threads use.
+    /// of blocks, or returns `None` where it is not in memory. Returns `None` if the file must be locked, or the search
+    /// takes long. If the file is read often, this stores to no memory that other threads use.
     pub fn peek_seek(
         &self,
         offset: u64,
         target: SeekTarget,
-        map: impl Fn(FileBlock, u64) -> Mapping,
+        map: impl Fn(FileBlock, u64) -> Option<Mapping>,
     ) -> Option<Option<u64>> {
         let (mappings, folios) = (Cell::new(PEEKED_MAPPINGS_MAX), Cell::new(PEEKED_FOLIOS_MAX));
         let take = |left: &Cell<u32>| left.get().checked_sub(1).map(|rest| left.set(rest)).ok_or(NeedsLock);
@@ -105,7 +105,7 @@ impl<B: Backing> Contents<B> {
             };
             self.seek_in_parts(offset, target, |at, end| {
                 take(&mappings)?;
-                let part = map(FileBlock(at), end - at);
+                let part = map(FileBlock(at), end - at).ok_or(NeedsLock)?;
                 let found = self.seek_in_part(&part, target, next_newer)?;
                 Ok::<_, NeedsLock>((part, found))
             })

@@ -71,17 +71,18 @@ fn verify(shared: &Shared, exchange: &ExchangeIntent) -> Result<()> {
 /// Returns the first part of a range that is one extent or hole.
 fn first_part(
     shared: &Shared,
+    tx: &mut Transaction,
     inode: &mut LockedInode,
     kind: ForkKind,
     at: FileBlock,
     blocks: u64,
 ) -> Result<ExtentOrHole> {
-    let fork = Fork::open(shared, inode, kind)?;
+    let mut fork = Fork::open(shared, inode, kind)?;
     if !fork.has_extents() {
         let damage = Damage::new(NAME, "inode", "a fork that maps blocks", "one that does not");
         return Err(Error::damaged(Place::ino(inode.ino()), damage));
     }
-    Ok(fork.list().piece(at, FileBlock(at.get() + blocks)))
+    fork.piece(Some(tx), at, FileBlock(at.get() + blocks))
 }
 
 impl DeferredExchange {
@@ -107,19 +108,23 @@ impl DeferredExchange {
     }
 
     /// Skips equal mappings. Returns the next mappings to exchange, of the same length, in both files.
-    fn next_difference(&mut self, locked: &mut [&mut dyn Loggable]) -> Result<Option<[ExtentOrHole; 2]>> {
+    fn next_difference(
+        &mut self,
+        tx: &mut Transaction,
+        locked: &mut [&mut dyn Loggable],
+    ) -> Result<Option<[ExtentOrHole; 2]>> {
         let shared = Arc::clone(&self.shared);
         let kind = self.kind();
         while self.exchange.blocks > 0 {
             let [at_first, at_second] = self.exchange.offsets;
             let mut first =
-                first_part(&shared, self.inode(locked, 0)?, kind, at_first, self.exchange.blocks)?;
+                first_part(&shared, tx, self.inode(locked, 0)?, kind, at_first, self.exchange.blocks)?;
             let is_written = first.mapping.is_some_and(|(_, unwritten)| !unwritten);
             if self.has(flags::WRITTEN_ONLY) && !is_written {
                 self.advance(first.count);
                 continue;
             }
-            let second = first_part(&shared, self.inode(locked, 1)?, kind, at_second, first.count)?;
+            let second = first_part(&shared, tx, self.inode(locked, 1)?, kind, at_second, first.count)?;
             first.count = second.count;
             if first.mapping != second.mapping {
                 return Ok(Some([first, second]));
@@ -213,7 +218,7 @@ impl DeferredOperation for DeferredExchange {
         locked: &mut [&mut dyn Loggable],
     ) -> Result<DeferredProgress> {
         if self.exchange.blocks > 0 {
-            if let Some(parts) = self.next_difference(locked)? {
+            if let Some(parts) = self.next_difference(tx, locked)? {
                 self.exchange_one(tx, locked, parts)?;
             }
             if self.exchange.blocks == 0 && self.has(flags::SET_SIZES) {

@@ -39,12 +39,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use base::Ino;
 use base::lock::{Condvar, Mutex, MutexGuard, Rank};
 use base::percpu::{self, PerCpu};
 use base::thread::JoinHandle;
+use base::{FileBlock, Ino};
 use error::Error;
 use fork_freeing::ForkFreeing;
+use format::extent::MAX_FILE_BLOCKS;
 use format::inode::{FileType, ForkKind, S_IFMT};
 use journal::engine::Loggable;
 use smallvec::SmallVec;
@@ -531,12 +532,17 @@ fn free_step(shared: &Shared, inode: &Arc<Inode>, kind: ForkKind) -> Result<bool
     let mut locked = inode.lock();
     let freeing = ForkFreeing::of(shared, &locked, kind);
     let mut space = shared.groups.space(0)?;
+    let mut has_freed = false;
     for _ in 0..STEP_EXTENTS {
-        let Some(last) = Fork::open(shared, &mut locked, kind)?.list().last() else { break };
+        let mut fork = Fork::open(shared, &mut locked, kind)?;
+        let Some(last) = fork.last_in(Some(&mut tx), FileBlock(0), FileBlock(MAX_FILE_BLOCKS))? else {
+            break;
+        };
         let part = freeing.step_part(&last);
         freeing.invalidate(shared, &mut tx, &part)?;
         let mut fork = Fork::open(shared, &mut locked, kind)?;
         fork.free(&mut tx, &mut *space, part.offset..part.end(), freeing.may_share)?;
+        has_freed = true;
     }
     if kind == ForkKind::Data {
         // A symlink of size 0 is damage, even if unlinked. Like the kernel, makes it a regular file before its target
@@ -548,10 +554,15 @@ fn free_step(shared: &Shared, inode: &Arc<Inode>, kind: ForkKind) -> Result<bool
         locked.set_size(0);
     }
     tx.commit(&mut [&mut locked])?;
-    Ok(true)
+    Ok(has_freed)
 }
 
 fn maps_blocks(shared: &Shared, locked: &mut LockedInode, kind: ForkKind) -> Result<bool, Error> {
-    let fork = Fork::open(shared, locked, kind)?;
-    Ok(fork.has_extents() && !fork.list().is_empty())
+    let mut fork = Fork::open(shared, locked, kind)?;
+    if !fork.has_extents() || fork.extent_count() == 0 {
+        return Ok(false);
+    }
+    // Before a transaction begins, so that damage ends nothing but this file's removal.
+    fork.load(None, FileBlock(MAX_FILE_BLOCKS))?;
+    Ok(true)
 }

@@ -25,17 +25,15 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use base::Ino;
 use base::lock::{Mutex, OwnedMutexGuard, Rank, UntilLocked};
 use base::percpu::CpuRef;
 use base::rcu::{self, Section};
 use base::refs::{self, Counted, Ref, RefCount, Reused, Stale};
-use base::{Ino, Lsn};
 use error::Error;
-use format::checksum::{self, ZeroRun};
-use format::inode::{CRC_OFFSET, FileType, MAGIC, RawInode};
-use format::ondisk::{OnDisk, U64};
+use format::extent::Extent;
+use format::inode::FileType;
 use journal::engine::{CommitPosition, DelwriQueue, ItemCore, LogItem, Loggable, PushResult, VectorGrowth};
-use zerocopy::IntoBytes;
 
 use crate::cluster::{self, InodeLocation};
 use crate::log_item;
@@ -70,6 +68,8 @@ pub struct Inode {
     in_flight: AtomicU32,
     /// Fields whose metadata write failed. They are written again.
     failed: AtomicU32,
+    /// Extents in memory that the cache's share of the memory budget has counted.
+    counted_extents: AtomicU32,
     refs: RefCount<Arc<dyn Attached>>,
     chunk_removed: AtomicBool,
     /// Used since the inode cache last considered it for eviction.
@@ -90,6 +90,7 @@ impl Inode {
             core: ItemCore::default(),
             in_flight: AtomicU32::new(0),
             failed: AtomicU32::new(0),
+            counted_extents: AtomicU32::new(0),
             refs: RefCount::new(state.mode() == 0),
             chunk_removed: AtomicBool::new(false),
             used: AtomicBool::new(true),
@@ -376,6 +377,30 @@ impl Inode {
             && rcu::read(|section| self.attached(section).is_none_or(|attached| !attached.is_needed()))
     }
 
+    /// Counts the memory of the inode's extents, which is now that of `extents` extents. Called with the inode locked.
+    #[inline]
+    fn count_extents(&self, extents: usize) {
+        let extents = u32::try_from(extents).unwrap_or(u32::MAX);
+        let before = self.counted_extents.load(Ordering::Relaxed);
+        if extents != before {
+            self.counted_extents.store(extents, Ordering::Relaxed);
+            let bytes = |extents: u32| u64::from(extents) * size_of::<Extent>() as u64;
+            self.shared.index.memory_changed(bytes(before), bytes(extents));
+        }
+    }
+
+    /// Whether the inode has more than a few extents in memory.
+    pub(crate) fn has_counted_extents(&self) -> bool {
+        self.counted_extents.load(Ordering::Relaxed) > 0
+    }
+
+    /// Drops the inode's extents from memory, unless the inode is locked. They are read again when they are needed.
+    pub(crate) fn drop_extents(self: &Arc<Self>) {
+        if let Some(mut locked) = self.try_lock() {
+            locked.drop_extents();
+        }
+    }
+
     /// Whether the inode is one of the volume with this shared state.
     #[inline]
     pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
@@ -392,6 +417,12 @@ impl Inode {
     /// Clears the mark. Returns whether the inode was used since the last call.
     pub(crate) fn clear_used(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Inode {
+    fn drop(&mut self) {
+        self.count_extents(0);
     }
 }
 
@@ -449,6 +480,7 @@ impl LockedInode {
 impl Drop for LockedInode {
     /// Shuts the volume down if a change of the inode was abandoned, before the change can be seen or written back.
     fn drop(&mut self) {
+        self.inode().count_extents(self.state.counted_extents());
         if self.state.is_changed() {
             self.inode().shared.target.shut_down("a change of an inode was given up half way");
         }
@@ -522,8 +554,9 @@ impl LogItem for Inode {
             return PushResult::Clean;
         }
         let lsn = self.core.lsn().unwrap_or_default();
-        let write =
-            |bytes: &mut [u8]| write_back(bytes, &state, &self.location, lsn, &self.shared.zero_literal_area);
+        let write = |bytes: &mut [u8]| {
+            cluster::write_back(bytes, &state, &self.location, lsn, &self.shared.zero_literal_area)
+        };
         let item = || -> Arc<dyn LogItem> { self.clone() };
         // Inodes of one cluster usually come together.
         let flush = batch.add_to_queued(self.location.cluster.daddr, item, write).unwrap_or_else(|| {
@@ -550,36 +583,6 @@ impl LogItem for Inode {
         if !ok {
             self.failed.fetch_or(fields, Ordering::AcqRel);
         }
-    }
-}
-
-/// Copies an inode to its cluster and updates the checksum. Returns `false` if another structure is there: the
-/// cluster, and the inode with it, were freed.
-fn write_back(
-    bytes: &mut [u8],
-    state: &InodeState,
-    location: &InodeLocation,
-    lsn: Lsn,
-    zero_literal_area: &ZeroRun,
-) -> bool {
-    let (core, literal) = state.parts();
-    let start = location.offset as usize;
-    let end = start + RawInode::SIZE + literal.len();
-    let is_cluster = bytes.len() == location.cluster.bytes as usize;
-    let Some(slot) = bytes.get_mut(start..end).filter(|_| is_cluster) else { return false };
-    let Some(old) = RawInode::view(slot) else { return false };
-    if old.magic.get() != MAGIC || old.ino != core.ino {
-        return false;
-    }
-    let core = RawInode { next_unlinked: old.next_unlinked, lsn: U64::new(lsn.get()), ..*core };
-    let (head, tail) = slot.split_at_mut(RawInode::SIZE);
-    head.copy_from_slice(core.as_bytes());
-    tail.copy_from_slice(literal);
-    if state.has_literal_data() {
-        checksum::store(slot, CRC_OFFSET)
-    } else {
-        // After the core there are only zeros.
-        checksum::store_before(head, CRC_OFFSET, zero_literal_area)
     }
 }
 

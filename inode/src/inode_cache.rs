@@ -96,11 +96,14 @@ struct Evicted {
     inodes: Vec<Arc<Inode>>,
     /// Unused inodes whose references are counted on each CPU. When their counts are collected, they can be evicted.
     counted: Vec<Arc<Inode>>,
+    /// Inodes in use whose extents can be dropped.
+    fragmented: Vec<Arc<Inode>>,
 }
 
 impl Drop for Evicted {
     fn drop(&mut self) {
         self.counted.iter().for_each(Inode::end_counting_per_cpu);
+        self.fragmented.iter().for_each(Inode::drop_extents);
     }
 }
 
@@ -346,6 +349,15 @@ impl CacheIndex {
         shard.insert(inode);
     }
 
+    /// The memory of an inode's extents changed.
+    pub(crate) fn memory_changed(&self, before: u64, after: u64) {
+        if after > before {
+            self.memory.add(after - before);
+        } else {
+            self.memory.sub(before - after);
+        }
+    }
+
     /// Whether there are more inodes than the cache may hold.
     #[inline]
     pub(crate) fn is_exceeded(&self) -> bool {
@@ -464,6 +476,9 @@ impl CacheShard {
             }
             has_more |= was_used;
             if was_used || !inode.is_idle() {
+                if !was_used && inode.has_counted_extents() {
+                    evicted.fragmented.push(Arc::clone(inode));
+                }
                 self.order.push_back(ino);
                 continue;
             }

@@ -17,6 +17,7 @@ use journal::engine::{
     BufferCache, CommitTarget, LogReservation, PeekedBuffers, Transaction, TransactionContexts,
 };
 
+use crate::extents::ExtentLimits;
 use crate::inactive::Queues;
 use crate::inode::{Attached, Inode};
 use crate::inode_cache::{CacheIndex, inode_bytes};
@@ -48,6 +49,8 @@ pub struct Shared {
     pub groups: Arc<dyn GroupOperations>,
     /// Log and block reservations.
     pub reservations: Reservations,
+    /// How many extents of a fork are in memory.
+    pub extent_limits: ExtentLimits,
     /// Lists of unlinked inodes.
     pub unlinked: UnlinkedLists,
     /// Index of the inode cache.
@@ -85,6 +88,7 @@ impl Shared {
             features: Features::of(&geometry),
             zero_literal_area: ZeroRun::new((geometry.inode_size as usize).saturating_sub(RawInode::SIZE)),
             reservations: Reservations::of(&geometry),
+            extent_limits: ExtentLimits::USUAL,
             unlinked: UnlinkedLists::new(&geometry),
             index: CacheIndex::new(Locks::default(), Share::alone(CACHE_BYTES), inode_bytes(&geometry)),
             inactive: Queues::new(),

@@ -1,23 +1,20 @@
 //! The state of one in-core inode: its on-disk bytes, the fields that changed, and its decoded extents.
 
+mod fork_extents;
 mod types;
 
 use base::Ino;
-use error::Result;
 use format::Geometry;
-use format::damage::Damage;
-use format::extent::{Extent, RawExtent};
-use format::inode::{Dinode, FileType, ForkKind, RawInode, flags2, verify_extents};
+use format::inode::{Dinode, FileType, ForkKind, RawInode, flags2};
 use format::log::inode::fields;
 use format::ondisk::{OnDisk, U16, U32, U64};
 use format::timestamp::Timestamp;
 pub use types::{Features, ForkFormat, InodeTime};
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::FromZeros;
 
 use crate::dir::collision_index::CollisionIndex;
 use crate::dir::recent_buffers::RecentBuffers;
-use crate::extents::ExtentList;
-use crate::fork::TOO_MANY;
+use crate::extents::{ExtentList, LoadedExtents};
 use crate::fork::root::InlineRoot;
 use crate::literal_area::LiteralArea;
 
@@ -35,28 +32,12 @@ pub struct InodeState {
     changed: bool,
     /// See [`is_watched`](Self::is_watched).
     watched: bool,
-    /// Extents of the data and attribute forks; `None` until they are read.
-    lists: [Option<ExtentList>; 2],
+    /// Extents of the data and attribute forks; `None` until they are needed.
+    extents: [Option<LoadedExtents>; 2],
     /// Recently used buffers of a directory; dropped when the extents change.
     recent_buffers: Option<Box<RecentBuffers>>,
     /// The collision index of a directory.
     collision_index: Option<Box<CollisionIndex>>,
-}
-
-/// The most extents that a counter holds.
-const fn max_extents(kind: ForkKind, wide: bool) -> u64 {
-    let (narrow, wide_max) = match kind {
-        ForkKind::Data => (i32::MAX as u64, (1 << 48) - 1),
-        ForkKind::Attr => (i16::MAX as u64, u32::MAX as u64),
-    };
-    if wide { wide_max } else { narrow }
-}
-
-const fn index(kind: ForkKind) -> usize {
-    match kind {
-        ForkKind::Data => 0,
-        ForkKind::Attr => 1,
-    }
 }
 
 impl InodeState {
@@ -69,7 +50,7 @@ impl InodeState {
             fields: 0,
             changed: false,
             watched: false,
-            lists: [None, None],
+            extents: [None, None],
             recent_buffers: None,
             collision_index: None,
         }
@@ -129,7 +110,7 @@ impl InodeState {
 
     /// Drops extents and caches.
     fn drop_caches(&mut self) {
-        (self.lists, self.recent_buffers, self.collision_index) = ([None, None], None, None);
+        (self.extents, self.recent_buffers, self.collision_index) = ([None, None], None, None);
     }
 
     /// Resets the core to its identity.
@@ -317,56 +298,6 @@ impl InodeState {
         (core.projid_lo, core.projid_hi) = (U16::new(project as u16), U16::new((project >> 16) as u16));
     }
 
-    /// Number of extents of a fork.
-    pub fn extent_count(&self, kind: ForkKind) -> u64 {
-        self.dinode().extent_count(kind)
-    }
-
-    /// Whether the extent counter of a fork can hold `count`. Uses the 64-bit limits (`nrext64`) if the inode has wide
-    /// counters or can get them.
-    pub fn can_count_extents(&self, kind: ForkKind, count: u64) -> bool {
-        count <= max_extents(kind, self.features.nrext64 || self.dinode().wide_counts())
-    }
-
-    /// Checks that the extent counter of a fork can hold `more` further extents. Called before the first change of an
-    /// operation.
-    ///
-    /// # Errors
-    /// `EFBIG`.
-    pub fn check_extent_count(&self, kind: ForkKind, more: usize) -> Result<()> {
-        let count = self.extent_count(kind).saturating_add(more as u64);
-        if self.can_count_extents(kind, count) { Ok(()) } else { Err(TOO_MANY) }
-    }
-
-    /// Sets the extent counter of a fork. Widens the inode's counters if needed and the volume has `nrext64`. Returns
-    /// `false`, with nothing changed, if the count does not fit.
-    #[must_use]
-    pub fn set_extent_count(&mut self, kind: ForkKind, count: u64) -> bool {
-        if !self.can_count_extents(kind, count) {
-            return false;
-        }
-        if count > max_extents(kind, self.dinode().wide_counts()) {
-            self.widen_counts();
-        }
-        let wide = self.dinode().wide_counts();
-        let core = self.edit();
-        match (kind, wide) {
-            (ForkKind::Data, false) => core.nextents = U32::new(count as u32),
-            (ForkKind::Data, true) => core.big_nextents = U64::new(count),
-            (ForkKind::Attr, false) => core.anextents = U16::new(count as u16),
-            (ForkKind::Attr, true) => core.nextents = U32::new(count as u32),
-        }
-        true
-    }
-
-    fn widen_counts(&mut self) {
-        let core = self.edit();
-        core.big_nextents = U64::new(core.nextents.get().into());
-        core.nextents = U32::new(core.anextents.get().into());
-        core.anextents = U16::new(0);
-        core.flags2 = U64::new(core.flags2.get() | flags2::NREXT64);
-    }
-
     /// The format of a fork; `None` for an absent attribute fork or an invalid number.
     pub fn fork_format(&self, kind: ForkKind) -> Option<ForkFormat> {
         match kind {
@@ -515,25 +446,6 @@ impl InodeState {
         }
     }
 
-    /// The extents of a fork, if they are in memory. Those of a btree are read on first use.
-    pub fn list(&self, kind: ForkKind) -> Option<&ExtentList> {
-        self.lists.get(index(kind))?.as_ref()
-    }
-
-    /// The extents of a fork for changing; the caller changes the bytes accordingly.
-    pub fn list_mut(&mut self, kind: ForkKind) -> Option<&mut ExtentList> {
-        self.recent_buffers = None;
-        self.lists.get_mut(index(kind))?.as_mut()
-    }
-
-    /// Sets or drops the decoded extents of a fork.
-    pub fn set_list(&mut self, kind: ForkKind, list: Option<ExtentList>) {
-        self.recent_buffers = None;
-        if let Some(slot) = self.lists.get_mut(index(kind)) {
-            *slot = list;
-        }
-    }
-
     /// Recently used buffers of a directory.
     pub(crate) fn recent_buffers(&self) -> Option<&RecentBuffers> {
         self.recent_buffers.as_deref()
@@ -547,44 +459,5 @@ impl InodeState {
     /// The collision index of a directory.
     pub(crate) fn collision_index(&mut self) -> &mut Option<Box<CollisionIndex>> {
         &mut self.collision_index
-    }
-
-    /// Decodes and verifies the extents of a fork that stores them in the inode. A fork that is local, a device or
-    /// absent has none. Returns `false` for a btree, which is not read here.
-    pub fn load_inline_extents(&mut self, kind: ForkKind, geometry: &Geometry) -> Result<bool, Damage> {
-        if self.list(kind).is_some() {
-            return Ok(true);
-        }
-        let list = match self.dinode().fork(kind, geometry)? {
-            Some(format::inode::Fork::Extents(raw)) => {
-                verify_extents(raw, geometry)?;
-                ExtentList::from_sorted(raw.iter().map(Extent::decode).collect())
-            }
-            Some(format::inode::Fork::Btree(_)) => return Ok(false),
-            _ => ExtentList::default(),
-        };
-        self.set_list(kind, Some(list));
-        Ok(true)
-    }
-
-    /// The most extents that fit a fork's area.
-    pub fn inline_extents_max(&self, kind: ForkKind) -> usize {
-        self.fork_capacity(kind) / RawExtent::SIZE
-    }
-
-    /// Writes the extents from index `first` on to the fork's area and marks them. They must fit.
-    pub fn store_inline_extents(&mut self, kind: ForkKind, first: usize) {
-        let Some(slot) = self.lists.get_mut(index(kind)) else { return };
-        let Some(list) = slot.take() else { return };
-        let area = self.fork_bytes_mut(kind);
-        debug_assert!(list.len() * RawExtent::SIZE <= area.len());
-        for (target, extent) in area.chunks_exact_mut(RawExtent::SIZE).zip(list.as_slice()).skip(first) {
-            target.copy_from_slice(extent.encode().as_bytes());
-        }
-        self.set_list(kind, Some(list));
-        self.mark(match kind {
-            ForkKind::Data => fields::DATA_EXTENTS,
-            ForkKind::Attr => fields::ATTR_EXTENTS,
-        });
     }
 }

@@ -1,8 +1,8 @@
 //! Targets of symlinks: in the inode if they fit, otherwise in remote blocks.
 
-use base::errno;
 use base::lock::Rank;
 use base::rcu::Section;
+use base::{FileBlock, errno};
 use error::{Error, Result};
 use format::damage::{Damage, Place};
 use format::inode::{FileType, ForkKind};
@@ -28,6 +28,9 @@ const NOT_A_LINK: Error = Error::Refused { errno: errno::EINVAL, why: "the file 
 
 /// Maximum length of a new target in bytes. The format allows one byte more, which Linux reserves for the NUL.
 const MAX_LENGTH: usize = MAX_TARGET as usize - 1;
+
+/// The most extents that a target needs: it fits two blocks of the smallest size.
+const EXTENTS_MAX: usize = 2;
 
 /// Sets the target of a new symlink.
 ///
@@ -103,7 +106,7 @@ pub fn write_out(
 /// `EINVAL` for other files; [`Error::Damaged`], [`Error::Device`].
 pub fn read(shared: &Shared, state: &mut InodeState) -> Result<Vec<u8>> {
     if state.local().is_none() {
-        Fork::open(shared, state, ForkKind::Data)?;
+        Fork::open(shared, state, ForkKind::Data)?.around(None, FileBlock(0), 0, EXTENTS_MAX)?;
     }
     target_of(&shared.geometry, state, |at, target, verify, room| {
         let guard = shared.buffers.lock_read(&at.into(), Rank::Fork, verify)?;
@@ -153,7 +156,8 @@ fn target_of(
     if let Some(local) = state.local() {
         target.extend_from_slice(local);
     } else {
-        for extent in state.list(ForkKind::Data).ok_or(NOT_IN_MEMORY)?.as_slice() {
+        let list = state.extents_around(ForkKind::Data, FileBlock(0), 0, EXTENTS_MAX).ok_or(NOT_IN_MEMORY)?;
+        for extent in list.as_slice().iter().take(EXTENTS_MAX) {
             let offset = target.len() as u32; // below the size
             if offset >= size {
                 break;

@@ -21,6 +21,7 @@ use journal::engine::NoJournal;
 use journal::engine::{BufferCache, DiskExtent, LogReservation, Transaction};
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::extents::ExtentLimits;
 use crate::inode::{InodeRef, LockedInode};
 use crate::inode_cache::{InodeCache, inode_bytes};
 use crate::new_inode::NewInode;
@@ -243,6 +244,7 @@ pub(crate) struct Fixture {
     pub unlogged: Arc<NoJournal>,
     pub groups: Arc<TestGroups>,
     pub cache: InodeCache,
+    limits: ExtentLimits,
 }
 
 impl Fixture {
@@ -279,8 +281,15 @@ impl Fixture {
         }
         let ledger = Ledger { free_inodes, ..Ledger::default() };
         let groups = Arc::new(TestGroups(Mutex::new(Rank::Leaf, ledger)));
-        let (unlogged, cache) = open(&superblock, &device, &groups, 1 << 20);
-        Self { device, superblock, unlogged, groups, cache }
+        let limits = ExtentLimits::USUAL;
+        let (unlogged, cache) = open(&superblock, &device, &groups, limits);
+        Self { device, superblock, unlogged, groups, cache, limits }
+    }
+
+    /// The same volume, with so many extents of a fork in memory.
+    pub fn limited(self, limits: ExtentLimits) -> Self {
+        let (unlogged, cache) = open(&self.superblock, &self.device, &self.groups, limits);
+        Self { unlogged, cache, limits, ..self }
     }
 
     pub fn shared(&self) -> &Arc<Shared> {
@@ -323,7 +332,7 @@ impl Fixture {
     /// Opens the volume again, with empty caches.
     pub fn reopen(&mut self) {
         self.write_back();
-        (self.unlogged, self.cache) = open(&self.superblock, &self.device, &self.groups, 1 << 20);
+        (self.unlogged, self.cache) = open(&self.superblock, &self.device, &self.groups, self.limits);
     }
 
     pub fn slot(&self, ino: Ino) -> Vec<u8> {
@@ -358,13 +367,13 @@ fn open(
     superblock: &Superblock,
     device: &Arc<MemoryDevice>,
     groups: &Arc<TestGroups>,
-    most: usize,
+    limits: ExtentLimits,
 ) -> (Arc<NoJournal>, InodeCache) {
     let buffers = BufferCache::new(device.clone(), Share::alone(4 << 20));
     let unlogged = Arc::new(NoJournal::new(None));
     let clock = Arc::new(FixedClock(Time { seconds: 1_700_000_000, nanos: 5 }));
-    let memory = Share::alone(most as u64 * inode_bytes(&superblock.geometry));
-    let shared = Shared::new(
+    let memory = Share::alone((1 << 20) * inode_bytes(&superblock.geometry));
+    let mut shared = Shared::new(
         superblock.geometry.clone(),
         unlogged.clone(),
         buffers,
@@ -373,5 +382,6 @@ fn open(
         Random::seeded(1),
     )
     .with_cache(Locks::default(), memory);
+    shared.extent_limits = limits;
     (unlogged, InodeCache::new(Arc::new(shared)))
 }

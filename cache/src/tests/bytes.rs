@@ -151,7 +151,7 @@ fn check_seek(contents: &Contents<Volume>, model: &Model, dice: &mut Dice) {
         let peeked = contents.peek_seek(from, target, |at, count| {
             let part = map.iter().find(|part| part.end() > at).unwrap();
             let end = part.end().get().min(at.get() + count);
-            Mapping { offset: at, start: part.fs_block(at), count: end - at.get(), ..*part }
+            Some(Mapping { offset: at, start: part.fs_block(at), count: end - at.get(), ..*part })
         });
         let takes_long = map.len() > 64 && peeked.is_none();
         assert!(peeked == Some(found) || takes_long, "{peeked:?} without locks, {found:?} with them");

@@ -183,8 +183,8 @@ fn data_that_is_mapped_during_a_search_is_found() {
 }
 
 /// The map of a file without mapped blocks.
-fn hole(offset: FileBlock, count: u64) -> Mapping {
-    Mapping { offset, count, start: FsBlock(0), state: MappingState::Hole, shared: false }
+fn hole(offset: FileBlock, count: u64) -> Option<Mapping> {
+    Some(Mapping { offset, count, start: FsBlock(0), state: MappingState::Hole, shared: false })
 }
 
 /// A block in writeback is neither mapped nor dirty.

@@ -14,7 +14,6 @@ use journal::engine::{BufferId, JoinedBuffer};
 use super::read::{AttrReader, expect_own};
 use super::{Attributes, Result};
 use crate::dabtree::{Checked, HashTree, PathBlock, TreeReader};
-use crate::extents::ExtentList;
 use crate::fork::MAX_MAP_TREE_BLOCKS;
 use crate::space::{BlockRequest, BlockRun, ForkOwner};
 use crate::state::{ForkFormat, InodeState};
@@ -74,8 +73,9 @@ impl AttrReader for Attributes<'_> {
         self.fork.state
     }
 
-    fn extents(&self) -> &ExtentList {
-        self.fork.extents()
+    fn extent_at(&mut self, at: FileBlock) -> Result<Option<Extent>> {
+        let (mut fork, tx) = self.fork.lookup()?;
+        fork.find(Some(tx), at)
     }
 
     fn release(&mut self, leaf: AttrBlock) {
@@ -97,15 +97,15 @@ impl HashTree for Attributes<'_> {
 
     /// Allocates and maps a block at the first hole. Its bytes are zero and not logged yet.
     fn new_tree_block(&mut self) -> Result<PathBlock<AttrBlock>> {
-        let at = self.fork.extents().first_hole(FileBlock(0), 1);
-        let (fork, tx, space) = self.fork.map()?;
+        let (mut fork, tx, space) = self.fork.map()?;
+        let at = fork.first_hole(Some(&mut *tx), FileBlock(0), 1)?;
         let run = fork.take(tx, space, at, 1..=1)?;
         Ok(PathBlock { block: at, id: self.map_new_block(at, run)?, index: 0 })
     }
 
     fn can_free_tree_block(&mut self, at: FileBlock, earlier: usize) -> Result<bool> {
         let range = at..FileBlock(at.get() + 1);
-        Ok(self.fork.can_unmap(range, earlier))
+        self.fork.can_unmap(range, earlier)
     }
 
     fn free_tree_block(&mut self, at: FileBlock, block: AttrBlock) -> Result<()> {
@@ -174,10 +174,9 @@ impl Attributes<'_> {
     /// Checks that so many ranges of blocks can be unmapped, with the reserved blocks and the extent counter.
     pub(super) fn ensure_frees(&self, ranges: usize) -> Result<()> {
         self.fork.state.check_extent_count(ForkKind::Attr, ranges)?;
-        let spare =
-            self.fork.state.inline_extents_max(ForkKind::Attr).saturating_sub(self.fork.extents().len());
-        let fits =
-            self.fork.state.fork_format(ForkKind::Attr) == Some(ForkFormat::Extents) && spare >= ranges;
+        let after = self.fork.state.extent_count(ForkKind::Attr).saturating_add(ranges as u64);
+        let fits = self.fork.state.fork_format(ForkKind::Attr) == Some(ForkFormat::Extents)
+            && after <= self.fork.state.inline_extents_max(ForkKind::Attr) as u64;
         if fits || self.fork.reserved >= MAX_MAP_TREE_BLOCKS {
             return Ok(());
         }

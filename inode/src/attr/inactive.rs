@@ -32,7 +32,7 @@ pub(crate) fn empty_root(shared: &Shared, inode: &Arc<Inode>) -> Result<()> {
     let mut locked = inode.lock();
     let geometry = &shared.geometry;
     let root = FileBlock(0);
-    let mapped = Fork::open(shared, &mut locked, ForkKind::Attr)?.list().map(root);
+    let mapped = Fork::open(shared, &mut locked, ForkKind::Attr)?.locate(Some(&mut tx), root)?;
     let Some(offset) = mapped.and_then(|(start, _)| geometry.fs_block_offset(start)) else { return Ok(()) };
     let at = ForkBlock { ino: inode.ino(), file_block: root, daddr: Daddr(offset >> 9) };
     // Not read: its old contents do not matter, even if damaged.
@@ -44,8 +44,17 @@ pub(crate) fn empty_root(shared: &Shared, inode: &Arc<Inode>) -> Result<()> {
 
 fn needs_several_steps(shared: &Shared, inode: &Arc<Inode>) -> Result<bool> {
     let mut locked = inode.lock();
-    let fork = Fork::open(shared, &mut locked, ForkKind::Attr)?;
+    let mut fork = Fork::open(shared, &mut locked, ForkKind::Attr)?;
+    if fork.extent_count() > STEP_EXTENTS as u64 {
+        return Ok(true);
+    }
     let step_blocks = STEP_BUFFERS / STEP_EXTENTS as u64;
-    let list = fork.list().as_slice();
-    Ok(list.len() > STEP_EXTENTS || list.iter().any(|extent| extent.count > step_blocks))
+    let mut at = FileBlock(0);
+    while let Some(extent) = fork.next(None, at)? {
+        if extent.count > step_blocks {
+            return Ok(true);
+        }
+        at = extent.end();
+    }
+    Ok(false)
 }

@@ -221,7 +221,7 @@ impl<'a> Attributes<'a> {
     /// and those of the extent map. With fewer, a change that needs more is refused before it begins.
     ///
     /// # Errors
-    /// Those of [`Fork::open`](crate::fork::Fork::open), which reads the extents if they are not in memory.
+    /// Those of [`Fork::open`](crate::fork::Fork::open).
     pub fn new(
         shared: &'a Shared,
         tx: &'a mut Transaction,

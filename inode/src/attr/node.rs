@@ -98,9 +98,12 @@ impl Attributes<'_> {
 
     /// Converts a single leaf to shortform if the attributes fit; removes the fork if there are none.
     pub(super) fn shrink(&mut self) -> Result<()> {
-        let alone =
-            matches!(self.fork.extents().as_slice(), [one] if one.offset == FileBlock(0) && one.count == 1);
-        if !alone || self.fork.state.extent_count(ForkKind::Attr) != 1 {
+        if self.fork.state.extent_count(ForkKind::Attr) != 1 {
+            return Ok(());
+        }
+        let (mut fork, tx) = self.fork.lookup()?;
+        let only = fork.next(Some(tx), FileBlock(0))?;
+        if only.is_none_or(|only| only.offset != FileBlock(0) || only.count != 1) {
             return Ok(());
         }
         let root = self.read_tree_block(self.root())?;

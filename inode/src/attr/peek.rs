@@ -5,6 +5,7 @@ use error::Error;
 use format::attr::leaf::AttrLeaf;
 use format::dabtree::edit as node;
 use format::dabtree::{self, NODE_MAGIC};
+use format::extent::Extent;
 use format::inode::ForkKind;
 use format::{ForkBlock, Geometry};
 use journal::engine::{PeekedBuffers, PeekedBytes};
@@ -132,8 +133,8 @@ impl AttrReader for PeekedAttributes<'_> {
         self.state
     }
 
-    fn extents(&self) -> &ExtentList {
-        self.extents
+    fn extent_at(&mut self, at: FileBlock) -> Result<Option<Extent>> {
+        Ok(self.extents.find(at))
     }
 
     fn release(&mut self, _: Self::Id) {}

@@ -1,6 +1,6 @@
 //! Reading attributes, in all formats: within a transaction, or in a read section without locks.
 
-use base::{Daddr, FileBlock};
+use base::{Daddr, FileBlock, FsBlock};
 use error::Error;
 use format::ForkBlock;
 use format::attr::edit::shortform;
@@ -9,6 +9,7 @@ use format::attr::remote::{block_count, verify};
 use format::attr::{Attr, AttrValue, MAX_VALUE};
 use format::dabtree::{BlkInfo, NODE_MAGIC};
 use format::damage::{Damage, Place};
+use format::extent::Extent;
 use format::inode::ForkKind;
 use format::ondisk::OnDisk;
 use journal::engine::DiskExtent;
@@ -16,7 +17,6 @@ use journal::engine::DiskExtent;
 use super::blocks::AttrBlock;
 use super::{AttrInfo, AttrKey, AttrStorage, Result};
 use crate::dabtree::{Checked, TreePath, TreeReader};
-use crate::extents::ExtentList;
 use crate::state::{ForkFormat, InodeState};
 
 /// An attribute and its place in the tree.
@@ -33,8 +33,8 @@ pub(super) struct FoundAttr<Id = AttrBlock> {
 /// The attributes of an inode that are read.
 pub(super) trait AttrReader: TreeReader {
     fn state(&self) -> &InodeState;
-    /// The extents of the attribute fork.
-    fn extents(&self) -> &ExtentList;
+    /// The extent of the attribute fork that contains a file block.
+    fn extent_at(&mut self, at: FileBlock) -> Result<Option<Extent>>;
     /// Ends the use of a leaf.
     fn release(&mut self, leaf: Self::Id);
     /// Calls `work` with a block of a remote value.
@@ -114,7 +114,10 @@ pub(super) trait AttrReader: TreeReader {
 
     /// The most leaves that the fork can have. The bound ends walks in a tree with a loop.
     fn max_leaves(&self) -> u64 {
-        self.extents().as_slice().iter().map(|extent| extent.count).sum()
+        match self.state().list(ForkKind::Attr) {
+            Some(list) => list.as_slice().iter().map(|extent| extent.count).sum(),
+            None => self.state().nblocks().min(self.geometry().blocks()),
+        }
     }
 
     #[cold]
@@ -186,8 +189,10 @@ pub(super) trait AttrReader: TreeReader {
     }
 
     /// The location of a block. A block that is not mapped is reported as damage, because another block pointed to it.
-    fn locate(&self, at: FileBlock) -> Result<ForkBlock> {
-        let offset = self.extents().map(at).and_then(|(start, _)| self.geometry().fs_block_offset(start));
+    fn locate(&mut self, at: FileBlock) -> Result<ForkBlock> {
+        let extent = self.extent_at(at)?;
+        let start = extent.map(|extent| FsBlock(extent.start.get() + (at.get() - extent.offset.get())));
+        let offset = start.and_then(|start| self.geometry().fs_block_offset(start));
         let ino = self.state().ino();
         match offset {
             Some(offset) => Ok(ForkBlock { ino, file_block: at, daddr: Daddr(offset >> 9) }),
@@ -201,7 +206,7 @@ pub(super) trait AttrReader: TreeReader {
     }
 
     /// Reads the value that begins at a block of the fork.
-    fn read_remote(&self, first: FileBlock, length: u32) -> Result<Vec<u8>> {
+    fn read_remote(&mut self, first: FileBlock, length: u32) -> Result<Vec<u8>> {
         let geometry = self.geometry();
         if length > MAX_VALUE {
             let most = format_args!("at most {MAX_VALUE}").to_string();

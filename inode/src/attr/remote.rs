@@ -102,7 +102,8 @@ impl Attributes<'_> {
     /// Maps the blocks of a new value; returns the first file block.
     pub(super) fn map_remote(&mut self, runs: &[BlockRun]) -> Result<FileBlock> {
         let count = runs.iter().map(|run| u64::from(run.count)).sum();
-        let first = self.fork.extents().first_hole(FileBlock(0), count);
+        let (mut fork, tx) = self.fork.lookup()?;
+        let first = fork.first_hole(Some(tx), FileBlock(0), count)?;
         let before = self.fork.state.nblocks();
         let mut at = first;
         for run in runs {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ag::{BlockReservation, Groups, RmapChange, RmapReservation, RmapReservations};
 use base::{FileBlock, FsBlock};
 use error::Result;
+use format::extent::Extent;
 use format::inode::{FileType, ForkKind, flags2};
 use format::ondisk::U64;
 use journal::engine::Transaction;
@@ -13,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::NOT_A_MAP;
 use super::tuning::PIECES_AT_ONCE;
-use crate::extents::{ExtentList, ExtentOrHole};
+use crate::extents::ExtentOrHole;
 use crate::fork::Fork;
 use crate::group_space::GroupSpace;
 use crate::inode::{Inode, LockedInode};
@@ -67,13 +68,6 @@ pub(super) fn expect_map(state: &InodeState) -> Result<()> {
     if maps && regular { Ok(()) } else { Err(NOT_A_MAP) }
 }
 
-/// Returns the extent list of a file, which is read if it is not in memory.
-pub(super) fn list<'s>(shared: &Shared, state: &'s mut InodeState) -> Result<&'s ExtentList> {
-    const EMPTY: &ExtentList = &ExtentList::new();
-    Fork::open(shared, state, ForkKind::Data)?;
-    Ok(state.list(ForkKind::Data).unwrap_or(EMPTY))
-}
-
 impl<'a> File<'a> {
     /// Begins a transaction that may allocate `blocks` blocks.
     ///
@@ -96,13 +90,11 @@ impl<'a> File<'a> {
         Ok(FileTransaction::new(self, tx, blocks, locked))
     }
 
-    /// Begins a transaction, then locks the file and reads its extents.
+    /// Begins a transaction, then locks the file.
     pub(super) fn lock_for_change(self) -> Result<(Transaction, LockedInode)> {
         let tx = self.shared.begin(self.shared.reservations.contents)?;
-        let mut locked = self.inode.lock();
+        let locked = self.inode.lock();
         expect_map(&locked)?;
-        // Before any change, as reading the list may fail.
-        list(self.shared, &mut locked)?;
         Ok((tx, locked))
     }
 
@@ -130,11 +122,11 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Calls `work` with the extent list.
-    pub(super) fn with_extents<R>(self, work: impl FnOnce(&ExtentList) -> R) -> Result<R> {
+    /// Calls `work` with the map, without a transaction.
+    pub(super) fn with_map<R>(self, work: impl FnOnce(&mut Fork<'_>) -> Result<R>) -> Result<R> {
         let mut locked = self.inode.lock();
         expect_map(&locked)?;
-        Ok(work(list(self.shared, &mut locked)?))
+        work(&mut Fork::open(self.shared, &mut locked, ForkKind::Data)?)
     }
 }
 
@@ -166,15 +158,28 @@ impl<'a> FileTransaction<'a> {
     pub fn reserve_rmap_to_cut(&mut self, pieces: &[ExtentOrHole], stay: bool) -> Result<()> {
         let file = self.file;
         let change = if stay { RmapChange::Convert } else { RmapChange::Unmap };
-        for start in cut(self.list()?, pieces, stay) {
+        let (mut fork, tx) = self.map()?;
+        for start in cut(&mut fork, tx, pieces, stay)? {
             self.rmap.extend(file.rmap_to_split(start, change, &mut self.spare)?);
         }
         Ok(())
     }
 
-    /// Extent list.
-    pub fn list(&mut self) -> Result<&ExtentList> {
-        list(self.file.shared, &mut self.locked)
+    /// The map, and the transaction, for lookups.
+    pub fn map(&mut self) -> Result<(Fork<'_>, &mut Transaction)> {
+        Ok((Fork::open(self.file.shared, &mut self.locked, ForkKind::Data)?, &mut self.tx))
+    }
+
+    /// The last extent in a range, clipped to it.
+    pub fn last_in(&mut self, from: FileBlock, to: FileBlock) -> Result<Option<Extent>> {
+        let (mut fork, tx) = self.map()?;
+        fork.last_in(Some(tx), from, to)
+    }
+
+    /// The first pieces of a range, at most [`PIECES_AT_ONCE`] of them mapped, and the block after them.
+    pub fn pieces(&mut self, range: Range<FileBlock>) -> Result<(Vec<ExtentOrHole>, FileBlock)> {
+        let (mut fork, tx) = self.map()?;
+        fork.pieces(Some(tx), range, PIECES_AT_ONCE)
     }
 
     /// Changes the map.
@@ -184,9 +189,9 @@ impl<'a> FileTransaction<'a> {
     ) -> Result<R> {
         let mut space = GroupSpace::for_data(self.file.groups, &mut self.blocks);
         let mut fork = Fork::open(self.file.shared, &mut self.locked, ForkKind::Data)?;
-        let before = fork.list().len();
+        let before = fork.extent_count();
         let done = work(&mut fork, &mut self.tx, &mut space);
-        self.removed_record |= fork.list().len() < before;
+        self.removed_record |= fork.extent_count() < before;
         self.tx.settle(done, &self.locked)
     }
 
@@ -205,14 +210,16 @@ impl<'a> FileTransaction<'a> {
     /// Unmaps and frees the last pieces of a range. Returns whether there are more.
     pub fn unmap(&mut self, from: FileBlock, to: FileBlock) -> Result<bool> {
         let shared = shares(&self.locked);
+        let (mut map, tx) = self.map()?;
+        map.load(Some(tx), to)?;
         for _ in 0..PIECES_AT_ONCE {
-            let Some(last) = self.list()?.last_in(from, to) else { return Ok(false) };
+            let Some(last) = self.last_in(from, to)? else { return Ok(false) };
             self.edit(|fork, tx, space| fork.free(tx, space, last.offset..last.end(), shared))?;
         }
-        if shared && self.list()?.is_empty() {
+        if shared && self.locked.extent_count(ForkKind::Data) == 0 {
             set_shares(&mut self.locked, false);
         }
-        Ok(self.list()?.last_in(from, to).is_some())
+        Ok(self.last_in(from, to)?.is_some())
     }
 
     /// Commits. Returns the rest of the block reservation.
@@ -222,46 +229,36 @@ impl<'a> FileTransaction<'a> {
     }
 }
 
-/// Returns the first pieces of a range, at most `max` of them mapped, and the block after them.
-pub(super) fn pieces(
-    list: &ExtentList,
-    Range { start: from, end: to }: Range<FileBlock>,
-    max: usize,
-) -> (Vec<ExtentOrHole>, FileBlock) {
-    let (mut found, mut at, mut mapped) = (Vec::new(), from, 0);
-    while at < to {
-        let piece = list.piece(at, to);
-        mapped += usize::from(piece.mapping.is_some());
-        if mapped > max || piece.count == 0 {
-            break;
-        }
-        found.push(piece);
-        at = piece.range().end;
-    }
-    (found, at)
-}
-
 /// Returns the first blocks of the pieces whose rmap records are split if the pieces are unmapped; with `stay`, if
 /// their state becomes different from that of their neighbours.
 pub(super) fn cut(
-    list: &ExtentList,
+    fork: &mut Fork<'_>,
+    tx: &mut Transaction,
     pieces: &[ExtentOrHole],
     stay: bool,
-) -> SmallVec<[FsBlock; PIECES_AT_ONCE]> {
-    let is_cut = |piece: &&ExtentOrHole| {
-        let (left, right) = (is_joined(list, piece.offset), is_joined(list, piece.range().end));
-        if stay { left || right } else { left && right }
-    };
-    pieces.iter().filter(is_cut).filter_map(|piece| Some(piece.mapping?.0)).collect()
+) -> Result<SmallVec<[FsBlock; PIECES_AT_ONCE]>> {
+    let mut found = SmallVec::new();
+    for piece in pieces {
+        let Some((start, _)) = piece.mapping else { continue };
+        let left = is_joined(fork, tx, piece.offset)?;
+        let right = is_joined(fork, tx, piece.range().end)?;
+        if if stay { left || right } else { left && right } {
+            found.push(start);
+        }
+    }
+    Ok(found)
 }
 
 /// Returns whether this block and the one before it are contiguous and in the same state: then one rmap record covers
 /// both, even if they are in different extents.
-fn is_joined(list: &ExtentList, at: FileBlock) -> bool {
+fn is_joined(fork: &mut Fork<'_>, tx: &mut Transaction, at: FileBlock) -> Result<bool> {
+    let Some(before) = at.get().checked_sub(1) else { return Ok(false) };
+    // The extent before that of `at` has the block before it, or that is not mapped.
+    let list = fork.around(Some(tx), at, 1, 0)?;
     let place = |at: FileBlock| {
         let extent = list.find(at)?;
         Some((extent.start.get() + (at.get() - extent.offset.get()), extent.unwritten))
     };
-    let before = at.get().checked_sub(1).and_then(|before| place(FileBlock(before)));
-    before.is_some_and(|(block, unwritten)| place(at) == Some((block + 1, unwritten)))
+    let before = place(FileBlock(before));
+    Ok(before.is_some_and(|(block, unwritten)| place(at) == Some((block + 1, unwritten))))
 }

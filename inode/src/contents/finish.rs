@@ -13,11 +13,11 @@ use base::FileBlock;
 use error::{Error, Result};
 use format::extent::Extent;
 use format::inode::ForkKind;
-use journal::engine::Loggable;
+use journal::engine::{Loggable, Transaction};
 use smallvec::SmallVec;
 
 use super::backing::VolumeBacking;
-use super::file_transaction::{File, FileTransaction, cut, expect_map, list, pieces, shares};
+use super::file_transaction::{File, FileTransaction, cut, expect_map, shares};
 use super::tuning::{FINISHED_AT_ONCE, PIECES_AT_ONCE, RUNS_AT_ONCE};
 use crate::extents::ExtentOrHole;
 use crate::fork::Fork;
@@ -100,8 +100,9 @@ fn is_small(shared: &Shared, state: &mut InodeState, written: Option<&WrittenRan
     expect_map(state)?;
     let is_inline = state.fork_format(ForkKind::Data) == Some(ForkFormat::Extents);
     let max = state.inline_extents_max(ForkKind::Data);
-    let extents = list(shared, state)?;
+    Fork::open(shared, state, ForkKind::Data)?;
     let Some(written) = written else { return Ok(true) };
+    let Some(extents) = state.list(ForkKind::Data) else { return Ok(false) };
     let end = range_of(written).end;
     let is_simple = match &written.claim {
         Some(claim) => {
@@ -115,14 +116,15 @@ fn is_small(shared: &Shared, state: &mut InodeState, written: Option<&WrittenRan
 /// Takes the rmap reservation of a small file's write, if it marks a part of an extent.
 fn rmap_to_mark(
     file: File<'_>,
+    tx: &mut Transaction,
     state: &mut InodeState,
     written: Option<&WrittenRange>,
     spare: &mut RmapReservations,
 ) -> Result<Option<RmapReservation>> {
     let Some(written) = written.filter(|written| written.claim.is_none()) else { return Ok(None) };
-    let extents = list(file.shared, state)?;
-    let piece = extents.piece(written.offset, range_of(written).end);
-    let cut = cut(extents, &[piece], true);
+    let mut fork = Fork::open(file.shared, state, ForkKind::Data)?;
+    let piece = fork.piece(Some(tx), written.offset, range_of(written).end)?;
+    let cut = cut(&mut fork, tx, &[piece], true)?;
     cut.first().map_or(Ok(None), |start| file.rmap_to_split(*start, RmapChange::Convert, spare))
 }
 
@@ -148,7 +150,7 @@ fn finish_small(
         if runs > RUNS_AT_ONCE || !matches!(is_small(shared, &mut state, written), Ok(true)) {
             break;
         }
-        match rmap_to_mark(File { shared, groups, inode }, &mut state, written, &mut file.rmap) {
+        match rmap_to_mark(File { shared, groups, inode }, &mut tx, &mut state, written, &mut file.rmap) {
             Ok(reservation) => rmap.extend(reservation),
             Err(_) => break,
         }
@@ -263,7 +265,7 @@ fn finish_alone(file: File<'_>, finish: &mut WriteCompletion<'_>) -> Result<()> 
 impl FileTransaction<'_> {
     /// Reserves the rmap records that [`write`](Self::write) splits. Called before it.
     fn reserve_rmap_to_write(&mut self, written: &WrittenRange) -> Result<()> {
-        let (found, _) = pieces(self.list()?, range_of(written), PIECES_AT_ONCE);
+        let (found, _) = self.pieces(range_of(written))?;
         self.reserve_rmap_to_cut(&found, written.claim.is_none())
     }
 
@@ -271,8 +273,8 @@ impl FileTransaction<'_> {
     /// this and everything written after it, `claimed` blocks are claimed, and the map may get `records` records.
     /// Returns how many blocks the extent btree took.
     fn write(&mut self, written: &mut WrittenRange, claimed: u32, records: u64) -> Result<u32> {
-        let joins = self.may_join(claimed, records)?;
-        let (mut found, mut end) = pieces(self.list()?, range_of(written), PIECES_AT_ONCE);
+        let joins = self.may_join(claimed, records);
+        let (mut found, mut end) = self.pieces(range_of(written))?;
         if let (false, Some(piece)) = (joins, found.first()) {
             end = piece.range().end;
             found.truncate(1);
@@ -308,14 +310,14 @@ impl FileTransaction<'_> {
     /// several. Everybody may take a block that the btree frees by that, though later records may need it again. So the
     /// btree keeps its records, unless the volume gives as many blocks as the rest may need whatever the btree looks
     /// like then. On a volume with free space it does: they are reserved here.
-    fn may_join(&mut self, claimed: u32, records: u64) -> Result<bool> {
+    fn may_join(&mut self, claimed: u32, records: u64) -> bool {
         const AT_ONCE: u64 = 2;
-        let extents = self.list()?.len() as u64;
+        let extents = self.locked.extent_count(ForkKind::Data);
         let reservations = &self.file.shared.reservations;
         let now = reservations.map_blocks_for(extents, AT_ONCE);
         let later = reservations.map_blocks_for(extents + AT_ONCE, records);
         let need = u64::from(claimed).saturating_add(now).saturating_add(later);
-        Ok(u32::try_from(need).is_ok_and(|need| self.blocks.top_up(need)))
+        u32::try_from(need).is_ok_and(|need| self.blocks.top_up(need))
     }
 
     /// Maps claimed blocks in place of the ranges `old`, each mapped by one extent.

@@ -11,10 +11,11 @@ use smallvec::SmallVec;
 
 use super::file_transaction::{File, shares};
 use super::tuning::EXTENTS_AT_ONCE;
-use crate::extents::ExtentList;
-use crate::fork::Fork;
+use crate::extents::LoadedExtents;
+use crate::fork::{Fork, NOT_IN_MEMORY};
 use crate::inode::Inode;
 use crate::shared::Shared;
+use crate::state::InodeState;
 
 /// Visits the mappings of `from..to` in order, without holes. They are cut at both ends of the range, and where sharing
 /// begins or ends. `visit` may end the visit. No lock is held while it runs.
@@ -29,16 +30,13 @@ pub fn map(
 ) -> Result<()> {
     let mut at = from;
     while at < to {
-        let state = file.inode.read();
-        let in_memory = state.list(ForkKind::Data).map(|list| (mappings(list, at, to), shares(&state)));
-        drop(state);
-        let (found, may_share) = match in_memory {
+        let in_memory = mappings(&file.inode.read(), at, to);
+        let (found, is_end, may_share) = match in_memory {
             Some(found) => found,
             None => {
                 let mut locked = file.inode.lock();
-                let may_share = shares(&locked);
-                let fork = Fork::open(file.shared, &mut locked, ForkKind::Data)?;
-                (mappings(fork.list(), at, to), may_share)
+                Fork::open(file.shared, &mut locked, ForkKind::Data)?.load(None, at)?;
+                mappings(&locked, at, to).ok_or(NOT_IN_MEMORY)?
             }
         };
         for mapping in &found {
@@ -52,37 +50,50 @@ pub fn map(
                 return Ok(());
             }
         }
-        if found.len() < EXTENTS_AT_ONCE {
+        if is_end {
             break;
         }
     }
     Ok(())
 }
 
-/// The first mappings of a range.
-fn mappings(list: &ExtentList, from: FileBlock, to: FileBlock) -> SmallVec<[Mapping; EXTENTS_AT_ONCE]> {
-    let rest = list.as_slice().iter().skip(list.index_at(from)).take_while(|extent| extent.offset < to);
-    rest.take(EXTENTS_AT_ONCE).map(|extent| cut(extent, from, to)).collect()
+type Mappings = SmallVec<[Mapping; EXTENTS_AT_ONCE]>;
+
+/// The first mappings of a range, whether there are no more in it, and whether the file may share blocks; `None` if
+/// the map must be read there.
+fn mappings(state: &InodeState, from: FileBlock, to: FileBlock) -> Option<(Mappings, bool, bool)> {
+    let list = state.extents_around(ForkKind::Data, from, 0, 0)?;
+    let rest = list.as_slice().iter().skip(list.index_at(from));
+    let found: Mappings = rest
+        .take_while(|extent| extent.offset < to)
+        .take(EXTENTS_AT_ONCE)
+        .map(|extent| cut(extent, from, to))
+        .collect();
+    // Fewer than asked for: the list ends before the range, or the range before the next extent.
+    let is_end = found.len() < EXTENTS_AT_ONCE
+        && (state.loaded(ForkKind::Data).is_some_and(LoadedExtents::has_last)
+            || list.last().is_some_and(|last| last.end() >= to));
+    Some((found, is_end, shares(state)))
 }
 
 /// Calls `read` with the map of a file, in a read section in which it does not change. The map maps the start of a
-/// range of blocks, without regard to sharing. Returns `None` if the map is not in memory, or the inode must be locked:
-/// see [`Shared::peek`].
+/// range of blocks, without regard to sharing; it returns `None` where it is not in memory. Returns `None` if the inode
+/// must be locked: see [`Shared::peek`].
 pub fn peek_map<T>(
     shared: &Shared,
     inode: &Inode,
-    read: impl FnOnce(&dyn Fn(FileBlock, u64) -> Mapping) -> Option<T>,
+    read: impl FnOnce(&dyn Fn(FileBlock, u64) -> Option<Mapping>) -> Option<T>,
 ) -> Option<T> {
     shared.peek(inode, |state, _| {
-        let list = state.list(ForkKind::Data)?;
         read(&|at, count| {
+            let list = state.extents_around(ForkKind::Data, at, 0, 0)?;
             let piece = list.piece(at, FileBlock(at.get().saturating_add(count)));
             let (start, state) = match piece.mapping {
                 Some((start, true)) => (start, MappingState::Unwritten),
                 Some((start, false)) => (start, MappingState::Written),
                 None => (FsBlock(0), MappingState::Hole),
             };
-            Mapping { offset: piece.offset, count: piece.count, start, state, shared: false }
+            Some(Mapping { offset: piece.offset, count: piece.count, start, state, shared: false })
         })
     })
 }

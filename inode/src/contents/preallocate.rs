@@ -8,9 +8,10 @@ use format::inode::{ForkKind, ag_of, flags, flags2};
 use format::ondisk::U16;
 
 use super::claim::claim_aligned;
-use super::file_transaction::{File, FileTransaction, pieces, shares};
+use super::file_transaction::{File, FileTransaction, shares};
 use super::tuning::PIECES_AT_ONCE;
 use super::{TOO_FAR, punch};
+use crate::fork::Fork;
 use crate::state::InodeState;
 
 /// Largest valid extent size hint.
@@ -47,12 +48,12 @@ pub fn preallocate(file: File<'_>, from: FileBlock, to: FileBlock, size: Option<
 pub fn fill_units(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<()> {
     let unit = unit(&file.inode.read());
     let mut at = from;
-    while let Some((hole, count)) = file.with_extents(|list| hole_in(list, at, to))? {
+    while let Some((hole, count)) = file.with_map(|map| hole_in(map, at, to))? {
         let (wide_from, wide_to) = aligned(hole, FileBlock(hole.get() + count), unit);
-        let (first, end) = file.with_extents(|list| {
-            let before = list.index_at(hole).checked_sub(1).and_then(|before| list.get(before));
+        let (first, end) = file.with_map(|map| {
+            let before = map.last_in(None, FileBlock(0), hole)?;
             let first = before.map_or(wide_from, |before| before.end().max(wide_from));
-            (first, FileBlock(first.get() + list.piece(first, wide_to).count))
+            Ok((first, FileBlock(first.get() + map.piece(None, first, wide_to)?.count)))
         })?;
         // A hole that begins within a unit is filled from the end of the blocks before it, unaligned.
         let align = if first == wide_from { unit } else { 1 };
@@ -64,9 +65,11 @@ pub fn fill_units(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<()> 
 
 /// Fills the holes of a range with extents aligned to `align` blocks where possible.
 fn fill_holes(file: File<'_>, from: FileBlock, to: FileBlock, align: u32, by_user: bool) -> Result<()> {
-    while let Some((at, count)) = file.with_extents(|list| hole_in(list, from, to))? {
+    let mut from = from;
+    while let Some((at, count)) = file.with_map(|map| hole_in(map, from, to))? {
         let max = count.min(MAX_EXTENT_BLOCKS - MAX_EXTENT_BLOCKS % u64::from(align)) as u32; // 21 bits
         fill(file, at, max, align, by_user)?;
+        from = at;
     }
     Ok(())
 }
@@ -98,9 +101,9 @@ fn aligned(from: FileBlock, to: FileBlock, unit: u32) -> (FileBlock, FileBlock) 
 }
 
 /// Returns the first hole of a range: its first block, and its length within the range.
-fn hole_in(list: &crate::ExtentList, from: FileBlock, to: FileBlock) -> Option<(FileBlock, u64)> {
-    let at = list.first_hole(from, 1);
-    (at < to).then(|| (at, list.piece(at, to).count))
+fn hole_in(map: &mut Fork<'_>, from: FileBlock, to: FileBlock) -> Result<Option<(FileBlock, u64)>> {
+    let at = map.first_hole(None, from, 1)?;
+    if at < to { Ok(Some((at, map.piece(None, at, to)?.count))) } else { Ok(None) }
 }
 
 /// Maps the start of a hole to up to `max` new unwritten blocks. They are claimed first, so that nothing must be undone
@@ -108,12 +111,13 @@ fn hole_in(list: &crate::ExtentList, from: FileBlock, to: FileBlock) -> Option<(
 fn fill(file: File<'_>, at: FileBlock, max: u32, align: u32, by_user: bool) -> Result<()> {
     let mut blocks = file.groups.reserve_blocks(max.saturating_add(file.shared.reservations.map_blocks))?;
     let own_ag = || AllocTarget::Ag(ag_of(file.inode.ino(), &file.shared.geometry).unwrap_or_default());
-    let target = file.with_extents(|list| list.near(at))?.map_or_else(own_ag, AllocTarget::Block);
+    let target = file.with_map(|map| map.near(None, at))?.map_or_else(own_ag, AllocTarget::Block);
     let claim = claim_aligned(file.shared, file.groups, &ClaimRequest { target, min: 1, max, align })?;
     drop(blocks.split(max - claim.count()));
     let (start, count) = (claim.start(), claim.count().into());
     // An error must drop the claim before the reservation: others could reserve the blocks, and not find them.
-    let (tx, locked) = file.lock_for_change()?;
+    let (mut tx, mut locked) = file.lock_for_change()?;
+    Fork::open(file.shared, &mut locked, ForkKind::Data)?.load(Some(&mut tx), at)?;
     locked.check_extent_count(ForkKind::Data, 1)?;
     let mut change = FileTransaction::new(file, tx, blocks, locked);
     file.groups.take_claimed(&mut change.tx, &mut change.blocks, [claim], ExtentOwner::Mapped)?;
@@ -146,7 +150,7 @@ pub fn zero(file: File<'_>, from: FileBlock, to: FileBlock, size: Option<u64>) -
     while at < to {
         let mut change = file.begin_alloc(PIECES_AT_ONCE as u32 * file.shared.reservations.map_blocks)?;
         change.locked.check_extent_count(ForkKind::Data, 2 * PIECES_AT_ONCE)?;
-        let (found, end) = pieces(change.list()?, at..to, PIECES_AT_ONCE);
+        let (found, end) = change.pieces(at..to)?;
         change.reserve_rmap_to_cut(&found, true)?;
         for piece in found {
             if let Some((_, false)) = piece.mapping {

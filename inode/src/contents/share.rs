@@ -11,9 +11,9 @@ use format::inode::ForkKind;
 use journal::engine::Loggable;
 
 use super::TOO_FAR;
-use super::file_transaction::{File, FileTransaction, expect_map, list, pieces, set_shares, shares};
-use super::tuning::PIECES_AT_ONCE;
+use super::file_transaction::{File, FileTransaction, expect_map, set_shares, shares};
 use crate::extents::ExtentOrHole;
+use crate::fork::Fork;
 use crate::inode::{Inode, LockedInode};
 
 const NO_REFLINK: Error = Error::Refused {
@@ -88,8 +88,11 @@ fn share_part(file: File<'_>, what: &Share<'_>, done: u64) -> Result<u64> {
     let mut change = FileTransaction::new(file, tx, blocks, locked);
     expect_map(&change.locked)?;
     let piece = match &mut source {
-        Some(source) => list(shared, source)?.piece(from, end),
-        None => change.list()?.piece(from, end),
+        Some(source) => Fork::open(shared, source, ForkKind::Data)?.piece(Some(&mut change.tx), from, end)?,
+        None => {
+            let (mut fork, tx) = change.map()?;
+            fork.piece(Some(tx), from, end)?
+        }
     };
     let part = change.take_over(to, piece)?;
     if part.shares
@@ -129,7 +132,7 @@ impl FileTransaction<'_> {
     /// Makes the start of the target's range equal to the source's piece, as far as one transaction may.
     fn take_over(&mut self, to: FileBlock, piece: ExtentOrHole) -> Result<SharedRange> {
         let whole = to..FileBlock(to.get() + piece.count);
-        let (old, end) = pieces(self.list()?, whole, PIECES_AT_ONCE);
+        let (old, end) = self.pieces(whole)?;
         let count = end.get() - to.get();
         let start = piece.mapping.filter(|(_, unwritten)| !unwritten).map(|(start, _)| start);
         let is_same = |old: &ExtentOrHole| {

@@ -39,7 +39,7 @@ pub fn collapse(file: File<'_>, from: FileBlock, count: u64) -> Result<()> {
     }
     punch(file, from, FileBlock(end))?;
     let mut at = FileBlock(end);
-    while let Some(extent) = file.with_extents(|list| list.get(list.index_at(at)))? {
+    while let Some(extent) = file.with_map(|map| map.next(None, at))? {
         file.shift(extent.offset, FileBlock(extent.offset.get() - count))?;
         at = extent.end();
     }
@@ -65,16 +65,17 @@ pub fn insert(file: File<'_>, from: FileBlock, count: u64) -> Result<()> {
     }
     let longer = count.checked_mul(1 << block_log).and_then(|bytes| old.checked_add(bytes));
     let longer = longer.filter(|size| i64::try_from(*size).is_ok()).ok_or(super::TOO_FAR)?;
-    if file.with_extents(|list| list.end().get())?.saturating_add(count) > MAX_FILE_BLOCKS {
+    if file.with_map(|map| map.end(None))?.get().saturating_add(count) > MAX_FILE_BLOCKS {
         return Err(TOO_FAR);
     }
     // The size first: no moved extent may lie beyond it.
-    let splits = file.with_extents(|list| list.splice_split(from).is_some())?;
+    let splits = file.with_map(|map| map.find(None, from))?.is_some_and(|extent| extent.offset < from);
     let mut change =
         if splits { file.begin_alloc(file.shared.reservations.map_blocks)? } else { file.begin_free()? };
     change.locked.check_extent_count(ForkKind::Data, 1)?;
     // The last move splits the rmap record at the offset, and must not be refused.
-    let piece = change.list()?.piece(from, END);
+    let (mut map, tx) = change.map()?;
+    let piece = map.piece(Some(tx), from, END)?;
     change.reserve_rmap_to_cut(&[piece], true)?;
     let _rmap = std::mem::take(&mut change.rmap);
     if splits {
@@ -84,7 +85,7 @@ pub fn insert(file: File<'_>, from: FileBlock, count: u64) -> Result<()> {
     change.modified();
     change.commit()?;
     let mut before = END;
-    while let Some(extent) = file.with_extents(|list| list.last_in(from, before))? {
+    while let Some(extent) = file.with_map(|map| map.last_in(None, from, before))? {
         file.shift(extent.offset, FileBlock(extent.offset.get() + count))?;
         before = extent.offset;
     }

@@ -7,7 +7,8 @@ use format::inode::flags;
 
 use super::TOO_FAR;
 use super::file_transaction::File;
-use crate::extents::{ExtentList, ExtentOrHole};
+use crate::extents::ExtentOrHole;
+use crate::fork::Fork;
 use crate::state::InodeState;
 
 /// The block after the last one that a file can have.
@@ -53,6 +54,10 @@ fn resize(file: File<'_>, new: u64, shrinks: bool) -> Result<()> {
     let from = FileBlock(new.div_ceil(file.shared.geometry.block_size.into()));
     let mut change = file.begin_free()?;
     let shrinks = shrinks || new < change.locked.size();
+    if shrinks {
+        let (mut map, tx) = change.map()?;
+        map.load(Some(tx), END)?;
+    }
     change.locked.set_size(new);
     change.touch();
     let more = shrinks && change.unmap(from, END)?;
@@ -77,13 +82,12 @@ fn unmap_rest(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<()> {
 /// # Errors
 /// No space if an extent must be split; `EINVAL` if the file is not regular; damage; a volume that was shut down.
 pub fn punch(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<()> {
-    let splits = file.with_extents(|list| {
-        list.find(from).is_some_and(|extent| extent.offset < from && to < extent.end())
-    })?;
+    let first = file.with_map(|map| map.find(None, from))?;
+    let splits = first.is_some_and(|extent| extent.offset < from && to < extent.end());
     let mut change =
         if splits { file.begin_alloc(file.shared.reservations.map_blocks)? } else { file.begin_free()? };
     // The first piece to be unmapped. Later ones are only cut at the start of the range.
-    if let Some(last) = change.list()?.last_in(from, to) {
+    if let Some(last) = change.last_in(from, to)? {
         let mapping = Some((last.start, last.unwritten));
         let piece = ExtentOrHole { offset: last.offset, count: last.count, mapping };
         change.reserve_rmap_to_cut(&[piece], false)?;
@@ -100,14 +104,19 @@ pub fn punch(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<()> {
 /// # Errors
 /// Those of [`set_size`].
 pub fn free_written_beyond(file: File<'_>, end: FileBlock) -> Result<()> {
-    let written = |list: &ExtentList| {
-        let beyond = list.as_slice().iter().skip(list.index_at(end));
-        let last = beyond.rev().find(|extent| !extent.unwritten);
-        last.map(|last| (last.offset.max(end), last.end()))
+    let mut before = END;
+    let mut last_written = |map: &mut Fork<'_>| {
+        while let Some(last) = map.last_in(None, end, before)? {
+            before = last.offset;
+            if !last.unwritten {
+                return Ok(Some(last));
+            }
+        }
+        Ok(None)
     };
-    while let Some((from, to)) = file.with_extents(written)? {
+    while let Some(last) = file.with_map(&mut last_written)? {
         let mut change = file.begin_free()?;
-        change.unmap(from, to)?;
+        change.unmap(last.offset, last.end())?;
         change.commit()?;
     }
     Ok(())
@@ -119,7 +128,7 @@ pub fn free_written_beyond(file: File<'_>, end: FileBlock) -> Result<()> {
 /// Those of [`set_size`].
 pub fn trim(file: File<'_>, end: FileBlock) -> Result<bool> {
     let keeps = file.inode.read().core().flags.get() & (flags::PREALLOC | flags::APPEND) != 0;
-    if keeps || file.with_extents(|list| list.end() <= end)? {
+    if keeps || file.with_map(|map| map.end(None))? <= end {
         return Ok(false);
     }
     unmap_rest(file, end, END)?;

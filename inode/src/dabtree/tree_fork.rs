@@ -7,7 +7,6 @@ use error::Result;
 use format::inode::ForkKind;
 use journal::engine::Transaction;
 
-use crate::extents::ExtentList;
 use crate::fork::{self, Fork};
 use crate::shared::Shared;
 use crate::space::SpaceAllocator;
@@ -28,7 +27,7 @@ impl<'a> TreeFork<'a> {
     /// Opens a fork, which may use `reserved` of the transaction's reserved blocks.
     ///
     /// # Errors
-    /// Those of [`Fork::open`], which reads the extents if they are not in memory.
+    /// Those of [`Fork::open`].
     pub fn open(
         shared: &'a Shared,
         tx: &'a mut Transaction,
@@ -41,15 +40,14 @@ impl<'a> TreeFork<'a> {
         Ok(Self { shared, tx, space, state, kind, reserved })
     }
 
-    /// The extents.
-    pub fn extents(&self) -> &ExtentList {
-        const EMPTY: &ExtentList = &ExtentList::new();
-        self.state.list(self.kind).unwrap_or(EMPTY)
-    }
-
     /// The extent map, and what its changes take.
     pub fn map(&mut self) -> Result<(Fork<'_>, &mut Transaction, &mut dyn SpaceAllocator)> {
         Ok((Fork::open(self.shared, self.state, self.kind)?, self.tx, self.space))
+    }
+
+    /// The extent map, and the transaction, for lookups.
+    pub fn lookup(&mut self) -> Result<(Fork<'_>, &mut Transaction)> {
+        Ok((Fork::open(self.shared, self.state, self.kind)?, self.tx))
     }
 
     /// Subtracts the blocks allocated since the inode had `before` from the reserved ones.
@@ -58,8 +56,10 @@ impl<'a> TreeFork<'a> {
     }
 
     /// Whether unmapping a range stays within what is reserved, after `earlier` other ranges.
-    pub fn can_unmap(&self, range: Range<FileBlock>, earlier: usize) -> bool {
-        fork::can_unmap(self.state, self.kind, range, self.reserved, earlier)
+    pub fn can_unmap(&mut self, range: Range<FileBlock>, earlier: usize) -> Result<bool> {
+        let reserved = self.reserved;
+        let (mut fork, tx) = self.lookup()?;
+        fork.can_unmap(Some(tx), range, reserved, earlier)
     }
 
     /// Unmaps and frees what is mapped in a range.
@@ -67,9 +67,7 @@ impl<'a> TreeFork<'a> {
         let (mut fork, tx, space) = self.map()?;
         let mut next = range.start;
         while next < range.end {
-            let list = fork.list();
-            let Some(extent) = list.get(list.index_at(next)).filter(|extent| extent.offset < range.end)
-            else {
+            let Some(extent) = fork.next(Some(tx), next)?.filter(|extent| extent.offset < range.end) else {
                 break;
             };
             let end = extent.end().min(range.end);

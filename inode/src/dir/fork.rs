@@ -63,7 +63,7 @@ pub trait DirFork {
     fn set_size(&mut self, size: u64);
 
     /// The file block after the last mapped block; 0 if none is mapped.
-    fn end(&self) -> FileBlock;
+    fn end(&mut self) -> Result<FileBlock>;
     /// The first mapped block at or after `from`.
     fn next_mapped(&mut self, from: FileBlock) -> Result<Option<FileBlock>>;
     /// The file block after the last mapped block below `below`; 0 if there is none.

@@ -32,7 +32,7 @@ impl<F: DirFork> Directory<'_, F> {
     /// Searches from the end, where a growing directory has its free space.
     pub(super) fn find_free_space(&mut self, size: usize) -> Result<Option<DataBlockWithSpace<F::BlockId>>> {
         let first = DirSpace::Free.first_block(self.geometry);
-        let end = self.fork.end().min(DirSpace::Free.end_block(self.geometry));
+        let end = self.fork.end()?.min(DirSpace::Free.end_block(self.geometry));
         let count = (end.get().saturating_sub(first.get()) >> self.geometry.dir_block_log) as usize;
         let max = max_bests(self.geometry);
         for number in (0..count).rev() {

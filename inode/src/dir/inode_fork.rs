@@ -56,7 +56,7 @@ impl<'a> InodeDirFork<'a> {
     /// begins.
     ///
     /// # Errors
-    /// Those of [`Fork::open`](crate::fork::Fork::open), which reads the extents if they are not in memory.
+    /// Those of [`Fork::open`](crate::fork::Fork::open).
     pub fn new(
         shared: &'a Shared,
         tx: &'a mut Transaction,
@@ -77,8 +77,11 @@ impl<'a> InodeDirFork<'a> {
     }
 
     /// The disk extents of a directory block.
-    fn segments(&self, at: FileBlock) -> Result<BufferExtents> {
-        block_extents(&self.fork.shared.geometry, self.fork.extents(), at).map_err(|hole| {
+    fn segments(&mut self, at: FileBlock) -> Result<BufferExtents> {
+        let geometry = &self.fork.shared.geometry;
+        let (mut fork, tx) = self.fork.lookup()?;
+        let list = fork.around(Some(tx), at, 0, extents_of_block(geometry))?;
+        block_extents(geometry, list, at).map_err(|hole| {
             let damage = Damage::new("directory", "extents", "a directory block", "a hole");
             self.damaged(hole, damage)
         })
@@ -93,7 +96,13 @@ impl<'a> InodeDirFork<'a> {
     }
 }
 
-/// The disk extents of a directory block, or a file block in it that is not mapped.
+/// The most extents of a directory block.
+pub(super) fn extents_of_block(geometry: &Geometry) -> usize {
+    1 << geometry.dir_block_log
+}
+
+/// The disk extents of a directory block, or a file block in it that is not mapped. The list has the extents around the
+/// block, as many as it may have.
 pub(super) fn block_extents(
     geometry: &Geometry,
     list: &ExtentList,
@@ -174,26 +183,26 @@ impl DirFork for InodeDirFork<'_> {
         self.fork.state.set_size(size);
     }
 
-    fn end(&self) -> FileBlock {
-        self.fork.extents().last().map_or(FileBlock(0), |last| last.end())
+    fn end(&mut self) -> Result<FileBlock> {
+        let (mut fork, tx) = self.fork.lookup()?;
+        fork.end(Some(tx))
     }
 
     fn next_mapped(&mut self, from: FileBlock) -> Result<Option<FileBlock>> {
-        let list = self.fork.extents();
-        Ok(list.get(list.index_at(from)).map(|extent| extent.offset.max(from)))
+        let (mut fork, tx) = self.fork.lookup()?;
+        Ok(fork.next(Some(tx), from)?.map(|extent| extent.offset.max(from)))
     }
 
     fn mapped_end(&mut self, below: FileBlock) -> Result<FileBlock> {
-        let list = self.fork.extents();
-        if list.find(below).is_some_and(|extent| extent.offset < below) {
-            return Ok(below);
-        }
-        let before = list.index_at(below).checked_sub(1).and_then(|before| list.get(before));
-        Ok(before.map_or(FileBlock(0), |extent| extent.end()))
+        let (mut fork, tx) = self.fork.lookup()?;
+        let last = fork.last_in(Some(tx), FileBlock(0), below)?;
+        Ok(last.map_or(FileBlock(0), |last| last.end()))
     }
 
     fn first_hole(&mut self, from: FileBlock) -> Result<FileBlock> {
-        Ok(self.fork.extents().first_hole(from, self.per_block()))
+        let per_block = self.per_block();
+        let (mut fork, tx) = self.fork.lookup()?;
+        fork.first_hole(Some(tx), from, per_block)
     }
 
     fn read(&mut self, at: FileBlock, kind: DirBlockType) -> Result<DirBlock> {
@@ -256,7 +265,7 @@ impl DirFork for InodeDirFork<'_> {
 
     fn can_free(&mut self, at: FileBlock, earlier: usize) -> Result<bool> {
         let range = at..FileBlock(at.get() + self.per_block());
-        Ok(self.fork.can_unmap(range, earlier))
+        self.fork.can_unmap(range, earlier)
     }
 
     fn free(&mut self, at: FileBlock, id: DirBlock) -> Result<()> {

@@ -314,9 +314,9 @@ impl DirFork for MemoryFork {
         self.size = size;
     }
 
-    fn end(&self) -> FileBlock {
+    fn end(&mut self) -> Result<FileBlock> {
         let per_block = 1 << self.geometry.dir_block_log;
-        FileBlock(self.blocks.keys().next_back().map_or(0, |at| at + per_block))
+        Ok(FileBlock(self.blocks.keys().next_back().map_or(0, |at| at + per_block)))
     }
 
     fn next_mapped(&mut self, from: FileBlock) -> Result<Option<FileBlock>> {

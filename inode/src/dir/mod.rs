@@ -274,7 +274,7 @@ impl<'d, F: DirFork> Directory<'d, F> {
             return Ok(DirFormat::Shortform);
         }
         let root = self.root();
-        let end = self.fork.end();
+        let end = self.fork.end()?;
         if end <= root {
             return self.fork.read(FileBlock(0), DirBlockType::Data).map(DirFormat::Block);
         }

@@ -9,7 +9,7 @@ use format::inode::ForkKind;
 use journal::engine::PeekedBuffers;
 
 use super::fork::DirBlockType;
-use super::inode_fork::{block_extents, owner};
+use super::inode_fork::{block_extents, extents_of_block, owner};
 use super::readdir::{visit_block, visit_shortform};
 use crate::state::InodeState;
 
@@ -47,7 +47,8 @@ impl DirPart {
         if let Some(bytes) = state.local() {
             return Some(Self::Shortform { ino, bytes: bytes.to_vec() });
         }
-        let (list, first) = (state.list(ForkKind::Data)?, from.split(geometry).0);
+        let first = from.split(geometry).0;
+        let list = state.extents_around(ForkKind::Data, first, 0, extents_of_block(geometry))?;
         let end = DirSpace::Leaf.first_block(geometry);
         let next = list.get(list.index_at(first)).map(|extent| extent.offset.max(first));
         let Some(at) = next.filter(|block| *block < end) else { return Some(Self::End) };

@@ -6,8 +6,12 @@
 //! # Invariants
 //! Extents are in ascending order and do not overlap. Neighbours that could be one record need not be merged.
 
+mod loaded;
+
 use base::{FileBlock, FsBlock};
 use format::extent::{Extent, MAX_EXTENT_BLOCKS};
+pub use loaded::ExtentLimits;
+pub(crate) use loaded::{ExtentWindow, LoadedExtents};
 use std::ops::Range;
 
 /// Up to three extents, without an allocation.
@@ -107,6 +111,27 @@ impl ExtentList {
     pub fn from_sorted(items: Vec<Extent>) -> Self {
         debug_assert!(items.is_sorted_by(|l, r| l.end() <= r.offset));
         Self { items }
+    }
+
+    /// Adds extents before the first one. Returns `false`, with nothing changed, if they are not before it.
+    #[must_use]
+    pub(crate) fn prepend(&mut self, before: Vec<Extent>) -> bool {
+        let end = before.last().map_or(FileBlock(0), Extent::end);
+        let fits = self.items.first().is_none_or(|first| end <= first.offset);
+        if fits {
+            self.items.splice(..0, before);
+        }
+        fits
+    }
+
+    /// Adds extents after the last one. Returns `false`, with nothing changed, if they are not after it.
+    #[must_use]
+    pub(crate) fn append(&mut self, after: Vec<Extent>) -> bool {
+        let fits = after.first().is_none_or(|first| self.end() <= first.offset);
+        if fits {
+            self.items.extend(after);
+        }
+        fits
     }
 
     /// Number of extents.

@@ -133,7 +133,7 @@ impl DeferredMapping {
         let extent = extent_of(&self.target);
         let mut fork = Fork::open(&shared, inode, kind)?;
         if self.target.operation() == bmap::MAP {
-            if fork.list().last_in(extent.offset, extent.end()).is_some() {
+            if fork.last_in(Some(tx), extent.offset, extent.end())?.is_some() {
                 let damage = Damage::new(NAME, "startoff", "a hole", "blocks that are mapped");
                 return Err(Error::damaged(place.at(extent.offset), damage));
             }
@@ -143,7 +143,7 @@ impl DeferredMapping {
         let unmapped = fork.unmap(tx, &mut *space, extent.offset..extent.end())?;
         let left = unmapped.map_or(0, |unmapped| unmapped.offset.get() - extent.offset.get());
         self.target.blocks = left as u32; // less than it was
-        let more = fork.list().last_in(extent.offset, FileBlock(extent.offset.get() + left)).is_some();
+        let more = fork.last_in(Some(tx), extent.offset, FileBlock(extent.offset.get() + left))?.is_some();
         Ok(if more { DeferredProgress::Again } else { DeferredProgress::Done })
     }
 }

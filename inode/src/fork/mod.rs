@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Fork`] | map, unmap and mark ranges; conversion between the fork formats |
 //! | [`deferred`] | changes of the map that are deferred, with an intent |
+//! | `lookup` | what the map has at and around a block |
 //! | `load` | reading the extents of a btree |
 //! | `root` | the btree root in the inode |
 //! | `tree` | the extent btree |
@@ -12,15 +13,21 @@
 //! its root in the inode (`btree`). When the extents of a btree fit the inode again, it becomes a list at once: other
 //! implementations treat a btree that could be a list as damage.
 //!
+//! A map that fits the inode, or has few extents ([`ExtentLimits`]), is in memory as a whole. Of a larger one there is
+//! a window around the place that was used last; the btree, in metadata buffers, is the whole map. Each call reads the
+//! extents that it needs: docs/design/extent-maps.md.
+//!
 //! # Invariants
-//! After each call that returns `Ok`, the list in memory, the records on disk and the extent counters agree. After an
-//! error in the middle of a change the transaction must be dropped, which shuts the volume down.
+//! After each call that returns `Ok`, the extents in memory, the records on disk and the extent counters agree. After
+//! an error in the middle of a change the transaction must be dropped, which shuts the volume down.
 //!
 //! # Locking
-//! The inode's lock protects the whole fork. Blocks of its btree have rank `Fork`.
+//! The inode's lock protects the whole fork. Blocks of its btree have rank `Fork`. A transaction that changes the fork
+//! has some of them locked until it ends: lookups within it get the transaction, to read these blocks through it.
 
 pub mod deferred;
 mod load;
+mod lookup;
 pub(crate) mod root;
 mod tree;
 
@@ -35,7 +42,9 @@ use format::inode::ForkKind;
 use format::ondisk::OnDisk;
 use journal::engine::Transaction;
 
-use crate::extents::{ExtentList, Splice};
+#[cfg(doc)]
+use crate::extents::ExtentLimits;
+use crate::extents::Splice;
 use crate::shared::Shared;
 use crate::space::{BlockRequest, BlockRun, ForkOwner, SpaceAllocator};
 use crate::state::{ForkFormat, InodeState};
@@ -60,37 +69,16 @@ const WRONG_RANGE: Error =
 /// The most blocks that a change of the extent map allocates: one for each level and a new root.
 pub const MAX_MAP_TREE_BLOCKS: u32 = 10;
 
-/// Whether a range can be unmapped with `reserved` blocks for the btree, and within the extent counter, after `earlier`
-/// others of the same change, each of which may leave one more extent.
-pub(crate) fn can_unmap(
-    state: &InodeState,
-    kind: ForkKind,
-    range: Range<FileBlock>,
-    reserved: u32,
-    earlier: usize,
-) -> bool {
-    let Some(list) = state.list(kind) else { return true };
-    // Unmapping the middle of an extent leaves two extents.
-    let is_middle =
-        list.find(range.start).is_some_and(|old| old.offset < range.start && range.end < old.end());
-    let fits = || {
-        state.fork_format(kind) == Some(ForkFormat::Extents)
-            && list.len() + earlier < state.inline_extents_max(kind)
-    };
-    !is_middle
-        || state.check_extent_count(kind, 1 + earlier).is_ok() && (reserved >= MAX_MAP_TREE_BLOCKS || fits())
-}
-
 /// The reserved blocks that are left after allocations for an inode that had `before` blocks.
 pub(crate) fn reserved_left(reserved: u32, before: u64, state: &InodeState) -> u32 {
     let taken = state.nblocks().saturating_sub(before);
     reserved.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
 }
 
-/// A fork of a locked inode, with its extents loaded.
+/// A fork of a locked inode.
 #[derive(Debug)]
 pub struct Fork<'a> {
-    geometry: &'a Geometry,
+    shared: &'a Shared,
     state: &'a mut InodeState,
     kind: ForkKind,
     /// Merge extents with their neighbours: see [`joining`](Self::joining).
@@ -98,22 +86,22 @@ pub struct Fork<'a> {
 }
 
 impl<'a> Fork<'a> {
-    /// Reads and verifies the extents, unless they are loaded already.
+    /// Opens a fork. Decodes and verifies extents that are in the inode, unless they are in memory already. Those of a
+    /// btree are read when a call needs them.
     ///
     /// # Errors
-    /// [`Error::Damaged`], [`Error::Device`].
-    ///
-    /// # Locking
-    /// Locks blocks of the btree one by one. The caller's transaction must not hold any of them; it does not if it has
-    /// not opened this fork before.
+    /// [`Error::Damaged`].
+    #[inline]
     pub fn open(shared: &'a Shared, state: &'a mut InodeState, kind: ForkKind) -> Result<Self> {
-        let geometry = &shared.geometry;
-        let place = Place::ino(state.ino());
-        if !state.load_inline_extents(kind, geometry).map_err(|damage| Error::damaged(place, damage))? {
-            let list = load::read_tree(shared, state, kind)?;
-            state.set_list(kind, Some(list));
-        }
-        Ok(Self { geometry, state, kind, joins: true })
+        let ino = state.ino();
+        state
+            .load_inline_extents(kind, &shared.geometry)
+            .map_err(|damage| Error::damaged(Place::ino(ino), damage))?;
+        Ok(Self { shared, state, kind, joins: true })
+    }
+
+    fn geometry(&self) -> &'a Geometry {
+        &self.shared.geometry
     }
 
     /// Sets whether [`map`](Self::map) and [`mark`](Self::mark) may reduce the number of records by merging neighbours;
@@ -124,10 +112,9 @@ impl<'a> Fork<'a> {
         self
     }
 
-    /// The extents.
-    pub fn list(&self) -> &ExtentList {
-        const EMPTY: &ExtentList = &ExtentList::new();
-        self.state.list(self.kind).unwrap_or(EMPTY)
+    /// Number of extents.
+    pub fn extent_count(&self) -> u64 {
+        self.state.extent_count(self.kind)
     }
 
     /// Whether the fork has a format that maps blocks.
@@ -164,7 +151,7 @@ impl<'a> Fork<'a> {
     /// # Errors
     /// [`Error::NoSpace`], with the fork unchanged; damage.
     pub fn take(
-        &self,
+        &mut self,
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
         at: FileBlock,
@@ -172,7 +159,7 @@ impl<'a> Fork<'a> {
     ) -> Result<BlockRun> {
         let (min, max) = count.into_inner();
         let max = max.min(MAX_EXTENT_BLOCKS as u32).max(min);
-        let near = self.list().near(at);
+        let near = self.near(Some(tx), at)?;
         space.allocate(tx, self.owner(false), BlockRequest { near, max, min, align: 1 })
     }
 
@@ -186,7 +173,9 @@ impl<'a> Fork<'a> {
         space: &mut dyn SpaceAllocator,
         extent: Extent,
     ) -> Result<()> {
-        let splice = self.list().splice_insert(extent, !self.joins).ok_or(WRONG_RANGE)?;
+        let keep = !self.joins;
+        let list = self.around(Some(tx), extent.offset, 1, 1)?;
+        let splice = list.splice_insert(extent, keep).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
         self.state.change_nblocks(extent.count as i64); // at most 21 bits
         space.mapped(tx, self.owner(false), &extent)
@@ -203,8 +192,9 @@ impl<'a> Fork<'a> {
         space: &mut dyn SpaceAllocator,
         Range { start: from, end: to }: Range<FileBlock>,
     ) -> Result<Option<Extent>> {
-        let Some(last) = self.list().last_in(from, to) else { return Ok(None) };
-        let (splice, unmapped) = self.list().splice_remove(last.offset, last.end()).ok_or(WRONG_RANGE)?;
+        let Some(last) = self.last_in(Some(tx), from, to)? else { return Ok(None) };
+        let list = self.around(Some(tx), last.offset, 1, 1)?;
+        let (splice, unmapped) = list.splice_remove(last.offset, last.end()).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
         self.state.change_nblocks(-(unmapped.count as i64)); // at most 21 bits
         space.unmapped(tx, self.owner(false), &unmapped)?;
@@ -222,7 +212,8 @@ impl<'a> Fork<'a> {
         Range { start: from, end: to }: Range<FileBlock>,
         shared: bool,
     ) -> Result<Extent> {
-        let (splice, unmapped) = self.list().splice_remove(from, to).ok_or(WRONG_RANGE)?;
+        let list = self.around(Some(tx), from, 1, 1)?;
+        let (splice, unmapped) = list.splice_remove(from, to).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
         self.state.change_nblocks(-(unmapped.count as i64)); // at most 21 bits
         space.release(tx, self.owner(false), &unmapped, shared)?;
@@ -242,7 +233,8 @@ impl<'a> Fork<'a> {
         start: FsBlock,
         shared: bool,
     ) -> Result<()> {
-        let (splice, replaced) = self.list().splice_replace(from, to, start).ok_or(WRONG_RANGE)?;
+        let list = self.around(Some(tx), from, 1, 1)?;
+        let (splice, replaced) = list.splice_replace(from, to, start).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
         space.release(tx, self.owner(false), &replaced, shared)?;
         space.mapped(tx, self.owner(false), &Extent { start, unwritten: false, ..replaced })
@@ -259,8 +251,10 @@ impl<'a> Fork<'a> {
         Range { start: from, end: to }: Range<FileBlock>,
         unwritten: bool,
     ) -> Result<()> {
-        let old = self.list().find(from).filter(|old| to <= old.end() && from < to).ok_or(WRONG_RANGE)?;
-        let Some(splice) = self.list().splice_mark(from, to, unwritten, !self.joins) else { return Ok(()) };
+        let keep = !self.joins;
+        let list = self.around(Some(tx), from, 1, 1)?;
+        let old = list.find(from).filter(|old| to <= old.end() && from < to).ok_or(WRONG_RANGE)?;
+        let Some(splice) = list.splice_mark(from, to, unwritten, keep) else { return Ok(()) };
         self.splice(tx, space, &splice)?;
         let skip = from.get() - old.offset.get();
         let start = (old.start.get() + skip).into();
@@ -280,8 +274,9 @@ impl<'a> Fork<'a> {
         from: FileBlock,
         to: FileBlock,
     ) -> Result<()> {
-        let old = self.list().find(from).ok_or(WRONG_RANGE)?;
-        let splice = self.list().splice_move(from, to).ok_or(WRONG_RANGE)?;
+        let list = self.around(Some(tx), from, 1, 1)?;
+        let old = list.find(from).ok_or(WRONG_RANGE)?;
+        let splice = list.splice_move(from, to).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)?;
         space.unmapped(tx, self.owner(false), &old)?;
         space.mapped(tx, self.owner(false), &Extent { offset: to, ..old })
@@ -298,7 +293,7 @@ impl<'a> Fork<'a> {
         space: &mut dyn SpaceAllocator,
         at: FileBlock,
     ) -> Result<()> {
-        let splice = self.list().splice_split(at).ok_or(WRONG_RANGE)?;
+        let splice = self.around(Some(tx), at, 1, 1)?.splice_split(at).ok_or(WRONG_RANGE)?;
         self.splice(tx, space, &splice)
     }
 
@@ -314,7 +309,7 @@ impl<'a> Fork<'a> {
         bytes: usize,
     ) -> Result<()> {
         match self.state.fork_format(self.kind) {
-            Some(ForkFormat::Extents) if self.list().len() * RawExtent::SIZE > bytes => {
+            Some(ForkFormat::Extents) if self.extent_count() > (bytes / RawExtent::SIZE) as u64 => {
                 self.list_to_tree(tx, space)
             }
             Some(ForkFormat::Btree) => self.push_root_down(tx, space, bytes),
@@ -333,25 +328,35 @@ impl<'a> Fork<'a> {
         if !matches!(format, Some(ForkFormat::Extents | ForkFormat::Btree)) {
             return Err(NOT_A_MAP);
         }
-        let count = (self.list().len() + splice.new.len()).saturating_sub(splice.old.len());
-        if !self.state.set_extent_count(self.kind, count as u64) {
+        let count = (self.extent_count() + splice.new.len() as u64).saturating_sub(splice.old.len() as u64);
+        if !self.state.set_extent_count(self.kind, count) {
             return Err(TOO_MANY);
         }
-        self.state.list_mut(self.kind).ok_or(NOT_LOADED)?.apply(splice);
-        let fits = count <= self.state.inline_extents_max(self.kind);
+        if !self.state.splice_extents(self.kind, splice, self.shared.extent_limits) {
+            return Err(NOT_LOADED);
+        }
+        let fits = count <= self.state.inline_extents_max(self.kind) as u64;
         match (format, fits) {
             (Some(ForkFormat::Btree), fits) => {
                 self.splice_tree(tx, space, splice)?;
-                if fits { self.tree_to_list(tx, space) } else { Ok(()) }
+                if fits {
+                    return self.tree_to_list(tx, space);
+                }
             }
             (_, true) => {
                 self.state.store_inline_extents(self.kind, splice.at);
-                Ok(())
+                return Ok(());
             }
-            (_, false) => self.list_to_tree(tx, space),
+            (_, false) => self.list_to_tree(tx, space)?,
         }
+        if count > self.whole_max() {
+            self.state.narrow_extents(self.kind, splice.at, self.shared.extent_limits);
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod window_tests;

@@ -36,9 +36,14 @@ fn change<R>(
     result
 }
 
+/// All extents of the data fork.
+fn all(fixture: &Fixture, locked: &mut LockedInode) -> Vec<Extent> {
+    Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap().all()
+}
+
 /// Checks the format and the counters of a fork, and that no block is lost.
 fn assert_sound(fixture: &Fixture, locked: &mut LockedInode) {
-    let count = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap().list().len();
+    let count = all(fixture, locked).len();
     assert_eq!(locked.extent_count(ForkKind::Data), count as u64);
     let fits = count <= locked.inline_extents_max(ForkKind::Data);
     let form = if fits { ForkFormat::Extents } else { ForkFormat::Btree };
@@ -54,8 +59,7 @@ fn assert_survives(fixture: &mut Fixture, ino: Ino, model: &Model) {
     fixture.reopen();
     let inode = fixture.cache.get(ino).unwrap();
     let mut locked = inode.lock();
-    let fork = Fork::open(fixture.shared(), &mut locked, ForkKind::Data).unwrap();
-    assert_eq!(&blocks(fork.list().as_slice()), model);
+    assert_eq!(&blocks(&all(fixture, &mut locked)), model);
     assert_sound(fixture, &mut locked);
 }
 
@@ -120,7 +124,8 @@ fn allocate(
 }
 
 fn free(fixture: &Fixture, locked: &mut LockedInode, model: &mut Model, at: u64, end: u64) {
-    let found = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap().list().find(FileBlock(at));
+    let mut fork = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap();
+    let found = fork.find(None, FileBlock(at)).unwrap();
     let Some(extent) = found else { return };
     let to = extent.end().get().min(end);
     let gone =
@@ -149,8 +154,8 @@ fn run(fixture: &Fixture, locked: &mut LockedInode, model: &mut Model, step: &St
             }
         }
         Step::Mark { at, count, unwritten } => {
-            let list = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap();
-            let Some(extent) = list.list().find(FileBlock(at)) else { return };
+            let mut fork = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap();
+            let Some(extent) = fork.find(None, FileBlock(at)).unwrap() else { return };
             let to = extent.end().get().min(at + count);
             change(fixture, locked, |fork, tx, space| {
                 fork.mark(tx, space, FileBlock(at)..FileBlock(to), unwritten)
@@ -179,8 +184,7 @@ proptest! {
                 assert_survives(&mut fixture, ino, &model);
                 return Ok(());
             }
-            let fork = Fork::open(fixture.shared(), &mut locked, ForkKind::Data).unwrap();
-            prop_assert_eq!(&blocks(fork.list().as_slice()), &model);
+            prop_assert_eq!(&blocks(&all(&fixture, &mut locked)), &model);
         }
         drop((locked, inode));
         assert_survives(&mut fixture, ino, &model);
@@ -272,8 +276,9 @@ fn a_tree_that_lies_is_damage_and_no_panic() {
             locked.set_list(ForkKind::Data, None);
             locked.fork_bytes_mut(ForkKind::Data).copy_from_slice(&root);
             locked.fork_bytes_mut(ForkKind::Data)[at] = value;
-            if let Ok(fork) = Fork::open(fixture.shared(), &mut locked, ForkKind::Data) {
-                assert_eq!(fork.list().len(), 200);
+            let fork = Fork::open(fixture.shared(), &mut locked, ForkKind::Data);
+            if fork.and_then(|mut fork| fork.load(None, FileBlock(0))).is_ok() {
+                assert_eq!(all(&fixture, &mut locked).len(), 200);
             }
             locked.fork_bytes_mut(ForkKind::Data).copy_from_slice(&root);
         }

@@ -96,7 +96,7 @@ impl Fork<'_> {
             let expected = format!("an extent at file block {}", extent.offset);
             Error::damaged(place.at(extent.offset), Damage::new(BmBt::NAME, "startoff", expected, "none"))
         };
-        let tree = ForkTree { geometry: self.geometry, state: &mut *self.state, kind: self.kind, space };
+        let tree = ForkTree { geometry: self.geometry(), state: &mut *self.state, kind: self.kind, space };
         let mut cursor = BtreeCursor::new(tree);
         let both = splice.old.len().min(splice.new.len());
         // Delete, then update, then insert, so that the records are in order at any time.
@@ -128,11 +128,11 @@ impl Fork<'_> {
         let first = list.get(0).ok_or(NOT_LOADED)?;
         let records: Vec<RawExtent> = list.as_slice().iter().map(Extent::encode).collect();
         // A block is at least twice as large as an inode, so one leaf has space for all records.
-        debug_assert!(records.len() <= BmBt::max_records(self.geometry));
+        debug_assert!(records.len() <= BmBt::max_records(self.geometry()));
         let request = BlockRequest { near: Some(first.start), max: 1, min: 1, align: 1 };
         let run = space.allocate(tx, self.owner(true), request)?;
-        let at = self.geometry.fs_block_offset(run.start).unwrap_or(0); // the allocator gives blocks of the volume
-        let extent = DiskExtent { daddr: (at >> 9).into(), bytes: self.geometry.block_size };
+        let at = self.geometry().fs_block_offset(run.start).unwrap_or(0); // the allocator gives blocks of the volume
+        let extent = DiskExtent { daddr: (at >> 9).into(), bytes: self.geometry().block_size };
         let leaf = tx.fresh(extent, Rank::Fork)?;
         // At most the records of a block.
         let header = LongHeader { numrecs: U16::new(records.len() as u16), ..self.header(extent) };
@@ -167,15 +167,15 @@ impl Fork<'_> {
         let near = U64::view(&old.pointers).map(|pointer| FsBlock(pointer.get()));
         let request = BlockRequest { near, max: 1, min: 1, align: 1 };
         let run = space.allocate(tx, self.owner(true), request)?;
-        let at = self.geometry.fs_block_offset(run.start).unwrap_or(0); // the allocator gives blocks of the volume
-        let extent = DiskExtent { daddr: (at >> 9).into(), bytes: self.geometry.block_size };
+        let at = self.geometry().fs_block_offset(run.start).unwrap_or(0); // the allocator gives blocks of the volume
+        let extent = DiskExtent { daddr: (at >> 9).into(), bytes: self.geometry().block_size };
         let node = tx.fresh(extent, Rank::Fork)?;
         let header = LongHeader {
             level: U16::new(old.level),
             numrecs: U16::new(old.len() as u16), // at most what an inode holds
             ..self.header(extent)
         };
-        let pointers_at = LongHeader::SIZE + BmBt::max_keys(self.geometry) * BmapKey::SIZE;
+        let pointers_at = LongHeader::SIZE + BmBt::max_keys(self.geometry()) * BmapKey::SIZE;
         for (at, part) in
             [(0, header.as_bytes()), (LongHeader::SIZE, &*old.keys), (pointers_at, &*old.pointers)]
         {
@@ -194,7 +194,7 @@ impl Fork<'_> {
             leftsib: U64::new(NULL_FS_BLOCK),
             rightsib: U64::new(NULL_FS_BLOCK),
             bno: U64::new(extent.daddr.get()),
-            uuid: self.geometry.uuid,
+            uuid: self.geometry().uuid,
             owner: U64::new(self.state.ino().get()),
             ..LongHeader::new_zeroed()
         }
@@ -206,9 +206,13 @@ impl Fork<'_> {
         tx: &mut Transaction,
         space: &mut dyn SpaceAllocator,
     ) -> Result<()> {
-        let geometry = self.geometry;
+        let geometry = self.geometry();
         let ino = self.state.ino();
         let damaged = |damage| Error::damaged(Place::ino(ino), damage);
+        let count = self.extent_count();
+        if self.state.list(self.kind).is_none_or(|list| list.len() as u64 != count) {
+            return Err(NOT_LOADED);
+        }
         let leaf = match self.state.dinode().fork(self.kind, geometry).map_err(damaged)? {
             Some(RawFork::Btree(root)) if root.level == 1 && root.pointers.len() == 1 => {
                 root.pointers.first().copied()

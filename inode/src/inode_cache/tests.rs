@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use base::{Ino, errno};
+use format::extent::Extent;
+use format::inode::ForkKind;
 use journal::engine::Loggable;
 
-use super::{CacheShard, Evicted, InodeCache};
+use super::{CacheShard, Evicted, InodeCache, SHARDS};
+use crate::extents::LoadedExtents;
+use crate::fork::Fork;
 use crate::inode::Inode;
 use crate::testing::Fixture;
 
@@ -72,6 +76,46 @@ fn a_free_inode_is_not_found_and_a_number_outside_is_damage() {
     }
     let new = crate::NewInode { mode: 0o100_644, uid: 0, gid: 0, nlink: 1, device: 0, parent: None };
     assert_eq!(fixture.cache.create(ino, &new).unwrap_err().errno(), errno::EFSCORRUPTED, "it is in use");
+}
+
+/// Extent lists were not counted: a process with a small budget could hold any number of them.
+#[test]
+fn extents_in_memory_are_counted_and_dropped_if_the_inode_is_not_used() {
+    let fixture = Fixture::new();
+    let index = &fixture.shared().index;
+    let (inode, mut locked) = fixture.create(0o100_644);
+    let alone = index.memory.exact();
+    crate::tests::scatter(&fixture, &mut locked, 300);
+    let capacity = locked.loaded(ForkKind::Data).map_or(0, LoadedExtents::capacity);
+    assert_eq!(index.memory.exact(), alone);
+    drop(locked);
+    assert!(capacity >= 300);
+    let counted = (capacity * size_of::<Extent>()) as u64;
+    assert_eq!(index.memory.exact(), alone + counted);
+    // Locked again, with and without a change.
+    drop(inode.lock());
+    assert_eq!(index.memory.exact(), alone + counted);
+    let busy = inode.lock();
+    let shrink = || {
+        for _ in 0..2 * SHARDS {
+            index.shrink(0);
+        }
+    };
+    shrink();
+    assert!(busy.list(ForkKind::Data).is_some(), "it is locked");
+    drop(busy);
+    shrink();
+    assert!(inode.read().loaded(ForkKind::Data).is_none());
+    assert_eq!(index.memory.exact(), alone);
+    let mut locked = inode.lock();
+    let mut fork = Fork::open(fixture.shared(), &mut locked, ForkKind::Data).unwrap();
+    assert_eq!(fork.all().len(), 300);
+    drop(locked);
+    assert!(index.memory.exact() > alone);
+    fixture.write_back();
+    drop(inode);
+    assert_eq!(fixture.cache.shrink(), 1);
+    assert_eq!(index.memory.exact(), 0);
 }
 
 #[test]

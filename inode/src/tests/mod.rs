@@ -96,7 +96,7 @@ proptest! {
     }
 }
 
-fn scatter(fixture: &Fixture, locked: &mut LockedInode, extents: u64) {
+pub(crate) fn scatter(fixture: &Fixture, locked: &mut LockedInode, extents: u64) {
     let mut tx = fixture.begin();
     let mut space = fixture.space();
     for n in 0..extents {

@@ -22,8 +22,7 @@ use crate::testing::Fixture;
 type Model = BTreeMap<u64, (u64, bool)>;
 
 fn blocks(fixture: &Fixture, locked: &mut LockedInode) -> Model {
-    let fork = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap();
-    let extents = fork.list().as_slice().to_vec();
+    let extents = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap().all();
     let block = |extent: Extent, n| (extent.offset.get() + n, (extent.start.get() + n, extent.unwritten));
     extents.into_iter().flat_map(|extent| (0..extent.count).map(move |n| block(extent, n))).collect()
 }
@@ -35,7 +34,7 @@ fn fill(fixture: &Fixture, locked: &mut LockedInode, runs: &[(u64, u32, bool)]) 
         let mut space = fixture.space();
         let mut fork = Fork::open(fixture.shared(), locked, ForkKind::Data).unwrap();
         let at = FileBlock(*at);
-        if fork.list().last_in(at, FileBlock(at.get() + u64::from(*count))).is_none() {
+        if fork.last_in(Some(&mut tx), at, FileBlock(at.get() + u64::from(*count))).unwrap().is_none() {
             fork.allocate(&mut tx, &mut space, at, 1..=*count, *unwritten).unwrap();
         }
         tx.commit(&mut [locked as &mut dyn Loggable]).unwrap();

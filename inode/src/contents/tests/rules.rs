@@ -6,11 +6,12 @@ use std::sync::mpsc::channel;
 use backing::{Mapping, WriteCompletion, WrittenRange};
 use base::{FileBlock, errno, stop};
 use error::Result;
-use format::inode::flags;
+use format::inode::{ForkKind, flags};
 use format::timestamp::Timestamp;
 
 use super::fixture::Fixture;
 use crate::contents::{File, Share, collapse, finish, insert, map, punch, set_size, share};
+use crate::fork::Fork;
 use crate::state::InodeTime;
 use crate::tests::volume::options;
 
@@ -194,8 +195,8 @@ fn a_file_that_grows_is_a_prefix_at_every_moment() {
             while !stop.is_set() {
                 let mut locked = watched.lock();
                 let size = locked.size();
-                let list = crate::contents::file_transaction::list(shared, &mut locked).unwrap();
-                let mapped: u64 = list.as_slice().iter().map(|extent| extent.count).sum();
+                let all = Fork::open(shared, &mut locked, ForkKind::Data).unwrap().all();
+                let mapped: u64 = all.iter().map(|extent| extent.count).sum();
                 assert!(size == old || mapped == 61, "{mapped} blocks at {size} bytes");
                 drop(locked);
                 std::thread::yield_now();
