@@ -2,14 +2,15 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | [`Cache`] | counters, limits, lists of dirty files and of folios |
+//! | [`Cache`] | counters, limits, the lists of folios |
+//! | [`DirtyTracking`] | the dirty files |
 //! | `limits` | throttling of writers |
 //! | `reclaim` | dropping folios |
 //! | `writeback` | writeback of many files |
 //! | [`Flusher`](crate::Flusher) | the thread that writes back |
 //!
 //! # Invariants
-//! - A dirty file is in one list of dirty files, or in a pass, which lists it again.
+//! - A dirty file is tracked, or in a pass, which puts it back.
 //!
 //! # Locking
 //! Lists are per CPU, each under a lock of rank `Cache` that is held for one push. One pass runs at a time (`Pass`).
@@ -24,6 +25,7 @@ use block::{BufferPool, Device, PlugCounters};
 
 use crate::contents::Contents;
 use crate::counters::{Counters, Statistics};
+use crate::dirty_files::{DirtyLists, DirtyTracking};
 use crate::flusher::{Syncs, Wakeup};
 use crate::limits::Pace;
 use crate::options::{Limits, Options};
@@ -45,7 +47,7 @@ pub struct Cache<B: Backing> {
     pub(crate) memory: Arc<Share>,
     /// Bytes of blocks that are dirty or in writeback.
     pub(crate) dirty: Amount,
-    dirty_files: PerCpu<Mutex<Vec<DirtyFile<B>>>>,
+    pub(crate) dirty_files: Box<dyn DirtyTracking<B>>,
     pub(crate) folios: PerCpu<Mutex<Generations<B>>>,
     /// Bytes of all folios made since the start, as if each was full: the time of reclaim.
     pub(crate) inserted: Amount,
@@ -63,14 +65,6 @@ pub struct Cache<B: Backing> {
     pub(crate) plug: PlugCounters,
 }
 
-/// A dirty file.
-#[derive(Debug)]
-pub(crate) struct DirtyFile<B: Backing> {
-    pub contents: Arc<Contents<B>>,
-    /// Time when it became dirty, in nanoseconds. Kept after a failed write.
-    pub since: u64,
-}
-
 impl<B: Backing> Shrink for Cache<B> {
     fn shrink(&self, bytes: u64) -> bool {
         // It looks at each folio twice, so there is more only if it stopped early.
@@ -85,13 +79,25 @@ impl<B: Backing> Shrink for Cache<B> {
 impl<B: Backing> Cache<B> {
     /// Returns an empty cache of the files of `backing`, whose data lies on `device`, with a share of a memory budget.
     pub fn new(backing: B, device: Arc<dyn Device>, memory: Arc<Share>, options: Options) -> Arc<Self> {
+        let lists = Box::new(DirtyLists::new(percpu::available()));
+        Self::with_tracking(backing, device, memory, options, lists)
+    }
+
+    /// Like [`new`](Self::new), with another implementation of the tracking of dirty files.
+    pub fn with_tracking(
+        backing: B,
+        device: Arc<dyn Device>,
+        memory: Arc<Share>,
+        options: Options,
+        dirty_files: Box<dyn DirtyTracking<B>>,
+    ) -> Arc<Self> {
         let limits = Limits::of(&options, memory.part());
         let cpus = percpu::available();
         let cache = Arc::new(Self {
             block_log: backing.block_log(),
             pools: PerCpu::new(cpus, |_| BufferPool::default()),
             dirty: Amount::new(limits.background),
-            dirty_files: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, Vec::new())),
+            dirty_files,
             folios: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, Generations::default())),
             inserted: Amount::new(memory.part()),
             reuse_bytes: memory.part() / REUSE_FRACTION,
@@ -133,21 +139,6 @@ impl<B: Backing> Cache<B> {
     /// Largest readahead in bytes.
     pub(crate) fn readahead_max(&self) -> u64 {
         self.options.readahead_bytes.min(self.memory.part() / READAHEAD_FRACTION)
-    }
-
-    /// Lists a dirty file.
-    pub(crate) fn list(&self, contents: Arc<Contents<B>>, since: u64) {
-        self.dirty_files.local().1.lock().push(DirtyFile { contents, since });
-    }
-
-    /// Takes all files out of the lists.
-    pub(crate) fn take_listed(&self) -> Vec<DirtyFile<B>> {
-        self.dirty_files.iter().flat_map(|files| std::mem::take(&mut *files.lock())).collect()
-    }
-
-    /// Lists a file again that a pass did not visit.
-    pub(crate) fn put_listed(&self, listed: DirtyFile<B>) {
-        self.dirty_files.local().1.lock().push(listed);
     }
 
     /// Counters since the start.

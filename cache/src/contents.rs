@@ -29,6 +29,7 @@ use base::percpu::CpuRef;
 use error::Error;
 
 use crate::cache::Cache;
+use crate::dirty_files::DirtyFile;
 use crate::folio::{FOLIO_BESIDE, FOLIO_LOG, Folio, FolioRead, FolioWrite};
 use crate::index::Index;
 use crate::preallocation::Preallocation;
@@ -64,7 +65,7 @@ pub struct Contents<B: Backing> {
     /// Blocks that are dirty, about to become so, or in writeback. Incremented before a block becomes one of these, and
     /// decremented afterwards, so that it is never too small.
     pub(crate) newer_blocks: AtomicI64,
-    /// In the cache's list of dirty files, or in a pass.
+    /// One of the cache's dirty files, or in a pass.
     pub(crate) listed: AtomicBool,
     pub(crate) errors: WriteErrors,
     pub(crate) preallocation: Mutex<Option<Preallocation<B>>>,
@@ -516,12 +517,12 @@ impl<B: Backing> Contents<B> {
         self.list(self.cache.now());
     }
 
-    /// Adds the file to the list of dirty files, unless it is listed.
-    pub(crate) fn list(&self, since: u64) {
+    /// Adds the file to the dirty files, unless it is one of them.
+    fn list(&self, since: u64) {
         if !self.listed.swap(true, SeqCst)
             && let Some(me) = self.me.upgrade()
         {
-            self.cache.list(me, since);
+            self.cache.dirty_files.add(DirtyFile { contents: me, since });
         }
     }
 

@@ -1,10 +1,10 @@
 //! The flusher thread, and syncs.
 //!
 //! # Invariants
-//! - A sync writes what was dirty when it was called: one pass over the files in the lists. Files that become dirty
-//!   meanwhile are listed anew and not waited for, so that a steady writer cannot delay it without end.
+//! - A sync writes what was dirty when it was called: one pass over the dirty files. Files that become dirty meanwhile
+//!   are tracked anew and not waited for, so that a steady writer cannot delay it without end.
 //! - A sync that is called during a pass of syncs waits for the next one, which all such syncs share.
-//! - A clean file is in no list, and costs nothing.
+//! - A clean file is not tracked, and costs nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,8 @@ use base::lock::{Condvar, Mutex, Rank};
 use base::thread::JoinHandle;
 use error::Error;
 
-use crate::cache::{Cache, DirtyFile};
+use crate::cache::Cache;
+use crate::dirty_files::{DirtyFile, Due};
 use backing::Backing;
 
 /// Wakes the flusher. A notification stays pending until the flusher has seen it.
@@ -175,14 +176,7 @@ impl<B: Backing> Cache<B> {
     pub fn work(&self) -> bool {
         let (written, failed) = self.in_pass(|| {
             let all = self.dirty.exact() > self.limits.background || self.memory.is_exceeded();
-            let files = self.take_listed();
-            if all {
-                return files;
-            }
-            let expired = self.now().saturating_sub(self.options.expire_nanos());
-            let (old, young): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.since <= expired);
-            young.into_iter().for_each(|file| self.put_listed(file));
-            old
+            self.dirty_files.take((!all).then(|| Due::at(self.now(), self.options.expire_nanos())))
         });
         self.trim_preallocations();
         written > 0 && failed.is_none() && self.dirty.exact() > self.limits.background
@@ -190,7 +184,7 @@ impl<B: Backing> Cache<B> {
 
     /// Writes back everything that is dirty now. Returns the bytes written, and the first error.
     pub(crate) fn write_back_all(&self) -> (u64, Option<Error>) {
-        self.in_pass(|| self.take_listed())
+        self.in_pass(|| self.dirty_files.take(None))
     }
 
     /// Releases preallocations, and the reservations of dirty data by writing it back. Returns whether it wrote
@@ -226,11 +220,11 @@ impl<B: Backing> Cache<B> {
     /// Drops dirty data: the volume ends as by a power cut. Otherwise dirty files and the cache would keep each other
     /// in memory.
     pub fn abandon(&self) {
-        drop(self.take_listed());
+        drop(self.dirty_files.take(None));
         self.release_preallocations();
     }
 
-    /// Runs one pass over the files that `which` takes out of the lists, and measures it.
+    /// Runs one pass over the files that `which` takes, and measures it.
     fn in_pass(&self, which: impl FnOnce() -> Vec<DirtyFile<B>>) -> (u64, Option<Error>) {
         let _pass = self.pass.lock();
         self.pace.begin_pass();

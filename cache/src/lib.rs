@@ -3,7 +3,9 @@
 //! | part | subject |
 //! |---|---|
 //! | [`Contents`] | one file: reading, writing, changing its size and map |
-//! | [`Cache`] | what all files of a volume share: limits, dirty files, syncs |
+//! | [`Cache`] | what all files of a volume share: limits, syncs |
+//! | [`DirtyTracking`] | the dirty files, and since when they are dirty |
+//! | [`WritebackOrder`] | in which order they are written back |
 //! | [`Flusher`] | the thread that writes back |
 //! | [`BulkWriter`] | contents of new files, written without folios |
 //! | [`ErrorSeq`] | write errors, reported once to each open file |
@@ -31,6 +33,7 @@ mod claim_pool;
 mod contents;
 mod counters;
 mod direct;
+mod dirty_files;
 mod file_writeback;
 mod flusher;
 mod folio;
@@ -39,6 +42,7 @@ mod latency;
 mod limits;
 mod map_change;
 mod options;
+mod order;
 mod preallocation;
 mod read;
 mod reclaim;
@@ -56,9 +60,11 @@ pub use bulk_writer::BulkWriter;
 pub use cache::Cache;
 pub use contents::Contents;
 pub use counters::Statistics;
+pub use dirty_files::{DirtyFile, DirtyTracking, Due};
 pub use flusher::Flusher;
 pub use map_change::{Edges, MapChange};
 pub use options::{DirtyLimit, Options};
+pub use order::{ByAge, ByInode, ByPlace, WritebackCandidate, WritebackOrder};
 pub use reclaim::ReclaimPolicy;
 pub use seek::{MappedRange, RangeKind, SeekTarget};
 pub use write::MAX_FILE_BYTES;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base::time::{Clock, SystemClock};
 
+use crate::order::{ByInode, WritebackOrder};
 use crate::reclaim::ReclaimPolicy;
 
 /// Options of caching and writeback.
@@ -26,6 +27,8 @@ pub struct Options {
     /// dirty for half of it. It looks for them after half of it, or after all of it if there is no dirty file. So no
     /// change becomes older, and files that soon disappear are not written.
     pub commit_s: Option<u32>,
+    /// Order in which a pass writes files back.
+    pub order: Arc<dyn WritebackOrder>,
     /// Bytes of a batch: a pass writes and finishes so many at once.
     pub pass_bytes: u64,
     /// Whether files of a pass share plugs; otherwise each file has its own (for comparison).
@@ -68,6 +71,7 @@ impl Default for Options {
             expire_s: 30,
             interval_ms: 5000,
             commit_s: None,
+            order: Arc::new(ByInode),
             pass_bytes: 64 << 20,
             plug_over_pass: true,
             readahead_bytes: 2 << 20,

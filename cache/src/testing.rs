@@ -6,6 +6,7 @@
 
 mod claim;
 mod device;
+mod fuse;
 mod hook;
 mod rmap;
 
@@ -21,44 +22,12 @@ use error::Error;
 
 use crate::contents::Contents;
 use backing::{Backing, Mapping, MappingState, WriteCompletion};
+use fuse::Fuse;
+
 pub use claim::TestClaim;
+pub use fuse::{OPS, Op};
 pub use hook::Hooks;
 pub use rmap::TestRmap;
-
-/// Calls that can be made to fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    Map,
-    Claim,
-    Finish,
-    FinishOne,
-    SetSize,
-    Reserve,
-    ReserveRmap,
-    Read,
-    Write,
-}
-
-/// All of them.
-pub const OPS: [Op; 9] = [
-    Op::Map,
-    Op::Claim,
-    Op::Finish,
-    Op::FinishOne,
-    Op::SetSize,
-    Op::Reserve,
-    Op::ReserveRmap,
-    Op::Read,
-    Op::Write,
-];
-
-/// Calls of one kind: how many succeed before one fails, and how many fail then.
-#[derive(Debug)]
-struct Fuse {
-    left: AtomicI64,
-    failing: AtomicI64,
-    calls: AtomicU64,
-}
 
 /// Owner of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +69,8 @@ struct Shared {
     rmap: AtomicU64,
     /// Number of device writes.
     writes: AtomicU64,
+    /// Their offsets.
+    offsets: Mutex<Vec<u64>>,
     /// Whether each state that a power cut may leave is checked.
     judged: AtomicBool,
     /// Writes that touch these bytes of the device fail.
@@ -199,6 +170,7 @@ impl Volume {
             block_log,
             rmap: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            offsets: Mutex::default(),
             judged: AtomicBool::new(false),
             bad: Mutex::new(0..0),
             hooks: Hooks::default(),
@@ -249,6 +221,11 @@ impl Volume {
     /// Returns the number of device writes.
     pub fn writes(&self) -> u64 {
         self.shared.writes.load(SeqCst)
+    }
+
+    /// Returns the offsets of the device writes since the last call, in the order of the writes.
+    pub fn take_offsets(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.shared.offsets.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A file on disk.
@@ -431,7 +408,12 @@ impl Backing for Volume {
 
     fn group(&self, file: &u64) -> u64 {
         self.shared.hooks.begun.run();
+        self.shared.hooks.each_begun.run();
         file >> 20
+    }
+
+    fn group_of_block(&self, _: FsBlock) -> u64 {
+        0
     }
 
     fn size(&self, file: &u64) -> Result<u64, Error> {

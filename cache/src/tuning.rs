@@ -7,6 +7,8 @@ pub(crate) const PREALLOCATION_MIN_SIZE: u64 = 256 << 10;
 /// Largest preallocation of a file: long runs gain nothing beyond it, and it is not free for others.
 pub(crate) const PREALLOCATION_MAX_BYTES: u64 = 32 << 20;
 
+/// Files taken out of a list of dirty files under its lock: threads that dirty files wait for it.
+pub(crate) const TAKEN_AT_ONCE: usize = 256;
 /// Files of one batch: each holds two locks.
 pub(crate) const BATCH_FILES_MAX: usize = 2048;
 /// Files handed to the backing to be finished at once. Their reservations are out of their accounts meanwhile, and

@@ -2,6 +2,7 @@
 //!
 //! | step | does |
 //! |---|---|
+//! | [`WritebackOrder`](crate::WritebackOrder) | which files come first |
 //! | [`FileWriteback`] | one file: dirty blocks, where they are written, claims |
 //! | `write_all` | all data, sorted by device offset, under plugs of limited size |
 //! | `finish_all` | maps and sizes, several small files in one transaction |
@@ -14,7 +15,7 @@
 //! # Locking
 //! A pass over several files works in batches, and only tries the locks of each file; files locked by others are
 //! written later, one by one. Folios are read-locked while their bytes are written, some megabytes at a time, in the
-//! order of files and offsets.
+//! order of inode numbers and offsets.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,9 +25,10 @@ use backing::{Backing, WriteCompletion};
 use block::{DeviceError, Plug, WriteRequest};
 use error::Error;
 
-use crate::cache::{Cache, DirtyFile};
+use crate::cache::Cache;
 use crate::claim_pool::ClaimPool;
 use crate::contents::{Contents, MapReservation};
+use crate::dirty_files::DirtyFile;
 use crate::file_writeback::{FileWriteback, ToFinish};
 use crate::folio::{FOLIO_LOG, Folio};
 use crate::reclaim::assert_may_write;
@@ -46,6 +48,15 @@ struct FolioPiece<B: Backing> {
     device_offset: u64,
 }
 
+/// A file that a batch did not write, or not to its end.
+struct Later<B: Backing> {
+    dirty: DirtyFile<B>,
+    /// Offset to begin at.
+    from: u64,
+    /// Time when its writeback began; `None` if it did not begin.
+    begun: Option<u64>,
+}
+
 impl<B: Backing> Cache<B> {
     /// Writes all requests of a plug, and tells the log of it. Returns the failed requests by their index.
     pub(crate) fn write_plugged(&self, plug: Plug<'_>) -> Vec<(usize, DeviceError)> {
@@ -62,27 +73,29 @@ impl<B: Backing> Cache<B> {
         self.backing.finish(files)
     }
 
-    /// Writes back these files, which were taken out of the lists. Returns the bytes written, and the first error.
+    /// Writes back these files, which are not tracked now. Returns the bytes written, and the first error.
     pub(crate) fn write_files(&self, mut files: Vec<DirtyFile<B>>) -> (u64, Option<Error>) {
-        files.sort_unstable_by_key(|dirty| self.backing.ino(&dirty.contents.file));
+        files.sort_by_cached_key(|dirty| (self.options.order.key(dirty), dirty.ino()));
         let (mut bytes, mut failed) = (0, None);
         let mut later = Vec::new();
         let mut rest = files.into_iter();
         while !rest.as_slice().is_empty() {
+            let begun = self.now();
             let (mut writebacks, batch) = self.lock_batch(&mut rest, &mut later);
             self.prepare_all(&mut writebacks);
             bytes += self.write_and_finish(&mut writebacks, &mut failed);
             for (file, dirty) in writebacks.into_iter().zip(batch) {
                 match file.next {
-                    Some(next) => later.push((dirty, next)),
-                    None => self.relist(&dirty, file.failed.is_some()),
+                    Some(from) => later.push(Later { dirty, from, begun: Some(begun) }),
+                    None => self.end_file(dirty, begun, file.failed.is_some()),
                 }
             }
         }
-        for (dirty, from) in later {
+        for Later { dirty, from, begun } in later {
+            let begun = begun.unwrap_or_else(|| self.now());
             let (written, error) = self.write_file(&dirty.contents, from, u64::MAX);
             bytes += written;
-            self.relist(&dirty, error.is_some());
+            self.end_file(dirty, begun, error.is_some());
             failed = failed.or(error);
         }
         (bytes, failed)
@@ -92,14 +105,14 @@ impl<B: Backing> Cache<B> {
     fn lock_batch(
         &self,
         rest: &mut impl Iterator<Item = DirtyFile<B>>,
-        later: &mut Vec<(DirtyFile<B>, u64)>,
+        later: &mut Vec<Later<B>>,
     ) -> (Vec<FileWriteback<B>>, Vec<DirtyFile<B>>) {
         let (mut writebacks, mut batch, mut blocks) = (Vec::new(), Vec::new(), 0);
         let max = (self.options.pass_bytes >> self.block_log).max(1);
         while blocks < max && writebacks.len() < BATCH_FILES_MAX {
             let Some(dirty) = rest.next() else { break };
             let Some(file) = FileWriteback::begin(&dirty.contents, false) else {
-                later.push((dirty, 0));
+                later.push(Later { dirty, from: 0, begun: None });
                 continue;
             };
             blocks += u64::try_from(dirty.contents.dirty_blocks.load(SeqCst)).unwrap_or(0);
@@ -151,13 +164,22 @@ impl<B: Backing> Cache<B> {
         (bytes, failed)
     }
 
-    /// Lists a file again if it is dirty. After a failure it keeps the time since when it is dirty.
-    fn relist(&self, dirty: &DirtyFile<B>, failed: bool) {
-        let contents = &dirty.contents;
-        contents.listed.store(false, SeqCst);
-        if contents.dirty_blocks.load(SeqCst) > 0 {
-            contents.list(if failed { dirty.since } else { self.now() });
+    /// Ends a pass for a file. If it is dirty again, it is so since its writeback began at the earliest; after a
+    /// failure, since the time it had before.
+    fn end_file(&self, mut dirty: DirtyFile<B>, begun: u64, failed: bool) {
+        let contents = Arc::clone(&dirty.contents);
+        let is_clean = || contents.dirty_blocks.load(SeqCst) <= 0;
+        if is_clean() {
+            contents.listed.store(false, SeqCst);
+            // A writer that found it listed had made a block dirty before.
+            if is_clean() || contents.listed.swap(true, SeqCst) {
+                return;
+            }
         }
+        if !failed {
+            dirty.since = begun;
+        }
+        self.dirty_files.put_back(dirty);
     }
 
     /// Writes and finishes. Returns the bytes that are clean now.
@@ -234,7 +256,8 @@ impl<B: Backing> Cache<B> {
     fn write_pieces(&self, files: &mut [FileWriteback<B>], pieces: &[FolioPiece<B>]) -> u64 {
         // Locks each folio once, in the lock order.
         let mut order: Vec<usize> = (0..pieces.len()).collect();
-        let key = |at: &usize| pieces.get(*at).map(|piece| (piece.file, piece.folio.index));
+        let ino = |file: usize| files.get(file).map(|file| self.backing.ino(&file.contents.file));
+        let key = |at: &usize| pieces.get(*at).map(|piece| (ino(piece.file), piece.folio.index));
         order.sort_unstable_by_key(key);
         let mut guards = Vec::new();
         let mut guard_of = vec![None; pieces.len()];

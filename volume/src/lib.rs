@@ -87,7 +87,10 @@ pub mod watch;
 pub use attributes::SetAttribute;
 pub use base::memory::Budget as MemoryBudget;
 pub use bulk_writer::BulkWriter;
-pub use cache::{DirtyLimit, Options as ContentsOptions, ReclaimPolicy};
+pub use cache::{
+    ByAge, ByInode, ByPlace, DirtyLimit, Options as ContentsOptions, ReclaimPolicy, WritebackCandidate,
+    WritebackOrder,
+};
 pub use clone::{CloneError, ClonedImage, ImageClone};
 pub use dir::{AsPath, Dir, Entry, ReadDir, Resolve, Scope};
 pub use error::Error;

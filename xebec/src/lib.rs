@@ -176,6 +176,11 @@ pub use volume::{
     open_image, open_image_on, resize, settings, statistics, trim,
 };
 
+/// The order in which dirty files are written back ([`ContentsOptions::order`]).
+pub mod writeback {
+    pub use volume::{ByAge, ByInode, ByPlace, WritebackCandidate, WritebackOrder};
+}
+
 /// Devices: the storage of volumes.
 pub mod device {
     pub use block::{

@@ -52,6 +52,7 @@ impl Device for Shared {
         self.untold().insert(thread::current().id());
         self.hooks.pause();
         self.writes.fetch_add(1, SeqCst);
+        self.offsets.lock().unwrap_or_else(PoisonError::into_inner).push(offset);
         self.strike(Op::Write).map_err(|_| self.device_error(Operation::Write, offset, buf.len()))?;
         let bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if offset < bad.end && bad.start < offset + buf.len() as u64 {

@@ -1,7 +1,7 @@
-//! Actions that run once, at a moment chosen by a test.
+//! Actions that run at moments chosen by a test.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Hooks, by moment.
@@ -17,6 +17,8 @@ pub struct Hooks {
     pub finish: Hook,
     /// They are mapped, and the cache has not been told.
     pub finished: Hook,
+    /// Like `begun`, every time.
+    pub each_begun: RepeatedHook,
     delay: Mutex<Duration>,
 }
 
@@ -34,7 +36,7 @@ impl Hooks {
     }
 }
 
-/// An action; none at first.
+/// An action that runs once; none at first.
 #[derive(Default)]
 pub struct Hook(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
@@ -56,5 +58,35 @@ impl Hook {
 impl fmt::Debug for Hook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hook")
+    }
+}
+
+/// An action that runs every time; none at first.
+#[derive(Default)]
+pub struct RepeatedHook(Mutex<Option<Arc<dyn Fn() + Send + Sync>>>);
+
+impl RepeatedHook {
+    /// Sets the action.
+    pub fn set(&self, happens: impl Fn() + Send + Sync + 'static) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(happens));
+    }
+
+    /// Removes the action.
+    pub fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Runs the action, if there is one.
+    pub fn run(&self) {
+        let happens = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(happens) = happens {
+            happens();
+        }
+    }
+}
+
+impl fmt::Debug for RepeatedHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RepeatedHook")
     }
 }

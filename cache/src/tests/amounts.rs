@@ -1,10 +1,8 @@
-//! Device writes, memory, backing calls, reservations, ages.
+//! Device writes, memory, backing calls, reservations.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use base::memory::Share;
-use base::time::{Clock, Time};
 
 use base::{FileBlock, FsBlock};
 
@@ -282,41 +280,4 @@ fn a_write_without_space_for_split_records_is_refused() {
     assert_eq!(volume.contents(&volume.on_disk(1))[4096..8192], [1; 4096]);
     contents.release_preallocation();
     volume.check_quiet();
-}
-
-/// A clock set by the test.
-#[derive(Debug, Default)]
-struct Hands(AtomicI64);
-
-impl Clock for Hands {
-    fn now(&self) -> Time {
-        Time { seconds: self.0.load(SeqCst), nanos: 0 }
-    }
-}
-
-#[test]
-fn old_files_are_written_and_failed_ones_keep_their_age() {
-    let volume = Volume::new(12, 1000);
-    let hands = Arc::new(Hands::default());
-    let clock: Arc<dyn Clock> = Arc::clone(&hands) as _;
-    let options = Options { clock, ..Options::default() };
-    let volume_cache = Cache::new(volume.clone(), volume.device(), Share::alone(16 << 20), options);
-    let (old, young) = (file(&volume_cache, 1), file(&volume_cache, 2));
-    hands.0.store(1000, SeqCst);
-    old.write(0, &[1; 5000]).unwrap();
-    hands.0.store(1020, SeqCst);
-    young.write(0, &[1; 5000]).unwrap();
-    // Another write does not change its age.
-    old.write(0, &[2; 5000]).unwrap();
-    volume_cache.work();
-    assert_eq!(volume.writes(), 0);
-    hands.0.store(1031, SeqCst);
-    volume.fail(Op::Write, 0, 1);
-    volume_cache.work();
-    assert_eq!(volume.on_disk(1).size, 0);
-    volume_cache.work();
-    assert_eq!((volume.on_disk(1).size, volume.on_disk(2).size), (5000, 0));
-    hands.0.store(1051, SeqCst);
-    volume_cache.work();
-    assert_eq!(volume.on_disk(2).size, 5000);
 }

@@ -6,7 +6,8 @@
 //! | `bytes` | random operations against a model |
 //! | `order` | the state after a power cut |
 //! | `faults` | failures, and how they are reported |
-//! | `amounts` | device writes, budgets, reservations, ages |
+//! | `dirty` | which files are written, when and in which order |
+//! | `amounts` | device writes, budgets, reservations |
 //! | `crowd` | many threads, many files |
 //! | `reclaim` | which folios are dropped |
 //! | `schedules` | threads preempted anywhere |
@@ -15,6 +16,7 @@ mod amounts;
 mod bulk;
 mod bytes;
 mod crowd;
+mod dirty;
 mod faults;
 mod order;
 mod reclaim;
@@ -22,13 +24,25 @@ mod reclaim;
 mod schedules;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use base::memory::Share;
 use base::percpu::CpuRef;
 use base::random::mix;
+use base::time::{Clock, Time};
 
 use crate::testing::Volume;
 use crate::{Cache, Contents, Options};
+
+/// A clock set by the test, in seconds.
+#[derive(Debug, Default)]
+pub struct Hands(pub AtomicI64);
+
+impl Clock for Hands {
+    fn now(&self) -> Time {
+        Time { seconds: self.0.load(SeqCst), nanos: 0 }
+    }
+}
 
 /// A random number generator.
 pub struct Dice(u64);

@@ -113,6 +113,10 @@ impl Backing for VolumeBacking {
         ag_of(file.ino, &self.shared.geometry).unwrap_or_default().get().into()
     }
 
+    fn group_of_block(&self, block: FsBlock) -> u64 {
+        block.get() >> self.shared.geometry.ag_block_log
+    }
+
     fn size(&self, file: &WeakInode) -> Result<u64> {
         Ok(file.upgrade()?.read().size())
     }

@@ -1,0 +1,156 @@
+//! The dirty files of a volume, and since when they are dirty.
+//!
+//! | part | is |
+//! |---|---|
+//! | [`DirtyTracking`] | the interface, for [`Cache::with_tracking`](crate::Cache::with_tracking) |
+//! | [`DirtyLists`] | its implementation: lists in the order of time, for each CPU |
+//!
+//! # Invariants
+//! - A dirty file is tracked, or in a pass, which returns it. It is never tracked twice.
+//! - A file that becomes dirty during a pass is tracked anew, and the pass does not find it: so a pass ends although
+//!   writers continue.
+//!
+//! # Locking
+//! A list has a lock of rank `Cache`. It is held to add one file or to take a limited number.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use backing::Backing;
+use base::Ino;
+use base::lock::{Mutex, Rank};
+use base::percpu::PerCpu;
+
+use crate::contents::Contents;
+use crate::tuning::TAKEN_AT_ONCE;
+
+/// A dirty file.
+#[derive(Debug)]
+pub struct DirtyFile<B: Backing> {
+    pub(crate) contents: Arc<Contents<B>>,
+    pub(crate) since: u64,
+}
+
+impl<B: Backing> DirtyFile<B> {
+    /// Time since when it is dirty, in nanoseconds. Kept after a failed write. A file that is dirty again after its
+    /// writeback is dirty since this writeback began.
+    pub fn since(&self) -> u64 {
+        self.since
+    }
+
+    /// Inode number.
+    pub fn ino(&self) -> Ino {
+        self.contents.cache.backing.ino(&self.contents.file)
+    }
+}
+
+/// The ages at which files are written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Files that are dirty since this time or longer.
+    pub until: u64,
+    /// Files that are dirty since this time or later: the clock was set back.
+    pub from: u64,
+}
+
+impl Due {
+    /// Files that are dirty since `age` nanoseconds.
+    pub fn at(now: u64, age: u64) -> Self {
+        Self { until: now.saturating_sub(age), from: now.saturating_add(age.max(1)) }
+    }
+
+    /// Returns whether a file that is dirty since then is written back.
+    pub fn includes(&self, since: u64) -> bool {
+        since <= self.until || since >= self.from
+    }
+}
+
+/// Keeps the dirty files of a volume.
+///
+/// # Locking
+/// Calls take no lock of a rank before `Cache`. [`add`](Self::add) is called with a folio locked.
+pub trait DirtyTracking<B: Backing>: Send + Sync + Debug {
+    /// Adds a file that became dirty just now.
+    fn add(&self, file: DirtyFile<B>);
+
+    /// Adds a file that a pass took and that is dirty nevertheless, perhaps since long.
+    fn put_back(&self, file: DirtyFile<B>);
+
+    /// Takes all files that were added before the call, or those that are due. Files that are not due need not be
+    /// examined. Called by one thread at a time, except when the volume is closed.
+    fn take(&self, due: Option<Due>) -> Vec<DirtyFile<B>>;
+}
+
+/// See the module. A file is in the list of the CPU on which it became dirty.
+#[derive(Debug)]
+pub(crate) struct DirtyLists<B: Backing>(PerCpu<Mutex<DirtyList<B>>>);
+
+#[derive(Debug)]
+struct DirtyList<B: Backing> {
+    /// Files that became dirty, in the order of time: none is older than those before it, or counts as such.
+    added: VecDeque<DirtyFile<B>>,
+    /// Files that passes put back, by time, and by the number of the call.
+    put_back: BTreeMap<(u64, u64), DirtyFile<B>>,
+    /// Calls that put back a file.
+    calls: u64,
+}
+
+impl<B: Backing> DirtyLists<B> {
+    pub fn new(cpus: usize) -> Self {
+        Self(PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, DirtyList::default())))
+    }
+}
+
+impl<B: Backing> Default for DirtyList<B> {
+    fn default() -> Self {
+        Self { added: VecDeque::new(), put_back: BTreeMap::new(), calls: 0 }
+    }
+}
+
+impl<B: Backing> DirtyList<B> {
+    /// Takes some files that are due. Examines no more files than it takes, and one.
+    fn take_due(&mut self, due: Due, taken: &mut Vec<DirtyFile<B>>) {
+        let added = self.added.iter().take(TAKEN_AT_ONCE).take_while(|file| due.includes(file.since)).count();
+        taken.extend(self.added.drain(..added));
+        let ends = [self.put_back.range(..=(due.until, u64::MAX)), self.put_back.range((due.from, 0)..)];
+        let keys: Vec<_> = ends.into_iter().flatten().take(TAKEN_AT_ONCE).map(|(key, _)| *key).collect();
+        taken.extend(keys.iter().filter_map(|key| self.put_back.remove(key)));
+    }
+}
+
+impl<B: Backing> DirtyTracking<B> for DirtyLists<B> {
+    fn add(&self, mut file: DirtyFile<B>) {
+        let mut list = self.0.local().1.lock();
+        // Threads read the clock before they take the lock, and it may be set back.
+        file.since = list.added.back().map_or(file.since, |last| last.since.max(file.since));
+        list.added.push_back(file);
+    }
+
+    fn put_back(&self, file: DirtyFile<B>) {
+        let mut list = self.0.local().1.lock();
+        list.calls += 1;
+        let key = (file.since, list.calls);
+        list.put_back.insert(key, file);
+    }
+
+    fn take(&self, due: Option<Due>) -> Vec<DirtyFile<B>> {
+        let mut taken = Vec::new();
+        for list in self.0.iter() {
+            match due {
+                None => {
+                    let all = std::mem::take(&mut *list.lock());
+                    taken.extend(all.put_back.into_values().chain(all.added));
+                }
+                Some(due) => loop {
+                    let before = taken.len();
+                    list.lock().take_due(due, &mut taken);
+                    if taken.len() == before {
+                        break;
+                    }
+                },
+            }
+        }
+        taken
+    }
+}
