@@ -41,6 +41,9 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
     /// Returns the file's placement group: files of one group are allocated together. Does not block.
     fn group(&self, file: &Self::File) -> u64;
 
+    /// Returns the number of placement groups, which are numbered from 0. It may grow. Does not block.
+    fn groups(&self) -> u64;
+
     /// Returns the placement group in which a block lies. Does not block.
     fn group_of_block(&self, block: FsBlock) -> u64;
 

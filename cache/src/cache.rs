@@ -7,18 +7,20 @@
 //! | `limits` | throttling of writers |
 //! | `reclaim` | dropping folios |
 //! | `writeback` | writeback of many files |
-//! | [`Flusher`](crate::Flusher) | the thread that writes back |
+//! | [`Flusher`](crate::Flusher) | the threads that write back, each a stretch of AGs |
+//! | `sync` | writing back everything |
 //!
 //! # Invariants
 //! - A dirty file is tracked, or in a pass, which puts it back.
 //!
 //! # Locking
-//! Lists are per CPU, each under a lock of rank `Cache` that is held for one push. One pass runs at a time (`Pass`).
+//! Lists are per CPU, each under a lock of rank `Cache` that is held for one push. One pass of a stretch runs
+//! at a time (`Pass`).
 
 use std::sync::{Arc, Weak};
 
 use backing::{Backing, TIMESTAMP_TICK_NANOS};
-use base::lock::{Condvar, Mutex, Rank};
+use base::lock::{Mutex, Rank};
 use base::memory::{Share, Shrink};
 use base::percpu::{self, Amount, PerCpu};
 use block::{BufferPool, Device, PlugCounters};
@@ -26,10 +28,11 @@ use block::{BufferPool, Device, PlugCounters};
 use crate::contents::Contents;
 use crate::counters::{Counters, Statistics};
 use crate::dirty_files::{DirtyLists, DirtyTracking};
-use crate::flusher::{Syncs, Wakeup};
 use crate::limits::Pace;
 use crate::options::{Limits, Options};
 use crate::reclaim::Generations;
+use crate::stretch::Stretch;
+use crate::sync::Syncs;
 use crate::tuning::{READAHEAD_FRACTION, REUSE_FRACTION};
 
 /// See the module.
@@ -55,11 +58,11 @@ pub struct Cache<B: Backing> {
     pub(crate) reuse_bytes: u64,
     /// Files with a preallocation.
     pub(crate) preallocated: Mutex<Vec<Weak<Contents<B>>>>,
-    /// Held by the pass that runs.
-    pub(crate) pass: Mutex<()>,
-    pub(crate) syncs: Mutex<Syncs>,
-    pub(crate) synced: Condvar,
-    pub(crate) wakeup: Wakeup,
+    /// One for each flusher.
+    pub(crate) stretches: Box<[Stretch]>,
+    /// Groups of the volume when it was opened.
+    pub(crate) groups: u64,
+    pub(crate) syncs: Syncs,
     pub(crate) pace: Pace,
     pub(crate) counters: Counters,
     pub(crate) plug: PlugCounters,
@@ -72,42 +75,43 @@ impl<B: Backing> Shrink for Cache<B> {
     }
 
     fn write_back(&self) {
-        self.wakeup.notify();
+        self.wake_flushers();
     }
 }
 
 impl<B: Backing> Cache<B> {
     /// Returns an empty cache of the files of `backing`, whose data lies on `device`, with a share of a memory budget.
     pub fn new(backing: B, device: Arc<dyn Device>, memory: Arc<Share>, options: Options) -> Arc<Self> {
-        let lists = Box::new(DirtyLists::new(percpu::available()));
+        let lists = |stretches| Box::new(DirtyLists::new(percpu::available(), stretches)) as _;
         Self::with_tracking(backing, device, memory, options, lists)
     }
 
-    /// Like [`new`](Self::new), with another implementation of the tracking of dirty files.
+    /// Like [`new`](Self::new), with another implementation of the tracking of dirty files, for a number of stretches.
     pub fn with_tracking(
         backing: B,
         device: Arc<dyn Device>,
         memory: Arc<Share>,
         options: Options,
-        dirty_files: Box<dyn DirtyTracking<B>>,
+        tracking: impl FnOnce(usize) -> Box<dyn DirtyTracking<B>>,
     ) -> Arc<Self> {
+        let groups = backing.groups().max(1);
+        let stretches = Stretch::all(options.flushers, groups);
         let limits = Limits::of(&options, memory.part());
         let cpus = percpu::available();
         let cache = Arc::new(Self {
             block_log: backing.block_log(),
             pools: PerCpu::new(cpus, |_| BufferPool::default()),
             dirty: Amount::new(limits.background),
-            dirty_files,
+            dirty_files: tracking(stretches.len()),
             folios: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, Generations::default())),
             inserted: Amount::new(memory.part()),
             reuse_bytes: memory.part() / REUSE_FRACTION,
             memory,
             preallocated: Mutex::new(Rank::Leaf, Vec::new()),
-            pass: Mutex::new(Rank::Pass, ()),
-            syncs: Mutex::new(Rank::Leaf, Syncs::default()),
-            synced: Condvar::new(),
-            wakeup: Wakeup::default(),
-            pace: Pace::default(),
+            pace: Pace::new(stretches.len()),
+            stretches,
+            groups,
+            syncs: Syncs::default(),
             counters: Counters::default(),
             plug: PlugCounters::default(),
             backing,

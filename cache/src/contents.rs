@@ -29,7 +29,6 @@ use base::percpu::CpuRef;
 use error::Error;
 
 use crate::cache::Cache;
-use crate::dirty_files::DirtyFile;
 use crate::folio::{FOLIO_BESIDE, FOLIO_LOG, Folio, FolioRead, FolioWrite};
 use crate::index::Index;
 use crate::preallocation::Preallocation;
@@ -522,7 +521,7 @@ impl<B: Backing> Contents<B> {
         if !self.listed.swap(true, SeqCst)
             && let Some(me) = self.me.upgrade()
         {
-            self.cache.dirty_files.add(DirtyFile { contents: me, since });
+            self.cache.add_dirty(me, since);
         }
     }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use backing::Backing;
 use base::Ino;
-use base::lock::{Mutex, Rank};
+use base::lock::{Mutex, MutexGuard, Rank};
 use base::percpu::PerCpu;
 
 use crate::contents::Contents;
@@ -66,25 +66,25 @@ impl Due {
     }
 }
 
-/// Keeps the dirty files of a volume.
+/// Keeps the dirty files of a volume, in stretches: each is written by one flusher.
 ///
 /// # Locking
 /// Calls take no lock of a rank before `Cache`. [`add`](Self::add) is called with a folio locked.
 pub trait DirtyTracking<B: Backing>: Send + Sync + Debug {
     /// Adds a file that became dirty just now.
-    fn add(&self, file: DirtyFile<B>);
+    fn add(&self, stretch: usize, file: DirtyFile<B>);
 
     /// Adds a file that a pass took and that is dirty nevertheless, perhaps since long.
-    fn put_back(&self, file: DirtyFile<B>);
+    fn put_back(&self, stretch: usize, file: DirtyFile<B>);
 
-    /// Takes all files that were added before the call, or those that are due. Files that are not due need not be
-    /// examined. Called by one thread at a time, except when the volume is closed.
-    fn take(&self, due: Option<Due>) -> Vec<DirtyFile<B>>;
+    /// Takes all files of a stretch that were added before the call, or those that are due. Files that are not due need
+    /// not be examined. Called by one thread for each stretch at a time, except when the volume is closed.
+    fn take(&self, stretch: usize, due: Option<Due>) -> Vec<DirtyFile<B>>;
 }
 
-/// See the module. A file is in the list of the CPU on which it became dirty.
+/// See the module. A file is in a list of the CPU on which it became dirty: the one of its stretch.
 #[derive(Debug)]
-pub(crate) struct DirtyLists<B: Backing>(PerCpu<Mutex<DirtyList<B>>>);
+pub(crate) struct DirtyLists<B: Backing>(PerCpu<Box<[Mutex<DirtyList<B>>]>>);
 
 #[derive(Debug)]
 struct DirtyList<B: Backing> {
@@ -97,8 +97,14 @@ struct DirtyList<B: Backing> {
 }
 
 impl<B: Backing> DirtyLists<B> {
-    pub fn new(cpus: usize) -> Self {
-        Self(PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, DirtyList::default())))
+    pub fn new(cpus: usize, stretches: usize) -> Self {
+        let list = |_| Mutex::new(Rank::Cache, DirtyList::default());
+        Self(PerCpu::new(cpus, |_| (0..stretches.max(1)).map(list).collect()))
+    }
+
+    /// Returns the list of this CPU.
+    fn local(&self, stretch: usize) -> Option<MutexGuard<'_, DirtyList<B>>> {
+        self.0.local().1.get(stretch).map(Mutex::lock)
     }
 }
 
@@ -120,23 +126,23 @@ impl<B: Backing> DirtyList<B> {
 }
 
 impl<B: Backing> DirtyTracking<B> for DirtyLists<B> {
-    fn add(&self, mut file: DirtyFile<B>) {
-        let mut list = self.0.local().1.lock();
+    fn add(&self, stretch: usize, mut file: DirtyFile<B>) {
+        let Some(mut list) = self.local(stretch) else { return };
         // Threads read the clock before they take the lock, and it may be set back.
         file.since = list.added.back().map_or(file.since, |last| last.since.max(file.since));
         list.added.push_back(file);
     }
 
-    fn put_back(&self, file: DirtyFile<B>) {
-        let mut list = self.0.local().1.lock();
+    fn put_back(&self, stretch: usize, file: DirtyFile<B>) {
+        let Some(mut list) = self.local(stretch) else { return };
         list.calls += 1;
         let key = (file.since, list.calls);
         list.put_back.insert(key, file);
     }
 
-    fn take(&self, due: Option<Due>) -> Vec<DirtyFile<B>> {
+    fn take(&self, stretch: usize, due: Option<Due>) -> Vec<DirtyFile<B>> {
         let mut taken = Vec::new();
-        for list in self.0.iter() {
+        for list in self.0.iter().filter_map(|lists| lists.get(stretch)) {
             match due {
                 None => {
                     let all = std::mem::take(&mut *list.lock());

@@ -1,145 +1,65 @@
-//! The flusher thread, and syncs.
+//! The flusher threads, one for each stretch of AGs, and the passes of writeback.
 //!
 //! # Invariants
-//! - A sync writes what was dirty when it was called: one pass over the dirty files. Files that become dirty meanwhile
-//!   are tracked anew and not waited for, so that a steady writer cannot delay it without end.
-//! - A sync that is called during a pass of syncs waits for the next one, which all such syncs share.
-//! - A clean file is not tracked, and costs nothing.
+//! - A pass writes the files that are dirty when it begins. So it ends although writers continue.
+//! - One pass of a stretch runs at a time. Passes of several stretches run at once.
+//!
+//! # Locking
+//! A pass holds `pass` of its stretch.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{AcqRel, SeqCst};
-use std::time::Duration;
 
-use base::lock::{Condvar, Mutex, Rank};
 use base::thread::JoinHandle;
 use error::Error;
 
 use crate::cache::Cache;
+use crate::contents::Contents;
 use crate::dirty_files::{DirtyFile, Due};
+use crate::stretch::{Stretch, stretch_of};
+use crate::sync::PassResult;
 use backing::Backing;
 
-/// Wakes the flusher. A notification stays pending until the flusher has seen it.
-#[derive(Debug)]
-pub(crate) struct Wakeup {
-    state: Mutex<WakeupState>,
-    condvar: Condvar,
-    /// Nothing is pending, so that [`notify`](Self::notify) is usually one atomic operation.
-    is_idle: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct WakeupState {
-    is_pending: bool,
-    is_ended: bool,
-}
-
-impl Default for Wakeup {
-    fn default() -> Self {
-        let state = Mutex::new(Rank::Leaf, WakeupState::default());
-        Self { state, condvar: Condvar::new(), is_idle: AtomicBool::new(true) }
-    }
-}
-
-impl Wakeup {
-    /// Notifies the flusher, unless a notification is pending.
-    pub fn notify(&self) {
-        // The flusher that sees the notification sees everything its callers did before.
-        if self.is_idle.swap(false, AcqRel) {
-            self.state.lock().is_pending = true;
-            self.condvar.notify_one();
-        }
-    }
-
-    fn end(&self) {
-        self.state.lock().is_ended = true;
-        self.condvar.notify_one();
-    }
-
-    /// Waits for a notification, at most `timeout` (zero: forever). Returns `false` at the end.
-    fn wait(&self, timeout: Duration) -> bool {
-        let mut state = self.state.lock();
-        if !state.is_pending && !state.is_ended {
-            match timeout.is_zero() {
-                true => self.condvar.wait(&mut state),
-                false => drop(self.condvar.wait_for(&mut state, timeout)),
-            }
-        }
-        state.is_pending = false;
-        self.is_idle.swap(true, AcqRel);
-        !state.is_ended
-    }
-}
-
-/// Passes of syncs, for syncs that wait for them.
-#[derive(Debug, Default)]
-pub(crate) struct Syncs {
-    running: bool,
-    started: u64,
-    finished: u64,
-    failed: Option<Error>,
-}
-
-/// Result of a pass that panics.
-const PANICKED: Error = Error::Refused {
-    errno: base::errno::EIO,
-    why: "writeback panicked (this is a bug; the panic's message says where)",
-};
-
-/// The pass of a sync. It ends when this is dropped, so that other syncs do not wait forever after a panic.
-struct SyncPass<'c, B: Backing> {
-    cache: &'c Cache<B>,
-    failed: Option<Error>,
-}
-
-impl<B: Backing> Drop for SyncPass<'_, B> {
-    fn drop(&mut self) {
-        let mut syncs = self.cache.syncs.lock();
-        syncs.running = false;
-        syncs.finished = syncs.started;
-        syncs.failed = self.failed.take();
-        self.cache.synced.notify_all();
-    }
-}
-
-/// The thread that writes back. Dropping it ends the thread; dirty data stays.
+/// The threads that write back. Dropping it ends them; dirty data stays.
 #[derive(Debug)]
 pub struct Flusher<B: Backing> {
     cache: Arc<Cache<B>>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl<B: Backing> Flusher<B> {
-    /// Starts the thread.
+    /// Starts a thread for each stretch.
     ///
     /// # Errors
-    /// `ENOMEM` if no thread can be started.
+    /// `ENOMEM` if a thread cannot be started.
     pub fn start(cache: &Arc<Cache<B>>) -> Result<Self, Error> {
-        cache.pace.flusher.store(true, SeqCst);
-        let running = Running(Arc::clone(cache));
-        let thread = base::thread::spawn("xebec-flusher", move || running.0.run_flusher());
-        let thread = thread.map_err(|_| Error::Refused {
-            errno: base::errno::ENOMEM,
-            why: "the system gives no thread for writing back (raise its limit of threads)",
-        })?;
-        Ok(Self { cache: Arc::clone(cache), thread: Some(thread) })
+        cache.pace.set_flushers(true);
+        let mut flusher = Self { cache: Arc::clone(cache), threads: Vec::new() };
+        for at in 0..cache.stretches.len() {
+            let running = Running(Arc::clone(cache));
+            let thread = base::thread::spawn("xebec-flusher", move || running.0.run_flusher(at));
+            flusher.threads.push(thread.map_err(|_| Error::Refused {
+                errno: base::errno::ENOMEM,
+                why: "the system gives no thread for writing back (raise its limit of threads)",
+            })?);
+        }
+        Ok(flusher)
     }
 }
 
-/// Marks the flusher as running. When it ends, even by a panic, writers write back themselves.
+/// A flusher that runs. When one ends, even by a panic, writers write back themselves.
 struct Running<B: Backing>(Arc<Cache<B>>);
 
 impl<B: Backing> Drop for Running<B> {
     fn drop(&mut self) {
-        self.0.pace.flusher.store(false, SeqCst);
+        self.0.pace.set_flushers(false);
         self.0.pace.notify();
     }
 }
 
 impl<B: Backing> Drop for Flusher<B> {
     fn drop(&mut self) {
-        self.cache.wakeup.end();
-        if let Some(thread) = self.thread.take() {
+        self.cache.stretches.iter().for_each(|stretch| stretch.wakeup.end());
+        for thread in std::mem::take(&mut self.threads) {
             // A panic was reported when it happened.
             let _ = thread.join();
         }
@@ -147,16 +67,24 @@ impl<B: Backing> Drop for Flusher<B> {
 }
 
 impl<B: Backing> Cache<B> {
-    /// The flusher thread.
-    fn run_flusher(&self) {
+    /// A flusher thread.
+    fn run_flusher(&self, at: usize) {
+        let Some(stretch) = self.stretches.get(at) else { return };
         let mut committed = 0;
-        while self.wakeup.wait(self.options.pause(self.dirty.exact() > 0)) {
+        while stretch.wakeup.wait(self.options.pause(self.dirty.exact() > 0)) {
             let is_commit_due = self.is_commit_due(committed);
             // Changes of metadata do not wait for data that takes long.
             if is_commit_due && self.dirty.exact() > 0 {
                 self.backing.request_commit();
             }
-            while self.work() {}
+            loop {
+                if let Some(mut request) = stretch.take_request() {
+                    request.result = self.pass_all(at);
+                }
+                if !self.work_on(at) {
+                    break;
+                }
+            }
             if is_commit_due {
                 self.backing.request_commit();
                 committed = self.now();
@@ -171,63 +99,86 @@ impl<B: Backing> Cache<B> {
         self.options.commit_s.is_some() && u128::from(self.now().abs_diff(committed)) >= often.as_nanos()
     }
 
-    /// Writes back old dirty files, or all of them above a limit. Returns whether to continue at once. Called by the
-    /// flusher, and by tests with their own clock.
+    /// Does what all flushers do when they wake up, for tests with their own clock. Returns whether one would continue
+    /// at once.
     pub fn work(&self) -> bool {
-        let (written, failed) = self.in_pass(|| {
+        let again = (0..self.stretches.len()).filter(|at| self.work_on(*at));
+        again.count() > 0
+    }
+
+    /// Writes back old dirty files of a stretch, or all of them above a limit. Returns whether to continue at once.
+    fn work_on(&self, at: usize) -> bool {
+        let Some(stretch) = self.stretches.get(at) else { return false };
+        let result = self.in_pass(stretch, at, || {
             let all = self.dirty.exact() > self.limits.background || self.memory.is_exceeded();
-            self.dirty_files.take((!all).then(|| Due::at(self.now(), self.options.expire_nanos())))
-        });
-        self.trim_preallocations();
-        written > 0 && failed.is_none() && self.dirty.exact() > self.limits.background
-    }
-
-    /// Writes back everything that is dirty now. Returns the bytes written, and the first error.
-    pub(crate) fn write_back_all(&self) -> (u64, Option<Error>) {
-        self.in_pass(|| self.dirty_files.take(None))
-    }
-
-    /// Releases preallocations, and the reservations of dirty data by writing it back. Returns whether it wrote
-    /// anything.
-    pub(crate) fn release_space(&self) -> bool {
-        self.release_preallocations();
-        self.write_back_all().0 > 0
-    }
-
-    /// Writes back everything that was dirty when it was called, and waits. The caller forces the log afterwards.
-    ///
-    /// # Errors
-    /// The first error of the pass. Data that failed stays dirty; `fsync` of its file reports the error, too.
-    pub fn sync_all(&self) -> Result<(), Error> {
-        let mut syncs = self.syncs.lock();
-        let mine = syncs.started + 1;
-        while syncs.finished < mine {
-            if syncs.running {
-                self.synced.wait(&mut syncs);
-                continue;
+            if all {
+                return self.take_dirty(stretch, at);
             }
-            syncs.running = true;
-            syncs.started += 1;
-            drop(syncs);
-            let mut pass = SyncPass { cache: self, failed: Some(PANICKED) };
-            pass.failed = self.write_back_all().1;
-            drop(pass);
-            syncs = self.syncs.lock();
+            self.dirty_files.take(at, Some(Due::at(self.now(), self.options.expire_nanos())))
+        });
+        if at == 0 {
+            self.trim_preallocations();
         }
-        syncs.failed.clone().map_or(Ok(()), Err)
+        result.written > 0 && result.failed.is_none() && self.dirty.exact() > self.limits.background
+    }
+
+    /// Writes back everything that is dirty in a stretch.
+    pub(crate) fn pass_all(&self, at: usize) -> PassResult {
+        match self.stretches.get(at) {
+            Some(stretch) => self.in_pass(stretch, at, || self.take_dirty(stretch, at)),
+            None => PassResult::default(),
+        }
+    }
+
+    /// Tracks a file that became dirty.
+    pub(crate) fn add_dirty(&self, contents: Arc<Contents<B>>, since: u64) {
+        let at = self.stretch_of(&contents);
+        self.dirty_files.add(at, DirtyFile { contents, since });
+        self.note_dirty(at);
+    }
+
+    /// Tracks a file that is still dirty after a pass.
+    pub(crate) fn put_back_dirty(&self, file: DirtyFile<B>) {
+        let at = self.stretch_of(&file.contents);
+        self.dirty_files.put_back(at, file);
+        self.note_dirty(at);
+    }
+
+    fn note_dirty(&self, at: usize) {
+        if let Some(stretch) = self.stretches.get(at) {
+            stretch.added();
+        }
+    }
+
+    fn stretch_of(&self, contents: &Contents<B>) -> usize {
+        match self.stretches.len() {
+            1 => 0,
+            stretches => stretch_of(self.backing.group(&contents.file), self.groups, stretches),
+        }
+    }
+
+    fn take_dirty(&self, stretch: &Stretch, at: usize) -> Vec<DirtyFile<B>> {
+        stretch.taken();
+        self.dirty_files.take(at, None)
+    }
+
+    /// Wakes the flushers that have something to write.
+    pub(crate) fn wake_flushers(&self) {
+        let dirty = self.stretches.iter().filter(|stretch| stretch.has_dirty());
+        dirty.for_each(|stretch| stretch.wakeup.notify());
     }
 
     /// Drops dirty data: the volume ends as by a power cut. Otherwise dirty files and the cache would keep each other
     /// in memory.
     pub fn abandon(&self) {
-        drop(self.dirty_files.take(None));
+        (0..self.stretches.len()).for_each(|at| drop(self.dirty_files.take(at, None)));
         self.release_preallocations();
     }
 
     /// Runs one pass over the files that `which` takes, and measures it.
-    fn in_pass(&self, which: impl FnOnce() -> Vec<DirtyFile<B>>) -> (u64, Option<Error>) {
-        let _pass = self.pass.lock();
-        self.pace.begin_pass();
+    fn in_pass(&self, stretch: &Stretch, at: usize, which: impl FnOnce() -> Vec<DirtyFile<B>>) -> PassResult {
+        let _pass = stretch.pass.lock();
+        let pass = self.pace.begin_pass();
         let files = which();
         let begin = self.now();
         if !files.is_empty() {
@@ -235,7 +186,8 @@ impl<B: Backing> Cache<B> {
         }
         let (written, failed) = self.write_files(files);
         self.memory.budget().became_clean();
-        self.pace.end_pass(written, self.now().saturating_sub(begin), failed.is_some());
-        (written, failed)
+        let nanos = self.now().saturating_sub(begin);
+        self.pace.end_pass(at, &pass, (written, nanos), failed.is_some());
+        PassResult { written, failed }
     }
 }

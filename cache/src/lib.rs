@@ -6,7 +6,7 @@
 //! | [`Cache`] | what all files of a volume share: limits, syncs |
 //! | [`DirtyTracking`] | the dirty files, and since when they are dirty |
 //! | [`WritebackOrder`] | in which order they are written back |
-//! | [`Flusher`] | the thread that writes back |
+//! | [`Flusher`] | the threads that write back |
 //! | [`BulkWriter`] | contents of new files, written without folios |
 //! | [`ErrorSeq`] | write errors, reported once to each open file |
 //! | [`Statistics`] | counters |
@@ -47,11 +47,14 @@ mod preallocation;
 mod read;
 mod reclaim;
 mod seek;
+mod stretch;
+mod sync;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 mod tuning;
+mod wakeup;
 mod write;
 mod write_errors;
 mod writeback;

@@ -2,13 +2,13 @@
 //!
 //! Writers are throttled in proportion: above the middle between the background and the hard limit, each write pauses
 //! for as long as the device needs for its bytes, times the fraction of the way to the hard limit, times two. At the
-//! hard limit it waits until the flusher has written some. Dirty bytes fall with each write that ends, not with each
+//! hard limit it waits until the flushers have written some. Dirty bytes fall with each write that ends, not with each
 //! pass.
 //!
 //! # Invariants
-//! A writer at the limit waits for the flusher, however long the device takes. It counts only passes that begin after
-//! it started to wait: if such a pass fails and writes nothing, the writer gets `EIO`; if it finds nothing to write,
-//! the writer goes on.
+//! A writer at the limit waits for the flushers, however long the device takes. It counts only passes that begin after
+//! it started to wait. If one of them writes something, it waits on. If each stretch has had such a pass and none wrote
+//! anything, the writer gets `EIO` if one of them failed; otherwise there was nothing to write, and it goes on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
@@ -17,51 +17,71 @@ use base::lock::{Condvar, Mutex, Rank};
 use error::Error;
 
 use crate::cache::Cache;
+use crate::sync::PassResult;
 use crate::tuning::{INITIAL_RATE, PAUSE_MAX};
 use backing::Backing;
 
 /// State of throttling.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Recent write rate in bytes per second; 0 if unknown.
+    /// Recent write rate of the device in bytes per second; 0 if unknown.
     rate: AtomicU64,
-    /// The flusher is running.
-    pub flusher: AtomicBool,
+    /// Bytes written by all flushers, and by threads that write single files back.
+    written: AtomicU64,
+    /// All flushers are running.
+    flushers: AtomicBool,
     /// Reclaim failed because of dirty folios.
     is_short: AtomicBool,
     passes: Mutex<Passes>,
     changed: Condvar,
 }
 
-/// Passes of writeback. They run one after the other.
-#[derive(Debug, Default)]
+/// Passes of writeback. Those of one stretch run one after the other.
+#[derive(Debug)]
 struct Passes {
+    /// Passes that have begun. Each has a number.
     begun: u64,
-    ended: u64,
-    /// Outcome of the last one.
-    last: Outcome,
+    /// The highest number of an ended pass that wrote something.
+    wrote: u64,
+    /// The last ended pass of each stretch, and its outcome.
+    last: Box<[(u64, Outcome)]>,
     /// Notifications sent.
     events: u64,
 }
 
+/// A pass that has begun.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    number: u64,
+    /// Bytes written before it.
+    written: u64,
+}
+
 /// Outcome of a pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    Wrote,
     #[default]
     Nothing,
     Failed,
+    Wrote,
 }
 
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            rate: AtomicU64::new(0),
-            flusher: AtomicBool::new(false),
-            is_short: AtomicBool::new(false),
-            passes: Mutex::new(Rank::Leaf, Passes::default()),
-            changed: Condvar::new(),
+/// A writer that waits: for passes after this number, and for notifications after that number.
+#[derive(Debug)]
+struct Waiting {
+    since: u64,
+    events: u64,
+}
+
+impl Passes {
+    /// Returns what the passes together achieved that began after a number, once one of them wrote something or each
+    /// stretch had one.
+    fn outcome(&self, since: u64) -> Option<Outcome> {
+        if self.wrote > since {
+            return Some(Outcome::Wrote);
         }
+        let last = self.last.iter().map(|(number, outcome)| (*number > since).then_some(*outcome));
+        last.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 }
 
@@ -71,52 +91,101 @@ impl Pace {
         self.is_short.store(true, Relaxed);
     }
 
+    /// Returns the state of a cache with this number of stretches.
+    pub fn new(stretches: usize) -> Self {
+        let last = vec![Default::default(); stretches].into();
+        let passes = Passes { begun: 0, wrote: 0, last, events: 0 };
+        Self {
+            rate: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            flushers: AtomicBool::new(false),
+            is_short: AtomicBool::new(false),
+            passes: Mutex::new(Rank::Leaf, passes),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Returns whether flushers write back. Otherwise writers do.
+    pub fn has_flushers(&self) -> bool {
+        self.flushers.load(SeqCst)
+    }
+
+    /// Sets whether all flushers are running.
+    pub fn set_flushers(&self, running: bool) {
+        self.flushers.store(running, SeqCst);
+    }
+
     /// Wakes waiting writers, which check the limits again.
     pub fn notify(&self) {
         self.passes.lock().events += 1;
         self.changed.notify_all();
     }
 
-    /// Begins a pass. Called before it takes dirty files.
-    pub fn begin_pass(&self) {
-        self.passes.lock().begun += 1;
+    /// Counts written bytes, and wakes waiting writers.
+    pub fn wrote(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Relaxed);
+        self.notify();
     }
 
-    /// Ends a pass.
-    pub fn end_pass(&self, bytes: u64, nanos: u64, failed: bool) {
+    /// Begins a pass. Called before it takes dirty files.
+    pub fn begin_pass(&self) -> Pass {
+        let mut passes = self.passes.lock();
+        passes.begun += 1;
+        Pass { number: passes.begun, written: self.written.load(Relaxed) }
+    }
+
+    /// Ends a pass of a stretch, which wrote some bytes in some nanoseconds.
+    pub fn end_pass(&self, stretch: usize, pass: &Pass, (bytes, nanos): (u64, u64), failed: bool) {
         if bytes > 0 && nanos > 0 {
-            let now = u128::from(bytes) * 1_000_000_000 / u128::from(nanos);
+            // Everything that was written meanwhile: so the rates of several flushers add up.
+            let written = self.written.load(Relaxed).saturating_sub(pass.written).max(bytes);
+            let now = u128::from(written) * 1_000_000_000 / u128::from(nanos);
             let now = u64::try_from(now).unwrap_or(u64::MAX).max(1);
             let before = self.rate.load(Relaxed);
             let rate = if before == 0 { now } else { before / 4 * 3 + now / 4 };
             self.rate.store(rate.max(1), Relaxed);
         }
-        let mut passes = self.passes.lock();
-        passes.ended = passes.begun;
-        passes.last = match bytes {
+        let outcome = match bytes {
             0 if failed => Outcome::Failed,
             0 => Outcome::Nothing,
             _ => Outcome::Wrote,
         };
+        let mut passes = self.passes.lock();
+        if let Some(last) = passes.last.get_mut(stretch) {
+            *last = (pass.number, outcome);
+        }
+        if outcome == Outcome::Wrote {
+            passes.wrote = passes.wrote.max(pass.number);
+        }
         passes.events += 1;
         drop(passes);
         self.changed.notify_all();
     }
 
-    /// Returns the number of the next pass, and the notifications sent.
-    fn next_pass(&self) -> (u64, u64) {
+    /// Begins to wait.
+    fn begin_wait(&self) -> Waiting {
         let passes = self.passes.lock();
-        (passes.begun + 1, passes.events)
+        Waiting { since: passes.begun, events: passes.events }
     }
 
-    /// Waits until more than `events` notifications were sent. Returns their number, and the outcome of the last pass
-    /// if `pass` has ended.
-    fn wait(&self, pass: u64, events: u64) -> (u64, Option<Outcome>) {
+    /// Returns whether a stretch had no pass since this writer waits.
+    fn is_awaited(&self, stretch: usize, waiting: &Waiting) -> bool {
+        self.passes.lock().last.get(stretch).is_some_and(|(number, _)| *number <= waiting.since)
+    }
+
+    /// Waits for the next notification. Returns the outcome of the passes that the writer waits for, if it is known. If
+    /// something was written, it then waits for later passes.
+    fn wait(&self, waiting: &mut Waiting) -> Option<Outcome> {
         let mut passes = self.passes.lock();
-        while passes.events == events {
+        while passes.events == waiting.events {
             self.changed.wait(&mut passes);
         }
-        (passes.events, (passes.ended >= pass).then_some(passes.last))
+        waiting.events = passes.events;
+        let outcome = passes.outcome(waiting.since);
+        if outcome == Some(Outcome::Wrote) {
+            waiting.since = passes.begun;
+        }
+        outcome
     }
 
     fn rate(&self) -> u64 {
@@ -143,14 +212,14 @@ impl<B: Backing> Cache<B> {
 
     #[cold]
     fn throttle_slow(&self, bytes: u64) -> Result<(), Error> {
-        self.wakeup.notify();
+        self.wake_flushers();
         let (dirty, limits) = (self.dirty.get(), &self.limits);
         let middle = limits.background + (limits.hard - limits.background) / 2;
-        if !self.pace.flusher.load(SeqCst) {
+        if !self.pace.has_flushers() {
             // Without a flusher the writer writes back.
             if dirty > limits.hard || self.pace.is_short.swap(false, Relaxed) {
-                let (wrote, error) = self.write_back_all();
-                return error.filter(|_| wrote == 0 && self.dirty.get() > limits.hard).map_or(Ok(()), Err);
+                let PassResult { written, failed } = self.write_back_all();
+                return failed.filter(|_| written == 0 && self.dirty.get() > limits.hard).map_or(Ok(()), Err);
             }
             return Ok(());
         }
@@ -165,12 +234,10 @@ impl<B: Backing> Cache<B> {
 
     /// Waits while dirty bytes exceed the hard limit.
     fn wait_for_writeback(&self) -> Result<(), Error> {
-        let (mut pass, mut events) = self.pace.next_pass();
-        while self.pace.flusher.load(SeqCst) && (self.dirty.exact() > self.limits.hard || self.is_short()) {
-            self.wakeup.notify();
-            let (now, ended) = self.count_pause(|| self.pace.wait(pass, events));
-            events = now;
-            match ended {
+        let mut waiting = self.pace.begin_wait();
+        let mut outcome = None;
+        while self.pace.has_flushers() && (self.dirty.exact() > self.limits.hard || self.is_short()) {
+            match outcome {
                 Some(Outcome::Failed) => {
                     return Err(Error::Refused {
                         errno: base::errno::EIO,
@@ -179,9 +246,14 @@ impl<B: Backing> Cache<B> {
                 }
                 // All dirty data is being written by other threads.
                 Some(Outcome::Nothing) => return Ok(()),
-                Some(Outcome::Wrote) => pass = self.pace.next_pass().0,
-                None => {}
+                Some(Outcome::Wrote) | None => {}
             }
+            for (at, stretch) in self.stretches.iter().enumerate() {
+                if self.pace.is_awaited(at, &waiting) {
+                    stretch.wakeup.notify();
+                }
+            }
+            outcome = self.count_pause(|| self.pace.wait(&mut waiting));
         }
         Ok(())
     }
@@ -203,5 +275,72 @@ impl<B: Backing> Cache<B> {
             self.pace.is_short.store(short, Relaxed);
             short && self.dirty.exact() > 0
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::Dice;
+
+    /// Passes of several stretches begin and end in any order. Against a list of all of them.
+    #[test]
+    fn a_writer_counts_passes_that_begin_after_it() {
+        for seed in 0..200 {
+            let mut dice = Dice::new(seed);
+            let stretches = dice.next(4) as usize + 1;
+            let pace = Pace::new(stretches);
+            let mut running: Vec<Option<Pass>> = (0..stretches).map(|_| None).collect();
+            // Stretch, number and outcome of ended passes.
+            let mut ended = Vec::new();
+            let since = dice.next(6);
+            for _ in 0..20 {
+                let at = dice.next(stretches as u64) as usize;
+                match running[at].take() {
+                    None => running[at] = Some(pace.begin_pass()),
+                    Some(pass) => {
+                        let (bytes, failed) = (dice.next(4) / 3, dice.next(2) == 0);
+                        pace.end_pass(at, &pass, (bytes, 1), failed);
+                        let outcome = if bytes > 0 {
+                            Outcome::Wrote
+                        } else if failed {
+                            Outcome::Failed
+                        } else {
+                            Outcome::Nothing
+                        };
+                        ended.push((at, pass.number, outcome));
+                    }
+                }
+                let counted = || ended.iter().filter(|(_, number, _)| *number > since);
+                let last =
+                    |at| counted().rev().find(|(other, ..)| *other == at).map(|(.., outcome)| *outcome);
+                let lasts: Option<Vec<_>> = (0..stretches).map(last).collect();
+                let wanted = if counted().any(|(.., outcome)| *outcome == Outcome::Wrote) {
+                    Some(Outcome::Wrote)
+                } else {
+                    lasts.map(|lasts| match lasts.contains(&Outcome::Failed) {
+                        true => Outcome::Failed,
+                        false => Outcome::Nothing,
+                    })
+                };
+                assert_eq!(pace.passes.lock().outcome(since), wanted, "seed {seed}");
+            }
+        }
+    }
+
+    /// Two passes at once, each at half of the device's rate.
+    #[test]
+    fn rates_of_passes_at_once_add_up() {
+        let pace = Pace::new(2);
+        for _ in 0..8 {
+            let passes = [0, 1].map(|_| pace.begin_pass());
+            for _ in 0..20 {
+                pace.wrote(1000);
+            }
+            for (at, pass) in passes.iter().enumerate() {
+                pace.end_pass(at, pass, (10_000, 1_000_000_000), false);
+            }
+        }
+        assert_eq!(pace.rate(), 20_000);
     }
 }

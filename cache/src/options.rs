@@ -27,6 +27,9 @@ pub struct Options {
     /// dirty for half of it. It looks for them after half of it, or after all of it if there is no dirty file. So no
     /// change becomes older, and files that soon disappear are not written.
     pub commit_s: Option<u32>,
+    /// Number of flushers, at most that of the AGs: each writes back the files of a stretch of AGs. `None`: one for each
+    /// CPU, at most 4.
+    pub flushers: Option<usize>,
     /// Order in which a pass writes files back.
     pub order: Arc<dyn WritebackOrder>,
     /// Bytes of a batch: a pass writes and finishes so many at once.
@@ -71,6 +74,7 @@ impl Default for Options {
             expire_s: 30,
             interval_ms: 5000,
             commit_s: None,
+            flushers: None,
             order: Arc::new(ByInode),
             pass_bytes: 64 << 20,
             plug_over_pass: true,

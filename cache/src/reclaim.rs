@@ -161,7 +161,7 @@ impl<B: Backing> Cache<B> {
             self.memory.budget().make_room();
         } else if !self.reclaim(self.memory.limit()) {
             self.pace.note_short();
-            self.wakeup.notify();
+            self.wake_flushers();
         }
     }
 

@@ -412,6 +412,10 @@ impl Backing for Volume {
         file >> 20
     }
 
+    fn groups(&self) -> u64 {
+        8
+    }
+
     fn group_of_block(&self, _: FsBlock) -> u64 {
         0
     }

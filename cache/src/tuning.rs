@@ -7,6 +7,8 @@ pub(crate) const PREALLOCATION_MIN_SIZE: u64 = 256 << 10;
 /// Largest preallocation of a file: long runs gain nothing beyond it, and it is not free for others.
 pub(crate) const PREALLOCATION_MAX_BYTES: u64 = 32 << 20;
 
+/// Flushers by default: more gain nothing on one device, as they share the log and the free blocks.
+pub(crate) const FLUSHERS_MAX: usize = 4;
 /// Files taken out of a list of dirty files under its lock: threads that dirty files wait for it.
 pub(crate) const TAKEN_AT_ONCE: usize = 256;
 /// Files of one batch: each holds two locks.

@@ -179,7 +179,7 @@ impl<B: Backing> Cache<B> {
         if !failed {
             dirty.since = begun;
         }
-        self.dirty_files.put_back(dirty);
+        self.put_back_dirty(dirty);
     }
 
     /// Writes and finishes. Returns the bytes that are clean now.
@@ -293,7 +293,7 @@ impl<B: Backing> Cache<B> {
             }
         }
         self.dirty.sub(bytes);
-        self.pace.notify();
+        self.pace.wrote(bytes);
         bytes
     }
 

@@ -41,7 +41,8 @@ pub struct Options {
     /// buffers, contents of files, inodes and names. What is in use or must be written back may exceed it. `None`: the
     /// budget [of the process](Budget::of_process), a quarter of the machine's memory.
     pub memory: Option<Arc<Budget>>,
-    /// Options of the file cache and of writeback. Its clock is replaced by [`clock`](Self::clock).
+    /// Options of the file cache and of writeback. Its clock is replaced by [`clock`](Self::clock), and it has one
+    /// flusher at most if [`cpus`](Self::cpus) is 1 or there are no [`background`](Self::background) threads.
     pub contents: cache::Options,
     /// Age in seconds at which background threads make changes stable: data, names and other metadata. A crash loses
     /// what was not synced and is younger. `None`: changes of metadata are in the log after about half a minute, and
@@ -93,8 +94,11 @@ impl Options {
     }
 
     pub(crate) fn for_contents(&self) -> cache::Options {
+        // With one, the layout does not depend on which flusher is first.
+        let single = !self.background || self.cpus == Some(1);
+        let flushers = if single { Some(1) } else { self.contents.flushers };
         let commit_s = self.commit_s.or(self.contents.commit_s);
-        cache::Options { clock: Arc::clone(&self.clock), commit_s, ..self.contents.clone() }
+        cache::Options { clock: Arc::clone(&self.clock), flushers, commit_s, ..self.contents.clone() }
     }
 
     pub(crate) fn log(&self, memory: &Memory) -> engine::Options {

@@ -13,7 +13,9 @@ use crate::{Cache, Flusher, Options, SeekTarget};
 /// One thread with its own files, against a model.
 fn owner(volume_cache: &Arc<Cache<Volume>>, thread: u64, steps: u64) {
     let mut dice = Dice::new(thread);
-    let files: Vec<_> = (0..6).map(|n| file(volume_cache, thread * 100 + n + 1)).collect();
+    // In all groups.
+    let files: Vec<_> =
+        (0..6).map(|n| file(volume_cache, (((thread + n) % 8) << 20) + thread * 16 + n)).collect();
     let mut models = vec![Vec::new(); files.len()];
     for _ in 0..steps {
         let which = dice.next(6) as usize;
@@ -46,7 +48,8 @@ fn owner(volume_cache: &Arc<Cache<Volume>>, thread: u64, steps: u64) {
 #[test]
 fn threads_with_their_own_files() {
     let volume = Volume::new(12, 12_000).with_longest_claim(40);
-    let options = Options { pass_bytes: 256 << 10, interval_ms: 5, ..Options::default() };
+    let (flushers, pass_bytes) = (Some(3), 256 << 10);
+    let options = Options { flushers, pass_bytes, interval_ms: 5, ..Options::default() };
     let volume_cache = Cache::new(volume.clone(), volume.device(), Share::alone(1 << 20), options);
     let flusher = Flusher::start(&volume_cache).unwrap();
     stop::scope(|scope| {

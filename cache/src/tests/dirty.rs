@@ -35,7 +35,7 @@ fn lists_give_what_is_due() {
         let volume = Volume::new(12, 10);
         let volume_cache = cache(&volume, 16 << 20);
         let files: Vec<_> = (0..60).map(|ino| file(&volume_cache, ino)).collect();
-        let lists = DirtyLists::new(3);
+        let lists = DirtyLists::new(3, 2);
         // Since when each file is dirty.
         let mut model = BTreeMap::new();
         let mut now = 100;
@@ -43,25 +43,28 @@ fn lists_give_what_is_due() {
             now += dice.next(5);
             percpu::override_current(Some(dice.next(3) as usize));
             let which = dice.next(60);
+            let stretch = (which % 2) as usize;
             let contents = Arc::clone(&files[which as usize]);
             match dice.next(10) {
                 0..=5 if !model.contains_key(&which) => {
                     model.insert(which, now);
-                    lists.add(DirtyFile { contents, since: now });
+                    lists.add(stretch, DirtyFile { contents, since: now });
                 }
                 6 | 7 if !model.contains_key(&which) => {
                     let since = now - dice.next(100);
                     model.insert(which, since);
-                    lists.put_back(DirtyFile { contents, since });
+                    lists.put_back(stretch, DirtyFile { contents, since });
                 }
                 8 | 9 => {
                     let due = (dice.next(8) > 0).then(|| Due::at(now, dice.next(60)));
-                    let taken = lists.take(due);
+                    let taken = lists.take(stretch, due);
                     let found: BTreeMap<_, _> =
                         taken.iter().map(|taken| (taken.ino().get(), taken.since())).collect();
                     assert_eq!(found.len(), taken.len(), "a file was taken twice");
                     let is_due = |since: u64| due.is_none_or(|due| due.includes(since));
-                    let wanted = model.extract_if(.., |_, since| is_due(*since)).collect();
+                    let wanted = model
+                        .extract_if(.., |which, since| which % 2 == stretch as u64 && is_due(*since))
+                        .collect();
                     assert_eq!(found, wanted, "seed {seed}");
                 }
                 _ => {}
@@ -130,7 +133,7 @@ fn a_file_that_becomes_dirty_during_writeback_is_dirty_since_it_began() {
         });
         volume.fail(Op::Write, 0, i64::from(fails));
         volume_cache.work();
-        let [listed] = &volume_cache.dirty_files.take(None)[..] else { panic!("one file is dirty") };
+        let [listed] = &volume_cache.dirty_files.take(0, None)[..] else { panic!("one file is dirty") };
         assert_eq!(listed.since(), if fails { 1000 } else { 1035 } * SECOND);
     }
 }
@@ -238,16 +241,16 @@ struct OneMap {
 }
 
 impl DirtyTracking<Volume> for OneMap {
-    fn add(&self, file: DirtyFile<Volume>) {
+    fn add(&self, _: usize, file: DirtyFile<Volume>) {
         let key = (file.since(), file.ino().get());
         assert!(self.files.lock().unwrap().insert(key, file).is_none(), "tracked twice");
     }
 
-    fn put_back(&self, file: DirtyFile<Volume>) {
-        self.add(file);
+    fn put_back(&self, _: usize, file: DirtyFile<Volume>) {
+        self.add(0, file);
     }
 
-    fn take(&self, due: Option<Due>) -> Vec<DirtyFile<Volume>> {
+    fn take(&self, _: usize, due: Option<Due>) -> Vec<DirtyFile<Volume>> {
         let is_due = |since: u64| due.is_none_or(|due| due.includes(since));
         let mut files = self.files.lock().unwrap();
         let keys: Vec<_> = files.keys().filter(|key| is_due(key.0)).copied().collect();
@@ -262,8 +265,9 @@ fn a_volume_can_bring_its_own_tracking() {
     let tracking = OneMap::default();
     let taken = Arc::clone(&tracking.taken);
     let memory = Share::alone(16 << 20);
-    let (device, options) = (volume.device(), Options::default());
-    let volume_cache = Cache::with_tracking(volume.clone(), device, memory, options, Box::new(tracking));
+    let (device, options) = (volume.device(), Options { flushers: Some(1), ..Options::default() });
+    let tracking = |_| Box::new(tracking) as _;
+    let volume_cache = Cache::with_tracking(volume.clone(), device, memory, options, tracking);
     let files = [1, 2, 3].map(|ino| file(&volume_cache, ino));
     for contents in &files {
         contents.write(0, &[1; 5000]).unwrap();
@@ -271,9 +275,10 @@ fn a_volume_can_bring_its_own_tracking() {
     }
     // None of them is old.
     volume_cache.work();
+    // The second sync asks for none.
     volume_cache.sync_all().unwrap();
     volume_cache.sync_all().unwrap();
-    assert_eq!(*taken.lock().unwrap(), [0, 3, 0]);
+    assert_eq!(*taken.lock().unwrap(), [0, 3]);
     assert_eq!([1, 2, 3].map(|ino| volume.on_disk(ino).size), [9000; 3]);
     drop(files);
     volume.check_quiet();

@@ -10,6 +10,7 @@
 //! | `amounts` | device writes, budgets, reservations |
 //! | `crowd` | many threads, many files |
 //! | `reclaim` | which folios are dropped |
+//! | `flushers` | several flushers, and syncs, preempted anywhere |
 //! | `schedules` | threads preempted anywhere |
 
 mod amounts;
@@ -18,6 +19,8 @@ mod bytes;
 mod crowd;
 mod dirty;
 mod faults;
+#[cfg(debug_assertions)]
+mod flushers;
 mod order;
 mod reclaim;
 #[cfg(debug_assertions)]

@@ -12,14 +12,14 @@ use super::{Dice, cache, file};
 use crate::testing::{Op, Volume, pattern};
 use crate::{Cache, Contents, DirtyLimit, Flusher, Options};
 
-const BLOCK: u64 = 4096;
+pub const BLOCK: u64 = 4096;
 
 fn fails(why: &str) -> ! {
     eprintln!("{why}");
     std::process::abort()
 }
 
-fn plan(seed: u64) -> SimulationOptions {
+pub fn plan(seed: u64) -> SimulationOptions {
     let strategy = match seed % 2 {
         0 => SchedulingStrategy::Random { per_mille: 200 },
         _ => SchedulingStrategy::Priorities { changes_per_million: 20_000 },
@@ -36,12 +36,12 @@ fn plan(seed: u64) -> SimulationOptions {
     }
 }
 
-fn bytes(ino: u64, at: u64, length: u64) -> Vec<u8> {
+pub fn bytes(ino: u64, at: u64, length: u64) -> Vec<u8> {
     (at..at + length).map(|at| pattern(ino, at)).collect()
 }
 
 /// Returns the offset of the first wrong byte.
-fn wrong(ino: u64, at: u64, got: &[u8]) -> Option<u64> {
+pub fn wrong(ino: u64, at: u64, got: &[u8]) -> Option<u64> {
     (at..).zip(got).find(|(at, byte)| **byte != pattern(ino, *at)).map(|(at, _)| at)
 }
 

@@ -113,6 +113,10 @@ impl Backing for VolumeBacking {
         ag_of(file.ino, &self.shared.geometry).unwrap_or_default().get().into()
     }
 
+    fn groups(&self) -> u64 {
+        self.shared.geometry.ag_count().into()
+    }
+
     fn group_of_block(&self, block: FsBlock) -> u64 {
         block.get() >> self.shared.geometry.ag_block_log
     }
