@@ -29,8 +29,11 @@ pub trait Backing: Send + Sync + Debug + Sized + 'static {
     fn device_offset(&self, block: FsBlock) -> u64;
 
     /// Notes that data was written to the device, perhaps only into its cache. A transaction that commits from now on
-    /// becomes stable after this data. Does not block.
-    fn note_unlogged_write(&self);
+    /// becomes stable after this data. Returns the number of the write. Does not block.
+    fn note_unlogged_write(&self) -> u64;
+
+    /// Number of the last such write. Does not block.
+    fn unlogged_writes(&self) -> u64;
 
     /// Requests that the changes of metadata so far, and data that was written, become stable soon. Does not block.
     fn request_commit(&self) {}

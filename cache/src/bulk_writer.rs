@@ -218,7 +218,7 @@ impl<B: Backing, F: AsRef<B::File>> BulkWriter<B, F> {
                 }
             }
         }
-        match self.cache.write_plugged(plug).into_iter().next() {
+        match self.cache.write_plugged(plug).1.into_iter().next() {
             Some((_, error)) => Err(error.into()),
             None => Ok(()),
         }

@@ -66,6 +66,8 @@ pub struct Contents<B: Backing> {
     pub(crate) newer_blocks: AtomicI64,
     /// One of the cache's dirty files, or in a pass.
     pub(crate) listed: AtomicBool,
+    /// Number of the last write to the device ([`Backing::note_unlogged_write`]), or a later one.
+    last_write: AtomicU64,
     pub(crate) errors: WriteErrors,
     pub(crate) preallocation: Mutex<Option<Preallocation<B>>>,
     /// `preallocation` may be set: set before it is, and cleared after it was taken, with it locked.
@@ -119,7 +121,6 @@ impl<B: Backing> Contents<B> {
         cache.memory.add(size_of::<Self>() as u64);
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            cache,
             file,
             size: AtomicU64::new(size),
             disk_size: AtomicU64::new(size),
@@ -135,6 +136,9 @@ impl<B: Backing> Contents<B> {
             dirty_blocks: AtomicI64::new(0),
             newer_blocks: AtomicI64::new(0),
             listed: AtomicBool::new(false),
+            // Of what was written before, only this much is known.
+            last_write: AtomicU64::new(cache.backing.unlogged_writes()),
+            cache,
             errors: WriteErrors::default(),
             preallocation: Mutex::new(Rank::Leaf, None),
             has_preallocation: AtomicBool::new(false),
@@ -150,6 +154,17 @@ impl<B: Backing> Contents<B> {
     #[inline]
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
+    }
+
+    /// Notes a write to the device, before its blocks leave writeback.
+    pub(crate) fn note_written(&self, number: u64) {
+        self.last_write.fetch_max(number, SeqCst);
+    }
+
+    /// Returns the number of the last write to the device, or a later one. When that is stable and no block is dirty or
+    /// in writeback, so is the data.
+    pub fn last_write(&self) -> u64 {
+        self.last_write.load(SeqCst)
     }
 
     /// Returns whether it is dirty, so that its inode must stay in memory. Takes no lock.
@@ -345,7 +360,8 @@ impl<B: Backing> Contents<B> {
         }
     }
 
-    fn newer_blocks(&self) -> u64 {
+    /// Number of blocks that are dirty, about to become so, or in writeback.
+    pub(crate) fn newer_blocks(&self) -> u64 {
         self.newer_blocks.load(SeqCst).max(0) as u64
     }
 
@@ -533,31 +549,6 @@ impl<B: Backing> Contents<B> {
             self.tick.store(tick, Ordering::Relaxed);
         }
         Ok(())
-    }
-
-    /// Drops dirty data and all reservations: the file is about to be freed.
-    pub fn forget(&self) {
-        let _io = self.io.lock();
-        let _truncation = self.begin_truncation();
-        let _layout = self.layout.write();
-        self.forget_locked();
-    }
-
-    /// Does what [`forget`](Self::forget) does, unless writeback or another thread uses the file. Does not wait for
-    /// locks.
-    pub fn try_forget(&self) -> bool {
-        let Some(_io) = self.io.try_lock() else { return false };
-        let _truncation = self.begin_truncation();
-        let Some(_layout) = self.layout.try_write() else { return false };
-        self.forget_locked();
-        true
-    }
-
-    fn forget_locked(&self) {
-        self.size.store(0, Ordering::Release);
-        self.drop_range(0, u64::MAX, true);
-        self.release_preallocation();
-        self.release_surplus();
     }
 }
 

@@ -187,7 +187,7 @@ impl<B: Backing> Contents<B> {
     /// Writes to the device. A failed write may have arrived in part.
     fn write_to(&self, device_offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let written = self.cache.device.write_at(device_offset, bytes, Durability::Buffered);
-        self.cache.backing.note_unlogged_write();
+        self.note_written(self.cache.backing.note_unlogged_write());
         Ok(written?)
     }
 

@@ -99,7 +99,8 @@ impl<B: Backing> Contents<B> {
     /// # Errors
     /// Errors of the device, of claims and of transactions. Blocks that could not be written stay dirty.
     pub fn sync(&self, seen: &crate::ErrorSeq) -> Result<(), Error> {
-        let now = self.flush_range(0, u64::MAX);
+        // A clean file takes no lock.
+        let now = if self.newer_blocks() == 0 { Ok(()) } else { self.flush_range(0, u64::MAX) };
         self.report(seen).and(now)
     }
 
@@ -204,6 +205,31 @@ impl<B: Backing> Contents<B> {
         }
         self.map_changed();
         result
+    }
+
+    /// Drops dirty data and all reservations: the file is about to be freed.
+    pub fn forget(&self) {
+        let _io = self.io.lock();
+        let _truncation = self.begin_truncation();
+        let _layout = self.layout.write();
+        self.forget_locked();
+    }
+
+    /// Does what [`forget`](Self::forget) does, unless writeback or another thread uses the file. Does not wait for
+    /// locks.
+    pub fn try_forget(&self) -> bool {
+        let Some(_io) = self.io.try_lock() else { return false };
+        let _truncation = self.begin_truncation();
+        let Some(_layout) = self.layout.try_write() else { return false };
+        self.forget_locked();
+        true
+    }
+
+    fn forget_locked(&self) {
+        self.size.store(0, Release);
+        self.drop_range(0, u64::MAX, true);
+        self.release_preallocation();
+        self.release_surplus();
     }
 
     /// Drops the blocks of a range from memory. With `with_dirty`, drops dirty blocks and their reservations, too;

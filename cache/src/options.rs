@@ -27,8 +27,8 @@ pub struct Options {
     /// dirty for half of it. It looks for them after half of it, or after all of it if there is no dirty file. So no
     /// change becomes older, and files that soon disappear are not written.
     pub commit_s: Option<u32>,
-    /// Number of flushers, at most that of the AGs: each writes back the files of a stretch of AGs. `None`: one for each
-    /// CPU, at most 4.
+    /// Number of flushers, at most that of the AGs: each writes back the files of a stretch of AGs. `None`: one for
+    /// each CPU, at most 4.
     pub flushers: Option<usize>,
     /// Order in which a pass writes files back.
     pub order: Arc<dyn WritebackOrder>,

@@ -76,6 +76,8 @@ struct Shared {
     /// Writes that touch these bytes of the device fail.
     bad: Mutex<std::ops::Range<u64>>,
     hooks: Hooks,
+    /// Writes that were noted.
+    noted: AtomicU64,
     /// Threads that have written data and not noted it yet.
     untold: Mutex<HashSet<ThreadId>>,
 }
@@ -174,6 +176,7 @@ impl Volume {
             judged: AtomicBool::new(false),
             bad: Mutex::new(0..0),
             hooks: Hooks::default(),
+            noted: AtomicU64::new(0),
             untold: Mutex::default(),
         };
         Self { shared: Arc::new(shared), longest_claim: u64::MAX, keeps_history: false }
@@ -394,8 +397,13 @@ impl Backing for Volume {
         self.shared.block_log
     }
 
-    fn note_unlogged_write(&self) {
+    fn note_unlogged_write(&self) -> u64 {
         self.shared.untold().remove(&thread::current().id());
+        self.shared.noted.fetch_add(1, SeqCst) + 1
+    }
+
+    fn unlogged_writes(&self) -> u64 {
+        self.shared.noted.load(SeqCst)
     }
 
     fn device_offset(&self, block: FsBlock) -> u64 {

@@ -58,12 +58,12 @@ struct Later<B: Backing> {
 }
 
 impl<B: Backing> Cache<B> {
-    /// Writes all requests of a plug, and tells the log of it. Returns the failed requests by their index.
-    pub(crate) fn write_plugged(&self, plug: Plug<'_>) -> Vec<(usize, DeviceError)> {
+    /// Writes all requests of a plug, and tells the log of it. Returns the number of the write, and the failed requests
+    /// by their index.
+    pub(crate) fn write_plugged(&self, plug: Plug<'_>) -> (u64, Vec<(usize, DeviceError)>) {
         assert_may_write();
         let failed = plug.finish(&*self.device, &self.plug);
-        self.backing.note_unlogged_write();
-        failed
+        (self.backing.note_unlogged_write(), failed)
     }
 
     /// Finishes writes ([`Backing::finish`]).
@@ -280,8 +280,13 @@ impl<B: Backing> Cache<B> {
             bytes += buf.len() as u64;
             plug.push(WriteRequest::new(piece.device_offset, buf));
         }
-        let failed = self.write_plugged(plug);
+        let (number, failed) = self.write_plugged(plug);
         drop(guards);
+        for file in pieces.chunk_by(|one, next| one.file == next.file).filter_map(|of_file| of_file.first()) {
+            if let Some(file) = files.get(file.file) {
+                file.contents.note_written(number);
+            }
+        }
         for (at, error) in failed {
             let Some(piece) = pieces.get(at) else { continue };
             bytes = bytes.saturating_sub((piece.to - piece.from) as u64);

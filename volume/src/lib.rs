@@ -58,6 +58,8 @@ mod fault_tests;
 pub mod features;
 pub mod file;
 pub mod finish;
+#[cfg(test)]
+mod fsync_tests;
 pub mod identity;
 pub mod image;
 mod memory;

@@ -281,3 +281,17 @@ fn a_write_without_space_for_split_records_is_refused() {
     contents.release_preallocation();
     volume.check_quiet();
 }
+
+/// What was written before a file's contents came into memory may still be in the cache of the device.
+#[test]
+fn contents_that_come_into_memory_again_count_earlier_writes() {
+    let volume = Volume::new(12, 1000);
+    let volume_cache = cache(&volume, 16 << 20);
+    let contents = file(&volume_cache, 1);
+    contents.write(0, &[1; 4096]).unwrap();
+    volume_cache.sync_all().unwrap();
+    let written = contents.last_write();
+    assert!(written > 0);
+    drop(contents);
+    assert!(file(&volume_cache, 1).last_write() >= written);
+}

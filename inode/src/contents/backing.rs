@@ -97,8 +97,12 @@ impl Backing for VolumeBacking {
         self.shared.geometry.fs_block_offset(block).unwrap_or(u64::MAX)
     }
 
-    fn note_unlogged_write(&self) {
-        self.shared.target.note_unlogged_write();
+    fn note_unlogged_write(&self) -> u64 {
+        self.shared.target.note_unlogged_write()
+    }
+
+    fn unlogged_writes(&self) -> u64 {
+        self.shared.target.unlogged_writes()
     }
 
     fn request_commit(&self) {

@@ -104,8 +104,12 @@ pub trait CommitTarget: Send + Sync + Debug {
     /// Releases what a chain did not use.
     fn end(&self, ticket: Ticket);
 
-    /// Records a write outside the log: no transaction that commits from now on becomes stable before it.
-    fn note_unlogged_write(&self);
+    /// Records a write outside the log: no transaction that commits from now on becomes stable before it. Returns the
+    /// number of the write.
+    fn note_unlogged_write(&self) -> u64;
+
+    /// Number of the last write outside the log.
+    fn unlogged_writes(&self) -> u64;
 
     /// Makes all committed changes stable. The caller holds no lock of rank `Group` or above.
     ///

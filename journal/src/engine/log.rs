@@ -275,18 +275,24 @@ impl Log {
     /// # Errors
     /// [`Error::ShutDown`].
     pub fn force_all(&self) -> Result<(), Error> {
-        self.force_all_to(self.shared.cil.progress.current())
+        let last = self.shared.note_unlogged_write();
+        self.force()?;
+        self.shared.flush_unlogged_writes(last)
     }
 
     /// Like [`force_all`](Self::force_all), but only up to `checkpoint`, the last one that
-    /// [logged](super::ItemCore::logged_in) what must be stable. Later changes are not pushed.
+    /// [logged](super::ItemCore::logged_in) what must be stable, and to the [number](CommitTarget::note_unlogged_write)
+    /// of a write outside the log. Later changes are not pushed. If all that is stable, there is no I/O.
     ///
     /// # Errors
     /// [`Error::ShutDown`].
-    pub fn force_all_to(&self, checkpoint: u64) -> Result<(), Error> {
-        self.shared.note_unlogged_write();
+    pub fn force_all_to(&self, checkpoint: u64, unlogged_write: u64) -> Result<(), Error> {
+        if self.shared.without_journal {
+            // Checkpoints are complete before they are stable.
+            return self.force_all();
+        }
         self.force_to(checkpoint)?;
-        self.shared.flush_unlogged_writes()
+        self.shared.flush_unlogged_writes(unlogged_write)
     }
 
     /// The cause of the shutdown; `None` before one.
@@ -384,8 +390,12 @@ impl CommitTarget for Log {
         self.shared.end(ticket);
     }
 
-    fn note_unlogged_write(&self) {
-        self.shared.note_unlogged_write();
+    fn note_unlogged_write(&self) -> u64 {
+        self.shared.note_unlogged_write()
+    }
+
+    fn unlogged_writes(&self) -> u64 {
+        self.shared.unlogged_writes()
     }
 
     fn force(&self) -> Result<(), Error> {

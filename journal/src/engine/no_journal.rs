@@ -134,7 +134,13 @@ impl CommitTarget for NoJournal {
 
     fn end(&self, _: Ticket) {}
 
-    fn note_unlogged_write(&self) {}
+    fn note_unlogged_write(&self) -> u64 {
+        0
+    }
+
+    fn unlogged_writes(&self) -> u64 {
+        0
+    }
 
     fn force(&self) -> Result<(), Error> {
         self.check()

@@ -291,8 +291,11 @@ impl CommitTarget for Intents {
     fn end(&self, ticket: Ticket) {
         self.inner.end(ticket);
     }
-    fn note_unlogged_write(&self) {
-        self.inner.note_unlogged_write();
+    fn note_unlogged_write(&self) -> u64 {
+        self.inner.note_unlogged_write()
+    }
+    fn unlogged_writes(&self) -> u64 {
+        self.inner.unlogged_writes()
     }
     fn force(&self) -> Result<(), Error> {
         self.inner.force()

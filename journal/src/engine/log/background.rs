@@ -68,7 +68,7 @@ impl LogShared {
         let _ = self.push(current);
         let has_pushed = self.cil.progress.current() > current;
         if !has_pushed {
-            let _ = self.flush_unlogged_writes();
+            let _ = self.flush_unlogged_writes(CommitTarget::unlogged_writes(self));
         }
         has_pushed
     }

@@ -102,8 +102,12 @@ impl CommitTarget for LogShared {
         self.grant.give_back(ticket.held());
     }
 
-    fn note_unlogged_write(&self) {
-        self.unlogged_writes.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    fn note_unlogged_write(&self) -> u64 {
+        self.unlogged_writes.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn unlogged_writes(&self) -> u64 {
+        self.unlogged_writes.load(Ordering::SeqCst)
     }
 
     fn force(&self) -> Result<(), Error> {

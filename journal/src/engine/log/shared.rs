@@ -179,11 +179,11 @@ impl LogShared {
     }
 
     pub fn force_to(&self, checkpoint: u64) -> Result<(), Error> {
-        LogCounters::add(&self.counters.forces, 1);
         let progress = &self.cil.progress;
         if progress.stable() >= checkpoint {
             return self.check();
         }
+        LogCounters::add(&self.counters.forces, 1);
         progress.throttle(checkpoint).map_err(|shutdown| self.fail(shutdown))?;
         self.push(checkpoint)?;
         self.write_iclogs_inline();
@@ -249,9 +249,9 @@ impl LogShared {
         }
     }
 
-    /// Flushes writes outside the log, unless a log record has done so.
-    pub fn flush_unlogged_writes(&self) -> Result<(), Error> {
-        if self.has_unlogged_writes() {
+    /// Flushes writes outside the log up to a number, unless a log record has done so.
+    pub fn flush_unlogged_writes(&self, last: u64) -> Result<(), Error> {
+        if self.unlogged_writes_flushed.load(SeqCst) < last {
             self.flush_data(true).map_err(|shutdown| self.fail(shutdown))?;
         }
         Ok(())
