@@ -55,6 +55,22 @@ impl<'a> WriteRequest<'a> {
     }
 }
 
+/// Consecutive parts of a batch of writes ([`Device::write_runs`]).
+#[derive(Debug, Clone, Copy)]
+pub struct WriteRun<'a> {
+    /// Offset of the first part in bytes.
+    pub offset: u64,
+    /// Data to write.
+    pub parts: &'a [&'a [u8]],
+}
+
+impl WriteRun<'_> {
+    /// Length in bytes.
+    pub fn length(&self) -> usize {
+        self.parts.iter().map(|part| part.len()).sum()
+    }
+}
+
 /// A random-access byte device. All offsets and lengths are in bytes.
 pub trait Device: Send + Sync {
     /// The size in bytes, as of opening or of the last [`set_size`](Self::set_size) or
@@ -157,6 +173,13 @@ pub trait Device: Send + Sync {
         write_parts(self, offset, parts)
     }
 
+    /// Writes all runs, in any order, several at once if the medium gains by that, with [`Durability::Buffered`], and
+    /// starts writeback of long ones. Runs must not overlap. Returns the failed ones by their index, with the errors of
+    /// [`Device::write_vectored`].
+    fn write_runs(&self, runs: &[WriteRun<'_>]) -> Vec<(usize, DeviceError)> {
+        write_each_run(self, runs.iter().enumerate())
+    }
+
     /// A hint to start writeback of buffered writes in a range, so that a later flush has less to do. Does not wait.
     fn start_writeback(&self, offset: u64, length: u64) {
         let _ = (offset, length);
@@ -213,6 +236,27 @@ pub(crate) fn write_parts<D: Device + ?Sized>(
         offset = offset.saturating_add(part.len() as u64);
         Ok(())
     })
+}
+
+/// Writeback of longer writes is started at once, so that the next flush takes less time.
+const WRITEBACK_BYTES: usize = 256 << 10;
+
+/// [`Device::write_runs`] with one write after the other.
+pub(crate) fn write_each_run<'r, 'a: 'r, D: Device + ?Sized>(
+    device: &D,
+    runs: impl Iterator<Item = (usize, &'r WriteRun<'a>)>,
+) -> Vec<(usize, DeviceError)> {
+    let mut failed = Vec::new();
+    for (index, run) in runs {
+        match device.write_vectored(run.offset, run.parts) {
+            Ok(()) if run.length() >= WRITEBACK_BYTES => {
+                device.start_writeback(run.offset, run.length() as u64);
+            }
+            Ok(()) => {}
+            Err(error) => failed.push((index, error)),
+        }
+    }
+    failed
 }
 
 /// Refuses to change a range that is not within `device`, or a device that is read-only.

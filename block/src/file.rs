@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::aligned::{ALIGNMENT, AlignedBuf};
 use crate::device::{
-    Device, Durability, ReadRequest, WriteRequest, check_range, check_write, write_each, write_parts,
-    write_zeros,
+    Device, Durability, ReadRequest, WriteRequest, WriteRun, check_range, check_write, write_each,
+    write_each_run, write_parts, write_zeros,
 };
 use crate::error::{DeviceError, Operation};
 use crate::open::{self, Io, OpenOptions};
@@ -351,6 +351,16 @@ impl Device for FileDevice {
             Ok(written) if written == length => Ok(()),
             _ => write_parts(self, offset, parts),
         }
+    }
+
+    fn write_runs(&self, runs: &[WriteRun<'_>]) -> Vec<(usize, DeviceError)> {
+        // Writes into the page cache do not wait for the medium.
+        let done = match &self.rings {
+            Some(rings) if self.direct && self.writable => rings.write_runs(self, runs),
+            _ => Vec::new(),
+        };
+        let is_done = |index: usize| done.get(index).copied().unwrap_or(false);
+        write_each_run(self, runs.iter().enumerate().filter(|(index, _)| !is_done(*index)))
     }
 
     fn start_writeback(&self, offset: u64, length: u64) {

@@ -66,7 +66,7 @@ mod window;
 pub use aligned::{ALIGNMENT, AlignedBuf};
 pub use copy_file::{CopyFileError, copy_file};
 pub use create::{NewFile, ReplacedFile};
-pub use device::{Device, Durability, ReadRequest, WriteRequest};
+pub use device::{Device, Durability, ReadRequest, WriteRequest, WriteRun};
 pub use error::{DeviceError, Operation};
 pub use file::FileDevice;
 pub use gpt_writer::write_gpt;

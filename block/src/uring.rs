@@ -14,7 +14,7 @@
 //! if all are busy: no thread waits for a ring.
 
 use std::fmt;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -23,7 +23,7 @@ use std::time::Duration;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
-use crate::device::{Device, Durability, ReadRequest, WriteRequest, check_range};
+use crate::device::{Device, Durability, ReadRequest, WriteRequest, WriteRun, check_range};
 use crate::error::{DeviceError, Operation};
 use crate::file::{FileDevice, sort_reads};
 
@@ -118,6 +118,27 @@ impl Rings {
         rest.try_for_each(|(write, _)| file.write_at(write.offset, write.buf, Durability::Buffered))
     }
 
+    /// Writes runs with direct I/O, all at once. Returns for each whether it is written; the others are written again,
+    /// to complete them or to get the error. See [`Device::write_runs`]. The file must be writable.
+    pub fn write_runs(&self, file: &FileDevice, writes: &[WriteRun<'_>]) -> Vec<bool> {
+        let (mut runs, mut slices) = (Vec::with_capacity(writes.len()), Vec::new());
+        for write in writes {
+            let (offset, length, count) = (write.offset, write.length(), write.parts.len());
+            let fits = check_range(file, Operation::Write, offset, length).is_ok();
+            let bounces = write.parts.iter().any(|part| file.needs_bounce(offset, part));
+            let count = if fits && !bounces { count } else { 0 };
+            runs.push(Run { offset, length, first: slices.len(), count, done: false });
+            slices.extend(write.parts.iter().take(count).map(|part| IoSlice::new(part)));
+        }
+        let mut queued: Vec<Run> = runs.iter().filter(|run| run.count > 0).cloned().collect();
+        if queued.len() > 1 {
+            let fd = file.as_fd().as_raw_fd();
+            self.run(&mut queued, |index, run| write_entry(fd, index, run, &slices));
+        }
+        let mut written = queued.iter().map(|run| run.done);
+        runs.iter().map(|run| run.count > 0 && written.next().unwrap_or(false)).collect()
+    }
+
     /// Processes the runs with a free ring, if there is one. Runs that were not completed keep `done == false`.
     fn run(&self, runs: &mut [Run], entry: impl FnMut(usize, &Run) -> Option<squeue::Entry>) {
         let Some(mut slot) = self.free_ring() else { return };
@@ -157,6 +178,7 @@ impl fmt::Debug for Rings {
 }
 
 /// Adjacent requests that are done by one operation.
+#[derive(Clone)]
 struct Run {
     offset: u64,
     length: usize,
@@ -248,6 +270,15 @@ fn read_entry(file: RawFd, index: usize, run: &Run, slices: &mut [IoSliceMut<'_>
     Some(entry.user_data(index as u64))
 }
 
+/// The queue entry of a write; `None` only if its slices are missing.
+fn write_entry(file: RawFd, index: usize, run: &Run, slices: &[IoSlice<'_>]) -> Option<squeue::Entry> {
+    let parts = slices.get(run.first..run.first + run.count)?;
+    // `IoSlice` is guaranteed to have the layout of `iovec`.
+    let length = u32::try_from(parts.len()).ok()?;
+    let entry = opcode::Writev::new(types::Fd(file), parts.as_ptr().cast(), length).offset(run.offset);
+    Some(entry.build().user_data(index as u64))
+}
+
 /// Whether `io_uring_enter` may succeed if it is called again.
 fn is_transient(error: &io::Error) -> bool {
     [Errno::INTR, Errno::AGAIN, Errno::BUSY].iter().any(|e| error.raw_os_error() == Some(e.raw_os_error()))
@@ -258,7 +289,7 @@ fn new_ring() -> io::Result<IoUring> {
     let ring = IoUring::new(ENTRIES)?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    let needed = [opcode::Read::CODE, opcode::Readv::CODE, opcode::Write::CODE];
+    let needed = [opcode::Read::CODE, opcode::Readv::CODE, opcode::Write::CODE, opcode::Writev::CODE];
     if needed.iter().all(|code| probe.is_supported(*code)) { Ok(ring) } else { Err(Errno::NOSYS.into()) }
 }
 

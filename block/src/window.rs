@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::device::{Device, Durability, ReadRequest, check_range, check_write};
+use crate::device::{Device, Durability, ReadRequest, WriteRun, check_range, check_write, write_each_run};
 use crate::error::{DeviceError, Operation};
 
 /// A byte range of another device.
@@ -92,6 +92,16 @@ impl Device for WindowDevice {
     fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
         check_range(self, Operation::Write, offset, parts.iter().map(|part| part.len()).sum())?;
         self.base.write_vectored(self.start + offset, parts)
+    }
+
+    fn write_runs(&self, runs: &[WriteRun<'_>]) -> Vec<(usize, DeviceError)> {
+        let is_within =
+            |run: &WriteRun<'_>| check_range(self, Operation::Write, run.offset, run.length()).is_ok();
+        if !runs.iter().all(is_within) {
+            return write_each_run(self, runs.iter().enumerate());
+        }
+        let moved = runs.iter().map(|run| WriteRun { offset: self.start + run.offset, ..*run });
+        self.base.write_runs(&moved.collect::<Vec<_>>())
     }
 
     fn start_writeback(&self, offset: u64, length: u64) {
