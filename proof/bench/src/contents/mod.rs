@@ -5,12 +5,14 @@
 //! | [`stream`] | sequential write and read of a large file |
 //! | [`cached`] | random reads of a cached file |
 //! | [`small`] | creating small files, and the writes of their writeback |
+//! | [`flushers`] | writeback by several flushers, and by one |
 //! | [`attributes`] | setting attributes |
 //! | [`reclaim`] | writing more than there is memory, by three policies of reclaim |
 //! | [`sync`] | syncs beside many clean inodes |
 
 mod attributes;
 mod cached;
+mod flushers;
 mod reclaim;
 mod small;
 mod stream;
@@ -104,10 +106,11 @@ impl Scale {
 /// Runs the parts whose names contain `only`.
 pub fn run(scale: &Scale, only: &str, table: &mut Table) -> anyhow::Result<()> {
     std::fs::create_dir_all(&scale.folder).with_context(|| scale.folder.display().to_string())?;
-    let parts: [(&str, Experiment<Scale>); 6] = [
+    let parts: [(&str, Experiment<Scale>); 7] = [
         ("stream", stream::run),
         ("cached", cached::run),
         ("small", small::run),
+        ("flushers", flushers::run),
         ("attributes", attributes::run),
         ("reclaim", reclaim::run),
         ("sync", sync::run),
