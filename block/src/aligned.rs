@@ -32,11 +32,6 @@ impl AlignedBuf {
         }
     }
 
-    /// The address of the memory, for a pool.
-    pub(crate) fn as_non_null(&mut self) -> NonNull<u8> {
-        self.start
-    }
-
     /// At least one byte, so that `drop` can release an empty buffer, too.
     fn layout(length: usize) -> Layout {
         Layout::from_size_align(length.max(1), ALIGNMENT)

@@ -26,7 +26,7 @@
 //! | `qcow2` | [`Qcow2Device`]: the disk in a qcow2 image, for reading and writing; [`write_qcow2`] |
 //! | [`fiemap`], [`fsxattr`], [`attr_at`] | shared extents and inode flags of files of the host |
 //! | `plug` | [`Plug`]: sorts and merges writes |
-//! | `aligned`, `pool` | memory for direct I/O, and a pool of it |
+//! | `aligned`, `mapping`, `pool` | memory for direct I/O, memory outside of the heap, and a pool of it |
 
 mod aligned;
 pub mod attr_at;
@@ -43,6 +43,7 @@ mod header_last;
 mod image;
 mod lock;
 mod loop_devices;
+mod mapping;
 mod mbr;
 mod memory;
 mod mounts;

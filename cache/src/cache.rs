@@ -100,7 +100,7 @@ impl<B: Backing> Cache<B> {
         let cpus = percpu::available();
         let cache = Arc::new(Self {
             block_log: backing.block_log(),
-            pools: PerCpu::new(cpus, |_| BufferPool::default()),
+            pools: PerCpu::new(cpus, |_| BufferPool::of_share(&memory, cpus)),
             dirty: Amount::new(limits.background),
             dirty_files: tracking(stretches.len()),
             folios: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, Generations::default())),
@@ -148,8 +148,9 @@ impl<B: Backing> Cache<B> {
     /// Counters since the start.
     pub fn statistics(&self) -> Statistics {
         let counters = &self.counters;
+        let spare: usize = self.pools.iter().map(BufferPool::spare).sum();
         Statistics {
-            memory_bytes: self.memory.exact(),
+            memory_bytes: self.memory.exact().saturating_sub(spare as u64),
             dirty_bytes: self.dirty.exact(),
             misses: counters.misses.get(),
             reads: counters.reads.get(),
