@@ -6,6 +6,7 @@
 //! | [`Share`] | what one cache holds, and may hold |
 //! | [`Shrink`] | a cache that drops memory |
 //! | `machine` | the memory of the machine, or of the process's control group |
+//! | [`pressure`] | a budget becomes smaller while memory is short |
 //!
 //! A cache has a part of the budget, by its weight. It may hold more while the others leave some of theirs. When the
 //! budget is exceeded, caches that hold more than their part drop memory: a cache that grows drops its own. If that is
@@ -13,13 +14,14 @@
 //! [`Budget::make_room`].
 //!
 //! # Invariants
-//! - The parts add up to the budget. So if it is exceeded, a cache holds more than its part.
+//! - The parts add up to the limit of the budget. So if it is exceeded, a cache holds more than its part.
 //! - What is dropped is clean and not in use: dropping memory never writes, and never waits for a device.
 //!
 //! # Locking
 //! The list of shares is locked for a copy of it. Caches drop memory outside of that lock.
 
 mod machine;
+pub mod pressure;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
@@ -45,7 +47,13 @@ pub trait Shrink: Send + Sync {
 
 /// The bytes that the caches of a process, or of some volumes, may hold together.
 pub struct Budget {
-    bytes: u64,
+    bytes: AtomicU64,
+    /// What the caches may hold now: less than `bytes` while memory is short.
+    limit: AtomicU64,
+    /// The budget is so much of the memory that the process may use, if that changes.
+    part_of_memory: Option<u64>,
+    /// A thread watches the memory of the system.
+    is_followed: AtomicBool,
     /// Bytes of all shares.
     used: Amount,
     /// Sum of the shares when a thread last found that no cache can drop more; [`UNKNOWN`] if one may.
@@ -64,26 +72,47 @@ const UNKNOWN: u64 = u64::MAX;
 impl Budget {
     /// A budget of so many bytes.
     pub fn new(bytes: u64) -> Arc<Self> {
-        Arc::new(Self {
-            bytes,
+        Arc::new(Self::with_part(bytes, None))
+    }
+
+    fn with_part(bytes: u64, part_of_memory: Option<u64>) -> Self {
+        Self {
+            bytes: AtomicU64::new(bytes),
+            limit: AtomicU64::new(bytes),
+            part_of_memory,
+            is_followed: AtomicBool::new(false),
             used: Amount::new(bytes),
             settled: AtomicU64::new(UNKNOWN),
             is_shrinking: AtomicBool::new(false),
             weights: AtomicU64::new(0),
             shares: SpinLock::new(Rank::Leaf, Vec::new()),
-        })
+        }
     }
 
     /// The budget of all volumes of the process that have no other: a quarter of the memory of the machine, or of the
     /// control group of the process if that has a limit.
     pub fn of_process() -> Arc<Self> {
         static BUDGET: OnceLock<Arc<Budget>> = OnceLock::new();
-        Arc::clone(BUDGET.get_or_init(|| Self::new(machine::memory().map_or(DEFAULT, |bytes| bytes / 4))))
+        const PART: u64 = 4;
+        let bytes = || machine::memory().map_or(DEFAULT, |bytes| bytes / PART);
+        Arc::clone(BUDGET.get_or_init(|| Arc::new(Self::with_part(bytes(), Some(PART)))))
     }
 
-    /// The bytes that the caches may hold.
+    /// The bytes that the caches may hold while memory is not short.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.load(Relaxed)
+    }
+
+    /// The bytes that the caches may hold now.
+    #[inline]
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Relaxed)
+    }
+
+    fn set_limit(&self, bytes: u64) {
+        if self.limit.swap(bytes, Relaxed) > bytes {
+            self.search_again();
+        }
     }
 
     /// The bytes that the caches hold.
@@ -94,7 +123,7 @@ impl Budget {
     /// Whether the caches hold more than they may; nearly exact.
     #[inline]
     pub fn is_exceeded(&self) -> bool {
-        self.used.get() > self.bytes
+        self.used.get() > self.limit()
     }
 
     /// If the caches hold more than they may, those that hold more than their part drop memory, unless another thread
@@ -109,11 +138,32 @@ impl Budget {
     /// Something was written back: caches that could not drop enough may be able to drop more now.
     pub fn became_clean(&self) {
         if self.is_exceeded() {
-            for share in self.shares() {
-                share.left.store(UNKNOWN, Relaxed);
-            }
-            self.settled.store(UNKNOWN, Relaxed);
+            self.search_again();
         }
+    }
+
+    fn search_again(&self) {
+        for share in self.shares() {
+            share.left.store(UNKNOWN, Relaxed);
+        }
+        self.settled.store(UNKNOWN, Relaxed);
+    }
+
+    /// Makes the caches drop memory until they hold what they may, or cannot drop more; not for ever, as others
+    /// allocate meanwhile. To be called without locks.
+    fn make_all_room(&self) {
+        for _ in 0..PASSES_MAX {
+            if !self.is_exceeded() || self.is_settled() {
+                break;
+            }
+            self.make_room();
+            crate::thread::yield_now();
+        }
+    }
+
+    /// Whether all is dirty or in use, until there is a little more or less, or something became clean.
+    fn is_settled(&self) -> bool {
+        self.used.get().abs_diff(self.settled.load(Relaxed)) <= self.bytes() / 64
     }
 
     fn shares(&self) -> Vec<Arc<Share>> {
@@ -122,9 +172,7 @@ impl Budget {
 
     #[cold]
     fn shrink_borrowers(&self) {
-        // All dirty or in use, until there is a little more or less, or something became clean.
-        let is_settled = self.used.get().abs_diff(self.settled.load(Relaxed)) <= self.bytes / 64;
-        if is_settled {
+        if self.is_settled() {
             return;
         }
         let Some(_claim) = Claim::take(&self.is_shrinking) else { return };
@@ -146,12 +194,15 @@ impl Budget {
     }
 }
 
+/// The most calls of all caches to reach a lower limit.
+const PASSES_MAX: usize = 100_000;
+
 /// If the memory of the machine is not known.
 const DEFAULT: u64 = 512 << 20;
 
 impl fmt::Debug for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Budget({} of {} bytes)", self.used.get(), self.bytes)
+        write!(f, "Budget({} of {} bytes)", self.used.get(), self.limit())
     }
 }
 
@@ -190,7 +241,7 @@ impl Share {
         let share = Arc::new(Self {
             budget: Arc::clone(budget),
             weight,
-            used: Amount::new(budget.bytes),
+            used: Amount::new(budget.bytes()),
             left: AtomicU64::new(UNKNOWN),
             is_stuck: AtomicBool::new(false),
             is_shrinking: AtomicBool::new(false),
@@ -248,13 +299,13 @@ impl Share {
     /// The bytes that the cache may always hold.
     pub fn part(&self) -> u64 {
         let weights = self.budget.weights.load(Relaxed).max(self.weight);
-        (u128::from(self.budget.bytes) * u128::from(self.weight) / u128::from(weights)) as u64
+        (u128::from(self.budget.limit()) * u128::from(self.weight) / u128::from(weights)) as u64
     }
 
     /// The bytes that the cache may hold now: its part, or what the other caches leave if that is more.
     pub fn limit(&self) -> u64 {
         let others = self.budget.used.get().saturating_sub(self.used.get());
-        self.part().max(self.budget.bytes.saturating_sub(others))
+        self.part().max(self.budget.limit().saturating_sub(others))
     }
 
     /// Whether the cache holds more than it may.
@@ -311,8 +362,8 @@ mod tests {
     use crate::percpu;
 
     /// A cache that can drop all but some bytes.
-    struct Fake {
-        memory: Arc<Share>,
+    pub(super) struct Fake {
+        pub(super) memory: Arc<Share>,
         in_use: AtomicU64,
         requests: AtomicU64,
         /// All becomes clean while the cache looks for clean memory, which it does not find.
@@ -335,7 +386,7 @@ mod tests {
         }
     }
 
-    fn fake(budget: &Arc<Budget>, weight: u64, in_use: u64) -> Arc<Fake> {
+    pub(super) fn fake(budget: &Arc<Budget>, weight: u64, in_use: u64) -> Arc<Fake> {
         let memory = Share::new(budget, weight);
         let fake = Arc::new(Fake {
             memory,

@@ -10,7 +10,7 @@ use crate::{Options, Volume};
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub budget: Arc<Budget>,
-    /// Metadata buffers.
+    /// Metadata buffers and the log.
     pub buffers: Arc<Share>,
     /// Contents of files.
     pub contents: Arc<Share>,
@@ -32,9 +32,11 @@ impl Memory {
 pub struct MemoryStatistics {
     /// The budget.
     pub budget: u64,
+    /// What all caches with this budget may hold now: less than the budget while memory is short.
+    pub limit: u64,
     /// What all caches with this budget hold.
     pub used: u64,
-    /// Metadata buffers of the volume.
+    /// Metadata buffers of the volume, and changes on their way to the log.
     pub buffers: u64,
     /// Contents of files of the volume.
     pub contents: u64,
@@ -49,6 +51,7 @@ impl Volume {
         let Memory { budget, buffers, contents, inodes } = &self.memory;
         MemoryStatistics {
             budget: budget.bytes(),
+            limit: budget.limit(),
             used: budget.used(),
             buffers: buffers.exact(),
             contents: contents.exact(),

@@ -6,6 +6,13 @@ use std::path::{Path, PathBuf};
 /// Where control groups are mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
+/// The folder of the control group (version 2) of the process.
+pub(super) fn own_group() -> Option<PathBuf> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    Some(Path::new(CGROUPS).join(group))
+}
+
 /// Bytes of memory of the machine, or of the control group of the process if that has a lower limit; `None` if the
 /// system does not say.
 pub(super) fn memory() -> Option<u64> {
@@ -27,17 +34,20 @@ fn limits(groups: &str, mount: &Path) -> Vec<u64> {
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
-        let (root, file) = match controllers {
-            "" => (mount.to_owned(), "memory.max"),
+        let (root, files): (_, &[_]) = match controllers {
+            // Beyond `high`, threads are slowed down until memory is free.
+            "" => (mount.to_owned(), &["memory.max", "memory.high"]),
             _ if controllers.split(',').any(|name| name == "memory") => {
-                (mount.join("memory"), "memory.limit_in_bytes")
+                (mount.join("memory"), &["memory.limit_in_bytes"])
             }
             _ => continue,
         };
         let mut group = PathBuf::from(path.trim_start_matches('/'));
         loop {
-            let limit = fs::read_to_string(root.join(&group).join(file)).ok();
-            limits.extend(limit.and_then(|text| text.trim().parse::<u64>().ok()));
+            for file in files {
+                let limit = fs::read_to_string(root.join(&group).join(file)).ok();
+                limits.extend(limit.and_then(|text| text.trim().parse::<u64>().ok()));
+            }
             if !group.pop() {
                 break;
             }
@@ -62,13 +72,14 @@ mod tests {
             ("", "memory.max", "max\n"),
             ("a", "memory.max", "3000000\n"),
             ("a/b", "memory.max", "max\n"),
+            ("a/b", "memory.high", "2500000\n"),
             ("memory/c", "memory.limit_in_bytes", "2000000\n"),
         ] {
             let group = folder.join(group);
             fs::create_dir_all(&group).unwrap();
             fs::write(group.join(file), text).unwrap();
         }
-        assert_eq!(limits("0::/a/b\n", &folder), [3_000_000]);
+        assert_eq!(limits("0::/a/b\n", &folder), [2_500_000, 3_000_000]);
         assert_eq!(limits("4:cpu,memory:/c\n2:cpuset:/a\n", &folder), [2_000_000]);
         assert_eq!(limits("0::/none\nnonsense\n", &folder), []);
         fs::remove_dir_all(folder).unwrap();

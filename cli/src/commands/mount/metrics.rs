@@ -30,7 +30,7 @@ pub fn text(document: &Document) -> String {
 }
 
 /// Metrics without fractions and labels.
-fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, u64); 25] {
+fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, u64); 26] {
     let (memory, cache, log) = (&document.memory, &document.cache, &document.log);
     [
         ("xebec_threads", GAUGE, "Worker threads.", document.threads as u64),
@@ -41,8 +41,14 @@ fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, 
         ("xebec_inodes", GAUGE, "Allocated inodes, including free ones.", document.inodes),
         ("xebec_inodes_free", GAUGE, "Free inodes among the allocated ones.", document.inodes_free),
         ("xebec_memory_budget_bytes", GAUGE, "What the caches may hold.", memory.budget),
+        ("xebec_memory_limit_bytes", GAUGE, "What they may hold now: less if memory is short.", memory.limit),
         ("xebec_memory_used_bytes", GAUGE, "What the caches hold.", memory.used),
-        ("xebec_memory_buffers_bytes", GAUGE, "Metadata buffers in memory.", memory.buffers),
+        (
+            "xebec_memory_buffers_bytes",
+            GAUGE,
+            "Metadata in memory, and changes on their way to the log.",
+            memory.buffers,
+        ),
         ("xebec_memory_inodes_bytes", GAUGE, "Inodes and names in memory.", memory.inodes),
         ("xebec_files_to_free", GAUGE, "Removed files that wait to be freed.", memory.files_to_free),
         ("xebec_cache_bytes", GAUGE, "File data in memory, and what describes it.", cache.bytes),

@@ -205,7 +205,11 @@ fn open_volume(image: &Path, mount_options: &MountOptions, global: &Global) -> a
     options.contents.dirty = mount_options.dirty_ratio.map(DirtyLimit::Percent);
     options.contents.dirty_background = mount_options.dirty_background_ratio.map(DirtyLimit::Percent);
     options.contents.reclaim = mount_options.reclaim;
-    options.memory = mount_options.memory.map(MemoryBudget::new);
+    let budget = mount_options.memory.map_or_else(MemoryBudget::of_process, MemoryBudget::new);
+    if let Err(error) = budget.follow_pressure() {
+        messages.warn(format_args!("the memory of the caches does not follow that of the system: {error}"));
+    }
+    options.memory = Some(budget);
     let volume = Volume::open(Arc::clone(&device), options)?;
     Ok(Opened { volume, device: (!read_only).then_some(device), messages })
 }

@@ -71,8 +71,10 @@ pub struct Operation {
 pub struct Memory {
     /// What all caches may hold, except for what is in use or dirty.
     pub budget: u64,
+    /// What they may hold now: less than the budget while the system is short of memory.
+    pub limit: u64,
     pub used: u64,
-    /// Metadata buffers.
+    /// Metadata buffers, and changes on their way to the log.
     pub buffers: u64,
     /// File data, and what describes it.
     pub contents: u64,
@@ -160,6 +162,7 @@ impl Collector<'_> {
             operations: operations.collect(),
             memory: Memory {
                 budget: now.memory.budget,
+                limit: now.memory.limit,
                 used: now.memory.used,
                 buffers: now.memory.buffers,
                 contents: now.memory.contents,
@@ -234,7 +237,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         out,
         "memory     {} of {}: {} metadata, {} inodes and names",
         with_unit(document.memory.used),
-        with_unit(document.memory.budget),
+        with_unit(document.memory.limit),
         with_unit(document.memory.buffers),
         with_unit(document.memory.inodes)
     )?;
