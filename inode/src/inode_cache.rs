@@ -68,7 +68,7 @@ pub(crate) struct CacheIndex {
     hand: AtomicUsize,
 }
 
-/// Memory of an inode: with its place in the cache, and half a dentry.
+/// Memory of an inode: with its place in the cache, and in the lists of the log.
 pub fn inode_bytes(geometry: &Geometry) -> u64 {
     const BESIDE: usize = 2 * size_of::<u64>() + size_of::<(u64, Arc<Inode>)>() + 64;
     (size_of::<Inode>() + BESIDE) as u64 + u64::from(geometry.inode_size)
@@ -362,6 +362,11 @@ impl CacheIndex {
     #[inline]
     pub(crate) fn is_exceeded(&self) -> bool {
         self.memory.is_exceeded()
+    }
+
+    /// Number of inodes that are too many if they may hold so many bytes.
+    pub(crate) fn excess(&self, bytes: u64) -> u64 {
+        self.memory.exact().saturating_sub(bytes).div_ceil(self.inode_bytes)
     }
 
     /// Evicts inodes from some shards, until the rest has at most `bytes` bytes. Returns whether there may be

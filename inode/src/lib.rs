@@ -72,6 +72,6 @@ pub use inode::{Attached, Inode, InodeRef, LockedInode};
 pub use inode_cache::{InodeCache, inode_bytes};
 pub use new_inode::NewInode;
 pub use settings::Settings;
-pub use shared::Shared;
+pub use shared::{Names, Shared};
 pub use stat::InodeStat;
 pub use state::{Features, InodeState};

@@ -1,6 +1,7 @@
 //! The shared state of all inodes of a volume.
 
-use std::sync::Arc;
+use std::fmt::Debug;
+use std::sync::{Arc, OnceLock, Weak};
 
 use base::lock::Locks;
 use base::memory::{Share, Shrink};
@@ -57,6 +58,8 @@ pub struct Shared {
     pub(crate) index: CacheIndex,
     /// Inodes that wait for inactivation.
     pub inactive: Queues,
+    /// Names in memory, which keep inodes there.
+    names: OnceLock<Weak<dyn Names>>,
     /// Objects that were attached to freed inodes.
     pub(crate) detached: Retired<Arc<dyn Attached>>,
 }
@@ -64,9 +67,22 @@ pub struct Shared {
 /// Memory of the inode cache if it has no share of a budget.
 const CACHE_BYTES: u64 = 64 << 20;
 
+/// Names in memory, which have references to inodes.
+pub trait Names: Send + Sync + Debug {
+    /// Looks at about this number of names, and drops those that were not used since they were last looked at. Their
+    /// inodes can be evicted some time later. Returns whether another call may drop more. Called without locks.
+    fn drop_unused(&self, names: usize) -> bool;
+}
+
+/// The most names that are looked at when inodes shrink.
+const NAMES_MAX: u64 = 256;
+
 impl Shrink for Shared {
     fn shrink(&self, bytes: u64) -> bool {
-        self.index.shrink(bytes)
+        let names = self.index.excess(bytes).min(NAMES_MAX);
+        let holder = self.names.get().and_then(Weak::upgrade).filter(|_| names > 0);
+        let has_names = holder.is_some_and(|holder| holder.drop_unused(names as usize));
+        self.index.shrink(bytes) | has_names
     }
 
     fn write_back(&self) {
@@ -93,6 +109,7 @@ impl Shared {
             index: CacheIndex::new(Locks::default(), Share::alone(CACHE_BYTES), inode_bytes(&geometry)),
             inactive: Queues::new(),
             contexts: TransactionContexts::new(&target, &buffers),
+            names: OnceLock::new(),
             detached: Retired::default(),
             geometry,
             target,
@@ -108,6 +125,11 @@ impl Shared {
     pub fn with_cache(self, locks: Locks, memory: Arc<Share>) -> Self {
         let index = CacheIndex::new(locks, memory, inode_bytes(&self.geometry));
         Self { index, ..self }
+    }
+
+    /// Sets the names that are dropped when inodes exceed their memory. They are set once.
+    pub fn set_names(&self, names: Weak<dyn Names>) {
+        let _ = self.names.set(names);
     }
 
     /// Begins a transaction.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::Ino;
-use base::rcu::{Cached, Section, SetTable};
+use base::memory::Share;
+use base::rcu::{Cached, Section, SetTable, TableChange};
 
 use crate::name::{Name, mix};
 
@@ -129,6 +130,12 @@ impl<N> Cached for Dentry<N> {
         self.used.swap(false, Ordering::Relaxed)
     }
 
+    fn bytes(&self) -> usize {
+        // With what the heap needs for a long name.
+        const BESIDE: usize = size_of::<NameRest>() + 32;
+        size_of::<Self>() + self.name_rest.as_ref().map_or(0, |rest| BESIDE + rest.0.len())
+    }
+
     fn removed(&self) {
         self.removed.store(true, Ordering::Release);
     }
@@ -141,18 +148,39 @@ impl<N> fmt::Debug for Dentry<N> {
     }
 }
 
+/// Dentries of a part of the table that is not full.
+const DENTRIES_OF_SEGMENT: usize = 32;
+
 /// The dentries of a volume.
 #[derive(Debug)]
 pub struct DentryCache<N: Send + Sync> {
     table: SetTable<Dentry<N>>,
     seed: u64,
+    /// Counts the memory of the dentries.
+    memory: Option<Arc<Share>>,
 }
 
 impl<N: Send + Sync> DentryCache<N> {
     /// An empty cache of about `entries` dentries. Names are hashed with `seed`. Names that collide on purpose gain
     /// nothing: they only evict each other from one bucket.
     pub fn new(entries: usize, seed: u64) -> Self {
-        Self { table: SetTable::new(entries), seed }
+        Self { table: SetTable::new(entries), seed, memory: None }
+    }
+
+    /// Counts the memory of the dentries, and of the table, in a share of a budget.
+    #[must_use]
+    pub fn counted_in(self, memory: &Arc<Share>) -> Self {
+        Self { memory: Some(Arc::clone(memory)), ..self }
+    }
+
+    #[inline]
+    fn count(&self, change: TableChange) {
+        let Some(memory) = &self.memory else { return };
+        match change.added.checked_sub(change.removed) {
+            Some(0) => {}
+            Some(more) => memory.add(more as u64),
+            None => memory.sub((change.removed - change.added) as u64),
+        }
     }
 
     /// Seed of the hash of names.
@@ -188,7 +216,8 @@ impl<N: Send + Sync> DentryCache<N> {
     pub fn insert(&self, dir: FileId, name: &[u8], child: Option<Child<Arc<N>>>) {
         let name = Name::new(name, self.seed);
         if let Some(dentry) = Dentry::new(dir, &name, child) {
-            self.table.insert(Self::hash(dir, &name), dentry, |dentry| dentry.is(dir, &name));
+            let change = self.table.insert(Self::hash(dir, &name), dentry, |dentry| dentry.is(dir, &name));
+            self.count(change);
         }
     }
 
@@ -197,12 +226,21 @@ impl<N: Send + Sync> DentryCache<N> {
     #[inline]
     pub fn remove(&self, dir: FileId, name: &[u8]) {
         let name = Name::new(name, self.seed);
-        self.table.remove(Self::hash(dir, &name), |dentry| dentry.is(dir, &name));
+        let change = self.table.remove(Self::hash(dir, &name), |dentry| dentry.is(dir, &name));
+        self.count(change);
     }
 
     /// Removes all dentries, and waits until they and their references to nodes are gone.
     pub fn clear(&self) {
-        self.table.clear();
+        self.count(self.table.clear());
+    }
+
+    /// Looks at about this number of dentries, and drops those that were not used since they were last looked at, with
+    /// their references to nodes. Returns whether another call may drop more. Must not be called in a read section.
+    pub fn evict(&self, dentries: usize) -> bool {
+        let (change, has_more) = self.table.evict(dentries.div_ceil(DENTRIES_OF_SEGMENT));
+        self.count(change);
+        has_more
     }
 
     /// Number of dentries, negative ones included.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use base::memory::Share;
 use base::{Ino, rcu};
 
 use crate::*;
@@ -42,6 +43,44 @@ fn name_of(end: &WalkEnd<'_, u64>) -> String {
 
 fn walked(cache: &DentryCache<u64>, path: &str, last_link: LastLink) -> String {
     rcu::read(|section| name_of(&cache.walker(section, ROOT).walk(path.as_bytes(), last_link)))
+}
+
+/// Names stayed in memory until others took their places, and so did the inodes that they refer to.
+#[test]
+fn names_that_were_not_used_are_evicted() {
+    let memory = Share::alone(1 << 20);
+    let cache = DentryCache::new(4000, 1).counted_in(&memory);
+    let name = |n: u64| format!("{n}{}", "-".repeat(n as usize % 40)).into_bytes();
+    let node = Arc::new(7);
+    for n in 0..1000 {
+        let child = Child { ino: Ino(n), kind: NodeKind::Other, node: Arc::clone(&node) };
+        cache.insert(ROOT, &name(n), Some(child));
+    }
+    let all = memory.exact();
+    assert!(all > 1000 * 64 && all < 1000 * 64 + 1000 * 70 + 64 * 7 * 1000, "{all}");
+    let is_known = |n: u64| rcu::read(|section| cache.find(section, ROOT, &name(n)).is_some());
+    let known = |every: usize| (0..1000).step_by(every).filter(|n| is_known(*n)).count();
+    let before = cache.len();
+    // The first look at each takes its second chance.
+    while cache.len() == before {
+        assert!(cache.evict(64));
+    }
+    let often = known(10);
+    for _ in 0..100 {
+        known(10);
+        cache.evict(64);
+    }
+    assert_eq!(known(10), often, "names in use stay");
+    assert!(known(1) < 2 * often, "{}", known(1));
+    let mut calls = 0;
+    while cache.evict(64) {
+        calls += 1;
+    }
+    assert!(cache.is_empty() && calls < 1000, "{calls}");
+    cache.clear();
+    assert_eq!(Arc::strong_count(&node), 1);
+    let table = memory.exact();
+    assert!(table > 0 && table.is_multiple_of(1024), "{table}");
 }
 
 #[test]

@@ -46,12 +46,13 @@ pub(crate) struct Names {
 impl Names {
     /// No names yet. The inodes of the names stay in memory, so there are at most half as many as the cache of inodes
     /// may always hold.
-    pub fn new(geometry: &Geometry, inodes: &Share, options: &Options) -> Self {
+    pub fn new(geometry: &Geometry, inodes: &Arc<Share>, options: &Options) -> Self {
         let inodes_max = inodes.part() / inode::inode_bytes(geometry);
         // A name for each block of a small volume is enough, which is opened faster.
         let names_max = usize::try_from((inodes_max / 2).min(geometry.blocks())).unwrap_or(NAMES_MAX);
         Self {
-            dentries: DentryCache::new(names_max.min(NAMES_MAX), options.random().next_u64()),
+            dentries: DentryCache::new(names_max.min(NAMES_MAX), options.random().next_u64())
+                .counted_in(inodes),
             coarse: (options.locks == Locks::Coarse).then(|| Mutex::new(Rank::Cache, ())),
             ignore_case: geometry.features.ascii_ci(),
             root: OnceLock::new(),
@@ -139,6 +140,13 @@ impl Names {
     pub fn changing(&self, dir: &InodeState, name: &[u8]) {
         let _locked = self.lock();
         self.dentries.remove(dir_id(dir), name);
+    }
+}
+
+impl inode::Names for Names {
+    fn drop_unused(&self, names: usize) -> bool {
+        let _locked = self.lock();
+        self.dentries.evict(names)
     }
 }
 

@@ -167,9 +167,12 @@ impl Volume {
         let workers = Workers::start(inode_cache.shared(), !options.background).map_err(|error| {
             Error::unwritable(format!("no thread can be started to free removed files: {error}"))
         })?;
+        let names = Arc::new(Names::new(&geometry, &memory.inodes, options));
+        let weak = Arc::downgrade(&names);
+        inode_cache.shared().set_names(weak);
         Ok(Self {
             reservations: Reservations::of(&geometry, &groups),
-            names: Names::new(&geometry, &memory.inodes, options),
+            names,
             internal: internal.map(|ino| Ino(ino.get())).into(),
             geometry,
             inode_cache,

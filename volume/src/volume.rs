@@ -59,7 +59,7 @@ pub struct Volume {
     /// references that they have not collected.
     pub(crate) workers: Workers,
     /// Names in memory. They reference inodes, so they are dropped before the cache of inodes.
-    pub(crate) names: Names,
+    pub(crate) names: Arc<Names>,
     /// The memory of the caches.
     pub(crate) memory: Memory,
     pub(crate) geometry: Geometry,

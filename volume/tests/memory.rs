@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use base::memory::pressure::{Pressure, PressureEvent, PressureSource};
 use block::MemoryDevice;
 use xebec_volume::{Dir, MemoryBudget, MemoryStatistics, Options, Volume};
 
@@ -105,4 +107,55 @@ fn inodes_and_buffers_keep_to_a_small_budget() {
     drop(root);
     volume.unmount().unwrap();
     assert_eq!(budget.used(), 0);
+}
+
+/// A system that is short of memory.
+struct AlwaysShort;
+
+impl PressureSource for AlwaysShort {
+    fn notices(&self) -> bool {
+        true
+    }
+
+    fn wait(&mut self, _: Duration) -> PressureEvent {
+        std::thread::sleep(Duration::from_millis(1));
+        PressureEvent::Short
+    }
+
+    fn read(&mut self) -> Pressure {
+        Pressure { some_percent: 50, memory: None }
+    }
+}
+
+/// Names kept their inodes in memory until other names took their places, so that the inodes of an idle volume could
+/// not become fewer than those of all its names.
+#[test]
+fn names_and_inodes_leave_an_idle_volume_when_memory_is_short() {
+    const FILES: usize = 12_000;
+    let budget = MemoryBudget::new(96 << 20);
+    let device = Arc::new(MemoryDevice::new(256 << 20));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let options = Options { memory: Some(Arc::clone(&budget)), ..Options::default() };
+    let volume = Volume::open(device, options).unwrap();
+    let root = Dir::root(&volume).unwrap();
+    for n in 0..FILES {
+        root.write(format!("{n}"), "").unwrap();
+    }
+    volume.sync().unwrap();
+    let before = memory(&volume);
+    assert!(before.inodes > 12 << 20 && before.limit == 96 << 20, "{before:?}");
+    budget.follow(AlwaysShort).unwrap();
+    let began = Instant::now();
+    // A test that would hang fails instead.
+    while memory(&volume).used > (16 << 20) + SLACK && began.elapsed() < Duration::from_secs(120) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let now = memory(&volume);
+    assert!(now.limit == 16 << 20 && now.used <= (16 << 20) + SLACK, "{now:?}");
+    assert!(now.inodes < before.inodes / 4 * 3, "{now:?}, and {before:?} before");
+    for n in (0..FILES).step_by(100) {
+        assert!(root.metadata(format!("{n}")).is_ok());
+    }
+    drop(root);
+    volume.unmount().unwrap();
 }

@@ -36,7 +36,7 @@ mod thread;
 pub use barrier::is_asymmetric;
 pub use reader::{GracePeriod, Section};
 pub use retired::{Removed, Retired};
-pub use set_table::{Cached, SetTable};
+pub use set_table::{Cached, SetTable, TableChange};
 pub use slot::Slot;
 pub(crate) use thread::is_in_section;
 pub use thread::{grace_period, read};

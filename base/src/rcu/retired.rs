@@ -29,6 +29,13 @@ impl<T> Removed<T> {
         Self(object)
     }
 
+    /// The object, which may still be read.
+    #[allow(unsafe_code, reason = "it owns the object")]
+    pub(super) fn object(&self) -> &T {
+        // SAFETY: the object is freed after this, which owns it.
+        unsafe { &*self.0 }
+    }
+
     /// Frees the object.
     ///
     /// # Safety

@@ -4,7 +4,8 @@
 //! each entry eight bits of its hash, so that a lookup usually reads one line of the table and one entry.
 //!
 //! The table is a cache: an insertion into a full bucket evicts an entry of that bucket. So its size is bounded without
-//! a count or a list that insertions share, and nothing is gained by choosing keys that collide.
+//! a count or a list that insertions share, and nothing is gained by choosing keys that collide. Buckets get memory
+//! when they are first used, some at a time, so that a table with few entries takes little.
 //!
 //! # Invariants
 //! - An entry does not change, and stays in its place until it is removed. It is removed once.
@@ -25,8 +26,12 @@ use crate::sync::{spin_loop, yield_now};
 
 /// Entries of a bucket.
 const WAYS: usize = 7;
-/// Buckets that are allocated together: a page.
-const SEGMENT: usize = 64;
+/// Buckets that are allocated together.
+const SEGMENT: usize = 16;
+/// The fewest buckets of a table.
+const BUCKETS_MIN: usize = 64;
+/// Segments that were not allocated, which an eviction passes for each one that was.
+const UNUSED_MAX: usize = 64;
 /// The lock of a bucket, in its control word.
 const LOCKED: u64 = 1;
 /// The clock hand, in the control word.
@@ -40,6 +45,14 @@ pub trait Cached {
     /// Whether the entry was used since the last call. A used one is not evicted.
     fn take_use(&self) -> bool;
 
+    /// Memory that it takes.
+    fn bytes(&self) -> usize
+    where
+        Self: Sized,
+    {
+        size_of::<Self>()
+    }
+
     /// The entry is being removed: called once, with its bucket locked, before a lookup can miss it.
     fn removed(&self);
 }
@@ -48,7 +61,26 @@ pub trait Cached {
 pub struct SetTable<T: Cached> {
     segments: Box<[Segment<T>]>,
     bucket_mask: usize,
+    /// The segment from which entries are evicted next.
+    hand: AtomicU64,
+    /// Segments of which none was evicted since one was.
+    fruitless: AtomicU64,
     retired: Retired<T>,
+}
+
+/// Change of a table's memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableChange {
+    /// Allocated.
+    pub added: usize,
+    /// Removed. It is freed when no reader needs it.
+    pub removed: usize,
+}
+
+impl TableChange {
+    fn remove<T: Cached>(&mut self, removed: &Removed<T>) {
+        self.removed += removed.object().bytes();
+    }
 }
 
 /// Buckets, allocated when the first of them is used.
@@ -117,6 +149,11 @@ impl<T: Cached + Send + Sync> Bucket<T> {
         None
     }
 
+    /// Whether it has no entries.
+    fn is_empty(&self) -> bool {
+        self.entries.iter().all(|entry| entry.load(Ordering::Relaxed).is_null())
+    }
+
     /// Locks the bucket.
     fn lock(&self) -> LockedBucket<'_, T> {
         loop {
@@ -160,6 +197,13 @@ impl<T: Cached + Send + Sync> LockedBucket<'_, T> {
         Some(Removed::new(entry))
     }
 
+    /// Removes an entry that was not used since it was last looked at.
+    fn remove_unused(&mut self, way: usize) -> Option<Removed<T>> {
+        // SAFETY: the bucket is locked.
+        let is_used = unsafe { self.bucket.entry(way) }?.take_use();
+        if is_used { None } else { self.remove(way) }
+    }
+
     /// A way for a new entry: an empty one, or that of an entry that was not used since the clock hand last passed it.
     fn choose_way(&mut self) -> usize {
         let hand = ((self.control & HAND_MASK) >> HAND_SHIFT) as usize % WAYS;
@@ -187,10 +231,12 @@ impl<T: Cached + Send + Sync> LockedBucket<'_, T> {
 impl<T: Cached + Send + Sync> SetTable<T> {
     /// An empty table for at most this many entries, or those of one segment. Memory is allocated as buckets are used.
     pub fn new(entries: usize) -> Self {
-        let buckets = 1 << (entries / WAYS).max(SEGMENT).ilog2();
+        let buckets = 1 << (entries / WAYS).max(BUCKETS_MIN).ilog2();
         Self {
             segments: (0..buckets / SEGMENT).map(|_| OnceLock::new()).collect(),
             bucket_mask: buckets - 1,
+            hand: AtomicU64::new(0),
+            fruitless: AtomicU64::new(0),
             retired: Retired::default(),
         }
     }
@@ -217,44 +263,97 @@ impl<T: Cached + Send + Sync> SetTable<T> {
     }
 
     /// Inserts an entry, and removes the one for which `matches`. May evict another one.
-    pub fn insert(&self, hash: u64, entry: T, matches: impl FnMut(&T) -> bool) {
-        let segment = self.segment(hash).get_or_init(|| Box::new(std::array::from_fn(|_| Bucket::default())));
-        let Some(bucket) = segment.get(hash as usize % SEGMENT) else { return };
+    pub fn insert(&self, hash: u64, entry: T, matches: impl FnMut(&T) -> bool) -> TableChange {
+        let mut change = TableChange { added: entry.bytes(), removed: 0 };
+        let segment = self.segment(hash).get_or_init(|| {
+            change.added += size_of::<Bucket<T>>() * SEGMENT;
+            Box::new(std::array::from_fn(|_| Bucket::default()))
+        });
+        let Some(bucket) = segment.get(hash as usize % SEGMENT) else { return change };
         let mut locked = bucket.lock();
         let way = locked.find(hash, matches).unwrap_or_else(|| locked.choose_way());
         let old = locked.remove(way);
         locked.put(way, hash, entry);
         drop(locked);
+        self.retire(old, &mut change);
+        change
+    }
+
+    /// Frees an entry later.
+    #[inline]
+    fn retire(&self, old: Option<Removed<T>>, change: &mut TableChange) {
         if let Some(old) = old {
+            change.remove(&old);
             self.retired.push(old);
         }
     }
 
     /// Removes the entry for which `matches`.
     #[inline]
-    pub fn remove(&self, hash: u64, matches: impl FnMut(&T) -> bool) {
-        let Some(bucket) = self.bucket(hash) else { return };
+    pub fn remove(&self, hash: u64, matches: impl FnMut(&T) -> bool) -> TableChange {
+        let mut change = TableChange::default();
+        let Some(bucket) = self.bucket(hash) else { return change };
         // Only inserting threads add a tag, and the caller excludes those of its own key.
         if candidates(bucket.control.load(Ordering::Acquire), hash) == 0 {
-            return;
+            return change;
         }
         let mut locked = bucket.lock();
         let old = locked.find(hash, matches).and_then(|way| locked.remove(way));
         drop(locked);
-        if let Some(old) = old {
-            self.retired.push(old);
+        self.retire(old, &mut change);
+        change
+    }
+
+    /// Looks at the entries of some segments, and evicts those that were not used since they were last looked at.
+    /// Returns whether another call may evict more: not if all entries were looked at twice since one was evicted. Must
+    /// not be called in a read section.
+    pub fn evict(&self, segments: usize) -> (TableChange, bool) {
+        let (mut change, all) = (TableChange::default(), self.segments.len() as u64);
+        let mut left = segments;
+        for _ in 0..segments.saturating_mul(UNUSED_MAX) {
+            let at = self.hand.fetch_add(1, Ordering::Relaxed) % all.max(1);
+            let looked = self.segments.get(at as usize).and_then(OnceLock::get);
+            let before = change.removed;
+            for bucket in looked.iter().flat_map(|segment| segment.iter()) {
+                self.evict_unused(bucket, &mut change);
+            }
+            match change.removed > before {
+                true => self.fruitless.store(0, Ordering::Relaxed),
+                false => drop(self.fruitless.fetch_add(1, Ordering::Relaxed)),
+            }
+            left -= usize::from(looked.is_some());
+            if left == 0 {
+                break;
+            }
         }
+        let has_more = self.fruitless.load(Ordering::Relaxed) <= 2 * all;
+        if !has_more {
+            self.fruitless.store(0, Ordering::Relaxed);
+        }
+        (change, has_more)
+    }
+
+    fn evict_unused(&self, bucket: &Bucket<T>, change: &mut TableChange) {
+        if bucket.is_empty() {
+            return;
+        }
+        let mut locked = bucket.lock();
+        let removed: [_; WAYS] = std::array::from_fn(|way| locked.remove_unused(way));
+        drop(locked);
+        removed.into_iter().for_each(|old| self.retire(old, change));
     }
 
     /// Removes all entries, and waits until they are freed. Must not be called in a read section.
-    pub fn clear(&self) {
+    pub fn clear(&self) -> TableChange {
+        let mut change = TableChange::default();
         for bucket in self.segments.iter().filter_map(OnceLock::get).flat_map(|segment| segment.iter()) {
             let mut locked = bucket.lock();
             let removed: [_; WAYS] = std::array::from_fn(|way| locked.remove(way));
             drop(locked);
-            removed.into_iter().flatten().for_each(|entry| self.retired.push(entry));
+            removed.into_iter().for_each(|old| self.retire(old, &mut change));
         }
         self.retired.drain();
+        change
     }
 
     /// Number of entries.
