@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use base::lock::{Mutex, OwnedMutexGuard, Peeked, Rank, UntilChanged};
 use base::rcu::Section;
 use base::{Daddr, Lsn};
+use block::{BufferPool, PooledBuf};
 use format::metadata_header::HeaderLayout;
 use smallvec::SmallVec;
 
@@ -95,7 +96,7 @@ pub(super) type PeekedContent<'s> = Peeked<'s, BufferContent, UntilChanged>;
 
 /// State protected by a buffer's lock.
 pub struct BufferContent {
-    bytes: Box<[u8]>,
+    bytes: PooledBuf,
     changed: ChunkBitmap,
     in_flight: ChunkBitmap,
     state: State,
@@ -113,15 +114,17 @@ pub(super) enum State {
     Valid,
     /// The block was freed: the bytes are meaningless and not written.
     Stale,
-    /// No longer in the cache.
+    /// No longer in the cache: it has no bytes.
     Gone,
 }
 
 impl Buffer {
     /// A buffer that is not read yet.
-    pub(super) fn new(segments: BufferExtents, rank: Rank) -> Self {
+    pub(super) fn new(segments: BufferExtents, rank: Rank, pool: &BufferPool) -> Self {
+        let mut bytes = pool.take(segments.bytes());
+        bytes.fill(0);
         let content = BufferContent {
-            bytes: vec![0; segments.bytes()].into_boxed_slice(),
+            bytes,
             changed: ChunkBitmap::NONE,
             in_flight: ChunkBitmap::NONE,
             state: State::Empty,
@@ -244,6 +247,12 @@ impl BufferContent {
     /// Whether it has changes that are not written back.
     pub fn is_dirty(&self) -> bool {
         self.ordered || !self.changed.is_empty() || !self.in_flight.is_empty()
+    }
+
+    /// The buffer leaves the cache. Frees its bytes: the index and the log keep the object for longer.
+    pub(super) fn leave_cache(&mut self) {
+        self.state = State::Gone;
+        self.bytes.release();
     }
 
     /// Adds chunks changed by a transaction that is being committed.

@@ -85,6 +85,12 @@ impl BufferVector {
         self.total
     }
 
+    /// Bytes of allocated memory.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.bytes.len()
+    }
+
     fn measure(&mut self) {
         if let ([segment], false) = (&*self.segments, self.chunks.is_empty()) {
             self.count = 1 + self.chunks.run_count();

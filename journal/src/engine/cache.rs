@@ -4,23 +4,31 @@
 //! - An address has one buffer at a time. A buffer that is dropped is first marked `Gone` under its lock; a thread that
 //!   finds it so looks it up again. A buffer without contents gives way to one of another length.
 //! - Only clean, unpinned buffers whose lock is free are dropped. A thread that adds a buffer beyond the budget looks
-//!   for buffers to drop.
+//!   for buffers to drop: at [`SCAN`] at most, as it may hold locks that others wait for.
+//! - Buffers are looked at in the order in which they were added; one that was used since is kept, and looked at again
+//!   after all others. If none could be dropped in two rounds, no thread looks until something is written back, or the
+//!   cache has become larger.
 //!
 //! # Locking
-//! A lookup takes no lock and writes only the buffer's reference count.
+//! A lookup takes no lock and writes only the buffer's reference count. The queues, one for each CPU, have a lock of
+//! rank `Leaf`, held for one push or pop.
 
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use base::Daddr;
-use base::lock::Rank;
+use base::lock::{Mutex, Rank};
 use base::memory::{Share, Shrink};
-use block::{Device, WriteRequest};
+use base::percpu::{self, PerCpu};
+use block::{ALIGNMENT, BufferPool, Device, WriteRequest};
 use rustc_hash::FxBuildHasher;
 use scc::{Guard, HashIndex};
 
 use super::CommitTarget;
 use super::buffer::{Buffer, BufferExtents, BufferGuard, DiskExtent, State, settle};
 use super::item::LogItem;
+use super::tuning::SCAN;
 use super::writeback::write_with_retry;
 use error::Error;
 use format::damage::{Damage, Place};
@@ -29,8 +37,14 @@ use format::damage::{Damage, Place};
 pub struct BufferCache {
     device: Arc<dyn Device>,
     index: HashIndex<u64, Arc<Buffer>, FxBuildHasher>,
-    /// Bytes of all buffers.
+    /// Memory of all buffers, and of the log.
     memory: Arc<Share>,
+    /// Memory of buffers.
+    pools: PerCpu<BufferPool>,
+    /// All buffers, in the order in which they are looked at.
+    queues: PerCpu<Mutex<VecDeque<Weak<Buffer>>>>,
+    /// Buffers that were looked at since one was dropped.
+    fruitless: AtomicUsize,
     /// The log that keeps changed buffers in memory.
     log: OnceLock<Weak<dyn CommitTarget>>,
 }
@@ -56,8 +70,11 @@ impl std::fmt::Debug for BufferCache {
 impl BufferCache {
     /// An empty cache with a share of a memory budget. Buffers that are needed are kept beyond it.
     pub fn new(device: Arc<dyn Device>, memory: Arc<Share>) -> Arc<Self> {
-        let log = OnceLock::new();
-        let cache = Arc::new(Self { device, index: HashIndex::default(), memory, log });
+        let (log, cpus) = (OnceLock::new(), percpu::available());
+        let pools = PerCpu::new(cpus, |_| BufferPool::of_share(&memory, cpus));
+        let queues = PerCpu::new(cpus, |_| Mutex::new(Rank::Leaf, VecDeque::new()));
+        let (index, fruitless) = (HashIndex::default(), AtomicUsize::new(0));
+        let cache = Arc::new(Self { device, index, memory, pools, queues, fruitless, log });
         let weak = Arc::downgrade(&cache);
         cache.memory.set_cache(weak);
         cache
@@ -69,7 +86,7 @@ impl BufferCache {
     }
 
     /// The share of the buffers in the memory budget.
-    pub(super) fn memory(&self) -> &Share {
+    pub(super) fn memory(&self) -> &Arc<Share> {
         &self.memory
     }
 
@@ -83,11 +100,18 @@ impl BufferCache {
         if self.memory.should_shrink() {
             self.memory.shrink(|bytes| Shrink::shrink(self, bytes));
         }
+        let mut is_new = false;
         let entry = self.index.entry_sync(key).or_insert_with(|| {
-            self.memory.add(segments.bytes() as u64);
-            Arc::new(Buffer::new(segments.clone(), rank))
+            is_new = true;
+            self.memory.add(memory_of(segments));
+            Arc::new(Buffer::new(segments.clone(), rank, self.pools.local().1))
         });
-        Arc::clone(entry.get())
+        let buffer = Arc::clone(entry.get());
+        drop(entry);
+        if is_new {
+            self.queues.local().1.lock().push_back(Arc::downgrade(&buffer));
+        }
+        buffer
     }
 
     /// The buffer at this address if it is in memory.
@@ -233,56 +257,64 @@ impl BufferCache {
         verify(guard.bytes()).map_err(|damage| Error::damaged(Place::daddr(buffer.daddr()), damage))
     }
 
-    /// Bytes of all buffers in memory.
+    /// Bytes of all buffers in memory, and of the log.
     pub fn bytes(&self) -> u64 {
         self.memory.exact()
     }
 
-    /// Drops buffers that are clean and were not used since the last scan, until the rest is well below `bytes`. Only
-    /// tries locks, so it may be called with any lock held. Returns whether most buffers had been used, so that another
-    /// scan may find some that were not used since this one.
+    /// Drops buffers that are clean and were not used since they were last looked at, until the rest is at most
+    /// `bytes`, or [`SCAN`] buffers were looked at. Only tries locks, so it may be called with any lock held. Returns
+    /// whether another call may drop more.
     #[cold]
     pub fn shrink(&self, bytes: u64) -> bool {
-        let (mut doomed, mut used) = (Vec::new(), 0);
-        self.index.iter_sync(|_, buffer| {
-            match buffer.forget_use() {
-                true => used += 1,
-                false => doomed.push(Arc::clone(buffer)),
+        let mut left = SCAN;
+        let (_, local) = self.queues.local();
+        for queue in std::iter::once(local).chain(self.queues.iter()) {
+            let mut rounds = queue.lock().len();
+            while rounds > 0 && left > 0 {
+                if self.memory.used() <= bytes {
+                    return true;
+                }
+                let Some(weak) = queue.lock().pop_front() else { break };
+                (rounds, left) = (rounds - 1, left - 1);
+                let Some(buffer) = weak.upgrade() else { continue };
+                if buffer.forget_use() || !self.drop_buffer(&buffer) {
+                    queue.lock().push_back(weak);
+                    self.fruitless.fetch_add(1, Relaxed);
+                } else {
+                    self.fruitless.store(0, Relaxed);
+                }
             }
-            true
-        });
-        let has_more = used > doomed.len();
-        // Not in the order of the index, which depends on the timing of threads that have ended: simulations must be
-        // repeatable. Multiplied, so that no part of the device is preferred.
-        doomed.sort_unstable_by_key(|buffer| buffer.daddr().get().wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        for buffer in doomed {
-            if self.memory.exact() <= bytes / 8 * 7 {
-                break;
-            }
-            self.drop_buffer(&buffer);
+        }
+        let has_more = self.fruitless.load(Relaxed) <= 2 * self.index.len();
+        if !has_more {
+            self.fruitless.store(0, Relaxed);
         }
         has_more
     }
 
-    /// Drops a buffer if it is clean and its lock is free.
-    fn drop_buffer(&self, buffer: &Arc<Buffer>) {
-        if let Some(guard) = buffer.try_lock() {
-            self.drop_locked(buffer, guard);
-        }
+    /// Drops a buffer if it is clean and its lock is free. Returns whether it is gone.
+    fn drop_buffer(&self, buffer: &Arc<Buffer>) -> bool {
+        buffer.try_lock().is_some_and(|guard| self.drop_locked(buffer, guard))
     }
 
-    fn drop_locked(&self, buffer: &Arc<Buffer>, mut guard: BufferGuard) {
+    fn drop_locked(&self, buffer: &Arc<Buffer>, mut guard: BufferGuard) -> bool {
         settle(&mut guard);
-        if !is_needed(buffer, &guard) && guard.state() != State::Gone {
+        if guard.state() == State::Gone {
+            return true;
+        }
+        let drops = !is_needed(buffer, &guard);
+        if drops {
             self.remove(buffer, guard);
         }
+        drops
     }
 
     fn remove(&self, buffer: &Arc<Buffer>, mut guard: BufferGuard) {
-        guard.set_state(State::Gone);
+        guard.leave_cache();
         drop(guard);
         self.index.remove_if_sync(&buffer.daddr().get(), |found| Arc::ptr_eq(found, buffer));
-        self.memory.sub(buffer.segments().bytes() as u64);
+        self.memory.sub(memory_of(buffer.segments()));
     }
 
     /// Writes an unlogged block to its place at once, and caches it. It was allocated like a data block, so no write
@@ -328,6 +360,20 @@ impl BufferCache {
         }
         true
     }
+}
+
+impl Drop for BufferCache {
+    fn drop(&mut self) {
+        // The index frees buffers later.
+        self.pools.iter().for_each(BufferPool::close);
+    }
+}
+
+/// Memory of a buffer: its pages, and what describes it. That includes its place in the index, in the queue, and in the
+/// lists of the log.
+fn memory_of(segments: &BufferExtents) -> u64 {
+    const PLACES: usize = 96;
+    (segments.bytes().next_multiple_of(ALIGNMENT) + size_of::<Buffer>() + PLACES) as u64
 }
 
 /// Whether a locked buffer has changes that are not written back, or a write of it is in flight.

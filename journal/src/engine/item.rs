@@ -106,6 +106,8 @@ struct PendingVector {
     order: u64,
     /// Bytes of log that the vector takes.
     logged: u64,
+    /// Bytes of memory that it takes.
+    memory: u64,
     /// `None` only while it is being made.
     vector: Option<LogVector>,
 }
@@ -136,7 +138,8 @@ impl ItemCore {
         let is_first = current.as_ref().is_none_or(|pending| pending.checkpoint != checkpoint);
         if is_first {
             debug_assert!(current.is_none() || previous.is_none(), "a push left a log vector behind");
-            if let Some(older) = current.replace(PendingVector { checkpoint, order, logged: 0, vector: None })
+            if let Some(older) =
+                current.replace(PendingVector { checkpoint, order, logged: 0, memory: 0, vector: None })
             {
                 *previous = Some(Box::new(older));
             }
@@ -147,9 +150,15 @@ impl ItemCore {
         let Some(pending) = current else { return VectorGrowth::default() };
         pending.order = order;
         format(&mut pending.vector);
-        let logged = pending.vector.as_ref().map_or(0, LogVector::logged);
-        let before = std::mem::replace(&mut pending.logged, logged);
-        VectorGrowth { bytes: logged as i64 - before as i64, is_first } // far below 2^63
+        let vector = pending.vector.as_ref();
+        let (logged, memory) = vector.map_or((0, 0), |vector| (vector.logged(), vector.memory()));
+        // Far below 2^63.
+        let growth = |before: &mut u64, now: u64| now as i64 - std::mem::replace(before, now) as i64;
+        VectorGrowth {
+            bytes: growth(&mut pending.logged, logged),
+            memory: growth(&mut pending.memory, memory),
+            is_first,
+        }
     }
 
     /// Like [`log`](Self::log), for an item that is logged as regions: `format` gets those of the checkpoint, or none.
@@ -251,6 +260,8 @@ pub struct CommitPosition {
 pub struct VectorGrowth {
     /// Bytes of log by which the checkpoint grew, or shrank.
     pub bytes: i64,
+    /// Bytes of memory by which it grew, or shrank.
+    pub memory: i64,
     /// Whether the item is new in the checkpoint.
     pub is_first: bool,
 }
@@ -288,6 +299,17 @@ impl LogVector {
             Self::Buffer(buffer_vector) => buffer_vector.bytes(),
             Self::Ordered => 0,
         }
+    }
+
+    /// Bytes of memory that it takes beside itself: of a buffer all bytes, however few of them are logged.
+    #[inline]
+    pub fn memory(&self) -> u64 {
+        let bytes = match self {
+            Self::Regions(regions) => regions.capacity(),
+            Self::Buffer(buffer_vector) => size_of::<BufferVector>() + buffer_vector.capacity(),
+            Self::Ordered => 0,
+        };
+        bytes as u64
     }
 
     /// Prefetches its memory.

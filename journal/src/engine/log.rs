@@ -59,7 +59,7 @@ use error::Error;
 pub struct Options {
     /// Shards of the committed item list; `None`: one for each CPU. Linux before 6.0 had a single list.
     pub shards: Option<usize>,
-    /// Number of iclogs, 2 to 8.
+    /// Number of iclogs, 2 to 8, but at most an eighth of the memory.
     pub buffers: usize,
     /// Bytes of an iclog; `None`: 32 KiB, or the log stripe unit if that is larger.
     pub buffer_bytes: Option<u32>,
@@ -77,7 +77,7 @@ pub struct Options {
     /// Write no log records: a change is stable when it is written back, and after a crash the volume is unusable. For
     /// a volume that is not used before it is unmounted. The unmount record is still written.
     pub without_journal: bool,
-    /// The memory of the metadata buffer cache.
+    /// The memory of the metadata buffer cache, the committed item list and the iclogs.
     pub memory: Arc<Share>,
 }
 
@@ -188,6 +188,7 @@ impl Log {
                 stable_tail: bounds.needed,
                 next: head,
                 count: options.buffers,
+                memory: Arc::clone(&options.memory),
             },
         );
         let cache = BufferCache::new(Arc::clone(&data), Arc::clone(&options.memory));

@@ -51,6 +51,12 @@ impl LogRegions {
         self.bytes.len()
     }
 
+    /// Bytes of allocated memory.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// The bytes of all regions, contiguous.
     #[inline]
     pub fn all(&self) -> &[u8] {

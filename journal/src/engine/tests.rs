@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use base::lock::Rank;
 use base::memory::Share;
+use base::percpu;
 use base::{Daddr, Lsn};
 use block::{Device, Durability, MemoryDevice};
 use format::damage::Damage;
@@ -13,14 +14,15 @@ use format::log::item::ItemType;
 use format::metadata_header::HeaderLayout;
 use parking_lot::Mutex;
 
-use super::buffer::DiskExtent;
+use super::buffer::{BufferExtents, DiskExtent};
 use super::cache::BufferCache;
 use super::commit_target::{CommitTarget, LogReservation, Ticket, TransactionContext};
 use super::defer::{DeferredKind, DeferredOperation, DeferredProgress};
-use super::item::CommitPosition;
+use super::item::{CommitPosition, LogItem as _};
 use super::no_journal::NoJournal;
 use super::transaction::{Loggable, Transaction};
 use super::transaction_items::TransactionItems;
+use super::tuning::SCAN;
 use error::Error;
 
 struct Fixture {
@@ -30,8 +32,8 @@ struct Fixture {
     target: Arc<dyn CommitTarget>,
 }
 
-/// Budget of the cache: four blocks.
-const BUDGET: u64 = 16 << 10;
+/// Budget of the cache: some blocks.
+const BUDGET: u64 = 64 << 10;
 
 const RESERVATION: LogReservation = LogReservation { bytes: 64 << 10, transactions: 2 };
 
@@ -190,12 +192,38 @@ fn the_cache_drops_clean_buffers_only() {
     tx.commit(&mut []).unwrap();
     for n in 1..200 {
         fixture.begin().read(block(n), Rank::Buffer, good).unwrap();
-        // The budget, an eighth of it for a scan that found none, and the new buffer.
-        assert!(fixture.cache.bytes() <= BUDGET + BUDGET / 8 + 2 * 4096, "{n}: {}", fixture.cache.bytes());
+        // The budget, an eighth of it for a scan that found none, and two new buffers with what describes them.
+        assert!(fixture.cache.bytes() <= BUDGET + BUDGET / 8 + 2 * 6144, "{n}: {}", fixture.cache.bytes());
     }
     let mut tx = fixture.begin();
     let id = tx.read(block(0), Rank::Buffer, good).unwrap();
     assert_eq!(tx.bytes(id)[0], 1);
+}
+
+/// A thread that added a buffer looked at all others, with the locks of an AG.
+#[test]
+fn a_new_buffer_looks_at_some_others_only() {
+    let device = Arc::new(MemoryDevice::new(64 << 20));
+    let cache = BufferCache::new(device, Share::alone(1 << 20));
+    percpu::override_current(Some(0));
+    let buffers: Vec<_> =
+        (0..2000).map(|n| cache.get(&BufferExtents::from(block(n)), Rank::Buffer)).collect();
+    // None can be dropped.
+    buffers.iter().for_each(|buffer| buffer.core().pin());
+    let looked = || buffers.iter().filter(|buffer| !buffer.forget_use()).count();
+    buffers.iter().for_each(|buffer| buffer.touch());
+    cache.shrink(0);
+    assert_eq!(looked(), SCAN);
+    let mut calls = 0;
+    while cache.shrink(0) {
+        calls += 1;
+    }
+    assert!(calls <= 2 * 2000 / SCAN + 1, "{calls}: it ends when all were looked at twice");
+    buffers.iter().for_each(|buffer| assert!(buffer.core().unpin()));
+    while cache.shrink(1 << 20) && cache.bytes() > (1 << 20) + (1 << 20) / 8 {}
+    assert!(cache.bytes() <= (1 << 20) + (1 << 20) / 8, "{}", cache.bytes());
+    assert!(cache.bytes() > 1 << 19, "{}", cache.bytes());
+    percpu::override_current(None);
 }
 
 /// Records when it is performed; may defer another operation or need several calls.

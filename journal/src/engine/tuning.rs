@@ -5,6 +5,11 @@ use std::time::Duration;
 /// Items that one metadata writeback pass takes from the AIL: enough for long sequential writes, few enough that their
 /// buffers fit in the cache.
 pub const PUSH_ITEMS: usize = 1024;
+/// The fewest such items, however little memory there is.
+pub const PUSH_ITEMS_LEAST: usize = 32;
+/// Bytes of memory of metadata buffers for each such item: a pass copies at most one buffer, usually of 4 KiB, for
+/// each.
+pub const PUSH_BYTES: u64 = 64 << 10;
 /// Pause after a writeback pass that could write nothing. It doubles with each further pass of that kind, up to
 /// [`MAX_STUCK_PAUSE`]. A checkpoint that becomes stable while a thread waits for log space ends it.
 pub const STUCK_PAUSE: Duration = Duration::from_millis(2);
@@ -33,6 +38,10 @@ pub const MAX_CHECKPOINTS_IN_FLIGHT: u64 = 2;
 pub const PREFETCH_ITEMS: usize = 8;
 /// Prefetch distance where all of an item or of a log vector is copied: an inode, a vector.
 pub const PREFETCH_COPIES: usize = 4;
+
+/// Buffers that a thread looks at, to drop some, before it adds one: some microseconds, as it may hold the locks of an
+/// AG.
+pub const SCAN: usize = 128;
 
 /// Buffers for which a transaction reserves memory: most join no more.
 pub const USUAL_BUFFERS: usize = 8;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Cil`] | commits into the list |
 //! | `context` | state that the shards share: reserved header space, size of the checkpoint |
+//! | `memory` | memory of log vectors |
 //! | [`progress`] | which checkpoint is being built, pushed, stable; waiting for it |
 //! | [`push`] | detaches the list and writes it to the log |
 //!
@@ -29,6 +30,7 @@
 //! runs at a time, under `Push`; commits never take that.
 
 mod context;
+mod memory;
 pub mod progress;
 pub mod push;
 
@@ -36,10 +38,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use base::lock::{Mutex, Rank};
+use base::memory::Share;
 use base::percpu;
 use crossbeam_utils::CachePadded;
 
 use self::context::{CilContext, CilSpace};
+use self::memory::{CilMemory, ShardMemory};
 use self::progress::CheckpointProgress;
 use super::commit_target::{BusyExtent, Ticket};
 use super::item::{CommitPosition, LogItem};
@@ -57,6 +61,7 @@ pub struct Cil {
     /// Order number of the next commit.
     order: CachePadded<AtomicU64>,
     space: CilSpace,
+    memory: CilMemory,
     pushing: Mutex<()>,
     /// State of all checkpoints.
     pub progress: CheckpointProgress,
@@ -71,6 +76,7 @@ struct CilShard {
     unreported: i64,
     /// Bytes of items.
     bytes: i64,
+    memory: ShardMemory,
     /// Log space reserved for the checkpoint.
     reserved: u64,
     commits: u64,
@@ -108,8 +114,8 @@ pub struct CommitResult {
 }
 
 impl Cil {
-    /// An empty list with this many shards, at least one.
-    pub fn new(sizes: LogSizes, shards: usize) -> Self {
+    /// An empty list with this many shards, at least one. Its vectors are a part of the memory of metadata buffers.
+    pub fn new(sizes: LogSizes, shards: usize, memory: &Arc<Share>) -> Self {
         let shards = shards.max(1);
         let batch = (sizes.push_limit / (4 * shards as u64)).max(4096) as i64; // at most 8 MiB
         let context = Arc::new(CilContext::new(&sizes, shards, batch, 1));
@@ -122,6 +128,7 @@ impl Cil {
             shards: (0..shards).map(shard).collect(),
             order: CachePadded::new(AtomicU64::new(1)),
             space: CilSpace::new(batch),
+            memory: CilMemory::new(memory, shards),
             pushing: Mutex::new(Rank::Push, ()),
             progress: CheckpointProgress::new(1),
         }
@@ -130,7 +137,10 @@ impl Cil {
     /// Drops all items. Nothing is pushed after this.
     pub fn forget(&self) {
         for shard in &self.shards {
-            let items = std::mem::take(&mut shard.lock().items);
+            let mut shard = shard.lock();
+            let items = std::mem::take(&mut shard.items);
+            self.memory.freed(self.memory.detach(std::mem::take(&mut shard.memory)));
+            drop(shard);
             // Dropping the last reference to an item may take locks.
             drop(items);
         }
@@ -150,12 +160,13 @@ impl Cil {
         let sequence = shard.context.sequence;
         let first = self.order.fetch_add(1, Relaxed) << ITEM_BITS;
         let last = first | ((1 << ITEM_BITS) - 1);
-        let (mut order, mut grown) = (first, 0);
+        let (mut order, mut grown, mut memory) = (first, 0, 0);
         commits.for_each(|commit| {
             // The caller holds the item's lock, and no push can pass this shard.
             let growth = commit.log(CommitPosition { checkpoint: sequence, order });
             order = last.min(order + 1);
             grown += growth.bytes;
+            memory += growth.memory;
             if growth.is_first {
                 let item = commit.item();
                 item.core().pin();
@@ -166,13 +177,14 @@ impl Cil {
         shard.commits += 1;
         shard.bytes += grown;
         shard.unreported += grown;
+        self.memory.change(&mut shard.memory, memory);
         let space = self.space.with(&mut shard.unreported);
         let is_over = space >= self.sizes.hard_limit() as i64; // at most 64 MiB
         let charged = shard.context.charge_overhead(&self.sizes, ticket.account.records, is_over)
             + u64::try_from(grown).unwrap_or(0);
         ticket.charge(charged)?;
         shard.reserved += charged;
-        let is_large = space >= self.sizes.push_limit as i64;
+        let is_large = space >= self.sizes.push_limit as i64 || self.memory.is_large();
         let push = is_large && shard.context.request_push();
         Ok(CommitResult { sequence, push })
     }
@@ -180,12 +192,17 @@ impl Cil {
     /// The checkpoint being built, if it is so large that new changes must wait for its push.
     #[inline]
     pub fn too_large(&self) -> Option<u64> {
-        if self.space.reported() < self.sizes.hard_limit() as i64 {
+        if !self.is_too_large() {
             return None;
         }
         // Read the number first: the size of an older checkpoint must not be taken for that of a newer one.
         let checkpoint = self.progress.current();
-        (self.space.reported() >= self.sizes.hard_limit() as i64).then_some(checkpoint)
+        self.is_too_large().then_some(checkpoint)
+    }
+
+    #[inline]
+    fn is_too_large(&self) -> bool {
+        self.space.reported() >= self.sizes.hard_limit() as i64 || self.memory.is_too_large()
     }
 
     /// Number of commits.
@@ -210,6 +227,7 @@ impl CilShard {
             busy: Vec::new(),
             unreported: 0,
             bytes: 0,
+            memory: ShardMemory::default(),
             reserved: 0,
             commits: 0,
         }

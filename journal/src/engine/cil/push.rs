@@ -25,6 +25,8 @@ struct DetachedList {
     items: Vec<Arc<dyn LogItem>>,
     busy: Vec<BusyExtent>,
     bytes: i64,
+    /// Memory of the vectors.
+    memory: i64,
     reserved: u64,
 }
 
@@ -47,9 +49,12 @@ impl Cil {
             return Ok(());
         }
         let Some(detached) = self.detach() else { return Ok(()) };
-        let (sequence, reserved) = (detached.sequence, detached.reserved);
+        let (sequence, reserved, memory) = (detached.sequence, detached.reserved, detached.memory);
         let (vectors, mut checkpoint) = detached.take_vectors();
-        match self.write(sequence, reserved, &vectors, iclogs) {
+        let written = self.write(sequence, reserved, &vectors, iclogs);
+        drop(vectors);
+        self.memory.freed(memory);
+        match written {
             Ok(written) => {
                 checkpoint.start = written.start;
                 iclogs.submit(written.last, true, Some(checkpoint));
@@ -77,8 +82,10 @@ impl Cil {
             return;
         }
         let Some(detached) = self.detach() else { return };
-        let reserved = detached.reserved;
-        let (_, checkpoint) = detached.take_vectors();
+        let (reserved, memory) = (detached.reserved, detached.memory);
+        let (vectors, checkpoint) = detached.take_vectors();
+        drop(vectors);
+        self.memory.freed(memory);
         grant.give_back(reserved);
         let checkpoint = checkpoint.placed(iclogs.next());
         // Completion locks AGs in which blocks were freed, and those locks come before this one.
@@ -95,15 +102,17 @@ impl Cil {
         let sequence = self.progress.current();
         let next = Arc::new(CilContext::new(&self.sizes, shards.len(), self.space.batch, sequence + 1));
         let (items, busy) = (Vec::new(), Vec::new());
-        let mut detached = DetachedList { sequence, items, busy, bytes: 0, reserved: 0 };
+        let mut detached = DetachedList { sequence, items, busy, bytes: 0, memory: 0, reserved: 0 };
         for shard in &mut shards {
             let old = std::mem::replace(&mut **shard, CilShard::new(Arc::clone(&next)));
             detached.items.extend(old.items);
             detached.busy.extend(old.busy);
             detached.bytes += old.bytes;
+            detached.memory += self.memory.detach(old.memory);
             detached.reserved += old.reserved;
         }
         self.space.restart();
+        self.memory.restart();
         // Later commits see the new number, and threads that wait for the old one see it pushed.
         self.progress.pushed(sequence);
         Some(detached)

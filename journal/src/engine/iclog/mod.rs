@@ -30,10 +30,11 @@ pub mod checkpoint_writer;
 pub mod write;
 
 use std::collections::VecDeque;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use base::Lsn;
 use base::lock::{Condvar, Mutex, Rank};
+use base::memory::Share;
 
 use self::buffer::Iclog;
 use super::cil::Checkpoint;
@@ -64,8 +65,10 @@ pub struct IclogOptions {
     pub stable_tail: Lsn,
     /// Position of the next record.
     pub next: u64,
-    /// Number of iclogs, 2 to 8.
+    /// Number of iclogs, 2 to 8. Fewer if more would take an eighth of the memory.
     pub count: usize,
+    /// The memory that they are a part of.
+    pub memory: Arc<Share>,
 }
 
 /// The iclogs of a volume.
@@ -74,6 +77,7 @@ pub struct Iclogs {
     sizes: LogSizes,
     uuid: [u8; 16],
     has_own_device: bool,
+    memory: Arc<Share>,
     state: Mutex<State>,
     /// An iclog became spare, or nothing is in flight.
     completed_io: Condvar,
@@ -145,10 +149,11 @@ struct InflightRecord {
 impl Iclogs {
     /// Iclogs that write to `log_device`.
     pub fn new(log_device: LogDevice, sizes: LogSizes, options: IclogOptions) -> Self {
-        let IclogOptions { uuid, has_own_device, stable_tail, next, count } = options;
+        let IclogOptions { uuid, has_own_device, stable_tail, next, count, memory } = options;
+        let most = usize::try_from(memory.part() / 8 / u64::from(sizes.buffer)).unwrap_or(usize::MAX);
         let state = State {
             spare: Vec::new(),
-            unallocated: count.clamp(2, 8),
+            unallocated: count.min(most).clamp(2, 8),
             inflight: VecDeque::new(),
             next,
             previous: u32::MAX,
@@ -164,7 +169,7 @@ impl Iclogs {
         };
         let state = Mutex::new(Rank::Iclog, state);
         let (completed_io, work, exhausted) = (Condvar::new(), Condvar::new(), OnceLock::new());
-        Self { log_device, sizes, uuid, has_own_device, state, completed_io, work, exhausted }
+        Self { log_device, sizes, uuid, has_own_device, memory, state, completed_io, work, exhausted }
     }
 
     /// Sets a callback that is called, without a lock of the iclogs, before a thread waits for a spare iclog. Once.
@@ -210,6 +215,7 @@ impl Iclogs {
             if let Some(left) = state.unallocated.checked_sub(1) {
                 state.unallocated = left;
                 drop(state);
+                self.memory.add(self.sizes.buffer.into());
                 return Ok(Iclog::new(&self.sizes));
             }
             match exhausted.take() {

@@ -196,6 +196,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
     use base::Lsn;
+    use base::memory::Share;
     use block::{Device, MemoryDevice, Operation};
     use devices::PauseDevice;
     use format::superblock::Superblock;
@@ -265,7 +266,14 @@ mod tests {
         let iclogs = Iclogs::new(
             log_device,
             sizes,
-            IclogOptions { uuid: [0; 16], has_own_device: false, stable_tail: tail, next, count: 8 },
+            IclogOptions {
+                uuid: [0; 16],
+                has_own_device: false,
+                stable_tail: tail,
+                next,
+                count: 8,
+                memory: Share::alone(64 << 20),
+            },
         );
         (device, iclogs)
     }

@@ -27,7 +27,9 @@ use super::shared::LogShared;
 use crate::engine::ail::AilEntry;
 use crate::engine::buffer::{Buffer, settle};
 use crate::engine::stats::LogCounters;
-use crate::engine::tuning::{IDLE_PAUSE, MAX_STUCK_PAUSE, PREFETCH_COPIES, PUSH_ITEMS, STUCK_PAUSE};
+use crate::engine::tuning::{
+    IDLE_PAUSE, MAX_STUCK_PAUSE, PREFETCH_COPIES, PUSH_BYTES, PUSH_ITEMS, PUSH_ITEMS_LEAST, STUCK_PAUSE,
+};
 use crate::engine::writeback::{DelwriQueue, PushResult};
 use error::Error;
 
@@ -48,20 +50,26 @@ enum PushOutcome {
 /// How many items a pass takes. A buffer that must be read before it is written is written by the next pass. If the
 /// buffer cache is smaller than what one pass reads, the first buffers may be evicted by then. So a pass that reads and
 /// writes nothing makes the next one smaller, down to one item. Items whose buffers were read are taken first.
+///
+/// The buffers of a batch are copied, so it is smaller if there is little memory.
 #[derive(Clone, Copy, Debug)]
-pub struct BatchSize(usize);
-
-impl Default for BatchSize {
-    fn default() -> Self {
-        Self(PUSH_ITEMS)
-    }
+pub struct BatchSize {
+    items: usize,
+    most: usize,
 }
 
 impl BatchSize {
+    /// The size of the first batch, for metadata buffers that may hold so many bytes.
+    pub fn of_memory(bytes: u64) -> Self {
+        let most =
+            usize::try_from(bytes / PUSH_BYTES).unwrap_or(PUSH_ITEMS).clamp(PUSH_ITEMS_LEAST, PUSH_ITEMS);
+        Self { items: most, most }
+    }
+
     fn passed(&mut self, wrote: bool, read: bool) {
-        self.0 = match read && !wrote {
-            true => (self.0 / 4).max(1),
-            false => (self.0 * 2).min(PUSH_ITEMS),
+        self.items = match read && !wrote {
+            true => (self.items / 4).max(1),
+            false => (self.items * 2).min(self.most),
         };
     }
 }
@@ -150,7 +158,7 @@ impl LogShared {
 
     fn pass(&self, target: Lsn) -> PushOutcome {
         let mut batch_size = self.writeback.lock();
-        let items = self.ail.take(target, batch_size.0);
+        let items = self.ail.take(target, batch_size.items);
         if items.is_empty() {
             return PushOutcome::Nothing;
         }

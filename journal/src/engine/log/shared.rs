@@ -90,7 +90,8 @@ impl LogShared {
         parameters: LogParameters,
     ) -> Self {
         let LogParameters { geometry, head, shards, without_journal, hook } = parameters;
-        let cil = Cil::new(*iclogs.sizes(), shards);
+        let cil = Cil::new(*iclogs.sizes(), shards, cache.memory());
+        let batch = BatchSize::of_memory(cache.memory().part());
         Self {
             data,
             cache,
@@ -112,7 +113,7 @@ impl LogShared {
             unlogged_writes_flushed: AtomicU64::new(0),
             push_target: AtomicU64::new(0),
             ail_notify: Notify::new(),
-            writeback: Mutex::new(Rank::Writeback, BatchSize::default()),
+            writeback: Mutex::new(Rank::Writeback, batch),
             in_flight: InflightWrites::default(),
             cil_notify: Notify::new(),
             requested_commits: AtomicU64::new(0),
