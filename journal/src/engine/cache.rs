@@ -263,7 +263,7 @@ impl BufferCache {
     }
 
     /// Drops buffers that are clean and were not used since they were last looked at, until the rest is at most
-    /// `bytes`, or [`SCAN`] buffers were looked at. Only tries locks, so it may be called with any lock held. Returns
+    /// `bytes`, or 128 buffers were looked at. Only tries locks, so it may be called with any lock held. Returns
     /// whether another call may drop more.
     #[cold]
     pub fn shrink(&self, bytes: u64) -> bool {
