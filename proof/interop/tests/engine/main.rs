@@ -7,6 +7,7 @@
 //! | [`calls`], [`matrix`], [`rules`] | the kernel as a subject: Linux and Xebec are compared with the model |
 //! | [`collisions`] | many names with the same hash in a directory |
 //! | [`limits`] | the maximum number of links |
+//! | [`fragmented`] | files whose extent maps are not in memory as a whole |
 //! | [`scenarios`], [`volumes`] | each workload on each shape of volume |
 //! | [`crashes`] | a sample of crash states, recovered by the kernel |
 //! | [`log_device`] | an external log |
@@ -21,6 +22,7 @@ mod calls;
 mod collisions;
 mod contents;
 mod crashes;
+mod fragmented;
 mod kernel;
 mod limits;
 mod log_device;
