@@ -215,6 +215,10 @@ pub static WRITE: Operation = changing("write of a page", |at, _| write(at, 0));
 /// `pwrite` to a page that is another one for each side.
 pub static WRITE_OWN: Operation = changing("write of another page", |at, _| write(at, at.side % 4));
 
+/// `pwrite` to the first page, which is clean.
+pub static DIRTY: Operation =
+    prepared("write of a clean page", |at, _| at.file.sync_all(), |at, _| write(at, 0));
+
 /// A write of a page at the end.
 pub static APPEND: Operation = changing("append", |at, _| at.file.append(&at.page.borrow()).map(drop));
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use block::{Device, Durability};
+use block::Device;
 use devices::RateDevice;
 use xebec::{DirtyLimit, MemoryBudget, Options, ReclaimPolicy};
 
@@ -80,11 +80,6 @@ fn volume(scale: &Scale, policy: ReclaimPolicy) -> anyhow::Result<BenchVolume> {
     let image = scale.image();
     make(&image, &layout(IMAGE_BYTES, LOG_BYTES))?;
     let device: Arc<dyn Device> = Arc::new(RateDevice::new(file_device(&image)?, DEVICE_BYTES_PER_SECOND));
-    // What the file cache of the machine does when the file is first written is not measured.
-    let zeros = vec![0; 1 << 20];
-    for offset in (0..4 * scale.reclaim_bytes).step_by(zeros.len()) {
-        file_device(&image)?.write_at(IMAGE_BYTES / 4 + offset, &zeros, Durability::Buffered)?;
-    }
     let mut options = Options { memory: Some(MemoryBudget::new(scale.reclaim_bytes)), ..Options::default() };
     options.contents.dirty = Some(DirtyLimit::Percent(40));
     options.contents.reclaim = policy;

@@ -10,7 +10,7 @@ use crate::measure::median;
 use crate::table::{Row, Table, Target};
 
 const FILES_PER_DIRECTORY: u32 = 5_000;
-const LOG_BYTES: u64 = 256 << 20;
+const LOG_BYTES: u64 = 64 << 20;
 const SYNCS: u32 = 200;
 
 /// Runs the measurement.
