@@ -186,7 +186,9 @@ impl<B: Backing> Contents<B> {
             };
             if map.iter().find(has_blocks).is_some() {
                 let locked = OwnedWriteGuard::try_lock(self.folio(index), |folio| &folio.state);
-                if let Some(locked) = locked.filter(|locked| !locked.gone) {
+                // Writeback may have moved its blocks, and reclaim dropped what was newer than the map.
+                let is_current = |locked: &FolioWrite<B>| !locked.gone && self.map_seq.load(SeqCst) == seq;
+                if let Some(locked) = locked.filter(is_current) {
                     loads.push(self.plan(locked, &map));
                 }
             }

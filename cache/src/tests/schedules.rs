@@ -9,6 +9,7 @@ use base::simulation::{SchedulingStrategy, SimulationOptions, run};
 use base::thread;
 
 use super::{Dice, cache, file};
+use crate::folio::FOLIO_BYTES;
 use crate::testing::{Op, Volume, pattern};
 use crate::{Cache, Contents, DirtyLimit, Flusher, Options};
 
@@ -165,4 +166,37 @@ fn writes_succeed_at_once_after_the_device_recovered() {
         drop(flusher);
         volume_cache.sync_all().unwrap();
     });
+}
+
+/// Readahead locked a folio by a mapping from before its writeback, which had meanwhile moved shared blocks elsewhere
+/// and dropped the folio: the old blocks were read, and stayed in memory.
+#[test]
+fn readahead_beside_writeback_of_shared_blocks_reads_no_old_blocks() {
+    for seed in 0..60 {
+        run(plan(seed), || {
+            let volume = Volume::new(12, 400);
+            let volume_cache = cache(&volume, 4 << 20);
+            let contents = file(&volume_cache, 2);
+            let folio = FOLIO_BYTES as u64;
+            contents.write(0, &[1; 2 * FOLIO_BYTES]).unwrap();
+            contents.flush(0..u64::MAX).unwrap();
+            for round in 2..8 {
+                volume.share(2, 3, 0, 2 * folio / BLOCK);
+                contents.map_changed();
+                contents.invalidate(0..u64::MAX).unwrap();
+                contents.write(folio, &[round; FOLIO_BYTES]).unwrap();
+                contents.find_folio(1).unwrap().state.write().drop_when_clean = true;
+                let reader = Arc::clone(&contents);
+                let reader = thread::spawn("reader", move || {
+                    reader.read(0, &mut [0; 4096]).unwrap();
+                });
+                contents.flush(0..u64::MAX).unwrap();
+                reader.unwrap().join().unwrap();
+                let mut got = [0; 1];
+                contents.read(folio, &mut got).unwrap();
+                assert_eq!(got, [round], "seed {seed}");
+                volume.force();
+            }
+        });
+    }
 }
