@@ -17,6 +17,7 @@
 //! Lists are per CPU, each under a lock of rank `Cache` that is held for one push. One pass of a stretch runs
 //! at a time (`Pass`).
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
 use backing::{Backing, TIMESTAMP_TICK_NANOS};
@@ -55,7 +56,7 @@ pub struct Cache<B: Backing> {
     /// Bytes of all folios made since the start, as if each was full: the time of reclaim.
     pub(crate) inserted: Amount,
     /// A folio that is used again after as many bytes were inserted becomes old.
-    pub(crate) reuse_bytes: u64,
+    pub(crate) reuse_bytes: AtomicU64,
     /// Files with a preallocation.
     pub(crate) preallocated: Mutex<Vec<Weak<Contents<B>>>>,
     /// One for each flusher.
@@ -105,7 +106,7 @@ impl<B: Backing> Cache<B> {
             dirty_files: tracking(stretches.len()),
             folios: PerCpu::new(cpus, |_| Mutex::new(Rank::Cache, Generations::default())),
             inserted: Amount::new(memory.part()),
-            reuse_bytes: memory.part() / REUSE_FRACTION,
+            reuse_bytes: AtomicU64::new(memory.part() / REUSE_FRACTION),
             memory,
             preallocated: Mutex::new(Rank::Leaf, Vec::new()),
             pace: Pace::new(stretches.len()),

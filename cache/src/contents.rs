@@ -282,12 +282,12 @@ impl<B: Backing> Contents<B> {
         self.index.write().remove(folio.index);
     }
 
-    /// Drops a folio that reclaim found dirty, if it is clean now and was not used since. The caller holds its write
-    /// lock.
+    /// Drops a folio that reclaim found dirty, if it is clean now, was not used since, and memory is still needed. The
+    /// caller holds its write lock.
     pub(crate) fn drop_if_requested(&self, folio: &Folio<B>, state: &mut crate::folio::State) {
         if state.drop_when_clean && state.is_clean() {
             state.drop_when_clean = false;
-            if !folio.is_used() {
+            if !folio.is_used() && self.cache.memory.is_exceeded() {
                 self.drop_folio(folio, state);
                 self.cache.counters.dropped_when_clean.add();
             }

@@ -12,23 +12,26 @@
 //! was inserted becomes young again, and so do the oldest ones if most are old.
 //!
 //! By default reclaim never writes (Gorman, "Reduce filesystem writeback from page reclaim", 2011). A dirty folio at
-//! the end of the young generation is marked; when its writeback ends, and it was not used meanwhile, it is dropped.
+//! the end of the young generation is marked; when its writeback ends, it is dropped, unless it was used meanwhile or
+//! there is room by then.
 //!
 //! # Invariants
 //! - With [`ReclaimPolicy::Never`], no thread writes contents while it reclaims. Debug builds assert it.
-//! - A round examines a limited number of folios, so that the call that needs memory is not delayed by more than that.
+//! - A round examines a limited number of folios, and a lower number of dirty ones of each list. So the call that needs
+//!   memory is not delayed by more than that, and dirty folios of one list do not hide clean ones of another.
 //!
 //! # Locking
 //! The generations of a CPU are under one lock of rank `Cache`, which is held for one push or pop. Only the lock of the
 //! folio that is examined is tried. The caller holds no folio, and at most `io` of one file.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use crate::cache::Cache;
 use crate::contents::Contents;
 use crate::folio::{FOLIO_BYTES, Folio};
-use crate::tuning::{OLD_PERIODS, RECLAIM_FOLIOS_MAX};
+use crate::tuning::{OLD_PERIODS, RECLAIM_DIRTY_MAX, RECLAIM_FOLIOS_MAX, REUSE_FRACTION};
 use backing::Backing;
 
 /// What reclaim does with a dirty folio at the end of the young generation. All but the default are for comparison.
@@ -57,26 +60,42 @@ impl ReclaimPolicy {
 struct Queue<B: Backing> {
     /// Each with the time when it was added.
     folios: VecDeque<(Weak<Folio<B>>, u64)>,
-    /// Where [`sweep`](Self::sweep) continues.
+    /// Entries that [`sweep`](Self::sweep) has kept, at the front. Those after them, up to `swept`, are of dropped
+    /// folios.
+    kept: usize,
+    /// Entries that it has visited.
     swept: usize,
 }
 
 impl<B: Backing> Default for Queue<B> {
     fn default() -> Self {
-        Self { folios: VecDeque::new(), swept: 0 }
+        Self { folios: VecDeque::new(), kept: 0, swept: 0 }
     }
 }
 
 impl<B: Backing> Queue<B> {
-    /// Removes dropped folios among the next few. The newest one takes the place of a removed one.
+    /// Visits the next few entries, to move those of dropped folios to the end, where they are removed. The others stay
+    /// in order.
     fn sweep(&mut self) {
         for _ in 0..2 {
-            match self.folios.get(self.swept) {
-                Some((folio, _)) if folio.strong_count() > 0 => self.swept += 1,
-                Some(_) => drop(self.folios.swap_remove_back(self.swept)),
-                None => self.swept = 0,
+            let Some((folio, _)) = self.folios.get(self.swept) else {
+                self.folios.truncate(self.kept);
+                (self.kept, self.swept) = (0, 0);
+                continue;
+            };
+            if folio.strong_count() > 0 {
+                self.folios.swap(self.kept, self.swept);
+                self.kept += 1;
             }
+            self.swept += 1;
         }
+    }
+
+    fn pop(&mut self) -> Option<Weak<Folio<B>>> {
+        let (folio, _) = self.folios.pop_front()?;
+        self.kept = self.kept.saturating_sub(1);
+        self.swept = self.swept.saturating_sub(1);
+        Some(folio)
     }
 }
 
@@ -105,11 +124,11 @@ impl<B: Backing> Generations<B> {
 
     /// Takes the folio to examine next, and whether it is old: the oldest one if most are old, or if it is old since
     /// before `old_before`.
-    fn next(&mut self, old_before: u64) -> Option<(Weak<Folio<B>>, bool)> {
+    pub(crate) fn next(&mut self, old_before: u64) -> Option<(Weak<Folio<B>>, bool)> {
         let mostly_old = self.old.folios.len() > self.young.folios.len();
         let is_old = self.old.folios.front().is_some_and(|(_, since)| mostly_old || *since < old_before);
         let queue = if is_old { &mut self.old } else { &mut self.young };
-        queue.folios.pop_front().map(|(folio, _)| (folio, is_old))
+        queue.pop().map(|folio| (folio, is_old))
     }
 
     fn put(&mut self, folio: Weak<Folio<B>>, now: u64, is_old: bool) {
@@ -144,7 +163,7 @@ impl<B: Backing> Cache<B> {
     /// Notes a use of a folio.
     #[inline]
     pub(crate) fn used(&self, folio: &Folio<B>) {
-        folio.touch(self.inserted.get(), self.reuse_bytes);
+        folio.touch(self.inserted.get(), self.reuse_bytes.load(Relaxed));
     }
 
     /// Called before memory is allocated. The caller holds no folio.
@@ -187,11 +206,15 @@ impl<B: Backing> Cache<B> {
         let (_, local) = self.folios.local();
         let mut examined_left = RECLAIM_FOLIOS_MAX;
         let now = self.inserted.get();
-        let old_before = now.saturating_sub(OLD_PERIODS * self.reuse_bytes);
+        // The part of the cache may have changed.
+        let reuse_bytes = self.memory.part() / REUSE_FRACTION;
+        self.reuse_bytes.store(reuse_bytes, Relaxed);
+        let old_before = now.saturating_sub(OLD_PERIODS * reuse_bytes);
         for queue in std::iter::once(local).chain(self.folios.iter()) {
             // Each folio twice: the first time an old one becomes young.
             let mut rounds = queue.lock().len() * 2;
-            while rounds > 0 && examined_left > 0 {
+            let mut dirty_left = RECLAIM_DIRTY_MAX;
+            while rounds > 0 && examined_left > 0 && dirty_left > 0 {
                 if self.memory.used() <= bytes {
                     return examined_left;
                 }
@@ -203,6 +226,7 @@ impl<B: Backing> Cache<B> {
                     Examined::Gone => {}
                     Examined::Stays { is_old } => queue.lock().put(weak, now, is_old),
                     Examined::Dirty(contents) => {
+                        dirty_left -= 1;
                         queue.lock().put(weak, now, false);
                         if writes {
                             self.write_from_reclaim(&contents, &folio);
@@ -221,12 +245,17 @@ impl<B: Backing> Cache<B> {
             folio.set_examined(now);
             return Examined::Stays { is_old: used };
         }
+        // If the contents are being dropped, they drop their folios. This may become the last reference to them: it is
+        // dropped after the lock.
+        let Some(contents) = folio.owner.upgrade() else { return Examined::Gone };
         let Some(mut state) = folio.state.try_write() else { return Examined::Stays { is_old: false } };
-        // If the contents are being dropped, they drop their folios.
-        let Some(contents) = folio.owner.upgrade().filter(|_| !state.gone) else { return Examined::Gone };
+        if state.gone {
+            return Examined::Gone;
+        }
         if !state.is_clean() {
             self.counters.dirty_met.add();
             state.drop_when_clean = true;
+            drop(state);
             return Examined::Dirty(contents);
         }
         contents.drop_folio(folio, &mut state);

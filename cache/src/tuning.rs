@@ -32,6 +32,8 @@ pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(200);
 pub(crate) const INITIAL_RATE: u64 = 256 << 20;
 /// Folios examined by one reclaim before it gives up: a bound for the latency of the call that needs memory.
 pub(crate) const RECLAIM_FOLIOS_MAX: usize = 256;
+/// Dirty folios of one list that it meets before it looks at the next list.
+pub(crate) const RECLAIM_DIRTY_MAX: usize = 32;
 /// Smallest allocation of a folio: a page.
 pub(crate) const FOLIO_MIN_BYTES: usize = 4096;
 /// A use of a folio counts as a new one if this fraction of the cache's memory was inserted since the first: as much as

@@ -103,7 +103,7 @@ fn dropped_folios_leave_the_lists() {
     stays.forget();
 }
 
-/// A cache of four folios that are all dirty, as there is no flusher, and less memory than before.
+/// A cache of four folios that are all dirty, as there is no flusher, with a folio less of memory than before.
 fn all_dirty(policy: ReclaimPolicy) -> (Volume, Arc<Cache<Volume>>, Arc<Contents<Volume>>) {
     let volume = Volume::new(12, 4000);
     let options = Options { reclaim: policy, dirty: Some(DirtyLimit::Percent(100)), ..Options::default() };
@@ -115,7 +115,6 @@ fn all_dirty(policy: ReclaimPolicy) -> (Volume, Arc<Cache<Volume>>, Arc<Contents
     }
     volume_cache.memory.add(FOLIO);
     volume_cache.reclaim(volume_cache.memory.limit());
-    volume_cache.memory.sub(FOLIO);
     assert!(volume_cache.statistics().dirty_met > 0, "{:?}", volume_cache.statistics());
     (volume, volume_cache, dirty)
 }
@@ -130,6 +129,7 @@ fn by_default_reclaim_writes_nothing_and_drops_a_dirty_folio_when_it_is_clean() 
     let after = volume_cache.statistics();
     assert!(after.dropped_when_clean > 0 && after.memory_bytes < memory, "{after:?}");
     assert_eq!(volume.writes(), after.plug.writes, "all writes are writeback's");
+    volume_cache.memory.sub(FOLIO);
     stream(&dirty, 0..4);
     dirty.forget();
 }
@@ -138,6 +138,7 @@ fn by_default_reclaim_writes_nothing_and_drops_a_dirty_folio_when_it_is_clean() 
 fn other_policies_write_from_reclaim() {
     for policy in [ReclaimPolicy::WriteFromDirect, ReclaimPolicy::OnlyInTrouble] {
         let (_, volume_cache, dirty) = all_dirty(policy);
+        volume_cache.memory.sub(FOLIO);
         let statistics = volume_cache.statistics();
         assert!(statistics.written_by_reclaim >= FOLIO, "{policy:?}: {statistics:?}");
         dirty.forget();
@@ -163,4 +164,46 @@ fn out_of_trouble_only_direct_reclaim_writes() {
     };
     assert_eq!(writes(ReclaimPolicy::WriteFromDirect), FOLIO);
     assert_eq!((writes(ReclaimPolicy::OnlyInTrouble), writes(ReclaimPolicy::Never)), (0, 0));
+}
+
+/// Dirty folios of one CPU were examined again and again, until the limit of a round: clean ones of another CPU stayed.
+#[test]
+fn dirty_folios_do_not_hide_clean_ones_of_another_cpu() {
+    let volume = Volume::new(12, 40_000);
+    let options = Options { dirty: Some(DirtyLimit::Percent(100)), ..Options::default() };
+    let memory = Share::alone(400 * (FOLIO + 256));
+    let volume_cache = Cache::new(volume.clone(), volume.device(), memory, options);
+    percpu::override_current(Some(1));
+    let clean = written(&volume_cache, 2, 100);
+    percpu::override_current(Some(0));
+    let dirty = file(&volume_cache, 1);
+    for folio in 0..200 {
+        dirty.write(folio * FOLIO, &[1; FOLIO_BYTES]).unwrap();
+    }
+    volume_cache.reclaim(0);
+    assert!(volume_cache.statistics().dropped >= 10, "{:?}", volume_cache.statistics());
+    percpu::override_current(None);
+    clean.forget();
+    dirty.forget();
+}
+
+/// Entries of dropped folios are removed, and the order of the others stays.
+#[test]
+fn the_oldest_folio_is_the_next_one_also_after_others_were_removed() {
+    percpu::override_current(Some(0));
+    let volume = Volume::new(12, 40_000);
+    let volume_cache = cache(&volume, 1 << 30);
+    let contents = file(&volume_cache, 1);
+    for folio in 0..100 {
+        contents.write(folio * FOLIO, &[1; 4096]).unwrap();
+        let removed = file(&volume_cache, 1000 + folio);
+        (0..3).for_each(|n| drop(removed.write(n * FOLIO, &[1; 4096]).unwrap()));
+        removed.forget();
+    }
+    contents.flush(0..u64::MAX).unwrap();
+    let (_, queue) = volume_cache.folios.local();
+    let order =
+        std::iter::from_fn(|| queue.lock().next(0)).filter_map(|(folio, _)| Some(folio.upgrade()?.index));
+    assert!(order.eq(0..100));
+    percpu::override_current(None);
 }
