@@ -15,7 +15,8 @@
 //!
 //! # Invariants
 //! - The parts add up to the limit of the budget. So if it is exceeded, a cache holds more than its part.
-//! - What is dropped is clean and not in use: dropping memory never writes, and never waits for a device.
+//! - What is dropped is clean and not in use: dropping memory never writes, and never waits for a device, unless a
+//!   cache has an option to do so.
 //!
 //! # Locking
 //! The list of shares is locked for a copy of it. Caches drop memory outside of that lock.

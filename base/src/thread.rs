@@ -1,7 +1,8 @@
 //! Starting threads, sleeping and yielding: by the system, or in a [simulation](crate::simulation).
 
 use std::io;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use crate::simulation::hooks::{self, SimulatedThread};
 
@@ -63,6 +64,12 @@ pub fn sleep(time: Duration) {
     if !hooks::sleep(time) {
         std::thread::sleep(time);
     }
+}
+
+/// Time since the first call, or in a simulation since its start. Correctness must not depend on it.
+pub fn elapsed() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    hooks::now().unwrap_or_else(|| START.get_or_init(Instant::now).elapsed())
 }
 
 /// Yields to other threads.

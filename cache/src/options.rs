@@ -24,8 +24,9 @@ pub struct Options {
     pub interval_ms: u64,
     /// Age in seconds at which changes are on the device, those of metadata included; replaces
     /// [`expire_s`](Self::expire_s) and [`interval_ms`](Self::interval_ms). The flusher writes files that have been
-    /// dirty for half of it. It looks for them after half of it, or after all of it if there is no dirty file. So no
-    /// change becomes older, and files that soon disappear are not written.
+    /// dirty for half of it. It looks for them after half of it, or after all of it if there is no dirty file. So
+    /// changes become little older, unless the device is slow, and files that soon disappear are not written. At least
+    /// 1.
     pub commit_s: Option<u32>,
     /// Number of flushers, at most that of the AGs: each writes back the files of a stretch of AGs. `None`: one for
     /// each CPU, at most 4.

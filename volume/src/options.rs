@@ -47,7 +47,7 @@ pub struct Options {
     /// Age in seconds at which background threads make changes stable: data, names and other metadata. A crash loses
     /// what was not synced and is younger. `None`: changes of metadata are in the log after about half a minute, and
     /// data is written back after that time. Without [`background`](Self::background) threads, nothing becomes stable
-    /// by itself.
+    /// by itself. 0 is the same as `None`.
     pub commit_s: Option<u32>,
     /// Locks of the names and inodes in memory.
     pub locks: Locks,
@@ -97,8 +97,12 @@ impl Options {
         // With one, the layout does not depend on which flusher is first.
         let single = !self.background || self.cpus == Some(1);
         let flushers = if single { Some(1) } else { self.contents.flushers };
-        let commit_s = self.commit_s.or(self.contents.commit_s);
-        cache::Options { clock: Arc::clone(&self.clock), flushers, commit_s, ..self.contents.clone() }
+        let (clock, commit_s) = (Arc::clone(&self.clock), self.commit_s());
+        cache::Options { clock, flushers, commit_s, ..self.contents.clone() }
+    }
+
+    fn commit_s(&self) -> Option<u32> {
+        self.commit_s.or(self.contents.commit_s).filter(|age| *age > 0)
     }
 
     pub(crate) fn log(&self, memory: &Memory) -> engine::Options {
@@ -109,7 +113,7 @@ impl Options {
             memory: Arc::clone(&memory.buffers),
             background: self.background,
             without_journal: self.without_journal,
-            commit_interval: self.commit_s.map(|age| Duration::from_secs(age.into()) / 2),
+            commit_interval: self.commit_s().map(|age| Duration::from_secs(age.into()) / 2),
             ..engine::Options::default()
         }
     }

@@ -124,3 +124,25 @@ fn an_idle_volume_writes_nothing() {
         });
     }
 }
+
+/// With a change every ten seconds the log never became idle, and metadata was not written back until the log was full.
+#[test]
+fn metadata_is_written_back_beside_a_steady_change() {
+    let device = make();
+    simulation::run(plan(4), || {
+        let volume = Volume::open(device.clone(), options(Some(5))).unwrap();
+        let dir = volume.create(volume.root(), b"dir", &NewFile::directory()).unwrap();
+        for n in 0..200 {
+            volume.create(dir, format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
+        }
+        volume.sync().unwrap();
+        let at_first = volume.statistics().journal.ail_items;
+        for n in 0..20 {
+            sleep(Duration::from_secs(10));
+            volume.create(volume.root(), format!("{n}").as_bytes(), &NewFile::regular()).unwrap();
+        }
+        let items = volume.statistics().journal.ail_items;
+        assert!(items < at_first / 2, "{items} of {at_first} items are not written back");
+        volume.unmount().unwrap();
+    });
+}

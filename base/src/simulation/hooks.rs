@@ -244,6 +244,11 @@ mod off {
     }
 
     #[inline]
+    pub const fn now() -> Option<Duration> {
+        None
+    }
+
+    #[inline]
     pub const fn cpus() -> Option<usize> {
         None
     }

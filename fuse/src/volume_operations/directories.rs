@@ -6,7 +6,7 @@ use format::inode::FileType;
 use xebec::{Cookie, DeviceNumber, FileId, Handle, Metadata, NewFile, NewFileType};
 
 use super::VolumeOperations;
-use crate::operations::{Caller, DirEntry, Entry, Errno, NewInode, NodeId, Result};
+use crate::operations::{Caller, DirEntry, Entry, Errno, NewInode, NodeId, ROOT, Result};
 
 const S_IFMT: u32 = 0o170_000;
 
@@ -50,9 +50,11 @@ impl VolumeOperations<'_> {
     }
 
     fn entry(&self, metadata: &Metadata) -> Result<Entry> {
+        let node = self.node(metadata.id())?;
         Ok(Entry {
-            node: self.node(metadata.id())?,
-            generation: metadata.generation.into(),
+            node,
+            // Kernels before 6.9 have the root with generation 0, and take another one for another inode.
+            generation: if node == ROOT { 0 } else { metadata.generation.into() },
             attributes: self.to_attributes(metadata),
         })
     }

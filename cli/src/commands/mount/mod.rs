@@ -47,7 +47,7 @@ use fuse::options::{self, MountOptions};
     (u:VOLUME:..., g:VOLUME:...: only user or group IDs; idmap implies nosuid, unless suid is given)\n  \
     writeback_cache              cache writes in the kernel; ENOSPC is reported by fsync and close\n  \
     metrics=[ADDRESS:]PORT       serve Prometheus metrics at http://127.0.0.1:PORT/metrics (or ADDRESS)\n  \
-    commit=SECONDS               age at which changes are in the image; 0: default (5)\n  \
+    commit=SECONDS               age at which changes are stable in the image [default: 5]\n  \
     threads=N                    maximum number of worker threads\n  \
     memory=BYTES                 memory for file data, metadata, inodes and names\n  \
     dirty_ratio=PERCENT          limit of dirty file data in percent of the memory for file data [default: 50]\n  \

@@ -10,6 +10,8 @@
 //! | has items that are not written back | request metadata writeback |
 //! | is fully written back and not covered | log a superblock |
 //!
+//! A log that is in use all the time does not become idle: then metadata writeback is requested as often.
+//!
 //! # Changes that become stable by themselves
 //! With a commit interval, changes are pushed that long after a request, or another push, and again as long as there
 //! are new ones. An idle log is not looked at for it: the first request after a pause comes from the flusher, which
@@ -24,6 +26,7 @@ use std::time::Duration;
 
 use base::Daddr;
 use base::lock::Rank;
+use base::thread::elapsed;
 use format::damage::Damage;
 use format::log::buffer::CHUNK_BYTES;
 
@@ -48,12 +51,19 @@ impl LogShared {
         let mut pause = interval;
         // The commit interval, while the log is in use.
         let mut commit_pause = None;
+        // When metadata writeback was last requested.
+        let mut written_back = elapsed();
         while let Some(notified) = self.cil_notify.wait(commit_pause.unwrap_or(pause)) {
             if self.is_shut_down() {
                 (pause, commit_pause) = (interval, None);
             } else if notified || commit_pause.is_some() {
                 let has_pushed = self.commit_step();
                 commit_pause = commit_interval.filter(|_| has_pushed);
+                // A log that is always in use does not become idle.
+                if elapsed().saturating_sub(written_back) >= interval {
+                    written_back = elapsed();
+                    self.request_ail_push(self.ail.newest());
+                }
             } else {
                 pause = if self.idle_step(&mut idle) { COVER_STEP.min(interval) } else { interval };
             }
