@@ -197,7 +197,9 @@ fn the_oldest_folio_is_the_next_one_also_after_others_were_removed() {
     for folio in 0..100 {
         contents.write(folio * FOLIO, &[1; 4096]).unwrap();
         let removed = file(&volume_cache, 1000 + folio);
-        (0..3).for_each(|n| drop(removed.write(n * FOLIO, &[1; 4096]).unwrap()));
+        for n in 0..3 {
+            removed.write(n * FOLIO, &[1; 4096]).unwrap();
+        }
         removed.forget();
     }
     contents.flush(0..u64::MAX).unwrap();
