@@ -169,7 +169,22 @@ impl<B: Backing> Contents<B> {
 
     /// Returns whether it is dirty, so that its inode must stay in memory. Takes no lock.
     pub fn is_needed(&self) -> bool {
-        self.listed.load(SeqCst) || self.dirty_blocks.load(SeqCst) > 0
+        self.listed.load(SeqCst) || self.is_dirty()
+    }
+
+    /// Returns whether a block is dirty, or the size on disk is still to follow.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty_blocks.load(SeqCst) > 0 || self.size.load(SeqCst) > self.disk_size.load(SeqCst)
+    }
+
+    /// Raises the size after a write. The caller holds `io`.
+    pub(crate) fn raise_size(&self, size: u64) {
+        self.size.store(size, SeqCst);
+        // Writeback may have written and finished the block between the write and this, and saw the old size. A block
+        // that is dirty now is written later.
+        if self.dirty_blocks.load(SeqCst) <= 0 {
+            self.list(self.cache.now());
+        }
     }
 
     /// Blocks of data that is not mapped yet, which count as used by the file. Takes no lock. A caller that then reads

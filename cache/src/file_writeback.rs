@@ -291,11 +291,12 @@ impl<B: Backing> FileWriteback<B> {
     /// Returns the new size on disk, if it grows: the size in memory, but not beyond bytes that are not written.
     ///
     /// An appending writer makes a block dirty before it raises the size: so all below the size read here is dirty now,
-    /// or written. A block in writeback that is dirty again was written up to the size when writeback began.
+    /// or written. If it raises the size after this, it finds the file without a dirty block, and makes it dirty. A
+    /// block in writeback that is dirty again was written up to the size when writeback began.
     fn next_disk_size(&self) -> Option<u64> {
         let contents = &self.contents;
         let old = contents.disk_size.load(SeqCst);
-        let mut size = contents.size();
+        let mut size = contents.size.load(SeqCst);
         // Blocks that could not be written are still in writeback.
         for run in &self.runs {
             if let Some(first) = run.failed.iter().min() {

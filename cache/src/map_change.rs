@@ -100,7 +100,8 @@ impl<B: Backing> Contents<B> {
     /// Errors of the device, of claims and of transactions. Blocks that could not be written stay dirty.
     pub fn sync(&self, seen: &crate::ErrorSeq) -> Result<(), Error> {
         // A clean file takes no lock.
-        let now = if self.newer_blocks() == 0 { Ok(()) } else { self.flush_range(0, u64::MAX) };
+        let now =
+            if self.newer_blocks() == 0 && !self.is_dirty() { Ok(()) } else { self.flush_range(0, u64::MAX) };
         self.report(seen).and(now)
     }
 

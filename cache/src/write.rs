@@ -4,14 +4,15 @@
 //! - A block over a hole or a shared extent becomes dirty only after a free block was reserved for it: so the writer
 //!   gets `ENOSPC`, not writeback.
 //! - A block that is dirty already is changed under its folio's lock only.
-//! - The size grows after the bytes before it are in place.
+//! - The size grows after the bytes before it are in place. If they were written back before it grew, the file is dirty
+//!   until the size on disk has followed.
 //!
 //! # Locking
 //! One writer of a file at a time (`io`).
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Release, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use error::Error;
 
@@ -112,7 +113,7 @@ impl<B: Backing> Contents<B> {
             // A reader may run here.
             base::thread::preemption_point();
             if *at > self.size() {
-                self.size.store(*at, Release);
+                self.raise_size(*at);
             }
         }
         Ok(())

@@ -168,10 +168,10 @@ impl<B: Backing> Cache<B> {
     /// failure, since the time it had before.
     fn end_file(&self, mut dirty: DirtyFile<B>, begun: u64, failed: bool) {
         let contents = Arc::clone(&dirty.contents);
-        let is_clean = || contents.dirty_blocks.load(SeqCst) <= 0;
+        let is_clean = || !contents.is_dirty();
         if is_clean() {
             contents.listed.store(false, SeqCst);
-            // A writer that found it listed had made a block dirty before.
+            // A writer that found it listed had made a block dirty, or raised the size, before.
             if is_clean() || contents.listed.swap(true, SeqCst) {
                 return;
             }

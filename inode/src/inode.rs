@@ -23,7 +23,7 @@ use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{self, AtomicBool, AtomicU32, Ordering};
 
 use base::Ino;
 use base::lock::{Mutex, OwnedMutexGuard, Rank, UntilLocked};
@@ -368,13 +368,23 @@ impl Inode {
         drop(refs::collect(inodes));
     }
 
-    /// Whether the inode can be evicted: only the inode cache references it, and it has nothing to write.
+    /// Whether the inode can be evicted: only the inode cache references it, and it has nothing to write. Called with
+    /// the shard of the cache locked.
     pub(crate) fn is_idle(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1
+        let is_alone = || Arc::strong_count(self) == 1;
+        if !is_alone() {
+            return false;
+        }
+        // From here on only writeback gets a reference.
+        atomic::fence(Ordering::Acquire);
+        let is_needed =
+            rcu::read(|section| self.attached(section).is_some_and(|attached| attached.is_needed()));
+        // After that, as the log references the inode until the changes of writeback that ended are written back.
+        !is_needed
+            && is_alone()
             && self.core.lsn().is_none()
             && !self.core.is_pinned()
             && self.failed.load(Ordering::Acquire) == 0
-            && rcu::read(|section| self.attached(section).is_none_or(|attached| !attached.is_needed()))
     }
 
     /// Counts the memory of the inode's extents, which is now that of `extents` extents. Called with the inode locked.

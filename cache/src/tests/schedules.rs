@@ -1,6 +1,7 @@
 //! Threads preempted anywhere, by a deterministic scheduler: the same seed gives the same run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use base::errno;
@@ -197,6 +198,39 @@ fn readahead_beside_writeback_of_shared_blocks_reads_no_old_blocks() {
                 assert_eq!(got, [round], "seed {seed}");
                 volume.force();
             }
+        });
+    }
+}
+
+/// Writeback wrote the block of an append before the writer had raised the size, and finished it with the old size.
+/// Nothing was dirty then that would have raised the size on disk: the appended bytes were lost, with `fsync`, too.
+#[test]
+fn the_size_on_disk_follows_an_append_beside_writeback() {
+    for (seed, with_fsync) in (0..60).zip([false, true].into_iter().cycle()) {
+        run(plan(seed), || {
+            let volume = Volume::new(12, 100);
+            let volume_cache = cache(&volume, 1 << 20);
+            let contents = file(&volume_cache, 2);
+            let (is_done, others) = (Arc::new(AtomicBool::new(false)), Arc::clone(&volume_cache));
+            let done = Arc::clone(&is_done);
+            let syncs = thread::spawn("syncs", move || {
+                while !done.load(SeqCst) {
+                    others.sync_all().unwrap();
+                    thread::yield_now();
+                }
+            });
+            let seen = contents.errors.sample();
+            for n in 0..8 {
+                contents.append(&bytes(2, n * 700, 700)).unwrap();
+                if with_fsync {
+                    contents.sync(&seen).unwrap()
+                } else {
+                    volume_cache.sync_all().unwrap()
+                }
+                assert_eq!(volume.on_disk(2).size, (n + 1) * 700, "seed {seed}");
+            }
+            is_done.store(true, SeqCst);
+            syncs.unwrap().join().unwrap();
         });
     }
 }
