@@ -548,7 +548,7 @@ impl<B: Backing> Contents<B> {
     }
 
     /// Adds the file to the dirty files, unless it is one of them.
-    fn list(&self, since: u64) {
+    pub(crate) fn list(&self, since: u64) {
         if !self.listed.swap(true, SeqCst)
             && let Some(me) = self.me.upgrade()
         {

@@ -407,6 +407,9 @@ impl<B: Backing> FileWriteback<B> {
         self.contents.uncount_changes(self.bytes >> log);
         self.contents.cache.dirty.add(uncounted << log);
         self.contents.cache.dirty.sub(counted_twice << log);
+        if redirtied > 0 {
+            self.contents.list(self.contents.cache.now());
+        }
         released
     }
 }

@@ -148,6 +148,10 @@ impl<B: Backing> Cache<B> {
         let mut next = Some(from);
         // Does not wait for what is appended meanwhile.
         let to = to.min(contents.size().max(from)).next_multiple_of(contents.block_size());
+        if from >= to {
+            // Waits for another thread's writeback, which may be that of an append that has not raised the size yet.
+            drop(FileWriteback::begin(contents, true));
+        }
         // After an error the rest is written nevertheless, unless nothing can be.
         let is_over = |failed: &Option<Error>| matches!(failed, Some(Error::ShutDown { .. }));
         while let Some(at) = next.take().filter(|at| *at < to && !is_over(&failed)) {
@@ -168,7 +172,8 @@ impl<B: Backing> Cache<B> {
     /// failure, since the time it had before.
     fn end_file(&self, mut dirty: DirtyFile<B>, begun: u64, failed: bool) {
         let contents = Arc::clone(&dirty.contents);
-        let is_clean = || !contents.is_dirty();
+        // Not clean either while another thread writes some of its blocks: who syncs must find it, and wait.
+        let is_clean = || !contents.is_dirty() && contents.newer_blocks() == 0;
         if is_clean() {
             contents.listed.store(false, SeqCst);
             // A writer that found it listed had made a block dirty, or raised the size, before.

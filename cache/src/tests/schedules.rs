@@ -234,3 +234,61 @@ fn the_size_on_disk_follows_an_append_beside_writeback() {
         });
     }
 }
+
+/// A pass may end for a file while another thread's `fsync` writes its block. A sync that begins then waits for it.
+#[test]
+fn a_sync_waits_for_blocks_that_other_threads_write() {
+    for seed in 0..60 {
+        run(plan(seed), || {
+            let volume = Volume::new(12, 100);
+            volume.hooks().delay(Duration::from_millis(1));
+            let volume_cache = cache(&volume, 1 << 20);
+            let contents = file(&volume_cache, 2);
+            contents.write(0, &[0; BLOCK as usize]).unwrap();
+            let is_done = Arc::new(AtomicBool::new(false));
+            let others = [false, true].map(|with_fsync| {
+                let (contents, others) = (Arc::clone(&contents), Arc::clone(&volume_cache));
+                let done = Arc::clone(&is_done);
+                let run = move || {
+                    let seen = contents.errors.sample();
+                    while !done.load(SeqCst) {
+                        if with_fsync {
+                            contents.sync(&seen).unwrap()
+                        } else {
+                            others.sync_all().unwrap()
+                        }
+                        thread::yield_now();
+                    }
+                };
+                thread::spawn("other", run).unwrap()
+            });
+            for n in 1..12 {
+                contents.write(0, &[n; BLOCK as usize]).unwrap();
+                volume_cache.sync_all().unwrap();
+                assert_eq!(volume.contents(&volume.on_disk(2))[..1], [n], "seed {seed}");
+            }
+            is_done.store(true, SeqCst);
+            others.into_iter().for_each(|other| other.join().unwrap());
+        });
+    }
+}
+
+/// A write that failed in an `fsync` made a file dirty that was in no list: no flusher wrote it again.
+#[test]
+fn a_file_whose_fsync_failed_is_written_by_the_next_sync() {
+    let volume = Volume::new(12, 100);
+    let volume_cache = cache(&volume, 1 << 20);
+    let contents = file(&volume_cache, 2);
+    contents.write(0, &[1; BLOCK as usize]).unwrap();
+    volume_cache.sync_all().unwrap();
+    let seen = contents.errors.sample();
+    contents.write(0, &[2; BLOCK as usize]).unwrap();
+    // The flusher has taken it out of its list, and another pass ends for it meanwhile.
+    contents.listed.store(false, SeqCst);
+    drop(volume_cache.dirty_files.take(0, None));
+    volume.fail(Op::Write, 0, 1);
+    assert_eq!(contents.sync(&seen).unwrap_err().errno(), errno::EIO);
+    volume.heal();
+    volume_cache.sync_all().unwrap();
+    assert_eq!(volume.contents(&volume.on_disk(2))[..1], [2]);
+}
