@@ -54,7 +54,7 @@ impl Mapping {
     /// Returns the memory of whole pages to the system. They stay mapped, and are zero when they are used again.
     ///
     /// # Safety
-    /// They are pages of one mapping, and nothing refers to their contents.
+    /// They are whole pages of the system, of one mapping, and nothing refers to their contents.
     pub unsafe fn release(start: NonNull<u8>, length: usize) {
         // If it fails, the pages keep their memory.
         // SAFETY: as the caller says.

@@ -101,9 +101,12 @@ impl Default for BufferPool {
 }
 
 impl BufferPool {
-    /// A pool that keeps at most so many bytes of free pages, which it counts in `memory`.
+    /// A pool that keeps at most so many bytes of free pages, which it counts in `memory`; all of them if pages of the
+    /// system are larger.
     fn new(spare_bytes: usize, memory: Option<Arc<Share>>) -> Self {
-        let spare_max = spare_bytes / ALIGNMENT;
+        // A system with larger pages cannot take back one of ours: it would take those beside it, too.
+        let can_release = rustix::param::page_size() == ALIGNMENT;
+        let spare_max = if can_release { spare_bytes / ALIGNMENT } else { usize::MAX };
         let mut regions = Regions::default();
         regions.memory = memory;
         Self(Arc::new(Shared { regions: Mutex::new(regions), spare_max }))
@@ -142,7 +145,7 @@ impl BufferPool {
     fn give_back(&self, region: usize, mask: u16, start: NonNull<u8>) {
         let pages = mask.count_ones() as usize;
         let mut regions = self.lock();
-        if regions.spare + pages <= self.0.spare_max {
+        if pages <= self.0.spare_max.saturating_sub(regions.spare) {
             regions.spare += pages;
             regions.free(region, mask);
             if let Some(memory) = &regions.memory {
