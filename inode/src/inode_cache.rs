@@ -469,7 +469,8 @@ impl CacheShard {
         self.inodes.insert(inode.ino().get(), Arc::clone(inode));
     }
 
-    /// Evicts some inodes that were not used recently. Returns `false` if all that were considered are in use or dirty.
+    /// Evicts some inodes that were not used recently. Returns `false` if all that were considered are in
+    /// use or dirty, and have few extents in memory.
     fn evict_some(&mut self, evicted: &mut Evicted) -> bool {
         let mut has_more = false;
         for _ in 0..EVICTION_SCAN.min(self.order.len()) {
@@ -483,6 +484,7 @@ impl CacheShard {
             if was_used || !inode.is_idle() {
                 if !was_used && inode.has_counted_extents() {
                     evicted.fragmented.push(Arc::clone(inode));
+                    has_more = true;
                 }
                 self.order.push_back(ino);
                 continue;

@@ -286,7 +286,8 @@ impl BufferCache {
                 }
             }
         }
-        let has_more = self.fruitless.load(Relaxed) <= 2 * self.index.len();
+        let all: usize = self.queues.iter().map(|queue| queue.lock().len()).sum();
+        let has_more = self.fruitless.load(Relaxed) <= 2 * all;
         if !has_more {
             self.fruitless.store(0, Relaxed);
         }

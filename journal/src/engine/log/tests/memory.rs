@@ -23,6 +23,8 @@ fn log_vectors_are_counted_until_they_are_written() {
     log.push_all().unwrap();
     let buffers = log.buffers().bytes();
     assert!(buffers > BLOCKS * u64::from(BYTES));
+    // Except for spare pages of the pools of buffers, at most a thirty-second of the memory.
+    let is_as_before = || log.buffers().bytes().abs_diff(buffers) <= (64 << 20) / 32;
     let pushes = log.statistics().pushes;
     change_all();
     let vectors = log.buffers().bytes() - buffers;
@@ -31,10 +33,10 @@ fn log_vectors_are_counted_until_they_are_written() {
     let least = BLOCKS * u64::from(BYTES) - (2 << 20);
     assert!(vectors > least && vectors < BLOCKS * 5000, "{vectors}");
     log.push_all().unwrap();
-    assert_eq!(log.buffers().bytes(), buffers);
+    assert!(is_as_before());
     change_all();
     log.abandon();
-    assert_eq!(log.buffers().bytes(), buffers);
+    assert!(is_as_before());
 }
 
 /// Little is logged of each buffer: the checkpoint is pushed because of its memory, and threads wait for that.
