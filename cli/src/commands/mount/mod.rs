@@ -77,9 +77,9 @@ pub struct Arguments {
 
 /// Runs `mount`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    if !arguments.foreground && !background::is_background() {
-        return background::start();
-    }
     let options = MountOptions::new(&arguments.options).map_err(wrong)?;
+    if !arguments.foreground && !background::is_background() {
+        return background::start(options.memory);
+    }
     serve::serve(arguments, &options, global)
 }
