@@ -17,8 +17,8 @@ const SYNCS: u32 = 200;
 pub fn run(scale: &Scale, table: &mut Table) -> anyhow::Result<()> {
     let other = scale.folder.join("contents-other.img");
     let directories = scale.clean_inodes.div_ceil(FILES_PER_DIRECTORY);
-    // An inode, its name, and its place in a directory; and some room.
-    let image_bytes = (u64::from(scale.clean_inodes) * 1024).next_multiple_of(1 << 30) + (2 << 30);
+    // Inodes may take a quarter of the volume.
+    let image_bytes = (u64::from(scale.clean_inodes) * 4096).next_multiple_of(1 << 30) + (2 << 30);
     let options = Options { memory: Some(MemoryBudget::new(14 << 30)), ..Options::default() };
     let volume = BenchVolume::xebec(&other, &layout(1 << 30, LOG_BYTES), options.clone())?;
     let full = BenchVolume::xebec(&scale.image(), &layout(image_bytes, LOG_BYTES), options)?;

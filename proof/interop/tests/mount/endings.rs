@@ -60,7 +60,8 @@ for options in rw commit=1; do
     done
     kill -9 $server
     umount -l mnt
-    "$xebec" replay image > output 2>&1 || fail "$options: replay"
+    # The server has been killed, but may not have ended yet.
+    "$xebec" --wait 60 replay image > output 2>&1 || fail "$options: replay"
     judge image "$options: killed"
     mkdir -p judged && mount -t xfs -o loop,nouuid,ro,noatime image judged
     (cd judged && list_tree $options) > shown
