@@ -22,6 +22,7 @@
 //! | [`slab`] | objects by key, whose users share no cache lines |
 //! | [`stop`] | scoped threads that a panic stops together |
 //! | [`sync`] | atomics, which a model checker can replace |
+//! | [`weak_queue`] | a queue of objects that others own |
 //! | [`time`], [`random`] | the clock and random numbers, which tests can replace |
 //!
 //! # Invariants
@@ -49,7 +50,9 @@ pub mod sync;
 pub mod thread;
 pub mod time;
 pub mod units;
+pub mod weak_queue;
 
 pub use append_list::AppendList;
 pub use slab::Slab;
 pub use units::{AgBlock, AgIno, AgNumber, Daddr, FileBlock, FsBlock, Ino, Lsn};
+pub use weak_queue::WeakQueue;

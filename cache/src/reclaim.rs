@@ -24,9 +24,10 @@
 //! The generations of a CPU are under one lock of rank `Cache`, which is held for one push or pop. Only the lock of the
 //! folio that is examined is tried. The caller holds no folio, and at most `io` of one file.
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
+
+use base::WeakQueue;
 
 use crate::cache::Cache;
 use crate::contents::Contents;
@@ -55,62 +56,18 @@ impl ReclaimPolicy {
     ];
 }
 
-/// A list of folios. Some of them may have been dropped.
-#[derive(Debug)]
-struct Queue<B: Backing> {
-    /// Each with the time when it was added.
-    folios: VecDeque<(Weak<Folio<B>>, u64)>,
-    /// Entries that [`sweep`](Self::sweep) has kept, at the front. Those after them, up to `swept`, are of dropped
-    /// folios.
-    kept: usize,
-    /// Entries that it has visited.
-    swept: usize,
-}
-
-impl<B: Backing> Default for Queue<B> {
-    fn default() -> Self {
-        Self { folios: VecDeque::new(), kept: 0, swept: 0 }
-    }
-}
-
-impl<B: Backing> Queue<B> {
-    /// Visits the next few entries, to move those of dropped folios to the end, where they are removed. The others stay
-    /// in order.
-    fn sweep(&mut self) {
-        for _ in 0..2 {
-            let Some((folio, _)) = self.folios.get(self.swept) else {
-                self.folios.truncate(self.kept);
-                (self.kept, self.swept) = (0, 0);
-                continue;
-            };
-            if folio.strong_count() > 0 {
-                self.folios.swap(self.kept, self.swept);
-                self.kept += 1;
-            }
-            self.swept += 1;
-        }
-    }
-
-    fn pop(&mut self) -> Option<Weak<Folio<B>>> {
-        let (folio, _) = self.folios.pop_front()?;
-        self.kept = self.kept.saturating_sub(1);
-        self.swept = self.swept.saturating_sub(1);
-        Some(folio)
-    }
-}
-
-/// The folios that one CPU made, each in one of two lists, oldest first.
+/// The folios that one CPU made, each in one of two lists, oldest first, with the time when it was added.
 #[derive(Debug)]
 pub(crate) struct Generations<B: Backing> {
     /// Not used again since they became young.
-    young: Queue<B>,
+    young: WeakQueue<Folio<B>, u64>,
     /// Used again.
-    old: Queue<B>,
+    old: WeakQueue<Folio<B>, u64>,
 }
 
 impl<B: Backing> Default for Generations<B> {
     fn default() -> Self {
-        Self { young: Queue::default(), old: Queue::default() }
+        Self { young: WeakQueue::default(), old: WeakQueue::default() }
     }
 }
 
@@ -118,36 +75,36 @@ impl<B: Backing> Generations<B> {
     /// Adds a new folio. Removes a few that were dropped.
     fn add(&mut self, folio: Weak<Folio<B>>, now: u64) {
         self.put(folio, now, false);
-        self.young.sweep();
+        // Without reclaim, none is added there.
         self.old.sweep();
     }
 
     /// Takes the folio to examine next, and whether it is old: the oldest one if most are old, or if it is old since
     /// before `old_before`.
     pub(crate) fn next(&mut self, old_before: u64) -> Option<(Weak<Folio<B>>, bool)> {
-        let mostly_old = self.old.folios.len() > self.young.folios.len();
-        let is_old = self.old.folios.front().is_some_and(|(_, since)| mostly_old || *since < old_before);
+        let mostly_old = self.old.len() > self.young.len();
+        let is_old = self.old.first().is_some_and(|since| mostly_old || *since < old_before);
         let queue = if is_old { &mut self.old } else { &mut self.young };
-        queue.pop().map(|folio| (folio, is_old))
+        queue.pop().map(|(folio, _)| (folio, is_old))
     }
 
     fn put(&mut self, folio: Weak<Folio<B>>, now: u64, is_old: bool) {
         let queue = if is_old { &mut self.old } else { &mut self.young };
-        queue.folios.push_back((folio, now));
+        queue.push(folio, now);
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.young.folios.len() + self.old.folios.len()
+        self.young.len() + self.old.len()
     }
 }
 
 /// Result of examining a folio.
 enum Examined<B: Backing> {
-    /// It is dropped, or was.
+    /// The folio is no longer in memory.
     Gone,
-    /// It stays, as an old folio or a young one.
+    /// The folio stays in memory, as an old one or a young one.
     Stays { is_old: bool },
-    /// It is young, unused and dirty.
+    /// The folio is young, was not used again, and is dirty. The contents that it belongs to.
     Dirty(Arc<Contents<B>>),
 }
 

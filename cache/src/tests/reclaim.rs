@@ -187,7 +187,7 @@ fn dirty_folios_do_not_hide_clean_ones_of_another_cpu() {
     dirty.forget();
 }
 
-/// Entries of dropped folios are removed, and the order of the others stays.
+/// Dropped folios changed the order of the others.
 #[test]
 fn the_oldest_folio_is_the_next_one_also_after_others_were_removed() {
     percpu::override_current(Some(0));

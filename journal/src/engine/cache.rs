@@ -13,11 +13,11 @@
 //! A lookup takes no lock and writes only the buffer's reference count. The queues, one for each CPU, have a lock of
 //! rank `Leaf`, held for one push or pop.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use base::Daddr;
+use base::WeakQueue;
 use base::lock::{Mutex, Rank};
 use base::memory::{Share, Shrink};
 use base::percpu::{self, PerCpu};
@@ -42,7 +42,7 @@ pub struct BufferCache {
     /// Memory of buffers.
     pools: PerCpu<BufferPool>,
     /// All buffers, in the order in which they are looked at.
-    queues: PerCpu<Mutex<VecDeque<Weak<Buffer>>>>,
+    queues: PerCpu<Mutex<WeakQueue<Buffer>>>,
     /// Buffers that were looked at since one was dropped.
     fruitless: AtomicUsize,
     /// The log that keeps changed buffers in memory.
@@ -72,7 +72,7 @@ impl BufferCache {
     pub fn new(device: Arc<dyn Device>, memory: Arc<Share>) -> Arc<Self> {
         let (log, cpus) = (OnceLock::new(), percpu::available());
         let pools = PerCpu::new(cpus, |_| BufferPool::of_share(&memory, cpus));
-        let queues = PerCpu::new(cpus, |_| Mutex::new(Rank::Leaf, VecDeque::new()));
+        let queues = PerCpu::new(cpus, |_| Mutex::new(Rank::Leaf, WeakQueue::default()));
         let (index, fruitless) = (HashIndex::default(), AtomicUsize::new(0));
         let cache = Arc::new(Self { device, index, memory, pools, queues, fruitless, log });
         let weak = Arc::downgrade(&cache);
@@ -109,7 +109,7 @@ impl BufferCache {
         let buffer = Arc::clone(entry.get());
         drop(entry);
         if is_new {
-            self.queues.local().1.lock().push_back(Arc::downgrade(&buffer));
+            self.queues.local().1.lock().push(Arc::downgrade(&buffer), ());
         }
         buffer
     }
@@ -275,11 +275,11 @@ impl BufferCache {
                 if self.memory.used() <= bytes {
                     return true;
                 }
-                let Some(weak) = queue.lock().pop_front() else { break };
+                let Some((weak, ())) = queue.lock().pop() else { break };
                 (rounds, left) = (rounds - 1, left - 1);
                 let Some(buffer) = weak.upgrade() else { continue };
                 if buffer.forget_use() || !self.drop_buffer(&buffer) {
-                    queue.lock().push_back(weak);
+                    queue.lock().push(weak, ());
                     self.fruitless.fetch_add(1, Relaxed);
                 } else {
                     self.fruitless.store(0, Relaxed);
