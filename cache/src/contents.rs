@@ -19,7 +19,7 @@
 //! one lookup, or for a short search that only tries other locks. Readers of a file that is read often do not take it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 
 use backing::{Backing, Mapping, ReservedRmap, no_space};
@@ -66,6 +66,8 @@ pub struct Contents<B: Backing> {
     pub(crate) newer_blocks: AtomicI64,
     /// One of the cache's dirty files, or in a pass.
     pub(crate) listed: AtomicBool,
+    /// Threads that may be adding it to the dirty files.
+    pub(crate) adding: AtomicU32,
     /// Number of the last write to the device ([`Backing::note_unlogged_write`]), or a later one.
     last_write: AtomicU64,
     pub(crate) errors: WriteErrors,
@@ -136,6 +138,7 @@ impl<B: Backing> Contents<B> {
             dirty_blocks: AtomicI64::new(0),
             newer_blocks: AtomicI64::new(0),
             listed: AtomicBool::new(false),
+            adding: AtomicU32::new(0),
             // Of what was written before, only this much is known.
             last_write: AtomicU64::new(cache.backing.unlogged_writes()),
             cache,
@@ -175,16 +178,6 @@ impl<B: Backing> Contents<B> {
     /// Returns whether a block is dirty, or the size on disk is still to follow.
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty_blocks.load(SeqCst) > 0 || self.size.load(SeqCst) > self.disk_size.load(SeqCst)
-    }
-
-    /// Raises the size after a write. The caller holds `io`.
-    pub(crate) fn raise_size(&self, size: u64) {
-        self.size.store(size, SeqCst);
-        // Writeback may have written and finished the block between the write and this, and saw the old size. A block
-        // that is dirty now is written later.
-        if self.dirty_blocks.load(SeqCst) <= 0 {
-            self.list(self.cache.now());
-        }
     }
 
     /// Blocks of data that is not mapped yet, which count as used by the file. Takes no lock. A caller that then reads
@@ -533,26 +526,6 @@ impl<B: Backing> Contents<B> {
             }
             // Less may be needed by now.
             tree = missing;
-        }
-    }
-
-    /// Counts blocks that became dirty, and lists the file.
-    pub(crate) fn dirtied(&self, blocks: u64) {
-        if blocks == 0 {
-            return;
-        }
-        self.newer_blocks.fetch_add(blocks as i64, SeqCst);
-        self.dirty_blocks.fetch_add(blocks as i64, SeqCst);
-        self.cache.dirty.add(blocks << self.block_log());
-        self.list(self.cache.now());
-    }
-
-    /// Adds the file to the dirty files, unless it is one of them.
-    pub(crate) fn list(&self, since: u64) {
-        if !self.listed.swap(true, SeqCst)
-            && let Some(me) = self.me.upgrade()
-        {
-            self.cache.add_dirty(me, since);
         }
     }
 

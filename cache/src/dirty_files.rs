@@ -2,6 +2,7 @@
 //!
 //! | part | is |
 //! |---|---|
+//! | `impl Contents` | how a file becomes one of them |
 //! | [`DirtyTracking`] | the interface, for [`Cache::with_tracking`](crate::Cache::with_tracking) |
 //! | [`DirtyLists`] | its implementation: lists in the order of time, for each CPU |
 //!
@@ -16,6 +17,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use backing::Backing;
 use base::Ino;
@@ -42,6 +44,50 @@ impl<B: Backing> DirtyFile<B> {
     /// Inode number.
     pub fn ino(&self) -> Ino {
         self.contents.cache.backing.ino(&self.contents.file)
+    }
+}
+
+impl<B: Backing> Contents<B> {
+    /// Counts blocks that became dirty, and lists the file.
+    pub(crate) fn dirtied(&self, blocks: u64) {
+        if blocks == 0 {
+            return;
+        }
+        self.newer_blocks.fetch_add(blocks as i64, SeqCst);
+        self.dirty_blocks.fetch_add(blocks as i64, SeqCst);
+        self.cache.dirty.add(blocks << self.block_log());
+        self.list(self.cache.now());
+    }
+
+    /// Adds the file to the dirty files, unless it is one of them. Afterwards a sync finds it.
+    pub(crate) fn list(&self, since: u64) {
+        if !self.listed.load(SeqCst) {
+            self.adding.fetch_add(1, SeqCst);
+            if !self.listed.swap(true, SeqCst)
+                && let Some(me) = self.me.upgrade()
+            {
+                self.cache.add_dirty(me, since);
+            }
+            self.adding.fetch_sub(1, SeqCst);
+        }
+        self.wait_until_listed();
+    }
+
+    /// Waits until a thread that has marked the file as listed has added it. It waits for nobody meanwhile.
+    pub(crate) fn wait_until_listed(&self) {
+        while self.adding.load(SeqCst) > 0 {
+            base::thread::yield_now();
+        }
+    }
+
+    /// Raises the size after a write. The caller holds `io`.
+    pub(crate) fn raise_size(&self, size: u64) {
+        self.size.store(size, SeqCst);
+        // Writeback may have written and finished the block between the write and this, and saw the old size. A block
+        // that is dirty now is written later.
+        if self.dirty_blocks.load(SeqCst) <= 0 {
+            self.list(self.cache.now());
+        }
     }
 }
 

@@ -177,7 +177,11 @@ impl<B: Backing> Cache<B> {
         if is_clean() {
             contents.listed.store(false, SeqCst);
             // A writer that found it listed had made a block dirty, or raised the size, before.
-            if is_clean() || contents.listed.swap(true, SeqCst) {
+            if is_clean() {
+                return;
+            }
+            if contents.listed.swap(true, SeqCst) {
+                contents.wait_until_listed();
                 return;
             }
         }

@@ -292,3 +292,32 @@ fn a_file_whose_fsync_failed_is_written_by_the_next_sync() {
     volume_cache.sync_all().unwrap();
     assert_eq!(volume.contents(&volume.on_disk(2))[..1], [2]);
 }
+
+/// A thread that found a file listed returned before the thread that had marked it had added it: a sync by the first
+/// one found no dirty file.
+#[test]
+fn a_writer_waits_until_its_file_is_one_of_the_dirty_files() {
+    for seed in 0..20 {
+        run(plan(seed), || {
+            let volume = Volume::new(12, 100);
+            let volume_cache = cache(&volume, 1 << 20);
+            let contents = file(&volume_cache, 2);
+            // What another thread does that adds the file.
+            contents.adding.fetch_add(1, SeqCst);
+            contents.listed.store(true, SeqCst);
+            let has_written = Arc::new(AtomicBool::new(false));
+            let (writer, done) = (Arc::clone(&contents), Arc::clone(&has_written));
+            let writer = thread::spawn("writer", move || {
+                writer.write(0, &[1; BLOCK as usize]).unwrap();
+                done.store(true, SeqCst);
+                writer.cache.sync_all().unwrap();
+            });
+            (0..100).for_each(|_| thread::sleep(Duration::from_millis(1)));
+            assert!(!has_written.load(SeqCst), "seed {seed}");
+            volume_cache.add_dirty(Arc::clone(&contents), 0);
+            contents.adding.fetch_sub(1, SeqCst);
+            writer.unwrap().join().unwrap();
+            assert_eq!(volume.contents(&volume.on_disk(2))[..1], [1], "seed {seed}");
+        });
+    }
+}
