@@ -32,7 +32,7 @@ pub trait WritebackCandidate {
     /// Time since when it is dirty, in nanoseconds.
     fn since(&self) -> u64;
 
-    /// Its AG.
+    /// AG of the inode.
     fn group(&self) -> u64;
 
     /// Returns the AG and the block of its first dirty block; `None` if that block has none, or if it is not known. May

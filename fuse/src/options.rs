@@ -149,7 +149,7 @@ impl MountOptions {
             ("dirty_ratio", Some(value)) => self.dirty_ratio = Some(percent(value)?),
             ("dirty_background_ratio", Some(value)) => self.dirty_background_ratio = Some(percent(value)?),
             ("reclaim", Some(name)) => self.reclaim = policy(name)?,
-            // As with ext4, 0 is the default.
+            // `commit=0` selects the default interval, as for ext4.
             ("commit", Some(value)) => {
                 let seconds = u32::try_from(number(value)?).map_err(|_| "too many seconds")?;
                 self.commit_s = Some(seconds).filter(|seconds| *seconds > 0);

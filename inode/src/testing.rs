@@ -286,7 +286,7 @@ impl Fixture {
         Self { device, superblock, unlogged, groups, cache, limits }
     }
 
-    /// The same volume, with so many extents of a fork in memory.
+    /// Opens the volume again with other limits for the extents of a fork that are in memory.
     pub fn limited(self, limits: ExtentLimits) -> Self {
         let (unlogged, cache) = open(&self.superblock, &self.device, &self.groups, limits);
         Self { unlogged, cache, limits, ..self }

@@ -33,9 +33,9 @@ impl ExtentLimits {
 #[derive(Clone, Debug)]
 pub(crate) struct ExtentWindow {
     pub list: ExtentList,
-    /// Its first extent is that of the map.
+    /// No extent of the map is before this list.
     pub has_first: bool,
-    /// Its last extent is that of the map.
+    /// No extent of the map is after this list.
     pub has_last: bool,
 }
 

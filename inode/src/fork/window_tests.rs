@@ -260,7 +260,7 @@ proptest! {
 }
 
 impl Step {
-    /// The same step, of a smaller file.
+    /// This step, with its file blocks reduced modulo `end`, so that it stays within a smaller file.
     fn within(&self, end: u64) -> Self {
         let mut step = self.clone();
         match &mut step {

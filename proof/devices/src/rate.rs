@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use block::{Device, DeviceError, Durability, ReadRequest, WriteRequest};
+use block::{Device, DeviceError, Durability, WriteRequest};
 
 /// A device that writes so many bytes a second, whatever its base device takes. Reads and flushes are not delayed.
 #[derive(Debug)]
@@ -57,26 +57,6 @@ impl Device for RateDevice {
 
     fn flush(&self) -> Result<(), DeviceError> {
         self.base.flush()
-    }
-
-    fn refresh_size(&self) -> Result<u64, DeviceError> {
-        self.base.refresh_size()
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
-        self.base.set_size(size)
-    }
-
-    fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
-        self.base.read_many(reads)
-    }
-
-    fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
-        self.base.zero(offset, length)
-    }
-
-    fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
-        self.base.discard(offset, length)
     }
 
     fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
