@@ -119,20 +119,24 @@ impl UnmountingServer {
     }
 }
 
-/// The mark of a mount's server on its image. Drop it after the last descriptor that holds the lock.
+/// The mark of a mount's server on its image. It must outlive the lock: open it before the image, and drop it after
+/// the last descriptor that holds the lock. If the process is killed, Linux closes its files in reverse order, and may
+/// wait in between.
 #[derive(Debug)]
-pub struct MountMark {
-    _file: File,
-}
+pub struct MountMark(File);
 
 impl MountMark {
-    /// Marks an image as mounted; `None` if that is not possible.
-    pub fn place(image: &Path, device: DeviceNumber) -> Option<Self> {
-        let file = StdOptions::new().read(true).write(true).open(image).ok()?;
+    /// Opens an image to be marked; `None` if that is not possible.
+    pub fn open(image: &Path) -> Option<Self> {
+        let nonblock = OFlags::NONBLOCK.bits() as i32;
+        StdOptions::new().read(true).write(true).custom_flags(nonblock).open(image).ok().map(Self)
+    }
+
+    /// Marks the image as mounted, if that is possible.
+    pub fn place(&self, device: DeviceNumber) {
         let number = i64::from(device.major & 0xfff) << MINOR_BITS | i64::from(device.minor & 0xf_ffff);
         let mark = MOUNTS + number * PER_DEVICE + i64::from(std::process::id()) % PER_DEVICE;
-        ofd::write_lock(&file, mark).ok()?;
-        Some(Self { _file: file })
+        let _ = ofd::write_lock(&self.0, mark);
     }
 }
 

@@ -231,12 +231,14 @@ fn a_program_waits_for_an_unmounting_server() {
     };
     let writer = FileDevice::open(file.path(), &writable).unwrap();
     let root = mounts().into_iter().next().unwrap();
-    let mark = MountMark::place(file.path(), root.device).unwrap();
+    let mark = MountMark::open(file.path()).unwrap();
+    mark.place(root.device);
     let holder = refused();
     assert!(matches!(&holder, LockHolder::Mount { directory } if *directory == root.directory), "{holder}");
     drop(mark);
     let gone = DeviceNumber { major: 4000, minor: 1_000_000 };
-    let mark = MountMark::place(file.path(), gone).unwrap();
+    let mark = MountMark::open(file.path()).unwrap();
+    mark.place(gone);
     let LockHolder::Unmounting(server) = refused() else { panic!("the mount is gone") };
     assert!(matches!(find_lock_holder(file.path()), Some(LockHolder::Unmounting(_))));
     std::thread::scope(|scope| {

@@ -41,8 +41,8 @@ pub fn serve(arguments: &Arguments, mount_options: &MountOptions, global: &Globa
         bail!("{}: mount point is not a directory", arguments.directory.display());
     }
     let image = arguments.image.canonicalize().unwrap_or_else(|_| arguments.image.clone());
-    // Declared first to be dropped last: a waiting process then finds the image unlocked.
-    let mut mark = None;
+    // Opened first and dropped last: a process that waits for it then finds the image unlocked.
+    let mark = if mount_options.mount.read_only { None } else { MountMark::open(&image) };
     let metrics = mount_options.metrics.map(Endpoint::new).transpose()?;
     let opened = open_volume(&arguments.image, mount_options, global)?;
     let mut config = MountConfig { directory, ..mount_options.mount.clone() };
@@ -54,7 +54,7 @@ pub fn serve(arguments: &Arguments, mount_options: &MountOptions, global: &Globa
     let threads = threads.max(threads_min);
     // Before this, signals terminate the program, which may have waited for a lock.
     let result = verify_root(&opened.volume).and_then(|()| SignalHandler::new()).and_then(|signals| {
-        let (session, mounted) = mount(&config, &opened, mount_options, &image, &mut mark)?;
+        let (session, mounted) = mount(&config, &opened, mount_options, mark.as_ref())?;
         let requests = RequestStatistics::new(threads);
         let server = Server { opened: &opened, config: &config, mounted, mount_options, requests };
         server.run(&session, signals, metrics.as_ref())
@@ -70,14 +70,13 @@ fn mount(
     config: &MountConfig,
     opened: &Opened,
     mount_options: &MountOptions,
-    image: &Path,
-    mark: &mut Option<MountMark>,
+    mark: Option<&MountMark>,
 ) -> anyhow::Result<(Session, Mounted)> {
     let directory = &config.directory;
     let device = fuse::mount::mount(config).map_err(|error| anyhow!("{}: {error}", directory.display()))?;
     let mounted = Mounted::last_on(directory);
-    if !config.read_only {
-        *mark = mounted.device().and_then(|number| MountMark::place(image, number));
+    if let (Some(mark), Some(number)) = (mark, mounted.device()) {
+        mark.place(number);
     }
     let session = Session::begin(device, mount_options.writeback).map_err(anyhow::Error::from);
     // An optimization, permitted to root only.
