@@ -8,6 +8,7 @@
 //! | [`crates`] | manifests: the layering, arguments for dependencies, `forbid(unsafe_code)` |
 //! | [`dead`] | Rust files that no crate compiles |
 //! | [`links`] | broken links in Markdown |
+//! | [`patches`] | patches that do not apply |
 //! | [`mod@wrap`] | breaks comments and text that are too wide |
 //! | [`tree`], [`rust`] | input of the rules: files, and parsed Rust files |
 //! | [`words`] | words that are not used, and their replacements |
@@ -22,6 +23,7 @@ mod dead;
 mod exceptions;
 mod length;
 mod links;
+mod patches;
 mod rust;
 mod text;
 mod tree;
@@ -51,6 +53,7 @@ const RULES: &[(&str, Rule)] = &[
     ("members", crates::members),
     ("dead-file", dead::files),
     ("link", links::resolve),
+    ("patch", patches::apply),
 ];
 
 /// Findings of the rules, as lines `path:line: [rule] message`.
@@ -133,6 +136,10 @@ mod tests {
             ("journal/src/lib.rs", format!("//! Log. {}\n{} \n", concat!("FIX", "ME"), "x".repeat(130))),
             ("tools/check/Cargo.toml", checker.to_string()),
             ("README.md", "[gone](docs/gone.md)\n".to_string()),
+            (
+                "defect.patch",
+                "--- a/README.md\n+++ b/README.md\n@@ -1,1 +1,1 @@\n-[went](x)\n+y\n".to_string(),
+            ),
         ]);
         let complaints = check(&tree);
         for (rule, _) in RULES {
@@ -166,5 +173,42 @@ mod tests {
             ),
         ]);
         assert_eq!(check(&tree), Vec::<String>::new());
+    }
+
+    /// Complaints about a patch of a file of five lines, of which the third is blank.
+    fn complaints_about(patch: &str) -> Vec<String> {
+        let tree = Tree::of_files([
+            ("some.txt", "one\ntwo\n\n-- four\nfive\n".to_string()),
+            ("some.patch", patch.to_string()),
+        ]);
+        let mut complaints = Complaints { rule: "patch", ..Complaints::default() };
+        patches::apply(&tree, &mut complaints);
+        complaints.lines
+    }
+
+    const HEADER: &str = "diff --git a/some.txt b/some.txt\n--- a/some.txt\n+++ b/some.txt\n";
+
+    /// A patch applies wherever its old lines are, also if the space of a blank line was removed, and if a removed line
+    /// looks like a header.
+    #[test]
+    fn a_patch_applies_anywhere() {
+        let hunks = "@@ -10,4 +10,3 @@ fn of()\n two\n\n--- four\n five\n@@ -1 +1,2 @@\n-one\n+1\n+more\n";
+        assert_eq!(complaints_about(&format!("{HEADER}{hunks}")), Vec::<String>::new());
+        let new = "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+one\n";
+        assert_eq!(complaints_about(new), Vec::<String>::new());
+    }
+
+    /// Old lines that do not follow one another are reported, with the line of their hunk.
+    #[test]
+    fn a_patch_that_does_not_apply_is_reported() {
+        let hunks = "@@ -1,2 +1,2 @@\n one\n-two\n+2\n@@ -4,2 +4,1 @@\n two\n--- four\n";
+        let complaints = complaints_about(&format!("{HEADER}{hunks}"));
+        assert!(
+            matches!(&complaints[..], [one] if one.starts_with("some.patch:8: [patch] ")),
+            "{complaints:?}"
+        );
+        let gone = complaints_about("--- a/gone.txt\n+++ b/gone.txt\n@@ -1,1 +1,1 @@\n-x\n+y\n");
+        assert!(matches!(&gone[..], [one] if one.contains("`gone.txt` does not exist")), "{gone:?}");
+        assert_eq!(complaints_about("").len(), 1);
     }
 }
