@@ -1,12 +1,13 @@
 //! The active item list (AIL): items that are in the stable log and not written back, by LSN.
 //!
 //! Items of one checkpoint share its LSN and so a *bucket*. An item that is logged again moves to a newer bucket. Its
-//! entry in the old one stays behind uncounted, and is dropped when a scan meets it. So the items of a checkpoint,
-//! however many, are inserted under one short lock.
+//! entry in the old one stays behind uncounted, and is dropped when a scan meets it, or with others. So the items of a
+//! checkpoint, however many, are inserted under one short lock.
 //!
 //! # Invariants
 //! - An item's own LSN names the bucket in which it is counted. It only grows, and changes only under the lock.
 //! - No bucket without a counted item is kept. The LSN of the first one is the tail.
+//! - At most half of the items of a bucket are not counted, and 64.
 //! - An item that is not completely logged ([`keep_position`](super::item::ItemCore)) keeps its LSN when it is logged
 //!   again, and moves to the newer one after writeback: otherwise the tail could pass what recovery needs.
 //! - While the list is empty, the tail is the last commit record.
@@ -36,6 +37,9 @@ pub struct Ail {
     /// The first bucket was removed; notified if a thread waits for that.
     moved: Condvar,
 }
+
+/// Items that have left a bucket and stay in it at most, beside as many as are in it.
+const LEFT_MAX: usize = 64;
 
 struct State {
     buckets: BTreeMap<Lsn, AilBucket>,
@@ -85,7 +89,20 @@ impl State {
             bucket.live -= 1;
             if bucket.live == 0 {
                 self.buckets.remove(&lsn);
+            } else {
+                bucket.drop_uncounted(lsn);
             }
+        }
+    }
+}
+
+impl AilBucket {
+    /// Drops the items that have left, if most have: nothing may scan this bucket for a long time. A file of millions
+    /// of extents leaves so many intents, each of which is done when the next checkpoint is stable.
+    fn drop_uncounted(&mut self, lsn: Lsn) {
+        if self.items.len() > 2 * self.live + LEFT_MAX {
+            self.items.retain(|item| item.core().lsn() == Some(lsn));
+            self.items.shrink_to(2 * self.items.len());
         }
     }
 }
@@ -183,6 +200,16 @@ impl Ail {
         state.waiting -= 1;
     }
 
+    /// Waits until the list has at most so many items, or is closed.
+    pub fn wait_below(&self, most: usize) {
+        let mut state = self.state.lock();
+        state.waiting += 1;
+        while !state.closed && state.live > most {
+            self.moved.wait(&mut state);
+        }
+        state.waiting -= 1;
+    }
+
     /// Whether an item is in the list up to and including `lsn`.
     pub fn reaches(&self, lsn: Lsn) -> bool {
         self.state.lock().buckets.first_key_value().is_some_and(|(first, _)| *first <= lsn)
@@ -269,5 +296,47 @@ impl Ail {
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State").field("buckets", &self.buckets.len()).field("live", &self.live).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::item::ItemCore;
+    use crate::engine::writeback::{DelwriQueue, PushResult};
+
+    #[derive(Debug, Default)]
+    struct Item(ItemCore);
+
+    impl LogItem for Item {
+        fn core(&self) -> &ItemCore {
+            &self.0
+        }
+
+        fn push(self: Arc<Self>, _: &mut DelwriQueue<'_>) -> PushResult {
+            PushResult::Clean
+        }
+
+        fn write_done(&self, _: bool) {}
+    }
+
+    /// A bucket kept the items that had left it until it was empty or written back. Each freed extent left an intent
+    /// there beside one buffer that was not logged again: 160 bytes for each of millions of extents.
+    #[test]
+    fn items_that_have_left_do_not_stay_in_memory() {
+        let ail = Ail::new(Lsn(1));
+        let items: Vec<Arc<Item>> = (0..1000).map(|_| Arc::default()).collect();
+        let as_items = |items: &[Arc<Item>]| -> Vec<Arc<dyn LogItem>> {
+            items.iter().map(|item| Arc::clone(item) as Arc<dyn LogItem>).collect()
+        };
+        ail.complete(Lsn(2), Lsn(3), &as_items(&items), &[]);
+        // The first one stays; the others are done.
+        ail.complete(Lsn(4), Lsn(5), &[], &as_items(&items[1..]));
+        assert_eq!((ail.len(), ail.tail()), (1, Lsn(2)));
+        let left = items.iter().filter(|item| Arc::strong_count(item) > 1).count();
+        assert!(left <= 3 + LEFT_MAX, "{left}");
+        assert_eq!(Arc::strong_count(&items[0]), 2);
+        let taken = ail.take(Lsn(2), 10);
+        assert_eq!(taken.len(), 1);
     }
 }

@@ -76,6 +76,9 @@ pub enum DeferredProgress {
     Again,
 }
 
+/// Memory of the counts of references to an item.
+const REFERENCES: usize = 2 * size_of::<usize>();
+
 /// An intent in the log.
 #[derive(Debug)]
 struct IntentItem {
@@ -90,6 +93,10 @@ impl LogItem for IntentItem {
 
     fn push(self: Arc<Self>, _: &mut DelwriQueue<'_>) -> PushResult {
         PushResult::AwaitingDone
+    }
+
+    fn uncounted(&self) -> usize {
+        size_of::<Self>() + REFERENCES
     }
 
     fn write_done(&self, _: bool) {}
@@ -116,6 +123,10 @@ impl LogItem for DoneItem {
 
     fn push(self: Arc<Self>, _: &mut DelwriQueue<'_>) -> PushResult {
         PushResult::Clean
+    }
+
+    fn uncounted(&self) -> usize {
+        size_of::<Self>() + REFERENCES
     }
 
     fn write_done(&self, _: bool) {}

@@ -50,6 +50,11 @@ pub trait LogItem: Send + Sync + Debug {
         Ok(false)
     }
 
+    /// Bytes of memory of the item itself if no cache counts them, as those of an intent.
+    fn uncounted(&self) -> usize {
+        0
+    }
+
     /// The write of the buffer with the item's changes has ended, with success if `ok`.
     ///
     /// # Locking

@@ -10,6 +10,8 @@ pub const PUSH_ITEMS_LEAST: usize = 32;
 /// Bytes of memory of metadata buffers for each such item: a pass copies at most one buffer, usually of 4 KiB, for
 /// each.
 pub const PUSH_BYTES: u64 = 64 << 10;
+/// Memory that an item of the AIL usually keeps from being dropped: a buffer, or the inode and its part of one.
+pub const ITEM_BYTES: u64 = 4096;
 /// Pause after a writeback pass that could write nothing. It doubles with each further pass of that kind, up to
 /// [`MAX_STUCK_PAUSE`]. A checkpoint that becomes stable while a thread waits for log space ends it.
 pub const STUCK_PAUSE: Duration = Duration::from_millis(2);

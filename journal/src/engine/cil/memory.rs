@@ -1,7 +1,13 @@
-//! Memory of the log vectors of all checkpoints that are not pushed.
+//! Memory of all checkpoints that are not stable. It is a part of the memory of metadata buffers.
+//!
+//! | memory | until |
+//! |---|---|
+//! | log vectors | the checkpoint is pushed |
+//! | places of items in lists | the checkpoint is pushed |
+//! | items that no cache counts: intents and done items | the checkpoint is stable |
 //!
 //! A vector of a buffer takes the memory of the whole buffer, so it can be thirty times as large as what is logged of
-//! it. It is a part of the memory of metadata buffers.
+//! it. An extent that is freed takes four items of some 500 bytes each, of which 44 are logged.
 //!
 //! # Locking
 //! None. A shard adds up its changes under its own lock, and reports them in batches.
@@ -12,8 +18,14 @@ use base::memory::Share;
 use base::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;
 
+use crate::engine::item::{LogItem, LogVector};
+
 /// The least memory at which a checkpoint is pushed.
 const LIMIT_LEAST: u64 = 256 << 10;
+
+/// Memory of an item in the lists of a checkpoint: in that of the shard, which grows by doubling, and in those of the
+/// push.
+const PLACES: usize = 4 * size_of::<Arc<dyn LogItem>>() + 2 * size_of::<LogVector>() + 4 * size_of::<u64>();
 
 /// Memory of the current checkpoint and of those being pushed.
 pub struct CilMemory {
@@ -26,11 +38,22 @@ pub struct CilMemory {
     limit: i64,
 }
 
+/// Memory of a checkpoint that is pushed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DetachedMemory {
+    /// Bytes of vectors, and of lists of the push.
+    pub vectors: i64,
+    /// Bytes of items that no cache counts.
+    pub items: i64,
+}
+
 /// A shard's part of it.
 #[derive(Debug, Default)]
 pub struct ShardMemory {
-    /// Bytes of vectors in the shard.
+    /// Bytes of vectors and lists in the shard.
     bytes: i64,
+    /// Bytes of items that no cache counts.
+    items: i64,
     /// Bytes that are not reported.
     unreported: i64,
 }
@@ -44,11 +67,14 @@ impl CilMemory {
         Self { share: Arc::clone(share), current: CachePadded::new(AtomicI64::new(0)), batch, limit }
     }
 
-    /// A commit has changed the memory of a shard.
+    /// A commit has changed the memory of vectors, and added `items` items. So many bytes of these are `uncounted`.
     #[inline]
-    pub fn change(&self, shard: &mut ShardMemory, by: i64) {
-        shard.bytes += by;
-        shard.unreported += by;
+    pub fn change(&self, shard: &mut ShardMemory, vectors: i64, items: usize, uncounted: usize) {
+        // Far below 2^63.
+        let bytes = vectors + (items * PLACES) as i64;
+        shard.bytes += bytes;
+        shard.items += uncounted as i64;
+        shard.unreported += bytes + uncounted as i64;
         if shard.unreported.abs() >= self.batch {
             self.report(shard);
         }
@@ -80,10 +106,11 @@ impl CilMemory {
         self.current.load(Relaxed) >= 2 * self.limit
     }
 
-    /// A shard is detached. Returns the bytes of its vectors, to be [freed](Self::freed) when they are.
-    pub fn detach(&self, shard: ShardMemory) -> i64 {
+    /// A shard is detached. Returns the bytes of its vectors and of its items, to be [freed](Self::freed) when they
+    /// are.
+    pub fn detach(&self, shard: ShardMemory) -> DetachedMemory {
         self.count(shard.unreported);
-        shard.bytes
+        DetachedMemory { vectors: shard.bytes, items: shard.items }
     }
 
     /// Begins a new checkpoint. The caller holds all shards.
@@ -91,7 +118,7 @@ impl CilMemory {
         self.current.store(0, Relaxed);
     }
 
-    /// Detached vectors were freed.
+    /// Detached vectors or items were freed.
     pub fn freed(&self, bytes: i64) {
         self.count(-bytes);
     }

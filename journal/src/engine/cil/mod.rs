@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`Cil`] | commits into the list |
 //! | `context` | state that the shards share: reserved header space, size of the checkpoint |
-//! | `memory` | memory of log vectors |
+//! | `memory` | memory of log vectors and intents |
 //! | [`progress`] | which checkpoint is being built, pushed, stable; waiting for it |
 //! | [`push`] | detaches the list and writes it to the log |
 //!
@@ -94,6 +94,8 @@ pub struct Checkpoint {
     pub start: Option<u64>,
     /// Position of the last record, once it is known.
     pub commit: u64,
+    /// Bytes of its items that no cache counts.
+    pub memory: i64,
 }
 
 impl Checkpoint {
@@ -139,7 +141,8 @@ impl Cil {
         for shard in &self.shards {
             let mut shard = shard.lock();
             let items = std::mem::take(&mut shard.items);
-            self.memory.freed(self.memory.detach(std::mem::take(&mut shard.memory)));
+            let memory = self.memory.detach(std::mem::take(&mut shard.memory));
+            self.memory.freed(memory.vectors + memory.items);
             drop(shard);
             // Dropping the last reference to an item may take locks.
             drop(items);
@@ -161,6 +164,7 @@ impl Cil {
         let first = self.order.fetch_add(1, Relaxed) << ITEM_BITS;
         let last = first | ((1 << ITEM_BITS) - 1);
         let (mut order, mut grown, mut memory) = (first, 0, 0);
+        let (mut items, mut uncounted) = (0, 0);
         commits.for_each(|commit| {
             // The caller holds the item's lock, and no push can pass this shard.
             let growth = commit.log(CommitPosition { checkpoint: sequence, order });
@@ -170,6 +174,7 @@ impl Cil {
             if growth.is_first {
                 let item = commit.item();
                 item.core().pin();
+                (items, uncounted) = (items + 1, uncounted + item.uncounted());
                 shard.items.push(item);
             }
         });
@@ -177,7 +182,7 @@ impl Cil {
         shard.commits += 1;
         shard.bytes += grown;
         shard.unreported += grown;
-        self.memory.change(&mut shard.memory, memory);
+        self.memory.change(&mut shard.memory, memory, items, uncounted);
         let space = self.space.with(&mut shard.unreported);
         let is_over = space >= self.sizes.hard_limit() as i64; // at most 64 MiB
         let charged = shard.context.charge_overhead(&self.sizes, ticket.account.records, is_over)
@@ -187,6 +192,11 @@ impl Cil {
         let is_large = space >= self.sizes.push_limit as i64 || self.memory.is_large();
         let push = is_large && shard.context.request_push();
         Ok(CommitResult { sequence, push })
+    }
+
+    /// A pushed checkpoint is complete: its items that no cache counts are freed, or in the AIL until they are done.
+    pub fn completed(&self, checkpoint: &Checkpoint) {
+        self.memory.freed(checkpoint.memory);
     }
 
     /// The checkpoint being built, if it is so large that new changes must wait for its push.

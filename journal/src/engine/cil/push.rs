@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use super::context::CilContext;
+use super::memory::DetachedMemory;
 use super::{Checkpoint, Cil, CilShard};
 use crate::engine::commit_target::BusyExtent;
 use crate::engine::grant::GrantHead;
@@ -25,8 +26,7 @@ struct DetachedList {
     items: Vec<Arc<dyn LogItem>>,
     busy: Vec<BusyExtent>,
     bytes: i64,
-    /// Memory of the vectors.
-    memory: i64,
+    memory: DetachedMemory,
     reserved: u64,
 }
 
@@ -49,7 +49,7 @@ impl Cil {
             return Ok(());
         }
         let Some(detached) = self.detach() else { return Ok(()) };
-        let (sequence, reserved, memory) = (detached.sequence, detached.reserved, detached.memory);
+        let (sequence, reserved, memory) = (detached.sequence, detached.reserved, detached.memory.vectors);
         let (vectors, mut checkpoint) = detached.take_vectors();
         let written = self.write(sequence, reserved, &vectors, iclogs);
         drop(vectors);
@@ -82,7 +82,7 @@ impl Cil {
             return;
         }
         let Some(detached) = self.detach() else { return };
-        let (reserved, memory) = (detached.reserved, detached.memory);
+        let (reserved, memory) = (detached.reserved, detached.memory.vectors);
         let (vectors, checkpoint) = detached.take_vectors();
         drop(vectors);
         self.memory.freed(memory);
@@ -102,13 +102,16 @@ impl Cil {
         let sequence = self.progress.current();
         let next = Arc::new(CilContext::new(&self.sizes, shards.len(), self.space.batch, sequence + 1));
         let (items, busy) = (Vec::new(), Vec::new());
-        let mut detached = DetachedList { sequence, items, busy, bytes: 0, memory: 0, reserved: 0 };
+        let memory = DetachedMemory::default();
+        let mut detached = DetachedList { sequence, items, busy, bytes: 0, memory, reserved: 0 };
         for shard in &mut shards {
             let old = std::mem::replace(&mut **shard, CilShard::new(Arc::clone(&next)));
             detached.items.extend(old.items);
             detached.busy.extend(old.busy);
             detached.bytes += old.bytes;
-            detached.memory += self.memory.detach(old.memory);
+            let memory = self.memory.detach(old.memory);
+            detached.memory.vectors += memory.vectors;
+            detached.memory.items += memory.items;
             detached.reserved += old.reserved;
         }
         self.space.restart();
@@ -189,6 +192,7 @@ impl DetachedList {
             self.bytes,
             "what commits accounted for is what the items hold"
         );
-        (vectors, Checkpoint { sequence, items, busy: self.busy, start: None, commit: 0 })
+        let memory = self.memory.items;
+        (vectors, Checkpoint { sequence, items, busy: self.busy, start: None, commit: 0, memory })
     }
 }

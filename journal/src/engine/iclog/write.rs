@@ -347,7 +347,8 @@ mod tests {
         for sequence in 1..=2 {
             let mut buffer = iclogs.acquire().unwrap();
             checkpoint_writer::unmount(&mut buffer);
-            let checkpoint = Checkpoint { sequence, items: vec![], busy: vec![], start: None, commit: 0 };
+            let checkpoint =
+                Checkpoint { sequence, items: vec![], busy: vec![], start: None, commit: 0, memory: 0 };
             iclogs.submit(buffer, true, Some(checkpoint));
         }
         let panicked = catch_unwind(AssertUnwindSafe(|| iclogs.write_waiting(&callbacks))).is_err();

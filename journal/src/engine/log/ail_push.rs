@@ -90,13 +90,13 @@ impl LogShared {
     /// Runs a pass; returns how long to wait for the next one: `stuck` if nothing could be written.
     fn ail_push(&self, stuck: Duration) -> Duration {
         let mut pass = self.pass(self.target());
-        if pass == PushOutcome::Nothing && self.grant.has_waiters() {
+        if pass == PushOutcome::Nothing && self.has_waiters() {
             pass = self.pass(EVERYTHING);
         }
         match pass {
             PushOutcome::Wrote => Duration::ZERO,
-            PushOutcome::Nothing if !self.grant.has_waiters() => IDLE_PAUSE,
-            PushOutcome::Stuck { pinned: false } if !self.grant.has_waiters() => stuck,
+            PushOutcome::Nothing if !self.has_waiters() => IDLE_PAUSE,
+            PushOutcome::Stuck { pinned: false } if !self.has_waiters() => stuck,
             // The items that hold the space are not yet in the AIL, or were logged again: that must become stable
             // first.
             PushOutcome::Nothing | PushOutcome::Stuck { .. } => {

@@ -8,6 +8,7 @@ use super::shared::LogShared;
 use crate::engine::commit_target::{CommitTarget, LogReservation, Ticket};
 use crate::engine::stats::LogCounters;
 use crate::engine::transaction_items::TransactionItems;
+use crate::engine::tuning::{ITEM_BYTES, PUSH_ITEMS_LEAST};
 use error::Error;
 
 impl LogShared {
@@ -36,6 +37,23 @@ impl LogShared {
         LogCounters::add(&self.counters.throttled, 1);
         self.request_cil_push(checkpoint);
         self.cil.progress.wait_pushed(checkpoint).map_err(|shutdown| self.fail(shutdown))
+    }
+
+    /// Waits until less metadata is dirty, if it takes more than half of the memory of metadata buffers. Those exceed
+    /// their memory. The caller holds no lock that writeback may need, as one that waits for log space.
+    #[cold]
+    fn wait_for_writeback(&self) -> Result<(), Error> {
+        let part = self.cache.memory().part();
+        let most = usize::try_from(part / 2 / ITEM_BYTES).unwrap_or(usize::MAX).max(2 * PUSH_ITEMS_LEAST);
+        if self.ail.len() > most {
+            LogCounters::add(&self.counters.throttled, 1);
+            self.memory_waiters.fetch_add(1, Ordering::SeqCst);
+            self.ensure_threads();
+            self.ail_notify.notify();
+            self.ail.wait_below(most);
+            self.memory_waiters.fetch_sub(1, Ordering::SeqCst);
+        }
+        self.check()
     }
 }
 
@@ -69,6 +87,9 @@ impl CommitTarget for LogShared {
         }
         if let Some(checkpoint) = self.cil.too_large() {
             self.hold_back(checkpoint)?;
+        }
+        if self.cache.memory().is_exceeded() {
+            self.wait_for_writeback()?;
         }
         self.grant.reserve(ticket.held(), self).map_err(|shutdown| self.fail(shutdown))?;
         Ok(ticket)

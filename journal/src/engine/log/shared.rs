@@ -1,7 +1,7 @@
 //! State shared by the journal's threads, and shutdown.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 use base::lock::{Mutex, Rank};
@@ -75,6 +75,8 @@ pub struct LogShared {
     pub cil_notify: Notify,
     /// Number of commits at the last request to push them.
     requested_commits: AtomicU64,
+    /// Threads that wait until less metadata is dirty.
+    pub memory_waiters: AtomicUsize,
     /// Whether an idle log is still covered: not after an unmount has begun, as the unmount record must be the last.
     pub covering: Mutex<bool>,
     /// The threads.
@@ -117,9 +119,15 @@ impl LogShared {
             in_flight: InflightWrites::default(),
             cil_notify: Notify::new(),
             requested_commits: AtomicU64::new(0),
+            memory_waiters: AtomicUsize::new(0),
             covering: Mutex::new(Rank::Volume, true),
             threads: LogThreads::new(),
         }
+    }
+
+    /// Whether threads wait for metadata to be written back: for log space, or for memory.
+    pub fn has_waiters(&self) -> bool {
+        self.grant.has_waiters() || self.memory_waiters.load(SeqCst) > 0
     }
 
     pub fn is_shut_down(&self) -> bool {
@@ -282,6 +290,7 @@ impl IclogCallbacks for LogShared {
     }
 
     fn completed(&self, checkpoint: Checkpoint, ok: bool) {
+        self.cil.completed(&checkpoint);
         let mut rest = checkpoint.items.iter();
         while let Some(item) = rest.next() {
             prefetch_next(rest.as_slice());
@@ -304,7 +313,7 @@ impl IclogCallbacks for LogShared {
         self.publish_tail(self.ail.complete(lsn, commit, &inserted, &unneeded));
         self.released(&usable);
         self.cil.progress.became_stable(checkpoint.sequence);
-        if self.grant.has_waiters() {
+        if self.has_waiters() {
             self.ail_notify.notify();
         }
     }

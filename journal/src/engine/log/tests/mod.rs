@@ -9,7 +9,7 @@
 //! | `churn` | many threads in a nearly full log: no ticket runs out, no thread hangs |
 //! | `without_journal` | everything is written back without log records |
 //! | `inflight_writes` | freed blocks wait for writes in flight |
-//! | `memory` | log vectors are counted and limited |
+//! | `memory` | log vectors, intents and dirty metadata are counted and limited |
 //! | `reuse` | a freed address can get another kind of block, whatever still refers to the old one |
 //! | `waiting` | no thread waits for the device with locks that others want |
 //! | `faults` | failures of the log or data device |
