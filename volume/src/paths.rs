@@ -10,6 +10,7 @@ use format::inode::FileType;
 use crate::dir::{Resolve, Walker, split_last};
 use crate::namespace::listing::{Cookie, DirEntry};
 use crate::new_file::NewFile;
+use crate::operation::is_dots;
 use crate::permissions::{Caller, READ};
 use crate::recover::damaged;
 use crate::{Error, FileId, Handle, Result, Volume};
@@ -105,13 +106,13 @@ impl Volume {
         }
         // Depth first, with a list of directories instead of recursion: a tree may be deeper than a stack.
         let mut visited = Visited::default();
-        let mut path = vec![self.remove_files_in(caller, dir.clone(), name.to_vec(), &mut visited)?];
+        let mut path = vec![Level::enter(self, caller, dir.clone(), name.to_vec(), &mut visited)?];
         while let Some(level) = path.last_mut() {
-            match level.subdirectories.pop() {
+            match self.remove_files_in(caller, level)? {
                 Some(name) => {
                     let parent = level.dir.clone();
                     // What another thread removes or moves meanwhile is gone, too.
-                    path.extend(unless_gone(self.remove_files_in(caller, parent, name, &mut visited))?);
+                    path.extend(unless_gone(Level::enter(self, caller, parent, name, &mut visited))?);
                 }
                 None => {
                     unless_gone(self.rmdir_in(caller, level.parent.inode(), &level.name))?;
@@ -154,34 +155,26 @@ impl Volume {
     /// Calls `visit` with each entry of a directory except `.` and `..`.
     fn for_each_entry(&self, dir: FileId, mut visit: impl FnMut(DirEntry<'_>)) -> Result<()> {
         self.read_dir(dir, Cookie::default(), &mut |entry| {
-            if !matches!(entry.name, b"." | b"..") {
+            if !is_dots(entry.name) {
                 visit(entry);
             }
             true
         })
     }
 
-    /// Removes everything in a directory except directories.
-    fn remove_files_in(
-        &self,
-        caller: Caller<'_>,
-        parent: Handle,
-        name: Vec<u8>,
-        visited: &mut Visited,
-    ) -> Result<Level> {
-        let dir = self.lookup_in(parent.inode(), &name)?;
-        self.expect_permitted(caller, dir.inode(), READ)?;
-        let mut names = Vec::new();
-        self.for_each_entry(dir.id(), |entry| names.push(entry.name.to_vec()))?;
-        visited.enter(dir.ino())?;
-        let mut subdirectories = Vec::new();
-        for name in names {
-            match self.unlink_in(caller, dir.inode(), &name) {
-                Err(error) if error.errno() == errno::EISDIR => subdirectories.push(name),
-                result => drop(unless_gone(result)?),
+    /// Removes the files of a directory up to the next subdirectory, and returns its name; `None` if there is none.
+    fn remove_files_in(&self, caller: Caller<'_>, level: &mut Level) -> Result<Option<Vec<u8>>> {
+        loop {
+            while let Some(name) = level.names.pop() {
+                match self.unlink_in(caller, level.dir.inode(), &name) {
+                    Err(error) if error.errno() == errno::EISDIR => return Ok(Some(name)),
+                    result => drop(unless_gone(result)?),
+                }
+            }
+            if level.is_read || !level.read(self)? {
+                return Ok(None);
             }
         }
-        Ok(Level { parent, name, dir, subdirectories })
     }
 }
 
@@ -210,11 +203,56 @@ impl Visited {
     }
 }
 
+/// Names of a directory that are read at once, to be removed: a directory may have more than fit in memory.
+const NAMES_AT_ONCE: usize = 1024;
+
 /// A directory that is being removed.
 struct Level {
     parent: Handle,
     name: Vec<u8>,
     dir: Handle,
-    /// Subdirectories that are still to be removed.
-    subdirectories: Vec<Vec<u8>>,
+    /// Names that are still to be removed.
+    names: Vec<Vec<u8>>,
+    /// Position of the names that follow.
+    next: Cookie,
+    /// All names were read.
+    is_read: bool,
+}
+
+impl Level {
+    fn enter(
+        volume: &Volume,
+        caller: Caller<'_>,
+        parent: Handle,
+        name: Vec<u8>,
+        visited: &mut Visited,
+    ) -> Result<Self> {
+        let dir = volume.lookup_in(parent.inode(), &name)?;
+        volume.expect_permitted(caller, dir.inode(), READ)?;
+        let mut level =
+            Self { parent, name, dir, names: Vec::new(), next: Cookie::default(), is_read: false };
+        // It may not be a directory.
+        level.read(volume)?;
+        visited.enter(level.dir.ino())?;
+        Ok(level)
+    }
+
+    /// Reads more names. Returns whether there were any.
+    fn read(&mut self, volume: &Volume) -> Result<bool> {
+        let Self { names, next, .. } = self;
+        volume.read_dir(self.dir.id(), *next, &mut |entry| {
+            if names.len() == NAMES_AT_ONCE {
+                return false;
+            }
+            *next = entry.next;
+            if !is_dots(entry.name) {
+                names.push(entry.name.to_vec());
+            }
+            true
+        })?;
+        self.is_read = names.len() < NAMES_AT_ONCE;
+        // The first one is removed first.
+        names.reverse();
+        Ok(!names.is_empty())
+    }
 }

@@ -78,3 +78,25 @@ fn a_walk_sees_every_file_once_and_a_number_may_be_used_again() {
     }
     volume.unmount().unwrap();
 }
+
+/// All names of a directory were in memory while it was removed. They are read in batches, between which subdirectories
+/// are removed.
+#[test]
+fn a_large_directory_with_subdirectories_anywhere_is_removed() {
+    let device = Arc::new(MemoryDevice::new(SIZE as u64));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let volume = Volume::open(device, Options::default()).unwrap();
+    let top = volume.create_dir_all(b"top", &NewFile::directory()).unwrap();
+    for number in 0..3000 {
+        let name = format!("name-{number:05}").into_bytes();
+        if number % 100 == 7 {
+            let dir = volume.create(top, &name, &NewFile::directory()).unwrap();
+            volume.create(dir, b"file", &NewFile::regular()).unwrap();
+        } else {
+            volume.create(top, &name, &NewFile::regular()).unwrap();
+        }
+    }
+    volume.remove_all(volume.root(), b"top").unwrap();
+    assert_eq!(volume.resolve(b"top", true).unwrap_err().errno(), errno::ENOENT);
+    volume.unmount().unwrap();
+}
