@@ -34,7 +34,7 @@ use crate::sizes;
 pub struct Arguments {
     /// The image.
     pub image: PathBuf,
-    /// Memory for lists of block owners; larger lists use a temporary file; suffixes k, m, g.
+    /// Memory for lists of inodes and block owners; larger lists use a temporary file; suffixes k, m, g.
     #[arg(long, value_name = "BYTES", default_value = "64m", value_parser = sizes::parse)]
     memory: u64,
     /// Maximum number of findings to show per kind.

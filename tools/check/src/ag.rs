@@ -92,6 +92,11 @@ impl<'v> AgCheck<'v> {
         self.metadata.push(Claim::metadata(self.ag, start, count, owner));
     }
 
+    /// Other lists than those of claims are about to take memory.
+    pub fn take_memory(&self, bytes: usize) {
+        self.store.take_memory(bytes);
+    }
+
     /// Stores a claim that need not be merged with others.
     pub fn claim(&mut self, claim: Claim) {
         self.buffer.push(self.store, claim);

@@ -1,13 +1,16 @@
-//! The inode map: a byte of state and a link count of every inode, by inode number.
+//! The inode map: a byte of state and a byte of a link count of every inode, by inode number.
 //!
 //! # Invariants
-//! Memory: five bytes per inode of a chunk (thirteen with parent pointers), and 24 per chunk. The chunks of an AG are
-//! sorted and do not overlap, so a binary search finds the chunk of an inode.
+//! Memory: two bytes per inode of a chunk (ten with parent pointers), 24 per chunk, and some for each inode with more
+//! than 128 links. The chunks of an AG are sorted and do not overlap, so a binary search finds the chunk of an inode.
 //!
 //! # Locking
-//! None: states and counts are independent atomics, and a phase begins after the threads of the previous one ended.
+//! States and counts are independent atomics, and a phase begins after the threads of the previous one ended. One mutex
+//! around the counts that exceed a byte.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI8, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base::{AgIno, AgNumber, Ino};
 use format::Geometry;
@@ -47,8 +50,11 @@ pub(crate) mod state {
 pub(crate) struct AgInodes {
     pub chunks: Vec<Chunk>,
     states: Vec<AtomicU8>,
-    /// Number of links found minus `nlink`, modulo 2^32. It is 0 if `nlink` is correct.
-    links: Vec<AtomicU32>,
+    /// Number of links found minus `nlink`, modulo 2^32, without what is in `many_links`. The sum is 0 if `nlink` is
+    /// correct.
+    links: Vec<AtomicI8>,
+    /// Counts that exceeded a byte, by slot.
+    many_links: Mutex<HashMap<usize, u32>>,
     /// Fingerprints of entries minus those of parent pointers, modulo 2^64; empty on volumes without parent pointers.
     parents: Vec<AtomicU64>,
 }
@@ -61,7 +67,13 @@ impl AgInodes {
             self.parents.resize_with(count, AtomicU64::default);
         }
         self.states.resize_with(count, AtomicU8::default);
-        self.links.resize_with(count, AtomicU32::default);
+        self.links.resize_with(count, AtomicI8::default);
+    }
+
+    /// Bytes of memory that [`allocate`](Self::allocate) takes.
+    pub fn bytes(&self, with_parents: bool) -> usize {
+        let parents = if with_parents { size_of::<AtomicU64>() } else { 0 };
+        self.chunks.len() * CHUNK * (size_of::<AtomicU8>() + size_of::<AtomicI8>() + parents)
     }
 
     /// Finds the slot of an inode that exists. `hint` is the index of the chunk to try first.
@@ -105,9 +117,17 @@ impl AgInodes {
 
     /// Adds to the number of links.
     pub fn add_links(&self, slot: usize, delta: u32) {
-        if let Some(links) = self.links.get(slot) {
-            links.fetch_add(delta, Ordering::Relaxed);
+        let Some(links) = self.links.get(slot) else { return };
+        let add = |links: i8| links.checked_add(i8::try_from(delta.cast_signed()).ok()?);
+        if links.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
+            let mut many = self.many_links();
+            let links = many.entry(slot).or_default();
+            *links = links.wrapping_add(delta);
         }
+    }
+
+    fn many_links(&self) -> MutexGuard<'_, HashMap<usize, u32>> {
+        self.many_links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds the fingerprint of an entry, or the negative one of a parent pointer.
@@ -124,7 +144,9 @@ impl AgInodes {
 
     /// Number of links found minus `nlink`.
     pub fn link_difference(&self, slot: usize) -> u32 {
-        self.links.get(slot).map_or(0, |links| links.load(Ordering::Relaxed))
+        let few = self.links.get(slot).map_or(0, |links| links.load(Ordering::Relaxed));
+        let many = self.many_links().get(&slot).copied().unwrap_or(0);
+        i32::from(few).cast_unsigned().wrapping_add(many)
     }
 }
 
@@ -205,5 +227,32 @@ mod tests {
         }
         let slots: Vec<_> = inodes.slots(1).collect();
         assert_eq!(slots, [260, 261, 262, 263].map(|n| (AgIno(n), 64 + n as usize - 256)));
+    }
+
+    /// A count takes a byte, unless it does not fit.
+    #[test]
+    fn counts_of_links_are_exact_modulo_2_to_the_32() {
+        let chunks = vec![Chunk { start: AgIno(0), present: u64::MAX, free: 0 }];
+        let mut inodes = AgInodes { chunks, ..Default::default() };
+        inodes.allocate(false);
+        for (slot, nlink, found) in [
+            (0, 1, 1),
+            (1, 2, 1),
+            (2, 1000, 1000),
+            (3, 1, 1000),
+            (4, u32::MAX, 3),
+            (5, 100, 300),
+            (6, 300, 100),
+        ] {
+            let nlink: u32 = nlink;
+            inodes.add_links(slot, nlink.wrapping_neg());
+            (0..found).for_each(|_| inodes.add_links(slot, 1));
+            assert_eq!(
+                inodes.link_difference(slot),
+                nlink.wrapping_neg().wrapping_add(found),
+                "{nlink} {found}"
+            );
+        }
+        assert!(!inodes.many_links().contains_key(&0));
     }
 }

@@ -43,6 +43,7 @@ pub(crate) fn check(ag: &mut AgCheck<'_>, agi: &RawAgi) {
         compare_blocks(ag, "fblocks", finobt, agi.fblocks.get());
     }
     let with_parents = ag.volume.geometry.features.parent();
+    ag.take_memory(ag.summary.inodes.bytes(with_parents));
     ag.summary.inodes.allocate(with_parents);
 }
 

@@ -8,7 +8,7 @@
 //! | `superblock`, `log_head` | the volume as a whole |
 //! | `ag`, `freespace`, `inode_trees`, `tree` | headers and btrees of one allocation group |
 //! | `inode_pass`, `inode`, `fork` | inodes and their extents |
-//! | `inode_map` | a byte of state and a link count per inode |
+//! | `inode_map` | a byte of state and one of a link count per inode |
 //! | `directory`, `attr`, `symlink`, `quota`, `hash_tree`, `block_map` | contents of forks |
 //! | `links`, `parents`, `unlinked`, `counters` | checks that need all inodes and all directories |
 //! | `ownership` | each block is free or has an owner; reverse mappings; reference counts |
@@ -20,7 +20,8 @@
 //! one sweep per AG. A damaged structure is reported and skipped; checks that depend on it are left out.
 //!
 //! # Invariants
-//! Nothing is written. Memory: five bytes per inode, a budget for claims, one buffer per thread and per btree level.
+//! Nothing is written. Memory: a budget, in which the inode map has two bytes per inode and claims have the rest, but
+//! at least a quarter; one buffer per thread and per btree level.
 //! The same volume gives the same findings in the same order, whatever the number of threads.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]

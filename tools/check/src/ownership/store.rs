@@ -14,7 +14,8 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::claim::{CLAIM_BYTES, Claim};
 
@@ -22,6 +23,8 @@ use super::claim::{CLAIM_BYTES, Claim};
 const BUFFER: usize = 8192;
 /// Claims that are read from or written to the file at once.
 const WINDOW: usize = 512;
+/// The part of the budget that claims always have, as a divisor: each run in the file is merged through a window.
+const LEAST_PART: usize = 4;
 
 /// The sorted runs.
 #[derive(Default)]
@@ -37,7 +40,10 @@ struct Runs {
 
 /// Collects the claims of all workers.
 pub(crate) struct ClaimStore {
+    /// Bytes of claims in memory, and of other lists.
     budget: usize,
+    /// Bytes of other lists.
+    taken: AtomicUsize,
     runs: Mutex<Runs>,
 }
 
@@ -56,7 +62,27 @@ impl ClaimBuffer {
 
 impl ClaimStore {
     pub fn new(budget: usize) -> Self {
-        Self { budget, runs: Mutex::default() }
+        Self { budget, taken: AtomicUsize::new(0), runs: Mutex::default() }
+    }
+
+    /// Other lists are about to take so many bytes of the budget. A part of it always remains.
+    pub fn take_memory(&self, bytes: usize) {
+        self.taken.fetch_add(bytes, Relaxed);
+        self.limit(&mut self.runs());
+    }
+
+    fn runs(&self) -> MutexGuard<'_, Runs> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves the runs to the file if they exceed what claims may take.
+    fn limit(&self, runs: &mut Runs) {
+        let left = self.budget.saturating_sub(self.taken.load(Relaxed));
+        if runs.bytes > left.max(self.budget / LEAST_PART)
+            && let Err(error) = runs.spill()
+        {
+            runs.failed.get_or_insert(error);
+        }
     }
 
     /// Adds the claims in the buffer of a worker.
@@ -70,14 +96,10 @@ impl ClaimStore {
         }
         run.sort_unstable();
         run.shrink_to_fit();
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runs = self.runs();
         runs.bytes += run.len() * CLAIM_BYTES;
         runs.in_memory.push(run);
-        if runs.bytes > self.budget
-            && let Err(error) = runs.spill()
-        {
-            runs.failed.get_or_insert(error);
-        }
+        self.limit(&mut runs);
     }
 
     /// Returns the collected claims.
@@ -251,5 +273,21 @@ mod tests {
             expected.sort_unstable();
             assert!(all == expected, "budget {budget}");
         }
+    }
+
+    /// The inode map of ten million inodes took 50 MB beside the budget.
+    #[test]
+    fn claims_have_what_other_lists_leave_and_a_quarter_at_least() {
+        let spilled = |taken| {
+            let store = ClaimStore::new(4 << 20);
+            store.take_memory(taken);
+            let mut buffer = ClaimBuffer::default();
+            (0..50_000).for_each(|n| buffer.push(&store, claim(n))); // 1.6 MB
+            store.add_buffer(buffer);
+            store.finish().unwrap().spilled_bytes()
+        };
+        assert_eq!(spilled(1 << 20), 0);
+        let most = spilled(100 << 20);
+        assert!((1 << 20..1_600_000).contains(&most), "{most} bytes");
     }
 }
