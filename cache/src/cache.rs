@@ -109,7 +109,7 @@ impl<B: Backing> Cache<B> {
             reuse_bytes: AtomicU64::new(memory.part() / REUSE_FRACTION),
             memory,
             preallocated: Mutex::new(Rank::Leaf, Vec::new()),
-            pace: Pace::new(stretches.len()),
+            pace: Pace::new(stretches.len(), cpus),
             stretches,
             groups,
             syncs: Syncs::default(),

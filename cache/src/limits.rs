@@ -1,9 +1,10 @@
 //! Throttling of writers.
 //!
-//! Writers are throttled in proportion: above the middle between the background and the hard limit, each write pauses
-//! for as long as the device needs for its bytes, times the fraction of the way to the hard limit, times two. At the
-//! hard limit it waits until the flushers have written some. Dirty bytes fall with each write that ends, not with each
-//! pass.
+//! Above the middle between the background and the hard limit, writers take turns at a rate: twice the device's at the
+//! middle, and less with each byte, so that all writers together make as much dirty as the device writes, however many
+//! they are. The threads of a CPU take one turn for [`TURN_BYTES`] that they wrote. A pause for each write would be
+//! shorter than what it takes to sleep, and many writers would only wake each other. At the hard limit a writer waits
+//! until the flushers have written some. Dirty bytes fall with each write that ends, not with each pass.
 //!
 //! # Invariants
 //! A writer at the limit waits for the flushers, however long the device takes. It counts only passes that begin after
@@ -14,11 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::time::Duration;
 
 use base::lock::{Condvar, Mutex, Rank};
+use base::percpu::PerCpu;
 use error::Error;
 
 use crate::cache::Cache;
 use crate::sync::PassResult;
-use crate::tuning::{INITIAL_RATE, PAUSE_MAX};
+use crate::tuning::{INITIAL_RATE, PAUSE_MAX, TURN_BYTES};
 use backing::Backing;
 
 /// State of throttling.
@@ -26,6 +28,10 @@ use backing::Backing;
 pub(crate) struct Pace {
     /// Recent write rate of the device in bytes per second; 0 if unknown.
     rate: AtomicU64,
+    /// When the turn of the last writer ends, by the clock of the cache, in nanoseconds.
+    turn: AtomicU64,
+    /// Bytes that the threads of a CPU wrote since their last turn.
+    owed: PerCpu<AtomicU64>,
     /// Bytes written by all flushers, and by threads that write single files back.
     written: AtomicU64,
     /// All flushers are running.
@@ -91,12 +97,14 @@ impl Pace {
         self.is_short.store(true, Relaxed);
     }
 
-    /// Returns the state of a cache with this number of stretches.
-    pub fn new(stretches: usize) -> Self {
+    /// Returns the state of a cache with these numbers of stretches and CPUs.
+    pub fn new(stretches: usize, cpus: usize) -> Self {
         let last = vec![Default::default(); stretches].into();
         let passes = Passes { begun: 0, wrote: 0, last, events: 0 };
         Self {
             rate: AtomicU64::new(0),
+            turn: AtomicU64::new(0),
+            owed: PerCpu::new(cpus, |_| AtomicU64::new(0)),
             written: AtomicU64::new(0),
             flushers: AtomicBool::new(false),
             is_short: AtomicBool::new(false),
@@ -113,6 +121,23 @@ impl Pace {
     /// Sets whether all flushers are running.
     pub fn set_flushers(&self, running: bool) {
         self.flushers.store(running, SeqCst);
+    }
+
+    /// Takes a turn for some bytes, after those of all other writers. Returns how long until its end. `over` is the
+    /// fraction of the way from the middle to the hard limit, in thousandths: the rate is twice the device's at 0, and
+    /// an eighth of it from 937 on.
+    fn take_turn(&self, bytes: u64, now: u64, over: u64) -> Duration {
+        let share = 2000_u64.saturating_sub(2 * over).max(125);
+        let nanos = u128::from(bytes) * 1_000_000_000_000 / (u128::from(self.rate()) * u128::from(share));
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        // The clock may have been set back.
+        let last = now.saturating_add(PAUSE_MAX.as_nanos() as u64);
+        let mut end = now;
+        let _ = self.turn.fetch_update(Relaxed, Relaxed, |turn| {
+            end = turn.max(now).saturating_add(nanos).min(last);
+            Some(end)
+        });
+        Duration::from_nanos(end - now)
     }
 
     /// Wakes waiting writers, which check the limits again.
@@ -212,8 +237,17 @@ impl<B: Backing> Cache<B> {
 
     #[cold]
     fn throttle_slow(&self, bytes: u64) -> Result<(), Error> {
-        self.wake_flushers();
         let (dirty, limits) = (self.dirty.get(), &self.limits);
+        let owed = self.pace.owed.local().1;
+        let before = owed.fetch_add(bytes, Relaxed);
+        let bytes = before.saturating_add(bytes);
+        if before == 0 {
+            self.wake_flushers();
+        }
+        if bytes < TURN_BYTES && dirty <= limits.hard && !self.pace.is_short.load(Relaxed) {
+            return Ok(());
+        }
+        owed.store(0, Relaxed);
         let middle = limits.background + (limits.hard - limits.background) / 2;
         if !self.pace.has_flushers() {
             // Without a flusher the writer writes back.
@@ -226,8 +260,8 @@ impl<B: Backing> Cache<B> {
         if dirty > middle && dirty <= limits.hard {
             // Fraction of the way to the limit, in thousandths.
             let over = (dirty - middle) * 1000 / (limits.hard - middle).max(1);
-            let micros = bytes.saturating_mul(1_000_000) / self.pace.rate() * over / 500;
-            self.count_pause(|| base::thread::sleep(Duration::from_micros(micros).min(PAUSE_MAX)));
+            let pause = self.pace.take_turn(bytes, self.now(), over);
+            self.count_pause(|| base::thread::sleep(pause));
         }
         self.wait_for_writeback()
     }
@@ -289,7 +323,7 @@ mod tests {
         for seed in 0..200 {
             let mut dice = Dice::new(seed);
             let stretches = dice.next(4) as usize + 1;
-            let pace = Pace::new(stretches);
+            let pace = Pace::new(stretches, 1);
             let mut running: Vec<Option<Pass>> = (0..stretches).map(|_| None).collect();
             // Stretch, number and outcome of ended passes.
             let mut ended = Vec::new();
@@ -328,10 +362,26 @@ mod tests {
         }
     }
 
+    /// A pause for each write was the longer, the more writers there were, but not long enough to hold them off.
+    #[test]
+    fn writers_take_turns_at_the_rate_of_the_device() {
+        let pace = Pace::new(1, 1);
+        pace.end_pass(0, &pace.begin_pass(), (1 << 20, 1_000_000_000), false);
+        let turn = |bytes, now, over| pace.take_turn(bytes, now, over).as_millis();
+        // Halfway, at the rate of the device; nearer to the middle faster, and nearer to the limit slower.
+        assert_eq!((1..=4).map(|_| turn(32 << 10, 0, 500)).collect::<Vec<_>>(), [31, 62, 93, 125]);
+        assert_eq!(turn(32 << 10, 1_000_000_000, 0), 15);
+        assert_eq!(turn(32 << 10, 2_000_000_000, 750), 62);
+        // Whatever happens, a pause has a limit; the clock may be set back.
+        assert_eq!(turn(1 << 30, 2_000_000_000, 1000), PAUSE_MAX.as_millis());
+        assert_eq!(turn(32 << 10, 0, 500), PAUSE_MAX.as_millis());
+        assert_eq!(turn(32 << 10, 1_000_000_000, 500), 31);
+    }
+
     /// Two passes at once, each at half of the device's rate.
     #[test]
     fn rates_of_passes_at_once_add_up() {
-        let pace = Pace::new(2);
+        let pace = Pace::new(2, 1);
         for _ in 0..8 {
             let passes = [0, 1].map(|_| pace.begin_pass());
             for _ in 0..20 {

@@ -19,15 +19,17 @@ pub(crate) const FINISH_FILES_MAX: usize = 16;
 /// Written ranges of a file that is finished together with others; more are finished alone.
 pub(crate) const FINISH_RANGES_MAX: usize = 2;
 /// Bytes whose folios are read-locked during one plugged write: writers of these folios wait for it.
-pub(crate) const PLUG_BYTES: usize = 8 << 20;
+pub(crate) const PLUG_BYTES: usize = 4 << 20;
 /// Pieces of one plugged write: a bound for many small files.
 pub(crate) const PLUG_PIECES_MAX: usize = 1024;
 
 /// Readahead of a file that is read from its start, or on from the last miss. It doubles with each further miss.
 pub(crate) const READAHEAD_FIRST_BYTES: u64 = 128 << 10;
 
-/// Longest pause of one write between the background and the hard limit.
+/// Longest pause between the background and the hard limit.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// Bytes that the threads of a CPU write between two pauses.
+pub(crate) const TURN_BYTES: u64 = 64 << 10;
 /// Assumed write rate in bytes per second until one is measured.
 pub(crate) const INITIAL_RATE: u64 = 256 << 20;
 /// Folios examined by one reclaim before it gives up: a bound for the latency of the call that needs memory.
