@@ -42,6 +42,16 @@ pub type IsKnown<'k> = dyn Fn(NodeId) -> bool + 'k;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle(pub u64);
 
+/// How data is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteFlags {
+    /// The data is stable on return.
+    pub dsync: bool,
+    /// The kernel writes back its cache: a page of a mapped file, or with `writeback_cache` also what a program wrote
+    /// earlier. The program is not told of an error, unless it asks (`msync`, `fsync`).
+    pub from_cache: bool,
+}
+
 /// Result of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
@@ -283,8 +293,8 @@ pub trait Operations: Sync {
         Ok(false)
     }
 
-    /// Writes; returns the number of bytes. With `dsync` the data is stable on return.
-    fn write(&self, handle: FileHandle, offset: u64, data: &[u8], dsync: bool) -> Result<usize>;
+    /// Writes; returns the number of bytes.
+    fn write(&self, handle: FileHandle, offset: u64, data: &[u8], how: WriteFlags) -> Result<usize>;
 
     /// Makes all changes of a file stable.
     fn fsync(&self, handle: FileHandle) -> Result<()>;

@@ -241,7 +241,9 @@ mod tests {
     use zerocopy::{FromBytes as _, IntoBytes as _};
 
     use super::*;
-    use crate::operations::{Attributes, ENOSYS, Entry, FileHandle, Opened, SetAttributes, StatFs};
+    use crate::operations::{
+        Attributes, ENOSYS, Entry, FileHandle, Opened, SetAttributes, StatFs, WriteFlags,
+    };
 
     /// Only `statfs` is implemented; its first call panics.
     #[derive(Default)]
@@ -273,7 +275,7 @@ mod tests {
             Err(ENOSYS)
         }
 
-        fn write(&self, _: FileHandle, _: u64, _: &[u8], _: bool) -> Result<usize> {
+        fn write(&self, _: FileHandle, _: u64, _: &[u8], _: WriteFlags) -> Result<usize> {
             Err(ENOSYS)
         }
 

@@ -47,6 +47,7 @@
 #![warn(clippy::indexing_slicing)]
 
 pub mod attributes;
+pub mod block_reserve;
 pub mod bulk_writer;
 mod checks;
 pub mod clone;
@@ -88,6 +89,7 @@ pub mod watch;
 
 pub use attributes::SetAttribute;
 pub use base::memory::Budget as MemoryBudget;
+pub use block_reserve::BlockReserve;
 pub use bulk_writer::BulkWriter;
 pub use cache::{
     ByAge, ByInode, ByPlace, DirtyLimit, Options as ContentsOptions, ReclaimPolicy, WritebackCandidate,

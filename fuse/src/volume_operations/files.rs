@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use base::errno::{EBADF, EINVAL, ENFILE, ENXIO, EOPNOTSUPP};
-use xebec::{File, OpenOptions};
+use xebec::{BlockReserve, File, OpenOptions};
 
 use super::VolumeOperations;
-use crate::operations::{ByteRange, Errno, FileHandle, Opened, Result, Seek};
+use crate::operations::{ByteRange, Errno, FileHandle, Opened, Result, Seek, WriteFlags};
 
 /// Flags of `open`.
 const O_ACCMODE: i32 = 3;
@@ -56,11 +56,18 @@ impl<'v> VolumeOperations<'v> {
         handle: FileHandle,
         offset: u64,
         data: &[u8],
-        dsync: bool,
+        how: WriteFlags,
     ) -> Result<usize> {
         let file = self.file(handle)?;
-        let written = file.write_at(data, offset)?;
-        if dsync {
+        let written = match &self.reserve {
+            Some(reserve) if how.from_cache => reserve.write_at(&file, data, offset)?,
+            reserve => {
+                let written = file.write_at(data, offset)?;
+                reserve.as_ref().map(BlockReserve::refill);
+                written
+            }
+        };
+        if how.dsync {
             file.sync_data()?;
         }
         Ok(written)

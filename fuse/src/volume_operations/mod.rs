@@ -34,11 +34,11 @@ use std::sync::Arc;
 
 use base::Slab;
 use base::errno::{EOVERFLOW, ESTALE};
-use xebec::{File, FileId, Handle, Volume};
+use xebec::{BlockReserve, File, FileId, Handle, Volume};
 
 use crate::operations::{
     Attributes, ByteRange, Caller, DirEntry, Entry, Errno, FileHandle, IsKnown, NewInode, NodeId, Opened,
-    Operations, ROOT, Rename, Result, Seek, SetAttribute, SetAttributes, StatFs,
+    Operations, ROOT, Rename, Result, Seek, SetAttribute, SetAttributes, StatFs, WriteFlags,
 };
 use idmap::{IdMaps, MapTo};
 use ioctl::parse_blocks;
@@ -73,6 +73,8 @@ pub struct VolumeOperations<'v> {
     options: Options,
     files: Slab<Arc<File<'v>>>,
     removed: RemovedFiles,
+    /// For pages that were changed through mappings; none if changes are refused.
+    reserve: Option<BlockReserve<'v>>,
     status: Option<&'v StatusText<'v>>,
 }
 
@@ -85,7 +87,9 @@ impl Debug for VolumeOperations<'_> {
 impl<'v> VolumeOperations<'v> {
     /// The operations of `volume`. Unmount it after they are dropped.
     pub fn new(volume: &'v Volume, options: Options) -> Self {
-        Self { volume, options, files: Slab::default(), removed: RemovedFiles::default(), status: None }
+        let reserve = (!options.read_only).then(|| BlockReserve::new(volume));
+        let (files, removed) = (Slab::default(), RemovedFiles::default());
+        Self { volume, options, files, removed, reserve, status: None }
     }
 
     /// Adds the attribute [`STATUS`].
@@ -229,8 +233,8 @@ impl Operations for VolumeOperations<'_> {
         Ok(self.volume.remove_privileges(self.id(node)?)?)
     }
 
-    fn write(&self, handle: FileHandle, offset: u64, data: &[u8], dsync: bool) -> Result<usize> {
-        self.write_file(handle, offset, data, dsync)
+    fn write(&self, handle: FileHandle, offset: u64, data: &[u8], how: WriteFlags) -> Result<usize> {
+        self.write_file(handle, offset, data, how)
     }
 
     fn fsync(&self, handle: FileHandle) -> Result<()> {

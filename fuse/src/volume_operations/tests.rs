@@ -11,7 +11,7 @@ use xebec::{MemoryBudget, Volume, inode_flags};
 
 use super::{Options, VolumeOperations};
 use crate::operations::{
-    Caller, Errno, FileHandle, NewInode, NodeId, Operations, ROOT, Rename, SetAttributes,
+    Caller, Errno, FileHandle, NewInode, NodeId, Operations, ROOT, Rename, SetAttributes, WriteFlags,
 };
 
 const CALLER: Caller = Caller { uid: 0, gid: 0 };
@@ -66,7 +66,7 @@ fn a_removed_file_exists_until_it_is_forgotten() {
     let operations = operations(&volume);
     let node = create(&operations, b"file");
     let handle = operations.open(node, O_RDWR).unwrap().handle;
-    operations.write(handle, 0, b"contents", false).unwrap();
+    operations.write(handle, 0, b"contents", WriteFlags::default()).unwrap();
     operations.release(handle);
     assert_eq!(operations.lookup(ROOT, b"file").unwrap().node, node);
     forget(&operations, node);
@@ -101,7 +101,7 @@ fn a_removed_file_exists_until_it_is_closed() {
     let (entry, opened) = operations.create(CALLER, ROOT, Some(b"file"), &FILE, O_RDWR).unwrap();
     operations.unlink(ROOT, b"file").unwrap();
     forget(&operations, entry.node);
-    assert_eq!(operations.write(opened.handle, 0, b"contents", false), Ok(8));
+    assert_eq!(operations.write(opened.handle, 0, b"contents", WriteFlags::default()), Ok(8));
     assert_eq!(operations.getattr(entry.node).unwrap().size, 8);
     operations.release(opened.handle);
     assert_eq!(operations.getattr(entry.node), Err(STALE));
@@ -318,12 +318,12 @@ fn handles_of_closed_files_are_refused() {
     assert_ne!(stale, handle);
     let bad = Err(Errno(EBADF));
     for wrong in [stale, FileHandle(0), FileHandle(1), FileHandle(handle.0 + 1), FileHandle(u64::MAX)] {
-        assert_eq!(operations.write(wrong, 0, b"other", false), bad);
+        assert_eq!(operations.write(wrong, 0, b"other", WriteFlags::default()), bad);
         assert_eq!(operations.read(wrong, 0, &mut [0; 8]), bad);
         assert_eq!(operations.fsync(wrong), Err(Errno(EBADF)));
         operations.release(wrong);
     }
-    assert_eq!(operations.write(handle, 0, b"own", false), Ok(3));
+    assert_eq!(operations.write(handle, 0, b"own", WriteFlags::default()), Ok(3));
     assert_eq!(operations.getattr(first).unwrap().size, 0);
     operations.release(handle);
     drop(operations);
@@ -338,9 +338,9 @@ fn a_sync_of_the_file_system_is_exact() {
     let operations = operations(&volume);
     let dir = operations.mknod(CALLER, ROOT, b"dir", &DIRECTORY).unwrap().node;
     let (_, opened) = operations.create(CALLER, dir, Some(b"file"), &FILE, O_RDWR).unwrap();
-    operations.write(opened.handle, 0, b"contents", false).unwrap();
+    operations.write(opened.handle, 0, b"contents", WriteFlags::default()).unwrap();
     operations.syncfs().unwrap();
-    operations.write(opened.handle, 0, b"unsynced", false).unwrap();
+    operations.write(opened.handle, 0, b"unsynced", WriteFlags::default()).unwrap();
     drop(operations);
     drop(volume);
     let volume = open(&device);
@@ -377,4 +377,46 @@ fn a_failed_open_leaves_nothing_behind() {
     drop(operations);
     volume.unmount().unwrap();
     assert_eq!(Arc::strong_count(&device), 1);
+}
+
+/// Pages of holes that a program changed through a mapping were lost on a full volume.
+#[test]
+fn changed_pages_find_space_on_a_full_volume() {
+    let device = device();
+    let volume = open(&device);
+    let operations = operations(&volume);
+    let open_new = |name: &[u8]| {
+        let (entry, opened) = operations.create(CALLER, ROOT, Some(name), &FILE, O_RDWR).unwrap();
+        (entry.node, opened.handle)
+    };
+    let ((_, mapped), (filler_node, filler)) = (open_new(b"mapped"), open_new(b"filler"));
+    let page = [7; 4096];
+    let mut at = 0;
+    while let Ok(written) = operations.write(filler, at, &page, WriteFlags::default()) {
+        at += written as u64;
+    }
+    let held = operations.reserve.as_ref().unwrap().held();
+    assert_eq!(held, 1 << 20, "a 64th of the volume");
+    let from_cache = WriteFlags { from_cache: true, ..WriteFlags::default() };
+    // Every second page, so that the extent map needs blocks, too.
+    for n in 0..100 {
+        assert_eq!(operations.write(mapped, n * 8192, &page, from_cache), Ok(4096), "page {n}");
+    }
+    operations.fsync(mapped).unwrap();
+    let mut bytes = [0; 4096];
+    assert_eq!(operations.read(mapped, 99 * 8192, &mut bytes), Ok(4096));
+    assert_eq!(bytes, page);
+    let left = operations.reserve.as_ref().unwrap().held();
+    assert!(left < held - 100 * 4096, "{left} bytes");
+    // Freed blocks are set aside again, before others get them.
+    operations.release(filler);
+    operations.unlink(ROOT, b"filler").unwrap();
+    forget(&operations, filler_node);
+    free_removed(&volume);
+    for n in 0..16 {
+        operations.write(mapped, n * 8192, &page, WriteFlags::default()).unwrap();
+    }
+    assert_eq!(operations.reserve.as_ref().unwrap().held(), held);
+    drop(operations);
+    volume.unmount().unwrap();
 }

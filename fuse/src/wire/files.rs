@@ -11,7 +11,7 @@ use super::directories::open_out;
 use super::dispatch::Outcome;
 use super::reply::Reply;
 use super::request::Request;
-use crate::operations::{ByteRange, Errno, FileHandle, Operations, Result, Seek};
+use crate::operations::{ByteRange, Errno, FileHandle, Operations, Result, Seek, WriteFlags};
 
 /// `O_DSYNC`, which is part of `O_SYNC`.
 const O_DSYNC: u32 = 0o10_000;
@@ -44,10 +44,11 @@ pub fn write(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) -> 
     let arguments: fuse_write_in = body.take()?;
     let data = body.bytes(arguments.size)?;
     // After writeback of its cache the kernel sends FUSE_FSYNC if necessary.
-    let dsync = arguments.flags & O_DSYNC != 0 && arguments.write_flags & abi::FUSE_WRITE_CACHE == 0;
+    let from_cache = arguments.write_flags & abi::FUSE_WRITE_CACHE != 0;
+    let how = WriteFlags { dsync: arguments.flags & O_DSYNC != 0 && !from_cache, from_cache };
     let invalidate =
         arguments.write_flags & abi::FUSE_WRITE_KILL_SUIDGID != 0 && ops.remove_privileges(request.node())?;
-    let size = match ops.write(FileHandle(arguments.fh), arguments.offset, data, dsync) {
+    let size = match ops.write(FileHandle(arguments.fh), arguments.offset, data, how) {
         Ok(size) => size,
         Err(error) if invalidate => return Ok(Outcome::ErrorAndInvalidate(error)),
         Err(error) => return Err(error),

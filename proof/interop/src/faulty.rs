@@ -21,7 +21,7 @@ use clap::Args;
 use fuse::mount::MountConfig;
 use fuse::operations::{
     Attributes, Entry, Errno, FileHandle, NodeId, Opened, Operations, ROOT, Result as Answer, SetAttributes,
-    StatFs,
+    StatFs, WriteFlags,
 };
 use fuse::statistics::RequestStatistics;
 
@@ -167,7 +167,7 @@ impl Operations for Faulty {
         self.file.read_at(buf, offset).map_err(|error| host(&error))
     }
 
-    fn write(&self, handle: FileHandle, offset: u64, data: &[u8], dsync: bool) -> Answer<usize> {
+    fn write(&self, handle: FileHandle, offset: u64, data: &[u8], how: WriteFlags) -> Answer<usize> {
         if handle.0 != IMAGE.0 {
             let faults = Faults::parse(data).ok_or(Errno(EINVAL))?;
             *self.faults.lock().unwrap_or_else(PoisonError::into_inner) = faults;
@@ -176,7 +176,7 @@ impl Operations for Faulty {
         let faults = self.faults();
         Self::fail_if(faults.writes && faults.overlaps(offset, data.len()))?;
         let written = self.file.write_at(data, offset).map_err(|error| host(&error))?;
-        if dsync {
+        if how.dsync {
             self.fsync(handle)?;
         }
         Ok(written)

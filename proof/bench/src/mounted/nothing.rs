@@ -14,7 +14,7 @@ use fuse::Session;
 use fuse::mount::MountConfig;
 use fuse::operations::{
     Attributes, ByteRange, Caller, Entry, Errno, FileHandle, NewInode, NodeId, Opened, Operations, Rename,
-    Result, Seek, SetAttribute, SetAttributes, StatFs,
+    Result, Seek, SetAttribute, SetAttributes, StatFs, WriteFlags,
 };
 use fuse::statistics::RequestStatistics;
 
@@ -145,7 +145,7 @@ impl Operations for Nothing {
         Ok(buf.len())
     }
 
-    fn write(&self, handle: FileHandle, offset: u64, data: &[u8], _dsync: bool) -> Result<usize> {
+    fn write(&self, handle: FileHandle, offset: u64, data: &[u8], _: WriteFlags) -> Result<usize> {
         self.length(NodeId(handle.0)).fetch_max(offset + data.len() as u64, Relaxed);
         Ok(data.len())
     }

@@ -250,6 +250,39 @@ judge image "after it was full"
     run("full_volume_returns_enospc", &[], script);
 }
 
+/// Pages of holes that were changed through `mmap` are written when the volume is full already: they were lost.
+#[test]
+fn mapped_pages_find_space_on_a_full_volume() {
+    let script = r#"
+"$xebec" mkfs -q image --size 300m
+"$xebec" mount image mnt
+cat > mapped.py << 'END'
+import mmap, os
+file = os.open("mnt/mapped", os.O_RDWR | os.O_CREAT)
+os.ftruncate(file, 8 << 20)
+pages = mmap.mmap(file, 8 << 20)
+for at in range(0, 8 << 20, 8192):
+    pages[at : at + 4096] = bytes([at // 8192 % 255 + 1]) * 4096
+try:
+    with open("mnt/filler", "wb", buffering=0) as filler:
+        while filler.write(bytes(1 << 20)): pass
+except OSError as error:
+    assert error.errno == 28, error
+pages.flush()
+os.fsync(file)
+END
+python3 mapped.py 2> output || fail "pages were lost"
+sum=$(sha256sum < mnt/mapped)
+"$xebec" umount mnt
+judge image "a full volume with mapped pages"
+"$xebec" mount image mnt
+[ "$sum" = "$(sha256sum < mnt/mapped)" ] || fail "pages are gone"
+[ "$(tail -c 8192 mnt/mapped | head -c 1 | od -An -tu1 | tr -d ' ')" = 4 ] || fail "the last page"
+"$xebec" umount mnt
+"#;
+    run("mapped_pages_find_space_on_a_full_volume", &["python3"], script);
+}
+
 /// The helper is called as by mount(8).
 #[test]
 fn mount_helper_works() {
