@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use block::{Device, DeviceError, Durability, WriteRequest};
+use block::{Device, DeviceError, Durability, WriteRequest, WriteRun};
 
 /// A device that writes so many bytes a second, whatever its base device takes. Reads and flushes are not delayed.
 #[derive(Debug)]
@@ -67,6 +67,11 @@ impl Device for RateDevice {
     fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
         let bytes = parts.iter().map(|part| part.len() as u64).sum();
         self.write(bytes, || self.base.write_vectored(offset, parts))
+    }
+
+    fn write_runs(&self, runs: &[WriteRun<'_>]) -> Vec<(usize, DeviceError)> {
+        let bytes = runs.iter().map(|run| run.length() as u64).sum();
+        self.write(bytes, || self.base.write_runs(runs))
     }
 
     fn describe(&self) -> String {
