@@ -36,5 +36,5 @@ mod wire;
 mod worker_pool;
 
 pub use operations::{Errno, Operations};
-pub use session::Session;
+pub use session::{Session, SessionOptions};
 pub use volume_operations::VolumeOperations;

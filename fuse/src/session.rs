@@ -19,27 +19,29 @@ use rustix::io::Errno as Os;
 use crate::operations::{NodeId, Operations, Result};
 use crate::statistics::{RequestStatistics, ThreadStatistics};
 use crate::wire::dispatch::{Outcome, dispatch};
-use crate::wire::init::{self, MAX_WRITE, Negotiation};
+use crate::wire::init::{self, Negotiation};
 use crate::wire::invalidate::{inval_inode, invalidated_nodes};
 use crate::wire::reply::{OVERHEAD, Reply};
 use crate::wire::request::Request;
 use crate::worker_pool::{Worker, WorkerPool};
 
+pub use crate::wire::init::{MAX_TRANSFER, SessionOptions};
+
 /// An open connection to the kernel (`/dev/fuse`) after `FUSE_INIT`.
 #[derive(Debug)]
 pub struct Session {
     device: OwnedFd,
+    max_transfer: usize,
 }
 
 impl Session {
-    /// Negotiates the protocol (`FUSE_INIT`); requests may follow from then on. With `writeback` the kernel caches
-    /// writes (`writeback_cache`): small writes are faster, but `ENOSPC` is reported only by `fsync` and `close`.
+    /// Negotiates the protocol (`FUSE_INIT`); requests may follow from then on.
     ///
     /// # Errors
     /// `EPROTO` if the kernel is too old; errors of the device.
-    pub fn begin(device: OwnedFd, writeback: bool) -> io::Result<Self> {
-        let session = Self { device };
-        let mut bytes = request_buffer();
+    pub fn begin(device: OwnedFd, options: SessionOptions) -> io::Result<Self> {
+        let session = Self { device, max_transfer: options.max_transfer() as usize };
+        let mut bytes = session.request_buffer();
         let mut reply = Reply::new(0);
         loop {
             let Some(length) = session.receive(&mut bytes)? else {
@@ -57,7 +59,7 @@ impl Session {
                 ));
             };
             reply.clear();
-            match init::negotiate(&request, writeback, &mut reply) {
+            match init::negotiate(&request, options, &mut reply) {
                 Ok(negotiation) => {
                     rustix::io::write(&session.device, reply.finish(request.unique()))?;
                     if negotiation == Negotiation::Done {
@@ -96,8 +98,8 @@ impl Session {
         statistics: &ThreadStatistics,
         pool: &WorkerPool,
     ) -> io::Result<()> {
-        let mut bytes = request_buffer();
-        let mut reply = Reply::new(MAX_WRITE as usize);
+        let mut bytes = self.request_buffer();
+        let mut reply = Reply::new(self.max_transfer);
         let (mut worker, mut answered_at, mut result) = (pool.join(), Instant::now(), Ok(()));
         while let Some((length, arrival)) = self.next(&mut bytes, &mut worker, answered_at)? {
             // Without its header, a request cannot be answered.
@@ -125,6 +127,11 @@ impl Session {
             statistics.add(request.opcode_number(), answered_at - arrival, failed);
         }
         result
+    }
+
+    /// Buffer for the longest request: a write with its header.
+    fn request_buffer(&self) -> Box<[u8]> {
+        vec![0; (FUSE_MIN_READ_BUFFER as usize).max(self.max_transfer + OVERHEAD)].into()
     }
 
     /// Reads the next request once the pool lets this worker read: its length and the time of its arrival. `None` if
@@ -227,11 +234,6 @@ fn takes_long(opcode: fuse_opcode) -> bool {
     )
 }
 
-/// Buffer for the longest request: a write with its header.
-fn request_buffer() -> Box<[u8]> {
-    vec![0; (FUSE_MIN_READ_BUFFER as usize).max(MAX_WRITE as usize + OVERHEAD)].into()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -290,7 +292,7 @@ mod tests {
         let (kernel, device) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .unwrap();
-        let session = Session { device };
+        let session = Session { device, max_transfer: MAX_TRANSFER as usize };
         std::thread::scope(|scope| {
             let statistics = RequestStatistics::new(1);
             let server = scope.spawn(move || session.serve(operations, &statistics));
@@ -331,7 +333,8 @@ mod tests {
     #[test]
     fn a_failed_read_ends_the_session() {
         let device = std::fs::File::options().write(true).open("/dev/null").unwrap().into();
-        let served = Session { device }.serve(&PanicsOnce::default(), &RequestStatistics::new(4));
+        let session = Session { device, max_transfer: MAX_TRANSFER as usize };
+        let served = session.serve(&PanicsOnce::default(), &RequestStatistics::new(4));
         assert_eq!(served.unwrap_err().raw_os_error(), Some(errno::EBADF.get()));
     }
 

@@ -160,7 +160,7 @@ pub fn readlink(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply) 
 /// Encodes as many entries as fit into the buffer of the kernel.
 pub fn readdir(ops: &dyn Operations, request: &Request<'_>, reply: &mut Reply, plus: bool) -> Result<()> {
     let arguments: fuse_read_in = request.body().take()?;
-    let max = (arguments.size as usize).min(super::init::MAX_WRITE as usize);
+    let max = (arguments.size as usize).min(super::init::MAX_TRANSFER as usize);
     ops.readdir(request.node(), arguments.offset, plus, &mut |entry| {
         let head = if plus { size_of::<fuse_entry_out>() } else { 0 } + size_of::<DirentHeader>();
         if reply.len() + (head + entry.name.len()).next_multiple_of(8) > max {

@@ -9,7 +9,33 @@ use super::request::Request;
 use crate::operations::{Errno, Result};
 
 /// Maximum size of writes and reads, in bytes. The kernel may have a lower limit (`fs.fuse.max_pages_limit`).
-pub const MAX_WRITE: u32 = 1 << 20;
+pub const MAX_TRANSFER: u32 = 1 << 20;
+/// Least size: the longest value of an extended attribute, twice.
+const MIN_TRANSFER: u32 = 128 << 10;
+const PAGE: u32 = 4096;
+
+/// How to serve a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// The kernel caches writes (`FUSE_WRITEBACK_CACHE`): small writes are faster, but `ENOSPC` is reported only by
+    /// `fsync` and `close`.
+    pub writeback: bool,
+    /// Largest size of writes and reads, in bytes: 128 KiB to [`MAX_TRANSFER`]. Each thread has two buffers for it.
+    pub max_transfer: u32,
+}
+
+impl SessionOptions {
+    /// The largest size of writes and reads: a multiple of a page.
+    pub fn max_transfer(self) -> u32 {
+        self.max_transfer.clamp(MIN_TRANSFER, MAX_TRANSFER) / PAGE * PAGE
+    }
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self { writeback: false, max_transfer: MAX_TRANSFER }
+    }
+}
 
 /// Minimum minor version: `FUSE_INIT_EXT` (7.36, Linux 5.17).
 const MIN_MINOR: u32 = 36;
@@ -50,12 +76,11 @@ pub enum Negotiation {
     Done,
 }
 
-/// Replies to `FUSE_INIT`. With `writeback` the kernel caches writes (`FUSE_WRITEBACK_CACHE`): small writes are faster,
-/// but `ENOSPC` is reported only by `fsync` and `close`.
+/// Replies to `FUSE_INIT`.
 ///
 /// # Errors
 /// `EPROTO` if the kernel is too old.
-pub fn negotiate(request: &Request<'_>, writeback: bool, reply: &mut Reply) -> Result<Negotiation> {
+pub fn negotiate(request: &Request<'_>, options: SessionOptions, reply: &mut Reply) -> Result<Negotiation> {
     let kernel: fuse_init_in = request.body().take()?;
     let mut init = fuse_init_out {
         major: abi::FUSE_KERNEL_VERSION,
@@ -70,14 +95,14 @@ pub fn negotiate(request: &Request<'_>, writeback: bool, reply: &mut Reply) -> R
         return Err(Errno(EPROTO));
     }
     let offered = u64::from(kernel.flags) | u64::from(kernel.flags2) << 32;
-    let cache = if writeback { u64::from(abi::FUSE_WRITEBACK_CACHE) } else { 0 };
+    let cache = if options.writeback { u64::from(abi::FUSE_WRITEBACK_CACHE) } else { 0 };
     let flags = offered & (FEATURES | cache);
     init.flags = flags as u32; // lower half
     init.flags2 = (flags >> 32) as u32;
-    init.max_readahead = kernel.max_readahead.max(MAX_WRITE);
+    init.max_readahead = kernel.max_readahead.max(MAX_TRANSFER);
     (init.max_background, init.congestion_threshold) = (64, 48);
-    init.max_write = MAX_WRITE;
-    init.max_pages = (MAX_WRITE / 4096) as u16; // 256
+    init.max_write = options.max_transfer();
+    init.max_pages = (options.max_transfer() / PAGE) as u16; // at most 256
     init.time_gran = 1;
     reply.push(&init);
     Ok(Negotiation::Done)

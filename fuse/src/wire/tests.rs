@@ -13,7 +13,7 @@ use xebec::{FileId, NewFile, Options, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::dispatch::{Outcome, dispatch};
-use super::init::{self, MAX_WRITE};
+use super::init::{self, MAX_TRANSFER, SessionOptions};
 use super::invalidate::invalidated_nodes;
 use super::reply::Reply;
 use super::request::Request;
@@ -68,7 +68,7 @@ fn random_requests_are_answered_and_do_no_damage() {
     let dir = volume.create(volume.root(), b"dir", &NewFile::directory()).unwrap();
     let operations = VolumeOperations::new(&volume, volume_operations::Options::default());
     let random = &Random::seeded(11);
-    let mut reply = Reply::new(MAX_WRITE as usize);
+    let mut reply = Reply::new(MAX_TRANSFER as usize);
     for n in 0..60_000 {
         let nodes = [1, node_of(file), node_of(dir), 0, u64::MAX, below(random, 200), random.next_u64()];
         let header = fuse_in_header {
@@ -103,7 +103,7 @@ fn random_bytes_do_not_panic() {
         let bytes: Vec<u8> = (0..length).map(|_| random.next_u64() as u8).collect();
         if let Some(request) = Request::parse(&bytes) {
             let mut reply = Reply::new(0);
-            let _ = init::negotiate(&request, false, &mut reply);
+            let _ = init::negotiate(&request, SessionOptions::default(), &mut reply);
         }
     }
 }
@@ -153,7 +153,7 @@ fn a_failed_write_that_removed_privileges_invalidates_attributes() {
     };
     let bytes = request(header, write.as_bytes());
     let write = Request::parse(&bytes).unwrap();
-    let outcome = || dispatch(&operations, &write, &mut Reply::new(MAX_WRITE as usize), &|_| true);
+    let outcome = || dispatch(&operations, &write, &mut Reply::new(MAX_TRANSFER as usize), &|_| true);
     assert_eq!(outcome(), Ok(Outcome::ErrorAndInvalidate(Errno(errno::EBADF))));
     assert_eq!(volume.metadata(program).unwrap().permissions, 0o777);
     assert_eq!(outcome(), Err(Errno(errno::EBADF)), "nothing is left to remove");

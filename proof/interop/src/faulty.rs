@@ -91,7 +91,7 @@ pub fn run(options: &Options) -> Result<()> {
         allow_other: true,
         ..MountConfig::default()
     };
-    let session = fuse::Session::begin(fuse::mount::mount(&config)?, false)?;
+    let session = fuse::Session::begin(fuse::mount::mount(&config)?, fuse::SessionOptions::default())?;
     let faulty = Faulty { file, faults: Mutex::default() };
     Ok(session.serve(&faulty, &RequestStatistics::new(THREADS))?)
 }

@@ -53,7 +53,7 @@ pub fn serve() -> anyhow::Result<bool> {
     let Some(directory) = std::env::var_os(DIRECTORY_VARIABLE) else { return Ok(false) };
     let config =
         MountConfig { source: "nothing".into(), directory: directory.into(), ..MountConfig::default() };
-    let session = Session::begin(fuse::mount::mount(&config)?, false)?;
+    let session = Session::begin(fuse::mount::mount(&config)?, fuse::SessionOptions::default())?;
     // As `xebec mount` does.
     let _ = fuse::mount::Mounted::last_on(&config.directory).set_read_ahead();
     let lengths: Box<[AtomicU64]> = (0..FILES_MAX).map(|_| AtomicU64::new(0)).collect();
