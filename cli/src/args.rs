@@ -35,6 +35,9 @@ use crate::sizes;
         of cp, mv, ln and reflink.",
     after_help = "Exit codes: 0 success; 1 failure, also partial failure; 2 usage error. `xebec check` uses those \
     of fsck.\n\
+        The environment variable XEBEC_MEMORY is the memory for file data, metadata, inodes and names, in bytes, with \
+    suffix k, m or g. By default it is a quarter of the machine's memory, or of the limit of the control group, and \
+    at most 512m for commands other than mount. The command create always takes 128m, as images are reproducible.\n\
         `xebec COMMAND --help` shows options and examples.",
     propagate_version = true,
     subcommand_required = true,

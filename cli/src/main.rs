@@ -14,6 +14,7 @@
 //! | `json` | the envelope of JSON documents, arrays, messages |
 //! | `interrupt` | removal of unfinished files on signals |
 //! | `limits` | limits of this process |
+//! | `memory` | memory of this process: the environment variable `XEBEC_MEMORY` |
 //! | `geometry` | geometry and features of a volume |
 //! | `commands` | one file per command with its arguments, and the table of them all |
 //!
@@ -34,6 +35,7 @@ mod image_operand;
 mod interrupt;
 mod json;
 mod limits;
+mod memory;
 mod names;
 mod open;
 mod operands;
@@ -55,6 +57,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
+    if let Err(error) = memory::read_environment() {
+        return output::exit(Err(error), None);
+    }
+    let code = run(arguments);
+    memory::record_peak();
+    code
+}
+
+fn run(arguments: Vec<std::ffi::OsString>) -> ExitCode {
     if let Some(arguments) = commands::mount::helper::translate(&arguments) {
         return commands::mount::helper::run(arguments);
     }

@@ -10,13 +10,13 @@ use read::{FinalSymlink, Inode, Listing, Volume, join, read_at, resolve};
 use xebec::check::log_problem;
 use xebec::device::{Device, OpenError};
 use xebec::image::{self, ImageNotice, LogStatus, OpenedImage};
-use xebec::{Access, ImageError, ImageOptions, Ino, MemoryBudget};
+use xebec::{Access, ImageError, ImageOptions, Ino};
 
 use crate::args::{Global, Io};
 use crate::failure::Failure;
 use crate::output::{Messages, counted};
 use crate::owners::{self, IdsByName, NamesById, Owners};
-use crate::{names, operands};
+use crate::{memory, names, operands};
 
 /// An image that is open for reading.
 pub struct Image {
@@ -216,13 +216,9 @@ pub fn with_access(path: &Path, access: Access, global: &Global) -> anyhow::Resu
     Ok(ForChanges { device, options, messages: Messages::new(global, path.display().to_string()) })
 }
 
-/// Most memory that the caches of a command take: it shares the machine with others, and ends soon.
-const COMMAND_MEMORY: u64 = 512 << 20;
-
 /// Options of volumes that a command opens.
 pub fn volume_options() -> xebec::Options {
-    let bytes = MemoryBudget::of_process().bytes().min(COMMAND_MEMORY);
-    xebec::Options { memory: Some(MemoryBudget::new(bytes)), ..xebec::Options::default() }
+    xebec::Options { memory: Some(memory::of_command()), ..xebec::Options::default() }
 }
 
 /// Opens an image for commands that examine damage: a superblock or log that cannot be read is a warning.

@@ -65,6 +65,19 @@ fn damage_is_reported_with_its_location_and_the_rest_is_shown() {
     assert!(out.join("passwd").exists() && !out.join("motd").exists());
 }
 
+/// The environment variable is read before the command.
+#[test]
+fn memory_of_the_environment_is_a_size() {
+    let scene = Scene::new(Sample::Clean);
+    for small in ["16m", "0x1000000", ""] {
+        scene.xebec("mkdir", &[&format!("/made-{small}")]).env("XEBEC_MEMORY", small).assert().success();
+    }
+    let mut refused = scene.xebec("ls", &[]);
+    let refused = refused.env("XEBEC_MEMORY", "much").assert().code(2);
+    let message = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+    assert_line(&message, &["XEBEC_MEMORY", "`much` is not a size"]);
+}
+
 #[test]
 fn usage_errors_have_exit_code_2() {
     let scene = Scene::new(Sample::Clean);

@@ -22,14 +22,8 @@ pub fn is_background() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// Environment variable of the allocator: after how many milliseconds it returns freed memory to the system.
-const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
-/// A server with a smaller budget returns freed memory at once: what the allocator keeps would be more than the budget.
-const SMALL_BUDGET: u64 = 256 << 20;
-
-/// Starts the background process, with this memory budget if there is one, and waits until it has mounted or failed. It
-/// reports errors on standard error.
-pub fn start(memory: Option<u64>) -> anyhow::Result<u8> {
+/// Starts the background process, and waits until it has mounted or failed. It reports errors on standard error.
+pub fn start() -> anyhow::Result<u8> {
     let program = std::env::current_exe().context("cannot find the path of this program")?;
     let mut arguments = std::env::args_os();
     // Fails on older kernels: then inherited descriptors stay open.
@@ -37,9 +31,6 @@ pub fn start(memory: Option<u64>) -> anyhow::Result<u8> {
     // With the same name: it selects between `xebec` and the mount helper.
     let name = arguments.next().unwrap_or_else(|| program.clone().into());
     let mut command = Command::new(program);
-    if memory.is_some_and(|bytes| bytes < SMALL_BUDGET) && std::env::var_os(PURGE_DELAY).is_none() {
-        command.env(PURGE_DELAY, "0");
-    }
     let mut child = command
         .arg0(name)
         .args(arguments)

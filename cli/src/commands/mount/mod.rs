@@ -25,6 +25,7 @@ use clap::Args;
 
 use crate::args::Global;
 use crate::commands::mkfs::wrong;
+use crate::memory;
 use fuse::options::{self, MountOptions};
 
 /// Arguments of `mount`.
@@ -49,7 +50,7 @@ use fuse::options::{self, MountOptions};
     metrics=[ADDRESS:]PORT       serve Prometheus metrics at http://127.0.0.1:PORT/metrics (or ADDRESS)\n  \
     commit=SECONDS               age at which changes are stable in the image [default: 5]\n  \
     threads=N                    maximum number of worker threads\n  \
-    memory=BYTES                 memory for file data, metadata, inodes and names\n  \
+    memory=BYTES                 memory for file data, metadata, inodes and names [default: XEBEC_MEMORY]\n  \
     dirty_ratio=PERCENT          limit of dirty file data in percent of the memory for file data [default: 50]\n  \
     dirty_background_ratio=PERCENT   dirty file data above which all of it is written back [default: 25]\n  \
     reclaim=never|only-in-trouble|write-from-direct   whether a lack of memory makes threads write, to compare with\n  \
@@ -78,8 +79,9 @@ pub struct Arguments {
 /// Runs `mount`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let options = MountOptions::new(&arguments.options).map_err(wrong)?;
+    memory::restart_if_small(options.memory);
     if !arguments.foreground && !background::is_background() {
-        return background::start(options.memory);
+        return background::start();
     }
     serve::serve(arguments, &options, global)
 }

@@ -8,8 +8,8 @@ use format::inode::FileType;
 use fuse::mount::{MountConfig, Mounted};
 use fuse::statistics::RequestStatistics;
 use fuse::volume_operations::Options;
-use fuse::{Session, VolumeOperations};
-use xebec::{Access, Cookie, DirtyLimit, MemoryBudget, SetMetadata, Volume};
+use fuse::{Session, SessionOptions, VolumeOperations};
+use xebec::{Access, Cookie, DirtyLimit, SetMetadata, Volume};
 
 use super::http::Endpoint;
 use super::signals::SignalHandler;
@@ -17,6 +17,7 @@ use super::status::Collector;
 use super::{Arguments, background, metrics as metrics_text};
 use crate::args::Global;
 use crate::commands::edit::unmount;
+use crate::memory;
 use crate::open::{self, ForChanges};
 use crate::output::{Messages, exit_code};
 use fuse::options::MountOptions;
@@ -78,7 +79,9 @@ fn mount(
     if let (Some(mark), Some(number)) = (mark, mounted.device()) {
         mark.place(number);
     }
-    let session = Session::begin(device, mount_options.writeback).map_err(anyhow::Error::from);
+    let max_transfer = memory::max_transfer(mount_options.memory);
+    let options = SessionOptions { writeback: mount_options.writeback, max_transfer };
+    let session = Session::begin(device, options).map_err(anyhow::Error::from);
     // An optimization, permitted to root only.
     let _ = mounted.set_read_ahead();
     let session = session.and_then(|session| {
@@ -200,11 +203,10 @@ fn open_volume(image: &Path, mount_options: &MountOptions, global: &Global) -> a
     let ForChanges { device, mut options, messages } = open::with_access(image, access, &global)?;
     options.locks = mount_options.locks;
     options.commit_s = Some(mount_options.commit_s.unwrap_or(COMMIT_S));
-    // A mount stays, and may take what the machine has for it.
     options.contents.dirty = mount_options.dirty_ratio.map(DirtyLimit::Percent);
     options.contents.dirty_background = mount_options.dirty_background_ratio.map(DirtyLimit::Percent);
     options.contents.reclaim = mount_options.reclaim;
-    let budget = mount_options.memory.map_or_else(MemoryBudget::of_process, MemoryBudget::new);
+    let budget = memory::of_mount(mount_options.memory);
     if let Err(error) = budget.follow_pressure() {
         messages.warn(format_args!("the memory of the caches does not follow that of the system: {error}"));
     }
