@@ -12,6 +12,7 @@
 //! | [`runs`] | data ranges of files that are too large to be hashed |
 //! | [`damage`] | damaged volumes, and the verdicts of xfs_repair |
 //! | [`faulty`] | a device that fails on request |
+//! | [`memory`] | the budget of tests, and the memory that programs take |
 //! | [`mounted`] | tests that run on a mounted volume |
 //! | [`walk`] | the manifest of a mounted tree |
 //!
@@ -25,6 +26,7 @@ pub mod compare;
 pub mod damage;
 pub mod faulty;
 pub mod fill;
+pub mod memory;
 pub mod mounted;
 pub mod runs;
 pub mod scale;

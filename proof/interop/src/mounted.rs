@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 
 use crate::built;
+use crate::memory::Peaks;
 
 /// Environment variable with the mount point, for the inner test.
 const MOUNT: &str = "XEBEC_MOUNTED";
@@ -48,9 +49,10 @@ fn mounted_by(program: &Path, inner: &str) -> anyhow::Result<()> {
     let mut command = needs::script("-eu", RUN, inner);
     command.arg(work.path().join("volume"));
     command.args([&mount, &std::env::current_exe()?]).arg(inner).arg(program).env(MOUNT, &mount);
+    let peaks = Peaks::of(&mut command, work.path())?;
     let status = command.status().context("unshare")?;
     ensure!(status.success(), "{inner} on a mounted volume: {status}");
-    Ok(())
+    peaks.judge(inner)
 }
 
 /// Returns the mount point for the inner test; `None` if it was not started by the outer one.

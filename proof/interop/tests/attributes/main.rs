@@ -10,6 +10,7 @@ use std::time::Duration;
 use base::errno;
 use block::{FileDevice, OpenError, OpenOptions};
 use interop::attributes::AttributeChange;
+use interop::memory::budget;
 use model::Rng;
 use read::manifest::{self, Record};
 use xebec::{FileId, NewFile, NewFileType, Options, SetAttribute, Volume};
@@ -70,7 +71,7 @@ fn device(path: &Path) -> FileDevice {
 
 fn open(path: &Path) -> Volume {
     let file = device(path);
-    Volume::open(Arc::new(file), Options { seed: Some(3), ..Options::default() }).unwrap()
+    Volume::open(Arc::new(file), Options { seed: Some(3), memory: budget(), ..Options::default() }).unwrap()
 }
 
 /// Reads the attributes of files through Xebec.

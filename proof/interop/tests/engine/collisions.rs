@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use block::{FileDevice, OpenOptions};
+use interop::memory::budget;
 use xebec::{FileId, NewFile, Options, Volume};
 
 use crate::kernel::{self, Files};
@@ -46,7 +47,7 @@ fn listed(text: &str) -> BTreeSet<String> {
 fn open(path: &Path) -> Volume {
     let options = OpenOptions { writable: true, ..OpenOptions::default() };
     let device = FileDevice::open(path, &options).unwrap();
-    Volume::open(Arc::new(device), Options { seed: Some(1), ..Options::default() }).unwrap()
+    Volume::open(Arc::new(device), Options { seed: Some(1), memory: budget(), ..Options::default() }).unwrap()
 }
 
 fn names(volume: &Volume, dir: FileId) -> BTreeSet<String> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crashsim::engine::check;
 use crashsim::files::ContentsSubject;
 use crashsim::{Image, ImageDevice};
+use interop::memory::budget;
 use model::Tolerance;
 use model::contents::{Call, CallGenerator, Files, Session, Subject};
 use xebec::{Options, Volume};
@@ -91,7 +92,7 @@ impl Turns {
     fn xebec(self, turn: u64, image: Image) -> Result<Image, String> {
         let device = Arc::new(ImageDevice::new(image));
         let message = |error: xebec::Error| error.to_string();
-        let options = Options { seed: Some(turn), ..Options::default() };
+        let options = Options { seed: Some(turn), memory: budget(), ..Options::default() };
         let volume = Volume::open(device.clone(), options).map_err(message)?;
         let was_cut = turn > 0 && self.is_cut(turn - 1);
         if was_cut && volume.recovered().is_none() {

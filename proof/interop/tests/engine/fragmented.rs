@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::random::mix;
 use crashsim::{Image, ImageDevice};
+use interop::memory::budget;
 use xebec::{File, OpenOptions, Options, Volume};
 
 use crate::kernel::{self, Files};
@@ -31,6 +32,10 @@ status=$?
 umount "$mount" || status=1
 exit $status
 "#;
+
+fn options() -> Options {
+    Options { memory: budget(), ..Options::default() }
+}
 
 fn block(n: u64) -> [u8; BLOCK as usize] {
     [(n % 251) as u8 + 1; BLOCK as usize]
@@ -110,7 +115,7 @@ fn fragmented_files_pass_between_xebec_and_the_kernel() {
 
     let (mut ours, mut theirs) = (scattered(), scattered());
     let first = device();
-    let volume = Volume::open(first.clone(), Options::default()).unwrap();
+    let volume = Volume::open(first.clone(), options()).unwrap();
     let file = open(&volume, "/ours");
     for n in 0..EXTENTS {
         file.write_at(&block(n), 2 * n * BLOCK).unwrap();
@@ -129,7 +134,7 @@ fn fragmented_files_pass_between_xebec_and_the_kernel() {
     assert!(extents >= EXTENTS, "{output}");
 
     let second = device();
-    let volume = Volume::open(second.clone(), Options::default()).unwrap();
+    let volume = Volume::open(second.clone(), options()).unwrap();
     let file = open(&volume, "/theirs");
     assert!(read(&file) == theirs);
     expect_alternating(&file, 2 * EXTENTS - 202);
@@ -142,7 +147,7 @@ fn fragmented_files_pass_between_xebec_and_the_kernel() {
     files.mounted(COMPARE, &[ours_path, theirs_path]).unwrap();
 
     let third = device();
-    let volume = Volume::open(third.clone(), Options::default()).unwrap();
+    let volume = Volume::open(third.clone(), options()).unwrap();
     let root = xebec::Dir::root(&volume).unwrap();
     root.remove_file("ours").unwrap();
     root.remove_file("theirs").unwrap();

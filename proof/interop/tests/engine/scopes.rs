@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use interop::memory::budget;
 use interop::mounted;
 use model::Rng;
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, ResolveFlags, Uid};
@@ -75,7 +76,7 @@ fn inner() {
     let Some(mount) = mounted::mount_point() else { return };
     let device = Arc::new(MemoryDevice::new(64 << 20));
     xebec::mkfs::format(&*device, &xebec::mkfs::Options::default()).unwrap();
-    let volume = Volume::open(device, Options::default()).unwrap();
+    let volume = Volume::open(device, Options { memory: budget(), ..Options::default() }).unwrap();
     let (mut found_files, mut refused) = (0, 0);
     for seed in 1..=20 {
         // Links that lead upwards stay within these directories.

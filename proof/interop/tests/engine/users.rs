@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use interop::memory::budget;
 use interop::mounted;
 use model::Rng;
 use rustix::fs::{
@@ -503,7 +504,7 @@ fn inner() {
         std::fs::read_to_string("/proc/sys/fs/protected_hardlinks").is_ok_and(|set| set.trim() == "1");
     let device = Arc::new(MemoryDevice::new(128 << 20));
     xebec::mkfs::format(&*device, &xebec::mkfs::Options::default()).unwrap();
-    let volume = Volume::open(device, Options::default()).unwrap();
+    let volume = Volume::open(device, Options { memory: budget(), ..Options::default() }).unwrap();
     for seed in 1..=4 {
         let way = format!("{seed}{}", "/t".repeat(DEPTH));
         std::fs::create_dir_all(mount.join(&way)).unwrap();

@@ -3,6 +3,7 @@
 use std::fs::File;
 
 use interop::built;
+use interop::memory::Peaks;
 
 /// Start of each script: `$1` is the folder, `$2` the program `xebec`, `$3` the program `interop`.
 const HEAD: &str = r#"
@@ -36,7 +37,8 @@ everybody() {
 mkdir -p mnt
 "#;
 
-/// Runs a script in a temporary folder and a new mount namespace. Skips the test if a tool is missing.
+/// Runs a script in a temporary folder and a new mount namespace. Skips the test if a tool is missing. If `XEBEC_MEMORY`
+/// is set, the memory of all programs is limited.
 ///
 /// # Panics
 /// With the output of the script, if it fails.
@@ -50,9 +52,11 @@ pub fn run(test: &str, tools: &[&str], script: &str) {
     let script = [HEAD, script].concat();
     let mut command = needs::script("-euo pipefail", &script, test);
     command.arg(folder.path()).arg(xebec).arg(env!("CARGO_BIN_EXE_interop"));
+    let peaks = Peaks::of(&mut command, folder.path()).unwrap();
     // A pipe would stay open if a failed script leaves a server running.
     let path = folder.path().join("script.log");
     let log = File::create(&path).unwrap();
     let status = command.stdout(log.try_clone().unwrap()).stderr(log).status().unwrap();
     assert!(status.success(), "{test}: {}", String::from_utf8_lossy(&std::fs::read(path).unwrap()));
+    peaks.judge(test).unwrap();
 }
