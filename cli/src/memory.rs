@@ -22,7 +22,8 @@ const VARIABLE: &str = "XEBEC_MEMORY";
 const PEAK_VARIABLE: &str = "XEBEC_PEAK_MEMORY_LOG";
 /// Environment variable of the allocator: after how many milliseconds it returns freed memory to the system.
 const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
-/// A process with a smaller budget returns freed memory at once: what the allocator keeps would be more than the budget.
+/// A process with a smaller budget returns freed memory at once: what the allocator keeps would be more than the
+/// budget.
 const SMALL_BUDGET: u64 = 256 << 20;
 /// Most memory that the caches of a command take by default: it shares the machine with others, and ends soon.
 const COMMAND_MEMORY: u64 = 512 << 20;

@@ -37,8 +37,8 @@ everybody() {
 mkdir -p mnt
 "#;
 
-/// Runs a script in a temporary folder and a new mount namespace. Skips the test if a tool is missing. If `XEBEC_MEMORY`
-/// is set, the memory of all programs is limited.
+/// Runs a script in a temporary folder and a new mount namespace. Skips the test if a tool is missing. If
+/// `XEBEC_MEMORY` is set, the memory of all programs is limited.
 ///
 /// # Panics
 /// With the output of the script, if it fails.
