@@ -240,14 +240,18 @@ impl<B: Backing> Cache<B> {
         let (dirty, limits) = (self.dirty.get(), &self.limits);
         let owed = self.pace.owed.local().1;
         let before = owed.fetch_add(bytes, Relaxed);
-        let bytes = before.saturating_add(bytes);
-        if before == 0 {
+        if before == 0 || dirty <= limits.background + TURN_BYTES {
             self.wake_flushers();
         }
-        if bytes < TURN_BYTES && dirty <= limits.hard && !self.pace.is_short.load(Relaxed) {
+        let is_hurried = dirty > limits.hard || self.pace.is_short.load(Relaxed);
+        if before.saturating_add(bytes) < TURN_BYTES && !is_hurried {
             return Ok(());
         }
-        owed.store(0, Relaxed);
+        // Of several threads of a CPU, one pays for all.
+        let bytes = owed.swap(0, Relaxed);
+        if bytes == 0 && !is_hurried {
+            return Ok(());
+        }
         let middle = limits.background + (limits.hard - limits.background) / 2;
         if !self.pace.has_flushers() {
             // Without a flusher the writer writes back.

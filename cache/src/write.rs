@@ -158,7 +158,8 @@ impl<B: Backing> Contents<B> {
         let from = (offset & (FOLIO_BYTES as u64 - 1)) as usize;
         let to = from + bytes.len();
         // A file that grows fills its folio soon: growing in steps would copy all bytes again.
-        let fills = offset >= FOLIO_BYTES as u64 && offset + bytes.len() as u64 > self.size();
+        let (end, size) = (offset + bytes.len() as u64, self.size());
+        let fills = offset >= FOLIO_BYTES as u64 && offset <= size && end > size;
         let needed_bytes = if fills { FOLIO_BYTES } else { to.next_multiple_of(1 << log) };
         let grown = locked.grow(&self.cache.pools, needed_bytes);
         self.cache.memory.add(grown as u64);

@@ -33,6 +33,8 @@ pub struct BlockReserve<'v> {
     missing: AtomicU32,
     /// Blocks that are set aside.
     held: AtomicU32,
+    /// Writes that may take from the reserve now.
+    writers: AtomicU32,
 }
 
 impl<'v> BlockReserve<'v> {
@@ -42,7 +44,8 @@ impl<'v> BlockReserve<'v> {
         let geometry = volume.geometry();
         let blocks = (geometry.blocks() / 64).min(BYTES_MAX >> geometry.block_log);
         let missing = AtomicU32::new(u32::try_from(blocks).unwrap_or(u32::MAX));
-        let reserve = Self { volume, missing, held: AtomicU32::new(0) };
+        let (held, writers) = (AtomicU32::new(0), AtomicU32::new(0));
+        let reserve = Self { volume, missing, held, writers };
         while reserve.refill() {}
         reserve
     }
@@ -52,8 +55,12 @@ impl<'v> BlockReserve<'v> {
         u64::from(self.held.load(Relaxed)) << self.volume.geometry().block_log
     }
 
-    /// Sets some blocks aside, if any are missing and free. Returns whether it did.
+    /// Sets some blocks aside, if any are missing and free. Returns whether it did. While pages are written that may
+    /// need the blocks, it does not.
     pub fn refill(&self) -> bool {
+        if self.writers.load(Relaxed) > 0 {
+            return false;
+        }
         let take = |missing: u32| (missing > 0).then(|| missing - missing.min(STEP));
         let Ok(missing) = self.missing.fetch_update(Relaxed, Relaxed, take) else { return false };
         let count = missing.min(STEP);
@@ -87,14 +94,28 @@ impl<'v> BlockReserve<'v> {
     pub fn write_at(&self, file: &File<'_>, buf: &[u8], offset: u64) -> Result<usize> {
         let blocks = (buf.len() as u64 >> self.volume.geometry().block_log) + 2;
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX).saturating_add(TREE_BLOCKS);
+        self.writers.fetch_add(1, Relaxed);
+        let written = self.write_all(file, buf, offset, blocks);
+        self.writers.fetch_sub(1, Relaxed);
+        if written.is_ok() {
+            self.refill();
+        }
+        written
+    }
+
+    /// Writes; each time that no space is found, releases so many blocks.
+    fn write_all(&self, file: &File<'_>, buf: &[u8], offset: u64, blocks: u32) -> Result<usize> {
         let mut written = 0;
         // Ends, as each round takes from the reserve. Another writer may get what it releases.
         loop {
-            let rest = buf.get(written..).unwrap_or_default();
-            match file.write_at(rest, offset + written as u64) {
+            let (rest, at) = (buf.get(written..).unwrap_or_default(), offset + written as u64);
+            // While there is a reserve, space is not looked for by a sync of the volume.
+            let is_last = self.held.load(Relaxed) == 0;
+            let result = if is_last { file.write_at(rest, at) } else { file.write_at_once(&[rest], at) };
+            match result {
                 Ok(length) if length < rest.len() && length > 0 => written += length,
                 Ok(length) => return Ok(written + length),
-                Err(error) if error.is_no_space() && self.release(blocks) => {}
+                Err(error) if error.is_no_space() && (self.release(blocks) || !is_last) => {}
                 Err(_) if written > 0 => return Ok(written),
                 Err(error) => return Err(error),
             }

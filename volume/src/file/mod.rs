@@ -267,30 +267,36 @@ impl<'v> File<'v> {
     /// # Errors
     /// As [`write_at`](Self::write_at).
     pub fn write_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> Result<usize> {
+        self.volume.retry_on_enospc(|| self.write_at_once(bufs, offset))
+    }
+
+    /// Writes, and fails if space runs out, where other calls wait for space that is about to be free.
+    pub(crate) fn write_at_once(&self, bufs: &[&[u8]], offset: u64) -> Result<usize> {
         self.begin_write()?;
         if self.access.keep_offsets && offset < self.len() {
             checks::expect_not_append_only(&self.inode().read())?;
         }
-        let write = || -> Result<usize> {
-            if self.access.append && !self.access.keep_offsets {
-                return Ok(self.contents.append(&bufs.concat())?.1);
-            }
-            if !self.access.direct {
-                return Ok(self.contents.write_vectored(offset, bufs)?);
-            }
-            let mut total = 0;
-            for buf in bufs {
-                let written = self.contents.direct_write(offset + total as u64, buf)?;
-                total += written;
-                if written < buf.len() {
-                    break;
-                }
-            }
-            Ok(total)
+        let written = if self.access.append && !self.access.keep_offsets {
+            self.contents.append(&bufs.concat())?.1
+        } else if self.access.direct {
+            self.write_direct(bufs, offset)?
+        } else {
+            self.contents.write_vectored(offset, bufs)?
         };
-        let written = self.volume.retry_on_enospc(write)?;
         self.after_write()?;
         Ok(written)
+    }
+
+    fn write_direct(&self, bufs: &[&[u8]], offset: u64) -> Result<usize> {
+        let mut total = 0;
+        for buf in bufs {
+            let written = self.contents.direct_write(offset + total as u64, buf)?;
+            total += written;
+            if written < buf.len() {
+                break;
+            }
+        }
+        Ok(total)
     }
 
     /// Appends to the file, excluding other writers. Returns the offset.
