@@ -5,9 +5,6 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use format::Place;
-use format::agf::RawAgf;
-use format::agi::RawAgi;
 use format::compatibility::{self, MinimumVersion, OldestVersions, Program};
 use format::features;
 use format::superblock::RawSuperblock;
@@ -286,10 +283,7 @@ impl Totals {
         let geometry = volume.geometry();
         let mut totals = Self { free_blocks: 0, inodes: 0, free_inodes: 0 };
         for ag in geometry.ags() {
-            let damaged = |damage| read::Error::damaged(Place::ag(ag), damage);
-            let (agf, agi) = (volume.read_ag_header(ag, 1)?, volume.read_ag_header(ag, 2)?);
-            let agf = RawAgf::verify(&agf, geometry, ag).map_err(damaged)?;
-            let agi = RawAgi::verify(&agi, geometry, ag).map_err(damaged)?;
+            let (agf, agi) = (volume.agf(ag)?, volume.agi(ag)?);
             let counters = [agf.freeblks, agf.flcount, agf.btreeblks];
             totals.free_blocks += counters.iter().map(|count| u64::from(count.get())).sum::<u64>();
             totals.inodes += u64::from(agi.count.get());

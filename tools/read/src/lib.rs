@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`Volume`] | a volume: its superblock and its device |
 //! | [`Inode`], [`InodeReader`], [`Metadata`] | inodes by number, one or many |
+//! | [`AgTree`] | AG headers, and the B+trees of an AG |
 //! | [`ExtentWalk`] | the extents of a fork, in the inode or in a B+tree |
 //! | [`Segments`], [`read_at`] | file contents: data and holes, or bytes at an offset |
 //! | [`manifest`] | one line per file, for comparison with what the kernel shows |
@@ -29,6 +30,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
+mod ag_tree;
 mod attr;
 mod dir;
 mod error;
@@ -46,6 +48,7 @@ mod tests;
 mod volume;
 mod walk;
 
+pub use ag_tree::{AgTree, TreeLeaves};
 pub use attr::{
     AclNames, AttrBatch, AttrWalk, ParentLink, Xattr, for_each_xattr, get_xattr, parents, read_xattrs,
 };
