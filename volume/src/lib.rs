@@ -109,7 +109,7 @@ pub use new_file::{DeviceNumber, NewFile, NewFileType};
 pub use options::{Locks, Options};
 pub use permissions::Credentials;
 pub use settings::Settings;
-pub use statistics::Statistics;
+pub use statistics::{Statistics, Usage};
 pub use uncached_stat::UncachedStat;
 pub use volume::Volume;
 pub use watch::{Watch, WatchEvent, WatchOptions, WatchedName};

@@ -33,7 +33,38 @@ pub struct Statistics {
     pub memory: MemoryStatistics,
 }
 
+/// Space and files as `statfs(2)` reports them on a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Block size in bytes.
+    pub block_size: u32,
+    /// Size of the volume in blocks, without its log.
+    pub blocks: u64,
+    /// Free blocks without those reserved for btrees and for dirty data.
+    pub blocks_available: u64,
+    /// Number of files that the volume can hold: inodes are created in free blocks.
+    pub files: u64,
+    /// Number of files that can be created.
+    pub files_free: u64,
+}
+
 impl Volume {
+    /// Space and files as `statfs(2)` reports them.
+    pub fn usage(&self) -> Usage {
+        let inodes = self.groups.inodes().counts();
+        let blocks_available = self.groups.available();
+        let log = self.geometry.log_start.map_or(0, |_| self.geometry.log_blocks);
+        let used = inodes.allocated.saturating_sub(inodes.free);
+        let files = inodes.files(&self.geometry, blocks_available);
+        Usage {
+            block_size: self.geometry.block_size,
+            blocks: self.geometry.blocks().saturating_sub(log.into()),
+            blocks_available,
+            files,
+            files_free: files.saturating_sub(used),
+        }
+    }
+
     /// Returns the counters. They are per CPU, and their sum is exact only while the volume is not changed.
     pub fn statistics(&self) -> Statistics {
         Statistics {

@@ -172,8 +172,8 @@ pub use volume::{
     DeviceNumber, Dir, DirEntry, DirtyLimit, Entry, Error, File, FileId, Handle, ImageClone, ImageError,
     ImageOptions, Locks, MemoryBudget, MemoryStatistics, Metadata, NewFile, NewFileType, OpenOptions,
     Options, ReadDir, ReclaimPolicy, Rename, Resolve, Result, Scope, SetAttribute, SetMetadata, Settings,
-    Statistics, UncachedStat, Volume, Watch, WatchEvent, WatchOptions, WatchedName, features, identity,
-    image, open_image, open_image_on, resize, settings, statistics, trim,
+    Statistics, UncachedStat, Usage, Volume, Watch, WatchEvent, WatchOptions, WatchedName, features,
+    identity, image, open_image, open_image_on, resize, settings, statistics, trim,
 };
 
 /// The order in which dirty files are written back ([`ContentsOptions::order`]).

@@ -94,17 +94,13 @@ impl VolumeOperations<'_> {
     /// Space like on the kernel's XFS: reserved blocks are not free, and the log is not included. Inodes are created in
     /// free blocks, up to the limit of the volume.
     pub(super) fn statistics(&self) -> StatFs {
-        let now = self.volume.statistics();
-        let geometry = self.volume.geometry();
-        let log = geometry.log_start.map_or(0, |_| geometry.log_blocks);
-        let used = now.inodes.allocated.saturating_sub(now.inodes.free);
-        let files = now.inodes.files(geometry, now.blocks_available);
+        let usage = self.volume.usage();
         StatFs {
-            block_size: now.block_size,
-            blocks: now.blocks.saturating_sub(log.into()),
-            blocks_free: now.blocks_available,
-            files,
-            files_free: files.saturating_sub(used),
+            block_size: usage.block_size,
+            blocks: usage.blocks,
+            blocks_free: usage.blocks_available,
+            files: usage.files,
+            files_free: usage.files_free,
         }
     }
 
