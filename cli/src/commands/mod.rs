@@ -22,6 +22,7 @@ pub mod mount;
 pub mod stat;
 pub mod table;
 pub mod tree;
+pub mod usage;
 
 use std::path::PathBuf;
 

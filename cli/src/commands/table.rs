@@ -12,6 +12,7 @@ use super::edit::{
 };
 use super::life::{clone, identity, size, sync, trim};
 use super::mount::{self, status, umount};
+use super::usage::{df, du};
 use super::{
     Show, WithImage, cat, check, create, dump, extract, filefrag, find, generate, getfacl, getfattr, info,
     log, ls, lsattr, manifest, mkfs, stat, tree,
@@ -92,6 +93,7 @@ static GROUPS: &[Group] = &[
         title: "Inspect and check volumes",
         commands: &[
             own!("info", "Show geometry, features, usage and log state", info::Arguments, image, info::run),
+            own!("df", "Show size and usage", df::Arguments, image, df::run),
             own!("check", "Check a volume for damage", check::Arguments, image, check::run),
             own!("log", "Show the log: records, transactions, items", log::Arguments, image, log::run),
             own!("dump", "Show on-disk structures field by field", dump::Arguments, image, dump::run),
@@ -107,6 +109,7 @@ static GROUPS: &[Group] = &[
             show::<cat::Arguments>("cat", "Write file contents to standard output"),
             own!("find", "Search for files in a directory hierarchy", find::Arguments, image, find::run)
                 .with_paths(),
+            show::<du::Arguments>("du", "Show the space of files and directories"),
             show::<filefrag::Arguments>("filefrag", "Show the extents of files"),
             show::<getfacl::Arguments>("getfacl", "Show access control lists"),
             show::<getfattr::Arguments>("getfattr", "Show extended attributes"),

@@ -20,6 +20,7 @@
 //! | `mkfs` | new volumes |
 //! | `qcow2` | changes of volumes in qcow2 images |
 //! | `show` | info, ls, tree, stat, cat, find, manifest |
+//! | `usage` | du, df |
 // Helpers outside of test functions unwrap, too.
 #![allow(clippy::unwrap_used)]
 
@@ -41,6 +42,7 @@ mod messages;
 mod mkfs;
 mod qcow2;
 mod show;
+mod usage;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

@@ -8,6 +8,7 @@
 //! | [`everyday`] | other commands that change files |
 //! | [`find`] | expressions of `find` |
 //! | [`flags`] | `chattr`, `lsattr`, `project`, `extsize`, and the effect of flags and projects on other calls |
+//! | [`usage`] | `du` and `df` |
 // Clippy permits panics in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -16,6 +17,7 @@ mod copy;
 mod everyday;
 mod find;
 mod flags;
+mod usage;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
