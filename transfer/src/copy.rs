@@ -22,13 +22,13 @@
 //!   no directory of the target is entered through one. An existing file of the target that is a symlink to a regular
 //!   file is written through, as by GNU cp, unless [`CopyRules`] say that it is removed first.
 
-mod ends;
+pub(crate) mod ends;
 mod engine;
-mod error;
-mod host;
-mod reader;
+pub(crate) mod error;
+pub(crate) mod host;
+pub(crate) mod reader;
 mod rules;
-mod volume;
+pub(crate) mod volume;
 
 use std::collections::BTreeSet;
 

@@ -5,6 +5,7 @@
 //! | [`image`] | builds images: estimates the size, creates a volume, imports sources, names the file |
 //! | [`item`] | what sources yield: entries, and contents of files |
 //! | [`directory`] | a directory of the host as a source, read by many threads |
+//! | [`difference`] | finds what differs between two trees |
 //! | [`sync`] | synchronizes a tree in a volume to a directory: only differences are written |
 //! | [`archive`] | a tar stream as a source, compressed or not |
 //! | [`oci`] | layers of an OCI image layout |
@@ -39,6 +40,7 @@
 
 pub mod archive;
 pub mod copy;
+pub mod difference;
 mod digest;
 pub mod directory;
 pub mod error;
@@ -61,6 +63,7 @@ pub use copy::{
     CopyError, CopyEvent, CopyInto, CopyReason, CopyReport, CopyRules, CopySide, CopySource, CopyTarget,
     Follow, Preserve, TreeCopy,
 };
+pub use difference::TreeDifference;
 pub use directory::Directory;
 pub use directory::sync::{self, TreeSync};
 pub use error::{Error, Result};

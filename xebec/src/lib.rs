@@ -16,6 +16,7 @@
 //! | import into an open volume | [`Writer`] with a [`Source`]; [`TreeSync`] |
 //! | extract a tree | [`Extraction`] |
 //! | copy files and trees between the host and volumes, as `cp` does | [`TreeCopy`] |
+//! | find what differs between two trees | [`TreeDifference`] |
 //! | read a volume without the engine, also a damaged one | [`reader`] |
 //! | check a volume | [`check`] |
 //! | resize | [`Volume::grow`]; not in use: [`resize::grow`], [`resize::shrink`] |
@@ -165,7 +166,7 @@ pub use transfer::{
     CopyReason, CopyReport, CopyRules, CopySide, CopySource, CopyTarget, Counts, Directory,
     Error as TransferError, Excludes, ExtractReport, Extraction, Follow, FreeSpace, ImageBuilder,
     ImportReport, Labels, Notice, NoticeKind, Overrides, Phase, Preserve, Progress, Source, TreeCopy,
-    TreeSync, Writer,
+    TreeDifference, TreeSync, Writer, difference,
 };
 pub use volume::{
     Access, AsPath, BlockReserve, BulkWriter, CloneError, ClonedImage, ContentsOptions, Cookie, Credentials,

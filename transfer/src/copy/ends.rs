@@ -58,6 +58,8 @@ pub struct Stat {
     pub permissions: u16,
     /// Link count.
     pub links: u64,
+    /// Size in bytes.
+    pub size: u64,
     /// Owner.
     pub uid: u32,
     /// Group.

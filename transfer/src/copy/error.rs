@@ -117,6 +117,8 @@ pub enum CopyReason {
     IsNamedPipe,
     /// The source is a special file in a volume, and the copy is not recursive.
     NoContents,
+    /// A directory has an entry with an invalid name.
+    InvalidName,
     /// The source has a file type that XFS does not support.
     UnknownType,
     /// The source got another file type during the copy.
@@ -231,6 +233,7 @@ impl CopyReason {
             Self::IsSocket => "is a socket",
             Self::IsNamedPipe => "is a named pipe",
             Self::NoContents => "is a device, pipe or socket without contents in an image",
+            Self::InvalidName => "has an entry with an invalid name, which was skipped",
             Self::UnknownType => "has a file type that XFS does not support",
             Self::TypeChanged => "changed its type during the copy",
             Self::Replaced => "was replaced during the copy",
@@ -301,7 +304,7 @@ impl From<read::Error> for CopyReason {
 }
 
 /// Result of a call of an end.
-pub(super) type Reasoned<T> = Result<T, CopyReason>;
+pub(crate) type Reasoned<T> = Result<T, CopyReason>;
 
 /// Why the engine did not copy a file.
 pub(super) enum Failure {

@@ -65,6 +65,7 @@ fn stat(stat: &fs::Stat) -> Reasoned<Stat> {
         kind: FileType::from_mode(mode).ok_or(CopyReason::UnknownType)?,
         permissions: mode & 0o7777,
         links: stat.st_nlink,
+        size: stat.st_size.unsigned_abs(),
         uid: stat.st_uid,
         gid: stat.st_gid,
         accessed: syscalls::accessed(stat),

@@ -80,6 +80,7 @@ impl SourceEnd for ReaderEnd<'_> {
             kind: metadata.file_type,
             permissions: metadata.permissions,
             links: metadata.links.into(),
+            size: metadata.size,
             uid: metadata.uid,
             gid: metadata.gid,
             accessed: time(metadata.times.access),

@@ -88,6 +88,7 @@ impl SourceEnd for VolumeEnd<'_> {
             kind: metadata.file_type,
             permissions: metadata.permissions,
             links: metadata.nlink.into(),
+            size: metadata.size,
             uid: metadata.uid,
             gid: metadata.gid,
             accessed: metadata.accessed,
