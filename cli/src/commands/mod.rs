@@ -3,6 +3,7 @@
 pub mod cat;
 pub mod check;
 pub mod create;
+pub mod diff;
 pub mod dump;
 pub mod edit;
 pub mod extract;

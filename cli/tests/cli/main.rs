@@ -8,6 +8,7 @@
 //! | `copy` | cp |
 //! | `create` | images from directories and archives |
 //! | `dates` | dates of `touch -d`, compared with GNU touch |
+//! | `diff` | diff |
 //! | `edit` | mkdir, touch, ln, mv, rm, chmod, chown, mknod, sh, replay |
 //! | `errors` | files that are not images, damage, usage errors |
 //! | `extract` | extraction to directories and archives |
@@ -30,6 +31,7 @@ mod contents;
 mod copy;
 mod create;
 mod dates;
+mod diff;
 mod edit;
 mod errors;
 mod extract;
