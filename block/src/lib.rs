@@ -21,6 +21,7 @@
 //! | `header_last` | [`HeaderLastDevice`]: writes its first bytes last |
 //! | `image` | [`open_image`]: from a path to the device that contains the file system |
 //! | `probe` | [`probe`](fn@probe): names the contents of a device |
+//! | `counted` | [`CountedDevice`]: counts what is read and written |
 //! | `partition`, `gpt`, `mbr` | [`partitions`]: lists the partitions of a disk |
 //! | `gpt_writer` | [`write_gpt`]: a partition table with one partition |
 //! | `qcow2` | [`Qcow2Device`]: the disk in a qcow2 image, for reading and writing; [`write_qcow2`] |
@@ -31,6 +32,7 @@
 mod aligned;
 pub mod attr_at;
 mod copy_file;
+mod counted;
 mod create;
 mod device;
 mod error;
@@ -66,6 +68,7 @@ mod window;
 
 pub use aligned::{ALIGNMENT, AlignedBuf};
 pub use copy_file::{CopyFileError, copy_file};
+pub use counted::{CountedDevice, DeviceCounts};
 pub use create::{NewFile, ReplacedFile};
 pub use device::{Device, Durability, ReadRequest, WriteRequest, WriteRun};
 pub use error::{DeviceError, Operation};

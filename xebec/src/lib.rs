@@ -185,10 +185,10 @@ pub mod writeback {
 /// Devices: the storage of volumes.
 pub mod device {
     pub use block::{
-        Content, ContentClass, Device, DeviceError, Durability, FileDevice, Io, LockHolder, MemoryDevice,
-        MountMark, NewFile, OpenError, OpenImageOptions, OpenOptions, Operation, OverlayDevice, Qcow2Device,
-        ReadRequest, ReplacedFile, WindowDevice, WriteRequest, open_image, partitions, probe, write_gpt,
-        write_qcow2,
+        Content, ContentClass, CountedDevice, Device, DeviceCounts, DeviceError, Durability, FileDevice, Io,
+        LockHolder, MemoryDevice, MountMark, NewFile, OpenError, OpenImageOptions, OpenOptions, Operation,
+        OverlayDevice, Qcow2Device, ReadRequest, ReplacedFile, WindowDevice, WriteRequest, open_image,
+        partitions, probe, write_gpt, write_qcow2,
     };
 }
 
