@@ -163,6 +163,26 @@ pub fn rewrite_setfattr_value(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
+/// Attaches the interval of `status --watch SECONDS MNT` to its option: a word after an option that may have no value
+/// would be its value, or the mount point.
+pub fn rewrite_watch_interval(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let Some(command) = arguments.iter().position(|argument| argument == "status") else { return arguments };
+    let rest = arguments.iter().enumerate().skip(command + 1);
+    let Some(watch) = rest.take_while(|(_, a)| *a != "--").find(|(_, a)| *a == "--watch").map(|(at, _)| at)
+    else {
+        return arguments;
+    };
+    let operands = arguments.iter().skip(command + 1).filter(|argument| !is_option(argument)).count();
+    let number =
+        arguments.get(watch + 1).and_then(|word| word.to_str()).filter(|word| word.parse::<f64>().is_ok());
+    // A single operand is the mount point, whatever its name.
+    if let Some(number) = number.filter(|_| operands > 1) {
+        let attached = format!("--watch={number}");
+        arguments.splice(watch..watch + 2, [attached.into()]);
+    }
+    arguments
+}
+
 /// Prints help to standard output, or a usage error to standard error.
 pub fn usage(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     let in_json = arguments.iter().skip(1).take_while(|a| *a != "--").any(|a| a == "--json");
@@ -207,6 +227,22 @@ mod tests {
     #[test]
     fn clap_accepts_the_definition_of_the_command_line() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_interval_of_watch_is_attached() {
+        let parse = |words: &[&str]| {
+            let words = ["xebec", "status"].iter().chain(words).map(OsString::from).collect();
+            rewrite_watch_interval(words)
+                .iter()
+                .skip(2)
+                .map(|word| word.display().to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(parse(&["--watch", "2", "mnt"]), ["--watch=2", "mnt"]);
+        assert_eq!(parse(&["mnt", "--watch", "0.5", "--json"]), ["mnt", "--watch=0.5", "--json"]);
+        assert_eq!(parse(&["--watch", "mnt"]), ["--watch", "mnt"]);
+        assert_eq!(parse(&["--watch", "2"]), ["--watch", "2"]);
     }
 
     #[test]

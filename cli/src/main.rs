@@ -70,6 +70,7 @@ fn run(arguments: Vec<std::ffi::OsString>) -> ExitCode {
         return commands::mount::helper::run(arguments);
     }
     let words = args::rewrite_setfattr_value(args::rewrite_find_words(arguments));
+    let words = args::rewrite_watch_interval(words);
     let parsed = image_operand::move_image_first(words.clone()).and_then(args::Cli::try_parse_from);
     let arguments = match parsed {
         Ok(arguments) => arguments,

@@ -30,8 +30,8 @@ pub fn text(document: &Document) -> String {
 }
 
 /// Metrics without fractions and labels.
-fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, u64); 26] {
-    let (memory, cache, log) = (&document.memory, &document.cache, &document.log);
+fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, u64); 31] {
+    let (memory, cache, log, device) = (&document.memory, &document.cache, &document.log, &document.device);
     [
         ("xebec_threads", GAUGE, "Worker threads.", document.threads as u64),
         ("xebec_block_size_bytes", GAUGE, "Block size.", document.block_size.into()),
@@ -74,6 +74,11 @@ fn integers(document: &Document) -> [(&'static str, &'static str, &'static str, 
         ("xebec_log_forces_total", COUNTER, "Log forces.", log.forces),
         ("xebec_log_written_bytes_total", COUNTER, "Bytes written to the log.", log.written_bytes),
         ("xebec_log_items", GAUGE, "Items in the AIL.", log.items),
+        ("xebec_device_reads_total", COUNTER, "Read requests to the device.", device.reads),
+        ("xebec_device_read_bytes_total", COUNTER, "Bytes read from the device.", device.read_bytes),
+        ("xebec_device_writes_total", COUNTER, "Write requests to the device.", device.writes),
+        ("xebec_device_written_bytes_total", COUNTER, "Bytes written to the device.", device.written_bytes),
+        ("xebec_device_flushes_total", COUNTER, "Flushes of the device.", device.flushes),
     ]
 }
 

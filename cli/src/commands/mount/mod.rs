@@ -18,6 +18,7 @@ mod serve;
 mod signals;
 pub mod status;
 pub mod umount;
+mod watch;
 
 use std::path::PathBuf;
 

@@ -21,7 +21,7 @@ use crate::memory;
 use crate::open::{self, ForChanges};
 use crate::output::{Messages, exit_code};
 use fuse::options::MountOptions;
-use xebec::device::{Device, MountMark};
+use xebec::device::{CountedDevice, Device, MountMark};
 
 /// Default minimum number of threads: one that waits for the device must not block the others.
 const THREADS_MIN: usize = 4;
@@ -154,11 +154,16 @@ impl Server<'_> {
         signals: SignalHandler,
         metrics: Option<&Endpoint>,
     ) -> anyhow::Result<()> {
-        let Self { opened: Opened { volume, device, messages }, config, mounted, mount_options, requests } =
-            self;
+        let Self {
+            opened: Opened { volume, device, counted, messages },
+            config,
+            mounted,
+            mount_options,
+            requests,
+        } = self;
         let stop = signals.handle();
         let address = metrics.map(Endpoint::address);
-        let collector = Collector { volume, requests, device: device.as_deref(), metrics: address };
+        let collector = Collector { volume, requests, device: device.as_deref(), counted, metrics: address };
         let status = || collector.json();
         let metrics_text = || metrics_text::text(&collector.document());
         let result = std::thread::scope(|scope| {
@@ -188,6 +193,8 @@ struct Opened {
     volume: Volume,
     /// Its device, unless changes stay in memory.
     device: Option<Arc<dyn Device>>,
+    /// Its device and that of an external log, with counters.
+    counted: Vec<Arc<CountedDevice>>,
     messages: Messages,
 }
 
@@ -211,6 +218,14 @@ fn open_volume(image: &Path, mount_options: &MountOptions, global: &Global) -> a
         messages.warn(format_args!("the memory of the caches does not follow that of the system: {error}"));
     }
     options.memory = Some(budget);
+    let mut counted = Vec::new();
+    let mut count = |device| -> Arc<dyn Device> {
+        let device = Arc::new(CountedDevice::new(device));
+        counted.push(Arc::clone(&device));
+        device
+    };
+    let device = count(device);
+    options.log_device = options.log_device.map(&mut count);
     let volume = Volume::open(Arc::clone(&device), options)?;
-    Ok(Opened { volume, device: (!read_only).then_some(device), messages })
+    Ok(Opened { volume, device: (!read_only).then_some(device), counted, messages })
 }

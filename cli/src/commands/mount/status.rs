@@ -3,15 +3,18 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use fuse::statistics::{LATENCY_BUCKETS, RequestStatistics};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
-use xebec::Volume;
-use xebec::device::Device;
+use xebec::device::{CountedDevice, Device};
+use xebec::{Clock as _, SystemClock, Volume};
 
+use super::watch;
 use crate::args::Global;
 use crate::json::{self, Envelope};
 use crate::output::{Stdout, exit_code};
@@ -21,23 +24,42 @@ use crate::sizes::with_unit;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:\n  \
     xebec status mnt\n  \
-    xebec status --json mnt | jq .operations\n\n\
+    xebec status --json mnt | jq .operations\n  \
+    xebec status --watch mnt              # refreshed every second, until Ctrl-C or unmounting\n  \
+    xebec status --watch 10 mnt > log     # a block every ten seconds\n  \
+    xebec status --watch --json mnt       # one document a line\n\n\
     Exit codes: 0 success; 1 not a mount of Xebec; 2 usage error.")]
 pub struct Arguments {
     /// Mount point.
     pub directory: PathBuf,
+    /// Show what happens in each interval of so many seconds (default: 1): operations per second and how long they
+    /// take, caches, log, and device.
+    // A number after the option is attached by `args::rewrite_watch_interval`.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1",
+        value_parser = interval)]
+    pub watch: Option<Duration>,
+}
+
+/// An interval in seconds.
+fn interval(text: &str) -> Result<Duration, String> {
+    const SECONDS_MAX: f64 = 86400.0;
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=SECONDS_MAX).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds, at least 0.1".into())
 }
 
 /// The JSON payload, in the order of docs/json.md.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Document {
+    /// When the counters were read; absent from older servers.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    time: String,
     /// The process that serves the mount.
-    process: u32,
+    pub process: u32,
     /// Worker threads.
     pub threads: usize,
     /// Why the volume was shut down; absent while it works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    shut_down: Option<String>,
+    pub shut_down: Option<String>,
     /// URL of the metrics.
     metrics: Option<String>,
     pub block_size: u32,
@@ -52,6 +74,9 @@ pub struct Document {
     pub memory: Memory,
     pub cache: Cache,
     pub log: Log,
+    /// Zeros from older servers.
+    #[serde(default)]
+    pub device: DeviceUse,
 }
 
 /// FUSE requests of one type.
@@ -67,7 +92,7 @@ pub struct Operation {
 }
 
 /// Memory of the caches in bytes.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Memory {
     /// What all caches may hold, except for what is in use or dirty.
     pub budget: u64,
@@ -85,7 +110,7 @@ pub struct Memory {
 }
 
 /// File data in memory.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Cache {
     pub bytes: u64,
     pub dirty_bytes: u64,
@@ -104,10 +129,15 @@ pub struct Cache {
     pub throttled_us_p999: u64,
     /// Bytes that reclaim wrote.
     pub written_by_reclaim: u64,
+    /// Folios that reclaim examined, and that it dropped.
+    #[serde(default)]
+    pub examined: u64,
+    #[serde(default)]
+    pub dropped: u64,
 }
 
 /// The journal.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Log {
     pub commits: u64,
     pub checkpoints: u64,
@@ -117,16 +147,40 @@ pub struct Log {
     pub items: u64,
 }
 
+/// Requests to the device of the volume, and to that of an external log.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct DeviceUse {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub flushes: u64,
+}
+
 /// Collects the statistics of a mount.
 pub struct Collector<'v> {
     pub volume: &'v Volume,
     pub requests: &'v RequestStatistics,
     /// Device of the volume; `None` if changes stay in memory.
     pub device: Option<&'v dyn Device>,
+    /// Counters of its devices.
+    pub counted: &'v [Arc<CountedDevice>],
     pub metrics: Option<SocketAddr>,
 }
 
 impl Collector<'_> {
+    fn device_use(&self) -> DeviceUse {
+        let mut all = DeviceUse::default();
+        for counts in self.counted.iter().map(|device| device.counts()) {
+            all.reads += counts.reads;
+            all.read_bytes += counts.read_bytes;
+            all.writes += counts.writes;
+            all.written_bytes += counts.written_bytes;
+            all.flushes += counts.flushes;
+        }
+        all
+    }
+
     /// The statistics as JSON.
     pub fn json(&self) -> String {
         json::object(&Envelope::new("status", "", self.document()))
@@ -144,7 +198,9 @@ impl Collector<'_> {
         });
         let block = u64::from(now.block_size);
         let bytes = now.blocks * block;
+        let clock = SystemClock.now();
         Document {
+            time: format!("{}.{:09}", clock.seconds, clock.nanos),
             process: std::process::id(),
             threads: self.requests.threads().len(),
             shut_down: now.shut_down.as_deref().map(str::to_owned),
@@ -181,6 +237,8 @@ impl Collector<'_> {
                 throttled_us_p99: now.contents.throttled_us_p99,
                 throttled_us_p999: now.contents.throttled_us_p999,
                 written_by_reclaim: now.contents.written_by_reclaim,
+                examined: now.contents.looked,
+                dropped: now.contents.dropped,
             },
             log: Log {
                 commits: now.journal.commits,
@@ -189,6 +247,7 @@ impl Collector<'_> {
                 written_bytes: now.journal.bytes,
                 items: now.journal.ail_items,
             },
+            device: self.device_use(),
         }
     }
 }
@@ -216,6 +275,9 @@ pub fn query(directory: &Path) -> anyhow::Result<(Vec<u8>, Document)> {
 
 /// Runs `status`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    if let Some(interval) = arguments.watch {
+        return watch::run(&arguments.directory, interval, global);
+    }
     let (text, document) = query(&arguments.directory)?;
     let mut out = Stdout::buffered();
     if global.json {
@@ -265,7 +327,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 
 /// The 99th percentile. A request that is just being counted may not be in its bucket yet: the sum of the buckets
 /// counts.
-fn percentile_99(operation: &Operation) -> String {
+pub fn percentile_99(operation: &Operation) -> String {
     let count: u64 = operation.buckets.iter().sum();
     let mut remaining = count - count / 100;
     for (count, bound) in operation.buckets.iter().zip(LATENCY_BUCKETS) {
@@ -277,7 +339,8 @@ fn percentile_99(operation: &Operation) -> String {
     LATENCY_BUCKETS.last().map_or_else(String::new, |bound| format!(">{}", time(*bound)))
 }
 
-fn time(nanoseconds: u64) -> String {
+/// A duration with its unit.
+pub fn time(nanoseconds: u64) -> String {
     match nanoseconds {
         0..1_000 => format!("{nanoseconds} ns"),
         1_000..1_000_000 => format!("{} us", nanoseconds / 1_000),

@@ -10,6 +10,7 @@
 //! | [`serving`] | growing while mounted, metrics, caches of the kernel, file handles |
 //! | [`node_ids`] | memory for files that the kernel knows, and removed files in use |
 //! | [`unusual`] | damaged files, unusual callers, and error numbers of the kernel's XFS |
+//! | [`watching`] | `status --watch` |
 //! | `scripts` | runs test scripts, with common shell functions |
 // Clippy permits panics in test functions only.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -23,3 +24,4 @@ mod scripts;
 mod serving;
 mod suites;
 mod unusual;
+mod watching;
