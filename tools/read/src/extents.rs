@@ -25,6 +25,8 @@ pub struct ExtentWalk<'v> {
     /// The lowest logical block where the next extent may begin.
     floor: FileBlock,
     failed: bool,
+    /// Blocks of the B+tree that were read since they were taken, if they are wanted.
+    map_blocks: Option<Vec<FsBlock>>,
 }
 
 /// A node on the path.
@@ -39,6 +41,27 @@ impl<'v> ExtentWalk<'v> {
     /// The extents of a fork from `from` on, including the one that contains it. A local, device or absent fork has
     /// none.
     pub fn new(volume: &'v Volume, inode: &Dinode<'_>, kind: ForkKind, from: FileBlock) -> Result<Self> {
+        Self::begin(volume, inode, kind, from, None)
+    }
+
+    /// All extents of a fork; [`take_map_blocks`](Self::take_map_blocks) returns the blocks of its B+tree.
+    pub fn with_map_blocks(volume: &'v Volume, inode: &Dinode<'_>, kind: ForkKind) -> Result<Self> {
+        Self::begin(volume, inode, kind, FileBlock(0), Some(Vec::new()))
+    }
+
+    /// The blocks of the B+tree that were read since the last call. The caller takes them after each extent, so that
+    /// they are few.
+    pub fn take_map_blocks(&mut self) -> Vec<FsBlock> {
+        self.map_blocks.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn begin(
+        volume: &'v Volume,
+        inode: &Dinode<'_>,
+        kind: ForkKind,
+        from: FileBlock,
+        map_blocks: Option<Vec<FsBlock>>,
+    ) -> Result<Self> {
         let ino = inode.ino();
         let mut walk = Self {
             volume,
@@ -48,6 +71,7 @@ impl<'v> ExtentWalk<'v> {
             path: Vec::new(),
             floor: FileBlock(0),
             failed: false,
+            map_blocks,
         };
         let fork =
             inode.fork(kind, volume.geometry()).map_err(|damage| Error::damaged(Place::ino(ino), damage))?;
@@ -91,6 +115,9 @@ impl<'v> ExtentWalk<'v> {
         };
         let mut bytes = vec![0; geometry.block_size as usize];
         self.volume.read_ag_block(ag, block, &mut bytes)?;
+        if let Some(blocks) = &mut self.map_blocks {
+            blocks.push(pointer);
+        }
         self.enter(&bytes, (ag, block), level, key)
             .map_err(|damage| Error::damaged(Place::block(ag, block).of_inode(self.ino), damage))?;
         Ok(true)
