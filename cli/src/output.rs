@@ -311,6 +311,14 @@ impl Write for Stdout {
     }
 }
 
+/// Width of the terminal in characters: COLUMNS, else what the terminal says, else 80.
+pub fn terminal_width() -> usize {
+    let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let terminal =
+        || rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().map(|size| size.ws_col.into());
+    columns.or_else(terminal).filter(|width| *width > 0).unwrap_or(80)
+}
+
 /// A number with its noun: `1 record`, `2 records`.
 pub fn counted(count: u64, singular: &str) -> String {
     format!("{count} {singular}{}", if count == 1 { "" } else { "s" })

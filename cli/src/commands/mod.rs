@@ -18,6 +18,7 @@ pub mod log;
 pub mod ls;
 pub mod lsattr;
 pub mod manifest;
+pub mod map;
 pub mod mkfs;
 pub mod mount;
 pub mod stat;

@@ -15,7 +15,7 @@ use super::mount::{self, status, umount};
 use super::usage::{df, du};
 use super::{
     Show, WithImage, cat, check, create, diff, dump, extract, filefrag, find, generate, getfacl, getfattr,
-    info, log, ls, lsattr, manifest, mkfs, stat, tree,
+    info, log, ls, lsattr, manifest, map, mkfs, stat, tree,
 };
 use crate::args::Global;
 
@@ -94,6 +94,7 @@ static GROUPS: &[Group] = &[
         commands: &[
             own!("info", "Show geometry, features, usage and log state", info::Arguments, image, info::run),
             own!("df", "Show size and usage", df::Arguments, image, df::run),
+            own!("map", "Show where the space of a volume is", map::Arguments, image, map::run),
             own!("diff", "Show what differs between two trees", diff::Arguments, diff::run),
             own!("check", "Check a volume for damage", check::Arguments, image, check::run),
             own!("log", "Show the log: records, transactions, items", log::Arguments, image, log::run),

@@ -25,7 +25,7 @@ use crate::commands::Show;
 use crate::failure::Failure;
 use crate::names::Quoting;
 use crate::open::Image;
-use crate::output::Stdout;
+use crate::output::{Stdout, terminal_width};
 use crate::owners::Owners;
 use crate::times::TimeStyle;
 use file::FileInfo;
@@ -177,13 +177,6 @@ impl Options {
             || self.order != Order::Name
             || self.coloured
     }
-}
-
-fn terminal_width() -> usize {
-    let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-    let terminal =
-        || rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().map(|size| size.ws_col.into());
-    columns.or_else(terminal).filter(|width| *width > 0).unwrap_or(80)
 }
 
 /// Operands: files first, then directories, both sorted.
