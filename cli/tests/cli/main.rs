@@ -17,6 +17,7 @@
 //! | `json` | JSON documents and messages |
 //! | `life` | grow, shrink, minimize, trim, label, uuid, features, clone, sync |
 //! | `locks` | images that another program uses |
+//! | `map` | map |
 //! | `messages` | texts of error messages |
 //! | `mkfs` | new volumes |
 //! | `qcow2` | changes of volumes in qcow2 images |
@@ -40,6 +41,7 @@ mod globs;
 mod json;
 mod life;
 mod locks;
+mod map;
 mod messages;
 mod mkfs;
 mod qcow2;

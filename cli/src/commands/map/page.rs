@@ -22,10 +22,12 @@ h2{font-size:1.15rem;margin:2rem 0 .25rem}
 p{margin:.25rem 0 .75rem;max-width:44rem}
 .muted{color:var(--muted)}
 svg{display:block;width:100%;height:auto}
+rect{shape-rendering:crispEdges}
 .narrow{display:none}
 table{border-collapse:collapse;width:100%}
 td{padding:.2rem .6rem .2rem 0;vertical-align:top}
-td.number{text-align:right;white-space:nowrap}
+td.number{text-align:right}
+td.number,td.use{white-space:nowrap}
 i.colour{display:inline-block;width:.9em;height:.9em;margin-right:.5em;vertical-align:-.08em;border-radius:2px}
 @media(max-width:640px){.wide{display:none}.narrow{display:block}td.meaning{display:none}main{padding:12px}}
 @media print{body{font-size:12px}}
@@ -72,7 +74,7 @@ pub fn page(data: &MapData) -> anyhow::Result<String> {
                             div class=(class) role="img" aria-label=(title_of(*section)) { (PreEscaped(picture)) }
                         }
                     }
-                    p.muted { "Made by xebec " (env!("CARGO_PKG_VERSION")) " map. 1 KiB is 1024 bytes." }
+                    p.muted { "Made by xebec " (env!("CARGO_PKG_VERSION")) " map. 1 KiB, or 1K, is 1024 bytes; 1M is 1024K, and 1G is 1024M." }
                 }
             }
         }
@@ -86,7 +88,7 @@ fn legend(data: &MapData) -> Markup {
         table {
             @for (block_use, bytes, share) in text::uses(data, &data.space.uses()) {
                 tr {
-                    td {
+                    td.use {
                         i.colour style=(format!("background:var(--{})", block_use.key())) {}
                         (block_use.title())
                     }

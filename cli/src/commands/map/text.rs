@@ -9,10 +9,10 @@ pub use crate::output::counted;
 /// A range of sizes: from the first to just below the second.
 pub fn size_range(from: u64, end: u64) -> String {
     let short = |bytes| human(bytes).replace(".0", "");
-    if end == u64::MAX {
-        format!("from {}", short(from))
-    } else {
-        format!("{} to {}", short(from), short(end))
+    match end {
+        u64::MAX => format!("from {}", short(from)),
+        0..1024 => format!("{from} to {end} bytes"),
+        _ => format!("{} to {}", short(from), short(end)),
     }
 }
 
@@ -21,6 +21,7 @@ pub fn share(part: u64, whole: u64) -> String {
     match part as f64 * 100.0 / whole.max(1) as f64 {
         0.0 => "0 %".into(),
         share if share < 0.1 => "< 0.1 %".into(),
+        share if share >= 99.95 && part < whole => "> 99.9 %".into(),
         share => format!("{share:.1} %"),
     }
 }
@@ -106,5 +107,7 @@ mod tests {
         assert_eq!(size_range(4096, 16384), "4K to 16K");
         assert_eq!(size_range(1 << 63, u64::MAX), "from 8E");
         assert_eq!([share(0, 5), share(1, 100_000), share(1, 3)], ["0 %", "< 0.1 %", "33.3 %"]);
+        assert_eq!([share(99_999, 100_000), share(5, 5)], ["> 99.9 %", "100.0 %"]);
+        assert_eq!(size_range(16, 64), "16 to 64 bytes");
     }
 }
