@@ -1,8 +1,8 @@
 //! The largest directories of a volume, for a treemap.
 //!
 //! # Invariants
-//! Directories smaller than a part of what is in use ([`PARTS`]) are not kept, so that there are at most so many at each
-//! of the kept levels.
+//! Directories smaller than a part of what is in use ([`PARTS`]) are not kept, so that there are at most so many at
+//! each of the kept levels.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;

@@ -1,5 +1,5 @@
-//! Squarified treemaps (Bruls, Huizing and van Wijk, "Squarified Treemaps", 2000): rectangles with given areas that fill
-//! another one, as square as possible.
+//! Squarified treemaps (Bruls, Huizing and van Wijk, "Squarified Treemaps", 2000): rectangles with given areas that
+//! fill another one, as square as possible.
 
 /// A rectangle.
 #[derive(Clone, Copy, Debug, PartialEq)]
