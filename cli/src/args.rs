@@ -79,9 +79,9 @@ pub struct Global {
     /// Wait up to this long if another program has locked the image (commands that change it).
     #[arg(long, value_name = "SECONDS", global = true, help_heading = "Image options")]
     pub wait: Option<u64>,
-    /// Number of threads (default: number of processors).
-    #[arg(long, value_name = "N", global = true, help_heading = "Image options")]
-    pub threads: Option<NonZeroUsize>,
+    /// Number of threads (default: number of processors). `bench` takes several, separated by commas.
+    #[arg(long, value_name = "N", value_delimiter = ',', global = true, help_heading = "Image options")]
+    pub threads: Vec<NonZeroUsize>,
     /// Write output as JSON, and messages as JSON objects to standard error (see docs/json.md).
     #[arg(long, global = true, help_heading = "Output options")]
     pub json: bool,
@@ -104,7 +104,8 @@ impl Global {
 
     /// Number of threads: `--threads`, or the number of processors.
     pub fn thread_count(&self) -> usize {
-        self.threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+        let given = self.threads.first().copied();
+        given.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
     }
 }
 

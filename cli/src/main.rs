@@ -56,6 +56,10 @@ use clap::Parser as _;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    match bench::serve() {
+        Ok(false) => {}
+        served => return output::exit(served.map(|_| output::exit_code::OK), None),
+    }
     let arguments: Vec<_> = std::env::args_os().collect();
     if let Err(error) = memory::read_environment() {
         return output::exit(Err(error), None);

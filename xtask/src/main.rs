@@ -6,7 +6,7 @@
 //! | `wrap` | breaks comments and Markdown lines that are too wide for `tidy` |
 //! | `msrv` | checks that every dependency builds with the Rust version that the workspace declares |
 //! | `sample` | unpacks a small XFS image, clean or with a dirty log; needs neither root nor xfsprogs |
-//! | `release` | builds `xebec` and `xebec-bench` as they are shipped: with profile-guided optimization |
+//! | `release` | builds `xebec` as it is shipped: with profile-guided optimization |
 //! | `try` | creates an image from a directory of this machine, lists it and checks it |
 #![forbid(unsafe_code)]
 

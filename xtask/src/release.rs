@@ -1,4 +1,4 @@
-//! Builds `xebec` and `xebec-bench` with profile-guided optimization.
+//! Builds `xebec` with profile-guided optimization.
 //!
 //! A change of a volume executes more code than the instruction cache holds. With a profile, the compiler places the
 //! code that runs together, and error paths and rare formats elsewhere. The same sources and training give nearly the
@@ -15,14 +15,14 @@ use crate::target;
 
 /// Benchmarks of the training, without peers and so without root.
 const BENCHMARKS: [&str; 8] = [
-    "engine --only namespace",
-    "engine --only commits --smoke",
-    "engine --only recovery --smoke",
-    "engine --only finobt --inodes 100000",
-    "contents --only small",
-    "contents --only attributes",
-    "contents --only cached",
-    "contents --only stream --smoke",
+    "file-ops/namespace",
+    "cil/commits --smoke",
+    "engine/recovery --smoke",
+    "finobt/after-frees --inodes 100000",
+    "fs-mark/small",
+    "contents/attributes",
+    "contents/cached",
+    "contents/stream --smoke",
 ];
 
 /// Commands of the training; `SOURCE` is a tree of many thousand files.
@@ -57,18 +57,20 @@ pub fn run(root: &Path) -> Result<()> {
     run_quietly(Command::new(&toolchain.profdata).args(["merge", "-o"]).args([&profile, &counts]))?;
     eprintln!("building with the profile (3 of 3)");
     let built = toolchain.build(root, &folder.join("build"), &flag("-Cprofile-use=", &profile))?;
-    for program in ["xebec", "xebec-bench"] {
-        let (from, to) = (built.join(program), folder.join(program));
-        std::fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
-        println!("{}", to.display());
-    }
+    let (from, to) = (built.join("xebec"), folder.join("xebec"));
+    std::fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
+    println!("{}", to.display());
     std::fs::remove_dir_all(&training).with_context(|| format!("cannot remove {}", training.display()))
 }
 
 fn train(root: &Path, built: &Path, folder: &Path) -> Result<()> {
     for benchmark in BENCHMARKS {
-        let mut bench = Command::new(built.join("xebec-bench"));
-        bench.args(benchmark.split(' ')).args(["--alone", "--rounds", "1", "--images"]).arg(folder);
+        let mut bench = Command::new(built.join("xebec"));
+        bench
+            .arg("bench")
+            .args(benchmark.split(' '))
+            .args(["--alone", "--rounds", "1", "--images"])
+            .arg(folder);
         run_quietly(&mut bench)?;
     }
     let source = dependencies(root)?;
@@ -114,10 +116,10 @@ impl Toolchain {
         Ok(Self { host: host.into(), profdata })
     }
 
-    /// Builds both programs with one more compiler flag, and returns their directory.
+    /// Builds the program with one more compiler flag, and returns its directory.
     fn build(&self, root: &Path, folder: &Path, flag: &OsString) -> Result<PathBuf> {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--release", "--locked", "-p", "xebec-cli", "-p", "xebec-bench"]);
+        cargo.args(["build", "--quiet", "--release", "--locked", "-p", "xebec-cli"]);
         // With an explicit target, Cargo does not pass the flag to build scripts and procedural macros.
         cargo.args(["--target", &self.host, "--target-dir"]).arg(folder);
         let status =

@@ -1,5 +1,6 @@
 //! The commands: one file each, with its arguments. [`table`] lists them.
 
+mod bench;
 pub mod cat;
 pub mod check;
 pub mod create;

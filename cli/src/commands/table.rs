@@ -199,6 +199,15 @@ static GROUPS: &[Group] = &[
         ],
     },
     Group {
+        title: "Measure",
+        commands: &[own!(
+            "bench",
+            "Measure Xebec beside other file systems",
+            ::bench::Arguments,
+            super::bench::run
+        )],
+    },
+    Group {
         title: "Install",
         commands: &[
             own!("completions", "Generate shell completions", generate::Completions, |arguments, _| {
@@ -310,6 +319,16 @@ fn with_long_help(command: clap::Command) -> clap::Command {
     command.disable_help_flag(true).arg(help)
 }
 
+/// Only `bench` takes several numbers of threads.
+fn expect_one_number_of_threads(command: &str, matches: &ArgMatches) -> Result<(), clap::Error> {
+    let threads = matches.try_get_many::<std::num::NonZeroUsize>("threads").ok().flatten();
+    if command == "bench" || threads.is_none_or(|threads| threads.len() <= 1) {
+        return Ok(());
+    }
+    let text = "--threads takes one number here; `bench` takes several\n";
+    Err(clap::Error::raw(clap::error::ErrorKind::TooManyValues, text))
+}
+
 /// Implements the traits of clap's subcommands for the entries for which `$definition` returns a definition.
 macro_rules! subcommand {
     ($type:ty, $definition:expr) => {
@@ -317,6 +336,7 @@ macro_rules! subcommand {
             fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
                 let unknown = || clap::Error::new(clap::error::ErrorKind::InvalidSubcommand);
                 let (name, matches) = matches.subcommand().ok_or_else(unknown)?;
+                expect_one_number_of_threads(name, matches)?;
                 let definition = find_entry(name).and_then($definition).ok_or_else(unknown)?;
                 (definition.parse)(matches)
             }

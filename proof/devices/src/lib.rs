@@ -4,16 +4,13 @@
 //! |---|---|
 //! | `fault` | [`FaultDevice`]: injected errors, torn writes, silent corruption |
 //! | `pause` | [`PauseDevice`]: pauses selected operations |
-//! | `rate` | [`RateDevice`]: writes at a given rate |
 //! | `record` | [`RecordDevice`]: records writes, to construct the states after a power cut |
 #![forbid(unsafe_code)]
 
 mod fault;
 mod pause;
-mod rate;
 mod record;
 
 pub use fault::{Effect, Fault, FaultDevice, When};
 pub use pause::{Pause, PauseDevice};
-pub use rate::RateDevice;
 pub use record::{Event, PowerCut, RecordDevice, Recording};

@@ -79,7 +79,7 @@ const BANS: &[Ban] = &[
     Ban {
         calls: &["Command::new("],
         within: &["proof/"],
-        except: &["proof/needs/", "proof/bench/"],
+        except: &["proof/needs/"],
         code: Code::All,
         instead: COMMANDS,
     },

@@ -1,0 +1,115 @@
+//! Directories of mounted file systems.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use anyhow::{Context, bail};
+
+use crate::measure::PURGE_DELAY_VARIABLE;
+
+/// How the use of a directory ends.
+#[derive(Debug)]
+enum End {
+    /// `umount`.
+    Unmount,
+    /// `xebec umount`, by this program.
+    XebecUmount(PathBuf),
+    /// It is removed with all that is in it.
+    Remove,
+}
+
+/// A directory of a mounted file system. Dropping it ends its use.
+#[derive(Debug)]
+pub struct Mount {
+    folder: PathBuf,
+    end: Option<End>,
+}
+
+impl Mount {
+    /// A read-write loop mount by the kernel.
+    pub fn new(image: &Path) -> anyhow::Result<Self> {
+        let image = image.to_str().context("a path in UTF-8")?;
+        Self::by(Command::new("mount").args(["-t", "xfs", "-o", "loop,nouuid", image]), End::Unmount)
+    }
+
+    /// A tmpfs.
+    pub fn tmpfs() -> anyhow::Result<Self> {
+        Self::by(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]), End::Unmount)
+    }
+
+    /// A mount by a program `xebec`.
+    pub fn fuse(xebec: &Path, image: &Path) -> anyhow::Result<Self> {
+        let mut mount = Command::new(xebec);
+        // It returns memory to the system as it does for users.
+        mount.env_remove(PURGE_DELAY_VARIABLE).arg("mount").arg(image);
+        Self::by(&mut mount, End::XebecUmount(xebec.into()))
+    }
+
+    /// A new directory within another one.
+    pub fn directory(parent: &Path) -> anyhow::Result<Self> {
+        let folder = unused(parent);
+        std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+        Ok(Self { folder, end: Some(End::Remove) })
+    }
+
+    fn by(mount: &mut Command, end: End) -> anyhow::Result<Self> {
+        let folder = unused(&std::env::temp_dir());
+        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        let mut mounted = Self { folder, end: None };
+        let output = mount.arg(&mounted.folder).stdin(Stdio::null()).output().context("mount")?;
+        if !output.status.success() {
+            bail!("it cannot be mounted: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        mounted.end = Some(end);
+        Ok(mounted)
+    }
+
+    /// The directory.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Ends its use, and waits.
+    pub fn unmount(mut self) -> anyhow::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        let mut command = match self.end.take() {
+            None => return Ok(()),
+            Some(End::Remove) => {
+                return std::fs::remove_dir_all(&self.folder)
+                    .with_context(|| self.folder.display().to_string());
+            }
+            Some(End::Unmount) => Command::new("umount"),
+            Some(End::XebecUmount(xebec)) => {
+                let mut umount = Command::new(xebec);
+                umount.arg("umount");
+                umount
+            }
+        };
+        let output = command.arg(&self.folder).output().context("umount")?;
+        if !output.status.success() {
+            let message = String::from_utf8_lossy(&output.stderr);
+            bail!("{} cannot be unmounted: {}", self.folder.display(), message.trim());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // If it fails, a mount of root ends with our namespace.
+        if self.end().is_err() {
+            let _ = Command::new("umount").args(["--lazy", "--quiet"]).arg(&self.folder).status();
+        }
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+}
+
+/// A path that this process has not used before.
+fn unused(parent: &Path) -> PathBuf {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    parent.join(format!("xebec-bench-{}-{}", std::process::id(), LAST.fetch_add(1, Relaxed)))
+}

@@ -1,0 +1,55 @@
+//! Many syncs at once, beside many clean inodes in memory.
+
+use std::time::Instant;
+
+use crate::bench_volume::{BenchVolume, names};
+use crate::engine::threads::on_threads;
+use crate::record::Target;
+use crate::recorder::Recorder;
+use crate::scale::Scale;
+use crate::subject::Subject;
+use crate::tasks::{Run, Task};
+
+const SYNCS: u32 = 32;
+const PER_DIRECTORY: u32 = 5_000;
+
+/// Runs the measurement.
+///
+/// # Errors
+/// Xebec failed.
+pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+    let inodes = scale.pick(scale.inodes.min(1_000_000), 100_000, 1_000);
+    let run = |volume: &BenchVolume, _, number| storm(volume, number, inodes);
+    let task = Task {
+        name: format!("{SYNCS} threads write 4 KiB and sync, beside {inodes} clean inodes in memory"),
+        unit: "ms",
+        less_is_better: true,
+        threads: &[SYNCS],
+        target: Some(Target::RatioAtMost(1.0)),
+        run: &run,
+    };
+    // A file system that the user named is not filled with so many files.
+    let is_ours = |subject: &&Subject| !matches!(subject, Subject::Directory(_) | Subject::Mounted);
+    let subjects: Vec<Subject> = scale.subjects.iter().filter(is_ours).cloned().collect();
+    task.measure(scale, &subjects, recorder)
+}
+
+fn storm(volume: &BenchVolume, number: u32, inodes: u32) -> anyhow::Result<Run> {
+    let names = names(PER_DIRECTORY.min(inodes));
+    for directory in 0..inodes / names.len() as u32 {
+        let dir = volume.mkdir(&format!("run{number}d{directory}"))?;
+        names.iter().try_for_each(|name| volume.create(&dir, name))?;
+    }
+    volume.sync()?;
+    let dir = volume.mkdir(&format!("run{number}"))?;
+    let files = (0..SYNCS).map(|n| volume.file(&dir, &format!("synced{n}"), true));
+    let files = files.collect::<anyhow::Result<Vec<_>>>()?;
+    let begin = Instant::now();
+    on_threads(SYNCS, &|thread| {
+        if let Some(file) = files.get(thread as usize) {
+            file.write(&[1; 4096], 0)?;
+        }
+        volume.sync()
+    })?;
+    Ok((begin.elapsed().as_secs_f64() * 1e3).into())
+}

@@ -1,0 +1,51 @@
+//! Replaying a full log.
+
+use std::time::Instant;
+
+use xebec::{NewFile, Options};
+
+use super::Scale;
+use crate::bench_volume::{self, BenchVolume, layout};
+use crate::record::Target;
+use crate::recorder::{Recorder, Row};
+
+/// Runs the measurement.
+pub fn run(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
+    let (image, copy) = (scale.folder.join("engine.img"), scale.folder.join("replay.img"));
+    let BenchVolume::Xebec(volume) =
+        BenchVolume::xebec(&image, &layout(4 << 30, scale.log_bytes), Options::default())?
+    else {
+        anyhow::bail!("not a volume of Xebec")
+    };
+    // Until the log has wrapped around.
+    let mut files = 0u32;
+    while volume.statistics().journal.bytes < scale.log_bytes * 2 {
+        let dir = volume.create(volume.root(), format!("d{files}").as_bytes(), &NewFile::directory())?;
+        for _ in 0..1000 {
+            volume.create(dir, format!("file{files:08}").as_bytes(), &NewFile::regular())?;
+            files += 1;
+        }
+    }
+    volume.sync()?;
+    volume.shut_down();
+    drop(volume);
+    let mut seconds = Vec::new();
+    for _ in 0..scale.rounds {
+        bench_volume::copy(&image, &copy)?;
+        let begin = Instant::now();
+        let volume = bench_volume::open(&copy, Options::default())?;
+        seconds.push(begin.elapsed().as_secs_f64());
+        volume.unmount()?;
+    }
+    std::fs::remove_file(copy)?;
+    table.add(Row {
+        task: format!("recover a full log of {} MiB", scale.log_bytes >> 20),
+        unit: "s",
+        ours_is: "Xebec, opening the volume",
+        other_is: "",
+        ours: seconds,
+        other: Vec::new(),
+        target: Some(Target::AtMost(1.0)),
+    });
+    Ok(())
+}

@@ -1,0 +1,337 @@
+use super::charts::{Palette, latencies, scaling};
+use super::compare::compare;
+use super::number::{NONE, value};
+use super::tasks::tasks;
+use super::*;
+use crate::record::{Comparison, Latency, Measurement, Published, Target};
+
+const OURS: &str = "Xebec, as a library";
+const PEER: &str = "the kernel's XFS on a loop mount";
+
+fn machine() -> Machine {
+    Machine {
+        processor: "Example 3000".into(),
+        cores: 8,
+        memory_bytes: 16 << 30,
+        kernel: "Linux 6.18".into(),
+        system: "Debian 12".into(),
+        load: 0.1,
+        date: "2026-01-02 03:04 UTC".into(),
+        commit: "0123456789ab".into(),
+        profile: "release".into(),
+        versions: vec![("tar".into(), "tar (GNU tar) 1.34".into())],
+    }
+}
+
+fn measurement(task: &str, unit: &str, subject: &str, threads: Option<u32>, runs: &[f64]) -> Measurement {
+    Measurement {
+        task: task.into(),
+        subject: subject.into(),
+        unit: unit.into(),
+        less_is_better: !unit.ends_with("/s"),
+        threads,
+        runs: runs.into(),
+        latency: None,
+    }
+}
+
+fn comparison(task: &str, unit: &str, threads: Option<u32>, target: Option<Target>) -> Comparison {
+    Comparison {
+        task: task.into(),
+        unit: unit.into(),
+        threads,
+        subject: OURS.into(),
+        peer: Some(PEER.into()),
+        target,
+    }
+}
+
+fn latency() -> Latency {
+    let histogram = vec![(1.0, 0), (2.0, 700), (4.0, 290), (8.0, 9), (16.0, 1)];
+    Latency { p50_us: 1.8, p99_us: 3.9, p999_us: 7.5, histogram }
+}
+
+/// Creates by 1, 2 and 4 threads, of which the last is a loss; and a time that misses its target.
+fn report() -> Report {
+    let mut results = Results {
+        experiment: "file-ops".into(),
+        summary: "Creates and lists files".into(),
+        source: "Someone, https://example.org/a?b=1&c=2, 2010".into(),
+        seconds: 61.0,
+        ..Results::default()
+    };
+    results.published.push(Published {
+        what: "creates".into(),
+        figures: "119 by one thread".into(),
+        comparable: "the growth".into(),
+    });
+    let rates = [
+        (1, [735_432.0, 731_000.5, 785_123.0], [55_010.0, 50_100.0, 55_300.0]),
+        (2, [1_402_000.0, 1_390_000.0, 1_431_000.0], [104_000.0, 101_000.0, 109_000.0]),
+        (4, [180_000.0, 179_000.0, 181_000.0], [205_000.0, 199_000.0, 209_000.0]),
+    ];
+    for (threads, ours, peers) in rates {
+        let mut measured = measurement("create", "files/s", OURS, Some(threads), &ours);
+        measured.latency = Some(latency());
+        results.measurements.push(measured);
+        results.measurements.push(measurement("create", "files/s", PEER, Some(threads), &peers));
+        results.comparisons.push(comparison("create", "files/s", Some(threads), None));
+    }
+    results.measurements.push(measurement("list", "s", OURS, None, &[0.1523, 0.1441, 0.159]));
+    results.measurements.push(measurement("list", "s", PEER, None, &[0.2, 0.19, 0.21]));
+    results.comparisons.push(comparison("list", "s", None, Some(Target::RatioAtMost(0.5))));
+    let mut report = Report::new("xebec bench file-ops".into(), false, machine());
+    report.experiments.push(results);
+    report.finished = true;
+    report
+}
+
+/// The numbers of a page: exact and as shown.
+fn data_cells(page: &str) -> Vec<(f64, String)> {
+    let cells = page.split("<data value=\"").skip(1).map(|rest| {
+        let (exact, rest) = rest.split_once('"').expect("the end of the attribute");
+        let (_, rest) = rest.split_once('>').expect("the end of the tag");
+        let (shown, _) = rest.split_once("</data>").expect("the end of the element");
+        (exact.parse().expect("a number"), shown.to_string())
+    });
+    cells.collect()
+}
+
+#[test]
+fn json_is_read_as_it_was_written() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().join("results.json");
+    let report = report();
+    report.write_json(&path).expect("it can be written");
+    report.write_json(&path).expect("it can be replaced");
+    assert_eq!(Report::read(&path).expect("it can be read"), report);
+    let files: Vec<_> = std::fs::read_dir(folder.path()).expect("a directory").collect();
+    assert_eq!(files.len(), 1, "no temporary file is left");
+}
+
+#[test]
+fn errors_name_the_file_and_the_remedy() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().join("results.json");
+    let message = |content: Option<&str>| {
+        if let Some(content) = content {
+            std::fs::write(&path, content).expect("it can be written");
+        }
+        format!("{:#}", Report::read(&path).expect_err("no report"))
+    };
+    for (content, what) in [
+        (None, "--results FILE"),
+        (Some("{}"), "is not a report"),
+        (Some("no JSON"), "is not a report"),
+        (Some("{\"version\": 2, \"smoke\": true}"), "version 2, but this program reads version 3"),
+        (Some("{\"version\": 3}"), "damaged"),
+    ] {
+        let message = message(content);
+        assert!(message.contains("results.json") && message.contains(what), "{message}");
+    }
+    let unwritable = folder.path().join("missing/results.json");
+    let message = format!("{:#}", report().write_json(&unwritable).expect_err("no directory"));
+    assert!(message.contains("missing/results.json") && message.contains("name another file"), "{message}");
+}
+
+/// JSON has no NaN: it becomes `null`, which must be readable.
+#[test]
+fn a_value_that_is_no_number_survives() {
+    let mut report = report();
+    report.machine.load = f64::NAN;
+    let results = report.experiments.first_mut().expect("one experiment");
+    for measurement in &mut results.measurements {
+        measurement.runs.fill(f64::NAN);
+    }
+    if let Some(latency) = results.measurements.first_mut().and_then(|first| first.latency.as_mut()) {
+        latency.p99_us = f64::NAN;
+    }
+    let json = report.to_json().expect("it can be written");
+    let again: Report = serde_json::from_str(&json).expect("it can be read");
+    assert!(again.machine.load.is_nan());
+    let page = html::page(&again).expect("it can be drawn");
+    assert!(!page.contains("NaN") && page.contains(NONE));
+    assert!(!text::experiment(&again.experiments[0]).contains("NaN"));
+    assert_eq!(compare(&again, &again).changes.len(), 8);
+}
+
+#[test]
+fn numbers_of_html_text_and_json_are_equal() {
+    let report = report();
+    let json = serde_json::from_str::<Report>(&report.to_json().expect("JSON")).expect("JSON");
+    let page = html::page(&report).expect("it can be drawn");
+    let cells = data_cells(&page);
+    for measurement in &json.experiments[0].measurements {
+        let shown = value(measurement.median(), &measurement.unit);
+        let is_it = |(exact, text): &&(f64, String)| *exact == measurement.median() && *text == shown;
+        assert!(cells.iter().any(|cell| is_it(&cell)), "{shown} of {} is missing", measurement.subject);
+        let (low, high) = measurement.spread();
+        for end in [low, high].map(|end| value(end, &measurement.unit)) {
+            assert!(page.contains(&end), "{end} is missing");
+            assert!(text::experiment(&report.experiments[0]).contains(&end));
+        }
+        assert!(text::experiment(&report.experiments[0]).contains(&shown), "{shown} is missing in the text");
+    }
+    for (exact, shown) in cells {
+        let digits: String = shown.chars().filter(char::is_ascii_digit).collect();
+        let expected: String =
+            format!("{exact:.3e}").chars().take_while(|c| *c != 'e').filter(char::is_ascii_digit).collect();
+        assert!(
+            expected.starts_with(digits.trim_start_matches('0').trim_end_matches('0')),
+            "{shown} is not {exact}"
+        );
+    }
+}
+
+#[test]
+fn losses_come_first_and_missed_targets_before_them() {
+    let page = html::page(&report()).expect("it can be drawn");
+    let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text} is missing"));
+    let missed = at("ratio at most 0.5: MISSED");
+    let lost = at("file-ops, 4 threads");
+    assert!(at("Where Xebec loses") < missed && missed < lost && lost < at("id=\"experiment-file-ops\""));
+    assert!(!page.contains("file-ops, 2 threads"), "a gain is no loss");
+    let foot = text::foot(&report());
+    assert!(foot.contains("MISSED") && foot.contains("WORSE"), "{foot}");
+}
+
+#[test]
+fn names_are_escaped() {
+    let mut report = report();
+    let evil = "Xebec <script>alert(1)</script> \"#010100\" & '";
+    for measurement in &mut report.experiments[0].measurements {
+        measurement.task = evil.into();
+        measurement.unit = evil.into();
+        if measurement.subject == OURS {
+            measurement.subject = evil.into();
+        }
+    }
+    report.experiments[0].experiment = evil.into();
+    report.experiments[0].notes.push(evil.into());
+    report.experiments[0].source = format!("https://{evil}");
+    report.command = evil.into();
+    report.machine.processor = evil.into();
+    let page = html::page(&report).expect("it can be drawn");
+    assert!(!page.contains("<script"), "{page}");
+    assert!(page.contains("&lt;script&gt;"));
+    // No attribute ends at a quote of a name.
+    for attribute in page.split("aria-label=\"").skip(1) {
+        let (label, rest) = attribute.split_once('"').expect("the end of the attribute");
+        assert!(
+            !label.contains('<') && (rest.starts_with(" viewBox") || rest.starts_with('>')),
+            "{rest:.40}"
+        );
+    }
+}
+
+#[test]
+fn a_page_needs_nothing_else() {
+    let page = html::page(&report()).expect("it can be drawn");
+    let page = page.replace("http://www.w3.org/2000/svg", "").replace("<a href=\"https://example.org", "");
+    for absent in ["<script", "<link", "<img", "@import", "url(", "src=", "https://e"] {
+        assert!(!page.contains(absent) || absent == "https://e", "{absent}");
+    }
+    assert!(!page.contains("#01"), "a placeholder is left");
+}
+
+#[test]
+fn a_report_without_peers_or_results_has_a_page() {
+    let mut report = report();
+    let results = &mut report.experiments[0];
+    results.measurements.retain(|measurement| measurement.subject == OURS);
+    results.measurements[0].runs.clear();
+    let page = html::page(&report).expect("it can be drawn");
+    assert!(page.contains("Nothing was compared") && page.contains("lack a measurement"), "{page}");
+    assert!(text::foot(&report).contains("Nothing was compared"));
+    assert!(text::experiment(&report.experiments[0]).contains("not measured"));
+
+    report.experiments[0].measurements.clear();
+    assert!(html::page(&report).expect("it can be drawn").contains("Nothing was measured."));
+    report.experiments.clear();
+    let page = html::page(&report).expect("it can be drawn");
+    assert!(page.contains("Nothing was compared"));
+}
+
+#[test]
+fn warnings_are_visible() {
+    let mut report = report();
+    assert!(report.warnings().is_empty());
+    report.quick = true;
+    report.finished = false;
+    report.machine.load = 3.5;
+    report.machine.profile = "debug: not a measurement".into();
+    assert_eq!(report.warnings().len(), 4);
+    let page = html::page(&report).expect("it can be drawn");
+    let head = text::head(&report);
+    for what in ["quick run", "unoptimized build", "load of 3.5"] {
+        assert!(page.contains(what) && head.contains(what), "{what}");
+    }
+    assert!(page.contains("did not finish") && !head.contains("did not finish"), "the head is printed first");
+}
+
+#[test]
+fn charts_are_drawn_where_they_say_something() {
+    let report = report();
+    let tasks = tasks(&report.experiments[0]);
+    let palette = Palette::of(&tasks);
+    let [create, list] = &tasks[..] else { panic!("two tasks") };
+    let chart = scaling::draw(create, &palette).expect("it can be drawn").expect("three numbers of threads");
+    let names: Vec<_> = chart.legend.iter().map(|key| key.name.as_str()).collect();
+    assert_eq!(names, [PEER, OURS, "ideal scaling of Xebec, as a library"], "by the values at the right end");
+    for text in ["files per second; more is better", "number of threads", "var(--series-1)", "viewBox"] {
+        assert!(chart.svg.contains(text), "{text}");
+    }
+    assert!(!chart.svg.contains(" width=\"960\""), "the page sets the width");
+    assert!(scaling::draw(list, &palette).expect("it can be drawn").is_none());
+    assert_eq!(latencies::shown_threads(create), [Some(1), Some(4)]);
+    assert!(latencies::draw(list, None, &palette).expect("it can be drawn").is_none());
+    let chart =
+        latencies::draw(create, Some(4), &palette).expect("it can be drawn").expect("it has latencies");
+    for text in ["1 µs", "0.1 %", "share of calls that took longer, 4 threads"] {
+        assert!(chart.svg.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn compare_finds_what_differs() {
+    let before = report();
+    let mut after = before.clone();
+    let measurements = &mut after.experiments[0].measurements;
+    // Better, worse, and worse within the spread.
+    measurements[0].runs = vec![900_000.0, 910_000.0, 920_000.0];
+    measurements[1].runs = vec![40_000.0, 41_000.0, 42_000.0];
+    measurements[2].runs = vec![1_395_000.0, 1_380_000.0, 1_410_000.0];
+    measurements[3].subject = "another".into();
+    after.machine.commit = "ba9876543210".into();
+    after.quick = true;
+    let changes = compare(&before, &after);
+    let order: Vec<_> =
+        changes.changes.iter().take(3).map(|change| (change.is_beyond_spread(), change.is_worse())).collect();
+    assert_eq!(order, [(true, true), (true, false), (false, true)]);
+    assert_eq!(changes.changes[0].before.subject, PEER);
+    assert_eq!((changes.only_before, changes.only_after), (1, 1));
+    let text = changes.to_text();
+    for what in
+        ["the commit differs: 0123456789ab; ba9876543210", "the size differs", "1 worse, 1 better", "0.7453"]
+    {
+        assert!(text.contains(what), "{what}: {text}");
+    }
+    assert!(!text.contains("the machine differs"));
+    assert!(compare(&before, &before).changes.iter().all(|change| !change.is_beyond_spread()));
+}
+
+#[test]
+fn text_fits_the_terminal() {
+    let mut report = report();
+    let results = &mut report.experiments[0];
+    for number in 0..6 {
+        let more = results.measurements[..6].to_vec();
+        let subject = format!("peer number {number} with a long name");
+        let of_peer = |measurement| Measurement { subject: subject.clone(), ..measurement };
+        results.measurements.extend(more.into_iter().map(of_peer));
+    }
+    let text = text::experiment(results) + &text::foot(&report) + &text::head(&report);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 120, "{line}");
+    }
+}
