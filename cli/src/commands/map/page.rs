@@ -74,7 +74,10 @@ pub fn page(data: &MapData) -> anyhow::Result<String> {
                             div class=(class) role="img" aria-label=(title_of(*section)) { (PreEscaped(picture)) }
                         }
                     }
-                    p.muted { "Made by xebec " (env!("CARGO_PKG_VERSION")) " map. 1 KiB, or 1K, is 1024 bytes; 1M is 1024K, and 1G is 1024M." }
+                    p.muted {
+                        "Made by xebec " (env!("CARGO_PKG_VERSION"))
+                        " map. 1 KiB, or 1K, is 1024 bytes; 1M is 1024K, and 1G is 1024M."
+                    }
                 }
             }
         }
