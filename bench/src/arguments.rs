@@ -4,12 +4,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::report::Report;
+
+/// Prints a report.
+pub type PrintReport = dyn Fn(&Report) -> anyhow::Result<()>;
+
 /// How the command line wants a run, beside its arguments.
 pub struct Settings<'s> {
     /// Numbers of threads; by default 1, 2, 4, ... up to the CPUs, at most 64.
     pub threads: Vec<u32>,
-    /// Print the results as JSON instead of text.
-    pub json: bool,
+    /// Prints the report as JSON, instead of the text of each task.
+    pub print_json: Option<&'s PrintReport>,
     /// Whether the user wants the run to end: what was measured by then is reported.
     pub is_interrupted: &'s dyn Fn() -> bool,
 }
@@ -62,7 +67,8 @@ pub struct Arguments {
     /// Largest number of inodes on a volume.
     #[arg(long, default_value_t = 10_000_000)]
     pub inodes: u32,
-    /// Directory for images, which needs some GiB [default: a temporary directory].
+    /// Directory for images, which needs some GiB; they are in `xebec-bench` in it, and those of commands are kept
+    /// [default: a temporary directory].
     #[arg(long, value_name = "DIR")]
     pub images: Option<PathBuf>,
     /// Test the harness: the numbers mean nothing.

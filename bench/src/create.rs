@@ -52,7 +52,11 @@ impl Scale {
 
 /// Creates an image of 4 GiB through the kernel: image, mount point, archive.
 const KERNEL: &str = r#"
-truncate -s 4G "$1" && mkfs.xfs -q "$1" && mount -o loop,nouuid "$1" "$2" && tar -xf "$3" -C "$2"
+set -e
+truncate -s 4G "$1"
+mkfs.xfs -q "$1"
+mount -o loop,nouuid "$1" "$2"
+tar -xf "$3" -C "$2" || { umount "$2"; exit 1; }
 umount "$2"
 "#;
 

@@ -2,20 +2,20 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`arguments`] | the command line |
-//! | [`registry`] | all experiments, and the publications that they follow |
-//! | [`subject`] | who is measured: Xebec in two ways, its variants, other file systems |
-//! | [`tasks`] | what several subjects do, with several numbers of threads |
-//! | [`claims`] | experiments on any file system |
-//! | [`engine`], [`contents`] | changes of metadata, and file contents, as a library and in the kernel |
-//! | [`commands`], [`create`] | commands and their peers |
-//! | [`mounted`] | mounts of different file systems |
-//! | [`bench_volume`] | a volume of Xebec or a directory of another file system, with the same operations |
-//! | [`measure`] | one run of a command: time, CPU time, peak memory |
-//! | [`images`], [`mount`] | images, and read-only mounts of them by the kernel |
-//! | [`machine`] | description of the machine |
-//! | [`record`], [`recorder`] | what was measured |
-//! | [`report`] | output as text, JSON and HTML |
+//! | `arguments` | the command line |
+//! | `registry` | all experiments, and the publications that they follow |
+//! | `subject` | who is measured: Xebec in two ways, its variants, other file systems |
+//! | `tasks` | what several subjects do, with several numbers of threads |
+//! | `claims` | experiments on any file system |
+//! | `engine`, `contents` | changes of metadata, and file contents, as a library and in the kernel |
+//! | `commands`, `create` | commands and their peers |
+//! | `mounted` | mounts of different file systems |
+//! | `bench_volume` | a volume of Xebec or a directory of another file system, with the same operations |
+//! | `measure` | one run of a command: time, CPU time, peak memory |
+//! | `images`, `mount` | images, and read-only mounts of them by the kernel |
+//! | `machine` | description of the machine |
+//! | `record`, `recorder` | what was measured |
+//! | `report` | output as text, JSON and HTML |
 //!
 //! # Method
 //! Xebec and its peers run in turns, so that other load on the machine affects all. A full measurement does not count

@@ -29,7 +29,7 @@ pub fn serve() -> anyhow::Result<bool> {
 /// # Errors
 /// Xebec failed, or a file cannot be written.
 pub fn run(arguments: &Arguments, settings: &Settings<'_>) -> anyhow::Result<()> {
-    let json = settings.json;
+    let json = settings.print_json.is_some();
     if let [before, after] = arguments.compare.as_slice() {
         return compare::print(&Report::read(before)?, &Report::read(after)?);
     }
@@ -41,7 +41,8 @@ pub fn run(arguments: &Arguments, settings: &Settings<'_>) -> anyhow::Result<()>
     restart(arguments.alone)?;
     let folder = folder(arguments)?;
     let scale = scale(arguments, settings, folder.path())?;
-    let command: Vec<String> = std::env::args().collect();
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let command: Vec<String> = words.collect();
     let mut report =
         Report::new(command.join(" "), arguments.quick || arguments.smoke, machine::describe(&scale.xebec)?);
     if !json {
@@ -59,10 +60,9 @@ pub fn run(arguments: &Arguments, settings: &Settings<'_>) -> anyhow::Result<()>
     });
     report.finished = outcome.is_ok();
     write(arguments, &report)?;
-    if json {
-        println!("{}", report.to_json()?);
-    } else {
-        text::print_foot(&report);
+    match settings.print_json {
+        Some(print) => print(&report)?,
+        None => text::print_foot(&report),
     }
     outcome
 }
@@ -94,7 +94,9 @@ struct Progress<'i> {
 
 impl Observer for Progress<'_> {
     fn begins(&self, experiment: &str) {
-        eprintln!("{experiment} ...");
+        if !self.quiet {
+            eprintln!("{experiment} ...");
+        }
     }
 
     fn ended(&self, results: &Results, task: &str) {
@@ -127,6 +129,8 @@ fn folder(arguments: &Arguments) -> anyhow::Result<Folder> {
     let given =
         arguments.images.clone().or_else(|| std::env::var_os("XEBEC_BENCH_IMAGES").map(PathBuf::from));
     if let Some(path) = given {
+        // One of our own: files in it are replaced.
+        let path = path.join("xebec-bench");
         std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
         return Ok(Folder::Given(path));
     }

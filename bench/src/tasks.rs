@@ -40,12 +40,15 @@ pub struct Task<'t> {
     pub threads: &'t [u32],
     /// What Xebec must reach beside each peer that is no part of Xebec.
     pub target: Option<Target>,
-    /// Does it once on a volume, by so many threads. Runs on one volume have different numbers.
-    pub run: &'t dyn Fn(&BenchVolume, u32, u32) -> anyhow::Result<Run>,
+    /// The run returns an amount, and the value is that amount a second until the volume is unmounted.
+    pub until_unmounted: bool,
+    /// Does it once on a fresh volume, by so many threads.
+    pub run: &'t dyn Fn(&BenchVolume, u32) -> anyhow::Result<Run>,
 }
 
 impl Task<'_> {
-    /// Measures all subjects in turns. A subject that cannot be measured is noted, and left out; Xebec must not fail.
+    /// Measures all subjects in turns. A subject that cannot be measured is noted, and left out; the library must not
+    /// fail.
     ///
     /// # Errors
     /// Xebec failed.
@@ -63,10 +66,11 @@ impl Task<'_> {
         for round in 0..scale.rounds + warm_ups {
             let mut failed = Vec::new();
             for (subject, runs) in &mut all {
+                recorder.go_on()?;
                 match self.round(scale, subject) {
                     Ok(_) if round < warm_ups => {}
                     Ok(round) => runs.iter_mut().zip(round).for_each(|(runs, run)| runs.push(run)),
-                    Err(error) if subject.is_xebec() => return Err(error),
+                    Err(error) if matches!(subject, Subject::Library(_)) => return Err(error),
                     Err(error) => {
                         recorder.note(format!("{}: not measured on {subject}: {error:#}", self.name));
                         failed.push(subject.clone());
@@ -79,17 +83,21 @@ impl Task<'_> {
         Ok(())
     }
 
-    /// One run for each number of threads, on a fresh volume.
+    /// One run for each number of threads, each on a fresh volume.
     fn round(&self, scale: &Scale, subject: &Subject) -> anyhow::Result<Vec<Run>> {
+        self.threads.iter().map(|threads| self.run_once(scale, subject, *threads)).collect()
+    }
+
+    fn run_once(&self, scale: &Scale, subject: &Subject, threads: u32) -> anyhow::Result<Run> {
         rustix::fs::sync();
-        let most = self.threads.iter().copied().max().unwrap_or(1);
-        let volume = subject.open(scale, most).with_context(|| subject.to_string())?;
-        let runs = self.threads.iter().zip(0..).map(|(threads, number)| {
-            (self.run)(&volume, *threads, number).with_context(|| format!("{}: {subject}", self.name))
-        });
-        let runs = runs.collect();
+        let volume = subject.open(scale, threads).with_context(|| subject.to_string())?;
+        let begin = Instant::now();
+        let mut run = (self.run)(&volume, threads).with_context(|| format!("{}: {subject}", self.name))?;
         volume.unmount()?;
-        runs
+        if self.until_unmounted {
+            run.value /= begin.elapsed().as_secs_f64();
+        }
+        Ok(run)
     }
 
     fn record(&self, all: Vec<(Subject, Vec<Vec<Run>>)>, recorder: &mut Recorder) {

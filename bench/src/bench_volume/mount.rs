@@ -76,11 +76,12 @@ impl Mount {
     }
 
     fn end(&mut self) -> anyhow::Result<()> {
-        let mut command = match self.end.take() {
+        let mut command = match &self.end {
             None => return Ok(()),
             Some(End::Remove) => {
-                return std::fs::remove_dir_all(&self.folder)
-                    .with_context(|| self.folder.display().to_string());
+                std::fs::remove_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
+                self.end = None;
+                return Ok(());
             }
             Some(End::Unmount) => Command::new("umount"),
             Some(End::XebecUmount(xebec)) => {
@@ -94,6 +95,7 @@ impl Mount {
             let message = String::from_utf8_lossy(&output.stderr);
             bail!("{} cannot be unmounted: {}", self.folder.display(), message.trim());
         }
+        self.end = None;
         Ok(())
     }
 }

@@ -11,8 +11,8 @@ use crate::tasks::{Task, repeat};
 /// # Errors
 /// Xebec failed.
 pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
-    let run = |volume: &BenchVolume, threads, number| {
-        let dir = volume.mkdir(&format!("run{number}"))?;
+    let run = |volume: &BenchVolume, threads| {
+        let dir = volume.mkdir("tmp")?;
         Ok(repeat(threads, scale.time(), &|_| Ok(()), &|(), _| volume.tmpfile_close(&dir))?.into())
     };
     let task = Task {
@@ -21,6 +21,7 @@ pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         less_is_better: false,
         threads: &scale.threads,
         target: Some(Target::RatioAtLeast(1.0)),
+        until_unmounted: false,
         run: &run,
     };
     task.measure(scale, &scale.subjects, recorder)

@@ -49,13 +49,14 @@ const PATTERNS: [(&str, &str, Work); 4] = [
 pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     for (name, unit, work) in PATTERNS {
         recorder.go_on()?;
-        let run = |volume: &BenchVolume, threads, number| measure(scale, volume, (threads, number), work);
+        let run = |volume: &BenchVolume, threads| measure(scale, volume, threads, work);
         let task = Task {
             name: name.into(),
             unit,
             less_is_better: false,
             threads: &scale.threads,
             target: Some(Target::RatioAtLeast(1.0)),
+            until_unmounted: false,
             run: &run,
         };
         task.measure(scale, &scale.subjects, recorder)?;
@@ -63,14 +64,9 @@ pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(
-    scale: &Scale,
-    volume: &BenchVolume,
-    (threads, number): (u32, u32),
-    work: Work,
-) -> anyhow::Result<Run> {
-    let shared_path = format!("run{number}");
-    let shared = volume.mkdir(&shared_path)?;
+fn measure(scale: &Scale, volume: &BenchVolume, threads: u32, work: Work) -> anyhow::Result<Run> {
+    let shared_path = "shared";
+    let shared = volume.mkdir(shared_path)?;
     for name in names(FILES) {
         volume.file(&shared, &name, true)?.write(&[7; 16 * KIB], 0)?;
     }
@@ -78,7 +74,7 @@ fn measure(
         let own = volume.mkdir(&format!("{shared_path}-own{thread}"))?;
         let (log, table) = (volume.file(&own, "log", true)?, volume.file(&own, "table", true)?);
         (0..64).try_for_each(|n| table.write(&[7; 64 * KIB], n * 64 * KIB as u64))?;
-        let shared = volume.dir(&shared_path)?;
+        let shared = volume.dir(shared_path)?;
         let (names, buf) = (names(FILES), vec![7; 64 * KIB]);
         Ok(State { volume, thread, own, shared, log, table, end: 0, names, buf })
     };

@@ -25,29 +25,30 @@ fn subjects(scale: &Scale) -> Vec<Subject> {
 /// # Errors
 /// Xebec failed.
 pub fn fsync(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
-    let run = |volume: &BenchVolume, _, number| beside_commits(scale, volume, number);
+    let run = |volume: &BenchVolume, _| beside_commits(scale, volume);
     let task = Task {
         name: "write 4 KiB and fsync, beside two threads that create and unlink".into(),
         unit: "calls/s",
         less_is_better: false,
         threads: &[1],
         target: Some(Target::RatioAtLeast(1.0)),
+        until_unmounted: false,
         run: &run,
     };
     task.measure(scale, &subjects(scale), recorder)
 }
 
-fn beside_commits(scale: &Scale, volume: &BenchVolume, number: u32) -> anyhow::Result<Run> {
+fn beside_commits(scale: &Scale, volume: &BenchVolume) -> anyhow::Result<Run> {
     let stop = AtomicBool::new(false);
     let commit = |thread: u32| {
-        let dir = volume.mkdir(&format!("run{number}d{thread}"))?;
+        let dir = volume.mkdir(&format!("d{thread}"))?;
         while !stop.load(Relaxed) {
             volume.create(&dir, "file")?;
             volume.unlink(&dir, "file")?;
         }
         anyhow::Ok(())
     };
-    let file = volume.file(&volume.root()?, &format!("run{number}synced"), true)?;
+    let file = volume.file(&volume.root()?, "synced", true)?;
     std::thread::scope(|scope| {
         let others = [0, 1].map(|thread| scope.spawn(move || commit(thread)));
         let run = repeat_timed(1, scale.time(), &|_| Ok(()), &|(), _| {
@@ -68,10 +69,10 @@ fn beside_commits(scale: &Scale, volume: &BenchVolume, number: u32) -> anyhow::R
 /// # Errors
 /// Xebec failed.
 pub fn moving(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
-    let run = |volume: &BenchVolume, threads, number| {
+    let run = |volume: &BenchVolume, threads| {
         let all = sched_getaffinity(None).context("the CPUs of this thread")?;
         let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).collect();
-        let prepare = |thread| volume.mkdir(&format!("run{number}d{thread}"));
+        let prepare = |thread| volume.mkdir(&format!("d{thread}"));
         let rate = repeat(threads, scale.time() + Duration::from_millis(50), &prepare, &|dir, count| {
             if count % 32 == 0 {
                 let mut one = CpuSet::new();
@@ -89,6 +90,7 @@ pub fn moving(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> 
         less_is_better: false,
         threads: &scale.threads,
         target: Some(Target::RatioAtLeast(1.0)),
+        until_unmounted: false,
         run: &run,
     };
     task.measure(scale, &subjects(scale), recorder)

@@ -27,15 +27,12 @@ pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     ];
     for (name, call) in calls {
         for (place, is_shared) in [("in different directories", false), ("in the same directory", true)] {
-            let run = |volume: &BenchVolume, threads, number| {
-                existing(scale, volume, (threads, number), is_shared, call)
-            };
+            let run = |volume: &BenchVolume, threads| existing(scale, volume, threads, is_shared, call);
             measure(scale, recorder, format!("{name} {place}"), &run)?;
         }
     }
     for (place, is_shared) in [("in different directories", false), ("in the same directory", true)] {
-        let run =
-            |volume: &BenchVolume, threads, number| created(scale, volume, (threads, number), is_shared);
+        let run = |volume: &BenchVolume, threads| created(scale, volume, threads, is_shared);
         measure(scale, recorder, format!("create and unlink files {place}"), &run)?;
     }
     Ok(())
@@ -45,22 +42,30 @@ fn measure(
     scale: &Scale,
     recorder: &mut Recorder<'_>,
     name: String,
-    run: &dyn Fn(&BenchVolume, u32, u32) -> anyhow::Result<Run>,
+    run: &dyn Fn(&BenchVolume, u32) -> anyhow::Result<Run>,
 ) -> anyhow::Result<()> {
     let target = Some(Target::RatioAtLeast(1.0));
-    let task = Task { name, unit: "calls/s", less_is_better: false, threads: &scale.threads, target, run };
+    let task = Task {
+        name,
+        unit: "calls/s",
+        less_is_better: false,
+        threads: &scale.threads,
+        target,
+        until_unmounted: false,
+        run,
+    };
     task.measure(scale, &scale.subjects, recorder)
 }
 
 fn existing(
     scale: &Scale,
     volume: &BenchVolume,
-    (threads, number): (u32, u32),
+    threads: u32,
     is_shared: bool,
     call: Call,
 ) -> anyhow::Result<Run> {
     let names = names(FILES);
-    let path = |thread: u32| format!("run{number}/d{}", if is_shared { 0 } else { thread });
+    let path = |thread: u32| format!("files/d{}", if is_shared { 0 } else { thread });
     for thread in 0..if is_shared { 1 } else { threads } {
         let dir = volume.mkdir_all(&path(thread))?;
         names.iter().try_for_each(|name| volume.create(&dir, name))?;
@@ -77,15 +82,10 @@ fn existing(
     Ok(repeat(threads, scale.time(), &prepare, &one)?.into())
 }
 
-fn created(
-    scale: &Scale,
-    volume: &BenchVolume,
-    (threads, number): (u32, u32),
-    is_shared: bool,
-) -> anyhow::Result<Run> {
-    let shared = volume.mkdir(&format!("run{number}"))?;
+fn created(scale: &Scale, volume: &BenchVolume, threads: u32, is_shared: bool) -> anyhow::Result<Run> {
+    let shared = volume.mkdir("shared")?;
     let prepare = |thread| {
-        let own = if is_shared { None } else { Some(volume.mkdir(&format!("run{number}d{thread}"))?) };
+        let own = if is_shared { None } else { Some(volume.mkdir(&format!("d{thread}"))?) };
         Ok((own, format!("file{thread}")))
     };
     let one = |(own, name): &mut (Option<_>, String), _| {

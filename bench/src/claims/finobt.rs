@@ -15,13 +15,14 @@ use crate::tasks::{Run, Task};
 /// Xebec failed.
 pub fn cost(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let files = scale.pick(1_000_000, 100_000, 2_000);
-    let run = |volume: &BenchVolume, _, number| create(volume, number, files);
+    let run = |volume: &BenchVolume, _| create(volume, files);
     let task = Task {
         name: format!("create {files} files on an empty volume"),
         unit: "s",
         less_is_better: true,
         threads: &[1],
         target: Some(Target::RatioAtMost(1.0)),
+        until_unmounted: false,
         run: &run,
     };
     let mut subjects = vec![Subject::LIBRARY, Subject::Library(Without::Finobt)];
@@ -29,11 +30,11 @@ pub fn cost(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     task.measure(scale, &subjects, recorder)
 }
 
-fn create(volume: &BenchVolume, number: u32, files: u32) -> anyhow::Result<Run> {
+fn create(volume: &BenchVolume, files: u32) -> anyhow::Result<Run> {
     let names = names(1000);
     let begin = Instant::now();
     for group in 0..files / 1000 {
-        let dir = volume.mkdir(&format!("run{number}d{group}"))?;
+        let dir = volume.mkdir(&format!("d{group}"))?;
         names.iter().try_for_each(|name| volume.create(&dir, name))?;
     }
     Ok(begin.elapsed().as_secs_f64().into())

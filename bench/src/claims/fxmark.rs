@@ -49,9 +49,7 @@ const CALLS: [(&str, &str, Call); 19] = [
     ("DRBH", "read the same block of a common file", |s, _| s.common.read(&mut s.buf, 0)),
     ("DWOL", "overwrite a block of its own file", |s, n| s.file.write(&s.buf, n % BLOCKS * BLOCK as u64)),
     ("DWOM", "overwrite its own block of a common file", |s, _| s.common.write(&s.buf, own_block(s))),
-    ("DWAL", "append a block to its own file", |s, n| {
-        s.file.write(&s.buf, (BLOCKS + n % 65_536) * BLOCK as u64)
-    }),
+    ("DWAL", "append a block to its own file", append),
     ("DWTL", "shorten its own file by a block", shorten),
     ("DWSL", "overwrite a block of its own file and fsync", |s, n| {
         s.file.write(&s.buf, n % BLOCKS * BLOCK as u64)?;
@@ -88,13 +86,14 @@ const CALLS: [(&str, &str, Call); 19] = [
 pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     for (name, description, call) in CALLS {
         recorder.go_on()?;
-        let run = |volume: &BenchVolume, threads, number| measure(scale, volume, (threads, number), call);
+        let run = |volume: &BenchVolume, threads| measure(scale, volume, threads, call);
         let task = Task {
             name: format!("{name}: {description}"),
             unit: "calls/s",
             less_is_better: false,
             threads: &scale.threads,
             target: Some(Target::RatioAtLeast(1.0)),
+            until_unmounted: false,
             run: &run,
         };
         task.measure(scale, &scale.subjects, recorder)?;
@@ -102,21 +101,16 @@ pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(
-    scale: &Scale,
-    volume: &BenchVolume,
-    (threads, number): (u32, u32),
-    call: Call,
-) -> anyhow::Result<Run> {
+fn measure(scale: &Scale, volume: &BenchVolume, threads: u32, call: Call) -> anyhow::Result<Run> {
     let names = names(FILES);
-    let shared_path = format!("run{number}");
-    let shared = volume.mkdir(&shared_path)?;
+    let shared_path = "shared";
+    let shared = volume.mkdir(shared_path)?;
     names.iter().try_for_each(|name| volume.create(&shared, name))?;
     let common = volume.file(&shared, "common", true)?;
     for block in 0..BLOCKS.max(threads.into()) {
         common.write(&[7; BLOCK], block * BLOCK as u64)?;
     }
-    let prepare = |thread| state(volume, thread, &shared_path);
+    let prepare = |thread| state(volume, thread, shared_path);
     Ok(repeat(threads, scale.time(), &prepare, &call)?.into())
 }
 
@@ -132,6 +126,15 @@ fn state<'v>(volume: &'v BenchVolume, thread: u32, shared_path: &str) -> anyhow:
     let common = volume.file(&shared, "common", false)?;
     let (root, buf, shared_path) = (volume.root()?, vec![7; BLOCK], shared_path.into());
     Ok(State { volume, thread, root, own, shared, own_path, shared_path, file, common, names, buf })
+}
+
+/// The file is shortened after 4,096 blocks, so that the volume does not fill.
+fn append(state: &mut State<'_>, call: u64) -> anyhow::Result<()> {
+    let at = call % 4096;
+    if at == 0 {
+        state.file.truncate(0)?;
+    }
+    state.file.write(&state.buf, at * BLOCK as u64)
 }
 
 fn own_block(state: &State<'_>) -> u64 {

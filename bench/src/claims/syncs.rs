@@ -19,13 +19,14 @@ const PER_DIRECTORY: u32 = 5_000;
 /// Xebec failed.
 pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let inodes = scale.pick(scale.inodes.min(1_000_000), 100_000, 1_000);
-    let run = |volume: &BenchVolume, _, number| storm(volume, number, inodes);
+    let run = |volume: &BenchVolume, _| storm(volume, inodes);
     let task = Task {
         name: format!("{SYNCS} threads write 4 KiB and sync, beside {inodes} clean inodes in memory"),
         unit: "ms",
         less_is_better: true,
         threads: &[SYNCS],
         target: Some(Target::RatioAtMost(1.0)),
+        until_unmounted: false,
         run: &run,
     };
     // A file system that the user named is not filled with so many files.
@@ -34,14 +35,14 @@ pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     task.measure(scale, &subjects, recorder)
 }
 
-fn storm(volume: &BenchVolume, number: u32, inodes: u32) -> anyhow::Result<Run> {
+fn storm(volume: &BenchVolume, inodes: u32) -> anyhow::Result<Run> {
     let names = names(PER_DIRECTORY.min(inodes));
     for directory in 0..inodes / names.len() as u32 {
-        let dir = volume.mkdir(&format!("run{number}d{directory}"))?;
+        let dir = volume.mkdir(&format!("d{directory}"))?;
         names.iter().try_for_each(|name| volume.create(&dir, name))?;
     }
     volume.sync()?;
-    let dir = volume.mkdir(&format!("run{number}"))?;
+    let dir = volume.mkdir("synced")?;
     let files = (0..SYNCS).map(|n| volume.file(&dir, &format!("synced{n}"), true));
     let files = files.collect::<anyhow::Result<Vec<_>>>()?;
     let begin = Instant::now();

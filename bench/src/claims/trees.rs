@@ -24,13 +24,14 @@ pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     for (place, is_shared) in [("one tree", true), ("a tree each", false)] {
         let directories = if is_shared { directories } else { directories.div_ceil(16) };
         let name = format!("{WALKERS} threads compare {} files of {place}", directories * PER_DIRECTORY);
-        let run = |volume: &BenchVolume, _, number| compare(volume, number, directories, is_shared);
+        let run = |volume: &BenchVolume, _| compare(volume, directories, is_shared);
         let task = Task {
             name,
             unit: "ms",
             less_is_better: true,
             threads: &[WALKERS],
             target: Some(Target::RatioAtMost(1.0)),
+            until_unmounted: false,
             run: &run,
         };
         task.measure(scale, &scale.subjects, recorder)?;
@@ -38,13 +39,13 @@ pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn compare(volume: &BenchVolume, number: u32, directories: u32, is_shared: bool) -> anyhow::Result<Run> {
+fn compare(volume: &BenchVolume, directories: u32, is_shared: bool) -> anyhow::Result<Run> {
     let names = names(PER_DIRECTORY);
     let mut trees = Vec::new();
     for tree in 0..if is_shared { 1 } else { WALKERS } {
         let mut paths = Vec::new();
         for directory in 0..directories {
-            let path = format!("run{number}/tree{tree}/part{}/dir{directory}", directory / 16);
+            let path = format!("tree{tree}/part{}/dir{directory}", directory / 16);
             let dir = volume.mkdir_all(&path)?;
             names.iter().try_for_each(|name| volume.create(&dir, name))?;
             paths.extend(names.iter().map(|name| format!("{path}/{name}")));

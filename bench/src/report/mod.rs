@@ -45,8 +45,10 @@ const LOAD_MAX: f64 = 0.5;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Version of the JSON format: [`VERSION`].
+    #[serde(rename = "format")]
     pub version: u32,
     /// The command line.
+    #[serde(rename = "arguments")]
     pub command: String,
     /// Whether sizes and runs were reduced, so that the numbers are only a first impression.
     pub quick: bool,
@@ -61,6 +63,7 @@ pub struct Report {
 /// What every version of the format has.
 #[derive(Deserialize)]
 struct AnyVersion {
+    #[serde(rename = "format")]
     version: u32,
 }
 

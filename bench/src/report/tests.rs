@@ -123,8 +123,8 @@ fn errors_name_the_file_and_the_remedy() {
         (None, "--results FILE"),
         (Some("{}"), "is not a report"),
         (Some("no JSON"), "is not a report"),
-        (Some("{\"version\": 2, \"smoke\": true}"), "version 2, but this program reads version 3"),
-        (Some("{\"version\": 3}"), "damaged"),
+        (Some("{\"format\": 2, \"smoke\": true}"), "version 2, but this program reads version 3"),
+        (Some("{\"format\": 3}"), "damaged"),
     ] {
         let message = message(content);
         assert!(message.contains("results.json") && message.contains(what), "{message}");

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use bench::report::Report;
 use bench::{Arguments, Settings};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::Global;
+use crate::json;
 use crate::output::exit_code;
 
 /// Runs `bench`. The first signal ends the run after the current measurement, a second one at once.
@@ -17,9 +19,10 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         signal_hook::flag::register(signal, interrupted.clone())?;
     }
     let threads = global.threads.iter().map(|threads| u32::try_from(threads.get()).unwrap_or(u32::MAX));
+    let print = |report: &Report| json::write("bench", "", report);
     let settings = Settings {
         threads: threads.collect(),
-        json: global.json,
+        print_json: global.json.then_some(&print),
         is_interrupted: &|| interrupted.load(Relaxed),
     };
     bench::run(arguments, &settings)?;

@@ -57,6 +57,7 @@ const FAILING: &[(&str, &[&str])] = &[
     ("mount", &["@", "@.mnt"]),
     ("umount", &["@"]),
     ("status", &["@"]),
+    ("bench", &["--compare", "@", "@"]),
     ("grow", &["@"]),
     ("shrink", &["@", "--size", "1g"]),
     ("minimize", &["@"]),

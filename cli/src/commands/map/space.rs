@@ -156,7 +156,8 @@ impl AgSpace {
             if let Some(count) =
                 self.cells.get_mut(cell).and_then(|cell| cell.get_mut(run.block_use as usize))
             {
-                *count += until - at;
+                // Extents of a damaged volume may overlap.
+                *count = count.saturating_add(until - at);
             }
             at = until;
         }
@@ -167,9 +168,9 @@ impl AgSpace {
         for cell in 0..self.cells.len() {
             let length = self.first_block(cell + 1) - self.first_block(cell);
             let Some(counts) = self.cells.get_mut(cell) else { continue };
-            let known = counts.iter().sum::<u32>();
+            let known = counts.iter().fold(0_u32, |sum, count| sum.saturating_add(*count));
             if let Some(other) = counts.get_mut(BlockUse::Other as usize) {
-                *other += length.saturating_sub(known);
+                *other = other.saturating_add(length.saturating_sub(known));
             }
         }
     }
