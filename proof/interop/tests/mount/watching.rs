@@ -29,7 +29,9 @@ assert len(lines) >= 4 and all(line["command"] == "status" for line in lines)
 times = [float(line["time"]) for line in lines]
 assert times == sorted(times) and times[0] + 0.25 < times[1], times
 first, last = lines[0], lines[-1]
-assert last["log"]["commits"] >= first["log"]["commits"] and last["device"]["written_bytes"] > 300 * 1024, last
+assert last["log"]["commits"] >= first["log"]["commits"], last
+# The log is on the device; the contents may not be yet.
+assert last["device"]["written_bytes"] >= last["log"]["written_bytes"] > 0, last
 assert last["device"]["flushes"] > 0 and last["device"]["writes"] > 0
 text = open("text").read()
 blocks = text.split("\n\nmnt: ")
