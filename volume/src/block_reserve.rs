@@ -29,9 +29,9 @@ const STEP: u32 = 64;
 #[derive(Debug)]
 pub struct BlockReserve<'v> {
     volume: &'v Volume,
-    /// Blocks that are missing.
+    /// Blocks that are still to be set aside.
     missing: AtomicU32,
-    /// Blocks that are set aside.
+    /// Blocks that are set aside now.
     held: AtomicU32,
     /// Writes that may take from the reserve now.
     writers: AtomicU32,
@@ -92,20 +92,29 @@ impl<'v> BlockReserve<'v> {
     /// # Errors
     /// Those of [`File::write_at`].
     pub fn write_at(&self, file: &File<'_>, buf: &[u8], offset: u64) -> Result<usize> {
-        let blocks = (buf.len() as u64 >> self.volume.geometry().block_log) + 2;
-        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX).saturating_add(TREE_BLOCKS);
-        self.writers.fetch_add(1, Relaxed);
-        let written = self.write_all(file, buf, offset, blocks);
-        self.writers.fetch_sub(1, Relaxed);
-        if written.is_ok() {
-            self.refill();
-        }
-        written
+        // Writes that find space store to nothing that other writers use.
+        let written = match file.write_at_once(&[buf], offset) {
+            Ok(length) if length == buf.len() => length,
+            Err(error) if !error.is_no_space() => return Err(error),
+            Ok(length) => return self.write_from_reserve(file, buf, offset, length),
+            Err(_) => return self.write_from_reserve(file, buf, offset, 0),
+        };
+        self.refill();
+        Ok(written)
     }
 
-    /// Writes; each time that no space is found, releases so many blocks.
-    fn write_all(&self, file: &File<'_>, buf: &[u8], offset: u64, blocks: u32) -> Result<usize> {
-        let mut written = 0;
+    /// Writes what follows the first `written` bytes. Each time that no space is found, releases as many blocks as the
+    /// write may need.
+    fn write_from_reserve(
+        &self,
+        file: &File<'_>,
+        buf: &[u8],
+        offset: u64,
+        mut written: usize,
+    ) -> Result<usize> {
+        let blocks = (buf.len() as u64 >> self.volume.geometry().block_log) + 2;
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX).saturating_add(TREE_BLOCKS);
+        let _writer = ReserveWriter::new(self);
         // Ends, as each round takes from the reserve. Another writer may get what it releases.
         loop {
             let (rest, at) = (buf.get(written..).unwrap_or_default(), offset + written as u64);
@@ -120,6 +129,22 @@ impl<'v> BlockReserve<'v> {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+/// A write that may take from the reserve. While there is one, nothing is set aside.
+struct ReserveWriter<'r>(&'r AtomicU32);
+
+impl<'r> ReserveWriter<'r> {
+    fn new(reserve: &'r BlockReserve<'_>) -> Self {
+        reserve.writers.fetch_add(1, Relaxed);
+        Self(&reserve.writers)
+    }
+}
+
+impl Drop for ReserveWriter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 
