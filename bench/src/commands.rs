@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::bench_volume::Mount;
 use crate::images;
 use crate::measure::{MeasuredCommand, Usage};
-use crate::mount::Mount;
 use crate::record::Target;
 use crate::recorder::{Recorder, Row};
 use crate::scale::{Scale, Size};
@@ -36,7 +36,7 @@ pub fn ls(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let image = images::many(scale)?;
     let ours =
         MeasuredCommand::new([scale.xebec.as_os_str(), "ls".as_ref(), "-lR".as_ref(), image.as_os_str()]);
-    let mount = Mount::new(&image)?;
+    let mount = Mount::read_only(&image)?;
     let peer = MeasuredCommand::new(["find", ".", "-ls"]).within(mount.folder());
     same_count(&ours, &peer)?;
     let task = "list every file (peer: find on the kernel's mount, its caches warm)";
@@ -51,7 +51,7 @@ pub fn extract(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()>
         [scale.xebec.as_os_str(), "extract".as_ref(), image.as_os_str(), "--to".as_ref(), "-".as_ref()];
     let ours = MeasuredCommand::new(ours).piped();
     let peer = |mount: &Mount| MeasuredCommand::new(["tar", "cf", "-", "."]).within(mount.folder()).piped();
-    same_names(&ours, &peer(&Mount::new(&image)?))?;
+    same_names(&ours, &peer(&Mount::read_only(&image)?))?;
 
     // A fresh mount for each run: both sides find the image in the page cache, and nothing else.
     let task = "extract all to a tar stream (peer: tar on a fresh kernel mount)";
@@ -59,17 +59,18 @@ pub fn extract(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()>
     let mut mount = None;
     fresh.alternate(scale, &ours, recorder, |_| {
         mount = None;
-        Ok(peer(mount.insert(Mount::new(&image)?)))
+        Ok(peer(mount.insert(Mount::read_only(&image)?)))
     })?;
     drop(mount);
 
     let task = "extract all to a tar stream (peer: tar on a kernel mount whose own caches are warm)";
     let warm = Pair { task, wall_target: None, memory_target: None };
-    let mount = Mount::new(&image)?;
+    let mount = Mount::read_only(&image)?;
     warm.alternate(scale, &ours, recorder, |_| Ok(peer(&mount)))
 }
 
-/// What is added to the task, the unit, the value of a run, and the highest accepted ratio.
+/// A quantity of a run: what is added to the name of the task, its unit, its value, and the highest accepted ratio to
+/// the peer.
 type Quantity = (&'static str, &'static str, fn(&Usage) -> f64, Option<f64>);
 
 impl Pair<'_> {

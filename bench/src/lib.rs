@@ -12,7 +12,7 @@
 //! | `mounted` | mounts of different file systems |
 //! | `bench_volume` | a volume of Xebec or a directory of another file system, with the same operations |
 //! | `measure` | one run of a command: time, CPU time, peak memory |
-//! | `images`, `mount` | images, and read-only mounts of them by the kernel |
+//! | `images` | images of the commands |
 //! | `machine` | description of the machine |
 //! | `record`, `recorder` | what was measured |
 //! | `report` | output as text, JSON and HTML |
@@ -33,7 +33,6 @@ mod engine;
 mod images;
 pub mod machine;
 mod measure;
-mod mount;
 mod mounted;
 mod rate_device;
 pub mod record;

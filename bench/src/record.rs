@@ -17,7 +17,7 @@ use crate::measure::median;
 pub struct Measurement {
     /// What was done, in words.
     pub task: String,
-    /// Who did it: "Xebec, as a library".
+    /// Name of the file system or program that did the task, such as "Xebec, as a library".
     pub subject: String,
     /// Unit of the values, such as `files/s`.
     pub unit: String,
@@ -107,7 +107,7 @@ pub struct Published {
     pub what: String,
     /// The figures.
     pub figures: String,
-    /// What is comparable here, and what is not.
+    /// Which part of these figures can be compared with ours.
     pub comparable: String,
 }
 
@@ -129,7 +129,7 @@ pub struct Outcome {
 /// Reads a number. JSON has none for NaN and infinity, which are written as `null` and read as NaN.
 ///
 /// # Errors
-/// It is neither a number nor `null`.
+/// The value is neither a number nor `null`.
 pub fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }

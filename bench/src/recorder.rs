@@ -6,7 +6,7 @@ use anyhow::bail;
 
 use crate::record::{Comparison, Measurement, Results, Target};
 
-/// Who follows a run.
+/// Receives what happens in a run, to show it to the user.
 pub trait Observer {
     /// An experiment begins.
     fn begins(&self, experiment: &str);

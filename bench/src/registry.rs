@@ -95,7 +95,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
             ("namespace", Part::Engine(engine::namespace::run)),
             ("stat", Part::Engine(engine::paths::stat)),
             ("open", Part::Engine(engine::paths::open)),
-            ("locks", Part::Engine(engine::paths::locks)),
         ],
     },
     Experiment {
@@ -107,11 +106,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "4.911 s before, 0.183 s after",
             "the calls of git diff without git; on two CPUs, 64 threads take turns",
         )],
-        parts: &[
-            ("any", Part::Any(claims::trees::run)),
-            ("walks", Part::Engine(engine::trees::walks)),
-            ("list", Part::Engine(engine::trees::list)),
-        ],
+        parts: &[("any", Part::Any(claims::trees::run)), ("list", Part::Engine(engine::list::run))],
     },
     Experiment {
         name: "anon",
@@ -122,10 +117,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "67.8 s before, 3.2 s after",
             "O_TMPFILE in place of sockets: inodes without names, which are on a disk here",
         )],
-        parts: &[
-            ("any", Part::Any(claims::anonymous::run)),
-            ("tmpfiles", Part::Engine(engine::tmpfiles::run)),
-        ],
+        parts: &[("any", Part::Any(claims::anonymous::run))],
     },
     Experiment {
         name: "fs-mark",

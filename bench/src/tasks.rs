@@ -46,7 +46,37 @@ pub struct Task<'t> {
     pub run: &'t dyn Fn(&BenchVolume, u32) -> anyhow::Result<Run>,
 }
 
-impl Task<'_> {
+impl<'t> Task<'t> {
+    /// A rate by all numbers of threads, which is to be at least that of each peer.
+    pub fn rate(
+        scale: &'t Scale,
+        name: impl Into<String>,
+        unit: &'static str,
+        run: &'t dyn Fn(&BenchVolume, u32) -> anyhow::Result<Run>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            unit,
+            less_is_better: false,
+            threads: &scale.threads,
+            target: Some(Target::RatioAtLeast(1.0)),
+            until_unmounted: false,
+            run,
+        }
+    }
+
+    /// A time in a unit, which is to be at most `ratio_max` of that of each peer.
+    pub fn time(
+        name: impl Into<String>,
+        unit: &'static str,
+        threads: &'t [u32],
+        ratio_max: f64,
+        run: &'t dyn Fn(&BenchVolume, u32) -> anyhow::Result<Run>,
+    ) -> Self {
+        let target = Some(Target::RatioAtMost(ratio_max));
+        Self { name: name.into(), unit, less_is_better: true, threads, target, until_unmounted: false, run }
+    }
+
     /// Measures all subjects in turns. A subject that cannot be measured is noted, and left out; the library must not
     /// fail.
     ///

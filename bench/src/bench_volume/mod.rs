@@ -11,8 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use block::{Device, FileDevice, Io};
-use mount::Mount;
-pub use paths::Stamp;
+pub use mount::Mount;
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use xebec::{FileId, NewFile, Options, SetAttribute, Volume};
 

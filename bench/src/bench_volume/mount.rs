@@ -15,7 +15,7 @@ enum End {
     Unmount,
     /// `xebec umount`, by this program.
     XebecUmount(PathBuf),
-    /// It is removed with all that is in it.
+    /// The directory is removed, with its contents.
     Remove,
 }
 
@@ -31,6 +31,15 @@ impl Mount {
     pub fn new(image: &Path) -> anyhow::Result<Self> {
         let image = image.to_str().context("a path in UTF-8")?;
         Self::by(Command::new("mount").args(["-t", "xfs", "-o", "loop,nouuid", image]), End::Unmount)
+    }
+
+    /// A read-only loop mount by the kernel. The image must not be damaged: the kernel would have to parse it.
+    pub fn read_only(image: &Path) -> anyhow::Result<Self> {
+        let image = image.to_str().context("a path in UTF-8")?;
+        Self::by(
+            Command::new("mount").args(["-t", "xfs", "-o", "loop,ro,nouuid,noatime", image]),
+            End::Unmount,
+        )
     }
 
     /// A tmpfs.
@@ -53,14 +62,26 @@ impl Mount {
         Ok(Self { folder, end: Some(End::Remove) })
     }
 
+    /// A mount on a new directory, which `mount` makes, and `umount` ends.
+    pub fn with(mount: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<Self> {
+        Self::ending(End::Unmount, mount)
+    }
+
     fn by(mount: &mut Command, end: End) -> anyhow::Result<Self> {
+        Self::ending(end, |folder| {
+            let output = mount.arg(folder).stdin(Stdio::null()).output().context("mount")?;
+            if !output.status.success() {
+                bail!("it cannot be mounted: {}", String::from_utf8_lossy(&output.stderr).trim());
+            }
+            Ok(())
+        })
+    }
+
+    fn ending(end: End, mount: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<Self> {
         let folder = unused(&std::env::temp_dir());
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         let mut mounted = Self { folder, end: None };
-        let output = mount.arg(&mounted.folder).stdin(Stdio::null()).output().context("mount")?;
-        if !output.status.success() {
-            bail!("it cannot be mounted: {}", String::from_utf8_lossy(&output.stderr).trim());
-        }
+        mount(&mounted.folder)?;
         mounted.end = Some(end);
         Ok(mounted)
     }

@@ -4,7 +4,6 @@
 use anyhow::Context;
 
 use crate::bench_volume::{BenchDir, BenchFile, BenchVolume, names};
-use crate::record::Target;
 use crate::recorder::Recorder;
 use crate::scale::Scale;
 use crate::tasks::{Run, Task, repeat_timed};
@@ -48,18 +47,8 @@ const PATTERNS: [(&str, &str, Work); 4] = [
 /// Xebec failed.
 pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     for (name, unit, work) in PATTERNS {
-        recorder.go_on()?;
         let run = |volume: &BenchVolume, threads| measure(scale, volume, threads, work);
-        let task = Task {
-            name: name.into(),
-            unit,
-            less_is_better: false,
-            threads: &scale.threads,
-            target: Some(Target::RatioAtLeast(1.0)),
-            until_unmounted: false,
-            run: &run,
-        };
-        task.measure(scale, &scale.subjects, recorder)?;
+        Task::rate(scale, name, unit, &run).measure(scale, &scale.subjects, recorder)?;
     }
     Ok(())
 }

@@ -7,7 +7,6 @@ use anyhow::Context;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::bench_volume::BenchVolume;
-use crate::record::Target;
 use crate::recorder::Recorder;
 use crate::scale::Scale;
 use crate::subject::{Subject, Without};
@@ -26,16 +25,12 @@ fn subjects(scale: &Scale) -> Vec<Subject> {
 /// Xebec failed.
 pub fn fsync(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let run = |volume: &BenchVolume, _| beside_commits(scale, volume);
-    let task = Task {
-        name: "write 4 KiB and fsync, beside two threads that create and unlink".into(),
-        unit: "calls/s",
-        less_is_better: false,
-        threads: &[1],
-        target: Some(Target::RatioAtLeast(1.0)),
-        until_unmounted: false,
-        run: &run,
-    };
-    task.measure(scale, &subjects(scale), recorder)
+    let task = "write 4 KiB and fsync, beside two threads that create and unlink";
+    Task { threads: &[1], ..Task::rate(scale, task, "calls/s", &run) }.measure(
+        scale,
+        &subjects(scale),
+        recorder,
+    )
 }
 
 fn beside_commits(scale: &Scale, volume: &BenchVolume) -> anyhow::Result<Run> {
@@ -84,14 +79,6 @@ pub fn moving(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> 
         });
         Ok(rate?.into())
     };
-    let task = Task {
-        name: "create and unlink files by threads that move to another CPU each 32 files".into(),
-        unit: "files/s",
-        less_is_better: false,
-        threads: &scale.threads,
-        target: Some(Target::RatioAtLeast(1.0)),
-        until_unmounted: false,
-        run: &run,
-    };
-    task.measure(scale, &subjects(scale), recorder)
+    let task = "create and unlink files by threads that move to another CPU each 32 files";
+    Task::rate(scale, task, "files/s", &run).measure(scale, &subjects(scale), recorder)
 }

@@ -1,7 +1,6 @@
 //! Open and close, create and unlink, `stat`; each thread in a directory of its own, or all in one.
 
-use crate::bench_volume::{BenchVolume, names};
-use crate::record::Target;
+use crate::bench_volume::{BenchDir, BenchVolume, names};
 use crate::recorder::Recorder;
 use crate::scale::Scale;
 use crate::tasks::{Run, Task, repeat};
@@ -9,8 +8,11 @@ use crate::tasks::{Run, Task, repeat};
 /// Files of a directory.
 const FILES: u32 = 100;
 
-/// A call of a thread on the file with a number, in the directory with a path.
-type Call = fn(&BenchVolume, &str, &str) -> anyhow::Result<()>;
+/// A call of a thread on a path from the root directory.
+type Call = fn(&BenchVolume, &BenchDir, &str) -> anyhow::Result<()>;
+
+/// Where the files of a thread are: whether it shares the directory with the other threads.
+const PLACES: [(&str, bool); 2] = [("in different directories", false), ("in the same directory", true)];
 
 /// Runs the measurement.
 ///
@@ -18,43 +20,22 @@ type Call = fn(&BenchVolume, &str, &str) -> anyhow::Result<()>;
 /// Xebec failed.
 pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let calls: [(&str, Call); 2] = [
-        ("open and close files", |volume, dir, name| {
-            volume.open_close(&volume.root()?, &format!("{dir}/{name}"))
-        }),
-        ("stat files", |volume, dir, name| {
-            volume.exists(&volume.root()?, &format!("{dir}/{name}")).map(drop)
-        }),
+        ("open and close files", |volume, root, path| volume.open_close(root, path)),
+        ("stat files", |volume, root, path| volume.exists(root, path).map(drop)),
     ];
     for (name, call) in calls {
-        for (place, is_shared) in [("in different directories", false), ("in the same directory", true)] {
+        for (place, is_shared) in PLACES {
             let run = |volume: &BenchVolume, threads| existing(scale, volume, threads, is_shared, call);
-            measure(scale, recorder, format!("{name} {place}"), &run)?;
+            let task = Task::rate(scale, format!("{name} {place}"), "calls/s", &run);
+            task.measure(scale, &scale.subjects, recorder)?;
         }
     }
-    for (place, is_shared) in [("in different directories", false), ("in the same directory", true)] {
+    for (place, is_shared) in PLACES {
         let run = |volume: &BenchVolume, threads| created(scale, volume, threads, is_shared);
-        measure(scale, recorder, format!("create and unlink files {place}"), &run)?;
+        let task = Task::rate(scale, format!("create and unlink files {place}"), "calls/s", &run);
+        task.measure(scale, &scale.subjects, recorder)?;
     }
     Ok(())
-}
-
-fn measure(
-    scale: &Scale,
-    recorder: &mut Recorder<'_>,
-    name: String,
-    run: &dyn Fn(&BenchVolume, u32) -> anyhow::Result<Run>,
-) -> anyhow::Result<()> {
-    let target = Some(Target::RatioAtLeast(1.0));
-    let task = Task {
-        name,
-        unit: "calls/s",
-        less_is_better: false,
-        threads: &scale.threads,
-        target,
-        until_unmounted: false,
-        run,
-    };
-    task.measure(scale, &scale.subjects, recorder)
 }
 
 fn existing(
@@ -65,19 +46,21 @@ fn existing(
     call: Call,
 ) -> anyhow::Result<Run> {
     let names = names(FILES);
-    let path = |thread: u32| format!("files/d{}", if is_shared { 0 } else { thread });
+    let dir = |thread: u32| format!("files/d{}", if is_shared { 0 } else { thread });
     for thread in 0..if is_shared { 1 } else { threads } {
-        let dir = volume.mkdir_all(&path(thread))?;
+        let dir = volume.mkdir_all(&dir(thread))?;
         names.iter().try_for_each(|name| volume.create(&dir, name))?;
     }
     let prepare = |thread| {
-        let path = path(thread);
-        names.iter().try_for_each(|name| call(volume, &path, name))?;
-        Ok(path)
+        let root = volume.root()?;
+        let paths: Vec<String> = names.iter().map(|name| format!("{}/{name}", dir(thread))).collect();
+        // So that they are in memory.
+        paths.iter().try_for_each(|path| call(volume, &root, path))?;
+        Ok((root, paths))
     };
-    let one = |path: &mut String, count: u64| {
-        let name = names.get(count as usize % names.len()).map_or("", String::as_str);
-        call(volume, path, name)
+    let one = |(root, paths): &mut (BenchDir, Vec<String>), count: u64| {
+        let path = paths.get(count as usize % paths.len()).map_or("", String::as_str);
+        call(volume, root, path)
     };
     Ok(repeat(threads, scale.time(), &prepare, &one)?.into())
 }

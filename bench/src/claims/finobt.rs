@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use crate::bench_volume::{BenchVolume, names};
-use crate::record::Target;
 use crate::recorder::Recorder;
 use crate::scale::Scale;
 use crate::subject::{Subject, Without};
@@ -16,15 +15,8 @@ use crate::tasks::{Run, Task};
 pub fn cost(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let files = scale.pick(1_000_000, 100_000, 2_000);
     let run = |volume: &BenchVolume, _| create(volume, files);
-    let task = Task {
-        name: format!("create {files} files on an empty volume"),
-        unit: "s",
-        less_is_better: true,
-        threads: &[1],
-        target: Some(Target::RatioAtMost(1.0)),
-        until_unmounted: false,
-        run: &run,
-    };
+    let name = format!("create {files} files on an empty volume");
+    let task = Task::time(name, "s", &[1], 1.0, &run);
     let mut subjects = vec![Subject::LIBRARY, Subject::Library(Without::Finobt)];
     subjects.extend(scale.subjects.contains(&Subject::Kernel).then_some(Subject::Kernel));
     task.measure(scale, &subjects, recorder)

@@ -1,10 +1,10 @@
-//! As the program `fs_mark`: each thread creates, writes and closes files of one size in directories of its own.
+//! The workload of the program `fs_mark`: each thread creates, writes and closes files of one size, in a directory of
+//! its own.
 
 use std::time::Instant;
 
 use crate::bench_volume::{BenchVolume, names};
 use crate::engine::threads::on_threads;
-use crate::record::Target;
 use crate::recorder::Recorder;
 use crate::scale::Scale;
 use crate::tasks::{Run, Task, histogram};
@@ -38,10 +38,8 @@ pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     for (name, files) in kinds {
         let name = format!("{} {name}, until they are on disk and the volume is unmounted", files.count);
         let run = |volume: &BenchVolume, threads| write(volume, threads, files);
-        let (unit, threads) = ("files/s", &*scale.threads);
-        let target = Some(Target::RatioAtLeast(1.0));
-        Task { name, unit, less_is_better: false, threads, target, until_unmounted: true, run: &run }
-            .measure(scale, &scale.subjects, recorder)?;
+        let task = Task { until_unmounted: true, ..Task::rate(scale, name, "files/s", &run) };
+        task.measure(scale, &scale.subjects, recorder)?;
     }
     Ok(())
 }

@@ -7,7 +7,6 @@
 use anyhow::Context;
 
 use crate::bench_volume::{BenchDir, BenchFile, BenchVolume, names};
-use crate::record::Target;
 use crate::recorder::Recorder;
 use crate::scale::Scale;
 use crate::tasks::{Run, Task, repeat};
@@ -85,18 +84,12 @@ const CALLS: [(&str, &str, Call); 19] = [
 /// Xebec failed.
 pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     for (name, description, call) in CALLS {
-        recorder.go_on()?;
         let run = |volume: &BenchVolume, threads| measure(scale, volume, threads, call);
-        let task = Task {
-            name: format!("{name}: {description}"),
-            unit: "calls/s",
-            less_is_better: false,
-            threads: &scale.threads,
-            target: Some(Target::RatioAtLeast(1.0)),
-            until_unmounted: false,
-            run: &run,
-        };
-        task.measure(scale, &scale.subjects, recorder)?;
+        Task::rate(scale, format!("{name}: {description}"), "calls/s", &run).measure(
+            scale,
+            &scale.subjects,
+            recorder,
+        )?;
     }
     Ok(())
 }

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use crate::bench_volume::{BenchVolume, names};
 use crate::engine::threads::on_threads;
-use crate::record::Target;
 use crate::recorder::Recorder;
 use crate::scale::Scale;
 use crate::subject::Subject;
@@ -20,15 +19,8 @@ const PER_DIRECTORY: u32 = 5_000;
 pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let inodes = scale.pick(scale.inodes.min(1_000_000), 100_000, 1_000);
     let run = |volume: &BenchVolume, _| storm(volume, inodes);
-    let task = Task {
-        name: format!("{SYNCS} threads write 4 KiB and sync, beside {inodes} clean inodes in memory"),
-        unit: "ms",
-        less_is_better: true,
-        threads: &[SYNCS],
-        target: Some(Target::RatioAtMost(1.0)),
-        until_unmounted: false,
-        run: &run,
-    };
+    let name = format!("{SYNCS} threads write 4 KiB and sync, beside {inodes} clean inodes in memory");
+    let task = Task::time(name, "ms", &[SYNCS], 1.0, &run);
     // A file system that the user named is not filled with so many files.
     let is_ours = |subject: &&Subject| !matches!(subject, Subject::Directory(_) | Subject::Mounted);
     let subjects: Vec<Subject> = scale.subjects.iter().filter(is_ours).cloned().collect();

@@ -6,7 +6,6 @@ use anyhow::{Context, ensure};
 
 use crate::bench_volume::{BenchVolume, names};
 use crate::engine::threads::on_threads;
-use crate::record::Target;
 use crate::recorder::Recorder;
 use crate::scale::Scale;
 use crate::tasks::{Run, Task};
@@ -14,6 +13,8 @@ use crate::tasks::{Run, Task};
 /// Threads that compare at once.
 const WALKERS: u32 = 64;
 const PER_DIRECTORY: u32 = 25;
+/// What Xebec may take of the time of a peer at most.
+const RATIO_MAX: f64 = 0.1;
 
 /// Runs the measurement.
 ///
@@ -25,16 +26,7 @@ pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         let directories = if is_shared { directories } else { directories.div_ceil(16) };
         let name = format!("{WALKERS} threads compare {} files of {place}", directories * PER_DIRECTORY);
         let run = |volume: &BenchVolume, _| compare(volume, directories, is_shared);
-        let task = Task {
-            name,
-            unit: "ms",
-            less_is_better: true,
-            threads: &[WALKERS],
-            target: Some(Target::RatioAtMost(1.0)),
-            until_unmounted: false,
-            run: &run,
-        };
-        task.measure(scale, &scale.subjects, recorder)?;
+        Task::time(name, "ms", &[WALKERS], RATIO_MAX, &run).measure(scale, &scale.subjects, recorder)?;
     }
     Ok(())
 }

@@ -4,9 +4,8 @@
 //! |---|---|
 //! | [`namespace`] | creating and removing files, by one thread and by several |
 //! | [`commits`] | commits that change one inode |
-//! | [`paths`] | `stat` and `open` of names in memory; the same with coarse locks |
-//! | [`trees`] | listing with metadata; walks of a tree by many threads |
-//! | [`tmpfiles`] | files without names |
+//! | [`paths`] | `stat` and `open` of names in memory |
+//! | [`list`] | listing with metadata |
 //! | [`collisions`] | many names with one hash in a directory |
 //! | [`finobt`] | allocating inodes on a volume with many inodes |
 //! | [`recovery`] | replaying a full log |
@@ -20,12 +19,11 @@ pub mod collisions;
 pub mod commits;
 pub mod finobt;
 pub mod instructions;
+pub mod list;
 pub mod namespace;
 pub mod paths;
 pub mod recovery;
 pub mod threads;
-pub mod tmpfiles;
-pub mod trees;
 
 use std::path::PathBuf;
 

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use xebec::{Locks, Options};
+use xebec::Options;
 
 use super::Scale;
 use super::threads::{add_scaling, on_threads};
 use crate::bench_volume::{BenchDir, BenchVolume, layout, names};
-use crate::measure::{alternate, compare};
+use crate::measure::compare;
 use crate::record::Target;
 use crate::recorder::{Recorder, Row};
 
@@ -38,15 +38,6 @@ pub fn open(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
     let one = Calls { scale, call, paths: paths("").into_iter().take(1).collect() };
     many.against_kernel(table, "open and close a path of four names", 0.1)?;
     one.scaling(table, "open and close the same file")
-}
-
-/// Compares fine locks with coarse ones, by threads that use the same names.
-pub fn locks(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
-    let stat: Call = |volume, root, path| volume.exists(root, path).map(drop);
-    let open: Call = |volume, root, path| volume.open_close(root, path);
-    let file = || paths("").into_iter().take(1).collect();
-    Calls { scale, call: stat, paths: paths("") }.with_coarse_locks(table, "stat the same paths")?;
-    Calls { scale, call: open, paths: file() }.with_coarse_locks(table, "open and close the same file")
 }
 
 fn paths(prefix: &str) -> Vec<String> {
@@ -88,29 +79,6 @@ impl Calls<'_> {
         add_scaling(self.scale, table, (task, "calls/s"), &|threads| {
             self.on_fresh(BenchVolume::xebec(&image, &layout, Options::default())?, threads)
         })
-    }
-
-    fn with_coarse_locks(&self, table: &mut Recorder<'_>, task: &str) -> anyhow::Result<()> {
-        let image = self.scale.folder.join("engine.img");
-        let layout = layout(IMAGE_BYTES, LOG_BYTES);
-        for threads in std::iter::once(1).chain(self.scale.threads.iter().copied().filter(|count| *count > 1))
-        {
-            let rate = |locks| {
-                let options = Options { locks, ..Options::default() };
-                self.on_fresh(BenchVolume::xebec(&image, &layout, options)?, threads)
-            };
-            let (ours, other) = alternate(self.scale.rounds, || rate(Locks::Fine), || rate(Locks::Coarse))?;
-            table.add(Row {
-                task: format!("{task}, threads: {threads}"),
-                unit: "calls/s",
-                ours_is: "fine locks",
-                other_is: "coarse locks",
-                ours,
-                other,
-                target: None,
-            });
-        }
-        Ok(())
     }
 
     /// Creates the files on a fresh volume, measures calls per second, and unmounts.

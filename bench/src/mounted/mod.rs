@@ -156,7 +156,7 @@ fn run_once(
     let mount = TestMount::new(scale, kind)?;
     for (name, part) in parts {
         if kind.stores_files() || *name != "programs" {
-            part(scale, &mount.directory, results).with_context(|| format!("{name}: {}", kind.name()))?;
+            part(scale, mount.directory(), results).with_context(|| format!("{name}: {}", kind.name()))?;
         }
     }
     mount.unmount()

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 use super::{Scale, nothing};
-use crate::bench_volume;
-use crate::measure::PURGE_DELAY_VARIABLE;
+use crate::bench_volume::{self, Mount};
 
 /// One of the four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,62 +50,54 @@ impl MountKind {
 /// A mounted fresh image, unmounted when dropped. A loop mount ends with our mount namespace at the latest.
 pub struct TestMount {
     kind: MountKind,
-    /// Mount point.
-    pub directory: PathBuf,
-    xebec: PathBuf,
     image: PathBuf,
+    /// Dropped before its server is killed.
+    mount: Option<Mount>,
     server: Option<Child>,
-    mounted: bool,
 }
 
 impl TestMount {
     /// Creates an image and mounts it.
     pub fn new(scale: &Scale, kind: MountKind) -> anyhow::Result<Self> {
-        let directory = scale.folder.join("mnt");
-        std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         let image = scale.folder.join("mounted.img");
-        // The image of the last run, if it was interrupted.
-        let _ = std::fs::remove_file(&image);
-        let xebec = scale.xebec.clone();
-        let mut mounted = Self { kind, directory, xebec, image, server: None, mounted: false };
-        mounted.mount(scale.image_bytes)?;
-        mounted.mounted = true;
-        Ok(mounted)
-    }
-
-    fn mount(&mut self, bytes: u64) -> anyhow::Result<()> {
-        let (image, directory) = (&self.image, &self.directory);
-        match self.kind {
+        let layout = bench_volume::layout(scale.image_bytes, LOG_BYTES);
+        let mut server = None;
+        let mount = match kind {
             MountKind::Xebec => {
-                bench_volume::make(image, &bench_volume::layout(bytes, LOG_BYTES))?;
-                let mut mount = Command::new(&self.xebec);
-                run(mount.arg("mount").args([image, directory]).env_remove(PURGE_DELAY_VARIABLE))?;
+                bench_volume::make(&image, &layout)?;
+                Mount::fuse(&scale.xebec, &image)?
             }
             MountKind::Kernel => {
-                bench_volume::make(image, &bench_volume::layout(bytes, LOG_BYTES))?;
-                run(Command::new("mount").args(["-t", "xfs", "-o", "loop,nouuid"]).args([image, directory]))?;
+                bench_volume::make(&image, &layout)?;
+                Mount::new(&image)?
             }
             MountKind::Fuse2fs => {
-                std::fs::File::create(image)?.set_len(bytes)?;
-                run(Command::new("mke2fs").args(["-q", "-t", "ext4"]).arg(image))?;
-                let server =
-                    start_server(Command::new("fuse2fs").arg("-f").args([image, directory]), directory)
-                        .context("fuse2fs (apt install fuse2fs)")?;
-                self.server = Some(server);
+                std::fs::File::create(&image)?.set_len(scale.image_bytes)?;
+                make_ext4(&image)?;
+                Mount::with(|directory| {
+                    let mut fuse2fs = Command::new("fuse2fs");
+                    let started = start_server(fuse2fs.arg("-f").arg(&image).arg(directory), directory);
+                    server = Some(started.context("fuse2fs (apt install fuse2fs)")?);
+                    Ok(())
+                })?
             }
-            MountKind::Nothing => {
-                self.server = Some(start_server(&mut nothing::command(directory)?, directory)?)
-            }
-        }
-        Ok(())
+            MountKind::Nothing => Mount::with(|directory| {
+                server = Some(start_server(&mut nothing::command(directory)?, directory)?);
+                Ok(())
+            })?,
+        };
+        Ok(Self { kind, image, mount: Some(mount), server })
+    }
+
+    /// The mount point.
+    pub fn directory(&self) -> &Path {
+        self.mount.as_ref().map_or(Path::new(""), Mount::folder)
     }
 
     /// Unmounts it; the image is complete then.
     pub fn unmount(mut self) -> anyhow::Result<()> {
-        self.mounted = false;
-        match self.kind {
-            MountKind::Xebec => run(Command::new(&self.xebec).arg("umount").arg(&self.directory))?,
-            _ => run(Command::new("umount").arg(&self.directory))?,
+        if let Some(mount) = self.mount.take() {
+            mount.unmount()?;
         }
         if let Some(server) = &mut self.server {
             let began = Instant::now();
@@ -126,10 +117,7 @@ impl TestMount {
 
 impl Drop for TestMount {
     fn drop(&mut self) {
-        if self.mounted {
-            // After an error; if this fails, the mount ends with our namespace.
-            let _ = Command::new("umount").arg("--lazy").arg(&self.directory).status();
-        }
+        drop(self.mount.take());
         if let Some(server) = &mut self.server {
             let _ = server.kill();
             let _ = server.wait();
@@ -137,11 +125,10 @@ impl Drop for TestMount {
     }
 }
 
-fn run(command: &mut Command) -> anyhow::Result<()> {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot run {}", command.get_program().display()))?;
+fn make_ext4(image: &Path) -> anyhow::Result<()> {
+    let output = Command::new("mke2fs").args(["-q", "-t", "ext4"]).arg(image).output().context("mke2fs")?;
     if !output.status.success() {
-        bail!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+        bail!("mke2fs: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(())
 }

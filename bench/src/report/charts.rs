@@ -64,7 +64,7 @@ const MARKERS: [&[(i32, i32)]; SERIES_COUNT] = [
 pub struct Chart {
     /// An `svg` element.
     pub svg: String,
-    /// Its series, if there are several.
+    /// The names and colors of its series, if there are several.
     pub legend: Vec<Key>,
 }
 
