@@ -1,8 +1,11 @@
 //! The headers and B+trees of one AG: free space, inode chunks, reverse mappings, reference counts.
 //!
 //! # Invariants
-//! A walk ends also in a damaged tree: levels strictly descend, the records of a tree strictly ascend, and it has no
-//! more blocks than its AG. One block per level is in memory.
+//! A walk ends also in a damaged tree: levels strictly descend, the records of a tree strictly ascend, no node is
+//! visited twice, and there are no more blocks than the AG has. So what a walk reports is at most as much as its nodes
+//! refer to. One block per level is in memory, and the numbers of the nodes.
+
+use std::collections::HashSet;
 
 use base::{AgBlock, AgNumber};
 use format::agf::RawAgf;
@@ -64,6 +67,7 @@ struct Walk<'w, T: Btree> {
     leaves: TreeLeaves,
     /// Number of blocks.
     blocks: u32,
+    nodes: HashSet<AgBlock>,
     last: Option<T::Record>,
     visit: &'w mut dyn FnMut(AgBlock, &[T::Record]),
 }
@@ -82,7 +86,8 @@ impl AgTree<'_> {
         let level = level.and_then(|level| u16::try_from(level).ok());
         let damage = |found: u32| Damage::new(T::NAME, "level", format_args!("1 to {MAX_LEVELS}"), found);
         let level = level.ok_or_else(|| Error::damaged(Place::ag(self.ag), damage(self.levels)))?;
-        Walk::<T> { tree: self, leaves, blocks: 0, last: None, visit }.enter(self.root, level, None)
+        let nodes = HashSet::new();
+        Walk::<T> { tree: self, leaves, blocks: 0, nodes, last: None, visit }.enter(self.root, level, None)
     }
 
     fn damaged(&self, block: AgBlock, damage: Damage) -> Error {
@@ -103,6 +108,10 @@ impl<T: Btree<Record: Copy>> Walk<'_, T> {
         if level == 0 && self.leaves == TreeLeaves::Skip {
             (self.visit)(block, &[]);
             return Ok(());
+        }
+        if level > 0 && !self.nodes.insert(block) {
+            let damage = Damage::new(T::NAME, "ptrs", "each node once", "a node again");
+            return Err(tree.damaged(block, damage));
         }
         let mut bytes = vec![0; geometry.block_size as usize];
         tree.volume.read_ag_block(tree.ag, block, &mut bytes)?;
