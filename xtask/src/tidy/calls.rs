@@ -26,8 +26,8 @@ struct Ban {
     instead: &'static str,
 }
 
-/// Crates that parse bytes from a disk.
-const LIBRARIES: &[&str] = &["base/", "format/", "block/", "journal/", "ag/", "inode/", "tools/"];
+/// Crates that parse bytes from a disk or a store.
+const LIBRARIES: &[&str] = &["base/", "format/", "block/", "journal/", "ag/", "inode/", "tools/", "remote/"];
 
 /// Tests start programs through one crate.
 const COMMANDS: &str =
@@ -85,7 +85,7 @@ const BANS: &[Ban] = &[
     },
     Ban {
         calls: &["Instant::now("],
-        within: &["base/", "format/", "journal/"],
+        within: &["base/", "format/", "journal/", "remote/"],
         except: &[],
         code: Code::OutsideOfTests,
         instead: "use the clock that is passed in, so that a run can be replayed",

@@ -1,0 +1,161 @@
+//! URLs of volumes: `s3://bucket/path[@snapshot]`, `gs://`, `az://`, `https://`, `file:///path`.
+
+use std::fmt;
+
+/// The kind of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Amazon S3, and stores with the same protocol.
+    S3,
+    /// Google Cloud Storage.
+    Gcs,
+    /// Azure Blob Storage.
+    Azure,
+    /// A web server, read-only.
+    Https,
+    /// The same without TLS.
+    Http,
+    /// A directory of the host.
+    File,
+}
+
+const SCHEMES: [(&str, Scheme); 6] = [
+    ("s3", Scheme::S3),
+    ("gs", Scheme::Gcs),
+    ("az", Scheme::Azure),
+    ("https", Scheme::Https),
+    ("http", Scheme::Http),
+    ("file", Scheme::File),
+];
+
+impl Scheme {
+    /// The name in URLs.
+    pub fn name(self) -> &'static str {
+        SCHEMES.iter().find(|(_, scheme)| *scheme == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// Where a volume is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Location {
+    /// The kind of the store.
+    pub scheme: Scheme,
+    /// Bucket, container or server; empty for a directory.
+    pub authority: String,
+    /// Prefix of the volume's objects, without slashes at the ends; of a directory, its absolute path.
+    pub path: String,
+    /// The snapshot.
+    pub snapshot: Option<String>,
+}
+
+/// A text that is not the URL of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocationError {
+    text: String,
+    reason: &'static str,
+}
+
+impl fmt::Display for LocationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is not the URL of a volume: {}", self.text, self.reason)
+    }
+}
+
+impl std::error::Error for LocationError {}
+
+impl Location {
+    /// Whether a text is a URL of one of these schemes, so that it does not name a file.
+    pub fn is_url(text: &str) -> bool {
+        text.split_once("://").is_some_and(|(scheme, _)| SCHEMES.iter().any(|(name, _)| *name == scheme))
+    }
+
+    /// Parses a URL.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, LocationError> {
+        let refuse = |reason| LocationError { text: text.into(), reason };
+        let (scheme, rest) =
+            text.split_once("://").ok_or_else(|| refuse("it has no scheme, such as s3://"))?;
+        let scheme = SCHEMES.iter().find(|(name, _)| *name == scheme).map(|(_, scheme)| *scheme);
+        let scheme = scheme.ok_or_else(|| refuse("the schemes are s3, gs, az, https, http and file"))?;
+        let (rest, snapshot) = match rest.rsplit_once('@') {
+            Some((rest, name)) if !name.contains('/') => (rest, Some(name.to_owned())),
+            _ => (rest, None),
+        };
+        if snapshot.as_ref().is_some_and(String::is_empty) {
+            return Err(refuse("the name of the snapshot behind @ is missing"));
+        }
+        let (authority, path) = match scheme {
+            Scheme::File if !rest.starts_with('/') => {
+                return Err(refuse("a directory is written file:///path, with three slashes"));
+            }
+            Scheme::File => ("", rest.trim_end_matches('/')),
+            _ => rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path.trim_matches('/'))),
+        };
+        if authority.is_empty() && scheme != Scheme::File {
+            return Err(refuse("the bucket is missing"));
+        }
+        if path.is_empty() {
+            return Err(refuse("the path of the volume is missing"));
+        }
+        if path.split('/').any(|part| matches!(part, "." | "..")) {
+            return Err(refuse("its path has . or .. in it"));
+        }
+        Ok(Self { scheme, authority: authority.into(), path: path.into(), snapshot })
+    }
+
+    /// The volume without a snapshot.
+    pub fn volume(&self) -> Self {
+        Self { snapshot: None, ..self.clone() }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scheme, authority, path, snapshot } = self;
+        let separator = if *scheme == Scheme::File { "" } else { "/" };
+        write!(f, "{}://{authority}{separator}{path}", scheme.name())?;
+        match snapshot {
+            Some(name) => write!(f, "@{name}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_parsed_and_written_alike() {
+        for url in
+            ["s3://bucket/vol", "gs://b/a/b@snap", "file:///srv/vol", "https://host:8080/x@1", "az://c/v"]
+        {
+            assert!(Location::is_url(url));
+            assert_eq!(Location::parse(url).unwrap().to_string(), url);
+        }
+        let location = Location::parse("s3://bucket/a/vol@monday").unwrap();
+        assert_eq!((location.authority.as_str(), location.path.as_str()), ("bucket", "a/vol"));
+        assert_eq!(location.snapshot.as_deref(), Some("monday"));
+        assert_eq!(location.volume().to_string(), "s3://bucket/a/vol");
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_a_reason() {
+        for url in [
+            "vol",
+            "ftp://host/vol",
+            "s3://bucket",
+            "s3:///vol",
+            "file://dir/vol",
+            "s3://b/v@",
+            "s3://b/../v",
+        ] {
+            assert!(Location::parse(url).is_err(), "{url}");
+        }
+        assert!(!Location::is_url("disk.img") && !Location::is_url("ftp://host/disk"));
+        let error = Location::parse("file://dir/vol").unwrap_err().to_string();
+        assert!(error.contains("three slashes"), "{error}");
+    }
+}
