@@ -175,6 +175,12 @@ impl AgLogCosts {
             + self.tree(rmap, extents + list, 1)
     }
 
+    /// Allocates `runs` extents of one AG, each shared out to several files. The mappings of a run are adjacent in the
+    /// rmapbt: they change its place there, up to a further leaf on both sides, and one record elsewhere at each end.
+    pub fn shared_out(&self, runs: u32) -> u32 {
+        self.space(runs) + self.tree(self.bounds.rmap, 4 * runs, runs)
+    }
+
     /// Intents and done items for `extents` extents, with those of the next intent.
     fn intents(extents: u32) -> u32 {
         2 * (OPERATION + FREE_ITEM_HEAD + extents * FREE_ITEM_EXTENT)

@@ -10,7 +10,9 @@ use format::Geometry;
 use format::extent::Extent;
 use format::inode::{ForkKind, ag_of};
 use journal::engine::Transaction;
+use smallvec::SmallVec;
 
+use crate::contents::tuning::FINISHED_AT_ONCE;
 use crate::space::{self, BlockRequest, BlockRun, ForkOwner, SpaceAllocator};
 
 /// The allocation groups, with the blocks that one transaction has reserved.
@@ -22,17 +24,21 @@ pub struct GroupSpace<'g, R> {
     data: bool,
     /// Blocks claimed for the change, sorted.
     claims: Vec<Claim>,
+    /// Extents that were mapped, if their reverse mappings are added together in the same transaction.
+    mapped: Option<MappedExtents>,
 }
+
+type MappedExtents = SmallVec<[FileExtent; FINISHED_AT_ONCE]>;
 
 impl<'g, R: BorrowMut<BlockReservation<'g>>> GroupSpace<'g, R> {
     /// Space for metadata: directories, symlinks, attributes.
     pub fn for_metadata(groups: &'g Groups, reserved: R) -> Self {
-        Self { groups, reserved, data: false, claims: Vec::new() }
+        Self { groups, reserved, data: false, claims: Vec::new(), mapped: None }
     }
 
     /// Space for file contents.
     pub fn for_data(groups: &'g Groups, reserved: R) -> Self {
-        Self { groups, reserved, data: true, claims: Vec::new() }
+        Self { groups, reserved, data: true, claims: Vec::new(), mapped: None }
     }
 
     /// Adds blocks that were claimed for the change, in any order.
@@ -40,6 +46,17 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> GroupSpace<'g, R> {
     pub fn with_claims(self, mut claims: Vec<Claim>) -> Self {
         claims.sort_by_key(Claim::start);
         Self { claims, ..self }
+    }
+
+    /// Space for contents of several files, for blocks that are allocated in the same transaction. The reverse mappings
+    /// are added by [`map_owners`](Self::map_owners).
+    pub fn for_files(groups: &'g Groups, reserved: R) -> Self {
+        Self { mapped: Some(SmallVec::new()), ..Self::for_data(groups, reserved) }
+    }
+
+    /// Adds the reverse mappings of all extents mapped so far, which lie in one AG.
+    pub fn map_owners(self, tx: &mut Transaction) -> Result<()> {
+        self.groups.map_allocated(tx, &self.mapped.unwrap_or_default())
     }
 
     fn mapping(owner: ForkOwner, extent: &Extent) -> FileExtent {
@@ -84,7 +101,12 @@ impl<'g, R: BorrowMut<BlockReservation<'g>>> SpaceAllocator for GroupSpace<'g, R
     }
 
     fn mapped(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<()> {
-        self.groups.rmap_later(tx, RmapIntentType::Map, &Self::mapping(owner, extent))
+        let extent = Self::mapping(owner, extent);
+        match &mut self.mapped {
+            Some(mapped) => mapped.push(extent),
+            None => self.groups.rmap_later(tx, RmapIntentType::Map, &extent)?,
+        }
+        Ok(())
     }
 
     fn marked(&mut self, tx: &mut Transaction, owner: ForkOwner, extent: &Extent) -> Result<()> {

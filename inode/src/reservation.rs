@@ -106,7 +106,7 @@ impl Reservations {
             + costs.space(2 + map_levels)
             + 4 * changes * INTENT;
         let files = FINISHED_AT_ONCE as u32;
-        let small_files = files * (inode + 2 * INTENT) + costs.space(RUNS_AT_ONCE as u32);
+        let small_files = files * (inode + 2 * INTENT) + costs.shared_out(RUNS_AT_ONCE as u32);
         let once = |bytes| LogReservation { bytes, transactions: 1 };
         let metadata_blocks = 16 * (BLOCK_EXTRA + 64);
         Self {

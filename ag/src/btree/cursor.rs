@@ -93,6 +93,45 @@ impl<T: BtreeOps> BtreeCursor<T> {
         Ok(found)
     }
 
+    /// [`lookup_eq`](Self::lookup_eq) without a descent if the open leaf is the one where the key belongs: cheap for
+    /// keys that ascend.
+    pub fn lookup_eq_near(
+        &mut self,
+        tx: &mut Transaction,
+        at: LookupKeyOf<T>,
+    ) -> Result<Option<RecordOf<T>>> {
+        let Some(slot) = self.slot_in_leaf(tx, at) else { return self.lookup_eq(tx, at) };
+        self.set_slot(0, slot);
+        let found = self.records(tx).get(slot).filter(|record| T::Type::record_lookup_key(record) == at);
+        let found = found.copied();
+        self.gap = found.is_none();
+        Ok(found)
+    }
+
+    /// Whether the open leaf shows that there is no record with this key.
+    pub fn leaf_lacks(&self, tx: &Transaction, at: LookupKeyOf<T>) -> bool {
+        let slot = self.slot_in_leaf(tx, at);
+        slot.is_some_and(|slot| {
+            self.records(tx).get(slot).is_none_or(|record| T::Type::record_lookup_key(record) != at)
+        })
+    }
+
+    /// The slot of the first record of the open leaf at or after a key; `None` if the key may belong to another leaf.
+    fn slot_in_leaf(&self, tx: &Transaction, at: LookupKeyOf<T>) -> Option<usize> {
+        if self.levels == 0 {
+            return None;
+        }
+        let bytes = self.bytes(tx, 0);
+        let records = self.leaf.view::<RecordOf<T>>(bytes);
+        let slot = records.partition_point(|record| T::Type::record_lookup_key(record) < at);
+        let here = records.get(slot).map(T::Type::record_lookup_key);
+        let starts_before = slot > 0 || here == Some(at);
+        let ends_behind = here.is_some()
+            || block::sibling::<PtrOf<T>>(bytes, Side::Right)
+                .is_some_and(|sibling| sibling.number() == PtrOf::<T>::NULL);
+        (starts_before && ends_behind).then_some(slot)
+    }
+
     /// Lookup LE: moves to the last record at or before this key and returns it. If there is none, moves to the gap
     /// before the first record.
     pub fn lookup_le(&mut self, tx: &mut Transaction, at: LookupKeyOf<T>) -> Result<Option<RecordOf<T>>> {
@@ -415,7 +454,7 @@ impl<T: BtreeOps> BtreeCursor<T> {
     }
 
     /// Opens the root and returns its level.
-    fn open_root(&mut self, tx: &mut Transaction) -> Result<usize> {
+    pub(super) fn open_root(&mut self, tx: &mut Transaction) -> Result<usize> {
         match self.tree.root(tx) {
             BtreeRoot::Block { block, levels } => {
                 let level = (levels as usize).wrapping_sub(1);

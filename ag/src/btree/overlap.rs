@@ -7,7 +7,6 @@ use std::ops::{ControlFlow, RangeInclusive};
 
 use format::btree::{Rmap, RmapBt, RmapKey};
 
-use super::cursor::Descent;
 use super::{BtreeCursor, BtreeOps};
 use error::Result;
 use journal::engine::Transaction;
@@ -21,13 +20,11 @@ impl<T: BtreeOps<Type = RmapBt>> BtreeCursor<T> {
         blocks: RangeInclusive<u32>,
         mut each: impl FnMut(&Rmap) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.seek(tx, Descent::First)?;
-        let levels = std::mem::take(&mut self.levels);
+        self.levels = 0;
+        let mut level = self.open_root(tx)?;
+        let levels = level + 1;
         // Damaged pointers could form a cycle: limit the walk to the number of blocks in the AG.
         let mut budget = self.tree().geometry().ag_blocks;
-        // The first descent only opened the root: start there.
-        let mut level = levels - 1;
-        self.set_slot(level, 0);
         loop {
             let next = if level == 0 {
                 if self.visit_records(tx, &blocks, &mut each).is_break() {

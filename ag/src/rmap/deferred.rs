@@ -42,6 +42,17 @@ pub struct FileExtent {
     pub unwritten: bool,
 }
 
+impl FileExtent {
+    /// Its mapping; `at` is its first block within the AG.
+    pub(super) fn mapping(&self, at: AgBlock) -> ReverseMapping {
+        let flag = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
+        let offset = (self.offset.get() & rmap::OFFSET_MASK)
+            | flag(self.attr, rmap::ATTR_FORK)
+            | flag(self.unwritten, rmap::UNWRITTEN);
+        ReverseMapping { start: at.get(), count: self.count, owner: self.ino.get(), offset }
+    }
+}
+
 /// Flags of the log format.
 const ATTR_FORK: u32 = 1 << 31;
 const BMBT_BLOCK: u32 = 1 << 30;

@@ -2,7 +2,7 @@
 //!
 //! | part | subject |
 //! |---|---|
-//! | this file | adding and removing a mapping under an AGF |
+//! | this file | adding and removing a mapping under an AGF; [`Groups::map_allocated`] |
 //! | [`deferred`] | changes after a transaction, with an intent (RUI) and its done item (RUD) |
 //!
 //! On a volume without an rmapbt every call is a no-op.
@@ -16,6 +16,7 @@ pub mod deferred;
 mod tests;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use base::AgBlock;
 use error::{Error, Result};
@@ -23,10 +24,11 @@ use format::btree::{Btree, Rmap, RmapBt, rmap};
 use format::ondisk::{U32, U64};
 use journal::engine::Transaction;
 
-use crate::btree::{BtreeCursor, BtreeType};
-use crate::group::LockedAg;
+use crate::btree::{BtreeCursor, BtreeType, RmapLookupKey};
+use crate::group::{Groups, LockedAg};
 use crate::owner::ExtentOwner;
 use crate::space::trees::AgfTree;
+use deferred::FileExtent;
 
 /// A decoded rmapbt record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,10 @@ impl ReverseMapping {
             owner: U64::new(self.owner),
             offset: U64::new(self.offset),
         }
+    }
+
+    fn key(&self) -> RmapLookupKey {
+        RmapBt::record_lookup_key(&self.record())
     }
 
     fn end(&self) -> u64 {
@@ -108,6 +114,30 @@ impl ReverseMapping {
 
 type RmapCursor<'g> = BtreeCursor<AgfTree<'g, RmapBt>>;
 
+impl Groups {
+    /// Adds the reverse mappings of files' extents in the transaction that allocates their blocks, which lie in one AG
+    /// and whose AGF it has locked. So no intent is needed. Extents in ascending order share searches.
+    ///
+    /// # Errors
+    /// Damage: a mapping exists already, or an extent is outside of the AG.
+    pub fn map_allocated(&self, tx: &mut Transaction, extents: &[FileExtent]) -> Result<()> {
+        let Some(first) = extents.first().filter(|_| self.geometry.features.rmapbt()) else { return Ok(()) };
+        let (group, _) = self.of_block(first.start, first.count)?;
+        let locked = group.lock(tx)?;
+        let mut cursor = locked.cursor::<RmapBt>();
+        for extent in extents {
+            let (own, at) = self.of_block(extent.start, extent.count)?;
+            debug_assert!(Arc::ptr_eq(own, group), "extents of several AGs");
+            if locked.fix_freelist(tx)? {
+                cursor = locked.cursor();
+            }
+            locked.map_at(tx, &mut cursor, extent.mapping(at))?;
+        }
+        locked.update_contribution(tx, 0);
+        Ok(())
+    }
+}
+
 impl LockedAg<'_> {
     /// Adds the reverse mapping of allocated blocks, if it belongs to the same transaction.
     pub(crate) fn map_owner(
@@ -146,13 +176,22 @@ impl LockedAg<'_> {
         if !self.group.geometry.features.rmapbt() {
             return Ok(());
         }
-        let mut cursor = self.cursor::<RmapBt>();
-        let left = self.left_of(tx, &mut cursor, &new)?;
-        let end = new.start.wrapping_add(new.count);
-        let key = RmapBt::record_lookup_key(
-            &ReverseMapping { start: end, offset: new.offset_after(new.count), ..new }.record(),
-        );
-        let right = cursor.lookup_eq(tx, key)?.map(|record| ReverseMapping::of(&record));
+        self.map_at(tx, &mut self.cursor::<RmapBt>(), new)
+    }
+
+    /// [`map`](Self::map) with a cursor that may be near the place.
+    fn map_at(&self, tx: &mut Transaction, cursor: &mut RmapCursor<'_>, new: ReverseMapping) -> Result<()> {
+        let left = self.left_of(tx, cursor, &new)?;
+        let next = ReverseMapping {
+            start: new.start.wrapping_add(new.count),
+            offset: new.offset_after(new.count),
+            ..new
+        };
+        // Nothing continues most mappings, and the leaf where they belong shows it.
+        let mut right = None;
+        if cursor.lookup_eq_near(tx, new.key())?.is_some() || !cursor.leaf_lacks(tx, next.key()) {
+            right = cursor.lookup_eq(tx, next.key())?.map(|record| ReverseMapping::of(&record));
+        }
         let mut whole = new;
         if let Some(right) = right.filter(|right| new.continues(right)) {
             cursor.delete(tx)?;
@@ -160,10 +199,12 @@ impl LockedAg<'_> {
         }
         if let Some(left) = left.filter(|left| left.continues(&whole)) {
             whole = ReverseMapping { count: left.count + whole.count, ..left };
-            self.find_mapping(tx, &mut cursor, &left)?;
+            self.find_mapping(tx, cursor, &left)?;
             return cursor.update(tx, &whole.record());
         }
-        cursor.lookup_eq(tx, RmapBt::record_lookup_key(&whole.record()))?;
+        if right.is_some() {
+            cursor.lookup_eq(tx, whole.key())?;
+        }
         cursor.insert(tx, &whole.record())
     }
 
@@ -187,7 +228,7 @@ impl LockedAg<'_> {
             cursor.delete(tx)?;
         }
         if after.count > 0 {
-            cursor.lookup_eq(tx, RmapBt::record_lookup_key(&after.record()))?;
+            cursor.lookup_eq(tx, after.key())?;
             cursor.insert(tx, &after.record())?;
         }
         Ok(())
@@ -223,7 +264,7 @@ impl LockedAg<'_> {
         new: &ReverseMapping,
     ) -> Result<Option<ReverseMapping>> {
         if !self.may_overlap(new) {
-            let left = cursor.lookup_le(tx, RmapBt::record_lookup_key(&new.record()))?;
+            let left = cursor.lookup_le(tx, new.key())?;
             let left = left.map(|record| ReverseMapping::of(&record));
             if let Some(left) = left.filter(|left| left.end() > new.start.into()) {
                 let found =
@@ -232,7 +273,14 @@ impl LockedAg<'_> {
             }
             return Ok(left);
         }
-        let Some(before) = new.start.checked_sub(1) else { return Ok(None) };
+        // The start of a file continues nothing.
+        let Some(before) = new.start.checked_sub(1).filter(|_| new.offset & rmap::OFFSET_MASK != 0) else {
+            return Ok(None);
+        };
+        let nearest = cursor.lookup_le(tx, new.key())?.map(|record| ReverseMapping::of(&record));
+        if let Some(left) = nearest.filter(|left| left.continues(new)) {
+            return Ok(Some(left));
+        }
         let mut found = None;
         cursor.overlapping(tx, before..=before, |record| {
             let left = ReverseMapping::of(record);
@@ -249,7 +297,7 @@ impl LockedAg<'_> {
         cursor: &mut RmapCursor<'_>,
         part: &ReverseMapping,
     ) -> Result<Option<ReverseMapping>> {
-        let nearest = cursor.lookup_le(tx, RmapBt::record_lookup_key(&part.record()))?;
+        let nearest = cursor.lookup_le(tx, part.key())?;
         let nearest = nearest.map(|record| ReverseMapping::of(&record)).filter(|whole| whole.covers(part));
         if nearest.is_some() || !self.may_overlap(part) {
             return Ok(nearest);
@@ -274,7 +322,7 @@ impl LockedAg<'_> {
         cursor: &mut RmapCursor<'_>,
         mapping: &ReverseMapping,
     ) -> Result<()> {
-        match cursor.lookup_eq(tx, RmapBt::record_lookup_key(&mapping.record()))? {
+        match cursor.lookup_eq_near(tx, mapping.key())? {
             Some(_) => Ok(()),
             None => Err(self.no_mapping(mapping, "none")),
         }

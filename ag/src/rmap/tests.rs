@@ -35,7 +35,7 @@ fn tree(volume: &Volume) -> BTreeSet<Single> {
     blocks
 }
 
-fn singles(extent: &FileExtent, at: u32) -> impl Iterator<Item = Single> {
+fn singles(extent: &FileExtent, at: u32) -> impl Iterator<Item = Single> + use<> {
     let extent = *extent;
     let flags =
         if extent.unwritten { rmap::UNWRITTEN } else { 0 } | if extent.attr { rmap::ATTR_FORK } else { 0 };
@@ -81,7 +81,11 @@ fn run(options: &str, files: u32) {
             model.retain(|single| !other.contains(single));
             model.extend(new);
         } else if new.is_disjoint(&model) && other.is_disjoint(&model) && !new.iter().any(|s| taken(s.0)) {
-            volume.run(|tx| volume.groups.rmap_later(tx, RmapIntentType::Map, &extent)).unwrap();
+            let map = |tx: &mut _| match numbers.below(2) {
+                0 => volume.groups.map_allocated(tx, &[extent]),
+                _ => volume.groups.rmap_later(tx, RmapIntentType::Map, &extent),
+            };
+            volume.run(map).unwrap();
             model.extend(new);
         }
         if turn % 100 == 0 {
@@ -116,6 +120,44 @@ fn with_reflink() {
 #[test]
 fn without_reflink() {
     run("-d agcount=1 -b size=1024 -m rmapbt=1,reflink=0", 4);
+}
+
+/// Files that are finished together: their blocks are adjacent, in one or several runs, and leaves become full.
+#[test]
+fn mappings_of_many_files_are_added_together() {
+    let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=1,reflink=1") else { return };
+    const BLOCKS: u32 = 600;
+    let mut reservation = volume.groups.reserve_blocks(BLOCKS).unwrap();
+    let target = AllocTarget::OnlyAg(AgNumber(0));
+    let request =
+        AllocRequest { target, min: BLOCKS, max: BLOCKS, align: 1, owner: ExtentOwner::Mapped, data: true };
+    let (first, _) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
+    let at = volume.geometry.split_fs_block(first).unwrap().1.get();
+    // Each third file has two blocks, which are mapped by different calls: they become one record.
+    let extent = |block: u32| FileExtent {
+        ino: Ino(200 + u64::from(block - u32::from(block % 4 == 3))),
+        attr: false,
+        offset: FileBlock(u64::from(block % 4 == 3)),
+        start: FsBlock(first.get() + u64::from(block)),
+        count: 1,
+        unwritten: false,
+    };
+    let batch = |from: u32, step: usize| (from..BLOCKS).step_by(step).map(extent).collect::<Vec<_>>();
+    for from in [2, 0, 3, 1] {
+        for files in batch(from, 4).chunks(16) {
+            volume.run(|tx| volume.groups.map_allocated(tx, files)).unwrap();
+        }
+    }
+    let model = (0..BLOCKS).flat_map(|block| singles(&extent(block), at + block)).collect();
+    assert_eq!(tree(&volume), model);
+    let again = |tx: &mut _| volume.groups.map_allocated(tx, &[extent(4), extent(5)]);
+    assert!(matches!(again(&mut volume.begin()), Err(Error::Damaged { .. })), "mapped twice");
+    for block in 0..BLOCKS {
+        volume.run(|tx| volume.groups.rmap_later(tx, RmapIntentType::Unmap, &extent(block))).unwrap();
+    }
+    volume.run(|tx| volume.groups.free_extent_later(tx, first, BLOCKS, ExtentOwner::Mapped)).unwrap();
+    volume.check(&[]);
+    volume.repair();
 }
 
 #[test]

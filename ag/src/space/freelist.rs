@@ -74,13 +74,14 @@ impl LockedAg<'_> {
         Ok(())
     }
 
-    /// Refills the list to its minimum length. Excess blocks return to free space in later transactions.
+    /// Refills the list to its minimum length. Excess blocks return to free space in later transactions. Returns
+    /// whether it changed trees: then cursors are no longer valid.
     ///
     /// # Errors
     /// Damage; I/O errors. A lack of free space is no error: the list then holds what there is.
-    pub(crate) fn fix_freelist(&self, tx: &mut Transaction) -> Result<()> {
+    pub(crate) fn fix_freelist(&self, tx: &mut Transaction) -> Result<bool> {
         let need = self.min_freelist(tx);
-        self.refill(tx, need)?;
+        let refilled = self.refill(tx, need)?;
         let extra = self.get(tx, agf!(flcount)).saturating_sub(need);
         if extra > SLACK {
             for _ in 0..(extra - SLACK / 2).min(TRIM_MAX) {
@@ -89,14 +90,15 @@ impl LockedAg<'_> {
                 self.group.free_from_list_later(tx, block);
             }
         }
-        Ok(())
+        Ok(refilled)
     }
 
-    fn refill(&self, tx: &mut Transaction, need: u32) -> Result<()> {
+    fn refill(&self, tx: &mut Transaction, need: u32) -> Result<bool> {
+        let mut refilled = false;
         loop {
             let missing = need.saturating_sub(self.get(tx, agf!(flcount)));
             if missing == 0 {
-                return Ok(());
+                return Ok(refilled);
             }
             // Best fit: the smallest extents keep long ones whole.
             let want = AgAllocArgs {
@@ -108,7 +110,8 @@ impl LockedAg<'_> {
                 within: None,
                 reuse_busy: true,
             };
-            let Some(found) = self.find(tx, &want)? else { return Ok(()) };
+            let Some(found) = self.find(tx, &want)? else { return Ok(refilled) };
+            refilled = true;
             self.remove_free(tx, found.free, found.at, found.count)?;
             for block in found.at..found.at + found.count {
                 self.put_freelist_block(tx, AgBlock(block))?;

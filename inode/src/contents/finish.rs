@@ -171,8 +171,8 @@ fn finish_small(
         claims.extend(claim.map(|(_, claim)| claim));
     }
     groups.take_claimed(&mut tx, &mut blocks, claims, ExtentOwner::Mapped)?;
+    let mut space = GroupSpace::for_files(groups, &mut blocks);
     for ((file, inode), extent) in files.iter_mut().zip(&mut locked).zip(extents) {
-        let mut space = GroupSpace::for_data(groups, &mut blocks);
         let mut fork = Fork::open(shared, inode, ForkKind::Data)?;
         match (extent, file.written.first()) {
             (Some(extent), _) => fork.map(&mut tx, &mut space, extent)?,
@@ -184,6 +184,7 @@ fn finish_small(
         conclude(shared, file, inode);
         file.written.clear();
     }
+    space.map_owners(&mut tx)?;
     let mut changed: SmallVec<[&mut dyn Loggable; FINISHED_AT_ONCE]> = SmallVec::new();
     changed.extend(locked.iter_mut().map(|inode| inode as &mut dyn Loggable));
     tx.commit(&mut changed)?;

@@ -5,7 +5,7 @@ pub(crate) const CHANGES_AT_ONCE: u32 = 4;
 /// Mapped pieces that one transaction unmaps or marks: few, as each may free extents and split records of the rmapbt.
 pub(super) const PIECES_AT_ONCE: usize = 2;
 /// Small files finished in one transaction. More save little of the fixed cost, and hold more inode locks.
-pub(crate) const FINISHED_AT_ONCE: usize = 8;
+pub(crate) const FINISHED_AT_ONCE: usize = 16;
 /// Runs of contiguous claims of these files: each changes the free-space btrees once.
 pub(crate) const RUNS_AT_ONCE: usize = 2;
 /// Extents copied out of a map before the inode is unlocked and they are visited.

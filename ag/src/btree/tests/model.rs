@@ -1,6 +1,7 @@
 //! Random changes of every btree type, compared with a sorted map.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::ops::ControlFlow;
 
 use base::{FileBlock, FsBlock};
@@ -161,10 +162,11 @@ impl<K: Make> Run<K> {
             Change::Insert(number, variant) => {
                 let record = K::make(number, variant);
                 let at = K::record_lookup_key(&record);
-                // All three lookups leave a gap in which a record may be inserted.
+                // All lookups leave a gap in which a record may be inserted.
                 let found = match variant % 4 {
                     0 => cursor.lookup_ge(tx, at).unwrap(),
                     1 => cursor.lookup_le(tx, at).unwrap(),
+                    2 => cursor.lookup_eq_near(tx, at).unwrap(),
                     _ => cursor.lookup_eq(tx, at).unwrap(),
                 };
                 if found.is_none_or(|found| K::record_lookup_key(&found) != at) {
@@ -209,6 +211,13 @@ impl<K: Make> Run<K> {
 
     fn look(&mut self, number: u32) {
         let (tx, cursor, map) = (&mut self.tx, &mut self.cursor, &self.map);
+        // From where the last change has left the cursor, which may be anywhere, and then near it.
+        for number in [number, number + 1, number + 2, number.saturating_sub(3), number + 60] {
+            let at = K::record_lookup_key(&K::make(number, 1));
+            assert!(!cursor.leaf_lacks(tx, at) || !map.contains_key(&at));
+            same::<K>(cursor.lookup_eq_near(tx, at).unwrap(), map.get(&at));
+            same::<K>(cursor.next(tx).unwrap(), map.range((Excluded(at), Unbounded)).next().map(|(_, r)| r));
+        }
         let at = K::record_lookup_key(&K::make(number, 1));
         same::<K>(cursor.lookup_eq(tx, at).unwrap(), map.get(&at));
         same::<K>(cursor.lookup_ge(tx, at).unwrap(), map.range(at..).next().map(|(_, r)| r));
