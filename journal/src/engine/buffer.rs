@@ -108,7 +108,7 @@ pub struct BufferContent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Not read yet: the bytes are zeros.
+    /// Not read yet: the bytes are unspecified.
     Empty,
     /// The bytes are the block's.
     Valid,
@@ -121,10 +121,8 @@ pub(super) enum State {
 impl Buffer {
     /// A buffer that is not read yet.
     pub(super) fn new(segments: BufferExtents, rank: Rank, pool: &BufferPool) -> Self {
-        let mut bytes = pool.take(segments.bytes());
-        bytes.fill(0);
         let content = BufferContent {
-            bytes,
+            bytes: pool.take(segments.bytes()),
             changed: ChunkBitmap::NONE,
             in_flight: ChunkBitmap::NONE,
             state: State::Empty,

@@ -181,12 +181,9 @@ impl Transaction {
             }
         };
         let edit = self.buffer_mut(id);
-        let zeros = edit.guard.state() == State::Empty;
         edit.guard.change_rank(rank);
         edit.guard.reset(State::Valid);
-        if !zeros {
-            edit.guard.bytes_mut().fill(0);
-        }
+        edit.guard.bytes_mut().fill(0);
         edit.forget_changes();
         Ok(id)
     }
