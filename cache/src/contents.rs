@@ -27,6 +27,7 @@ use base::FileBlock;
 use base::lock::{Mutex, OwnedReadGuard, OwnedWriteGuard, Rank, RwLock, SpinLock};
 use base::percpu::CpuRef;
 use error::Error;
+use smallvec::SmallVec;
 
 use crate::cache::Cache;
 use crate::folio::{FOLIO_BESIDE, FOLIO_LOG, Folio, FolioRead, FolioWrite};
@@ -110,6 +111,9 @@ impl<B: Backing> fmt::Debug for Contents<B> {
         write!(f, "Contents({:?}, {} bytes)", self.file, self.size())
     }
 }
+
+/// Mappings of a range of blocks: most ranges have one.
+pub(crate) type Mappings = SmallVec<[Mapping; 2]>;
 
 impl<B: Backing> Contents<B> {
     /// Returns the contents of a file, none of them in memory. A file must have only one such object: it is attached to
@@ -317,8 +321,8 @@ impl<B: Backing> Contents<B> {
     }
 
     /// Maps the blocks `from..to`, in order, with holes.
-    pub(crate) fn mapped(&self, from: u64, to: u64) -> Result<Vec<Mapping>, Error> {
-        let mut found = Vec::new();
+    pub(crate) fn mapped(&self, from: u64, to: u64) -> Result<Mappings, Error> {
+        let mut found = Mappings::new();
         let mut at = from;
         while at < to {
             let mut next = self.cache.backing.map(&self.file, FileBlock(at), to - at)?;

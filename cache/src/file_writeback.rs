@@ -55,7 +55,7 @@ pub(crate) struct FileWriteback<B: Backing> {
     dirty: SmallVec<[(u64, u64); 1]>,
     /// Blocks of these that have a reservation. They keep it until they are finished, or `layout` is released.
     pub reserved: u64,
-    pub runs: Vec<WriteRun<B>>,
+    pub runs: SmallVec<[WriteRun<B>; 1]>,
     /// Size in memory before writeback began.
     size: u64,
     pub failed: Option<Error>,
@@ -86,7 +86,7 @@ impl<B: Backing> FileWriteback<B> {
             _layout: layout,
             dirty: SmallVec::new(),
             reserved: 0,
-            runs: Vec::new(),
+            runs: SmallVec::new(),
             size: contents.size(),
             failed: None,
             next: None,

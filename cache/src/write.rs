@@ -16,10 +16,10 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use error::Error;
 
-use crate::contents::Contents;
+use crate::contents::{Contents, Mappings};
 use crate::folio::{FOLIO_BYTES, FOLIO_LOG, Folio, bits, touched};
 use crate::tuning::PLUG_BYTES;
-use backing::{Backing, Mapping, MappingState, no_space};
+use backing::{Backing, MappingState, no_space};
 use base::FileBlock;
 
 /// Largest file size.
@@ -36,7 +36,7 @@ struct Piece<'b> {
 
 /// The mappings of a piece, and what they need.
 struct PieceMap {
-    map: Vec<Mapping>,
+    map: Mappings,
     /// Mask of the blocks that are holes or shared: each needs a new block.
     new: u64,
     /// Number of blocks that change the map: these, and unwritten ones.

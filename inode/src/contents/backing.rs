@@ -1,15 +1,16 @@
 //! File contents in memory, backed by the maps of their inodes.
 
-use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 
 use ag::{AllocTarget, Claim, ClaimRequest, Groups, RmapChange, RmapReservations};
-use backing::{Backing, Mapping, MappingState, TIMESTAMP_TICK_NANOS, WriteCompletion};
+use backing::{Backing, Mapping, TIMESTAMP_TICK_NANOS, WriteCompletion};
 use base::{FileBlock, FsBlock, Ino, errno};
 use error::{Error, Result};
 use format::inode::{ForkKind, ag_of};
 
-use super::{File, claim, fill_units, finish, free_written_beyond, map, set_size, trim, truncate, unit};
+use super::{
+    File, claim, fill_units, finish, free_written_beyond, map_first, set_size, trim, truncate, unit,
+};
 use crate::inode::Inode;
 use crate::reservation::ANY_EXTENTS;
 use crate::shared::Shared;
@@ -130,20 +131,7 @@ impl Backing for VolumeBacking {
     }
 
     fn map(&self, file: &WeakInode, offset: FileBlock, count: u64) -> Result<Mapping> {
-        let end = FileBlock(offset.get().saturating_add(count));
-        let mut first = None;
-        map(self.file(&file.upgrade()?), offset, end, &mut |mapping| {
-            first = Some(mapping);
-            ControlFlow::Break(())
-        })?;
-        match first {
-            Some(mapping) if mapping.offset == offset => Ok(mapping),
-            next => {
-                let count = next.map_or(count, |next| next.offset.get() - offset.get());
-                let state = MappingState::Hole;
-                Ok(Mapping { offset, count, state, start: FsBlock(0), shared: false })
-            }
-        }
+        map_first(self.file(&file.upgrade()?), offset, FileBlock(offset.get().saturating_add(count)))
     }
 
     fn reserve(&self, blocks: u64) -> Result<()> {

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::file_transaction::{File, shares};
 use super::tuning::EXTENTS_AT_ONCE;
-use crate::extents::LoadedExtents;
+use crate::extents::{ExtentOrHole, LoadedExtents};
 use crate::fork::{Fork, NOT_IN_MEMORY};
 use crate::inode::Inode;
 use crate::shared::Shared;
@@ -57,6 +57,44 @@ pub fn map(
     Ok(())
 }
 
+/// Returns the longest uniform mapping at the start of a range; a hole if nothing is mapped there.
+///
+/// # Errors
+/// Damage; I/O errors.
+pub fn map_first(file: File<'_>, from: FileBlock, to: FileBlock) -> Result<Mapping> {
+    let first = |state: &InodeState| {
+        let list = state.extents_around(ForkKind::Data, from, 0, 0)?;
+        Some((mapping_of(list.piece(from, to)), shares(state)))
+    };
+    let in_memory = first(&file.inode.read());
+    let (mapping, may_share) = match in_memory {
+        Some(found) => found,
+        None => {
+            let mut locked = file.inode.lock();
+            Fork::open(file.shared, &mut locked, ForkKind::Data)?.load(None, from)?;
+            first(&locked).ok_or(NOT_IN_MEMORY)?
+        }
+    };
+    let mut part = None;
+    if may_share && mapping.state == MappingState::Written {
+        let _ = visit_shared_parts(file, &mapping, &mut |first| {
+            part = Some(first);
+            ControlFlow::Break(())
+        })?;
+    }
+    Ok(part.unwrap_or(mapping))
+}
+
+/// The mapping of an extent or a hole, without regard to sharing.
+fn mapping_of(piece: ExtentOrHole) -> Mapping {
+    let (start, state) = match piece.mapping {
+        Some((start, true)) => (start, MappingState::Unwritten),
+        Some((start, false)) => (start, MappingState::Written),
+        None => (FsBlock(0), MappingState::Hole),
+    };
+    Mapping { offset: piece.offset, count: piece.count, start, state, shared: false }
+}
+
 type Mappings = SmallVec<[Mapping; EXTENTS_AT_ONCE]>;
 
 /// The first mappings of a range, whether there are no more in it, and whether the file may share blocks; `None` if
@@ -87,13 +125,7 @@ pub fn peek_map<T>(
     shared.peek(inode, |state, _| {
         read(&|at, count| {
             let list = state.extents_around(ForkKind::Data, at, 0, 0)?;
-            let piece = list.piece(at, FileBlock(at.get().saturating_add(count)));
-            let (start, state) = match piece.mapping {
-                Some((start, true)) => (start, MappingState::Unwritten),
-                Some((start, false)) => (start, MappingState::Written),
-                None => (FsBlock(0), MappingState::Hole),
-            };
-            Some(Mapping { offset: piece.offset, count: piece.count, start, state, shared: false })
+            Some(mapping_of(list.piece(at, FileBlock(at.get().saturating_add(count)))))
         })
     })
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`VolumeBacking`] | what the cache of file contents uses: [`Backing`](::backing::Backing) for the files of a volume |
 //! | [`claim()`] | claims free blocks for data in flight |
-//! | [`map()`] | visits mappings, and whether they are shared |
+//! | [`map()`], [`map_first`] | visits mappings, and whether they are shared |
 //! | [`finish()`] | finishes a write: maps its blocks or marks them as written, and raises the size |
 //! | [`set_size`], [`truncate`], [`free_written_beyond`], [`trim`] | the size, and blocks beyond it |
 //! | [`punch`] | unmaps |
@@ -48,7 +48,7 @@ pub use self::backing::{VolumeBacking, WeakInode};
 pub use claim::claim;
 pub use file_transaction::File;
 pub use finish::finish;
-pub use map::{map, peek_map};
+pub use map::{map, map_first, peek_map};
 pub use preallocate::{fill_units, preallocate, unit, zero};
 pub use share::{Share, share};
 pub use shift::{collapse, insert};
