@@ -15,13 +15,13 @@
 //! changes rarely take no lock. With [`Locks::Coarse`] there is one shard, which lookups lock exclusively.
 
 mod allocated;
+mod sweep;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use allocated::AllocatedInodes;
-use base::lock::{Locks, Rank, RwLock};
+use base::lock::{Locks, Mutex, Rank, RwLock};
 use base::memory::Share;
 use base::percpu::{CpuRef, CpuRefs};
 use base::{Ino, errno};
@@ -30,6 +30,7 @@ use format::Geometry;
 use format::damage::{Damage, Place};
 use format::inode::Dinode;
 use rustc_hash::FxBuildHasher;
+use sweep::Sweep;
 
 use crate::cluster;
 use crate::inode::{Inode, InodeRef, LockedInode, StaleInode};
@@ -44,8 +45,6 @@ const SHARDS: usize = 256;
 const CHUNK_LOG: u32 = 6;
 /// Inodes considered for eviction for each new inode, when the cache is full.
 const EVICTION_SCAN: usize = 8;
-/// Shards of which so many inodes are considered when the cache shrinks.
-const SHRINK_SCANS: usize = 16;
 
 /// The inode cache of a volume.
 #[derive(Debug)]
@@ -64,8 +63,8 @@ pub(crate) struct CacheIndex {
     memory: Arc<Share>,
     /// Bytes of an inode.
     inode_bytes: u64,
-    /// The shard from which inodes are evicted next when the cache shrinks.
-    hand: AtomicUsize,
+    /// Which inodes are evicted when the cache shrinks.
+    sweep: Mutex<Sweep>,
 }
 
 /// Memory of an inode: with its place in the cache, and in the lists of the log.
@@ -321,7 +320,7 @@ impl CacheIndex {
         };
         let shard = |_| PaddedShard(RwLock::new(Rank::Cache, CacheShard::of_shards(shards)));
         let shards = (0..shards).map(shard).collect();
-        Self { shards, locks, memory, inode_bytes, hand: AtomicUsize::new(0) }
+        Self { shards, locks, memory, inode_bytes, sweep: Mutex::new(Rank::Leaf, Sweep::default()) }
     }
 
     #[expect(clippy::indexing_slicing, reason = "masked by the number of shards, a power of two")]
@@ -342,7 +341,7 @@ impl CacheIndex {
     /// Adds an inode to its shard; evicts others if the cache has too many.
     fn insert(&self, shard: &mut CacheShard, inode: &Arc<Inode>, evicted: &mut Evicted) {
         if self.memory.is_exceeded() {
-            shard.evict_some(evicted);
+            shard.evict_some(EVICTION_SCAN, None, evicted);
             self.memory.sub(evicted.inodes.len() as u64 * self.inode_bytes);
         }
         self.memory.add(self.inode_bytes);
@@ -372,19 +371,37 @@ impl CacheIndex {
     /// Evicts inodes from some shards, until the rest has at most `bytes` bytes. Returns whether there may be
     /// more to evict: `false` if all that were considered are in use or dirty.
     pub(crate) fn shrink(&self, bytes: u64) -> bool {
-        let mut has_more = false;
-        for _ in 0..SHRINK_SCANS {
+        // Not locked meanwhile. One thread makes a cache shrink; another one would begin with an empty state.
+        let mut sweep = std::mem::take(&mut *self.sweep.lock());
+        let has_more = self.sweep(&mut sweep, bytes);
+        *self.sweep.lock() = sweep;
+        has_more
+    }
+
+    fn sweep(&self, sweep: &mut Sweep, bytes: u64) -> bool {
+        let (mut has_more, mut considered) = (false, 0);
+        while considered < sweep.call() {
             if self.memory.exact() <= bytes {
                 return false;
             }
-            let at = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            sweep.begin_round(self.shards.len(), self.excess(bytes));
             let mut evicted = Evicted::default();
-            if let Some(mut shard) = self.shards.get(at).and_then(|shard| shard.0.try_write()) {
-                has_more |= shard.evict_some(&mut evicted);
-                self.memory.sub(evicted.inodes.len() as u64 * self.inode_bytes);
+            match self.shards.get(sweep.shard()).and_then(|shard| shard.0.try_write()) {
+                Some(mut shard) => {
+                    let inodes = shard.order.len();
+                    let count = sweep.count(inodes);
+                    has_more |= shard.evict_some(count, Some(sweep), &mut evicted);
+                    sweep.advance(count, inodes);
+                    self.memory.sub(evicted.inodes.len() as u64 * self.inode_bytes);
+                    considered += count.max(1);
+                }
+                None => {
+                    sweep.skip();
+                    considered += 1;
+                }
             }
         }
-        has_more
+        has_more || sweep.is_undecided()
     }
 
     /// The cached inode, or the one that `make` returns, which is called with the shard locked.
@@ -469,11 +486,11 @@ impl CacheShard {
         self.inodes.insert(inode.ino().get(), Arc::clone(inode));
     }
 
-    /// Evicts some inodes that were not used recently. Returns `false` if all that were considered are in
-    /// use or dirty, and have few extents in memory.
-    fn evict_some(&mut self, evicted: &mut Evicted) -> bool {
+    /// Considers `count` inodes, and evicts those that a sweep says, or that were not used recently. Returns `false` if
+    /// all of them are in use or dirty, and have few extents in memory.
+    fn evict_some(&mut self, count: usize, mut sweep: Option<&mut Sweep>, evicted: &mut Evicted) -> bool {
         let mut has_more = false;
-        for _ in 0..EVICTION_SCAN.min(self.order.len()) {
+        for _ in 0..count.min(self.order.len()) {
             let Some(ino) = self.order.pop_front() else { break };
             let Some(inode) = self.inodes.get(&ino) else { continue };
             let was_used = inode.clear_used();
@@ -481,7 +498,11 @@ impl CacheShard {
                 evicted.counted.push(Arc::clone(inode));
             }
             has_more |= was_used;
-            if was_used || !inode.is_idle() {
+            let evicts = match &mut sweep {
+                Some(sweep) => sweep.consider(Arc::as_ptr(inode).addr(), was_used, inode.is_idle()),
+                None => !was_used && inode.is_idle(),
+            };
+            if !evicts {
                 if !was_used && inode.has_counted_extents() {
                     evicted.fragmented.push(Arc::clone(inode));
                     has_more = true;

@@ -1,0 +1,195 @@
+//! Which inodes are evicted when the cache shrinks: those of whole regions of the address space.
+//!
+//! An allocator returns memory to the system when all objects of a page of its own, which has the size of a *region*,
+//! are free. Inodes that were used last are anywhere in memory: after many were evicted in the order of their use, two
+//! thirds of the memory of the others were holes. New inodes fill the holes, so this matters only when the cache
+//! shrinks.
+//!
+//! A sweep considers all inodes of the cache, shard by shard, in rounds:
+//!
+//! | round | evicts | next round |
+//! |---|---|---|
+//! | count | nothing | regions, if there are some without inodes that are in use or dirty |
+//! | regions | all inodes of some regions, which had the fewest inodes that were used since the last round | regions |
+//! | order | of the first inodes of each shard those that were not used since the last round | count |
+//!
+//! Each round but that in order counts the inodes of each region for the next one. In a simulation, in which nothing
+//! may depend on addresses, all rounds are in order.
+
+use std::collections::{HashMap, HashSet};
+
+use rustc_hash::{FxBuildHasher, FxHashSet};
+
+/// log2 of the bytes of a region: mimalloc's pages of small objects. Allocators with smaller pages return these, too.
+const REGION_LOG: u32 = 16;
+/// A round evicts at least this part of all inodes, as a divisor.
+const ROUND_PART: u64 = 8;
+/// Inodes considered in one call of a round in order.
+const ORDER_CALL: usize = 128;
+/// Inodes considered in one call of another round.
+const CALL: usize = 4096;
+/// Inodes considered while a shard is locked.
+const LOCKED: usize = 64;
+/// The same in a round in order: so few that all shards lose some.
+const LOCKED_IN_ORDER: usize = 8;
+
+/// The inodes of a region that stay in memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Region {
+    inodes: u32,
+    /// Used since the last round.
+    used: u32,
+    /// In use or dirty.
+    needed: u32,
+}
+
+#[derive(Debug, Default)]
+enum Round {
+    #[default]
+    Count,
+    /// Evicts the inodes of these regions.
+    Regions(FxHashSet<usize>),
+    Order,
+}
+
+/// The state of a sweep.
+#[derive(Debug, Default)]
+pub(super) struct Sweep {
+    round: Round,
+    /// The shard that is considered.
+    shard: usize,
+    /// Number of its inodes that are left in this round; `None` at its beginning.
+    left: Option<usize>,
+    /// Regions of inodes that were considered in this round.
+    regions: HashMap<usize, Region, FxBuildHasher>,
+    has_evicted: bool,
+}
+
+impl Sweep {
+    /// Inodes to be considered in one call.
+    pub fn call(&self) -> usize {
+        if matches!(self.round, Round::Order) { ORDER_CALL } else { CALL }
+    }
+
+    /// Whether other inodes may be evicted than in order, so that it is not known yet that all are in use or dirty.
+    pub fn is_undecided(&self) -> bool {
+        !matches!(self.round, Round::Order)
+    }
+
+    pub fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// Number of inodes to be considered next, of a shard with so many.
+    pub fn count(&self, inodes: usize) -> usize {
+        let most = if self.is_undecided() { LOCKED } else { LOCKED_IN_ORDER };
+        self.left.unwrap_or(inodes).min(inodes).min(most)
+    }
+
+    /// Considers an inode at this address: returns whether to evict it. An inode that is not idle is never evicted.
+    pub fn consider(&mut self, address: usize, was_used: bool, is_idle: bool) -> bool {
+        let region = address >> REGION_LOG;
+        let evicts = is_idle
+            && match &self.round {
+                Round::Count => false,
+                Round::Regions(regions) => regions.contains(&region),
+                Round::Order => !was_used,
+            };
+        self.has_evicted |= evicts;
+        if !evicts && self.is_undecided() {
+            let region = self.regions.entry(region).or_default();
+            region.inodes += 1;
+            region.used += u32::from(was_used);
+            region.needed += u32::from(!is_idle);
+        }
+        evicts
+    }
+
+    /// `count` of a shard's inodes, which were `inodes`, were considered.
+    pub fn advance(&mut self, count: usize, inodes: usize) {
+        let left = self.left.unwrap_or(inodes).min(inodes) - count;
+        self.left = (left > 0 && self.is_undecided()).then_some(left);
+        self.shard += usize::from(self.left.is_none());
+    }
+
+    /// Leaves a shard out.
+    pub fn skip(&mut self) {
+        (self.left, self.shard) = (None, self.shard + 1);
+    }
+
+    /// Begins the next round if all of so many shards were considered. So many inodes are too many.
+    pub fn begin_round(&mut self, shards: usize, excess: u64) {
+        if self.shard < shards {
+            return;
+        }
+        let regions = std::mem::take(&mut self.regions);
+        let was_useless = !std::mem::take(&mut self.has_evicted) && matches!(self.round, Round::Regions(_));
+        (self.shard, self.left) = (0, None);
+        self.round = match self.round {
+            _ if base::simulation::is_simulated() => Round::Order,
+            Round::Order => Round::Count,
+            _ if was_useless => Round::Order,
+            _ => select(regions, excess).map_or(Round::Order, Round::Regions),
+        };
+    }
+}
+
+/// Selects regions with at least `excess` inodes, or an eighth of all, if there are such regions.
+fn select(regions: HashMap<usize, Region, FxBuildHasher>, excess: u64) -> Option<FxHashSet<usize>> {
+    let all: u64 = regions.values().map(|region| u64::from(region.inodes)).sum();
+    let mut free: Vec<_> = regions.into_iter().filter(|(_, region)| region.needed == 0).collect();
+    free.sort_unstable_by_key(|(number, region)| (region.used, region.inodes, *number));
+    let (mut selected, mut inodes) = (HashSet::default(), 0);
+    for (number, region) in free {
+        if inodes >= excess.max(all / ROUND_PART) {
+            break;
+        }
+        inodes += u64::from(region.inodes);
+        selected.insert(number);
+    }
+    (!selected.is_empty()).then_some(selected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Considers inodes at these addresses in one round; returns those that are evicted.
+    fn round(sweep: &mut Sweep, inodes: &[(usize, bool, bool)]) -> Vec<usize> {
+        let mut evicted = Vec::new();
+        for (address, was_used, is_idle) in inodes {
+            if sweep.consider(*address, *was_used, *is_idle) {
+                evicted.push(*address);
+            }
+        }
+        sweep.advance(inodes.len(), inodes.len());
+        sweep.begin_round(1, 1);
+        evicted
+    }
+
+    #[test]
+    fn whole_regions_are_evicted_first_those_that_are_used_least() {
+        const REGION: usize = 1 << REGION_LOG;
+        // A region with many inodes, one with few, one with a used one, and one with an inode in use.
+        let mut inodes: Vec<_> = (0..20).map(|n| (n * 640, false, true)).collect();
+        inodes.extend((0..4).map(|n| (REGION + n * 640, false, true)));
+        inodes.extend([
+            (2 * REGION, true, true),
+            (3 * REGION, false, true),
+            (3 * REGION + 640, false, false),
+        ]);
+        let mut sweep = Sweep::default();
+        assert!(round(&mut sweep, &inodes).is_empty(), "they are counted first");
+        assert_eq!(round(&mut sweep, &inodes), [0, 640, 1280, 1920].map(|at| REGION + at));
+    }
+
+    #[test]
+    fn inodes_are_evicted_in_order_if_each_region_has_one_in_use() {
+        let inodes = [(0, true, true), (640, false, true), (1280, false, false)];
+        let mut sweep = Sweep::default();
+        assert!(round(&mut sweep, &inodes).is_empty());
+        assert!(!sweep.is_undecided());
+        assert_eq!(round(&mut sweep, &inodes), [640]);
+        assert!(sweep.is_undecided(), "regions are counted again");
+    }
+}
