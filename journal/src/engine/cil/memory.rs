@@ -5,6 +5,7 @@
 //! | log vectors | the checkpoint is pushed |
 //! | places of items in lists | the checkpoint is pushed |
 //! | items that no cache counts: intents and done items | the checkpoint is stable |
+//! | busy extents | the checkpoint is stable |
 //!
 //! A vector of a buffer takes the memory of the whole buffer, so it can be thirty times as large as what is logged of
 //! it. An extent that is freed takes four items of some 500 bytes each, of which 44 are logged.
@@ -18,6 +19,7 @@ use base::memory::Share;
 use base::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;
 
+use crate::engine::commit_target::BusyExtent;
 use crate::engine::item::{LogItem, LogVector};
 
 /// The least memory at which a checkpoint is pushed.
@@ -26,6 +28,10 @@ const LIMIT_LEAST: u64 = 256 << 10;
 /// Memory of an item in the lists of a checkpoint: in that of the shard, which grows by doubling, and in those of the
 /// push.
 const PLACES: usize = 4 * size_of::<Arc<dyn LogItem>>() + 2 * size_of::<LogVector>() + 4 * size_of::<u64>();
+
+/// Memory of a busy extent: in the list of the shard, which grows by doubling, in that of the checkpoint, and in the
+/// tree of its AG, whose nodes have some space left.
+pub const BUSY_BYTES: usize = 3 * size_of::<BusyExtent>() + 24;
 
 /// Memory of the current checkpoint and of those being pushed.
 pub struct CilMemory {
@@ -43,7 +49,7 @@ pub struct CilMemory {
 pub struct DetachedMemory {
     /// Bytes of vectors, and of lists of the push.
     pub vectors: i64,
-    /// Bytes of items that no cache counts.
+    /// Bytes of items that no cache counts, and of busy extents.
     pub items: i64,
 }
 
@@ -52,7 +58,7 @@ pub struct DetachedMemory {
 pub struct ShardMemory {
     /// Bytes of vectors and lists in the shard.
     bytes: i64,
-    /// Bytes of items that no cache counts.
+    /// Bytes of items that no cache counts, and of busy extents.
     items: i64,
     /// Bytes that are not reported.
     unreported: i64,
@@ -67,7 +73,8 @@ impl CilMemory {
         Self { share: Arc::clone(share), current: CachePadded::new(AtomicI64::new(0)), batch, limit }
     }
 
-    /// A commit has changed the memory of vectors, and added `items` items. So many bytes of these are `uncounted`.
+    /// A commit has changed the memory of vectors, and added `items` items. No cache counts `uncounted` bytes of
+    /// these and of busy extents.
     #[inline]
     pub fn change(&self, shard: &mut ShardMemory, vectors: i64, items: usize, uncounted: usize) {
         // Far below 2^63.

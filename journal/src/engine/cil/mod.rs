@@ -43,7 +43,7 @@ use base::percpu;
 use crossbeam_utils::CachePadded;
 
 use self::context::{CilContext, CilSpace};
-use self::memory::{CilMemory, ShardMemory};
+use self::memory::{BUSY_BYTES, CilMemory, ShardMemory};
 use self::progress::CheckpointProgress;
 use super::commit_target::{BusyExtent, Ticket};
 use super::item::{CommitPosition, LogItem};
@@ -164,7 +164,7 @@ impl Cil {
         let first = self.order.fetch_add(1, Relaxed) << ITEM_BITS;
         let last = first | ((1 << ITEM_BITS) - 1);
         let (mut order, mut grown, mut memory) = (first, 0, 0);
-        let (mut items, mut uncounted) = (0, 0);
+        let (mut items, mut uncounted) = (0, commits.busy.len() * BUSY_BYTES);
         commits.for_each(|commit| {
             // The caller holds the item's lock, and no push can pass this shard.
             let growth = commit.log(CommitPosition { checkpoint: sequence, order });
