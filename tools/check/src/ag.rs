@@ -92,9 +92,9 @@ impl<'v> AgCheck<'v> {
         self.metadata.push(Claim::metadata(self.ag, start, count, owner));
     }
 
-    /// Other lists than those of claims are about to take memory.
-    pub fn take_memory(&self, bytes: usize) {
-        self.store.take_memory(bytes);
+    /// Takes so many bytes of the memory budget for slots of inodes. Returns whether there are so many.
+    pub fn take_memory(&self, bytes: usize) -> bool {
+        self.store.take_memory(bytes)
     }
 
     /// Stores a claim that need not be merged with others.

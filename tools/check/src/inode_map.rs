@@ -1,20 +1,21 @@
 //! The inode map: a byte of state and a byte of a link count of every inode, by inode number.
 //!
 //! # Invariants
-//! Memory: two bytes per inode of a chunk (ten with parent pointers), 24 per chunk, and some for each inode with more
-//! than 128 links. The chunks of an AG are sorted and do not overlap, so a binary search finds the chunk of an inode.
+//! Memory: two bytes per inode of a chunk (ten with parent pointers), and 24 per chunk. If the bytes of an AG exceed
+//! the memory budget, they are in a [temporary file](crate::slot_file), and so are link counts that exceed a byte. The
+//! chunks of an AG are sorted and do not overlap, so a binary search finds the chunk of an inode.
 //!
 //! # Locking
-//! States and counts are independent atomics, and a phase begins after the threads of the previous one ended. One mutex
-//! around the counts that exceed a byte.
+//! States and counts in memory are independent atomics, and a phase begins after the threads of the previous one ended.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI8, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base::{AgIno, AgNumber, Ino};
 use format::Geometry;
 use format::inode::FileType;
+
+use crate::slot_file::{Slot, SlotFile, Slots};
 
 /// Inodes per chunk.
 pub(crate) const CHUNK: usize = 64;
@@ -49,20 +50,25 @@ pub(crate) mod state {
 #[derive(Debug, Default)]
 pub(crate) struct AgInodes {
     pub chunks: Vec<Chunk>,
+    /// Empty if the slots are in the file.
     states: Vec<AtomicU8>,
-    /// Number of links found minus `nlink`, modulo 2^32, without what is in `many_links`. The sum is 0 if `nlink` is
+    /// Number of links found minus `nlink`, modulo 2^32, without what is in the file. The sum is 0 if `nlink` is
     /// correct.
     links: Vec<AtomicI8>,
-    /// Counts that exceeded a byte, by slot.
-    many_links: Mutex<HashMap<usize, u32>>,
     /// Fingerprints of entries minus those of parent pointers, modulo 2^64; empty on volumes without parent pointers.
     parents: Vec<AtomicU64>,
+    /// What is not in memory.
+    rest: Option<Slots>,
 }
 
 impl AgInodes {
-    /// Allocates the states of all chunks.
-    pub fn allocate(&mut self, with_parents: bool) {
+    /// Allocates the slots of all chunks, in memory or in the file.
+    pub fn allocate(&mut self, with_parents: bool, in_memory: bool, file: &Arc<SlotFile>) {
         let count = self.chunks.len() * CHUNK;
+        self.rest = Some(file.part(count));
+        if !in_memory {
+            return;
+        }
         if with_parents {
             self.parents.resize_with(count, AtomicU64::default);
         }
@@ -70,7 +76,7 @@ impl AgInodes {
         self.links.resize_with(count, AtomicI8::default);
     }
 
-    /// Bytes of memory that [`allocate`](Self::allocate) takes.
+    /// Bytes of memory that [`allocate`](Self::allocate) takes for slots in memory.
     pub fn bytes(&self, with_parents: bool) -> usize {
         let parents = if with_parents { size_of::<AtomicU64>() } else { 0 };
         self.chunks.len() * CHUNK * (size_of::<AtomicU8>() + size_of::<AtomicI8>() + parents)
@@ -101,52 +107,70 @@ impl AgInodes {
     }
 
     pub fn state(&self, slot: usize) -> u8 {
-        self.states.get(slot).map_or(0, |state| state.load(Ordering::Relaxed))
+        match self.states.get(slot) {
+            Some(state) => state.load(Ordering::Relaxed),
+            None => self.get_rest(slot).state,
+        }
     }
 
     pub fn set_state(&self, slot: usize, value: u8) {
-        if let Some(state) = self.states.get(slot) {
-            state.store(value, Ordering::Relaxed);
+        match self.states.get(slot) {
+            Some(state) => state.store(value, Ordering::Relaxed),
+            None => drop(self.change_rest(slot, |slot| slot.state = value)),
         }
     }
 
     /// Sets bits of a state. Returns the previous state.
     pub fn set_bits(&self, slot: usize, bits: u8) -> u8 {
-        self.states.get(slot).map_or(0, |state| state.fetch_or(bits, Ordering::Relaxed))
+        match self.states.get(slot) {
+            Some(state) => state.fetch_or(bits, Ordering::Relaxed),
+            None => self.change_rest(slot, |slot| slot.state |= bits).state,
+        }
     }
 
     /// Adds to the number of links.
     pub fn add_links(&self, slot: usize, delta: u32) {
-        let Some(links) = self.links.get(slot) else { return };
         let add = |links: i8| links.checked_add(i8::try_from(delta.cast_signed()).ok()?);
-        if links.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
-            let mut many = self.many_links();
-            let links = many.entry(slot).or_default();
-            *links = links.wrapping_add(delta);
+        let links = self.links.get(slot);
+        if links.is_some_and(|links| links.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()) {
+            return;
         }
-    }
-
-    fn many_links(&self) -> MutexGuard<'_, HashMap<usize, u32>> {
-        self.many_links.lock().unwrap_or_else(PoisonError::into_inner)
+        // With what the byte has, so that the next ones fit again.
+        let few = links.map_or(0, |links| links.swap(0, Ordering::Relaxed));
+        let delta = delta.wrapping_add_signed(few.into());
+        self.change_rest(slot, |slot| slot.links = slot.links.wrapping_add(delta));
     }
 
     /// Adds the fingerprint of an entry, or the negative one of a parent pointer.
     pub fn add_parent(&self, slot: usize, fingerprint: u64) {
         if let Some(parents) = self.parents.get(slot) {
             parents.fetch_add(fingerprint, Ordering::Relaxed);
+        } else if self.states.is_empty() {
+            self.change_rest(slot, |slot| slot.parents = slot.parents.wrapping_add(fingerprint));
         }
     }
 
     /// Fingerprints of entries minus those of parent pointers; 0 on a volume without parent pointers.
     pub fn parent_difference(&self, slot: usize) -> u64 {
-        self.parents.get(slot).map_or(0, |parents| parents.load(Ordering::Relaxed))
+        match self.parents.get(slot) {
+            Some(parents) => parents.load(Ordering::Relaxed),
+            None => self.get_rest(slot).parents,
+        }
     }
 
     /// Number of links found minus `nlink`.
     pub fn link_difference(&self, slot: usize) -> u32 {
         let few = self.links.get(slot).map_or(0, |links| links.load(Ordering::Relaxed));
-        let many = self.many_links().get(&slot).copied().unwrap_or(0);
-        i32::from(few).cast_unsigned().wrapping_add(many)
+        self.get_rest(slot).links.wrapping_add_signed(few.into())
+    }
+
+    fn get_rest(&self, slot: usize) -> Slot {
+        self.rest.as_ref().map_or_else(Slot::default, |rest| rest.get(slot))
+    }
+
+    /// Returns the contents before the change.
+    fn change_rest(&self, slot: usize, change: impl FnOnce(&mut Slot)) -> Slot {
+        self.rest.as_ref().map_or_else(Slot::default, |rest| rest.change(slot, change))
     }
 }
 
@@ -209,12 +233,16 @@ impl<'a> InodeMap<'a> {
 mod tests {
     use super::*;
 
+    fn allocated(chunks: Vec<Chunk>, in_memory: bool) -> AgInodes {
+        let mut inodes = AgInodes { chunks, ..Default::default() };
+        inodes.allocate(true, in_memory, &Arc::new(SlotFile::new(0, 1)));
+        inodes
+    }
+
     #[test]
     fn only_existing_inodes_are_found() {
         let chunk = |start, present| Chunk { start: AgIno(start), present, free: 0 };
-        let mut inodes =
-            AgInodes { chunks: vec![chunk(64, u64::MAX), chunk(256, 0xf0)], ..Default::default() };
-        inodes.allocate(false);
+        let inodes = allocated(vec![chunk(64, u64::MAX), chunk(256, 0xf0)], true);
         for hint in 0..3 {
             let find = |ino| inodes.find(AgIno(ino), &mut { hint });
             assert_eq!(find(63), None);
@@ -229,12 +257,22 @@ mod tests {
         assert_eq!(slots, [260, 261, 262, 263].map(|n| (AgIno(n), 64 + n as usize - 256)));
     }
 
+    #[test]
+    fn slots_in_memory_and_in_the_file_are_the_same() {
+        for in_memory in [true, false] {
+            let inodes = allocated(vec![Chunk { start: AgIno(0), present: u64::MAX, free: 0 }], in_memory);
+            inodes.set_state(3, 5);
+            assert_eq!((inodes.set_bits(3, 0x20), inodes.state(3), inodes.state(4)), (5, 0x25, 0));
+            inodes.add_parent(3, 7);
+            inodes.add_parent(4, 7_u64.wrapping_neg());
+            let differences = [2, 3, 4].map(|slot| inodes.parent_difference(slot));
+            assert_eq!(differences, [0, 7, 7_u64.wrapping_neg()]);
+        }
+    }
+
     /// A count takes a byte, unless it does not fit.
     #[test]
     fn counts_of_links_are_exact_modulo_2_to_the_32() {
-        let chunks = vec![Chunk { start: AgIno(0), present: u64::MAX, free: 0 }];
-        let mut inodes = AgInodes { chunks, ..Default::default() };
-        inodes.allocate(false);
         for (slot, nlink, found) in [
             (0, 1, 1),
             (1, 2, 1),
@@ -244,15 +282,17 @@ mod tests {
             (5, 100, 300),
             (6, 300, 100),
         ] {
-            let nlink: u32 = nlink;
-            inodes.add_links(slot, nlink.wrapping_neg());
-            (0..found).for_each(|_| inodes.add_links(slot, 1));
-            assert_eq!(
-                inodes.link_difference(slot),
-                nlink.wrapping_neg().wrapping_add(found),
-                "{nlink} {found}"
-            );
+            for in_memory in [true, false] {
+                let chunks = vec![Chunk { start: AgIno(0), present: u64::MAX, free: 0 }];
+                let inodes = allocated(chunks, in_memory);
+                let nlink: u32 = nlink;
+                inodes.add_links(slot, nlink.wrapping_neg());
+                (0..found).for_each(|_| inodes.add_links(slot, 1));
+                let expected = nlink.wrapping_neg().wrapping_add(found);
+                assert_eq!(inodes.link_difference(slot), expected, "{nlink} {found}");
+                let is_few = in_memory && nlink.max(found) < 128;
+                assert!(!is_few || inodes.get_rest(slot) == Slot::default(), "{nlink} {found}");
+            }
         }
-        assert!(!inodes.many_links().contains_key(&0));
     }
 }

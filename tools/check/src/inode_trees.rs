@@ -43,8 +43,8 @@ pub(crate) fn check(ag: &mut AgCheck<'_>, agi: &RawAgi) {
         compare_blocks(ag, "fblocks", finobt, agi.fblocks.get());
     }
     let with_parents = ag.volume.geometry.features.parent();
-    ag.take_memory(ag.summary.inodes.bytes(with_parents));
-    ag.summary.inodes.allocate(with_parents);
+    let in_memory = ag.take_memory(ag.summary.inodes.bytes(with_parents));
+    ag.summary.inodes.allocate(with_parents, in_memory, &ag.volume.slots);
 }
 
 fn compare_blocks(ag: &AgCheck<'_>, field: &'static str, size: Option<TreeSize>, stored: u32) {

@@ -9,6 +9,7 @@
 //! | `ag`, `freespace`, `inode_trees`, `tree` | headers and btrees of one allocation group |
 //! | `inode_pass`, `inode`, `fork` | inodes and their extents |
 //! | `inode_map` | a byte of state and one of a link count per inode |
+//! | `slot_file` | these bytes in a temporary file, if they exceed the budget |
 //! | `directory`, `attr`, `symlink`, `quota`, `hash_tree`, `block_map` | contents of forks |
 //! | `links`, `parents`, `unlinked`, `counters` | checks that need all inodes and all directories |
 //! | `ownership` | each block is free or has an owner; reverse mappings; reference counts |
@@ -20,9 +21,10 @@
 //! one sweep per AG. A damaged structure is reported and skipped; checks that depend on it are left out.
 //!
 //! # Invariants
-//! Nothing is written. Memory: a budget, in which the inode map has two bytes per inode and claims have the rest, but
-//! at least a quarter; one buffer per thread and per btree level.
-//! The same volume gives the same findings in the same order, whatever the number of threads.
+//! Nothing is written but temporary files. Memory: a budget, of which half is for two bytes of each inode, or an eighth
+//! for those of a file, and the rest for claims; beside it 24 bytes for each 64 inodes, some for each directory, and
+//! one buffer per thread and per btree level. The same volume gives the same findings in the same order, whatever the
+//! number of threads.
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
@@ -46,6 +48,7 @@ mod ownership;
 mod parents;
 mod phases;
 mod quota;
+mod slot_file;
 mod superblock;
 mod symlink;
 mod tree;

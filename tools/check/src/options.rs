@@ -13,8 +13,7 @@ use crate::finding::Counts;
 pub struct Options<'a> {
     /// Worker threads, at least 1.
     pub threads: usize,
-    /// Memory for lists of inodes and of owned blocks, in bytes. Longer lists of blocks go to a temporary file. The
-    /// list of inodes, of two bytes each, may exceed it.
+    /// Memory for lists of inodes and of owned blocks, in bytes. Longer lists go to temporary files.
     pub memory_budget: usize,
     /// Maximum number of findings to report per kind (severity, structure and field). The rest is counted.
     pub findings_per_kind: usize,

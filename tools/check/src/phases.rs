@@ -1,8 +1,7 @@
 //! The phases of a check, one after the other.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use base::AgNumber;
@@ -19,10 +18,14 @@ use crate::log_head;
 use crate::options::{CheckError, Options, Phase, Summary};
 use crate::ownership::store::{ClaimBuffer, ClaimStore, Claims};
 use crate::ownership::sweep;
+use crate::slot_file::SlotFile;
 use crate::superblock::{self, UsableSuperblock};
 use crate::unlinked;
 use crate::volume::Volume;
 use crate::workers::Workers;
+
+/// The part of the memory budget, as a divisor, of what the inode map keeps in a file.
+const SLOTS_PART: usize = 8;
 
 /// Checks a volume and passes every finding to `observer`.
 ///
@@ -71,6 +74,7 @@ pub fn check(
 fn open<'a>(device: &'a dyn Device, options: &Options<'_>) -> Result<Volume<'a>, CheckError> {
     let findings = Findings::new(options.findings_per_kind);
     let UsableSuperblock { raw, geometry } = superblock::find(device, &findings)?;
+    let slots = SlotFile::new(options.memory_budget / SLOTS_PART, geometry.ag_count() as usize);
     let mut volume = Volume {
         device,
         geometry,
@@ -80,6 +84,7 @@ fn open<'a>(device: &'a dyn Device, options: &Options<'_>) -> Result<Volume<'a>,
         replayed: options.replayed,
         owners_missing: AtomicBool::new(false),
         names_missing: AtomicBool::new(false),
+        slots: Arc::new(slots),
     };
     match log_head::find(device, options.external_log, &volume.geometry, &volume.raw) {
         Ok(head) => volume.log_head = head,
@@ -103,6 +108,9 @@ impl Checker<'_> {
     fn finish_phase(&mut self, phase: Phase, volume: &Volume<'_>) -> Result<(), CheckError> {
         if self.workers.observer.is_cancelled() {
             return Err(CheckError::Cancelled);
+        }
+        if let Some(error) = volume.slots.take_error() {
+            return Err(CheckError::TemporaryFile(error));
         }
         volume.findings.report(self.workers.observer, &mut self.summary.findings);
         let now = Instant::now();

@@ -1,5 +1,6 @@
 //! The volume under check: its device, its geometry, its findings.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{AgBlock, AgNumber, Lsn};
@@ -8,6 +9,7 @@ use format::superblock::RawSuperblock;
 use format::{Damage, Geometry, Place};
 
 use crate::finding::Findings;
+use crate::slot_file::SlotFile;
 
 /// The LSN of structures that are not logged: remote attribute values, and what offline tools write.
 const NULL_LSN: u64 = u64::MAX;
@@ -27,6 +29,8 @@ pub(crate) struct Volume<'a> {
     pub owners_missing: AtomicBool,
     /// Some directory could not be read, so wrong link counts are not reported.
     pub names_missing: AtomicBool,
+    /// What the inode map does not keep in memory.
+    pub slots: Arc<SlotFile>,
 }
 
 impl Volume<'_> {
