@@ -106,13 +106,16 @@ impl Volume {
         }
         // Depth first, with a list of directories instead of recursion: a tree may be deeper than a stack.
         let mut visited = Visited::default();
-        let mut path = vec![Level::enter(self, caller, dir.clone(), name.to_vec(), &mut visited)?];
-        while let Some(level) = path.last_mut() {
+        let mut path = Path::of(Level::enter(self, caller, dir.clone(), name.to_vec(), &mut visited)?);
+        while let Some(level) = path.levels.last_mut() {
             match self.remove_files_in(caller, level)? {
                 Some(name) => {
                     let parent = level.dir.clone();
                     // What another thread removes or moves meanwhile is gone, too.
-                    path.extend(unless_gone(Level::enter(self, caller, parent, name, &mut visited))?);
+                    if let Some(level) = unless_gone(Level::enter(self, caller, parent, name, &mut visited))?
+                    {
+                        path.push(level);
+                    }
                 }
                 None => {
                     unless_gone(self.rmdir_in(caller, level.parent.inode(), &level.name))?;
@@ -206,6 +209,43 @@ impl Visited {
 /// Names of a directory that are read at once, to be removed: a directory may have more than fit in memory.
 const NAMES_AT_ONCE: usize = 1024;
 
+/// Names that the directories of a path have together, except the last one: a tree may be deep.
+const NAMES_OF_PATH: usize = 4096;
+
+/// The directories that are being removed: each is in the one before it.
+struct Path {
+    levels: Vec<Level>,
+    /// Number of names of all levels except the last one.
+    names: usize,
+    /// So many levels at the beginning have [forgotten](Level::forget) their names.
+    forgotten: usize,
+}
+
+impl Path {
+    fn of(first: Level) -> Self {
+        Self { levels: vec![first], names: 0, forgotten: 0 }
+    }
+
+    /// Adds a directory. If those before it have too many names, the first ones, which are used last, forget theirs.
+    fn push(&mut self, level: Level) {
+        self.names += self.levels.last().map_or(0, |parent| parent.names.len());
+        self.levels.push(level);
+        while self.names > NAMES_OF_PATH
+            && let Some(first) = self.levels.get_mut(self.forgotten)
+        {
+            self.names -= first.forget();
+            self.forgotten += 1;
+        }
+    }
+
+    /// Removes the last directory.
+    fn pop(&mut self) {
+        self.levels.pop();
+        self.names -= self.levels.last().map_or(0, |parent| parent.names.len());
+        self.forgotten = self.forgotten.min(self.levels.len().saturating_sub(1));
+    }
+}
+
 /// A directory that is being removed.
 struct Level {
     parent: Handle,
@@ -213,6 +253,8 @@ struct Level {
     dir: Handle,
     /// Names that are still to be removed.
     names: Vec<Vec<u8>>,
+    /// Position from which they were read.
+    first: Cookie,
     /// Position of the names that follow.
     next: Cookie,
     /// All names were read.
@@ -229,8 +271,8 @@ impl Level {
     ) -> Result<Self> {
         let dir = volume.lookup_in(parent.inode(), &name)?;
         volume.expect_permitted(caller, dir.inode(), READ)?;
-        let mut level =
-            Self { parent, name, dir, names: Vec::new(), next: Cookie::default(), is_read: false };
+        let (first, next) = (Cookie::default(), Cookie::default());
+        let mut level = Self { parent, name, dir, names: Vec::new(), first, next, is_read: false };
         // It may not be a directory.
         level.read(volume)?;
         visited.enter(level.dir.ino())?;
@@ -240,6 +282,7 @@ impl Level {
     /// Reads more names. Returns whether there were any.
     fn read(&mut self, volume: &Volume) -> Result<bool> {
         let Self { names, next, .. } = self;
+        self.first = *next;
         volume.read_dir(self.dir.id(), *next, &mut |entry| {
             if names.len() == NAMES_AT_ONCE {
                 return false;
@@ -254,5 +297,15 @@ impl Level {
         // The first one is removed first.
         names.reverse();
         Ok(!names.is_empty())
+    }
+
+    /// Drops the names, which are read again when they are needed; the removed ones are not among them then. Returns
+    /// their number.
+    fn forget(&mut self) -> usize {
+        let count = std::mem::take(&mut self.names).len();
+        if count > 0 {
+            (self.next, self.is_read) = (self.first, false);
+        }
+        count
     }
 }

@@ -100,3 +100,26 @@ fn a_large_directory_with_subdirectories_anywhere_is_removed() {
     assert_eq!(volume.resolve(b"top", true).unwrap_err().errno(), errno::ENOENT);
     volume.unmount().unwrap();
 }
+
+/// Each directory of a deep tree kept its names while those below it were removed. The first ones forget theirs now,
+/// and read them again.
+#[test]
+fn a_deep_tree_of_large_directories_is_removed() {
+    const LEVELS: usize = 12;
+    const FILES: usize = 700;
+    let device = Arc::new(MemoryDevice::new(SIZE as u64));
+    mkfs::format(&*device, &mkfs::Options::default()).unwrap();
+    let volume = Volume::open(device, Options::default()).unwrap();
+    let mut dir = volume.create_dir_all(b"top", &NewFile::directory()).unwrap();
+    for _ in 0..LEVELS {
+        // First, so that the names of the files are kept while it is removed.
+        let below = volume.create(dir, b"below", &NewFile::directory()).unwrap();
+        for number in 0..FILES {
+            volume.create(dir, format!("name-{number:05}").as_bytes(), &NewFile::regular()).unwrap();
+        }
+        dir = below;
+    }
+    volume.remove_all(volume.root(), b"top").unwrap();
+    assert_eq!(volume.resolve(b"top", true).unwrap_err().errno(), errno::ENOENT);
+    volume.unmount().unwrap();
+}
