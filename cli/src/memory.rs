@@ -34,15 +34,17 @@ const TRANSFER_PART: u64 = 128;
 /// The budget that the environment sets.
 static BYTES: OnceLock<Option<u64>> = OnceLock::new();
 
-/// Reads the environment, once, before the command runs.
+/// Reads the environment, once, before the command runs. Restarts the program if the budget that it has without
+/// options is [small](restart_if_small), also because the control group has little memory.
 pub fn read_environment() -> anyhow::Result<()> {
-    let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) else { return Ok(()) };
-    let bytes = sizes::parse(&text.to_string_lossy())
-        .map_err(anyhow::Error::msg)
-        .with_context(|| format!("environment variable {VARIABLE}"))
-        .map_err(|error| Coded { code: exit_code::USAGE, error })?;
-    let _ = BYTES.set(Some(bytes));
-    restart_if_small(Some(bytes));
+    if let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) {
+        let bytes = sizes::parse(&text.to_string_lossy())
+            .map_err(anyhow::Error::msg)
+            .with_context(|| format!("environment variable {VARIABLE}"))
+            .map_err(|error| Coded { code: exit_code::USAGE, error })?;
+        let _ = BYTES.set(Some(bytes));
+    }
+    restart_if_small(of_mount(None).bytes());
     Ok(())
 }
 
@@ -63,14 +65,14 @@ pub fn of_mount(option: Option<u64>) -> Arc<MemoryBudget> {
 
 /// Largest size of reads and writes of a mount with this option. Each of its threads has two buffers for them.
 pub fn max_transfer(option: Option<u64>) -> u32 {
-    let bytes = option.or_else(from_environment).unwrap_or(u64::MAX) / TRANSFER_PART;
+    let bytes = of_mount(option).bytes() / TRANSFER_PART;
     u32::try_from(bytes).unwrap_or(u32::MAX).min(MAX_TRANSFER)
 }
 
 /// If the budget is small, this program starts again, unless it has, with an allocator that returns freed memory at
 /// once: that is an environment variable, which the allocator reads before `main`.
-pub fn restart_if_small(bytes: Option<u64>) {
-    if bytes.is_none_or(|bytes| bytes >= SMALL_BUDGET) || std::env::var_os(PURGE_DELAY).is_some() {
+pub fn restart_if_small(bytes: u64) {
+    if bytes >= SMALL_BUDGET || std::env::var_os(PURGE_DELAY).is_some() {
         return;
     }
     let Ok(program) = std::env::current_exe() else { return };

@@ -80,7 +80,7 @@ pub struct Arguments {
 /// Runs `mount`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let options = MountOptions::new(&arguments.options).map_err(wrong)?;
-    memory::restart_if_small(options.memory);
+    memory::restart_if_small(memory::of_mount(options.memory).bytes());
     if !arguments.foreground && !background::is_background() {
         return background::start();
     }
