@@ -62,6 +62,8 @@ errnos! {
     E2BIG = 7,
     /// Bad file descriptor.
     EBADF = 9,
+    /// Try again.
+    EAGAIN = 11,
     /// Out of memory, or over a memory budget.
     ENOMEM = 12,
     /// Permission denied.
@@ -112,10 +114,16 @@ errnos! {
     EILSEQ = 84,
     /// Operation not supported.
     EOPNOTSUPP = 95,
+    /// The connection was shut down.
+    ESHUTDOWN = 108,
+    /// Timed out.
+    ETIMEDOUT = 110,
     /// Stale file handle: its file was removed.
     ESTALE = 116,
     /// Damaged on-disk structure (`EUCLEAN`, which XFS calls `EFSCORRUPTED`).
     EFSCORRUPTED = 117,
+    /// Quota exceeded.
+    EDQUOT = 122,
 }
 
 #[cfg(test)]

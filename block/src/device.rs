@@ -259,20 +259,22 @@ pub(crate) fn write_each_run<'r, 'a: 'r, D: Device + ?Sized>(
     failed
 }
 
-/// Refuses to change a range that is not within `device`, or a device that is read-only.
-pub(crate) fn check_write<D: Device + ?Sized>(
-    device: &D,
-    offset: u64,
-    length: u64,
-) -> Result<(), DeviceError> {
+/// Refuses to change a range that is not within `device`, or a device that is read-only: for implementations.
+///
+/// # Errors
+/// [`DeviceError::ReadOnly`], [`DeviceError::PastEnd`].
+pub fn check_write<D: Device + ?Sized>(device: &D, offset: u64, length: u64) -> Result<(), DeviceError> {
     if device.is_read_only() {
         return Err(DeviceError::ReadOnly { device: device.describe().into(), offset, length });
     }
     check_long_range(device, Operation::Write, offset, length)
 }
 
-/// Refuses a transfer that is not within `device`.
-pub(crate) fn check_range<D: Device + ?Sized>(
+/// Refuses a transfer that is not within `device`: for implementations.
+///
+/// # Errors
+/// [`DeviceError::PastEnd`].
+pub fn check_range<D: Device + ?Sized>(
     device: &D,
     operation: Operation,
     offset: u64,

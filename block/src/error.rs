@@ -140,7 +140,36 @@ impl DeviceError {
 
 /// The errno of an [`io::Error`], or `EIO`.
 pub(crate) fn errno_of(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())
+    let stated = || Some(error.get_ref()?.downcast_ref::<ErrnoMessage>()?.errno);
+    error.raw_os_error().or_else(stated).unwrap_or(Errno::IO.raw_os_error())
+}
+
+/// An errno with a better message than that of the system, as the source of a [`DeviceError::Io`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrnoMessage {
+    errno: i32,
+    message: Box<str>,
+}
+
+impl ErrnoMessage {
+    /// `errno` is a number of Linux.
+    pub fn new(errno: i32, message: impl Into<Box<str>>) -> Self {
+        Self { errno, message: message.into() }
+    }
+}
+
+impl fmt::Display for ErrnoMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ErrnoMessage {}
+
+impl From<ErrnoMessage> for io::Error {
+    fn from(message: ErrnoMessage) -> Self {
+        Self::other(message)
+    }
 }
 
 impl fmt::Display for DeviceError {
