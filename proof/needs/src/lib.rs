@@ -15,16 +15,19 @@
 //! | this file | skipping a test |
 //! | [`tools`] | checking for programs, and starting them |
 //! | [`judges`] | both versions of xfsprogs |
+//! | [`Ceph`] | a Ceph cluster, started by the script `proof/needs/ceph` |
 //! | [`mounting`], [`fuse`], [`root`] | privileges of this process |
 //!
 //! `proof/needs/matrix` runs all tests with one part of the machine hidden at a time.
 #![forbid(unsafe_code)]
 
+mod ceph;
 mod programs;
 mod rights;
 
 use std::io::Write;
 
+pub use ceph::Ceph;
 pub use programs::{command, judges, newer, newer_xfsprogs, newest, own, path, script, tools};
 pub use rights::{fuse, mounting, root};
 

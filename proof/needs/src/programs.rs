@@ -18,6 +18,9 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("fuse3", &["fusermount3"]),
     ("libcap2-bin", &["setcap"]),
     ("gcc", &["cc"]),
+    ("ceph-mon", &["ceph-mon"]),
+    ("ceph-osd", &["ceph-osd"]),
+    ("ceph-common", &["ceph", "rbd", "ceph-authtool", "monmaptool"]),
     ("postgresql", &["psql", "pg_ctlcluster", "pg_createcluster"]),
     ("xz-utils", &["xz"]),
     ("util-linux", &["losetup", "unshare", "setpriv", "fstrim"]),
@@ -88,7 +91,7 @@ pub fn command(name: &str) -> Command {
     with_environment(&path(name))
 }
 
-fn with_environment(program: &Path) -> Command {
+pub(crate) fn with_environment(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search_path()).env("XEBEC_JUDGES", judges_root());
     command
