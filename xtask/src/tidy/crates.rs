@@ -17,6 +17,7 @@ const OFFLINE: &[(&str, &[&str])] = &[
 const MAY_BE_UNSAFE: &[(&str, &str)] = &[
     ("base", "lock guards that own a reference to their lock; pooled memory; signal masks"),
     ("block", "io_uring, aligned buffers, system calls"),
+    ("remote/rbd", "calls of librados and librbd"),
     ("proof/races", "the sources of `base` that it includes"),
     ("proof/fuzz", "a macro defines libFuzzer's entry point, a C function"),
 ];

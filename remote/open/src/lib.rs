@@ -1,0 +1,174 @@
+//! Opens volumes on storage behind a network, by their URLs. A program passes the device to `Volume::open`, or to
+//! `open_image_on` to find a partition and replay the log.
+//!
+//! | scheme | storage |
+//! |---|---|
+//! | `rbd://POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]` | an image of Ceph: the crate `rbd` |
+//!
+//! To add a scheme, add it to `Scheme`.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use block::Device;
+use rbd::{Pool, RbdDevice, RbdError, RbdOptions, RbdUrl};
+
+/// How to open a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct RemoteOptions {
+    /// Open for changes: one client at a time.
+    pub writable: bool,
+    /// How long to wait for another client that has it open for changes; by default that is an error at once.
+    pub wait: Option<Duration>,
+    /// Lock out another client that has it open for changes: its writes fail from now on.
+    pub take_over: bool,
+    /// Time limit of the connection and of each request. The default depends on the storage.
+    pub timeout: Option<Duration>,
+}
+
+/// A volume that is open.
+#[derive(Debug)]
+pub struct RemoteVolume {
+    /// Its device.
+    pub device: Arc<dyn Device>,
+    /// Another client that has the volume open for changes: a reader may see an intermediate state, unless it reads a
+    /// snapshot.
+    pub writer: Option<String>,
+}
+
+/// A volume that cannot be opened or created. The message says what to do.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RemoteError {
+    /// An image of Ceph.
+    Rbd(RbdError),
+}
+
+impl RemoteError {
+    /// The errno that a system call would have returned.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Rbd(error) => error.errno().get(),
+        }
+    }
+}
+
+impl fmt::Display for RemoteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rbd(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RemoteError {}
+
+impl From<RbdError> for RemoteError {
+    fn from(error: RbdError) -> Self {
+        Self::Rbd(error)
+    }
+}
+
+/// The kind of storage that a URL names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Scheme {
+    Rbd,
+}
+
+/// Every scheme by its start of a URL.
+const SCHEMES: &[(&str, Scheme)] = &[(rbd::SCHEME, Scheme::Rbd)];
+
+/// The URL of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RemoteUrl<'u> {
+    scheme: Scheme,
+    url: &'u str,
+}
+
+impl<'u> RemoteUrl<'u> {
+    /// Returns `None` if a text, such as an operand of a command, is the path of a file.
+    pub fn new(text: &'u Path) -> Option<Self> {
+        let url = text.to_str()?;
+        let (_, scheme) = SCHEMES.iter().find(|(start, _)| url.starts_with(start))?;
+        Some(Self { scheme: *scheme, url })
+    }
+
+    /// Opens the volume.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub fn open(&self, options: &RemoteOptions) -> Result<RemoteVolume, RemoteError> {
+        match self.scheme {
+            Scheme::Rbd => {
+                let device = RbdDevice::open(&self.url.parse()?, &rbd_options(options))?;
+                let writer = if options.writable { None } else { device.writer()? };
+                Ok(RemoteVolume { device: Arc::new(device), writer })
+            }
+        }
+    }
+
+    /// Whether the volume exists.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub fn exists(&self, options: &RemoteOptions) -> Result<bool, RemoteError> {
+        match self.scheme {
+            Scheme::Rbd => {
+                let url: RbdUrl = self.url.parse()?;
+                Ok(Pool::open(&url, options.timeout)?.exists(&url)?)
+            }
+        }
+    }
+
+    /// Creates a volume of `size` bytes, which reads as zeros, and opens it for changes.
+    ///
+    /// # Errors
+    /// [`RemoteError`], with `EEXIST` if there is one.
+    pub fn create(&self, size: u64, options: &RemoteOptions) -> Result<Arc<dyn Device>, RemoteError> {
+        match self.scheme {
+            Scheme::Rbd => {
+                let url: RbdUrl = self.url.parse()?;
+                let pool = Pool::open(&url, options.timeout)?;
+                pool.create(&url, size)?;
+                let options = RbdOptions { writable: true, ..rbd_options(options) };
+                Ok(Arc::new(RbdDevice::open_in(&pool, &url, &options)?))
+            }
+        }
+    }
+}
+
+/// Without its options: they may contain keys.
+impl fmt::Display for RemoteUrl<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.url.split('?').next().unwrap_or_default())
+    }
+}
+
+fn rbd_options(options: &RemoteOptions) -> RbdOptions {
+    let RemoteOptions { writable, wait, take_over, timeout } = *options;
+    RbdOptions { writable, wait, take_over, timeout }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_no_urls() {
+        for path in ["image", "/rbd://pool/image", "./rbd://pool/image", "rbd:pool/image", "rbd", ""] {
+            assert_eq!(RemoteUrl::new(Path::new(path)), None, "{path}");
+        }
+        assert!(RemoteUrl::new(Path::new("rbd://pool/image")).is_some());
+    }
+
+    #[test]
+    fn a_wrong_url_is_an_error_before_a_connection() {
+        let url = RemoteUrl::new(Path::new("rbd://image")).unwrap();
+        let error = url.open(&RemoteOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("a pool and an image must be named"), "{error}");
+        assert_eq!(error.errno(), 22);
+    }
+}
