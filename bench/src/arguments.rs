@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-
-use crate::report::Report;
+use report::Report;
 
 /// Prints a report.
 pub type PrintReport = dyn Fn(&Report) -> anyhow::Result<()>;
@@ -55,6 +54,9 @@ pub struct Arguments {
     /// Compare two files of results instead of measuring.
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"])]
     pub compare: Vec<PathBuf>,
+    /// Show results of `xebec-sharing --json`, instead of tracing memory accesses.
+    #[arg(long, value_name = "FILE")]
+    pub sharing_results: Option<PathBuf>,
     /// Measure less: everything takes about ten minutes.
     #[arg(long)]
     pub quick: bool,

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use report::record::Target;
 
 use crate::bench_volume::Mount;
 use crate::images;
 use crate::measure::{MeasuredCommand, Usage};
-use crate::record::Target;
+use crate::peers;
 use crate::recorder::{Recorder, Row};
 use crate::scale::{Scale, Size};
 
@@ -28,7 +29,9 @@ pub fn check(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let ours = MeasuredCommand::new([scale.xebec.as_os_str(), "check".as_ref(), image.as_os_str()]);
     let words = [repair.as_os_str(), "-n".as_ref(), "-f".as_ref(), image.as_os_str()];
     let pair = Pair { task: "check a volume", wall_target: Some(0.25), memory_target: Some(0.2) };
-    pair.alternate(scale, &ours, recorder, |_| Ok(MeasuredCommand::new(words)))
+    let mut peer = |_| Ok(MeasuredCommand::new(words));
+    let has_peer = recorder.has_peer("xfs_repair", scale.alone, peers::installed(&[&repair]));
+    pair.alternate(scale, &ours, recorder, has_peer.then_some(&mut peer))
 }
 
 /// Listing a volume of a million inodes.
@@ -36,12 +39,16 @@ pub fn ls(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let image = images::many(scale)?;
     let ours =
         MeasuredCommand::new([scale.xebec.as_os_str(), "ls".as_ref(), "-lR".as_ref(), image.as_os_str()]);
+    let task = "list every file (peer: find on the kernel's mount, its caches warm)";
+    let pair = Pair { task, wall_target: Some(0.15), memory_target: None };
+    let ready = peers::installed(&["find"]).and_then(|()| scale.kernel.clone());
+    if !recorder.has_peer("find on a mount", scale.alone, ready) {
+        return pair.alternate(scale, &ours, recorder, None);
+    }
     let mount = Mount::read_only(&image)?;
     let peer = MeasuredCommand::new(["find", ".", "-ls"]).within(mount.folder());
     same_count(&ours, &peer)?;
-    let task = "list every file (peer: find on the kernel's mount, its caches warm)";
-    let pair = Pair { task, wall_target: Some(0.15), memory_target: None };
-    pair.alternate(scale, &ours, recorder, |_| Ok(peer.clone()))
+    pair.alternate(scale, &ours, recorder, Some(&mut |_| Ok(peer.clone())))
 }
 
 /// Extracting a tree of 65,000 files.
@@ -51,50 +58,58 @@ pub fn extract(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()>
         [scale.xebec.as_os_str(), "extract".as_ref(), image.as_os_str(), "--to".as_ref(), "-".as_ref()];
     let ours = MeasuredCommand::new(ours).piped();
     let peer = |mount: &Mount| MeasuredCommand::new(["tar", "cf", "-", "."]).within(mount.folder()).piped();
+    let task = "extract all to a tar stream (peer: tar on a fresh kernel mount)";
+    let fresh = Pair { task, wall_target: Some(0.6), memory_target: None };
+    let ready = peers::installed(&["tar"]).and_then(|()| scale.kernel.clone());
+    if !recorder.has_peer("tar on a mount", scale.alone, ready) {
+        return fresh.alternate(scale, &ours, recorder, None);
+    }
     same_names(&ours, &peer(&Mount::read_only(&image)?))?;
 
     // A fresh mount for each run: both sides find the image in the page cache, and nothing else.
-    let task = "extract all to a tar stream (peer: tar on a fresh kernel mount)";
-    let fresh = Pair { task, wall_target: Some(0.6), memory_target: None };
     let mut mount = None;
-    fresh.alternate(scale, &ours, recorder, |_| {
+    let mut on_fresh = |_| {
         mount = None;
         Ok(peer(mount.insert(Mount::read_only(&image)?)))
-    })?;
+    };
+    fresh.alternate(scale, &ours, recorder, Some(&mut on_fresh))?;
     drop(mount);
 
     let task = "extract all to a tar stream (peer: tar on a kernel mount whose own caches are warm)";
     let warm = Pair { task, wall_target: None, memory_target: None };
     let mount = Mount::read_only(&image)?;
-    warm.alternate(scale, &ours, recorder, |_| Ok(peer(&mount)))
+    warm.alternate(scale, &ours, recorder, Some(&mut |_| Ok(peer(&mount))))
 }
+
+/// Prepares a run of a peer.
+type Prepare<'p> = &'p mut dyn FnMut(u32) -> anyhow::Result<MeasuredCommand>;
 
 /// A quantity of a run: what is added to the name of the task, its unit, its value, and the highest accepted ratio to
 /// the peer.
 type Quantity = (&'static str, &'static str, fn(&Usage) -> f64, Option<f64>);
 
 impl Pair<'_> {
-    /// Runs Xebec and the peer in turns. `peer` prepares each of the peer's runs. A full measurement does not count the
-    /// first run of each.
+    /// Runs Xebec and the peer, if there is one, in turns. `peer` prepares each of its runs. A full measurement does
+    /// not count the first run of each.
     fn alternate(
         &self,
         scale: &Scale,
         ours: &MeasuredCommand,
         recorder: &mut Recorder<'_>,
-        mut peer: impl FnMut(u32) -> anyhow::Result<MeasuredCommand>,
+        mut peer: Option<Prepare<'_>>,
     ) -> anyhow::Result<()> {
-        let (mut xebec, mut other, mut peer_command) = (Vec::new(), Vec::new(), String::new());
+        let (mut xebec, mut other, mut peer_command) = (Vec::new(), Vec::new(), String::from("none"));
         let warm_ups = u32::from(scale.size == Size::Full);
         for round in 0..scale.rounds + warm_ups {
             recorder.go_on()?;
             let used = ours.measure()?;
-            let peer = peer(round)?;
-            let peer_used = peer.measure()?;
+            let peer = peer.as_mut().map(|prepare| prepare(round)).transpose()?;
+            let peer_used = peer.as_ref().map(MeasuredCommand::measure).transpose()?;
             if round >= warm_ups {
                 xebec.push(used);
-                other.push(peer_used);
+                other.extend(peer_used);
             }
-            peer_command = peer.describe();
+            peer_command = peer.map_or(peer_command, |peer| peer.describe());
         }
         let quantities: [Quantity; 3] = [
             ("", "s", |usage| usage.wall_s, self.wall_target),
@@ -114,7 +129,7 @@ impl Pair<'_> {
                 other_is: "its peer",
                 ours: xebec.iter().map(of).collect(),
                 other: other.iter().map(of).collect(),
-                target: target.map(Target::RatioAtMost),
+                target: target.filter(|_| !other.is_empty()).map(Target::RatioAtMost),
             });
         }
         recorder.note(format!("{}: {}; its peer: {peer_command}", self.task, ours.describe()));

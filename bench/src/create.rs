@@ -12,8 +12,11 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use crate::measure::{MeasuredCommand, alternate};
-use crate::record::Target;
+use report::record::Target;
+
+use crate::cleanup;
+use crate::measure::{MeasuredCommand, alternate, compare};
+use crate::peers;
 use crate::recorder::{Recorder, Row};
 
 /// Size of the measurement.
@@ -25,6 +28,10 @@ pub struct Scale {
     pub xebec: PathBuf,
     /// Measured runs of each side.
     pub rounds: u32,
+    /// Whether peers are left out.
+    pub alone: bool,
+    /// Whether the kernel can mount XFS, or why not.
+    pub kernel: Result<(), String>,
     /// Source directory.
     pub source: PathBuf,
     /// Number of empty files in the archive.
@@ -38,6 +45,8 @@ impl From<&crate::scale::Scale> for Scale {
             folder: scale.folder.clone(),
             xebec: scale.xebec.clone(),
             rounds: scale.rounds,
+            alone: scale.alone,
+            kernel: scale.kernel.clone(),
             source: source.into(),
             files: scale.pick(1_000_000, 100_000, 1_000),
         }
@@ -48,7 +57,15 @@ impl Scale {
     fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
+
+    /// Whether an image can be made through the kernel, to compare with.
+    fn has_kernel(&self, table: &mut Recorder<'_>) -> bool {
+        let ready = peers::installed(&["mkfs.xfs", "tar"]).and_then(|()| self.kernel.clone());
+        table.has_peer(KERNEL_NAME, self.alone, ready)
+    }
 }
+
+const KERNEL_NAME: &str = "mkfs.xfs, a loop mount, tar x, umount";
 
 /// Creates an image of 4 GiB through the kernel: image, mount point, archive.
 const KERNEL: &str = r#"
@@ -62,8 +79,6 @@ umount "$2"
 
 /// Measures it.
 pub fn directory(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
-    let archive = scale.file("source.tar");
-    MeasuredCommand::new(["tar", "-C"]).with(&scale.source).with("-cf").with(&archive).with(".").measure()?;
     let mut peak = Vec::new();
     let mut ours = || {
         let used = fresh(scale, |image| ours(scale, image, &scale.source))?;
@@ -79,13 +94,23 @@ pub fn directory(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> 
         };
         Ok(fresh(scale, run)?.0)
     };
-    let (first, second) = alternate(scale.rounds, &mut ours, &mut ext4)?;
+    let has_ext4 = table.has_peer("mke2fs -d", scale.alone, peers::installed(&["mke2fs"]));
+    let measured = compare((scale.rounds, !has_ext4), &mut ours, &mut ext4)?;
     let task = format!("an image of {}", scale.source.display());
-    add(table, &task, "mke2fs -d", (first, second), 0.1);
-    let mut kernel = || Ok(fresh(scale, |image| kernels(scale, image, &archive))?.0);
-    let (first, second) = alternate(scale.rounds, &mut ours, &mut kernel)?;
-    add(table, &task, "mkfs.xfs, a loop mount, tar x, umount", (first, second), 1.0 / 3.0);
-    std::fs::remove_file(archive)?;
+    add(table, &task, "mke2fs -d", measured, 0.1);
+    if scale.has_kernel(table) {
+        let archive = scale.file("source.tar");
+        MeasuredCommand::new(["tar", "-C"])
+            .with(&scale.source)
+            .with("-cf")
+            .with(&archive)
+            .with(".")
+            .measure()?;
+        let mut kernel = || Ok(fresh(scale, |image| kernels(scale, image, &archive))?.0);
+        let measured = alternate(scale.rounds, &mut ours, &mut kernel)?;
+        add(table, &task, KERNEL_NAME, measured, 1.0 / 3.0);
+        std::fs::remove_file(archive)?;
+    }
     table.add(Row {
         task: format!("{task}: peak memory"),
         unit: "MiB",
@@ -128,9 +153,10 @@ pub fn empty(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
     write_empty(&archive, scale.files)?;
     let ours = || Ok(fresh(scale, |image| ours(scale, image, &archive))?.0);
     let kernel = || Ok(fresh(scale, |image| kernels(scale, image, &archive))?.0);
-    let measured = alternate(scale.rounds, ours, kernel)?;
+    let has_kernel = scale.has_kernel(table);
+    let measured = compare((scale.rounds, !has_kernel), ours, kernel)?;
     let task = format!("an image of a tar with {} empty files", scale.files);
-    add(table, &task, "mkfs.xfs, a loop mount, tar x, umount", measured, 0.25);
+    add(table, &task, KERNEL_NAME, measured, 0.25);
     std::fs::remove_file(archive)?;
     Ok(())
 }
@@ -139,6 +165,7 @@ fn ours(scale: &Scale, image: &Path, source: &Path) -> MeasuredCommand {
     MeasuredCommand::new([&scale.xebec]).with("create").with(image).with("--from").with(source).with("-q")
 }
 
+/// Its mount point is in the directory of the images.
 fn kernels(scale: &Scale, image: &Path, archive: &Path) -> MeasuredCommand {
     let mount = scale.file("mnt");
     // It exists after the first run.
@@ -149,6 +176,8 @@ fn kernels(scale: &Scale, image: &Path, archive: &Path) -> MeasuredCommand {
 /// Runs a command that creates an image; returns seconds and peak memory in MiB.
 fn fresh(scale: &Scale, run: impl FnOnce(&Path) -> MeasuredCommand) -> anyhow::Result<(f64, f64)> {
     let image = scale.file("created.img");
+    // Of a command that mounts.
+    let _registered = cleanup::mount_point(&scale.file("mnt"));
     let used = run(&image).measure()?;
     std::fs::remove_file(&image)?;
     Ok((used.wall_s, used.rss_peak_bytes as f64 / f64::from(1 << 20)))
@@ -161,7 +190,7 @@ fn add(
     (ours, other): (Vec<f64>, Vec<f64>),
     ratio_max: f64,
 ) {
-    let target = Some(Target::RatioAtMost(ratio_max));
+    let target = (!other.is_empty()).then_some(Target::RatioAtMost(ratio_max));
     table.add(Row {
         task: task.into(),
         unit: "s",

@@ -11,11 +11,13 @@
 //! | `commands`, `create` | commands and their peers |
 //! | `mounted` | mounts of different file systems |
 //! | `bench_volume` | a volume of Xebec or a directory of another file system, with the same operations |
+//! | `peers` | programs that are measured beside Xebec, and what is missing of them |
+//! | `sharing` | cache lines that operations share, from memory traces |
 //! | `measure` | one run of a command: time, CPU time, peak memory |
 //! | `images` | images of the commands |
 //! | `machine` | description of the machine |
-//! | `record`, `recorder` | what was measured |
-//! | `report` | output as text, JSON and HTML |
+//! | `recorder`, `progress` | collects what was measured, and shows how far the run is |
+//! | `cleanup` | removal of what a killed run would leave |
 //!
 //! # Method
 //! Xebec and its peers run in turns, so that other load on the machine affects all. A full measurement does not count
@@ -26,23 +28,26 @@
 pub mod arguments;
 mod bench_volume;
 mod claims;
+pub mod cleanup;
 mod commands;
 mod contents;
 mod create;
 mod engine;
 mod images;
-pub mod machine;
+mod machine;
 mod measure;
 mod mounted;
+mod peers;
+mod progress;
 mod rate_device;
-pub mod record;
 mod recorder;
 mod registry;
-pub mod report;
 mod run;
 mod scale;
+mod sharing;
 mod subject;
 mod tasks;
 
 pub use arguments::{Arguments, Settings};
+pub use report::Report;
 pub use run::{is_interruption, run, serve};

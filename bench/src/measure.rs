@@ -217,23 +217,9 @@ pub fn compare<T>(
     alternate(rounds, ours, peers)
 }
 
-/// The median, the lower one of two; NaN for no numbers.
-pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
-    let mut sorted: Vec<f64> = numbers.into_iter().collect();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn median_of_an_odd_number() {
-        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median([5.0]), 5.0);
-        assert!(median([]).is_nan());
-    }
 
     /// A failing command is not a fast one.
     #[test]

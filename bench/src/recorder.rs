@@ -3,13 +3,17 @@
 use std::time::Instant;
 
 use anyhow::bail;
+use report::record::{Comparison, Measurement, Results, Target};
 
-use crate::record::{Comparison, Measurement, Results, Target};
+use crate::registry::Part;
+use crate::scale::{Scale, Size};
 
 /// Receives what happens in a run, to show it to the user.
 pub trait Observer {
-    /// An experiment begins.
-    fn begins(&self, experiment: &str);
+    /// A part of an experiment begins.
+    fn begins(&self, experiment: &str, part: &Part, size: Size);
+    /// It has ended.
+    fn part_ended(&self);
     /// A task of it has ended; the last measurements are of this task.
     fn ended(&self, results: &Results, task: &str);
     /// Whether to stop before the next run.
@@ -48,9 +52,8 @@ const OF_COST: [&str; 10] =
     ["s", "ms", "us", "ns", "instructions", "writes", "MiB", "reads", "bytes", "syscalls"];
 
 impl<'o> Recorder<'o> {
-    /// Begins an experiment.
+    /// An experiment without results.
     pub fn begin(results: Results, observer: &'o dyn Observer) -> Self {
-        observer.begins(&results.experiment);
         Self { results, observer, begun: Instant::now() }
     }
 
@@ -73,6 +76,26 @@ impl<'o> Recorder<'o> {
     /// Adds a reason why something was not measured.
     pub fn note(&mut self, text: String) {
         self.results.notes.push(text);
+    }
+
+    /// Whether a peer can be measured. If not, notes why, unless the user wants none.
+    pub fn has_peer(&mut self, what: &str, alone: bool, ready: Result<(), String>) -> bool {
+        if let (false, Err(why)) = (alone, &ready) {
+            self.note(format!("{what}: not measured: {why}"));
+        }
+        !alone && ready.is_ok()
+    }
+
+    /// Runs a part.
+    ///
+    /// # Errors
+    /// Xebec failed, or the user wants the run to end.
+    pub fn run(&mut self, part: &Part, scale: &Scale) -> anyhow::Result<()> {
+        self.go_on()?;
+        self.observer.begins(&self.results.experiment, part, scale.size);
+        let outcome = part.run(scale, self);
+        self.observer.part_ended();
+        outcome
     }
 
     /// Reports a task, after its measurements were added.

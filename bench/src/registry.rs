@@ -3,49 +3,74 @@
 use std::fmt::Write as _;
 
 use anyhow::bail;
+use report::record::{Published, Results};
 
-use crate::record::{Published, Results};
 use crate::recorder::Recorder;
-use crate::scale::Scale;
-use crate::{claims, commands, contents, create, engine, mounted};
+use crate::scale::{Scale, Size};
+use crate::{claims, commands, contents, create, engine, mounted, sharing};
 
-/// A part of an experiment.
+/// How a part is run.
 #[derive(Clone, Copy)]
-pub enum Part {
-    /// On any file system.
+pub enum Run {
+    /// On any file system, or with commands.
     Any(fn(&Scale, &mut Recorder<'_>) -> anyhow::Result<()>),
     /// Changes of metadata, as a library and in the kernel.
     Engine(fn(&engine::Scale, &mut Recorder<'_>) -> anyhow::Result<()>),
     /// File contents, as a library and in the kernel.
     Contents(fn(&contents::Scale, &mut Recorder<'_>) -> anyhow::Result<()>),
-    /// Images of trees. With peers only.
+    /// Images of trees.
     Create(fn(&create::Scale, &mut Recorder<'_>) -> anyhow::Result<()>),
-    /// Commands and their peers.
-    Commands(fn(&Scale, &mut Recorder<'_>) -> anyhow::Result<()>),
-    /// Mounts of several file systems.
+    /// Mounts of several file systems, which need root.
     Mounted,
 }
 
+/// A part of an experiment.
+#[derive(Clone, Copy)]
+pub struct Part {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// How long a quick run takes, about, in seconds on two CPUs.
+    quick: f64,
+    run: Run,
+}
+
+const fn part(name: &'static str, quick: f64, run: Run) -> Part {
+    Part { name, quick, run }
+}
+
 impl Part {
+    /// How long it takes, about. Other sizes take as much more or less, on the whole.
+    pub fn seconds(&self, size: Size) -> f64 {
+        self.quick
+            * match size {
+                Size::Full => 20.0,
+                Size::Quick => 1.0,
+                Size::Smoke => 0.2,
+            }
+    }
+
     /// Runs it, or notes why not.
     ///
     /// # Errors
     /// Xebec failed.
-    pub fn run(self, scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
-        let needs_root = matches!(self, Self::Create(_) | Self::Commands(_) | Self::Mounted);
-        let is_root = rustix::process::geteuid().is_root();
-        if needs_root && (scale.alone || !is_root) {
-            recorder.note("not measured: its peers are mounts by the kernel, which need root".into());
-            return Ok(());
-        }
-        // Without root there are no mounts by the kernel.
-        let scale = &Scale { alone: scale.alone || !is_root, ..scale.clone() };
-        match self {
-            Self::Any(run) | Self::Commands(run) => run(scale, recorder),
-            Self::Engine(run) => run(&scale.into(), recorder),
-            Self::Contents(run) => run(&scale.into(), recorder),
-            Self::Create(run) => run(&scale.into(), recorder),
-            Self::Mounted => mounted::run(&scale.into(), recorder),
+    pub fn run(&self, scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+        match self.run {
+            Run::Any(run) => run(scale, recorder),
+            Run::Engine(run) => run(&scale.into(), recorder),
+            Run::Contents(run) => run(&scale.into(), recorder),
+            Run::Create(run) => run(&scale.into(), recorder),
+            Run::Mounted => {
+                let is_root = rustix::process::geteuid().is_root();
+                let ready = match (is_root, std::path::Path::new("/dev/fuse").exists()) {
+                    (false, _) => Err("it needs root".to_string()),
+                    (_, false) => Err("there is no /dev/fuse".to_string()),
+                    _ => Ok(()),
+                };
+                if recorder.has_peer("mounts", scale.alone, ready) {
+                    mounted::run(&scale.into(), recorder)?;
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -58,7 +83,7 @@ pub struct Experiment {
     source: &'static str,
     /// What was measured there, the figures, and what is comparable.
     published: &'static [(&'static str, &'static str, &'static str)],
-    parts: &'static [(&'static str, Part)],
+    parts: &'static [Part],
 }
 
 const PIGGIN: &str = "Nick Piggin, VFS scalability patches, 2010 (4 sockets, 32 cores, 64 threads)";
@@ -91,10 +116,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
             ),
         ],
         parts: &[
-            ("any", Part::Any(claims::file_ops::run)),
-            ("namespace", Part::Engine(engine::namespace::run)),
-            ("stat", Part::Engine(engine::paths::stat)),
-            ("open", Part::Engine(engine::paths::open)),
+            part("any", 20.0, Run::Any(claims::file_ops::run)),
+            part("namespace", 15.0, Run::Engine(engine::namespace::run)),
+            part("stat", 6.0, Run::Engine(engine::paths::stat)),
+            part("open", 4.0, Run::Engine(engine::paths::open)),
         ],
     },
     Experiment {
@@ -106,7 +131,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "4.911 s before, 0.183 s after",
             "the calls of git diff without git; on two CPUs, 64 threads take turns",
         )],
-        parts: &[("any", Part::Any(claims::trees::run)), ("list", Part::Engine(engine::list::run))],
+        parts: &[
+            part("any", 8.0, Run::Any(claims::trees::run)),
+            part("git", 20.0, Run::Any(claims::git::run)),
+            part("list", 3.0, Run::Engine(engine::list::run)),
+        ],
     },
     Experiment {
         name: "anon",
@@ -117,7 +146,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "67.8 s before, 3.2 s after",
             "O_TMPFILE in place of sockets: inodes without names, which are on a disk here",
         )],
-        parts: &[("any", Part::Any(claims::anonymous::run))],
+        parts: &[
+            part("any", 3.0, Run::Any(claims::anonymous::run)),
+            part("teardown", 5.0, Run::Any(claims::teardown::run)),
+        ],
     },
     Experiment {
         name: "fs-mark",
@@ -128,7 +160,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "32,500 files/s before the plug, 52,900 after",
             "the calls and the sizes; not the device (an array of SSDs there, an image in the page cache here)",
         )],
-        parts: &[("any", Part::Any(claims::fs_mark::run)), ("small", Part::Contents(contents::small::run))],
+        parts: &[
+            part("any", 40.0, Run::Any(claims::fs_mark::run)),
+            part("small", 20.0, Run::Contents(contents::small::run)),
+        ],
     },
     Experiment {
         name: "plug",
@@ -140,8 +175,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "the ratio of the numbers of writes",
         )],
         parts: &[
-            ("writes", Part::Contents(contents::small::writes)),
-            ("flushers", Part::Contents(contents::flushers::run)),
+            part("writes", 4.0, Run::Contents(contents::small::writes)),
+            part("device", 6.0, Run::Contents(contents::device::run)),
+            part("flushers", 12.0, Run::Contents(contents::flushers::run)),
         ],
     },
     Experiment {
@@ -153,7 +189,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "15 minutes and more, instead of 36 s",
             "whether clean inodes cost anything: with and without them",
         )],
-        parts: &[("storm", Part::Any(claims::syncs::run)), ("sync", Part::Contents(contents::sync::run))],
+        parts: &[
+            part("storm", 8.0, Run::Any(claims::syncs::run)),
+            part("sync", 20.0, Run::Contents(contents::sync::run)),
+        ],
     },
     Experiment {
         name: "reclaim",
@@ -164,7 +203,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "6 to 14 % more files/s without writes from reclaim, in all cases but one",
             "the three policies beside each other on a device of 500 MB/s, and that reclaim wrote nothing",
         )],
-        parts: &[("policies", Part::Contents(contents::reclaim::run))],
+        parts: &[part("policies", 30.0, Run::Contents(contents::reclaim::run))],
     },
     Experiment {
         name: "finobt",
@@ -183,8 +222,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
             ),
         ],
         parts: &[
-            ("after-frees", Part::Engine(engine::finobt::run)),
-            ("cost", Part::Any(claims::finobt::cost)),
+            part("after-frees", 12.0, Run::Engine(engine::finobt::run)),
+            part("cost", 6.0, Run::Any(claims::finobt::cost)),
         ],
     },
     Experiment {
@@ -204,9 +243,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
             ),
         ],
         parts: &[
-            ("commits", Part::Engine(engine::commits::run)),
-            ("fsync", Part::Any(claims::cil::fsync)),
-            ("moving", Part::Any(claims::cil::moving)),
+            part("commits", 3.0, Run::Engine(engine::commits::run)),
+            part("fsync", 2.0, Run::Any(claims::cil::fsync)),
+            part("moving", 3.0, Run::Any(claims::cil::moving)),
         ],
     },
     Experiment {
@@ -219,9 +258,20 @@ pub const EXPERIMENTS: &[Experiment] = &[
             "the calls, and how rates grow with threads",
         )],
         parts: &[
-            ("calls", Part::Any(claims::fxmark::run)),
-            ("applications", Part::Any(claims::applications::run)),
+            part("calls", 60.0, Run::Any(claims::fxmark::run)),
+            part("applications", 15.0, Run::Any(claims::applications::run)),
         ],
+    },
+    Experiment {
+        name: "sharing",
+        summary: "Cache lines that operations share that commute, and the throughput that a model predicts from them",
+        source: "Clements and others, \"The Scalable Commutativity Rule\", SOSP 2013",
+        published: &[(
+            "pairs of 18 POSIX calls that commute, in Linux and in a kernel that was designed for it (sv6)",
+            "Linux shares no memory in 68 % of 13,664 tests, sv6 in 99 %",
+            "the share of the pairs below that share no line; they are ours, not those of the tests",
+        )],
+        parts: &[part("pairs", 60.0, Run::Any(sharing::run))],
     },
     Experiment {
         name: "images",
@@ -229,12 +279,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         source: "",
         published: &[],
         parts: &[
-            ("check", Part::Commands(commands::check)),
-            ("ls", Part::Commands(commands::ls)),
-            ("extract", Part::Commands(commands::extract)),
-            ("create", Part::Create(create::directory)),
-            ("sync", Part::Create(create::sync)),
-            ("empty", Part::Create(create::empty)),
+            part("check", 8.0, Run::Any(commands::check)),
+            part("ls", 10.0, Run::Any(commands::ls)),
+            part("extract", 8.0, Run::Any(commands::extract)),
+            part("create", 15.0, Run::Create(create::directory)),
+            part("sync", 3.0, Run::Create(create::sync)),
+            part("empty", 10.0, Run::Create(create::empty)),
         ],
     },
     Experiment {
@@ -243,9 +293,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
         source: "",
         published: &[],
         parts: &[
-            ("stream", Part::Contents(contents::stream::run)),
-            ("cached", Part::Contents(contents::cached::run)),
-            ("attributes", Part::Contents(contents::attributes::run)),
+            part("stream", 4.0, Run::Contents(contents::stream::run)),
+            part("cached", 3.0, Run::Contents(contents::cached::run)),
+            part("attributes", 2.0, Run::Contents(contents::attributes::run)),
         ],
     },
     Experiment {
@@ -253,7 +303,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         summary: "A mount beside fuse2fs, a FUSE server that does nothing, and the kernel",
         source: "",
         published: &[],
-        parts: &[("mount", Part::Mounted)],
+        parts: &[part("mount", 40.0, Run::Mounted)],
     },
     Experiment {
         name: "engine",
@@ -261,9 +311,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
         source: "",
         published: &[],
         parts: &[
-            ("recovery", Part::Engine(engine::recovery::run)),
-            ("collisions", Part::Engine(engine::collisions::run)),
-            ("instructions", Part::Engine(engine::instructions::run)),
+            part("recovery", 4.0, Run::Engine(engine::recovery::run)),
+            part("collisions", 10.0, Run::Engine(engine::collisions::run)),
+            part("instructions", 60.0, Run::Engine(engine::instructions::run)),
         ],
     },
 ];
@@ -286,17 +336,18 @@ impl Experiment {
     }
 }
 
-/// An experiment, or one part of it.
+/// An experiment, or some parts of it.
 pub struct Chosen {
     /// The experiment.
     pub experiment: &'static Experiment,
-    part: Option<&'static str>,
+    /// Their names; none for all.
+    parts: Option<Vec<&'static str>>,
 }
 
 impl Chosen {
     /// The parts to run.
-    pub fn parts(&self) -> impl Iterator<Item = (&'static str, Part)> + '_ {
-        let is_chosen = |(name, _): &&(&'static str, Part)| self.part.is_none_or(|part| part == *name);
+    pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
+        let is_chosen = |part: &&Part| self.parts.as_ref().is_none_or(|parts| parts.contains(&part.name));
         self.experiment.parts.iter().filter(is_chosen).copied()
     }
 }
@@ -307,9 +358,9 @@ impl Chosen {
 /// There is none with such a name.
 pub fn choose(names: &[String]) -> anyhow::Result<Vec<Chosen>> {
     if names.is_empty() {
-        return Ok(EXPERIMENTS.iter().map(|experiment| Chosen { experiment, part: None }).collect());
+        return Ok(EXPERIMENTS.iter().map(|experiment| Chosen { experiment, parts: None }).collect());
     }
-    let mut all = Vec::new();
+    let mut all: Vec<Chosen> = Vec::new();
     for name in names {
         let (experiment, part) = name.split_once('/').map_or((&**name, None), |(of, part)| (of, Some(part)));
         let Some(experiment) = EXPERIMENTS.iter().find(|known| known.name == experiment) else {
@@ -317,12 +368,21 @@ pub fn choose(names: &[String]) -> anyhow::Result<Vec<Chosen>> {
         };
         let part = match part {
             None => None,
-            Some(part) => match experiment.parts.iter().find(|(known, _)| *known == part) {
-                Some((known, _)) => Some(*known),
+            Some(part) => match experiment.parts.iter().find(|known| known.name == part) {
+                Some(known) => Some(known.name),
                 None => bail!("{} has no part {part} (xebec bench --list shows them)", experiment.name),
             },
         };
-        all.push(Chosen { experiment, part });
+        // Parts of one experiment have one result.
+        match all.iter_mut().find(|chosen| chosen.experiment.name == experiment.name) {
+            None => all.push(Chosen { experiment, parts: part.map(|part| vec![part]) }),
+            Some(chosen) => {
+                chosen.parts = chosen.parts.take().zip(part).map(|(mut parts, part)| {
+                    parts.push(part);
+                    parts
+                });
+            }
+        }
     }
     Ok(all)
 }
@@ -331,11 +391,31 @@ pub fn choose(names: &[String]) -> anyhow::Result<Vec<Chosen>> {
 pub fn listing() -> String {
     let mut text = String::new();
     for Experiment { name, summary, source, parts, .. } in EXPERIMENTS {
-        let parts: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
+        let parts: Vec<&str> = parts.iter().map(|part| part.name).collect();
         let _ = writeln!(text, "{name}\n    {summary}\n    parts: {}", parts.join(", "));
         if !source.is_empty() {
             let _ = writeln!(text, "    after: {source}");
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(names: &[&str]) -> Vec<(&'static str, usize)> {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let chosen = choose(&names).expect("they exist");
+        chosen.iter().map(|chosen| (chosen.experiment.name, chosen.parts().count())).collect()
+    }
+
+    #[test]
+    fn parts_of_one_experiment_have_one_result() {
+        assert_eq!(chosen(&["engine/recovery", "cil", "engine/collisions"]), [("engine", 2), ("cil", 3)]);
+        assert_eq!(chosen(&["engine/recovery", "engine"]), [("engine", 3)]);
+        assert_eq!(chosen(&["engine", "engine/recovery"]), [("engine", 3)]);
+        assert_eq!(chosen(&[]).len(), EXPERIMENTS.len());
+        assert!(choose(&["engine/gone".into()]).is_err() && choose(&["gone".into()]).is_err());
+    }
 }

@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
+use report::record::Results;
+use report::{Report, compare, text};
 
 use crate::arguments::{Arguments, Settings};
-use crate::record::Results;
+use crate::cleanup::Registered;
+use crate::progress::Progress;
 use crate::recorder::{Interrupted, Observer, Recorder};
 use crate::registry::{self, Chosen};
-use crate::report::{Report, compare, text};
 use crate::scale::{Scale, Size};
 use crate::subject::Subject;
-use crate::{engine, machine, measure, mounted};
+use crate::{claims, cleanup, engine, machine, measure, mounted, peers};
 
 /// Does what a process is for that this program started for a measurement. Returns `false` in any other process, which
 /// goes on.
@@ -21,7 +23,7 @@ use crate::{engine, machine, measure, mounted};
 /// # Errors
 /// Those of the measured work.
 pub fn serve() -> anyhow::Result<bool> {
-    Ok(measure::serve()? || engine::serve()? || mounted::nothing::serve()?)
+    Ok(measure::serve()? || engine::serve()? || mounted::nothing::serve()? || claims::teardown::serve()?)
 }
 
 /// Runs the command.
@@ -48,16 +50,17 @@ pub fn run(arguments: &Arguments, settings: &Settings<'_>) -> anyhow::Result<()>
     if !json {
         text::print_head(&report);
     }
-    let observer = Progress { is_interrupted: settings.is_interrupted, quiet: json };
+    let observer = Progress::new(&chosen, scale.size, settings.is_interrupted, json);
     let outcome = chosen.iter().try_for_each(|chosen| {
         let (results, outcome) = run_one(chosen, &scale, &observer);
-        if !results.measurements.is_empty() || !results.notes.is_empty() {
+        if !results.is_empty() {
             report.experiments.push(results);
         }
         // What was measured by now is kept, whatever happens.
         write(arguments, &report)?;
         outcome
     });
+    observer.clear();
     report.finished = outcome.is_ok();
     write(arguments, &report)?;
     match settings.print_json {
@@ -69,9 +72,11 @@ pub fn run(arguments: &Arguments, settings: &Settings<'_>) -> anyhow::Result<()>
 
 fn run_one(chosen: &Chosen, scale: &Scale, observer: &dyn Observer) -> (Results, anyhow::Result<()>) {
     let mut recorder = Recorder::begin(chosen.experiment.results(), observer);
-    let outcome = chosen.parts().try_for_each(|(name, part)| {
-        recorder.go_on()?;
-        part.run(scale, &mut recorder).with_context(|| format!("{}/{name}", chosen.experiment.name))
+    if let (false, Err(why)) = (scale.alone, &scale.kernel) {
+        recorder.note(format!("the kernel's XFS was not measured: {why}"));
+    }
+    let outcome = chosen.parts().try_for_each(|part| {
+        recorder.run(&part, scale).with_context(|| format!("{}/{}", chosen.experiment.name, part.name))
     });
     (recorder.end(), outcome)
 }
@@ -86,41 +91,17 @@ fn write(arguments: &Arguments, report: &Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Follows a run on a terminal.
-struct Progress<'i> {
-    is_interrupted: &'i dyn Fn() -> bool,
-    quiet: bool,
-}
-
-impl Observer for Progress<'_> {
-    fn begins(&self, experiment: &str) {
-        if !self.quiet {
-            eprintln!("{experiment} ...");
-        }
-    }
-
-    fn ended(&self, results: &Results, task: &str) {
-        if !self.quiet {
-            text::print_task(results, task);
-        }
-    }
-
-    fn is_interrupted(&self) -> bool {
-        (self.is_interrupted)()
-    }
-}
-
 /// A directory for images, removed at the end if it is our own.
 enum Folder {
     Given(PathBuf),
-    Own(tempfile::TempDir),
+    Own(tempfile::TempDir, #[expect(dead_code, reason = "it is dropped with the directory")] Registered),
 }
 
 impl Folder {
     fn path(&self) -> &Path {
         match self {
             Self::Given(path) => path,
-            Self::Own(folder) => folder.path(),
+            Self::Own(folder, _) => folder.path(),
         }
     }
 }
@@ -136,9 +117,10 @@ fn folder(arguments: &Arguments) -> anyhow::Result<Folder> {
     }
     let parent = std::env::temp_dir();
     let folder = tempfile::Builder::new().prefix("xebec-bench-").tempdir_in(&parent);
-    Ok(Folder::Own(
-        folder.with_context(|| format!("{} (--images names another directory)", parent.display()))?,
-    ))
+    let folder =
+        folder.with_context(|| format!("{} (--images names another directory)", parent.display()))?;
+    let registered = cleanup::directory(folder.path());
+    Ok(Folder::Own(folder, registered))
 }
 
 fn scale(arguments: &Arguments, settings: &Settings<'_>, folder: &Path) -> anyhow::Result<Scale> {
@@ -160,6 +142,7 @@ fn scale(arguments: &Arguments, settings: &Settings<'_>, folder: &Path) -> anyho
         Size::Quick => arguments.inodes.min(500_000),
         Size::Smoke => 20_000,
     };
+    let kernel = if arguments.alone { Err("not wanted".into()) } else { peers::kernel(folder) };
     let rounds = arguments.rounds.unwrap_or(if size == Size::Full { 5 } else { 1 });
     Ok(Scale {
         folder: folder.into(),
@@ -168,18 +151,20 @@ fn scale(arguments: &Arguments, settings: &Settings<'_>, folder: &Path) -> anyho
         rounds,
         threads,
         alone: arguments.alone,
+        subjects: subjects(arguments, &kernel)?,
+        kernel,
+        sharing: arguments.sharing_results.clone(),
         inodes,
-        subjects: subjects(arguments)?,
     })
 }
 
-fn subjects(arguments: &Arguments) -> anyhow::Result<Vec<Subject>> {
+fn subjects(arguments: &Arguments, kernel: &Result<(), String>) -> anyhow::Result<Vec<Subject>> {
     let mut subjects = vec![Subject::LIBRARY];
     if !arguments.alone {
         if Path::new("/dev/fuse").exists() {
             subjects.push(Subject::Mounted);
         }
-        if rustix::process::geteuid().is_root() {
+        if kernel.is_ok() {
             subjects.push(Subject::Kernel);
         }
     }
@@ -203,7 +188,8 @@ fn restart(alone: bool) -> anyhow::Result<()> {
     }
     let program = std::env::current_exe().context("the path of this program")?;
     let is_root = rustix::process::geteuid().is_root();
-    let mut command = if alone || !is_root { Command::new(program) } else { in_namespace(&program) };
+    let may_unshare = !alone && is_root && peers::installed(&["unshare"]).is_ok();
+    let mut command = if !may_unshare { Command::new(program) } else { in_namespace(&program) };
     command.args(std::env::args_os().skip(1)).env(RESTARTED, "1").env(measure::PURGE_DELAY_VARIABLE, "-1");
     Err(command.exec()).with_context(|| format!("cannot run {}", command.get_program().display()))
 }

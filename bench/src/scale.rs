@@ -31,6 +31,10 @@ pub struct Scale {
     pub threads: Vec<u32>,
     /// Whether peers are left out.
     pub alone: bool,
+    /// Whether the kernel can mount XFS, or why not.
+    pub kernel: Result<(), String>,
+    /// Results of `xebec-sharing --json`, if the user named a file.
+    pub sharing: Option<PathBuf>,
     /// Maximum number of inodes on a volume.
     pub inodes: u32,
     /// Who is measured, where an experiment compares file systems.
@@ -45,6 +49,11 @@ impl Scale {
             Size::Quick => quick,
             Size::Smoke => smoke,
         }
+    }
+
+    /// Whether peers that need a mount by the kernel are left out.
+    pub fn is_without_kernel(&self) -> bool {
+        self.alone || self.kernel.is_err()
     }
 
     /// How long one run of a task that repeats a call lasts.

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hdrhistogram::Histogram;
+use report::record::{Comparison, Latency, Measurement, Target};
 
 use crate::bench_volume::BenchVolume;
 use crate::engine::threads::on_threads;
-use crate::record::{Comparison, Latency, Measurement, Target};
 use crate::recorder::Recorder;
 use crate::scale::{Scale, Size};
 use crate::subject::Subject;

@@ -9,7 +9,7 @@ use xebec::device::NewFile;
 use crate::output::{Level, print_message};
 
 /// Exit code after a signal, as in a shell: this plus the signal number.
-const SIGNALLED: i32 = 128;
+pub const SIGNALLED: i32 = 128;
 
 /// Installs a handler of terminating signals, which removes the unfinished file `what` and prints a message. For
 /// commands that only create a new file.

@@ -6,6 +6,7 @@
 //! | `wrap` | breaks comments and Markdown lines that are too wide for `tidy` |
 //! | `msrv` | checks that every dependency builds with the Rust version that the workspace declares |
 //! | `sample` | unpacks a small XFS image, clean or with a dirty log; needs neither root nor xfsprogs |
+//! | `figures` | writes the figures of kept runs (`docs/runs`) into the documents |
 //! | `release` | builds `xebec` as it is shipped: with profile-guided optimization |
 //! | `try` | creates an image from a directory of this machine, lists it and checks it |
 #![forbid(unsafe_code)]
@@ -30,8 +31,9 @@ fn main() -> ExitCode {
         "release" => release::run(root()).map(|()| Vec::new()),
         "tidy" => tidy::run(root()),
         "wrap" => tidy::wrap(root()).map(|()| Vec::new()),
+        "figures" => tidy::write_figures(root()).map(|()| Vec::new()),
         "msrv" => msrv::run(root()),
-        _ => Err(anyhow::anyhow!("usage: cargo xtask tidy|wrap|msrv|release|sample|try")),
+        _ => Err(anyhow::anyhow!("usage: cargo xtask tidy|wrap|figures|msrv|release|sample|try")),
     };
     match complaints {
         Ok(complaints) if complaints.is_empty() => ExitCode::SUCCESS,

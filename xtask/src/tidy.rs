@@ -8,6 +8,7 @@
 //! | [`crates`] | manifests: the layering, arguments for dependencies, `forbid(unsafe_code)` |
 //! | [`dead`] | Rust files that no crate compiles |
 //! | [`links`] | broken links in Markdown |
+//! | [`figures`] | figures in documents that are not those of the kept runs |
 //! | [`patches`] | patches that do not apply |
 //! | [`mod@wrap`] | breaks comments and text that are too wide |
 //! | [`tree`], [`rust`] | input of the rules: files, and parsed Rust files |
@@ -21,6 +22,7 @@ mod calls;
 mod crates;
 mod dead;
 mod exceptions;
+mod figures;
 mod length;
 mod links;
 mod patches;
@@ -32,6 +34,7 @@ mod wrap;
 
 use std::path::Path;
 
+use anyhow::Context as _;
 use tree::Tree;
 
 type Rule = fn(&Tree, &mut Complaints);
@@ -54,6 +57,7 @@ const RULES: &[(&str, Rule)] = &[
     ("dead-file", dead::files),
     ("link", links::resolve),
     ("patch", patches::apply),
+    ("figures", figures::are_those_of_runs),
 ];
 
 /// Findings of the rules, as lines `path:line: [rule] message`.
@@ -82,6 +86,20 @@ pub fn wrap(root: &Path) -> anyhow::Result<()> {
             continue;
         }
         if let Some(text) = wrap::wrap(&file.text, markdown) {
+            std::fs::write(root.join(&file.path), text)?;
+            println!("{}", file.path);
+        }
+    }
+    Ok(())
+}
+
+/// Writes the figures of kept runs into the documents of the checkout at `root`, and prints the names of changed files.
+pub fn write_figures(root: &Path) -> anyhow::Result<()> {
+    let tree = Tree::of_checkout(root)?;
+    let runs = figures::runs(&tree)?;
+    for file in tree.files().filter(|file| file.has_extension("md")) {
+        let text = report::figures::fill(&file.text, &runs).with_context(|| file.path.clone())?;
+        if text != file.text {
             std::fs::write(root.join(&file.path), text)?;
             println!("{}", file.path);
         }
@@ -136,6 +154,7 @@ mod tests {
             ("journal/src/lib.rs", format!("//! Log. {}\n{} \n", concat!("FIX", "ME"), "x".repeat(130))),
             ("tools/check/Cargo.toml", checker.to_string()),
             ("README.md", "[gone](docs/gone.md)\n".to_string()),
+            ("figures.md", format!("{}s: gone -->\nold\n<!-- end -->\n", "<!-- figure")),
             (
                 "defect.patch",
                 "--- a/README.md\n+++ b/README.md\n@@ -1,1 +1,1 @@\n-[went](x)\n+y\n".to_string(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use block::{Device, FileDevice, Io};
-pub use mount::Mount;
+pub use mount::{DeviceWrites, Mount};
 use rustix::fs::{AtFlags, Mode, OFlags, XattrFlags};
 use xebec::{FileId, NewFile, Options, SetAttribute, Volume};
 
@@ -104,6 +104,22 @@ impl BenchVolume {
         match self {
             Self::Xebec(volume) => Some(volume),
             Self::Kernel(_) => None,
+        }
+    }
+
+    /// The directory of the mount, if there is one.
+    pub fn mount_point(&self) -> Option<&Path> {
+        match self {
+            Self::Xebec(_) => None,
+            Self::Kernel(mount) => Some(mount.folder()),
+        }
+    }
+
+    /// What was written to the device of a mount, as the kernel counts it.
+    pub fn device_writes(&self) -> anyhow::Result<DeviceWrites> {
+        match self {
+            Self::Xebec(_) => bail!("not a mount"),
+            Self::Kernel(mount) => mount.device_writes(),
         }
     }
 

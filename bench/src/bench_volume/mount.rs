@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use anyhow::{Context, bail};
 
+use crate::cleanup::{self, Registered};
 use crate::measure::PURGE_DELAY_VARIABLE;
 
 /// How the use of a directory ends.
@@ -24,6 +25,16 @@ enum End {
 pub struct Mount {
     folder: PathBuf,
     end: Option<End>,
+    _registered: Registered,
+}
+
+/// Writes to the device of a mount since it exists.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceWrites {
+    /// Write requests.
+    pub count: u64,
+    /// Bytes of these.
+    pub bytes: u64,
 }
 
 impl Mount {
@@ -58,8 +69,9 @@ impl Mount {
     /// A new directory within another one.
     pub fn directory(parent: &Path) -> anyhow::Result<Self> {
         let folder = unused(parent);
+        let registered = cleanup::directory(&folder);
         std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-        Ok(Self { folder, end: Some(End::Remove) })
+        Ok(Self { folder, end: Some(End::Remove), _registered: registered })
     }
 
     /// A mount on a new directory, which `mount` makes, and `umount` ends.
@@ -79,8 +91,9 @@ impl Mount {
 
     fn ending(end: End, mount: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<Self> {
         let folder = unused(&std::env::temp_dir());
+        let registered = cleanup::mount_point(&folder);
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        let mut mounted = Self { folder, end: None };
+        let mut mounted = Self { folder, end: None, _registered: registered };
         mount(&mounted.folder)?;
         mounted.end = Some(end);
         Ok(mounted)
@@ -89,6 +102,24 @@ impl Mount {
     /// The directory.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// What was written to its block device, as the kernel counts it.
+    ///
+    /// # Errors
+    /// It has no block device.
+    pub fn device_writes(&self) -> anyhow::Result<DeviceWrites> {
+        use std::os::unix::fs::MetadataExt;
+        /// Bytes of a sector in the kernel's statistics, whatever the device has.
+        const SECTOR: u64 = 512;
+        let device = std::fs::metadata(&self.folder)?.dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let path = format!("/sys/dev/block/{major}:{minor}/stat");
+        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+        let numbers: Vec<u64> = text.split_whitespace().map_while(|number| number.parse().ok()).collect();
+        // Reads have the first four numbers: requests, merged ones, sectors, milliseconds.
+        let [_, _, _, _, count, _, sectors, ..] = numbers[..] else { bail!("{path}: {text:?}") };
+        Ok(DeviceWrites { count, bytes: sectors * SECTOR })
     }
 
     /// Ends its use, and waits.

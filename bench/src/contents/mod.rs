@@ -5,6 +5,7 @@
 //! | [`stream`] | sequential write and read of a large file |
 //! | [`cached`] | random reads of a cached file |
 //! | [`small`] | creating small files, and the writes of their writeback |
+//! | [`device`] | writes to the device and their sizes, beside those of the kernel |
 //! | [`flushers`] | writeback by several flushers, and by one |
 //! | [`attributes`] | setting attributes |
 //! | [`reclaim`] | writing more than there is memory, by three policies of reclaim |
@@ -12,6 +13,7 @@
 
 pub mod attributes;
 pub mod cached;
+pub mod device;
 pub mod flushers;
 pub mod reclaim;
 pub mod small;
@@ -20,11 +22,11 @@ pub mod sync;
 
 use std::path::{Path, PathBuf};
 
+use report::record::Target;
 use xebec::Options;
 
 use crate::bench_volume::{BenchVolume, layout};
 use crate::measure;
-use crate::record::Target;
 use crate::recorder::Row;
 
 /// Size of the measurement.
@@ -63,7 +65,7 @@ impl From<&crate::scale::Scale> for Scale {
         Self {
             folder: scale.folder.clone(),
             rounds: scale.rounds,
-            alone: scale.alone,
+            alone: scale.is_without_kernel(),
             stream_bytes: scale.pick(4 << 30, 512 << 20, 16 << 20),
             cached_bytes: scale.pick(128 << 20, 128 << 20, 4 << 20),
             reads: scale.pick(1_000_000, 300_000, 1_000),

@@ -12,13 +12,13 @@ use std::time::Instant;
 
 use anyhow::Context;
 use block::{Device, WriteRun};
+use report::record::Target;
 use xebec::{DirtyLimit, MemoryBudget, Options, ReclaimPolicy};
 
 use super::Scale;
 use crate::bench_volume::{BenchVolume, file_device, layout, make};
 use crate::measure::alternate;
 use crate::rate_device::RateDevice;
-use crate::record::Target;
 use crate::recorder::{Recorder, Row};
 
 const DEVICE_BYTES_PER_SECOND: u64 = 500_000_000;

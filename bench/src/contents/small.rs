@@ -4,13 +4,13 @@
 use std::time::Instant;
 
 use anyhow::Context;
+use report::record::Target;
 use xebec::{DirtyLimit, MemoryBudget, Options};
 
 use super::{KERNELS, OURS, Scale, kernels, ours};
 use crate::bench_volume::{BenchVolume, names};
 use crate::engine::threads::on_threads;
 use crate::measure::{alternate, compare};
-use crate::record::Target;
 use crate::recorder::{Recorder, Row};
 
 const DIRECTORIES: u32 = 16;
@@ -47,7 +47,8 @@ pub fn writes(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn name(scale: &Scale, threads: u32) -> String {
+/// The files in words.
+pub fn name(scale: &Scale, threads: u32) -> String {
     format!("{DIRECTORIES} directories of {} files of 4 KiB, threads: {threads}", scale.files)
 }
 
@@ -95,7 +96,8 @@ fn device_writes(scale: &Scale, volume: BenchVolume) -> anyhow::Result<f64> {
     Ok(writes as f64)
 }
 
-fn write_all(scale: &Scale, volume: &BenchVolume, threads: u32) -> anyhow::Result<()> {
+/// Writes all files.
+pub fn write_all(scale: &Scale, volume: &BenchVolume, threads: u32) -> anyhow::Result<()> {
     let write_some = |thread: u32| {
         let names = names(scale.files);
         (thread..DIRECTORIES).step_by(threads as usize).try_for_each(|directory| {

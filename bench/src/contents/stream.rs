@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
+use report::record::Target;
 use xebec::Options;
 
 use super::{KERNELS, OURS, Scale, kernels, ours};
 use crate::bench_volume::BenchVolume;
 use crate::measure;
-use crate::record::Target;
 use crate::recorder::{Recorder, Row};
 
 const PIECE: usize = 1 << 20;
@@ -50,18 +50,12 @@ fn one(
     reopen: &dyn Fn() -> anyhow::Result<BenchVolume>,
 ) -> anyhow::Result<Rates> {
     let mib = (scale.stream_bytes >> 20) as f64;
-    let mut piece: Vec<u8> = (0..PIECE).map(|at| (at % 251) as u8).collect();
     let begin = Instant::now();
-    {
-        let file = volume.file(&volume.root()?, NAME, true)?;
-        for offset in (0..scale.stream_bytes).step_by(PIECE) {
-            file.write(&piece, offset)?;
-        }
-        file.sync()?;
-    }
+    write(scale, &volume)?;
     let write = mib / begin.elapsed().as_secs_f64();
     volume.unmount()?;
     let volume = reopen()?;
+    let mut piece = vec![0; PIECE];
     let begin = Instant::now();
     {
         let file = volume.file(&volume.root()?, NAME, false)?;
@@ -73,4 +67,12 @@ fn one(
     let read = mib / begin.elapsed().as_secs_f64();
     volume.unmount()?;
     Ok(Rates { write, read })
+}
+
+/// Writes and syncs the file.
+pub fn write(scale: &Scale, volume: &BenchVolume) -> anyhow::Result<()> {
+    let piece: Vec<u8> = (0..PIECE).map(|at| (at % 251) as u8).collect();
+    let file = volume.file(&volume.root()?, NAME, true)?;
+    (0..scale.stream_bytes).step_by(PIECE).try_for_each(|offset| file.write(&piece, offset))?;
+    file.sync()
 }

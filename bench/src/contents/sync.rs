@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
+use report::record::Target;
+use report::record::median;
 use xebec::{MemoryBudget, Options};
 
 use super::Scale;
 use crate::bench_volume::{BenchVolume, layout, names};
-use crate::measure::median;
-use crate::record::Target;
 use crate::recorder::{Recorder, Row};
 
 const FILES_PER_DIRECTORY: u32 = 5_000;

@@ -3,12 +3,12 @@
 
 use std::time::Instant;
 
+use report::record::Target;
 use xebec::{NewFile, Options, SetAttribute, Volume};
 
 use super::Scale;
 use crate::bench_volume::{BenchVolume, layout};
 use crate::measure::alternate;
-use crate::record::Target;
 use crate::recorder::{Recorder, Row};
 
 /// Maximum number of names in the directory, and of attributes.

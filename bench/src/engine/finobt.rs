@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
+use report::record::Target;
 use xebec::{FileId, NewFile, Options, Volume};
 
 use super::Scale;
 use crate::bench_volume::{BenchVolume, layout};
-use crate::record::Target;
 use crate::recorder::{Recorder, Row};
 
 /// Files per directory.

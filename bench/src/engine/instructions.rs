@@ -9,11 +9,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 use base::errno;
+use report::record::Target;
 use xebec::{Dir, NewFile, OpenOptions, Options, SetAttribute};
 
 use super::Scale;
 use crate::bench_volume::{self, BenchVolume, layout};
-use crate::record::Target;
+use crate::peers;
 use crate::recorder::{Recorder, Row};
 
 /// Files per directory.
@@ -45,6 +46,9 @@ type Workload = fn(&xebec::Volume, &str, u32) -> anyhow::Result<()>;
 
 /// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
+    if !table.has_peer("instructions", false, peers::installed(&["valgrind"])) {
+        return Ok(());
+    }
     let mut first = None;
     for among in AMONG.into_iter().filter(|among| *among <= scale.inodes) {
         let image = scale.folder.join("instructions.img");
@@ -264,7 +268,7 @@ fn count(scale: &Scale, image: &Path, work: &str) -> anyhow::Result<f64> {
     program.arg(std::env::current_exe()?);
     program.env(WORKLOAD_VARIABLE, format!("{work}:{}", copy.display()));
     program.stdout(Stdio::null());
-    let status = program.status().context("valgrind (apt install valgrind)")?;
+    let status = program.status().context("valgrind")?;
     if !status.success() {
         bail!("the counted process failed: {status}");
     }

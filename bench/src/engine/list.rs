@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use anyhow::ensure;
+use report::record::Target;
 use xebec::Options;
 
 use super::Scale;
 use crate::bench_volume::{BenchVolume, layout, names};
 use crate::measure::compare;
-use crate::record::Target;
 use crate::recorder::{Recorder, Row};
 
 const IMAGE_BYTES: u64 = 2 << 30;

@@ -55,7 +55,7 @@ impl From<&crate::scale::Scale> for Scale {
         Self {
             folder: scale.folder.clone(),
             rounds: scale.rounds,
-            alone: scale.alone,
+            alone: scale.is_without_kernel(),
             threads: scale.threads.clone(),
             files: scale.pick(200_000, 50_000, 2_000),
             commits: scale.pick(1_000_000, 200_000, 2_000),

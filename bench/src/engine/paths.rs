@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
+use report::record::Target;
 use xebec::Options;
 
 use super::Scale;
 use super::threads::{add_scaling, on_threads};
 use crate::bench_volume::{BenchDir, BenchVolume, layout, names};
 use crate::measure::compare;
-use crate::record::Target;
 use crate::recorder::{Recorder, Row};
 
 const FILES: u32 = 1000;

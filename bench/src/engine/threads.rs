@@ -1,8 +1,9 @@
 //! Work on several threads, and rows that compare the rates of numbers of threads.
 
+use report::record::Target;
+
 use super::Scale;
 use crate::measure::alternate;
-use crate::record::Target;
 use crate::recorder::{Recorder, Row};
 
 /// Part of a thread's rate that each additional thread must add.

@@ -36,7 +36,7 @@ pub const AGAIN: TaskNames = [
 ];
 pub const UNLINK: TaskNames = ["unlink", "unlink, a client for each processor"];
 pub const STREAM_OUT: &str = "write a large file, 1 MiB at a time, and fsync";
-pub const STREAM_IN: &str = "read it, after the page cache was dropped";
+pub const STREAM_IN: &str = "read it, after it was mounted again and the page cache dropped";
 
 /// Makes the calls by one client.
 pub fn files(scale: &Scale, root: &Path, results: &mut Results) -> anyhow::Result<()> {
@@ -119,28 +119,33 @@ fn open(path: &Path, flags: OFlags) -> rustix::io::Result<std::os::fd::OwnedFd> 
     rustix::fs::openat(CWD, path, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
 }
 
-/// Writes and reads a large file sequentially.
-pub fn stream(scale: &Scale, root: &Path, results: &mut Results) -> anyhow::Result<()> {
-    let path = root.join("large");
-    let megabytes = scale.stream_bytes as f64 / 1e6;
-    let mut piece = vec![7; PIECE];
-    let pieces = scale.stream_bytes / PIECE as u64;
-    let mut file = File::create(&path)?;
+const LARGE: &str = "large";
+
+/// Writes a large file sequentially.
+pub fn stream_out(scale: &Scale, root: &Path, results: &mut Results) -> anyhow::Result<()> {
+    let piece = vec![7; PIECE];
+    let mut file = File::create(root.join(LARGE))?;
     let begin = Instant::now();
-    for _ in 0..pieces {
+    for _ in 0..scale.stream_bytes / PIECE as u64 {
         file.write_all(&piece)?;
     }
     file.sync_all()?;
-    results.add(STREAM_OUT, megabytes / begin.elapsed().as_secs_f64());
-    drop(file);
+    results.add(STREAM_OUT, scale.stream_bytes as f64 / 1e6 / begin.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Reads it. Where it is stored, it was mounted again before; the image is not in the page cache, either.
+pub fn stream_in(scale: &Scale, root: &Path, results: &mut Results) -> anyhow::Result<()> {
+    let path = root.join(LARGE);
+    let mut piece = vec![0; PIECE];
     // Drops the page cache, not dentries: the server that does nothing finds no names.
     std::fs::write("/proc/sys/vm/drop_caches", "1").context("/proc/sys/vm/drop_caches")?;
     let mut file = File::open(&path)?;
     let begin = Instant::now();
-    for _ in 0..pieces {
+    for _ in 0..scale.stream_bytes / PIECE as u64 {
         file.read_exact(&mut piece)?;
     }
-    results.add(STREAM_IN, megabytes / begin.elapsed().as_secs_f64());
+    results.add(STREAM_IN, scale.stream_bytes as f64 / 1e6 / begin.elapsed().as_secs_f64());
     drop(file);
     Ok(std::fs::remove_file(path)?)
 }

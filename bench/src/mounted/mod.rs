@@ -18,8 +18,9 @@ mod test_mount;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use report::record::Target;
 
-use crate::record::Target;
+use crate::peers;
 use crate::recorder::{Recorder, Row};
 use test_mount::{ALL, MountKind, TestMount};
 
@@ -30,6 +31,8 @@ pub struct Scale {
     pub folder: PathBuf,
     /// Path of `xebec`.
     pub xebec: PathBuf,
+    /// Whether the kernel can mount XFS, or why not.
+    pub kernel: Result<(), String>,
     /// Measured runs of each.
     pub rounds: u32,
     /// Size of an image in bytes.
@@ -47,6 +50,7 @@ impl From<&crate::scale::Scale> for Scale {
         Self {
             folder: scale.folder.clone(),
             xebec: scale.xebec.clone(),
+            kernel: scale.kernel.clone(),
             rounds: scale.rounds,
             image_bytes: scale.pick(4 << 30, 2 << 30, 1 << 30),
             files: scale.pick(8_000, 2_000, 200),
@@ -116,48 +120,67 @@ fn rows() -> impl Iterator<Item = RowSpec> {
 
 /// Runs all parts.
 pub fn run(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
-    let parts: [(&str, Part); 4] = [
-        ("calls", calls::files),
-        ("calls together", calls::together),
-        ("stream", calls::stream),
-        ("programs", programs::all),
-    ];
-    programs::prepare(scale)?;
-    let mut all = ALL.map(|kind| (kind, Results::default()));
+    let has_programs =
+        table.has_peer("programs on mounts", false, peers::installed(&["tar", "git", "make", "cc"]));
+    let mut kinds = Vec::new();
+    for kind in ALL {
+        let ready = match kind {
+            MountKind::Xebec | MountKind::Nothing => Ok(()),
+            MountKind::Fuse2fs => peers::installed(&["fuse2fs", "mke2fs"]),
+            MountKind::Kernel => scale.kernel.clone(),
+        };
+        kinds.extend(table.has_peer(kind.name(), false, ready).then_some(kind));
+    }
+    if has_programs {
+        programs::prepare(scale)?;
+    }
+    let mut all: Vec<_> = kinds.iter().map(|kind| (*kind, Results::default())).collect();
+    let run_once = |kind, results: &mut Results| run_once(scale, kind, has_programs, results);
     for round in 0..=scale.rounds {
+        table.go_on()?;
         // The first run is not counted, unless it is the only one.
         if round == 0 && scale.rounds > 1 {
-            all.iter().try_for_each(|(kind, _)| run_once(scale, *kind, &parts, &mut Results::default()))?;
+            all.iter().try_for_each(|(kind, _)| run_once(*kind, &mut Results::default()))?;
         } else if round > 0 {
-            all.iter_mut().try_for_each(|(kind, results)| run_once(scale, *kind, &parts, results))?;
+            all.iter_mut().try_for_each(|(kind, results)| run_once(*kind, results))?;
         }
     }
     programs::clear(scale);
+    report(&all, table);
+    Ok(())
+}
+
+/// Adds the rows of the peers that were measured.
+fn report(all: &[(MountKind, Results)], table: &mut Recorder<'_>) {
     for (task, unit, peers) in rows() {
         for (kind, ratio_min) in peers {
             let of = |kind| all.iter().find(|(known, _)| *known == kind).map(|(_, results)| results.of(task));
             let (ours, other) = (of(MountKind::Xebec).unwrap_or_default(), of(*kind).unwrap_or_default());
             if !ours.is_empty() {
-                let target = ratio_min.map(Target::RatioAtLeast);
+                let target = ratio_min.filter(|_| !other.is_empty()).map(Target::RatioAtLeast);
                 let (ours_is, other_is) = (MountKind::Xebec.name(), kind.name());
                 table.add(Row { task: (*task).into(), unit, ours_is, other_is, ours, other, target });
             }
         }
     }
-    Ok(())
 }
 
-fn run_once(
-    scale: &Scale,
-    kind: MountKind,
-    parts: &[(&str, Part)],
-    results: &mut Results,
-) -> anyhow::Result<()> {
-    let mount = TestMount::new(scale, kind)?;
-    for (name, part) in parts {
-        if kind.stores_files() || *name != "programs" {
-            part(scale, mount.directory(), results).with_context(|| format!("{name}: {}", kind.name()))?;
-        }
+/// All parts on a fresh mount.
+fn run_once(scale: &Scale, kind: MountKind, has_programs: bool, results: &mut Results) -> anyhow::Result<()> {
+    let mut mount = TestMount::new(scale, kind)?;
+    let mut part = |mount: &TestMount, name: &str, part: Part| {
+        part(scale, mount.directory(), results).with_context(|| format!("{name}: {}", kind.name()))
+    };
+    part(&mount, "calls", calls::files)?;
+    part(&mount, "calls together", calls::together)?;
+    part(&mount, "write a large file", calls::stream_out)?;
+    // So that neither the kernel nor the server has it in memory.
+    if kind.stores_files() {
+        mount = mount.again(scale)?;
+    }
+    part(&mount, "read a large file", calls::stream_in)?;
+    if has_programs && kind.stores_files() {
+        part(&mount, "programs", programs::all)?;
     }
     mount.unmount()
 }

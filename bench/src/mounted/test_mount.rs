@@ -60,27 +60,30 @@ impl TestMount {
     /// Creates an image and mounts it.
     pub fn new(scale: &Scale, kind: MountKind) -> anyhow::Result<Self> {
         let image = scale.folder.join("mounted.img");
-        let layout = bench_volume::layout(scale.image_bytes, LOG_BYTES);
-        let mut server = None;
-        let mount = match kind {
-            MountKind::Xebec => {
-                bench_volume::make(&image, &layout)?;
-                Mount::fuse(&scale.xebec, &image)?
-            }
-            MountKind::Kernel => {
-                bench_volume::make(&image, &layout)?;
-                Mount::new(&image)?
+        match kind {
+            MountKind::Xebec | MountKind::Kernel => {
+                bench_volume::make(&image, &bench_volume::layout(scale.image_bytes, LOG_BYTES))?;
             }
             MountKind::Fuse2fs => {
                 std::fs::File::create(&image)?.set_len(scale.image_bytes)?;
                 make_ext4(&image)?;
-                Mount::with(|directory| {
-                    let mut fuse2fs = Command::new("fuse2fs");
-                    let started = start_server(fuse2fs.arg("-f").arg(&image).arg(directory), directory);
-                    server = Some(started.context("fuse2fs (apt install fuse2fs)")?);
-                    Ok(())
-                })?
             }
+            MountKind::Nothing => {}
+        }
+        Self::mount(scale, kind, image)
+    }
+
+    fn mount(scale: &Scale, kind: MountKind, image: PathBuf) -> anyhow::Result<Self> {
+        let mut server = None;
+        let mount = match kind {
+            MountKind::Xebec => Mount::fuse(&scale.xebec, &image)?,
+            MountKind::Kernel => Mount::new(&image)?,
+            MountKind::Fuse2fs => Mount::with(|directory| {
+                let mut fuse2fs = Command::new("fuse2fs");
+                let started = start_server(fuse2fs.arg("-f").arg(&image).arg(directory), directory);
+                server = Some(started.context("fuse2fs")?);
+                Ok(())
+            })?,
             MountKind::Nothing => Mount::with(|directory| {
                 server = Some(start_server(&mut nothing::command(directory)?, directory)?);
                 Ok(())
@@ -89,13 +92,28 @@ impl TestMount {
         Ok(Self { kind, image, mount: Some(mount), server })
     }
 
+    /// Unmounts it, and mounts its image again: nothing of it is in memory then but pages of the image.
+    pub fn again(mut self, scale: &Scale) -> anyhow::Result<Self> {
+        self.end()?;
+        Self::mount(scale, self.kind, self.image.clone())
+    }
+
     /// The mount point.
     pub fn directory(&self) -> &Path {
         self.mount.as_ref().map_or(Path::new(""), Mount::folder)
     }
 
-    /// Unmounts it; the image is complete then.
+    /// Unmounts it, and removes the image.
     pub fn unmount(mut self) -> anyhow::Result<()> {
+        self.end()?;
+        if self.kind.stores_files() {
+            std::fs::remove_file(&self.image)?;
+        }
+        Ok(())
+    }
+
+    /// Unmounts it; the image is complete then.
+    fn end(&mut self) -> anyhow::Result<()> {
         if let Some(mount) = self.mount.take() {
             mount.unmount()?;
         }
@@ -107,9 +125,6 @@ impl TestMount {
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
-        }
-        if self.kind.stores_files() {
-            std::fs::remove_file(&self.image)?;
         }
         Ok(())
     }

@@ -3,21 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use bench::report::Report;
-use bench::{Arguments, Settings};
+use bench::{Arguments, Report, Settings};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::args::Global;
+use crate::interrupt::SIGNALLED;
 use crate::json;
-use crate::output::exit_code;
+use crate::output::{Level, exit_code, print_message};
 
-/// Runs `bench`. The first signal ends the run after the current measurement, a second one at once.
+/// Runs `bench`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, interrupted.clone())?;
-        signal_hook::flag::register(signal, interrupted.clone())?;
-    }
+    wait_for_signals(interrupted.clone())?;
     let threads = global.threads.iter().map(|threads| u32::try_from(threads.get()).unwrap_or(u32::MAX));
     let print = |report: &Report| json::write("bench", "", report);
     let settings = Settings {
@@ -27,4 +25,31 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     };
     bench::run(arguments, &settings)?;
     Ok(exit_code::OK)
+}
+
+/// The first signal ends the run after the current measurement. The second one ends it at once, but removes its mounts
+/// and directories; a third one does not wait for that.
+fn wait_for_signals(interrupted: Arc<AtomicBool>) -> anyhow::Result<()> {
+    let cleaning = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, SIGNALLED + signal, cleaning.clone())?;
+    }
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let wait = move || {
+        for signal in signals.forever() {
+            if !interrupted.swap(true, Relaxed) {
+                let what = "the run ends after the current measurement; a second signal ends it now";
+                print_message(Level::Note, "", what);
+                continue;
+            }
+            cleaning.store(true, Relaxed);
+            print_message(Level::Note, "", "removing mounts and directories; a third signal leaves them");
+            for left in bench::cleanup::clean_up() {
+                print_message(Level::Warning, "", format_args!("{} could not be removed", left.display()));
+            }
+            std::process::exit(SIGNALLED + signal);
+        }
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait)?;
+    Ok(())
 }

@@ -27,6 +27,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod acl;
+mod bench;
 mod check;
 mod contents;
 mod copy;

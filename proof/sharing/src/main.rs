@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use sharing::model::{CPUS, Machine};
 use sharing::pairs::PAIRS;
-use sharing::report::Report;
 
 /// The allocator of the command line `xebec`, for measurements.
 #[global_allocator]
@@ -84,10 +83,10 @@ fn trace(options: &Options) -> anyhow::Result<ExitCode> {
     let machine =
         Machine { transfer_ns: options.transfer_ns, instructions_per_ns: options.instructions_per_ns };
     let verdicts = sharing::judge(&target, &options.selection.pairs(), options.jobs)?;
-    let report = Report::new(&verdicts, &machine);
+    let report = sharing::report::report(&verdicts, &machine);
     match options.json {
         true => println!("{}", serde_json::to_string_pretty(&report)?),
-        false => print!("{}", report.text()),
+        false => print!("{}", sharing::report::text(&report)),
     }
     let complaints: Vec<String> = verdicts.iter().flat_map(|verdict| verdict.complaints()).collect();
     for complaint in &complaints {

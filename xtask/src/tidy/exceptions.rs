@@ -31,6 +31,7 @@ pub const LONG_FUNCTIONS: &[LongFunction] = &[];
 /// Files, and directories with a final `/`, that the project does not write: no rule about text applies.
 pub const FOREIGN_TEXT: &[(&str, &str)] = &[
     ("Cargo.lock", "written by cargo"),
+    ("docs/runs/", "written by `xebec bench --results`"),
     ("proof/fuzz/Cargo.lock", "written by cargo"),
     ("proof/interop/damage/", "written by `interop damage record`"),
     ("LICENSE-MIT", "must be verbatim"),

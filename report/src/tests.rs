@@ -1,6 +1,8 @@
 use super::charts::{Palette, latencies, scaling};
 use super::compare::compare;
+use super::figures::{Runs, fill};
 use super::number::{NONE, value};
+use super::sharing::{Pair, SharedLines, Sharing};
 use super::tasks::tasks;
 use super::*;
 use crate::record::{Comparison, Latency, Measurement, Published, Target};
@@ -333,5 +335,112 @@ fn text_fits_the_terminal() {
     let text = text::experiment(results) + &text::foot(&report) + &text::head(&report);
     for line in text.lines() {
         assert!(line.chars().count() <= 120, "{line}");
+    }
+}
+
+fn pair(name: &str, shared: &[&str], rates: [f64; 2]) -> Pair {
+    let lines = |reason: &&str| SharedLines {
+        writers: vec!["journal/src/engine/grant.rs take".into()],
+        readers: Vec::new(),
+        lines: 1.0,
+        transfers: 2.0,
+        rounds: 1.0,
+        reasons: vec![(*reason).into()],
+    };
+    Pair {
+        name: name.into(),
+        instructions: [1000.0, 1200.0],
+        trace_lines: 9000,
+        shared: shared.iter().map(lines).collect(),
+        predicted: vec![(1, rates[0]), (256, rates[1])],
+        complaints: Vec::new(),
+    }
+}
+
+fn with_sharing() -> Report {
+    let mut report = report();
+    let pairs = vec![
+        pair("stat / stat: one file", &[], [4e6, 1e9]),
+        pair("chmod / chmod: two AGs", &["LogOrder"], [1e6, 8e6]),
+        pair("create / create: one AG", &["OneAg", "LogOrder"], [0.5e6, 7e6]),
+    ];
+    report.experiments[0].sharing = Some(Sharing { transfer_ns: 60.0, instructions_per_ns: 4.0, pairs });
+    report
+}
+
+#[test]
+fn what_operations_share_is_shown_everywhere() {
+    let report = with_sharing();
+    let again: Report = serde_json::from_str(&report.to_json().expect("JSON")).expect("JSON");
+    assert_eq!(again, report);
+    let page = html::page(&report).expect("it can be drawn");
+    let text = text::experiment(&report.experiments[0]);
+    let markdown = markdown::experiment(&report, &report.experiments[0]);
+    for what in ["log order, one ag", "2 pairs share cache lines", "1 pairs share none", "1.000 G"] {
+        assert!(page.contains(what) && text.contains(what) && markdown.contains(what), "{what}: {markdown}");
+    }
+    assert!(page.contains("number of CPUs, logarithmic") && page.contains("no shared line (1 pairs)"));
+}
+
+#[test]
+fn documents_get_the_figures_of_the_latest_full_run() {
+    let mut runs = Runs::default();
+    let mut old = report();
+    old.machine.date = "2025-12-31 23:59 UTC".into();
+    old.experiments[0].measurements[0].runs = vec![1.0];
+    let mut quick = report();
+    quick.machine.date = "2026-12-31 23:59 UTC".into();
+    quick.quick = true;
+    quick.experiments[0].measurements[0].runs = vec![2.0];
+    let kept = [("docs/runs/b.json", report()), ("docs/runs/a.json", old), ("docs/runs/c.json", quick)];
+    for (path, report) in kept {
+        runs.add(path, &report.to_json().expect("JSON")).expect("a report");
+    }
+    let one = "Creates <!-- figure: file-ops; create; Xebec, as a library -->x<!-- end -->,\n\
+        <!-- figure: file-ops; create; Xebec, as a library; the kernel's XFS on a loop mount --><!-- end --> times.";
+    let filled = fill(one, &runs).expect("figures");
+    assert!(
+        filled.contains("-->740 k files/s<!-- end -->") && filled.contains("-->13<!-- end --> times."),
+        "{filled}"
+    );
+    assert_eq!(fill(&filled, &runs).expect("figures"), filled, "a second time changes nothing");
+    let block = fill("a\n<!-- figures: file-ops -->\nold\n<!-- end -->\nb\n", &runs).expect("figures");
+    for row in [
+        "| task | beside | 1 thread | 2 threads | 4 threads | target |",
+        "| create | the kernel's XFS on a loop mount | 13.37 (735.4 k files/s; 55.01 k files/s) |",
+        "| list | 152.3 ms (144.1 ms to 159.0 ms) | 200.0 ms, the kernel's XFS on a loop mount",
+        "| 0.7615 | ratio at most 0.5: missed |",
+        "| creates | 119 by one thread | the growth |",
+        "<!-- figures: file-ops -->\nSomeone,",
+        "|\n<!-- end -->\nb\n",
+    ] {
+        assert!(block.contains(row), "{row}: {block}");
+    }
+    let quoted = "write `<!-- figures: gone -->`";
+    assert_eq!(fill(quoted, &runs).expect("no marker"), quoted);
+    let listed = fill("<!-- figures: runs -->\n<!-- end -->", &runs).expect("figures");
+    assert!(
+        ["a", "b", "c"].iter().all(|run| listed.contains(&format!("- `docs/runs/{run}.json`: "))),
+        "{listed}"
+    );
+    let mut part = report();
+    part.machine.date = "2026-02-01 00:00 UTC".into();
+    part.experiments[0].measurements.retain(|measurement| measurement.task == "list");
+    part.experiments[0].measurements[0].runs = vec![0.1];
+    runs.add("docs/runs/part.json", &part.to_json().expect("JSON")).expect("a report");
+    let merged = fill("<!-- figures: file-ops -->\n<!-- end -->", &runs).expect("figures");
+    assert!(merged.contains("| list | 100.0 ms |") && !merged.contains("152.3 ms"), "{merged}");
+    assert!(
+        merged.contains("| create | the kernel's XFS") && merged.matches("Someone").count() == 1,
+        "{merged}"
+    );
+    for wrong in [
+        "<!-- figures: gone -->\n<!-- end -->",
+        "<!-- figures: file-ops -->",
+        "<!-- figure: file-ops; create; nobody --><!-- end -->",
+        "<!-- figure: file-ops; create --><!-- end -->",
+        "<!-- figured --><!-- end -->",
+    ] {
+        assert!(fill(wrong, &runs).is_err(), "{wrong}");
     }
 }

@@ -1,11 +1,15 @@
-//! Reports: results with the machine and the command, as text, JSON and HTML.
+//! Reports: results of measurements with the machine and the command, as text, JSON and HTML.
 //!
 //! | module | subject |
 //! |---|---|
+//! | [`record`], [`machine`] | what was measured, and where |
 //! | [`text`] | the terminal |
 //! | [`html`] | one file for a browser, with charts |
 //! | [`charts`] | scaling curves, bars and latencies as SVG |
 //! | [`compare`] | two reports |
+//! | [`markdown`], [`digest`] | tables for documents |
+//! | [`figures`] | documents whose figures are those of kept runs |
+//! | [`sharing`] | what operations that commute share |
 //! | [`tables`] | the tables that text and HTML show |
 //! | [`tasks`] | measurements grouped by task; claims judged |
 //! | [`terms`] | the terms of a report, explained |
@@ -15,10 +19,18 @@
 //! Text and HTML are made of the structures that the JSON file holds, so a report that was read from a file looks like
 //! that of the run.
 
+#![forbid(unsafe_code)]
+
 pub mod charts;
 pub mod compare;
+pub mod digest;
+pub mod figures;
 pub mod html;
+pub mod machine;
+pub mod markdown;
 pub mod number;
+pub mod record;
+pub mod sharing;
 pub mod tables;
 pub mod tasks;
 pub mod terms;
@@ -78,11 +90,19 @@ impl Report {
     /// # Errors
     /// The file cannot be read, is no report, or is a report of another version.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let shown = path.display();
+        let shown = path.display().to_string();
         let bytes = std::fs::read(path).with_context(|| {
             format!("cannot read the report {shown} (`xebec bench --results FILE` writes one)")
         })?;
-        let AnyVersion { version } = serde_json::from_slice(&bytes).with_context(|| {
+        Self::parse(&shown, &bytes)
+    }
+
+    /// Reads a report from the bytes of a file, whose path errors name.
+    ///
+    /// # Errors
+    /// It is no report, or is a report of another version.
+    pub fn parse(shown: &str, bytes: &[u8]) -> anyhow::Result<Self> {
+        let AnyVersion { version } = serde_json::from_slice(bytes).with_context(|| {
             format!("{shown} is not a report (name a JSON file that `xebec bench --results FILE` wrote)")
         })?;
         if version != VERSION {
@@ -91,7 +111,7 @@ impl Report {
                  (repeat the measurement with this program, or read the file with the program that wrote it)"
             );
         }
-        serde_json::from_slice(&bytes)
+        serde_json::from_slice(bytes)
             .with_context(|| format!("{shown} is damaged, or not a report (repeat the measurement)"))
     }
 
@@ -100,7 +120,7 @@ impl Report {
     /// # Errors
     /// None is expected.
     pub fn to_json(&self) -> anyhow::Result<String> {
-        serde_json::to_string_pretty(self).context("the report as JSON")
+        serde_json::to_string(self).context("the report as JSON")
     }
 
     /// Writes the report as JSON. A file with this name is replaced at once, or stays as it is.

@@ -5,7 +5,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::record::{Published, Results};
 
 use super::Report;
-use super::charts::{Chart, Palette, bars, latencies, scaling};
+use crate::sharing::Sharing;
+
+use super::charts::{Chart, Palette, bars, latencies, predicted, scaling};
 use super::tables::{Cell, Table, Tone, all, shortfalls};
 use super::tasks::{Tally, Task, tasks};
 use super::terms::TERMS;
@@ -135,6 +137,9 @@ fn experiment(results: &Results) -> anyhow::Result<Markup> {
     for (task, tables) in all(results, None) {
         figures.push(figure(results, &task, &tables, &palette)?);
     }
+    if let Some(sharing) = &results.sharing {
+        figures.push(pairs(sharing)?);
+    }
     Ok(html! {
         section id=(anchor(results)) {
             h2 { (results.experiment) }
@@ -195,6 +200,24 @@ fn figure(
                     summary { "Numbers" @if !tally.is_empty() { span.muted { " (" (tally) ")" } } }
                     (numbers)
                 }
+            }
+        }
+    })
+}
+
+/// What operations that commute share: predicted curves, and the table.
+fn pairs(sharing: &Sharing) -> anyhow::Result<Markup> {
+    let chart = predicted::draw(sharing)?;
+    Ok(html! {
+        figure.wide {
+            figcaption {
+                h3 { "Cache lines that operations share, and the throughput that a model predicts" }
+                p.muted { (sharing.assumptions()) }
+            }
+            div.charts { @if let Some(chart) = &chart { div { (legend(chart)) (PreEscaped(&chart.svg)) } } }
+            details {
+                summary { "Numbers" }
+                @for table in &sharing.tables() { (shown(table)) }
             }
         }
     })

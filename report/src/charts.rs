@@ -5,12 +5,14 @@
 //! | [`scaling`] | values of several subjects by number of threads |
 //! | [`bars`] | values of several subjects |
 //! | [`latencies`] | how many calls took longer than a time |
+//! | [`predicted`] | predicted throughput on many CPUs |
 //!
 //! A chart is drawn twice as large as it is shown on a narrow page, because plotters rounds to whole pixels. Colors are
 //! placeholders while it is drawn, and then CSS variables with a light and a dark value.
 
 pub mod bars;
 pub mod latencies;
+pub mod predicted;
 pub mod scaling;
 
 use std::ops::Range;

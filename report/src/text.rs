@@ -77,6 +77,7 @@ pub fn experiment(results: &Results) -> String {
     paragraph(&mut text, "", &results.summary);
     paragraph(&mut text, "", &results.source);
     text.push_str(&blocks(results, None));
+    text.push_str(&pairs(results));
     for note in &results.notes {
         text.push('\n');
         paragraph(&mut text, "Note: ", note);
@@ -95,6 +96,15 @@ pub fn blocks(results: &Results, only: Option<&str>) -> String {
             text.push_str(&render(table));
         }
     }
+    text
+}
+
+/// What operations that commute share.
+pub fn pairs(results: &Results) -> String {
+    let Some(sharing) = &results.sharing else { return String::new() };
+    let mut text = String::from("\n");
+    paragraph(&mut text, "", &sharing.assumptions());
+    sharing.tables().iter().for_each(|table| text.push_str(&render(table)));
     text
 }
 
@@ -240,7 +250,7 @@ fn paragraph(text: &mut String, before: &str, words: &str) {
 }
 
 /// Breaks words into lines. A word that is longer than a line has a line for itself.
-fn wrap(words: &str, width: usize) -> Vec<String> {
+pub fn wrap(words: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = vec![String::new()];
     for word in words.split([' ', '\n']).filter(|word| !word.is_empty()) {
         match lines.last_mut() {

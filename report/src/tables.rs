@@ -319,7 +319,8 @@ fn target(judged: &Judged<'_>) -> Cell {
     }
 }
 
-fn target_in_words(comparison: &Comparison) -> Option<String> {
+/// What must hold, in words; none without a target.
+pub fn target_in_words(comparison: &Comparison) -> Option<String> {
     let unit = &comparison.unit;
     Some(match comparison.target? {
         Target::RatioAtLeast(min) => format!("ratio at least {}", plain(min)),

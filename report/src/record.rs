@@ -8,9 +8,8 @@
 //!
 //! A report is made of these alone, whether the run has just ended or was read from a file.
 
+use crate::sharing::Sharing;
 use serde::{Deserialize, Deserializer, Serialize};
-
-use crate::measure::median;
 
 /// Values of one subject doing one task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,6 +93,9 @@ pub struct Results {
     pub measurements: Vec<Measurement>,
     /// The claims.
     pub comparisons: Vec<Comparison>,
+    /// What operations that commute share, if it was traced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
     /// Why something was not measured.
     pub notes: Vec<String>,
     /// How long it took in seconds.
@@ -154,6 +156,11 @@ impl Measurement {
 }
 
 impl Results {
+    /// Whether nothing was measured, and nothing is to be said about it.
+    pub fn is_empty(&self) -> bool {
+        self.measurements.is_empty() && self.sharing.is_none() && self.notes.is_empty()
+    }
+
     /// The measurement of a subject.
     pub fn find(&self, task: &str, unit: &str, threads: Option<u32>, subject: &str) -> Option<&Measurement> {
         let is_it = |found: &&Measurement| {
@@ -180,5 +187,24 @@ impl Results {
         });
         let lost = ratio.is_some_and(|ratio| if ours.less_is_better { ratio > 1.0 } else { ratio < 1.0 });
         Some(Outcome { value, peer, ratio, reached, lost })
+    }
+}
+
+/// The median, the lower one of two; NaN for no numbers.
+pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = numbers.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_of_an_odd_number() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([5.0]), 5.0);
+        assert!(median([]).is_nan());
     }
 }

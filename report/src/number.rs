@@ -86,6 +86,16 @@ pub fn quantity(number: f64, unit: &str) -> String {
     if family(unit).is_some() || shown == NONE { shown } else { format!("{shown} {unit}") }
 }
 
+/// A value with its unit, and two significant digits, for a sentence.
+pub fn rough(value: f64, unit: &str) -> String {
+    let two: f64 = format!("{value:.1e}").parse().unwrap_or(value);
+    let exact = quantity(two, unit);
+    let (digits, unit) = exact.split_once(' ').unwrap_or((&exact, ""));
+    let digits =
+        if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
+    format!("{digits} {unit}").trim_end().into()
+}
+
 /// A ratio.
 pub fn ratio(value: f64) -> String {
     let value = rounded(value);
@@ -199,6 +209,16 @@ mod tests {
         assert_eq!(value(f64::NAN, "s"), NONE);
         assert_eq!(quantity(1e6, "commits/s"), "1.000 M commits/s");
         assert_eq!(quantity(1.0, "s"), "1.000 s");
+    }
+
+    #[test]
+    fn sentences_have_two_significant_digits() {
+        let cases = [(27.31, "s", "27 s"), (0.863, "s", "860 ms"), (735_432.0, "files/s", "740 k files/s")];
+        for (value, unit, text) in cases {
+            assert_eq!(rough(value, unit), text);
+        }
+        assert_eq!(rough(0.0316, ""), "0.032");
+        assert_eq!(rough(100.4, ""), "100");
     }
 
     #[test]
