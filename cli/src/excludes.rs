@@ -11,7 +11,7 @@ use crate::commands::mkfs::wrong;
 
 /// The warning about an unreadable file or archive that is skipped.
 pub fn skipped(error: impl Display) -> String {
-    format!("{error}: skipped, with everything below it")
+    format!("{error}: skipped")
 }
 
 /// Options of commands that skip files.

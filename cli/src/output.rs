@@ -321,5 +321,9 @@ pub fn terminal_width() -> usize {
 
 /// A number with its noun: `1 record`, `2 records`.
 pub fn counted(count: u64, singular: &str) -> String {
-    format!("{count} {singular}{}", if count == 1 { "" } else { "s" })
+    match singular.strip_suffix('y') {
+        _ if count == 1 => format!("1 {singular}"),
+        Some(stem) => format!("{count} {stem}ies"),
+        None => format!("{count} {singular}s"),
+    }
 }

@@ -16,7 +16,7 @@ use crate::args::Global;
 use crate::json;
 use crate::names;
 use crate::open;
-use crate::output::{Coded, Messages, Stdout, exit_code};
+use crate::output::{Coded, Messages, Stdout, counted, exit_code};
 use crate::sizes;
 
 /// Arguments of `check`.
@@ -146,9 +146,14 @@ impl Reporter {
             let Summary { findings, ags, inodes, directories, entries, extents, .. } = summary;
             let verdict = if is_clean { "clean" } else { "damaged" };
             let text = format!(
-                "{verdict}: {} errors, {} warnings; {ags} AGs, {inodes} inodes, {directories} directories, \
-                {entries} entries, {extents} extents\n",
-                findings.errors, findings.warnings
+                "{verdict}: {}, {}; {}, {}, {}, {}, {}\n",
+                counted(findings.errors, "error"),
+                counted(findings.warnings, "warning"),
+                counted(*ags, "AG"),
+                counted(*inodes, "inode"),
+                counted(*directories, "directory"),
+                counted(*entries, "entry"),
+                counted(*extents, "extent"),
             );
             out.write(names::printable(messages.image().as_bytes()).as_bytes());
             out.write(b": ");

@@ -45,7 +45,8 @@ pub fn man(arguments: &Man) -> anyhow::Result<u8> {
     let mut program = Cli::command().disable_help_subcommand(true);
     program.build();
     if let Some(to) = &arguments.to {
-        clap_mangen::generate_to(program, to)
+        std::fs::create_dir_all(to)
+            .and_then(|()| clap_mangen::generate_to(program, to))
             .with_context(|| format!("{}: cannot write the pages", to.display()))?;
         return Ok(exit_code::OK);
     }

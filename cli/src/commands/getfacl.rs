@@ -215,7 +215,7 @@ impl File {
             };
             acl.entries().iter().map(entry).collect::<Vec<_>>()
         };
-        let (key, path) = json::name("path", self.path(arguments));
+        let (key, path) = json::name("path", &self.name);
         json::without_nulls(json!({
             (key): path,
             "mode": format!("{:04o}", self.metadata.permissions),

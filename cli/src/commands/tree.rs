@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         let counts = json!({ "directories": directories, "files": files });
         [b"]}", json::end(counts).as_slice()].concat()
     } else {
-        let directories = format!("{directories} director{}", if directories == 1 { "y" } else { "ies" });
+        let directories = counted(directories, "directory");
         match arguments.directories {
             true => format!("\n{directories}\n"),
             false => format!("\n{directories}, {}\n", counted(files, "file")),

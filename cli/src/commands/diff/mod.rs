@@ -15,7 +15,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use xebec::difference::{ComparedTree, DifferenceEvent, FileProperty, TreeSide};
@@ -149,8 +149,11 @@ impl Operand {
             return Ok(Self::Directory(path.into()));
         }
         let (image, path) = image_and_path(text).unwrap_or((path, OsStr::new("/")));
-        // Errors of opening do not always name the image, and there are two.
-        let image = open::open(image, global).with_context(|| image.display().to_string())?;
+        let image = open::open(image, global).map_err(|error| {
+            // Not all errors of opening name the image, and there are two.
+            let name = image.display().to_string();
+            if error.to_string().starts_with(&name) { error } else { error.context(name) }
+        })?;
         Ok(Self::Tree { image: Box::new(image), path: path.as_bytes().to_vec() })
     }
 

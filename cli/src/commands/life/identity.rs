@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use format::features::{incompat, names as feature_names, ro_compat};
 use format::superblock::RawSuperblock;
 use format::uuid::{self, UuidText};
 use serde_json::json;
@@ -15,6 +14,7 @@ use xebec::identity::{NewUuid, set_uuid};
 
 use crate::args::Global;
 use crate::commands::edit::unmount;
+use crate::geometry;
 use crate::json;
 use crate::names::printable;
 use crate::open::{self, ForChanges};
@@ -126,7 +126,7 @@ fn show(
             (key): label,
             "uuid": raw.uuid_text().to_string(),
             "meta_uuid": UuidText(raw.stamp_uuid()).to_string(),
-            "features": list(raw),
+            "features": geometry::feature_names(raw),
             "changed": changed,
         });
         json::write(command, &image.display().to_string(), document)?;
@@ -136,13 +136,6 @@ fn show(
         out.flush()?;
     }
     Ok(exit_code::OK)
-}
-
-fn list(raw: &RawSuperblock) -> Vec<String> {
-    let features = raw.features();
-    let words = [(features.ro_compat, ro_compat::ALL), (features.incompat, incompat::ALL)];
-    let named = words.iter().filter(|(word, _)| *word != 0).map(|(word, known)| feature_names(*word, known));
-    named.flat_map(|names| names.split(", ").map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
 /// Reads the superblock.
@@ -186,5 +179,12 @@ pub fn features(arguments: &Features, global: &Global) -> anyhow::Result<u8> {
         changed = !added.is_empty();
     }
     let raw = superblock(&arguments.image, global)?;
-    show("features", &arguments.image, &raw, list(&raw).join(" ").as_bytes(), changed, global)
+    show(
+        "features",
+        &arguments.image,
+        &raw,
+        geometry::feature_names(&raw).join(" ").as_bytes(),
+        changed,
+        global,
+    )
 }
