@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, ValueEnum};
+use remote::RemoteOptions;
 
 use crate::commands::find::expression;
 use crate::commands::table::{self, Command};
@@ -23,7 +24,8 @@ use crate::sizes;
     about = "Create, inspect, check, extract and change XFS images without root",
     long_about = "Opens any XFS v5 image or block device without root, without mounting it and without a kernel \
     module.\n\n\
-        IMAGE is a raw image, a block device or a qcow2 file. If it is partitioned, the only partition with XFS is \
+        IMAGE is a raw image, a block device, a qcow2 file, or a volume in a Ceph cluster \
+        (rbd://POOL/IMAGE[@SNAPSHOT]). If it is partitioned, the only partition with XFS is \
         used; --partition or --offset select another. Commands that show a volume do not write to the image: a \
         dirty log is replayed in memory. Commands that change a volume lock the image, replay a dirty log in \
         place, and unmount the volume cleanly.\n\n\
@@ -79,6 +81,13 @@ pub struct Global {
     /// Wait up to this long if another program has locked the image (commands that change it).
     #[arg(long, value_name = "SECONDS", global = true, help_heading = "Image options")]
     pub wait: Option<u64>,
+    /// For volumes named by a URL: take the volume from another client that has it open, whose writes fail from then
+    /// on.
+    #[arg(long, global = true, help_heading = "Image options")]
+    pub take_over: bool,
+    /// For volumes named by a URL: how long to wait for the connection and for each request.
+    #[arg(long, value_name = "SECONDS", global = true, help_heading = "Image options")]
+    pub timeout: Option<u64>,
     /// Number of threads (default: number of processors). `bench` takes several, separated by commas.
     #[arg(long, value_name = "N", value_delimiter = ',', global = true, help_heading = "Image options")]
     pub threads: Vec<NonZeroUsize>,
@@ -100,6 +109,12 @@ impl Global {
     /// How long to wait for the lock of the image.
     pub fn wait(&self) -> Option<Duration> {
         self.wait.map(Duration::from_secs)
+    }
+
+    /// How to open a volume that is named by a URL.
+    pub fn remote(&self, writable: bool) -> RemoteOptions {
+        let timeout = self.timeout.map(Duration::from_secs);
+        RemoteOptions { writable, wait: self.wait(), take_over: self.take_over, timeout }
     }
 
     /// Number of threads: `--threads`, or the number of processors.

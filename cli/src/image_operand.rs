@@ -9,6 +9,7 @@ use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::{Arg, Command, CommandFactory as _};
+use remote::RemoteUrl;
 
 use crate::args::Cli;
 use crate::commands::table::takes_paths;
@@ -26,7 +27,11 @@ pub fn move_image_first(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap:
     root.build();
     let Some((command, operands)) = operands(&root, &words) else { return Ok(words) };
     let word = |index: &usize| words.get(*index).map(OsString::as_os_str).unwrap_or_default();
-    let is_file = |index: &usize| Path::new(word(index)).metadata().is_ok_and(|file| !file.is_dir());
+    let is_file = |index: &usize| {
+        let path = Path::new(word(index));
+        path.metadata().is_ok_and(|file| !file.is_dir())
+            || RemoteUrl::new(path).is_some() && image_and_path(word(index)).is_none()
+    };
     if operands.first().is_some_and(is_file) {
         return Ok(words);
     }

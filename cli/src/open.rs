@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use read::{FinalSymlink, Inode, Listing, Volume, join, read_at, resolve};
+use remote::{RemoteUrl, RemoteVolume};
 use xebec::check::log_problem;
 use xebec::device::{Device, OpenError};
 use xebec::image::{self, ImageNotice, LogStatus, OpenedImage};
@@ -196,12 +197,27 @@ pub fn image_and_path(text: &OsStr) -> Option<(&Path, &OsStr)> {
         return None;
     }
     let bytes = text.as_bytes();
+    if RemoteUrl::new(Path::new(text)).is_some() {
+        return url_and_path(bytes);
+    }
     let colons = bytes.iter().enumerate().filter(|(_, byte)| **byte == b':');
     let mut splits = colons.filter_map(|(colon, _)| bytes.split_at_checked(colon)).map(|(image, path)| {
         let path = path.get(1..).filter(|path| !path.is_empty()).unwrap_or(b"/");
         (Path::new(OsStr::from_bytes(image)), OsStr::from_bytes(path))
     });
     splits.find(|(image, _)| image.metadata().is_ok_and(|image| !image.is_dir()))
+}
+
+/// Splits `URL:/PATH`, or `URL:` for the root directory, at the first colon behind which a path begins or nothing
+/// follows: a URL may contain others.
+fn url_and_path(bytes: &[u8]) -> Option<(&Path, &OsStr)> {
+    let scheme = bytes.windows(3).position(|part| part == b"://")? + 3;
+    let behind = bytes.get(scheme..)?;
+    let colon = behind.windows(2).position(|part| part == b":/");
+    let colon = scheme + colon.or_else(|| behind.len().checked_sub(1).filter(|_| behind.ends_with(b":")))?;
+    let (url, path) = bytes.split_at_checked(colon)?;
+    let path = path.get(1..).filter(|path| !path.is_empty()).unwrap_or(b"/");
+    Some((Path::new(OsStr::from_bytes(url)), OsStr::from_bytes(path)))
 }
 
 /// Opens an image for a command that opens the volume itself.
@@ -224,7 +240,7 @@ pub fn volume_options() -> xebec::Options {
 /// Opens an image for commands that examine damage: a superblock or log that cannot be read is a warning.
 pub fn open_damaged(path: &Path, global: &Global, messages: &Messages) -> anyhow::Result<OpenedImage> {
     let options = ImageOptions { damaged: true, ..options(Access::ReadOnly, global) };
-    let opened = image::open_image(path, &options, &mut notices(path, global))?;
+    let opened = open_with(path, &options, global)?;
     report_log(&opened.log, messages);
     Ok(opened)
 }
@@ -232,11 +248,30 @@ pub fn open_damaged(path: &Path, global: &Global, messages: &Messages) -> anyhow
 /// The device of a volume without replay, for commands that examine its log or its superblock.
 pub fn device(path: &Path, global: &Global) -> anyhow::Result<OpenedImage> {
     let options = ImageOptions { replay: false, damaged: true, ..options(Access::ReadOnly, global) };
-    Ok(image::open_image(path, &options, &mut notices(path, global))?)
+    open_with(path, &options, global)
 }
 
-fn open_image(path: &Path, access: Access, global: &Global) -> Result<OpenedImage, ImageError> {
-    image::open_image(path, &options(access, global), &mut notices(path, global))
+fn open_image(path: &Path, access: Access, global: &Global) -> anyhow::Result<OpenedImage> {
+    open_with(path, &options(access, global), global)
+}
+
+/// Opens a file or device, or the volume that a URL names.
+fn open_with(path: &Path, options: &ImageOptions, global: &Global) -> anyhow::Result<OpenedImage> {
+    let Some(url) = RemoteUrl::new(path) else {
+        return Ok(image::open_image(path, options, &mut notices(path, global))?);
+    };
+    let RemoteVolume { device, writer } = url.open(&global.remote(options.access == Access::ReadWrite))?;
+    if let Some(writer) = writer {
+        Messages::new(global, path.display().to_string()).warn(format_args!(
+            "{writer} has it open for changes: what is read may be incomplete (read a snapshot instead)"
+        ));
+    }
+    Ok(image::open_image_on(device, options)?)
+}
+
+/// Whether an operand names an existing file. A volume that a URL names is not looked up.
+pub fn exists(path: &Path) -> bool {
+    RemoteUrl::new(path).is_some() || path.symlink_metadata().is_ok()
 }
 
 /// Opens or locks a file; waits while the server of a mount that was unmounted is still writing to it.
@@ -334,5 +369,23 @@ fn report_log(log: &LogStatus, messages: &Messages) {
                 ));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_split_from_paths() {
+        let split = |text: &'static str| {
+            image_and_path(OsStr::new(text))
+                .map(|(url, path)| (url.to_str().unwrap(), path.to_str().unwrap()))
+        };
+        assert_eq!(split("rbd://pool/image"), None);
+        assert_eq!(split("rbd://pool/image:"), Some(("rbd://pool/image", "/")));
+        assert_eq!(split("rbd://pool/image@s:/etc/a:/b"), Some(("rbd://pool/image@s", "/etc/a:/b")));
+        let monitor = "rbd://pool/image?mon_host=1.2.3.4:6789&conf=/etc/c:/etc";
+        assert_eq!(split(monitor), Some(("rbd://pool/image?mon_host=1.2.3.4:6789&conf=/etc/c", "/etc")));
     }
 }

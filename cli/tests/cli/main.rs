@@ -21,6 +21,7 @@
 //! | `messages` | texts of error messages |
 //! | `mkfs` | new volumes |
 //! | `qcow2` | changes of volumes in qcow2 images |
+//! | `remote` | volumes that URLs name |
 //! | `show` | info, ls, tree, stat, cat, find, manifest |
 //! | `usage` | du, df |
 // Helpers outside of test functions unwrap, too.
@@ -46,6 +47,7 @@ mod map;
 mod messages;
 mod mkfs;
 mod qcow2;
+mod remote;
 mod show;
 mod usage;
 

@@ -83,7 +83,7 @@ impl Target {
     fn of(text: OsString) -> Self {
         let new = || {
             // In a new image, a path begins with a slash.
-            let (bytes, exists) = (text.as_bytes(), Path::new(&text).exists());
+            let (bytes, exists) = (text.as_bytes(), open::exists(Path::new(&text)));
             let at = bytes.windows(2).position(|two| two == b":/").filter(|at| *at > 0 && !exists)?;
             let (image, path) = bytes.split_at_checked(at)?;
             Some((Path::new(OsStr::from_bytes(image)), OsStr::from_bytes(path.get(1..)?)))
@@ -122,7 +122,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     {
         bail!("{}: not a directory", arguments.directory.display());
     }
-    let exists = image.symlink_metadata().is_ok();
+    let exists = open::exists(image);
     let volume = match arguments.dry_run {
         true if exists => open::in_memory(image, global)?.volume,
         true => empty_volume()?,

@@ -1,10 +1,11 @@
 //! The file or device of a new volume: creating, opening, checking for existing data.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::bail;
+use remote::{RemoteOptions, RemoteUrl};
 use xebec::device::{
     ContentClass, Device, FileDevice, Io, NewFile, OpenImageOptions, OpenOptions, open_image, probe,
 };
@@ -29,12 +30,14 @@ pub struct TargetOptions {
 
 /// Where a volume or its log is created.
 pub enum Target {
-    /// An existing file or device, and its new size.
-    Existing(Arc<FileDevice>, u64),
+    /// An existing file or device, or the volume of a URL, and its new size.
+    Existing(Arc<dyn Device>, u64),
     /// A partition of an existing disk.
     Partition(Arc<dyn Device>),
     /// A new file, which appears when it is complete.
     New(NewFile),
+    /// The volume of a URL, which is created when all checks have passed, and its size.
+    NewRemote(PathBuf, u64, RemoteOptions),
     /// A dry run, with this size.
     DryRun(u64),
 }
@@ -51,6 +54,9 @@ impl Target {
         };
         if global.partition.is_some() || global.offset.is_some() {
             return Self::open_partition(path, target_options, global, options);
+        }
+        if let Some(url) = RemoteUrl::new(path) {
+            return Self::open_remote(path, url, target_options, global.remote(!target_options.dry_run));
         }
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
@@ -114,6 +120,37 @@ impl Target {
         Ok(Self::Partition(device))
     }
 
+    fn open_remote(
+        path: &Path,
+        url: RemoteUrl<'_>,
+        target_options: &TargetOptions,
+        options: RemoteOptions,
+    ) -> anyhow::Result<Self> {
+        let &TargetOptions { size, size_if_new, force, dry_run } = target_options;
+        if !url.exists(&options)? {
+            let Some(size) = size.or(size_if_new) else {
+                return Err(wrong(format!("{url} does not exist: give its size with --size")));
+            };
+            return Ok(if dry_run {
+                Self::DryRun(size)
+            } else {
+                Self::NewRemote(path.into(), size, options)
+            });
+        }
+        let device = url.open(&options)?.device;
+        if !force {
+            refuse_existing_data(&*device, path)?;
+        }
+        let size = size.unwrap_or(device.size());
+        if size < device.size() && !force {
+            return Err(wrong(format!(
+                "--size: {url} has {} and would be truncated: use -f",
+                with_unit(device.size())
+            )));
+        }
+        Ok(if dry_run { Self::DryRun(size) } else { Self::Existing(device, size) })
+    }
+
     fn create(path: &Path, target_options: &TargetOptions, options: &OpenOptions) -> anyhow::Result<Self> {
         let Some(size) = target_options.size.or(target_options.size_if_new) else {
             return Err(wrong(format!("{} does not exist: give its size with --size", path.display())));
@@ -130,7 +167,7 @@ impl Target {
             Self::Existing(_, size) => *size,
             Self::Partition(device) => device.size(),
             Self::New(file) => file.device().size(),
-            Self::DryRun(size) => *size,
+            Self::NewRemote(_, size, _) | Self::DryRun(size) => *size,
         }
     }
 
@@ -140,7 +177,7 @@ impl Target {
             Self::Existing(file, _) => file.logical_sector_size(),
             Self::Partition(device) => device.logical_sector_size(),
             Self::New(file) => file.device().logical_sector_size(),
-            Self::DryRun(_) => 512,
+            Self::NewRemote(..) | Self::DryRun(_) => 512,
         }
     }
 
@@ -155,7 +192,11 @@ impl Target {
     /// The device to write to.
     pub fn device(&self) -> anyhow::Result<Arc<dyn Device>> {
         match self {
-            Self::Existing(file, _) => Ok(file.clone()),
+            Self::Existing(device, _) => Ok(Arc::clone(device)),
+            Self::NewRemote(path, size, options) => match RemoteUrl::new(path) {
+                Some(url) => Ok(url.create(*size, options)?),
+                None => bail!("{} is not a URL", path.display()),
+            },
             Self::Partition(device) => Ok(Arc::clone(device)),
             Self::New(file) => Ok(file.device().clone()),
             Self::DryRun(_) => bail!("nothing is written with -N"),

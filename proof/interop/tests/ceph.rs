@@ -1,0 +1,190 @@
+//! Volumes on images of Ceph: Linux judges exported copies of them, after ordinary use, after the client was killed,
+//! and after another client took the volume over.
+
+use interop::built;
+use needs::Ceph;
+
+/// `$1` is the folder, `$2` the program.
+const FUNCTIONS: &str = r#"
+cd "$1"
+xebec=$2 newer=$XEBEC_JUDGES/bin
+repairs="xfs_repair $newer/xfs_repair"
+mkdir -p mnt kernel
+fail() { echo "$*" >&2; cat output >&2; exit 1; }
+run() { "$xebec" "$@" > output 2>&1 || fail "xebec $*"; }
+refused() {
+    expected=$1
+    shift
+    if "$xebec" "$@" > output 2>&1; then fail "xebec $* succeeded"; fi
+    grep -q -- "$expected" output || fail "xebec $*: the error does not contain: $expected"
+}
+# Copies the image or snapshot $1 for Linux, which must find a healthy volume, and leaves it mounted on kernel.
+in_kernel() {
+    rm -f copy
+    rbd export --no-progress "$1" copy
+    mount -t xfs -o loop,nouuid copy kernel || fail "the kernel does not mount $1"
+    umount kernel
+    for repair in $repairs; do
+        $repair -n -f copy > output 2>&1 || fail "$repair: $1"
+    done
+    mount -t xfs -o loop,nouuid,ro copy kernel
+}
+# Mounts the volume $1 in the background. The server is killed at the end of the script in any case.
+serve() {
+    "$xebec" mount --foreground "$1" mnt > server 2>&1 &
+    server=$!
+    trap '{ kill -9 $server; umount -l mnt; umount -l kernel; } 2> /dev/null || true' EXIT
+    for n in $(seq 300); do
+        mountpoint -q mnt && return
+        kill -0 $server || break
+        sleep 0.1
+    done
+    cat server >&2
+    exit 1
+}
+"#;
+
+fn run(steps: &str) {
+    let ready = needs::mounting().and_then(|()| needs::fuse()).and_then(|()| needs::newer_xfsprogs());
+    let ready = ready.and_then(|()| needs::tools(&["xfs_repair", "mountpoint"]));
+    let Some(ceph) = needs::met(ready.and_then(|()| Ceph::shared())) else { return };
+    let folder = interop::mounted::scratch().unwrap();
+    let program = built::xebec().unwrap();
+    let mut script = needs::script("-eu", &format!("{FUNCTIONS}{steps}"), "ceph");
+    script.arg(folder.path()).arg(program).env("CEPH_CONF", ceph.configuration()).env_remove("CEPH_ARGS");
+    assert!(script.status().unwrap().success());
+}
+
+#[test]
+fn linux_reads_a_volume_that_was_exported() {
+    run(r#"
+url=rbd://rbd/exported
+refused 'give its size with --size' mkfs $url
+run mkfs $url --size 200m -L ceph
+refused 'use -f to overwrite' mkfs $url
+mkdir source
+cp -r /etc/s* source
+head -c 30M /dev/urandom > source/big
+for n in $(seq 300); do echo $n > source/file$n; done
+run sync source $url
+run check $url
+in_kernel rbd/exported
+diff -r --no-dereference source kernel > output || fail "the kernel shows other files"
+umount kernel
+run rm -r $url:/big
+run trim $url
+[ "$("$xebec" cat $url:/file7)" = 7 ] || fail cat
+mkdir copied
+run cp -r $url:/. copied
+rm source/big
+diff -r --no-dereference source copied > output || fail "cp copied other files"
+rbd resize --no-progress rbd/exported --size 500M
+run grow $url
+in_kernel rbd/exported
+diff -r --no-dereference source kernel > output || fail "after growing, the kernel shows other files"
+umount kernel
+run mkfs -f $url
+"#);
+}
+
+/// A snapshot is read while the volume is mounted, and a clone of it becomes another volume.
+#[test]
+fn snapshots_and_clones_are_volumes() {
+    run(r#"
+url=rbd://rbd/live
+run mkfs $url --size 200m
+serve $url
+for n in $(seq 50); do echo $n > mnt/file$n; done
+sync mnt/*
+(while :; do for n in $(seq 200); do echo $RANDOM > mnt/churn$n || exit 0; done; rm -f mnt/churn*; done) 2> /dev/null &
+churn=$!
+sleep 1
+rbd snap create --no-progress rbd/live@now
+for n in 1 50; do [ "$("$xebec" -q cat $url@now:/file$n)" = $n ] || fail "file$n"; done
+run check -q $url@now
+refused 'rbd://rbd/live@now: cannot open' touch $url@now:/file
+"$xebec" ls $url > listed 2> output
+grep -q 'has it open for changes' output || fail "a reader is not warned"
+rbd clone --rbd-default-clone-format 2 rbd/live@now rbd/cloned
+run uuid rbd://rbd/cloned generate
+run write rbd://rbd/cloned:/mine < /dev/null
+kill $churn
+wait $churn || true
+[ "$(cat mnt/file7)" = 7 ] || fail "the volume"
+umount mnt
+wait $server || fail "the server"
+in_kernel rbd/cloned
+[ "$(cat kernel/file7)" = 7 ] && [ -e kernel/mine ] || fail "the clone"
+umount kernel
+in_kernel rbd/live@now
+umount kernel
+in_kernel rbd/live
+[ ! -e kernel/mine ] || fail "the volume has a change of its clone"
+umount kernel
+"#);
+}
+
+/// As a power cut: what was synced is there, the log is replayed, and Linux agrees.
+#[test]
+fn a_killed_client_loses_nothing_that_was_synced() {
+    run(r#"
+url=rbd://rbd/cut
+run mkfs $url --size 200m
+for round in 1 2 3; do
+    serve $url
+    (n=0; while n=$((n + 1)); do
+        echo "$round $n" > mnt/synced$round.$n && sync mnt/synced$round.$n && echo $n >> done$round || exit 0
+        head -c 300000 /dev/urandom > mnt/unsynced$((n % 40)); rm -f mnt/unsynced$((n % 13))
+    done) 2> /dev/null &
+    writer=$!
+    sleep 3
+    kill -9 $server
+    wait $server 2> /dev/null || true
+    # The mount fails now. Without it, the files would go to the directory.
+    wait $writer || true
+    umount -l mnt
+    [ $(wc -l < done$round) -gt 3 ] || fail "hardly anything was written"
+    # Linux replays the log, and Xebec does.
+    in_kernel rbd/cut
+    for n in $(cat done$round); do
+        [ "$(cat kernel/synced$round.$n)" = "$round $n" ] || fail "round $round: the kernel lacks synced$round.$n"
+    done
+    umount kernel
+    run replay --wait 60 $url
+    run check $url
+    mkdir shown$round
+    run cp -r $url:/. shown$round
+    for n in $(cat done$round); do
+        [ "$(cat shown$round/synced$round.$n)" = "$round $n" ] || fail "round $round: synced$round.$n is lost"
+    done
+done
+in_kernel rbd/cut
+umount kernel
+"#);
+}
+
+#[test]
+fn a_volume_that_was_taken_over_is_not_changed_by_its_old_client() {
+    run(r#"
+url=rbd://rbd/taken
+run mkfs $url --size 200m
+serve $url
+echo kept > mnt/kept
+sync mnt/*
+refused 'has it open for changes' touch $url:/other
+refused '--take-over' touch $url:/other
+echo unsynced > mnt/unsynced
+run touch --take-over $url:/mine
+echo late > mnt/late 2> /dev/null || true
+if sync mnt/late 2> /dev/null; then fail "the old client's sync succeeds"; fi
+umount mnt || umount -l mnt
+wait $server && fail "the server does not report its failure" || true
+grep -q 'another client took the image over' server || { cat server >&2; fail "the server does not say why"; }
+run check $url
+[ "$("$xebec" cat $url:/kept)" = kept ] || fail kept
+run stat $url:/mine
+in_kernel rbd/taken
+[ -e kernel/mine ] && [ "$(cat kernel/kept)" = kept ] && [ ! -e kernel/late ] || fail "the kernel"
+umount kernel
+"#);
+}
