@@ -90,6 +90,10 @@ pub enum Rank {
     Cache,
     /// Removed objects of a CPU that wait for a grace period.
     Retired,
+    /// The head of a volume on a store: replaced by one thread at a time.
+    StoreHead,
+    /// The log and the map of a volume on a store.
+    StoreLog,
     /// Held for a few instructions, with no other lock taken under it.
     Leaf,
 }

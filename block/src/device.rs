@@ -128,6 +128,12 @@ pub trait Device: Send + Sync {
         })
     }
 
+    /// Whether a crash leaves a prefix of the writes, in the order in which they returned. Then a write needs no flush
+    /// before it to be durable after others. A write with [`Durability::Fua`] makes all earlier ones stable, too.
+    fn keeps_order(&self) -> bool {
+        false
+    }
+
     /// Fills the buffers of all requests, in any order; the slice keeps the caller's order.
     ///
     /// # Errors

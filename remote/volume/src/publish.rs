@@ -1,0 +1,127 @@
+//! Replacing the head.
+//!
+//! # Invariants
+//! - A head is replaced only by comparing its version, and only by the writer of its epoch, or by a change that leaves
+//!   the writer's part alone (snapshots, pins).
+
+use store::{Bytes, ErrorKind};
+
+use crate::client::Client;
+use crate::error::{ObjectError, Result};
+use crate::head::{HEAD_BYTES, Head};
+use crate::names::HEAD;
+#[cfg(test)]
+use crate::options::Defect;
+use crate::options::ObjectOptions;
+use crate::state::{Core, Failure, Publisher};
+use store::Version;
+
+/// A head as it is in the store.
+#[derive(Clone, Debug)]
+pub struct Published {
+    pub head: Head,
+    pub version: Version,
+    /// When it was written, in seconds by the store's clock.
+    pub modified: u64,
+}
+
+/// Reads the head; `None` if there is no volume.
+pub fn read_head(client: &Client) -> Result<Option<Published>> {
+    let mut attempts = 0;
+    loop {
+        let object = match client.get(HEAD, HEAD_BYTES) {
+            Err(error) if error.kind == ErrorKind::Absent => return Ok(None),
+            object => object?,
+        };
+        match Head::decode(&object.bytes) {
+            Ok(head) => {
+                let modified = object.modified.as_secs();
+                return Ok(Some(Published { head, version: object.version, modified }));
+            }
+            // The reply may be damaged, not the object.
+            Err(_) if attempts < 3 => attempts += 1,
+            Err(damage) => {
+                return Err(ObjectError::Damaged { volume: client.name(), key: HEAD.into(), damage });
+            }
+        }
+    }
+}
+
+/// Result of an attempt to replace a head.
+#[derive(Debug)]
+pub enum Swap {
+    /// It is in the store.
+    Done(Version),
+    /// Another change was faster: the head that is there now, `None` if there is none.
+    Other(Option<Box<Published>>),
+}
+
+/// Replaces the head of this version, or creates it. The result is clear also where a reply was not.
+pub fn swap(client: &Client, new: &Head, version: Option<&Version>, options: &ObjectOptions) -> Result<Swap> {
+    let bytes = Bytes::from(new.encode());
+    let end = base::thread::elapsed().saturating_add(options.timeout);
+    loop {
+        let put = match version {
+            #[cfg(test)]
+            Some(_) if options.has(Defect::UnconditionalHead) => unconditional(client, &bytes),
+            Some(version) => client.put_if_match(HEAD, bytes.clone(), version),
+            None => client.put_if_absent(HEAD, bytes.clone()),
+        };
+        let error = match put {
+            Ok(version) => return Ok(Swap::Done(version)),
+            Err(error) if matches!(error.kind, ErrorKind::Precondition | ErrorKind::Unclear) => error,
+            Err(error) => return Err(error.into()),
+        };
+        if error.kind == ErrorKind::Precondition {
+            let found = read_head(client)?;
+            return Ok(match found {
+                Some(found) if found.head.change == new.change => Swap::Done(found.version),
+                found => Swap::Other(found.map(Box::new)),
+            });
+        }
+        if base::thread::elapsed() >= end {
+            return Err(error.into());
+        }
+        base::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[cfg(test)]
+fn unconditional(client: &Client, bytes: &Bytes) -> std::result::Result<Version, store::StoreError> {
+    let version = client.get(HEAD, HEAD_BYTES)?.version;
+    client.put_if_match(HEAD, bytes.clone(), &version)
+}
+
+impl Core {
+    /// Changes the head of the volume that this writer has open. `change` is applied again if another program has
+    /// changed snapshots or pins meanwhile.
+    pub fn publish(
+        &self,
+        publisher: &mut Publisher,
+        mut change: impl FnMut(&Self, &mut Publisher, &mut Head) -> Result<()>,
+    ) -> Result<()> {
+        let client = self.client()?;
+        loop {
+            let mut new = publisher.head.clone();
+            change(self, publisher, &mut new)?;
+            new.change = self.options.nonce();
+            match swap(client, &new, publisher.version.as_ref(), &self.options)? {
+                Swap::Done(version) => {
+                    publisher.head = new;
+                    publisher.version = Some(version);
+                    return Ok(());
+                }
+                Swap::Other(Some(found))
+                    if (found.head.epoch, found.head.nonce) == (self.epoch, self.nonce) =>
+                {
+                    publisher.head = found.head;
+                    publisher.version = Some(found.version);
+                }
+                Swap::Other(_) => {
+                    self.fail(Failure::Fenced);
+                    return Err(ObjectError::Fenced { volume: self.name.clone() });
+                }
+            }
+        }
+    }
+}
