@@ -56,8 +56,11 @@ pub struct ListPage {
     pub more: bool,
 }
 
-/// A store of objects below one prefix. Names are relative to it: parts of letters, digits, `-`, `_` and `.`, separated
-/// by `/`.
+/// Largest number of parts of a name.
+const MAX_PARTS: usize = 8;
+
+/// A store of objects below one prefix. Names are relative to it: at most 8 parts of letters, digits, `-`, `_` and `.`,
+/// separated by `/`.
 pub trait Store: Send + Sync + Debug {
     /// Reads a whole object of at most `limit` bytes.
     ///
@@ -66,7 +69,7 @@ pub trait Store: Send + Sync + Debug {
     /// larger.
     fn get(&self, key: &str, limit: u64) -> Result<Object, StoreError>;
 
-    /// Reads at most `length` bytes from `offset` on; fewer if the object ends before.
+    /// Reads at most `length` bytes from `offset` on; fewer, or none, if the object ends before.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -109,7 +112,7 @@ pub trait Store: Send + Sync + Debug {
 pub(crate) fn is_valid_key(key: &str) -> bool {
     let is_valid_part = |part: &str| {
         let named = part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-        named && !part.is_empty() && !part.starts_with('.')
+        named && (1..=255).contains(&part.len()) && !part.starts_with('.')
     };
-    key.len() <= 512 && key.split('/').all(is_valid_part)
+    key.len() <= 512 && key.split('/').count() <= MAX_PARTS && key.split('/').all(is_valid_part)
 }

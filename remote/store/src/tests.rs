@@ -22,6 +22,10 @@ pub fn keeps_the_contract(store: &dyn Store) {
     assert_eq!(kind(store.get_range("head", 0, 4)), ErrorKind::Absent);
     assert_eq!(&store.get_range("log/0/1", 1, 3).unwrap()[..], b"irs");
     assert_eq!(&store.get_range("log/0/1", 3, 30).unwrap()[..], b"st");
+    for (offset, length) in [(5, 1), (6, 10), (u64::MAX, u64::MAX), (0, 0), (2, 0)] {
+        assert!(store.get_range("log/0/1", offset, length).unwrap().is_empty(), "{offset}, {length}");
+    }
+    assert_eq!(kind(store.get_range("log/0/2", 0, 0)), ErrorKind::Absent);
 
     let second = store.put_if_match("log/0/1", Bytes::from_static(b"second"), &first).unwrap();
     assert_ne!(first, second);
@@ -32,6 +36,8 @@ pub fn keeps_the_contract(store: &dyn Store) {
     for key in ["log/0/0", "log/1/0", "map/0/0"] {
         store.put_if_absent(key, Bytes::new()).unwrap();
     }
+    assert!(store.get("map/0/0", 0).unwrap().bytes.is_empty());
+    assert!(store.get_range("map/0/0", 0, 9).unwrap().is_empty());
     let names = |prefix: &str, after| -> Vec<String> {
         let page = store.list(prefix, after).unwrap();
         assert!(!page.more);
@@ -44,7 +50,9 @@ pub fn keeps_the_contract(store: &dyn Store) {
     store.delete("log/0/1").unwrap();
     store.delete("log/0/1").unwrap();
     assert_eq!(kind(store.get("log/0/1", 9)), ErrorKind::Absent);
-    for key in ["", "/x", "a//b", "../x", "a/..", ".lock", "a b", "x/"] {
+    store.put_if_absent("1/2/3/4/5/6/7/8", Bytes::new()).unwrap();
+    assert_eq!(names("1/", None), ["1/2/3/4/5/6/7/8"]);
+    for key in ["", "/x", "a//b", "../x", "a/..", ".lock", "a b", "x/", "1/2/3/4/5/6/7/8/9"] {
         assert_eq!(kind(store.put_if_absent(key, Bytes::new())), ErrorKind::Invalid, "{key}");
     }
 }
@@ -113,6 +121,46 @@ fn conditions_hold_between_clients_of_a_directory() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
 }
 
+/// A replacement reads the old version, and then renames the new one over it. A delete in between was undone.
+#[test]
+fn a_replacement_does_not_bring_back_what_was_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (replacing, deleting) = (DirectoryStore::new(folder.path()), DirectoryStore::new(folder.path()));
+    for round in 0..300 {
+        let old = replacing.put_if_absent("head", Bytes::from(vec![1; 1 << 16])).unwrap();
+        let replaced = std::thread::scope(|scope| {
+            let replaced = scope.spawn(|| replacing.put_if_match("head", Bytes::from_static(b"new"), &old));
+            // Somewhere in the time that a replacement takes.
+            std::thread::sleep(std::time::Duration::from_micros(round * 2));
+            deleting.delete("head").unwrap();
+            replaced.join().unwrap()
+        });
+        // Whichever came first, the name is gone.
+        assert_eq!(kind(deleting.get("head", 9)), ErrorKind::Absent, "{round}: {replaced:?}");
+    }
+}
+
+#[test]
+fn writes_to_a_directory_wait_for_its_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = DirectoryStore::new(folder.path());
+    let version = store.put_if_absent("head", Bytes::new()).unwrap();
+    let waits = |write: &(dyn Fn() + Sync)| {
+        let lock = std::fs::File::open(folder.path().join(".lock")).unwrap();
+        lock.lock().unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(write);
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert!(!writer.is_finished());
+            drop(lock);
+            writer.join().unwrap();
+        });
+    };
+    waits(&|| drop(store.put_if_match("head", Bytes::new(), &version).unwrap()));
+    waits(&|| drop(store.put_if_absent("other", Bytes::new()).unwrap()));
+    waits(&|| store.delete("other").unwrap());
+}
+
 #[test]
 fn a_directory_reads_regular_files_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,6 +170,55 @@ fn a_directory_reads_regular_files_only() {
     assert_eq!(kind(store.get("link", 1 << 20)), ErrorKind::Invalid);
     assert_eq!(kind(store.get_range("fifo", 0, 1)), ErrorKind::Invalid);
     assert!(store.list("", None).unwrap().objects.is_empty());
+    let version = store.put_if_absent("head", Bytes::new()).unwrap();
+    for name in ["link", "fifo"] {
+        assert_eq!(kind(store.put_if_match(name, Bytes::new(), &version)), ErrorKind::Invalid, "{name}");
+    }
+    // Nor is a lock a link to a file elsewhere, which would be made.
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("a")).unwrap();
+    std::os::unix::fs::symlink(outside.path().join("made"), folder.path().join("a/.lock")).unwrap();
+    assert_eq!(kind(store.put_if_absent("a/b", Bytes::new())), ErrorKind::Invalid);
+    assert!(!outside.path().join("made").exists());
+}
+
+#[test]
+fn folders_of_a_directory_are_no_links() {
+    let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(outside.path().join("x"), "secret").unwrap();
+    std::os::unix::fs::symlink(outside.path(), folder.path().join("log")).unwrap();
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    let store = DirectoryStore::new(folder.path());
+    for key in ["log/x", "file/x"] {
+        assert_eq!(kind(store.get(key, 9)), ErrorKind::Invalid, "{key}");
+        assert_eq!(kind(store.put_if_absent(key, Bytes::new())), ErrorKind::Invalid, "{key}");
+        assert_eq!(kind(store.delete(key)), ErrorKind::Invalid, "{key}");
+    }
+    assert_eq!(kind(store.list("log/", None)), ErrorKind::Invalid);
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn files_that_a_killed_writer_left_are_removed_after_a_day() {
+    let folder = tempfile::tempdir().unwrap();
+    let now = std::time::SystemTime::now();
+    for (name, age) in [(".new-old", 25), (".new-young", 23), ("old", 25)] {
+        let file = std::fs::File::create(folder.path().join(name)).unwrap();
+        file.set_modified(now - std::time::Duration::from_secs(age * 3600)).unwrap();
+    }
+    DirectoryStore::new(folder.path()).put_if_absent("x", Bytes::new()).unwrap();
+    let exists = |name: &str| folder.path().join(name).exists();
+    assert!(!exists(".new-old") && exists(".new-young") && exists("old") && exists("x"));
+}
+
+#[test]
+fn a_relative_directory_is_made() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let relative = std::path::PathBuf::from(folder.path().file_name().unwrap()).join("a/b");
+    DirectoryStore::new(&relative).put_if_absent("x", Bytes::new()).unwrap();
+    let name = format!("{}-new", folder.path().file_name().unwrap().display());
+    DirectoryStore::new(&name).put_if_absent("x", Bytes::new()).unwrap();
+    std::fs::remove_dir_all(&name).unwrap();
 }
 
 #[test]
