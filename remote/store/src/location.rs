@@ -74,7 +74,7 @@ impl Location {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, LocationError> {
-        let refuse = |reason| LocationError { text: text.into(), reason };
+        let refuse = |reason| LocationError { text: without_password(text), reason };
         let (scheme, rest) =
             text.split_once("://").ok_or_else(|| refuse("it has no scheme, such as s3://"))?;
         let scheme = SCHEMES.iter().find(|(name, _)| *name == scheme).map(|(_, scheme)| *scheme);
@@ -96,6 +96,12 @@ impl Location {
         if authority.is_empty() && scheme != Scheme::File {
             return Err(refuse("the bucket is missing"));
         }
+        if authority.contains('@') {
+            return Err(refuse("a user name or password does not belong in it, but in the environment"));
+        }
+        if !is_authority(authority) {
+            return Err(refuse("the bucket or server is not valid"));
+        }
         if path.is_empty() {
             return Err(refuse("the path of the volume is missing"));
         }
@@ -108,6 +114,27 @@ impl Location {
     /// The volume without a snapshot.
     pub fn volume(&self) -> Self {
         Self { snapshot: None, ..self.clone() }
+    }
+}
+
+/// A bucket, or `host`, `host:port`, `[address]:port`.
+fn is_authority(text: &str) -> bool {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (text, ""),
+    };
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    inner.unwrap_or(host).bytes().all(|byte| is_valid(byte) || inner.is_some() && byte == b':')
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A text for messages, without what may be a password: all before an `@` that may end one.
+fn without_password(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
+    match rest.rsplit_once('@') {
+        Some((user, rest)) if user.contains(':') || rest.contains('/') => format!("{scheme}://...@{rest}"),
+        _ => text.into(),
     }
 }
 
@@ -129,9 +156,13 @@ mod tests {
 
     #[test]
     fn urls_are_parsed_and_written_alike() {
-        for url in
-            ["s3://bucket/vol", "gs://b/a/b@snap", "file:///srv/vol", "https://host:8080/x@1", "az://c/v"]
-        {
+        for url in [
+            "s3://bucket/vol",
+            "gs://b/a/b@snap",
+            "file:///srv/vol",
+            "https://host:8080/x@1",
+            "http://[::1]:80/v",
+        ] {
             assert!(Location::is_url(url));
             assert_eq!(Location::parse(url).unwrap().to_string(), url);
         }
@@ -157,5 +188,23 @@ mod tests {
         assert!(!Location::is_url("disk.img") && !Location::is_url("ftp://host/disk"));
         let error = Location::parse("file://dir/vol").unwrap_err().to_string();
         assert!(error.contains("three slashes"), "{error}");
+    }
+
+    #[test]
+    fn a_password_is_refused_and_not_shown() {
+        for url in [
+            "https://user:hunter2@host/vol",
+            "https://hunter2@host/vol",
+            "https://user:hunter2@host/vol@snap",
+            "https://user:hunter2@host",
+            "https://user:hunter2@vol",
+            "https://user:hun@ter2@host/vol",
+            "https://user:hunter2/x@host/vol",
+            "s3://key:hunter2@bucket/vol",
+            "ftp://user:hunter2@host/vol",
+        ] {
+            let error = Location::parse(url).unwrap_err().to_string();
+            assert!(!error.contains("hunter2") && !error.contains("ter2"), "{error}");
+        }
     }
 }
