@@ -4,11 +4,12 @@
 //! keys another program must obtain is refused with what to do.
 
 use std::collections::BTreeMap;
-use std::env::var;
 use std::error::Error;
 use std::path::PathBuf;
 
 use object_store::aws::AmazonS3ConfigKey as Key;
+
+use super::build::Environment;
 
 /// Settings of a profile that are used.
 const SETTINGS: [(&str, Key); 5] = [
@@ -24,17 +25,18 @@ const INDIRECT: [&str; 6] =
     ["sso_session", "sso_start_url", "credential_process", "role_arn", "credential_source", "login_session"];
 
 /// The settings of the profile that `AWS_PROFILE` names, or of `default`.
-pub fn settings() -> Result<Vec<(Key, String)>, Box<dyn Error + Send + Sync>> {
-    let named = var("AWS_PROFILE").ok().filter(|name| !name.is_empty());
+pub fn settings(environment: &Environment) -> Result<Vec<(Key, String)>, Box<dyn Error + Send + Sync>> {
+    let var = |name: &str| environment.get(name).cloned();
+    let named = var("AWS_PROFILE").filter(|name| !name.is_empty());
     let profile = named.clone().unwrap_or_else(|| "default".into());
     let file = |variable: &str, name: &str| {
-        let path = var(variable).map(PathBuf::from).ok();
-        let home = || var("HOME").ok().map(|home| PathBuf::from(home).join(".aws").join(name));
+        let path = var(variable).map(PathBuf::from);
+        let home = || var("HOME").map(|home| PathBuf::from(home).join(".aws").join(name));
         path.or_else(home).and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
     };
     let config = file("AWS_CONFIG_FILE", "config");
     let credentials = file("AWS_SHARED_CREDENTIALS_FILE", "credentials");
-    let has_keys = var("AWS_ACCESS_KEY_ID").is_ok() || var("AWS_WEB_IDENTITY_TOKEN_FILE").is_ok();
+    let has_keys = var("AWS_ACCESS_KEY_ID").is_some() || var("AWS_WEB_IDENTITY_TOKEN_FILE").is_some();
     let found = select(&profile, &config, &credentials);
     if found.is_empty() && named.is_some() {
         return Err(format!("there is no profile `{profile}` in ~/.aws/config or ~/.aws/credentials").into());
@@ -44,6 +46,14 @@ pub fn settings() -> Result<Vec<(Key, String)>, Box<dyn Error + Send + Sync>> {
         return Err(format!(
             "profile `{profile}` gets its keys by {indirect}, which is not supported: run \
              `eval \"$(aws configure export-credentials --profile {profile} --format env)\"` first"
+        )
+        .into());
+    }
+    let lone = ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"].into_iter().find(|name| var(name).is_some());
+    if let Some(lone) = lone.filter(|_| !has_keys && found.contains_key("aws_access_key_id")) {
+        return Err(format!(
+            "{lone} is set without AWS_ACCESS_KEY_ID, and does not belong to the keys of profile `{profile}`: \
+             set all of them, or unset {lone}"
         )
         .into());
     }
@@ -95,5 +105,24 @@ mod tests {
         assert_eq!((value("x"), value("addressing_style")), (None, None));
         assert_eq!(select("default", config, credentials).len(), 1);
         assert!(select("absent", config, credentials).is_empty());
+    }
+
+    #[test]
+    fn keys_of_the_environment_and_of_a_profile_are_not_mixed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("credentials");
+        let keys = "[default]\naws_access_key_id = FILE\naws_secret_access_key = s\nregion = r\n";
+        std::fs::write(&file, keys).unwrap();
+        let with = |names: &[&str]| {
+            let mut environment: Environment =
+                names.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect();
+            environment.insert("AWS_SHARED_CREDENTIALS_FILE".into(), file.display().to_string());
+            settings(&environment).map(|found| found.len()).map_err(|error| error.to_string())
+        };
+        assert_eq!(with(&[]), Ok(3));
+        assert_eq!(with(&["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]), Ok(1));
+        for lone in ["AWS_SESSION_TOKEN", "AWS_SECRET_ACCESS_KEY"] {
+            assert!(with(&[lone]).unwrap_err().starts_with(lone));
+        }
     }
 }
