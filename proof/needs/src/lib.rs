@@ -18,7 +18,8 @@
 //! | [`Ceph`] | a Ceph cluster, started by the script `proof/needs/ceph` |
 //! | [`mounting`], [`fuse`], [`root`] | privileges of this process |
 //!
-//! `proof/needs/matrix` runs all tests with one part of the machine hidden at a time.
+//! `proof/needs/matrix` runs all tests with one part of the machine hidden at a time. `proof/needs/s3` runs a command
+//! with a server of S3.
 #![forbid(unsafe_code)]
 
 mod ceph;

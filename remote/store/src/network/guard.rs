@@ -135,6 +135,11 @@ async fn read(body: HttpResponseBody, limit: u64) -> (Vec<u8>, End) {
             Ok(chunk) => {
                 let room = limit.saturating_sub(bytes.len() as u64);
                 let taken = usize::try_from(room).map_or(chunk.len(), |room| room.min(chunk.len()));
+                if bytes.capacity() - bytes.len() < taken {
+                    // Twice as much, as usual, but not more than the limit.
+                    let more = (bytes.len() as u64).max(taken as u64).min(room);
+                    bytes.reserve_exact(usize::try_from(more).unwrap_or(taken));
+                }
                 bytes.extend_from_slice(&chunk[..taken]);
                 if taken < chunk.len() {
                     return (bytes, End::Limit);
