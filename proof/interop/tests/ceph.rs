@@ -1,5 +1,6 @@
 //! Volumes on images of Ceph: Linux judges exported copies of them, after ordinary use, after the client was killed,
 //! and after another client took the volume over.
+#![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
 use interop::built;
 use needs::Ceph;
