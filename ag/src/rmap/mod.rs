@@ -119,7 +119,7 @@ impl Groups {
     /// and whose AGF it has locked. So no intent is needed. Extents in ascending order share searches.
     ///
     /// # Errors
-    /// Damage: a mapping exists already, or an extent is outside of the AG.
+    /// Damage: a mapping exists already, or an extent is in another AG than the first one.
     pub fn map_allocated(&self, tx: &mut Transaction, extents: &[FileExtent]) -> Result<()> {
         let Some(first) = extents.first().filter(|_| self.geometry.features.rmapbt()) else { return Ok(()) };
         let (group, _) = self.of_block(first.start, first.count)?;
@@ -127,7 +127,10 @@ impl Groups {
         let mut cursor = locked.cursor::<RmapBt>();
         for extent in extents {
             let (own, at) = self.of_block(extent.start, extent.count)?;
-            debug_assert!(Arc::ptr_eq(own, group), "extents of several AGs");
+            if !Arc::ptr_eq(own, group) {
+                let expected = format_args!("a block of AG {}, where the others are", group.ag);
+                return Err(own.damage(at, ("extent", "startblock"), expected, extent.start));
+            }
             if locked.fix_freelist(tx)? {
                 cursor = locked.cursor();
             }

@@ -160,6 +160,22 @@ fn mappings_of_many_files_are_added_together() {
     volume.repair();
 }
 
+/// Without debug assertions an extent of another AG was mapped in the first one, at the same number.
+#[test]
+fn extents_of_several_ags_are_not_mapped_together() {
+    let Some(volume) = Volume::make(64, "-d agcount=2 -b size=1024 -m rmapbt=1") else { return };
+    let extent = |ag: u32| FileExtent {
+        ino: Ino(200),
+        attr: false,
+        offset: FileBlock(u64::from(ag)),
+        start: volume.geometry.fs_block(AgNumber(ag), base::AgBlock(10_000)),
+        count: 1,
+        unwritten: false,
+    };
+    let mapped = volume.groups.map_allocated(&mut volume.begin(), &[0, 1].map(extent));
+    assert!(matches!(mapped, Err(Error::Damaged { .. })));
+}
+
 #[test]
 fn recovery_removes_the_mapping_of_an_unknown_owner() {
     let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=1") else { return };
