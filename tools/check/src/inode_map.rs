@@ -50,6 +50,8 @@ pub(crate) mod state {
 #[derive(Debug, Default)]
 pub(crate) struct AgInodes {
     pub chunks: Vec<Chunk>,
+    /// The volume has parent pointers.
+    with_parents: bool,
     /// Empty if the slots are in the file.
     states: Vec<AtomicU8>,
     /// Number of links found minus `nlink`, modulo 2^32, without what is in the file. The sum is 0 if `nlink` is
@@ -66,6 +68,7 @@ impl AgInodes {
     pub fn allocate(&mut self, with_parents: bool, in_memory: bool, file: &Arc<SlotFile>) {
         let count = self.chunks.len() * CHUNK;
         self.rest = Some(file.part(count));
+        self.with_parents = with_parents;
         if !in_memory {
             return;
         }
@@ -141,8 +144,12 @@ impl AgInodes {
         self.change_rest(slot, |slot| slot.links = slot.links.wrapping_add(delta));
     }
 
-    /// Adds the fingerprint of an entry, or the negative one of a parent pointer.
+    /// Adds the fingerprint of an entry, or the negative one of a parent pointer; on a volume without the feature,
+    /// where an attribute with the flag is damage of its own, does nothing.
     pub fn add_parent(&self, slot: usize, fingerprint: u64) {
+        if !self.with_parents {
+            return;
+        }
         if let Some(parents) = self.parents.get(slot) {
             parents.fetch_add(fingerprint, Ordering::Relaxed);
         } else if self.states.is_empty() {
@@ -235,7 +242,7 @@ mod tests {
 
     fn allocated(chunks: Vec<Chunk>, in_memory: bool) -> AgInodes {
         let mut inodes = AgInodes { chunks, ..Default::default() };
-        inodes.allocate(true, in_memory, &Arc::new(SlotFile::new(0, 1)));
+        inodes.allocate(true, in_memory, &Arc::new(SlotFile::new(0)));
         inodes
     }
 
@@ -267,6 +274,19 @@ mod tests {
             inodes.add_parent(4, 7_u64.wrapping_neg());
             let differences = [2, 3, 4].map(|slot| inodes.parent_difference(slot));
             assert_eq!(differences, [0, 7, 7_u64.wrapping_neg()]);
+        }
+    }
+
+    /// The sum of an attribute with the flag of parent pointers was kept in the file, but not in memory: what was found
+    /// on a damaged volume without the feature depended on the memory budget.
+    #[test]
+    fn without_the_feature_no_parent_pointers_are_compared() {
+        for in_memory in [true, false] {
+            let chunks = vec![Chunk { start: AgIno(0), present: u64::MAX, free: 0 }];
+            let mut inodes = AgInodes { chunks, ..Default::default() };
+            inodes.allocate(false, in_memory, &Arc::new(SlotFile::new(0)));
+            inodes.add_parent(3, 7);
+            assert_eq!(inodes.parent_difference(3), 0, "{in_memory}");
         }
     }
 

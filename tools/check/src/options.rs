@@ -92,7 +92,7 @@ pub struct Summary {
     pub entries: u64,
     /// Extents of all forks.
     pub extents: u64,
-    /// Bytes written to a temporary file.
+    /// Bytes written to temporary files.
     pub spilled_bytes: u64,
     /// Duration of each phase.
     pub phases: Vec<(Phase, Duration)>,

@@ -41,12 +41,13 @@ pub fn check(
         summary: Summary::default(),
         phase_start: Instant::now(),
     };
-    let volume = open(device, options)?;
+    let slots = options.memory_budget / SLOTS_PART;
+    let volume = open(device, options, slots)?;
     let copies: Vec<AgNumber> = volume.geometry.ags().skip(1).collect();
     checker.workers.run(Phase::Superblocks, &copies, || (), |(), ag| superblock::check_copy(&volume, *ag));
     checker.finish_phase(Phase::Superblocks, &volume)?;
 
-    let store = ClaimStore::new(options.memory_budget);
+    let store = ClaimStore::new(options.memory_budget - slots);
     let ags = checker.check_ags(&volume, &store);
     checker.finish_phase(Phase::Ags, &volume)?;
 
@@ -54,7 +55,7 @@ pub fn check(
     checker.check_inodes(&volume, &map, &store);
     checker.finish_phase(Phase::Inodes, &volume)?;
 
-    ags.iter().for_each(|ag| unlinked::check_ag(&volume, ag));
+    ags.iter().for_each(|ag| unlinked::check_ag(&volume, ag, observer));
     checker.check_directories(&volume, &map);
     checker.finish_phase(Phase::Directories, &volume)?;
 
@@ -67,14 +68,15 @@ pub fn check(
     counters::check(&volume, &ags);
     checker.workers.run(Phase::Links, &ags, || (), |(), ag| links::check_ag(&volume, ag));
     checker.finish_phase(Phase::Links, &volume)?;
+    checker.summary.spilled_bytes += volume.slots.written_bytes();
     checker.summary.ags = volume.geometry.ag_count().into();
     Ok(checker.summary)
 }
 
-fn open<'a>(device: &'a dyn Device, options: &Options<'_>) -> Result<Volume<'a>, CheckError> {
+/// Finds the superblock. So many bytes are for what the inode map keeps in a file.
+fn open<'a>(device: &'a dyn Device, options: &Options<'_>, slots: usize) -> Result<Volume<'a>, CheckError> {
     let findings = Findings::new(options.findings_per_kind);
     let UsableSuperblock { raw, geometry } = superblock::find(device, &findings)?;
-    let slots = SlotFile::new(options.memory_budget / SLOTS_PART, geometry.ag_count() as usize);
     let mut volume = Volume {
         device,
         geometry,
@@ -84,7 +86,7 @@ fn open<'a>(device: &'a dyn Device, options: &Options<'_>) -> Result<Volume<'a>,
         replayed: options.replayed,
         owners_missing: AtomicBool::new(false),
         names_missing: AtomicBool::new(false),
-        slots: Arc::new(slots),
+        slots: Arc::new(SlotFile::new(slots)),
     };
     match log_head::find(device, options.external_log, &volume.geometry, &volume.raw) {
         Ok(head) => volume.log_head = head,

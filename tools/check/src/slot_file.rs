@@ -6,7 +6,7 @@
 //! the check returns that error.
 //!
 //! # Locking
-//! One mutex per AG around its pages, held while one is read or written.
+//! Pages are in shards by their number, with a mutex each, which is held while a page is read or written.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -19,8 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const PAGE_SLOTS: usize = 256;
 /// Bytes of a page: as large as a page of the system.
 const PAGE: usize = PAGE_SLOTS * size_of::<Slot>();
-/// The fewest pages of an AG that are in memory.
-const PAGES_LEAST: usize = 4;
+/// Enough shards that threads rarely wait for each other.
+const SHARDS: usize = 16;
+/// The fewest pages of a shard that are in memory.
+const PAGES_LEAST: usize = 2;
 
 /// What is known about an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,10 +52,13 @@ impl Slot {
 /// The temporary file of a check.
 #[derive(Debug)]
 pub(crate) struct SlotFile {
-    /// Pages of each AG that may be in memory.
+    /// Pages of each shard that may be in memory.
     pages: usize,
     /// Length of the parts of all AGs, in pages.
     length: AtomicU64,
+    /// Number of pages that were written.
+    written: AtomicU64,
+    shards: [Mutex<Pages>; SHARDS],
     state: Mutex<FileState>,
 }
 
@@ -64,21 +69,54 @@ struct FileState {
     failed: Option<io::Error>,
 }
 
+/// The pages of a shard that are in memory.
+#[derive(Debug, Default)]
+struct Pages {
+    /// Places of pages in `all`.
+    places: HashMap<u64, usize>,
+    all: Vec<Page>,
+    /// The place at which a page to be replaced is looked for.
+    hand: usize,
+    /// Some page was replaced, so that pages may be in the file.
+    in_file: bool,
+}
+
+#[derive(Debug)]
+struct Page {
+    /// Its place in the file.
+    number: u64,
+    /// Used since the hand passed it.
+    used: bool,
+    changed: bool,
+    slots: Box<[Slot; PAGE_SLOTS]>,
+}
+
 impl SlotFile {
-    /// A file of which all AGs together may have so many bytes in memory.
-    pub fn new(memory: usize, ags: usize) -> Self {
-        let pages = (memory / PAGE / ags.max(1)).max(PAGES_LEAST);
-        Self { pages, length: AtomicU64::new(0), state: Mutex::default() }
+    /// A file of which so many bytes may be in memory.
+    pub fn new(memory: usize) -> Self {
+        Self {
+            pages: (memory / PAGE / SHARDS).max(PAGES_LEAST),
+            length: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            shards: Default::default(),
+            state: Mutex::default(),
+        }
     }
 
     /// The part of an AG with so many slots.
     pub fn part(self: &Arc<Self>, slots: usize) -> Slots {
         let pages = slots.div_ceil(PAGE_SLOTS) as u64;
-        Slots {
-            file: Arc::clone(self),
-            first: self.length.fetch_add(pages, Relaxed),
-            pages: Mutex::default(),
-        }
+        Slots { file: Arc::clone(self), first: self.length.fetch_add(pages, Relaxed) }
+    }
+
+    /// Bytes written, those of pages that were written again, too.
+    pub fn written_bytes(&self) -> u64 {
+        self.written.load(Relaxed) * PAGE as u64
+    }
+
+    /// Whether there was an error, so that some slots may be lost.
+    pub fn has_failed(&self) -> bool {
+        self.state().failed.is_some()
     }
 
     /// The first error of the file.
@@ -88,6 +126,73 @@ impl SlotFile {
 
     fn state(&self) -> MutexGuard<'_, FileState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pages of the shard of a page.
+    #[expect(clippy::indexing_slicing, reason = "a remainder of the number of shards")]
+    fn shard(&self, number: u64) -> MutexGuard<'_, Pages> {
+        // Workers are in different AGs, at places that have a large power of two in common.
+        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let shard = &self.shards[mixed as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A page, which replaces another one if too many are in memory.
+    fn page<'p>(&self, pages: &'p mut Pages, number: u64) -> Option<&'p mut Page> {
+        let place = match pages.places.get(&number) {
+            Some(place) => *place,
+            None => {
+                let slots = if pages.in_file { self.note(self.read(number)) } else { None };
+                let slots = slots.unwrap_or_else(|| Box::new([Slot::default(); PAGE_SLOTS]));
+                self.insert(pages, Page { number, used: true, changed: false, slots })
+            }
+        };
+        let page = pages.all.get_mut(place)?;
+        page.used = true;
+        Some(page)
+    }
+
+    fn insert(&self, pages: &mut Pages, page: Page) -> usize {
+        let number = page.number;
+        let place = if pages.all.len() < self.pages {
+            pages.all.push(page);
+            pages.all.len() - 1
+        } else {
+            let place = pages.unused();
+            if let Some(old) = pages.all.get_mut(place) {
+                let old = std::mem::replace(old, page);
+                pages.places.remove(&old.number);
+                if old.changed {
+                    self.note(self.write(&old));
+                    pages.in_file = true;
+                }
+            }
+            place
+        };
+        pages.places.insert(number, place);
+        place
+    }
+
+    fn write(&self, page: &Page) -> io::Result<()> {
+        let bytes: Vec<u8> = page.slots.iter().flat_map(|slot| slot.to_bytes()).collect();
+        self.open()?.write_all_at(&bytes, page.number * PAGE as u64)?;
+        self.written.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// A page of the file; `None` if it is beyond its end.
+    fn read(&self, number: u64) -> io::Result<Option<Box<[Slot; PAGE_SLOTS]>>> {
+        let (file, mut bytes) = (self.open()?, [0; PAGE]);
+        match file.read_exact_at(&mut bytes, number * PAGE as u64) {
+            // Pages are written as a whole.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            result => result?,
+        }
+        let mut slots = Box::new([Slot::default(); PAGE_SLOTS]);
+        for (slot, bytes) in slots.iter_mut().zip(bytes.as_chunks().0) {
+            *slot = Slot::from_bytes(*bytes);
+        }
+        Ok(Some(slots))
     }
 
     fn open(&self) -> io::Result<Arc<File>> {
@@ -114,46 +219,26 @@ pub(crate) struct Slots {
     file: Arc<SlotFile>,
     /// The first page in the file.
     first: u64,
-    pages: Mutex<Pages>,
-}
-
-/// The pages of one AG that are in memory.
-#[derive(Debug, Default)]
-struct Pages {
-    /// Places of pages in `all`.
-    places: HashMap<usize, usize>,
-    all: Vec<Page>,
-    /// The place at which a page to be replaced is looked for.
-    hand: usize,
-    /// Some page was replaced, so that pages may be in the file.
-    in_file: bool,
-}
-
-#[derive(Debug)]
-struct Page {
-    number: usize,
-    /// Used since the hand passed it.
-    used: bool,
-    changed: bool,
-    slots: Box<[Slot; PAGE_SLOTS]>,
 }
 
 impl Slots {
     /// The contents of a slot.
     pub fn get(&self, slot: usize) -> Slot {
-        let mut pages = self.lock();
+        let number = self.number(slot);
+        let mut pages = self.file.shard(number);
         // Most volumes have none of these.
         if pages.all.is_empty() {
             return Slot::default();
         }
-        let page = self.page(&mut pages, slot / PAGE_SLOTS);
+        let page = self.file.page(&mut pages, number);
         page.and_then(|page| page.slots.get(slot % PAGE_SLOTS)).copied().unwrap_or_default()
     }
 
     /// Changes a slot. Returns its former contents.
     pub fn change(&self, slot: usize, change: impl FnOnce(&mut Slot)) -> Slot {
-        let mut pages = self.lock();
-        let Some(page) = self.page(&mut pages, slot / PAGE_SLOTS) else { return Slot::default() };
+        let number = self.number(slot);
+        let mut pages = self.file.shard(number);
+        let Some(page) = self.file.page(&mut pages, number) else { return Slot::default() };
         page.changed = true;
         let Some(slot) = page.slots.get_mut(slot % PAGE_SLOTS) else { return Slot::default() };
         let before = *slot;
@@ -161,69 +246,9 @@ impl Slots {
         before
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A page, which replaces another one if too many are in memory.
-    fn page<'p>(&self, pages: &'p mut Pages, number: usize) -> Option<&'p mut Page> {
-        let place = match pages.places.get(&number) {
-            Some(place) => *place,
-            None => {
-                let slots = if pages.in_file { self.file.note(self.read(number)) } else { None };
-                let slots = slots.unwrap_or_else(|| Box::new([Slot::default(); PAGE_SLOTS]));
-                let page = Page { number, used: true, changed: false, slots };
-                self.insert(pages, page)
-            }
-        };
-        let page = pages.all.get_mut(place)?;
-        page.used = true;
-        Some(page)
-    }
-
-    fn insert(&self, pages: &mut Pages, page: Page) -> usize {
-        let number = page.number;
-        let place = if pages.all.len() < self.file.pages {
-            pages.all.push(page);
-            pages.all.len() - 1
-        } else {
-            let place = pages.unused();
-            if let Some(old) = pages.all.get_mut(place) {
-                let old = std::mem::replace(old, page);
-                pages.places.remove(&old.number);
-                if old.changed {
-                    self.file.note(self.write(&old));
-                    pages.in_file = true;
-                }
-            }
-            place
-        };
-        pages.places.insert(number, place);
-        place
-    }
-
-    fn offset(&self, number: usize) -> u64 {
-        (self.first + number as u64) * PAGE as u64
-    }
-
-    fn write(&self, page: &Page) -> io::Result<()> {
-        let bytes: Vec<u8> = page.slots.iter().flat_map(|slot| slot.to_bytes()).collect();
-        self.file.open()?.write_all_at(&bytes, self.offset(page.number))
-    }
-
-    /// A page of the file; `None` if it is beyond its end.
-    fn read(&self, number: usize) -> io::Result<Option<Box<[Slot; PAGE_SLOTS]>>> {
-        let (file, mut bytes) = (self.file.open()?, [0; PAGE]);
-        match file.read_exact_at(&mut bytes, self.offset(number)) {
-            // Pages are written as a whole.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-            result => result?,
-        }
-        let mut slots = Box::new([Slot::default(); PAGE_SLOTS]);
-        for (slot, bytes) in slots.iter_mut().zip(bytes.as_chunks().0) {
-            *slot = Slot::from_bytes(*bytes);
-        }
-        Ok(Some(slots))
+    /// The page of a slot.
+    fn number(&self, slot: usize) -> u64 {
+        self.first + (slot / PAGE_SLOTS) as u64
     }
 }
 
@@ -248,7 +273,7 @@ mod tests {
     #[test]
     fn sums_are_exact_whatever_is_in_memory() {
         const SLOTS: usize = 40 * PAGE_SLOTS;
-        let file = Arc::new(SlotFile::new(0, 2));
+        let file = Arc::new(SlotFile::new(0));
         let parts = [file.part(SLOTS), file.part(SLOTS)];
         let mut expected = vec![Slot::default(); 2 * SLOTS];
         for step in 0..20_000_usize {
@@ -266,15 +291,50 @@ mod tests {
         for (at, slot) in expected.iter().enumerate() {
             assert_eq!(parts[at / SLOTS].get(at % SLOTS), *slot);
         }
-        assert!(parts.iter().all(|part| part.lock().all.len() == PAGES_LEAST));
-        assert!(file.take_error().is_none());
+        assert!(!file.has_failed() && file.written_bytes() > 0);
+    }
+
+    /// Each AG had four pages until the end: 64 MiB with 4,096 AGs, whatever the budget.
+    #[test]
+    fn the_parts_of_all_ags_share_the_memory() {
+        for memory in [0, 1 << 20] {
+            let file = Arc::new(SlotFile::new(memory));
+            let parts: Vec<_> = (0..4096).map(|_| file.part(8 * PAGE_SLOTS)).collect();
+            for part in &parts {
+                for page in 0..8 {
+                    part.change(page * PAGE_SLOTS, |slot| slot.state = 1);
+                }
+            }
+            let pages = file.shards.iter().map(|shard| shard.lock().unwrap().all.len()).sum::<usize>();
+            assert_eq!(pages, (memory / PAGE).max(SHARDS * PAGES_LEAST));
+            assert!(parts.iter().all(|part| part.get(7 * PAGE_SLOTS).state == 1));
+        }
+    }
+
+    /// A bit that was set is lost then: a walk that ends at a bit which it has set must ask.
+    #[test]
+    fn a_file_that_cannot_be_written_has_failed() {
+        let file = Arc::new(SlotFile::new(0));
+        let written = tempfile::NamedTempFile::new().unwrap();
+        let read_only = File::open(written.path()).unwrap();
+        file.state().file = Some(Arc::new(read_only));
+        let part = file.part(1000 * PAGE_SLOTS);
+        part.change(0, |slot| slot.state = 1);
+        assert!(!file.has_failed());
+        for page in 1..1000 {
+            part.change(page * PAGE_SLOTS, |slot| slot.state = 1);
+        }
+        assert!(file.has_failed());
+        assert_eq!((part.get(0), file.written_bytes()), (Slot::default(), 0));
+        assert!(file.take_error().is_some());
     }
 
     #[test]
     fn slots_that_were_never_used_take_no_memory() {
-        let file = Arc::new(SlotFile::new(0, 1));
+        let file = Arc::new(SlotFile::new(0));
         let part = file.part(usize::MAX / 2);
         assert_eq!(part.get(usize::MAX / 4), Slot::default());
-        assert!(part.lock().all.is_empty() && file.state().file.is_none());
+        assert!(file.shards.iter().all(|shard| shard.lock().unwrap().all.is_empty()));
+        assert!(file.state().file.is_none());
     }
 }
