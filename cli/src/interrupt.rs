@@ -21,7 +21,7 @@ pub fn abandon(what: impl Display) {
         if let Some(signal) = signals.forever().next() {
             NewFile::remove_unfinished();
             print_message(Level::Error, "", message);
-            std::process::exit(SIGNALLED + signal);
+            crate::memory::exit(SIGNALLED + signal);
         }
     };
     let _ = std::thread::Builder::new().name("signals".into()).spawn(wait);

@@ -84,6 +84,12 @@ pub fn restart_if_small(bytes: u64) {
     let _ = command.exec();
 }
 
+/// Ends the process, by another thread than that of the command: with a [record](record_peak) like that.
+pub fn exit(code: i32) -> ! {
+    record_peak();
+    std::process::exit(code)
+}
+
 /// Appends the peak of this process's memory, in KiB, and its command to the file that the environment names, for
 /// tests. Tests of unprivileged users may not be able to write it.
 pub fn record_peak() {

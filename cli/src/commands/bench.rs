@@ -47,7 +47,7 @@ fn wait_for_signals(interrupted: Arc<AtomicBool>) -> anyhow::Result<()> {
             for left in bench::cleanup::clean_up() {
                 print_message(Level::Warning, "", format_args!("{} could not be removed", left.display()));
             }
-            std::process::exit(SIGNALLED + signal);
+            crate::memory::exit(SIGNALLED + signal);
         }
     };
     std::thread::Builder::new().name("signals".into()).spawn(wait)?;

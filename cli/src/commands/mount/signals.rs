@@ -34,7 +34,7 @@ impl SignalHandler {
             if handled == Some(is_covered) {
                 // All changes are on stable storage; the next mount replays the log.
                 let code = if volume.sync().is_ok() { exit_code::OK } else { exit_code::FAILED };
-                std::process::exit(code.into());
+                crate::memory::exit(code.into());
             }
             handled = Some(is_covered);
             if is_covered {
