@@ -424,9 +424,9 @@ impl Inode {
         }
     }
 
-    /// Clears the mark. Returns whether the inode was used since the last call.
-    pub(crate) fn clear_used(&self) -> bool {
-        self.used.swap(false, Ordering::Relaxed)
+    /// Whether the inode was used since the mark was cleared. If `clears`, clears it.
+    pub(crate) fn was_used(&self, clears: bool) -> bool {
+        if clears { self.used.swap(false, Ordering::Relaxed) } else { self.used.load(Ordering::Relaxed) }
     }
 }
 

@@ -382,6 +382,7 @@ impl CacheIndex {
         let (mut has_more, mut considered) = (false, 0);
         while considered < sweep.call() {
             if self.memory.exact() <= bytes {
+                sweep.end();
                 return false;
             }
             sweep.begin_round(self.shards.len(), self.excess(bytes));
@@ -401,7 +402,7 @@ impl CacheIndex {
                 }
             }
         }
-        has_more || sweep.is_undecided()
+        has_more
     }
 
     /// The cached inode, or the one that `make` returns, which is called with the shard locked.
@@ -493,26 +494,33 @@ impl CacheShard {
         for _ in 0..count.min(self.order.len()) {
             let Some(ino) = self.order.pop_front() else { break };
             let Some(inode) = self.inodes.get(&ino) else { continue };
-            let was_used = inode.clear_used();
-            if !was_used && inode.is_counted_per_cpu() {
+            let clears = sweep.as_ref().is_none_or(|sweep| sweep.clears_used());
+            let was_used = inode.was_used(clears);
+            let is_counted = inode.is_counted_per_cpu();
+            if !was_used && is_counted {
                 evicted.counted.push(Arc::clone(inode));
             }
-            has_more |= was_used;
-            let evicts = match &mut sweep {
-                Some(sweep) => sweep.consider(Arc::as_ptr(inode).addr(), was_used, inode.is_idle()),
-                None => !was_used && inode.is_idle(),
-            };
-            if !evicts {
-                if !was_used && inode.has_counted_extents() {
-                    evicted.fragmented.push(Arc::clone(inode));
-                    has_more = true;
+            let is_idle = (sweep.is_some() || !was_used) && inode.is_idle();
+            let (evicts, stays_for_now) = match &mut sweep {
+                Some(sweep) => {
+                    let evicts = sweep.consider(Arc::as_ptr(inode).addr(), was_used, is_idle);
+                    (evicts, was_used || sweep.is_undecided())
                 }
-                self.order.push_back(ino);
+                None => (!was_used && is_idle, was_used),
+            };
+            if evicts {
+                has_more = true;
+                evicted.inodes.extend(self.inodes.remove(&ino));
+                self.dropped += 1;
                 continue;
             }
-            has_more = true;
-            evicted.inodes.extend(self.inodes.remove(&ino));
-            self.dropped += 1;
+            let has_extents = inode.has_counted_extents();
+            if !was_used && has_extents {
+                evicted.fragmented.push(Arc::clone(inode));
+                has_more = true;
+            }
+            has_more |= stays_for_now && (is_idle || is_counted || has_extents);
+            self.order.push_back(ino);
         }
         has_more
     }

@@ -9,16 +9,16 @@
 //!
 //! | round | evicts | next round |
 //! |---|---|---|
-//! | count | nothing | regions, if there are some without inodes that are in use or dirty |
-//! | regions | all inodes of some regions, which had the fewest inodes that were used since the last round | regions |
-//! | order | of the first inodes of each shard those that were not used since the last round | count |
+//! | order | of the first inodes of each shard those not used since they were last considered | count |
+//! | count | one of sixteen that were not used | regions, if some have no inodes that are in use or dirty |
+//! | regions | the inodes of some regions, which had the fewest used inodes | regions |
 //!
-//! Each round but that in order counts the inodes of each region for the next one. In a simulation, in which nothing
-//! may depend on addresses, all rounds are in order.
+//! Of a region that had no used inodes, those stay that were used after they were counted. The rounds "count" and
+//! "regions" count the inodes of each region for the next round. When the cache is small enough, this is forgotten: the
+//! next sweep begins in order, which is enough for a few inodes. In a simulation, in which nothing may depend on
+//! addresses, all rounds are in order.
 
-use std::collections::{HashMap, HashSet};
-
-use rustc_hash::{FxBuildHasher, FxHashSet};
+use rustc_hash::FxHashMap;
 
 /// log2 of the bytes of a region: mimalloc's pages of small objects. Allocators with smaller pages return these, too.
 const REGION_LOG: u32 = 16;
@@ -27,7 +27,9 @@ const ROUND_PART: u64 = 8;
 /// Inodes considered in one call of a round in order.
 const ORDER_CALL: usize = 128;
 /// Inodes considered in one call of another round.
-const CALL: usize = 4096;
+const CALL: usize = 512;
+/// One of so many inodes may be evicted while they are counted, so that the cache does not grow meanwhile.
+const COUNT_PART: u32 = 16;
 /// Inodes considered while a shard is locked.
 const LOCKED: usize = 64;
 /// The same in a round in order: so few that all shards lose some.
@@ -37,7 +39,7 @@ const LOCKED_IN_ORDER: usize = 8;
 #[derive(Clone, Copy, Debug, Default)]
 struct Region {
     inodes: u32,
-    /// Used since the last round.
+    /// Used since it was last considered.
     used: u32,
     /// In use or dirty.
     needed: u32,
@@ -46,10 +48,10 @@ struct Region {
 #[derive(Debug, Default)]
 enum Round {
     #[default]
-    Count,
-    /// Evicts the inodes of these regions.
-    Regions(FxHashSet<usize>),
     Order,
+    Count,
+    /// Evicts the inodes of these regions. Says whether a region had used ones when they were counted.
+    Regions(FxHashMap<usize, bool>),
 }
 
 /// The state of a sweep.
@@ -61,7 +63,9 @@ pub(super) struct Sweep {
     /// Number of its inodes that are left in this round; `None` at its beginning.
     left: Option<usize>,
     /// Regions of inodes that were considered in this round.
-    regions: HashMap<usize, Region, FxBuildHasher>,
+    regions: FxHashMap<usize, Region>,
+    /// Number of inodes not used that the round "count" considered.
+    counted: u32,
     has_evicted: bool,
 }
 
@@ -71,9 +75,14 @@ impl Sweep {
         if matches!(self.round, Round::Order) { ORDER_CALL } else { CALL }
     }
 
-    /// Whether other inodes may be evicted than in order, so that it is not known yet that all are in use or dirty.
+    /// Whether the round is not in order, so that idle inodes which stay in this round may be evicted in the next one.
     pub fn is_undecided(&self) -> bool {
         !matches!(self.round, Round::Order)
+    }
+
+    /// Whether considering an inode clears its mark. What is only counted may be used until it is considered again.
+    pub fn clears_used(&self) -> bool {
+        !matches!(self.round, Round::Count)
     }
 
     pub fn shard(&self) -> usize {
@@ -91,9 +100,14 @@ impl Sweep {
         let region = address >> REGION_LOG;
         let evicts = is_idle
             && match &self.round {
-                Round::Count => false,
-                Round::Regions(regions) => regions.contains(&region),
                 Round::Order => !was_used,
+                Round::Count => {
+                    self.counted += u32::from(!was_used);
+                    !was_used && self.counted.is_multiple_of(COUNT_PART)
+                }
+                Round::Regions(regions) => {
+                    regions.get(&region).is_some_and(|had_used| *had_used || !was_used)
+                }
             };
         self.has_evicted |= evicts;
         if !evicts && self.is_undecided() {
@@ -117,6 +131,13 @@ impl Sweep {
         (self.left, self.shard) = (None, self.shard + 1);
     }
 
+    /// The cache is small enough: what was counted is forgotten.
+    pub fn end(&mut self) {
+        if self.is_undecided() {
+            *self = Self { shard: self.shard, ..Self::default() };
+        }
+    }
+
     /// Begins the next round if all of so many shards were considered. So many inodes are too many.
     pub fn begin_round(&mut self, shards: usize, excess: u64) {
         if self.shard < shards {
@@ -124,7 +145,7 @@ impl Sweep {
         }
         let regions = std::mem::take(&mut self.regions);
         let was_useless = !std::mem::take(&mut self.has_evicted) && matches!(self.round, Round::Regions(_));
-        (self.shard, self.left) = (0, None);
+        (self.shard, self.left, self.counted) = (0, None, 0);
         self.round = match self.round {
             _ if base::simulation::is_simulated() => Round::Order,
             Round::Order => Round::Count,
@@ -135,17 +156,17 @@ impl Sweep {
 }
 
 /// Selects regions with at least `excess` inodes, or an eighth of all, if there are such regions.
-fn select(regions: HashMap<usize, Region, FxBuildHasher>, excess: u64) -> Option<FxHashSet<usize>> {
+fn select(regions: FxHashMap<usize, Region>, excess: u64) -> Option<FxHashMap<usize, bool>> {
     let all: u64 = regions.values().map(|region| u64::from(region.inodes)).sum();
     let mut free: Vec<_> = regions.into_iter().filter(|(_, region)| region.needed == 0).collect();
     free.sort_unstable_by_key(|(number, region)| (region.used, region.inodes, *number));
-    let (mut selected, mut inodes) = (HashSet::default(), 0);
+    let (mut selected, mut inodes) = (FxHashMap::default(), 0);
     for (number, region) in free {
         if inodes >= excess.max(all / ROUND_PART) {
             break;
         }
         inodes += u64::from(region.inodes);
-        selected.insert(number);
+        selected.insert(number, region.used > 0);
     }
     (!selected.is_empty()).then_some(selected)
 }
@@ -167,27 +188,74 @@ mod tests {
         evicted
     }
 
+    const REGION: usize = 1 << REGION_LOG;
+
+    /// A sweep that has counted these inodes.
+    fn counted(inodes: &[(usize, bool, bool)]) -> Sweep {
+        let mut sweep = Sweep::default();
+        sweep.advance(0, 0);
+        sweep.begin_round(1, 1);
+        assert!(round(&mut sweep, inodes).is_empty());
+        sweep
+    }
+
+    /// A shrink evicted nothing before it had counted all inodes; a simulated one, too.
+    #[test]
+    fn a_sweep_begins_in_order() {
+        let mut sweep = Sweep::default();
+        assert_eq!(round(&mut sweep, &[(0, true, true), (640, false, true)]), [640]);
+    }
+
     #[test]
     fn whole_regions_are_evicted_first_those_that_are_used_least() {
-        const REGION: usize = 1 << REGION_LOG;
         // A region with many inodes, one with few, one with a used one, and one with an inode in use.
-        let mut inodes: Vec<_> = (0..20).map(|n| (n * 640, false, true)).collect();
+        let mut inodes: Vec<_> = (0..8).map(|n| (n * 640, false, true)).collect();
         inodes.extend((0..4).map(|n| (REGION + n * 640, false, true)));
         inodes.extend([
             (2 * REGION, true, true),
             (3 * REGION, false, true),
             (3 * REGION + 640, false, false),
         ]);
-        let mut sweep = Sweep::default();
-        assert!(round(&mut sweep, &inodes).is_empty(), "they are counted first");
+        let mut sweep = counted(&inodes);
         assert_eq!(round(&mut sweep, &inodes), [0, 640, 1280, 1920].map(|at| REGION + at));
+    }
+
+    /// They were evicted, with their contents, although others had not been used.
+    #[test]
+    fn inodes_that_were_used_since_they_were_counted_stay() {
+        let inodes = |was_used| [(0, was_used, true), (640, false, true), (REGION, true, true)];
+        let mut sweep = counted(&inodes(false));
+        assert_eq!(round(&mut sweep, &inodes(true)), [640]);
+        // All regions had used ones: those are evicted that have the fewest.
+        let used = [(0, true, true), (REGION, true, true), (REGION + 640, true, true)];
+        let mut sweep = counted(&used);
+        assert_eq!(round(&mut sweep, &used), [0]);
+    }
+
+    /// A set of regions was kept for ever after the cache had become small enough, and applied to what was there later.
+    #[test]
+    fn regions_are_counted_again_for_each_shrink() {
+        let inodes = [(0, false, true), (640, true, true), (REGION, true, true)];
+        let mut sweep = counted(&inodes);
+        sweep.end();
+        assert_eq!(round(&mut sweep, &inodes), [0], "in order");
+        assert!(!sweep.clears_used(), "they are counted");
+    }
+
+    #[test]
+    fn some_inodes_are_evicted_while_they_are_counted() {
+        let mut sweep = counted(&[]);
+        assert!(!sweep.is_undecided());
+        sweep.advance(0, 0);
+        sweep.begin_round(1, 1);
+        let inodes: Vec<_> = (0..100).map(|n| (n * 640, n % 2 == 0, true)).collect();
+        assert_eq!(round(&mut sweep, &inodes).len(), 3);
     }
 
     #[test]
     fn inodes_are_evicted_in_order_if_each_region_has_one_in_use() {
         let inodes = [(0, true, true), (640, false, true), (1280, false, false)];
-        let mut sweep = Sweep::default();
-        assert!(round(&mut sweep, &inodes).is_empty());
+        let mut sweep = counted(&inodes);
         assert!(!sweep.is_undecided());
         assert_eq!(round(&mut sweep, &inodes), [640]);
         assert!(sweep.is_undecided(), "regions are counted again");

@@ -131,6 +131,26 @@ fn inodes_in_use_or_dirty_are_not_evicted() {
     assert!(fixture.cache.peek(used.ino()).is_some());
 }
 
+/// While inodes were counted, each call said that there was more, so writeback was not requested, although all inodes
+/// were dirty.
+#[test]
+fn a_cache_that_cannot_shrink_says_so_at_once() {
+    let fixture = Fixture::new();
+    let index = &fixture.shared().index;
+    for _ in 0..20 {
+        drop(fixture.create(0o100_644));
+    }
+    for call in 0..4 * SHARDS {
+        assert!(!index.shrink(0), "call {call}");
+    }
+    assert_eq!(fixture.cache.len(), 20);
+    fixture.write_back();
+    for _ in 0..4 * SHARDS {
+        index.shrink(0);
+    }
+    assert_eq!(fixture.cache.len(), 0);
+}
+
 #[test]
 fn a_new_inode_inherits_from_its_directory() {
     let fixture = Fixture::new();
