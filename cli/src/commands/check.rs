@@ -14,6 +14,7 @@ use xebec::{AgBlock, AgNumber, Daddr, FileBlock, Ino};
 
 use crate::args::Global;
 use crate::json;
+use crate::memory;
 use crate::names;
 use crate::open;
 use crate::output::{Coded, Messages, Stdout, counted, exit_code};
@@ -44,6 +45,7 @@ pub struct Arguments {
 
 /// Runs `check`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    memory::restart_if_small(arguments.memory);
     check_image(arguments, global).map_err(|error| {
         // A closed pipe has its own exit code.
         if error.downcast_ref::<io::Error>().is_some() {
