@@ -97,6 +97,10 @@ impl Device for CountedDevice {
         self.base.is_read_only()
     }
 
+    fn keeps_order(&self) -> bool {
+        self.base.keeps_order()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.count_reads(1, buf.len());
         self.base.read_at(offset, buf)

@@ -56,6 +56,10 @@ impl Device for WindowDevice {
         self.base.is_read_only()
     }
 
+    fn keeps_order(&self) -> bool {
+        self.base.keeps_order()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         check_range(self, Operation::Read, offset, buf.len())?;
         self.base.read_at(self.start + offset, buf)

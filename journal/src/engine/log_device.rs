@@ -121,6 +121,11 @@ impl LogDevice {
         Ok(())
     }
 
+    /// Whether a record that is stable proves that all earlier writes to its device are.
+    pub fn keeps_order(&self) -> bool {
+        self.device.keeps_order()
+    }
+
     /// Makes all written records stable.
     ///
     /// # Errors

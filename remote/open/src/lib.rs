@@ -4,9 +4,14 @@
 //! | scheme | storage |
 //! |---|---|
 //! | `rbd://POOL/[NAMESPACE/]IMAGE[@SNAPSHOT]` | an image of Ceph: the crate `rbd` |
+//! | `s3://BUCKET/PATH[@SNAPSHOT]`, `gs://`, `az://` | objects in a store: the crate `objects` |
+//! | `https://HOST/PATH[@SNAPSHOT]`, `http://` | the same, read from a web server |
+//! | `file:///PATH[@SNAPSHOT]` | the same, in a directory |
 //!
 //! To add a scheme, add it to `Scheme`.
 #![forbid(unsafe_code)]
+
+mod in_store;
 
 use std::fmt;
 use std::path::Path;
@@ -14,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::Device;
+use objects::ObjectError;
 use rbd::{Pool, RbdDevice, RbdError, RbdOptions, RbdUrl};
 
 /// How to open a volume.
@@ -45,6 +51,10 @@ pub struct RemoteVolume {
 pub enum RemoteError {
     /// An image of Ceph.
     Rbd(RbdError),
+    /// A volume on object storage.
+    Objects(ObjectError),
+    /// A text that is not the URL of a volume on object storage.
+    Url(store::LocationError),
 }
 
 impl RemoteError {
@@ -52,6 +62,8 @@ impl RemoteError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Rbd(error) => error.errno().get(),
+            Self::Objects(error) => error.errno().get(),
+            Self::Url(_) => base::errno::EINVAL.get(),
         }
     }
 }
@@ -60,6 +72,8 @@ impl fmt::Display for RemoteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rbd(error) => error.fmt(f),
+            Self::Objects(error) => error.fmt(f),
+            Self::Url(error) => error.fmt(f),
         }
     }
 }
@@ -72,14 +86,35 @@ impl From<RbdError> for RemoteError {
     }
 }
 
+impl From<ObjectError> for RemoteError {
+    fn from(error: ObjectError) -> Self {
+        Self::Objects(error)
+    }
+}
+
+impl From<store::LocationError> for RemoteError {
+    fn from(error: store::LocationError) -> Self {
+        Self::Url(error)
+    }
+}
+
 /// The kind of storage that a URL names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Scheme {
     Rbd,
+    Objects,
 }
 
-/// Every scheme by its start of a URL.
-const SCHEMES: &[(&str, Scheme)] = &[(rbd::SCHEME, Scheme::Rbd)];
+impl Scheme {
+    /// The scheme of a URL; `None` for any other text.
+    fn of(text: &str) -> Option<Self> {
+        match text {
+            _ if text.starts_with(rbd::SCHEME) => Some(Self::Rbd),
+            _ if store::Location::is_url(text) => Some(Self::Objects),
+            _ => None,
+        }
+    }
+}
 
 /// The URL of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -92,8 +127,7 @@ impl<'u> RemoteUrl<'u> {
     /// Returns `None` if a text, such as an operand of a command, is the path of a file.
     pub fn new(text: &'u Path) -> Option<Self> {
         let url = text.to_str()?;
-        let (_, scheme) = SCHEMES.iter().find(|(start, _)| url.starts_with(start))?;
-        Some(Self { scheme: *scheme, url })
+        Some(Self { scheme: Scheme::of(url)?, url })
     }
 
     /// Opens the volume.
@@ -107,6 +141,7 @@ impl<'u> RemoteUrl<'u> {
                 let writer = if options.writable { None } else { device.writer()? };
                 Ok(RemoteVolume { device: Arc::new(device), writer })
             }
+            Scheme::Objects => in_store::open(&self.url.parse()?, options),
         }
     }
 
@@ -120,6 +155,7 @@ impl<'u> RemoteUrl<'u> {
                 let url: RbdUrl = self.url.parse()?;
                 Ok(Pool::open(&url, options.timeout)?.exists(&url)?)
             }
+            Scheme::Objects => in_store::exists(&self.url.parse()?, options),
         }
     }
 
@@ -136,6 +172,7 @@ impl<'u> RemoteUrl<'u> {
                 let options = RbdOptions { writable: true, ..rbd_options(options) };
                 Ok(Arc::new(RbdDevice::open_in(&pool, &url, &options)?))
             }
+            Scheme::Objects => in_store::create(&self.url.parse()?, size, options),
         }
     }
 }
@@ -158,7 +195,8 @@ mod tests {
 
     #[test]
     fn paths_are_no_urls() {
-        for path in ["image", "/rbd://pool/image", "./rbd://pool/image", "rbd:pool/image", "rbd", ""] {
+        let paths = ["image", "/rbd://pool/image", "./rbd://pool/image", "rbd:pool/image", "rbd", ""];
+        for path in paths.into_iter().chain(["s3:bucket/volume", "ftp://host/volume", "file:/volume"]) {
             assert_eq!(RemoteUrl::new(Path::new(path)), None, "{path}");
         }
         assert!(RemoteUrl::new(Path::new("rbd://pool/image")).is_some());
@@ -169,6 +207,10 @@ mod tests {
         let url = RemoteUrl::new(Path::new("rbd://image")).unwrap();
         let error = url.open(&RemoteOptions::default()).unwrap_err();
         assert!(error.to_string().contains("a pool and an image must be named"), "{error}");
+        assert_eq!(error.errno(), 22);
+        let error =
+            RemoteUrl::new(Path::new("s3://bucket")).unwrap().exists(&RemoteOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("the path of the volume is missing"), "{error}");
         assert_eq!(error.errno(), 22);
     }
 }

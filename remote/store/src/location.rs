@@ -1,6 +1,7 @@
 //! URLs of volumes: `s3://bucket/path[@snapshot]`, `gs://`, `az://`, `https://`, `file:///path`.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// The kind of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,6 +136,14 @@ fn without_password(text: &str) -> String {
     match rest.rsplit_once('@') {
         Some((user, rest)) if user.contains(':') || rest.contains('/') => format!("{scheme}://...@{rest}"),
         _ => text.into(),
+    }
+}
+
+impl FromStr for Location {
+    type Err = LocationError;
+
+    fn from_str(text: &str) -> Result<Self, LocationError> {
+        Self::parse(text)
     }
 }
 

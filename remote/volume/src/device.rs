@@ -24,6 +24,7 @@ use crate::{claim, create};
 /// a crash: what was not flushed is lost, and the next writer must take over.
 pub struct ObjectDevice {
     core: Arc<Core>,
+    close_on_drop: bool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -98,7 +99,8 @@ impl ObjectDevice {
     }
 
     fn start(core: Core) -> Result<Self> {
-        let device = Self { core: Arc::new(core), threads: Mutex::new(Rank::Leaf, Vec::new()) };
+        let device =
+            Self { core: Arc::new(core), close_on_drop: false, threads: Mutex::new(Rank::Leaf, Vec::new()) };
         if device.core.read_only {
             return Ok(device);
         }
@@ -131,12 +133,31 @@ impl ObjectDevice {
     ///
     /// # Errors
     /// Another writer has taken over; the store's errors.
-    pub fn close(self) -> Result<()> {
+    pub fn close(mut self) -> Result<()> {
+        self.close_on_drop = false;
+        self.finish()
+    }
+
+    fn finish(&self) -> Result<()> {
         if self.core.read_only {
             return Ok(());
         }
         self.core.flush()?;
         self.core.checkpoint(true)
+    }
+
+    /// [Closes](Self::close) the volume when it is dropped, for owners that know it as a [`Device`] only. Errors are
+    /// lost then, but nothing that was flushed is: the next writer must take over.
+    #[must_use]
+    pub fn close_on_drop(mut self) -> Self {
+        self.close_on_drop = true;
+        self
+    }
+
+    /// The writer that had the volume open when it was opened for reading.
+    pub fn writer(&self) -> Option<String> {
+        let publisher = self.core.publisher.lock();
+        publisher.head.writer.clone().filter(|_| self.core.read_only)
     }
 
     /// Moves live blocks out of segments that are mostly garbage. Returns the number of these.
@@ -202,6 +223,9 @@ impl Core {
 
 impl Drop for ObjectDevice {
     fn drop(&mut self) {
+        if self.close_on_drop {
+            let _ = self.finish();
+        }
         self.core.origins.iter().for_each(|origin| origin.client.stop());
         self.core.state.lock().stop = true;
         self.core.changed.notify_all();

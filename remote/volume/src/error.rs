@@ -3,8 +3,9 @@
 use std::fmt;
 use std::io;
 
+use base::errno::{self, Errno};
 use block::{DeviceError, Operation};
-use store::StoreError;
+use store::{ErrorKind, StoreError};
 
 /// Stored bytes that are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,8 +123,35 @@ impl std::error::Error for ObjectError {
 }
 
 impl ObjectError {
+    /// The errno that a system call would have returned.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Store(error) => match error.kind {
+                ErrorKind::Absent => errno::ENOENT,
+                ErrorKind::Precondition => errno::EAGAIN,
+                ErrorKind::Unclear => errno::ETIMEDOUT,
+                ErrorKind::Denied => errno::EACCES,
+                ErrorKind::Unsupported => errno::EOPNOTSUPP,
+                ErrorKind::Invalid => errno::EIO,
+            },
+            Self::Damaged { .. } => errno::EIO,
+            Self::NoVolume { .. } | Self::Snapshot { .. } => errno::ENOENT,
+            Self::Exists { .. } => errno::EEXIST,
+            Self::InUse { .. } => errno::EBUSY,
+            Self::Fenced { .. } => errno::EIO,
+            Self::NoConditions { .. } => errno::EOPNOTSUPP,
+            Self::Refused { .. } => errno::EINVAL,
+        }
+    }
+
     /// As the error of a device.
-    pub fn into_device(self, device: &str, operation: Operation, offset: u64, length: u64) -> DeviceError {
+    pub(crate) fn into_device(
+        self,
+        device: &str,
+        operation: Operation,
+        offset: u64,
+        length: u64,
+    ) -> DeviceError {
         DeviceError::Io { device: device.into(), operation, offset, length, source: io::Error::other(self) }
     }
 }

@@ -58,8 +58,11 @@ impl Core {
         let mut read: Option<(Lookup, Block)> = None;
         loop {
             let found = self.with_space(|state| {
-                let pending = state.pending(block).map(|found| found.copied().unwrap_or([0; BLOCK]));
+                let mut pending = state.pending(block).map(|found| found.copied().unwrap_or([0; BLOCK]));
                 let lookup = if pending.is_some() { Lookup::Hole } else { state.map.lookup(block) };
+                if let Lookup::At(at) = lookup {
+                    pending = state.recent(self.epoch, block, at).copied();
+                }
                 let old = match (pending, lookup, &read) {
                     (Some(pending), ..) => Box::new(pending),
                     (None, Lookup::Hole, _) => Box::new([0; BLOCK]),
@@ -163,6 +166,7 @@ impl Core {
                 break;
             };
             state.map.apply(slot, &entries);
+            state.remember(front.seq, front.contents);
             state.acked = front.seq + 1;
             state.unsaved = (state.unsaved.0 + 1, state.unsaved.1 + bytes);
         }

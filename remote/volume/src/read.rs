@@ -86,7 +86,10 @@ impl Core {
                 Some(None) => piece.fill(0),
                 None => match state.map.lookup(block) {
                     Lookup::Hole => piece.fill(0),
-                    Lookup::At(location) => plan.wanted.push(self.want(&state, index, location)?),
+                    Lookup::At(location) => match state.recent(self.epoch, block, location) {
+                        Some(bytes) => piece.copy_from_slice(bytes),
+                        None => plan.wanted.push(self.want(&state, index, location)?),
+                    },
                     Lookup::Load(page) if plan.pages.last() == Some(&page) => {}
                     Lookup::Load(page) => plan.pages.push(page),
                 },

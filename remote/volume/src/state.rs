@@ -17,10 +17,14 @@ use crate::client::Client;
 use crate::error::{ObjectError, Result};
 use crate::frames::FrameCache;
 use crate::head::{Head, Retired, Root};
-use crate::map::Map;
+use crate::map::{Location, Map};
 use crate::names::Kind;
 use crate::options::ObjectOptions;
 use crate::segment::{Contents, Entry, SEGMENT_BLOCKS, Stamp};
+
+/// Segments, and blocks in them, that are remembered after they were applied.
+const RECENT_SEGMENTS: usize = 16;
+const RECENT_BLOCKS: usize = 256;
 
 /// A numbered object of this volume.
 pub type ObjectId = (Kind, u64, u64);
@@ -61,6 +65,9 @@ pub struct State {
     pub open: Contents,
     /// Segments that are not applied to the map yet, in order.
     pub sealed: VecDeque<Sealed>,
+    /// The last segments that were applied to the map, by their positions: a log writes on in a block that it has just
+    /// made durable.
+    pub recent: VecDeque<(u64, Arc<Contents>)>,
     /// Position of the next segment.
     pub next_seq: u64,
     /// All segments below are stored and applied to the map.
@@ -135,6 +142,7 @@ impl Core {
             map,
             open: Contents::default(),
             sealed: VecDeque::new(),
+            recent: VecDeque::new(),
             next_seq: 0,
             acked: 0,
             failed: None,
@@ -225,6 +233,25 @@ impl State {
     pub fn pending(&self, block: u64) -> Option<Option<&[u8; crate::segment::BLOCK]>> {
         let sealed = || self.sealed.iter().rev().find_map(|sealed| sealed.contents.find(block));
         self.open.find(block).or_else(sealed)
+    }
+
+    /// A block of a segment that was written lately, if the map still has it at `at`.
+    pub fn recent(&self, epoch: u64, block: u64, at: Location) -> Option<&[u8; crate::segment::BLOCK]> {
+        let segment = self.map.stored.segments.get(at.slot()).filter(|segment| segment.origin == 0)?;
+        let is_it = |seq: u64| (segment.epoch, segment.seq) == (epoch, seq);
+        let (_, contents) = self.recent.iter().find(|(seq, _)| is_it(*seq))?;
+        contents.find(block).flatten()
+    }
+
+    /// Remembers a segment that was applied.
+    pub fn remember(&mut self, seq: u64, contents: Arc<Contents>) {
+        self.recent.push_back((seq, contents));
+        let blocks = |recent: &VecDeque<(u64, Arc<Contents>)>| -> usize {
+            recent.iter().map(|(_, contents)| contents.blocks.len()).sum()
+        };
+        while self.recent.len() > RECENT_SEGMENTS || blocks(&self.recent) > RECENT_BLOCKS {
+            self.recent.pop_front();
+        }
     }
 
     /// Ends the open segment, if it contains anything.

@@ -6,6 +6,7 @@
 //! | `shared` | snapshots, clones, collection, cleaning, audits |
 //! | `hostile` | damaged objects, short and corrupt replies |
 //! | `crash` | a power cut at every request |
+//! | `model` | the protocol without the code, in very many schedules |
 //! | `claims` | several writers that take over from each other, on a store with faults, in simulated schedules |
 
 mod basic;
@@ -14,6 +15,7 @@ mod claims;
 #[cfg(debug_assertions)]
 mod crash;
 mod hostile;
+mod model;
 mod shared;
 
 use std::sync::Arc;

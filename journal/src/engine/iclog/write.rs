@@ -124,9 +124,15 @@ impl Iclogs {
     }
 
     /// Makes stable, unless they are: the records written so far, and the metadata written back before the tail moved
-    /// to its present position.
+    /// to its present position. Where the device keeps the order of writes, the next record does that by itself.
     fn flush(&self, callbacks: &dyn IclogCallbacks) -> Result<(), Shutdown> {
         let tail = callbacks.tail();
+        if !self.has_own_device && self.log_device.keeps_order() {
+            let mut state = self.state.lock();
+            state.data_records_flushed = state.data_records;
+            state.stable_tail = state.stable_tail.max(tail);
+            return Ok(());
+        }
         let (data_records, records, moved) = {
             let state = self.state.lock();
             (state.data_records, state.data_records > state.data_records_flushed, tail > state.stable_tail)
@@ -197,7 +203,7 @@ mod tests {
 
     use base::Lsn;
     use base::memory::Share;
-    use block::{Device, MemoryDevice, Operation};
+    use block::{Device, DeviceError, MemoryDevice, Operation};
     use devices::PauseDevice;
     use format::superblock::Superblock;
 
@@ -253,29 +259,81 @@ mod tests {
 
     /// A log in which two records fit before the tail.
     fn two_records_before_the_tail() -> (Arc<PauseDevice>, Iclogs) {
+        let device = Arc::new(PauseDevice::new(Arc::new(MemoryDevice::new(16 << 20))));
+        let iclogs = two_records_on(device.clone());
+        (device, iclogs)
+    }
+
+    fn two_records_on(data: Arc<dyn Device>) -> Iclogs {
         let sector = superblock(4096, 256, 0);
         let superblock = Superblock::parse(&sector).unwrap();
-        let device = Arc::new(PauseDevice::new(Arc::new(MemoryDevice::new(16 << 20))));
-        let data: Arc<dyn Device> = device.clone();
         let (tail, head) = (Lsn::new(1, 10), Lsn::new(2, 6));
         let log_device =
             LogDevice::new(&superblock.geometry, &data, None, &LogBounds { head, tail, needed: tail })
                 .unwrap();
         let sizes = LogSizes::new(log_device.bytes(), 0, None).unwrap();
         let next = log_device.position(head);
-        let iclogs = Iclogs::new(
-            log_device,
-            sizes,
-            IclogOptions {
-                uuid: [0; 16],
-                has_own_device: false,
-                stable_tail: tail,
-                next,
-                count: 8,
-                memory: Share::alone(64 << 20),
-            },
-        );
-        (device, iclogs)
+        let options = IclogOptions {
+            uuid: [0; 16],
+            has_own_device: false,
+            stable_tail: tail,
+            next,
+            count: 8,
+            memory: Share::alone(64 << 20),
+        };
+        Iclogs::new(log_device, sizes, options)
+    }
+
+    /// A device that keeps the order of writes.
+    struct OrderedDevice(MemoryDevice);
+
+    impl Device for OrderedDevice {
+        fn keeps_order(&self) -> bool {
+            true
+        }
+
+        fn size(&self) -> u64 {
+            self.0.size()
+        }
+
+        fn logical_sector_size(&self) -> u32 {
+            self.0.logical_sector_size()
+        }
+
+        fn is_read_only(&self) -> bool {
+            false
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+            self.0.read_at(offset, buf)
+        }
+
+        fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
+            self.0.write_at(offset, buf, how)
+        }
+
+        fn flush(&self) -> Result<(), DeviceError> {
+            panic!("a flush is a request to a store");
+        }
+
+        fn describe(&self) -> String {
+            "a device that keeps order".into()
+        }
+    }
+
+    /// Neither a commit record nor the space of a moved tail needs a flush there.
+    #[test]
+    fn a_device_that_keeps_order_is_not_flushed() {
+        let device = Arc::new(OrderedDevice(MemoryDevice::new(16 << 20)));
+        let iclogs = two_records_on(device);
+        let paused = Arc::new(PauseDevice::new(Arc::new(MemoryDevice::new(1))));
+        let callbacks = Idle { device: paused, tail: Lsn::new(1, 100), flushes: AtomicU64::new(0) };
+        for durable in [false, true, false] {
+            submit(&iclogs, durable);
+            iclogs.run(take(&iclogs), &callbacks);
+        }
+        assert_eq!((iclogs.written().records, iclogs.written().flushes), (3, 0));
+        assert_eq!(callbacks.flushes.load(SeqCst), 0);
     }
 
     /// A data record that needed the tail flushed the device, and thereby cleared the note that another one had been

@@ -162,6 +162,11 @@ fn requests_are_few() {
     }
     let after = device.counts();
     assert_eq!((after.puts - before.puts, after.gets), (100, before.gets));
+    // A log writes on in a block that it has just flushed.
+    for n in 0..8 {
+        device.write_at((5 << 20) + n * 512, &[7; 512], Durability::Fua).unwrap();
+    }
+    assert_eq!(device.counts().gets, after.gets);
     device.close().unwrap();
 
     let counting = |take_over| ObjectOptions { take_over, ..options(2) };
