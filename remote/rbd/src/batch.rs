@@ -18,6 +18,9 @@ use crate::library::RawCompletion;
 
 /// Operations in flight at a time: so many that the round trips of 4-KiB transfers do not matter.
 const DEPTH: usize = 128;
+/// Bytes of reads and writes in flight at a time, except for a single larger operation. The library copies the data of
+/// writes.
+const BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of buffers of an operation, as for `readv`.
 pub const PARTS_MAX: usize = 1024;
 
@@ -34,6 +37,8 @@ pub enum Failure {
 pub struct Batch<'i, 'b> {
     image: &'i Image,
     in_flight: VecDeque<InFlight<'b>>,
+    /// The bytes of them all.
+    bytes: u64,
     failures: Vec<(usize, Failure)>,
 }
 
@@ -42,21 +47,22 @@ struct InFlight<'b> {
     completion: *mut RawCompletion,
     /// The number that the caller gave to it.
     index: usize,
-    /// Bytes that must be read.
-    expected: u64,
-    _parts: Parts<'b>,
+    /// Bytes that are read or written.
+    bytes: u64,
+    parts: Parts<'b>,
 }
 
 /// The buffers. The library reads the lists themselves, too, until the operation is complete.
 enum Parts<'b> {
     None,
+    /// All bytes must be read.
     Read(#[expect(dead_code, reason = "only the library uses it")] Vec<IoSliceMut<'b>>),
     Write(#[expect(dead_code, reason = "only the library uses it")] Vec<IoSlice<'b>>),
 }
 
 /// Runs operations, and waits for all of them. Returns those that failed, by their numbers.
 pub fn run<'b>(image: &Image, start: impl FnOnce(&mut Batch<'_, 'b>)) -> Vec<(usize, Failure)> {
-    let mut batch = Batch { image, in_flight: VecDeque::new(), failures: Vec::new() };
+    let mut batch = Batch { image, in_flight: VecDeque::new(), bytes: 0, failures: Vec::new() };
     start(&mut batch);
     while batch.wait_for_oldest() {}
     std::mem::take(&mut batch.failures)
@@ -65,23 +71,24 @@ pub fn run<'b>(image: &Image, start: impl FnOnce(&mut Batch<'_, 'b>)) -> Vec<(us
 impl<'b> Batch<'_, 'b> {
     /// Reads from `offset` on. At most [`PARTS_MAX`] parts.
     pub fn read(&mut self, index: usize, offset: u64, parts: Vec<IoSliceMut<'b>>) {
-        let expected = parts.iter().map(|part| part.len() as u64).sum();
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
         let (list, count) = (parts.as_ptr(), part_count(parts.len()));
         let (rbd, image) = (self.image.rbd(), self.image.raw());
         // SAFETY: the image is open as long as the batch exists. `list` has `count` elements, and `IoSliceMut` is a
         // `struct iovec`. List and buffers are kept, and the latter borrowed mutably, until the operation is complete:
         // moving the vector does not move its elements.
-        self.start(index, expected, Parts::Read(parts), |completion| unsafe {
+        self.start(index, bytes, Parts::Read(parts), |completion| unsafe {
             (rbd.rbd_aio_readv)(image, list, count, offset, completion)
         });
     }
 
     /// Writes from `offset` on. At most [`PARTS_MAX`] parts.
     pub fn write(&mut self, index: usize, offset: u64, parts: Vec<IoSlice<'b>>) {
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
         let (list, count) = (parts.as_ptr(), part_count(parts.len()));
         let (rbd, image) = (self.image.rbd(), self.image.raw());
         // SAFETY: as in `read`, with `IoSlice` and shared borrows.
-        self.start(index, 0, Parts::Write(parts), |completion| unsafe {
+        self.start(index, bytes, Parts::Write(parts), |completion| unsafe {
             (rbd.rbd_aio_writev)(image, list, count, offset, completion)
         });
     }
@@ -114,13 +121,13 @@ impl<'b> Batch<'_, 'b> {
     fn start(
         &mut self,
         index: usize,
-        expected: u64,
+        bytes: u64,
         parts: Parts<'b>,
         operation: impl FnOnce(*mut RawCompletion) -> c_int,
     ) {
-        if self.in_flight.len() >= DEPTH {
-            self.wait_for_oldest();
-        }
+        while (self.in_flight.len() >= DEPTH || self.bytes.saturating_add(bytes) > BYTES_MAX)
+            && self.wait_for_oldest()
+        {}
         // Before the operation begins, so that nothing can fail between its start and its entry in the list.
         self.in_flight.reserve(1);
         let mut completion = ptr::null_mut();
@@ -132,7 +139,10 @@ impl<'b> Batch<'_, 'b> {
             return;
         }
         match check(operation(completion)) {
-            Ok(()) => self.in_flight.push_back(InFlight { completion, index, expected, _parts: parts }),
+            Ok(()) => {
+                self.bytes += bytes;
+                self.in_flight.push_back(InFlight { completion, index, bytes, parts });
+            }
             Err(errno) => {
                 // SAFETY: the operation was not started, so that the completion has no other user.
                 unsafe { (self.image.rbd().rbd_aio_release)(completion) };
@@ -154,14 +164,15 @@ impl<'b> Batch<'_, 'b> {
             result
         };
         let failure = match u64::try_from(result) {
-            Ok(read) if read < oldest.expected => Some(Failure::Short(read)),
+            Ok(read) if matches!(oldest.parts, Parts::Read(_)) && read < oldest.bytes => {
+                Some(Failure::Short(read))
+            }
             Ok(_) => None,
             Err(_) => Some(Failure::Errno(errno_of(result))),
         };
-        if let Some(finished) = self.in_flight.pop_front()
-            && let Some(failure) = failure
-        {
-            self.failures.push((finished.index, failure));
+        if let Some(finished) = self.in_flight.pop_front() {
+            self.bytes -= finished.bytes;
+            self.failures.extend(failure.map(|failure| (finished.index, failure)));
         }
         true
     }
