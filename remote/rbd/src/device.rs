@@ -5,7 +5,8 @@
 //!   cluster before another one got it, so that its writes fail, and are not carried out later.
 //! - Without the cache of librbd, a write that has returned is stable; a flush costs no round trip.
 //! - After a write or flush without an answer in the time limit, all further ones fail, and the lock is not released:
-//!   the request may still be carried out, so the next client must lock this one out before it reads anything.
+//!   the request may still be carried out, so the next client must lock this one out before it reads anything. The
+//!   image stays open until the process ends, and other clients see this one as alive until then: they must take over.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::ManuallyDrop;
@@ -39,7 +40,8 @@ pub struct RbdOptions {
     pub writable: bool,
     /// How long to wait for another client that has the lock; by default that is an error at once.
     pub wait: Option<Duration>,
-    /// Take the lock from a client that has it, and lock that client out of the cluster.
+    /// Take the lock from a client that has it, and lock that client out of the cluster, with all its other images. A
+    /// device of this process that uses the same [`Pool`] is not such a client.
     pub take_over: bool,
     /// Time limit of the connection and of each request. By default the monitors must answer in 30 seconds, and reads
     /// and writes wait until the cluster has recovered, unless its configuration has limits.
@@ -98,7 +100,7 @@ impl RbdDevice {
         let watchers = self.image.watchers();
         let watchers = watchers
             .map_err(|errno| image_error(self.image.url(), "list the clients of the image", errno))?;
-        Ok(watchers.into_iter().next())
+        Ok(watchers.into_iter().next().map(|watcher| watcher.address))
     }
 
     fn error(&self, operation: Operation, offset: u64, length: u64, failure: Failure) -> DeviceError {
@@ -106,13 +108,24 @@ impl RbdDevice {
         match failure {
             Failure::Short(read) => DeviceError::Shrunk { device, offset, length, read },
             Failure::Errno(errno) => {
-                if errno == ETIMEDOUT && operation != Operation::Read {
-                    self.is_uncertain.store(true, Relaxed);
-                }
                 let source = ErrnoMessage::new(errno.get(), format!("{}{}", message(errno), advice(errno)));
                 DeviceError::Io { device, operation, offset, length, source: source.into() }
             }
         }
+    }
+
+    /// Runs operations of one kind, and returns those that failed. All of them are looked at, not only those that are
+    /// reported.
+    fn run_all<'b>(
+        &self,
+        operation: Operation,
+        start: impl FnOnce(&mut Batch<'_, 'b>),
+    ) -> Vec<(usize, Failure)> {
+        let failures = batch::run(&self.image, start);
+        if leaves_uncertain(operation, failures.iter().map(|(_, failure)| failure)) {
+            self.is_uncertain.store(true, Relaxed);
+        }
+        failures
     }
 
     /// Refuses further changes after one without an answer.
@@ -131,7 +144,7 @@ impl RbdDevice {
         length: u64,
         start: impl FnOnce(&mut Batch<'_, 'b>),
     ) -> Result<(), DeviceError> {
-        match batch::run(&self.image, start).into_iter().min_by_key(|(index, _)| *index) {
+        match self.run_all(operation, start).into_iter().min_by_key(|(index, _)| *index) {
             Some((_, failure)) => Err(self.error(operation, offset, length, failure)),
             None => Ok(()),
         }
@@ -170,7 +183,12 @@ impl Device for RbdDevice {
 
     fn set_size(&self, size: u64) -> Result<(), DeviceError> {
         self.check_change(Operation::Resize, 0, 0)?;
-        self.image.resize(size).map_err(|errno| self.resize_error(size, errno))?;
+        self.image.resize(size).map_err(|errno| {
+            if leaves_uncertain(Operation::Resize, [&Failure::Errno(errno)]) {
+                self.is_uncertain.store(true, Relaxed);
+            }
+            self.resize_error(size, errno)
+        })?;
         self.size.store(size, Relaxed);
         Ok(())
     }
@@ -214,7 +232,7 @@ impl Device for RbdDevice {
             check_range(self, Operation::Read, read.offset, read.buf.len())?;
         }
         let ranges: Vec<(u64, u64)> = reads.iter().map(|read| (read.offset, read.buf.len() as u64)).collect();
-        let failures = batch::run(&self.image, |batch| {
+        let failures = self.run_all(Operation::Read, |batch| {
             for (index, read) in reads.iter_mut().enumerate() {
                 for (piece, start) in read.buf.chunks_mut(PIECE).zip((read.offset..).step_by(PIECE)) {
                     batch.read(index, start, vec![IoSliceMut::new(piece)]);
@@ -279,7 +297,7 @@ impl Device for RbdDevice {
 
     fn write_runs(&self, runs: &[WriteRun<'_>]) -> Vec<(usize, DeviceError)> {
         let mut failed = Vec::new();
-        let results = batch::run(&self.image, |batch| {
+        let results = self.run_all(Operation::Write, |batch| {
             for (index, run) in runs.iter().enumerate() {
                 match self.check_change(Operation::Write, run.offset, run.length() as u64) {
                     Ok(()) => write_run(batch, index, run),
@@ -300,6 +318,11 @@ impl Device for RbdDevice {
     fn describe(&self) -> String {
         self.image.url().to_string()
     }
+}
+
+/// Whether an operation may still be carried out after it failed.
+fn leaves_uncertain<'f>(operation: Operation, failures: impl IntoIterator<Item = &'f Failure>) -> bool {
+    operation != Operation::Read && failures.into_iter().any(|failure| *failure == Failure::Errno(ETIMEDOUT))
 }
 
 /// Starts the operations of a run: as few as the limits allow.
@@ -333,7 +356,26 @@ fn pieces(offset: u64, length: u64, unit: u64) -> impl Iterator<Item = (u64, u64
 
 #[cfg(test)]
 mod tests {
+    use base::errno::EIO;
+
     use super::*;
+
+    /// Only the first failure used to be looked at: after another error and a write without an answer, the device
+    /// continued.
+    #[test]
+    fn every_change_without_an_answer_counts() {
+        let failures = [Failure::Errno(EIO), Failure::Short(1), Failure::Errno(ETIMEDOUT)];
+        for (operation, failures, expected) in [
+            (Operation::Write, &failures[..], true),
+            (Operation::Discard, &failures[..], true),
+            (Operation::Flush, &failures[2..], true),
+            (Operation::Resize, &failures[2..], true),
+            (Operation::Write, &failures[..2], false),
+            (Operation::Read, &failures[..], false),
+        ] {
+            assert_eq!(leaves_uncertain(operation, failures), expected, "{operation:?} {failures:?}");
+        }
+    }
 
     #[test]
     fn ranges_are_split_at_multiples() {
