@@ -4,6 +4,7 @@
 //! (`CEPH_CONF`, `/etc/ceph/CLUSTER.conf`, `~/.ceph/CLUSTER.conf`), `CEPH_KEYRING`, `CEPH_ARGS`, the options of the
 //! URL. The cache of librbd is off, and blocklisting on, in any case.
 
+use std::env::VarError;
 use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::Arc;
@@ -17,6 +18,9 @@ use crate::url::RbdUrl;
 
 /// How long to wait for the monitors by default. Ceph's own default is five minutes.
 const CONNECT_SECONDS: u64 = 30;
+/// How long a client is locked out of the cluster: ten years. Ceph's own default is one hour
+/// (`mon_osd_blocklist_default_expire`): a client that stood still for longer would then carry out its old writes.
+const FENCE_SECONDS: u64 = 10 * 365 * 24 * 3600;
 
 /// A client of a cluster.
 struct Cluster {
@@ -95,10 +99,21 @@ impl Identity {
     }
 }
 
+/// Options whose values are not repeated in messages.
+const SECRETS: &[&str] = &["key", "keyfile"];
+
 impl Cluster {
     fn connect(options: &[(String, String)], timeout: Option<Duration>) -> Result<Self, RbdError> {
+        let ceph_args = match std::env::var("CEPH_ARGS") {
+            Ok(arguments) => arguments,
+            Err(VarError::NotPresent) => String::new(),
+            // The library would use it, and this crate not.
+            Err(VarError::NotUnicode(_)) => {
+                let source = "CEPH_ARGS (it is not UTF-8)".to_owned();
+                return Err(RbdError::Configuration { source, errno: EINVAL });
+            }
+        };
         let libraries = Libraries::get()?;
-        let ceph_args = std::env::var("CEPH_ARGS").unwrap_or_default();
         let (identity, options) = Identity::new(&ceph_args, options);
         let failed = |errno| RbdError::Connect {
             user: identity.user.clone(),
@@ -160,13 +175,19 @@ impl Cluster {
         // With its cache, librbd returns from a write before the cluster has answered, and the next flush succeeds even
         // if the answer was an error: the write is lost without notice (librbd 16, `rbd_cache_policy` writearound).
         self.set("rbd_cache", "false")?;
+        // Versions before 16 do not have a cache on the local disk.
+        match self.set("rbd_persistent_cache_mode", "disabled") {
+            Err(RbdError::Setting { errno: ENOENT, .. }) => {}
+            set => set?,
+        }
         // A client whose lock is broken must be locked out of the cluster. The option's name depends on the version.
         self.set("rbd_blocklist_on_break_lock", "true")
             .or_else(|_| self.set("rbd_blacklist_on_break_lock", "true"))
     }
 
     fn set(&self, name: &str, value: &str) -> Result<(), RbdError> {
-        let failed = |errno| RbdError::Setting { name: name.to_owned(), value: value.to_owned(), errno };
+        let shown = if SECRETS.contains(&name) { "..." } else { value };
+        let failed = |errno| RbdError::Setting { name: name.to_owned(), value: shown.to_owned(), errno };
         let (Some(c_name), Some(c_value)) = (c_string(name), c_string(value)) else {
             return Err(failed(EINVAL));
         };
@@ -208,6 +229,48 @@ impl Pool {
 
     pub(crate) fn libraries(&self) -> &'static Libraries {
         self.shared.cluster.libraries
+    }
+
+    /// The number of this client in the cluster.
+    pub(crate) fn client_number(&self) -> u64 {
+        // SAFETY: the handle is valid and connected.
+        unsafe { (self.libraries().rados.rados_get_instance_id)(self.shared.cluster.raw) }
+    }
+
+    /// Locks a client out of the cluster for [`FENCE_SECONDS`]. The library locks it out, too, when it breaks a lock,
+    /// but only for the default time: with `rbd_blocklist_expire_seconds`, version 16 fails with `EINVAL`. An entry
+    /// that exists is not changed by a later one, so that this must come first.
+    pub(crate) fn fence(&self, client: &str) -> Result<(), Errno> {
+        if client.chars().any(|char| char.is_control() || matches!(char, '"' | '\\')) {
+            return Err(EINVAL);
+        }
+        let add = |list: &str| {
+            let command = format!(r#""prefix": "osd {list}", "{list}op": "add", "addr": "{client}""#);
+            self.monitor_command(&format!(r#"{{{command}, "expire": {FENCE_SECONDS}.0}}"#))
+        };
+        // The name depends on the version.
+        add("blocklist").or_else(|_| add("blacklist"))
+    }
+
+    fn monitor_command(&self, command: &str) -> Result<(), Errno> {
+        let command = c_string(command).ok_or(EINVAL)?;
+        let mut commands = [command.as_ptr()];
+        let none = ptr::null_mut();
+        // SAFETY: the cluster is connected; `commands` has one element, a C string; there is no input, and null means
+        // that the output is not wanted.
+        check(unsafe {
+            (self.libraries().rados.rados_mon_command)(
+                self.shared.cluster.raw,
+                commands.as_mut_ptr(),
+                commands.len(),
+                ptr::null(),
+                0,
+                none,
+                ptr::null_mut(),
+                none,
+                ptr::null_mut(),
+            )
+        })
     }
 
     /// Valid as long as this value.

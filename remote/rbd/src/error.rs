@@ -13,7 +13,7 @@ use base::errno::{
 pub enum RbdError {
     /// Not the URL of an image.
     Url {
-        /// The URL.
+        /// The URL, without its options: they may contain keys.
         url: String,
         /// What is wrong with it.
         reason: String,
@@ -43,7 +43,7 @@ pub enum RbdError {
     Setting {
         /// The option.
         name: String,
-        /// Its value.
+        /// Its value; `...` instead of a key.
         value: String,
         /// The errno.
         errno: Errno,
@@ -73,6 +73,27 @@ pub enum RbdError {
         /// The errno.
         errno: Errno,
     },
+    /// The URL names a snapshot, and the operation is one on a whole image.
+    Snapshot {
+        /// The operation, as a verb.
+        action: &'static str,
+        /// The URL.
+        image: String,
+    },
+    /// A client whose lock is to be taken cannot be locked out of the cluster.
+    Fence {
+        /// URL of the image.
+        image: String,
+        /// Address of the client.
+        owner: String,
+        /// The errno.
+        errno: Errno,
+    },
+    /// This client has the image open for changes already, and cannot take it over from itself.
+    Own {
+        /// URL of the image.
+        image: String,
+    },
     /// Another client has the image open for changes.
     Locked {
         /// URL of the image.
@@ -91,13 +112,15 @@ impl RbdError {
     /// The errno that a system call would have returned.
     pub fn errno(&self) -> Errno {
         match self {
-            Self::Url { .. } => EINVAL,
+            Self::Url { .. } | Self::Snapshot { .. } => EINVAL,
             Self::Library { .. } | Self::Function { .. } | Self::NoExclusiveLock { .. } => EOPNOTSUPP,
             Self::Configuration { errno, .. }
             | Self::Setting { errno, .. }
             | Self::Connect { errno, .. }
             | Self::Pool { errno, .. }
-            | Self::Image { errno, .. } => *errno,
+            | Self::Image { errno, .. }
+            | Self::Fence { errno, .. } => *errno,
+            Self::Own { .. } => EBUSY,
             Self::Locked { .. } => EAGAIN,
         }
     }
@@ -140,6 +163,17 @@ impl fmt::Display for RbdError {
             Self::Pool { pool, errno } => write!(f, "cannot open the pool {pool:?}: {}", message(*errno)),
             Self::Image { action, image, errno } => {
                 write!(f, "{image}: cannot {action}: {}{}", message(*errno), advice(*errno))
+            }
+            Self::Snapshot { action, image } => {
+                write!(f, "{image}: cannot {action}: this names a snapshot (without @SNAPSHOT: the image)")
+            }
+            Self::Fence { image, owner, errno } => write!(
+                f,
+                "{image}: cannot lock {owner} out of the cluster: {} (the user needs the capability mon 'profile rbd')",
+                message(*errno)
+            ),
+            Self::Own { image } => {
+                write!(f, "{image}: this program has it open for changes already: it cannot take it over")
             }
             Self::Locked { image, owner } => {
                 let owner = owner.as_deref().unwrap_or("another client");

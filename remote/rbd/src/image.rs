@@ -5,6 +5,7 @@ use std::ptr;
 use std::time::Duration;
 
 use base::errno::{EBUSY, EINVAL, ENOENT, ERANGE, EROFS, Errno};
+use base::thread;
 
 use crate::cluster::{Pool, c_string, check, text};
 use crate::error::RbdError;
@@ -43,10 +44,22 @@ pub struct LockOwner {
     pub address: String,
     /// Whether the client has the image open. If it does not, it has died, and the lock is free.
     pub is_alive: bool,
+    /// Whether it is this client.
+    pub is_own: bool,
+}
+
+/// A client that has the image open, except read-only.
+pub struct Watcher {
+    /// Address of the client.
+    pub address: String,
+    /// Its [`Pool::client_number`].
+    client: u64,
 }
 
 /// Time between two attempts to take a lock.
 const RETRY: Duration = Duration::from_millis(200);
+/// Owners that are locked out to take the lock over, one after the other.
+const TAKEOVERS_MAX: u32 = 10;
 
 impl Image {
     /// Opens an image without its lock, or a snapshot.
@@ -145,27 +158,37 @@ impl Image {
         if self.features().map_err(failed)? & FEATURE_EXCLUSIVE_LOCK == 0 {
             return Err(RbdError::NoExclusiveLock { image: self.url.to_string() });
         }
-        let mut attempts = wait.as_millis() / RETRY.as_millis();
+        let started = thread::elapsed();
+        let mut takeovers = if take_over { TAKEOVERS_MAX } else { 0 };
         loop {
             let owner = self.lock_owner().map_err(failed)?;
             match &owner {
-                Some(owner) if take_over => self.break_lock(&owner.address)?,
+                Some(owner) if owner.is_own && take_over => {
+                    return Err(RbdError::Own { image: self.url.to_string() });
+                }
+                Some(owner) if takeovers > 0 => {
+                    takeovers -= 1;
+                    self.break_lock(&owner.address)?;
+                    continue;
+                }
                 Some(owner) if owner.is_alive => {}
-                // The library breaks the lock of a client that has died.
-                _ => match self.acquire() {
-                    Err(EROFS | EBUSY) => {}
-                    acquired => return acquired.map_err(failed),
-                },
+                _ => {
+                    // The library breaks the lock of a client that has died.
+                    if let Some(dead) = &owner {
+                        self.fence(&dead.address)?;
+                    }
+                    match self.acquire() {
+                        Err(EROFS | EBUSY) => {}
+                        acquired => return acquired.map_err(failed),
+                    }
+                }
             }
-            if take_over && owner.is_some() {
-                continue;
-            }
-            if attempts == 0 {
+            let waited = thread::elapsed().saturating_sub(started);
+            if waited >= wait {
                 let owner = owner.map(|owner| owner.address);
                 return Err(RbdError::Locked { image: self.url.to_string(), owner });
             }
-            attempts -= 1;
-            std::thread::sleep(RETRY);
+            thread::sleep(RETRY.min(wait - waited));
         }
     }
 
@@ -184,18 +207,42 @@ impl Image {
     /// Breaks the lock of a client, which is locked out of the cluster: its writes fail from now on, also those in
     /// flight.
     fn break_lock(&self, owner: &str) -> Result<(), RbdError> {
+        self.fence(owner)?;
         let failed = |errno| image_error(&self.url, "take the image over", errno);
         let owner = c_string(owner).ok_or_else(|| failed(EINVAL))?;
         // SAFETY: the image is open, and the owner is a C string.
         match check(unsafe { (self.rbd().rbd_lock_break)(self.raw, LOCK_MODE_EXCLUSIVE, owner.as_ptr()) }) {
-            // The client released it meanwhile.
-            Err(ENOENT) => Ok(()),
+            // The client released it meanwhile, or another one has it now.
+            Err(ENOENT | EBUSY) => Ok(()),
             broken => broken.map_err(failed),
         }
     }
 
+    fn fence(&self, owner: &str) -> Result<(), RbdError> {
+        let fenced = self.pool.fence(owner);
+        fenced.map_err(|errno| RbdError::Fence {
+            image: self.url.to_string(),
+            owner: owner.to_owned(),
+            errno,
+        })
+    }
+
     /// The owner of the exclusive lock.
     pub fn lock_owner(&self) -> Result<Option<LockOwner>, Errno> {
+        let Some(address) = self.lock_address()? else { return Ok(None) };
+        let own = self.pool.client_number();
+        let watchers = self.watchers()?;
+        let is_own = watchers.iter().any(|watcher| watcher.address == address && watcher.client == own);
+        let is_alive = watchers.iter().any(|watcher| watcher.address == address);
+        // A client that closes the image releases the lock first: it has not died.
+        if !is_alive && self.lock_address()?.as_ref() != Some(&address) {
+            return Ok(None);
+        }
+        Ok(Some(LockOwner { address, is_alive, is_own }))
+    }
+
+    /// Address of the owner of the exclusive lock.
+    fn lock_address(&self) -> Result<Option<String>, Errno> {
         /// An exclusive lock has one owner.
         const OWNERS: usize = 1;
         let (mut mode, mut owners, mut count) = (0, [ptr::null_mut(); OWNERS], OWNERS);
@@ -214,13 +261,11 @@ impl Image {
         });
         // SAFETY: the strings are those that the library has stored, and are not used any more.
         unsafe { (self.rbd().rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count) };
-        let Some(address) = address else { return Ok(None) };
-        let is_alive = self.watchers()?.contains(&address);
-        Ok(Some(LockOwner { address, is_alive }))
+        Ok(address)
     }
 
-    /// Addresses of the clients that have the image open, except read-only.
-    pub fn watchers(&self) -> Result<Vec<String>, Errno> {
+    /// Clients that have the image open, except read-only.
+    pub fn watchers(&self) -> Result<Vec<Watcher>, Errno> {
         let mut places = 16;
         loop {
             let mut watchers: Vec<RawWatcher> =
@@ -238,11 +283,15 @@ impl Image {
             }
             let count = count.min(places);
             let found = watchers.iter().take(count).filter(|watcher| !watcher.address.is_null());
-            // SAFETY: the library has stored C strings in the first `count` places.
-            let addresses = found.map(|watcher| text(unsafe { CStr::from_ptr(watcher.address) })).collect();
+            let clients = found.map(|watcher| Watcher {
+                // SAFETY: the library has stored C strings in the first `count` places.
+                address: text(unsafe { CStr::from_ptr(watcher.address) }),
+                client: watcher.id.cast_unsigned(),
+            });
+            let clients = clients.collect();
             // SAFETY: the watchers are those that the library has stored, and are not used any more.
             unsafe { (self.rbd().rbd_watchers_list_cleanup)(watchers.as_mut_ptr(), count) };
-            return Ok(addresses);
+            return Ok(clients);
         }
     }
 

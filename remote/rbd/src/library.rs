@@ -107,6 +107,9 @@ functions! {
     rados_conf_set(*mut RawCluster, *const c_char, *const c_char) -> c_int;
     rados_connect(*mut RawCluster) -> c_int;
     rados_shutdown(*mut RawCluster);
+    rados_get_instance_id(*mut RawCluster) -> u64;
+    rados_mon_command(*mut RawCluster, *mut *const c_char, usize, *const c_char, usize, *mut *mut c_char, *mut usize,
+        *mut *mut c_char, *mut usize) -> c_int;
     rados_ioctx_create(*mut RawCluster, *const c_char, *mut *mut RawPool) -> c_int;
     rados_ioctx_set_namespace(*mut RawPool, *const c_char);
     rados_ioctx_destroy(*mut RawPool);

@@ -28,6 +28,7 @@ const TYPES: &[(&str, &str)] = &[
     ("*const IoSliceMut<'_>", "const struct iovec *"),
     ("*const c_char", "const char *"),
     ("*mut *mut c_char", "char **"),
+    ("*mut *const c_char", "const char **"),
     ("*mut c_void", "void *"),
     ("*mut c_int", "int *"),
     ("*mut usize", "size_t *"),
@@ -49,13 +50,14 @@ fn c_type(rust: &str) -> &'static str {
 /// The functions of `library.rs` as C declarations: a compiler refuses one that differs from that of the header.
 fn declarations(source: &str) -> (usize, String) {
     let (mut count, mut text) = (0, String::new());
-    let lines =
-        source.split("functions! {").skip(1).flat_map(|table| table.split("\n}\n").next().unwrap().lines());
-    for line in lines.map(str::trim).filter(|line| line.starts_with("rados_") || line.starts_with("rbd_")) {
-        let (name, rest) = line.split_once('(').unwrap();
+    let tables = source.split("functions! {").skip(1).map(|table| table.split("\n}\n").next().unwrap());
+    // Behind the name of the table.
+    let functions = tables.flat_map(|table| table.split_once(":\n").unwrap().1.split_terminator(';'));
+    for function in functions.map(str::trim).filter(|function| !function.is_empty()) {
+        let (name, rest) = function.split_once('(').unwrap();
         let (arguments, result) = rest.rsplit_once(')').unwrap();
         let arguments: Vec<&str> = arguments.split(',').map(c_type).collect();
-        let result = result.trim_end_matches(';').trim().strip_prefix("-> ").map_or("void", c_type);
+        let result = result.trim().strip_prefix("-> ").map_or("void", c_type);
         writeln!(text, "{result} {name}({});", arguments.join(", ")).unwrap();
         count += 1;
     }
@@ -81,7 +83,7 @@ fn functions_and_structures_are_those_of_the_headers() {
     };
     let Some(()) = needs::met(installed) else { return };
     let (count, declarations) = declarations(include_str!("../library.rs"));
-    assert_eq!(count, 42, "functions in the source");
+    assert_eq!(count, 44, "functions in the source");
     let mut program = "#include <stddef.h>\n#include <sys/uio.h>\n".to_owned();
     for header in ["rados/librados.h", "rbd/librbd.h", "rbd/features.h"] {
         writeln!(program, "#include <{header}>").unwrap();

@@ -19,7 +19,7 @@ fn errors_say_what_is_missing_and_what_to_do() {
     drop(new_device(ceph, "present", 1 << 20));
     let conf = format!("conf={}", ceph.configuration().display());
     let read = RbdOptions::default();
-    let cases: [(String, RbdOptions, Option<Errno>, &str); 8] = [
+    let cases: [(String, RbdOptions, Option<Errno>, &str); 9] = [
         (
             format!("rbd://no-pool/image?{conf}"),
             read,
@@ -45,6 +45,7 @@ fn errors_say_what_is_missing_and_what_to_do() {
             Some(EINVAL),
             "rbd_op_threads=what: Ceph does not accept",
         ),
+        (format!("rbd://rbd/present?{conf}&key=secret"), read, None, ""),
         (
             "rbd://rbd/present?conf=/no/file".to_owned(),
             read,
@@ -62,6 +63,7 @@ fn errors_say_what_is_missing_and_what_to_do() {
     for (url, options, errno, text) in cases {
         let error = error(&url, &options);
         assert!(error.to_string().contains(text), "{url}: {error}");
+        assert!(!error.to_string().contains("secret"), "{url}: {error}");
         assert!(errno.is_none_or(|errno| error.errno() == errno), "{url}: {:?}", error.errno());
     }
     // Permission to read is enough for a reader.

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use base::errno::{EAGAIN, ESHUTDOWN};
+use base::errno::{EAGAIN, EBUSY, ESHUTDOWN};
 use block::{Device, Durability, Operation};
 use needs::Ceph;
 
@@ -145,7 +145,20 @@ fn the_writes_of_a_client_whose_lock_was_taken_fail() {
     assert_eq!(&found, b"taker\0");
 }
 
-/// A client that is stopped, as a virtual machine may be, and continues.
+/// Waits until the cluster has forgotten all clients that were locked out until now for its default time, which is
+/// 1 s (`proof/needs/ceph`).
+fn wait_for_default_expiry(ceph: &Ceph) {
+    let other = "192.0.2.1:0/1";
+    run(ceph, "ceph", &["osd", "blocklist", "add", other]);
+    let started = Instant::now();
+    while run(ceph, "ceph", &["osd", "blocklist", "ls"]).contains(other) {
+        assert!(started.elapsed() < Duration::from_secs(60), "the entry does not expire");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// A client that is stopped, as a virtual machine may be, and continues: by Ceph's default after an hour it would write
+/// again.
 #[test]
 fn a_client_that_stood_still_cannot_write_after_the_takeover() {
     let Some((ceph, _)) = cluster() else { return };
@@ -158,11 +171,59 @@ fn a_client_that_stood_still_cannot_write_after_the_takeover() {
     signal("-STOP");
     let taker = RbdDevice::open(&url(ceph, "stopped"), &TAKE_OVER).unwrap();
     taker.write_at(4096, b"new own", Durability::Fua).unwrap();
+    wait_for_default_expiry(ceph);
     signal("-CONT");
     assert!(!stopped.0.wait().unwrap().success(), "its write fails");
     let mut found = [0; 7];
     taker.read_at(4096, &mut found).unwrap();
     assert_eq!(&found, b"new own");
+}
+
+/// As above, but its lock became free: it is found dead.
+#[test]
+fn a_client_that_was_taken_for_dead_cannot_write() {
+    let Some((ceph, _)) = cluster() else { return };
+    drop(new_device(ceph, "frozen", 8 << 20));
+    let mut frozen = start_writer(ceph, "frozen");
+    let signal = |name: &str| {
+        let mut kill = needs::command("kill");
+        assert!(kill.args([name, &frozen.0.id().to_string()]).status().unwrap().success());
+    };
+    signal("-STOP");
+    let next = RbdDevice::open(&url(ceph, "frozen"), &PATIENT).unwrap();
+    next.write_at(4096, b"new own", Durability::Fua).unwrap();
+    wait_for_default_expiry(ceph);
+    signal("-CONT");
+    assert!(!frozen.0.wait().unwrap().success(), "its write fails");
+    let mut found = [0; 7];
+    next.read_at(4096, &mut found).unwrap();
+    assert_eq!(&found, b"new own");
+}
+
+/// It would lock itself out of the cluster.
+#[test]
+fn a_client_does_not_take_over_from_itself() {
+    let Some((ceph, pool)) = cluster() else { return };
+    let image = url(ceph, "own");
+    pool.create(&image, 1 << 20).unwrap();
+    let device = RbdDevice::open_in(&pool, &image, &writable()).unwrap();
+    let error = RbdDevice::open_in(&pool, &image, &TAKE_OVER).err().unwrap();
+    assert_eq!(error.errno(), EBUSY, "{error}");
+    assert!(error.to_string().contains("this program has it open for changes already"), "{error}");
+    device.write_at(0, b"still", Durability::Fua).unwrap();
+}
+
+#[test]
+fn the_wait_for_a_lock_ends_in_time() {
+    let Some((ceph, _)) = cluster() else { return };
+    let _first = new_device(ceph, "waited", 1 << 20);
+    let wait = Duration::from_millis(1500);
+    let started = Instant::now();
+    address(
+        RbdDevice::open(&url(ceph, "waited"), &RbdOptions { wait: Some(wait), ..writable() }).err().unwrap(),
+    );
+    let waited = started.elapsed();
+    assert!(waited >= wait && waited < wait + Duration::from_secs(5), "{waited:?}");
 }
 
 #[test]
