@@ -1,5 +1,6 @@
 //! Images as a whole: create, clone, remove, and their snapshots.
 
+use std::ffi::CString;
 use std::ptr;
 
 use base::errno::{EINVAL, ENOENT};
@@ -49,10 +50,11 @@ impl Pool {
     /// Creates an image of `size` bytes, which reads as zeros.
     ///
     /// # Errors
-    /// [`RbdError::Image`], with `EEXIST` if there is one.
+    /// [`RbdError::Image`], with `EEXIST` if there is one; [`RbdError::Snapshot`] if `url` names a snapshot.
     pub fn create(&self, url: &RbdUrl, size: u64) -> Result<(), RbdError> {
-        let failed = |errno| image_error(url, "create the image", errno);
-        let name = c_string(&url.image).ok_or_else(|| failed(EINVAL))?;
+        const ACTION: &str = "create the image";
+        let failed = |errno| image_error(url, ACTION, errno);
+        let name = image_name(url, ACTION)?;
         let rbd = &self.libraries().rbd;
         let options = ImageOptions::new(rbd).map_err(failed)?;
         // SAFETY: the pool is open, the name is a C string, and the options are valid.
@@ -74,12 +76,15 @@ impl Pool {
     /// snapshot; its pool may be another one of the same cluster.
     ///
     /// # Errors
-    /// [`RbdError::Image`], with `EEXIST` if there is an image `child`.
+    /// [`RbdError::Image`], with `EEXIST` if there is an image `child`; [`RbdError::Snapshot`] if `child` names a
+    /// snapshot.
     pub fn clone_from(&self, parent_pool: &Self, parent: &RbdUrl, child: &RbdUrl) -> Result<(), RbdError> {
-        let failed = |errno| image_error(child, "clone the image", errno);
+        const ACTION: &str = "clone the image";
+        let failed = |errno| image_error(child, ACTION, errno);
+        let name = image_name(child, ACTION)?;
         let snapshot = parent.snapshot.as_deref().ok_or_else(|| failed(EINVAL))?;
-        let names = [&parent.image, snapshot, &child.image].map(c_string);
-        let [Some(image), Some(snapshot), Some(child)] = &names else { return Err(failed(EINVAL)) };
+        let names = [&parent.image, snapshot].map(c_string);
+        let [Some(image), Some(snapshot)] = &names else { return Err(failed(EINVAL)) };
         let rbd = &self.libraries().rbd;
         let options = ImageOptions::new(rbd).map_err(failed)?;
         options.set(OPTION_CLONE_FORMAT, CLONE_FORMAT).map_err(failed)?;
@@ -90,7 +95,7 @@ impl Pool {
                 image.as_ptr(),
                 snapshot.as_ptr(),
                 self.raw(),
-                child.as_ptr(),
+                name.as_ptr(),
                 options.raw,
             )
         })
@@ -100,10 +105,12 @@ impl Pool {
     /// Removes an image.
     ///
     /// # Errors
-    /// [`RbdError::Image`], with `EBUSY` if a client has it open for changes, and `ENOTEMPTY` if it has snapshots.
+    /// [`RbdError::Image`], with `EBUSY` if a client has it open for changes, and `ENOTEMPTY` if it has snapshots;
+    /// [`RbdError::Snapshot`] if `url` names a snapshot.
     pub fn remove(&self, url: &RbdUrl) -> Result<(), RbdError> {
-        let failed = |errno| image_error(url, "remove the image", errno);
-        let name = c_string(&url.image).ok_or_else(|| failed(EINVAL))?;
+        const ACTION: &str = "remove the image";
+        let failed = |errno| image_error(url, ACTION, errno);
+        let name = image_name(url, ACTION)?;
         // SAFETY: the pool is open, and the name is a C string.
         check(unsafe { (self.libraries().rbd.rbd_remove)(self.raw(), name.as_ptr()) }).map_err(failed)
     }
@@ -134,6 +141,14 @@ impl Pool {
         let name = snapshot_name(url, "remove the snapshot")?;
         Image::open_writable(self, &url.without_snapshot())?.remove_snapshot(name)
     }
+}
+
+/// The name of an image as a whole: what is meant for a snapshot must not happen to its image.
+fn image_name(url: &RbdUrl, action: &'static str) -> Result<CString, RbdError> {
+    if url.snapshot.is_some() {
+        return Err(RbdError::Snapshot { action, image: url.to_string() });
+    }
+    c_string(&url.image).ok_or_else(|| image_error(url, action, EINVAL))
 }
 
 fn snapshot_name<'u>(url: &'u RbdUrl, action: &'static str) -> Result<&'u str, RbdError> {

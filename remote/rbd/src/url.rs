@@ -40,8 +40,13 @@ impl FromStr for RbdUrl {
     type Err = RbdError;
 
     fn from_str(url: &str) -> Result<Self, RbdError> {
-        parse(url).map_err(|reason| RbdError::Url { url: url.to_owned(), reason })
+        parse(url).map_err(|reason| RbdError::Url { url: without_options(url).to_owned(), reason })
     }
+}
+
+/// The URL for messages: options may contain keys.
+fn without_options(url: &str) -> &str {
+    url.split_once('?').map_or(url, |(url, _)| url)
 }
 
 fn parse(url: &str) -> Result<RbdUrl, String> {
@@ -58,8 +63,10 @@ fn parse(url: &str) -> Result<RbdUrl, String> {
         _ => return Err("a pool and an image must be named".to_owned()),
     };
     let options = query.split('&').filter(|option| !option.is_empty()).map(|option| {
-        let (name, value) = option.split_once('=').ok_or_else(|| format!("{option:?} has no value"))?;
-        Ok((part("the name of an option", name)?, decode(value)?))
+        let (name, value) = option.split_once('=').ok_or("an option has no value")?;
+        let name = part("the name of an option", name)?;
+        let value = decode(value).map_err(|wrong| format!("the value of {name} {wrong}"))?;
+        Ok((name, value))
     });
     Ok(RbdUrl {
         pool: part("the pool", pool)?,
@@ -72,20 +79,16 @@ fn parse(url: &str) -> Result<RbdUrl, String> {
 
 /// A part that may not be empty.
 fn part(name: &str, text: &str) -> Result<String, String> {
-    match decode(text)? {
+    match decode(text).map_err(|wrong| format!("{name} {wrong}"))? {
         empty if empty.is_empty() => Err(format!("{name} is empty")),
         text => Ok(text),
     }
 }
 
-fn decode(text: &str) -> Result<String, String> {
-    let text = percent_decode_str(text).decode_utf8().map_err(|_| format!("{text:?} is not UTF-8"))?;
+fn decode(text: &str) -> Result<String, &'static str> {
+    let text = percent_decode_str(text).decode_utf8().map_err(|_| "is not UTF-8")?;
     // C strings end there.
-    if text.contains('\0') {
-        Err(format!("{text:?} contains a NUL character"))
-    } else {
-        Ok(text.into_owned())
-    }
+    if text.contains('\0') { Err("contains a NUL character") } else { Ok(text.into_owned()) }
 }
 
 /// Without options: they may contain keys.
@@ -145,13 +148,17 @@ mod tests {
             ("rbd://pool/", "the image is empty"),
             ("rbd://pool//image", "the namespace is empty"),
             ("rbd://pool/image@", "the snapshot is empty"),
-            ("rbd://pool/image?id", "\"id\" has no value"),
-            ("rbd://pool/image%00", "contains a NUL character"),
-            ("rbd://pool/%ff", "is not UTF-8"),
+            ("rbd://pool/image?secret", "rbd://pool/image: an option has no value"),
+            ("rbd://pool/image?key=secret%00", "rbd://pool/image: the value of key contains a NUL character"),
+            ("rbd://pool/image?key=secret%ff", "rbd://pool/image: the value of key is not UTF-8"),
+            ("rbd://image?key=secret", "rbd://image: a pool and an image must be named"),
+            ("rbd://pool/image%00", "the image contains a NUL character"),
+            ("rbd://pool/%ff", "the image is not UTF-8"),
             ("rbd:pool/image", "not the URL of an image"),
         ] {
             let error = wrong.parse::<RbdUrl>().unwrap_err();
             assert!(error.to_string().contains(reason), "{error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
             assert_eq!(error.errno(), base::errno::EINVAL);
         }
     }

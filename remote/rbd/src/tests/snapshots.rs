@@ -1,6 +1,6 @@
 //! Snapshots, clones, and images as a whole.
 
-use base::errno::{EBUSY, EEXIST, ENOENT, ENOTEMPTY};
+use base::errno::{EBUSY, EEXIST, EINVAL, ENOENT, ENOTEMPTY};
 use block::{Device, Durability};
 
 use super::{cluster, new_device, run, url, writable};
@@ -119,4 +119,22 @@ fn new_images_have_an_exclusive_lock() {
     assert!(matches!(error, RbdError::NoExclusiveLock { .. }), "{error}");
     assert!(error.to_string().contains("rbd feature enable"), "{error}");
     RbdDevice::open(&url(ceph, "lockless"), &RbdOptions::default()).unwrap();
+}
+
+/// The snapshot used to be ignored: the image was created, or removed.
+#[test]
+fn the_url_of_a_snapshot_does_not_stand_for_its_image() {
+    let Some((ceph, pool)) = cluster() else { return };
+    let (image, snapshot) = (url(ceph, "whole"), url(ceph, "whole@now"));
+    drop(new_device(ceph, "whole", 1 << 20));
+    for error in [
+        pool.create(&url(ceph, "partial@now"), 1 << 20).unwrap_err(),
+        pool.clone_from(&pool, &snapshot, &url(ceph, "partial@now")).unwrap_err(),
+        pool.remove(&snapshot).unwrap_err(),
+    ] {
+        assert_eq!(error.errno(), EINVAL, "{error}");
+        assert!(error.to_string().contains("this names a snapshot"), "{error}");
+    }
+    assert!(pool.exists(&image).unwrap());
+    assert!(!pool.exists(&url(ceph, "partial")).unwrap());
 }
