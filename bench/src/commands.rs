@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use report::record::Target;
 
 use crate::bench_volume::Mount;
+use crate::child;
 use crate::images;
 use crate::measure::{MeasuredCommand, Usage};
 use crate::peers;
@@ -170,8 +171,8 @@ fn same_names(ours: &MeasuredCommand, peer: &MeasuredCommand) -> anyhow::Result<
 /// Names in an archive, from `tar t`, without a leading `./` and a trailing `/`.
 fn names(archive: &[u8]) -> anyhow::Result<BTreeSet<String>> {
     use std::io::Write;
-    use std::process::{Command, Stdio};
-    let mut tar = Command::new("tar")
+    use std::process::Stdio;
+    let mut tar = child::command("tar")
         .args(["tf", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

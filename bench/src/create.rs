@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use report::record::Target;
 
-use crate::cleanup;
+use crate::cleanup::{self, Registered};
 use crate::measure::{MeasuredCommand, alternate, compare};
 use crate::peers;
 use crate::recorder::{Recorder, Row};
@@ -95,7 +95,7 @@ pub fn directory(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> 
         Ok(fresh(scale, run)?.0)
     };
     let has_ext4 = table.has_peer("mke2fs -d", scale.alone, peers::installed(&["mke2fs"]));
-    let measured = compare((scale.rounds, !has_ext4), &mut ours, &mut ext4)?;
+    let measured = compare(table, (scale.rounds, !has_ext4), &mut ours, &mut ext4)?;
     let task = format!("an image of {}", scale.source.display());
     add(table, &task, "mke2fs -d", measured, 0.1);
     if scale.has_kernel(table) {
@@ -106,8 +106,8 @@ pub fn directory(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> 
             .with(&archive)
             .with(".")
             .measure()?;
-        let mut kernel = || Ok(fresh(scale, |image| kernels(scale, image, &archive))?.0);
-        let measured = alternate(scale.rounds, &mut ours, &mut kernel)?;
+        let mut kernel = || kernels(scale, &archive);
+        let measured = alternate(table, scale.rounds, &mut ours, &mut kernel)?;
         add(table, &task, KERNEL_NAME, measured, 1.0 / 3.0);
         std::fs::remove_file(archive)?;
     }
@@ -133,7 +133,7 @@ pub fn sync(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
         Ok(run.measure()?.wall_s)
     };
     let create = || Ok(fresh(scale, |image| ours(scale, image, &scale.source))?.0);
-    let (first, second) = alternate(scale.rounds, sync, create)?;
+    let (first, second) = alternate(table, scale.rounds, sync, create)?;
     std::fs::remove_file(&image)?;
     table.add(Row {
         task: format!("{} once more, unchanged", scale.source.display()),
@@ -152,9 +152,9 @@ pub fn empty(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
     let archive = scale.file("empty.tar");
     write_empty(&archive, scale.files)?;
     let ours = || Ok(fresh(scale, |image| ours(scale, image, &archive))?.0);
-    let kernel = || Ok(fresh(scale, |image| kernels(scale, image, &archive))?.0);
+    let kernel = || kernels(scale, &archive);
     let has_kernel = scale.has_kernel(table);
-    let measured = compare((scale.rounds, !has_kernel), ours, kernel)?;
+    let measured = compare(table, (scale.rounds, !has_kernel), ours, kernel)?;
     let task = format!("an image of a tar with {} empty files", scale.files);
     add(table, &task, KERNEL_NAME, measured, 0.25);
     std::fs::remove_file(archive)?;
@@ -165,19 +165,43 @@ fn ours(scale: &Scale, image: &Path, source: &Path) -> MeasuredCommand {
     MeasuredCommand::new([&scale.xebec]).with("create").with(image).with("--from").with(source).with("-q")
 }
 
-/// Its mount point is in the directory of the images.
-fn kernels(scale: &Scale, image: &Path, archive: &Path) -> MeasuredCommand {
-    let mount = scale.file("mnt");
-    // It exists after the first run.
-    let _ = std::fs::create_dir(&mount);
-    MeasuredCommand::new(["bash", "-c", KERNEL, "kernel"]).with(image).with(mount).with(archive)
+/// Seconds until the kernel has created an image.
+fn kernels(scale: &Scale, archive: &Path) -> anyhow::Result<f64> {
+    let run = |image: &Path, mount: &Path| {
+        MeasuredCommand::new(["bash", "-c", KERNEL, "kernel"]).with(image).with(mount).with(archive).measure()
+    };
+    let image = scale.file("created.img");
+    let place = MountedByScript::new(&scale.folder, &image)?;
+    Ok(run(&image, &place.mount)?.wall_s)
+}
+
+/// The mount point of the script and its image. Both are removed, wherever the script ends: it may be killed after it
+/// has mounted.
+struct MountedByScript<'s> {
+    mount: PathBuf,
+    image: &'s Path,
+    _registered: Registered,
+}
+
+impl<'s> MountedByScript<'s> {
+    fn new(folder: &Path, image: &'s Path) -> anyhow::Result<Self> {
+        let (mount, registered) = cleanup::new_mount_point(folder)?;
+        Ok(Self { mount, image, _registered: registered })
+    }
+}
+
+impl Drop for MountedByScript<'_> {
+    fn drop(&mut self) {
+        // It is not mounted if the script has succeeded.
+        let _ = fuse::mount::unmount(&self.mount, true);
+        let _ = std::fs::remove_dir(&self.mount);
+        let _ = std::fs::remove_file(self.image);
+    }
 }
 
 /// Runs a command that creates an image; returns seconds and peak memory in MiB.
 fn fresh(scale: &Scale, run: impl FnOnce(&Path) -> MeasuredCommand) -> anyhow::Result<(f64, f64)> {
     let image = scale.file("created.img");
-    // Of a command that mounts.
-    let _registered = cleanup::mount_point(&scale.file("mnt"));
     let used = run(&image).measure()?;
     std::fs::remove_file(&image)?;
     Ok((used.wall_s, used.rss_peak_bytes as f64 / f64::from(1 << 20)))
@@ -217,4 +241,25 @@ fn write_empty(path: &Path, files: u32) -> anyhow::Result<()> {
     }
     archive.into_inner()?.into_inner()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The script was killed between `mount` and `umount`.
+    #[test]
+    fn a_script_that_ends_early_leaves_no_mount() {
+        let Some(()) = needs::met(needs::mounting()) else { return };
+        let folder = tempfile::tempdir().expect("a directory");
+        let image = folder.path().join("image");
+        std::fs::write(&image, "").expect("an image");
+        let place = MountedByScript::new(folder.path(), &image).expect("a mount point");
+        let script =
+            MeasuredCommand::new(["bash", "-c", "mount -t tmpfs tmpfs \"$1\"; kill -9 $$", "script"]);
+        assert!(script.with(&place.mount).output().is_err(), "it is killed");
+        std::fs::write(place.mount.join("file"), "").expect("it is mounted");
+        drop(place);
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a directory").count(), 0);
+    }
 }

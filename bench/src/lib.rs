@@ -15,7 +15,7 @@
 //! | `sharing` | cache lines that operations share, from memory traces |
 //! | `measure` | one run of a command: time, CPU time, peak memory |
 //! | `images` | images of the commands |
-//! | `machine` | description of the machine |
+//! | `child` | processes that a measurement starts |
 //! | `recorder`, `progress` | collects what was measured, and shows how far the run is |
 //! | `cleanup` | removal of what a killed run would leave |
 //!
@@ -27,6 +27,7 @@
 
 pub mod arguments;
 mod bench_volume;
+mod child;
 mod claims;
 pub mod cleanup;
 mod commands;
@@ -34,7 +35,6 @@ mod contents;
 mod create;
 mod engine;
 mod images;
-mod machine;
 mod measure;
 mod mounted;
 mod peers;

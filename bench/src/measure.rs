@@ -13,6 +13,9 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use wait4::Wait4;
 
+use crate::child;
+use crate::recorder::Recorder;
+
 /// A command to measure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasuredCommand {
@@ -20,6 +23,8 @@ pub struct MeasuredCommand {
     pub argv: Vec<OsString>,
     /// Working directory.
     pub folder: Option<PathBuf>,
+    /// Environment variables that are set, or removed.
+    environment: Vec<(OsString, Option<OsString>)>,
     /// Destination of its output.
     pub output: Output,
 }
@@ -46,10 +51,23 @@ pub struct Usage {
     pub rss_peak_bytes: u64,
 }
 
+impl From<&Command> for MeasuredCommand {
+    /// Its program and arguments, directory and variables.
+    fn from(command: &Command) -> Self {
+        let environment = command.get_envs();
+        Self {
+            folder: command.get_current_dir().map(Path::to_path_buf),
+            environment: environment.map(|(name, value)| (name.into(), value.map(Into::into))).collect(),
+            ..Self::new(std::iter::once(command.get_program()).chain(command.get_args()))
+        }
+    }
+}
+
 impl MeasuredCommand {
     /// A command with its output discarded.
     pub fn new(argv: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
-        Self { argv: argv.into_iter().map(Into::into).collect(), folder: None, output: Output::Discard }
+        let argv = argv.into_iter().map(Into::into).collect();
+        Self { argv, folder: None, environment: Vec::new(), output: Output::Discard }
     }
 
     /// Adds an argument.
@@ -78,9 +96,15 @@ impl MeasuredCommand {
 
     fn command(&self) -> anyhow::Result<Command> {
         let (program, arguments) = self.argv.split_first().context("a command without a program")?;
-        let mut command = Command::new(program);
+        let mut command = child::command(program);
         command.env_remove(COMMAND_VARIABLE).env_remove(PURGE_DELAY_VARIABLE);
-        command.args(arguments).stdin(Stdio::null());
+        command.args(arguments);
+        for (name, value) in &self.environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         if let Some(folder) = &self.folder {
             command.current_dir(folder);
         }
@@ -91,7 +115,7 @@ impl MeasuredCommand {
     /// messages.
     pub fn measure(&self) -> anyhow::Result<Usage> {
         let program = std::env::current_exe().context("the path of this program")?;
-        let output = Command::new(program)
+        let output = child::command(program)
             .env(COMMAND_VARIABLE, serde_json::to_string(self)?)
             .output()
             .context("cannot start this program again")?;
@@ -107,7 +131,7 @@ impl MeasuredCommand {
         let mut reader = None;
         if self.output == Output::Pipe {
             let mut cat =
-                Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("cat")?;
+                child::command("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("cat")?;
             command.stdout(cat.stdin.take().context("cat's input")?);
             reader = Some(cat);
         } else {
@@ -181,17 +205,21 @@ fn tail(mut messages: std::fs::File) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Runs two workloads alternately and returns their results. The first run of each is not counted unless it is the only
-/// one. Each run starts after `sync`, so that writeback of one does not run in the time of the other.
+/// Runs two workloads alternately and returns their results, unless the user wants to end that. The first run of each
+/// is not counted unless it is the only one. Each run starts after `sync`, so that writeback of one does not run in
+/// the time of the other.
 pub fn alternate<T, U>(
+    recorder: &Recorder<'_>,
     rounds: u32,
     mut first: impl FnMut() -> anyhow::Result<T>,
     mut second: impl FnMut() -> anyhow::Result<U>,
 ) -> anyhow::Result<(Vec<T>, Vec<U>)> {
     let mut both = (Vec::new(), Vec::new());
     for round in 0..=rounds {
+        recorder.go_on()?;
         rustix::fs::sync();
         let result = first()?;
+        recorder.go_on()?;
         rustix::fs::sync();
         let peer_result = second()?;
         if round > 0 || rounds == 1 {
@@ -207,14 +235,15 @@ pub fn alternate<T, U>(
 
 /// Like [`alternate`], for a workload and its peer; with `alone` the peer is left out and has no results.
 pub fn compare<T>(
+    recorder: &Recorder<'_>,
     (rounds, alone): (u32, bool),
     ours: impl FnMut() -> anyhow::Result<T>,
     peers: impl FnMut() -> anyhow::Result<T>,
 ) -> anyhow::Result<(Vec<T>, Vec<T>)> {
     if alone {
-        return Ok((alternate(rounds, ours, || Ok(()))?.0, Vec::new()));
+        return Ok((alternate(recorder, rounds, ours, || Ok(()))?.0, Vec::new()));
     }
-    alternate(rounds, ours, peers)
+    alternate(recorder, rounds, ours, peers)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Programs that are measured beside Xebec, and what is missing of them.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
@@ -39,9 +40,17 @@ pub fn installed(programs: &[impl AsRef<Path>]) -> Result<(), String> {
 
 fn is_installed(program: &Path) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(MORE.map(Into::into));
     // An absolute path replaces the directory.
-    folders.into_iter().any(|folder| folder.join(program).is_file())
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// A value of `PATH` that has the directories of the administrator's programs as well: what is found is what is run.
+pub fn path(current: OsString) -> OsString {
+    let mut folders: Vec<_> = std::env::split_paths(&current).collect();
+    let more: Vec<_> = MORE.map(PathBuf::from).into_iter().filter(|more| !folders.contains(more)).collect();
+    folders.extend(more);
+    // It fails for a directory with a colon, which no list of directories has.
+    std::env::join_paths(folders).unwrap_or(current)
 }
 
 /// Succeeds if the kernel can mount XFS for this user; else says why not. Tries it with an image in a directory.
@@ -68,6 +77,7 @@ mod tests {
         assert_eq!(installed(&["sh", "/bin/sh"]), Ok(()));
         let error = installed(&["sh", "no-such-program"]).expect_err("it is missing");
         assert_eq!(error, "no-such-program is not installed: apt-get install no-such-program");
+        assert_eq!(path("/usr/sbin:/bin".into()), "/usr/sbin:/bin:/sbin");
         assert!(PACKAGES.is_sorted(), "so that it is easy to read");
     }
 }

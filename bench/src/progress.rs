@@ -1,19 +1,20 @@
 //! How far a run is: a bar on a terminal, with the time that is left; else a line for each experiment.
 
-use std::cell::RefCell;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use report::record::Results;
 use report::text;
 
 use crate::recorder::Observer;
 use crate::registry::{Chosen, Part};
-use crate::scale::Size;
+use crate::scale::Scale;
 
 const TICK: Duration = Duration::from_millis(250);
-/// Steps of the bar.
-const STEPS: f64 = 1000.0;
+/// Characters of the bar.
+const WIDTH: usize = 30;
 
 /// Follows a run.
 pub struct Progress<'i> {
@@ -21,7 +22,8 @@ pub struct Progress<'i> {
     /// Results are printed as JSON at the end, and nothing before.
     quiet: bool,
     bar: ProgressBar,
-    state: RefCell<State>,
+    /// The thread that draws the bar asks it for the time that is left.
+    state: Arc<Mutex<State>>,
 }
 
 struct State {
@@ -30,6 +32,17 @@ struct State {
     began: Instant,
     /// The experiment of the last line.
     experiment: String,
+    /// Names of the experiment and the part.
+    what: String,
+}
+
+impl State {
+    fn shown(&self) -> String {
+        let (share, left) = self.work.after(self.began.elapsed().as_secs_f64());
+        let full = (share * WIDTH as f64) as usize;
+        let bar = "█".repeat(full) + &"░".repeat(WIDTH.saturating_sub(full));
+        format!("{bar} {:.0} %, {}, {} left", share * 100.0, self.what, time_in_words(left))
+    }
 }
 
 /// The work of a run. Each part has an expected time.
@@ -71,18 +84,24 @@ impl Work {
 
 impl<'i> Progress<'i> {
     /// Of a run of these experiments.
-    pub fn new(chosen: &[Chosen], size: Size, is_interrupted: &'i dyn Fn() -> bool, quiet: bool) -> Self {
-        let total = chosen.iter().flat_map(Chosen::parts).map(|part| part.seconds(size)).sum();
-        let bar = ProgressBar::new(STEPS as u64);
+    pub fn new(chosen: &[Chosen], scale: &Scale, is_interrupted: &'i dyn Fn() -> bool, quiet: bool) -> Self {
+        let parts = chosen.iter().flat_map(Chosen::parts);
+        let total = parts.map(|part| part.seconds(scale.size, scale.rounds)).sum();
+        let work = Work { total, ..Work::default() };
+        let state = State { work, began: Instant::now(), experiment: String::new(), what: "begins".into() };
+        let state = Arc::new(Mutex::new(state));
+        let bar = ProgressBar::new_spinner();
         // Hidden unless standard error is a terminal.
         bar.set_draw_target(if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent} %, {msg}") {
-            bar.set_style(style);
+        if let Ok(style) = ProgressStyle::with_template("{run}") {
+            let drawn = state.clone();
+            // A part may take many minutes, in which nothing else is drawn.
+            bar.set_style(style.with_key("run", move |_: &ProgressState, text: &mut dyn fmt::Write| {
+                let _ = text.write_str(&lock(&drawn).shown());
+            }));
         }
         bar.enable_steady_tick(TICK);
-        let work = Work { total, ..Work::default() };
-        let state = State { work, began: Instant::now(), experiment: String::new() };
-        Self { is_interrupted, quiet, bar, state: RefCell::new(state) }
+        Self { is_interrupted, quiet, bar, state }
     }
 
     /// Removes the bar.
@@ -90,40 +109,48 @@ impl<'i> Progress<'i> {
         self.bar.finish_and_clear();
     }
 
-    fn show(&self, what: &str) {
-        let state = self.state.borrow();
-        let (share, left) = state.work.after(state.began.elapsed().as_secs_f64());
-        self.bar.set_position((share * STEPS) as u64);
-        self.bar.set_message(format!("{what}, {} left", time_in_words(left)));
+    fn print(&self, print: impl FnOnce()) {
+        if !self.quiet {
+            self.bar.suspend(print);
+        }
     }
 }
 
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Observer for Progress<'_> {
-    fn begins(&self, experiment: &str, part: &Part, size: Size) {
-        let mut state = self.state.borrow_mut();
-        state.work.current = part.seconds(size);
+    fn begins(&self, results: &Results, part: &Part, scale: &Scale) {
+        let experiment = &results.experiment;
+        let mut state = lock(&self.state);
+        state.work.current = part.seconds(scale.size, scale.rounds);
         state.began = Instant::now();
-        let is_new = state.experiment != experiment;
-        state.experiment = experiment.into();
+        state.what = format!("{experiment}/{}", part.name);
+        let is_new = state.experiment != *experiment;
+        state.experiment.clone_from(experiment);
         let (_, left) = state.work.after(0.0);
         drop(state);
-        self.show(&format!("{experiment}/{}", part.name));
-        if is_new && self.bar.is_hidden() && !self.quiet {
-            eprintln!("{experiment} ... ({} left)", time_in_words(left));
+        if is_new {
+            if self.bar.is_hidden() && !self.quiet {
+                eprintln!("{experiment} ... ({} left)", time_in_words(left));
+            }
+            self.print(|| text::print_opening(results));
         }
     }
 
     fn part_ended(&self) {
-        let mut state = self.state.borrow_mut();
+        let mut state = lock(&self.state);
         let seconds = state.began.elapsed().as_secs_f64();
         state.work.end_part(seconds);
     }
 
     fn ended(&self, results: &Results, task: &str) {
-        self.show(&results.experiment);
-        if !self.quiet {
-            self.bar.suspend(|| text::print_task(results, task));
-        }
+        self.print(|| text::print_task(results, task));
+    }
+
+    fn experiment_ended(&self, results: &Results) {
+        self.print(|| text::print_closing(results));
     }
 
     fn is_interrupted(&self) -> bool {
@@ -157,6 +184,16 @@ mod tests {
         assert_eq!(work.after(80.0), (0.6, 80.0));
         work.end_part(160.0);
         assert_eq!(work.after(0.0), (1.0, 0.0));
+    }
+
+    #[test]
+    fn the_time_left_shrinks_within_a_part() {
+        let work = Work { total: 600.0, current: 300.0, ..Work::default() };
+        let began = Instant::now() - Duration::from_secs(120);
+        let state = State { work, began, experiment: String::new(), what: "fxmark/calls".into() };
+        let shown = state.shown();
+        assert!(shown.contains(" 20 %, fxmark/calls, about 8 min left"), "{shown}");
+        assert!(shown.starts_with("██████░"), "{shown}");
     }
 
     #[test]

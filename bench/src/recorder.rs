@@ -3,19 +3,21 @@
 use std::time::Instant;
 
 use anyhow::bail;
-use report::record::{Comparison, Measurement, Results, Target};
+use report::record::{Comparison, Measurement, Paired, Results, Target};
 
 use crate::registry::Part;
-use crate::scale::{Scale, Size};
+use crate::scale::Scale;
 
 /// Receives what happens in a run, to show it to the user.
 pub trait Observer {
     /// A part of an experiment begins.
-    fn begins(&self, experiment: &str, part: &Part, size: Size);
+    fn begins(&self, results: &Results, part: &Part, scale: &Scale);
     /// It has ended.
     fn part_ended(&self);
     /// A task of it has ended; the last measurements are of this task.
     fn ended(&self, results: &Results, task: &str);
+    /// All parts of an experiment that are to run have ended.
+    fn experiment_ended(&self, results: &Results);
     /// Whether to stop before the next run.
     fn is_interrupted(&self) -> bool;
 }
@@ -92,7 +94,7 @@ impl<'o> Recorder<'o> {
     /// Xebec failed, or the user wants the run to end.
     pub fn run(&mut self, part: &Part, scale: &Scale) -> anyhow::Result<()> {
         self.go_on()?;
-        self.observer.begins(&self.results.experiment, part, scale.size);
+        self.observer.begins(&self.results, part, scale);
         let outcome = part.run(scale, self);
         self.observer.part_ended();
         outcome
@@ -118,7 +120,8 @@ impl<'o> Recorder<'o> {
     pub fn add(&mut self, row: Row) {
         let less_is_better = OF_COST.contains(&row.unit) || row.unit.starts_with("ms ");
         let sides = [(row.ours_is, row.ours), (row.other_is, row.other)];
-        let peer = !sides[1].1.is_empty();
+        let paired = Paired { subject: sides[0].1.clone(), peer: sides[1].1.clone() };
+        let has_peer = !paired.peer.is_empty();
         for (subject, runs) in sides.into_iter().filter(|(_, runs)| !runs.is_empty()) {
             let measurement = Measurement {
                 task: row.task.clone(),
@@ -146,8 +149,9 @@ impl<'o> Recorder<'o> {
             unit: row.unit.into(),
             threads: None,
             subject: row.ours_is.into(),
-            peer: peer.then(|| row.other_is.into()),
+            peer: has_peer.then(|| row.other_is.into()),
             target: row.target,
+            paired: has_peer.then_some(paired),
         });
         self.ended(&row.task);
     }
@@ -164,3 +168,44 @@ impl std::fmt::Display for Interrupted {
 }
 
 impl std::error::Error for Interrupted {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silent;
+
+    impl Observer for Silent {
+        fn begins(&self, _: &Results, _: &Part, _: &Scale) {}
+        fn part_ended(&self) {}
+        fn ended(&self, _: &Results, _: &str) {}
+        fn experiment_ended(&self, _: &Results) {}
+        fn is_interrupted(&self) -> bool {
+            true
+        }
+    }
+
+    /// Runs beside one peer were pooled with those beside another, so that a slow minute of the machine beside the
+    /// first one made the ratio to the second one worse.
+    #[test]
+    fn a_ratio_is_that_of_the_runs_beside_the_peer() {
+        let mut recorder = Recorder::begin(Results::default(), &Silent);
+        for (other_is, ours, other) in [("one", 8.0, 16.0), ("another", 2.0, 4.0)] {
+            let (ours, other) = (vec![ours], vec![other]);
+            let task = "an image".to_string();
+            recorder.add(Row { task, unit: "s", ours_is: "xebec", other_is, ours, other, target: None });
+        }
+        let results = recorder.end();
+        let ratios: Vec<_> = results.comparisons.iter().map(|made| results.outcome(made)?.ratio).collect();
+        assert_eq!(ratios, [Some(0.5), Some(0.5)]);
+        assert_eq!(results.find("an image", "s", None, "xebec").map(Measurement::median), Some(5.0));
+    }
+
+    #[test]
+    fn workloads_in_turns_end_when_the_user_wants() {
+        let recorder = Recorder::begin(Results::default(), &Silent);
+        let never = || -> anyhow::Result<()> { bail!("it ran") };
+        let ended = crate::measure::alternate(&recorder, 5, never, never).expect_err("it is interrupted");
+        assert!(ended.is::<Interrupted>(), "{ended}");
+    }
+}

@@ -40,13 +40,14 @@ const fn part(name: &'static str, quick: f64, run: Run) -> Part {
 
 impl Part {
     /// How long it takes, about. Other sizes take as much more or less, on the whole.
-    pub fn seconds(&self, size: Size) -> f64 {
-        self.quick
-            * match size {
-                Size::Full => 20.0,
-                Size::Quick => 1.0,
-                Size::Smoke => 0.2,
-            }
+    pub fn seconds(&self, size: Size, rounds: u32) -> f64 {
+        let of_a_run = match size {
+            Size::Full => 3.5,
+            Size::Quick => 1.0,
+            Size::Smoke => 0.2,
+        };
+        // A full measurement has a run that is not counted.
+        self.quick * of_a_run * f64::from(rounds + u32::from(size == Size::Full))
     }
 
     /// Runs it, or notes why not.

@@ -4,7 +4,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use report::machine::Machine;
 use report::record::Results;
 use report::{Report, compare, text};
 
@@ -15,7 +16,7 @@ use crate::recorder::{Interrupted, Observer, Recorder};
 use crate::registry::{self, Chosen};
 use crate::scale::{Scale, Size};
 use crate::subject::Subject;
-use crate::{claims, cleanup, engine, machine, measure, mounted, peers};
+use crate::{claims, cleanup, commands, engine, measure, mounted, peers};
 
 /// Does what a process is for that this program started for a measurement. Returns `false` in any other process, which
 /// goes on.
@@ -40,17 +41,19 @@ pub fn run(arguments: &Arguments, settings: &Settings<'_>) -> anyhow::Result<()>
         return Ok(());
     }
     let chosen = registry::choose(&arguments.experiments)?;
+    refuse_equal(arguments)?;
     restart(arguments.alone)?;
+    cleanup::begin();
     let folder = folder(arguments)?;
-    let scale = scale(arguments, settings, folder.path())?;
+    let scale = scale(arguments, settings, &folder.path)?;
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let command: Vec<String> = words.collect();
     let mut report =
-        Report::new(command.join(" "), arguments.quick || arguments.smoke, machine::describe(&scale.xebec)?);
+        Report::new(command.join(" "), arguments.quick || arguments.smoke, describe(&scale.xebec));
     if !json {
         text::print_head(&report);
     }
-    let observer = Progress::new(&chosen, scale.size, settings.is_interrupted, json);
+    let observer = Progress::new(&chosen, &scale, settings.is_interrupted, json);
     let outcome = chosen.iter().try_for_each(|chosen| {
         let (results, outcome) = run_one(chosen, &scale, &observer);
         if !results.is_empty() {
@@ -78,7 +81,36 @@ fn run_one(chosen: &Chosen, scale: &Scale, observer: &dyn Observer) -> (Results,
     let outcome = chosen.parts().try_for_each(|part| {
         recorder.run(&part, scale).with_context(|| format!("{}/{}", chosen.experiment.name, part.name))
     });
-    (recorder.end(), outcome)
+    let results = recorder.end();
+    observer.experiment_ended(&results);
+    (results, outcome)
+}
+
+/// This machine, and the versions of what is measured.
+fn describe(xebec: &Path) -> Machine {
+    Machine::here(&[
+        (xebec.into(), "--version"),
+        (commands::newest_repair(), "-V"),
+        ("find".into(), "--version"),
+        ("tar".into(), "--version"),
+    ])
+}
+
+/// A run must not replace what it reads.
+fn refuse_equal(arguments: &Arguments) -> anyhow::Result<()> {
+    let Some(input) = &arguments.sharing_results else { return Ok(()) };
+    let is_same = |output: &Path| {
+        let both = input.canonicalize().ok().zip(output.canonicalize().ok());
+        output == input || both.is_some_and(|(input, output)| input == output)
+    };
+    for output in arguments.results.iter().chain(&arguments.html) {
+        ensure!(
+            !is_same(output),
+            "{}: --sharing-results reads this file, which the results would replace (name another one)",
+            input.display()
+        );
+    }
+    Ok(())
 }
 
 fn write(arguments: &Arguments, report: &Report) -> anyhow::Result<()> {
@@ -91,17 +123,19 @@ fn write(arguments: &Arguments, report: &Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A directory for images, removed at the end if it is our own.
-enum Folder {
-    Given(PathBuf),
-    Own(tempfile::TempDir, #[expect(dead_code, reason = "it is dropped with the directory")] Registered),
+/// A directory for images.
+struct Folder {
+    path: PathBuf,
+    /// Whether it is removed at the end.
+    is_own: bool,
+    _registered: Registered,
 }
 
-impl Folder {
-    fn path(&self) -> &Path {
-        match self {
-            Self::Given(path) => path,
-            Self::Own(folder, _) => folder.path(),
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.is_own {
+            // A file of it may be in use. The system removes temporary files some time.
+            let _ = std::fs::remove_dir_all(&self.path);
         }
     }
 }
@@ -113,14 +147,14 @@ fn folder(arguments: &Arguments) -> anyhow::Result<Folder> {
         // One of our own: files in it are replaced.
         let path = path.join("xebec-bench");
         std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
-        return Ok(Folder::Given(path));
+        let registered = cleanup::kept(&path);
+        return Ok(Folder { path, is_own: false, _registered: registered });
     }
     let parent = std::env::temp_dir();
-    let folder = tempfile::Builder::new().prefix("xebec-bench-").tempdir_in(&parent);
-    let folder =
-        folder.with_context(|| format!("{} (--images names another directory)", parent.display()))?;
-    let registered = cleanup::directory(folder.path());
-    Ok(Folder::Own(folder, registered))
+    let made = cleanup::new_directory(&parent);
+    let (path, registered) =
+        made.with_context(|| format!("{} (--images names another directory)", parent.display()))?;
+    Ok(Folder { path, is_own: true, _registered: registered })
 }
 
 fn scale(arguments: &Arguments, settings: &Settings<'_>, folder: &Path) -> anyhow::Result<Scale> {
@@ -179,8 +213,8 @@ fn subjects(arguments: &Arguments, kernel: &Result<(), String>) -> anyhow::Resul
     Ok(subjects)
 }
 
-/// Executes this program again, with an allocator that keeps freed memory. With peers of the kernel it gets a mount
-/// namespace of its own, so that no mount outlives it.
+/// Executes this program again, with an allocator that keeps freed memory, and a `PATH` with all directories of
+/// programs. With peers of the kernel it gets a mount namespace of its own, so that no mount outlives it.
 fn restart(alone: bool) -> anyhow::Result<()> {
     const RESTARTED: &str = "XEBEC_BENCH_AGAIN";
     if std::env::var_os(RESTARTED).is_some() {
@@ -191,6 +225,7 @@ fn restart(alone: bool) -> anyhow::Result<()> {
     let may_unshare = !alone && is_root && peers::installed(&["unshare"]).is_ok();
     let mut command = if !may_unshare { Command::new(program) } else { in_namespace(&program) };
     command.args(std::env::args_os().skip(1)).env(RESTARTED, "1").env(measure::PURGE_DELAY_VARIABLE, "-1");
+    command.env("PATH", peers::path(std::env::var_os("PATH").unwrap_or_default()));
     Err(command.exec()).with_context(|| format!("cannot run {}", command.get_program().display()))
 }
 
@@ -203,4 +238,31 @@ fn in_namespace(program: &Path) -> Command {
 /// Whether an error says that the user ended the run.
 pub fn is_interruption(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<Interrupted>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn results_do_not_replace_what_is_read() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(path("trace"), "{}").expect("a file");
+        std::os::unix::fs::symlink(path("trace"), path("link")).expect("a link");
+        let refused = |option: &str, output: &str| {
+            let words = ["bench", "--sharing-results", &path("trace"), option, &path(output)];
+            refuse_equal(&Line::parse_from(words).arguments).is_err()
+        };
+        assert!(refused("--results", "trace") && refused("--results", "link") && refused("--html", "trace"));
+        assert!(!refused("--results", "other"));
+        assert_eq!(std::fs::read(path("trace")).expect("it stays"), b"{}");
+    }
 }

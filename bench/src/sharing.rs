@@ -3,11 +3,11 @@
 //! The program is no part of `xebec`: it traces a program of its own under valgrind, built with the profile `traced`.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, bail};
 use report::sharing::Sharing;
 
+use crate::child;
 use crate::peers;
 use crate::recorder::Recorder;
 use crate::scale::Scale;
@@ -64,7 +64,7 @@ fn program() -> Option<PathBuf> {
 
 fn trace(program: &Path, pairs: &str) -> anyhow::Result<Sharing> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from).to_string();
-    let output = Command::new(program).args(["--json", "--jobs", &jobs, "--pair", pairs]).output();
+    let output = child::command(program).args(["--json", "--jobs", &jobs, "--pair", pairs]).output();
     let output = output.with_context(|| program.display().to_string())?;
     // It fails if a pair shares what it should not: the report says which.
     match serde_json::from_slice(&output.stdout) {

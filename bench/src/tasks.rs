@@ -109,7 +109,7 @@ impl<'t> Task<'t> {
             }
             all.retain(|(subject, _)| !failed.contains(subject));
         }
-        self.record(all, recorder);
+        self.record(subjects, all, recorder);
         Ok(())
     }
 
@@ -130,11 +130,11 @@ impl<'t> Task<'t> {
         Ok(run)
     }
 
-    fn record(&self, all: Vec<(Subject, Vec<Vec<Run>>)>, recorder: &mut Recorder) {
+    /// The claims are about the first subject. Without it there are none: a peer is not compared with others.
+    fn record(&self, subjects: &[Subject], all: Vec<(Subject, Vec<Vec<Run>>)>, recorder: &mut Recorder) {
         let has_several = self.threads.len() > 1;
         for (index, threads) in self.threads.iter().enumerate() {
             let threads = has_several.then_some(*threads);
-            let ours = all.first().map(|(subject, _)| subject.to_string()).unwrap_or_default();
             for (subject, runs) in &all {
                 let runs = runs.get(index).map_or(&[][..], Vec::as_slice);
                 recorder.measured(Measurement {
@@ -147,14 +147,17 @@ impl<'t> Task<'t> {
                     latency: latency(runs),
                 });
             }
+            let first = subjects.first().filter(|first| all.iter().any(|(subject, _)| subject == *first));
+            let Some(ours) = first else { continue };
             for (peer, _) in all.iter().skip(1) {
                 recorder.compared(Comparison {
                     task: self.name.clone(),
                     unit: self.unit.into(),
                     threads,
-                    subject: ours.clone(),
+                    subject: ours.to_string(),
                     peer: Some(peer.to_string()),
                     target: self.target.filter(|_| !peer.is_xebec()),
+                    paired: None,
                 });
             }
         }

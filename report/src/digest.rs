@@ -50,8 +50,8 @@ fn single(results: &Results, tasks: &[Task<'_>]) -> Table {
             let ratio = judged.outcome.ratio.map_or_else(|| NONE.into(), ratio);
             rows.push(vec![
                 Cell::text(std::mem::take(&mut name)),
-                with_spread(judged.ours, judged.ours.subject != "Xebec, as a library"),
-                judged.peer.map_or_else(|| Cell::text(NONE), |peer| with_spread(peer, true)),
+                with_spread(&judged.ours, judged.ours.subject != "Xebec, as a library"),
+                judged.peer.as_ref().map_or_else(|| Cell::text(NONE), |peer| with_spread(peer, true)),
                 Cell::text(ratio),
                 target(judged.comparison, [&judged]),
             ]);

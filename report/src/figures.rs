@@ -7,19 +7,21 @@
 //! | `<!-- figure: EXPERIMENT; TASK; SUBJECT -->` | a median, within a line |
 //! | `<!-- figure: EXPERIMENT; TASK; SUBJECT; PEER -->` | the ratio of two medians |
 //!
-//! A marker after a backtick is text. Each figure ends at `<!-- end -->`. Runs are asked in an order: full ones before
-//! quick ones, the latest first. A figure is that of the first run that has it, and so is each task of an experiment,
-//! but full and quick runs are not mixed in its tables. With several numbers of threads, a figure is that of the
-//! fewest.
+//! A marker in a code span is text. Each figure ends at `<!-- end -->`. Runs are asked in an order: full ones before
+//! quick ones, optimized builds before others, the latest first. A figure is that of the first run that has it, and so
+//! is each task of an experiment, but full and quick runs are not mixed in its tables, nor are builds. A single figure
+//! is that of a full run of an optimized build, by the fewest threads.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use crate::Report;
+use crate::machine::RELEASE;
 use crate::markdown;
 use crate::number::rough;
-use crate::record::{Measurement, Results};
+use crate::record::{Comparison, Measurement, Results};
 
 const BEGIN: &str = "<!-- figure";
 const BEGIN_END: &str = " -->";
@@ -39,15 +41,23 @@ impl Runs {
         Ok(())
     }
 
-    /// The runs that have an experiment: full ones before quick ones, the latest first.
+    /// The runs that have results of an experiment: full ones before quick ones, optimized builds before others, the
+    /// latest first.
     fn with(&self, experiment: &str) -> Vec<(&str, &Report, &Results)> {
         let with = self.0.iter().filter_map(|(path, report)| {
             let results = report.experiments.iter().find(|results| results.experiment == experiment)?;
-            Some((path.as_str(), report, results))
+            // An interrupted run may have notes only.
+            let has_results = !results.measurements.is_empty() || results.sharing.is_some();
+            has_results.then_some((path.as_str(), report, results))
         });
         let mut runs: Vec<_> = with.collect();
         runs.sort_by_key(|(path, report, _)| {
-            (report.quick, Reverse(report.machine.date.clone()), path.to_string())
+            (
+                report.quick,
+                report.machine.profile != RELEASE,
+                Reverse(report.machine.date.clone()),
+                path.to_string(),
+            )
         });
         runs
     }
@@ -60,24 +70,33 @@ impl Runs {
 pub fn fill(text: &str, runs: &Runs) -> anyhow::Result<String> {
     let (mut filled, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once(BEGIN) {
-        // One that is quoted is text.
-        if before.ends_with('`') {
-            filled += &format!("{before}{BEGIN}");
-            rest = after;
+        let is_text = is_quoted(text.get(..text.len() - BEGIN.len() - after.len()).unwrap_or_default());
+        filled += &format!("{before}{BEGIN}");
+        rest = after;
+        if is_text {
             continue;
         }
         let (name, after) = after.split_once(BEGIN_END).context("a marker of figures without an end")?;
-        let (_, after) =
-            after.split_once(END).with_context(|| format!("`{BEGIN}{name}{BEGIN_END}` has no `{END}`"))?;
+        let marker = format!("`{BEGIN}{name}{BEGIN_END}`");
+        let (old, after) = after.split_once(END).with_context(|| format!("{marker} has no `{END}`"))?;
+        // What is between a marker and the end of another one is not only figures.
+        ensure!(!old.contains(BEGIN), "{marker} has no `{END}` before the next marker");
         let figure = match name.split_once(": ") {
             Some(("s", experiment)) => format!("\n{}\n", block(experiment, runs)?.trim_end()),
             Some(("", query)) => one(query, runs)?,
-            _ => bail!("`{BEGIN}{name}{BEGIN_END}` is neither `figure: ...` nor `figures: ...`"),
+            _ => bail!("{marker} is neither `figure: ...` nor `figures: ...`"),
         };
-        filled += &format!("{before}{BEGIN}{name}{BEGIN_END}{figure}{END}");
+        filled += &format!("{name}{BEGIN_END}{figure}{END}");
         rest = after;
     }
     Ok(filled + rest)
+}
+
+/// Whether a text ends within a code span or a fence. A code span is within a paragraph.
+fn is_quoted(before: &str) -> bool {
+    let fences = before.lines().filter(|line| line.trim_start().starts_with("```")).count();
+    let paragraph = before.rsplit("\n\n").next().unwrap_or_default();
+    fences % 2 == 1 || paragraph.matches('`').count() % 2 == 1
 }
 
 fn block(experiment: &str, runs: &Runs) -> anyhow::Result<String> {
@@ -90,7 +109,7 @@ fn block(experiment: &str, runs: &Runs) -> anyhow::Result<String> {
     let mut parts: Vec<Results> = Vec::new();
     let mut text = String::new();
     // A part may have been measured in a run of its own. Quick runs have other sizes, and so other tasks.
-    for (_, report, results) in with.iter().filter(|(_, report, _)| report.quick == best.quick) {
+    for (_, report, results) in with.iter().filter(|(_, report, _)| is_alike(report, best)) {
         let mut part = (*results).clone();
         part.measurements
             .retain(|new| parts.iter().all(|part| part.measurements.iter().all(|old| old.task != new.task)));
@@ -104,7 +123,13 @@ fn block(experiment: &str, runs: &Runs) -> anyhow::Result<String> {
         }
         parts.push(part);
     }
+    ensure!(!text.trim().is_empty(), "the kept runs have no table for the experiment `{experiment}`");
     Ok(text)
+}
+
+/// Whether the tables of an experiment may have tasks of both.
+fn is_alike(report: &Report, best: &Report) -> bool {
+    report.quick == best.quick && report.machine.profile == best.machine.profile
 }
 
 fn one(query: &str, runs: &Runs) -> anyhow::Result<String> {
@@ -114,19 +139,48 @@ fn one(query: &str, runs: &Runs) -> anyhow::Result<String> {
         [experiment, task, subject, peer] => (experiment, task, subject, Some(peer)),
         _ => bail!("`{query}` does not name an experiment, a task and a subject"),
     };
-    let figure = runs.with(experiment).into_iter().find_map(|(_, _, results)| {
-        let (value, unit) = median(results, task, subject)?;
-        match peer {
-            None => Some(rough(value, unit)),
-            Some(peer) => Some(rough(value / median(results, task, peer)?.0, "")),
+    // Tables say what kind of run they are of; a sentence does not.
+    let trusted = runs.with(experiment).into_iter().filter(|(_, report, _)| is_trusted(report));
+    for (_, _, results) in trusted {
+        let figure = match peer {
+            None => of_subject(results, task, subject),
+            Some(peer) => of_pair(results, task, subject, peer),
+        };
+        if let Some(figure) = figure.with_context(|| format!("`{query}`"))? {
+            return Ok(figure);
         }
-    });
-    figure.with_context(|| format!("no kept run has `{query}`"))
+    }
+    bail!("no kept run that is a full one of an optimized build has `{query}`")
 }
 
-/// The median of a subject, and its unit.
-fn median<'r>(results: &'r Results, task: &str, subject: &str) -> Option<(f64, &'r str)> {
+/// Whether a figure may stand in a sentence.
+fn is_trusted(report: &Report) -> bool {
+    !report.quick && report.machine.profile == RELEASE
+}
+
+/// The median of a subject with its unit, by the fewest threads.
+fn of_subject(results: &Results, task: &str, subject: &str) -> anyhow::Result<Option<String>> {
     let is_it = |found: &&Measurement| found.task == task && found.subject == subject;
-    let found = results.measurements.iter().filter(is_it).min_by_key(|found| found.threads)?;
-    Some((found.median(), found.unit.as_str()))
+    let all: Vec<&Measurement> = results.measurements.iter().filter(is_it).collect();
+    one_unit(all.iter().map(|found| found.unit.as_str()))?;
+    let found = all.into_iter().min_by_key(|found| found.threads);
+    Ok(found.map(|found| rough(found.median(), &found.unit)))
+}
+
+/// The ratio of two subjects, by the fewest threads. They were compared with each other.
+fn of_pair(results: &Results, task: &str, subject: &str, peer: &str) -> anyhow::Result<Option<String>> {
+    let is_it = |made: &&Comparison| {
+        made.task == task && made.subject == subject && made.peer.as_deref() == Some(peer)
+    };
+    let all: Vec<&Comparison> = results.comparisons.iter().filter(is_it).collect();
+    one_unit(all.iter().map(|made| made.unit.as_str()))?;
+    let made = all.into_iter().min_by_key(|made| made.threads);
+    let ratio = made.and_then(|made| results.outcome(made)?.ratio);
+    Ok(ratio.map(|ratio| rough(ratio, "")))
+}
+
+fn one_unit<'u>(units: impl Iterator<Item = &'u str>) -> anyhow::Result<()> {
+    let units: BTreeSet<&str> = units.collect();
+    ensure!(units.len() < 2, "the task has several units: {units:?}");
+    Ok(())
 }

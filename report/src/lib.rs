@@ -14,6 +14,7 @@
 //! | [`tasks`] | measurements grouped by task; claims judged |
 //! | [`terms`] | the terms of a report, explained |
 //! | [`number`] | rounding, prefixes and units |
+//! | [`git`] | running git |
 //!
 //! # Invariants
 //! Text and HTML are made of the structures that the JSON file holds, so a report that was read from a file looks like
@@ -25,6 +26,7 @@ pub mod charts;
 pub mod compare;
 pub mod digest;
 pub mod figures;
+pub mod git;
 pub mod html;
 pub mod machine;
 pub mod markdown;

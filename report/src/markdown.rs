@@ -23,7 +23,10 @@ pub fn experiment(report: &Report, results: &Results) -> String {
         text.push_str(&table(&Table { title: String::new(), head, rows }));
         text.push('\n');
     }
-    paragraph(&mut text, &run(report));
+    // What was traced names its own run.
+    if !results.measurements.is_empty() {
+        paragraph(&mut text, &run(report));
+    }
     for (number, of_results) in digest(results).iter().enumerate() {
         if number > 0 {
             text.push('\n');
@@ -43,14 +46,14 @@ fn run(report: &Report) -> String {
     format!("{}, commit {}, load {load}{quick}:", report.machine.date, report.machine.commit)
 }
 
-/// The machine of a run, and the command.
+/// The machine of a run, the command, and reasons to distrust it.
 pub fn machine(path: &str, report: &Report) -> String {
-    let machine = &report.machine;
+    let (machine, warnings) = (&report.machine, report.warnings());
     let mut text = String::new();
     paragraph(
         &mut text,
         &format!(
-            "- `{path}`: `{}`; {}, {} CPUs, {} GiB of memory; {}, {}; {}, commit {}, {}; load {}",
+            "- `{path}`: `{}`; {}, {} CPUs, {} GiB of memory; {}, {}; {}, commit {}, {}; load {}{}",
             report.command,
             machine.processor,
             machine.cores,
@@ -61,6 +64,7 @@ pub fn machine(path: &str, report: &Report) -> String {
             machine.commit,
             machine.profile,
             report.load(),
+            if warnings.is_empty() { String::new() } else { format!(". **{}**", warnings.join(" ")) },
         ),
     );
     text.trim_end().replace('\n', "\n  ") + "\n"

@@ -91,9 +91,10 @@ pub fn rough(value: f64, unit: &str) -> String {
     let two: f64 = format!("{value:.1e}").parse().unwrap_or(value);
     let exact = quantity(two, unit);
     let (digits, unit) = exact.split_once(' ').unwrap_or((&exact, ""));
-    let digits =
-        if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits };
-    format!("{digits} {unit}").trim_end().into()
+    let (mantissa, exponent) = digits.split_at(digits.find('e').unwrap_or(digits.len()));
+    let mantissa =
+        if mantissa.contains('.') { mantissa.trim_end_matches('0').trim_end_matches('.') } else { mantissa };
+    format!("{mantissa}{exponent} {unit}").trim_end().into()
 }
 
 /// A ratio.
@@ -219,6 +220,8 @@ mod tests {
         }
         assert_eq!(rough(0.0316, ""), "0.032");
         assert_eq!(rough(100.4, ""), "100");
+        assert_eq!(rough(1.2e-10, ""), "1.2e-10");
+        assert_eq!(rough(2e-10, ""), "2e-10");
     }
 
     #[test]

@@ -62,6 +62,21 @@ pub struct Comparison {
     pub peer: Option<String>,
     /// What must hold.
     pub target: Option<Target>,
+    /// The runs of both that were made in turns; none if those are all runs of their measurements. A subject that is
+    /// measured beside several peers has other runs beside each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paired: Option<Paired>,
+}
+
+/// Runs of two subjects that were made in turns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Paired {
+    /// Those of the subject.
+    #[serde(deserialize_with = "numbers")]
+    pub subject: Vec<f64>,
+    /// Those of its peer.
+    #[serde(deserialize_with = "numbers")]
+    pub peer: Vec<f64>,
 }
 
 /// What must hold for a comparison.
@@ -169,14 +184,30 @@ impl Results {
         self.measurements.iter().find(is_it)
     }
 
-    /// How a comparison ended; none if one of both was not measured.
-    pub fn outcome(&self, comparison: &Comparison) -> Option<Outcome> {
-        let Comparison { task, unit, threads, subject, peer, target } = comparison;
-        let ours = self.find(task, unit, *threads, subject)?;
-        let peer = match peer {
-            Some(peer) => Some(self.find(task, unit, *threads, peer)?.median()),
+    /// The measurements of the subject and its peer, with the runs that were made in turns; none if one of both was not
+    /// measured.
+    pub fn compared(&self, comparison: &Comparison) -> Option<(Measurement, Option<Measurement>)> {
+        let Comparison { task, unit, threads, subject, peer, paired, .. } = comparison;
+        let find = |subject| self.find(task, unit, *threads, subject).cloned();
+        let mut ours = find(subject)?;
+        let mut peer = match peer {
+            Some(peer) => Some(find(peer)?),
             None => None,
         };
+        if let Some(Paired { subject, peer: peers }) = paired {
+            ours.runs.clone_from(subject);
+            if let Some(peer) = &mut peer {
+                peer.runs.clone_from(peers);
+            }
+        }
+        Some((ours, peer))
+    }
+
+    /// How a comparison ended; none if one of both was not measured.
+    pub fn outcome(&self, comparison: &Comparison) -> Option<Outcome> {
+        let (ours, peer) = self.compared(comparison)?;
+        let target = comparison.target;
+        let peer = peer.map(|peer| peer.median());
         let value = ours.median();
         let ratio = peer.map(|peer| value / peer).filter(|ratio| !ratio.is_nan());
         let reached = target.map(|target| match target {
@@ -190,11 +221,13 @@ impl Results {
     }
 }
 
-/// The median, the lower one of two; NaN for no numbers.
+/// The median: of an even number, the mean of the two in the middle; NaN for no numbers.
 pub fn median(numbers: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = numbers.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+    let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+    let (low, high) = (at(sorted.len().saturating_sub(1) / 2), at(sorted.len() / 2));
+    if low == high { low } else { f64::midpoint(low, high) }
 }
 
 #[cfg(test)]
@@ -202,7 +235,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_of_an_odd_number() {
+    fn median_is_the_one_in_the_middle_or_the_mean_of_two() {
+        assert_eq!(median([2.0, 1.0]), 1.5);
+        assert_eq!(median([9.0, 1.0, 4.0, 2.0]), 3.0);
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([5.0]), 5.0);
         assert!(median([]).is_nan());

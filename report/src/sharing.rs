@@ -2,12 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Machine;
 use crate::number::quantity;
 use crate::tables::{Cell, Table};
 
 /// The result of a trace of pairs of operations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sharing {
+    /// Where it was traced, and from which commit: the report may be read elsewhere, by another program. Traces of
+    /// before that was recorded have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
     /// Nanoseconds of a transfer of a cache line in the model.
     pub transfer_ns: f64,
     /// Instructions per nanosecond in the model.
@@ -114,10 +119,14 @@ impl Sharing {
         [of_sharing, Table { title, head, rows: alone.iter().map(row).collect() }]
     }
 
-    /// What the predictions assume.
+    /// What was traced, and what the predictions assume.
     pub fn assumptions(&self) -> String {
+        let traced = self.machine.as_ref().map_or_else(String::new, |machine| {
+            let Machine { date, commit, processor, .. } = machine;
+            format!("Traced {date}, commit {commit}, {processor}. ")
+        });
         format!(
-            "Predicted operations per second: {} ns for a transfer of a line, {} instructions per ns",
+            "{traced}Predicted operations per second: {} ns for a transfer of a line, {} instructions per ns",
             self.transfer_ns, self.instructions_per_ns
         )
     }

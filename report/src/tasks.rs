@@ -98,14 +98,14 @@ pub fn is_within_spread(one: &Measurement, other: &Measurement) -> bool {
     one_low <= other_high && other_low <= one_high
 }
 
-/// A comparison that was made, with its measurements.
+/// A comparison that was made, with its measurements, of which both have the runs that were made in turns.
 pub struct Judged<'r> {
     /// The claim.
     pub comparison: &'r Comparison,
     /// The subject's measurement.
-    pub ours: &'r Measurement,
+    pub ours: Measurement,
     /// The peer's measurement, if the claim names one.
-    pub peer: Option<&'r Measurement>,
+    pub peer: Option<Measurement>,
     /// Medians, ratio and target.
     pub outcome: Outcome,
 }
@@ -113,10 +113,9 @@ pub struct Judged<'r> {
 impl<'r> Judged<'r> {
     /// Judges a claim; none if something was not measured.
     pub fn new(results: &'r Results, comparison: &'r Comparison) -> Option<Self> {
-        let find = |subject| results.find(&comparison.task, &comparison.unit, comparison.threads, subject);
         let outcome = results.outcome(comparison)?;
-        let peer = comparison.peer.as_deref().and_then(find);
-        Some(Self { comparison, ours: find(&comparison.subject)?, peer, outcome })
+        let (ours, peer) = results.compared(comparison)?;
+        Some(Self { comparison, ours, peer, outcome })
     }
 
     /// Whether the target was missed.
@@ -126,7 +125,7 @@ impl<'r> Judged<'r> {
 
     /// Whether the difference to the peer may be chance.
     pub fn is_within_spread(&self) -> bool {
-        self.peer.is_some_and(|peer| is_within_spread(self.ours, peer))
+        self.peer.as_ref().is_some_and(|peer| is_within_spread(&self.ours, peer))
     }
 
     /// The peer's median divided by the subject's if more is better, or the opposite: above 1, the subject is worse.

@@ -5,7 +5,7 @@ use super::number::{NONE, value};
 use super::sharing::{Pair, SharedLines, Sharing};
 use super::tasks::tasks;
 use super::*;
-use crate::record::{Comparison, Latency, Measurement, Published, Target};
+use crate::record::{Comparison, Latency, Measurement, Paired, Published, Target};
 
 const OURS: &str = "Xebec, as a library";
 const PEER: &str = "the kernel's XFS on a loop mount";
@@ -45,6 +45,7 @@ fn comparison(task: &str, unit: &str, threads: Option<u32>, target: Option<Targe
         subject: OURS.into(),
         peer: Some(PEER.into()),
         target,
+        paired: None,
     }
 }
 
@@ -86,6 +87,11 @@ fn report() -> Report {
     report.experiments.push(results);
     report.finished = true;
     report
+}
+
+/// An experiment as the terminal shows it.
+fn in_text(results: &Results) -> String {
+    text::opening(results) + &text::blocks(results, None) + &text::closing(results)
 }
 
 /// The numbers of a page: exact and as shown.
@@ -153,7 +159,7 @@ fn a_value_that_is_no_number_survives() {
     assert!(again.machine.load.is_nan());
     let page = html::page(&again).expect("it can be drawn");
     assert!(!page.contains("NaN") && page.contains(NONE));
-    assert!(!text::experiment(&again.experiments[0]).contains("NaN"));
+    assert!(!in_text(&again.experiments[0]).contains("NaN"));
     assert_eq!(compare(&again, &again).changes.len(), 8);
 }
 
@@ -170,9 +176,9 @@ fn numbers_of_html_text_and_json_are_equal() {
         let (low, high) = measurement.spread();
         for end in [low, high].map(|end| value(end, &measurement.unit)) {
             assert!(page.contains(&end), "{end} is missing");
-            assert!(text::experiment(&report.experiments[0]).contains(&end));
+            assert!(in_text(&report.experiments[0]).contains(&end));
         }
-        assert!(text::experiment(&report.experiments[0]).contains(&shown), "{shown} is missing in the text");
+        assert!(in_text(&report.experiments[0]).contains(&shown), "{shown} is missing in the text");
     }
     for (exact, shown) in cells {
         let digits: String = shown.chars().filter(char::is_ascii_digit).collect();
@@ -245,7 +251,7 @@ fn a_report_without_peers_or_results_has_a_page() {
     let page = html::page(&report).expect("it can be drawn");
     assert!(page.contains("Nothing was compared") && page.contains("lack a measurement"), "{page}");
     assert!(text::foot(&report).contains("Nothing was compared"));
-    assert!(text::experiment(&report.experiments[0]).contains("not measured"));
+    assert!(in_text(&report.experiments[0]).contains("not measured"));
 
     report.experiments[0].measurements.clear();
     assert!(html::page(&report).expect("it can be drawn").contains("Nothing was measured."));
@@ -332,7 +338,7 @@ fn text_fits_the_terminal() {
         let of_peer = |measurement| Measurement { subject: subject.clone(), ..measurement };
         results.measurements.extend(more.into_iter().map(of_peer));
     }
-    let text = text::experiment(results) + &text::foot(&report) + &text::head(&report);
+    let text = in_text(results) + &text::foot(&report) + &text::head(&report);
     for line in text.lines() {
         assert!(line.chars().count() <= 120, "{line}");
     }
@@ -364,7 +370,8 @@ fn with_sharing() -> Report {
         pair("chmod / chmod: two AGs", &["LogOrder"], [1e6, 8e6]),
         pair("create / create: one AG", &["OneAg", "LogOrder"], [0.5e6, 7e6]),
     ];
-    report.experiments[0].sharing = Some(Sharing { transfer_ns: 60.0, instructions_per_ns: 4.0, pairs });
+    report.experiments[0].sharing =
+        Some(Sharing { machine: Some(machine()), transfer_ns: 60.0, instructions_per_ns: 4.0, pairs });
     report
 }
 
@@ -374,7 +381,7 @@ fn what_operations_share_is_shown_everywhere() {
     let again: Report = serde_json::from_str(&report.to_json().expect("JSON")).expect("JSON");
     assert_eq!(again, report);
     let page = html::page(&report).expect("it can be drawn");
-    let text = text::experiment(&report.experiments[0]);
+    let text = in_text(&report.experiments[0]);
     let markdown = markdown::experiment(&report, &report.experiments[0]);
     for what in ["log order, one ag", "2 pairs share cache lines", "1 pairs share none", "1.000 G"] {
         assert!(page.contains(what) && text.contains(what) && markdown.contains(what), "{what}: {markdown}");
@@ -416,8 +423,14 @@ fn documents_get_the_figures_of_the_latest_full_run() {
     ] {
         assert!(block.contains(row), "{row}: {block}");
     }
-    let quoted = "write `<!-- figures: gone -->`";
-    assert_eq!(fill(quoted, &runs).expect("no marker"), quoted);
+    for quoted in
+        ["write `<!-- figures: gone -->`", "`a <!-- figures: gone -->`", "```\n<!-- figure: a -->\n\n```"]
+    {
+        assert_eq!(fill(quoted, &runs).expect("no marker"), quoted);
+    }
+    let marker = "<!-- figure: file-ops; create; Xebec, as a library -->";
+    let after_a_span = fill(&format!("`create`{marker}<!-- end -->"), &runs).expect("figures");
+    assert_eq!(after_a_span, format!("`create`{marker}740 k files/s<!-- end -->"));
     let listed = fill("<!-- figures: runs -->\n<!-- end -->", &runs).expect("figures");
     assert!(
         ["a", "b", "c"].iter().all(|run| listed.contains(&format!("- `docs/runs/{run}.json`: "))),
@@ -440,7 +453,72 @@ fn documents_get_the_figures_of_the_latest_full_run() {
         "<!-- figure: file-ops; create; nobody --><!-- end -->",
         "<!-- figure: file-ops; create --><!-- end -->",
         "<!-- figured --><!-- end -->",
+        // The prose between them would be lost.
+        "<!-- figures: file-ops -->\nprose\n<!-- figures: file-ops -->\n<!-- end -->",
     ] {
         assert!(fill(wrong, &runs).is_err(), "{wrong}");
     }
+}
+
+#[test]
+fn a_sentence_has_no_figures_of_quick_or_debug_runs() {
+    let query =
+        "<!-- figure: file-ops; list; Xebec, as a library; the kernel's XFS on a loop mount --><!-- end -->";
+    let table = "<!-- figures: file-ops -->\n<!-- end -->";
+    let filled = |report: &Report, text: &str| {
+        let mut runs = Runs::default();
+        runs.add("docs/runs/a.json", &report.to_json().expect("JSON")).expect("a report");
+        fill(text, &runs)
+    };
+    assert!(filled(&report(), query).expect("a figure").contains("-->0.76<!--"));
+    let (mut quick, mut debug, mut units, mut notes) = (report(), report(), report(), report());
+    quick.quick = true;
+    debug.machine.profile = "debug: not a measurement".into();
+    assert!(filled(&quick, table).is_ok() && filled(&debug, table).is_ok(), "tables say what they are of");
+    let results = &mut units.experiments[0];
+    results.measurements.push(measurement("list", "MiB", OURS, None, &[1.0]));
+    results.measurements.push(measurement("list", "MiB", PEER, None, &[1.0]));
+    results.comparisons.push(comparison("list", "MiB", None, None));
+    for wrong in [&quick, &debug, &units] {
+        assert!(filled(wrong, query).is_err());
+    }
+    // A run that was interrupted before the first task hid the figures of the others.
+    notes.experiments[0].measurements.clear();
+    notes.experiments[0].notes.push("not measured".into());
+    notes.machine.date = "2026-12-31 23:59 UTC".into();
+    assert!(filled(&notes, table).is_err(), "an empty block");
+    let mut runs = Runs::default();
+    for (path, report) in [("docs/runs/a.json", report()), ("docs/runs/b.json", notes)] {
+        runs.add(path, &report.to_json().expect("JSON")).expect("a report");
+    }
+    assert!(fill(table, &runs).expect("figures").contains("| list | 152.3 ms"));
+}
+
+#[test]
+fn documents_mark_runs_that_are_not_to_be_trusted() {
+    let mut report = report();
+    report.finished = false;
+    report.machine.load = 3.5;
+    let listed = markdown::machine("docs/runs/a.json", &report).replace("\n  ", " ");
+    assert!(listed.contains("did not finish") && listed.contains("load of 3.5"), "{listed}");
+}
+
+/// Runs beside one peer do not change the ratio to another one.
+#[test]
+fn a_ratio_is_that_of_runs_made_in_turns() {
+    let mut report = report();
+    let results = &mut report.experiments[0];
+    results.measurements.push(measurement("make", "s", OURS, None, &[2.0, 8.0]));
+    results.measurements.push(measurement("make", "s", PEER, None, &[4.0]));
+    let paired = Some(Paired { subject: vec![2.0], peer: vec![4.0] });
+    results.comparisons.push(Comparison { paired, ..comparison("make", "s", None, None) });
+    let again: Report = serde_json::from_str(&report.to_json().expect("JSON")).expect("JSON");
+    assert_eq!(again, report);
+    let text = in_text(&report.experiments[0]);
+    assert!(text.contains("0.5000") && text.contains("5.000 s"), "the median of all runs stays: {text}");
+    let table = markdown::experiment(&report, &report.experiments[0]);
+    assert!(
+        table.contains("| make | 2.000 s | 4.000 s, the kernel's XFS on a loop mount | 0.5000 |"),
+        "{table}"
+    );
 }

@@ -24,9 +24,14 @@ pub fn print_head(report: &Report) {
     print!("{}", head(report));
 }
 
-/// Prints an experiment.
-pub fn print_results(results: &Results) {
-    print!("{}", experiment(results));
+/// Prints what an experiment is, before its tasks.
+pub fn print_opening(results: &Results) {
+    print!("{}", opening(results));
+}
+
+/// Prints what an experiment has beside its tasks.
+pub fn print_closing(results: &Results) {
+    print!("{}", closing(results));
 }
 
 /// Prints one task of an experiment.
@@ -71,13 +76,17 @@ pub fn head(report: &Report) -> String {
     text
 }
 
-/// What [`print_results`] prints.
-pub fn experiment(results: &Results) -> String {
+/// What [`print_opening`] prints.
+pub fn opening(results: &Results) -> String {
     let mut text = format!("\n== {} ==\n", results.experiment);
     paragraph(&mut text, "", &results.summary);
     paragraph(&mut text, "", &results.source);
-    text.push_str(&blocks(results, None));
-    text.push_str(&pairs(results));
+    text
+}
+
+/// What [`print_closing`] prints: what operations share, and notes.
+pub fn closing(results: &Results) -> String {
+    let mut text = pairs(results);
     for note in &results.notes {
         text.push('\n');
         paragraph(&mut text, "Note: ", note);
@@ -100,7 +109,7 @@ pub fn blocks(results: &Results, only: Option<&str>) -> String {
 }
 
 /// What operations that commute share.
-pub fn pairs(results: &Results) -> String {
+fn pairs(results: &Results) -> String {
     let Some(sharing) = &results.sharing else { return String::new() };
     let mut text = String::from("\n");
     paragraph(&mut text, "", &sharing.assumptions());

@@ -285,7 +285,7 @@ impl BenchFile<'_> {
 
 /// Copies a file of the host, sparse and shared if possible.
 pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let status = std::process::Command::new("cp")
+    let status = crate::child::command("cp")
         .args(["--sparse=always", "--reflink=auto"])
         .args([from, to])
         .status()

@@ -1,11 +1,11 @@
 //! Directories of mounted file systems.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::process::Command;
 
 use anyhow::{Context, bail};
 
+use crate::child;
 use crate::cleanup::{self, Registered};
 use crate::measure::PURGE_DELAY_VARIABLE;
 
@@ -41,26 +41,26 @@ impl Mount {
     /// A read-write loop mount by the kernel.
     pub fn new(image: &Path) -> anyhow::Result<Self> {
         let image = image.to_str().context("a path in UTF-8")?;
-        Self::by(Command::new("mount").args(["-t", "xfs", "-o", "loop,nouuid", image]), End::Unmount)
+        Self::by(child::command("mount").args(["-t", "xfs", "-o", "loop,nouuid", image]), End::Unmount)
     }
 
     /// A read-only loop mount by the kernel. The image must not be damaged: the kernel would have to parse it.
     pub fn read_only(image: &Path) -> anyhow::Result<Self> {
         let image = image.to_str().context("a path in UTF-8")?;
         Self::by(
-            Command::new("mount").args(["-t", "xfs", "-o", "loop,ro,nouuid,noatime", image]),
+            child::command("mount").args(["-t", "xfs", "-o", "loop,ro,nouuid,noatime", image]),
             End::Unmount,
         )
     }
 
     /// A tmpfs.
     pub fn tmpfs() -> anyhow::Result<Self> {
-        Self::by(Command::new("mount").args(["-t", "tmpfs", "tmpfs"]), End::Unmount)
+        Self::by(child::command("mount").args(["-t", "tmpfs", "tmpfs"]), End::Unmount)
     }
 
     /// A mount by a program `xebec`.
     pub fn fuse(xebec: &Path, image: &Path) -> anyhow::Result<Self> {
-        let mut mount = Command::new(xebec);
+        let mut mount = child::command(xebec);
         // It returns memory to the system as it does for users.
         mount.env_remove(PURGE_DELAY_VARIABLE).arg("mount").arg(image);
         Self::by(&mut mount, End::XebecUmount(xebec.into()))
@@ -68,9 +68,8 @@ impl Mount {
 
     /// A new directory within another one.
     pub fn directory(parent: &Path) -> anyhow::Result<Self> {
-        let folder = unused(parent);
-        let registered = cleanup::directory(&folder);
-        std::fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+        let made = cleanup::new_directory(parent).with_context(|| parent.display().to_string());
+        let (folder, registered) = made?;
         Ok(Self { folder, end: Some(End::Remove), _registered: registered })
     }
 
@@ -81,7 +80,7 @@ impl Mount {
 
     fn by(mount: &mut Command, end: End) -> anyhow::Result<Self> {
         Self::ending(end, |folder| {
-            let output = mount.arg(folder).stdin(Stdio::null()).output().context("mount")?;
+            let output = mount.arg(folder).output().context("mount")?;
             if !output.status.success() {
                 bail!("it cannot be mounted: {}", String::from_utf8_lossy(&output.stderr).trim());
             }
@@ -90,12 +89,12 @@ impl Mount {
     }
 
     fn ending(end: End, mount: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<Self> {
-        let folder = unused(&std::env::temp_dir());
-        let registered = cleanup::mount_point(&folder);
-        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        let mut mounted = Self { folder, end: None, _registered: registered };
+        let parent = std::env::temp_dir();
+        let made = cleanup::new_mount_point(&parent).with_context(|| parent.display().to_string());
+        let (folder, registered) = made?;
+        // It is unmounted also if `mount` fails, perhaps after it has mounted.
+        let mounted = Self { folder, end: Some(end), _registered: registered };
         mount(&mounted.folder)?;
-        mounted.end = Some(end);
         Ok(mounted)
     }
 
@@ -135,9 +134,9 @@ impl Mount {
                 self.end = None;
                 return Ok(());
             }
-            Some(End::Unmount) => Command::new("umount"),
+            Some(End::Unmount) => child::command("umount"),
             Some(End::XebecUmount(xebec)) => {
-                let mut umount = Command::new(xebec);
+                let mut umount = child::command(xebec);
                 umount.arg("umount");
                 umount
             }
@@ -156,14 +155,28 @@ impl Drop for Mount {
     fn drop(&mut self) {
         // If it fails, a mount of root ends with our namespace.
         if self.end().is_err() {
-            let _ = Command::new("umount").args(["--lazy", "--quiet"]).arg(&self.folder).status();
+            let _ = fuse::mount::unmount(&self.folder, true);
         }
         let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
-/// A path that this process has not used before.
-fn unused(parent: &Path) -> PathBuf {
-    static LAST: AtomicU32 = AtomicU32::new(0);
-    parent.join(format!("xebec-bench-{}-{}", std::process::id(), LAST.fetch_add(1, Relaxed)))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was mounted stayed if the command failed afterwards.
+    #[test]
+    fn a_failed_mount_leaves_nothing() {
+        let Some(()) = needs::met(needs::mounting()) else { return };
+        let mut place = PathBuf::new();
+        let failed = Mount::with(|folder| {
+            place = folder.into();
+            let mounted = child::command("mount").args(["-t", "tmpfs", "tmpfs"]).arg(folder).status();
+            anyhow::ensure!(mounted.context("mount")?.success(), "a tmpfs");
+            bail!("it fails after that")
+        });
+        assert!(failed.is_err());
+        assert!(!place.exists(), "neither the mount nor its directory is left");
+    }
 }

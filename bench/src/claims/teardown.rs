@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
@@ -88,7 +88,7 @@ fn in_processes(folder: &Path, processes: u32, files: u32) -> anyhow::Result<f64
 
 /// Starts a process, and waits until it has its files open.
 fn start(folder: &Path, files: u32) -> anyhow::Result<(Child, ChildStdin)> {
-    let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
+    let mut command = crate::child::command(std::env::current_exe().context("the path of this program")?);
     command.env(VARIABLE, format!("{files}:{}", folder.display()));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let (input, output) = (child.stdin.take(), child.stdout.take());

@@ -16,7 +16,7 @@ const VALUES: [[u8; 32]; 2] = [[1; 32], [2; 32]];
 pub fn run(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
     let work = |volume| one(scale, volume);
     let task = ("set an attribute of 32 bytes, each twice", "calls/s");
-    table.add(compare(scale, task, Some(4.0), &Options::default(), &work)?);
+    table.add(compare(scale, table, task, Some(4.0), &Options::default(), &work)?);
     Ok(())
 }
 

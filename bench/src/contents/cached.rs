@@ -17,7 +17,7 @@ pub fn run(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
     for (bytes, ratio_min) in [(scale.cached_bytes / 8, Some(3.0)), (scale.cached_bytes, None)] {
         let task = format!("read 4 KiB of {} KiB in memory, anywhere", bytes >> 10);
         let work = |volume| one(scale, volume, bytes);
-        table.add(compare(scale, (&task, "reads/s"), ratio_min, &Options::default(), &work)?);
+        table.add(compare(scale, table, (&task, "reads/s"), ratio_min, &Options::default(), &work)?);
     }
     Ok(())
 }

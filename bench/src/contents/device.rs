@@ -23,7 +23,7 @@ pub fn run(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
 fn add(scale: &Scale, table: &mut Recorder<'_>, name: &str, work: Work<'_>) -> anyhow::Result<()> {
     let image = scale.image();
     let (ours, other) =
-        compare((scale.rounds, scale.alone), || by_xebec(scale, work), || by_kernel(&image, work))?;
+        compare(table, (scale.rounds, scale.alone), || by_xebec(scale, work), || by_kernel(&image, work))?;
     let mut row = |what: &str, unit, of: fn(&DeviceWrites) -> f64| {
         table.add(Row {
             task: format!("{name}, and a sync: {what}"),

@@ -49,7 +49,7 @@ fn compare(
     work: &dyn Fn(&BenchVolume) -> anyhow::Result<f64>,
 ) -> anyhow::Result<()> {
     let (ours, other) =
-        alternate(scale.rounds, || run_on(scale, None, work), || run_on(scale, Some(1), work))?;
+        alternate(table, scale.rounds, || run_on(scale, None, work), || run_on(scale, Some(1), work))?;
     let mut add = |task, unit, of: fn(&Run) -> f64| {
         let (ours, other) = (ours.iter().map(of).collect(), other.iter().map(of).collect());
         table.add(Row { task, unit, ours_is: SEVERAL, other_is: ONE, ours, other, target: None });

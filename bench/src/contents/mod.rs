@@ -27,7 +27,7 @@ use xebec::Options;
 
 use crate::bench_volume::{BenchVolume, layout};
 use crate::measure;
-use crate::recorder::Row;
+use crate::recorder::{Recorder, Row};
 
 /// Size of the measurement.
 #[derive(Clone, Debug)]
@@ -100,6 +100,7 @@ fn kernels(image: &Path) -> anyhow::Result<BenchVolume> {
 /// Runs a workload alternately on fresh volumes of both sides. The workload unmounts the volume.
 fn compare(
     scale: &Scale,
+    table: &Recorder<'_>,
     (task, unit): (&str, &'static str),
     ratio_min: Option<f64>,
     options: &Options,
@@ -107,6 +108,7 @@ fn compare(
 ) -> anyhow::Result<Row> {
     let image = scale.image();
     let (ours, other) = measure::compare(
+        table,
         (scale.rounds, scale.alone),
         || work(ours(&image, options.clone())?),
         || work(kernels(&image)?),

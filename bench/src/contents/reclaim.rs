@@ -66,9 +66,9 @@ fn compare(
     run: &dyn Fn(ReclaimPolicy) -> anyhow::Result<Run>,
 ) -> anyhow::Result<()> {
     let never = || run(ReclaimPolicy::Never);
-    let (ours, trouble) = alternate(scale.rounds, never, || run(ReclaimPolicy::OnlyInTrouble))?;
-    let (_, alone) = alternate(scale.rounds, || Ok(()), || sequential(scale))?;
-    let (again, direct) = alternate(scale.rounds, never, || run(ReclaimPolicy::WriteFromDirect))?;
+    let (ours, trouble) = alternate(table, scale.rounds, never, || run(ReclaimPolicy::OnlyInTrouble))?;
+    let (_, alone) = alternate(table, scale.rounds, || Ok(()), || sequential(scale))?;
+    let (again, direct) = alternate(table, scale.rounds, never, || run(ReclaimPolicy::WriteFromDirect))?;
     let mut add =
         |task: String, unit, of: fn(&Run) -> f64, (ours, other, other_is): (&[Run], &[Run], _), target| {
             let (ours, other) = (ours.iter().map(of).collect(), other.iter().map(of).collect());

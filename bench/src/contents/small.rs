@@ -34,7 +34,7 @@ pub fn run(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
 pub fn writes(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
     let image = scale.image();
     let writes = |plug| device_writes(scale, ours(&image, options(plug))?);
-    let (with, without) = alternate(scale.rounds, || writes(true), || writes(false))?;
+    let (with, without) = alternate(table, scale.rounds, || writes(true), || writes(false))?;
     table.add(Row {
         task: format!("{}: writes of contents to the device", name(scale, 4)),
         unit: "writes",
@@ -56,7 +56,7 @@ fn by_threads(scale: &Scale, threads: u32, table: &mut Recorder<'_>) -> anyhow::
     let image = scale.image();
     let mut add = |end: &str, until, other_is, peer: &dyn Fn() -> anyhow::Result<f64>, ratio| {
         let own = || rate(scale, ours(&image, options(true))?, threads, until);
-        let (ours, other) = compare((scale.rounds, scale.alone), own, peer)?;
+        let (ours, other) = compare(table, (scale.rounds, scale.alone), own, peer)?;
         let (task, target) = (format!("{}, {end}", name(scale, threads)), Some(Target::RatioAtLeast(ratio)));
         table.add(Row { task, unit: "files/s", ours_is: OURS, other_is, ours, other, target });
         anyhow::Ok(())

@@ -23,6 +23,7 @@ struct Rates {
 pub fn run(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
     let image = scale.image();
     let (first, second) = measure::compare(
+        table,
         (scale.rounds, scale.alone),
         || one(scale, ours(&image, Options::default())?, &|| BenchVolume::open(&image, Options::default())),
         || one(scale, kernels(&image)?, &|| BenchVolume::mount(&image)),

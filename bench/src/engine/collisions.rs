@@ -39,7 +39,7 @@ fn add(
 ) -> anyhow::Result<()> {
     let count = scale.files.min(max);
     let run = |names: &[Vec<u8>]| on_fresh_volume(scale, |volume| time(volume, names));
-    let (ours, other) = alternate(scale.rounds, || run(&colliding(count)), || run(&ordinary(count)))?;
+    let (ours, other) = alternate(table, scale.rounds, || run(&colliding(count)), || run(&ordinary(count)))?;
     for (index, task) in tasks.into_iter().enumerate() {
         let column = |times: &[Times]| times.iter().map(|run| run[index]).collect();
         table.add(Row {

@@ -5,7 +5,7 @@
 //! of the two counts is the cost of the additional changes, with all background work for them.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, bail};
 use base::errno;
@@ -262,7 +262,7 @@ fn call_on_paths(
 fn count(scale: &Scale, image: &Path, work: &str) -> anyhow::Result<f64> {
     let (copy, out) = (scale.folder.join("counted.img"), scale.folder.join("callgrind.out"));
     bench_volume::copy(image, &copy)?;
-    let mut program = Command::new("valgrind");
+    let mut program = crate::child::command("valgrind");
     program.args(["--tool=callgrind", "--quiet"]);
     program.arg(format!("--callgrind-out-file={}", out.display()));
     program.arg(std::env::current_exe()?);

@@ -22,6 +22,7 @@ pub fn run(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
     let layout = layout(IMAGE_BYTES, LOG_BYTES);
     let files = scale.files / 2;
     let (ours, other) = compare(
+        table,
         (scale.rounds, scale.alone),
         || nanoseconds(BenchVolume::xebec(&image, &layout, Options::default())?, files),
         || nanoseconds(BenchVolume::kernel(&image, &layout)?, files),

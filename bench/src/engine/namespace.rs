@@ -21,12 +21,12 @@ const SCALING_LOG_BYTES: u64 = 256 << 20;
 /// Runs the measurement.
 pub fn run(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
     let task = "create empty files, 1,000 a directory, one thread";
-    table.add(compare(scale, task, &|volume| rate(volume, scale, 1, &create))?);
+    table.add(compare(scale, table, task, &|volume| rate(volume, scale, 1, &create))?);
     let task = "unlink empty files, 1,000 a directory, one thread";
-    table.add(compare(scale, task, &|volume| unlink_rate(volume, scale))?);
+    table.add(compare(scale, table, task, &|volume| unlink_rate(volume, scale))?);
     let task = "create and unlink empty files, one thread";
-    table.add(compare(scale, task, &|volume| rate(volume, scale, 1, &create_unlink))?);
-    table.add(against_both_alone(scale)?);
+    table.add(compare(scale, table, task, &|volume| rate(volume, scale, 1, &create_unlink))?);
+    table.add(against_both_alone(scale, table)?);
     let image = scale.folder.join("engine.img");
     // An AG for each thread, as `mkfs.xfs -d concurrency` has it: threads that create files in one AG wait for its AGI.
     let most = scale.threads.iter().copied().max().unwrap_or(1);
@@ -40,9 +40,9 @@ pub fn run(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
     let task = "create and unlink in different directories";
     add_scaling(scale, table, (task, "files/s"), &create_unlink_rate)?;
     let name = "create empty files, two threads: on one volume, divided by a volume each";
-    table.add(against_apart(scale, name, &create)?);
+    table.add(against_apart(scale, table, name, &create)?);
     let name = "create and unlink, two threads: on one volume, divided by a volume each";
-    table.add(against_apart(scale, name, &create_unlink)?);
+    table.add(against_apart(scale, table, name, &create_unlink)?);
     Ok(())
 }
 
@@ -52,12 +52,14 @@ type TimedWork = dyn Fn(&BenchVolume, u32, u32) -> anyhow::Result<u32> + Sync;
 /// Compares the files per second that `rate` measures on a fresh volume.
 fn compare(
     scale: &Scale,
+    table: &Recorder<'_>,
     task: &str,
     rate: &dyn Fn(BenchVolume) -> anyhow::Result<f64>,
 ) -> anyhow::Result<Row> {
     let image = scale.folder.join("engine.img");
     let layout = layout(IMAGE_BYTES, LOG_BYTES);
     let (ours, other) = measure::compare(
+        table,
         (scale.rounds, scale.alone),
         || rate(BenchVolume::xebec(&image, &layout, Options::default())?),
         || rate(BenchVolume::kernel(&image, &layout)?),
@@ -75,7 +77,7 @@ fn compare(
 
 /// Compares creating and unlinking each file in turn with creating all files, and then unlinking all. Each runs on a
 /// volume of its own.
-fn against_both_alone(scale: &Scale) -> anyhow::Result<Row> {
+fn against_both_alone(scale: &Scale, table: &Recorder<'_>) -> anyhow::Result<Row> {
     let image = scale.folder.join("engine.img");
     let fresh = || BenchVolume::xebec(&image, &layout(IMAGE_BYTES, LOG_BYTES), Options::default());
     let in_turn = || Ok(1e9 / rate(fresh()?, scale, 1, &create_unlink)?);
@@ -88,7 +90,7 @@ fn against_both_alone(scale: &Scale) -> anyhow::Result<Row> {
         volume.unmount()?;
         Ok(nanoseconds / f64::from(files))
     };
-    let (ours, other) = alternate(scale.rounds, in_turn, alone)?;
+    let (ours, other) = alternate(table, scale.rounds, in_turn, alone)?;
     Ok(Row {
         task: "create and unlink each file in turn; create all, then unlink all".into(),
         unit: "ns",
@@ -102,7 +104,7 @@ fn against_both_alone(scale: &Scale) -> anyhow::Result<Row> {
 
 /// Measures the cost of sharing a volume. Two volumes share only the machine, so their rate is the maximum for two
 /// threads with the journals' background work.
-fn against_apart(scale: &Scale, task: &str, work: &TimedWork) -> anyhow::Result<Row> {
+fn against_apart(scale: &Scale, table: &Recorder<'_>, task: &str, work: &TimedWork) -> anyhow::Result<Row> {
     let open = |name: &str| {
         let image = scale.folder.join(name);
         BenchVolume::xebec(&image, &layout(IMAGE_BYTES, LOG_BYTES), Options::default())
@@ -119,7 +121,7 @@ fn against_apart(scale: &Scale, task: &str, work: &TimedWork) -> anyhow::Result<
         volumes.into_iter().try_for_each(BenchVolume::unmount)?;
         Ok(f64::from(files) / seconds)
     };
-    let (ours, other) = alternate(scale.rounds, || rate(open("engine.img")?, scale, 2, work), apart)?;
+    let (ours, other) = alternate(table, scale.rounds, || rate(open("engine.img")?, scale, 2, work), apart)?;
     std::fs::remove_file(scale.folder.join("other.img"))?;
     Ok(Row {
         task: task.into(),

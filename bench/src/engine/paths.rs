@@ -57,6 +57,7 @@ impl Calls<'_> {
         let layout = layout(IMAGE_BYTES, LOG_BYTES);
         let nanoseconds = |volume| Ok(1e9 / self.on_fresh(volume, 1)?);
         let (ours, other) = compare(
+            table,
             (self.scale.rounds, self.scale.alone),
             || nanoseconds(BenchVolume::xebec(&image, &layout, Options::default())?),
             || nanoseconds(BenchVolume::kernel(&image, &layout)?),

@@ -40,6 +40,7 @@ pub fn run(scale: &Scale, table: &mut Recorder<'_>) -> anyhow::Result<()> {
         Ok(seconds)
     };
     let (ours, other) = measure::compare(
+        table,
         (scale.rounds, scale.alone),
         || timed(|copy| BenchVolume::open(copy, Options::default())),
         || timed(BenchVolume::mount),

@@ -32,7 +32,7 @@ pub fn add_scaling(
 ) -> anyhow::Result<()> {
     let cpus = std::thread::available_parallelism()?.get();
     for threads in scale.threads.iter().copied().filter(|threads| *threads > 1) {
-        let (ours, other) = alternate(scale.rounds, || rate(threads), || rate(1))?;
+        let (ours, other) = alternate(table, scale.rounds, || rate(threads), || rate(1))?;
         let has_cpus = usize::try_from(threads)? <= cpus;
         table.add(Row {
             task: format!("{task}, {threads} threads; one"),

@@ -42,8 +42,7 @@ const DIRECTORY: u64 = u64::MAX;
 
 /// A command that serves it on a directory.
 pub fn command(directory: &Path) -> anyhow::Result<std::process::Command> {
-    let mut command =
-        std::process::Command::new(std::env::current_exe().context("the path of this program")?);
+    let mut command = crate::child::command(std::env::current_exe().context("the path of this program")?);
     command.env(DIRECTORY_VARIABLE, directory);
     Ok(command)
 }

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::Context;
 
 use super::{Results, Scale};
+use crate::child;
 use crate::measure::MeasuredCommand;
 
 /// Names of the tasks in the report.
@@ -34,9 +34,9 @@ pub fn prepare(scale: &Scale) -> anyhow::Result<()> {
         std::fs::write(folder.join(format!("text{number}")), line.repeat(1 + number as usize % 100))?;
     }
     program(&tree.join("program"))?;
-    git(&tree, &["init", "-q"])?;
+    git(&tree, &["init", "-q", "--template="])?;
     git(&tree, &["add", "."])?;
-    git(&tree, &["-c", "user.name=b", "-c", "user.email=b@localhost", "commit", "-q", "-m", "All of it"])?;
+    git(&tree, &["commit", "-q", "-m", "All of it"])?;
     MeasuredCommand::new(["tar", "-C"]).with(&tree).with("-cf").with(archive(scale)).with(".").measure()?;
     Ok(std::fs::remove_dir_all(&tree)?)
 }
@@ -67,8 +67,7 @@ fn program(folder: &Path) -> anyhow::Result<()> {
 }
 
 fn git(tree: &Path, words: &[&str]) -> anyhow::Result<()> {
-    let status =
-        Command::new("git").args(words).current_dir(tree).status().context("git (apt install git)")?;
+    let status = child::git(tree, words).status().context("git (apt install git)")?;
     anyhow::ensure!(status.success(), "git {words:?}: {status}");
     Ok(())
 }
@@ -79,8 +78,7 @@ pub fn all(scale: &Scale, root: &Path, results: &mut Results) -> anyhow::Result<
     std::fs::create_dir(&tree)?;
     let untar = MeasuredCommand::new(["tar", "-xf"]).with(archive(scale)).with("-C").with(&tree);
     results.add(UNTAR, untar.measure()?.wall_s);
-    let status =
-        MeasuredCommand::new(["git", "-c", "safe.directory=*", "status", "--porcelain"]).within(&tree);
+    let status = MeasuredCommand::from(&child::git(&tree, &["status", "--porcelain"]));
     // The first run reads contents, because timestamps differ from the repository's index.
     status.measure()?;
     results.add(STATUS, status.measure()?.wall_s);

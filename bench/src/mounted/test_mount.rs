@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 
 use super::{Scale, nothing};
 use crate::bench_volume::{self, Mount};
+use crate::child;
 
 /// One of the four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ impl TestMount {
             MountKind::Xebec => Mount::fuse(&scale.xebec, &image)?,
             MountKind::Kernel => Mount::new(&image)?,
             MountKind::Fuse2fs => Mount::with(|directory| {
-                let mut fuse2fs = Command::new("fuse2fs");
+                let mut fuse2fs = child::command("fuse2fs");
                 let started = start_server(fuse2fs.arg("-f").arg(&image).arg(directory), directory);
                 server = Some(started.context("fuse2fs")?);
                 Ok(())
@@ -141,7 +142,7 @@ impl Drop for TestMount {
 }
 
 fn make_ext4(image: &Path) -> anyhow::Result<()> {
-    let output = Command::new("mke2fs").args(["-q", "-t", "ext4"]).arg(image).output().context("mke2fs")?;
+    let output = child::command("mke2fs").args(["-q", "-t", "ext4"]).arg(image).output().context("mke2fs")?;
     if !output.status.success() {
         bail!("mke2fs: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
@@ -153,7 +154,7 @@ fn start_server(command: &mut Command, directory: &Path) -> anyhow::Result<Child
     use std::os::unix::fs::MetadataExt;
     let device = || Ok::<_, std::io::Error>(std::fs::metadata(directory)?.dev());
     let before = device()?;
-    let mut server = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let mut server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let began = Instant::now();
     while device()? == before {
         let ended = server.try_wait()?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bench::{Arguments, Report, Settings};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::Global;
@@ -31,10 +31,15 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 /// and directories; a third one does not wait for that.
 fn wait_for_signals(interrupted: Arc<AtomicBool>) -> anyhow::Result<()> {
     let cleaning = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    let mut ending = vec![SIGINT, SIGTERM, SIGQUIT];
+    // nohup ignores it, and what runs under it goes on.
+    if !is_ignored(SIGHUP) {
+        ending.push(SIGHUP);
+    }
+    for signal in ending.iter().copied() {
         signal_hook::flag::register_conditional_shutdown(signal, SIGNALLED + signal, cleaning.clone())?;
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let mut signals = Signals::new(ending)?;
     let wait = move || {
         for signal in signals.forever() {
             if !interrupted.swap(true, Relaxed) {
@@ -52,4 +57,12 @@ fn wait_for_signals(interrupted: Arc<AtomicBool>) -> anyhow::Result<()> {
     };
     std::thread::Builder::new().name("signals".into()).spawn(wait)?;
     Ok(())
+}
+
+/// Whether this process ignores a signal.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }

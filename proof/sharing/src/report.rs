@@ -21,7 +21,9 @@ pub fn report(verdicts: &[Verdict], machine: &Machine) -> Sharing {
             complaints: verdict.complaints(),
         }
     };
+    let versions = [(std::path::PathBuf::from("valgrind"), "--version")];
     Sharing {
+        machine: Some(report::machine::Machine::here(&versions)),
         transfer_ns: machine.transfer_ns,
         instructions_per_ns: machine.instructions_per_ns,
         pairs: verdicts.iter().map(pair).collect(),
