@@ -14,6 +14,7 @@ use remote::RemoteUrl;
 use crate::args::Cli;
 use crate::commands::table::takes_paths;
 use crate::open::image_and_path;
+use crate::urls::shown;
 
 /// Rewrites `IMAGE:PATH ...` to `IMAGE PATH ...`.
 ///
@@ -42,7 +43,7 @@ pub fn move_image_first(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap:
     let in_images: Vec<_> = operands.iter().filter_map(in_image).collect();
     let Some((_, image, _)) = in_images.first().cloned() else { return Ok(words) };
     if let Some((_, other, _)) = in_images.iter().find(|(_, other, _)| !is_same_file(other, &image)) {
-        let (image, other) = (image.display(), other.display());
+        let (image, other) = (shown(&image), shown(other));
         let text = format!(
             "{image} and {other} are different images: run the command for each of them, or copy with cp"
         );
@@ -57,8 +58,11 @@ pub fn move_image_first(mut words: Vec<OsString>) -> Result<Vec<OsString>, clap:
     Ok(words)
 }
 
-/// Whether two paths name the same file.
+/// Whether two paths name the same file, or two URLs the same volume.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
+    if let (Some(one), Some(other)) = (RemoteUrl::new(one), RemoteUrl::new(other)) {
+        return one.is_same(&other);
+    }
     let id = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino())).ok();
     one == other || id(one).is_some_and(|file| Some(file) == id(other))
 }

@@ -9,6 +9,7 @@
 //! | `failure` | error messages with their path and errno |
 //! | `acl`, `flags` | access control lists and inode flags as text |
 //! | `names`, `times`, `owners`, `sizes` | formatting of names, times, owners and sizes |
+//! | `urls` | volumes that URLs name, where a command line names files |
 //! | `progress` | progress bar and messages of imports and extractions |
 //! | `walk` | output of parallel walks of a tree |
 //! | `json` | the envelope of JSON documents, arrays, messages |
@@ -44,6 +45,7 @@ mod owners;
 mod progress;
 mod sizes;
 mod times;
+mod urls;
 mod values;
 mod walk;
 

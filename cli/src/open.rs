@@ -17,6 +17,7 @@ use crate::args::{Global, Io};
 use crate::failure::Failure;
 use crate::output::{Messages, counted};
 use crate::owners::{self, IdsByName, NamesById, Owners};
+use crate::urls::{expect_local_log, shown};
 use crate::{memory, names, operands};
 
 /// An image that is open for reading.
@@ -141,7 +142,7 @@ impl Image {
 
 /// Opens an image to be read.
 pub fn open(path: &Path, global: &Global) -> anyhow::Result<Image> {
-    let messages = Messages::new(global, path.display().to_string());
+    let messages = Messages::new(global, shown(path));
     let OpenedImage { device, log, .. } = open_image(path, Access::ReadOnly, global)?;
     report_log(&log, &messages);
     Ok(Image { volume: Volume::open(device)?, log, messages })
@@ -229,7 +230,7 @@ pub fn for_changes(path: &Path, global: &Global) -> anyhow::Result<ForChanges> {
 pub fn with_access(path: &Path, access: Access, global: &Global) -> anyhow::Result<ForChanges> {
     let OpenedImage { device, log_device, .. } = open_image(path, access, global)?;
     let options = xebec::Options { log_device, ..volume_options() };
-    Ok(ForChanges { device, options, messages: Messages::new(global, path.display().to_string()) })
+    Ok(ForChanges { device, options, messages: Messages::new(global, shown(path)) })
 }
 
 /// Options of volumes that a command opens.
@@ -257,12 +258,13 @@ fn open_image(path: &Path, access: Access, global: &Global) -> anyhow::Result<Op
 
 /// Opens a file or device, or the volume that a URL names.
 fn open_with(path: &Path, options: &ImageOptions, global: &Global) -> anyhow::Result<OpenedImage> {
+    options.log_device.as_deref().map_or(Ok(()), expect_local_log)?;
     let Some(url) = RemoteUrl::new(path) else {
         return Ok(image::open_image(path, options, &mut notices(path, global))?);
     };
     let RemoteVolume { device, writer } = url.open(&global.remote(options.access == Access::ReadWrite))?;
     if let Some(writer) = writer {
-        Messages::new(global, path.display().to_string()).warn(format_args!(
+        Messages::new(global, shown(path)).warn(format_args!(
             "{writer} has it open for changes: what is read may be incomplete (read a snapshot instead)"
         ));
     }
@@ -289,7 +291,7 @@ fn notices(path: &Path, global: &Global) -> impl FnMut(ImageNotice<'_>) {
 
 /// Prints what opening or locking a file has to say.
 pub fn print_notice(path: &Path, notice: ImageNotice<'_>, global: &Global) {
-    let messages = Messages::new(global, path.display().to_string());
+    let messages = Messages::new(global, shown(path));
     match notice {
         ImageNotice::Waiting(_) => messages.note(notice),
         _ => messages.warn(notice),

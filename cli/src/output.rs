@@ -11,6 +11,7 @@ use crate::excludes::skipped;
 use crate::failure::Failure;
 use crate::json;
 use crate::names;
+use crate::urls::shown;
 
 /// Exit codes.
 pub mod exit_code {
@@ -56,7 +57,7 @@ pub fn exit(result: anyhow::Result<u8>, image: Option<&Path>) -> ExitCode {
     if is_closed_pipe(&error) {
         return ExitCode::from(exit_code::CLOSED_PIPE);
     }
-    let image = image.map(|image| image.display().to_string()).unwrap_or_default();
+    let image = image.map(shown).unwrap_or_default();
     print_message(Level::Error, &image, Failure::from(&error).with_text(chain(&error)));
     ExitCode::from(error.downcast_ref::<Coded>().map_or(exit_code::FAILED, |coded| coded.code))
 }

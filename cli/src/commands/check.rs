@@ -19,6 +19,7 @@ use crate::names;
 use crate::open;
 use crate::output::{Coded, Messages, Stdout, counted, exit_code};
 use crate::sizes;
+use crate::urls::shown;
 
 /// Arguments of `check`.
 #[derive(Clone, Debug, Args)]
@@ -56,7 +57,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 }
 
 fn check_image(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let messages = Messages::new(global, arguments.image.display().to_string());
+    let messages = Messages::new(global, shown(&arguments.image));
     let opened = open::open_damaged(&arguments.image, global, &messages)?;
     if let LogStatus::Replayed(replay) = &opened.log {
         let unfinished = replay.left.len();

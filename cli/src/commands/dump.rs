@@ -13,6 +13,7 @@ use crate::json;
 use crate::names;
 use crate::open;
 use crate::output::{Coded, Messages, Stdout, exit_code};
+use crate::urls::shown;
 
 /// Arguments of `dump`.
 #[derive(Clone, Debug, Args)]
@@ -37,7 +38,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
         code: exit_code::USAGE,
         error: anyhow::anyhow!("{error} (see `xebec dump --help`)"),
     })?;
-    let messages = Messages::new(global, arguments.image.display().to_string());
+    let messages = Messages::new(global, shown(&arguments.image));
     // Without replay: finishing operations in memory would write to the log.
     let device = match request.target {
         Target::Log(_) => open::device(&arguments.image, global)?.device,

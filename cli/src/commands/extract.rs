@@ -19,6 +19,7 @@ use crate::open::{self, Image};
 use crate::operands;
 use crate::output::Stdout;
 use crate::progress::TransferProgress;
+use crate::urls::expect_file;
 
 /// Arguments of `extract`.
 #[derive(Clone, Debug, Args)]
@@ -97,6 +98,7 @@ impl From<TarOut> for Arguments {
 
 /// Runs `extract`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    expect_file(Path::new(&arguments.to), "extract writes")?;
     let excludes = arguments.exclude.patterns()?;
     let skip_unreadable = arguments.exclude.ignore_unreadable;
     let mut image = open::open(&arguments.image, global)?;

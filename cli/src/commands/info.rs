@@ -24,6 +24,7 @@ use crate::names;
 use crate::open::{self, Image};
 use crate::output::{Stdout, counted};
 use crate::sizes::with_unit;
+use crate::urls::shown;
 
 /// Arguments of `info`.
 #[derive(Debug, Args)]
@@ -38,7 +39,7 @@ pub struct Arguments {
 /// Runs `info`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let image = open::open(&arguments.image, global)?;
-    let name = arguments.image.display().to_string();
+    let name = shown(&arguments.image);
     if global.json {
         json::write("info", &name, Document::of(&image)?)?;
     } else {

@@ -19,6 +19,7 @@ use crate::json;
 use crate::names;
 use crate::open;
 use crate::output::{Messages, Stdout};
+use crate::urls::shown;
 
 /// Arguments of `log`.
 #[derive(Clone, Debug, Args)]
@@ -43,7 +44,7 @@ pub struct Arguments {
 
 /// Runs `log`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let messages = Messages::new(global, arguments.image.display().to_string());
+    let messages = Messages::new(global, shown(&arguments.image));
     let OpenedImage { device, log_device, .. } = open::device(&arguments.image, global)?;
     let superblock = superblock(&device)?;
     let journal =

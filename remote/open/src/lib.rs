@@ -130,6 +130,27 @@ impl<'u> RemoteUrl<'u> {
         Some(Self { scheme: Scheme::of(url)?, url })
     }
 
+    /// Whether two URLs name the same volume, also if they are written in different ways. If they name different
+    /// configurations or users, they may be in different clusters.
+    pub fn is_same(&self, other: &RemoteUrl<'_>) -> bool {
+        let is_same = match (self.scheme, other.scheme) {
+            (Scheme::Rbd, Scheme::Rbd) => {
+                let parsed = |url: &str| {
+                    let mut url: RbdUrl = url.parse().ok()?;
+                    url.options.sort_by(|one, other| one.0.cmp(&other.0));
+                    Some(url)
+                };
+                parsed(self.url).is_some_and(|url| Some(url) == parsed(other.url))
+            }
+            (Scheme::Objects, Scheme::Objects) => {
+                let parsed = |url: &str| url.parse::<store::Location>().ok();
+                parsed(self.url).is_some_and(|url| Some(url) == parsed(other.url))
+            }
+            _ => false,
+        };
+        is_same || self.url == other.url
+    }
+
     /// Opens the volume.
     ///
     /// # Errors
@@ -200,6 +221,24 @@ mod tests {
             assert_eq!(RemoteUrl::new(Path::new(path)), None, "{path}");
         }
         assert!(RemoteUrl::new(Path::new("rbd://pool/image")).is_some());
+    }
+
+    #[test]
+    fn urls_of_one_volume_may_be_written_in_different_ways() {
+        let is_same = |one, other| {
+            let [one, other] = [one, other].map(|url| RemoteUrl::new(Path::new(url)).unwrap());
+            assert_eq!(one.is_same(&other), other.is_same(&one));
+            one.is_same(&other)
+        };
+        assert!(is_same("rbd://pool/image", "rbd://pool/im%61ge?"));
+        assert!(is_same("rbd://pool/image?id=me&conf=/c", "rbd://pool/image?conf=%2Fc&id=me"));
+        assert!(is_same("rbd://wrong", "rbd://wrong"));
+        assert!(!is_same("rbd://pool/image", "rbd://pool/image@snapshot"));
+        assert!(!is_same("rbd://pool/image?id=me", "rbd://pool/image"));
+        assert!(!is_same("rbd://pool/image?id=me&id=you", "rbd://pool/image?id=you&id=me"));
+        assert!(!is_same("rbd://wrong", "rbd://other"));
+        assert!(is_same("s3://bucket/volume", "s3://bucket/volume/"));
+        assert!(!is_same("s3://bucket/volume", "rbd://bucket/volume"));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::json;
 use crate::output::Messages;
 use crate::progress::TransferProgress;
 use crate::sizes::{self, with_unit};
+use crate::urls::expect_file;
 use overrides::OverrideOptions;
 
 /// Arguments of `create`.
@@ -132,6 +133,7 @@ impl Built {
 
 /// Runs `create`.
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
+    expect_file(&arguments.image, "create writes")?;
     let mut messages = Messages::new(global, arguments.image.display().to_string());
     messages.ignore_unreadable(arguments.exclude.ignore_unreadable);
     let progress = TransferProgress::new(global, &messages, "surveying the sources");

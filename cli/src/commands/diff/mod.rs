@@ -29,6 +29,7 @@ use crate::names::quoted;
 use crate::open::{self, Image, image_and_path};
 use crate::output::{Coded, Messages, Stdout, exit_code};
 use crate::progress::TransferProgress;
+use crate::urls::shown;
 use lines::{Lines, OutputFormat};
 
 /// Arguments of `diff`.
@@ -151,7 +152,7 @@ impl Operand {
         let (image, path) = image_and_path(text).unwrap_or((path, OsStr::new("/")));
         let image = open::open(image, global).map_err(|error| {
             // Not all errors of opening name the image, and there are two.
-            let name = image.display().to_string();
+            let name = shown(image);
             if error.to_string().starts_with(&name) { error } else { error.context(name) }
         })?;
         Ok(Self::Tree { image: Box::new(image), path: path.as_bytes().to_vec() })

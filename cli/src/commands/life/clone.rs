@@ -13,6 +13,7 @@ use crate::args::Global;
 use crate::json;
 use crate::open;
 use crate::output::exit_code;
+use crate::urls::expect_file;
 
 /// Arguments of `clone`.
 #[derive(Clone, Debug, Args)]
@@ -42,6 +43,7 @@ pub struct Clone {
 /// Runs `clone`.
 pub fn run(arguments: &Clone, global: &Global) -> anyhow::Result<u8> {
     let Clone { image, copy, force, same_uuid } = arguments;
+    [image, copy].into_iter().try_for_each(|path| expect_file(path, "clone copies"))?;
     let cloned = ImageClone::new(image, copy)
         .overwrite(*force)
         .same_uuid(*same_uuid)

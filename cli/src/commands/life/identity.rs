@@ -19,6 +19,7 @@ use crate::json;
 use crate::names::printable;
 use crate::open::{self, ForChanges};
 use crate::output::{Stdout, exit_code};
+use crate::urls::shown;
 
 /// Arguments of `label`.
 #[derive(Clone, Debug, Args)]
@@ -129,7 +130,7 @@ fn show(
             "features": geometry::feature_names(raw),
             "changed": changed,
         });
-        json::write(command, &image.display().to_string(), document)?;
+        json::write(command, &shown(image), document)?;
     } else {
         let mut out = Stdout::buffered();
         writeln!(out, "{}", printable(text))?;

@@ -16,6 +16,7 @@ use crate::json;
 use crate::open::{self, ForChanges};
 use crate::output::{Stdout, exit_code};
 use crate::sizes::{self, with_unit};
+use crate::urls::shown;
 
 /// Arguments of `grow`.
 #[derive(Clone, Debug, Args)]
@@ -115,7 +116,7 @@ impl Resize<'_> {
                 "least_blocks": self.end.map(|end| end.min_blocks),
                 "used_bytes": self.end.map(|end| bytes(end.used_blocks)),
             });
-            let image = self.image.display().to_string();
+            let image = shown(self.image);
             return json::write(self.command, &image, json::without_nulls(document));
         }
         let mut out = Stdout::buffered();

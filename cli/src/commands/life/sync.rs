@@ -28,6 +28,7 @@ use crate::open::{self, image_and_path};
 use crate::output::{Messages, Stdout, exit_code};
 use crate::progress::TransferProgress;
 use crate::sizes::with_unit;
+use crate::urls::shown;
 
 /// Arguments of `sync`.
 #[derive(Debug, Args)]
@@ -113,7 +114,7 @@ fn document(dry_run: bool, done: &SyncReport, seconds: f64, not_kept: &BTreeMap<
 pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let began = Instant::now();
     let image = &arguments.target.image;
-    let mut messages = Messages::new(global, image.display().to_string());
+    let mut messages = Messages::new(global, shown(image));
     messages.ignore_unreadable(arguments.exclude.ignore_unreadable);
     // Checked before the log is replayed.
     if !std::fs::metadata(&arguments.directory)

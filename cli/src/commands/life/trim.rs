@@ -13,6 +13,7 @@ use crate::json;
 use crate::open;
 use crate::output::{Stdout, counted, exit_code};
 use crate::sizes::{self, with_unit};
+use crate::urls::shown;
 
 /// Arguments of `trim`.
 #[derive(Clone, Debug, Args)]
@@ -51,7 +52,7 @@ pub fn run(arguments: &Trim, global: &Global) -> anyhow::Result<u8> {
             "file_bytes_before": before,
             "file_bytes_after": after,
         });
-        let image = arguments.image.display().to_string();
+        let image = shown(&arguments.image);
         json::write("trim", &image, json::without_nulls(document))?;
         return Ok(exit_code::OK);
     }

@@ -32,6 +32,7 @@ use crate::json;
 use crate::open;
 use crate::output::{Coded, Stdout, exit_code};
 use crate::sizes;
+use crate::urls::{expect_local_log, shown};
 pub use choose::{ParsedFormat, source_date_epoch};
 use target::Target;
 use xebec::device::Device;
@@ -178,6 +179,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
     let log_path = format.log_device.as_ref().or(global.log_device.as_ref());
     let log = log_path
         .map(|path| {
+            expect_local_log(path)?;
             let size = format.options.log.size;
             let target_options = target::TargetOptions { size: None, size_if_new: size, ..target_options };
             Target::open(path, &target_options, global)
@@ -252,7 +254,7 @@ pub fn refused(error: MkfsError) -> anyhow::Error {
 }
 
 fn show(superblock: &Superblock, arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
-    let image = arguments.image.display().to_string();
+    let image = shown(&arguments.image);
     if global.json {
         let raw = &superblock.raw;
         let (key, label) = json::name("label", raw.label());

@@ -14,6 +14,7 @@ use super::wrong;
 use crate::args::Global;
 use crate::open::retry_while_ending;
 use crate::sizes::with_unit;
+use crate::urls::shown;
 
 /// Options of a target.
 #[derive(Clone, Copy, Debug)]
@@ -52,11 +53,17 @@ impl Target {
             wait: global.wait(),
             ..OpenOptions::default()
         };
-        if global.partition.is_some() || global.offset.is_some() {
-            return Self::open_partition(path, target_options, global, options);
-        }
+        let is_part = global.partition.is_some() || global.offset.is_some();
         if let Some(url) = RemoteUrl::new(path) {
+            if is_part {
+                return Err(wrong(format!(
+                    "--partition and --offset are for files and devices: a new volume takes all of {url}"
+                )));
+            }
             return Self::open_remote(path, url, target_options, global.remote(!target_options.dry_run));
+        }
+        if is_part {
+            return Self::open_partition(path, target_options, global, options);
         }
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
@@ -195,7 +202,7 @@ impl Target {
             Self::Existing(device, _) => Ok(Arc::clone(device)),
             Self::NewRemote(path, size, options) => match RemoteUrl::new(path) {
                 Some(url) => Ok(url.create(*size, options)?),
-                None => bail!("{} is not a URL", path.display()),
+                None => bail!("{} is not a URL", shown(path)),
             },
             Self::Partition(device) => Ok(Arc::clone(device)),
             Self::New(file) => Ok(file.device().clone()),
@@ -230,5 +237,5 @@ fn refuse_existing_data(device: &dyn Device, path: &Path) -> anyhow::Result<()> 
     if matches!(content.class, ContentClass::Empty | ContentClass::Zeros | ContentClass::Unknown) {
         return Ok(());
     }
-    bail!("{} contains {content}: use -f to overwrite", path.display())
+    bail!("{} contains {content}: use -f to overwrite", shown(path))
 }

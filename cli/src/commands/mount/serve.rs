@@ -20,8 +20,8 @@ use crate::commands::edit::unmount;
 use crate::memory;
 use crate::open::{self, ForChanges};
 use crate::output::{Messages, exit_code};
+use crate::urls::shown;
 use fuse::options::MountOptions;
-use remote::RemoteUrl;
 use xebec::device::{CountedDevice, Device, MountMark};
 
 /// Default minimum number of threads: one that waits for the device must not block the others.
@@ -50,8 +50,7 @@ pub fn serve(arguments: &Arguments, mount_options: &MountOptions, global: &Globa
     let mut config = MountConfig { directory, ..mount_options.mount.clone() };
     if config.source.is_empty() {
         // Without the options of a URL: everybody can see it.
-        config.source =
-            RemoteUrl::new(&image).map_or_else(|| image.display().to_string(), |url| url.to_string());
+        config.source = shown(&image);
     }
     let threads_min = if mount_options.writeback { THREADS_MIN_WRITEBACK } else { 1 };
     let threads = mount_options.threads.unwrap_or_else(|| global.thread_count().max(THREADS_MIN));
