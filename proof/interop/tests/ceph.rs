@@ -63,6 +63,8 @@ url=rbd://rbd/exported
 refused 'give its size with --size' mkfs $url
 run mkfs $url --size 200m -L ceph
 refused 'use -f to overwrite' mkfs $url
+refused 'this names a snapshot' mkfs rbd://rbd/partial@now --size 200m
+if rbd info rbd/partial > output 2>&1; then fail "the image of a snapshot was created"; fi
 mkdir source
 cp -r /etc/s* source
 head -c 30M /dev/urandom > source/big
@@ -75,6 +77,14 @@ umount kernel
 run rm -r $url:/big
 run trim $url
 [ "$("$xebec" cat $url:/file7)" = 7 ] || fail cat
+mkdir into
+echo new > into/file
+run cp -r into $url:/
+run cp $url:/into/file rbd://rbd/%65xported:/into/within
+run cp $url into/file /into/first
+for name in file within first; do [ "$("$xebec" cat $url:/into/$name)" = new ] || fail "cp: $name"; done
+refused 'this names no path in the volume' cp $url:/file7 rbd://rbd/other
+run rm -r $url:/into
 mkdir copied
 run cp -r $url:/. copied
 rm source/big

@@ -17,6 +17,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use clap::Args;
+use remote::RemoteUrl;
 use xebec::{CopyReport, CopySide, CopySource, CopyTarget, TreeCopy, Volume};
 
 use super::{Edit, unmount};
@@ -28,6 +29,7 @@ use crate::limits::allow_many_descriptors;
 use crate::open::{self, Image, image_and_path};
 use crate::operands;
 use crate::output::{Level, chain, print_message};
+use crate::urls::shown;
 use messages::{CopyMessage, CopyMessages, Labels, label, show};
 use options::CopyOptions;
 
@@ -112,6 +114,9 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
     let mut options = arguments.options.clone();
     let (sources, target) = match direction {
         Direction::Out { from, to } => {
+            if let Some(url) = RemoteUrl::new(Path::new(to)) {
+                bail!("{url}: this names no path in the volume: write {url}:/");
+            }
             let mut opened = open::open(image, global)?;
             opened.messages.ignore_unreadable(options.exclude.ignore_unreadable);
             let messages = CopyMessages::new(&opened.messages, global);
@@ -128,7 +133,7 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
         }
         Direction::In { sources, to } => {
             if let Some(other) = sources.iter().find(|source| image_and_path(source).is_some()) {
-                bail!("{}: cannot mix host files and files of an image as sources", other.display());
+                bail!("{}: cannot mix host files and files of an image as sources", shown(Path::new(other)));
             }
             (sources.iter().map(|source| source.as_bytes().to_vec()).collect(), to.as_bytes().to_vec())
         }
@@ -142,7 +147,7 @@ pub fn run(arguments: &Copy, global: &Global) -> anyhow::Result<u8> {
             (paths, target.unwrap_or_default())
         }
     };
-    if sources.is_empty() || !image.exists() {
+    if sources.is_empty() || !open::exists(image) {
         return Err(arguments.no_image());
     }
     let opened = open::writable(image, global).map_err(|error| match open::is_not_xfs(&error) {
@@ -186,18 +191,19 @@ impl Copy {
     /// No operand names a path in an image.
     fn no_image(&self) -> anyhow::Error {
         let missing_image = |operand: &OsString| {
-            let text = operand.to_str()?;
+            let text = operand.to_str().filter(|text| RemoteUrl::new(Path::new(text)).is_none())?;
             let (image, path) = text.split_once(':')?;
             (path.starts_with('/') && !Path::new(image).exists()).then(|| image.to_owned())
         };
         if let Some(image) = self.paths.iter().find_map(missing_image) {
             return anyhow::anyhow!("{image}: no such image");
         }
+        let is_image = |path: &Path| path.is_file() || RemoteUrl::new(path).is_some();
         let (file, image) = match self.paths.as_slice() {
-            [file, .., image] if Path::new(image).is_file() => (file.as_os_str(), image.as_os_str()),
+            [file, .., image] if is_image(Path::new(image)) => (file.as_os_str(), image.as_os_str()),
             _ => (OsStr::new("FILE"), OsStr::new("IMAGE")),
         };
-        let (file, image) = (file.display(), image.display());
+        let (file, image) = (shown(Path::new(file)), shown(Path::new(image)));
         anyhow::anyhow!(
             "no operand names a path in an image: write IMAGE:/PATH, as in `xebec cp {file} {image}:/`"
         )
@@ -208,9 +214,13 @@ impl Copy {
 fn paths_in(operands: &[OsString], image: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
     let path = |operand: &OsString| match image_and_path(operand) {
         Some((named, path)) if is_same_file(named, image) => Ok(path.as_bytes().to_vec()),
-        Some(_) => bail!("{}: all sources must be in one image", operand.display()),
+        Some(_) => bail!("{}: all sources must be in one image", shown(Path::new(operand))),
         None => {
-            bail!("{}: is not a path in {}, unlike the other sources", operand.display(), image.display())
+            bail!(
+                "{}: is not a path in {}, unlike the other sources",
+                shown(Path::new(operand)),
+                shown(image)
+            )
         }
     };
     operands.iter().map(path).collect()
