@@ -25,7 +25,8 @@ use crate::sizes;
     long_about = "Opens any XFS v5 image or block device without root, without mounting it and without a kernel \
     module.\n\n\
         IMAGE is a raw image, a block device, a qcow2 file, or a volume in a Ceph cluster \
-        (rbd://POOL/IMAGE[@SNAPSHOT]). If it is partitioned, the only partition with XFS is \
+        (rbd://POOL/IMAGE[@SNAPSHOT]) or on object storage (s3://BUCKET/PATH[@SNAPSHOT], gs://, az://, https://, \
+        file:///PATH). If it is partitioned, the only partition with XFS is \
         used; --partition or --offset select another. Commands that show a volume do not write to the image: a \
         dirty log is replayed in memory. Commands that change a volume lock the image, replay a dirty log in \
         place, and unmount the volume cleanly.\n\n\

@@ -1,12 +1,19 @@
-//! Volumes that URLs name, without the storage: what a URL may look like, and the reasons why it cannot be opened.
-//! `proof/interop/tests/ceph.rs` uses a cluster.
+//! Volumes that URLs name: what a URL may look like, the reasons why it cannot be opened, and volumes on object storage
+//! in a directory. `proof/interop/tests/ceph.rs` uses a cluster.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 
+use assert_cmd::Command;
 use samples::Sample;
 
 use crate::{Scene, stderr, xebec};
+
+/// Standard output of a command that succeeds.
+fn stdout(command: &mut Command) -> String {
+    String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
+}
 
 /// A URL is not the name of a file, for no command.
 #[test]
@@ -105,4 +112,55 @@ fn keys_are_not_repeated_in_messages() {
         let message = stderr(xebec().args(words).env_remove("CEPH_ARGS"));
         assert!(!message.is_empty() && !message.contains("hidden"), "{words:?}: {message}");
     }
+}
+
+/// Commands on a volume in a directory of the host, which is stored as in any object store.
+#[test]
+fn a_volume_on_object_storage_is_an_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file://{}/bucket/volume", folder.path().display());
+    let run = |words: &[&str]| stdout(xebec().args(words));
+    run(&["mkfs", &url, "--size", "1g"]);
+    let again = stderr(xebec().args(["mkfs", &url, "--size", "1g"]));
+    assert!(again.contains("-f"), "{again}");
+    let source = folder.path().join("source");
+    fs::create_dir_all(source.join("sub")).unwrap();
+    fs::write(source.join("sub/large"), vec![7; 3 << 20]).unwrap();
+    fs::write(source.join("small"), "text").unwrap();
+    run(&["cp", "-r", source.to_str().unwrap(), &format!("{url}:/tree")]);
+    run(&["mkdir", &url, "/new"]);
+    assert_eq!(run(&["cat", &format!("{url}:/tree/small")]), "text");
+    assert_eq!(run(&["ls", &format!("{url}:/")]), "new\ntree\n");
+    run(&["check", &url]);
+    assert!(run(&["info", &url]).contains("1 GiB"), "{}", run(&["info", &url]));
+    let back = folder.path().join("back");
+    run(&["extract", &url, "--to", back.to_str().unwrap()]);
+    assert_eq!(fs::read(back.join("tree/sub/large")).unwrap(), vec![7; 3 << 20]);
+    run(&["sync", source.to_str().unwrap(), &format!("{url}:/tree")]);
+    let absent = stderr(xebec().args(["ls", &format!("{url}2")]));
+    assert!(absent.contains("there is no volume"), "{absent}");
+}
+
+/// A writer that was killed leaves the volume open. What it had synced is there for the next one.
+#[test]
+fn a_killed_writer_is_taken_over_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file://{}/volume", folder.path().display());
+    stdout(xebec().args(["mkfs", &url, "--size", "300m"]));
+    stdout(xebec().args(["mkdir", &url, "/kept"]));
+    let head = folder.path().join("volume/head");
+    let closed = fs::read(&head).unwrap();
+    // The same as a kill: the head of an open volume, made by a claim.
+    let device = remote::RemoteUrl::new(url.as_ref()).unwrap();
+    let options = remote::RemoteOptions { writable: true, ..Default::default() };
+    let device = device.open(&options).unwrap().device;
+    assert_ne!(fs::read(&head).unwrap(), closed);
+    let refused = stderr(xebec().args(["mkdir", &url, "/new"]));
+    assert!(refused.contains("open for writing by process") && refused.contains("--take-over"), "{refused}");
+    let warned = xebec().args(["ls", &url]).output().unwrap();
+    assert!(String::from_utf8_lossy(&warned.stderr).contains("has it open for changes"));
+    stdout(xebec().args(["mkdir", "--take-over", &url, "/new"]));
+    drop(device);
+    assert_eq!(stdout(xebec().args(["ls", &url])), "kept\nnew\n");
+    stdout(xebec().args(["check", &url]));
 }
