@@ -59,7 +59,7 @@ mod tests {
             "[user]\n\tname = somebody\n[commit]\n\tgpgsign = true\n",
         )
         .expect("a configuration");
-        let mut again = Command::new(std::env::current_exe().expect("this program"));
+        let mut again = needs::own(std::env::current_exe().expect("this program"));
         again.args(["--exact", "git::tests::a_repository_of_the_environment_is_not_used"]);
         again.env(AGAIN, own.path()).env("GIT_DIR", &user_git).env("GIT_WORK_TREE", users.path());
         again.env("GIT_INDEX_FILE", users.path().join("index"));
