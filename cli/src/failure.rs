@@ -108,6 +108,8 @@ fn errno_of(error: &(dyn Error + 'static)) -> Option<i32> {
         Some(error.errno())
     } else if let Some(error) = error.downcast_ref::<xebec::device::DeviceError>() {
         Some(error.errno())
+    } else if let Some(error) = error.downcast_ref::<remote::RemoteError>() {
+        Some(error.errno())
     } else if let Some(described) = error.downcast_ref::<Described>() {
         described.errno
     } else if error.is::<NoMatch>() {

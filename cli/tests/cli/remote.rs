@@ -108,9 +108,28 @@ fn keys_are_not_repeated_in_messages() {
         &["sync", "/etc", url, "--json"],
         &["ls", "rbd://pool/image?hidden"],
         &["ls", "rbd://pool/image?key=hidden%ff"],
+        // The name of the image in front of the message had them.
+        &["ls", "https://user:hidden@host/volume"],
+        &["info", "https://hidden@host/volume", "--json"],
+        &["cp", "-r", "/etc/skel", "https://user:hidden@host/volume:/"],
+        &["mkfs", "s3://key:hidden@bucket/volume", "--size", "1g"],
+        &["ls", "s3://bucket/volume?key=hidden"],
+        &["check", "https://host/volume@now?signature=hidden", "--json"],
     ] {
         let message = stderr(xebec().args(words).env_remove("CEPH_ARGS"));
         assert!(!message.is_empty() && !message.contains("hidden"), "{words:?}: {message}");
+    }
+}
+
+/// They had no `errno`.
+#[test]
+fn errors_of_urls_have_their_errno() {
+    let folder = tempfile::tempdir().unwrap();
+    let absent = format!("file://{}/absent", folder.path().display());
+    for (url, errno) in [("rbd://image", 22), ("s3://bucket", 22), (&absent, 2)] {
+        let message = stderr(xebec().args(["ls", url, "--json"]));
+        let message: serde_json::Value = serde_json::from_str(&message).unwrap();
+        assert_eq!(message["error"]["errno"], errno, "{message}");
     }
 }
 

@@ -8,7 +8,7 @@
 //! | `https://HOST/PATH[@SNAPSHOT]`, `http://` | the same, read from a web server |
 //! | `file:///PATH[@SNAPSHOT]` | the same, in a directory |
 //!
-//! To add a scheme, add it to `Scheme`.
+//! To add a kind of storage, add it to `Storage`.
 #![forbid(unsafe_code)]
 
 mod in_store;
@@ -100,13 +100,13 @@ impl From<store::LocationError> for RemoteError {
 
 /// The kind of storage that a URL names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Scheme {
+enum Storage {
     Rbd,
     Objects,
 }
 
-impl Scheme {
-    /// The scheme of a URL; `None` for any other text.
+impl Storage {
+    /// The storage that a URL names; `None` for any other text.
     fn of(text: &str) -> Option<Self> {
         match text {
             _ if text.starts_with(rbd::SCHEME) => Some(Self::Rbd),
@@ -119,7 +119,7 @@ impl Scheme {
 /// The URL of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteUrl<'u> {
-    scheme: Scheme,
+    storage: Storage,
     url: &'u str,
 }
 
@@ -127,14 +127,14 @@ impl<'u> RemoteUrl<'u> {
     /// Returns `None` if a text, such as an operand of a command, is the path of a file.
     pub fn new(text: &'u Path) -> Option<Self> {
         let url = text.to_str()?;
-        Some(Self { scheme: Scheme::of(url)?, url })
+        Some(Self { storage: Storage::of(url)?, url })
     }
 
     /// Whether two URLs name the same volume, also if they are written in different ways. If they name different
     /// configurations or users, they may be in different clusters.
     pub fn is_same(&self, other: &RemoteUrl<'_>) -> bool {
-        let is_same = match (self.scheme, other.scheme) {
-            (Scheme::Rbd, Scheme::Rbd) => {
+        let is_same = match (self.storage, other.storage) {
+            (Storage::Rbd, Storage::Rbd) => {
                 let parsed = |url: &str| {
                     let mut url: RbdUrl = url.parse().ok()?;
                     url.options.sort_by(|one, other| one.0.cmp(&other.0));
@@ -142,7 +142,7 @@ impl<'u> RemoteUrl<'u> {
                 };
                 parsed(self.url).is_some_and(|url| Some(url) == parsed(other.url))
             }
-            (Scheme::Objects, Scheme::Objects) => {
+            (Storage::Objects, Storage::Objects) => {
                 let parsed = |url: &str| url.parse::<store::Location>().ok();
                 parsed(self.url).is_some_and(|url| Some(url) == parsed(other.url))
             }
@@ -156,13 +156,13 @@ impl<'u> RemoteUrl<'u> {
     /// # Errors
     /// [`RemoteError`].
     pub fn open(&self, options: &RemoteOptions) -> Result<RemoteVolume, RemoteError> {
-        match self.scheme {
-            Scheme::Rbd => {
+        match self.storage {
+            Storage::Rbd => {
                 let device = RbdDevice::open(&self.url.parse()?, &rbd_options(options))?;
                 let writer = if options.writable { None } else { device.writer()? };
                 Ok(RemoteVolume { device: Arc::new(device), writer })
             }
-            Scheme::Objects => in_store::open(&self.url.parse()?, options),
+            Storage::Objects => in_store::open(&self.url.parse()?, options),
         }
     }
 
@@ -171,12 +171,12 @@ impl<'u> RemoteUrl<'u> {
     /// # Errors
     /// [`RemoteError`].
     pub fn exists(&self, options: &RemoteOptions) -> Result<bool, RemoteError> {
-        match self.scheme {
-            Scheme::Rbd => {
+        match self.storage {
+            Storage::Rbd => {
                 let url: RbdUrl = self.url.parse()?;
                 Ok(Pool::open(&url, options.timeout)?.exists(&url)?)
             }
-            Scheme::Objects => in_store::exists(&self.url.parse()?, options),
+            Storage::Objects => in_store::exists(&self.url.parse()?, options),
         }
     }
 
@@ -185,23 +185,26 @@ impl<'u> RemoteUrl<'u> {
     /// # Errors
     /// [`RemoteError`], with `EEXIST` if there is one.
     pub fn create(&self, size: u64, options: &RemoteOptions) -> Result<Arc<dyn Device>, RemoteError> {
-        match self.scheme {
-            Scheme::Rbd => {
+        match self.storage {
+            Storage::Rbd => {
                 let url: RbdUrl = self.url.parse()?;
                 let pool = Pool::open(&url, options.timeout)?;
                 pool.create(&url, size)?;
                 let options = RbdOptions { writable: true, ..rbd_options(options) };
                 Ok(Arc::new(RbdDevice::open_in(&pool, &url, &options)?))
             }
-            Scheme::Objects => in_store::create(&self.url.parse()?, size, options),
+            Storage::Objects => in_store::create(&self.url.parse()?, size, options),
         }
     }
 }
 
-/// Without its options: they may contain keys.
+/// Without its options, and without a password: for messages, also about a URL that is wrong.
 impl fmt::Display for RemoteUrl<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.url.split('?').next().unwrap_or_default())
+        match self.storage {
+            Storage::Rbd => f.write_str(RbdUrl::shown(self.url)),
+            Storage::Objects => f.write_str(&store::Location::shown(self.url)),
+        }
     }
 }
 

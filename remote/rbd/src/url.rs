@@ -29,6 +29,11 @@ pub struct RbdUrl {
 }
 
 impl RbdUrl {
+    /// A text that may be a URL, for messages: without its options, which may contain keys.
+    pub fn shown(text: &str) -> &str {
+        text.split_once('?').map_or(text, |(url, _)| url)
+    }
+
     /// The same image without a snapshot.
     #[must_use]
     pub fn without_snapshot(&self) -> Self {
@@ -40,13 +45,8 @@ impl FromStr for RbdUrl {
     type Err = RbdError;
 
     fn from_str(url: &str) -> Result<Self, RbdError> {
-        parse(url).map_err(|reason| RbdError::Url { url: without_options(url).to_owned(), reason })
+        parse(url).map_err(|reason| RbdError::Url { url: Self::shown(url).to_owned(), reason })
     }
-}
-
-/// The URL for messages: options may contain keys.
-fn without_options(url: &str) -> &str {
-    url.split_once('?').map_or(url, |(url, _)| url)
 }
 
 fn parse(url: &str) -> Result<RbdUrl, String> {

@@ -56,9 +56,20 @@ pub struct LocationError {
     reason: &'static str,
 }
 
+impl LocationError {
+    /// What is wrong with it.
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+}
+
 impl fmt::Display for LocationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is not the URL of a volume: {}", self.text, self.reason)
+        let Self { text, reason } = self;
+        write!(
+            f,
+            "{text}: {reason} (the form is s3://BUCKET/PATH[@SNAPSHOT]; also gs://, az://, https://, file:///)"
+        )
     }
 }
 
@@ -75,11 +86,14 @@ impl Location {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, LocationError> {
-        let refuse = |reason| LocationError { text: without_password(text), reason };
+        let refuse = |reason| LocationError { text: Self::shown(text), reason };
         let (scheme, rest) =
             text.split_once("://").ok_or_else(|| refuse("it has no scheme, such as s3://"))?;
         let scheme = SCHEMES.iter().find(|(name, _)| *name == scheme).map(|(_, scheme)| *scheme);
         let scheme = scheme.ok_or_else(|| refuse("the schemes are s3, gs, az, https, http and file"))?;
+        if rest.contains('?') {
+            return Err(refuse("options behind ? do not belong in it, but in the environment"));
+        }
         let (rest, snapshot) = match rest.rsplit_once('@') {
             Some((rest, name)) if !name.contains('/') => (rest, Some(name.to_owned())),
             _ => (rest, None),
@@ -112,6 +126,19 @@ impl Location {
         Ok(Self { scheme, authority: authority.into(), path: path.into(), snapshot })
     }
 
+    /// A text that may be a URL, for messages: without what may be a key, which is all before an `@` that may end a
+    /// password, and all behind a `?`.
+    pub fn shown(text: &str) -> String {
+        let text = text.split('?').next().unwrap_or_default();
+        let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
+        match rest.rsplit_once('@') {
+            Some((user, rest)) if user.contains(':') || rest.contains('/') => {
+                format!("{scheme}://...@{rest}")
+            }
+            _ => text.into(),
+        }
+    }
+
     /// The volume without a snapshot.
     pub fn volume(&self) -> Self {
         Self { snapshot: None, ..self.clone() }
@@ -128,15 +155,6 @@ fn is_authority(text: &str) -> bool {
     let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     inner.unwrap_or(host).bytes().all(|byte| is_valid(byte) || inner.is_some() && byte == b':')
         && port.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// A text for messages, without what may be a password: all before an `@` that may end one.
-fn without_password(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
-    match rest.rsplit_once('@') {
-        Some((user, rest)) if user.contains(':') || rest.contains('/') => format!("{scheme}://...@{rest}"),
-        _ => text.into(),
-    }
 }
 
 impl FromStr for Location {
@@ -211,9 +229,20 @@ mod tests {
             "https://user:hunter2/x@host/vol",
             "s3://key:hunter2@bucket/vol",
             "ftp://user:hunter2@host/vol",
+            // These were parts of names of objects and servers.
+            "https://host/vol?signature=hunter2",
+            "s3://bucket?key=hunter2",
+            "s3://bucket/vol@snap?key=hunter2",
+            "s3://bucket/vol?key=hun@ter2",
         ] {
             let error = Location::parse(url).unwrap_err().to_string();
-            assert!(!error.contains("hunter2") && !error.contains("ter2"), "{error}");
+            for text in [error, Location::shown(url)] {
+                assert!(!text.contains("hunter2") && !text.contains("ter2"), "{text}");
+            }
+        }
+        // A snapshot is no password.
+        for url in ["s3://bucket/vol@snap", "file:///srv/vol@snap", "http://[::1]:80/vol"] {
+            assert_eq!(Location::shown(url), url);
         }
     }
 }
