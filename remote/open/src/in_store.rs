@@ -1,12 +1,13 @@
 //! Volumes on object storage.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::thread;
 use block::Device;
 use objects::{ObjectDevice, ObjectError, ObjectOptions, Opener, volume_info};
-use store::{Location, Store, StoreOptions};
+use store::{Location, Scheme, Store, StoreOptions};
 
 use crate::{RemoteError, RemoteOptions, RemoteVolume};
 
@@ -26,17 +27,34 @@ fn open_store(
     Ok(store::open(&location.volume(), &store_options)?)
 }
 
-/// Opens parents of a clone: only those that lie in the same bucket, as the clone's head may come from anybody.
+/// Opens parents of a clone: only those beside it, as the clone's head may come from anybody.
 fn opener(location: &Location, options: &RemoteOptions) -> Opener {
     let (own, options) = (location.volume(), *options);
     Arc::new(move |url| {
-        let refuse = |reason: &str| ObjectError::Refused { volume: url.into(), reason: reason.into() };
-        let parent = Location::parse(url).map_err(|error| refuse(&error.to_string()))?;
-        if (parent.scheme, &parent.authority) != (own.scheme, &own.authority) {
-            return Err(refuse("a clone can share objects only with volumes in the same bucket"));
+        let refuse = |reason: &str| ObjectError::Refused {
+            volume: Location::shown(url).into(),
+            reason: reason.into(),
+        };
+        let parent = Location::parse(url).map_err(|error| refuse(error.reason()))?;
+        if !is_beside(&own, &parent) {
+            return Err(refuse(
+                "it is the parent of a clone, which may share objects only with volumes in the same bucket, or in \
+                 the same directory",
+            ));
         }
         open_store(&parent, &options)
     })
+}
+
+/// Whether a volume lies in the same bucket as another one; of directories, in the same one, and is no symbolic link to
+/// one elsewhere.
+fn is_beside(own: &Location, other: &Location) -> bool {
+    let [own_path, path] = [own, other].map(|location| Path::new(&location.path));
+    let fits = || match own.scheme {
+        Scheme::File => own_path.parent() == path.parent() && !path.is_symlink(),
+        _ => own.authority == other.authority,
+    };
+    own.scheme == other.scheme && fits()
 }
 
 fn object_options(location: &Location, options: &RemoteOptions) -> ObjectOptions {
@@ -100,9 +118,10 @@ pub fn create(location: &Location, size: u64, options: &RemoteOptions) -> Result
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::os::unix::fs::symlink;
 
     use block::Durability;
+    use objects::{CloneRequest, make_clone};
 
     use super::*;
     use crate::RemoteUrl;
@@ -132,5 +151,46 @@ mod tests {
         let snapshot = RemoteUrl::new(Path::new(&snapshot)).unwrap();
         assert!(snapshot.open(&writing).unwrap_err().to_string().contains("can only be read"));
         assert!(snapshot.open(&reading).unwrap_err().to_string().contains("no such snapshot"));
+    }
+
+    /// A volume in a directory could name any other one on the machine as its parent, and show what is in it.
+    #[test]
+    fn a_clone_reads_only_parents_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = format!("file://{}", folder.path().display());
+        let location = |name: &str| Location::parse(&format!("{root}/{name}")).unwrap();
+        let reading = RemoteOptions::default();
+        let parent = location("parent");
+        let device = create(&parent, 1 << 20, &RemoteOptions { writable: true, ..reading }).unwrap();
+        device.write_at(4096, b"text", Durability::Fua).unwrap();
+        drop(device);
+        symlink(folder.path().join("parent"), folder.path().join("link")).unwrap();
+        let clone_of = |parent: &str, name: &str| {
+            let (parent, child) = (location(parent), location(name));
+            let (parent_url, url) = (parent.to_string(), child.to_string());
+            let [parent, clone] = [&parent, &child].map(|location| open_store(location, &reading).unwrap());
+            let request = CloneRequest { parent: &parent_url, snapshot: None, url: &url, made: 1 };
+            make_clone(parent, clone, request, &object_options(&child, &reading)).unwrap();
+            open(&child, &reading)
+        };
+        let mut text = [0; 4];
+        clone_of("parent", "child").unwrap().device.read_at(4096, &mut text).unwrap();
+        assert_eq!(&text, b"text");
+        for (parent, child) in [("parent", "other/child"), ("link", "of-link")] {
+            let error = clone_of(parent, child).unwrap_err().to_string();
+            assert!(error.contains("only with volumes in the same bucket"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_that_of_one_scheme() {
+        let is_beside = |one, other| {
+            let [one, other] = [one, other].map(|url| Location::parse(url).unwrap());
+            super::is_beside(&one, &other)
+        };
+        assert!(is_beside("s3://bucket/a/volume", "s3://bucket/volume"));
+        assert!(!is_beside("s3://bucket/a", "s3://other/a"));
+        assert!(!is_beside("s3://bucket/a", "gs://bucket/a"));
+        assert!(!is_beside("s3://bucket/a", "file:///bucket/a"));
     }
 }
