@@ -77,7 +77,12 @@ fn runtime() -> Result<&'static Runtime, Box<dyn Error + Send + Sync>> {
         .thread_name("store")
         .enable_all()
         .build()?;
-    Ok(RUNTIME.get_or_init(|| new))
+    if let Err(second) = RUNTIME.set(new) {
+        // Another thread was faster. A runtime that is dropped waits for its threads, which panics in a thread of
+        // another runtime.
+        second.shutdown_background();
+    }
+    Ok(RUNTIME.get().ok_or("no runtime")?)
 }
 
 /// Opens a store. The configuration comes from the environment, as of each vendor's own tools.
