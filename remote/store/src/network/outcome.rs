@@ -7,6 +7,9 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use crate::error::{ErrorKind, Request};
 
+/// Servers that give a machine or container the keys of its role. They are asked if there are no others.
+const MACHINE_ROLES: [&str; 3] = ["169.254.169.254", "169.254.170.2", "metadata.google.internal"];
+
 /// What became of the last request of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -122,7 +125,13 @@ pub fn message(error: &(dyn Error + 'static)) -> String {
             text.extend([separator, &part]);
         }
     }
-    printable(&text, 1000)
+    let text = printable(&text, 1000);
+    match MACHINE_ROLES.iter().any(|host| text.contains(host)) {
+        true => {
+            format!("there are no keys in the environment or a profile, and the machine gave none: {text}")
+        }
+        false => text,
+    }
 }
 
 #[cfg(test)]
@@ -137,5 +146,14 @@ mod tests {
         );
         assert_eq!(printable(&"ä".repeat(50), 10), format!("{}...", "ä".repeat(10)));
         assert_eq!(printable(&"a b ".repeat(50), 5), "a b a...");
+    }
+
+    /// The message named a server that the user does not know.
+    #[test]
+    fn keys_that_were_not_found_are_named() {
+        let of = |text: &str| message(&io::Error::other(text.to_owned()));
+        let asked = of("Error performing PUT http://169.254.169.254/latest/api/token in 1 ms");
+        assert!(asked.starts_with("there are no keys in the environment or a profile"), "{asked}");
+        assert_eq!(of("Error performing GET https://host/x"), "Error performing GET https://host/x");
     }
 }
