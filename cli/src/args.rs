@@ -26,10 +26,10 @@ use crate::sizes;
     module.\n\n\
         IMAGE is a raw image, a block device, a qcow2 file, or a volume in a Ceph cluster \
         (rbd://POOL/IMAGE[@SNAPSHOT]) or on object storage (s3://BUCKET/PATH[@SNAPSHOT], gs://, az://, https://, \
-        file:///PATH). If it is partitioned, the only partition with XFS is \
-        used; --partition or --offset select another. Commands that show a volume do not write to the image: a \
-        dirty log is replayed in memory. Commands that change a volume lock the image, replay a dirty log in \
-        place, and unmount the volume cleanly.\n\n\
+        file:///PATH); `create` and `clone` take files and devices only. If it is partitioned, the only partition \
+        with XFS is used; --partition or --offset select another. Commands that show a volume do not write to the \
+        image: a dirty log is replayed in memory. Commands that change a volume lock the image, replay a dirty log \
+        in place, and unmount the volume cleanly.\n\n\
         PATH is a path in the image; IMAGE PATH may also be written IMAGE:PATH. Paths of existing files may \
         contain shell patterns, which are expanded to names in the image, sorted: `*`, `?` and `[...]` within a \
         name; a leading dot must be matched explicitly. A path that exists literally is not expanded, and a \
@@ -86,8 +86,15 @@ pub struct Global {
     /// on.
     #[arg(long, global = true, help_heading = "Image options")]
     pub take_over: bool,
-    /// For volumes named by a URL: how long to wait for the connection and for each request.
-    #[arg(long, value_name = "SECONDS", global = true, help_heading = "Image options")]
+    /// For volumes named by a URL: how long to wait for the connection and for each request (default: 300 for object
+    /// storage; for Ceph 30 for the monitors, and no limit for reads and writes).
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..),
+        global = true,
+        help_heading = "Image options"
+    )]
     pub timeout: Option<u64>,
     /// Number of threads (default: number of processors). `bench` takes several, separated by commas.
     #[arg(long, value_name = "N", value_delimiter = ',', global = true, help_heading = "Image options")]

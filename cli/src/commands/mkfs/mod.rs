@@ -54,7 +54,7 @@ use xebec::device::Device;
     Exit codes: 0 success; 1 the image cannot be created or written; 2 usage error. See also docs/mkfs.md."
 )]
 pub struct Arguments {
-    /// Image file, which is created if necessary, or block device.
+    /// Image file or volume of a URL, which is created if necessary, or block device.
     pub image: PathBuf,
     /// Size of the image file: a new file gets it, an existing one is extended or (with -f) truncated; suffixes k, m,
     /// g, t.

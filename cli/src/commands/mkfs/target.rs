@@ -1,7 +1,7 @@
 //! The file or device of a new volume: creating, opening, checking for existing data.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -30,7 +30,7 @@ pub struct TargetOptions {
 }
 
 /// Where a volume or its log is created.
-pub enum Target {
+pub enum Target<'p> {
     /// An existing file or device, or the volume of a URL, and its new size.
     Existing(Arc<dyn Device>, u64),
     /// A partition of an existing disk.
@@ -38,14 +38,14 @@ pub enum Target {
     /// A new file, which appears when it is complete.
     New(NewFile),
     /// The volume of a URL, which is created when all checks have passed, and its size.
-    NewRemote(PathBuf, u64, RemoteOptions),
+    NewRemote(RemoteUrl<'p>, u64, RemoteOptions),
     /// A dry run, with this size.
     DryRun(u64),
 }
 
-impl Target {
+impl<'p> Target<'p> {
     /// Opens or creates the target.
-    pub fn open(path: &Path, target_options: &TargetOptions, global: &Global) -> anyhow::Result<Self> {
+    pub fn open(path: &'p Path, target_options: &TargetOptions, global: &Global) -> anyhow::Result<Self> {
         let options = OpenOptions {
             direct: global.direct,
             io: Io::Pread,
@@ -129,7 +129,7 @@ impl Target {
 
     fn open_remote(
         path: &Path,
-        url: RemoteUrl<'_>,
+        url: RemoteUrl<'p>,
         target_options: &TargetOptions,
         options: RemoteOptions,
     ) -> anyhow::Result<Self> {
@@ -138,11 +138,7 @@ impl Target {
             let Some(size) = size.or(size_if_new) else {
                 return Err(wrong(format!("{url} does not exist: give its size with --size")));
             };
-            return Ok(if dry_run {
-                Self::DryRun(size)
-            } else {
-                Self::NewRemote(path.into(), size, options)
-            });
+            return Ok(if dry_run { Self::DryRun(size) } else { Self::NewRemote(url, size, options) });
         }
         let device = url.open(&options)?.device;
         if !force {
@@ -200,10 +196,7 @@ impl Target {
     pub fn device(&self) -> anyhow::Result<Arc<dyn Device>> {
         match self {
             Self::Existing(device, _) => Ok(Arc::clone(device)),
-            Self::NewRemote(path, size, options) => match RemoteUrl::new(path) {
-                Some(url) => Ok(url.create(*size, options)?),
-                None => bail!("{} is not a URL", shown(path)),
-            },
+            Self::NewRemote(url, size, options) => Ok(url.create(*size, options)?),
             Self::Partition(device) => Ok(Arc::clone(device)),
             Self::New(file) => Ok(file.device().clone()),
             Self::DryRun(_) => bail!("nothing is written with -N"),
