@@ -96,7 +96,8 @@ impl RbdDevice {
         if self.writable || self.image.url().snapshot.is_some() {
             return Ok(None);
         }
-        // Readers do not watch; and who has the lock is known to clients only that could take it.
+        // A client that opened the image read-only cannot ask who has the lock, but it can list the watchers: these are
+        // clients that have the image open, except read-only.
         let watchers = self.image.watchers();
         let watchers = watchers
             .map_err(|errno| image_error(self.image.url(), "list the clients of the image", errno))?;
