@@ -137,23 +137,41 @@ fn errors_of_urls_have_their_errno() {
 #[test]
 fn a_volume_on_object_storage_is_an_image() {
     let folder = tempfile::tempdir().unwrap();
-    let url = format!("file://{}/bucket/volume", folder.path().display());
+    used_as_an_image(&format!("file://{}/bucket/volume", folder.path().display()));
+}
+
+/// The same in a store behind a network: the one whose URL is in the environment, or a server of S3 for the time of a
+/// second run of this test.
+#[cfg(feature = "network")]
+#[test]
+fn a_volume_behind_a_network_is_an_image() {
+    if let Ok(url) = std::env::var("XEBEC_TEST_STORE") {
+        return used_as_an_image(&format!("{url}-image"));
+    }
+    let Some(mut server) = needs::met(needs::s3()) else { return };
+    let test = ["--exact", "remote::a_volume_behind_a_network_is_an_image", "--nocapture"];
+    assert!(server.arg(std::env::current_exe().unwrap()).args(test).status().unwrap().success());
+}
+
+/// Uses the volume of a URL, which does not exist yet.
+fn used_as_an_image(url: &str) {
+    let folder = tempfile::tempdir().unwrap();
     let run = |words: &[&str]| stdout(xebec().args(words));
-    run(&["mkfs", &url, "--size", "1g"]);
-    let again = stderr(xebec().args(["mkfs", &url, "--size", "1g"]));
+    run(&["mkfs", url, "--size", "1g"]);
+    let again = stderr(xebec().args(["mkfs", url, "--size", "1g"]));
     assert!(again.contains("-f"), "{again}");
     let source = folder.path().join("source");
     fs::create_dir_all(source.join("sub")).unwrap();
     fs::write(source.join("sub/large"), vec![7; 3 << 20]).unwrap();
     fs::write(source.join("small"), "text").unwrap();
     run(&["cp", "-r", source.to_str().unwrap(), &format!("{url}:/tree")]);
-    run(&["mkdir", &url, "/new"]);
+    run(&["mkdir", url, "/new"]);
     assert_eq!(run(&["cat", &format!("{url}:/tree/small")]), "text");
     assert_eq!(run(&["ls", &format!("{url}:/")]), "new\ntree\n");
-    run(&["check", &url]);
-    assert!(run(&["info", &url]).contains("blocks=262144"));
+    run(&["check", url]);
+    assert!(run(&["info", url]).contains("blocks=262144"));
     let back = folder.path().join("back");
-    run(&["extract", &url, "--to", back.to_str().unwrap()]);
+    run(&["extract", url, "--to", back.to_str().unwrap()]);
     assert_eq!(fs::read(back.join("tree/sub/large")).unwrap(), vec![7; 3 << 20]);
     run(&["sync", source.to_str().unwrap(), &format!("{url}:/tree")]);
     let absent = stderr(xebec().args(["ls", &format!("{url}2")]));

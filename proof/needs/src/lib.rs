@@ -16,10 +16,10 @@
 //! | [`tools`] | checking for programs, and starting them |
 //! | [`judges`] | both versions of xfsprogs |
 //! | [`Ceph`] | a Ceph cluster, started by the script `proof/needs/ceph` |
+//! | [`s3`] | a server of S3, started by the script `proof/needs/s3` |
 //! | [`mounting`], [`fuse`], [`root`] | privileges of this process |
 //!
-//! `proof/needs/matrix` runs all tests with one part of the machine hidden at a time. `proof/needs/s3` runs a command
-//! with a server of S3.
+//! `proof/needs/matrix` runs all tests with one part of the machine hidden at a time.
 #![forbid(unsafe_code)]
 
 mod ceph;
@@ -29,7 +29,7 @@ mod rights;
 use std::io::Write;
 
 pub use ceph::Ceph;
-pub use programs::{command, judges, newer, newer_xfsprogs, newest, own, path, script, tools};
+pub use programs::{command, judges, newer, newer_xfsprogs, newest, own, path, s3, script, tools};
 pub use rights::{fuse, mounting, root};
 
 /// Returns the result of a check. If something is missing, skips the test and returns `None`.

@@ -30,6 +30,9 @@ const PACKAGES: &[(&str, &[&str])] = &[
 /// Programs that `cargo install` installs.
 const CRATES: &[&str] = &["fsx", "pjdfstest"];
 
+/// Programs that `pip install` installs, and their packages.
+const PYTHON: &[(&str, &str)] = &[("moto_server", "'moto[server]'")];
+
 /// Folders of programs for root, which are not in the `PATH` of other users.
 const SYSTEM: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
@@ -54,10 +57,15 @@ fn find_in(search_path: &OsStr, name: &str) -> Option<PathBuf> {
 
 fn find(name: &str) -> Result<PathBuf, String> {
     find_in(&search_path(), name).ok_or_else(|| {
-        let package = PACKAGES.iter().find(|(_, programs)| programs.contains(&name));
-        let package = package.map_or(name, |(package, _)| package);
-        let how = if CRATES.contains(&name) { "cargo install" } else { "apt install" };
-        format!("{name} is not installed: run .ci/install, or {how} {package}")
+        let python = PYTHON.iter().find(|(program, _)| *program == name);
+        let debian = PACKAGES.iter().find(|(_, programs)| programs.contains(&name));
+        let how = match (python, debian) {
+            (Some((_, package)), _) => format!("pip install {package}"),
+            (None, Some((package, _))) => format!("apt install {package}"),
+            (None, None) if CRATES.contains(&name) => format!("cargo install {name}"),
+            (None, None) => format!("apt install {name}"),
+        };
+        format!("{name} is not installed: run .ci/install, or {how}")
     })
 }
 
@@ -105,6 +113,16 @@ pub fn script(set: &str, text: &str, name: &str) -> Command {
     let mut command = command("unshare");
     command.args(["--mount", "bash"]).args(set.split(' ')).args(["-c", text, name]);
     command
+}
+
+/// Runs a program with a server of S3, which ends with it: the caller adds the program and its arguments. The program
+/// finds keys of the server in its environment, and in `XEBEC_TEST_STORE` the URL of a volume that does not exist.
+///
+/// # Errors
+/// What is missing, and the command that installs it.
+pub fn s3() -> Result<Command, String> {
+    tools(&["moto_server", "python3", "setpriv"])?;
+    Ok(with_environment(&Path::new(env!("CARGO_MANIFEST_DIR")).join("s3")))
 }
 
 fn judges_root() -> OsString {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::faulty::{Cut, Faults, FaultyStore, Network};
-use crate::{DirectoryStore, ErrorKind, Location, MemoryStore, Store, StoreError, StoreOptions, open};
+use crate::{DirectoryStore, ErrorKind, MemoryStore, Store, StoreError};
 
 fn kind<T: std::fmt::Debug>(result: Result<T, StoreError>) -> ErrorKind {
     result.unwrap_err().kind
@@ -74,12 +74,21 @@ fn a_client_without_faults_keeps_the_contract() {
     keeps_the_contract(&FaultyStore::new(network, Faults::default(), 1));
 }
 
-/// A store that someone else wrote judges: `proof/needs/s3`, or a real one.
+/// Judges the store of the URL in the environment, or a server of S3 that runs for the time of a second run of this
+/// test.
+#[cfg(feature = "network")]
 #[test]
-#[ignore = "needs the URL of an empty volume in XEBEC_TEST_STORE, as proof/needs/s3 gives it"]
-fn a_real_store_keeps_the_contract() {
-    let url = std::env::var("XEBEC_TEST_STORE").expect("the URL of a volume");
-    let open = |url: &str| open(&Location::parse(url).unwrap(), &StoreOptions::default()).unwrap();
+fn a_store_behind_a_network_keeps_the_contract() {
+    let Ok(url) = std::env::var("XEBEC_TEST_STORE") else {
+        let Some(mut server) = needs::met(needs::s3()) else { return };
+        let test = ["--exact", "tests::a_store_behind_a_network_keeps_the_contract", "--nocapture"];
+        assert!(server.arg(std::env::current_exe().unwrap()).args(test).status().unwrap().success());
+        return;
+    };
+    let open = |url: &str| {
+        let location = crate::Location::parse(url).unwrap();
+        crate::open(&location, &crate::StoreOptions::default()).unwrap()
+    };
     keeps_the_contract(&*open(&url));
     let pages = open(&format!("{url}-of-pages"));
     pages_follow_each_other(&*pages, |key| drop(pages.put_if_absent(key, Bytes::new()).unwrap()));
