@@ -1,21 +1,24 @@
 //! What a run would leave if it were killed, and its removal.
 //!
 //! The first signal ends a run after the current measurement, and everything is dropped. The second one cannot wait for
-//! that: [`clean_up`] ends the processes of the measurement, and removes the mounts and directories in this list.
+//! that: [`clean_up`] kills the processes of the measurement, and removes the mounts and directories that are registered
+//! here.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// What is registered, the latest last.
+/// The mount points and directories that the run uses now, in the order in which they were made.
 static REGISTERED: Mutex<Vec<(PathBuf, Kind)>> = Mutex::new(Vec::new());
-/// Children that this process had when the run began: those of a shell that became this program.
-static FOREIGN: OnceLock<Vec<Process>> = OnceLock::new();
-/// How often removal is tried: a thread of the measurement may still create files.
-const TRIES: u32 = 50;
+/// Children that this process had when the run began, as after `sh -c "server & exec xebec bench"`. They are not killed.
+static INHERITED: OnceLock<Vec<Process>> = OnceLock::new();
+/// Pause between two attempts to kill or to remove something.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Attempts after which the user is told what keeps the process from ending.
+const SILENT_ATTEMPTS: u32 = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -27,20 +30,20 @@ enum Kind {
     Kept,
 }
 
-/// An entry of the list. Dropping it says that nothing is left. That waits while the list is cleaned up, so that the
-/// process does not end in the middle.
+/// An entry of the list, which is dropped after the mount or directory was removed. Dropping it blocks while
+/// [`clean_up`] runs, so that the main thread cannot end the process in the middle of that.
 #[derive(Debug)]
 pub struct Registered(PathBuf);
 
-/// Begins a run: the children that exist now are not those of a measurement.
+/// Begins a run: the children that exist now are not of a measurement.
 pub fn begin() {
     let own = own_id();
-    let foreign = processes().into_iter().filter(|process| process.parent == own);
-    // A second run of this process finds those of the first one ended.
-    let _ = FOREIGN.set(foreign.collect());
+    let inherited = processes().into_iter().filter(|process| process.parent == own);
+    // Set once: a second run in one process has the same ones.
+    let _ = INHERITED.set(inherited.collect());
 }
 
-/// Makes a mount point in a directory. Its name cannot be guessed, so that nobody puts a link there.
+/// Makes a mount point in a directory. Its name cannot be guessed, so that no other user can put a link there first.
 ///
 /// # Errors
 /// It cannot be made.
@@ -62,7 +65,7 @@ pub fn kept(path: &Path) -> Registered {
     Registered(path.into())
 }
 
-/// No signal comes between the making of the directory and its registration.
+/// Holds the list, so that no clean-up runs between the making of the directory and its registration.
 fn make(parent: &Path, kind: Kind) -> std::io::Result<(PathBuf, Registered)> {
     let mut list = list();
     let prefix = format!("xebec-bench-{}-", std::process::id());
@@ -82,18 +85,19 @@ impl Drop for Registered {
     }
 }
 
-/// Ends the processes that this one started, and removes what is registered. The caller exits afterwards: the list
-/// stays locked. Returns what could not be removed.
-pub fn clean_up() -> Vec<PathBuf> {
+/// Ends the processes that this one started, and removes what is registered. Calls `report` with what could not be
+/// removed, and with what takes more than a second. The caller exits afterwards: the list stays locked.
+pub fn clean_up(report: impl Fn(&str)) {
     let registered = list();
-    end_children();
-    let left = remove_all(&registered, remove);
+    end_children(&report);
+    for left in remove_all(&registered, |path, kind| remove(path, kind, &report)) {
+        report(&format!("{} is left", left.display()));
+    }
     std::mem::forget(registered);
-    left
 }
 
-/// Removes the latest first. A directory with a mount point that could not be removed stays: its removal would remove
-/// what is mounted there.
+/// Removes the latest first. A directory that contains a mount point which could not be removed stays: removing it would
+/// remove the files of the mounted file system.
 fn remove_all(registered: &[(PathBuf, Kind)], remove: impl Fn(&Path, Kind) -> bool) -> Vec<PathBuf> {
     let mut left: Vec<PathBuf> = Vec::new();
     for (path, kind) in registered.iter().rev() {
@@ -104,12 +108,14 @@ fn remove_all(registered: &[(PathBuf, Kind)], remove: impl Fn(&Path, Kind) -> bo
     left
 }
 
-fn remove(path: &Path, kind: Kind) -> bool {
-    for _ in 0..TRIES {
+/// Removes a mount point or directory. Tries again, without a limit, as long as others use it: threads of the measurement
+/// still run, and may create files; a program that was killed may complete a mount.
+fn remove(path: &Path, kind: Kind, report: impl Fn(&str)) -> bool {
+    for attempt in 0.. {
         let removed = match kind {
             Kind::Kept => return true,
             Kind::MountPoint => {
-                // It may not be mounted, or not any more. Those who use it keep it until they exit.
+                // Nothing may be mounted there. Programs that use the mount keep it until they exit.
                 let _ = fuse::mount::unmount(path, true);
                 std::fs::remove_dir(path)
             }
@@ -117,14 +123,23 @@ fn remove(path: &Path, kind: Kind) -> bool {
         };
         match removed {
             Ok(()) => return true,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return true,
-            Err(_) => std::thread::sleep(PAUSE),
+            Err(error) if error.kind() == ErrorKind::NotFound => return true,
+            Err(error) => {
+                let is_used = matches!(error.kind(), ErrorKind::ResourceBusy | ErrorKind::DirectoryNotEmpty);
+                if !is_used || attempt == SILENT_ATTEMPTS {
+                    report(&format!("cannot remove {}: {error}", path.display()));
+                }
+                if !is_used {
+                    return false;
+                }
+            }
         }
+        std::thread::sleep(PAUSE);
     }
     false
 }
 
-/// A process, known by its number and the time of its start: numbers are used again.
+/// A process, identified by its ID and the time of its start: IDs are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     id: i32,
@@ -138,14 +153,16 @@ impl Process {
     }
 }
 
-/// Kills the descendants of this process until none is left: one of them, or a thread of the measurement, may start
-/// another one meanwhile. A server in the background is none: it ends when it is unmounted.
-fn end_children() {
-    let foreign = FOREIGN.get().map_or(&[][..], Vec::as_slice);
-    for _ in 0..TRIES {
-        let descendants = descendants(own_id(), &processes(), foreign);
-        if descendants.is_empty() {
-            return;
+/// Kills the descendants of this process until none is left: a descendant, or a thread of the measurement, may start
+/// another one meanwhile, and a program ends only after its current system call. Servers in the background are not
+/// descendants; they end when they are unmounted.
+fn end_children(report: impl Fn(&str)) {
+    let inherited = INHERITED.get().map_or(&[][..], Vec::as_slice);
+    for attempt in 0.. {
+        let descendants = descendants(own_id(), &processes(), inherited);
+        let Some(first) = descendants.first() else { return };
+        if attempt == SILENT_ATTEMPTS {
+            report(&format!("process {} has not ended yet", first.id));
         }
         for child in descendants.iter().filter_map(|child| Pid::from_raw(child.id)) {
             // It may have ended.
@@ -159,10 +176,12 @@ fn end_children() {
 fn descendants(of: i32, all: &[Process], without: &[Process]) -> Vec<Process> {
     let mut family: Vec<Process> = Vec::new();
     let mut parents = vec![of];
-    // Parents have no order in the list, so a generation after the other.
+    // The list is not ordered, so each pass finds one generation. It was not read at one moment: an ID that was reused
+    // meanwhile may make a process its own ancestor, so each is taken once.
     while !parents.is_empty() {
         let is_child = |process: &&Process| {
-            parents.contains(&process.parent) && !without.iter().any(|other| other.is(process))
+            let is_known = || without.iter().chain(&family).any(|other| other.is(process));
+            parents.contains(&process.parent) && process.id != of && !is_known()
         };
         let children: Vec<Process> = all.iter().filter(is_child).copied().collect();
         parents = children.iter().map(|child| child.id).collect();
@@ -175,7 +194,7 @@ fn own_id() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// All processes but those that have ended, and whose parents did not ask for their status.
+/// All processes except zombies.
 fn processes() -> Vec<Process> {
     let process = |entry: std::fs::DirEntry| {
         let id = entry.file_name().to_str()?.parse().ok()?;
@@ -186,12 +205,12 @@ fn processes() -> Vec<Process> {
 }
 
 fn parse(id: i32, stat: &str) -> Option<Process> {
-    // The name of the program, in parentheses, may have any characters.
+    // The name of the program is in parentheses, and may itself contain some.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
     let has_ended = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
-    // The start has number 22 in proc(5).
+    // `starttime`, field 22 in proc(5).
     let started = fields.nth(17)?.parse().ok()?;
     (!has_ended).then_some(Process { id, parent, started })
 }
@@ -209,6 +228,15 @@ mod tests {
         };
         assert_eq!(ids(&[process(11, 10, 1)]), [20, 30]);
         assert_eq!(ids(&[process(11, 10, 0)]), [20, 11, 30, 12], "a number that is used again");
+    }
+
+    /// The list of processes is read while IDs are reused, and may have a cycle, in which the search did not end.
+    #[test]
+    fn a_cycle_of_parents_is_searched_once() {
+        let process = |id, parent| Process { id, parent, started: 0 };
+        let all = [process(20, 10), process(30, 20), process(10, 30)];
+        let found: Vec<i32> = descendants(10, &all, &[]).iter().map(|process| process.id).collect();
+        assert_eq!(found, [20, 30], "the process itself is not its descendant");
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<u8> {
 fn wait_for_signals(interrupted: Arc<AtomicBool>) -> anyhow::Result<()> {
     let cleaning = Arc::new(AtomicBool::new(false));
     let mut ending = vec![SIGINT, SIGTERM, SIGQUIT];
-    // nohup ignores it, and what runs under it goes on.
+    // A command under nohup ignores it, and must survive the end of the session.
     if !is_ignored(SIGHUP) {
         ending.push(SIGHUP);
     }
@@ -49,9 +49,7 @@ fn wait_for_signals(interrupted: Arc<AtomicBool>) -> anyhow::Result<()> {
             }
             cleaning.store(true, Relaxed);
             print_message(Level::Note, "", "removing mounts and directories; a third signal leaves them");
-            for left in bench::cleanup::clean_up() {
-                print_message(Level::Warning, "", format_args!("{} could not be removed", left.display()));
-            }
+            bench::cleanup::clean_up(|what| print_message(Level::Warning, "", what));
             crate::memory::exit(SIGNALLED + signal);
         }
     };
