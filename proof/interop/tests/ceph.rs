@@ -35,13 +35,10 @@ serve() {
     "$xebec" mount --foreground "$1" mnt > server 2>&1 &
     server=$!
     trap '{ kill -9 $server; umount -l mnt; umount -l kernel; } 2> /dev/null || true' EXIT
-    for n in $(seq 300); do
-        mountpoint -q mnt && return
-        kill -0 $server || break
+    until mountpoint -q mnt; do
+        kill -0 $server 2> /dev/null || { cat server >&2; exit 1; }
         sleep 0.1
     done
-    cat server >&2
-    exit 1
 }
 "#;
 
@@ -54,6 +51,11 @@ fn run(steps: &str) {
     let mut script = needs::script("-eu", &format!("{FUNCTIONS}{steps}"), "ceph");
     script.arg(folder.path()).arg(program).env("CEPH_CONF", ceph.configuration()).env_remove("CEPH_ARGS");
     assert!(script.status().unwrap().success());
+}
+
+/// Runs steps on a new volume in the image `name`, with its URL in `$url`.
+fn on_volume(name: &str, steps: &str) {
+    run(&format!("url=rbd://rbd/{name}\nrun mkfs $url --size 200m\n{steps}"));
 }
 
 #[test]
@@ -101,26 +103,34 @@ run mkfs -f $url
 /// A snapshot is read while the volume is mounted, and a clone of it becomes another volume.
 #[test]
 fn snapshots_and_clones_are_volumes() {
-    run(r#"
-url=rbd://rbd/live
-run mkfs $url --size 200m
+    on_volume(
+        "live",
+        r#"
 serve $url
 for n in $(seq 50); do echo $n > mnt/file$n; done
 sync mnt/*
-(while :; do for n in $(seq 200); do echo $RANDOM > mnt/churn$n || exit 0; done; rm -f mnt/churn*; done) 2> /dev/null &
+until [ -e stop ]; do
+    for n in $(seq 200); do echo $RANDOM > mnt/churn$n; done
+    rm -f mnt/churn*
+    touch churned
+done &
 churn=$!
-sleep 1
+until [ -e churned ]; do kill -0 $churn || fail "the churn has ended"; sleep 0.1; done
 rbd snap create --no-progress rbd/live@now
 for n in 1 50; do [ "$("$xebec" -q cat $url@now:/file$n)" = $n ] || fail "file$n"; done
 run check -q $url@now
 refused 'rbd://rbd/live@now: cannot open' touch $url@now:/file
-"$xebec" ls $url > listed 2> output
-grep -q 'has it open for changes' output || fail "a reader is not warned"
+# The server's watch of the image ends, and begins again, whenever it stands still for three seconds.
+until "$xebec" ls $url 2>&1 > listed | grep -q 'has it open for changes'; do
+    kill -0 $server || fail "the server has ended"
+    sleep 0.1
+done
 rbd clone --rbd-default-clone-format 2 rbd/live@now rbd/cloned
 run uuid rbd://rbd/cloned generate
 run write rbd://rbd/cloned:/mine < /dev/null
-kill $churn
-wait $churn || true
+# Not killed: a program that it has started would keep the mount busy.
+touch stop
+wait $churn || fail "changes"
 [ "$(cat mnt/file7)" = 7 ] || fail "the volume"
 umount mnt
 wait $server || fail "the server"
@@ -132,15 +142,16 @@ umount kernel
 in_kernel rbd/live
 [ ! -e kernel/mine ] || fail "the volume has a change of its clone"
 umount kernel
-"#);
+"#,
+    );
 }
 
 /// As a power cut: what was synced is there, the log is replayed, and Linux agrees.
 #[test]
 fn a_killed_client_loses_nothing_that_was_synced() {
-    run(r#"
-url=rbd://rbd/cut
-run mkfs $url --size 200m
+    on_volume(
+        "cut",
+        r#"
 for round in 1 2 3; do
     serve $url
     (n=0; while n=$((n + 1)); do
@@ -148,13 +159,17 @@ for round in 1 2 3; do
         head -c 300000 /dev/urandom > mnt/unsynced$((n % 40)); rm -f mnt/unsynced$((n % 13))
     done) 2> /dev/null &
     writer=$!
+    # Some seconds of changes, of which at least some files are synced, however slow the machine is.
     sleep 3
+    until [ "$(cat done$round 2> /dev/null | wc -l)" -gt 3 ]; do
+        kill -0 $writer || fail "the writer has ended"
+        sleep 0.1
+    done
     kill -9 $server
     wait $server 2> /dev/null || true
     # The mount fails now. Without it, the files would go to the directory.
     wait $writer || true
     umount -l mnt
-    [ $(wc -l < done$round) -gt 3 ] || fail "hardly anything was written"
     # Linux replays the log, and Xebec does.
     in_kernel rbd/cut
     for n in $(cat done$round); do
@@ -171,14 +186,15 @@ for round in 1 2 3; do
 done
 in_kernel rbd/cut
 umount kernel
-"#);
+"#,
+    );
 }
 
 #[test]
 fn a_volume_that_was_taken_over_is_not_changed_by_its_old_client() {
-    run(r#"
-url=rbd://rbd/taken
-run mkfs $url --size 200m
+    on_volume(
+        "taken",
+        r#"
 serve $url
 echo kept > mnt/kept
 sync mnt/*
@@ -197,5 +213,6 @@ run stat $url:/mine
 in_kernel rbd/taken
 [ -e kernel/mine ] && [ "$(cat kernel/kept)" = kept ] && [ ! -e kernel/late ] || fail "the kernel"
 umount kernel
-"#);
+"#,
+    );
 }
