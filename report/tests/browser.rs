@@ -30,12 +30,12 @@ struct Seen {
     visible: usize,
 }
 
-/// A page that shows another one in a frame, and prints what [`Seen`] has.
+/// A page that shows another one in a frame, and prints what [`Seen`] has. The function is defined before the frame, which
+/// may be loaded before the browser parses what follows it.
 const FRAME: &str = r#"<!DOCTYPE html><meta charset="utf-8"><style>body{margin:0}</style>
-<iframe id="frame" src="PAGE" style="display:block;border:0;width:WIDTHpx;height:4000px"></iframe>
 <output id="seen" hidden></output>
 <script>
-frame.onload = () => {
+const look = frame => {
     const page = frame.contentDocument, root = page.documentElement;
     // A chart within closed details has no size.
     page.querySelectorAll("details").forEach(details => details.open = true);
@@ -50,6 +50,7 @@ frame.onload = () => {
     });
 };
 </script>
+<iframe src="PAGE" onload="look(this)" style="display:block;border:0;width:WIDTHpx;height:4000px"></iframe>
 "#;
 
 /// A directory with pages.
@@ -73,6 +74,9 @@ impl<'f> Pages<'f> {
             "--enable-logging=stderr",
             "--virtual-time-budget=20000",
         ]);
+        // Where the home directory or shared memory is missing or small, as in a container, the browser may not start.
+        browser.args(["--disable-dev-shm-usage", "--disable-breakpad"]).env("HOME", self.profile.path());
+        browser.env_remove("XDG_CONFIG_HOME").env_remove("XDG_CACHE_HOME");
         browser.arg(format!("--user-data-dir={}", self.profile.path().display()));
         browser.args(options).arg(format!("file://{}", self.folder.join(page).display()));
         let output = browser.output().context("chromium")?;
