@@ -175,8 +175,7 @@ fn kernels(scale: &Scale, archive: &Path) -> anyhow::Result<f64> {
     Ok(run(&image, &place.mount)?.wall_s)
 }
 
-/// The mount point of the script and its image. Both are removed, wherever the script ends: it may be killed after it
-/// has mounted.
+/// The mount point and the image of the script. Dropping this unmounts and removes both, wherever the script ended.
 struct MountedByScript<'s> {
     mount: PathBuf,
     image: &'s Path,
@@ -192,7 +191,7 @@ impl<'s> MountedByScript<'s> {
 
 impl Drop for MountedByScript<'_> {
     fn drop(&mut self) {
-        // It is not mounted if the script has succeeded.
+        // Fails if nothing is mounted, as after a script that succeeded.
         let _ = fuse::mount::unmount(&self.mount, true);
         let _ = std::fs::remove_dir(&self.mount);
         let _ = std::fs::remove_file(self.image);

@@ -52,7 +52,8 @@ pub struct Usage {
 }
 
 impl From<&Command> for MeasuredCommand {
-    /// Its program and arguments, directory and variables.
+    /// Takes the program, its arguments, the working directory and the changes of the environment. Redirections of the
+    /// command are ignored: the output is discarded.
     fn from(command: &Command) -> Self {
         let environment = command.get_envs();
         Self {

@@ -63,7 +63,7 @@ pub fn kernel(folder: &Path) -> Result<(), String> {
     }
     let image = folder.join("probe.img");
     let mounted = BenchVolume::kernel(&image, &layout(512 << 20, 64 << 20)).and_then(BenchVolume::unmount);
-    // It is replaced, or removed with the directory.
+    // An image that stays does no harm: the next probe replaces it, and a temporary directory is removed as a whole.
     let _ = std::fs::remove_file(image);
     mounted.context("the kernel's XFS").map_err(|error| format!("{error:#}"))
 }

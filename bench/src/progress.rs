@@ -45,23 +45,23 @@ impl State {
     }
 }
 
-/// The work of a run. Each part has an expected time.
+/// The work of a run, in expected seconds ([`Part::seconds`]).
 #[derive(Clone, Copy, Debug, Default)]
 struct Work {
     /// Expected seconds of all parts.
     total: f64,
-    /// Of those that have ended.
+    /// Expected seconds of the parts that have ended.
     done: f64,
-    /// Of the current one.
+    /// Expected seconds of the current part.
     current: f64,
-    /// Seconds that the ended parts took.
+    /// Seconds that the ended parts took in fact.
     spent: f64,
 }
 
 impl Work {
-    /// Part of the whole after which the measured pace alone counts.
+    /// Share of the work after which only the measured pace counts, and no longer the expected one.
     const TRUSTED: f64 = 0.1;
-    /// Part of the current part that is done at most, before it ends.
+    /// Share of the current part that counts as done at most, as long as it has not ended.
     const CURRENT_MAX: f64 = 0.9;
 
     /// The share of the work that is done, and the seconds that are left, some seconds after the current part began.
@@ -69,7 +69,7 @@ impl Work {
         let total = self.total.max(1e-3);
         let trust = (self.done / total / Self::TRUSTED).min(1.0);
         let measured = if self.done > 0.0 { self.spent / self.done } else { 1.0 };
-        // Seconds for each expected second.
+        // Measured seconds for each expected one.
         let pace = (1.0 - trust + trust * measured).max(1e-3);
         let done = self.done + (seconds / pace).min(self.current * Self::CURRENT_MAX);
         (done / total, (total - done).max(0.0) * pace)
@@ -88,7 +88,7 @@ impl<'i> Progress<'i> {
         let parts = chosen.iter().flat_map(Chosen::parts);
         let total = parts.map(|part| part.seconds(scale.size, scale.rounds)).sum();
         let work = Work { total, ..Work::default() };
-        let state = State { work, began: Instant::now(), experiment: String::new(), what: "begins".into() };
+        let state = State { work, began: Instant::now(), experiment: String::new(), what: "starting".into() };
         let state = Arc::new(Mutex::new(state));
         let bar = ProgressBar::new_spinner();
         // Hidden unless standard error is a terminal.

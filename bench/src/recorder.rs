@@ -43,7 +43,8 @@ pub struct Row {
     pub other_is: &'static str,
     /// Values of the first column, in order.
     pub ours: Vec<f64>,
-    /// Values of the second column, each measured after the first's; empty if there is only one.
+    /// Values of the second column, measured in turns with the first's where the task allows that; empty if there is
+    /// only one column.
     pub other: Vec<f64>,
     /// Target.
     pub target: Option<Target>,
@@ -132,13 +133,13 @@ impl<'o> Recorder<'o> {
                 runs,
                 latency: None,
             };
-            // One subject may be measured beside several peers.
+            // A subject that is measured beside several peers has several rows, and one measurement with all its runs.
             match self.results.measurements.iter_mut().find(|known| {
                 known.task == measurement.task
                     && known.subject == measurement.subject
                     && known.unit == measurement.unit
             }) {
-                // Unless these runs are there, as they were compared with another peer.
+                // One series of runs may be compared with several peers. It is there since the first of these rows.
                 Some(known) if known.runs.ends_with(&measurement.runs) => {}
                 Some(known) => known.runs.extend(measurement.runs),
                 None => self.measured(measurement),

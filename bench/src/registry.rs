@@ -29,7 +29,7 @@ pub enum Run {
 pub struct Part {
     /// Name on the command line.
     pub name: &'static str,
-    /// How long a quick run takes, about, in seconds on two CPUs.
+    /// Expected seconds of a quick run on two CPUs.
     quick: f64,
     run: Run,
 }
@@ -39,7 +39,7 @@ const fn part(name: &'static str, quick: f64, run: Run) -> Part {
 }
 
 impl Part {
-    /// How long it takes, about. Other sizes take as much more or less, on the whole.
+    /// Expected seconds, for the time that is left: an estimate that need not fit each part.
     pub fn seconds(&self, size: Size, rounds: u32) -> f64 {
         let of_a_run = match size {
             Size::Full => 3.5,
@@ -130,7 +130,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         published: &[(
             "64 parallel git diff on 64 cached kernel trees",
             "4.911 s before, 0.183 s after",
-            "the calls of git diff without git; on two CPUs, 64 threads take turns",
+            "git diff itself on mounts, and its calls without git; smaller trees; on two CPUs, 64 walkers take turns",
         )],
         parts: &[
             part("any", 8.0, Run::Any(claims::trees::run)),

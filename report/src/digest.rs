@@ -94,7 +94,7 @@ fn brief(judged: &Judged<'_>) -> Cell {
     }
 }
 
-/// The median, and who it is of.
+/// The median with the lowest and the highest run, and the subject if the column does not say it.
 fn with_spread(measurement: &Measurement, is_named: bool) -> Cell {
     let mut text = quantity(measurement.median(), &measurement.unit);
     if is_named {

@@ -7,10 +7,10 @@
 //! | `<!-- figure: EXPERIMENT; TASK; SUBJECT -->` | a median, within a line |
 //! | `<!-- figure: EXPERIMENT; TASK; SUBJECT; PEER -->` | the ratio of two medians |
 //!
-//! A marker in a code span is text. Each figure ends at `<!-- end -->`. Runs are asked in an order: full ones before
-//! quick ones, optimized builds before others, the latest first. A figure is that of the first run that has it, and so
-//! is each task of an experiment, but full and quick runs are not mixed in its tables, nor are builds. A single figure
-//! is that of a full run of an optimized build, by the fewest threads.
+//! A marker in a code span is text. Each figure ends at `<!-- end -->`. Runs are ordered: full ones before quick ones,
+//! optimized builds before others, the latest first. The first run that has an experiment decides whether its tables are
+//! of full or quick runs, and of which kind of build; of these runs, each task is taken from the first one that has it.
+//! A single figure is taken from the first full run of an optimized build that has it, with the fewest threads.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -79,7 +79,7 @@ pub fn fill(text: &str, runs: &Runs) -> anyhow::Result<String> {
         let (name, after) = after.split_once(BEGIN_END).context("a marker of figures without an end")?;
         let marker = format!("`{BEGIN}{name}{BEGIN_END}`");
         let (old, after) = after.split_once(END).with_context(|| format!("{marker} has no `{END}`"))?;
-        // What is between a marker and the end of another one is not only figures.
+        // Otherwise the text up to the end of the next marker would be replaced.
         ensure!(!old.contains(BEGIN), "{marker} has no `{END}` before the next marker");
         let figure = match name.split_once(": ") {
             Some(("s", experiment)) => format!("\n{}\n", block(experiment, runs)?.trim_end()),
@@ -139,7 +139,7 @@ fn one(query: &str, runs: &Runs) -> anyhow::Result<String> {
         [experiment, task, subject, peer] => (experiment, task, subject, Some(peer)),
         _ => bail!("`{query}` does not name an experiment, a task and a subject"),
     };
-    // Tables say what kind of run they are of; a sentence does not.
+    // A table says whether its run was quick, and the build not optimized; a sentence does not.
     let trusted = runs.with(experiment).into_iter().filter(|(_, report, _)| is_trusted(report));
     for (_, _, results) in trusted {
         let figure = match peer {
@@ -150,7 +150,7 @@ fn one(query: &str, runs: &Runs) -> anyhow::Result<String> {
             return Ok(figure);
         }
     }
-    bail!("no kept run that is a full one of an optimized build has `{query}`")
+    bail!("no kept full run of an optimized build has `{query}`")
 }
 
 /// Whether a figure may stand in a sentence.

@@ -1,6 +1,5 @@
 //! Running `git` apart from the user's repositories and configuration.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -8,9 +7,11 @@ use std::process::{Command, Stdio};
 /// another repository, and the user's configuration may have hooks, a monitor of files, or signatures.
 pub fn command(folder: &Path, words: &[&str]) -> Command {
     let mut git = Command::new("git");
-    inherited(std::env::vars_os()).for_each(|name| {
-        git.env_remove(name);
-    });
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"GIT_") {
+            git.env_remove(name);
+        }
+    }
     git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_TERMINAL_PROMPT", "0");
     for setting in [
         "core.hooksPath=/dev/null",
@@ -25,11 +26,6 @@ pub fn command(folder: &Path, words: &[&str]) -> Command {
     }
     git.args(words).current_dir(folder).stdin(Stdio::null());
     git
-}
-
-/// Names of variables that git reads.
-fn inherited(variables: impl Iterator<Item = (OsString, OsString)>) -> impl Iterator<Item = OsString> {
-    variables.map(|(name, _)| name).filter(|name| name.as_encoded_bytes().starts_with(b"GIT_"))
 }
 
 #[cfg(test)]

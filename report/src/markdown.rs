@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::digest::digest;
+use crate::machine::{Machine, RELEASE};
 use crate::record::Results;
 use crate::tables::{Cell, Table};
 use crate::text::wrap;
@@ -23,7 +24,7 @@ pub fn experiment(report: &Report, results: &Results) -> String {
         text.push_str(&table(&Table { title: String::new(), head, rows }));
         text.push('\n');
     }
-    // What was traced names its own run.
+    // A trace names its own machine and commit.
     if !results.measurements.is_empty() {
         paragraph(&mut text, &run(report));
     }
@@ -39,11 +40,12 @@ pub fn experiment(report: &Report, results: &Results) -> String {
     text
 }
 
-/// The run of results in a sentence.
+/// The run of results in a sentence. It says if the run was quick or the build not optimized.
 fn run(report: &Report) -> String {
     let quick = if report.quick { ", a quick run with small sizes" } else { "" };
-    let load = report.load();
-    format!("{}, commit {}, load {load}{quick}:", report.machine.date, report.machine.commit)
+    let Machine { date, commit, profile, .. } = &report.machine;
+    let build = if profile == RELEASE { String::new() } else { format!(", {profile}") };
+    format!("{date}, commit {commit}, load {}{quick}{build}:", report.load())
 }
 
 /// The machine of a run, the command, and reasons to distrust it.
@@ -108,7 +110,7 @@ fn escaped(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// Words in lines, and an empty line.
+/// A paragraph in lines of [`WIDTH`], and an empty line.
 fn paragraph(text: &mut String, words: &str) {
     let _ = write!(text, "{}\n\n", wrap(words, WIDTH - 2).join("\n"));
 }

@@ -88,6 +88,14 @@ pub fn quantity(number: f64, unit: &str) -> String {
 
 /// A value with its unit, and two significant digits, for a sentence.
 pub fn rough(value: f64, unit: &str) -> String {
+    // Rounded in the unit that is shown: two digits of MiB are not two of GiB.
+    let (value, unit) = match family(unit) {
+        Some((family, size)) => {
+            let (shown, shown_size, _) = fitting(family, value * size);
+            (value * size / shown_size, shown)
+        }
+        None => (value, unit),
+    };
     let two: f64 = format!("{value:.1e}").parse().unwrap_or(value);
     let exact = quantity(two, unit);
     let (digits, unit) = exact.split_once(' ').unwrap_or((&exact, ""));
@@ -214,7 +222,15 @@ mod tests {
 
     #[test]
     fn sentences_have_two_significant_digits() {
-        let cases = [(27.31, "s", "27 s"), (0.863, "s", "860 ms"), (735_432.0, "files/s", "740 k files/s")];
+        let cases = [
+            (27.31, "s", "27 s"),
+            (0.863, "s", "860 ms"),
+            (0.9996, "s", "1 s"),
+            (735_432.0, "files/s", "740 k files/s"),
+            // It was rounded to 2,000 MiB, which are 1.953 GiB.
+            (1990.0, "MiB", "1.9 GiB"),
+            (1020.0, "MiB", "1000 MiB"),
+        ];
         for (value, unit, text) in cases {
             assert_eq!(rough(value, unit), text);
         }

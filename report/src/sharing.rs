@@ -9,8 +9,8 @@ use crate::tables::{Cell, Table};
 /// The result of a trace of pairs of operations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sharing {
-    /// Where it was traced, and from which commit: the report may be read elsewhere, by another program. Traces of
-    /// before that was recorded have none.
+    /// Machine and commit of the trace. The report that shows it may be made on another machine, by another build.
+    /// None in traces that were made before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
     /// Nanoseconds of a transfer of a cache line in the model.

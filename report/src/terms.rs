@@ -11,7 +11,7 @@ pub const TERMS: &[(&str, &str)] = &[
         "run",
         "One repetition of a task. Unless the run was quick, a first run of each subject is not counted.",
     ),
-    ("median", "The middle of the values of all runs, or the lower of the two in the middle."),
+    ("median", "The middle of the values of all runs; of an even number, the mean of the two in the middle."),
     (
         "spread",
         "The lowest and the highest run. Where the spreads of two subjects overlap, the difference of their medians \

@@ -92,7 +92,7 @@ impl Mount {
         let parent = std::env::temp_dir();
         let made = cleanup::new_mount_point(&parent).with_context(|| parent.display().to_string());
         let (folder, registered) = made?;
-        // It is unmounted also if `mount` fails, perhaps after it has mounted.
+        // Made before `mount` runs: if that fails after it has mounted, dropping this unmounts.
         let mounted = Self { folder, end: Some(end), _registered: registered };
         mount(&mounted.folder)?;
         Ok(mounted)
@@ -153,7 +153,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // If it fails, a mount of root ends with our namespace.
+        // A mount that is in use is detached, and ends with its last user.
         if self.end().is_err() {
             let _ = fuse::mount::unmount(&self.folder, true);
         }

@@ -24,7 +24,7 @@ const PER_DIRECTORY: u32 = 25;
 /// Runs the measurement, where there are paths for a program.
 ///
 /// # Errors
-/// A subject other than Xebec as a library never fails a task, so none is expected.
+/// The user wants the run to end. A subject that fails is noted, and left out.
 pub fn run(scale: &Scale, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let is_mounted =
         |subject: &&Subject| matches!(subject, Subject::Mounted | Subject::Kernel | Subject::Directory(_));
@@ -75,7 +75,7 @@ fn status(volume: &BenchVolume, files: u32) -> anyhow::Result<Run> {
 /// How old files are. A file that is as new as the index, in whole seconds, is read again by each `git diff`.
 const AGE: Duration = Duration::from_secs(3600);
 
-/// A repository whose files are committed. Their metadata are in memory, and those that git recorded.
+/// A repository whose files are all committed. Their metadata is in memory, and equal to what the index has.
 fn repository(tree: &Path, files: u32) -> anyhow::Result<PathBuf> {
     let time = SystemTime::now() - AGE;
     for file in 0..files {
@@ -92,7 +92,7 @@ fn repository(tree: &Path, files: u32) -> anyhow::Result<PathBuf> {
     run_git(tree, &["commit", "-q", "-m", "All of it"])?;
     run_git(tree, &["status", "--porcelain"])?;
     let newest = newest_entry(tree)?;
-    ensure!(newest < index_time(tree)?, "git would read files again that were written at {newest}");
+    ensure!(newest < index_time(tree)?, "the files are not older than the index: git would read their contents");
     Ok(tree.into())
 }
 
@@ -132,7 +132,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a directory");
         let tree = repository(folder.path(), 2 * PER_DIRECTORY).expect("a repository");
         let file = tree.join("part0/dir0/file000000");
-        // With the size and the times that git recorded, of which it ignores the one that cannot be set.
+        // Its size and its modification time stay. Its change time cannot be set, so git is told to ignore that.
         let written = std::fs::metadata(&file).expect("a file").modified().expect("a time");
         std::fs::write(&file, "FILE 0\n").expect("it can be written");
         File::options().write(true).open(&file).and_then(|file| file.set_modified(written)).expect("a time");

@@ -66,8 +66,9 @@ fn compare(
     run: &dyn Fn(ReclaimPolicy) -> anyhow::Result<Run>,
 ) -> anyhow::Result<()> {
     let never = || run(ReclaimPolicy::Never);
-    let (ours, trouble) = alternate(table, scale.rounds, never, || run(ReclaimPolicy::OnlyInTrouble))?;
-    let (_, alone) = alternate(table, scale.rounds, || Ok(()), || sequential(scale))?;
+    let others = || Ok((run(ReclaimPolicy::OnlyInTrouble)?, sequential(scale)?));
+    let (ours, others) = alternate(table, scale.rounds, never, others)?;
+    let (trouble, alone): (Vec<Run>, Vec<Run>) = others.into_iter().unzip();
     let (again, direct) = alternate(table, scale.rounds, never, || run(ReclaimPolicy::WriteFromDirect))?;
     let mut add =
         |task: String, unit, of: fn(&Run) -> f64, (ours, other, other_is): (&[Run], &[Run], _), target| {
@@ -89,6 +90,8 @@ fn compare(
 
 /// The speed of the device.
 fn sequential(scale: &Scale) -> anyhow::Result<Run> {
+    // It follows another run at once, whose writeback must not run in its time.
+    rustix::fs::sync();
     let image = scale.image();
     make(&image, &layout(IMAGE_BYTES, LOG_BYTES))?;
     let device = RateDevice::new(file_device(&image)?, DEVICE_BYTES_PER_SECOND);

@@ -167,6 +167,8 @@ fn report(all: &[(MountKind, Results)], table: &mut Recorder<'_>) {
 
 /// All parts on a fresh mount.
 fn run_once(scale: &Scale, kind: MountKind, has_programs: bool, results: &mut Results) -> anyhow::Result<()> {
+    // Writeback of the run before must not run in the time of this one.
+    rustix::fs::sync();
     let mut mount = TestMount::new(scale, kind)?;
     let mut part = |mount: &TestMount, name: &str, part: Part| {
         part(scale, mount.directory(), results).with_context(|| format!("{name}: {}", kind.name()))

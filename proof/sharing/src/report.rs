@@ -43,7 +43,7 @@ fn shared(shared: &Shared) -> SharedLines {
 
 /// A table: a line for each pair, with its shared lines below it.
 pub fn text(report: &Sharing) -> String {
-    let mut text = format!("{}, in thousands\n\n", report.assumptions());
+    let mut text = format!("{}. Rates are in thousands.\n\n", report.assumptions());
     let cpus: String = CPUS.iter().map(|cpus| format!("{cpus:>9}")).collect();
     // Writing to a string does not fail.
     let _ = writeln!(text, "{:64}{:>6}{:>10}{cpus}", "pair", "lines", "transfers");
