@@ -484,10 +484,6 @@ mod tests {
     #[cfg(debug_assertions)]
     fn threads_outside_of_a_simulation_do_not_stop_it() {
         use crate::simulation::{SchedulingStrategy, SimulationOptions, run};
-        fn fails(why: &str) -> ! {
-            eprintln!("{why}");
-            std::process::abort()
-        }
         let (budget, stop) = (Budget::new(BUDGET), AtomicBool::new(false));
         let open = |times: usize| (0..times).for_each(|_| drop(Share::new(&budget, 1)));
         std::thread::scope(|scope| {
@@ -497,17 +493,8 @@ mod tests {
                 }
             });
             for seed in 0..5 {
-                let options = SimulationOptions {
-                    seed,
-                    strategy: SchedulingStrategy::Random { per_mille: 300 },
-                    stalls_per_million: 0,
-                    stall: std::time::Duration::ZERO,
-                    spurious_per_million: 0,
-                    cpus: 2,
-                    steps_max: 1_000_000,
-                    fail: fails,
-                };
-                run(options, || open(20_000));
+                let strategy = SchedulingStrategy::Random { per_mille: 300 };
+                run(SimulationOptions::new(seed, strategy), || open(20_000));
             }
             stop.store(true, Relaxed);
             outside.join().unwrap();

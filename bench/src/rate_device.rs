@@ -35,28 +35,10 @@ impl RateDevice {
 }
 
 impl Device for RateDevice {
-    fn size(&self) -> u64 {
-        self.base.size()
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        self.base.logical_sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.base.is_read_only()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.base.read_at(offset, buf)
-    }
+    block::forward!(base: size, logical_sector_size, is_read_only, read_at, flush);
 
     fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
         self.write(buf.len() as u64, || self.base.write_at(offset, buf, durability))
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.base.flush()
     }
 
     fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {

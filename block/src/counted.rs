@@ -85,21 +85,8 @@ impl CountedDevice {
 }
 
 impl Device for CountedDevice {
-    fn size(&self) -> u64 {
-        self.base.size()
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        self.base.logical_sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.base.is_read_only()
-    }
-
-    fn keeps_order(&self) -> bool {
-        self.base.keeps_order()
-    }
+    crate::forward!(base: size, logical_sector_size, is_read_only, keeps_order, refresh_size, set_size);
+    crate::forward!(base: zero, discard, start_writeback, describe);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.count_reads(1, buf.len());
@@ -119,25 +106,9 @@ impl Device for CountedDevice {
         self.base.flush()
     }
 
-    fn refresh_size(&self) -> Result<u64, DeviceError> {
-        self.base.refresh_size()
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
-        self.base.set_size(size)
-    }
-
     fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
         self.count_reads(reads.len(), reads.iter().map(|read| read.buf.len()).sum());
         self.base.read_many(reads)
-    }
-
-    fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
-        self.base.zero(offset, length)
-    }
-
-    fn discard(&self, offset: u64, length: u64) -> Result<bool, DeviceError> {
-        self.base.discard(offset, length)
     }
 
     fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
@@ -153,14 +124,6 @@ impl Device for CountedDevice {
     fn write_runs(&self, runs: &[WriteRun<'_>]) -> Vec<(usize, DeviceError)> {
         self.count_writes(runs.len(), runs.iter().map(WriteRun::length).sum());
         self.base.write_runs(runs)
-    }
-
-    fn start_writeback(&self, offset: u64, length: u64) {
-        self.base.start_writeback(offset, length);
-    }
-
-    fn describe(&self) -> String {
-        self.base.describe()
     }
 }
 

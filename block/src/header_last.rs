@@ -59,17 +59,7 @@ impl HeaderLastDevice {
 }
 
 impl Device for HeaderLastDevice {
-    fn size(&self) -> u64 {
-        self.base.size()
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        self.base.logical_sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.base.is_read_only()
-    }
+    crate::forward!(base: size, logical_sector_size, is_read_only, describe);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.base.read_at(offset, buf)?;
@@ -111,10 +101,6 @@ impl Device for HeaderLastDevice {
             true => self.base.write_many(writes),
             false => write_each(self, writes),
         }
-    }
-
-    fn describe(&self) -> String {
-        self.base.describe()
     }
 }
 

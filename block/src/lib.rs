@@ -17,6 +17,7 @@
 //! | `copy_file` | [`copy_file`]: contents of a file to a new one, by sharing blocks where the file system can |
 //! | `memory` | [`MemoryDevice`]: sparse, in memory |
 //! | `overlay` | [`OverlayDevice`]: copy-on-write in memory over another device |
+//! | `forward` | [`forward!`]: methods of a device around another one |
 //! | `window` | [`WindowDevice`]: a byte range of another device |
 //! | `header_last` | [`HeaderLastDevice`]: writes its first bytes last |
 //! | `image` | [`open_image`]: from a path to the device that contains the file system |
@@ -38,6 +39,7 @@ mod device;
 mod error;
 pub mod fiemap;
 mod file;
+mod forward;
 pub mod fsxattr;
 mod gpt;
 mod gpt_writer;

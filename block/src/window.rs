@@ -44,20 +44,10 @@ impl WindowDevice {
 }
 
 impl Device for WindowDevice {
+    crate::forward!(base: logical_sector_size, is_read_only, keeps_order, flush);
+
     fn size(&self) -> u64 {
         self.length
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        self.base.logical_sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.base.is_read_only()
-    }
-
-    fn keeps_order(&self) -> bool {
-        self.base.keeps_order()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
@@ -68,10 +58,6 @@ impl Device for WindowDevice {
     fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
         check_range(self, Operation::Write, offset, buf.len())?;
         self.base.write_at(self.start + offset, buf, durability)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.base.flush()
     }
 
     fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {

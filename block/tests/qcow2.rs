@@ -257,29 +257,8 @@ fn a_full_device_returns_enospc_and_stays_consistent() {
 struct FixedSize(MemoryDevice);
 
 impl Device for FixedSize {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-    fn logical_sector_size(&self) -> u32 {
-        512
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), xebec_block::DeviceError> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(
-        &self,
-        offset: u64,
-        buf: &[u8],
-        durability: Durability,
-    ) -> Result<(), xebec_block::DeviceError> {
-        self.0.write_at(offset, buf, durability)
-    }
-    fn flush(&self) -> Result<(), xebec_block::DeviceError> {
-        self.0.flush()
-    }
+    xebec_block::forward!(0: size, logical_sector_size, is_read_only, read_at, write_at, flush);
+
     fn describe(&self) -> String {
         "a device of fixed size".into()
     }

@@ -192,20 +192,7 @@ fn failed_writes_are_returned_and_take_no_blocks() {
 fn claims_are_dropped_before_their_reservation() {
     use base::simulation::{SchedulingStrategy, SimulationOptions, run};
     for seed in 0..20 {
-        let plan = SimulationOptions {
-            seed,
-            strategy: SchedulingStrategy::Random { per_mille: 200 },
-            stalls_per_million: 0,
-            stall: std::time::Duration::ZERO,
-            spurious_per_million: 0,
-            cpus: 2,
-            steps_max: 10_000_000,
-            fail: |why| {
-                eprintln!("{why}");
-                std::process::abort()
-            },
-        };
-        run(plan, || {
+        run(SimulationOptions::new(seed, SchedulingStrategy::Random { per_mille: 200 }), || {
             let memory = make(64 << 20, &mkfs::Options::default());
             let device = Arc::new(FaultDevice::new(memory.clone(), []));
             let volume = Arc::new(open(device.clone()));

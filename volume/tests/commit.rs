@@ -27,19 +27,7 @@ impl Clock for VirtualClock {
 }
 
 fn plan(seed: u64) -> SimulationOptions {
-    SimulationOptions {
-        seed,
-        strategy: SchedulingStrategy::Random { per_mille: 100 },
-        stalls_per_million: 0,
-        stall: Duration::ZERO,
-        spurious_per_million: 0,
-        cpus: 2,
-        steps_max: 10_000_000,
-        fail: |why| {
-            eprintln!("{why}");
-            std::process::abort()
-        },
-    }
+    SimulationOptions::new(seed, SchedulingStrategy::Random { per_mille: 100 })
 }
 
 fn options(commit_s: Option<u32>) -> Options {

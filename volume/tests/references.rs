@@ -59,19 +59,9 @@ fn inodes_of_lookups_and_creations_keep_their_identity() {
 
 #[cfg(debug_assertions)]
 fn plan(seed: u64) -> base::simulation::SimulationOptions {
-    base::simulation::SimulationOptions {
-        seed,
-        strategy: base::simulation::SchedulingStrategy::Random { per_mille: 100 },
-        stalls_per_million: 2000,
-        stall: std::time::Duration::from_secs(1),
-        spurious_per_million: 0,
-        cpus: 2,
-        steps_max: 10_000_000,
-        fail: |why| {
-            eprintln!("{why}");
-            std::process::abort()
-        },
-    }
+    use base::simulation::{SchedulingStrategy, SimulationOptions};
+    let strategy = SchedulingStrategy::Random { per_mille: 100 };
+    SimulationOptions { stalls_per_million: 2000, ..SimulationOptions::new(seed, strategy) }
 }
 
 /// Permissions of files that are opened by name, and of files created under other names to reuse their inode numbers.

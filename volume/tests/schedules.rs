@@ -95,25 +95,7 @@ fn a_late_metadata_write_never_lands_on_a_file() {
 struct Slow(Arc<MemoryDevice>);
 
 impl Device for Slow {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        self.0.logical_sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
-        self.0.write_at(offset, buf, how)
-    }
+    block::forward!(0: size, logical_sector_size, is_read_only, read_at, write_at, describe);
 
     fn write_many(&self, writes: &[WriteRequest<'_>]) -> Result<(), DeviceError> {
         std::thread::sleep(Duration::from_millis(50));
@@ -123,10 +105,6 @@ impl Device for Slow {
     fn flush(&self) -> Result<(), DeviceError> {
         std::thread::sleep(Duration::from_millis(10));
         self.0.flush()
-    }
-
-    fn describe(&self) -> String {
-        self.0.describe()
     }
 }
 

@@ -215,10 +215,6 @@ fn sections_work_while_a_thread_ends() {
 #[cfg(debug_assertions)]
 fn threads_outside_of_a_simulation_do_not_stop_it() {
     use crate::simulation::{SchedulingStrategy, SimulationOptions, run};
-    fn fails(why: &str) -> ! {
-        eprintln!("{why}");
-        std::process::abort()
-    }
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let outside = scope.spawn(|| {
@@ -228,16 +224,7 @@ fn threads_outside_of_a_simulation_do_not_stop_it() {
             }
         });
         for seed in 0..5 {
-            let options = SimulationOptions {
-                seed,
-                strategy: SchedulingStrategy::Random { per_mille: 300 },
-                stalls_per_million: 0,
-                stall: std::time::Duration::ZERO,
-                spurious_per_million: 0,
-                cpus: 2,
-                steps_max: 1_000_000,
-                fail: fails,
-            };
+            let options = SimulationOptions::new(seed, SchedulingStrategy::Random { per_mille: 300 });
             run(options, || (0..20_000).for_each(|_| drop(grace_period())));
         }
         stop.store(true, Ordering::Relaxed);

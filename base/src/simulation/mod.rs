@@ -31,6 +31,7 @@ pub(crate) mod hooks;
 #[cfg(debug_assertions)]
 mod scheduler;
 
+use std::io::Write as _;
 use std::time::Duration;
 
 pub use hooks::is_simulated;
@@ -59,6 +60,29 @@ pub struct SimulationOptions {
     pub fail: fn(&str) -> !,
 }
 
+impl SimulationOptions {
+    /// A schedule without stalls and spurious wakeups, on two CPUs, of at most ten million steps. If the run fails, the
+    /// process prints why and aborts. A stall, if there are to be any, takes a second.
+    pub fn new(seed: u64, strategy: SchedulingStrategy) -> Self {
+        Self {
+            seed,
+            strategy,
+            stalls_per_million: 0,
+            stall: Duration::from_secs(1),
+            spurious_per_million: 0,
+            cpus: 2,
+            steps_max: 10_000_000,
+            fail: abort,
+        }
+    }
+}
+
+fn abort(why: &str) -> ! {
+    // Without standard error, the signal alone reports the failure.
+    let _ = writeln!(std::io::stderr(), "{why}");
+    std::process::abort()
+}
+
 /// How to select the next thread at a preemption point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulingStrategy {
@@ -74,6 +98,16 @@ pub enum SchedulingStrategy {
         /// The rate of priority changes per million points.
         changes_per_million: u32,
     },
+}
+
+impl SchedulingStrategy {
+    /// Each strategy for every other seed: random with this probability in thousandths, or priorities that change often.
+    pub fn of_seed(seed: u64, per_mille: u32) -> Self {
+        match seed % 2 {
+            0 => Self::Random { per_mille },
+            _ => Self::Priorities { changes_per_million: 20_000 },
+        }
+    }
 }
 
 /// Statistics of a run.

@@ -8,25 +8,12 @@ use super::{SchedulingStrategy, SimulationOptions, SimulationReport, now, run};
 use crate::lock::{Condvar, Mutex, Rank, RwLock};
 use crate::thread;
 
-fn fails(why: &str) -> ! {
-    eprintln!("{why}");
-    std::process::abort()
-}
-
 fn plan(seed: u64) -> SimulationOptions {
-    let strategy = match seed % 2 {
-        0 => SchedulingStrategy::Random { per_mille: 300 },
-        _ => SchedulingStrategy::Priorities { changes_per_million: 20_000 },
-    };
     SimulationOptions {
-        seed,
-        strategy,
         stalls_per_million: 1000,
-        stall: Duration::from_secs(1),
         spurious_per_million: 1000,
         cpus: 3,
-        steps_max: 1_000_000,
-        fail: fails,
+        ..SimulationOptions::new(seed, SchedulingStrategy::of_seed(seed, 300))
     }
 }
 

@@ -31,27 +31,14 @@ impl FailsOnce {
 }
 
 impl Device for FailsOnce {
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-    fn logical_sector_size(&self) -> u32 {
-        512
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read_at(offset, buf)
-    }
+    xebec_block::forward!(inner: size, logical_sector_size, is_read_only, read_at, set_size);
+
     fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
         if self.fails() {
             self.inner.write_at(offset, &buf[..buf.len() / 1024 * 512], durability)?;
             return Err(self.error(Operation::Write));
         }
         self.inner.write_at(offset, buf, durability)
-    }
-    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
-        self.inner.set_size(size)
     }
     fn flush(&self) -> Result<(), DeviceError> {
         if self.fails() { Err(self.error(Operation::Flush)) } else { self.inner.flush() }

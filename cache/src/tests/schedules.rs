@@ -16,25 +16,11 @@ use crate::{Cache, Contents, DirtyLimit, Flusher, Options};
 
 pub const BLOCK: u64 = 4096;
 
-fn fails(why: &str) -> ! {
-    eprintln!("{why}");
-    std::process::abort()
-}
-
 pub fn plan(seed: u64) -> SimulationOptions {
-    let strategy = match seed % 2 {
-        0 => SchedulingStrategy::Random { per_mille: 200 },
-        _ => SchedulingStrategy::Priorities { changes_per_million: 20_000 },
-    };
     SimulationOptions {
-        seed,
-        strategy,
         stalls_per_million: 2000,
-        stall: Duration::from_secs(1),
         spurious_per_million: 1000,
-        cpus: 2,
-        steps_max: 10_000_000,
-        fail: fails,
+        ..SimulationOptions::new(seed, SchedulingStrategy::of_seed(seed, 200))
     }
 }
 

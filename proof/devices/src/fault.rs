@@ -166,23 +166,13 @@ impl FaultDevice {
 }
 
 impl Device for FaultDevice {
-    fn size(&self) -> u64 {
-        self.base.size()
-    }
+    block::forward!(base: size, logical_sector_size, is_read_only);
 
     fn set_size(&self, size: u64) -> Result<(), DeviceError> {
         match self.effect(Operation::Resize, 0, 0) {
             Some(Effect::Fail(errno)) => Err(self.failure(Operation::Resize, 0, 0, errno)),
             _ => self.base.set_size(size),
         }
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        self.base.logical_sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.base.is_read_only()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {

@@ -120,17 +120,7 @@ impl PauseDevice {
 }
 
 impl Device for PauseDevice {
-    fn size(&self) -> u64 {
-        self.base.size()
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        self.base.logical_sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.base.is_read_only()
-    }
+    block::forward!(base: size, logical_sector_size, is_read_only, refresh_size, set_size, start_writeback);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.gate.pass_range(Operation::Read, offset, buf.len());
@@ -145,14 +135,6 @@ impl Device for PauseDevice {
     fn flush(&self) -> Result<(), DeviceError> {
         self.gate.pass_range(Operation::Flush, 0, 0);
         self.base.flush()
-    }
-
-    fn refresh_size(&self) -> Result<u64, DeviceError> {
-        self.base.refresh_size()
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
-        self.base.set_size(size)
     }
 
     fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
@@ -186,10 +168,6 @@ impl Device for PauseDevice {
     fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<(), DeviceError> {
         self.gate.pass_range(Operation::Write, offset, parts.iter().map(|part| part.len()).sum());
         self.base.write_vectored(offset, parts)
-    }
-
-    fn start_writeback(&self, offset: u64, length: u64) {
-        self.base.start_writeback(offset, length);
     }
 
     fn describe(&self) -> String {

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use block::{Device, DeviceError, Durability, ReadRequest};
+use block::{Device, DeviceError, Durability};
 
 /// An event of the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,21 +141,7 @@ impl RecordDevice {
 }
 
 impl Device for RecordDevice {
-    fn size(&self) -> u64 {
-        self.base.size()
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        self.base.logical_sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.base.is_read_only()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.base.read_at(offset, buf)
-    }
+    block::forward!(base: size, logical_sector_size, is_read_only, read_at, read_many, describe);
 
     fn write_at(&self, offset: u64, buf: &[u8], durability: Durability) -> Result<(), DeviceError> {
         self.record(
@@ -171,14 +157,6 @@ impl Device for RecordDevice {
     /// Not recorded: the caller chooses the size of the target of [`Recording::materialise`].
     fn set_size(&self, size: u64) -> Result<(), DeviceError> {
         self.base.set_size(size)
-    }
-
-    fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), DeviceError> {
-        self.base.read_many(reads)
-    }
-
-    fn describe(&self) -> String {
-        self.base.describe()
     }
 }
 

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use base::errno;
 use base::simulation::{self, SchedulingStrategy, SimulationOptions};
@@ -79,16 +78,8 @@ impl Volumes {
 
 /// The schedule for aging.
 fn schedule(fail: fn(&str) -> !) -> SimulationOptions {
-    SimulationOptions {
-        seed: 1,
-        strategy: SchedulingStrategy::Random { per_mille: 1 },
-        stalls_per_million: 0,
-        stall: Duration::ZERO,
-        spurious_per_million: 0,
-        cpus: 2,
-        steps_max: u64::MAX,
-        fail,
-    }
+    let strategy = SchedulingStrategy::Random { per_mille: 1 };
+    SimulationOptions { steps_max: u64::MAX, fail, ..SimulationOptions::new(1, strategy) }
 }
 
 /// Fills a volume with files, frees every other block of most of them, and then fills all but `10 / left` of the free

@@ -132,27 +132,11 @@ struct Counting {
 }
 
 impl Device for Counting {
-    fn size(&self) -> u64 {
-        self.base.size()
-    }
-    fn logical_sector_size(&self) -> u32 {
-        self.base.logical_sector_size()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.base.read_at(offset, buf)
-    }
+    block::forward!(base: size, logical_sector_size, is_read_only, read_at, flush, zero);
+
     fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
         self.written.fetch_add(buf.len() as u64, Ordering::Relaxed);
         self.base.write_at(offset, buf, how)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.base.flush()
-    }
-    fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
-        self.base.zero(offset, length)
     }
     fn describe(&self) -> String {
         "counting device".into()

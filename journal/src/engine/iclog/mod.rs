@@ -51,6 +51,10 @@ pub trait IclogCallbacks: Send + Sync {
     fn flush_data(&self, always: bool) -> Result<bool, Shutdown>;
     /// Whether a write outside the log is not flushed: it must be stable before the next commit record.
     fn has_unlogged_writes(&self) -> bool;
+    /// Number of the last write outside the log.
+    fn last_unlogged_write(&self) -> u64;
+    /// A log record has made the writes outside the log up to a number stable.
+    fn unlogged_writes_stable(&self, last: u64);
     /// A checkpoint is stable (`ok`), or never will be.
     fn completed(&self, checkpoint: Checkpoint, ok: bool);
     /// The log cannot be written.

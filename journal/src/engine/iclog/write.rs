@@ -115,7 +115,11 @@ impl Iclogs {
             RecordPosition { lsn: self.log_device.lsn(job.position), tail, previous: job.previous, to_end };
         let bytes = buffer.seal(&self.sizes, self.uuid, place)?;
         let how = if job.durable { Durability::Fua } else { Durability::Buffered };
+        let earlier = (job.durable && self.is_ordered()).then(|| callbacks.last_unlogged_write());
         self.log_device.write(job.position, bytes, how)?;
+        if let Some(last) = earlier {
+            callbacks.unlogged_writes_stable(last);
+        }
         let mut state = self.state.lock();
         state.data_records += u64::from(!job.durable);
         state.written.records += 1;
@@ -123,11 +127,16 @@ impl Iclogs {
         Ok(())
     }
 
+    /// Whether a record becomes stable after all that was written before it: metadata, data and records.
+    fn is_ordered(&self) -> bool {
+        !self.has_own_device && self.log_device.keeps_order()
+    }
+
     /// Makes stable, unless they are: the records written so far, and the metadata written back before the tail moved
     /// to its present position. Where the device keeps the order of writes, the next record does that by itself.
     fn flush(&self, callbacks: &dyn IclogCallbacks) -> Result<(), Shutdown> {
         let tail = callbacks.tail();
-        if !self.has_own_device && self.log_device.keeps_order() {
+        if self.is_ordered() {
             let mut state = self.state.lock();
             state.data_records_flushed = state.data_records;
             state.stable_tail = state.stable_tail.max(tail);
@@ -221,6 +230,15 @@ mod tests {
         tail: Lsn,
         /// Completed flushes.
         flushes: AtomicU64,
+        /// Number of the last write outside the log that is stable.
+        stable: AtomicU64,
+    }
+
+    impl Idle {
+        fn new(device: Arc<PauseDevice>) -> Self {
+            let [flushes, stable] = [0, 0].map(AtomicU64::new);
+            Self { device, tail: Lsn::new(1, 100), flushes, stable }
+        }
     }
 
     impl IclogCallbacks for Idle {
@@ -238,6 +256,14 @@ mod tests {
 
         fn has_unlogged_writes(&self) -> bool {
             false
+        }
+
+        fn last_unlogged_write(&self) -> u64 {
+            7
+        }
+
+        fn unlogged_writes_stable(&self, last: u64) {
+            self.stable.store(last, SeqCst);
         }
 
         fn completed(&self, _: Checkpoint, _: bool) {}
@@ -288,28 +314,10 @@ mod tests {
     struct OrderedDevice(MemoryDevice);
 
     impl Device for OrderedDevice {
+        block::forward!(0: size, logical_sector_size, is_read_only, read_at, write_at);
+
         fn keeps_order(&self) -> bool {
             true
-        }
-
-        fn size(&self) -> u64 {
-            self.0.size()
-        }
-
-        fn logical_sector_size(&self) -> u32 {
-            self.0.logical_sector_size()
-        }
-
-        fn is_read_only(&self) -> bool {
-            false
-        }
-
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-            self.0.read_at(offset, buf)
-        }
-
-        fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), DeviceError> {
-            self.0.write_at(offset, buf, how)
         }
 
         fn flush(&self) -> Result<(), DeviceError> {
@@ -321,16 +329,18 @@ mod tests {
         }
     }
 
-    /// Neither a commit record nor the space of a moved tail needs a flush there.
+    /// Neither a commit record nor the space of a moved tail needs a flush there, nor data that was written before a
+    /// commit record: an fsync that flushed it again was a second request to a store.
     #[test]
     fn a_device_that_keeps_order_is_not_flushed() {
         let device = Arc::new(OrderedDevice(MemoryDevice::new(16 << 20)));
         let iclogs = two_records_on(device);
         let paused = Arc::new(PauseDevice::new(Arc::new(MemoryDevice::new(1))));
-        let callbacks = Idle { device: paused, tail: Lsn::new(1, 100), flushes: AtomicU64::new(0) };
-        for durable in [false, true, false] {
+        let callbacks = Idle::new(paused);
+        for (durable, stable) in [(false, 0), (true, 7), (false, 7)] {
             submit(&iclogs, durable);
             iclogs.run(take(&iclogs), &callbacks);
+            assert_eq!(callbacks.stable.load(SeqCst), stable);
         }
         assert_eq!((iclogs.written().records, iclogs.written().flushes), (3, 0));
         assert_eq!(callbacks.flushes.load(SeqCst), 0);
@@ -342,7 +352,7 @@ mod tests {
     #[test]
     fn a_commit_record_waits_for_a_flush_that_covers_its_data() {
         let (device, iclogs) = two_records_before_the_tail();
-        let callbacks = Idle { device: device.clone(), tail: Lsn::new(1, 100), flushes: AtomicU64::new(0) };
+        let callbacks = Idle::new(device.clone());
         // Data and commit of one checkpoint. The next one has no space yet.
         submit(&iclogs, false);
         submit(&iclogs, true);
@@ -367,6 +377,7 @@ mod tests {
             next.join().unwrap();
         });
         assert_eq!((iclogs.written().records, callbacks.flushes.load(SeqCst)), (3, 2));
+        assert_eq!(callbacks.stable.load(SeqCst), 0);
     }
     /// A journal whose checkpoints cannot be completed.
     #[derive(Default)]
@@ -386,6 +397,12 @@ mod tests {
         fn has_unlogged_writes(&self) -> bool {
             false
         }
+
+        fn last_unlogged_write(&self) -> u64 {
+            0
+        }
+
+        fn unlogged_writes_stable(&self, _: u64) {}
 
         fn completed(&self, _: Checkpoint, _: bool) {
             panic!("a checkpoint");

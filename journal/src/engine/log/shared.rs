@@ -289,6 +289,14 @@ impl IclogCallbacks for LogShared {
         self.unlogged_writes_flushed.load(SeqCst) < self.unlogged_writes.load(SeqCst)
     }
 
+    fn last_unlogged_write(&self) -> u64 {
+        self.unlogged_writes.load(SeqCst)
+    }
+
+    fn unlogged_writes_stable(&self, last: u64) {
+        self.unlogged_writes_flushed.fetch_max(last, SeqCst);
+    }
+
     fn completed(&self, checkpoint: Checkpoint, ok: bool) {
         self.cil.completed(&checkpoint);
         let mut rest = checkpoint.items.iter();

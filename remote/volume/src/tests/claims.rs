@@ -24,25 +24,12 @@ const WRITERS: usize = 2;
 const APART: u64 = 3000;
 const BLOCKS: u64 = 4 * (CLAIMANTS * WRITERS) as u64 * APART;
 
-fn fails(why: &str) -> ! {
-    eprintln!("{why}");
-    std::process::abort()
-}
-
 fn schedule(seed: u64) -> SimulationOptions {
-    let strategy = match seed % 2 {
-        0 => SchedulingStrategy::Random { per_mille: 100 },
-        _ => SchedulingStrategy::Priorities { changes_per_million: 20_000 },
-    };
     SimulationOptions {
-        seed,
-        strategy,
         stalls_per_million: 2000,
         stall: Duration::from_secs(5),
         spurious_per_million: 1000,
-        cpus: 2,
-        steps_max: 3_000_000,
-        fail: fails,
+        ..SimulationOptions::new(seed, SchedulingStrategy::of_seed(seed, 100))
     }
 }
 

@@ -9,24 +9,6 @@ use crate::{audit, make_snapshot, remove_snapshot};
 const BLOCKS: u64 = 9000;
 const WRITES: u64 = 60;
 
-fn fails(why: &str) -> ! {
-    eprintln!("{why}");
-    std::process::abort()
-}
-
-fn schedule(seed: u64) -> SimulationOptions {
-    SimulationOptions {
-        seed,
-        strategy: SchedulingStrategy::Random { per_mille: 50 },
-        stalls_per_million: 0,
-        stall: Duration::ZERO,
-        spurious_per_million: 0,
-        cpus: 2,
-        steps_max: 3_000_000,
-        fail: fails,
-    }
-}
-
 /// The block that write `n` goes to; it gets the value `n + 1`.
 fn place(n: u64) -> u64 {
     n * n * 37 % 23 * 390
@@ -80,7 +62,7 @@ fn state(writes: u64) -> Vec<u64> {
 
 fn run_with(cut: Option<Cut>, faults: Faults) -> u64 {
     let seed = cut.map_or(0, |cut| cut.after);
-    run(schedule(seed), || {
+    run(SimulationOptions::new(seed, SchedulingStrategy::Random { per_mille: 50 }), || {
         let objects = MemoryStore::default();
         make(&objects, BLOCKS, 3);
         let network = Network::new(objects);

@@ -43,21 +43,7 @@ struct Panics {
 }
 
 impl Device for Panics {
-    fn size(&self) -> u64 {
-        self.below.size()
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        self.below.logical_sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        false
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), block::DeviceError> {
-        self.below.read_at(offset, buf)
-    }
+    block::forward!(below: size, logical_sector_size, is_read_only, read_at, flush);
 
     fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), block::DeviceError> {
         if self.armed.is_set() && self.range.contains(&offset) {
@@ -65,10 +51,6 @@ impl Device for Panics {
             std::panic::resume_unwind(Box::new(()));
         }
         self.below.write_at(offset, buf, how)
-    }
-
-    fn flush(&self) -> Result<(), block::DeviceError> {
-        self.below.flush()
     }
 
     fn describe(&self) -> String {

@@ -10,21 +10,7 @@ use super::*;
 struct Slow(Arc<dyn Device>);
 
 impl Device for Slow {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn logical_sector_size(&self) -> u32 {
-        self.0.logical_sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.0.is_read_only()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), block::DeviceError> {
-        self.0.read_at(offset, buf)
-    }
+    block::forward!(0: size, logical_sector_size, is_read_only, read_at, describe);
 
     fn write_at(&self, offset: u64, buf: &[u8], how: Durability) -> Result<(), block::DeviceError> {
         std::thread::sleep(Duration::from_millis(2));
@@ -34,10 +20,6 @@ impl Device for Slow {
     fn flush(&self) -> Result<(), block::DeviceError> {
         std::thread::sleep(Duration::from_millis(2));
         self.0.flush()
-    }
-
-    fn describe(&self) -> String {
-        self.0.describe()
     }
 }
 
