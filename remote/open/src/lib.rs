@@ -31,7 +31,7 @@ pub struct RemoteOptions {
     pub wait: Option<Duration>,
     /// Lock out another client that has it open for changes: its writes fail from now on.
     pub take_over: bool,
-    /// Time limit of the connection and of each request. The default depends on the storage.
+    /// Time limit of the connection and of each request, with its repetitions. The default depends on the storage.
     pub timeout: Option<Duration>,
 }
 

@@ -22,6 +22,9 @@ const PART_BYTES: usize = 8 << 20;
 /// Bytes of a directory at most.
 const DIRECTORY_BYTES: u32 = 512 << 20;
 
+/// Objects that are deleted before a volume is closed at most: the user waits.
+const DELETIONS_AT_CLOSE: usize = 64;
+
 /// Pages of a checkpoint that are written.
 struct Written {
     stored: Directory,
@@ -74,7 +77,8 @@ impl Core {
     /// Stores the map, and publishes it. With `close`, others may write afterwards without taking over.
     pub fn checkpoint(&self, close: bool) -> Result<()> {
         let mut publisher = self.publisher.lock();
-        let expired = self.delete_expired(&mut publisher)?;
+        let expired =
+            self.delete_expired(&mut publisher, if close { DELETIONS_AT_CLOSE } else { usize::MAX })?;
         let (frozen, seq, unsaved) = self.freeze()?;
         let Checkpoint { epoch: last_epoch, seq: last_seq, root } = &publisher.head.checkpoint;
         let is_news = (*last_epoch, *last_seq) != (self.epoch, seq) || root.is_none();
@@ -150,6 +154,10 @@ impl Core {
         }
         let (dropped, unused) = drop_unused(&mut stored, part.slot);
         let directory = stored.encode();
+        if directory.len() > DIRECTORY_BYTES as usize {
+            let reason = "its map is too large: discard unused blocks, so that it has fewer segments";
+            return Err(ObjectError::Refused { volume: self.name.clone(), reason: reason.into() });
+        }
         let length = directory.len() as u32;
         let packed = compress(&directory).filter(|packed| packed.len() > directory.len() / 1000);
         let bytes = packed.unwrap_or(directory);

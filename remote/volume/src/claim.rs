@@ -15,7 +15,7 @@ use store::{Bytes, Store};
 use crate::checkpoint::read_directory;
 use crate::client::Client;
 use crate::error::{Damage, ObjectError, Result};
-use crate::head::Head;
+use crate::head::{Head, SIZE_MAX};
 use crate::map::{Map, Segment};
 use crate::names;
 #[cfg(test)]
@@ -152,6 +152,10 @@ fn claim_epoch(client: &Client, options: &ObjectOptions) -> Result<Published> {
     let nonce = options.nonce();
     loop {
         let Published { head, version, .. } = &found;
+        if head.nonce == nonce {
+            // The reply to an earlier attempt was lost, and a snapshot was made or removed since.
+            return Ok(found);
+        }
         if let Some(writer) = head.writer.as_ref().filter(|_| !options.take_over) {
             return Err(ObjectError::InUse { volume: client.name(), writer: writer.as_str().into() });
         }
@@ -267,14 +271,16 @@ impl Recovery<'_> {
         if stamp.is_fence() {
             return Ok(Next::Fence(stamp.by));
         }
-        let end = self.head.size.div_ceil(BLOCK as u64);
+        // Not the size in the head: the volume may have been larger when the segment was written. A later segment of the
+        // log contains the holes behind the new end.
+        let end = SIZE_MAX / BLOCK as u64;
         let is_inside = |entry: &Entry| match *entry {
             Entry::Hole { block, count } | Entry::Data { block, count, .. } => {
                 block + u64::from(count) <= end
             }
         };
         if !entries.iter().all(is_inside) {
-            return Err(damaged(self.client()?, "a block is behind the end of the volume"));
+            return Err(damaged(self.client()?, "a block is behind the end of the largest volume"));
         }
         let count = |entry: &Entry| if let Entry::Data { count, .. } = entry { *count } else { 0 };
         let blocks = entries.iter().map(count).sum();

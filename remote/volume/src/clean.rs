@@ -75,9 +75,6 @@ impl Core {
                 let found = loop {
                     let mut state = self.state.lock();
                     self.check(&state)?;
-                    if state.stop {
-                        return Ok(());
-                    }
                     match state.map.lookup(block) {
                         Lookup::Load(page) => {
                             drop(state);

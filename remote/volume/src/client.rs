@@ -53,19 +53,17 @@ pub struct Client {
 }
 
 /// Pauses between attempts, which grow until a time has passed.
-struct Attempts {
+pub struct Attempts<'a> {
+    client: &'a Client,
     pause: Duration,
     end: Duration,
 }
 
-impl Attempts {
-    fn new(timeout: Duration) -> Self {
-        Self { pause: Duration::from_millis(20), end: thread::elapsed().saturating_add(timeout) }
-    }
-
-    /// Waits before the next attempt. Returns whether there may be one.
-    fn next(&mut self) -> bool {
-        if thread::elapsed() >= self.end {
+impl Attempts<'_> {
+    /// Waits before the next attempt. Returns whether there may be one: not after the time, nor while the volume is
+    /// being closed.
+    pub fn wait(&mut self) -> bool {
+        if self.client.stopped.load(Relaxed) || thread::elapsed() >= self.end {
             return false;
         }
         thread::sleep(self.pause);
@@ -98,19 +96,21 @@ impl Client {
         RequestCounts { gets, puts, lists, deletes, received, sent }
     }
 
+    /// The attempts of a request that is repeated for `time`.
+    pub fn attempts(&self, time: Duration) -> Attempts<'_> {
+        let end = thread::elapsed().saturating_add(time);
+        Attempts { client: self, pause: Duration::from_millis(20), end }
+    }
+
     /// Repeats a request while its result is unclear.
     fn repeat<T>(
         &self,
         request: impl Fn() -> std::result::Result<T, StoreError>,
     ) -> std::result::Result<T, StoreError> {
-        let mut attempts = Attempts::new(self.timeout);
+        let mut attempts = self.attempts(self.timeout);
         loop {
             match request() {
-                Err(error) if error.kind == ErrorKind::Unclear => {
-                    if self.stopped.load(Relaxed) || !attempts.next() {
-                        return Err(error);
-                    }
-                }
+                Err(error) if error.kind == ErrorKind::Unclear && attempts.wait() => {}
                 done => return done,
             }
         }
@@ -185,35 +185,52 @@ impl Client {
         self.store.put_if_match(key, bytes, version)
     }
 
+    /// Writes an object unless there is one, and repeats that for a time until it is clear what is there: `own`, or what
+    /// `find` reads, which returns `None` if there is no object.
+    fn put_until_clear<T>(
+        &self,
+        key: &str,
+        bytes: &Bytes,
+        (own, time): (T, Duration),
+        find: impl Fn() -> Result<Option<T>>,
+    ) -> Result<T> {
+        let mut attempts = self.attempts(time);
+        loop {
+            let error = match self.put_if_absent(key, bytes.clone()) {
+                Ok(_) => return Ok(own),
+                Err(error) if error.kind == ErrorKind::Precondition => match find() {
+                    Ok(Some(found)) => return Ok(found),
+                    Ok(None) => error,
+                    Err(ObjectError::Store(error)) if error.kind == ErrorKind::Unclear => error,
+                    Err(error) => return Err(error),
+                },
+                Err(error) if error.kind == ErrorKind::Unclear => error,
+                Err(error) => return Err(error.into()),
+            };
+            if !attempts.wait() {
+                return Err(error.into());
+            }
+        }
+    }
+
     /// Writes an object that only this writer can have written before, in an earlier attempt.
     pub fn put_own(&self, key: &str, bytes: &Bytes) -> Result<()> {
-        match self.repeat(|| self.put_if_absent(key, bytes.clone())) {
-            Err(error) if error.kind != ErrorKind::Precondition => Err(error.into()),
-            _ => Ok(()),
-        }
+        self.put_until_clear(key, bytes, ((), self.timeout), || {
+            match self.get_decoded(key, 0, 1, |_| Ok(())) {
+                Err(ObjectError::Store(error)) if error.kind == ErrorKind::Absent => Ok(None),
+                found => found.map(Some),
+            }
+        })
     }
 
     /// Writes an object of the log, and repeats that until it is clear who wrote it, or the volume is closed. Returns
     /// the stamp of the object that is there: another one than `stamp` if another writer was faster.
     pub fn put_stamped(&self, stamp: &Stamp, bytes: &Bytes, for_ever: bool) -> Result<Stamp> {
         let key = names::segment(stamp.epoch, stamp.seq);
-        let mut attempts = Attempts::new(if for_ever { Duration::MAX } else { self.timeout });
-        loop {
-            let error = match self.put_if_absent(&key, bytes.clone()) {
-                Ok(_) => return Ok(*stamp),
-                Err(error) if error.kind == ErrorKind::Precondition => {
-                    if let Some((found, ..)) = self.get_segment(stamp.epoch, stamp.seq)? {
-                        return Ok(found);
-                    }
-                    error
-                }
-                Err(error) if error.kind == ErrorKind::Unclear => error,
-                Err(error) => return Err(error.into()),
-            };
-            if self.stopped.load(Relaxed) || !attempts.next() {
-                return Err(error.into());
-            }
-        }
+        let time = if for_ever { Duration::MAX } else { self.timeout };
+        self.put_until_clear(&key, bytes, (*stamp, time), || {
+            Ok(self.get_segment(stamp.epoch, stamp.seq)?.map(|(found, ..)| found))
+        })
     }
 
     /// Names below a prefix.

@@ -35,7 +35,10 @@ impl Encoder {
 
     /// A text of at most 65,535 bytes; a longer one is cut off.
     pub fn text(&mut self, value: &str) {
-        let length = value.len().min(usize::from(u16::MAX));
+        let mut length = value.len().min(usize::from(u16::MAX));
+        while !value.is_char_boundary(length) {
+            length -= 1;
+        }
         self.u16(length as u16);
         self.raw(value.as_bytes().get(..length).unwrap_or_default());
     }
@@ -156,6 +159,14 @@ mod tests {
             let _ = decompress(&damaged, bytes.len(), "x");
             let _ = decompress(&packed[..at], bytes.len(), "x").unwrap_err();
         }
+    }
+
+    /// A text that was cut off within a character could not be read again.
+    #[test]
+    fn a_long_text_is_cut_off_between_characters() {
+        let mut encoder = Encoder::default();
+        encoder.text(&"ä".repeat(40_000));
+        assert_eq!(Decoder::new(&encoder.bytes, "x").text().unwrap(), "ä".repeat(32_767));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Deleting objects that nothing refers to.
 //!
-//! An object's way: the head that no longer refers to it lists it as retired. A later head dates that, by the time at
-//! which the store says the earlier one was written. When a head is as much younger as the grace period, the object is
-//! deleted. So readers have the grace period to read a newer head, and no clock but the store's is used.
+//! The head that no longer refers to an object lists it as retired. A later head adds the time at which, as the store
+//! says, the earlier one was written. When the present head was written a grace period after that, the object is deleted.
+//! So readers have the grace period to read a newer head, and no clock but the store's is used.
 //!
 //! # Invariants
 //! - A fence is never retired, and so never deleted: the writer that it stops may still send a segment of that name.
@@ -69,8 +69,8 @@ pub fn append(list: &mut Vec<Retired>, backlog: Vec<Retired>, new: &[ObjectId]) 
 }
 
 impl Core {
-    /// Deletes the retired objects whose grace period has passed.
-    pub fn delete_expired(&self, publisher: &mut Publisher) -> Result<Expired> {
+    /// Deletes retired objects whose grace period has passed, `limit` at most.
+    pub fn delete_expired(&self, publisher: &mut Publisher, limit: usize) -> Result<Expired> {
         if publisher.head.retired.is_empty() || publisher.version.is_none() {
             return Ok(Expired::default());
         }
@@ -86,8 +86,12 @@ impl Core {
             since.saturating_add(grace) <= now
         };
         let mut expired = Expired { deleted: HashSet::new(), dated: Some(now) };
-        for retired in publisher.head.retired.iter().filter(is_expired) {
-            self.client()?.delete(&names::name(retired.kind, retired.epoch, retired.number))?;
+        for retired in publisher.head.retired.iter().filter(is_expired).take(limit) {
+            // The store may keep objects for longer, or the credentials may not allow it: no reason to fail. They stay
+            // in the list.
+            if self.client()?.delete(&names::name(retired.kind, retired.epoch, retired.number)).is_err() {
+                break;
+            }
             expired.deleted.insert(id(retired));
         }
         Ok(expired)

@@ -1,5 +1,6 @@
 //! A volume as a device, and its threads.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -15,8 +16,13 @@ use crate::head::{Parent, SIZE_MAX, Snapshot};
 use crate::options::ObjectOptions;
 use crate::publish::read_head;
 use crate::segment::BLOCK;
-use crate::state::Core;
+use crate::state::{Core, Failure};
 use crate::{claim, create};
+
+const PANICKED: &str = "a thread of the volume panicked (this is a bug; the panic's message says where)";
+
+/// Pause after a checkpoint that failed.
+const CHECKPOINT_PAUSE: Duration = Duration::from_secs(10);
 
 /// A volume on a store.
 ///
@@ -106,7 +112,13 @@ impl ObjectDevice {
         }
         let start = |name: &str, body: fn(&Core)| {
             let core = Arc::clone(&device.core);
-            thread::spawn(name, move || body(&core)).map_err(|error| ObjectError::Refused {
+            let run = move || {
+                // Without the thread, others would wait for what it had begun.
+                if catch_unwind(AssertUnwindSafe(|| body(&core))).is_err() {
+                    core.fail(Failure::Refused(PANICKED.into()));
+                }
+            };
+            thread::spawn(name, run).map_err(|error| ObjectError::Refused {
                 volume: device.core.name.clone(),
                 reason: format!("cannot start a thread: {error}").into(),
             })
@@ -125,6 +137,7 @@ impl ObjectDevice {
     /// # Errors
     /// Another writer has taken over; the store's errors.
     pub fn checkpoint(&self) -> Result<()> {
+        self.core.refuse_read_only()?;
         self.core.flush()?;
         self.core.checkpoint(false)
     }
@@ -195,27 +208,29 @@ impl ObjectDevice {
 impl Core {
     /// The work of the thread that makes checkpoints.
     fn checkpoint_when_due(&self) {
+        let mut not_before = Duration::ZERO;
         loop {
-            {
-                let mut state = self.state.lock();
-                loop {
-                    if state.stop || state.failed.is_some() {
-                        return;
+            let mut state = self.state.lock();
+            loop {
+                if state.failed.is_some() {
+                    return;
+                }
+                let (segments, bytes) = state.unsaved;
+                let is_due =
+                    segments >= self.options.checkpoint_segments || bytes >= self.options.checkpoint_bytes;
+                let rest = not_before.saturating_sub(thread::elapsed());
+                match (is_due, rest.is_zero()) {
+                    (true, true) => break,
+                    (true, false) => {
+                        self.changed.wait_for(&mut state, rest);
                     }
-                    let (segments, bytes) = state.unsaved;
-                    if segments >= self.options.checkpoint_segments || bytes >= self.options.checkpoint_bytes
-                    {
-                        break;
-                    }
-                    self.changed.wait(&mut state);
+                    (false, _) => self.changed.wait(&mut state),
                 }
             }
+            drop(state);
             // A failure that stays is recorded where it happens. After another one, the log is only longer.
             if self.checkpoint(false).and_then(|()| self.clean()).is_err() {
-                let mut state = self.state.lock();
-                if !state.stop {
-                    self.changed.wait_for(&mut state, Duration::from_secs(10));
-                }
+                not_before = thread::elapsed() + CHECKPOINT_PAUSE;
             }
         }
     }
@@ -227,10 +242,8 @@ impl Drop for ObjectDevice {
             let _ = self.finish();
         }
         self.core.origins.iter().for_each(|origin| origin.client.stop());
-        self.core.state.lock().stop = true;
-        self.core.changed.notify_all();
+        self.core.fail(Failure::Closed);
         let threads = std::mem::take(&mut *self.threads.lock());
-        // A thread that panicked has printed why.
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }

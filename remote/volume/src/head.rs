@@ -11,10 +11,14 @@ use crate::names::Kind;
 pub const HEAD_BYTES: u64 = 4 << 20;
 /// Unreferenced objects in a head at most; others wait for a later one.
 pub const RETIRED: usize = 8192;
-/// Snapshots, pins and parents at most, each.
-pub const NAMES: usize = 16_384;
-/// Largest size of a volume.
-pub const SIZE_MAX: u64 = 1 << 55;
+/// Parents of a volume at most: an open opens the store of each.
+pub const PARENTS: usize = 256;
+/// Largest size of a volume: the index of a segment has space for a hole of that size.
+pub const SIZE_MAX: u64 = 1 << 52;
+/// Epochs and positions stay below: so none that is read can overflow when it is counted on.
+const NUMBER_MAX: u64 = 1 << 62;
+/// Bytes of an item in the list of unreferenced objects.
+const RETIRED_BYTES: usize = 25;
 
 const MAGIC: [u8; 8] = *b"XBHEAD\0\x01";
 const WHAT: &str = "head";
@@ -220,7 +224,7 @@ impl Head {
         let count = decoder.count(18)?;
         let parent = |_| Ok(Parent { url: decoder.text()?, uuid: decoder.array()? });
         let parents: Vec<Parent> = (0..count).map(parent).collect::<Result<_, Damage>>()?;
-        let count = decoder.count(25)?;
+        let count = decoder.count(RETIRED_BYTES)?;
         let retired = |_| {
             let kind = if decoder.u8()? == 0 { Kind::Segment } else { Kind::Map };
             let (epoch, number, since) = (decoder.u64()?, decoder.u64()?, decoder.u64()?);
@@ -231,8 +235,11 @@ impl Head {
         if !matches!(sector, 512 | 4096) || size > SIZE_MAX || size == 0 {
             return Err(damage("impossible size or sector size"));
         }
-        if checkpoint.epoch > epoch.saturating_add(1) || parents.len() > NAMES {
-            return Err(damage("impossible epoch or number of parents"));
+        if epoch >= NUMBER_MAX || checkpoint.epoch > epoch + 1 || checkpoint.seq >= NUMBER_MAX {
+            return Err(damage("impossible epoch or position"));
+        }
+        if parents.len() > PARENTS {
+            return Err(damage("too many parents"));
         }
         Ok(Self {
             uuid,
@@ -248,6 +255,12 @@ impl Head {
             parents,
             retired,
         })
+    }
+
+    /// Whether a writer can add its name and fill the list of unreferenced objects, and the head is still not too large.
+    pub fn leaves_space(&self) -> bool {
+        let retired = RETIRED.saturating_sub(self.retired.len()) * RETIRED_BYTES;
+        (self.encode().len() + retired + usize::from(u16::MAX)) as u64 <= HEAD_BYTES
     }
 
     /// The roots of all states that must be kept, except for the checkpoint.
@@ -286,7 +299,15 @@ mod tests {
             assert!(Head::decode(&damaged).is_err());
             assert!(Head::decode(&bytes[..at]).is_err());
         }
-        for wrong in [Head { size: 0, ..head.clone() }, Head { sector: 7, ..head.clone() }] {
+        let at = |epoch, seq| Checkpoint { epoch, seq, root: None };
+        for wrong in [
+            Head { size: 0, ..head.clone() },
+            Head { sector: 7, ..head.clone() },
+            Head { epoch: u64::MAX, ..head.clone() },
+            Head { checkpoint: at(11, 0), ..head.clone() },
+            Head { checkpoint: at(9, u64::MAX), ..head.clone() },
+            Head { parents: vec![head.parents[0].clone(); PARENTS + 1], ..head.clone() },
+        ] {
             assert!(Head::decode(&wrong.encode()).is_err());
         }
     }

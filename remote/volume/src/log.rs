@@ -115,7 +115,7 @@ impl Core {
         loop {
             let mut state = self.state.lock();
             let queued = loop {
-                if state.stop || state.failed.is_some() {
+                if state.failed.is_some() {
                     return;
                 }
                 let is_queued =
@@ -138,7 +138,7 @@ impl Core {
             match stored {
                 Ok(found) if found == stamp => self.acknowledge(seq, Progress::Stored(entries, length)),
                 Ok(_) => self.fail(Failure::Fenced),
-                // After `stop`, what is not stored is lost, as in a crash.
+                // After a close, what is not stored is lost, as in a crash.
                 Err(error) => self.fail(Failure::Refused(error.to_string())),
             }
         }

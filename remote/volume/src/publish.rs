@@ -59,7 +59,11 @@ pub enum Swap {
 /// Replaces the head of this version, or creates it. The result is clear also where a reply was not.
 pub fn swap(client: &Client, new: &Head, version: Option<&Version>, options: &ObjectOptions) -> Result<Swap> {
     let bytes = Bytes::from(new.encode());
-    let end = base::thread::elapsed().saturating_add(options.timeout);
+    if bytes.len() as u64 > HEAD_BYTES {
+        let reason = "its head would be too large: remove snapshots, or pins of clones";
+        return Err(ObjectError::Refused { volume: client.name(), reason: reason.into() });
+    }
+    let mut attempts = client.attempts(options.timeout);
     loop {
         let put = match version {
             #[cfg(test)]
@@ -67,22 +71,17 @@ pub fn swap(client: &Client, new: &Head, version: Option<&Version>, options: &Ob
             Some(version) => client.put_if_match(HEAD, bytes.clone(), version),
             None => client.put_if_absent(HEAD, bytes.clone()),
         };
-        let error = match put {
+        match put {
             Ok(version) => return Ok(Swap::Done(version)),
-            Err(error) if matches!(error.kind, ErrorKind::Precondition | ErrorKind::Unclear) => error,
+            Err(error) if error.kind == ErrorKind::Precondition => {
+                return Ok(match read_head(client)? {
+                    Some(found) if found.head.change == new.change => Swap::Done(found.version),
+                    found => Swap::Other(found.map(Box::new)),
+                });
+            }
+            Err(error) if error.kind == ErrorKind::Unclear && attempts.wait() => {}
             Err(error) => return Err(error.into()),
-        };
-        if error.kind == ErrorKind::Precondition {
-            let found = read_head(client)?;
-            return Ok(match found {
-                Some(found) if found.head.change == new.change => Swap::Done(found.version),
-                found => Swap::Other(found.map(Box::new)),
-            });
         }
-        if base::thread::elapsed() >= end {
-            return Err(error.into());
-        }
-        base::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
 

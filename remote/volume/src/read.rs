@@ -7,7 +7,7 @@ use store::{Bytes, ErrorKind};
 
 use crate::error::{Damage, ObjectError, Result};
 use crate::frames::FrameId;
-use crate::map::{ENTRIES, Location, Lookup, PageRef, decode_page};
+use crate::map::{ENTRIES, Location, Lookup, Page, PageRef, decode_page};
 use crate::names;
 use crate::segment::{BLOCK, UNIT, decode_frame};
 use crate::state::{Core, State};
@@ -186,8 +186,11 @@ impl Core {
     pub fn load_page(&self, number: u32) -> Result<()> {
         loop {
             let (page, object) = {
-                let state = self.state.lock();
-                let Some(page) = state.map.stored.pages.get(&number).copied() else { return Ok(()) };
+                let mut state = self.state.lock();
+                let Some(page) = state.map.stored.pages.get(&number).copied() else {
+                    state.map.insert(number, Page::default());
+                    return Ok(());
+                };
                 let object = state.map.stored.objects.get(page.object).cloned();
                 (page, object.ok_or_else(|| self.damaged("directory of the map", "it names no object"))?)
             };

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::codec::{Decoder, Encoder, compress, crc, decompress};
 use crate::error::Damage;
+use crate::head::SIZE_MAX;
 use crate::map::Location;
 
 /// Bytes of a block, the unit of the map.
@@ -24,6 +25,10 @@ pub const UNIT: usize = 64;
 pub const INDEX_BYTES: u64 = 64 << 10;
 /// Bytes of a frame at most, with its header.
 pub const FRAME_BYTES: usize = FRAME_BLOCKS * BLOCK + UNIT;
+
+/// A hole in the index has fewer than 2^32 blocks. That of a whole volume takes several entries.
+const HOLE_ENTRIES: usize = SEGMENT_HOLES + ((SIZE_MAX / BLOCK as u64) >> 32) as usize;
+const _: () = assert!((HEADER + (SEGMENT_BLOCKS + HOLE_ENTRIES) * ENTRY) as u64 <= INDEX_BYTES);
 
 const MAGIC: u32 = 0x4753_4258;
 const HEADER: usize = 96;
@@ -244,8 +249,8 @@ fn decode_entry(decoder: &mut Decoder<'_>, data: u32, units: u32) -> Result<Entr
     let (block, count, offset) = (decoder.u64()?, decoder.u32()?, decoder.u32()?);
     let (length, first) = (u32::from(decoder.u16()?), u32::from(decoder.u16()?));
     decoder.u32()?;
-    if block.checked_add(u64::from(count)).is_none() {
-        return Err(decoder.damage("a block number is too large"));
+    if count == 0 || block.checked_add(u64::from(count)).is_none() {
+        return Err(decoder.damage("a run is empty, or a block number is too large"));
     }
     if offset == HOLE {
         return Ok(Entry::Hole { block, count });
@@ -311,5 +316,35 @@ pub fn decode_frame(
         0 if length == blocks * BLOCK => Ok(payload.to_vec()),
         1 => decompress(payload, blocks * BLOCK, what),
         _ => Err(Damage { what, reason: "unknown compression" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The checksum does not help against who writes it. An empty hole at the start of a page panicked when it was
+    /// applied to the map.
+    #[test]
+    fn impossible_entries_are_refused() {
+        let stamp = Stamp { uuid: [1; 16], epoch: 2, seq: 3, nonce: 4, by: 2 };
+        let at = |offset, length, first| Location::new(0, offset, length, first);
+        let decoded = |entry| decode(&encode_header(&stamp, &[entry], 640, 128));
+        for entry in
+            [Entry::Hole { block: 4096, count: 1 }, Entry::Data { block: 7, count: 2, at: at(2, 8, 14) }]
+        {
+            assert_eq!(decoded(entry).unwrap(), (stamp, vec![entry], 640));
+        }
+        for entry in [
+            Entry::Hole { block: 4096, count: 0 },
+            Entry::Hole { block: u64::MAX, count: 1 },
+            Entry::Data { block: 7, count: 0, at: at(2, 8, 0) },
+            Entry::Data { block: 7, count: 1, at: at(1, 8, 0) },
+            Entry::Data { block: 7, count: 1, at: at(2, 9, 0) },
+            Entry::Data { block: 7, count: 1, at: at(2, 0, 0) },
+            Entry::Data { block: 7, count: 3, at: at(2, 8, 14) },
+        ] {
+            assert!(decoded(entry).is_err(), "{entry:?}");
+        }
     }
 }

@@ -3,7 +3,8 @@
 //! # Invariants
 //! - They name the state of the last checkpoint. A program that does not have the volume open for writing adds and
 //!   removes them, too: it changes no other part of the head.
-//! - A clone pins a state of its parent before it exists. A crash between leaves a pin, which `pins` lists.
+//! - A clone pins a state of its parent before it exists. A crash in between leaves a pin, which
+//!   `volume_info` lists.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,13 +15,15 @@ use crate::checkpoint::{own_objects, read_directory};
 use crate::client::Client;
 use crate::collect::append;
 use crate::error::{ObjectError, Result};
-use crate::head::{Checkpoint, Head, NAMES, Parent, Root, Snapshot};
+use crate::head::{Checkpoint, Head, PARENTS, Parent, Root, Snapshot};
 use crate::options::ObjectOptions;
 use crate::publish::{Published, Swap, read_head, swap};
 use crate::state::{ObjectId, Origin};
 
 /// Longest name of a snapshot.
 const NAME_BYTES: usize = 255;
+/// Longest URL of a clone.
+const URL_BYTES: usize = 4096;
 
 /// Changes the head of a volume that may be open elsewhere.
 fn change(
@@ -35,6 +38,11 @@ fn change(
         };
         let mut new = head.clone();
         change(&mut new)?;
+        let is_more = (new.snapshots.len(), new.pins.len()) > (head.snapshots.len(), head.pins.len());
+        if is_more && !new.leaves_space() {
+            let reason = "it has too many snapshots, clones or parents";
+            return Err(ObjectError::Refused { volume: client.name(), reason: reason.into() });
+        }
         new.change = options.nonce();
         match swap(client, &new, Some(version), options)? {
             Swap::Done(_) => return Ok(new),
@@ -65,7 +73,6 @@ pub fn make_snapshot(store: Arc<dyn Store>, name: &str, made: u64, options: &Obj
             // A lost reply, and another change since.
             Some(snapshot) if is_ours(snapshot) => return Ok(()),
             Some(_) => return Err(refuse(&client, name, "there is a snapshot of this name")),
-            None if head.snapshots.len() >= NAMES => return Err(refuse(&client, name, "there are too many")),
             None => {}
         }
         let (size, root) = (head.size, head.checkpoint.root);
@@ -99,8 +106,14 @@ fn remove(
     mut take: impl FnMut(&Client, &mut Head) -> Result<Snapshot>,
 ) -> Result<()> {
     let client = Arc::new(Client::new(store, options.timeout));
+    let mut is_repeated = false;
     change(&client, options, |head| {
-        let removed = take(&client, head)?;
+        let removed = match take(&client, head) {
+            // The reply to an earlier attempt was lost, and there was another change since.
+            Err(_) if is_repeated => return Ok(()),
+            removed => removed?,
+        };
+        is_repeated = true;
         let origins = [Origin { client: Arc::clone(&client), uuid: head.uuid }];
         // Objects of parents are not this volume's to retire; nor is a directory that lies there.
         let own = |root: &Root| match root.origin {
@@ -115,7 +128,7 @@ fn remove(
         }
         let mut unused: Vec<ObjectId> = unused.into_iter().collect();
         unused.sort_unstable();
-        // What a head has no space for is found by `fsck`.
+        // `audit` finds those for which the list has no space.
         append(&mut head.retired, Vec::new(), &unused);
         Ok(())
     })?;
@@ -157,8 +170,8 @@ pub fn make_clone(
                 (found.size, found.root)
             }
         };
-        if head.pins.len() >= NAMES || head.parents.len() + 1 >= NAMES {
-            return Err(refuse(&parent, url, "it has too many clones or parents"));
+        if head.parents.len() >= PARENTS || url.len() > URL_BYTES {
+            return Err(refuse(&parent, url, "it has too many parents, or the URL is too long"));
         }
         let pin = Snapshot { name: url.into(), made, size, root };
         if !head.pins.contains(&pin) {

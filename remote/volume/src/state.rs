@@ -55,6 +55,8 @@ pub enum Failure {
     Fenced,
     /// The store refuses writes for good.
     Refused(String),
+    /// The volume was closed: threads end.
+    Closed,
 }
 
 /// State that reads and writes share.
@@ -77,8 +79,6 @@ pub struct State {
     pub progress_at: Duration,
     /// Segments and bytes since the last checkpoint began.
     pub unsaved: (u64, u64),
-    /// Threads end.
-    pub stop: bool,
 }
 
 /// State of the one thread that replaces the head.
@@ -148,7 +148,6 @@ impl Core {
             failed: None,
             progress_at: Duration::ZERO,
             unsaved: (recovered, 0),
-            stop: false,
         };
         let head = &publisher.head;
         Self {
@@ -194,13 +193,14 @@ impl Core {
 
     /// The error of a failed volume.
     pub fn check(&self, state: &State) -> Result<()> {
-        let volume = || self.name.clone();
+        let volume = self.name.clone();
         match &state.failed {
             None => Ok(()),
-            Some(Failure::Fenced) => Err(ObjectError::Fenced { volume: volume() }),
+            Some(Failure::Fenced) => Err(ObjectError::Fenced { volume }),
             Some(Failure::Refused(reason)) => {
-                Err(ObjectError::Refused { volume: volume(), reason: reason.as_str().into() })
+                Err(ObjectError::Refused { volume, reason: reason.as_str().into() })
             }
+            Some(Failure::Closed) => Err(ObjectError::Refused { volume, reason: "it is closed".into() }),
         }
     }
 
@@ -217,7 +217,7 @@ impl Core {
                 return Err(ObjectError::Refused {
                     volume: self.name.clone(),
                     reason: format!(
-                        "the store took nothing for {} seconds; what is not written stays in memory",
+                        "the store has accepted nothing for {} seconds; what it lacks stays in memory",
                         waited.as_secs()
                     )
                     .into(),

@@ -5,6 +5,7 @@
 //! | `basic` | volumes on a store without faults, against bytes in memory |
 //! | `shared` | snapshots, clones, collection, cleaning, audits |
 //! | `hostile` | damaged objects, short and corrupt replies |
+//! | `replies` | requests of one kind that are refused, or whose replies are lost |
 //! | `crash` | a power cut at every request |
 //! | `model` | the protocol without the code, in very many schedules |
 //! | `claims` | several writers that take over from each other, on a store with faults, in simulated schedules |
@@ -16,6 +17,7 @@ mod claims;
 mod crash;
 mod hostile;
 mod model;
+mod replies;
 mod shared;
 
 use std::sync::Arc;

@@ -1,11 +1,13 @@
 //! The map: where each block of the volume is.
 //!
 //! Pages of 4,096 entries are loaded when they are needed, and clean ones are dropped. Changes of a page that is not in
-//! memory are kept beside it, as a [`Delta`], until it is loaded: a write waits for no read of the map.
+//! memory are kept beside it, as a [`Delta`], until it is loaded: a write waits for no read of the map. A new page is a
+//! delta, too, until it has many entries: a log of some bytes cannot fill the memory with pages of one entry each.
 //!
 //! # Invariants
 //! - Numbers of live blocks count the entries of pages in memory and of stored ones, and those of deltas; what a delta
 //!   replaces is counted until the page is loaded. A checkpoint loads all pages that have one.
+//! - A page with a delta is not in memory, and its delta is cleared unless the page is stored.
 //! - Only a checkpoint changes where pages are stored.
 
 mod directory;
@@ -20,6 +22,9 @@ pub use location::Location;
 pub use page::{ENTRIES, Page, decode_page, encode_page};
 
 use crate::segment::Entry;
+
+/// A delta without a stored page becomes a page in memory with more entries than this: it would take more memory then.
+const DELTA_ENTRIES: usize = 1024;
 
 /// Changes of a page that is not in memory.
 #[derive(Clone, Debug, Default)]
@@ -134,16 +139,18 @@ impl Map {
         let old = if let Some(resident) = self.resident.get_mut(&number) {
             (resident.dirty, resident.used) = (true, used);
             resident.page.replace(index, location)
-        } else if self.stored.pages.contains_key(&number) {
-            let delta = self.deltas.entry(number).or_default();
-            delta.entries.insert(index as u16, location).unwrap_or_default()
-        } else if location.is_hole() {
-            return;
         } else {
-            let mut page = Page::default();
-            page.replace(index, location);
-            self.resident.insert(number, Resident { page, dirty: true, saving: false, used });
-            Location::default()
+            let cleared = !self.stored.pages.contains_key(&number);
+            if cleared && location.is_hole() && !self.deltas.contains_key(&number) {
+                return;
+            }
+            let delta =
+                self.deltas.entry(number).or_insert_with(|| Delta { cleared, entries: BTreeMap::new() });
+            let old = delta.entries.insert(index as u16, location).unwrap_or_default();
+            if cleared && delta.entries.len() > DELTA_ENTRIES {
+                self.insert(number, Page::default());
+            }
+            old
         };
         self.count(old, false);
         self.count(location, true);
@@ -154,7 +161,8 @@ impl Map {
         let (first, last) = (split(from).0, split(to.saturating_sub(1)).0);
         let mut numbers: Vec<u32> =
             self.stored.pages.range(first..=last).map(|(number, _)| *number).collect();
-        numbers.extend(self.resident.keys().filter(|number| (first..=last).contains(number)));
+        let in_memory = self.resident.keys().chain(self.deltas.keys());
+        numbers.extend(in_memory.filter(|number| (first..=last).contains(number)));
         numbers.sort_unstable();
         numbers.dedup();
         for number in numbers {

@@ -76,6 +76,8 @@ fn live_blocks_are_exact_after_deltas_are_merged() {
     map.apply(one, &[data(5000, 10, 0)]);
     assert_eq!(map.stored.segments.get(one).unwrap().live, 10);
     // Page 1 is stored, and dropped from memory.
+    assert_eq!((map.lookup(5009), map.unmerged()), (Lookup::At(Location::new(one, 10, 5, 9)), vec![1]));
+    map.insert(1, Page::default());
     let frozen = map.freeze();
     let page = frozen.pages[0].1.clone();
     map.stored.pages.insert(1, PageRef { object: 0, offset: 0, length: 0 });
@@ -108,4 +110,22 @@ fn live_blocks_are_exact_after_deltas_are_merged() {
     map.apply(two, &[Entry::Hole { block: 4096, count: 4096 }]);
     assert_eq!(map.lookup(5004), Lookup::Hole);
     assert_eq!(map.unmerged(), [1]);
+}
+
+/// Each entry of a log took a page of 32 KiB: a log of a few objects could fill the memory of who opens the volume.
+#[test]
+fn entries_of_new_pages_take_little_memory() {
+    let data = |block| Entry::Data { block, count: 1, at: Location::new(0, 10, 5, 0) };
+    let mut map = Map::default();
+    let one = map.stored.segments.add(segment()).unwrap();
+    let sparse: Vec<Entry> = (0..2000).map(|n| data(n * ENTRIES as u64)).collect();
+    map.apply(one, &sparse);
+    assert!(map.resident.is_empty());
+    assert_eq!(map.lookup(ENTRIES as u64), Lookup::At(Location::new(one, 10, 5, 0)));
+    let dense: Vec<Entry> = (0..1500).map(data).collect();
+    map.apply(one, &dense);
+    assert_eq!((map.resident.len(), map.deltas.len()), (1, 1999));
+    map.apply(one, &[Entry::Hole { block: 0, count: 2000 * ENTRIES as u32 }]);
+    assert_eq!((map.lookup(1), map.lookup(ENTRIES as u64)), (Lookup::Hole, Lookup::Hole));
+    assert_eq!(map.stored.segments.get(one).unwrap().live, 0);
 }

@@ -80,8 +80,7 @@ fn short_and_corrupt_replies_are_read_again() {
     assert_eq!(read(&device, 3), 34);
 }
 
-/// A store that answers nothing for longer than the timeout is an error, not a hang; a flush succeeds when it answers
-/// again.
+/// A store that answers nothing for longer than the timeout is an error, not a hang.
 #[test]
 fn a_silent_store_is_an_error_in_time() {
     let network = Network::new(volume());
