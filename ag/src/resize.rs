@@ -32,11 +32,6 @@ use crate::group::{Group, Groups, LockedAg, agf};
 use crate::space::claim::Claim;
 use crate::space::contribution::Payer;
 
-/// Minimum length of an AG (`XFS_MIN_AG_BLOCKS`): headers with less do not verify.
-const LEAST_BLOCKS: u32 = 64;
-/// `xfs_repair` 6.1 reads so much from the start of an AG, and fails if the image ends before.
-const LEAST_BYTES: u32 = 128 << 10;
-
 /// Blocks that a longer AG has gained: free in its trees, but not yet available.
 #[derive(Debug)]
 pub struct GainedBlocks {
@@ -122,11 +117,6 @@ impl Groups {
         Ok(())
     }
 
-    /// Minimum length of the last AG.
-    fn least_blocks(&self) -> u32 {
-        LEAST_BLOCKS.max(LEAST_BYTES / self.geometry.block_size)
-    }
-
     /// Free space at the end of an AG. Exact while the AG does not change.
     ///
     /// # Errors
@@ -143,7 +133,7 @@ impl Groups {
         let inodes = tx.bytes(agi).get(offset_of!(RawAgi, count)..).and_then(be32).unwrap_or(u32::MAX);
         let tail = FreeTail {
             used_end,
-            least: used_end.max(length.saturating_sub(spare)).max(self.least_blocks()).min(length),
+            least: used_end.max(length.saturating_sub(spare)).max(self.geometry.min_last_ag()).min(length),
             is_empty: inodes == 0 && free + locked.get(tx, agf!(flcount)) + roots == length,
         };
         tx.release_clean();
@@ -162,7 +152,7 @@ impl Groups {
         let before = self.geometry.ag_length(group.ag);
         let start = blocks.checked_sub(u64::from(group.ag.get()) * u64::from(self.geometry.ag_blocks));
         let after = start.and_then(|after| u32::try_from(after).ok()).filter(|after| *after < before);
-        let Some(after) = after.filter(|after| *after >= self.least_blocks()) else { return Err(in_use) };
+        let Some(after) = after.filter(|after| *after >= self.geometry.min_last_ag()) else { return Err(in_use) };
         let count = before - after;
         let tail = locked.last_free(tx)?.filter(|(from, length)| *from <= after && from + length == before);
         if tail.is_none() || !group.is_clear(after, count) {

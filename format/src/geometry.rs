@@ -206,16 +206,25 @@ impl Geometry {
     }
 
     /// The maximum number of blocks of a volume with space for `blocks`, with the AG size of this volume. A last AG
-    /// that would be too small is omitted, as `xfs_growfs` does. 0 if not even one AG fits.
+    /// that would be too small is omitted, as `xfs_growfs` does, unless the volume has it. 0 if not even one AG fits.
     ///
     /// # Errors
     /// Superblock damage: the size exceeds the limits of the format.
     pub fn fit(&self, blocks: u64) -> Result<u64, Damage> {
-        let rest = blocks % u64::from(self.ag_blocks);
-        let blocks = if rest < LEAST_LAST_AG { blocks - rest } else { blocks };
+        let (rest, current) = (blocks % u64::from(self.ag_blocks), self.blocks());
+        let whole = if rest < u64::from(self.min_last_ag()) { blocks - rest } else { blocks };
+        let blocks = if blocks < current { whole } else { whole.max(current) };
         let count = blocks.div_ceil(u64::from(self.ag_blocks));
         check_size(count, self.inodes_per_block_log + self.ag_block_log, (blocks, self.block_size))?;
         Ok(blocks)
+    }
+
+    /// Minimum number of blocks of a last AG that is added or shortened. The kernel requires 64 (`XFS_MIN_AG_BLOCKS`).
+    /// `xfs_repair` 6.1 reads 128 KiB from the start of each AG, and fails if the image ends before that.
+    pub fn min_last_ag(&self) -> u32 {
+        const BLOCKS: u32 = 64;
+        const BYTES: u32 = 128 << 10;
+        BLOCKS.max(BYTES >> self.block_log)
     }
 
     /// Number of blocks of an AG; 0 for an AG that does not exist.
@@ -345,10 +354,6 @@ impl Geometry {
 /// Maximum growth of an open volume, as a factor. No btree becomes more than one level higher by it.
 const FORESEEN_GROWTH: u64 = 64;
 
-/// Minimum number of blocks of a last AG other than the first (the kernel's `XFS_MIN_AG_BLOCKS`, which `growfs`
-/// applies).
-const LEAST_LAST_AG: u64 = 64;
-
 /// Verifies the size of a volume whose AGs have 2 to the `ag_bits` inode numbers.
 fn check_size(ag_count: u64, ag_bits: u8, (blocks, block_size): (u64, u32)) -> Result<(), Damage> {
     let bits = u32::from(ag_bits) + (64 - ag_count.saturating_sub(1).leading_zeros());
@@ -382,4 +387,24 @@ fn power(size: u32, log: u8, field: &'static str, least: u32, most: u32) -> Resu
         size
     );
     Ok(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::geometry;
+
+    /// A last AG of 64 to 127 blocks of 1 KiB was added, which xfs_repair 6.1 cannot read.
+    #[test]
+    fn a_last_ag_is_not_too_short_unless_it_exists() {
+        let geometry = geometry();
+        let whole = geometry.blocks();
+        for (more, fit) in [(0, 0), (64, 0), (127, 0), (128, 128), (130, 130)] {
+            assert_eq!(geometry.fit(whole + more).unwrap(), whole + fit, "{more}");
+        }
+        // The kernel has added one.
+        geometry.resize(whole + 100);
+        for (more, fit) in [(99, 0), (100, 100), (120, 100), (128, 128)] {
+            assert_eq!(geometry.fit(whole + more).unwrap(), whole + fit, "{more}");
+        }
+    }
 }

@@ -43,7 +43,7 @@ pub struct FileExtent {
 }
 
 impl FileExtent {
-    /// Its mapping; `at` is its first block within the AG.
+    /// The reverse mapping of the extent. `at` is its first block, as a block of its AG.
     pub(super) fn mapping(&self, at: AgBlock) -> ReverseMapping {
         let flag = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
         let offset = (self.offset.get() & rmap::OFFSET_MASK)

@@ -45,16 +45,21 @@ fn singles(extent: &FileExtent, at: u32) -> impl Iterator<Item = Single> + use<>
     })
 }
 
+/// Allocates an extent of AG 0 for contents of files. Returns its first block, also as a block of the AG.
+fn allocate(volume: &Volume, blocks: u32) -> (FsBlock, u32) {
+    let mut reservation = volume.groups.reserve_blocks(blocks).unwrap();
+    let target = AllocTarget::OnlyAg(AgNumber(0));
+    let request =
+        AllocRequest { target, min: blocks, max: blocks, align: 1, owner: ExtentOwner::Mapped, data: true };
+    let (first, _) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
+    (first, volume.geometry.split_fs_block(first).unwrap().1.get())
+}
+
 fn run(options: &str, files: u32) {
     let Some(volume) = Volume::make(64, options) else { return };
     const BLOCKS: u32 = 400;
     let total = volume.total(&[]);
-    let mut reservation = volume.groups.reserve_blocks(BLOCKS).unwrap();
-    let target = AllocTarget::OnlyAg(AgNumber(0));
-    let request =
-        AllocRequest { target, min: BLOCKS, max: BLOCKS, align: 1, owner: ExtentOwner::Mapped, data: true };
-    let (first, _) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
-    let at = volume.geometry.split_fs_block(first).unwrap().1.get();
+    let (first, at) = allocate(&volume, BLOCKS);
     let (mut model, mut numbers) = (BTreeSet::<Single>::new(), Numbers(5));
     for turn in 0..3000 {
         let start = numbers.below(BLOCKS - 8);
@@ -127,12 +132,7 @@ fn without_reflink() {
 fn mappings_of_many_files_are_added_together() {
     let Some(volume) = Volume::make(64, "-d agcount=1 -b size=1024 -m rmapbt=1,reflink=1") else { return };
     const BLOCKS: u32 = 600;
-    let mut reservation = volume.groups.reserve_blocks(BLOCKS).unwrap();
-    let target = AllocTarget::OnlyAg(AgNumber(0));
-    let request =
-        AllocRequest { target, min: BLOCKS, max: BLOCKS, align: 1, owner: ExtentOwner::Mapped, data: true };
-    let (first, _) = volume.run(|tx| volume.groups.alloc_extent(tx, &mut reservation, &request)).unwrap();
-    let at = volume.geometry.split_fs_block(first).unwrap().1.get();
+    let (first, at) = allocate(&volume, BLOCKS);
     // Each third file has two blocks, which are mapped by different calls: they become one record.
     let extent = |block: u32| FileExtent {
         ino: Ino(200 + u64::from(block - u32::from(block % 4 == 3))),
