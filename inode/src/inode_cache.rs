@@ -7,7 +7,7 @@
 //! - An inode is read again if, during the read, an object of its shard was evicted (it may have been written in
 //!   between) or a chunk of inodes was removed (the bytes read are no inode).
 //! - An inode is read only if the inode btrees have a chunk with its number. A caller may have held the number for long
-//!   (a file handle), and the slot may contain anything by now, even a evicted inode. The result is cached until the
+//!   (a file handle), and the slot may contain anything by now, even an evicted inode. The result is cached until the
 //!   chunk is removed, so that one lookup serves many inodes.
 //!
 //! # Locking
@@ -381,11 +381,12 @@ impl CacheIndex {
     fn sweep(&self, sweep: &mut Sweep, bytes: u64) -> bool {
         let (mut has_more, mut considered) = (false, 0);
         while considered < sweep.call() {
-            if self.memory.exact() <= bytes {
+            let excess = self.excess(bytes);
+            if excess == 0 {
                 sweep.end();
                 return false;
             }
-            sweep.begin_round(self.shards.len(), self.excess(bytes));
+            sweep.begin_round(self.shards.len(), excess);
             let mut evicted = Evicted::default();
             match self.shards.get(sweep.shard()).and_then(|shard| shard.0.try_write()) {
                 Some(mut shard) => {

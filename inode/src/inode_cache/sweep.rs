@@ -9,21 +9,25 @@
 //!
 //! | round | evicts | next round |
 //! |---|---|---|
-//! | order | of the first inodes of each shard those not used since they were last considered | count |
-//! | count | one of sixteen that were not used | regions, if some have no inodes that are in use or dirty |
-//! | regions | the inodes of some regions, which had the fewest used inodes | regions |
+//! | order | of the first inodes of each shard those that were not used since they were last considered | count |
+//! | count | one of sixteen of those that were not used | regions, or order |
+//! | regions | the inodes of the regions that were selected | regions, or order |
 //!
-//! Of a region that had no used inodes, those stay that were used after they were counted. The rounds "count" and
-//! "regions" count the inodes of each region for the next round. When the cache is small enough, this is forgotten: the
-//! next sweep begins in order, which is enough for a few inodes. In a simulation, in which nothing may depend on
-//! addresses, all rounds are in order.
+//! The rounds "count" and "regions" count the inodes of each region. After them, the regions with the fewest used
+//! inodes are selected, of those in which no inode is in use or dirty. If a selected region had no used inodes, those
+//! that were used after they were counted stay. If too few regions can be selected, rounds in order follow until they
+//! have considered as many inodes as were counted: counting again at once would take much time for each inode that is
+//! evicted. When the cache is small enough, all this is forgotten: the next sweep begins with one round in order, which
+//! is enough for a few inodes. In a simulation, in which nothing may depend on addresses, all rounds are in order.
 
 use rustc_hash::FxHashMap;
 
 /// log2 of the bytes of a region: mimalloc's pages of small objects. Allocators with smaller pages return these, too.
 const REGION_LOG: u32 = 16;
-/// A round evicts at least this part of all inodes, as a divisor.
+/// A round evicts at least this part of all inodes, as a divisor, if there are as many in regions that can be selected.
 const ROUND_PART: u64 = 8;
+/// The regions of a round have at least this part of all inodes, as a divisor.
+const LEAST_PART: u64 = 64;
 /// Inodes considered in one call of a round in order.
 const ORDER_CALL: usize = 128;
 /// Inodes considered in one call of another round.
@@ -66,6 +70,10 @@ pub(super) struct Sweep {
     regions: FxHashMap<usize, Region>,
     /// Number of inodes not used that the round "count" considered.
     counted: u32,
+    /// Number of inodes considered in this round.
+    considered: u64,
+    /// Number of inodes to be considered in order before they are counted again.
+    in_order: u64,
     has_evicted: bool,
 }
 
@@ -124,6 +132,7 @@ impl Sweep {
         let left = self.left.unwrap_or(inodes).min(inodes) - count;
         self.left = (left > 0 && self.is_undecided()).then_some(left);
         self.shard += usize::from(self.left.is_none());
+        self.considered += count as u64;
     }
 
     /// Leaves a shard out.
@@ -133,9 +142,7 @@ impl Sweep {
 
     /// The cache is small enough: what was counted is forgotten.
     pub fn end(&mut self) {
-        if self.is_undecided() {
-            *self = Self { shard: self.shard, ..Self::default() };
-        }
+        *self = Self { shard: self.shard, ..Self::default() };
     }
 
     /// Begins the next round if all of so many shards were considered. So many inodes are too many.
@@ -145,17 +152,29 @@ impl Sweep {
         }
         let regions = std::mem::take(&mut self.regions);
         let was_useless = !std::mem::take(&mut self.has_evicted) && matches!(self.round, Round::Regions(_));
+        let considered = std::mem::take(&mut self.considered);
         (self.shard, self.left, self.counted) = (0, None, 0);
-        self.round = match self.round {
-            _ if base::simulation::is_simulated() => Round::Order,
-            Round::Order => Round::Count,
-            _ if was_useless => Round::Order,
-            _ => select(regions, excess).map_or(Round::Order, Round::Regions),
+        self.in_order = self.in_order.saturating_sub(considered);
+        if base::simulation::is_simulated() || self.in_order > 0 {
+            return;
+        }
+        let selected = match self.round {
+            Round::Order => {
+                self.round = Round::Count;
+                return;
+            }
+            _ if was_useless => None,
+            _ => select(regions, excess),
         };
+        if selected.is_none() {
+            self.in_order = considered;
+        }
+        self.round = selected.map_or(Round::Order, Round::Regions);
     }
 }
 
-/// Selects regions with at least `excess` inodes, or an eighth of all, if there are such regions.
+/// Selects regions that have `excess` inodes together, or an eighth of all; fewer if there are no more. `None` if that
+/// is less than a part which is worth a round.
 fn select(regions: FxHashMap<usize, Region>, excess: u64) -> Option<FxHashMap<usize, bool>> {
     let all: u64 = regions.values().map(|region| u64::from(region.inodes)).sum();
     let mut free: Vec<_> = regions.into_iter().filter(|(_, region)| region.needed == 0).collect();
@@ -168,11 +187,13 @@ fn select(regions: FxHashMap<usize, Region>, excess: u64) -> Option<FxHashMap<us
         inodes += u64::from(region.inodes);
         selected.insert(number, region.used > 0);
     }
-    (!selected.is_empty()).then_some(selected)
+    (inodes >= excess.min(all / LEAST_PART).max(1)).then_some(selected)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     /// Considers inodes at these addresses in one round; returns those that are evicted.
@@ -259,5 +280,35 @@ mod tests {
         assert!(!sweep.is_undecided());
         assert_eq!(round(&mut sweep, &inodes), [640]);
         assert!(sweep.is_undecided(), "regions are counted again");
+    }
+
+    /// After a round over all inodes that could not select regions, only the first of each shard were considered in
+    /// order before the next such round: with many inodes, thousands were considered for each one evicted.
+    #[test]
+    fn inodes_are_considered_a_few_times_if_each_region_has_one_in_use() {
+        const SHARDS: usize = 16;
+        const INODES: usize = 32_000;
+        let idle = |number: usize| !number.is_multiple_of(50);
+        let mut shards = vec![VecDeque::new(); SHARDS];
+        (0..INODES).for_each(|number| shards[number / 7 % SHARDS].push_back((number, true)));
+        let mut left = (0..INODES).filter(|number| idle(*number)).count();
+        let (mut sweep, mut considered) = (Sweep::default(), 0);
+        while left > 0 {
+            sweep.begin_round(SHARDS, left as u64);
+            let shard = &mut shards[sweep.shard()];
+            let inodes = shard.len();
+            let count = sweep.count(inodes);
+            for _ in 0..count {
+                let (number, was_used) = shard.pop_front().unwrap();
+                if sweep.consider(number * 640, was_used, idle(number)) {
+                    left -= 1;
+                } else {
+                    shard.push_back((number, was_used && !sweep.clears_used()));
+                }
+            }
+            sweep.advance(count, inodes);
+            considered += count;
+            assert!(considered <= 6 * INODES, "{left} are left");
+        }
     }
 }
