@@ -34,8 +34,8 @@ const TRANSFER_PART: u64 = 128;
 /// The budget that the environment sets.
 static BYTES: OnceLock<Option<u64>> = OnceLock::new();
 
-/// Reads the environment, once, before the command runs. Restarts the program if the budget that it has without
-/// options is [small](restart_if_small), also because the control group has little memory.
+/// Reads the environment, once, before the command runs. Restarts the program if its default budget, that of the
+/// environment or of the control group, is [small](restart_if_small).
 pub fn read_environment() -> anyhow::Result<()> {
     if let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) {
         let bytes = sizes::parse(&text.to_string_lossy())
@@ -69,8 +69,9 @@ pub fn max_transfer(option: Option<u64>) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).min(MAX_TRANSFER)
 }
 
-/// If the budget is small, this program starts again, unless it has, with an allocator that returns freed memory at
-/// once: that is an environment variable, which the allocator reads before `main`.
+/// Restarts this program if the budget is small, so that the allocator returns freed memory at once: that is an
+/// environment variable, which the allocator reads before `main`. If the variable is set, by the user or by an earlier
+/// restart, nothing happens. To be called before the command reads or writes anything.
 pub fn restart_if_small(bytes: u64) {
     if bytes >= SMALL_BUDGET || std::env::var_os(PURGE_DELAY).is_some() {
         return;
@@ -84,7 +85,8 @@ pub fn restart_if_small(bytes: u64) {
     let _ = command.exec();
 }
 
-/// Ends the process, by another thread than that of the command: with a [record](record_peak) like that.
+/// Ends the process from another thread than that of the command, after [recording its peak](record_peak), as `main`
+/// does.
 pub fn exit(code: i32) -> ! {
     record_peak();
     std::process::exit(code)

@@ -94,13 +94,15 @@ impl<'v> BlockReserve<'v> {
     pub fn write_at(&self, file: &File<'_>, buf: &[u8], offset: u64) -> Result<usize> {
         // Writes that find space store to nothing that other writers use.
         let written = match file.write_at_once(&[buf], offset) {
-            Ok(length) if length == buf.len() => length,
-            Err(error) if !error.is_no_space() => return Err(error),
-            Ok(length) => return self.write_from_reserve(file, buf, offset, length),
-            Err(_) => return self.write_from_reserve(file, buf, offset, 0),
+            Ok(length) if length == buf.len() => {
+                self.refill();
+                return Ok(length);
+            }
+            Ok(length) => length,
+            Err(error) if error.is_no_space() => 0,
+            Err(error) => return Err(error),
         };
-        self.refill();
-        Ok(written)
+        self.write_from_reserve(file, buf, offset, written)
     }
 
     /// Writes what follows the first `written` bytes. Each time that no space is found, releases as many blocks as the

@@ -71,8 +71,9 @@ pub(crate) fn check_ag(volume: &Volume<'_>, ag: &AgSummary) {
             let ino = volume.geometry.ino(ag.number, ag_ino);
             check_unlinked(volume, ino, inode_state);
             if !names_missing {
-                if inodes.link_difference(slot) != 0 {
-                    report_links(volume, ino, inodes.link_difference(slot));
+                let difference = inodes.link_difference(slot);
+                if difference != 0 {
+                    report_links(volume, ino, difference);
                 }
                 parents::check_slot(volume, inodes, slot, ino);
             }

@@ -2,8 +2,8 @@
 //! budget, and for link counts that exceed a byte.
 //!
 //! # Invariants
-//! A slot that was never used is zero, and takes no memory. So do slots that read as zeros after an error of the file:
-//! the check returns that error.
+//! A slot that was never used reads as zeros, and takes no memory. After an error of the file, other slots may read as
+//! zeros, too: the check then ends with that error.
 //!
 //! # Locking
 //! Pages are in shards by their number, with a mutex each, which is held while a page is read or written.
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Slots of a page.
@@ -75,7 +75,7 @@ struct Pages {
     /// Places of pages in `all`.
     places: HashMap<u64, usize>,
     all: Vec<Page>,
-    /// The place at which a page to be replaced is looked for.
+    /// The place after which the search for a page to be replaced begins.
     hand: usize,
     /// Some page was replaced, so that pages may be in the file.
     in_file: bool,
@@ -106,7 +106,8 @@ impl SlotFile {
     /// The part of an AG with so many slots.
     pub fn part(self: &Arc<Self>, slots: usize) -> Slots {
         let pages = slots.div_ceil(PAGE_SLOTS) as u64;
-        Slots { file: Arc::clone(self), first: self.length.fetch_add(pages, Relaxed) }
+        let first = self.length.fetch_add(pages, Relaxed);
+        Slots { file: Arc::clone(self), first, is_used: AtomicBool::new(false) }
     }
 
     /// Bytes written, those of pages that were written again, too.
@@ -219,23 +220,25 @@ pub(crate) struct Slots {
     file: Arc<SlotFile>,
     /// The first page in the file.
     first: u64,
+    /// Some slot was changed. Most volumes have no such AG: then reading a slot takes no lock.
+    is_used: AtomicBool,
 }
 
 impl Slots {
-    /// The contents of a slot.
+    /// The contents of a slot. What other threads changed is seen for certain only after these ended.
     pub fn get(&self, slot: usize) -> Slot {
-        let number = self.number(slot);
-        let mut pages = self.file.shard(number);
-        // Most volumes have none of these.
-        if pages.all.is_empty() {
+        if !self.is_used.load(Relaxed) {
             return Slot::default();
         }
+        let number = self.number(slot);
+        let mut pages = self.file.shard(number);
         let page = self.file.page(&mut pages, number);
         page.and_then(|page| page.slots.get(slot % PAGE_SLOTS)).copied().unwrap_or_default()
     }
 
     /// Changes a slot. Returns its former contents.
     pub fn change(&self, slot: usize, change: impl FnOnce(&mut Slot)) -> Slot {
+        self.is_used.store(true, Relaxed);
         let number = self.number(slot);
         let mut pages = self.file.shard(number);
         let Some(page) = self.file.page(&mut pages, number) else { return Slot::default() };
