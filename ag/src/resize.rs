@@ -152,7 +152,9 @@ impl Groups {
         let before = self.geometry.ag_length(group.ag);
         let start = blocks.checked_sub(u64::from(group.ag.get()) * u64::from(self.geometry.ag_blocks));
         let after = start.and_then(|after| u32::try_from(after).ok()).filter(|after| *after < before);
-        let Some(after) = after.filter(|after| *after >= self.geometry.min_last_ag()) else { return Err(in_use) };
+        let Some(after) = after.filter(|after| *after >= self.geometry.min_last_ag()) else {
+            return Err(in_use);
+        };
         let count = before - after;
         let tail = locked.last_free(tx)?.filter(|(from, length)| *from <= after && from + length == before);
         if tail.is_none() || !group.is_clear(after, count) {

@@ -1,8 +1,8 @@
 //! What a run would leave if it were killed, and its removal.
 //!
 //! The first signal ends a run after the current measurement, and everything is dropped. The second one cannot wait for
-//! that: [`clean_up`] kills the processes of the measurement, and removes the mounts and directories that are registered
-//! here.
+//! that: [`clean_up`] kills the processes of the measurement, and removes the mounts and directories that are
+//! registered here.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// The mount points and directories that the run uses now, in the order in which they were made.
 static REGISTERED: Mutex<Vec<(PathBuf, Kind)>> = Mutex::new(Vec::new());
-/// Children that this process had when the run began, as after `sh -c "server & exec xebec bench"`. They are not killed.
+/// Children that this process had when the run began, as after `sh -c "server & exec xebec bench"`. They are not
+/// killed.
 static INHERITED: OnceLock<Vec<Process>> = OnceLock::new();
 /// Pause between two attempts to kill or to remove something.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -96,8 +97,8 @@ pub fn clean_up(report: impl Fn(&str)) {
     std::mem::forget(registered);
 }
 
-/// Removes the latest first. A directory that contains a mount point which could not be removed stays: removing it would
-/// remove the files of the mounted file system.
+/// Removes the latest first. A directory that contains a mount point which could not be removed stays: removing it
+/// would remove the files of the mounted file system.
 fn remove_all(registered: &[(PathBuf, Kind)], remove: impl Fn(&Path, Kind) -> bool) -> Vec<PathBuf> {
     let mut left: Vec<PathBuf> = Vec::new();
     for (path, kind) in registered.iter().rev() {
@@ -108,8 +109,8 @@ fn remove_all(registered: &[(PathBuf, Kind)], remove: impl Fn(&Path, Kind) -> bo
     left
 }
 
-/// Removes a mount point or directory. Tries again, without a limit, as long as others use it: threads of the measurement
-/// still run, and may create files; a program that was killed may complete a mount.
+/// Removes a mount point or directory. Tries again, without a limit, as long as others use it: threads of the
+/// measurement still run, and may create files; a program that was killed may complete a mount.
 fn remove(path: &Path, kind: Kind, report: impl Fn(&str)) -> bool {
     for attempt in 0.. {
         let removed = match kind {

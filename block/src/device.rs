@@ -128,9 +128,9 @@ pub trait Device: Send + Sync {
         })
     }
 
-    /// Whether a crash leaves a prefix of the writes, in the order in which they returned. Then no flush is needed between
-    /// two writes of which the second must not become stable before the first. A write with [`Durability::Fua`] makes all
-    /// writes stable that returned before it began.
+    /// Whether a crash leaves a prefix of the writes, in the order in which they returned. Then no flush is needed
+    /// between two writes of which the second must not become stable before the first. A write with [`Durability::Fua`]
+    /// makes all writes stable that returned before it began.
     fn keeps_order(&self) -> bool {
         false
     }

@@ -8,9 +8,9 @@
 //! | `<!-- figure: EXPERIMENT; TASK; SUBJECT; PEER -->` | the ratio of two medians |
 //!
 //! A marker in a code span is text. Each figure ends at `<!-- end -->`. Runs are ordered: full ones before quick ones,
-//! optimized builds before others, the latest first. The first run that has an experiment decides whether its tables are
-//! of full or quick runs, and of which kind of build; of these runs, each task is taken from the first one that has it.
-//! A single figure is taken from the first full run of an optimized build that has it, with the fewest threads.
+//! optimized builds before others, the latest first. The first run that has an experiment decides whether its tables
+//! are of full or quick runs, and of which kind of build; of these runs, each task is taken from the first one that has
+//! it. A single figure is taken from the first full run of an optimized build that has it, with the fewest threads.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -30,8 +30,8 @@ struct Seen {
     visible: usize,
 }
 
-/// A page that shows another one in a frame, and prints what [`Seen`] has. The function is defined before the frame, which
-/// may be loaded before the browser parses what follows it.
+/// A page that shows another one in a frame, and prints what [`Seen`] has. The function is defined before the frame,
+/// which may be loaded before the browser parses what follows it.
 const FRAME: &str = r#"<!DOCTYPE html><meta charset="utf-8"><style>body{margin:0}</style>
 <output id="seen" hidden></output>
 <script>

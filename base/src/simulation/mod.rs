@@ -101,7 +101,8 @@ pub enum SchedulingStrategy {
 }
 
 impl SchedulingStrategy {
-    /// Each strategy for every other seed: random with this probability in thousandths, or priorities that change often.
+    /// Each strategy for every other seed: random with this probability in thousandths, or priorities that change
+    /// often.
     pub fn of_seed(seed: u64, per_mille: u32) -> Self {
         match seed % 2 {
             0 => Self::Random { per_mille },

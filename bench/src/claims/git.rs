@@ -92,7 +92,10 @@ fn repository(tree: &Path, files: u32) -> anyhow::Result<PathBuf> {
     run_git(tree, &["commit", "-q", "-m", "All of it"])?;
     run_git(tree, &["status", "--porcelain"])?;
     let newest = newest_entry(tree)?;
-    ensure!(newest < index_time(tree)?, "the files are not older than the index: git would read their contents");
+    ensure!(
+        newest < index_time(tree)?,
+        "the files are not older than the index: git would read their contents"
+    );
     Ok(tree.into())
 }
 

@@ -271,8 +271,8 @@ impl Recovery<'_> {
         if stamp.is_fence() {
             return Ok(Next::Fence(stamp.by));
         }
-        // Not the size in the head: the volume may have been larger when the segment was written. A later segment of the
-        // log contains the holes behind the new end.
+        // Not the size in the head: the volume may have been larger when the segment was written. A later segment of
+        // the log contains the holes behind the new end.
         let end = SIZE_MAX / BLOCK as u64;
         let is_inside = |entry: &Entry| match *entry {
             Entry::Hole { block, count } | Entry::Data { block, count, .. } => {

@@ -185,8 +185,8 @@ impl Client {
         self.store.put_if_match(key, bytes, version)
     }
 
-    /// Writes an object unless there is one, and repeats that for a time until it is clear what is there: `own`, or what
-    /// `find` reads, which returns `None` if there is no object.
+    /// Writes an object unless there is one, and repeats that for a time until it is clear what is there: `own`, or
+    /// what `find` reads, which returns `None` if there is no object.
     fn put_until_clear<T>(
         &self,
         key: &str,

@@ -1,8 +1,8 @@
 //! Deleting objects that nothing refers to.
 //!
 //! The head that no longer refers to an object lists it as retired. A later head adds the time at which, as the store
-//! says, the earlier one was written. When the present head was written a grace period after that, the object is deleted.
-//! So readers have the grace period to read a newer head, and no clock but the store's is used.
+//! says, the earlier one was written. When the present head was written a grace period after that, the object is
+//! deleted. So readers have the grace period to read a newer head, and no clock but the store's is used.
 //!
 //! # Invariants
 //! - A fence is never retired, and so never deleted: the writer that it stops may still send a segment of that name.

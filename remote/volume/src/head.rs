@@ -257,7 +257,8 @@ impl Head {
         })
     }
 
-    /// Whether a writer can add its name and fill the list of unreferenced objects, and the head is still not too large.
+    /// Whether a writer can add its name and fill the list of unreferenced objects, and the head is still not too
+    /// large.
     pub fn leaves_space(&self) -> bool {
         let retired = RETIRED.saturating_sub(self.retired.len()) * RETIRED_BYTES;
         (self.encode().len() + retired + usize::from(u16::MAX)) as u64 <= HEAD_BYTES
