@@ -49,7 +49,7 @@ pub fn read_directory(origins: &[Origin], root: &Root) -> Result<Directory> {
     }
     let key = names::map(root.epoch, root.number);
     let what = "directory of the map";
-    origin.client.get_decoded(&key, u64::from(root.offset), u64::from(root.stored), |bytes| {
+    origin.client.get_part(&key, u64::from(root.offset), u64::from(root.stored), |bytes| {
         if bytes.len() != root.stored as usize || crc(&[bytes]) != root.crc {
             return Err(Damage { what, reason: "wrong checksum" });
         }
@@ -123,7 +123,7 @@ impl Core {
                 }
                 unmerged
             };
-            unmerged.into_iter().try_for_each(|page| self.load_page(page))?;
+            self.load_pages(&unmerged)?;
         }
     }
 

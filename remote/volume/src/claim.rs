@@ -7,7 +7,7 @@
 //! - What a claim finds absent was not deleted: the head, read again afterwards, is still its own. A later claim could
 //!   have stored the log in its map, and deleted it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use store::{Bytes, Store};
@@ -21,6 +21,7 @@ use crate::names;
 #[cfg(test)]
 use crate::options::Defect;
 use crate::options::ObjectOptions;
+use crate::parallel::{self, WIDTH};
 use crate::publish::{Published, Swap, read_head, swap};
 use crate::segment::{BLOCK, Entry, Stamp, encode_fence};
 use crate::state::{Core, Origin, Publisher, Start};
@@ -30,14 +31,14 @@ const EPOCHS_MAX: u64 = 1 << 20;
 
 /// The stores of a volume and its parents.
 fn origins(store: Arc<dyn Store>, head: &Head, options: &ObjectOptions) -> Result<Vec<Origin>> {
-    let client = |store| Arc::new(Client::new(store, options.timeout));
-    let mut origins = vec![Origin { client: client(store), uuid: head.uuid }];
+    let origin = |store, uuid| Origin { client: Arc::new(Client::of_volume(store, &uuid, options)), uuid };
+    let mut origins = vec![origin(store, head.uuid)];
     for parent in &head.parents {
         let opener = options.opener.as_ref().ok_or_else(|| ObjectError::Refused {
             volume: parent.url.as_str().into(),
             reason: "it is the parent of a clone, and cannot be opened here".into(),
         })?;
-        origins.push(Origin { client: client(opener(&parent.url)?), uuid: parent.uuid });
+        origins.push(origin(opener(&parent.url)?, parent.uuid));
     }
     Ok(origins)
 }
@@ -98,8 +99,7 @@ fn open_state(
     };
     let mut map = Map::new(root.map(|root| read_directory(&origins, &root)).transpose()?.unwrap_or_default());
     if snapshot.is_none() {
-        let mut recovery = Recovery { head, origins: &origins, map: &mut map, segments: 0 };
-        recovery.read_logs()?;
+        Recovery::new(head, &origins, &mut map).read_logs()?;
     }
     let publisher = publisher(head.clone(), Some(version.clone()));
     let options = options.clone();
@@ -117,7 +117,7 @@ pub fn open_for_writing(store: Arc<dyn Store>, options: ObjectOptions) -> Result
     let origins = origins(store, &head, &options)?;
     let root = head.checkpoint.root;
     let mut map = Map::new(root.map(|root| read_directory(&origins, &root)).transpose()?.unwrap_or_default());
-    let mut recovery = Recovery { head: &head, origins: &origins, map: &mut map, segments: 0 };
+    let mut recovery = Recovery::new(&head, &origins, &mut map);
     recovery.end_logs(&options)?;
     let recovered = recovery.segments;
     if head.checkpoint.epoch < head.epoch {
@@ -184,7 +184,16 @@ struct Recovery<'a> {
     origins: &'a [Origin],
     map: &'a mut Map,
     segments: u64,
+    /// What was found at the next positions.
+    ahead: VecDeque<(Position, Found)>,
+    /// Positions that the last requests asked for.
+    width: usize,
 }
+
+/// Epoch and number of a segment.
+type Position = (u64, u64);
+/// Result of reading the start of a segment.
+type Found = Result<Option<(Stamp, Vec<Entry>, u64)>>;
 
 /// What is at a position of a log.
 enum Next {
@@ -194,10 +203,35 @@ enum Next {
     Nothing,
 }
 
-impl Recovery<'_> {
-    fn client(&self) -> Result<&Client> {
-        let origin = self.origins.first().map(|origin| &*origin.client);
+impl<'a> Recovery<'a> {
+    fn new(head: &'a Head, origins: &'a [Origin], map: &'a mut Map) -> Self {
+        Self { head, origins, map, segments: 0, ahead: VecDeque::new(), width: 0 }
+    }
+
+    fn client(&self) -> Result<&Arc<Client>> {
+        let origin = self.origins.first().map(|origin| &origin.client);
         origin.ok_or_else(|| ObjectError::NoVolume { volume: Box::default() })
+    }
+
+    /// Reads the start of a segment. Positions that follow are read at the same time, twice as many each time, as a log
+    /// may be long. What was absent then may be there when it is its turn: then no fence can be put there.
+    fn get(&mut self, position: Position) -> Found {
+        if let Some((_, found)) = self.ahead.pop_front().filter(|(at, _)| *at == position) {
+            return found;
+        }
+        let (epoch, first) = position;
+        // Another log, or a position that is read once more.
+        let goes_on = self.ahead.is_empty() && first > self.start(epoch);
+        self.width = if goes_on { (2 * self.width).clamp(1, WIDTH) } else { 1 };
+        let client = self.client()?;
+        let request = |seq| {
+            let client = Arc::clone(client);
+            move || client.get_segment(epoch, seq)
+        };
+        let positions = first..first.saturating_add(self.width as u64);
+        let found = parallel::all(positions.clone().map(request).collect());
+        self.ahead = positions.map(|seq| (epoch, seq)).zip(found).collect();
+        self.ahead.pop_front().map_or(Ok(None), |(_, found)| found)
     }
 
     /// Where the log of an epoch begins.
@@ -257,9 +291,7 @@ impl Recovery<'_> {
 
     /// Reads and applies what is at a position.
     fn next(&mut self, epoch: u64, seq: u64) -> Result<Next> {
-        let Some((stamp, entries, bytes)) = self.client()?.get_segment(epoch, seq)? else {
-            return Ok(Next::Nothing);
-        };
+        let Some((stamp, entries, bytes)) = self.get((epoch, seq))? else { return Ok(Next::Nothing) };
         let damaged = |client: &Client, reason| ObjectError::Damaged {
             volume: client.name(),
             key: names::segment(epoch, seq).into(),

@@ -69,25 +69,32 @@ impl Core {
         let Some((_, entries, _)) = self.client()?.get_segment(victim.epoch, victim.seq)? else {
             return Ok(());
         };
-        for entry in entries {
-            let Entry::Data { block, count, .. } = entry else { continue };
-            for block in block..block + u64::from(count) {
-                let found = loop {
-                    let mut state = self.state.lock();
-                    self.check(&state)?;
-                    match state.map.lookup(block) {
-                        Lookup::Load(page) => {
-                            drop(state);
-                            self.load_page(page)?;
-                        }
-                        found => break found,
-                    }
-                };
-                if matches!(found, Lookup::At(at) if at.slot() == victim.slot) {
-                    self.rewrite(block, found)?;
-                }
+        let blocks = |entry: &Entry| match *entry {
+            Entry::Data { block, count, .. } => block..block + u64::from(count),
+            Entry::Hole { .. } => 0..0,
+        };
+        let mut live = Vec::new();
+        for block in entries.iter().flat_map(blocks) {
+            let found = self.look_up(block)?;
+            if matches!(found, Lookup::At(at) if at.slot() == victim.slot) {
+                live.push((block, found));
             }
         }
-        Ok(())
+        self.rewrite(&live)
+    }
+
+    /// Where a block is. Loads the page of the map.
+    fn look_up(&self, block: u64) -> Result<Lookup> {
+        loop {
+            let mut state = self.state.lock();
+            self.check(&state)?;
+            match state.map.lookup(block) {
+                Lookup::Load(page) => {
+                    drop(state);
+                    self.load_pages(&[page])?;
+                }
+                found => return Ok(found),
+            }
+        }
     }
 }

@@ -7,8 +7,10 @@ use std::time::Duration;
 use base::thread;
 use store::{Bytes, ErrorKind, Object, Store, StoreError, Version};
 
+use crate::disk_cache::VolumeCache;
 use crate::error::{Damage, ObjectError, Result};
 use crate::names;
+use crate::options::ObjectOptions;
 use crate::segment::{self, Entry, INDEX_BYTES, Stamp};
 
 /// Longest pause between two attempts.
@@ -50,6 +52,7 @@ pub struct Client {
     /// No attempt follows: the volume is being closed.
     stopped: AtomicBool,
     counters: Counters,
+    cache: Option<VolumeCache>,
 }
 
 /// Pauses between attempts, which grow until a time has passed.
@@ -75,7 +78,13 @@ impl Attempts<'_> {
 impl Client {
     /// A client whose requests are repeated for `timeout`.
     pub fn new(store: Arc<dyn Store>, timeout: Duration) -> Self {
-        Self { store, timeout, stopped: AtomicBool::new(false), counters: Counters::default() }
+        Self { store, timeout, stopped: AtomicBool::new(false), counters: Counters::default(), cache: None }
+    }
+
+    /// A client that keeps what it reads of a volume on the local disk, if the options say so.
+    pub fn of_volume(store: Arc<dyn Store>, uuid: &[u8; 16], options: &ObjectOptions) -> Self {
+        let cache = options.cache.as_ref().map(|cache| VolumeCache::new(cache, uuid));
+        Self { cache, ..Self::new(store, options.timeout) }
     }
 
     /// The volume, for messages.
@@ -148,6 +157,33 @@ impl Client {
                     return Err(ObjectError::Damaged { volume: self.name(), key: key.into(), damage });
                 }
             }
+        }
+    }
+
+    /// As [`Self::get_decoded`], for a part that is known to exist, and whose checksum covers its place: it may come
+    /// from the local disk.
+    pub fn get_part<T>(
+        &self,
+        key: &str,
+        offset: u64,
+        length: u64,
+        decode: impl Fn(&Bytes) -> std::result::Result<T, Damage>,
+    ) -> Result<T> {
+        let Some(cache) = &self.cache else { return self.get_decoded(key, offset, length, decode) };
+        let cached = cache.read(key, offset, length);
+        if let Some(decoded) = cached.and_then(|bytes| decode(&bytes).ok()) {
+            return Ok(decoded);
+        }
+        let with_bytes = |bytes: &Bytes| Ok((decode(bytes)?, bytes.clone()));
+        let (decoded, bytes) = self.get_decoded(key, offset, length, with_bytes)?;
+        cache.write(key, offset, &bytes);
+        Ok(decoded)
+    }
+
+    /// Keeps an object of this client on the local disk.
+    pub fn keep(&self, key: &str, object: &[u8]) {
+        if let Some(cache) = &self.cache {
+            cache.write(key, 0, object);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::lock::{Mutex, Rank};
 use base::thread::{self, JoinHandle};
-use block::{Device, DeviceError, Durability, Operation};
+use block::{Device, DeviceError, Durability, Operation, ReadRequest};
 use store::Store;
 
 use crate::client::{Client, RequestCounts};
@@ -268,6 +268,16 @@ impl Device for ObjectDevice {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::result::Result<(), DeviceError> {
         self.check(Operation::Read, offset, buf.len() as u64)?;
         self.core.read(offset, buf).map_err(self.error(Operation::Read, offset, buf.len() as u64))
+    }
+
+    fn read_many(&self, reads: &mut [ReadRequest<'_>]) -> std::result::Result<(), DeviceError> {
+        for read in reads.iter() {
+            self.check(Operation::Read, read.offset, read.buf.len() as u64)?;
+        }
+        let first = reads.first().map_or(0, |read| read.offset);
+        let length = reads.iter().map(|read| read.buf.len() as u64).sum();
+        let reads = reads.iter_mut().map(|read| (read.offset, &mut *read.buf));
+        self.core.read_many(reads).map_err(self.error(Operation::Read, first, length))
     }
 
     fn write_at(

@@ -14,7 +14,8 @@
 //! | `collect`, `clean`, `audit` | deleting what nothing refers to; moving live blocks; examining objects |
 //! | `snapshots` | snapshots, clones |
 //! | `segment`, `head`, `map`, `names`, `codec` | stored forms |
-//! | `client`, `frames` | requests that are repeated until they are clear; frames in memory |
+//! | `client`, `parallel` | requests that are repeated until they are clear; several at the same time |
+//! | `frames`, `disk_cache` | frames in memory; parts of objects on the local disk |
 #![forbid(unsafe_code)]
 
 mod audit;
@@ -26,6 +27,7 @@ mod codec;
 mod collect;
 mod create;
 mod device;
+mod disk_cache;
 mod error;
 mod frames;
 mod head;
@@ -33,6 +35,7 @@ mod log;
 mod map;
 mod names;
 mod options;
+mod parallel;
 mod publish;
 mod read;
 mod segment;
@@ -44,6 +47,7 @@ mod tests;
 pub use audit::{Audit, audit, delete_orphans};
 pub use client::RequestCounts;
 pub use device::{ObjectDevice, VolumeInfo, volume_info};
+pub use disk_cache::DiskCache;
 pub use error::{Damage, ObjectError, Result};
 pub use head::{Parent, Snapshot};
 pub use options::{ObjectOptions, Opener};

@@ -8,6 +8,7 @@ use store::Bytes;
 
 use crate::error::{ObjectError, Result};
 use crate::map::{Lookup, Segment};
+use crate::names;
 #[cfg(test)]
 use crate::options::Defect;
 use crate::segment::{BLOCK, Block};
@@ -78,7 +79,7 @@ impl Core {
             })?;
             let Some(lookup) = found else { return Ok(()) };
             match lookup {
-                Lookup::Load(page) => self.load_page(page)?,
+                Lookup::Load(page) => self.load_pages(&[page])?,
                 lookup => {
                     let mut old = Box::new([0; BLOCK]);
                     self.read(block * BLOCK as u64, &mut old[..])?;
@@ -133,8 +134,14 @@ impl Core {
             let stamp = self.stamp(seq);
             let (object, entries) = contents.encode(&stamp);
             let length = object.len() as u64;
-            let stored =
-                self.client().and_then(|client| client.put_stamped(&stamp, &Bytes::from(object), true));
+            let object = Bytes::from(object);
+            let stored = self.client().and_then(|client| {
+                let found = client.put_stamped(&stamp, &object, true)?;
+                if found == stamp {
+                    client.keep(&names::segment(stamp.epoch, seq), &object);
+                }
+                Ok(found)
+            });
             match stored {
                 Ok(found) if found == stamp => self.acknowledge(seq, Progress::Stored(entries, length)),
                 Ok(_) => self.fail(Failure::Fenced),
@@ -175,15 +182,21 @@ impl Core {
         self.changed.notify_all();
     }
 
-    /// Writes a block again where it is, so that its old segment can go. Nothing happens if it was changed meanwhile.
-    pub fn rewrite(&self, block: u64, at: Lookup) -> Result<()> {
-        let mut old = Box::new([0; BLOCK]);
-        self.read(block * BLOCK as u64, &mut old[..])?;
-        self.with_space(|state| {
-            if state.pending(block).is_none() && state.map.lookup(block) == at {
-                state.open.blocks.insert(block, old);
-            }
-        })
+    /// Writes blocks again where they are, so that their old segment can go. Nothing happens to those that were changed
+    /// meanwhile.
+    pub fn rewrite(&self, blocks: &[(u64, Lookup)]) -> Result<()> {
+        let mut bytes = vec![0; blocks.len() * BLOCK];
+        let places = bytes.chunks_exact_mut(BLOCK);
+        self.read_many(blocks.iter().zip(places).map(|((block, _), place)| (block * BLOCK as u64, place)))?;
+        for ((block, at), bytes) in blocks.iter().zip(bytes.chunks_exact(BLOCK)) {
+            self.with_space(|state| {
+                if state.pending(*block).is_none() && state.map.lookup(*block) == *at {
+                    let place = state.open.blocks.entry(*block).or_insert_with(|| Box::new([0; BLOCK]));
+                    place.copy_from_slice(bytes);
+                }
+            })?;
+        }
+        Ok(())
     }
 
     /// The error of a volume that cannot be written.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use base::random::Random;
 use store::Store;
 
+use crate::disk_cache::DiskCache;
 use crate::error::Result;
 
 /// Opens the store of a parent by its URL.
@@ -26,6 +27,8 @@ pub struct ObjectOptions {
     pub map_pages: usize,
     /// Bytes of decompressed frames in memory.
     pub frame_cache: usize,
+    /// Parts of objects on the local disk.
+    pub cache: Option<Arc<DiskCache>>,
     /// A checkpoint follows this many segments,
     pub checkpoint_segments: u64,
     /// or this many bytes of them.
@@ -64,6 +67,7 @@ impl Default for ObjectOptions {
             uploads: 8,
             map_pages: 1024,
             frame_cache: 16 << 20,
+            cache: None,
             checkpoint_segments: 1024,
             checkpoint_bytes: 1 << 30,
             grace: Duration::from_secs(3600),

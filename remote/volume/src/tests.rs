@@ -6,6 +6,7 @@
 //! | `shared` | snapshots, clones, collection, cleaning, audits |
 //! | `hostile` | damaged objects, short and corrupt replies |
 //! | `replies` | requests of one kind that are refused, or whose replies are lost |
+//! | `latency` | requests that are sent at the same time, in virtual time |
 //! | `crash` | a power cut at every request |
 //! | `model` | the protocol without the code, in very many schedules |
 //! | `claims` | several writers that take over from each other, on a store with faults, in simulated schedules |
@@ -16,6 +17,8 @@ mod claims;
 #[cfg(debug_assertions)]
 mod crash;
 mod hostile;
+#[cfg(debug_assertions)]
+mod latency;
 mod model;
 mod replies;
 mod shared;

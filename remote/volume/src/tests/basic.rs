@@ -3,7 +3,7 @@ use store::DirectoryStore;
 
 use super::*;
 use crate::error::ObjectError;
-use crate::volume_info;
+use crate::{DiskCache, volume_info};
 
 const SIZE: usize = 40 << 20;
 
@@ -206,4 +206,36 @@ fn requests_are_few() {
     let sent = written.sent - second.sent;
     assert!(sent as f64 <= bytes.len() as f64 * 1.01, "{sent}");
     assert_eq!(written.puts - second.puts, 8);
+}
+
+/// What was read or written once is not fetched again, and a cache that lies is found out.
+#[test]
+fn a_cache_on_disk_saves_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = MemoryStore::default();
+    let options = |seed| {
+        let cache = DiskCache::open(folder.path(), 64 << 20).unwrap();
+        ObjectOptions { cache: Some(Arc::new(cache)), ..small(seed) }
+    };
+    let device = ObjectDevice::create(shared(&store), 4000 * BLOCK as u64, 512, options(1)).unwrap();
+    (0..1000).for_each(|n| write(&device, n * 3, n + 1));
+    device.close().unwrap();
+    let read_all = |seed| {
+        let device = ObjectDevice::open_read_only(shared(&store), None, options(seed)).unwrap();
+        (0..1000).for_each(|n| assert_eq!(read(&device, n * 3), n + 1));
+        device.counts().gets
+    };
+    // The first time, the directory and the pages of the map are fetched.
+    let (first, second) = (read_all(2), read_all(3));
+    assert!(first > second && second <= 2, "{first} requests, then {second}");
+    for volume in std::fs::read_dir(folder.path()).unwrap() {
+        for file in std::fs::read_dir(volume.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes.iter_mut().step_by(1000).for_each(|byte| *byte ^= 1);
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+    assert!(read_all(4) > second);
+    assert_eq!(read_all(5), second);
 }

@@ -7,15 +7,15 @@ use super::*;
 use crate::error::ObjectError;
 use crate::{audit, make_snapshot, remove_snapshot, volume_info};
 
-type Judge = dyn Fn(Request, &str) -> Option<ErrorKind> + Send + Sync;
+pub(super) type Judge = dyn Fn(Request, &str) -> Option<ErrorKind> + Send + Sync;
 
 /// A store whose replies a test decides.
-struct JudgedStore {
-    objects: MemoryStore,
+pub(super) struct JudgedStore {
+    pub objects: MemoryStore,
     /// Refuses a request, which is not carried out.
-    before: Box<Judge>,
+    pub before: Box<Judge>,
     /// Replaces the reply to a request that was carried out.
-    after: Box<Judge>,
+    pub after: Box<Judge>,
 }
 
 impl fmt::Debug for JudgedStore {
