@@ -38,6 +38,8 @@ pub struct CilMemory {
     share: Arc<Share>,
     /// What shards have reported for the current checkpoint.
     current: CachePadded<AtomicI64>,
+    /// Items and busy extents of checkpoints that are pushed and not stable.
+    in_flight: CachePadded<AtomicI64>,
     /// A shard reports when it has this much.
     batch: i64,
     /// The memory at which a checkpoint is pushed.
@@ -70,7 +72,8 @@ impl CilMemory {
         let limit = (share.part() / 4).max(LIMIT_LEAST);
         let batch = (limit / (4 * shards as u64)).clamp(4096, 1 << 20) as i64;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX / 4);
-        Self { share: Arc::clone(share), current: CachePadded::new(AtomicI64::new(0)), batch, limit }
+        let [current, in_flight] = [0, 0].map(|bytes| CachePadded::new(AtomicI64::new(bytes)));
+        Self { share: Arc::clone(share), current, in_flight, batch, limit }
     }
 
     /// A commit has changed the memory of vectors, and added `items` items. No cache counts `uncounted` bytes of
@@ -113,6 +116,13 @@ impl CilMemory {
         self.current.load(Relaxed) >= 2 * self.limit
     }
 
+    /// New changes must wait until a checkpoint in flight is stable. Checkpoints are pushed faster than they become stable
+    /// if the device is slow.
+    #[inline]
+    pub fn is_too_large_in_flight(&self) -> bool {
+        self.in_flight.load(Relaxed) >= 2 * self.limit
+    }
+
     /// A shard is detached. Returns the bytes of its vectors and of its items, to be [freed](Self::freed) when they
     /// are.
     pub fn detach(&self, shard: ShardMemory) -> DetachedMemory {
@@ -125,7 +135,18 @@ impl CilMemory {
         self.current.store(0, Relaxed);
     }
 
-    /// Detached vectors or items were freed.
+    /// A checkpoint whose items take so many bytes is pushed.
+    pub fn pushed(&self, items: i64) {
+        self.in_flight.fetch_add(items, Relaxed);
+    }
+
+    /// It is stable, or never will be: its items were freed.
+    pub fn completed(&self, items: i64) {
+        self.in_flight.fetch_sub(items, Relaxed);
+        self.freed(items);
+    }
+
+    /// Detached vectors were freed, or items that were not pushed.
     pub fn freed(&self, bytes: i64) {
         self.count(-bytes);
     }

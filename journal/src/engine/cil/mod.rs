@@ -196,7 +196,7 @@ impl Cil {
 
     /// A pushed checkpoint is complete: its items that no cache counts are freed, or in the AIL until they are done.
     pub fn completed(&self, checkpoint: &Checkpoint) {
-        self.memory.freed(checkpoint.memory);
+        self.memory.completed(checkpoint.memory);
     }
 
     /// The checkpoint being built, if it is so large that new changes must wait for its push.
@@ -208,6 +208,16 @@ impl Cil {
         // Read the number first: the size of an older checkpoint must not be taken for that of a newer one.
         let checkpoint = self.progress.current();
         self.is_too_large().then_some(checkpoint)
+    }
+
+    /// The next checkpoint to become stable, if those in flight take so much memory that new changes must wait for it.
+    #[inline]
+    pub fn too_large_in_flight(&self) -> Option<u64> {
+        if !self.memory.is_too_large_in_flight() {
+            return None;
+        }
+        let next = self.progress.stable() + 1;
+        (next < self.progress.current()).then_some(next)
     }
 
     #[inline]

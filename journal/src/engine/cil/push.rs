@@ -116,6 +116,7 @@ impl Cil {
         }
         self.space.restart();
         self.memory.restart();
+        self.memory.pushed(detached.memory.items);
         // Later commits see the new number, and threads that wait for the old one see it pushed.
         self.progress.pushed(sequence);
         Some(detached)

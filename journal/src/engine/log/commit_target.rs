@@ -39,6 +39,14 @@ impl LogShared {
         self.cil.progress.wait_pushed(checkpoint).map_err(|shutdown| self.fail(shutdown))
     }
 
+    /// Waits until a pushed checkpoint is stable, because those in flight take too much memory. The caller holds no lock
+    /// that other threads want.
+    #[cold]
+    fn wait_stable(&self, checkpoint: u64) -> Result<(), Error> {
+        LogCounters::add(&self.counters.throttled, 1);
+        self.cil.progress.wait_stable(checkpoint).map_err(|shutdown| self.fail(shutdown))
+    }
+
     /// Waits until less metadata is dirty, if it takes more than half of the memory of metadata buffers. Those exceed
     /// their memory. The caller holds no lock that writeback may need, as one that waits for log space.
     #[cold]
@@ -87,6 +95,9 @@ impl CommitTarget for LogShared {
         }
         if let Some(checkpoint) = self.cil.too_large() {
             self.hold_back(checkpoint)?;
+        }
+        while let Some(checkpoint) = self.cil.too_large_in_flight() {
+            self.wait_stable(checkpoint)?;
         }
         if self.cache.memory().is_exceeded() {
             self.wait_for_writeback()?;
