@@ -14,17 +14,19 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, Open
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use base::lock::{Mutex, Rank};
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
 use store::Bytes;
 
 use crate::names;
 
 /// Unit of [`fs::Metadata::blocks`].
 const SECTOR: u64 = 512;
-/// A file that was used is marked so by its modification time, at most this often.
-const TOUCH_INTERVAL: Duration = Duration::from_secs(60);
+/// A file is marked as used by its modification time.
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+const OMITTED: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
 
 /// A directory with parts of objects of any number of volumes.
 #[derive(Debug)]
@@ -142,12 +144,8 @@ impl VolumeCache {
         let file = File::open(self.folder.join(file_name(key))).ok()?;
         let mut bytes = vec![0; usize::try_from(length).ok()?];
         file.read_exact_at(&mut bytes, offset).ok()?;
-        let now = SystemTime::now();
-        let is_old = |used_at| now.duration_since(used_at).is_ok_and(|age| age > TOUCH_INTERVAL);
-        if file.metadata().and_then(|metadata| metadata.modified()).is_ok_and(is_old) {
-            // Another user's file cannot be marked.
-            let _ = file.set_modified(now);
-        }
+        // Another user's file cannot be marked as used.
+        let _ = futimens(&file, &Timestamps { last_access: OMITTED, last_modification: NOW });
         Some(bytes.into())
     }
 
@@ -175,6 +173,8 @@ impl VolumeCache {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn total(folder: &Path) -> u64 {

@@ -116,8 +116,8 @@ impl CilMemory {
         self.current.load(Relaxed) >= 2 * self.limit
     }
 
-    /// New changes must wait until a checkpoint in flight is stable. Checkpoints are pushed faster than they become stable
-    /// if the device is slow.
+    /// New changes must wait until a checkpoint in flight is stable. Checkpoints are pushed faster than they become
+    /// stable if the device is slow.
     #[inline]
     pub fn is_too_large_in_flight(&self) -> bool {
         self.in_flight.load(Relaxed) >= 2 * self.limit

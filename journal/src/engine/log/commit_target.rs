@@ -39,8 +39,8 @@ impl LogShared {
         self.cil.progress.wait_pushed(checkpoint).map_err(|shutdown| self.fail(shutdown))
     }
 
-    /// Waits until a pushed checkpoint is stable, because those in flight take too much memory. The caller holds no lock
-    /// that other threads want.
+    /// Waits until a pushed checkpoint is stable, because those in flight take too much memory. The caller holds no
+    /// lock that other threads want.
     #[cold]
     fn wait_stable(&self, checkpoint: u64) -> Result<(), Error> {
         LogCounters::add(&self.counters.throttled, 1);

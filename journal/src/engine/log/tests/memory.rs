@@ -128,8 +128,8 @@ impl Device for SlowDevice {
 }
 
 /// Freed extents are in memory until their freeing is stable, and were not counted: a transaction can free thousands by
-/// little log. Checkpoints were pushed faster than a slow device, or a thread that was preempted, made them stable: then
-/// the memory was four times as much.
+/// little log. Checkpoints were pushed faster than a slow device, or a thread that was preempted, made them stable:
+/// then the memory was four times as much.
 #[test]
 fn busy_extents_are_counted_and_a_checkpoint_of_them_is_pushed() {
     const EXTENTS: u32 = 1000;
