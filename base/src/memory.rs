@@ -227,7 +227,7 @@ pub struct Share {
     budget: Arc<Budget>,
     weight: u64,
     used: Amount,
-    /// What the cache held when it last could not drop enough, although it looked at everything; [`UNKNOWN`] otherwise.
+    /// By how much the cache exceeded what it may hold when it last could not drop enough; [`UNKNOWN`] otherwise.
     left: AtomicU64,
     /// The cache could not drop enough, and writeback of what it holds has not been requested since.
     is_stuck: AtomicBool,
@@ -312,15 +312,20 @@ impl Share {
     /// Whether the cache holds more than it may.
     #[inline]
     pub fn is_exceeded(&self) -> bool {
-        self.budget.is_exceeded() && self.used.get() > self.limit()
+        self.budget.is_exceeded() && self.excess() > 0
+    }
+
+    /// By how much the cache holds more than it may; nearly exact.
+    fn excess(&self) -> u64 {
+        self.used.get().saturating_sub(self.limit())
     }
 
     /// Whether the cache should [drop memory](Self::shrink). If it could not drop enough the last time, what it holds
-    /// is in use or dirty: it is searched again when it holds an eighth of its part more or less, or something [became
-    /// clean](Budget::became_clean).
+    /// is in use or dirty: it is searched again when that is too much by an eighth of its part more or less, as it or
+    /// others grew or shrank, or when something [became clean](Budget::became_clean).
     #[inline]
     pub fn should_shrink(&self) -> bool {
-        self.is_exceeded() && self.used.get().abs_diff(self.left.load(Relaxed)) > self.part() / 8
+        self.is_exceeded() && self.excess().abs_diff(self.left.load(Relaxed)) > self.part() / 8
     }
 
     /// Calls `shrink` with the bytes that the cache may hold, to drop memory, unless another thread does. Returns
@@ -328,19 +333,19 @@ impl Share {
     #[cold]
     pub fn shrink(&self, shrink: impl FnOnce(u64) -> bool) -> bool {
         let Some(_claim) = Claim::take(&self.is_shrinking) else { return false };
-        let (limit, before) = (self.limit(), self.used.get());
+        let (limit, before) = (self.limit(), self.excess());
         // First, as something may become clean while the cache looks elsewhere.
         self.left.store(before, Relaxed);
         let has_more = shrink(limit);
-        let used = self.used.get();
-        let is_stuck = used > limit && !has_more;
-        let left = if is_stuck { used } else { UNKNOWN };
+        let excess = self.used.get().saturating_sub(limit);
+        let is_stuck = excess > 0 && !has_more;
+        let left = if is_stuck { excess } else { UNKNOWN };
         let _ = self.left.compare_exchange(before, left, Relaxed, Relaxed);
         if is_stuck {
             self.is_stuck.store(true, Relaxed);
             self.budget.settled.store(UNKNOWN, Relaxed);
         }
-        used > limit && has_more
+        excess > 0 && has_more
     }
 }
 
@@ -449,6 +454,25 @@ mod tests {
         budget.make_room();
         assert!(first.memory.exact() <= BUDGET / 2 + EXACT_TO, "{first:?}", first = first.memory);
         assert!(!budget.is_exceeded());
+    }
+
+    /// A cache that could not drop a little was not searched again when others needed all that it had borrowed, as it
+    /// did not change itself: the caches held half as much again as the budget.
+    #[test]
+    fn a_cache_is_searched_again_when_others_need_more() {
+        let budget = Budget::new(BUDGET);
+        let held = BUDGET + BUDGET / 32;
+        let (first, second) = (fake(&budget, 1, held), fake(&budget, 1, 0));
+        first.memory.add(held);
+        budget.make_room();
+        assert_eq!((first.memory.exact(), first.requests.load(Relaxed)), (held, 1));
+        first.in_use.store(0, Relaxed);
+        for _ in 0..16 {
+            second.memory.add(BUDGET / 32);
+            budget.make_room();
+        }
+        assert!(budget.used() <= BUDGET + EXACT_TO, "{budget:?}");
+        assert_eq!(second.memory.exact(), BUDGET / 2);
     }
 
     /// A pass of writeback that ended during a search was forgotten when the search ended.
