@@ -53,6 +53,6 @@ pub mod units;
 pub mod weak_queue;
 
 pub use append_list::AppendList;
-pub use slab::Slab;
+pub use slab::{Inserted, Slab};
 pub use units::{AgBlock, AgIno, AgNumber, Daddr, FileBlock, FsBlock, Ino, Lsn};
 pub use weak_queue::WeakQueue;

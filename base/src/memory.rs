@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`Budget`] | the bytes that all caches together may hold |
 //! | [`Share`] | what one cache holds, and may hold |
+//! | [`Counted`] | memory of one object that is counted in a share |
 //! | [`Shrink`] | a cache that drops memory |
 //! | `machine` | the memory of the machine, or of the process's control group |
 //! | [`pressure`] | a budget becomes smaller while memory is short |
@@ -346,6 +347,28 @@ impl Share {
             self.budget.settled.store(UNKNOWN, Relaxed);
         }
         excess > 0 && has_more
+    }
+}
+
+/// Memory of an object of which it is a part, counted in a share while it exists.
+#[derive(Debug)]
+pub struct Counted<'s> {
+    share: &'s Share,
+    bytes: u64,
+}
+
+impl<'s> Counted<'s> {
+    /// Counts so many bytes.
+    pub fn new(share: &'s Share, bytes: usize) -> Self {
+        let bytes = bytes as u64;
+        share.add(bytes);
+        Self { share, bytes }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.share.sub(self.bytes);
     }
 }
 

@@ -13,6 +13,7 @@
 //! An entry's lock is held while the object is cloned or replaced, and never while one is dropped.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use crate::append_list::AppendList;
 use crate::lock::{Mutex, Rank, SpinLock};
@@ -41,6 +42,15 @@ struct Part<T> {
 #[repr(align(64))]
 struct Entry<T>(SpinLock<State<T>>);
 
+/// An object that was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inserted {
+    /// Its key, which is not 0.
+    pub key: u64,
+    /// Bytes by which the slab grew. They are freed with the slab.
+    pub grown: usize,
+}
+
 struct State<T> {
     /// Number of earlier objects, plus 1.
     generation: u32,
@@ -54,6 +64,9 @@ impl<T: Clone> Default for Slab<T> {
 }
 
 impl<T: Clone> Slab<T> {
+    /// Memory of an entry at most: the segments of a list double, and so do lists of free entries.
+    const GROWTH: usize = 2 * (size_of::<OnceLock<Entry<T>>>() + size_of::<u32>());
+
     /// An empty slab with this number of parts.
     fn new(parts: usize) -> Self {
         let part = |_| Part {
@@ -66,17 +79,18 @@ impl<T: Clone> Slab<T> {
         Self { parts, part_bits }
     }
 
-    /// Adds an object and returns its key, which is not 0. `None` if there are too many objects: some billions.
-    pub fn insert(&self, object: T) -> Option<u64> {
+    /// Adds an object. `None` if there are too many objects: some billions.
+    pub fn insert(&self, object: T) -> Option<Inserted> {
         let (_, part) = self.parts.local();
         let free = part.free.lock().pop();
-        let number = match free {
-            Some(number) => number,
-            None => self.add_entry()?,
+        let (number, grown) = match free {
+            Some(number) => (number, 0),
+            None => (self.add_entry()?, Self::GROWTH),
         };
         let mut state = self.entry(number)?.0.lock();
         state.object = Some(object);
-        Some(u64::from(state.generation) << u32::BITS | u64::from(number))
+        let key = u64::from(state.generation) << u32::BITS | u64::from(number);
+        Some(Inserted { key, grown })
     }
 
     /// The object with this key.
@@ -171,7 +185,7 @@ mod tests {
             let slab = Slab::new(parts);
             let add = |n| {
                 override_current(Some(n % parts));
-                (slab.insert(n).unwrap(), n)
+                (slab.insert(n).unwrap().key, n)
             };
             let keys: Vec<(u64, usize)> = (0..1000).map(add).collect();
             for (key, n) in &keys {
@@ -194,12 +208,12 @@ mod tests {
         let slab = Slab::new(1);
         let keys: Vec<u64> = (0..100)
             .map(|n| {
-                let key = slab.insert(n).unwrap();
+                let key = slab.insert(n).unwrap().key;
                 assert_eq!(slab.remove(key), Some(n));
                 key
             })
             .collect();
-        let last = slab.insert(100).unwrap();
+        let last = slab.insert(100).unwrap().key;
         assert!(keys.iter().all(|key| (slab.get(*key), slab.remove(*key)) == (None, None)));
         assert_eq!((slab.get(last), slab.entries()), (Some(100), 1));
     }
@@ -207,13 +221,24 @@ mod tests {
     #[test]
     fn an_entry_without_new_keys_is_not_used_again() {
         let slab = Slab::new(1);
-        let first = slab.insert(1).unwrap();
+        let first = slab.insert(1).unwrap().key;
         slab.entry(0).unwrap().0.lock().generation = u32::MAX;
         let key = first | u64::from(u32::MAX) << 32;
         assert_eq!(slab.remove(key), Some(1));
-        let next = slab.insert(2).unwrap();
+        let next = slab.insert(2).unwrap().key;
         assert_ne!(next as u32, key as u32);
         assert_eq!((slab.get(key), slab.get(first), slab.get(next)), (None, None, Some(2)));
+    }
+
+    /// The memory of entries stays when their objects are removed, and is used again.
+    #[test]
+    fn a_slab_grows_by_new_entries() {
+        let slab = Slab::new(1);
+        let first: Vec<_> = (0..100).map(|n| slab.insert(n).unwrap()).collect();
+        assert!(first.iter().all(|added| added.grown == Slab::<i32>::GROWTH));
+        // A list of free entries keeps this many.
+        first.iter().for_each(|added| drop(slab.remove(added.key)));
+        assert!((0..100).all(|n| slab.insert(n).unwrap().grown == 0));
     }
 
     /// Objects that one CPU adds and another one removes.
@@ -222,7 +247,7 @@ mod tests {
         let slab = Slab::new(2);
         for n in 0..10_000 {
             override_current(Some(0));
-            let key = slab.insert(n).unwrap();
+            let key = slab.insert(n).unwrap().key;
             override_current(Some(1));
             assert_eq!(slab.remove(key), Some(n));
         }
@@ -234,7 +259,7 @@ mod tests {
     fn objects_are_dropped_when_they_are_removed_and_with_the_slab() {
         let object = Arc::new(());
         let slab = Slab::new(2);
-        let key = slab.insert(Arc::clone(&object)).unwrap();
+        let key = slab.insert(Arc::clone(&object)).unwrap().key;
         slab.insert(Arc::clone(&object)).unwrap();
         let found = slab.get(key);
         assert_eq!(Arc::strong_count(&object), 4);
@@ -255,7 +280,7 @@ mod tests {
                     let mut keys = Vec::new();
                     for n in 0..5000 {
                         let object = (thread, n);
-                        keys.push((slab.insert(object).unwrap(), object));
+                        keys.push((slab.insert(object).unwrap().key, object));
                         let (key, object) = keys[n as usize * 7 % keys.len()];
                         assert_eq!(slab.get(key), Some(object));
                         if n % 3 != 0 {

@@ -11,6 +11,9 @@ use error::Error;
 
 use crate::cache::Cache;
 
+/// Memory of a claim in its AG: an entry of a tree whose nodes may be half empty.
+pub(crate) const CLAIM_BYTES: usize = 2 * size_of::<(u32, u32)>();
+
 /// See the module.
 pub(crate) struct ClaimPool<B: Backing> {
     claim: Option<B::Claim>,

@@ -30,6 +30,7 @@ use error::Error;
 use smallvec::SmallVec;
 
 use crate::cache::Cache;
+use crate::claim_pool::CLAIM_BYTES;
 use crate::folio::{FOLIO_BESIDE, FOLIO_LOG, Folio, FolioRead, FolioWrite};
 use crate::index::Index;
 use crate::preallocation::Preallocation;
@@ -116,6 +117,10 @@ impl<B: Backing> fmt::Debug for Contents<B> {
 pub(crate) type Mappings = SmallVec<[Mapping; 2]>;
 
 impl<B: Backing> Contents<B> {
+    /// Memory of this object beside its folios: with a preallocation, which is in a tree of its AG and in the cache's
+    /// list.
+    pub(crate) const BYTES: u64 = (size_of::<Self>() + CLAIM_BYTES + 2 * size_of::<Weak<Self>>()) as u64;
+
     /// Returns the contents of a file, none of them in memory. A file must have only one such object: it is attached to
     /// the inode.
     ///
@@ -124,7 +129,7 @@ impl<B: Backing> Contents<B> {
     pub fn new(cache: &Arc<CpuRef<Cache<B>>>, file: B::File) -> Result<Arc<Self>, Error> {
         let (size, unit) = (cache.backing.size(&file)?, cache.backing.alloc_unit(&file)?);
         let cache = Arc::clone(cache);
-        cache.memory.add(size_of::<Self>() as u64);
+        cache.memory.add(Self::BYTES);
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             file,
@@ -568,6 +573,6 @@ impl<B: Backing> Drop for Contents<B> {
         if blocks > 0 {
             self.cache.backing.unreserve(blocks);
         }
-        self.cache.memory.sub(size_of::<Self>() as u64);
+        self.cache.memory.sub(Self::BYTES);
     }
 }

@@ -18,9 +18,10 @@ use base::{FileBlock, FsBlock};
 use error::Error;
 use smallvec::SmallVec;
 
-use crate::claim_pool::ClaimPool;
+use crate::claim_pool::{CLAIM_BYTES, ClaimPool};
 use crate::contents::Contents;
 use crate::folio::{FOLIO_LOG, Folio, State, bits, runs};
+use crate::writeback::FolioPiece;
 
 /// Blocks of a file that are written to contiguous blocks of the volume.
 #[derive(Debug)]
@@ -65,9 +66,20 @@ pub(crate) struct FileWriteback<B: Backing> {
     pub bytes: u64,
     /// Bytes that were written and are dirty again, as they could not be mapped.
     pub undone: u64,
+    /// Bytes counted in the memory of the cache for the runs and their claims.
+    counted: u64,
+}
+
+impl<B: Backing> Drop for FileWriteback<B> {
+    fn drop(&mut self) {
+        self.contents.cache.memory.sub(self.counted);
+    }
 }
 
 impl<B: Backing> FileWriteback<B> {
+    /// Memory of a run: itself and its piece of a folio, in lists that double, and its claim in the AG.
+    const RUN_BYTES: u64 = (2 * (size_of::<WriteRun<B>>() + size_of::<FolioPiece<B>>()) + CLAIM_BYTES) as u64;
+
     /// Locks the file. Without `wait`, returns `None` if another thread holds a lock.
     pub fn begin(contents: &Arc<Contents<B>>, wait: bool) -> Option<Self> {
         let (flushing, layout) = match wait {
@@ -92,6 +104,7 @@ impl<B: Backing> FileWriteback<B> {
             next: None,
             bytes: 0,
             undone: 0,
+            counted: 0,
         })
     }
 
@@ -136,6 +149,8 @@ impl<B: Backing> FileWriteback<B> {
                 self.failed.get_or_insert(error);
             }
         }
+        self.counted = self.runs.len() as u64 * Self::RUN_BYTES;
+        self.contents.cache.memory.add(self.counted);
         self.begin_writeback();
     }
 

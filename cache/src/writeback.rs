@@ -35,7 +35,7 @@ use crate::reclaim::assert_may_write;
 use crate::tuning::{BATCH_FILES_MAX, FINISH_FILES_MAX, FINISH_RANGES_MAX, PLUG_BYTES, PLUG_PIECES_MAX};
 
 /// Bytes of one folio that are written to one place.
-struct FolioPiece<B: Backing> {
+pub(crate) struct FolioPiece<B: Backing> {
     /// Index of the file in the batch.
     file: usize,
     /// Index of the run in the file.

@@ -40,13 +40,19 @@ pub struct MemoryStatistics {
     pub buffers: u64,
     /// Contents of files of the volume.
     pub contents: u64,
-    /// Inodes and names of the volume.
+    /// Inodes and names of the volume, and the open files of a mount.
     pub inodes: u64,
     /// Number of removed files that wait to be freed, and stay in memory until then.
     pub files_to_free: u64,
 }
 
 impl Volume {
+    /// The share of the budget in which inodes and names are counted. A program that keeps open files for others, as
+    /// the server of a mount, counts their memory there.
+    pub fn inode_memory(&self) -> &Share {
+        &self.memory.inodes
+    }
+
     pub(crate) fn memory_statistics(&self) -> MemoryStatistics {
         let Memory { budget, buffers, contents, inodes } = &self.memory;
         MemoryStatistics {

@@ -6,6 +6,7 @@ use base::errno::{EBADF, EINVAL, ENFILE, ENXIO, EOPNOTSUPP};
 use xebec::{BlockReserve, File, OpenOptions};
 
 use super::VolumeOperations;
+use super::open_files::OpenFile;
 use crate::operations::{ByteRange, Errno, FileHandle, Opened, Result, Seek, WriteFlags};
 
 /// Flags of `open`.
@@ -43,11 +44,11 @@ impl<'v> VolumeOperations<'v> {
             Err(_) if append => (open(options.append(true).keep_offsets(true))?, true),
             opened => (opened?, false),
         };
-        let handle = self.files.insert(Arc::new(file)).ok_or(Errno(ENFILE))?;
+        let handle = self.files.add(file).ok_or(Errno(ENFILE))?;
         Ok(Opened { handle: FileHandle(handle), direct_io })
     }
 
-    pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<File<'v>>> {
+    pub(super) fn file(&self, handle: FileHandle) -> Result<Arc<OpenFile<'v>>> {
         self.files.get(handle.0).ok_or(Errno(EBADF))
     }
 

@@ -7,6 +7,7 @@
 //! | `attributes` | attributes, extended attributes, statfs |
 //! | [`idmap`] | mapping of user and group ids |
 //! | `node_id` | node ids: number and generation of an inode |
+//! | `open_files` | open files, by their file handles |
 //! | `removed` | files without names that the kernel knows |
 //! | `ioctl` | `ioctl`: flags, project ids, trim, grow |
 //!
@@ -17,7 +18,7 @@
 //!   file by now, it fails with `ESTALE`.
 //! - Nothing is kept for a file that the kernel knows, unless it has no names (`removed`). The kernel forgets nothing
 //!   at unmount: then these files are dropped.
-//! - A file handle is a key of the slab of open files. That of a closed file is refused.
+//! - The file handle of a closed file is refused.
 
 mod attributes;
 mod directories;
@@ -25,16 +26,15 @@ mod files;
 pub mod idmap;
 mod ioctl;
 mod node_id;
+mod open_files;
 mod removed;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::{self, Debug, Formatter};
-use std::sync::Arc;
 
-use base::Slab;
 use base::errno::{EOVERFLOW, ESTALE};
-use xebec::{BlockReserve, File, FileId, Handle, Volume};
+use xebec::{BlockReserve, FileId, Handle, Volume};
 
 use crate::operations::{
     Attributes, ByteRange, Caller, DirEntry, Entry, Errno, FileHandle, IsKnown, NewInode, NodeId, Opened,
@@ -45,6 +45,7 @@ use ioctl::parse_blocks;
 use node_id::Parsed;
 #[cfg(test)]
 pub(crate) use node_id::encode as encode_node;
+use open_files::OpenFiles;
 use removed::RemovedFiles;
 
 /// Options of [`VolumeOperations`].
@@ -71,8 +72,8 @@ pub const GROW: &[u8] = b"user.xebec.grow";
 pub struct VolumeOperations<'v> {
     volume: &'v Volume,
     options: Options,
-    files: Slab<Arc<File<'v>>>,
-    removed: RemovedFiles,
+    files: OpenFiles<'v>,
+    removed: RemovedFiles<'v>,
     /// For pages that were changed through mappings; none if changes are refused.
     reserve: Option<BlockReserve<'v>>,
     status: Option<&'v StatusText<'v>>,
@@ -88,7 +89,8 @@ impl<'v> VolumeOperations<'v> {
     /// The operations of `volume`. Unmount it after they are dropped.
     pub fn new(volume: &'v Volume, options: Options) -> Self {
         let reserve = (!options.read_only).then(|| BlockReserve::new(volume));
-        let (files, removed) = (Slab::default(), RemovedFiles::default());
+        let memory = volume.inode_memory();
+        let (files, removed) = (OpenFiles::new(memory), RemovedFiles::new(memory));
         Self { volume, options, files, removed, reserve, status: None }
     }
 
@@ -219,7 +221,7 @@ impl Operations for VolumeOperations<'_> {
     }
 
     fn release(&self, handle: FileHandle) {
-        drop(self.files.remove(handle.0));
+        self.files.remove(handle.0);
     }
 
     fn read(&self, handle: FileHandle, offset: u64, buf: &mut [u8]) -> Result<usize> {

@@ -38,6 +38,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::lock::{Mutex, Rank};
+use base::memory::{Counted, Share};
 use xebec::Handle;
 
 use crate::operations::NodeId;
@@ -47,29 +48,36 @@ const SHARDS: usize = 64;
 
 /// The table.
 #[derive(Debug)]
-pub struct RemovedFiles {
-    shards: Box<[Shard]>,
+pub struct RemovedFiles<'v> {
+    shards: Box<[Shard<'v>]>,
+    /// Counts the memory of the entries.
+    memory: &'v Share,
 }
+
+/// A file, with the memory of its entry.
+type Entry<'v> = (Handle, Counted<'v>);
+
+/// Memory of an entry: a third of a node of the tree may be free.
+const ENTRY_BYTES: usize = 3 * size_of::<(u64, Entry<'_>)>() / 2;
 
 /// A shard has cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Shard {
-    files: Mutex<BTreeMap<u64, Handle>>,
+struct Shard<'v> {
+    files: Mutex<BTreeMap<u64, Entry<'v>>>,
     /// Number of files. Changed under the lock.
     len: AtomicUsize,
 }
 
-impl Default for RemovedFiles {
-    fn default() -> Self {
+impl<'v> RemovedFiles<'v> {
+    /// No files; the memory of the table is counted in `memory`.
+    pub fn new(memory: &'v Share) -> Self {
         let shard = |_| Shard { files: Mutex::new(Rank::Leaf, BTreeMap::new()), len: AtomicUsize::new(0) };
-        Self { shards: (0..SHARDS).map(shard).collect() }
+        Self { shards: (0..SHARDS).map(shard).collect(), memory }
     }
-}
 
-impl RemovedFiles {
     #[expect(clippy::indexing_slicing, reason = "masked by the number of shards, a power of two")]
-    fn shard(&self, node: NodeId) -> &Shard {
+    fn shard(&self, node: NodeId) -> &Shard<'v> {
         let mixed = node.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.shards[(mixed >> 48) as usize & (SHARDS - 1)]
     }
@@ -77,7 +85,8 @@ impl RemovedFiles {
     /// Keeps a file without names.
     pub fn add(&self, node: NodeId, file: Handle) {
         // One that is here already has the same identity, as its inode number is in use.
-        drop(self.shard(node).change(|files| files.insert(node.0, file)));
+        let entry = (file, Counted::new(self.memory, ENTRY_BYTES));
+        drop(self.shard(node).change(|files| files.insert(node.0, entry)));
     }
 
     /// Removes a file: it got a name.
@@ -104,8 +113,8 @@ impl RemovedFiles {
     }
 }
 
-impl Shard {
-    fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<u64, Handle>) -> T) -> T {
+impl<'v> Shard<'v> {
+    fn change<T>(&self, change: impl FnOnce(&mut BTreeMap<u64, Entry<'v>>) -> T) -> T {
         let mut files = self.files.lock();
         let result = change(&mut files);
         self.len.store(files.len(), Ordering::Release);
@@ -113,7 +122,7 @@ impl Shard {
     }
 
     /// Removes a file, to be dropped with the shard unlocked: it may be freed then.
-    fn remove(&self, node: NodeId) -> Option<Handle> {
+    fn remove(&self, node: NodeId) -> Option<Entry<'v>> {
         if self.len.load(Ordering::Acquire) == 0 {
             return None;
         }

@@ -92,6 +92,40 @@ fn a_removed_file_exists_until_it_is_forgotten() {
     volume.unmount().unwrap();
 }
 
+/// The budget knew nothing of the open files of a mount, nor of removed ones that the kernel knows.
+#[test]
+fn open_and_removed_files_are_counted() {
+    const FILES: usize = 1000;
+    let device = device();
+    let volume = open(&device);
+    let nodes: Vec<_> = {
+        let operations = operations(&volume);
+        (0..FILES).map(|file| create(&operations, file.to_string().as_bytes())).collect()
+    };
+    let count = || volume.statistics().memory.inodes;
+    let before = count();
+    let operations = operations(&volume);
+    let open_all =
+        || -> Vec<_> { nodes.iter().map(|node| operations.open(*node, O_RDWR).unwrap().handle).collect() };
+    let handles = open_all();
+    let opened = count();
+    // A file, its reference counts, and a cache line for its lock.
+    assert!(opened >= before + FILES as u64 * 200, "{before}, {opened}");
+    handles.into_iter().for_each(|handle| operations.release(handle));
+    let closed = count();
+    assert!(closed > before && opened >= closed + FILES as u64 * 64, "{before}, {opened}, {closed}");
+    let handles = open_all();
+    assert_eq!(count(), opened, "the entries of closed files are used again");
+    handles.into_iter().for_each(|handle| operations.release(handle));
+    (0..FILES).for_each(|file| operations.unlink(ROOT, file.to_string().as_bytes()).unwrap());
+    assert!(count() >= closed + FILES as u64 * 32, "{closed}, {}", count());
+    nodes.iter().for_each(|node| forget(&operations, *node));
+    drop(operations);
+    free_removed(&volume);
+    assert!(count() <= before, "{before}, {}", count());
+    volume.unmount().unwrap();
+}
+
 /// An open file is there although its inode was forgotten.
 #[test]
 fn a_removed_file_exists_until_it_is_closed() {

@@ -12,7 +12,7 @@ use shuttle::thread;
 fn a_key_finds_its_own_object_or_none() {
     try_orders(|| {
         let slab = Arc::new(Slab::default());
-        let key = slab.insert(1).unwrap();
+        let key = slab.insert(1).unwrap().key;
         let reader = thread::spawn({
             let slab = Arc::clone(&slab);
             move || {
@@ -22,7 +22,7 @@ fn a_key_finds_its_own_object_or_none() {
             }
         });
         let removed = slab.remove(key).is_some();
-        let next = slab.insert(2).unwrap();
+        let next = slab.insert(2).unwrap().key;
         assert_ne!(next, key);
         assert!(reader.join().unwrap() != removed, "it is removed once");
         assert_eq!((slab.get(next), slab.get(key)), (Some(2), None));
@@ -36,7 +36,7 @@ fn objects_that_are_added_at_once_have_different_keys() {
         let slab = Arc::new(Slab::default());
         let add = |object: usize| {
             let slab = Arc::clone(&slab);
-            thread::spawn(move || slab.insert(object).unwrap())
+            thread::spawn(move || slab.insert(object).unwrap().key)
         };
         let threads = [add(1), add(2)];
         let keys = threads.map(|thread| thread.join().unwrap());
