@@ -104,6 +104,26 @@ fn a_small_file_takes_a_small_buffer() {
     drop(contents);
 }
 
+/// What describes a pass of writeback, and its claims, was not counted.
+#[test]
+fn writes_in_flight_are_counted() {
+    const RUNS: u64 = 64;
+    let volume = Volume::new(12, 2000);
+    let volume_cache = cache(&volume, 16 << 20);
+    let contents = file(&volume_cache, 1);
+    for run in 0..RUNS {
+        contents.write(run * 8192, &[1; 4096]).unwrap();
+    }
+    let before = volume_cache.statistics().memory_bytes;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let watched = Arc::clone(&volume_cache);
+    volume.hooks().finish.set(move || sender.send(watched.statistics().memory_bytes).unwrap());
+    volume_cache.sync_all().unwrap();
+    let in_flight = receiver.recv().unwrap();
+    assert!(in_flight >= before + RUNS * 128, "{before} bytes before, {in_flight} in flight");
+    assert_eq!(volume_cache.statistics().memory_bytes, before);
+}
+
 #[test]
 fn memory_stays_within_its_limit_and_reclaim_writes_nothing() {
     let volume = Volume::new(12, 4000);
