@@ -3,6 +3,8 @@
 //! Inodes are read and written in clusters. The log identifies an inode's buffer by address and length, so clusters
 //! must have the same bounds as Linux's.
 
+use std::ops::Range;
+
 use base::{AgBlock, Ino, Lsn};
 use format::Geometry;
 use format::checksum::{self, ZeroRun};
@@ -52,32 +54,33 @@ pub fn verify(bytes: &[u8], geometry: &Geometry) -> Result<(), Damage> {
     Ok(())
 }
 
-/// Copies an inode to its cluster and updates the checksum. Returns `false` if another structure is there: the
-/// cluster, and the inode with it, were freed.
+/// Copies an inode to its cluster, and updates the checksum. Returns where it is; `None` if another
+/// structure is there: the cluster, and the inode with it, were freed.
 pub(crate) fn write_back(
     bytes: &mut [u8],
     state: &InodeState,
     location: &InodeLocation,
     lsn: Lsn,
     zero_literal_area: &ZeroRun,
-) -> bool {
+) -> Option<Range<usize>> {
     let (core, literal) = state.parts();
     let start = location.offset as usize;
     let end = start + RawInode::SIZE + literal.len();
     let is_cluster = bytes.len() == location.cluster.bytes as usize;
-    let Some(slot) = bytes.get_mut(start..end).filter(|_| is_cluster) else { return false };
-    let Some(old) = RawInode::view(slot) else { return false };
+    let slot = bytes.get_mut(start..end).filter(|_| is_cluster)?;
+    let old = RawInode::view(slot)?;
     if old.magic.get() != MAGIC || old.ino != core.ino {
-        return false;
+        return None;
     }
     let core = RawInode { next_unlinked: old.next_unlinked, lsn: U64::new(lsn.get()), ..*core };
     let (head, tail) = slot.split_at_mut(RawInode::SIZE);
     head.copy_from_slice(core.as_bytes());
     tail.copy_from_slice(literal);
-    if state.has_literal_data() {
+    let is_sealed = if state.has_literal_data() {
         checksum::store(slot, CRC_OFFSET)
     } else {
         // After the core there are only zeros.
         checksum::store_before(head, CRC_OFFSET, zero_literal_area)
-    }
+    };
+    is_sealed.then_some(start..end)
 }

@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 
 use super::chunk_bitmap::ChunkBitmap;
 use super::item::{AfterCommit, ItemCore, LogItem};
-use super::writeback::{DelwriQueue, PushResult};
+use super::writeback::{DelwriQueue, PushResult, pages};
 
 /// A range of the data device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -270,6 +270,18 @@ impl BufferContent {
         (self.changed, self.in_flight) = (ChunkBitmap::NONE, ChunkBitmap::NONE);
         (self.inodes, self.ordered) = (false, false);
         self.state = state;
+    }
+
+    /// The chunks that a write must contain if items in the buffer have changed `edited`; `None` for all.
+    pub(super) fn chunks_to_write(&self, edited: Option<ChunkBitmap>) -> Option<ChunkBitmap> {
+        if !self.inodes || self.ordered {
+            return None;
+        }
+        let mut chunks = edited.unwrap_or_default();
+        for logged in [&self.changed, &self.in_flight] {
+            logged.byte_runs(self.bytes.len()).for_each(|run| chunks.add(pages(run)));
+        }
+        Some(chunks)
     }
 
     /// A write begins: sets LSN and checksum in the bytes, which the caller copies. It ends with

@@ -7,6 +7,8 @@
 //! - A transaction that needs the buffer waits for the copy, not for the device. [`InflightWrites`] knows the writes in
 //!   flight, so that their blocks are not reused meanwhile.
 //! - One batch is written at a time: the caller ensures that. So writes of one block never overtake each other.
+//! - Of a buffer with inodes only the pages that changed are written: each inode has its own checksum. What was read,
+//!   and is not changed, is on the disk. A new buffer, and one whose checksum covers all of it, is written whole.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,6 +19,7 @@ use block::{Device, DeviceError, Durability, WriteRequest};
 use rustc_hash::FxBuildHasher;
 
 use super::buffer::{Buffer, BufferGuard, State, settle};
+use super::chunk_bitmap::ChunkBitmap;
 use super::inflight_writes::InflightWrites;
 use super::item::LogItem;
 use super::tuning::{FIRST_RETRY_PAUSE, WRITE_ATTEMPTS};
@@ -47,10 +50,39 @@ pub struct QueuedItem {
     pub lsn: Option<Lsn>,
 }
 
+/// A page of a page cache, and the largest sector.
+const PAGE_BYTES: usize = 4096;
+
+/// A locked buffer in the queue.
+struct QueuedBuffer {
+    guard: BufferGuard,
+    /// The chunks that are written; `None` for all.
+    chunks: Option<ChunkBitmap>,
+}
+
+impl QueuedBuffer {
+    /// Calls `visit` with the ranges of bytes that are written, and their places on the device.
+    fn for_each_part(&self, mut visit: impl FnMut(Range<usize>, u64)) {
+        let mut start = 0;
+        for segment in self.guard.owner().segments().iter() {
+            let length = segment.bytes as usize;
+            let place = segment.daddr.get() * 512; // within the device, as it was read from there
+            match &self.chunks {
+                None => visit(start..start + length, place),
+                // A buffer with inodes has one extent.
+                Some(chunks) => {
+                    chunks.byte_runs(length).for_each(|run| visit(run.clone(), place + run.start as u64));
+                }
+            }
+            start += length;
+        }
+    }
+}
+
 /// Buffers that are written back together (delwri queue in Linux).
 #[derive(Default)]
 pub struct DelwriQueue<'a> {
-    guards: Vec<BufferGuard>,
+    buffers: Vec<QueuedBuffer>,
     index: HashMap<Daddr, usize, FxBuildHasher>,
     items: Vec<QueuedItem>,
     /// The buffer of the last lookup: inodes of one cluster usually come in a row.
@@ -66,26 +98,26 @@ impl<'a> DelwriQueue<'a> {
 
     /// Whether it contains no buffer.
     pub fn is_empty(&self) -> bool {
-        self.guards.is_empty()
+        self.buffers.is_empty()
     }
 
     /// Number of buffers.
     pub fn len(&self) -> usize {
-        self.guards.len()
+        self.buffers.len()
     }
 
     /// Queues a buffer whose bytes are ready to be written; `item` is the log item that is pushed.
     pub fn add(&mut self, buffer: &Arc<Buffer>, item: Arc<dyn LogItem>) -> PushResult {
-        self.edit(buffer, item, |_| true)
+        self.edit(buffer, item, |_| Some(0..0))
     }
 
-    /// Queues a buffer after `edit` has put the changes of `item` into its bytes. If `edit` returns `false`, it changed
-    /// nothing and there is nothing to write.
+    /// Queues a buffer after `edit` has put the changes of `item` into its bytes, and returned where these are. If it
+    /// returns `None`, it changed nothing, and there is nothing to write.
     pub fn edit(
         &mut self,
         buffer: &Arc<Buffer>,
         item: Arc<dyn LogItem>,
-        edit: impl FnOnce(&mut [u8]) -> bool,
+        edit: impl FnOnce(&mut [u8]) -> Option<Range<usize>>,
     ) -> PushResult {
         let for_itself = std::ptr::addr_eq(Arc::as_ptr(&item), Arc::as_ptr(buffer));
         let at = match self.position(buffer.daddr()) {
@@ -107,14 +139,14 @@ impl<'a> DelwriQueue<'a> {
         &mut self,
         daddr: Daddr,
         item: impl FnOnce() -> Arc<dyn LogItem>,
-        edit: impl FnOnce(&mut [u8]) -> bool,
+        edit: impl FnOnce(&mut [u8]) -> Option<Range<usize>>,
     ) -> Option<PushResult> {
         let at = self.position(daddr)?;
         Some(self.edit_at(at, Some(item()), edit))
     }
 
     fn has(&self, at: usize, buffer: &Arc<Buffer>) -> bool {
-        self.guards.get(at).is_some_and(|guard| Arc::ptr_eq(guard.owner(), buffer))
+        self.buffers.get(at).is_some_and(|queued| Arc::ptr_eq(queued.guard.owner(), buffer))
     }
 
     fn position(&mut self, daddr: Daddr) -> Option<usize> {
@@ -132,15 +164,16 @@ impl<'a> DelwriQueue<'a> {
         &mut self,
         at: usize,
         item: Option<Arc<dyn LogItem>>,
-        edit: impl FnOnce(&mut [u8]) -> bool,
+        edit: impl FnOnce(&mut [u8]) -> Option<Range<usize>>,
     ) -> PushResult {
-        let Some(guard) = self.guards.get_mut(at) else { return PushResult::NotRead };
-        if !edit(guard.bytes_mut()) {
-            return PushResult::Clean;
-        }
+        let Some(QueuedBuffer { guard, chunks }) = self.buffers.get_mut(at) else {
+            return PushResult::NotRead;
+        };
+        let Some(range) = edit(guard.bytes_mut()) else { return PushResult::Clean };
         if let Some(item) = item {
             // Only inodes lie in other items' buffers; each has a checksum of its own, and the buffer has none.
             guard.inodes = true;
+            chunks.get_or_insert_default().add(pages(range));
             self.items.push(QueuedItem { lsn: item.core().lsn(), item });
         }
         PushResult::Queued
@@ -168,10 +201,10 @@ impl<'a> DelwriQueue<'a> {
             State::Empty if for_itself => return Err(PushResult::Clean),
             State::Empty => return Err(PushResult::NotRead),
         }
-        let at = self.guards.len();
+        let at = self.buffers.len();
         self.index.insert(buffer.daddr(), at);
         self.last = Some((buffer.daddr(), at));
-        self.guards.push(guard);
+        self.buffers.push(QueuedBuffer { guard, chunks: None });
         self.items.push(QueuedItem { lsn: buffer.core().lsn(), item: buffer.clone() });
         Ok(at)
     }
@@ -186,17 +219,22 @@ impl<'a> DelwriQueue<'a> {
         stamp: Lsn,
         in_flight: &InflightWrites,
     ) -> (Vec<QueuedItem>, Result<(), DeviceError>) {
-        self.guards.sort_unstable_by_key(|guard| guard.owner().daddr());
+        self.buffers.sort_unstable_by_key(|queued| queued.guard.owner().daddr());
+        for QueuedBuffer { guard, chunks } in &mut self.buffers {
+            *chunks = guard.chunks_to_write(chunks.take());
+        }
         let ranges = self.ranges();
         in_flight.begin(ascending(&ranges));
         // Contiguous, so that nothing is copied twice.
-        let bytes = self.guards.iter().map(|guard| guard.bytes().len()).sum();
+        let bytes = ranges.iter().map(|range| (range.end - range.start) as usize).sum();
         let mut copy: Vec<u8> = Vec::with_capacity(bytes);
-        for mut guard in self.guards.drain(..) {
+        for mut queued in self.buffers.drain(..) {
+            let guard = &mut queued.guard;
             let lsn = guard.owner().core().lsn().unwrap_or(stamp);
             guard.begin_write(lsn);
             guard.owner().write_started();
-            copy.extend_from_slice(guard.bytes());
+            let bytes = queued.guard.bytes();
+            queued.for_each_part(|part, _| copy.extend_from_slice(bytes.get(part).unwrap_or(&[])));
         }
         let mut rest = &copy[..];
         let mut next = |range: &Range<u64>| {
@@ -209,19 +247,25 @@ impl<'a> DelwriQueue<'a> {
         (self.items, result)
     }
 
-    /// The byte ranges of all buffers in queue order; adjacent ones are merged.
+    /// The byte ranges that are written, in queue order; adjacent ones are merged.
     fn ranges(&self) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        for segment in self.guards.iter().flat_map(|guard| guard.owner().segments().iter()) {
-            let start = segment.daddr.get() * 512; // within the device, as it was read from there
-            let end = start + u64::from(segment.bytes);
-            match ranges.last_mut() {
-                Some(last) if last.end == start => last.end = end,
-                _ => ranges.push(start..end),
-            }
+        for queued in &self.buffers {
+            queued.for_each_part(|part, start| {
+                let end = start + part.len() as u64;
+                match ranges.last_mut() {
+                    Some(last) if last.end == start => last.end = end,
+                    _ => ranges.push(start..end),
+                }
+            });
         }
         ranges
     }
+}
+
+/// Whole pages around a range of a buffer: smaller writes would make the device or the kernel read first.
+pub(super) fn pages(range: Range<usize>) -> Range<usize> {
+    range.start / PAGE_BYTES * PAGE_BYTES..range.end.next_multiple_of(PAGE_BYTES)
 }
 
 /// The ranges in ascending order: the extents of a directory block can lie anywhere.
@@ -278,6 +322,57 @@ mod tests {
         assert!(batch.is_empty());
         // An inode in it is written with its successor.
         let other: Arc<dyn LogItem> = cache.lock(&at(8192), Rank::Buffer).unwrap().owner().clone();
-        assert_eq!(batch.edit(&buffer, other, |_| true), PushResult::Locked);
+        assert_eq!(batch.edit(&buffer, other, |_| Some(0..512)), PushResult::Locked);
+    }
+
+    /// A buffer of inodes on a device of sevens, another item, and a device that shows what is written.
+    fn inodes() -> (Arc<BufferCache>, BufferExtents, Arc<dyn LogItem>, MemoryDevice) {
+        let device = Arc::new(MemoryDevice::new(1 << 20));
+        device.write_at(0, &[7; 1 << 16], Durability::Buffered).unwrap();
+        let cache = BufferCache::new(device, Share::alone(1 << 20));
+        let other = BufferExtents::from(DiskExtent { daddr: Daddr(64), bytes: 4096 });
+        let item: Arc<dyn LogItem> = cache.get(&other, Rank::Buffer);
+        let at = BufferExtents::from(DiskExtent { daddr: Daddr(8), bytes: 16384 });
+        (cache, at, item, MemoryDevice::new(1 << 20))
+    }
+
+    /// The bytes of the buffer's place that were written.
+    fn written(device: &MemoryDevice) -> Vec<usize> {
+        let mut bytes = [0; 16384];
+        device.read_at(4096, &mut bytes).unwrap();
+        (0..16384).filter(|n| bytes[*n] != 0).collect()
+    }
+
+    fn set(bytes: &mut [u8], range: Range<usize>) -> Option<Range<usize>> {
+        bytes[range.clone()].fill(9);
+        Some(range)
+    }
+
+    #[test]
+    fn only_changed_pages_of_inodes_are_written() {
+        let (cache, at, item, device) = inodes();
+        let buffer = Arc::clone(cache.lock_read(&at, Rank::Buffer, |_| Ok(())).unwrap().owner());
+        let mut batch = DelwriQueue::new(&device);
+        for start in [8192 + 512, 12288 - 512] {
+            let edit = |bytes: &mut [u8]| set(bytes, start..start + 512);
+            assert_eq!(batch.edit(&buffer, item.clone(), edit), PushResult::Queued);
+        }
+        batch.submit_untracked(Lsn(1)).unwrap();
+        assert_eq!(written(&device), (8192..12288).collect::<Vec<_>>());
+        // Changes that are in the log are written, too; a new buffer as a whole.
+        for (is_new, expected) in [(false, vec![0..4096, 12288..16384]), (true, vec![0..16384])] {
+            let device = MemoryDevice::new(1 << 20);
+            let mut logged = ChunkBitmap::NONE;
+            logged.add(16384 - 512..16384 - 128);
+            let mut guard = buffer.lock();
+            guard.note_changed(&logged);
+            guard.ordered = is_new;
+            drop(guard);
+            let mut batch = DelwriQueue::new(&device);
+            batch.edit(&buffer, item.clone(), |bytes| set(bytes, 0..512));
+            batch.submit_untracked(Lsn(1)).unwrap();
+            buffer.write_done(true);
+            assert_eq!(written(&device), expected.into_iter().flatten().collect::<Vec<_>>());
+        }
     }
 }

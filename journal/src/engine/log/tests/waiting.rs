@@ -101,7 +101,7 @@ impl LogItem for Guest {
         let buffer = self.cache.get(&BufferExtents::from(self.at), Rank::Buffer);
         batch.edit(&buffer, self.clone(), |bytes| {
             bytes[COUNTER..COUNTER + 8].copy_from_slice(&77u64.to_be_bytes());
-            true
+            Some(COUNTER..COUNTER + 8)
         })
     }
 
