@@ -360,7 +360,7 @@ mod tests {
         batch.submit_untracked(Lsn(1)).unwrap();
         assert_eq!(written(&device), (8192..12288).collect::<Vec<_>>());
         // Changes that are in the log are written, too; a new buffer as a whole.
-        for (is_new, expected) in [(false, vec![0..4096, 12288..16384]), (true, vec![0..16384])] {
+        for (is_new, expected) in [(false, [0..4096, 12288..16384]), (true, [0..4096, 4096..16384])] {
             let device = MemoryDevice::new(1 << 20);
             let mut logged = ChunkBitmap::NONE;
             logged.add(16384 - 512..16384 - 128);
