@@ -86,7 +86,7 @@ impl CountedDevice {
 
 impl Device for CountedDevice {
     crate::forward!(base: size, logical_sector_size, is_read_only, keeps_order, refresh_size, set_size);
-    crate::forward!(base: zero, discard, start_writeback, describe);
+    crate::forward!(base: zero, discard, next_data, start_writeback, describe);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.count_reads(1, buf.len());

@@ -10,6 +10,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 
 use crate::aligned::AlignedBuf;
 use crate::error::{DeviceError, Operation};
@@ -185,6 +186,16 @@ pub trait Device: Send + Sync {
     /// [`Device::write_vectored`].
     fn write_runs(&self, runs: &[WriteRun<'_>]) -> Vec<(usize, DeviceError)> {
         write_each_run(self, runs.iter().enumerate())
+    }
+
+    /// The next range at or behind an offset that may contain something else than zeros; `None` if all behind it reads
+    /// as zeros. It ends at a hole, or earlier.
+    ///
+    /// # Errors
+    /// Errors of the medium.
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DeviceError> {
+        let size = self.size();
+        Ok((offset < size).then_some(offset..size))
     }
 
     /// A hint to start writeback of buffered writes in a range, so that a later flush has less to do. Does not wait.

@@ -108,14 +108,6 @@ impl FileDevice {
         self.file.sync_all()
     }
 
-    /// The next range with data at or after an offset, as [`next_data`](crate::next_data) of a file finds it.
-    ///
-    /// # Errors
-    /// Errors of the system.
-    pub fn next_data(&self, offset: u64) -> io::Result<Option<Range<u64>>> {
-        sys::next_data(&self.file, offset, self.size())
-    }
-
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
@@ -256,6 +248,11 @@ impl Device for FileDevice {
         self.file.set_len(size).map_err(|error| self.error(Operation::Resize, 0, size as usize, error))?;
         self.size.store(size, Relaxed);
         Ok(())
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DeviceError> {
+        sys::next_data(&self.file, offset, self.size())
+            .map_err(|error| self.error(Operation::Read, offset, 0, error))
     }
 
     fn logical_sector_size(&self) -> u32 {

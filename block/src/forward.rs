@@ -84,6 +84,14 @@ macro_rules! forward {
             self.$field.discard(offset, length)
         }
     };
+    (@next_data $field:tt) => {
+        fn next_data(
+            &self,
+            offset: u64,
+        ) -> ::std::result::Result<::std::option::Option<::std::ops::Range<u64>>, $crate::DeviceError> {
+            self.$field.next_data(offset)
+        }
+    };
     (@start_writeback $field:tt) => {
         fn start_writeback(&self, offset: u64, length: u64) {
             self.$field.start_writeback(offset, length);

@@ -59,7 +59,7 @@ impl HeaderLastDevice {
 }
 
 impl Device for HeaderLastDevice {
-    crate::forward!(base: size, logical_sector_size, is_read_only, describe);
+    crate::forward!(base: size, logical_sector_size, is_read_only, set_size, describe);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
         self.base.read_at(offset, buf)?;
@@ -90,9 +90,18 @@ impl Device for HeaderLastDevice {
     }
 
     fn zero(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
-        match offset >= HEADER_BYTES as u64 {
-            true => self.base.zero(offset, length),
-            false => write_zeros(self, offset, length),
+        let in_memory = (HEADER_BYTES as u64).saturating_sub(offset).min(length);
+        write_zeros(self, offset, in_memory)?;
+        match length - in_memory {
+            0 => Ok(()),
+            rest => self.base.zero(offset + in_memory, rest),
+        }
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, DeviceError> {
+        match offset < HEADER_BYTES as u64 {
+            true => Ok(Some(offset..HEADER_BYTES as u64)),
+            false => self.base.next_data(offset),
         }
     }
 
@@ -126,6 +135,7 @@ mod tests {
         let requests = [WriteRequest::new(4000, &bytes[..200]), WriteRequest::new(8, &bytes[..8])];
         device.write_many(&requests).unwrap();
         device.zero(4090, 20).unwrap();
+        assert_eq!(device.next_data(5000).unwrap(), Some(5000..64 << 10));
         device.flush().unwrap();
         let (mut seen, mut below) = (vec![0; 12_000], vec![0; 12_000]);
         device.read_at(0, &mut seen).unwrap();

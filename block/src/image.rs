@@ -61,8 +61,12 @@ pub fn open_image_on(
     }
 }
 
-/// The raw device, or the disk in a container.
-fn open_disk(path: &Path, options: &OpenImageOptions) -> Result<Arc<dyn Device>, OpenError> {
+/// Opens `path` and returns the whole disk: the file or device, or the disk in a container. Partitions and offsets are
+/// not looked for.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open_disk(path: &Path, options: &OpenImageOptions) -> Result<Arc<dyn Device>, OpenError> {
     let file = Arc::new(FileDevice::open(path, &options.file)?);
     let content = probe(&*file)?;
     let unsupported =

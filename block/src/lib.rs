@@ -15,6 +15,7 @@
 //! | `loop_devices`, `mounts` | loop devices and mounts of the kernel |
 //! | `create` | [`NewFile`]: an image file that gets its name when it is complete |
 //! | `copy_file` | [`copy_file`]: contents of a file to a new one, by sharing blocks where the file system can |
+//! | `copy_device` | [`copy_device`]: contents of a device to another one, from several threads |
 //! | `memory` | [`MemoryDevice`]: sparse, in memory |
 //! | `overlay` | [`OverlayDevice`]: copy-on-write in memory over another device |
 //! | `forward` | [`forward!`]: methods of a device around another one |
@@ -32,6 +33,7 @@
 
 mod aligned;
 pub mod attr_at;
+mod copy_device;
 mod copy_file;
 mod counted;
 mod create;
@@ -69,6 +71,7 @@ mod uring;
 mod window;
 
 pub use aligned::{ALIGNMENT, AlignedBuf};
+pub use copy_device::{Copied, CopyDeviceError, CopyDeviceOptions, copy_device};
 pub use copy_file::{CopyFileError, copy_file};
 pub use counted::{CountedDevice, DeviceCounts};
 pub use create::{NewFile, ReplacedFile};
@@ -77,7 +80,7 @@ pub use error::{DeviceError, ErrnoMessage, Operation};
 pub use file::FileDevice;
 pub use gpt_writer::write_gpt;
 pub use header_last::HeaderLastDevice;
-pub use image::{OpenImageOptions, open_image, open_image_on};
+pub use image::{OpenImageOptions, open_disk, open_image, open_image_on};
 pub use lock::{LockHolder, LockMode, MountMark, UnmountingServer, find_lock_holder, open_locked};
 pub use memory::MemoryDevice;
 pub use mounts::{DeviceNumber, Mount, mounts};

@@ -35,7 +35,7 @@ pub fn write_qcow2(source: &FileDevice, target: Arc<FileDevice>) -> io::Result<(
     let access = FormatAccess::new(image);
     let mut buffer = vec![0; PIECE];
     let mut offset = 0;
-    while let Some(data) = source.next_data(offset)? {
+    while let Some(data) = source.next_data(offset).map_err(io::Error::other)? {
         offset = data.start / CLUSTER as u64 * CLUSTER as u64;
         while offset < data.end {
             let length = PIECE.min(usize::try_from(source.size() - offset).unwrap_or(PIECE));
